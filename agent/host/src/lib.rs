@@ -1,0 +1,1 @@
+//! Observes this machine and applies a plan to it.

@@ -1,0 +1,3 @@
+//! The node side of kOps in one static binary.
+
+fn main() {}

@@ -1,0 +1,196 @@
+//! What was observed on this machine and from its cloud: everything a decision may depend on besides
+//! the state store.
+//!
+//! A `Facts` file and a store are a complete test or support case: `kops-agent facts` prints one,
+//! `--facts FILE` puts one in the place of observation.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// Everything observed on one machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Facts {
+    /// The processor's architecture.
+    pub arch: Architecture,
+    /// The operating system's own name for itself.
+    pub distro: Distro,
+    /// What the kernel calls this host.
+    #[serde(default)]
+    pub hostname: String,
+    /// Network interfaces, by name.
+    #[serde(default)]
+    pub interfaces: Vec<Interface>,
+    /// Whether systemd-resolved keeps a resolver list without its loopback stub
+    /// (`/run/systemd/resolve/resolv.conf` exists).
+    #[serde(default)]
+    pub systemd_resolved: bool,
+    /// Kernel release (`uname -r`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
+    /// Memory that the kernel can use, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Name servers of `/etc/resolv.conf`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nameservers: Vec<String>,
+    /// State of SELinux; `None` where the kernel has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub selinux: Option<Selinux>,
+    /// What the cloud says of this machine.
+    #[serde(default)]
+    pub cloud: CloudFacts,
+}
+
+/// A processor architecture, by Go's name for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Architecture {
+    /// `x86_64`.
+    #[default]
+    Amd64,
+    /// `aarch64`.
+    Arm64,
+}
+
+impl Architecture {
+    /// Go's name, as it stands in asset URLs and in nodeupconfig.
+    pub fn name(self) -> &'static str {
+        match self {
+            Architecture::Amd64 => "amd64",
+            Architecture::Arm64 => "arm64",
+        }
+    }
+}
+
+impl fmt::Display for Architecture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// Which distribution this is, as `/etc/os-release` has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Distro {
+    /// `ID`.
+    pub id: String,
+    /// `VERSION_ID`.
+    #[serde(rename = "versionID", default)]
+    pub version_id: String,
+}
+
+/// A network interface.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Interface {
+    /// The kernel's name for it.
+    pub name: String,
+    /// Its hardware address, if it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mac: Option<String>,
+    /// Its addresses with prefix lengths.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<String>,
+}
+
+/// Whether SELinux denies or only logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Selinux {
+    /// It denies.
+    Enforcing,
+    /// It logs.
+    Permissive,
+}
+
+/// What the cloud's metadata service says; at most one of these is set.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CloudFacts {
+    /// On AWS.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub aws: Option<AwsFacts>,
+    /// On GCE.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gce: Option<GceFacts>,
+    /// On Hetzner Cloud.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hetzner: Option<HetznerFacts>,
+}
+
+/// An EC2 instance, as its metadata service describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AwsFacts {
+    /// `instance-id`.
+    #[serde(rename = "instanceID")]
+    pub instance_id: String,
+    /// `instance-type`.
+    #[serde(default)]
+    pub instance_type: String,
+    /// `placement/region`.
+    pub region: String,
+    /// `placement/availability-zone`.
+    #[serde(default)]
+    pub availability_zone: String,
+    /// `local-ipv4`; empty on an IPv6-only subnet.
+    #[serde(rename = "localIPv4", default)]
+    pub local_ipv4: String,
+    /// `public-ipv4`; empty where it has none.
+    #[serde(rename = "publicIPv4", default)]
+    pub public_ipv4: String,
+    /// `ipv6`; empty where it has none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ipv6: String,
+    /// `local-hostname`.
+    #[serde(default)]
+    pub local_hostname: String,
+    /// `mac` of the primary interface.
+    #[serde(default)]
+    pub mac: String,
+    /// Limits of the instance type, from EC2's DescribeInstanceTypes; absent where nothing needs them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network_interfaces: Option<NetworkInterfaceLimits>,
+    /// Whether the instance type has a GPU.
+    #[serde(default)]
+    pub gpu: bool,
+    /// `autoscaling/target-lifecycle-state`; empty outside an Auto Scaling group.
+    #[serde(default)]
+    pub target_lifecycle_state: String,
+}
+
+/// How many interfaces and addresses an instance type can have.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NetworkInterfaceLimits {
+    /// Interfaces.
+    pub max: u32,
+    /// IPv4 addresses on each.
+    #[serde(rename = "ipv4PerInterface")]
+    pub ipv4_per_interface: u32,
+}
+
+/// A GCE instance, as its metadata server describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GceFacts {
+    /// `instance/hostname`, fully qualified.
+    pub hostname: String,
+    /// `project/project-id`.
+    #[serde(default)]
+    pub project: String,
+}
+
+/// A Hetzner Cloud server, as its metadata service describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct HetznerFacts {
+    /// `instance-id`.
+    #[serde(rename = "instanceID")]
+    pub instance_id: String,
+    /// Address of the first private network.
+    #[serde(rename = "privateIPv4", default)]
+    pub private_ipv4: String,
+}

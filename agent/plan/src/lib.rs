@@ -1,0 +1,10 @@
+//! Deciding what a node must be.
+//!
+//! Pure: what kOps wrote ([`spec`]) and what was observed of the machine ([`facts`]) go in, a
+//! description of the whole node ([`resource::DesiredState`]) comes out, and the difference to what
+//! is there is a value too. No I/O, no clock, no randomness, no environment, no hash order:
+//! `clippy.toml` beside this crate bans them. Doing is `agent/host`'s.
+
+pub mod facts;
+pub mod resource;
+pub mod spec;

@@ -1,0 +1,1 @@
+//! What kOps wrote: its own API, by its own names.
