@@ -32,7 +32,7 @@ pub enum Project {
 }
 
 /// One supported version of a distribution.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Distribution {
     /// Who makes it.
     pub project: Project,

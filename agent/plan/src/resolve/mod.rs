@@ -6,6 +6,7 @@ mod distribution;
 mod kubernetes_version;
 mod node_name;
 mod problems;
+mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -140,7 +141,7 @@ impl NodeConfig {
 
     /// Whether an API server runs here: on the control plane, and on dedicated API server machines.
     pub fn has_api_server(&self) -> bool {
-        matches!(self.boot.instance_group_role, InstanceGroupRole::ControlPlane | InstanceGroupRole::APIServer)
+        self.boot.instance_group_role.runs_api_server()
     }
 
     /// The name under which the nodes find the API server.
@@ -200,7 +201,7 @@ impl NodeConfig {
         } else {
             format!("http://{}:{}", http.host, http.port)
         };
-        let excludes = proxy.proxy_excludes.clone();
+        let excludes = proxy.excludes.clone();
         vec![("http_proxy", url.clone()), ("https_proxy", url), ("NO_PROXY", excludes.clone()), ("no_proxy", excludes)]
     }
 }

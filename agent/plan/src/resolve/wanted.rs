@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use super::Inputs;
-use crate::spec::InstanceGroupRole;
 
 /// Secrets that any node may have.
 const COMMON_SECRETS: [&str; 1] = ["dockerconfig"];
@@ -32,9 +31,8 @@ impl Inputs {
 
     /// The secrets that this node may use.
     pub fn wanted_secrets(&self) -> BTreeSet<String> {
-        let api_server =
-            matches!(self.boot.instance_group_role, InstanceGroupRole::ControlPlane | InstanceGroupRole::ApiServer);
-        let api_server_secrets: &[&str] = if api_server { &API_SERVER_SECRETS } else { &[] };
+        let runs_api_server = self.boot.instance_group_role.runs_api_server();
+        let api_server_secrets: &[&str] = if runs_api_server { &API_SERVER_SECRETS } else { &[] };
         COMMON_SECRETS.iter().chain(api_server_secrets).map(|name| (*name).to_owned()).collect()
     }
 

@@ -1,0 +1,4 @@
+//! stand-in
+/// stand-in
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Keyset;
