@@ -2,7 +2,7 @@
 //!
 //! Two files decide a node in the usual way: the boot config in the user-data ([`BootConfig`]) and
 //! the group's `nodeupconfig.yaml` ([`NodeupConfig`]). The rest of the state store
-//! ([`ClusterSpec`], [`InstanceGroupSpec`], keysets, secrets) is what that file is derived from.
+//! ([`Cluster`], [`InstanceGroup`], [`Keyset`], [`Secret`]) is what that file is derived from.
 //!
 //! Field names are the JSON names of kOps' internal API in snake case. What Go has as a pointer is
 //! an `Option`, and writing a value leaves out exactly what Go's `omitempty` leaves out. Unknown
@@ -26,11 +26,13 @@ mod kube_controller_manager;
 mod kube_proxy;
 mod kube_scheduler;
 mod kubelet;
+mod metadata;
 mod network_plugins;
 mod networking;
 mod nodeup_config;
 mod omit;
 mod openstack;
+mod respell;
 mod role;
 mod scalars;
 mod user_data;
@@ -53,6 +55,7 @@ pub use kube_controller_manager::*;
 pub use kube_proxy::*;
 pub use kube_scheduler::*;
 pub use kubelet::*;
+pub use metadata::ObjectMeta;
 pub use network_plugins::*;
 pub use networking::*;
 pub use nodeup_config::*;
