@@ -20,7 +20,6 @@ fn main() {
     }
     let mut inputs = Inputs { boot, config, keysets: BTreeMap::new(), secret_names: BTreeSet::new(), manifests: BTreeMap::new(), facts };
     if inputs.boot.config_base.is_some() {
-        #[cfg(any())]
         for k in inputs.wanted_keysets() {
             let u = format!("{base}/pki/private/{k}/keyset.yaml");
             if let Ok(b) = read(&u) { inputs.keysets.insert(k, Keyset::parse(&b, &u).unwrap()); }

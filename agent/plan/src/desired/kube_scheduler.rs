@@ -37,7 +37,7 @@ fn add_configuration(node: &NodeConfig, config: &KubeSchedulerConfig, state: &mu
     }
     let mut client_connection = serde_json::json!({ "kubeconfig": paths::KUBE_SCHEDULER_KUBECONFIG });
     if let Some(qps) = &config.qps {
-        client_connection["qps"] = qps.as_f64().into();
+        client_connection["qps"] = serde_json::json!(qps.as_f64());
     }
     if config.burst != 0 {
         client_connection["burst"] = config.burst.into();

@@ -2,7 +2,7 @@
 //!
 //! Two files decide a node in the usual way: the boot config in the user-data ([`BootConfig`]) and
 //! the group's `nodeupconfig.yaml` ([`NodeupConfig`]). The rest of the state store
-//! ([`ClusterSpec`], [`InstanceGroupSpec`], keysets, secrets) is what that file is derived from.
+//! ([`Cluster`], [`InstanceGroup`], [`Keyset`], [`Secret`]) is what that file is derived from.
 //!
 //! Field names are the JSON names of kOps' internal API in snake case. What Go has as a pointer is
 //! an `Option`, and writing a value leaves out exactly what Go's `omitempty` leaves out. Unknown
@@ -21,21 +21,23 @@ mod duration;
 mod error;
 mod go_value;
 mod instance_group;
-mod keyset_stub;
-pub use keyset_stub::Keyset;
+mod keyset;
 mod kube_apiserver;
 mod kube_controller_manager;
 mod kube_proxy;
 mod kube_scheduler;
 mod kubelet;
+mod metadata;
 mod network_plugins;
 mod networking;
 mod nodeup_config;
 mod omit;
 mod openstack;
 mod quantity;
+mod respell;
 mod role;
 mod scalars;
+mod secret;
 mod user_data;
 mod yaml;
 
@@ -51,15 +53,18 @@ pub use customization::*;
 pub use duration::*;
 pub use error::*;
 pub use instance_group::*;
+pub use keyset::{Certificate, Keyset, KeysetItem, PrivateMaterial};
 pub use kube_apiserver::*;
 pub use kube_controller_manager::*;
 pub use kube_proxy::*;
 pub use kube_scheduler::*;
 pub use kubelet::*;
+pub use metadata::ObjectMeta;
 pub use network_plugins::*;
 pub use networking::*;
 pub use nodeup_config::*;
 pub use openstack::*;
 pub use role::*;
 pub use scalars::*;
+pub use secret::Secret;
 pub use yaml::parse_yaml;

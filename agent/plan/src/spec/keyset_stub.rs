@@ -1,4 +1,0 @@
-//! stand-in
-/// stand-in
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Keyset;
