@@ -226,9 +226,8 @@ mod tests {
 
     #[test]
     fn other_user_data_says_whose_is_needed() {
-        let script = "#!/bin/sh\necho hello\n".to_owned();
-        for user_data in [script, mime("#!/bin/sh\ntrue\n", "7bit"), "#cloud-config\nusers: []\n".to_owned()]
-        {
+        let other = "#!/bin/sh\necho hello\n".to_owned();
+        for user_data in [other, mime("#!/bin/sh\ntrue\n", "7bit"), "#cloud-config\nusers: []\n".to_owned()] {
             assert_eq!(find_kube_env(user_data.as_bytes()), Err(NoKubeEnv::NotThere));
         }
         let error = BootConfig::from_user_data(b" \n").unwrap_err().to_string();
@@ -237,8 +236,8 @@ mod tests {
 
     #[test]
     fn a_cut_script_says_so() {
-        let script = heredoc_script();
-        let cut = script.split("__EOF_KUBE_ENV\n\n").next().unwrap();
+        let whole = heredoc_script();
+        let cut = whole.split("__EOF_KUBE_ENV\n\n").next().unwrap();
         assert_eq!(find_kube_env(cut.as_bytes()), Err(NoKubeEnv::BreaksOff));
         let line = "echo \"H4sIAAAA\" | base64 -d | gzip -d > conf/kube_env.yaml";
         assert!(matches!(find_kube_env(script(line).as_bytes()), Err(NoKubeEnv::NotCompressed(_))));
