@@ -8,152 +8,152 @@ use super::duration::Duration;
 use super::omit::is_zero;
 use super::scalars::Quantity;
 
-/// `AuthenticationSpec`.
+/// Whom the API server believes beyond certificates and its own tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AuthenticationSpec {
-    /// Kopeio.
+    /// Kopeio's authentication.
     #[serde(skip_serializing_if = "is_zero")]
     pub kopeio: Option<KopeioAuthenticationSpec>,
-    /// Aws.
+    /// AWS IAM Authenticator.
     #[serde(skip_serializing_if = "is_zero")]
     pub aws: Option<AWSAuthenticationSpec>,
-    /// Oidc.
+    /// An OpenID provider.
     #[serde(skip_serializing_if = "is_zero")]
     pub oidc: Option<OIDCAuthenticationSpec>,
 }
 
-/// `KopeioAuthenticationSpec`.
+/// Kopeio's authentication; it has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KopeioAuthenticationSpec {}
 
-/// `AWSAuthenticationSpec`.
+/// AWS IAM Authenticator.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AWSAuthenticationSpec {
-    /// Image.
+    /// Its image.
     #[serde(skip_serializing_if = "is_zero")]
     pub image: String,
-    /// Backend mode.
+    /// Where it looks up identities: `MountedFile`, `EKSConfigMap`, `CRD`, separated by commas.
     #[serde(skip_serializing_if = "is_zero")]
     pub backend_mode: String,
-    /// Cluster ID.
+    /// Id of the cluster in its tokens.
     #[serde(rename = "clusterID", skip_serializing_if = "is_zero")]
     pub cluster_id: String,
-    /// Memory request.
+    /// Memory that it requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
-    /// Cpu request.
+    /// CPU that it requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
-    /// Memory limit.
+    /// Memory that it is limited to.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_limit: Option<Quantity>,
-    /// Cpu limit.
+    /// CPU that it is limited to.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_limit: Option<Quantity>,
-    /// Identity mappings.
+    /// Which IAM identity is which user.
     #[serde(skip_serializing_if = "is_zero")]
     pub identity_mappings: Vec<AWSAuthenticationIdentityMappingSpec>,
 }
 
-/// `AWSAuthenticationIdentityMappingSpec`.
+/// Which user an IAM identity is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AWSAuthenticationIdentityMappingSpec {
-    /// Arn.
+    /// The IAM identity.
     #[serde(skip_serializing_if = "is_zero")]
     pub arn: String,
-    /// Username.
+    /// The user.
     #[serde(skip_serializing_if = "is_zero")]
     pub username: String,
-    /// Groups.
+    /// The user's groups.
     #[serde(skip_serializing_if = "is_zero")]
     pub groups: Vec<String>,
 }
 
-/// `OIDCAuthenticationSpec`.
+/// An OpenID provider that the API server believes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OIDCAuthenticationSpec {
-    /// Username claim.
+    /// `--oidc-username-claim`: claim with the user's name.
     #[serde(skip_serializing_if = "is_zero")]
     pub username_claim: Option<String>,
-    /// Username prefix.
+    /// `--oidc-username-prefix`: what is put before that name.
     #[serde(skip_serializing_if = "is_zero")]
     pub username_prefix: Option<String>,
-    /// Groups claims.
+    /// `--oidc-groups-claim`: claims with the user's groups.
     #[serde(skip_serializing_if = "is_zero")]
     pub groups_claims: Vec<String>,
-    /// Groups prefix.
+    /// `--oidc-groups-prefix`: what is put before those groups.
     #[serde(skip_serializing_if = "is_zero")]
     pub groups_prefix: Option<String>,
-    /// Issuer URL.
+    /// `--oidc-issuer-url`: the provider.
     #[serde(rename = "issuerURL", skip_serializing_if = "is_zero")]
     pub issuer_url: Option<String>,
-    /// Client ID.
+    /// `--oidc-client-id`: whom its tokens must be meant for.
     #[serde(rename = "clientID", skip_serializing_if = "is_zero")]
     pub client_id: Option<String>,
-    /// Required claims.
+    /// `--oidc-required-claim` (repeated): values that claims must have.
     #[serde(skip_serializing_if = "is_zero")]
     pub required_claims: BTreeMap<String, String>,
 }
 
-/// `AuthorizationSpec`.
+/// Who may do what.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AuthorizationSpec {
-    /// Always allow.
+    /// Set: everyone may do everything.
     #[serde(skip_serializing_if = "is_zero")]
     pub always_allow: Option<AlwaysAllowAuthorizationSpec>,
-    /// Rbac.
+    /// Set: by roles.
     #[serde(skip_serializing_if = "is_zero")]
     pub rbac: Option<RBACAuthorizationSpec>,
 }
 
-/// `RBACAuthorizationSpec`.
+/// Authorization by roles; it has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RBACAuthorizationSpec {}
 
-/// `AlwaysAllowAuthorizationSpec`.
+/// No authorization; it has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlwaysAllowAuthorizationSpec {}
 
-/// `NodeAuthorizationSpec`.
+/// How nodes prove who they are; no longer used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeAuthorizationSpec {
-    /// Node authorizer.
+    /// The node authorizer.
     #[serde(skip_serializing_if = "is_zero")]
     pub node_authorizer: Option<NodeAuthorizerSpec>,
 }
 
-/// `NodeAuthorizerSpec`.
+/// The node authorizer; no longer used.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeAuthorizerSpec {
-    /// Authorizer.
+    /// Kind of proof.
     #[serde(skip_serializing_if = "is_zero")]
     pub authorizer: String,
-    /// Features.
+    /// Features switched on.
     #[serde(skip_serializing_if = "is_zero")]
     pub features: Vec<String>,
-    /// Image.
+    /// Its image.
     #[serde(skip_serializing_if = "is_zero")]
     pub image: String,
-    /// Node URL.
+    /// Its URL.
     #[serde(rename = "nodeURL", skip_serializing_if = "is_zero")]
     pub node_url: String,
-    /// Port.
+    /// Its port.
     #[serde(skip_serializing_if = "is_zero")]
     pub port: i64,
-    /// Interval.
+    /// Time between two attempts.
     #[serde(skip_serializing_if = "is_zero")]
     pub interval: Option<Duration>,
-    /// Timeout.
+    /// Time after which to give up.
     #[serde(skip_serializing_if = "is_zero")]
     pub timeout: Option<Duration>,
-    /// Token TTL.
+    /// Lifetime of its tokens.
     #[serde(rename = "tokenTTL", skip_serializing_if = "is_zero")]
     pub token_ttl: Option<Duration>,
 }

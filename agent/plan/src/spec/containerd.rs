@@ -8,149 +8,149 @@ use super::duration::Duration;
 use super::omit::is_zero;
 use super::scalars::IntOrString;
 
-/// `ContainerdConfig`.
+/// What kOps wants of containerd.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ContainerdConfig {
-    /// `--address`: Address.
+    /// `--address`: socket of its API.
     #[serde(skip_serializing_if = "is_zero")]
     pub address: Option<String>,
-    /// Config additions.
+    /// Values to add to the configuration, by dotted path in the schema of the version in use.
     #[serde(skip_serializing_if = "is_zero")]
     pub config_additions: BTreeMap<String, IntOrString>,
-    /// Config override.
+    /// The whole configuration, in place of what kOps makes.
     #[serde(skip_serializing_if = "is_zero")]
     pub config_override: Option<String>,
-    /// `--log-level`: Log level.
+    /// `--log-level`: `trace`, `debug`, `info`, `warn`, `error`, `fatal` or `panic`.
     #[serde(skip_serializing_if = "is_zero")]
     pub log_level: Option<String>,
-    /// Packages.
+    /// Where to get it from, in place of its release.
     #[serde(skip_serializing_if = "is_zero")]
     pub packages: Option<PackagesConfig>,
-    /// Registry mirrors.
+    /// Mirrors of image registries, by registry; `*` for all others.
     #[serde(skip_serializing_if = "is_zero")]
     pub registry_mirrors: BTreeMap<String, Vec<String>>,
-    /// `--root`: Root.
+    /// `--root`: folder of persistent data.
     #[serde(skip_serializing_if = "is_zero")]
     pub root: Option<String>,
-    /// Skip install.
+    /// Whether the machine brings containerd with it, and it is left alone.
     #[serde(skip_serializing_if = "is_zero")]
     pub skip_install: bool,
-    /// `--state`: State.
+    /// `--state`: folder of run-time state.
     #[serde(skip_serializing_if = "is_zero")]
     pub state: Option<String>,
-    /// Version.
+    /// Version to install.
     #[serde(skip_serializing_if = "is_zero")]
     pub version: Option<String>,
-    /// Nvidia GPU.
+    /// NVIDIA GPUs.
     #[serde(rename = "nvidiaGPU", skip_serializing_if = "is_zero")]
     pub nvidia_gpu: Option<NvidiaGPUConfig>,
-    /// Gvisor.
+    /// The sandboxed runtime gVisor.
     #[serde(skip_serializing_if = "is_zero")]
     pub gvisor: Option<GVisorConfig>,
-    /// Runc.
+    /// The runtime runc.
     #[serde(skip_serializing_if = "is_zero")]
     pub runc: Option<Runc>,
-    /// Selinux enabled.
+    /// Whether containers get SELinux labels.
     #[serde(skip_serializing_if = "is_zero")]
     pub selinux_enabled: bool,
-    /// Nri.
+    /// The Node Resource Interface.
     #[serde(skip_serializing_if = "is_zero")]
     pub nri: Option<NRIConfig>,
-    /// Use ECR credentials for mirrors.
+    /// Whether mirrors on ECR are asked with the node's ECR credentials.
     #[serde(rename = "useECRCredentialsForMirrors", skip_serializing_if = "is_zero")]
     pub use_ecr_credentials_for_mirrors: bool,
-    /// Install cri ctl.
+    /// Whether to install crictl.
     #[serde(skip_serializing_if = "is_zero")]
     pub install_cri_ctl: bool,
-    /// Install nerd ctl.
+    /// Whether to install nerdctl.
     #[serde(skip_serializing_if = "is_zero")]
     pub install_nerd_ctl: bool,
-    /// Sandbox image.
+    /// Image of the pause container.
     #[serde(skip_serializing_if = "is_zero")]
     pub sandbox_image: Option<String>,
 }
 
-/// `NRIConfig`.
+/// The Node Resource Interface of containerd.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NRIConfig {
-    /// Enabled.
+    /// Whether it is on.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
-    /// Plugin registration timeout.
+    /// Longest wait for a plugin to register.
     #[serde(skip_serializing_if = "is_zero")]
     pub plugin_registration_timeout: Option<Duration>,
-    /// Plugin request timeout.
+    /// Longest wait for a plugin's answer.
     #[serde(skip_serializing_if = "is_zero")]
     pub plugin_request_timeout: Option<Duration>,
 }
 
-/// `NvidiaGPUConfig`.
+/// NVIDIA GPUs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NvidiaGPUConfig {
-    /// Package.
+    /// Package of the driver.
     #[serde(skip_serializing_if = "is_zero")]
     pub package: String,
-    /// Enabled.
+    /// Whether driver and runtime are installed on machines with such a GPU.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
-    /// Image.
+    /// Image of the device plugin.
     #[serde(skip_serializing_if = "is_zero")]
     pub image: String,
-    /// Dcgm exporter.
+    /// The exporter of GPU metrics; only the cluster's counts.
     #[serde(skip_serializing_if = "is_zero")]
     pub dcgm_exporter: Option<DCGMExporterConfig>,
 }
 
-/// `DCGMExporterConfig`.
+/// The exporter of GPU metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DCGMExporterConfig {
-    /// Enabled.
+    /// Whether it is installed.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: bool,
 }
 
-/// `Runc`.
+/// The runtime runc.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Runc {
-    /// Version.
+    /// Version to install.
     #[serde(skip_serializing_if = "is_zero")]
     pub version: Option<String>,
-    /// Packages.
+    /// Where to get it from, in place of its release.
     #[serde(skip_serializing_if = "is_zero")]
     pub packages: Option<PackagesConfig>,
 }
 
-/// `GVisorConfig`.
+/// The sandboxed runtime gVisor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GVisorConfig {
-    /// Enabled.
+    /// Whether it is installed and registered as the handler `runsc`.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
-    /// Platform.
+    /// How it intercepts system calls: `systrap` or `kvm`.
     #[serde(skip_serializing_if = "is_zero")]
     pub platform: String,
 }
 
-/// `PackagesConfig`.
+/// Where to get a package from, in place of its release.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PackagesConfig {
-    /// Hash amd64.
+    /// SHA-256 for amd64.
     #[serde(skip_serializing_if = "is_zero")]
     pub hash_amd64: Option<String>,
-    /// Hash arm64.
+    /// SHA-256 for arm64.
     #[serde(skip_serializing_if = "is_zero")]
     pub hash_arm64: Option<String>,
-    /// Url amd64.
+    /// URL for amd64.
     #[serde(skip_serializing_if = "is_zero")]
     pub url_amd64: Option<String>,
-    /// Url arm64.
+    /// URL for arm64.
     #[serde(skip_serializing_if = "is_zero")]
     pub url_arm64: Option<String>,
 }

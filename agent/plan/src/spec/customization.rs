@@ -7,92 +7,146 @@ use serde::{Deserialize, Serialize};
 use super::omit::is_zero;
 use super::role::InstanceGroupRole;
 
-/// `HookSpec`.
+/// A unit of systemd that the user adds to nodes, or switches off.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HookSpec {
-    /// Name.
+    /// Its name; `.service` may be left out.
     #[serde(skip_serializing_if = "is_zero")]
     pub name: String,
-    /// Enabled.
+    /// Whether it runs; unset means that it does.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
-    /// Roles.
+    /// Roles of the nodes that get it; empty for all.
     #[serde(skip_serializing_if = "is_zero")]
     pub roles: Vec<InstanceGroupRole>,
-    /// Requires.
+    /// Units that it requires.
     #[serde(skip_serializing_if = "is_zero")]
     pub requires: Vec<String>,
-    /// Before.
+    /// Units that it comes before.
     #[serde(skip_serializing_if = "is_zero")]
     pub before: Vec<String>,
-    /// Exec container.
+    /// A container to run.
     #[serde(skip_serializing_if = "is_zero")]
     pub exec_container: Option<ExecContainerAction>,
-    /// Manifest.
+    /// The `[Service]` section, or the whole unit.
     #[serde(skip_serializing_if = "is_zero")]
     pub manifest: String,
-    /// Use raw manifest.
+    /// Whether the manifest is the whole unit.
     #[serde(skip_serializing_if = "is_zero")]
     pub use_raw_manifest: bool,
 }
 
-/// `ExecContainerAction`.
+/// A container that a hook runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ExecContainerAction {
-    /// Image.
+    /// Its image.
     #[serde(skip_serializing_if = "is_zero")]
     pub image: String,
-    /// Command.
+    /// Its command.
     #[serde(skip_serializing_if = "is_zero")]
     pub command: Vec<String>,
-    /// Environment.
+    /// Its environment variables.
     #[serde(skip_serializing_if = "is_zero")]
     pub environment: BTreeMap<String, String>,
 }
 
-/// `FileAssetSpec`.
+/// A file that the user adds to nodes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FileAssetSpec {
-    /// Name.
+    /// Its name.
     #[serde(skip_serializing_if = "is_zero")]
     pub name: String,
-    /// Path.
+    /// Where it goes; empty for kOps' folder of assets.
     #[serde(skip_serializing_if = "is_zero")]
     pub path: String,
-    /// Roles.
+    /// Roles of the nodes that get it, by their exact internal names; empty for all. Any other word,
+    /// `Master` too, matches no node.
     #[serde(skip_serializing_if = "is_zero")]
     pub roles: Vec<String>,
-    /// Content.
+    /// Its content.
     #[serde(skip_serializing_if = "is_zero")]
     pub content: String,
-    /// Is base64.
+    /// Whether the content is base64.
     #[serde(skip_serializing_if = "is_zero")]
     pub is_base64: bool,
-    /// Mode.
+    /// Its permission bits in octal.
     #[serde(skip_serializing_if = "is_zero")]
     pub mode: String,
 }
 
-/// `VolumeMountSpec`.
+/// A disk that is formatted and mounted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VolumeMountSpec {
-    /// Device.
+    /// The block device.
     #[serde(skip_serializing_if = "is_zero")]
     pub device: String,
-    /// Filesystem.
+    /// Its file system.
     #[serde(skip_serializing_if = "is_zero")]
     pub filesystem: String,
-    /// Format options.
+    /// Options for formatting it.
     #[serde(skip_serializing_if = "is_zero")]
     pub format_options: Vec<String>,
-    /// Mount options.
+    /// Options for mounting it.
     #[serde(skip_serializing_if = "is_zero")]
     pub mount_options: Vec<String>,
-    /// Path.
+    /// Where it is mounted.
     #[serde(skip_serializing_if = "is_zero")]
     pub path: String,
+}
+
+impl HookSpec {
+    /// Whether nodes of that role get it.
+    pub fn is_for(&self, role: InstanceGroupRole) -> bool {
+        self.roles.is_empty() || self.roles.contains(&role)
+    }
+
+    /// Whether its unit runs.
+    pub fn is_enabled(&self) -> bool {
+        self.enabled.unwrap_or(true)
+    }
+}
+
+impl FileAssetSpec {
+    /// Whether nodes of that role get it.
+    pub fn is_for(&self, role: InstanceGroupRole) -> bool {
+        self.roles.is_empty() || self.roles.iter().any(|name| name == role.name())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_roles_are_all_roles() {
+        for role in InstanceGroupRole::ALL {
+            assert!(HookSpec::default().is_for(role));
+            assert!(FileAssetSpec::default().is_for(role));
+        }
+    }
+
+    #[test]
+    fn a_role_is_for_its_own_nodes() {
+        let hook = HookSpec { roles: vec![InstanceGroupRole::ControlPlane], ..HookSpec::default() };
+        assert!(hook.is_for(InstanceGroupRole::ControlPlane));
+        assert!(!hook.is_for(InstanceGroupRole::Node));
+    }
+
+    #[test]
+    fn a_file_for_master_is_for_nobody() {
+        let file = FileAssetSpec { roles: vec!["Master".to_owned()], ..FileAssetSpec::default() };
+        assert!(!InstanceGroupRole::ALL.into_iter().any(|role| file.is_for(role)));
+        let file = FileAssetSpec { roles: vec!["ControlPlane".to_owned()], ..FileAssetSpec::default() };
+        assert!(file.is_for(InstanceGroupRole::ControlPlane));
+    }
+
+    #[test]
+    fn a_hook_runs_unless_it_is_switched_off() {
+        assert!(HookSpec::default().is_enabled());
+        assert!(!HookSpec { enabled: Some(false), ..HookSpec::default() }.is_enabled());
+    }
 }

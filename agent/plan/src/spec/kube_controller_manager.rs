@@ -9,200 +9,203 @@ use super::kube_scheduler::LeaderElectionConfiguration;
 use super::omit::is_zero;
 use super::scalars::Quantity;
 
-/// `KubeControllerManagerConfig`.
+/// What kOps wants of kube-controller-manager.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KubeControllerManagerConfig {
-    /// `--master`: Master.
+    /// `--master`: address of the API server.
     #[serde(skip_serializing_if = "is_zero")]
     pub master: String,
-    /// `--logging-format`: Log format.
+    /// `--logging-format` (left out when `text`): format of the log: `text` or `json`.
     #[serde(skip_serializing_if = "is_zero")]
     pub log_format: String,
-    /// `--v`: Log level.
+    /// `--v` (left out when `0`): verbosity of the log.
     #[serde(skip_serializing_if = "is_zero")]
     pub log_level: i32,
-    /// `--service-account-private-key-file`: Service account private key file.
+    /// `--service-account-private-key-file`: file of the key that signs service account tokens.
     #[serde(skip_serializing_if = "is_zero")]
     pub service_account_private_key_file: String,
-    /// Image.
+    /// Container image.
     #[serde(skip_serializing_if = "is_zero")]
     pub image: String,
-    /// `--cloud-provider`: Cloud provider.
+    /// `--cloud-provider`: `external`, or empty for none.
     #[serde(skip_serializing_if = "is_zero")]
     pub cloud_provider: String,
-    /// `--cluster-name`: Cluster name.
+    /// `--cluster-name`: prefix of the names of cloud resources.
     #[serde(skip_serializing_if = "is_zero")]
     pub cluster_name: String,
-    /// `--cluster-cidr`: Cluster CIDR.
+    /// `--cluster-cidr`: addresses of pods.
     #[serde(rename = "clusterCIDR", skip_serializing_if = "is_zero")]
     pub cluster_cidr: String,
-    /// `--allocate-node-cidrs`: Allocate node cidrs.
+    /// `--allocate-node-cidrs`: assign each node addresses for its pods.
     #[serde(rename = "allocateNodeCIDRs", skip_serializing_if = "is_zero")]
     pub allocate_node_cidrs: Option<bool>,
-    /// `--node-cidr-mask-size`: Node CIDR mask size.
+    /// `--node-cidr-mask-size`: prefix length of a node's pod addresses.
     #[serde(rename = "nodeCIDRMaskSize", skip_serializing_if = "is_zero")]
     pub node_cidr_mask_size: Option<i32>,
-    /// `--configure-cloud-routes`: Configure cloud routes.
+    /// `--configure-cloud-routes`: have the cloud route to pods.
     #[serde(skip_serializing_if = "is_zero")]
     pub configure_cloud_routes: Option<bool>,
-    /// `--controllers`: Controllers.
+    /// `--controllers`: controllers to run; `*` for the usual, `-name` for none of that name.
     #[serde(skip_serializing_if = "is_zero")]
     pub controllers: Vec<String>,
-    /// `--cidr-allocator-type`: Cidr allocator type.
+    /// `--cidr-allocator-type`: who assigns pod addresses.
     #[serde(skip_serializing_if = "is_zero")]
     pub cidr_allocator_type: Option<String>,
-    /// `--root-ca-file`: Root CA file.
+    /// `--root-ca-file`: file of certificates that pods are given to verify the API server.
     #[serde(rename = "rootCAFile", skip_serializing_if = "is_zero")]
     pub root_ca_file: String,
-    /// Leader election.
+    /// How one of several becomes the leader.
     #[serde(skip_serializing_if = "is_zero")]
     pub leader_election: Option<LeaderElectionConfiguration>,
-    /// `--attach-detach-reconcile-sync-period`: Attach detach reconcile sync period.
+    /// `--attach-detach-reconcile-sync-period`: how often attached volumes are verified.
     #[serde(skip_serializing_if = "is_zero")]
     pub attach_detach_reconcile_sync_period: Option<Duration>,
-    /// `--disable-attach-detach-reconcile-sync`: Disable attach detach reconcile sync.
+    /// `--disable-attach-detach-reconcile-sync`: do not verify attached volumes.
     #[serde(skip_serializing_if = "is_zero")]
     pub disable_attach_detach_reconcile_sync: Option<bool>,
-    /// `--terminated-pod-gc-threshold`: Terminated pod GC threshold.
+    /// `--terminated-pod-gc-threshold`: ended pods that are kept; 0 for all.
     #[serde(rename = "terminatedPodGCThreshold", skip_serializing_if = "is_zero")]
     pub terminated_pod_gc_threshold: Option<i32>,
-    /// `--node-monitor-period`: Node monitor period.
+    /// `--node-monitor-period`: how often nodes are looked at.
     #[serde(skip_serializing_if = "is_zero")]
     pub node_monitor_period: Option<Duration>,
-    /// `--node-monitor-grace-period`: Node monitor grace period.
+    /// `--node-monitor-grace-period`: silence after which a node is taken to be unhealthy.
     #[serde(skip_serializing_if = "is_zero")]
     pub node_monitor_grace_period: Option<Duration>,
-    /// `--pod-eviction-timeout`: Pod eviction timeout.
+    /// `--pod-eviction-timeout`: time after which pods are moved off a failed node.
     #[serde(skip_serializing_if = "is_zero")]
     pub pod_eviction_timeout: Option<Duration>,
-    /// `--use-service-account-credentials`: Use service account credentials.
+    /// `--use-service-account-credentials`: give each controller its own service account.
     #[serde(skip_serializing_if = "is_zero")]
     pub use_service_account_credentials: Option<bool>,
-    /// `--horizontal-pod-autoscaler-sync-period`: Horizontal pod autoscaler sync period.
+    /// `--horizontal-pod-autoscaler-sync-period`: how often the number of pods is worked out.
     #[serde(skip_serializing_if = "is_zero")]
     pub horizontal_pod_autoscaler_sync_period: Option<Duration>,
-    /// `--horizontal-pod-autoscaler-downscale-delay`: Horizontal pod autoscaler downscale delay.
+    /// `--horizontal-pod-autoscaler-downscale-delay`: wait before scaling down again.
     #[serde(skip_serializing_if = "is_zero")]
     pub horizontal_pod_autoscaler_downscale_delay: Option<Duration>,
-    /// `--horizontal-pod-autoscaler-downscale-stabilization`: Horizontal pod autoscaler downscale
-    /// stabilization.
+    /// `--horizontal-pod-autoscaler-downscale-stabilization`: how far back to look for the highest
+    /// recommendation before scaling down.
     #[serde(skip_serializing_if = "is_zero")]
     pub horizontal_pod_autoscaler_downscale_stabilization: Option<Duration>,
-    /// `--horizontal-pod-autoscaler-upscale-delay`: Horizontal pod autoscaler upscale delay.
+    /// `--horizontal-pod-autoscaler-upscale-delay`: wait before scaling up again.
     #[serde(skip_serializing_if = "is_zero")]
     pub horizontal_pod_autoscaler_upscale_delay: Option<Duration>,
-    /// `--horizontal-pod-autoscaler-initial-readiness-delay`: Horizontal pod autoscaler initial
-    /// readiness delay.
+    /// `--horizontal-pod-autoscaler-initial-readiness-delay`: time after a pod's start in which it may
+    /// become ready for the first time.
     #[serde(skip_serializing_if = "is_zero")]
     pub horizontal_pod_autoscaler_initial_readiness_delay: Option<Duration>,
-    /// `--horizontal-pod-autoscaler-cpu-initialization-period`: Horizontal pod autoscaler cpu
-    /// initialization period.
+    /// `--horizontal-pod-autoscaler-cpu-initialization-period`: time after a pod's start in which its
+    /// CPU usage may not count.
     #[serde(skip_serializing_if = "is_zero")]
     pub horizontal_pod_autoscaler_cpu_initialization_period: Option<Duration>,
-    /// `--horizontal-pod-autoscaler-tolerance`: Horizontal pod autoscaler tolerance.
+    /// `--horizontal-pod-autoscaler-tolerance`: least change of the ratio to act on.
     #[serde(skip_serializing_if = "is_zero")]
     pub horizontal_pod_autoscaler_tolerance: Option<Quantity>,
-    /// `--horizontal-pod-autoscaler-use-rest-clients`: Horizontal pod autoscaler use rest clients.
+    /// `--horizontal-pod-autoscaler-use-rest-clients`: take metrics through the API.
     #[serde(skip_serializing_if = "is_zero")]
     pub horizontal_pod_autoscaler_use_rest_clients: Option<bool>,
-    /// `--experimental-cluster-signing-duration`: Experimental cluster signing duration.
+    /// `--experimental-cluster-signing-duration`: lifetime of signed certificates; an old name.
     #[serde(skip_serializing_if = "is_zero")]
     pub experimental_cluster_signing_duration: Option<Duration>,
-    /// `--cluster-signing-duration`: Cluster signing duration.
+    /// `--cluster-signing-duration`: lifetime of signed certificates.
     #[serde(rename = "ClusterSigningDuration", skip_serializing_if = "is_zero")]
     pub cluster_signing_duration: Option<Duration>,
-    /// `--feature-gates`: Feature gates.
+    /// `--feature-gates`: features switched on or off, by name.
     #[serde(skip_serializing_if = "is_zero")]
     pub feature_gates: BTreeMap<String, String>,
-    /// `--tls-cert-file`: Tls cert file.
+    /// `--tls-cert-file`: file of the serving certificate.
     #[serde(skip_serializing_if = "is_zero")]
     pub tls_cert_file: Option<String>,
-    /// `--tls-cipher-suites`: Tls cipher suites.
+    /// `--tls-cipher-suites`: cipher suites that the server offers.
     #[serde(skip_serializing_if = "is_zero")]
     pub tls_cipher_suites: Vec<String>,
-    /// `--tls-min-version`: Tls min version.
+    /// `--tls-min-version`: oldest TLS version that the server accepts.
     #[serde(skip_serializing_if = "is_zero")]
     pub tls_min_version: String,
-    /// `--tls-private-key-file`: Tls private key file.
+    /// `--tls-private-key-file`: file of the serving key.
     #[serde(skip_serializing_if = "is_zero")]
     pub tls_private_key_file: String,
-    /// `--min-resync-period`: Min resync period.
+    /// `--min-resync-period`: least time between two full looks at the API.
     #[serde(skip_serializing_if = "is_zero")]
     pub min_resync_period: String,
-    /// `--kube-api-qps`: Kube API QPS.
+    /// `--kube-api-qps`: most requests to the API server a second.
     #[serde(rename = "kubeAPIQPS", skip_serializing_if = "is_zero")]
     pub kube_api_qps: Option<Quantity>,
-    /// `--kube-api-burst`: Kube API burst.
+    /// `--kube-api-burst`: most requests to the API server at once, above the rate.
     #[serde(rename = "kubeAPIBurst", skip_serializing_if = "is_zero")]
     pub kube_api_burst: Option<i32>,
-    /// `--concurrent-deployment-syncs`: Concurrent deployment syncs.
+    /// `--concurrent-deployment-syncs`: Deployments handled at a time.
     #[serde(skip_serializing_if = "is_zero")]
     pub concurrent_deployment_syncs: Option<i32>,
-    /// `--concurrent-endpoint-syncs`: Concurrent endpoint syncs.
+    /// `--concurrent-endpoint-syncs`: Endpoints handled at a time.
     #[serde(skip_serializing_if = "is_zero")]
     pub concurrent_endpoint_syncs: Option<i32>,
-    /// `--concurrent-namespace-syncs`: Concurrent namespace syncs.
+    /// `--concurrent-namespace-syncs`: Namespaces handled at a time.
     #[serde(skip_serializing_if = "is_zero")]
     pub concurrent_namespace_syncs: Option<i32>,
-    /// `--concurrent-replicaset-syncs`: Concurrent replicaset syncs.
+    /// `--concurrent-replicaset-syncs`: ReplicaSets handled at a time.
     #[serde(skip_serializing_if = "is_zero")]
     pub concurrent_replicaset_syncs: Option<i32>,
-    /// `--concurrent-service-syncs`: Concurrent service syncs.
+    /// `--concurrent-service-syncs`: Services handled at a time.
     #[serde(skip_serializing_if = "is_zero")]
     pub concurrent_service_syncs: Option<i32>,
-    /// `--concurrent-resource-quota-syncs`: Concurrent resource quota syncs.
+    /// `--concurrent-resource-quota-syncs`: ResourceQuotas handled at a time.
     #[serde(skip_serializing_if = "is_zero")]
     pub concurrent_resource_quota_syncs: Option<i32>,
-    /// `--concurrent-serviceaccount-token-syncs`: Concurrent serviceaccount token syncs.
+    /// `--concurrent-serviceaccount-token-syncs`: service account tokens handled at a time.
     #[serde(skip_serializing_if = "is_zero")]
     pub concurrent_serviceaccount_token_syncs: Option<i32>,
-    /// `--concurrent-rc-syncs`: Concurrent RC syncs.
+    /// `--concurrent-rc-syncs`: ReplicationControllers handled at a time.
     #[serde(rename = "concurrentRCSyncs", skip_serializing_if = "is_zero")]
     pub concurrent_rc_syncs: Option<i32>,
-    /// `--concurrent-horizontal-pod-autoscaler-syncs`: Concurrent horizontal pod austoscaler syncs.
+    /// `--concurrent-horizontal-pod-autoscaler-syncs`: HorizontalPodAutoscalers handled at a time; the
+    /// name's spelling is kOps'.
     #[serde(skip_serializing_if = "is_zero")]
     pub concurrent_horizontal_pod_austoscaler_syncs: Option<i32>,
-    /// `--concurrent-job-syncs`: Concurrent job syncs.
+    /// `--concurrent-job-syncs`: Jobs handled at a time.
     #[serde(skip_serializing_if = "is_zero")]
     pub concurrent_job_syncs: Option<i32>,
-    /// `--authentication-kubeconfig`: Authentication kubeconfig.
+    /// `--authentication-kubeconfig`: kubeconfig by which clients' credentials are verified.
     #[serde(skip_serializing_if = "is_zero")]
     pub authentication_kubeconfig: String,
-    /// `--authorization-kubeconfig`: Authorization kubeconfig.
+    /// `--authorization-kubeconfig`: kubeconfig by which clients' requests are authorized.
     #[serde(skip_serializing_if = "is_zero")]
     pub authorization_kubeconfig: String,
-    /// `--authorization-always-allow-paths`: Authorization always allow paths.
+    /// `--authorization-always-allow-paths`: paths that need no authorization.
     #[serde(skip_serializing_if = "is_zero")]
     pub authorization_always_allow_paths: Vec<String>,
-    /// `--external-cloud-volume-plugin`: External cloud volume plugin.
+    /// `--external-cloud-volume-plugin`: volume plugin of the cloud, with an external cloud provider.
     #[serde(skip_serializing_if = "is_zero")]
     pub external_cloud_volume_plugin: String,
-    /// `--endpoint-updates-batch-period`: Endpoint updates batch period.
+    /// `--endpoint-updates-batch-period`: how long changes of pods are gathered for Endpoints.
     #[serde(skip_serializing_if = "is_zero")]
     pub endpoint_updates_batch_period: Option<Duration>,
-    /// `--endpointslice-updates-batch-period`: Endpoint slice updates batch period.
+    /// `--endpointslice-updates-batch-period`: how long changes of pods are gathered for
+    /// EndpointSlices.
     #[serde(skip_serializing_if = "is_zero")]
     pub endpoint_slice_updates_batch_period: Option<Duration>,
-    /// `--profiling`: Enable profiling.
+    /// `--profiling`: serve profiles.
     #[serde(skip_serializing_if = "is_zero")]
     pub enable_profiling: Option<bool>,
-    /// `--contention-profiling`: Enable contention profiling.
+    /// `--contention-profiling`: profile waiting for locks.
     #[serde(skip_serializing_if = "is_zero")]
     pub enable_contention_profiling: Option<bool>,
-    /// `--enable-leader-migration`: Enable leader migration.
+    /// `--enable-leader-migration`: share leadership with the cloud-controller-manager while moving to
+    /// it.
     #[serde(skip_serializing_if = "is_zero")]
     pub enable_leader_migration: Option<bool>,
-    /// Cpu request.
+    /// CPU that its pod requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
-    /// Cpu limit.
+    /// CPU that its pod is limited to.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_limit: Option<Quantity>,
-    /// Memory request.
+    /// Memory that its pod requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
-    /// Memory limit.
+    /// Memory that its pod is limited to.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_limit: Option<Quantity>,
 }

@@ -8,68 +8,68 @@ use super::duration::Duration;
 use super::omit::is_zero;
 use super::scalars::Quantity;
 
-/// `KubeProxyConfig`.
+/// What kOps wants of kube-proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KubeProxyConfig {
-    /// Image.
+    /// Container image.
     #[serde(skip_serializing_if = "is_zero")]
     pub image: String,
-    /// Cpu request.
+    /// CPU that its pod requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
-    /// Cpu limit.
+    /// CPU that its pod is limited to.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_limit: Option<Quantity>,
-    /// Memory request.
+    /// Memory that its pod requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
-    /// Memory limit.
+    /// Memory that its pod is limited to.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_limit: Option<Quantity>,
-    /// `--v`: Log level.
+    /// `--v`: verbosity of the log.
     #[serde(skip_serializing_if = "is_zero")]
     pub log_level: i32,
-    /// `--cluster-cidr`: Cluster CIDR.
+    /// `--cluster-cidr`: addresses of pods.
     #[serde(rename = "clusterCIDR", skip_serializing_if = "is_zero")]
     pub cluster_cidr: Option<String>,
-    /// `--hostname-override`: Hostname override.
+    /// `--hostname-override`: node name in place of the host's name.
     #[serde(skip_serializing_if = "is_zero")]
     pub hostname_override: String,
-    /// `--bind-address`: Bind address.
+    /// `--bind-address`: address to serve on.
     #[serde(skip_serializing_if = "is_zero")]
     pub bind_address: String,
-    /// `--master`: Master.
+    /// `--master`: address of the API server.
     #[serde(skip_serializing_if = "is_zero")]
     pub master: String,
-    /// `--metrics-bind-address`: Metrics bind address.
+    /// `--metrics-bind-address`: address and port of the metrics.
     #[serde(skip_serializing_if = "is_zero")]
     pub metrics_bind_address: Option<String>,
-    /// Enabled.
+    /// Whether kube-proxy runs; unset means that it does.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
-    /// `--proxy-mode`: Proxy mode.
+    /// `--proxy-mode`: `iptables`, `ipvs` or `nftables`.
     #[serde(skip_serializing_if = "is_zero")]
     pub proxy_mode: String,
-    /// `--ipvs-exclude-cidrs`: Ipvs exclude cidrs.
+    /// `--ipvs-exclude-cidrs`: addresses that IPVS leaves alone.
     #[serde(rename = "ipvsExcludeCIDRs", skip_serializing_if = "is_zero")]
     pub ipvs_exclude_cidrs: Vec<String>,
-    /// `--ipvs-min-sync-period`: Ipvs min sync period.
+    /// `--ipvs-min-sync-period`: least time between two refreshes of IPVS.
     #[serde(skip_serializing_if = "is_zero")]
     pub ipvs_min_sync_period: Option<Duration>,
-    /// `--ipvs-scheduler`: Ipvs scheduler.
+    /// `--ipvs-scheduler`: IPVS scheduler.
     #[serde(skip_serializing_if = "is_zero")]
     pub ipvs_scheduler: Option<String>,
-    /// `--ipvs-sync-period`: Ipvs sync period.
+    /// `--ipvs-sync-period`: most time between two refreshes of IPVS.
     #[serde(skip_serializing_if = "is_zero")]
     pub ipvs_sync_period: Option<Duration>,
-    /// `--feature-gates`: Feature gates.
+    /// `--feature-gates`: features switched on or off, by name.
     #[serde(skip_serializing_if = "is_zero")]
     pub feature_gates: BTreeMap<String, String>,
-    /// `--conntrack-max-per-core`: Conntrack max per core.
+    /// `--conntrack-max-per-core`: tracked connections for each CPU; 0 leaves the kernel's limit.
     #[serde(skip_serializing_if = "is_zero")]
     pub conntrack_max_per_core: Option<i32>,
-    /// `--conntrack-min`: Conntrack min.
+    /// `--conntrack-min`: least number of tracked connections.
     #[serde(skip_serializing_if = "is_zero")]
     pub conntrack_min: Option<i32>,
 }

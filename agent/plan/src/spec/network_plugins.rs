@@ -7,195 +7,195 @@ use serde::{Deserialize, Serialize};
 use super::omit::is_zero;
 use super::scalars::Quantity;
 
-/// `ClassicNetworkingSpec`.
+/// The classic network of Kubernetes before 1.4; it has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClassicNetworkingSpec {}
 
-/// `KubenetNetworkingSpec`.
+/// kubenet; it has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KubenetNetworkingSpec {}
 
-/// `ExternalNetworkingSpec`.
+/// A plugin of the user's on top of kubenet; it has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExternalNetworkingSpec {}
 
-/// `CNINetworkingSpec`.
+/// A plugin of the user's, by CNI.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CNINetworkingSpec {
-    /// Uses secondary IP.
+    /// Whether it takes addresses of the machine's network for pods.
     #[serde(rename = "usesSecondaryIP", skip_serializing_if = "is_zero")]
     pub uses_secondary_ip: bool,
 }
 
-/// `KopeioNetworkingSpec`.
+/// Kopeio; it has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KopeioNetworkingSpec {}
 
-/// `WeaveNetworkingSpec`.
+/// Weave.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct WeaveNetworkingSpec {
-    /// Mtu.
+    /// MTU of its network.
     #[serde(skip_serializing_if = "is_zero")]
     pub mtu: Option<i32>,
-    /// Conn limit.
+    /// Most peers of a node.
     #[serde(skip_serializing_if = "is_zero")]
     pub conn_limit: Option<i32>,
-    /// No masq local.
+    /// Whether to keep clients' addresses where traffic is local.
     #[serde(skip_serializing_if = "is_zero")]
     pub no_masq_local: Option<i32>,
-    /// Memory request.
+    /// Memory that weave requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
-    /// Cpu request.
+    /// CPU that weave requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
-    /// Memory limit.
+    /// Memory that weave is limited to.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_limit: Option<Quantity>,
-    /// Cpu limit.
+    /// CPU that weave is limited to.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_limit: Option<Quantity>,
-    /// Net extra args.
+    /// More arguments of weave-kube.
     #[serde(skip_serializing_if = "is_zero")]
     pub net_extra_args: String,
-    /// Npc memory request.
+    /// Memory that weave-npc requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub npc_memory_request: Option<Quantity>,
-    /// Npc CPU request.
+    /// CPU that weave-npc requests.
     #[serde(rename = "npcCPURequest", skip_serializing_if = "is_zero")]
     pub npc_cpu_request: Option<Quantity>,
-    /// Npc memory limit.
+    /// Memory that weave-npc is limited to.
     #[serde(skip_serializing_if = "is_zero")]
     pub npc_memory_limit: Option<Quantity>,
-    /// Npc CPU limit.
+    /// CPU that weave-npc is limited to.
     #[serde(rename = "npcCPULimit", skip_serializing_if = "is_zero")]
     pub npc_cpu_limit: Option<Quantity>,
-    /// Npc extra args.
+    /// More arguments of weave-npc.
     #[serde(skip_serializing_if = "is_zero")]
     pub npc_extra_args: String,
-    /// Version.
+    /// Tag of its images.
     #[serde(skip_serializing_if = "is_zero")]
     pub version: String,
 }
 
-/// `FlannelNetworkingSpec`.
+/// Flannel.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FlannelNetworkingSpec {
-    /// Backend.
+    /// How packets are carried: `vxlan` or `udp`.
     #[serde(skip_serializing_if = "is_zero")]
     pub backend: String,
-    /// Iptables resync seconds.
+    /// Seconds between two refreshes of iptables rules.
     #[serde(skip_serializing_if = "is_zero")]
     pub iptables_resync_seconds: Option<i32>,
 }
 
-/// `KuberouterNetworkingSpec`.
+/// kube-router.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KuberouterNetworkingSpec {
-    /// Use NF tables for netpol.
+    /// Whether network policies are made with nftables.
     #[serde(rename = "useNFTablesForNetpol", skip_serializing_if = "is_zero")]
     pub use_nftables_for_netpol: Option<bool>,
 }
 
-/// `RomanaNetworkingSpec`.
+/// Romana.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RomanaNetworkingSpec {
-    /// Daemon service IP.
+    /// Address of its daemon's Service.
     #[serde(rename = "daemonServiceIP", skip_serializing_if = "is_zero")]
     pub daemon_service_ip: String,
-    /// Etcd service IP.
+    /// Address of its etcd's Service.
     #[serde(rename = "etcdServiceIP", skip_serializing_if = "is_zero")]
     pub etcd_service_ip: String,
 }
 
-/// `AmazonVPCNetworkingSpec`.
+/// The Amazon VPC CNI.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AmazonVPCNetworkingSpec {
-    /// Image.
+    /// Its image.
     #[serde(skip_serializing_if = "is_zero")]
     pub image: String,
-    /// Init image.
+    /// Image of its init container.
     #[serde(skip_serializing_if = "is_zero")]
     pub init_image: String,
-    /// Network policy agent image.
+    /// Image of its agent for network policies.
     #[serde(skip_serializing_if = "is_zero")]
     pub network_policy_agent_image: String,
-    /// Env.
+    /// Environment variables of its container.
     #[serde(skip_serializing_if = "is_zero")]
     pub env: Vec<EnvVar>,
 }
 
-/// `LyftVPCNetworkingSpec`.
+/// Lyft's CNI for VPCs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LyftVPCNetworkingSpec {
-    /// Subnet tags.
+    /// Tags of the subnets that pods are in.
     #[serde(skip_serializing_if = "is_zero")]
     pub subnet_tags: BTreeMap<String, String>,
 }
 
-/// `GCPNetworkingSpec`.
+/// Alias IPs of Google Cloud; they have no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GCPNetworkingSpec {}
 
-/// `KindnetNetworkingSpec`.
+/// kindnet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KindnetNetworkingSpec {
-    /// Version.
+    /// Tag of its image.
     #[serde(skip_serializing_if = "is_zero")]
     pub version: String,
-    /// Network policies.
+    /// Whether network policies are enforced.
     #[serde(skip_serializing_if = "is_zero")]
     pub network_policies: Option<bool>,
-    /// Admin network policies.
+    /// Whether admin network policies are enforced.
     #[serde(skip_serializing_if = "is_zero")]
     pub admin_network_policies: Option<bool>,
-    /// Baseline admin network policies.
+    /// Whether the baseline admin network policy is enforced.
     #[serde(skip_serializing_if = "is_zero")]
     pub baseline_admin_network_policies: Option<bool>,
-    /// Dns caching.
+    /// Whether answers of DNS are cached on nodes.
     #[serde(skip_serializing_if = "is_zero")]
     pub dns_caching: Option<bool>,
-    /// Nat64.
+    /// Whether IPv6 pods reach IPv4 hosts.
     #[serde(skip_serializing_if = "is_zero")]
     pub nat64: Option<bool>,
-    /// Fast path threshold.
+    /// Packets after which a connection takes the fast path.
     #[serde(skip_serializing_if = "is_zero")]
     pub fast_path_threshold: Option<i32>,
-    /// Masquerade.
+    /// How traffic that leaves the cluster is masqueraded.
     #[serde(skip_serializing_if = "is_zero")]
     pub masquerade: Option<KindnetMasqueradeSpec>,
-    /// Log level.
+    /// Verbosity of its log.
     #[serde(skip_serializing_if = "is_zero")]
     pub log_level: Option<i32>,
 }
 
-/// `KindnetMasqueradeSpec`.
+/// How kindnet masquerades traffic that leaves the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KindnetMasqueradeSpec {
-    /// Enabled.
+    /// Whether it does.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
-    /// Non masquerade cidrs.
+    /// Destinations that traffic is not masqueraded to.
     #[serde(rename = "nonMasqueradeCIDRs", skip_serializing_if = "is_zero")]
     pub non_masquerade_cidrs: Vec<String>,
 }
 
-/// `EnvVar`.
+/// An environment variable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EnvVar {
-    /// Name.
+    /// Its name.
     pub name: String,
-    /// Value.
+    /// Its value.
     #[serde(skip_serializing_if = "is_zero")]
     pub value: String,
 }

@@ -12,196 +12,196 @@ use super::network_plugins::{
 };
 use super::omit::is_zero;
 
-/// `NetworkingSpec`.
+/// The cluster's network. One plugin is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NetworkingSpec {
-    /// Network ID.
+    /// The cloud's id of an existing network; empty where kOps makes one.
     #[serde(rename = "networkID", skip_serializing_if = "is_zero")]
     pub network_id: String,
-    /// Network CIDR.
+    /// IPv4 addresses of the network.
     #[serde(rename = "networkCIDR", skip_serializing_if = "is_zero")]
     pub network_cidr: String,
-    /// Additional network cidrs.
+    /// More IPv4 addresses of the network.
     #[serde(rename = "additionalNetworkCIDRs", skip_serializing_if = "is_zero")]
     pub additional_network_cidrs: Vec<String>,
-    /// Subnets.
+    /// Subnets of the network.
     #[serde(skip_serializing_if = "is_zero")]
     pub subnets: Vec<ClusterSubnetSpec>,
-    /// Tag subnets.
+    /// Whether kOps tags subnets for load balancers (AWS).
     #[serde(skip_serializing_if = "is_zero")]
     pub tag_subnets: Option<bool>,
-    /// Topology.
+    /// How machines and names are reached from outside.
     #[serde(skip_serializing_if = "is_zero")]
     pub topology: Option<TopologySpec>,
-    /// Egress proxy.
+    /// The proxy that machines reach the world through.
     #[serde(skip_serializing_if = "is_zero")]
     pub egress_proxy: Option<EgressProxySpec>,
-    /// Non masquerade CIDR.
+    /// Addresses of pods and Services together; traffic to them is not masqueraded.
     #[serde(rename = "nonMasqueradeCIDR", skip_serializing_if = "is_zero")]
     pub non_masquerade_cidr: String,
-    /// Pod CIDR.
+    /// Addresses of pods.
     #[serde(rename = "podCIDR", skip_serializing_if = "is_zero")]
     pub pod_cidr: String,
-    /// Service cluster IP range.
+    /// Addresses of Services.
     #[serde(rename = "serviceClusterIPRange", skip_serializing_if = "is_zero")]
     pub service_cluster_ip_range: String,
-    /// Isolate control plane.
+    /// Whether control plane nodes stay off the pod network, without kube-proxy.
     #[serde(skip_serializing_if = "is_zero")]
     pub isolate_control_plane: Option<bool>,
-    /// Classic.
+    /// Plugin: the classic one of Kubernetes before 1.4.
     #[serde(skip_serializing_if = "is_zero")]
     pub classic: Option<ClassicNetworkingSpec>,
-    /// Kubenet.
+    /// Plugin: kubenet.
     #[serde(skip_serializing_if = "is_zero")]
     pub kubenet: Option<KubenetNetworkingSpec>,
-    /// External.
+    /// Plugin: one of the user's, on top of kubenet.
     #[serde(skip_serializing_if = "is_zero")]
     pub external: Option<ExternalNetworkingSpec>,
-    /// Cni.
+    /// Plugin: one of the user's, by CNI.
     #[serde(skip_serializing_if = "is_zero")]
     pub cni: Option<CNINetworkingSpec>,
-    /// Kopeio.
+    /// Plugin: Kopeio.
     #[serde(skip_serializing_if = "is_zero")]
     pub kopeio: Option<KopeioNetworkingSpec>,
-    /// Weave.
+    /// Plugin: Weave.
     #[serde(skip_serializing_if = "is_zero")]
     pub weave: Option<WeaveNetworkingSpec>,
-    /// Flannel.
+    /// Plugin: Flannel.
     #[serde(skip_serializing_if = "is_zero")]
     pub flannel: Option<FlannelNetworkingSpec>,
-    /// Calico.
+    /// Plugin: Calico.
     #[serde(skip_serializing_if = "is_zero")]
     pub calico: Option<CalicoNetworkingSpec>,
-    /// Canal.
+    /// Plugin: Canal.
     #[serde(skip_serializing_if = "is_zero")]
     pub canal: Option<CanalNetworkingSpec>,
-    /// Kube router.
+    /// Plugin: kube-router.
     #[serde(skip_serializing_if = "is_zero")]
     pub kube_router: Option<KuberouterNetworkingSpec>,
-    /// Romana.
+    /// Plugin: Romana.
     #[serde(skip_serializing_if = "is_zero")]
     pub romana: Option<RomanaNetworkingSpec>,
-    /// Amazon VPC.
+    /// Plugin: the Amazon VPC CNI.
     #[serde(rename = "amazonVPC", skip_serializing_if = "is_zero")]
     pub amazon_vpc: Option<AmazonVPCNetworkingSpec>,
-    /// Cilium.
+    /// Plugin: Cilium.
     #[serde(skip_serializing_if = "is_zero")]
     pub cilium: Option<CiliumNetworkingSpec>,
-    /// Lyftvpc.
+    /// Plugin: Lyft's CNI for VPCs.
     #[serde(skip_serializing_if = "is_zero")]
     pub lyftvpc: Option<LyftVPCNetworkingSpec>,
-    /// Gcp.
+    /// Plugin: alias IPs of Google Cloud.
     #[serde(skip_serializing_if = "is_zero")]
     pub gcp: Option<GCPNetworkingSpec>,
-    /// Kindnet.
+    /// Plugin: kindnet.
     #[serde(skip_serializing_if = "is_zero")]
     pub kindnet: Option<KindnetNetworkingSpec>,
 }
 
-/// `ClusterSubnetSpec`.
+/// A subnet that the cluster uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClusterSubnetSpec {
-    /// Name.
+    /// Its name, by which instance groups refer to it.
     #[serde(skip_serializing_if = "is_zero")]
     pub name: String,
-    /// Cidr.
+    /// Its IPv4 addresses.
     #[serde(skip_serializing_if = "is_zero")]
     pub cidr: String,
-    /// Ipv6 CIDR.
+    /// Its IPv6 addresses.
     #[serde(rename = "ipv6CIDR", skip_serializing_if = "is_zero")]
     pub ipv6_cidr: String,
-    /// Zone.
+    /// Its zone, where subnets belong to one.
     #[serde(skip_serializing_if = "is_zero")]
     pub zone: String,
-    /// Region.
+    /// Its region, where subnets span one.
     #[serde(skip_serializing_if = "is_zero")]
     pub region: String,
-    /// Id.
+    /// The cloud's id of an existing subnet.
     #[serde(skip_serializing_if = "is_zero")]
     pub id: String,
-    /// Egress.
+    /// How it reaches the world: the id of a gateway or NAT instance, or `External`.
     #[serde(skip_serializing_if = "is_zero")]
     pub egress: String,
-    /// Type.
+    /// `Public`, `Private`, `DualStack` or `Utility`.
     #[serde(skip_serializing_if = "is_zero")]
     pub r#type: String,
-    /// Public IP.
+    /// The address of its NAT gateway.
     #[serde(rename = "publicIP", skip_serializing_if = "is_zero")]
     pub public_ip: String,
-    /// Additional routes.
+    /// More routes of its table.
     #[serde(skip_serializing_if = "is_zero")]
     pub additional_routes: Vec<RouteSpec>,
 }
 
-/// `RouteSpec`.
+/// A route of a subnet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RouteSpec {
-    /// Cidr.
+    /// Where the route leads.
     #[serde(skip_serializing_if = "is_zero")]
     pub cidr: String,
-    /// Target.
+    /// What it leads through.
     #[serde(skip_serializing_if = "is_zero")]
     pub target: String,
 }
 
-/// `TopologySpec`.
+/// How machines and names are reached from outside.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TopologySpec {
-    /// Bastion.
+    /// The machine to enter by.
     #[serde(skip_serializing_if = "is_zero")]
     pub bastion: Option<BastionSpec>,
-    /// Dns.
+    /// Where names of the cluster are published: `Public`, `Private` or `None`.
     #[serde(skip_serializing_if = "is_zero")]
     pub dns: String,
 }
 
-/// `BastionSpec`.
+/// The machine to enter a private network by.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct BastionSpec {
-    /// Public name.
+    /// Its DNS name.
     #[serde(skip_serializing_if = "is_zero")]
     pub public_name: String,
-    /// Load balancer.
+    /// The load balancer before it.
     #[serde(skip_serializing_if = "is_zero")]
     pub load_balancer: Option<BastionLoadBalancerSpec>,
 }
 
-/// `BastionLoadBalancerSpec`.
+/// The load balancer before the bastion.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct BastionLoadBalancerSpec {
-    /// Additional security groups.
+    /// More security groups of it.
     #[serde(skip_serializing_if = "is_zero")]
     pub additional_security_groups: Vec<String>,
-    /// Type.
+    /// `Public` or `Internal`.
     #[serde(skip_serializing_if = "is_zero")]
     pub r#type: String,
 }
 
-/// `EgressProxySpec`.
+/// The proxy that machines reach the world through.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EgressProxySpec {
-    /// Http proxy.
+    /// Where it is.
     pub http_proxy: HTTPProxy,
-    /// Excludes.
+    /// What is reached without it, separated by commas.
     #[serde(skip_serializing_if = "is_zero")]
     pub excludes: String,
 }
 
-/// `HTTPProxy`.
+/// An HTTP proxy.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HTTPProxy {
-    /// Host.
+    /// Its host, with or without a scheme.
     #[serde(skip_serializing_if = "is_zero")]
     pub host: String,
-    /// Port.
+    /// Its port; 0 for none said.
     #[serde(skip_serializing_if = "is_zero")]
     pub port: i64,
 }

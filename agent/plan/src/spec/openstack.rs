@@ -4,164 +4,164 @@ use serde::{Deserialize, Serialize};
 
 use super::omit::is_zero;
 
-/// `OpenstackSpec`.
+/// What kOps uses of OpenStack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackSpec {
-    /// Loadbalancer.
+    /// Load balancers.
     #[serde(skip_serializing_if = "is_zero")]
     pub loadbalancer: Option<OpenstackLoadbalancerConfig>,
-    /// Monitor.
+    /// How load balancers check their members.
     #[serde(skip_serializing_if = "is_zero")]
     pub monitor: Option<OpenstackMonitor>,
-    /// Router.
+    /// The router.
     #[serde(skip_serializing_if = "is_zero")]
     pub router: Option<OpenstackRouter>,
     /// Block storage.
     #[serde(skip_serializing_if = "is_zero")]
     pub block_storage: Option<OpenstackBlockStorageConfig>,
-    /// Insecure skip verify.
+    /// Whether certificates of OpenStack's API are not verified.
     #[serde(skip_serializing_if = "is_zero")]
     pub insecure_skip_verify: Option<bool>,
-    /// Network.
+    /// Networks.
     #[serde(skip_serializing_if = "is_zero")]
     pub network: Option<OpenstackNetwork>,
-    /// Metadata.
+    /// Where machines read their metadata.
     #[serde(skip_serializing_if = "is_zero")]
     pub metadata: Option<OpenstackMetadata>,
 }
 
-/// `OpenstackLoadbalancerConfig`.
+/// Load balancers of OpenStack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackLoadbalancerConfig {
-    /// Method.
+    /// How members are chosen.
     #[serde(skip_serializing_if = "is_zero")]
     pub method: Option<String>,
-    /// Provider.
+    /// Who provides them.
     #[serde(skip_serializing_if = "is_zero")]
     pub provider: Option<String>,
-    /// Use octavia.
+    /// Whether they are Octavia's.
     #[serde(skip_serializing_if = "is_zero")]
     pub use_octavia: Option<bool>,
-    /// Floating network.
+    /// Name of the network with floating addresses.
     #[serde(skip_serializing_if = "is_zero")]
     pub floating_network: Option<String>,
-    /// Floating network ID.
+    /// Id of that network.
     #[serde(rename = "floatingNetworkID", skip_serializing_if = "is_zero")]
     pub floating_network_id: Option<String>,
-    /// Floating subnet.
+    /// Subnet of that network.
     #[serde(skip_serializing_if = "is_zero")]
     pub floating_subnet: Option<String>,
-    /// Subnet ID.
+    /// Subnet they are placed in.
     #[serde(rename = "subnetID", skip_serializing_if = "is_zero")]
     pub subnet_id: Option<String>,
-    /// Manage security groups.
+    /// Whether security groups are managed for Services.
     #[serde(skip_serializing_if = "is_zero")]
     pub manage_security_groups: Option<bool>,
-    /// Enable ingress hostname.
+    /// Whether Services show a name in place of an address.
     #[serde(skip_serializing_if = "is_zero")]
     pub enable_ingress_hostname: Option<bool>,
-    /// Ingress hostname suffix.
+    /// Suffix of that name.
     #[serde(skip_serializing_if = "is_zero")]
     pub ingress_hostname_suffix: Option<String>,
-    /// Flavor ID.
+    /// Their flavor.
     #[serde(rename = "flavorID", skip_serializing_if = "is_zero")]
     pub flavor_id: Option<String>,
 }
 
-/// `OpenstackBlockStorageConfig`.
+/// Block storage of OpenStack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackBlockStorageConfig {
-    /// Bs version.
+    /// Version of its API.
     #[serde(rename = "bs-version", skip_serializing_if = "is_zero")]
     pub bs_version: Option<String>,
-    /// Ignore volume az.
+    /// Whether a volume's zone does not matter.
     #[serde(rename = "ignore-volume-az", skip_serializing_if = "is_zero")]
     pub ignore_volume_az: Option<bool>,
-    /// Override volume az.
+    /// Zone to make volumes in.
     #[serde(rename = "override-volume-az", skip_serializing_if = "is_zero")]
     pub override_volume_az: Option<String>,
-    /// Ignore volume microversion.
+    /// Whether finer versions of the API are not used.
     #[serde(rename = "ignore-volume-microversion", skip_serializing_if = "is_zero")]
     pub ignore_volume_microversion: Option<bool>,
-    /// Metrics enabled.
+    /// Whether the driver serves metrics.
     #[serde(skip_serializing_if = "is_zero")]
     pub metrics_enabled: Option<bool>,
-    /// Create storage class.
+    /// Whether a storage class is made.
     #[serde(skip_serializing_if = "is_zero")]
     pub create_storage_class: Option<bool>,
-    /// Csi plugin image.
+    /// Image of the driver.
     #[serde(skip_serializing_if = "is_zero")]
     pub csi_plugin_image: String,
-    /// Csi topology support.
+    /// Whether volumes are made in the zone of their pod.
     #[serde(skip_serializing_if = "is_zero")]
     pub csi_topology_support: Option<bool>,
-    /// Cluster name.
+    /// Name of the cluster in volumes' metadata.
     #[serde(skip_serializing_if = "is_zero")]
     pub cluster_name: String,
 }
 
-/// `OpenstackMonitor`.
+/// How a load balancer of OpenStack checks its members.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackMonitor {
-    /// Delay.
+    /// Time between two checks.
     #[serde(skip_serializing_if = "is_zero")]
     pub delay: Option<String>,
-    /// Timeout.
+    /// Time after which a check has failed.
     #[serde(skip_serializing_if = "is_zero")]
     pub timeout: Option<String>,
-    /// Max retries.
+    /// Failed checks after which a member is out.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_retries: Option<i64>,
 }
 
-/// `OpenstackRouter`.
+/// The router of OpenStack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackRouter {
-    /// External network.
+    /// Network that leads out.
     #[serde(skip_serializing_if = "is_zero")]
     pub external_network: Option<String>,
-    /// Dns servers.
+    /// DNS servers of the subnets, separated by commas.
     #[serde(skip_serializing_if = "is_zero")]
     pub dns_servers: Option<String>,
-    /// External subnet.
+    /// Subnet of that network.
     #[serde(skip_serializing_if = "is_zero")]
     pub external_subnet: Option<String>,
-    /// Availability zone hints.
+    /// Zones to place it in.
     #[serde(skip_serializing_if = "is_zero")]
     pub availability_zone_hints: Vec<String>,
 }
 
-/// `OpenstackNetwork`.
+/// Networks of OpenStack.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackNetwork {
-    /// Availability zone hints.
+    /// Zones to place them in.
     #[serde(skip_serializing_if = "is_zero")]
     pub availability_zone_hints: Vec<String>,
-    /// Ipv6 support disabled.
+    /// Whether IPv6 addresses are passed over.
     #[serde(skip_serializing_if = "is_zero")]
     pub ipv6_support_disabled: Option<bool>,
-    /// Public network names.
+    /// Networks with machines' public addresses.
     #[serde(skip_serializing_if = "is_zero")]
     pub public_network_names: Vec<String>,
-    /// Internal network names.
+    /// Networks with machines' internal addresses.
     #[serde(skip_serializing_if = "is_zero")]
     pub internal_network_names: Vec<String>,
-    /// Address sort order.
+    /// Address ranges by which a machine's addresses are ordered, separated by commas.
     #[serde(skip_serializing_if = "is_zero")]
     pub address_sort_order: Option<String>,
 }
 
-/// `OpenstackMetadata`.
+/// Where machines of OpenStack read their metadata.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct OpenstackMetadata {
-    /// Config drive.
+    /// Whether on a drive.
     #[serde(skip_serializing_if = "is_zero")]
     pub config_drive: Option<bool>,
 }

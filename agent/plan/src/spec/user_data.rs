@@ -52,7 +52,8 @@ pub(crate) fn find_kube_env(user_data: &[u8]) -> Result<Vec<u8>, NoKubeEnv> {
     if is_mime(&text) {
         return in_mime(&text);
     }
-    if text.starts_with("#!") { in_script(&text) } else { Ok(user_data.to_vec()) }
+    let is_kube_env = text.lines().any(|line| line.starts_with("CloudProvider:"));
+    if is_kube_env && !text.starts_with("#!") { Ok(user_data.to_vec()) } else { in_script(&text) }
 }
 
 fn is_mime(text: &str) -> bool {
@@ -225,7 +226,8 @@ mod tests {
 
     #[test]
     fn other_user_data_says_whose_is_needed() {
-        for user_data in ["#!/bin/sh\necho hello\n".to_owned(), mime("#!/bin/sh\ntrue\n", "7bit")] {
+        let other = "#!/bin/sh\necho hello\n".to_owned();
+        for user_data in [other, mime("#!/bin/sh\ntrue\n", "7bit"), "#cloud-config\nusers: []\n".to_owned()] {
             assert_eq!(find_kube_env(user_data.as_bytes()), Err(NoKubeEnv::NotThere));
         }
         let error = BootConfig::from_user_data(b" \n").unwrap_err().to_string();
@@ -234,14 +236,16 @@ mod tests {
 
     #[test]
     fn a_cut_script_says_so() {
-        let script = heredoc_script();
-        let cut = script.split("__EOF_KUBE_ENV\n\n").next().unwrap();
+        let whole = heredoc_script();
+        let cut = whole.split("__EOF_KUBE_ENV\n\n").next().unwrap();
         assert_eq!(find_kube_env(cut.as_bytes()), Err(NoKubeEnv::BreaksOff));
         let line = "echo \"H4sIAAAA\" | base64 -d | gzip -d > conf/kube_env.yaml";
-        assert!(matches!(find_kube_env(script_of(line).as_bytes()), Err(NoKubeEnv::NotCompressed(_))));
+        assert!(matches!(find_kube_env(script(line).as_bytes()), Err(NoKubeEnv::NotCompressed(_))));
     }
 
-    fn script_of(line: &str) -> String {
-        script(line)
+    #[test]
+    fn what_unpacks_to_too_much_is_left_alone() {
+        let bomb = gzip(&vec![b'x'; 5 << 20]);
+        assert_eq!(find_kube_env(&bomb), Err(NoKubeEnv::TooLarge));
     }
 }

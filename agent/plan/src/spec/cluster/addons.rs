@@ -7,200 +7,200 @@ use serde::{Deserialize, Serialize};
 use crate::spec::omit::is_zero;
 use crate::spec::scalars::Quantity;
 
-/// `AddonSpec`.
+/// An addon of the user's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AddonSpec {
-    /// Manifest.
+    /// Where its manifest is.
     #[serde(skip_serializing_if = "is_zero")]
     pub manifest: String,
 }
 
-/// `ClusterAutoscalerConfig`.
+/// The cluster autoscaler.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClusterAutoscalerConfig {
-    /// Enabled.
+    /// Whether it is installed.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
-    /// Expander.
+    /// How the group to grow is chosen.
     #[serde(skip_serializing_if = "is_zero")]
     pub expander: String,
-    /// Balance similar node groups.
+    /// Whether similar groups are kept at one size.
     #[serde(skip_serializing_if = "is_zero")]
     pub balance_similar_node_groups: Option<bool>,
-    /// Emit per nodegroup metrics.
+    /// Whether metrics tell of each group.
     #[serde(skip_serializing_if = "is_zero")]
     pub emit_per_nodegroup_metrics: Option<bool>,
-    /// Aws use static instance list.
+    /// Whether the built-in list of EC2 types is used.
     #[serde(skip_serializing_if = "is_zero")]
     pub aws_use_static_instance_list: Option<bool>,
-    /// Ignore daemon sets utilization.
+    /// Whether DaemonSets' pods do not count as usage.
     #[serde(skip_serializing_if = "is_zero")]
     pub ignore_daemon_sets_utilization: Option<bool>,
-    /// Scale down utilization threshold.
+    /// Usage below which a node may go.
     #[serde(skip_serializing_if = "is_zero")]
     pub scale_down_utilization_threshold: Option<String>,
-    /// Skip nodes with custom controller pods.
+    /// Whether nodes with pods of unknown controllers stay.
     #[serde(skip_serializing_if = "is_zero")]
     pub skip_nodes_with_custom_controller_pods: Option<bool>,
-    /// Skip nodes with system pods.
+    /// Whether nodes with pods of kube-system stay.
     #[serde(skip_serializing_if = "is_zero")]
     pub skip_nodes_with_system_pods: Option<bool>,
-    /// Skip nodes with local storage.
+    /// Whether nodes with pods that keep data locally stay.
     #[serde(skip_serializing_if = "is_zero")]
     pub skip_nodes_with_local_storage: Option<bool>,
-    /// New pod scale up delay.
+    /// Age before which a waiting pod does not count.
     #[serde(skip_serializing_if = "is_zero")]
     pub new_pod_scale_up_delay: Option<String>,
-    /// Scale down delay after add.
+    /// Wait before scaling down after scaling up.
     #[serde(skip_serializing_if = "is_zero")]
     pub scale_down_delay_after_add: Option<String>,
-    /// Scale down unneeded time.
+    /// Time for which a node must be unneeded.
     #[serde(skip_serializing_if = "is_zero")]
     pub scale_down_unneeded_time: Option<String>,
-    /// Scale down unready time.
+    /// Time for which a node that is not ready must be unneeded.
     #[serde(skip_serializing_if = "is_zero")]
     pub scale_down_unready_time: Option<String>,
-    /// Cordon node before terminating.
+    /// Whether nodes are cordoned first.
     #[serde(skip_serializing_if = "is_zero")]
     pub cordon_node_before_terminating: Option<bool>,
-    /// Image.
+    /// Its image.
     #[serde(skip_serializing_if = "is_zero")]
     pub image: Option<String>,
-    /// Memory request.
+    /// Memory that it requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
-    /// Cpu request.
+    /// CPU that it requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
-    /// Max node provision time.
+    /// Longest wait for a new node.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_node_provision_time: String,
-    /// Pod annotations.
+    /// Annotations of its pods.
     #[serde(skip_serializing_if = "is_zero")]
     pub pod_annotations: BTreeMap<String, String>,
-    /// Create priority expander config.
+    /// Whether kOps makes the priorities of the expander `priority`.
     #[serde(skip_serializing_if = "is_zero")]
     pub create_priority_expander_config: Option<bool>,
-    /// Custom priority expander config.
+    /// Those priorities, in place of what kOps makes.
     #[serde(skip_serializing_if = "is_zero")]
     pub custom_priority_expander_config: BTreeMap<String, Vec<String>>,
 }
 
-/// `MetricsServerConfig`.
+/// The metrics server.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MetricsServerConfig {
-    /// Enabled.
+    /// Whether it is installed.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
-    /// Image.
+    /// Its image.
     #[serde(skip_serializing_if = "is_zero")]
     pub image: Option<String>,
-    /// Insecure.
+    /// Whether the API server does not verify its certificate.
     #[serde(skip_serializing_if = "is_zero")]
     pub insecure: Option<bool>,
 }
 
-/// `CertManagerConfig`.
+/// cert-manager.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CertManagerConfig {
-    /// Enabled.
+    /// Whether it is used.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
-    /// Managed.
+    /// Whether kOps installs it.
     #[serde(skip_serializing_if = "is_zero")]
     pub managed: Option<bool>,
-    /// Image.
+    /// Its image.
     #[serde(skip_serializing_if = "is_zero")]
     pub image: Option<String>,
-    /// Default issuer.
+    /// The issuer where none is named.
     #[serde(skip_serializing_if = "is_zero")]
     pub default_issuer: Option<String>,
-    /// Nameservers.
+    /// DNS servers it asks.
     #[serde(skip_serializing_if = "is_zero")]
     pub nameservers: Vec<String>,
-    /// Hosted zone ids.
+    /// Route 53 zones it may change.
     #[serde(rename = "hostedZoneIDs", skip_serializing_if = "is_zero")]
     pub hosted_zone_ids: Vec<String>,
-    /// Feature gates.
+    /// Features switched on or off, by name.
     #[serde(skip_serializing_if = "is_zero")]
     pub feature_gates: BTreeMap<String, bool>,
 }
 
-/// `NodeProblemDetectorConfig`.
+/// The node problem detector.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeProblemDetectorConfig {
-    /// Enabled.
+    /// Whether it is installed.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
-    /// Image.
+    /// Its image.
     #[serde(skip_serializing_if = "is_zero")]
     pub image: Option<String>,
-    /// Memory request.
+    /// Memory that it requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
-    /// Cpu request.
+    /// CPU that it requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
-    /// Memory limit.
+    /// Memory that it is limited to.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_limit: Option<Quantity>,
-    /// Cpu limit.
+    /// CPU that it is limited to.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_limit: Option<Quantity>,
 }
 
-/// `SnapshotControllerConfig`.
+/// The controller of volume snapshots.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SnapshotControllerConfig {
-    /// Enabled.
+    /// Whether it is installed.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
-    /// Install default class.
+    /// Whether a default class of snapshots is made.
     #[serde(skip_serializing_if = "is_zero")]
     pub install_default_class: bool,
 }
 
-/// `KarpenterConfig`.
+/// Karpenter.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KarpenterConfig {
-    /// Enabled.
+    /// Whether it is installed.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: bool,
-    /// Log format.
+    /// Format of its log.
     #[serde(skip_serializing_if = "is_zero")]
     pub log_format: String,
-    /// Log level.
+    /// Level of its log.
     #[serde(skip_serializing_if = "is_zero")]
     pub log_level: String,
-    /// Image.
+    /// Its image.
     #[serde(skip_serializing_if = "is_zero")]
     pub image: String,
-    /// Feature gates.
+    /// Features switched on or off, separated by commas.
     #[serde(skip_serializing_if = "is_zero")]
     pub feature_gates: String,
-    /// Memory limit.
+    /// Memory that it is limited to.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_limit: Option<Quantity>,
-    /// Memory request.
+    /// Memory that it requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
-    /// Cpu request.
+    /// CPU that it requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
 }
 
-/// `NTPConfig`.
+/// How clocks are kept right.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NTPConfig {
-    /// Managed.
+    /// Whether kOps sees to it; unset means that it does.
     #[serde(skip_serializing_if = "is_zero")]
     pub managed: Option<bool>,
 }

@@ -7,158 +7,158 @@ use serde::{Deserialize, Serialize};
 use crate::spec::omit::is_zero;
 use crate::spec::scalars::Quantity;
 
-/// `EBSCSIDriverSpec`.
+/// The driver for EBS volumes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EBSCSIDriverSpec {
-    /// Managed.
+    /// Whether kOps installs it.
     #[serde(skip_serializing_if = "is_zero")]
     pub managed: Option<bool>,
-    /// Version.
+    /// Tag of its image.
     #[serde(skip_serializing_if = "is_zero")]
     pub version: Option<String>,
-    /// Kube API QPS.
+    /// Most requests to the API server a second.
     #[serde(rename = "kubeAPIQPS", skip_serializing_if = "is_zero")]
     pub kube_api_qps: Option<Quantity>,
-    /// Kube API burst.
+    /// Most requests to the API server at once, above the rate.
     #[serde(rename = "kubeAPIBurst", skip_serializing_if = "is_zero")]
     pub kube_api_burst: Option<i32>,
-    /// Host network.
+    /// Whether its controller uses the host's network.
     #[serde(skip_serializing_if = "is_zero")]
     pub host_network: bool,
-    /// Volume attach limit.
+    /// Most volumes on a node.
     #[serde(skip_serializing_if = "is_zero")]
     pub volume_attach_limit: Option<i64>,
-    /// Pod annotations.
+    /// Annotations of its pods.
     #[serde(skip_serializing_if = "is_zero")]
     pub pod_annotations: BTreeMap<String, String>,
 }
 
-/// `NodeTerminationHandlerSpec`.
+/// The handler of ending instances.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeTerminationHandlerSpec {
-    /// Delete SQS msg if node not found.
+    /// Whether messages about unknown nodes are dropped.
     #[serde(rename = "deleteSQSMsgIfNodeNotFound", skip_serializing_if = "is_zero")]
     pub delete_sqs_msg_if_node_not_found: Option<bool>,
-    /// Enabled.
+    /// Whether it is installed.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
-    /// Enable spot interruption draining.
+    /// Whether it drains nodes before spot interruptions.
     #[serde(skip_serializing_if = "is_zero")]
     pub enable_spot_interruption_draining: Option<bool>,
-    /// Enable scheduled event draining.
+    /// Whether it drains nodes before scheduled maintenance.
     #[serde(skip_serializing_if = "is_zero")]
     pub enable_scheduled_event_draining: Option<bool>,
-    /// Enable rebalance monitoring.
+    /// Whether it cordons nodes at risk of interruption.
     #[serde(skip_serializing_if = "is_zero")]
     pub enable_rebalance_monitoring: Option<bool>,
-    /// Enable rebalance draining.
+    /// Whether it drains nodes at risk of interruption.
     #[serde(skip_serializing_if = "is_zero")]
     pub enable_rebalance_draining: Option<bool>,
-    /// Enable out of service taint.
+    /// Whether it taints ended nodes as out of service.
     #[serde(skip_serializing_if = "is_zero")]
     pub enable_out_of_service_taint: Option<bool>,
-    /// Prometheus enable.
+    /// Whether it serves metrics.
     #[serde(skip_serializing_if = "is_zero")]
     pub prometheus_enable: Option<bool>,
-    /// Enable SQS termination draining.
+    /// Whether it takes events from a queue.
     #[serde(rename = "enableSQSTerminationDraining", skip_serializing_if = "is_zero")]
     pub enable_sqs_termination_draining: Option<bool>,
-    /// Exclude from load balancers.
+    /// Whether drained nodes leave load balancers at once.
     #[serde(skip_serializing_if = "is_zero")]
     pub exclude_from_load_balancers: Option<bool>,
-    /// Managed ASG tag.
+    /// Tag of the auto scaling groups it looks after.
     #[serde(rename = "managedASGTag", skip_serializing_if = "is_zero")]
     pub managed_asg_tag: Option<String>,
-    /// Pod termination grace period.
+    /// Seconds that pods have to end; below 0 for their own time.
     #[serde(skip_serializing_if = "is_zero")]
     pub pod_termination_grace_period: Option<i32>,
-    /// Taint node.
+    /// Whether it taints nodes.
     #[serde(skip_serializing_if = "is_zero")]
     pub taint_node: Option<bool>,
-    /// Memory limit.
+    /// Memory that it is limited to.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_limit: Option<Quantity>,
-    /// Memory request.
+    /// Memory that it requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
-    /// Cpu request.
+    /// CPU that it requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
-    /// Version.
+    /// Tag of its image.
     #[serde(skip_serializing_if = "is_zero")]
     pub version: Option<String>,
-    /// Webhook template.
+    /// Template of the messages it sends.
     #[serde(skip_serializing_if = "is_zero")]
     pub webhook_template: Option<String>,
-    /// Webhook URL.
+    /// Where it sends messages.
     #[serde(rename = "webhookURL", skip_serializing_if = "is_zero")]
     pub webhook_url: Option<String>,
 }
 
-/// `LoadBalancerControllerSpec`.
+/// The controller of AWS load balancers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LoadBalancerControllerSpec {
-    /// Enabled.
+    /// Whether it is installed.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
-    /// Version.
+    /// Tag of its image.
     #[serde(skip_serializing_if = "is_zero")]
     pub version: Option<String>,
-    /// Enable WAF.
+    /// Whether it may use regional web application firewalls.
     #[serde(rename = "enableWAF", skip_serializing_if = "is_zero")]
     pub enable_waf: bool,
-    /// Enable WAF v2.
+    /// Whether it may use web application firewalls of the second version.
     #[serde(rename = "enableWAFv2", skip_serializing_if = "is_zero")]
     pub enable_waf_v2: bool,
-    /// Enable shield.
+    /// Whether it may use Shield Advanced.
     #[serde(skip_serializing_if = "is_zero")]
     pub enable_shield: bool,
-    /// Cpu request.
+    /// CPU that it requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
-    /// Cpu limit.
+    /// CPU that it is limited to.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_limit: Option<Quantity>,
-    /// Memory request.
+    /// Memory that it requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
-    /// Memory limit.
+    /// Memory that it is limited to.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_limit: Option<Quantity>,
 }
 
-/// `PodIdentityWebhookSpec`.
+/// The webhook that gives pods IAM roles.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodIdentityWebhookSpec {
-    /// Enabled.
+    /// Whether it is installed.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: bool,
-    /// Replicas.
+    /// Number of its pods.
     #[serde(skip_serializing_if = "is_zero")]
     pub replicas: i64,
 }
 
-/// `WarmPoolSpec`.
+/// Instances that are started ahead of need (AWS).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct WarmPoolSpec {
-    /// Min size.
+    /// Least number of them.
     #[serde(skip_serializing_if = "is_zero")]
     pub min_size: i64,
-    /// Max size.
+    /// Most instances, those in use among them; 0 switches the pool off.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_size: Option<i64>,
-    /// Enable lifecycle hook.
+    /// Whether an instance must report that it is ready before it counts.
     #[serde(skip_serializing_if = "is_zero")]
     pub enable_lifecycle_hook: bool,
-    /// Lifecycle hook timeout.
+    /// Seconds to wait for that report.
     #[serde(skip_serializing_if = "is_zero")]
     pub lifecycle_hook_timeout: Option<i32>,
-    /// Additional images.
+    /// More images to pull ahead of need.
     #[serde(skip_serializing_if = "is_zero")]
     pub additional_images: Vec<String>,
 }

@@ -9,170 +9,170 @@ use crate::spec::cluster::aws::{
 use crate::spec::omit::is_zero;
 use crate::spec::openstack::OpenstackSpec;
 
-/// `CloudProviderSpec`.
+/// The cloud a cluster is in; one is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CloudProviderSpec {
-    /// Aws.
+    /// Amazon Web Services.
     #[serde(skip_serializing_if = "is_zero")]
     pub aws: Option<AWSSpec>,
-    /// Azure.
+    /// Microsoft Azure.
     #[serde(skip_serializing_if = "is_zero")]
     pub azure: Option<AzureSpec>,
-    /// Do.
+    /// DigitalOcean.
     #[serde(skip_serializing_if = "is_zero")]
     pub r#do: Option<DOSpec>,
-    /// Gce.
+    /// Google Compute Engine.
     #[serde(skip_serializing_if = "is_zero")]
     pub gce: Option<GCESpec>,
-    /// Hetzner.
+    /// Hetzner Cloud.
     #[serde(skip_serializing_if = "is_zero")]
     pub hetzner: Option<HetznerSpec>,
-    /// Openstack.
+    /// OpenStack.
     #[serde(skip_serializing_if = "is_zero")]
     pub openstack: Option<OpenstackSpec>,
     /// Scaleway.
     #[serde(skip_serializing_if = "is_zero")]
     pub scaleway: Option<ScalewaySpec>,
-    /// Linode.
+    /// Linode (Akamai).
     #[serde(skip_serializing_if = "is_zero")]
     pub linode: Option<LinodeSpec>,
 }
 
-/// `AWSSpec`.
+/// What kOps uses of AWS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AWSSpec {
-    /// Ebs CSI driver.
+    /// The driver for EBS volumes.
     #[serde(rename = "ebsCSIDriver", skip_serializing_if = "is_zero")]
     pub ebs_csi_driver: Option<EBSCSIDriverSpec>,
-    /// Node termination handler.
+    /// The handler of ending instances.
     #[serde(skip_serializing_if = "is_zero")]
     pub node_termination_handler: Option<NodeTerminationHandlerSpec>,
-    /// Load balancer controller.
+    /// The controller of load balancers.
     #[serde(skip_serializing_if = "is_zero")]
     pub load_balancer_controller: Option<LoadBalancerControllerSpec>,
-    /// Pod identity webhook.
+    /// The webhook that gives pods IAM roles.
     #[serde(skip_serializing_if = "is_zero")]
     pub pod_identity_webhook: Option<PodIdentityWebhookSpec>,
-    /// Warm pool.
+    /// Instances that are started ahead of need.
     #[serde(skip_serializing_if = "is_zero")]
     pub warm_pool: Option<WarmPoolSpec>,
-    /// Node IP families.
+    /// IP families of a node's addresses, in order: `ipv4`, `ipv6`.
     #[serde(rename = "nodeIPFamilies", skip_serializing_if = "is_zero")]
     pub node_ip_families: Vec<String>,
-    /// Use IP based node names.
+    /// Whether nodes are named by their private DNS name in place of their instance id.
     #[serde(rename = "useIPBasedNodeNames", skip_serializing_if = "is_zero")]
     pub use_ip_based_node_names: Option<bool>,
-    /// Disable security group ingress.
+    /// Whether load balancers of Services leave the nodes' security group alone.
     #[serde(skip_serializing_if = "is_zero")]
     pub disable_security_group_ingress: Option<bool>,
-    /// Elb security group.
+    /// Security group of all load balancers of Services.
     #[serde(skip_serializing_if = "is_zero")]
     pub elb_security_group: Option<String>,
-    /// Nlb security group mode.
+    /// Whether network load balancers of Services get security groups: `Managed`.
     #[serde(skip_serializing_if = "is_zero")]
     pub nlb_security_group_mode: Option<String>,
-    /// Spotinst product.
+    /// Product of Spot by NetApp.
     #[serde(skip_serializing_if = "is_zero")]
     pub spotinst_product: Option<String>,
-    /// Spotinst orientation.
+    /// What Spot by NetApp optimizes for.
     #[serde(skip_serializing_if = "is_zero")]
     pub spotinst_orientation: Option<String>,
-    /// Binaries location.
+    /// Where AWS' binaries are, in place of their release.
     #[serde(skip_serializing_if = "is_zero")]
     pub binaries_location: Option<String>,
 }
 
-/// `AzureSpec`.
+/// What kOps uses of Azure.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AzureSpec {
-    /// Subscription ID.
+    /// The subscription.
     #[serde(rename = "subscriptionID", skip_serializing_if = "is_zero")]
     pub subscription_id: String,
-    /// Storage account ID.
+    /// The storage account of the state store.
     #[serde(rename = "storageAccountID", skip_serializing_if = "is_zero")]
     pub storage_account_id: String,
-    /// Tenant ID.
+    /// The tenant.
     #[serde(rename = "tenantID")]
     pub tenant_id: String,
-    /// Resource group name.
+    /// An existing resource group.
     #[serde(skip_serializing_if = "is_zero")]
     pub resource_group_name: String,
-    /// Route table name.
+    /// An existing route table.
     #[serde(skip_serializing_if = "is_zero")]
     pub route_table_name: String,
-    /// Admin user.
+    /// The administrator's name on machines.
     #[serde(skip_serializing_if = "is_zero")]
     pub admin_user: String,
 }
 
-/// `DOSpec`.
+/// DigitalOcean; it has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DOSpec {}
 
-/// `GCESpec`.
+/// What kOps uses of Google Compute Engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GCESpec {
-    /// Project.
+    /// The project.
     pub project: String,
-    /// Service account.
+    /// The machines' service account.
     #[serde(skip_serializing_if = "is_zero")]
     pub service_account: String,
-    /// Multizone.
+    /// Whether the cluster spans zones.
     #[serde(skip_serializing_if = "is_zero")]
     pub multizone: Option<bool>,
-    /// Node tags.
+    /// Tags of nodes, for firewall rules.
     #[serde(skip_serializing_if = "is_zero")]
     pub node_tags: Option<String>,
-    /// Node instance prefix.
+    /// Prefix of nodes' names.
     #[serde(skip_serializing_if = "is_zero")]
     pub node_instance_prefix: Option<String>,
-    /// Pd CSI driver.
+    /// The driver for persistent disks.
     #[serde(rename = "pdCSIDriver", skip_serializing_if = "is_zero")]
     pub pd_csi_driver: Option<PDCSIDriver>,
-    /// Use startup script.
+    /// Whether machines get a start-up script in place of user-data.
     #[serde(skip_serializing_if = "is_zero")]
     pub use_startup_script: Option<bool>,
-    /// Binaries location.
+    /// Where Google's binaries are, in place of their release.
     #[serde(skip_serializing_if = "is_zero")]
     pub binaries_location: Option<String>,
 }
 
-/// `HetznerSpec`.
+/// Hetzner Cloud; it has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HetznerSpec {}
 
-/// `ScalewaySpec`.
+/// Scaleway; it has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScalewaySpec {}
 
-/// `LinodeSpec`.
+/// Linode; it has no settings.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LinodeSpec {}
 
-/// `CloudConfiguration`.
+/// Settings that any cloud can have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CloudConfiguration {
-    /// Manage storage classes.
+    /// Whether kOps makes storage classes.
     #[serde(skip_serializing_if = "is_zero")]
     pub manage_storage_classes: Option<bool>,
 }
 
-/// `PDCSIDriver`.
+/// The driver for persistent disks of Google.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PDCSIDriver {
-    /// Enabled.
+    /// Whether it is installed.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
-    /// Version.
+    /// Tag of its image.
     #[serde(skip_serializing_if = "is_zero")]
     pub version: Option<String>,
-    /// Default storage class name.
+    /// Which storage class is the default.
     #[serde(skip_serializing_if = "is_zero")]
     pub default_storage_class_name: Option<String>,
 }

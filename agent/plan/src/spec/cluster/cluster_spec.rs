@@ -26,154 +26,154 @@ use crate::spec::networking::NetworkingSpec;
 use crate::spec::omit::is_zero;
 use crate::spec::scalars::IntOrString;
 
-/// `ClusterSpec`.
+/// What a cluster shall be, in kOps' internal names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClusterSpec {
-    /// Channel.
+    /// The channel that recommends versions.
     #[serde(skip_serializing_if = "is_zero")]
     pub channel: String,
-    /// Addons.
+    /// Addons of the user's.
     #[serde(skip_serializing_if = "is_zero")]
     pub addons: Vec<AddonSpec>,
-    /// Config store.
+    /// Where the cluster's files are.
     pub config_store: ConfigStoreSpec,
-    /// Cloud provider.
+    /// The cloud it is in.
     pub cloud_provider: CloudProviderSpec,
-    /// Gossip config.
+    /// Gossip in place of DNS; removed in kOps 1.37.
     #[serde(skip_serializing_if = "is_zero")]
     pub gossip_config: Option<GossipConfig>,
-    /// Kubernetes version.
+    /// Version of Kubernetes, or the URL of a build; without `v` once populated.
     #[serde(skip_serializing_if = "is_zero")]
     pub kubernetes_version: String,
-    /// Dns zone.
+    /// The DNS zone of its names, by name or id.
     #[serde(skip_serializing_if = "is_zero")]
     pub dns_zone: String,
-    /// Dns controller gossip config.
+    /// Gossip of the dns-controller; removed in kOps 1.37.
     #[serde(skip_serializing_if = "is_zero")]
     pub dns_controller_gossip_config: Option<DNSControllerGossipConfig>,
-    /// Cluster DNS domain.
+    /// Domain of names inside the cluster.
     #[serde(rename = "clusterDNSDomain", skip_serializing_if = "is_zero")]
     pub cluster_dns_domain: String,
-    /// Ssh access.
+    /// Addresses that may connect by SSH.
     #[serde(skip_serializing_if = "is_zero")]
     pub ssh_access: Vec<String>,
-    /// Node port access.
+    /// Addresses that may connect to node ports.
     #[serde(skip_serializing_if = "is_zero")]
     pub node_port_access: Vec<String>,
-    /// Ssh key name.
+    /// An SSH key that the cloud has.
     #[serde(skip_serializing_if = "is_zero")]
     pub ssh_key_name: Option<String>,
-    /// Update policy.
+    /// Whether machines update themselves: `automatic` or `external`.
     #[serde(skip_serializing_if = "is_zero")]
     pub update_policy: Option<String>,
-    /// External policies.
+    /// More policies of machines, by role.
     #[serde(skip_serializing_if = "is_zero")]
     pub external_policies: BTreeMap<String, Vec<String>>,
-    /// Additional policies.
+    /// Policies of the user's for machines, by role.
     #[serde(skip_serializing_if = "is_zero")]
     pub additional_policies: BTreeMap<String, String>,
-    /// File assets.
+    /// Files that the user adds to nodes.
     #[serde(skip_serializing_if = "is_zero")]
     pub file_assets: Vec<FileAssetSpec>,
-    /// Etcd clusters.
+    /// The etcd clusters.
     #[serde(skip_serializing_if = "is_zero")]
     pub etcd_clusters: Vec<EtcdClusterSpec>,
-    /// Containerd.
+    /// containerd.
     #[serde(skip_serializing_if = "is_zero")]
     pub containerd: Option<ContainerdConfig>,
-    /// Kube DNS.
+    /// DNS inside the cluster.
     #[serde(rename = "kubeDNS", skip_serializing_if = "is_zero")]
     pub kube_dns: Option<KubeDNSConfig>,
-    /// Kube API server.
+    /// kube-apiserver.
     #[serde(rename = "kubeAPIServer", skip_serializing_if = "is_zero")]
     pub kube_api_server: Option<KubeAPIServerConfig>,
-    /// Kube controller manager.
+    /// kube-controller-manager.
     #[serde(skip_serializing_if = "is_zero")]
     pub kube_controller_manager: Option<KubeControllerManagerConfig>,
-    /// Cloud controller manager.
+    /// The cloud-controller-manager.
     #[serde(skip_serializing_if = "is_zero")]
     pub cloud_controller_manager: Option<CloudControllerManagerConfig>,
-    /// Kube scheduler.
+    /// kube-scheduler.
     #[serde(skip_serializing_if = "is_zero")]
     pub kube_scheduler: Option<KubeSchedulerConfig>,
-    /// Kube proxy.
+    /// kube-proxy.
     #[serde(skip_serializing_if = "is_zero")]
     pub kube_proxy: Option<KubeProxyConfig>,
-    /// Kubelet.
+    /// The kubelet of nodes.
     #[serde(skip_serializing_if = "is_zero")]
     pub kubelet: Option<KubeletConfigSpec>,
-    /// Control plane kubelet.
+    /// The kubelet of control plane nodes.
     #[serde(skip_serializing_if = "is_zero")]
     pub control_plane_kubelet: Option<KubeletConfigSpec>,
-    /// Cloud config.
+    /// Settings that any cloud can have.
     #[serde(skip_serializing_if = "is_zero")]
     pub cloud_config: Option<CloudConfiguration>,
-    /// External DNS.
+    /// The controller that publishes names outside of the cluster.
     #[serde(rename = "externalDNS", skip_serializing_if = "is_zero")]
     pub external_dns: Option<ExternalDNSConfig>,
-    /// Ntp.
+    /// How clocks are kept right.
     #[serde(skip_serializing_if = "is_zero")]
     pub ntp: Option<NTPConfig>,
-    /// Packages.
+    /// Packages that the user adds to nodes.
     #[serde(skip_serializing_if = "is_zero")]
     pub packages: Vec<String>,
-    /// Node problem detector.
+    /// The node problem detector.
     #[serde(skip_serializing_if = "is_zero")]
     pub node_problem_detector: Option<NodeProblemDetectorConfig>,
-    /// Metrics server.
+    /// The metrics server.
     #[serde(skip_serializing_if = "is_zero")]
     pub metrics_server: Option<MetricsServerConfig>,
-    /// Cert manager.
+    /// cert-manager.
     #[serde(skip_serializing_if = "is_zero")]
     pub cert_manager: Option<CertManagerConfig>,
-    /// Networking.
+    /// The network.
     pub networking: NetworkingSpec,
-    /// Api.
+    /// How the Kubernetes API is reached.
     pub api: APISpec,
-    /// Authentication.
+    /// Whom the API server believes.
     #[serde(skip_serializing_if = "is_zero")]
     pub authentication: Option<AuthenticationSpec>,
-    /// Authorization.
+    /// Who may do what.
     #[serde(skip_serializing_if = "is_zero")]
     pub authorization: Option<AuthorizationSpec>,
-    /// Node authorization.
+    /// How nodes prove who they are; no longer used.
     #[serde(skip_serializing_if = "is_zero")]
     pub node_authorization: Option<NodeAuthorizationSpec>,
-    /// Cloud labels.
+    /// Tags of everything in the cloud.
     #[serde(skip_serializing_if = "is_zero")]
     pub cloud_labels: BTreeMap<String, String>,
-    /// Hooks.
+    /// Units that the user adds to nodes.
     #[serde(skip_serializing_if = "is_zero")]
     pub hooks: Vec<HookSpec>,
-    /// Assets.
+    /// Mirrors of images and files.
     #[serde(skip_serializing_if = "is_zero")]
     pub assets: Option<AssetsSpec>,
-    /// Iam.
+    /// Cloud identities of nodes and service accounts.
     #[serde(skip_serializing_if = "is_zero")]
     pub iam: Option<IAMSpec>,
-    /// Encryption config.
+    /// Whether etcd's content is encrypted by the secret `encryptionconfig`.
     #[serde(skip_serializing_if = "is_zero")]
     pub encryption_config: Option<bool>,
-    /// Target.
+    /// Settings of what kOps writes to.
     #[serde(skip_serializing_if = "is_zero")]
     pub target: Option<TargetSpec>,
-    /// Use host certificates.
+    /// Whether components trust what the machine trusts.
     #[serde(skip_serializing_if = "is_zero")]
     pub use_host_certificates: Option<bool>,
-    /// Sysctl parameters.
+    /// Kernel parameters, each as `name=value`.
     #[serde(skip_serializing_if = "is_zero")]
     pub sysctl_parameters: Vec<String>,
-    /// Rolling update.
+    /// How nodes are replaced.
     #[serde(skip_serializing_if = "is_zero")]
     pub rolling_update: Option<RollingUpdate>,
-    /// Cluster autoscaler.
+    /// The cluster autoscaler.
     #[serde(skip_serializing_if = "is_zero")]
     pub cluster_autoscaler: Option<ClusterAutoscalerConfig>,
-    /// Service account issuer discovery.
+    /// Where others learn how to verify service account tokens.
     #[serde(skip_serializing_if = "is_zero")]
     pub service_account_issuer_discovery: Option<ServiceAccountIssuerDiscoveryConfig>,
-    /// Snapshot controller.
+    /// The controller of volume snapshots.
     #[serde(skip_serializing_if = "is_zero")]
     pub snapshot_controller: Option<SnapshotControllerConfig>,
     /// Karpenter.
@@ -181,37 +181,37 @@ pub struct ClusterSpec {
     pub karpenter: Option<KarpenterConfig>,
 }
 
-/// `ConfigStoreSpec`.
+/// Where a cluster's files are.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ConfigStoreSpec {
-    /// Base.
+    /// The cluster's folder in the state store.
     #[serde(skip_serializing_if = "is_zero")]
     pub base: String,
-    /// Keypairs.
+    /// The folder of key sets.
     #[serde(skip_serializing_if = "is_zero")]
     pub keypairs: String,
-    /// Secrets.
+    /// The folder of secrets.
     #[serde(skip_serializing_if = "is_zero")]
     pub secrets: String,
 }
 
-/// `AssetsSpec`.
+/// Mirrors of images and files.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AssetsSpec {
-    /// Container registry.
+    /// Registry that all images are copied to.
     #[serde(skip_serializing_if = "is_zero")]
     pub container_registry: Option<String>,
-    /// File repository.
+    /// Server that all files are copied to.
     #[serde(skip_serializing_if = "is_zero")]
     pub file_repository: Option<String>,
-    /// Container proxy.
+    /// Registry that images are pulled through.
     #[serde(skip_serializing_if = "is_zero")]
     pub container_proxy: Option<String>,
 }
 
-/// `TargetSpec`.
+/// Settings of what kOps writes to.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TargetSpec {
@@ -220,29 +220,29 @@ pub struct TargetSpec {
     pub terraform: Option<TerraformSpec>,
 }
 
-/// `TerraformSpec`.
+/// Settings of Terraform.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct TerraformSpec {
-    /// Provider extra config.
+    /// More settings of the provider.
     #[serde(skip_serializing_if = "is_zero")]
     pub provider_extra_config: BTreeMap<String, String>,
-    /// Files provider extra config.
+    /// More settings of the provider for files.
     #[serde(skip_serializing_if = "is_zero")]
     pub files_provider_extra_config: BTreeMap<String, String>,
 }
 
-/// `RollingUpdate`.
+/// How nodes are replaced.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct RollingUpdate {
-    /// Drain and terminate.
+    /// Whether nodes are drained before they end.
     #[serde(skip_serializing_if = "is_zero")]
     pub drain_and_terminate: Option<bool>,
-    /// Max unavailable.
+    /// Most nodes that may be missing, as a number or a percentage.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_unavailable: Option<IntOrString>,
-    /// Max surge.
+    /// Most nodes that may be too many, as a number or a percentage.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_surge: Option<IntOrString>,
 }

@@ -7,203 +7,203 @@ use serde::{Deserialize, Serialize};
 use crate::spec::omit::is_zero;
 use crate::spec::scalars::Quantity;
 
-/// `KubeDNSConfig`.
+/// DNS inside the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KubeDNSConfig {
-    /// Cache max size.
+    /// Answers that are cached.
     #[serde(skip_serializing_if = "is_zero")]
     pub cache_max_size: i64,
-    /// Cache max concurrent.
+    /// Queries at a time.
     #[serde(skip_serializing_if = "is_zero")]
     pub cache_max_concurrent: i64,
-    /// Tolerations.
+    /// Taints that its pods tolerate.
     #[serde(skip_serializing_if = "is_zero")]
     pub tolerations: Vec<Toleration>,
-    /// Affinity.
+    /// Where its pods are placed, as Kubernetes has it.
     #[serde(skip_serializing_if = "is_zero")]
     pub affinity: Option<serde_json::Value>,
-    /// Core DNS image.
+    /// Image of CoreDNS.
     #[serde(rename = "coreDNSImage", skip_serializing_if = "is_zero")]
     pub core_dns_image: String,
-    /// Cpa image.
+    /// Image of the autoscaler of its pods.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpa_image: String,
-    /// Domain.
+    /// The cluster's domain.
     #[serde(skip_serializing_if = "is_zero")]
     pub domain: String,
-    /// External core file.
+    /// The whole Corefile, in place of what kOps makes.
     #[serde(skip_serializing_if = "is_zero")]
     pub external_core_file: String,
-    /// Provider.
+    /// `CoreDNS` or `KubeDNS`.
     #[serde(skip_serializing_if = "is_zero")]
     pub provider: String,
-    /// Server IP.
+    /// Address of its Service.
     #[serde(rename = "serverIP", skip_serializing_if = "is_zero")]
     pub server_ip: String,
-    /// Stub domains.
+    /// Servers for some domains.
     #[serde(skip_serializing_if = "is_zero")]
     pub stub_domains: BTreeMap<String, Vec<String>>,
-    /// Upstream nameservers.
+    /// Servers for everything outside of the cluster.
     #[serde(skip_serializing_if = "is_zero")]
     pub upstream_nameservers: Vec<String>,
-    /// Memory request.
+    /// Memory that its pods request.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
-    /// Cpu request.
+    /// CPU that its pods request.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
-    /// Memory limit.
+    /// Memory that its pods are limited to.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_limit: Option<Quantity>,
-    /// Node local DNS.
+    /// A cache on each node.
     #[serde(rename = "nodeLocalDNS", skip_serializing_if = "is_zero")]
     pub node_local_dns: Option<NodeLocalDNSConfig>,
-    /// Pod annotations.
+    /// Annotations of its pods.
     #[serde(skip_serializing_if = "is_zero")]
     pub pod_annotations: BTreeMap<String, String>,
 }
 
-/// `NodeLocalDNSConfig`.
+/// A cache of DNS on each node.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeLocalDNSConfig {
-    /// Enabled.
+    /// Whether it is installed.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
-    /// External core file.
+    /// The whole Corefile, in place of what kOps makes.
     #[serde(skip_serializing_if = "is_zero")]
     pub external_core_file: String,
-    /// Additional config.
+    /// More of the Corefile.
     #[serde(skip_serializing_if = "is_zero")]
     pub additional_config: String,
-    /// Image.
+    /// Its image.
     #[serde(skip_serializing_if = "is_zero")]
     pub image: Option<String>,
-    /// Local IP.
+    /// The address it answers at.
     #[serde(rename = "localIP", skip_serializing_if = "is_zero")]
     pub local_ip: String,
-    /// Forward to kube DNS.
+    /// Whether it asks the cluster's DNS about everything.
     #[serde(rename = "forwardToKubeDNS", skip_serializing_if = "is_zero")]
     pub forward_to_kube_dns: Option<bool>,
-    /// Memory request.
+    /// Memory that its pods request.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
-    /// Cpu request.
+    /// CPU that its pods request.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
-    /// Pod annotations.
+    /// Annotations of its pods.
     #[serde(skip_serializing_if = "is_zero")]
     pub pod_annotations: BTreeMap<String, String>,
 }
 
-/// `Toleration`.
+/// A taint that a pod tolerates (`corev1.Toleration`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Toleration {
-    /// Key.
+    /// The taint's key; empty for any.
     #[serde(skip_serializing_if = "is_zero")]
     pub key: String,
-    /// Operator.
+    /// `Exists` or `Equal`.
     #[serde(skip_serializing_if = "is_zero")]
     pub operator: String,
-    /// Value.
+    /// The taint's value.
     #[serde(skip_serializing_if = "is_zero")]
     pub value: String,
-    /// Effect.
+    /// The taint's effect; empty for any.
     #[serde(skip_serializing_if = "is_zero")]
     pub effect: String,
-    /// Toleration seconds.
+    /// Seconds for which the pod stays.
     #[serde(skip_serializing_if = "is_zero")]
     pub toleration_seconds: Option<i64>,
 }
 
-/// `ExternalDNSConfig`.
+/// The controller that publishes names outside of the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ExternalDNSConfig {
-    /// Watch ingress.
+    /// Whether it publishes ingresses.
     #[serde(skip_serializing_if = "is_zero")]
     pub watch_ingress: Option<bool>,
-    /// Watch namespace.
+    /// The one namespace it looks at.
     #[serde(skip_serializing_if = "is_zero")]
     pub watch_namespace: String,
-    /// Provider.
+    /// Which controller: `dns-controller`, `external-dns` or `none`.
     #[serde(skip_serializing_if = "is_zero")]
     pub provider: String,
-    /// Priority class name.
+    /// Priority class of its pods.
     #[serde(skip_serializing_if = "is_zero")]
     pub priority_class_name: Option<String>,
 }
 
-/// `GossipConfig`.
+/// Gossip in place of DNS; removed in kOps 1.37.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GossipConfig {
-    /// Protocol.
+    /// How nodes talk.
     #[serde(skip_serializing_if = "is_zero")]
     pub protocol: Option<String>,
-    /// Listen.
+    /// Address to listen on.
     #[serde(skip_serializing_if = "is_zero")]
     pub listen: Option<String>,
-    /// Secret.
+    /// The shared secret.
     #[serde(skip_serializing_if = "is_zero")]
     pub secret: Option<String>,
-    /// Secondary.
+    /// A second gossip, while changing from one to another.
     #[serde(skip_serializing_if = "is_zero")]
     pub secondary: Option<GossipConfigSecondary>,
 }
 
-/// `GossipConfigSecondary`.
+/// The second gossip; removed in kOps 1.37.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct GossipConfigSecondary {
-    /// Protocol.
+    /// How nodes talk.
     #[serde(skip_serializing_if = "is_zero")]
     pub protocol: Option<String>,
-    /// Listen.
+    /// Address to listen on.
     #[serde(skip_serializing_if = "is_zero")]
     pub listen: Option<String>,
-    /// Secret.
+    /// The shared secret.
     #[serde(skip_serializing_if = "is_zero")]
     pub secret: Option<String>,
 }
 
-/// `DNSControllerGossipConfig`.
+/// Gossip of the dns-controller; removed in kOps 1.37.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DNSControllerGossipConfig {
-    /// Protocol.
+    /// How it talks.
     #[serde(skip_serializing_if = "is_zero")]
     pub protocol: Option<String>,
-    /// Listen.
+    /// Address to listen on.
     #[serde(skip_serializing_if = "is_zero")]
     pub listen: Option<String>,
-    /// Secret.
+    /// The shared secret.
     #[serde(skip_serializing_if = "is_zero")]
     pub secret: Option<String>,
-    /// Secondary.
+    /// A second gossip, while changing from one to another.
     #[serde(skip_serializing_if = "is_zero")]
     pub secondary: Option<DNSControllerGossipConfigSecondary>,
-    /// Seed.
+    /// Whom to talk to first.
     #[serde(skip_serializing_if = "is_zero")]
     pub seed: Option<String>,
 }
 
-/// `DNSControllerGossipConfigSecondary`.
+/// The second gossip of the dns-controller; removed in kOps 1.37.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DNSControllerGossipConfigSecondary {
-    /// Protocol.
+    /// How it talks.
     #[serde(skip_serializing_if = "is_zero")]
     pub protocol: Option<String>,
-    /// Listen.
+    /// Address to listen on.
     #[serde(skip_serializing_if = "is_zero")]
     pub listen: Option<String>,
-    /// Secret.
+    /// The shared secret.
     #[serde(skip_serializing_if = "is_zero")]
     pub secret: Option<String>,
-    /// Seed.
+    /// Whom to talk to first.
     #[serde(skip_serializing_if = "is_zero")]
     pub seed: Option<String>,
 }

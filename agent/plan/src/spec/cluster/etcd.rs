@@ -7,113 +7,113 @@ use crate::spec::network_plugins::EnvVar;
 use crate::spec::omit::is_zero;
 use crate::spec::scalars::Quantity;
 
-/// `EtcdClusterSpec`.
+/// An etcd cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EtcdClusterSpec {
-    /// Name.
+    /// Its name: `main`, `events`, `leases` or `cilium`.
     #[serde(skip_serializing_if = "is_zero")]
     pub name: String,
-    /// Provider.
+    /// Who runs it: `Manager`.
     #[serde(skip_serializing_if = "is_zero")]
     pub provider: String,
-    /// Etcd members.
+    /// Its members.
     #[serde(skip_serializing_if = "is_zero")]
     pub etcd_members: Vec<EtcdMemberSpec>,
-    /// Version.
+    /// Its version.
     #[serde(skip_serializing_if = "is_zero")]
     pub version: String,
-    /// Leader election timeout.
+    /// Silence of the leader after which another is elected.
     #[serde(skip_serializing_if = "is_zero")]
     pub leader_election_timeout: Option<Duration>,
-    /// Heartbeat interval.
+    /// How often the leader is heard.
     #[serde(skip_serializing_if = "is_zero")]
     pub heartbeat_interval: Option<Duration>,
-    /// Image.
+    /// Its image.
     #[serde(skip_serializing_if = "is_zero")]
     pub image: String,
-    /// Backups.
+    /// Its backups.
     #[serde(skip_serializing_if = "is_zero")]
     pub backups: Option<EtcdBackupSpec>,
-    /// Manager.
+    /// Its manager.
     #[serde(skip_serializing_if = "is_zero")]
     pub manager: Option<EtcdManagerSpec>,
-    /// Memory request.
+    /// Memory that a member requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
-    /// Cpu request.
+    /// CPU that a member requests.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
 }
 
-/// `EtcdMemberSpec`.
+/// A member of an etcd cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EtcdMemberSpec {
-    /// Name.
+    /// Its name.
     #[serde(skip_serializing_if = "is_zero")]
     pub name: String,
-    /// Instance group.
+    /// The instance group it runs in.
     #[serde(skip_serializing_if = "is_zero")]
     pub instance_group: Option<String>,
-    /// Volume type.
+    /// Kind of its volume.
     #[serde(skip_serializing_if = "is_zero")]
     pub volume_type: Option<String>,
-    /// Volume IOPS.
+    /// Provisioned operations a second of its volume.
     #[serde(rename = "volumeIOPS", skip_serializing_if = "is_zero")]
     pub volume_iops: Option<i32>,
-    /// Volume throughput.
+    /// Provisioned throughput of its volume, in MB/s.
     #[serde(skip_serializing_if = "is_zero")]
     pub volume_throughput: Option<i32>,
-    /// Volume size.
+    /// Size of its volume, in GB.
     #[serde(skip_serializing_if = "is_zero")]
     pub volume_size: Option<i32>,
-    /// Kms key ID.
+    /// Key that encrypts its volume.
     #[serde(rename = "kmsKeyID", skip_serializing_if = "is_zero")]
     pub kms_key_id: Option<String>,
-    /// Encrypted volume.
+    /// Whether its volume is encrypted.
     #[serde(skip_serializing_if = "is_zero")]
     pub encrypted_volume: Option<bool>,
 }
 
-/// `EtcdBackupSpec`.
+/// Backups of an etcd cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EtcdBackupSpec {
-    /// Backup store.
+    /// Where they go.
     #[serde(skip_serializing_if = "is_zero")]
     pub backup_store: String,
-    /// Image.
+    /// Image of what makes them.
     #[serde(skip_serializing_if = "is_zero")]
     pub image: String,
 }
 
-/// `EtcdManagerSpec`.
+/// The manager of an etcd cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EtcdManagerSpec {
-    /// Image.
+    /// Its image.
     #[serde(skip_serializing_if = "is_zero")]
     pub image: String,
-    /// Env.
+    /// Environment variables of its container.
     #[serde(skip_serializing_if = "is_zero")]
     pub env: Vec<EnvVar>,
-    /// Backup interval.
+    /// Time between two backups.
     #[serde(skip_serializing_if = "is_zero")]
     pub backup_interval: Option<Duration>,
-    /// Backup retention days.
+    /// Days for which backups are kept.
     #[serde(skip_serializing_if = "is_zero")]
     pub backup_retention_days: Option<u32>,
-    /// Discovery poll interval.
+    /// How often members are looked for.
     #[serde(skip_serializing_if = "is_zero")]
     pub discovery_poll_interval: Option<Duration>,
-    /// Listen metrics urls.
+    /// URLs at which etcd serves metrics.
     #[serde(rename = "listenMetricsURLs", skip_serializing_if = "is_zero")]
     pub listen_metrics_urls: Vec<String>,
-    /// Listen client HTTP urls.
+    /// URLs at which etcd serves HTTP apart from gRPC.
     #[serde(rename = "listenClientHTTPURLs", skip_serializing_if = "is_zero")]
     pub listen_client_http_urls: Vec<String>,
-    /// Log level.
+    /// Verbosity of its log.
     #[serde(skip_serializing_if = "is_zero")]
     pub log_level: Option<i32>,
 }

@@ -4,74 +4,74 @@ use serde::{Deserialize, Serialize};
 
 use crate::spec::omit::is_zero;
 
-/// `IAMSpec`.
+/// Cloud identities of nodes and service accounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IAMSpec {
-    /// Legacy.
+    /// Whether nodes have the wide permissions of old.
     pub legacy: bool,
-    /// Allow container registry.
+    /// Whether nodes may pull from the cloud's registry.
     #[serde(skip_serializing_if = "is_zero")]
     pub allow_container_registry: bool,
-    /// Permissions boundary.
+    /// What no role may exceed.
     #[serde(skip_serializing_if = "is_zero")]
     pub permissions_boundary: Option<String>,
-    /// Use service account external permissions.
+    /// Whether kOps' own service accounts have roles of their own.
     #[serde(skip_serializing_if = "is_zero")]
     pub use_service_account_external_permissions: Option<bool>,
-    /// Service account external permissions.
+    /// Service accounts with cloud permissions.
     #[serde(skip_serializing_if = "is_zero")]
     pub service_account_external_permissions: Vec<ServiceAccountExternalPermission>,
 }
 
-/// `ServiceAccountExternalPermission`.
+/// A service account with cloud permissions.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceAccountExternalPermission {
-    /// Name.
+    /// Its name.
     pub name: String,
-    /// Namespace.
+    /// Its namespace.
     pub namespace: String,
-    /// Aws.
+    /// What it may do on AWS.
     #[serde(skip_serializing_if = "is_zero")]
     pub aws: Option<AWSPermission>,
 }
 
-/// `AWSPermission`.
+/// What a service account may do on AWS.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AWSPermission {
-    /// Policy arns.
+    /// Policies it has.
     #[serde(rename = "policyARNs", skip_serializing_if = "is_zero")]
     pub policy_arns: Vec<String>,
-    /// Inline policy.
+    /// A policy of its own.
     #[serde(skip_serializing_if = "is_zero")]
     pub inline_policy: String,
 }
 
-/// `ServiceAccountIssuerDiscoveryConfig`.
+/// Where others learn how to verify service account tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceAccountIssuerDiscoveryConfig {
-    /// Discovery store.
+    /// A bucket that anyone may read.
     #[serde(skip_serializing_if = "is_zero")]
     pub discovery_store: String,
-    /// Discovery service.
+    /// A hosted service.
     #[serde(skip_serializing_if = "is_zero")]
     pub discovery_service: Option<DiscoveryServiceOptions>,
-    /// Enable AWSOIDC provider.
+    /// Whether AWS IAM believes these tokens.
     #[serde(rename = "enableAWSOIDCProvider", skip_serializing_if = "is_zero")]
     pub enable_aws_oidc_provider: bool,
-    /// Additional audiences.
+    /// More audiences that AWS IAM accepts.
     #[serde(skip_serializing_if = "is_zero")]
     pub additional_audiences: Vec<String>,
 }
 
-/// `DiscoveryServiceOptions`.
+/// A hosted service that tells how to verify service account tokens.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DiscoveryServiceOptions {
-    /// Url.
+    /// Its URL, with the universe's id where it has one.
     #[serde(skip_serializing_if = "is_zero")]
     pub url: String,
 }

@@ -14,317 +14,316 @@ use crate::spec::omit::is_zero;
 use crate::spec::role::InstanceGroupRole;
 use crate::spec::scalars::Quantity;
 
-/// `InstanceGroupSpec`.
+/// What the machines of a group shall be, in kOps' internal names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct InstanceGroupSpec {
-    /// Manager.
+    /// Who starts and ends them: `CloudGroup` or `Karpenter`.
     #[serde(skip_serializing_if = "is_zero")]
     pub manager: String,
-    /// Role.
-    #[serde(skip_serializing_if = "is_zero")]
+    /// What they are for.
     pub role: InstanceGroupRole,
-    /// Image.
+    /// Image of their disk.
     #[serde(skip_serializing_if = "is_zero")]
     pub image: String,
-    /// Min size.
+    /// Least number of machines.
     #[serde(skip_serializing_if = "is_zero")]
     pub min_size: Option<i32>,
-    /// Max size.
+    /// Most machines.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_size: Option<i32>,
-    /// Autoscale.
+    /// Whether the cluster autoscaler changes their number.
     #[serde(skip_serializing_if = "is_zero")]
     pub autoscale: Option<bool>,
-    /// Autoscale priority.
+    /// Priority of the group for the cluster autoscaler.
     #[serde(skip_serializing_if = "is_zero")]
     pub autoscale_priority: i16,
-    /// Machine type.
+    /// Type of machine; several with commas between them.
     #[serde(skip_serializing_if = "is_zero")]
     pub machine_type: String,
-    /// Root volume.
+    /// Their root volume.
     #[serde(skip_serializing_if = "is_zero")]
     pub root_volume: Option<InstanceRootVolumeSpec>,
-    /// Volumes.
+    /// More volumes.
     #[serde(skip_serializing_if = "is_zero")]
     pub volumes: Vec<VolumeSpec>,
-    /// Volume mounts.
+    /// Volumes that are formatted and mounted.
     #[serde(skip_serializing_if = "is_zero")]
     pub volume_mounts: Vec<VolumeMountSpec>,
-    /// Subnets.
+    /// Names of the subnets they are in.
     #[serde(skip_serializing_if = "is_zero")]
     pub subnets: Vec<String>,
-    /// Zones.
+    /// Zones they are in, where subnets span a region.
     #[serde(skip_serializing_if = "is_zero")]
     pub zones: Vec<String>,
-    /// Hooks.
+    /// Units that the user adds to them.
     #[serde(skip_serializing_if = "is_zero")]
     pub hooks: Vec<HookSpec>,
-    /// Max price.
+    /// Highest bid for spot machines; set makes them such.
     #[serde(skip_serializing_if = "is_zero")]
     pub max_price: Option<String>,
-    /// Spot duration in minutes.
+    /// Time for which spot machines are reserved.
     #[serde(skip_serializing_if = "is_zero")]
     pub spot_duration_in_minutes: Option<i64>,
-    /// Cpu credits.
+    /// How bursts of CPU are paid: `standard` or `unlimited` (AWS).
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu_credits: Option<String>,
-    /// Associate public IP.
+    /// Whether they have public addresses.
     #[serde(rename = "associatePublicIP", skip_serializing_if = "is_zero")]
     pub associate_public_ip: Option<bool>,
-    /// Additional security groups.
+    /// More security groups.
     #[serde(skip_serializing_if = "is_zero")]
     pub additional_security_groups: Vec<String>,
-    /// Cloud labels.
+    /// More tags in the cloud.
     #[serde(skip_serializing_if = "is_zero")]
     pub cloud_labels: BTreeMap<String, String>,
-    /// Node labels.
+    /// Labels of the nodes.
     #[serde(skip_serializing_if = "is_zero")]
     pub node_labels: BTreeMap<String, String>,
-    /// File assets.
+    /// Files that the user adds to them.
     #[serde(skip_serializing_if = "is_zero")]
     pub file_assets: Vec<FileAssetSpec>,
-    /// Tenancy.
+    /// Whether hardware is shared: `default` or `dedicated` (AWS).
     #[serde(skip_serializing_if = "is_zero")]
     pub tenancy: String,
-    /// Kubelet.
+    /// Changes to the cluster's kubelet settings.
     #[serde(skip_serializing_if = "is_zero")]
     pub kubelet: Option<KubeletConfigSpec>,
-    /// Taints.
+    /// Taints of the nodes.
     #[serde(skip_serializing_if = "is_zero")]
     pub taints: Vec<String>,
-    /// Mixed instances policy.
+    /// Several types in one group (AWS).
     #[serde(skip_serializing_if = "is_zero")]
     pub mixed_instances_policy: Option<MixedInstancesPolicySpec>,
-    /// Capacity rebalance.
+    /// Whether spot machines at risk are replaced early (AWS).
     #[serde(skip_serializing_if = "is_zero")]
     pub capacity_rebalance: Option<bool>,
-    /// Additional user data.
+    /// More parts of their user-data.
     #[serde(skip_serializing_if = "is_zero")]
     pub additional_user_data: Vec<UserData>,
-    /// Suspend processes.
+    /// Processes of the auto scaling group that stand still.
     #[serde(skip_serializing_if = "is_zero")]
     pub suspend_processes: Vec<String>,
-    /// External load balancers.
+    /// Load balancers of the user's before them.
     #[serde(skip_serializing_if = "is_zero")]
     pub external_load_balancers: Vec<LoadBalancerSpec>,
-    /// Detailed instance monitoring.
+    /// Whether they are monitored by the minute (AWS).
     #[serde(skip_serializing_if = "is_zero")]
     pub detailed_instance_monitoring: Option<bool>,
-    /// Iam.
+    /// Their IAM profile (AWS).
     #[serde(skip_serializing_if = "is_zero")]
     pub iam: Option<IAMProfileSpec>,
-    /// Security group override.
+    /// Security group in place of the one that kOps makes (AWS).
     #[serde(skip_serializing_if = "is_zero")]
     pub security_group_override: Option<String>,
-    /// Instance protection.
+    /// Whether new machines are not scaled in.
     #[serde(skip_serializing_if = "is_zero")]
     pub instance_protection: Option<bool>,
-    /// Sysctl parameters.
+    /// Kernel parameters, each as `name=value`.
     #[serde(skip_serializing_if = "is_zero")]
     pub sysctl_parameters: Vec<String>,
-    /// Rolling update.
+    /// How they are replaced.
     #[serde(skip_serializing_if = "is_zero")]
     pub rolling_update: Option<RollingUpdate>,
-    /// Instance interruption behavior.
+    /// What becomes of an interrupted spot machine: `terminate`, `stop` or `hibernate`.
     #[serde(skip_serializing_if = "is_zero")]
     pub instance_interruption_behavior: Option<String>,
-    /// Compress user data.
+    /// Whether parts of their user-data are gzipped.
     #[serde(skip_serializing_if = "is_zero")]
     pub compress_user_data: Option<bool>,
-    /// Instance metadata.
+    /// Options of the metadata service (AWS).
     #[serde(skip_serializing_if = "is_zero")]
     pub instance_metadata: Option<InstanceMetadataOptions>,
-    /// Update policy.
+    /// Whether they update themselves: `automatic` or `external`; goes before the cluster's.
     #[serde(skip_serializing_if = "is_zero")]
     pub update_policy: Option<String>,
-    /// Warm pool.
+    /// Machines that are started ahead of need (AWS).
     #[serde(skip_serializing_if = "is_zero")]
     pub warm_pool: Option<WarmPoolSpec>,
-    /// Containerd.
+    /// Changes to the cluster's containerd settings.
     #[serde(skip_serializing_if = "is_zero")]
     pub containerd: Option<ContainerdConfig>,
-    /// Packages.
+    /// More packages.
     #[serde(skip_serializing_if = "is_zero")]
     pub packages: Vec<String>,
-    /// Guest accelerators.
+    /// Accelerators (GCE).
     #[serde(skip_serializing_if = "is_zero")]
     pub guest_accelerators: Vec<AcceleratorConfig>,
-    /// Max instance lifetime.
+    /// Age at which a machine is replaced (AWS).
     #[serde(skip_serializing_if = "is_zero")]
     pub max_instance_lifetime: Option<Duration>,
-    /// Gcp provisioning model.
+    /// `STANDARD` or `SPOT` (GCE).
     #[serde(skip_serializing_if = "is_zero")]
     pub gcp_provisioning_model: Option<String>,
 }
 
-/// `InstanceRootVolumeSpec`.
+/// The root volume of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct InstanceRootVolumeSpec {
-    /// Size.
+    /// Its size, in GB.
     #[serde(skip_serializing_if = "is_zero")]
     pub size: Option<i32>,
-    /// Type.
+    /// Its kind.
     #[serde(skip_serializing_if = "is_zero")]
     pub r#type: Option<String>,
-    /// Iops.
+    /// Its provisioned operations a second (AWS).
     #[serde(skip_serializing_if = "is_zero")]
     pub iops: Option<i32>,
-    /// Throughput.
+    /// Its provisioned throughput, in MB/s (AWS).
     #[serde(skip_serializing_if = "is_zero")]
     pub throughput: Option<i32>,
-    /// Optimization.
+    /// Whether the machine is optimized for EBS.
     #[serde(skip_serializing_if = "is_zero")]
     pub optimization: Option<bool>,
-    /// Encryption.
+    /// Whether it is encrypted.
     #[serde(skip_serializing_if = "is_zero")]
     pub encryption: Option<bool>,
-    /// Encryption key.
+    /// Key that encrypts it.
     #[serde(skip_serializing_if = "is_zero")]
     pub encryption_key: Option<String>,
 }
 
-/// `InstanceMetadataOptions`.
+/// Options of EC2's metadata service.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct InstanceMetadataOptions {
-    /// Http put response hop limit.
+    /// Most hops that an answer takes.
     #[serde(skip_serializing_if = "is_zero")]
     pub http_put_response_hop_limit: Option<i64>,
-    /// Http tokens.
+    /// Whether a session token is needed: `required` or `optional`.
     #[serde(skip_serializing_if = "is_zero")]
     pub http_tokens: Option<String>,
 }
 
-/// `MixedInstancesPolicySpec`.
+/// Several types of machines in one group (AWS).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MixedInstancesPolicySpec {
-    /// Instances.
+    /// Their types.
     #[serde(skip_serializing_if = "is_zero")]
     pub instances: Vec<String>,
-    /// Instance requirements.
+    /// What any type must have.
     #[serde(skip_serializing_if = "is_zero")]
     pub instance_requirements: Option<InstanceRequirementsSpec>,
-    /// On demand allocation strategy.
+    /// How types are chosen for machines on demand.
     #[serde(skip_serializing_if = "is_zero")]
     pub on_demand_allocation_strategy: Option<String>,
-    /// On demand base.
+    /// Machines that are on demand in any case.
     #[serde(skip_serializing_if = "is_zero")]
     pub on_demand_base: Option<i64>,
-    /// On demand above base.
+    /// Percentage of all further machines that are on demand.
     #[serde(skip_serializing_if = "is_zero")]
     pub on_demand_above_base: Option<i64>,
-    /// Spot allocation strategy.
+    /// How types are chosen for spot machines.
     #[serde(skip_serializing_if = "is_zero")]
     pub spot_allocation_strategy: Option<String>,
-    /// Spot instance pools.
+    /// Number of types for the strategy `lowest-price`.
     #[serde(skip_serializing_if = "is_zero")]
     pub spot_instance_pools: Option<i64>,
 }
 
-/// `InstanceRequirementsSpec`.
+/// What any type of machine must have.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct InstanceRequirementsSpec {
-    /// Cpu.
+    /// Number of CPUs.
     #[serde(skip_serializing_if = "is_zero")]
     pub cpu: Option<MinMaxSpec>,
     /// Memory.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory: Option<MinMaxSpec>,
-    /// Excluded instance types.
+    /// Types that are not wanted.
     #[serde(skip_serializing_if = "is_zero")]
     pub excluded_instance_types: Vec<String>,
 }
 
-/// `MinMaxSpec`.
+/// A range.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MinMaxSpec {
-    /// Max.
+    /// Its end.
     #[serde(skip_serializing_if = "is_zero")]
     pub max: Option<Quantity>,
-    /// Min.
+    /// Its start.
     #[serde(skip_serializing_if = "is_zero")]
     pub min: Option<Quantity>,
 }
 
-/// `UserData`.
+/// A part of the user-data.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct UserData {
-    /// Name.
+    /// Its name.
     #[serde(skip_serializing_if = "is_zero")]
     pub name: String,
-    /// Type.
+    /// Its MIME type.
     #[serde(skip_serializing_if = "is_zero")]
     pub r#type: String,
-    /// Content.
+    /// Its content.
     #[serde(skip_serializing_if = "is_zero")]
     pub content: String,
 }
 
-/// `VolumeSpec`.
+/// A volume of a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VolumeSpec {
-    /// Delete on termination.
+    /// Whether it goes with the machine.
     #[serde(skip_serializing_if = "is_zero")]
     pub delete_on_termination: Option<bool>,
-    /// Device.
+    /// Its device.
     #[serde(skip_serializing_if = "is_zero")]
     pub device: String,
-    /// Encrypted.
+    /// Whether it is encrypted.
     #[serde(skip_serializing_if = "is_zero")]
     pub encrypted: Option<bool>,
-    /// Iops.
+    /// Its provisioned operations a second.
     #[serde(skip_serializing_if = "is_zero")]
     pub iops: Option<i64>,
-    /// Throughput.
+    /// Its provisioned throughput, in MB/s.
     #[serde(skip_serializing_if = "is_zero")]
     pub throughput: Option<i64>,
-    /// Key.
+    /// Key that encrypts it.
     #[serde(skip_serializing_if = "is_zero")]
     pub key: Option<String>,
-    /// Size.
+    /// Its size, in GB.
     #[serde(skip_serializing_if = "is_zero")]
     pub size: i64,
-    /// Type.
+    /// Its kind.
     #[serde(skip_serializing_if = "is_zero")]
     pub r#type: String,
 }
 
-/// `IAMProfileSpec`.
+/// The IAM profile of machines.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct IAMProfileSpec {
-    /// Profile.
+    /// Its ARN.
     #[serde(skip_serializing_if = "is_zero")]
     pub profile: Option<String>,
 }
 
-/// `LoadBalancerSpec`.
+/// A load balancer of the user's.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LoadBalancerSpec {
-    /// Load balancer name.
+    /// Name of a classic one.
     #[serde(skip_serializing_if = "is_zero")]
     pub load_balancer_name: Option<String>,
-    /// Target group ARN.
+    /// ARN of a target group.
     #[serde(rename = "targetGroupARN", skip_serializing_if = "is_zero")]
     pub target_group_arn: Option<String>,
 }
 
-/// `AcceleratorConfig`.
+/// Accelerators of a machine (GCE).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AcceleratorConfig {
-    /// Accelerator count.
+    /// How many.
     #[serde(skip_serializing_if = "is_zero")]
     pub accelerator_count: i64,
-    /// Accelerator type.
+    /// Which kind.
     #[serde(skip_serializing_if = "is_zero")]
     pub accelerator_type: String,
 }

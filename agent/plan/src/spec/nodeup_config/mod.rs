@@ -24,204 +24,205 @@ use crate::spec::openstack::OpenstackSpec;
 
 pub use read::HashMismatch;
 
-/// `Config`.
+/// The configuration of an instance group's nodes, `nodeupconfig.yaml` (upstream:
+/// `pkg/apis/nodeup/config.go`, `Config`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct NodeupConfig {
-    /// Assets.
+    /// Files to download, by architecture: each `hash@url`, more URLs with commas between them.
     #[serde(skip_serializing_if = "is_zero")]
     pub assets: BTreeMap<String, Vec<String>>,
-    /// Images.
+    /// Container images to load before anything runs, by architecture.
     #[serde(rename = "images", skip_serializing_if = "is_zero")]
     pub images: BTreeMap<String, Vec<Image>>,
-    /// Cluster name.
+    /// The cluster's name.
     #[serde(skip_serializing_if = "is_zero")]
     pub cluster_name: String,
-    /// Apiserver additional ips.
+    /// More addresses in the API server's certificate.
     #[serde(rename = "ApiserverAdditionalIPs", skip_serializing_if = "is_zero")]
     pub apiserver_additional_ips: Vec<String>,
-    /// Kubernetes version.
+    /// Version of Kubernetes, or the URL of a build.
     pub kubernetes_version: String,
-    /// Packages.
+    /// Packages that the user adds.
     #[serde(rename = "packages", skip_serializing_if = "is_zero")]
     pub packages: Vec<String>,
-    /// Config store.
+    /// Where key sets and secrets are; only API servers have it.
     #[serde(rename = "configStore", skip_serializing_if = "is_zero")]
     pub config_store: Option<ConfigStoreSpec>,
-    /// Etcd cluster names.
+    /// Names of the etcd clusters.
     #[serde(skip_serializing_if = "is_zero")]
     pub etcd_cluster_names: Vec<String>,
-    /// Etcd manifests.
+    /// URLs of the manifests of etcd's pods.
     #[serde(rename = "etcdManifests", skip_serializing_if = "is_zero")]
     pub etcd_manifests: Vec<String>,
-    /// Channels manifest.
+    /// URL of the manifest of the pod that applies addons.
     #[serde(rename = "channelsManifest", skip_serializing_if = "is_zero")]
     pub channels_manifest: String,
-    /// Cas.
+    /// PEM certificates of each authority, by key set.
     #[serde(rename = "CAs")]
     pub cas: BTreeMap<String, String>,
-    /// Keypair ids.
+    /// Id of the primary key, by key set.
     #[serde(rename = "KeypairIDs")]
     pub keypair_ids: BTreeMap<String, String>,
-    /// Default machine type.
+    /// The group's first machine type, for network plugins that count addresses.
     #[serde(skip_serializing_if = "is_zero")]
     pub default_machine_type: Option<String>,
-    /// Enable lifecycle hook.
+    /// Whether the machine reports to its auto scaling group when it is ready.
     #[serde(skip_serializing_if = "is_zero")]
     pub enable_lifecycle_hook: bool,
-    /// Static manifests.
+    /// Manifests of more static pods.
     #[serde(rename = "staticManifests", skip_serializing_if = "is_zero")]
     pub static_manifests: Vec<StaticManifest>,
-    /// Kubelet config.
+    /// The kubelet.
     pub kubelet_config: KubeletConfigSpec,
-    /// Kube proxy.
+    /// kube-proxy; `None` where it does not run as a static pod.
     pub kube_proxy: Option<KubeProxyConfig>,
-    /// Networking.
+    /// As much of the network as a node needs to know.
     pub networking: NetworkingSpec,
-    /// Install CNI assets.
+    /// Whether the standard CNI plugins are installed.
     #[serde(rename = "InstallCNIAssets", skip_serializing_if = "is_zero")]
     pub install_cni_assets: bool,
-    /// Use cilium etcd.
+    /// Whether Cilium has an etcd cluster.
     #[serde(skip_serializing_if = "is_zero")]
     pub use_cilium_etcd: bool,
-    /// Uses kubenet.
+    /// Whether the network is made of kubenet.
     #[serde(skip_serializing_if = "is_zero")]
     pub uses_kubenet: bool,
-    /// NTP unmanaged.
+    /// Whether clocks are left alone.
     #[serde(rename = "NTPUnmanaged", skip_serializing_if = "is_zero")]
     pub ntp_unmanaged: bool,
-    /// Service node port range.
+    /// Ports of Services on nodes.
     #[serde(skip_serializing_if = "is_zero")]
     pub service_node_port_range: String,
-    /// Sysctl parameters.
+    /// Lines of kernel parameters, comments among them.
     #[serde(skip_serializing_if = "is_zero")]
     pub sysctl_parameters: Vec<String>,
-    /// Update policy.
+    /// Whether the machine updates itself: `automatic` or `external`.
     pub update_policy: String,
-    /// Volume mounts.
+    /// Volumes to format and mount.
     #[serde(skip_serializing_if = "is_zero")]
     pub volume_mounts: Vec<VolumeMountSpec>,
-    /// File assets.
+    /// Files that the user adds.
     #[serde(skip_serializing_if = "is_zero")]
     pub file_assets: Vec<FileAssetSpec>,
-    /// Hooks.
+    /// Units that the user adds: the group's, then the cluster's.
     #[serde(with = "sides")]
     pub hooks: Vec<Vec<HookSpec>>,
-    /// Containerd config.
+    /// containerd.
     #[serde(rename = "containerdConfig", skip_serializing_if = "is_zero")]
     pub containerd_config: Option<ContainerdConfig>,
-    /// API server config.
+    /// The API server, where one runs.
     #[serde(rename = "APIServerConfig", skip_serializing_if = "is_zero")]
     pub api_server_config: Option<APIServerConfig>,
-    /// Control plane config.
+    /// The rest of the control plane, where it runs.
     #[serde(skip_serializing_if = "is_zero")]
     pub control_plane_config: Option<ControlPlaneConfig>,
-    /// DNS zone.
+    /// The DNS zone of the cluster's names.
     #[serde(rename = "DNSZone", skip_serializing_if = "is_zero")]
     pub dns_zone: String,
-    /// Nvidia GPU.
+    /// NVIDIA GPUs.
     #[serde(rename = "NvidiaGPU", skip_serializing_if = "is_zero")]
     pub nvidia_gpu: Option<NvidiaGPUConfig>,
-    /// G visor.
+    /// The sandboxed runtime gVisor, where the group has it.
     #[serde(rename = "GVisor", skip_serializing_if = "is_zero")]
     pub gvisor: Option<GVisorConfig>,
-    /// Disable security group ingress.
+    /// Whether load balancers of Services leave the nodes' security group alone (AWS).
     #[serde(rename = "disableSecurityGroupIngress", skip_serializing_if = "is_zero")]
     pub disable_security_group_ingress: Option<bool>,
-    /// Elb security group.
+    /// Security group of all load balancers of Services (AWS).
     #[serde(rename = "elbSecurityGroup", skip_serializing_if = "is_zero")]
     pub elb_security_group: Option<String>,
-    /// Nlb security group mode.
+    /// Whether network load balancers of Services get security groups (AWS).
     #[serde(rename = "nlbSecurityGroupMode", skip_serializing_if = "is_zero")]
     pub nlb_security_group_mode: Option<String>,
-    /// Node IP families.
+    /// IP families of a node's addresses, in order (AWS).
     #[serde(rename = "nodeIPFamilies", skip_serializing_if = "is_zero")]
     pub node_ip_families: Vec<String>,
-    /// Use IP based node names.
+    /// Whether nodes are named by their private DNS name (AWS).
     #[serde(rename = "useIPBasedNodeNames", skip_serializing_if = "is_zero")]
     pub use_ip_based_node_names: bool,
-    /// Warm pool images.
+    /// Images to pull while the machine is in a warm pool (AWS).
     #[serde(rename = "warmPoolImages", skip_serializing_if = "is_zero")]
     pub warm_pool_images: Vec<String>,
-    /// Azure admin user.
+    /// The administrator's name (Azure).
     #[serde(skip_serializing_if = "is_zero")]
     pub azure_admin_user: String,
-    /// Multizone.
+    /// Whether the cluster spans zones (GCE).
     #[serde(rename = "multizone", skip_serializing_if = "is_zero")]
     pub multizone: Option<bool>,
-    /// Node tags.
+    /// Tags of nodes, for firewall rules (GCE).
     #[serde(rename = "nodeTags", skip_serializing_if = "is_zero")]
     pub node_tags: Option<String>,
-    /// Node instance prefix.
+    /// Prefix of nodes' names (GCE).
     #[serde(rename = "nodeInstancePrefix", skip_serializing_if = "is_zero")]
     pub node_instance_prefix: Option<String>,
-    /// Openstack.
+    /// OpenStack.
     #[serde(skip_serializing_if = "is_zero")]
     pub openstack: Option<OpenstackSpec>,
-    /// Uses none DNS.
+    /// Whether the cluster has no DNS, and nodes find the API by address.
     #[serde(rename = "usesNoneDNS")]
     pub uses_none_dns: bool,
-    /// Discovery service with universe.
+    /// The service that tells others how to verify service account tokens.
     #[serde(rename = "discoveryServiceWithUniverse", skip_serializing_if = "is_zero")]
     pub discovery_service: Option<DiscoveryServiceOptions>,
 }
 
-/// `Image`.
+/// A container image to load before anything runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct Image {
-    /// Name.
+    /// The name by which pods refer to it.
     #[serde(skip_serializing_if = "is_zero")]
     pub name: String,
-    /// Sources.
+    /// URLs of its archive.
     #[serde(skip_serializing_if = "is_zero")]
     pub sources: Vec<String>,
-    /// Hash.
+    /// SHA-256 of its archive.
     #[serde(skip_serializing_if = "is_zero")]
     pub hash: String,
 }
 
-/// `StaticManifest`.
+/// The manifest of a static pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct StaticManifest {
-    /// Key.
+    /// What it is called.
     #[serde(skip_serializing_if = "is_zero")]
     pub key: String,
-    /// Path.
+    /// Where it is, below the cluster's folder in the state store.
     #[serde(skip_serializing_if = "is_zero")]
     pub path: String,
 }
 
-/// `APIServerConfig`.
+/// What a machine with an API server needs to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct APIServerConfig {
-    /// Cluster DNS domain.
+    /// Domain of names inside the cluster.
     #[serde(rename = "ClusterDNSDomain")]
     pub cluster_dns_domain: String,
-    /// Kube API server.
+    /// kube-apiserver.
     #[serde(rename = "KubeAPIServer")]
     pub kube_api_server: Option<KubeAPIServerConfig>,
-    /// API.
+    /// How the Kubernetes API is reached.
     #[serde(rename = "API")]
     pub api: APISpec,
-    /// Authentication.
+    /// Whom the API server believes.
     #[serde(skip_serializing_if = "is_zero")]
     pub authentication: Option<AuthenticationSpec>,
-    /// Encryption config secret hash.
+    /// Hash of the secret `encryptionconfig`: URL-safe base64 of its SHA-256.
     #[serde(skip_serializing_if = "is_zero")]
     pub encryption_config_secret_hash: String,
-    /// Service account public keys.
+    /// PEM public keys that verify service account tokens.
     pub service_account_public_keys: String,
 }
 
-/// `ControlPlaneConfig`.
+/// What a machine with the rest of the control plane needs to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub struct ControlPlaneConfig {
-    /// Kube controller manager.
+    /// kube-controller-manager.
     pub kube_controller_manager: KubeControllerManagerConfig,
-    /// Kube scheduler.
+    /// kube-scheduler.
     pub kube_scheduler: KubeSchedulerConfig,
 }
