@@ -68,7 +68,7 @@ pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Resu
 fn boot_config(args: &SpecArgs) -> Result<BootConfig> {
     let path = &args.conf;
     let bytes = std::fs::read(path).with_context(|| format!("reading the boot config {}", path.display()))?;
-    Ok(BootConfig::from_user_data(&bytes, &path.display().to_string())?)
+    Ok(BootConfig::from_user_data(&bytes)?)
 }
 
 async fn facts(args: &SpecArgs, boot: &BootConfig) -> Result<Facts> {
