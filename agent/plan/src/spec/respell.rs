@@ -98,7 +98,7 @@ impl<'a> Respelling<'a> {
     /// The fields under `spec` that `T` does not know, as the user's file spells them.
     pub(crate) fn ignored<T: serde::de::DeserializeOwned>(&self) -> Vec<String> {
         // A mapping from which everything was moved is not the user's any more.
-        let is_emptied = |field: &String| self.get(field).is_some_and(|value| *value == Value::Object(Map::new()));
+        let is_emptied = |field: &String| self.get(field).is_some_and(is_hollow);
         super::yaml::ignored_fields::<T>(&self.document)
             .iter()
             .filter(|field| !is_emptied(field))
@@ -222,6 +222,10 @@ fn put(document: &mut Value, pattern: &str, indices: &[usize], value: Value) -> 
     }
     *place = value;
     path
+}
+
+fn is_hollow(value: &Value) -> bool {
+    value.as_object().is_some_and(|fields| fields.values().all(is_hollow))
 }
 
 fn join(path: &str, key: &str) -> String {
