@@ -6,5 +6,6 @@
 //! `clippy.toml` beside this crate bans them. Doing is `agent/host`'s.
 
 pub mod facts;
+pub mod go_yaml;
 pub mod resource;
 pub mod spec;
