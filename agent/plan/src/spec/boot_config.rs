@@ -1,0 +1,77 @@
+//! The boot config: the little that a machine is told in its user-data, enough to find the rest.
+
+use serde::{Deserialize, Serialize};
+
+use super::cloud_provider::CloudProvider;
+use super::error::SpecError;
+use super::omit::is_zero;
+use super::role::InstanceGroupRole;
+use super::user_data::find_kube_env;
+use super::yaml::parse_yaml;
+
+/// What `kube_env.yaml` in the user-data says (upstream: `pkg/apis/nodeup/config.go`, `BootConfig`).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub struct BootConfig {
+    /// The cloud this machine is in.
+    pub cloud_provider: CloudProvider,
+    /// URL of the cluster's folder in the state store; only machines that may read the store have it.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub config_base: Option<String>,
+    /// Where a machine that may not read the store gets its configuration: kops-controller.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub config_server: Option<ConfigServerOptions>,
+    /// Addresses of the API server, for `/etc/hosts` where the cluster has no DNS.
+    #[serde(rename = "APIServerIPs", default, skip_serializing_if = "is_zero")]
+    pub api_server_ips: Vec<String>,
+    /// The cluster's name.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cluster_name: String,
+    /// The name of this machine's instance group.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub instance_group_name: String,
+    /// The role of this machine's instance group.
+    pub instance_group_role: InstanceGroupRole,
+    /// Standard base64 of the SHA-256 of the group's `nodeupconfig.yaml`.
+    #[serde(default)]
+    pub nodeup_config_hash: String,
+    /// Addresses of etcd where it is not on this machine, for `/etc/hosts`.
+    #[serde(rename = "EtcdIPs", default, skip_serializing_if = "is_zero")]
+    pub etcd_ips: Vec<String>,
+}
+
+/// How to reach kops-controller.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ConfigServerOptions {
+    /// URLs, each as good as the others.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub servers: Vec<String>,
+    /// The name its certificate must bear; empty means the one in the URL.
+    #[serde(rename = "tlsServerName", skip_serializing_if = "is_zero")]
+    pub tls_server_name: String,
+    /// PEM certificates of `kubernetes-ca`, which signs its certificate.
+    #[serde(rename = "CACertificates")]
+    pub ca_certificates: String,
+}
+
+impl BootConfig {
+    /// Reads a `kube_env.yaml`; `source_file` is what errors name.
+    ///
+    /// # Errors
+    /// If it is no YAML mapping, a field has the wrong type, or cloud or role are missing.
+    pub fn parse(text: &[u8], source_file: &str) -> Result<BootConfig, SpecError> {
+        parse_yaml(text, source_file)
+    }
+
+    /// Finds the boot config in an instance's user-data: kOps' boot script, plain or as a part of a
+    /// MIME message, or `kube_env.yaml` itself; each of them may be gzipped.
+    ///
+    /// # Errors
+    /// If there is none in it, or it cannot be read.
+    pub fn from_user_data(user_data: &[u8]) -> Result<BootConfig, SpecError> {
+        let kube_env = find_kube_env(user_data)
+            .map_err(|problem| SpecError::of_file("the user-data", problem.to_string()))?;
+        BootConfig::parse(&kube_env, "kube_env.yaml in the user-data")
+    }
+}

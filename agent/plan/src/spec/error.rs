@@ -1,0 +1,31 @@
+//! What is wrong with a file that kOps wrote, told so that its owner can put it right.
+
+use thiserror::Error;
+
+/// A file of the state store, or the user-data, that cannot be read as what it should be.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("cannot read {source_and_field}: {problem}", source_and_field = place(source_file, field))]
+pub struct SpecError {
+    /// URL or path of the file.
+    pub source_file: String,
+    /// Dotted path of the field, as the file spells it; empty if the file as a whole is wrong.
+    pub field: String,
+    /// What is wrong and what is wanted instead. Never holds a value that may be secret.
+    pub problem: String,
+}
+
+impl SpecError {
+    /// An error about the file as a whole.
+    pub fn of_file(source_file: &str, problem: impl Into<String>) -> SpecError {
+        SpecError::of_field(source_file, "", problem)
+    }
+
+    /// An error about one field of the file.
+    pub fn of_field(source_file: &str, field: &str, problem: impl Into<String>) -> SpecError {
+        SpecError { source_file: source_file.to_owned(), field: field.to_owned(), problem: problem.into() }
+    }
+}
+
+fn place(source_file: &str, field: &str) -> String {
+    if field.is_empty() { source_file.to_owned() } else { format!("field {field} of {source_file}") }
+}

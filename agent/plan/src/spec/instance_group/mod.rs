@@ -1,0 +1,138 @@
+//! An instance group: machines that are all configured alike.
+
+mod instance_group_spec;
+
+use serde::Deserialize;
+
+pub use instance_group_spec::*;
+
+use super::error::SpecError;
+use super::metadata::{ApiVersion, ObjectMeta, parse_object};
+use super::respell::{Move, Respelling, moved};
+
+/// An instance group as the user wrote it, in kOps' internal names whatever version the file is of.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default)]
+pub struct InstanceGroup {
+    /// The group's name and labels.
+    pub metadata: ObjectMeta,
+    /// What its machines shall be.
+    pub spec: InstanceGroupSpec,
+}
+
+/// How v1alpha2 differs (upstream: `pkg/apis/kops/v1alpha2/conversion.go`).
+///
+/// A group's hook with `disabled: true` comes out as `enabled: true`, and so runs: upstream inverts
+/// the value for the hooks of clusters only, and the same spec must give the same node.
+const V1ALPHA2: &[Move] = &[
+    moved("spec.associatePublicIp", "spec.associatePublicIP"),
+    moved("spec.externalLoadBalancers[].targetGroupArn", "spec.externalLoadBalancers[].targetGroupARN"),
+    moved("spec.hooks[].disabled", "spec.hooks[].enabled"),
+    moved("spec.kubelet.clientCaFile", "spec.kubelet.clientCAFile"),
+    moved(
+        "spec.kubelet.authenticationTokenWebhookCacheTtl",
+        "spec.kubelet.authenticationTokenWebhookCacheTTL",
+    ),
+    moved("spec.rootVolumeEncryption", "spec.rootVolume.encryption"),
+    moved("spec.rootVolumeEncryptionKey", "spec.rootVolume.encryptionKey"),
+    moved("spec.rootVolumeIops", "spec.rootVolume.iops"),
+    moved("spec.rootVolumeOptimization", "spec.rootVolume.optimization"),
+    moved("spec.rootVolumeSize", "spec.rootVolume.size"),
+    moved("spec.rootVolumeThroughput", "spec.rootVolume.throughput"),
+    moved("spec.rootVolumeType", "spec.rootVolume.type"),
+];
+
+impl InstanceGroup {
+    /// Reads an InstanceGroup of v1alpha2 or v1alpha3; `url` is what errors name.
+    ///
+    /// # Errors
+    /// If it is no YAML, no InstanceGroup, of another version, has no role, or a field has the
+    /// wrong type. Fields are named as the file spells them.
+    pub fn parse(text: &[u8], url: &str) -> Result<InstanceGroup, SpecError> {
+        let (document, version) = parse_object(text, url, "InstanceGroup")?;
+        let mut respelling = Respelling::of(document, url);
+        if version == ApiVersion::V1Alpha2 {
+            respelling.apply(V1ALPHA2)?;
+        }
+        if respelling.get("spec.role").is_none() {
+            return respelling
+                .refuse("spec.role", "it is missing; write ControlPlane, APIServer, Node or Bastion");
+        }
+        respelling.read()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::spec::InstanceGroupRole;
+
+    const URL: &str = "s3://clusters/c.example.com/instancegroup/nodes";
+
+    fn parse(text: &str) -> InstanceGroup {
+        InstanceGroup::parse(text.as_bytes(), URL).unwrap()
+    }
+
+    #[test]
+    fn both_versions_give_the_same_group() {
+        let old = parse(
+            r#"
+apiVersion: kops.k8s.io/v1alpha2
+kind: InstanceGroup
+metadata: {name: nodes}
+spec:
+  role: Master
+  associatePublicIp: true
+  externalLoadBalancers: [{targetGroupArn: arn}]
+  hooks: [{name: a, enabled: false}]
+  kubelet: {clientCaFile: /ca, maxPods: 20}
+  rootVolumeEncryption: true
+  rootVolumeEncryptionKey: key
+  rootVolumeIops: 300
+  rootVolumeOptimization: true
+  rootVolumeSize: 33
+  rootVolumeThroughput: 421
+  rootVolumeType: gp3
+"#,
+        );
+        let new = parse(
+            r#"
+apiVersion: kops.k8s.io/v1alpha3
+kind: InstanceGroup
+metadata: {name: nodes}
+spec:
+  role: ControlPlane
+  associatePublicIP: true
+  externalLoadBalancers: [{targetGroupARN: arn}]
+  hooks: [{name: a, enabled: false}]
+  kubelet: {clientCAFile: /ca, maxPods: 20}
+  rootVolume:
+    {encryption: true, encryptionKey: key, iops: 300, optimization: true, size: 33, throughput: 421, type: gp3}
+"#,
+        );
+        assert_eq!(old, new);
+        assert_eq!(old.spec.role, InstanceGroupRole::ControlPlane);
+    }
+
+    #[test]
+    fn a_disabled_hook_of_a_group_is_enabled_as_upstream_has_it() {
+        let group = parse("spec: {role: Node, hooks: [{disabled: true}, {disabled: false}, {}]}");
+        let enabled: Vec<Option<bool>> = group.spec.hooks.iter().map(|hook| hook.enabled).collect();
+        assert_eq!(enabled, [Some(true), Some(false), None]);
+    }
+
+    #[test]
+    fn errors_spell_fields_as_the_file_does() {
+        for (text, field) in [
+            ("spec: {role: Node, rootVolumeSize: big}", "spec.rootVolumeSize"),
+            ("spec: {role: Worker}", "spec.role"),
+            ("spec: {}", "spec.role"),
+            ("spec: {role: Node, hooks: [{}, {roles: [Worker]}]}", "spec.hooks[1].roles[0]"),
+            ("kind: Cluster", "kind"),
+        ] {
+            let error = InstanceGroup::parse(text.as_bytes(), URL).unwrap_err();
+            assert_eq!((error.field.as_str(), error.source_file.as_str()), (field, URL), "{error}");
+        }
+    }
+}

@@ -1,0 +1,98 @@
+//! What a key set and a secret hold: certificates for everyone, private keys for nobody's eyes.
+
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Deserializer, de};
+use x509_parser::pem::Pem;
+
+/// Private key material. Its content shows in no debug output, and it cannot be serialized.
+#[derive(Clone)]
+pub struct PrivateMaterial(Vec<u8>);
+
+impl PrivateMaterial {
+    pub(super) fn of(bytes: Vec<u8>) -> PrivateMaterial {
+        PrivateMaterial(bytes)
+    }
+
+    /// The PEM text itself; only what writes it to its file, or signs with it, may ask.
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for PrivateMaterial {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PrivateMaterial(redacted)")
+    }
+}
+
+/// An X.509 certificate.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Certificate {
+    der: Vec<u8>,
+    public_key_der: Vec<u8>,
+}
+
+impl Certificate {
+    /// The first certificate in a PEM text; the problem says what is wrong with it.
+    pub(super) fn parse(pem: &[u8]) -> Result<Certificate, String> {
+        let block = Pem::iter_from_buffer(pem)
+            .filter_map(Result::ok)
+            .find(|block| block.label == "CERTIFICATE")
+            .ok_or("it holds no PEM block titled CERTIFICATE")?;
+        let certificate =
+            block.parse_x509().map_err(|error| format!("its certificate cannot be read: {error}"))?;
+        let public_key_der = certificate.public_key().raw.to_vec();
+        Ok(Certificate { public_key_der, der: block.contents })
+    }
+
+    /// Its DER encoding.
+    pub fn der(&self) -> &[u8] {
+        &self.der
+    }
+
+    /// Its public key with its algorithm, `SubjectPublicKeyInfo` in DER.
+    pub fn public_key_der(&self) -> &[u8] {
+        &self.public_key_der
+    }
+
+    /// It as one PEM block, with nothing around it.
+    pub fn pem(&self) -> String {
+        pem_block("CERTIFICATE", &self.der)
+    }
+}
+
+impl fmt::Debug for Certificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Certificate({} bytes)", self.der.len())
+    }
+}
+
+/// One PEM block as Go's `encoding/pem` writes it: 64 characters a line.
+pub(super) fn pem_block(title: &str, der: &[u8]) -> String {
+    let encoded = STANDARD.encode(der);
+    let mut pem = format!("-----BEGIN {title}-----\n");
+    let mut rest = encoded.as_str();
+    while !rest.is_empty() {
+        let (line, below) = rest.split_at(rest.len().min(64));
+        pem.push_str(line);
+        pem.push('\n');
+        rest = below;
+    }
+    pem.push_str(&format!("-----END {title}-----\n"));
+    pem
+}
+
+/// Bytes that JSON carries as standard base64 (Go's `[]byte`).
+#[derive(Default)]
+pub(in crate::spec) struct Base64(pub(in crate::spec) Vec<u8>);
+
+impl<'de> Deserialize<'de> for Base64 {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Base64, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        // The decoder's own message would show a byte of what may be secret.
+        STANDARD.decode(text.trim()).map(Base64).map_err(|_| de::Error::custom("it is not base64"))
+    }
+}

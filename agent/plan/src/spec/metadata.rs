@@ -1,0 +1,66 @@
+//! What every object of the API has: a version, a kind, a name and labels.
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::error::SpecError;
+use super::yaml::parse_document;
+
+/// The name of an object and what is attached to it (`metav1.ObjectMeta`, as far as kOps uses it).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ObjectMeta {
+    /// The object's name.
+    pub name: String,
+    /// Labels, by which others find it.
+    pub labels: BTreeMap<String, String>,
+    /// Notes that no selection looks at.
+    pub annotations: BTreeMap<String, String>,
+    /// When it was made, in RFC 3339.
+    pub creation_timestamp: Option<String>,
+}
+
+/// A version of kOps' API that can be read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ApiVersion {
+    V1Alpha2,
+    V1Alpha3,
+}
+
+/// Reads a document and what version it is of; it must be of this kind, or of none.
+///
+/// A file that names no version is v1alpha2, and the group `kops` is the old name of `kops.k8s.io`
+/// (upstream: `pkg/kopscodecs/codecs.go`).
+pub(crate) fn parse_object(
+    text: &[u8],
+    url: &str,
+    wanted_kind: &str,
+) -> Result<(Value, ApiVersion), SpecError> {
+    let document = parse_document(text, url)?;
+    let header: Header = super::yaml::from_document(&document, url)?;
+    if !header.kind.is_empty() && header.kind != wanted_kind {
+        let problem = format!("it is of kind {}, but should be of kind {wanted_kind}", header.kind);
+        return Err(SpecError::of_field(url, "kind", problem));
+    }
+    let version = match header.api_version.as_str() {
+        "" | "kops.k8s.io/v1alpha2" | "kops/v1alpha2" => ApiVersion::V1Alpha2,
+        "kops.k8s.io/v1alpha3" => ApiVersion::V1Alpha3,
+        other => {
+            let problem = format!(
+                "{other} is not known; known are kops.k8s.io/v1alpha2 and kops.k8s.io/v1alpha3, so use the \
+                 kops-agent of the kOps release that wrote this file"
+            );
+            return Err(SpecError::of_field(url, "apiVersion", problem));
+        }
+    };
+    Ok((document, version))
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Header {
+    api_version: String,
+    kind: String,
+}

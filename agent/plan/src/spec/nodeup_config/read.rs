@@ -1,0 +1,132 @@
+//! Reading a `nodeupconfig.yaml` and holding it against the hash in the user-data.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use super::NodeupConfig;
+use crate::spec::error::SpecError;
+use crate::spec::yaml::parse_yaml;
+
+/// A file that is not the one its hash was taken of.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error(
+    "{source_file} is not the file the user-data names: its SHA-256 is {actual}, but NodeupConfigHash is \
+     {expected}; run `kops update cluster --yes` and replace this instance, or give it the user-data that belongs to the file"
+)]
+pub struct HashMismatch {
+    /// URL or path of the file.
+    pub source_file: String,
+    /// The hash in the boot config.
+    pub expected: String,
+    /// The hash of the file.
+    pub actual: String,
+}
+
+impl NodeupConfig {
+    /// Reads a `nodeupconfig.yaml`; `url` is what errors name.
+    ///
+    /// # Errors
+    /// If it is no YAML mapping, or a field has the wrong type.
+    pub fn parse(text: &[u8], url: &str) -> Result<NodeupConfig, SpecError> {
+        parse_yaml(text, url)
+    }
+
+    /// What `BootConfig.NodeupConfigHash` holds for a file of these bytes: standard base64 of their
+    /// SHA-256 (upstream: `pkg/model/bootstrapscript.go`, `kubeEnv`).
+    pub fn hash(text: &[u8]) -> String {
+        STANDARD.encode(Sha256::digest(text))
+    }
+
+    /// Whether a file is the one whose hash is `expected`.
+    ///
+    /// # Errors
+    /// If it is not; both hashes are named.
+    pub fn verify_hash(text: &[u8], expected: &str, url: &str) -> Result<(), HashMismatch> {
+        let actual = NodeupConfig::hash(text);
+        if actual == expected {
+            return Ok(());
+        }
+        Err(HashMismatch { source_file: url.to_owned(), expected: expected.to_owned(), actual })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    const URL: &str = "s3://clusters/c.example.com/igconfig/node/nodes/nodeupconfig.yaml";
+
+    #[test]
+    fn an_empty_config_writes_what_kops_always_writes() {
+        let written = serde_json::to_value(NodeupConfig::default()).unwrap();
+        assert_eq!(
+            written,
+            json!({
+                "CAs": {}, "Hooks": null, "KeypairIDs": {}, "KubeProxy": null, "KubeletConfig": {},
+                "KubernetesVersion": "", "Networking": {}, "UpdatePolicy": "", "usesNoneDNS": false,
+            })
+        );
+    }
+
+    #[test]
+    fn nothing_that_omitempty_keeps_is_lost() {
+        let text = r#"
+CAs: {kubernetes-ca: pem}
+Hooks: [null, [{name: a.service, enabled: false}]]
+KeypairIDs: {}
+KubeProxy: {enabled: true, conntrackMaxPerCore: 0}
+KubeletConfig: {maxPods: 0, featureGates: {A: "true"}, imageMinimumGCAge: 1m30s}
+KubernetesVersion: 1.34.0
+Networking: {cilium: {}, egressProxy: {httpProxy: {}}}
+Openstack: {}
+UpdatePolicy: automatic
+DefaultMachineType: ""
+multizone: false
+usesNoneDNS: false
+"#;
+        let config = NodeupConfig::parse(text.as_bytes(), URL).unwrap();
+        let read: serde_json::Value = serde_yaml::from_str(text).unwrap();
+        assert_eq!(serde_json::to_value(&config).unwrap(), read);
+    }
+
+    #[test]
+    fn a_wrong_type_names_field_and_url() {
+        let error = NodeupConfig::parse(b"KubeletConfig: {maxPods: lots}", URL).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            format!(
+                "cannot read field KubeletConfig.maxPods of {URL}: it is a string, but should be a whole number"
+            )
+        );
+    }
+
+    #[test]
+    fn a_wrong_duration_is_told_what_one_looks_like() {
+        let error =
+            NodeupConfig::parse(b"KubeletConfig: {eventTTL: 1, imageMaximumGCAge: 5}", URL).unwrap_err();
+        assert_eq!(error.field, "KubeletConfig.imageMaximumGCAge");
+        assert_eq!(error.problem, "\"5\" is no duration; write it as in 90s, 1m30s or 1.5h");
+    }
+
+    #[test]
+    fn the_hash_is_base64_of_sha_256() {
+        assert_eq!(NodeupConfig::hash(b""), "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=");
+        assert_eq!(
+            NodeupConfig::verify_hash(b"", "47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU=", URL),
+            Ok(())
+        );
+    }
+
+    #[test]
+    fn a_changed_file_is_refused_with_both_hashes() {
+        let error = NodeupConfig::verify_hash(b"", "abc=", URL).unwrap_err().to_string();
+        assert!(error.contains("47DEQpj8HBSa+/TImW+5JCeuQeRkm5NMpJWZG3hSuFU="), "{error}");
+        assert!(error.contains("abc="), "{error}");
+        assert!(error.contains(URL), "{error}");
+    }
+}

@@ -1,0 +1,18 @@
+//! Hooks come in two lists, the group's and the cluster's; kOps writes an empty one as null.
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::spec::customization::HookSpec;
+
+pub(super) fn serialize<S: Serializer>(sides: &[Vec<HookSpec>], serializer: S) -> Result<S::Ok, S::Error> {
+    let sides: Vec<Option<&Vec<HookSpec>>> =
+        sides.iter().map(|side| Some(side).filter(|side| !side.is_empty())).collect();
+    Some(sides).filter(|sides| !sides.is_empty()).serialize(serializer)
+}
+
+pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+    deserializer: D,
+) -> Result<Vec<Vec<HookSpec>>, D::Error> {
+    let sides: Option<Vec<Option<Vec<HookSpec>>>> = Deserialize::deserialize(deserializer)?;
+    Ok(sides.unwrap_or_default().into_iter().map(Option::unwrap_or_default).collect())
+}

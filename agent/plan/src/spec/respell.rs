@@ -1,0 +1,294 @@
+//! Brings a document in one version of kOps' API into the shape of the internal one, and finds back
+//! how the user's file spells a field.
+//!
+//! The versions differ in names and places of a few dozen fields, and some say the opposite
+//! (`disableMasquerade`, `masquerade`). Each difference is one [`Move`]; the rest is the same.
+
+use serde_json::{Map, Value};
+
+use super::error::SpecError;
+use super::go_value::kind;
+
+/// One field that has another name or place in the internal API.
+///
+/// Paths are dotted; `[]` after a name stands for every item of that list.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Move {
+    from: &'static str,
+    to: &'static str,
+    how: How,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum How {
+    AsItIs,
+    Inverted,
+    SplitAtCommas,
+    PairsToMapping,
+    TrueMeans(&'static str),
+}
+
+/// The value as it is, at `to` in place of `from`.
+pub(crate) const fn moved(from: &'static str, to: &'static str) -> Move {
+    Move { from, to, how: How::AsItIs }
+}
+
+/// True for false, false for true.
+pub(crate) const fn inverted(from: &'static str, to: &'static str) -> Move {
+    Move { from, to, how: How::Inverted }
+}
+
+/// A list for a string with commas.
+pub(crate) const fn split_at_commas(from: &'static str, to: &'static str) -> Move {
+    Move { from, to, how: How::SplitAtCommas }
+}
+
+/// A mapping for a list of `key=value`.
+pub(crate) const fn pairs_to_mapping(from: &'static str, to: &'static str) -> Move {
+    Move { from, to, how: How::PairsToMapping }
+}
+
+/// This word for true, nothing for false.
+pub(crate) const fn true_means(from: &'static str, to: &'static str, word: &'static str) -> Move {
+    Move { from, to, how: How::TrueMeans(word) }
+}
+
+/// A document on its way into the internal shape.
+pub(crate) struct Respelling<'a> {
+    document: Value,
+    source_file: &'a str,
+    /// What was moved: internal path, path before the move; in order.
+    done: Vec<(String, String)>,
+}
+
+impl<'a> Respelling<'a> {
+    pub(crate) fn of(document: Value, source_file: &'a str) -> Respelling<'a> {
+        Respelling { document, source_file, done: Vec::new() }
+    }
+
+    /// Makes all these moves, one after the other.
+    ///
+    /// # Errors
+    /// If a value on the way, or the moved one, has the wrong type.
+    pub(crate) fn apply(&mut self, moves: &[Move]) -> Result<(), SpecError> {
+        moves.iter().try_for_each(|step| self.apply_one(step))
+    }
+
+    /// The value at a path without lists, if there is one.
+    pub(crate) fn get(&self, path: &str) -> Option<&Value> {
+        path.split('.').try_fold(&self.document, |value, key| value.get(key)).filter(|value| !value.is_null())
+    }
+
+    /// Puts a value at a path without lists.
+    pub(crate) fn set(&mut self, path: &str, value: Value) {
+        put(&mut self.document, path, &[], value);
+    }
+
+    /// An error about a field, by its path in the user's file.
+    pub(crate) fn refuse<T>(&self, path: &str, problem: impl Into<String>) -> Result<T, SpecError> {
+        Err(SpecError::of_field(self.source_file, path, problem))
+    }
+
+    /// Reads the document as it is now; errors name fields as the user's file spells them.
+    pub(crate) fn read<T: serde::de::DeserializeOwned>(&self) -> Result<T, SpecError> {
+        super::yaml::from_document(&self.document, self.source_file)
+            .map_err(|error| SpecError { field: self.spelled_by_user(&error.field), ..error })
+    }
+
+    fn apply_one(&mut self, step: &Move) -> Result<(), SpecError> {
+        let mut found = Vec::new();
+        take(&mut self.document, step.from, String::new(), &mut Vec::new(), &mut found)
+            .map_err(|(path, problem)| SpecError::of_field(self.source_file, &path, problem))?;
+        for (path, indices, value) in found {
+            let converted = step
+                .how
+                .convert(value)
+                .map_err(|problem| SpecError::of_field(self.source_file, &path, problem))?;
+            if let Some(value) = converted {
+                let to = put(&mut self.document, step.to, &indices, value);
+                self.done.push((to, path));
+            }
+        }
+        Ok(())
+    }
+
+    fn spelled_by_user(&self, internal: &str) -> String {
+        self.done.iter().rev().fold(internal.to_owned(), |path, (to, from)| {
+            match path.strip_prefix(to.as_str()) {
+                Some(rest) if rest.is_empty() || rest.starts_with(['.', '[']) => format!("{from}{rest}"),
+                _ => path,
+            }
+        })
+    }
+}
+
+impl How {
+    fn convert(self, value: Value) -> Result<Option<Value>, String> {
+        match (self, value) {
+            (_, Value::Null) => Ok(None),
+            (How::AsItIs, value) => Ok(Some(value)),
+            (How::Inverted, Value::Bool(value)) => Ok(Some(Value::Bool(!value))),
+            (How::TrueMeans(word), Value::Bool(value)) => Ok(value.then(|| word.into())),
+            (How::SplitAtCommas, Value::String(text)) => Ok(Some(text.split(',').collect())),
+            (How::PairsToMapping, Value::Array(pairs)) => {
+                pairs.iter().map(pair).collect::<Result<Map<_, _>, _>>().map(|map| Some(Value::Object(map)))
+            }
+            (How::Inverted | How::TrueMeans(_), other) => Err(wrong(&other, "true or false")),
+            (How::SplitAtCommas, other) => Err(wrong(&other, "a string")),
+            (How::PairsToMapping, other) => Err(wrong(&other, "a list of key=value")),
+        }
+    }
+}
+
+fn pair(value: &Value) -> Result<(String, Value), String> {
+    let (key, value) = value
+        .as_str()
+        .and_then(|text| text.split_once('='))
+        .ok_or("every item of it must be written as key=value")?;
+    Ok((key.to_owned(), value.into()))
+}
+
+fn wrong(value: &Value, wanted: &str) -> String {
+    format!("it is {}, but should be {wanted}", kind(value))
+}
+
+/// Takes out every value that `pattern` names: its path, the list indices on the way, and itself.
+fn take(
+    value: &mut Value,
+    pattern: &str,
+    path: String,
+    indices: &mut Vec<usize>,
+    found: &mut Vec<(String, Vec<usize>, Value)>,
+) -> Result<(), (String, String)> {
+    let mapping = match value {
+        Value::Null => return Ok(()),
+        Value::Object(mapping) => mapping,
+        other => return Err((path, wrong(other, "a mapping"))),
+    };
+    let Some((head, rest)) = pattern.split_once('.') else {
+        if let Some(value) = mapping.remove(pattern) {
+            found.push((join(&path, pattern), indices.clone(), value));
+        }
+        return Ok(());
+    };
+    let Some(key) = head.strip_suffix("[]") else {
+        let below = join(&path, head);
+        return mapping.get_mut(head).map_or(Ok(()), |value| take(value, rest, below, indices, found));
+    };
+    let below = join(&path, key);
+    match mapping.get_mut(key) {
+        None | Some(Value::Null) => Ok(()),
+        Some(Value::Array(items)) => items.iter_mut().enumerate().try_for_each(|(index, item)| {
+            indices.push(index);
+            let result = take(item, rest, format!("{below}[{index}]"), indices, found);
+            indices.pop();
+            result
+        }),
+        Some(other) => Err((below, wrong(other, "a list"))),
+    }
+}
+
+/// Puts a value where `pattern` says and gives that place's path. Mappings on the way are made.
+fn put(document: &mut Value, pattern: &str, indices: &[usize], value: Value) -> String {
+    let mut indices = indices.iter();
+    let mut path = String::new();
+    let mut place = document;
+    for segment in pattern.split('.') {
+        let (key, index) = match segment.strip_suffix("[]") {
+            Some(key) => (key, indices.next()),
+            None => (segment, None),
+        };
+        path = join(&path, key);
+        if !place.is_object() {
+            *place = Value::Object(Map::new());
+        }
+        place = &mut place[key];
+        if let Some(index) = index {
+            path = format!("{path}[{index}]");
+            place = &mut place[*index];
+        }
+    }
+    *place = value;
+    path
+}
+
+fn join(path: &str, key: &str) -> String {
+    if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+
+    use serde_json::json;
+
+    use super::*;
+
+    fn respelled(document: Value, moves: &[Move]) -> Result<Value, String> {
+        let mut respelling = Respelling::of(document, "file");
+        respelling.apply(moves).map_err(|error| error.to_string())?;
+        Ok(respelling.document)
+    }
+
+    #[test]
+    fn a_field_moves_with_its_value_and_keeps_its_neighbours() {
+        let moves = [moved("a.b", "c.d"), inverted("off", "c.on"), moved("gone", "c.gone")];
+        assert_eq!(
+            respelled(json!({"a": {"b": 1, "x": 2}, "c": {"y": 3}, "off": true}), &moves),
+            Ok(json!({"a": {"x": 2}, "c": {"y": 3, "d": 1, "on": false}}))
+        );
+    }
+
+    #[test]
+    fn every_item_of_a_list_is_respelled_in_its_place() {
+        let moves = [moved("outer[].inner[].old", "outer[].inner[].new")];
+        assert_eq!(
+            respelled(json!({"outer": [{}, {"inner": [{"old": 1}, {}, {"old": 2}]}, null]}), &moves),
+            Ok(json!({"outer": [{}, {"inner": [{"new": 1}, {}, {"new": 2}]}, null]}))
+        );
+    }
+
+    #[test]
+    fn values_change_their_form() {
+        let moves = [
+            split_at_commas("groups", "oidc.groups"),
+            pairs_to_mapping("claims", "oidc.claims"),
+            true_means("disable", "provider", "none"),
+            true_means("other", "untouched", "none"),
+        ];
+        assert_eq!(
+            respelled(json!({"groups": "a,b", "claims": ["k=v=w"], "disable": true, "other": false}), &moves),
+            Ok(json!({"oidc": {"groups": ["a", "b"], "claims": {"k": "v=w"}}, "provider": "none"}))
+        );
+    }
+
+    #[test]
+    fn a_wrong_type_is_named_by_its_old_path() {
+        let moves = [inverted("list[].off", "list[].on"), pairs_to_mapping("claims", "c")];
+        assert_eq!(
+            respelled(json!({"list": [{}, {"off": "yes"}]}), &moves),
+            Err("cannot read field list[1].off of file: it is a string, but should be true or false"
+                .to_owned())
+        );
+        assert_eq!(
+            respelled(json!({"list": {}}), &moves),
+            Err("cannot read field list of file: it is a mapping, but should be a list".to_owned())
+        );
+        assert_eq!(
+            respelled(json!({"claims": ["k"]}), &moves),
+            Err("cannot read field claims of file: every item of it must be written as key=value".to_owned())
+        );
+    }
+
+    #[test]
+    fn a_later_error_is_told_in_the_users_spelling() {
+        let mut respelling = Respelling::of(json!({"masters": {"count": "x"}, "mastersToo": 1}), "file");
+        respelling.apply(&[moved("masters", "nodes"), moved("nodes.count", "nodes.number")]).unwrap();
+        let error = respelling.read::<BTreeMap<String, BTreeMap<String, i32>>>().unwrap_err();
+        assert_eq!(error.field, "mastersToo");
+        respelling.set("mastersToo", json!({}));
+        let error = respelling.read::<BTreeMap<String, BTreeMap<String, i32>>>().unwrap_err();
+        assert_eq!(error.field, "masters.count");
+    }
+}

@@ -1,0 +1,130 @@
+//! What the machines of an instance group are for.
+
+use std::fmt;
+
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+/// The role of an instance group and of every node in it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum InstanceGroupRole {
+    /// Runs the whole control plane. Read from `Master` too, its name in v1alpha2.
+    ControlPlane,
+    /// Runs an API server without etcd.
+    APIServer,
+    /// Runs workloads.
+    #[default]
+    Node,
+    /// A way in over SSH; no part of Kubernetes.
+    Bastion,
+    /// Would run etcd alone. Upstream names it and cannot configure it.
+    Etcd,
+    /// Would run the scheduler alone. Upstream names it and cannot configure it.
+    Scheduler,
+    /// Would run the controller manager alone. Upstream names it and cannot configure it.
+    KubeControllerManager,
+}
+
+impl InstanceGroupRole {
+    /// Every role.
+    pub const ALL: [InstanceGroupRole; 7] = [
+        InstanceGroupRole::ControlPlane,
+        InstanceGroupRole::APIServer,
+        InstanceGroupRole::Node,
+        InstanceGroupRole::Bastion,
+        InstanceGroupRole::Etcd,
+        InstanceGroupRole::Scheduler,
+        InstanceGroupRole::KubeControllerManager,
+    ];
+
+    /// kOps' name for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            InstanceGroupRole::ControlPlane => "ControlPlane",
+            InstanceGroupRole::APIServer => "APIServer",
+            InstanceGroupRole::Node => "Node",
+            InstanceGroupRole::Bastion => "Bastion",
+            InstanceGroupRole::Etcd => "Etcd",
+            InstanceGroupRole::Scheduler => "Scheduler",
+            InstanceGroupRole::KubeControllerManager => "KubeControllerManager",
+        }
+    }
+
+    /// The role of that name, if there is one. `Master` is `ControlPlane`.
+    pub fn from_name(name: &str) -> Option<InstanceGroupRole> {
+        if name == "Master" {
+            return Some(InstanceGroupRole::ControlPlane);
+        }
+        InstanceGroupRole::ALL.into_iter().find(|role| role.name() == name)
+    }
+
+    /// The folder under `igconfig/` that holds this role's groups
+    /// (upstream: `InstanceGroupRole.ToLowerString`).
+    pub fn folder(self) -> &'static str {
+        match self {
+            InstanceGroupRole::ControlPlane => "control-plane",
+            InstanceGroupRole::APIServer => "apiserver",
+            InstanceGroupRole::Node => "node",
+            InstanceGroupRole::Bastion => "bastion",
+            InstanceGroupRole::Etcd => "etcd",
+            InstanceGroupRole::Scheduler => "scheduler",
+            InstanceGroupRole::KubeControllerManager => "kubecontrollermanager",
+        }
+    }
+
+    /// Whether its nodes run an API server.
+    pub fn runs_api_server(self) -> bool {
+        matches!(self, InstanceGroupRole::ControlPlane | InstanceGroupRole::APIServer)
+    }
+}
+
+impl fmt::Display for InstanceGroupRole {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+impl Serialize for InstanceGroupRole {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for InstanceGroupRole {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<InstanceGroupRole, D::Error> {
+        let name = String::deserialize(deserializer)?;
+        InstanceGroupRole::from_name(&name).ok_or_else(|| {
+            let known = InstanceGroupRole::ALL.map(InstanceGroupRole::name).join(", ");
+            de::Error::custom(format!("there is no role {name:?}; the roles are {known}"))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn every_role_reads_its_own_name() {
+        for role in InstanceGroupRole::ALL {
+            let json = serde_json::to_string(&role).unwrap();
+            assert_eq!(serde_json::from_str::<InstanceGroupRole>(&json).unwrap(), role);
+        }
+    }
+
+    #[test]
+    fn master_is_the_old_name_of_the_control_plane() {
+        let role: InstanceGroupRole = serde_json::from_str("\"Master\"").unwrap();
+        assert_eq!(role, InstanceGroupRole::ControlPlane);
+        assert_eq!(role.to_string(), "ControlPlane");
+    }
+
+    #[test]
+    fn an_unknown_role_is_refused_with_the_known_ones() {
+        let error = serde_json::from_str::<InstanceGroupRole>("\"Worker\"").unwrap_err().to_string();
+        assert!(
+            error.contains("there is no role \"Worker\"; the roles are ControlPlane, APIServer"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,72 @@
+//! Secrets: `secrets/<id>`, a token or a file that only some may read.
+
+use std::fmt;
+
+use serde::Deserialize;
+
+use super::error::SpecError;
+use super::keyset::Base64;
+use super::yaml::parse_yaml;
+
+/// One secret. Its content shows in no debug output, and it cannot be serialized.
+#[derive(Clone)]
+pub struct Secret(Vec<u8>);
+
+#[derive(Deserialize)]
+struct File {
+    #[serde(rename = "Data")]
+    data: Base64,
+}
+
+impl Secret {
+    /// Reads a file of `secrets/`, which is JSON of the form `{"Data": base64}`
+    /// (upstream: `upup/pkg/fi/secrets.go`); `url` is what errors name. Errors never show content.
+    ///
+    /// # Errors
+    /// If it is no such file.
+    pub fn parse(text: &[u8], url: &str) -> Result<Secret, SpecError> {
+        let File { data: Base64(data) } = parse_yaml(text, url)?;
+        Ok(Secret(data))
+    }
+
+    /// A secret of these bytes, for those who got it elsewhere (kops-controller sends some).
+    pub fn of(bytes: Vec<u8>) -> Secret {
+        Secret(bytes)
+    }
+
+    /// The secret itself; only what writes it where it belongs may ask.
+    pub fn expose(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(redacted)")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const URL: &str = "s3://clusters/c.example.com/secrets/admin";
+
+    #[test]
+    fn a_secret_is_decoded_and_hidden() {
+        let secret = Secret::parse(br#"{"Data":"aHVzaA=="}"#, URL).unwrap();
+        assert_eq!(secret.expose(), b"hush");
+        assert_eq!(format!("{secret:?}"), "Secret(redacted)");
+    }
+
+    #[test]
+    fn errors_show_nothing_of_it() {
+        for text in
+            [r#"{"Data":"hush!"}"#, r#"{"Data":["hush"]}"#, r#"["hush"]"#, r#"{"data":"hush"}"#, "hush"]
+        {
+            let error = Secret::parse(text.as_bytes(), URL).unwrap_err().to_string();
+            assert!(error.contains(URL) && !error.contains("hush"), "{error}");
+        }
+    }
+}

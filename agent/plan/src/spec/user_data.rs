@@ -1,0 +1,247 @@
+//! Finding `kube_env.yaml` in what kOps gives an instance as user-data.
+//!
+//! Upstream (`pkg/model/resources/nodeup.go`) writes a shell script that holds it as a heredoc, or,
+//! for groups with `compressUserData`, as base64 of gzip. With `additionalUserData` the script is
+//! one part of a MIME message.
+
+use std::io::Read as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::read::GzDecoder;
+use thiserror::Error;
+
+/// The file that the boot script writes, relative to its folder.
+const KUBE_ENV: &str = "conf/kube_env.yaml";
+/// No cloud takes user-data near this size; more is not ours.
+const LARGEST: u64 = 4 << 20;
+const GZIP_MAGIC: &[u8] = &[0x1f, 0x8b];
+
+/// Why no boot config was found.
+#[derive(Debug, PartialEq, Eq, Error)]
+pub(crate) enum NoKubeEnv {
+    #[error("it is empty; the instance must be started with the user-data that kOps made for its group")]
+    Empty,
+    #[error(
+        "no line of it writes {KUBE_ENV}; the instance must be started with the user-data that kOps made for its group"
+    )]
+    NotThere,
+    #[error(
+        "it breaks off before {KUBE_ENV} is complete; check the cloud's limit on the size of user-data, and set compressUserData on the instance group"
+    )]
+    BreaksOff,
+    #[error("what it holds as {KUBE_ENV} is not base64 of a gzip file: {0}")]
+    NotCompressed(String),
+    #[error("it is larger than {LARGEST} bytes when unpacked")]
+    TooLarge,
+}
+
+/// The bytes of `kube_env.yaml`.
+pub(crate) fn find_kube_env(user_data: &[u8]) -> Result<Vec<u8>, NoKubeEnv> {
+    let unpacked;
+    let user_data = if user_data.starts_with(GZIP_MAGIC) {
+        unpacked = gunzip(user_data)?;
+        &unpacked
+    } else {
+        user_data
+    };
+    let text = String::from_utf8_lossy(user_data);
+    if text.trim().is_empty() {
+        return Err(NoKubeEnv::Empty);
+    }
+    if is_mime(&text) {
+        return in_mime(&text);
+    }
+    if text.starts_with("#!") { in_script(&text) } else { Ok(user_data.to_vec()) }
+}
+
+fn is_mime(text: &str) -> bool {
+    header(text, "content-type").is_some_and(|value| value.to_ascii_lowercase().starts_with("multipart/"))
+}
+
+/// The value of a header in the block of headers that `text` starts with.
+fn header<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines()
+        .take_while(|line| !line.trim_end().is_empty())
+        .filter_map(|line| line.split_once(':'))
+        .find(|(key, _)| key.trim().eq_ignore_ascii_case(name))
+        .map(|(_, value)| value.trim())
+}
+
+fn in_mime(text: &str) -> Result<Vec<u8>, NoKubeEnv> {
+    let boundary = header(text, "content-type").and_then(boundary_of).ok_or(NoKubeEnv::NotThere)?;
+    let delimiter = format!("\n--{boundary}");
+    for part in text.split(&delimiter).skip(1) {
+        let Some(part) = part.split_once('\n').map(|(_, part)| part) else { continue };
+        let Some(body) = body_of(part) else { continue };
+        match in_script(&body) {
+            Err(NoKubeEnv::NotThere) => {}
+            found => return found,
+        }
+    }
+    Err(NoKubeEnv::NotThere)
+}
+
+fn boundary_of(content_type: &str) -> Option<&str> {
+    let parameter =
+        content_type.split(';').find_map(|parameter| parameter.trim().strip_prefix("boundary="))?;
+    Some(parameter.trim_matches('"'))
+}
+
+/// The text of one part of a MIME message, decoded.
+fn body_of(part: &str) -> Option<String> {
+    let body = part.split_once("\r\n\r\n").or_else(|| part.split_once("\n\n")).map(|(_, body)| body)?;
+    match header(part, "content-transfer-encoding") {
+        Some(encoding) if encoding.eq_ignore_ascii_case("base64") => {
+            let packed: String = body.split_ascii_whitespace().collect();
+            let bytes = STANDARD.decode(packed).ok()?;
+            Some(String::from_utf8_lossy(&bytes).into_owned())
+        }
+        _ => Some(body.to_owned()),
+    }
+}
+
+fn in_script(script: &str) -> Result<Vec<u8>, NoKubeEnv> {
+    let mut lines = script.lines();
+    while let Some(line) = lines.next() {
+        if !line.contains(KUBE_ENV) {
+            continue;
+        }
+        if let Some(delimiter) = heredoc_delimiter(line) {
+            return heredoc(lines, delimiter);
+        }
+        if let Some(packed) = echoed(line) {
+            let bytes =
+                STANDARD.decode(packed).map_err(|error| NoKubeEnv::NotCompressed(error.to_string()))?;
+            return gunzip(&bytes);
+        }
+    }
+    Err(NoKubeEnv::NotThere)
+}
+
+/// `WORD` of `cat > conf/kube_env.yaml << 'WORD'`.
+fn heredoc_delimiter(line: &str) -> Option<&str> {
+    let (command, delimiter) = line.split_once("<<")?;
+    command.contains('>').then(|| delimiter.trim().trim_matches(['\'', '"']))
+}
+
+fn heredoc<'a>(lines: impl Iterator<Item = &'a str>, delimiter: &str) -> Result<Vec<u8>, NoKubeEnv> {
+    let mut content = String::new();
+    for line in lines {
+        if line == delimiter {
+            return Ok(content.into_bytes());
+        }
+        content.push_str(line);
+        content.push('\n');
+    }
+    Err(NoKubeEnv::BreaksOff)
+}
+
+/// `TEXT` of `echo "TEXT" | base64 -d | gzip -d > conf/kube_env.yaml`.
+fn echoed(line: &str) -> Option<&str> {
+    let (text, rest) = line.trim().strip_prefix("echo")?.trim_start().strip_prefix('"')?.split_once('"')?;
+    (rest.contains("base64 -d") && rest.contains("gzip -d")).then_some(text)
+}
+
+fn gunzip(packed: &[u8]) -> Result<Vec<u8>, NoKubeEnv> {
+    let mut unpacked = Vec::new();
+    GzDecoder::new(packed)
+        .take(LARGEST + 1)
+        .read_to_end(&mut unpacked)
+        .map_err(|error| NoKubeEnv::NotCompressed(error.to_string()))?;
+    if unpacked.len() as u64 > LARGEST { Err(NoKubeEnv::TooLarge) } else { Ok(unpacked) }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::io::Write as _;
+
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+
+    use super::*;
+    use crate::spec::{BootConfig, CloudProvider, InstanceGroupRole};
+
+    const YAML: &str = "CloudProvider: aws\nClusterName: c.example.com\nConfigServer:\n  CACertificates: |\n    \
+                        -----BEGIN CERTIFICATE-----\nInstanceGroupName: nodes\nInstanceGroupRole: Node\nNodeupConfigHash: abc=\n";
+
+    fn script(kube_env: &str) -> String {
+        format!("#!/bin/bash\nset -o errexit\n\n{kube_env}\n\ndownload-release\n")
+    }
+
+    fn heredoc_script() -> String {
+        script(&format!("cat > conf/kube_env.yaml << '__EOF_KUBE_ENV'\n{YAML}\n__EOF_KUBE_ENV"))
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    fn mime(part: &str, encoding: &str) -> String {
+        format!(
+            "Content-Type: multipart/mixed; boundary=\"MIMEBOUNDARY\"\r\nMIME-Version: 1.0\r\n\r\n\
+             --MIMEBOUNDARY\r\nContent-Disposition: attachment; filename=\"first.sh\"\r\nContent-Type: text/x-shellscript\r\n\r\n\
+             #!/bin/sh\necho hello\n\r\n\
+             --MIMEBOUNDARY\r\nContent-Disposition: attachment; filename=\"nodeup.sh\"\r\n\
+             Content-Transfer-Encoding: {encoding}\r\nContent-Type: text/x-shellscript\r\nMIME-Version: 1.0\r\n\r\n\
+             {part}\r\n--MIMEBOUNDARY--\r\n"
+        )
+    }
+
+    fn assert_found(user_data: &[u8]) {
+        let config = BootConfig::from_user_data(user_data).unwrap();
+        assert_eq!(config.cloud_provider, CloudProvider::Aws);
+        assert_eq!(config.instance_group_role, InstanceGroupRole::Node);
+        assert_eq!(config.nodeup_config_hash, "abc=");
+        assert_eq!(config.config_server.unwrap().ca_certificates, "-----BEGIN CERTIFICATE-----\n");
+    }
+
+    #[test]
+    fn is_found_in_a_heredoc() {
+        assert_found(heredoc_script().as_bytes());
+    }
+
+    #[test]
+    fn is_found_compressed() {
+        let packed = STANDARD.encode(gzip(YAML.as_bytes()));
+        let line = format!("echo \"{packed}\" | base64 -d | gzip -d > conf/kube_env.yaml");
+        assert_found(script(&line).as_bytes());
+    }
+
+    #[test]
+    fn is_found_in_a_mime_message() {
+        assert_found(mime(&heredoc_script(), "7bit").as_bytes());
+        assert_found(mime(&STANDARD.encode(heredoc_script()), "base64").as_bytes());
+    }
+
+    #[test]
+    fn is_found_bare_and_when_all_is_gzipped() {
+        assert_found(YAML.as_bytes());
+        assert_found(&gzip(heredoc_script().as_bytes()));
+    }
+
+    #[test]
+    fn other_user_data_says_whose_is_needed() {
+        for user_data in ["#!/bin/sh\necho hello\n".to_owned(), mime("#!/bin/sh\ntrue\n", "7bit")] {
+            assert_eq!(find_kube_env(user_data.as_bytes()), Err(NoKubeEnv::NotThere));
+        }
+        let error = BootConfig::from_user_data(b" \n").unwrap_err().to_string();
+        assert!(error.starts_with("cannot read the user-data: it is empty; "), "{error}");
+    }
+
+    #[test]
+    fn a_cut_script_says_so() {
+        let script = heredoc_script();
+        let cut = script.split("__EOF_KUBE_ENV\n\n").next().unwrap();
+        assert_eq!(find_kube_env(cut.as_bytes()), Err(NoKubeEnv::BreaksOff));
+        let line = "echo \"H4sIAAAA\" | base64 -d | gzip -d > conf/kube_env.yaml";
+        assert!(matches!(find_kube_env(script_of(line).as_bytes()), Err(NoKubeEnv::NotCompressed(_))));
+    }
+
+    fn script_of(line: &str) -> String {
+        script(line)
+    }
+}

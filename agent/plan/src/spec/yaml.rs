@@ -1,0 +1,134 @@
+//! Reading a YAML file of kOps into a type, with errors that name the file and the field.
+
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use super::error::SpecError;
+use super::go_value::{GoValue, kind};
+
+/// Reads YAML (or JSON) into `T`. Fields that `T` does not know are passed over: a newer kOps may
+/// have written them.
+///
+/// `source_file` is the URL or path that errors name.
+///
+/// # Errors
+/// If the text is no YAML (with line and column), is no mapping, or a field has the wrong type.
+pub fn parse_yaml<T: DeserializeOwned>(text: &[u8], source_file: &str) -> Result<T, SpecError> {
+    let document = parse_document(text, source_file)?;
+    from_document(&document, source_file)
+}
+
+/// Reads YAML whose top level must be a mapping.
+pub(crate) fn parse_document(text: &[u8], source_file: &str) -> Result<Value, SpecError> {
+    let document: Value = serde_yaml::from_slice(text)
+        .map_err(|error| SpecError::of_file(source_file, format!("it is not YAML: {error}")))?;
+    match document {
+        Value::Object(_) => Ok(document),
+        Value::Null => Err(SpecError::of_file(source_file, "it is empty, but should be a YAML mapping")),
+        other => Err(SpecError::of_file(
+            source_file,
+            format!("it holds {}, but should be a YAML mapping", kind(&other)),
+        )),
+    }
+}
+
+/// Fits a document into `T`.
+pub(crate) fn from_document<T: DeserializeOwned>(
+    document: &Value,
+    source_file: &str,
+) -> Result<T, SpecError> {
+    serde_path_to_error::deserialize(GoValue(document)).map_err(|error| {
+        let path = error.path().to_string();
+        let field = if path == "." { String::new() } else { path };
+        SpecError::of_field(source_file, &field, error.into_inner().to_string())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::BTreeMap;
+
+    use serde::Deserialize;
+
+    use super::*;
+
+    const URL: &str = "s3://bucket/cluster/file";
+
+    #[derive(Debug, Default, PartialEq, Deserialize)]
+    #[serde(default)]
+    struct Outer {
+        inner: Inner,
+        list: Vec<Inner>,
+        gates: BTreeMap<String, String>,
+    }
+
+    #[derive(Debug, Default, PartialEq, Deserialize)]
+    #[serde(default)]
+    struct Inner {
+        count: i32,
+        on: Option<bool>,
+        name: String,
+    }
+
+    fn problem(text: &str) -> String {
+        parse_yaml::<Outer>(text.as_bytes(), URL).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_wrong_type_names_the_field_and_the_file() {
+        assert_eq!(
+            problem("inner: {count: many}"),
+            "cannot read field inner.count of s3://bucket/cluster/file: it is a string, but should be a whole number"
+        );
+        assert_eq!(
+            problem("list: [{}, {on: maybe}]"),
+            "cannot read field list[1].on of s3://bucket/cluster/file: it is a string, but should be true or false"
+        );
+        assert_eq!(
+            problem("inner: text"),
+            "cannot read field inner of s3://bucket/cluster/file: it is a string, but should be a mapping"
+        );
+        assert_eq!(
+            problem("inner: {name: [x]}"),
+            "cannot read field inner.name of s3://bucket/cluster/file: it is a list, but should be a string"
+        );
+        assert_eq!(
+            problem("inner: {count: 3000000000}"),
+            "cannot read field inner.count of s3://bucket/cluster/file: invalid value: integer `3000000000`, expected i32"
+        );
+    }
+
+    #[test]
+    fn a_text_that_is_no_yaml_says_where() {
+        let problem = problem("inner: {count: 1\nlist: [");
+        assert!(problem.starts_with("cannot read s3://bucket/cluster/file: it is not YAML: "), "{problem}");
+        assert!(problem.contains("line 2 column"), "{problem}");
+    }
+
+    #[test]
+    fn a_file_that_is_no_mapping_says_what_it_is() {
+        assert_eq!(
+            problem(""),
+            "cannot read s3://bucket/cluster/file: it is empty, but should be a YAML mapping"
+        );
+        assert_eq!(
+            problem("[1]"),
+            "cannot read s3://bucket/cluster/file: it holds a list, but should be a YAML mapping"
+        );
+    }
+
+    #[test]
+    fn unknown_fields_pass_and_null_is_absence() {
+        let parsed: Outer =
+            parse_yaml(b"new: {a: 1}\ninner: null\nlist: [null, {name: null, count: null}]", URL).unwrap();
+        assert_eq!(parsed, Outer { list: vec![Inner::default(), Inner::default()], ..Outer::default() });
+    }
+
+    #[test]
+    fn scalars_become_strings_where_strings_are_wanted() {
+        let parsed: Outer = parse_yaml(b"gates: {A: true, B: 7, C: x, D: null, E: 1.5}", URL).unwrap();
+        let values: Vec<&str> = parsed.gates.values().map(String::as_str).collect();
+        assert_eq!(values, ["true", "7", "x", "", "1.5"]);
+    }
+}
