@@ -15,19 +15,17 @@ mod scalar;
 
 use serde::Serialize;
 use serde_json::Value;
-use thiserror::Error;
-
-/// A value that has no YAML form: a map whose keys are no strings, or a failing `Serialize`.
-#[derive(Debug, Error)]
-#[error("cannot write this as YAML: {0}")]
-pub struct NotYaml(#[from] serde_json::Error);
 
 /// The YAML document of a value, with a line break at its end.
 ///
-/// # Errors
-/// If the value cannot be represented as JSON, which Go goes through: map keys must be strings.
-pub fn to_string(value: &impl Serialize) -> Result<String, NotYaml> {
-    Ok(value_to_string(&serde_json::to_value(value)?))
+/// # Panics
+/// If a type cannot be JSON, which Go goes through: a map whose keys are lists or mappings. That is
+/// a mistake in the type, never in its content.
+pub fn to_string(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(value) => value_to_string(&value),
+        Err(error) => panic!("a type to be written as YAML cannot be JSON: {error}"),
+    }
 }
 
 /// The YAML document of a JSON value, with a line break at its end.

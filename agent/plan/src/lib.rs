@@ -9,6 +9,6 @@ pub mod desired;
 pub mod explain;
 pub mod facts;
 pub mod go_yaml;
-pub mod resource;
 pub mod resolve;
+pub mod resource;
 pub mod spec;
