@@ -16,9 +16,7 @@ pub use kubernetes_version::KubernetesVersion;
 pub use problems::{Problem, Problems};
 
 use crate::facts::Facts;
-use crate::spec::{
-    BootConfig, CloudProvider, ContainerdConfig, InstanceGroupRole, Keyset, NodeupConfig,
-};
+use crate::spec::{BootConfig, CloudProvider, ContainerdConfig, InstanceGroupRole, Keyset, NodeupConfig};
 
 /// Id of the keyset that signs Kubernetes' certificates.
 pub const KUBERNETES_CA: &str = "kubernetes-ca";
@@ -78,7 +76,8 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
         problems.keep("KubernetesVersion", supported_kubernetes_version(&config.kubernetes_version));
     let distribution = problems.keep("os-release", supported_distribution(&facts));
     let assets = problems.keep("Assets", Assets::read(&config, facts.arch));
-    let node_name = problems.keep("KubeletConfig.hostnameOverride", node_name::node_name(&boot, &config, &facts));
+    let node_name =
+        problems.keep("KubeletConfig.hostnameOverride", node_name::node_name(&boot, &config, &facts));
 
     match (kubernetes_version, distribution, assets, node_name) {
         (Some(kubernetes_version), Some(distribution), Some(assets), Some(node_name)) => {
@@ -202,6 +201,11 @@ impl NodeConfig {
             format!("http://{}:{}", http.host, http.port)
         };
         let excludes = proxy.excludes.clone();
-        vec![("http_proxy", url.clone()), ("https_proxy", url), ("NO_PROXY", excludes.clone()), ("no_proxy", excludes)]
+        vec![
+            ("http_proxy", url.clone()),
+            ("https_proxy", url),
+            ("NO_PROXY", excludes.clone()),
+            ("no_proxy", excludes),
+        ]
     }
 }

@@ -11,7 +11,9 @@ use crate::spec::{BootConfig, CloudProvider, NodeupConfig};
 /// The node's name.
 pub(super) fn node_name(boot: &BootConfig, config: &NodeupConfig, facts: &Facts) -> Result<String, String> {
     let cloud = &facts.cloud;
-    let missing = |what: &str| format!("the name of the node comes from {what}, which could not be read on this machine");
+    let missing = |what: &str| {
+        format!("the name of the node comes from {what}, which could not be read on this machine")
+    };
     let name = match boot.cloud_provider {
         CloudProvider::Aws => {
             let aws = cloud.aws.as_ref().ok_or_else(|| missing("EC2's instance metadata"))?;
@@ -36,10 +38,9 @@ fn ip_based_name(aws: &AwsFacts) -> Result<String, String> {
             aws.instance_id
         ));
     }
-    let address: Ipv4Addr = aws
-        .local_ipv4
-        .parse()
-        .map_err(|_| format!("local-ipv4 of EC2's instance metadata is {:?}, which is no IPv4 address", aws.local_ipv4))?;
+    let address: Ipv4Addr = aws.local_ipv4.parse().map_err(|_| {
+        format!("local-ipv4 of EC2's instance metadata is {:?}, which is no IPv4 address", aws.local_ipv4)
+    })?;
     let dashed = address.to_string().replace('.', "-");
     Ok(match aws.region.as_str() {
         "us-east-1" => format!("ip-{dashed}.ec2.internal"),
