@@ -69,6 +69,11 @@ impl KnownHashes {
         Ok(hashes)
     }
 
+    /// Remembers all that another knows; where both know a file, the other's counts.
+    pub fn extend(&mut self, other: KnownHashes) {
+        self.0.extend(other.0);
+    }
+
     /// Remembers the hash of a file; what is no SHA-256 is not remembered.
     pub fn insert(&mut self, url: &str, sha256: &str) {
         if is_sha256(sha256) {
