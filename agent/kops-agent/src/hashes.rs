@@ -42,18 +42,19 @@ pub fn read_file(path: &Path, known: &mut KnownHashes) -> Result<()> {
     Ok(())
 }
 
-/// Asks publishers for the hashes that are missing, of one architecture or of both.
+/// What publishers tell of the hashes that `known` does not have, of one architecture or of both.
 ///
 /// # Errors
 /// If the downloads themselves are named wrongly. A hash that nobody tells is no error here: what needs it says so.
-pub async fn complete(
+pub async fn missing(
     source: HashSource,
     inputs: &Inputs<'_>,
     architecture: Option<Architecture>,
-    known: &mut KnownHashes,
-) -> Result<()> {
+    known: &KnownHashes,
+) -> Result<KnownHashes> {
+    let mut found = KnownHashes::default();
     if source == HashSource::Known {
-        return Ok(());
+        return Ok(found);
     }
     let missing: Vec<AssetUrl> = derive::asset_urls(inputs)
         .context("the cluster spec is wrong")?
@@ -62,7 +63,7 @@ pub async fn complete(
         .filter(|asset| asset.sha256.is_none() && known.sha256(&asset.canonical_url, &asset.download_url).is_none())
         .collect();
     if missing.is_empty() {
-        return Ok(());
+        return Ok(found);
     }
     let client = http::client()?;
     let told: Vec<(String, Option<String>)> = stream::iter(missing)
@@ -78,11 +79,11 @@ pub async fn complete(
         .await;
     for (url, hash) in told {
         match hash {
-            Some(hash) => known.insert(&url, &hash),
+            Some(hash) => found.insert(&url, &hash),
             None => log::warn!("nobody told the SHA-256 of {url}; give it with --asset-hashes"),
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 /// Asks beside the download, the mirror first and then the publisher, then the release's own list.

@@ -8,6 +8,7 @@
 pub mod derive;
 pub mod desired;
 pub mod explain;
+pub mod diff;
 pub mod facts;
 pub mod go_yaml;
 pub mod resolve;

@@ -44,7 +44,8 @@ pub(super) async fn derive(
         hashes::read_file(file, &mut known)?;
     }
     let inputs = Derivation { files: &files, machine_type: facts.cloud.aws.as_ref().map(|aws| aws.instance_type.as_str()) };
-    hashes::complete(hash_source, &inputs.inputs(&known), Some(facts.arch), &mut known).await?;
+    let told = hashes::missing(hash_source, &inputs.inputs(&known), Some(facts.arch), &known).await?;
+    known.extend(told);
     derive::nodeup_config(&inputs.inputs(&known)).context("the cluster spec is wrong")
 }
 
