@@ -83,6 +83,19 @@ pub(super) fn issued_kubeconfig(
     kubeconfig(state, node, certificate)
 }
 
+/// Adds the client certificate of a component that runs on every node, and gives the kubeconfig that uses
+/// it: issued here where the authority's key may be used, else asked of the bootstrap server.
+pub(super) fn node_kubeconfig(
+    state: &mut DesiredState,
+    node: &NodeConfig,
+    name: &str,
+    subject: Subject,
+) -> Content {
+    let issue = if node.has_api_server() { issued } else { bootstrapped };
+    let certificate = issue(node, name, KUBERNETES_CA, CertificateType::Client, subject, Vec::new());
+    kubeconfig(state, node, certificate)
+}
+
 /// Adds a client certificate and gives the kubeconfig that uses it.
 pub(super) fn kubeconfig(state: &mut DesiredState, node: &NodeConfig, certificate: Certificate) -> Content {
     let content = Content::Kubeconfig(Kubeconfig {

@@ -73,6 +73,12 @@ impl KubernetesVersion {
     pub fn image_volumes_are_on_by_default(&self) -> bool {
         self.at_least(35)
     }
+
+    /// kubelet can be told the longest wait before it starts a failing container again
+    /// (nodeup/pkg/model/kubelet.go, `buildKubeletConfigSpec`).
+    pub fn can_limit_crash_loop_back_off(&self) -> bool {
+        self.at_least(35)
+    }
 }
 
 impl fmt::Display for KubernetesVersion {
