@@ -229,10 +229,13 @@ impl Downloads {
                     return Err(DownloadError::Refused { url: url.into(), reason }.into());
                 }
                 Err(Trouble::Passing(reason)) => {
-                    if part.size() > before {
+                    let pause = if part.size() > before {
                         (pauses, attempts) = (self.pauses(), 0);
-                    }
-                    let Some(pause) = pauses.next() else {
+                        Some(self.pause)
+                    } else {
+                        pauses.next()
+                    };
+                    let Some(pause) = pause else {
                         return Err(DownloadError::GaveUp { url: url.into(), reason, attempts }.into());
                     };
                     progress.download_retried(request.url(), &reason);

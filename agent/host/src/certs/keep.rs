@@ -29,7 +29,7 @@ pub(super) fn why_replace(
     if !key_belongs_to(&certificate, &present.private_key) {
         return Some("its key does not belong to it".into());
     }
-    if !names_of(&certificate).is_some_and(|names| names == wanted_names(wanted)) {
+    if names_of(&certificate) != Some(wanted_names(wanted)) {
         return Some("its names are not those that are wanted".into());
     }
     if subject_of(&certificate) != Some(wanted_subject(wanted)) {

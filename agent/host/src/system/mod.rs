@@ -1,5 +1,5 @@
 //! What a machine can be asked to do besides keeping files, each as a trait with two makers: the
-//! machine itself, and [`recorded`], which notes what it would have asked.
+//! machine itself, and a recorder that notes what it would have asked.
 
 pub mod commands;
 pub mod images;

@@ -139,9 +139,11 @@ fn content_change(
             })
         }
         Content::Asset(asset) => asset_change(asset, present),
-        Content::Certificate(name) | Content::PrivateKey(name) | Content::Ca(name) => {
+        Content::Certificate(name) | Content::PrivateKey(name) => {
             compared(present, is_reissued(name), || format!("certificate {name}"))
         }
+        // The authority stays when it signs anew.
+        Content::Ca(name) => compared(present, false, || format!("authority of certificate {name}")),
         Content::Kubeconfig(kubeconfig) => {
             let name = &kubeconfig.certificate;
             compared(present, is_reissued(name), || format!("kubeconfig of certificate {name}"))

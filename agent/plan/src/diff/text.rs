@@ -91,8 +91,11 @@ fn words(change: &Change) -> Option<String> {
         Change::Set { field, from: None, to } => format!("{field} {to}"),
         Change::Set { field, from: Some(from), to } => format!("{field} {from} -> {to}"),
         Change::Write { .. } => return None,
-        Change::WriteBytes { from: None, to, .. } => to.clone(),
-        Change::WriteBytes { from: Some(from), to, .. } => format!("sha256 {from} -> {to}"),
+        Change::WriteBytes { from, to, url } => {
+            let from = from.as_ref().map(|from| format!("sha256 {from} -> ")).unwrap_or_default();
+            let url = url.as_ref().map(|url| format!(" from {url}")).unwrap_or_default();
+            format!("{from}{to}{url}")
+        }
         Change::WriteHidden { what } => format!("content differs ({what})"),
         Change::Issue { why } => format!("issue, because {why}"),
         Change::Replace { what } => format!("in the place of {what}"),
