@@ -211,16 +211,23 @@ fn page(status: StatusCode) -> Response<DownloadBody> {
 /// Bytes, and then the end or a cut connection.
 struct DownloadBody {
     bytes: Option<Bytes>,
-    cut: bool,
+    end: End,
+}
+
+enum End {
+    Proper,
+    /// The connection is to be cut, but only once the bytes have gone out.
+    CutLater,
+    CutNow,
 }
 
 impl DownloadBody {
     fn of(bytes: Bytes) -> DownloadBody {
-        DownloadBody { bytes: Some(bytes), cut: false }
+        DownloadBody { bytes: Some(bytes), end: End::Proper }
     }
 
     fn cut(bytes: Bytes) -> DownloadBody {
-        DownloadBody { bytes: Some(bytes), cut: true }
+        DownloadBody { bytes: Some(bytes), end: End::CutLater }
     }
 }
 
@@ -230,13 +237,21 @@ impl Body for DownloadBody {
 
     fn poll_frame(
         mut self: Pin<&mut Self>,
-        _context: &mut Context<'_>,
+        context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        Poll::Ready(match self.bytes.take() {
-            Some(bytes) => Some(Ok(Frame::data(bytes))),
-            None if self.cut => Some(Err(io::Error::from(io::ErrorKind::ConnectionReset))),
-            None => None,
-        })
+        if let Some(bytes) = self.bytes.take() {
+            return Poll::Ready(Some(Ok(Frame::data(bytes))));
+        }
+        match self.end {
+            End::Proper => Poll::Ready(None),
+            End::CutLater => {
+                // hyper flushes what it has when a body has nothing to say for the moment.
+                self.end = End::CutNow;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            End::CutNow => Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::ConnectionReset)))),
+        }
     }
 }
 

@@ -107,6 +107,7 @@ fn the_s3_server_serves_the_store_to_those_who_sign() {
     let signed = |secret: &str, object: &str| {
         let mut curl = assert_cmd::Command::new("curl");
         curl.args(["--silent", "--noproxy", "*", "--write-out", "\n%{http_code}"])
+            .args(["--header", "x-amz-content-sha256: UNSIGNED-PAYLOAD"])
             .args(["--aws-sigv4", &format!("aws:amz:{REGION}:s3")])
             .args(["--user", &format!("{}:{secret}", s3.access_key_id())])
             .arg(format!("{}{object}", s3.endpoint()));
