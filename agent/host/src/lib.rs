@@ -1,1 +1,3 @@
 //! Observes this machine and applies a plan to it.
+
+pub mod facts;
