@@ -1,24 +1,37 @@
 //! From what kOps wrote and what was observed to a [`NodeConfig`]: every default settled, every user
 //! error found, all of them at once. After this nothing can fail until the machine is touched.
 
+mod absolute_path;
+mod addresses;
 mod assets;
+mod cni_plugins;
 mod distribution;
+mod file_assets;
+mod hooks;
+mod images;
 mod kubernetes_version;
 mod node_name;
+mod one_line;
+mod packages;
+mod primary_interface;
 mod problems;
+mod sysctls;
+mod update_policy;
+mod volume_mounts;
 mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use assets::{Asset, Assets};
 pub use distribution::{Distribution, PackageFormat, Project};
+pub use file_assets::FileAsset;
+pub use hooks::{Hook, HookAction, HookOrder};
 pub use kubernetes_version::KubernetesVersion;
 pub use problems::{Problem, Problems};
 
 use crate::facts::Facts;
-use crate::spec::{
-    BootConfig, CloudProvider, ContainerdConfig, InstanceGroupRole, Keyset, NodeupConfig,
-};
+use crate::resource::{Image, Mount};
+use crate::spec::{BootConfig, CloudProvider, ContainerdConfig, InstanceGroupRole, Keyset, NodeupConfig};
 
 /// Id of the keyset that signs Kubernetes' certificates.
 pub const KUBERNETES_CA: &str = "kubernetes-ca";
@@ -63,6 +76,22 @@ pub struct NodeConfig {
     pub assets: Assets,
     /// The name of its Node object.
     pub node_name: String,
+    /// The units that were added to it, or switched off.
+    pub hooks: Vec<Hook>,
+    /// The files that were added to it.
+    pub file_assets: Vec<FileAsset>,
+    /// The volumes to format and mount.
+    pub volume_mounts: Vec<Mount>,
+    /// The images to load from archives.
+    pub images: Vec<Image>,
+    /// The archive of the standard CNI plugins, where they are installed.
+    pub cni_plugins: Option<Asset>,
+    /// Ports of Services, which the kernel must not hand out: `first-last`, or one.
+    pub reserved_ports: String,
+    /// Whether it keeps its packages up to date by itself.
+    pub updates_itself: bool,
+    /// The interface by which it is reached, where that has to be told apart from those of its pods.
+    pub primary_interface: Option<String>,
     containerd: ContainerdConfig,
 }
 
@@ -78,11 +107,27 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
         problems.keep("KubernetesVersion", supported_kubernetes_version(&config.kubernetes_version));
     let distribution = problems.keep("os-release", supported_distribution(&facts));
     let assets = problems.keep("Assets", Assets::read(&config, facts.arch));
-    let node_name = problems.keep("KubeletConfig.hostnameOverride", node_name::node_name(&boot, &config, &facts));
+    let node_name =
+        problems.keep("KubeletConfig.hostnameOverride", node_name::node_name(&boot, &config, &facts));
+
+    one_line::resolve(&boot, &mut problems);
+    one_line::resolve(&config, &mut problems);
+    addresses::resolve(&boot, &mut problems);
+    packages::resolve(&config, &mut problems);
+    let hooks = hooks::resolve(&config, &mut problems);
+    let volume_mounts = volume_mounts::resolve(&config, &mut problems);
+    let images = images::resolve(&config, facts.arch, &mut problems);
+    let reserved_ports = sysctls::resolve(&config, &mut problems);
+    let updates_itself = update_policy::resolve(&config, &mut problems);
 
     match (kubernetes_version, distribution, assets, node_name) {
         (Some(kubernetes_version), Some(distribution), Some(assets), Some(node_name)) => {
             let containerd = config.containerd_config.clone().unwrap_or_default();
+            let default_directory = format!("{}/assets", distribution.srv_kubernetes);
+            let file_assets = file_assets::resolve(&config, &default_directory, &mut problems);
+            let cni_plugins = cni_plugins::resolve(&config, &assets, &mut problems);
+            let primary_interface =
+                primary_interface::resolve(&config.networking, distribution, &facts, &mut problems);
             problems.unless_any(NodeConfig {
                 boot,
                 config,
@@ -94,6 +139,14 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
                 distribution,
                 assets,
                 node_name,
+                hooks,
+                file_assets,
+                volume_mounts,
+                images,
+                cni_plugins,
+                reserved_ports,
+                updates_itself,
+                primary_interface,
                 containerd,
             })
         }
@@ -163,6 +216,16 @@ impl NodeConfig {
         self.config.networking.non_masquerade_cidr.contains(':')
     }
 
+    /// Whether pods get addresses of the instance's further interfaces (ENIs).
+    pub fn pods_use_enis(&self) -> bool {
+        primary_interface::pods_use_enis(&self.config.networking)
+    }
+
+    /// Directory of files that were added without a path.
+    pub fn file_assets_directory(&self) -> String {
+        self.srv_kubernetes("assets")
+    }
+
     /// A path below the directory where kOps keeps Kubernetes' keys and certificates.
     pub fn srv_kubernetes(&self, name: &str) -> String {
         format!("{}/{name}", self.distribution.srv_kubernetes)
@@ -202,6 +265,11 @@ impl NodeConfig {
             format!("http://{}:{}", http.host, http.port)
         };
         let excludes = proxy.excludes.clone();
-        vec![("http_proxy", url.clone()), ("https_proxy", url), ("NO_PROXY", excludes.clone()), ("no_proxy", excludes)]
+        vec![
+            ("http_proxy", url.clone()),
+            ("https_proxy", url),
+            ("NO_PROXY", excludes.clone()),
+            ("no_proxy", excludes),
+        ]
     }
 }
