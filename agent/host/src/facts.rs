@@ -120,7 +120,9 @@ fn parse_login_users(passwd: &str, groups: &str) -> Vec<LoginUser> {
     passwd
         .lines()
         .filter_map(|line| {
-            let [name, _, uid, gid, _, home, shell] = line.split(':').collect::<Vec<_>>()[..] else { return None };
+            let [name, _, uid, gid, _, home, shell] = line.split(':').collect::<Vec<_>>()[..] else {
+                return None;
+            };
             let is_person = uid.parse::<u32>().is_ok_and(|uid| (500..65534).contains(&uid));
             let can_log_in = !shell.ends_with("nologin") && !shell.ends_with("false");
             (is_person && can_log_in).then(|| LoginUser {
