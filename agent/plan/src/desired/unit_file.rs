@@ -73,6 +73,9 @@ mod tests {
 
     #[test]
     fn words_that_systemd_would_split_or_change_are_quoted() {
-        assert_eq!(command_line(&["/bin/a", "b c", "d\"e", "f\\g", "h\ti"]), r#"/bin/a "b c" d\"e f\\g h\x09i"#);
+        assert_eq!(
+            command_line(&["/bin/a", "b c", "d\"e", "f\\g", "h\ti"]),
+            r#"/bin/a "b c" d\"e f\\g h\x09i"#
+        );
     }
 }

@@ -46,8 +46,16 @@ pub struct Distribution {
     pub force_nftables: bool,
     /// Where kOps keeps Kubernetes' keys and certificates.
     pub srv_kubernetes: &'static str,
-    /// Where kubelet, kubectl and other programs go.
+    /// Where kubectl and other programs go.
     pub kubernetes_bin: &'static str,
+    /// Where kubelet goes, and the programs that it runs.
+    pub kubelet_bin: &'static str,
+    /// Where kubelet looks for volume plugins unless told otherwise.
+    pub volume_plugin_directory: &'static str,
+    /// Whether containerd comes with the distribution and is only configured.
+    pub brings_containerd: bool,
+    /// The users as whom people log in, the likeliest first; empty where nobody is known to.
+    pub login_users: &'static [&'static str],
 }
 
 const USUAL: Distribution = Distribution {
@@ -58,14 +66,42 @@ const USUAL: Distribution = Distribution {
     force_nftables: false,
     srv_kubernetes: "/srv/kubernetes",
     kubernetes_bin: "/usr/local/bin",
+    kubelet_bin: "/usr/local/bin",
+    volume_plugin_directory: "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
+    brings_containerd: false,
+    login_users: &[],
 };
 
 const fn deb(project: Project, version: f32) -> Distribution {
-    Distribution { project, version, has_loopback_resolv_conf: matches!(project, Project::Ubuntu), ..USUAL }
+    Distribution {
+        project,
+        version,
+        has_loopback_resolv_conf: matches!(project, Project::Ubuntu),
+        login_users: login_users(project),
+        ..USUAL
+    }
 }
 
 const fn rpm(project: Project, version: f32, force_nftables: bool) -> Distribution {
-    Distribution { project, version, package_format: PackageFormat::Rpm, force_nftables, ..USUAL }
+    Distribution {
+        project,
+        version,
+        package_format: PackageFormat::Rpm,
+        force_nftables,
+        login_users: login_users(project),
+        ..USUAL
+    }
+}
+
+const fn login_users(project: Project) -> &'static [&'static str] {
+    match project {
+        Project::Debian => &["admin", "root"],
+        Project::Ubuntu => &["ubuntu", "root"],
+        Project::CentOS => &["centos"],
+        Project::Rhel | Project::AmazonLinux2023 => &["ec2-user"],
+        Project::Rocky => &["rocky"],
+        Project::Fedora | Project::Flatcar | Project::ContainerOS => &[],
+    }
 }
 
 /// `ID` and `VERSION_ID` of `/etc/os-release`; a version that ends in a dot stands for every version that starts so.
@@ -98,6 +134,10 @@ const SUPPORTED: &[(&str, &str, Distribution)] = &[
             package_format: PackageFormat::None,
             has_loopback_resolv_conf: true,
             kubernetes_bin: "/opt/kops/bin",
+            kubelet_bin: "/opt/kubernetes/bin",
+            volume_plugin_directory: "/var/lib/kubelet/volumeplugins/",
+            brings_containerd: true,
+            login_users: &["core"],
             ..USUAL
         },
     ),
@@ -109,6 +149,9 @@ const SUPPORTED: &[(&str, &str, Distribution)] = &[
             package_format: PackageFormat::None,
             srv_kubernetes: "/etc/srv/kubernetes",
             kubernetes_bin: "/home/kubernetes/bin",
+            kubelet_bin: "/home/kubernetes/bin",
+            volume_plugin_directory: "/home/kubernetes/flexvolume/",
+            brings_containerd: true,
             ..USUAL
         },
     ),

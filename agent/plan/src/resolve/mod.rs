@@ -2,22 +2,39 @@
 //! error found, all of them at once. After this nothing can fail until the machine is touched.
 
 mod assets;
+mod basis;
+mod containerd;
+mod containerd_version;
 mod distribution;
+mod dotted_path;
+mod ipv6_prefix;
+mod kube_proxy;
+mod kubectl;
+mod kubelet;
 mod kubernetes_version;
 mod node_name;
 mod problems;
+mod programs;
 mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use assets::{Asset, Assets};
+pub use containerd::{Containerd, ContainerdRelease};
+pub use containerd_version::ContainerdVersion;
 pub use distribution::{Distribution, PackageFormat, Project};
+pub use kubectl::Kubectl;
+pub use kubelet::{Kubelet, Taint};
 pub use kubernetes_version::KubernetesVersion;
+pub use node_name::NodeName;
 pub use problems::{Problem, Problems};
+pub use programs::Program;
+
+use basis::Basis;
 
 use crate::facts::Facts;
 use crate::spec::{
-    BootConfig, CloudProvider, ContainerdConfig, InstanceGroupRole, Keyset, NodeupConfig,
+    BootConfig, CloudProvider, ContainerdConfig, InstanceGroupRole, Keyset, KubeProxyConfig, NodeupConfig,
 };
 
 /// Id of the keyset that signs Kubernetes' certificates.
@@ -63,7 +80,14 @@ pub struct NodeConfig {
     pub assets: Assets,
     /// The name of its Node object.
     pub node_name: String,
-    containerd: ContainerdConfig,
+    /// What kubelet is given.
+    pub kubelet: Kubelet,
+    /// The container runtime.
+    pub container_runtime: Containerd,
+    /// kube-proxy's configuration; `None` where the network plugin replaces it.
+    pub kube_proxy: Option<KubeProxyConfig>,
+    /// kubectl, on machines with an API server.
+    pub kubectl: Option<Kubectl>,
 }
 
 /// Validates the inputs and settles what they leave open.
@@ -78,24 +102,45 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
         problems.keep("KubernetesVersion", supported_kubernetes_version(&config.kubernetes_version));
     let distribution = problems.keep("os-release", supported_distribution(&facts));
     let assets = problems.keep("Assets", Assets::read(&config, facts.arch));
-    let node_name = problems.keep("KubeletConfig.hostnameOverride", node_name::node_name(&boot, &config, &facts));
+    let node_name =
+        problems.keep("KubeletConfig.hostnameOverride", node_name::node_name(&boot, &config, &facts));
 
     match (kubernetes_version, distribution, assets, node_name) {
         (Some(kubernetes_version), Some(distribution), Some(assets), Some(node_name)) => {
-            let containerd = config.containerd_config.clone().unwrap_or_default();
-            problems.unless_any(NodeConfig {
-                boot,
-                config,
-                facts,
-                keysets,
-                secret_names,
-                manifests,
-                kubernetes_version,
+            let basis = Basis {
+                boot: &boot,
+                config: &config,
+                facts: &facts,
+                kubernetes_version: &kubernetes_version,
                 distribution,
-                assets,
-                node_name,
-                containerd,
-            })
+                assets: &assets,
+                node_name: &node_name,
+            };
+            let kubelet = kubelet::resolve(&basis, &mut problems);
+            let container_runtime = containerd::resolve(&basis, &mut problems);
+            let kube_proxy = kube_proxy::resolve(&basis, &mut problems);
+            let kubectl = kubectl::resolve(&basis, &mut problems);
+            ipv6_prefix::check(&basis, &mut problems);
+
+            match (kubelet, container_runtime) {
+                (Some(kubelet), Some(container_runtime)) => problems.unless_any(NodeConfig {
+                    boot,
+                    config,
+                    facts,
+                    keysets,
+                    secret_names,
+                    manifests,
+                    kubernetes_version,
+                    distribution,
+                    assets,
+                    node_name: node_name.name,
+                    kubelet,
+                    container_runtime,
+                    kube_proxy,
+                    kubectl,
+                }),
+                _ => Err(problems),
+            }
         }
         _ => Err(problems),
     }
@@ -123,6 +168,10 @@ fn supported_distribution(facts: &Facts) -> Result<&'static Distribution, String
     })
 }
 
+fn api_internal_name(config: &NodeupConfig) -> String {
+    format!("api.internal.{}", config.cluster_name)
+}
+
 impl NodeConfig {
     /// The cluster's name.
     pub fn cluster_name(&self) -> &str {
@@ -146,7 +195,7 @@ impl NodeConfig {
 
     /// The name under which the nodes find the API server.
     pub fn api_internal_name(&self) -> String {
-        format!("api.internal.{}", self.cluster_name())
+        api_internal_name(&self.config)
     }
 
     /// URL of the API server as components of this node reach it: their own where one runs here.
@@ -170,7 +219,17 @@ impl NodeConfig {
 
     /// containerd's configuration; all unset where kOps wrote none.
     pub fn containerd(&self) -> &ContainerdConfig {
-        &self.containerd
+        &self.container_runtime.config
+    }
+
+    /// Whether the machine only gets ready for an AWS warm pool, to join the cluster some later time
+    /// (`getAWSConfigurationMode` in upup/pkg/fi/nodeup/command.go).
+    pub fn is_warming(&self) -> bool {
+        let state = self.facts.cloud.aws.as_ref().map_or("", |aws| &aws.target_lifecycle_state);
+        self.cloud_provider() == CloudProvider::Aws
+            && !self.config.warm_pool_images.is_empty()
+            && !self.is_control_plane()
+            && state.starts_with("Warmed:")
     }
 
     /// The id of the item that signs with this keyset, as kOps chose it; empty where it chose none.
@@ -202,6 +261,11 @@ impl NodeConfig {
             format!("http://{}:{}", http.host, http.port)
         };
         let excludes = proxy.excludes.clone();
-        vec![("http_proxy", url.clone()), ("https_proxy", url), ("NO_PROXY", excludes.clone()), ("no_proxy", excludes)]
+        vec![
+            ("http_proxy", url.clone()),
+            ("https_proxy", url),
+            ("NO_PROXY", excludes.clone()),
+            ("no_proxy", excludes),
+        ]
     }
 }
