@@ -46,6 +46,7 @@ fn resolve(file: &File, piece: &SecretPiece, secrets: &dyn Secrets) -> Result<Ve
         SecretPiece::Secret(name) => {
             secrets.secret(name).ok_or_else(|| missing(format!("the secret {name}")))
         }
+        SecretPiece::Environment(names) => Ok(secrets.environment(names).unwrap_or_default().into_bytes()),
         SecretPiece::KeysetPrivateKey { keyset, id } => {
             let item = secrets
                 .keyset_item(keyset, id)

@@ -8,6 +8,7 @@ mod assets;
 mod certs;
 mod contents;
 mod error;
+pub mod facts;
 mod host;
 mod hosts_file;
 mod lock;

@@ -29,6 +29,13 @@ pub trait Secrets: Sync {
     /// The decoded bytes of `secrets/<name>`.
     fn secret(&self, name: &str) -> Option<Vec<u8>>;
 
+    /// The first of these variables that the agent was given with a value. Only what kOps itself puts
+    /// into the agent's environment is asked for.
+    fn environment(&self, names: &[String]) -> Option<String> {
+        let _ = names;
+        None
+    }
+
     /// A certificate that a control plane's bootstrap server has issued for this node.
     fn bootstrap_certificate(&self, name: &str) -> Option<PemPair>;
 }

@@ -52,6 +52,7 @@ impl Materials {
                 let bytes = Secrets::secret(self, name).with_context(|| format!("the store has no secret {name}"))?;
                 String::from_utf8(bytes).ok().with_context(|| format!("secret {name} is not text"))
             }
+            SecretPiece::Environment(names) => Ok(self.environment(names).unwrap_or_default()),
             SecretPiece::KeysetPrivateKey { keyset, id } => self
                 .keyset_item(keyset, id)
                 .map(|pair| pair.private_key)
@@ -78,6 +79,10 @@ impl Secrets for Materials {
 
     fn secret(&self, name: &str) -> Option<Vec<u8>> {
         Some(self.secrets.get(name)?.expose().to_vec())
+    }
+
+    fn environment(&self, names: &[String]) -> Option<String> {
+        names.iter().filter_map(|name| std::env::var(name).ok()).find(|value| !value.is_empty())
     }
 
     fn bootstrap_certificate(&self, _: &str) -> Option<PemPair> {
