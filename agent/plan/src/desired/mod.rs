@@ -9,11 +9,18 @@ mod cloud_config;
 mod container_os_directories;
 mod containerd;
 mod crictl;
+mod discovery_service;
 mod environment_file;
 mod etcd_manager;
 mod flags;
 mod gvisor;
 mod ipv6_prefix;
+mod keypair;
+mod kops_channels;
+mod kops_controller;
+mod kube_apiserver;
+mod kube_apiserver_healthcheck;
+mod kube_controller_manager;
 mod kube_proxy;
 mod kube_scheduler;
 mod kubectl;
@@ -25,6 +32,7 @@ mod nvidia;
 mod openstack_cloud_config;
 mod paths;
 mod pod;
+mod secrets;
 mod unit_file;
 mod warm_pool;
 
@@ -42,9 +50,15 @@ pub fn desired(node: &NodeConfig) -> Result<DesiredState, Vec<Conflict>> {
         container_os_directories::add,
         containerd::add,
         crictl::add,
+        discovery_service::add,
         etcd_manager::add,
         gvisor::add,
         ipv6_prefix::add,
+        kops_channels::add,
+        kops_controller::add,
+        kube_apiserver::add,
+        kube_apiserver_healthcheck::add,
+        kube_controller_manager::add,
         kube_proxy::add,
         kube_scheduler::add,
         kubectl::add,
@@ -52,6 +66,7 @@ pub fn desired(node: &NodeConfig) -> Result<DesiredState, Vec<Conflict>> {
         logrotate::add,
         nerdctl::add,
         nvidia::add,
+        secrets::add,
         warm_pool::add,
     ] {
         add(node, &mut state);
