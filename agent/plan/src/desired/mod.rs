@@ -21,10 +21,15 @@ mod kubelet;
 mod leader_election;
 mod logrotate;
 mod nerdctl;
+#[cfg(test)]
+mod node_tests;
 mod nvidia;
 mod openstack_cloud_config;
 mod paths;
 mod pod;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod testing;
 mod unit_file;
 mod warm_pool;
 

@@ -54,8 +54,6 @@ pub struct Distribution {
     pub volume_plugin_directory: &'static str,
     /// Whether containerd comes with the distribution and is only configured.
     pub brings_containerd: bool,
-    /// The users as whom people log in, the likeliest first; empty where nobody is known to.
-    pub login_users: &'static [&'static str],
 }
 
 const USUAL: Distribution = Distribution {
@@ -69,39 +67,14 @@ const USUAL: Distribution = Distribution {
     kubelet_bin: "/usr/local/bin",
     volume_plugin_directory: "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
     brings_containerd: false,
-    login_users: &[],
 };
 
 const fn deb(project: Project, version: f32) -> Distribution {
-    Distribution {
-        project,
-        version,
-        has_loopback_resolv_conf: matches!(project, Project::Ubuntu),
-        login_users: login_users(project),
-        ..USUAL
-    }
+    Distribution { project, version, has_loopback_resolv_conf: matches!(project, Project::Ubuntu), ..USUAL }
 }
 
 const fn rpm(project: Project, version: f32, force_nftables: bool) -> Distribution {
-    Distribution {
-        project,
-        version,
-        package_format: PackageFormat::Rpm,
-        force_nftables,
-        login_users: login_users(project),
-        ..USUAL
-    }
-}
-
-const fn login_users(project: Project) -> &'static [&'static str] {
-    match project {
-        Project::Debian => &["admin", "root"],
-        Project::Ubuntu => &["ubuntu", "root"],
-        Project::CentOS => &["centos"],
-        Project::Rhel | Project::AmazonLinux2023 => &["ec2-user"],
-        Project::Rocky => &["rocky"],
-        Project::Fedora | Project::Flatcar | Project::ContainerOS => &[],
-    }
+    Distribution { project, version, package_format: PackageFormat::Rpm, force_nftables, ..USUAL }
 }
 
 /// `ID` and `VERSION_ID` of `/etc/os-release`; a version that ends in a dot stands for every version that starts so.
@@ -137,7 +110,6 @@ const SUPPORTED: &[(&str, &str, Distribution)] = &[
             kubelet_bin: "/opt/kubernetes/bin",
             volume_plugin_directory: "/var/lib/kubelet/volumeplugins/",
             brings_containerd: true,
-            login_users: &["core"],
             ..USUAL
         },
     ),
@@ -176,6 +148,19 @@ impl Distribution {
             })
             .collect::<Vec<_>>()
             .join(", ")
+    }
+
+    /// The users as whom people log in, the likeliest first; empty where nobody is known to.
+    pub fn login_users(&self) -> &'static [&'static str] {
+        match self.project {
+            Project::Debian => &["admin", "root"],
+            Project::Ubuntu => &["ubuntu", "root"],
+            Project::CentOS => &["centos"],
+            Project::Rhel | Project::AmazonLinux2023 => &["ec2-user"],
+            Project::Rocky => &["rocky"],
+            Project::Flatcar => &["core"],
+            Project::Fedora | Project::ContainerOS => &[],
+        }
     }
 
     /// Whether packages are `deb` and named as Debian names them.
