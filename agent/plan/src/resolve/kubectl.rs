@@ -35,7 +35,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kube
 fn user(basis: &Basis<'_>) -> Option<LoginUser> {
     let likely: Vec<&str> = match basis.boot.cloud_provider {
         CloudProvider::Azure => vec![&basis.config.azure_admin_user],
-        _ => basis.distribution.login_users().to_vec(),
+        _ => basis.distribution.login_users.to_vec(),
     };
     let find = |name: &str| {
         let present = basis.facts.login_users.iter().find(|user| user.name == name).cloned();
