@@ -37,6 +37,8 @@ mod linode;
 mod logrotate;
 mod nerdctl;
 mod networking;
+#[cfg(test)]
+mod node_tests;
 mod ntp;
 mod nvidia;
 mod openstack_cloud_config;
@@ -45,6 +47,9 @@ mod paths;
 mod pod;
 mod secrets;
 mod sysctls;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod testing;
 mod unit_file;
 mod update_service;
 mod volumes;
