@@ -112,6 +112,7 @@ fn flags(node: &NodeConfig, config: &KubeControllerManagerConfig) -> Vec<String>
     add_node_flags(&mut flags, config);
     flags.set("flex-volume-plugin-dir", volume_plugin_directory(node));
     add_workload_flags(&mut flags, config);
+    flags.set("flex-volume-plugin-dir", volume_plugin_directory(node));
     leader_election_flags(&mut flags, config.leader_election.as_ref());
     flags.set("controllers", &config.controllers);
     flags.set("enable-leader-migration", &config.enable_leader_migration);
@@ -208,3 +209,6 @@ fn add_autoscaler_flags(flags: &mut Flags, config: &KubeControllerManagerConfig)
     set("upscale-delay", &config.horizontal_pod_autoscaler_upscale_delay);
     set("use-rest-clients", &config.horizontal_pod_autoscaler_use_rest_clients);
 }
+
+#[cfg(test)]
+mod tests;

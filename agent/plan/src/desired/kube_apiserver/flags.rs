@@ -200,3 +200,6 @@ fn add_load_flags(flags: &mut Flags, config: &KubeAPIServerConfig) {
     flags.set("min-request-timeout", &config.min_request_timeout);
     flags.set("request-timeout", &config.request_timeout);
 }
+
+#[cfg(test)]
+mod tests;

@@ -156,3 +156,6 @@ fn add_audit_mounts(
 fn directory_of(path: &str) -> Option<&str> {
     Path::new(path).parent()?.to_str().filter(|directory| !directory.is_empty())
 }
+
+#[cfg(test)]
+mod tests;
