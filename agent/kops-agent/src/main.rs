@@ -1,5 +1,7 @@
 //! The node side of kOps in one static binary.
 #![allow(dead_code)]
+// `pub` says here that other modules may use it: a binary has no other public.
+#![allow(unreachable_pub)]
 
 mod cloud;
 mod dns;

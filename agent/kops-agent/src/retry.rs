@@ -57,12 +57,7 @@ impl Retries {
     {
         let start = Instant::now();
         let mut attempts = 0;
-        let mut pauses = ExponentialBuilder::default()
-            .with_min_delay(self.first_pause)
-            .with_max_delay(self.longest_pause)
-            .without_max_times()
-            .with_jitter()
-            .build();
+        let mut pauses = self.pauses();
         loop {
             attempts += 1;
             let left = self.deadline.saturating_sub(start.elapsed());
@@ -72,11 +67,26 @@ impl Retries {
             };
             let waited = start.elapsed();
             let pause = pauses.next().unwrap_or(self.longest_pause);
-            if waited + pause >= patience(&error).min(self.deadline) {
+            if !self.leaves_time(waited + pause, patience(&error)) {
                 return Err(GaveUp { error, attempts, waited });
             }
             tokio::time::sleep(pause).await;
         }
+    }
+
+    /// The pauses between attempts, without end.
+    fn pauses(&self) -> impl Iterator<Item = Duration> {
+        ExponentialBuilder::default()
+            .with_min_delay(self.first_pause)
+            .with_max_delay(self.longest_pause)
+            .without_max_times()
+            .with_jitter()
+            .build()
+    }
+
+    /// Whether another attempt may begin at this time after the first one did.
+    fn leaves_time(&self, begin: Duration, patience: Duration) -> bool {
+        begin < patience.min(self.deadline)
     }
 }
 
@@ -88,8 +98,8 @@ mod tests {
     use super::*;
 
     const FAST: Retries = Retries {
-        deadline: Duration::from_millis(200),
-        attempt: Duration::from_millis(50),
+        deadline: Duration::from_secs(60),
+        attempt: Duration::from_secs(20),
         first_pause: Duration::from_millis(1),
         longest_pause: Duration::from_millis(4),
     };
@@ -107,29 +117,41 @@ mod tests {
 
     #[tokio::test]
     async fn what_stays_is_not_tried_again() {
-        let gave_up = FAST.run(|_| async { Err::<(), _>("forbidden") }, |_| Duration::ZERO).await.unwrap_err();
+        let gave_up =
+            FAST.run(|_| async { Err::<(), _>("forbidden") }, |_| Duration::ZERO).await.unwrap_err();
         assert_eq!((gave_up.error, gave_up.attempts), ("forbidden", 1));
     }
 
     #[tokio::test]
-    async fn the_deadline_ends_it_and_bounds_each_attempt() {
-        let longest = Cell::new(Duration::ZERO);
-        let attempt = |time: Duration| {
-            longest.set(longest.get().max(time));
-            async move { Err::<(), _>("busy") }
-        };
-        let gave_up = FAST.run(attempt, |_| Duration::MAX).await.unwrap_err();
-        assert!(gave_up.attempts > 10, "{gave_up:?}");
-        assert!(gave_up.waited <= FAST.deadline, "{gave_up:?}");
-        assert_eq!(longest.get(), FAST.attempt);
+    async fn an_attempt_gets_no_more_time_than_is_left() {
+        for (deadline, given) in [(60, 20), (7, 7)] {
+            let retries = Retries { deadline: Duration::from_secs(deadline), ..FAST };
+            let attempt = |time: Duration| async move { Err::<(), _>(time) };
+            let time = retries.run(attempt, |_| Duration::ZERO).await.unwrap_err().error;
+            assert!(time <= Duration::from_secs(given), "{time:?}");
+        }
     }
 
-    #[tokio::test]
-    async fn some_failures_deserve_less_patience() {
-        let gave_up = FAST
-            .run(|_| async { Err::<(), _>("no credentials") }, |_| Duration::from_millis(20))
-            .await
-            .unwrap_err();
-        assert!(gave_up.attempts > 1 && gave_up.waited < Duration::from_millis(20), "{gave_up:?}");
+    #[test]
+    fn pauses_grow_up_to_the_longest_and_differ() {
+        let retries = Retries::default();
+        let pauses: Vec<Duration> = retries.pauses().take(40).collect();
+        assert!(pauses[0] >= retries.first_pause && pauses[0] <= 2 * retries.first_pause, "{pauses:?}");
+        for pause in &pauses[10..] {
+            assert!(*pause >= retries.longest_pause && *pause <= 2 * retries.longest_pause, "{pauses:?}");
+        }
+        assert!(
+            pauses[10..].windows(2).any(|two| two[0] != two[1]),
+            "all nodes of a group would come together"
+        );
+    }
+
+    #[test]
+    fn deadline_and_patience_both_end_it() {
+        let seconds = Duration::from_secs;
+        assert!(FAST.leaves_time(seconds(59), Duration::MAX));
+        assert!(!FAST.leaves_time(seconds(60), Duration::MAX));
+        assert!(!FAST.leaves_time(seconds(15), seconds(15)));
+        assert!(!FAST.leaves_time(Duration::ZERO, Duration::ZERO));
     }
 }

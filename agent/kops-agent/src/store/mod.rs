@@ -44,11 +44,13 @@ impl Store {
     }
 
     /// The same, with other settings of S3 than the environment's.
+    #[cfg(test)]
     pub fn with_s3_settings(self, settings: S3Settings) -> Store {
         Store { s3_settings: Some(settings), ..self }
     }
 
     /// The same, with more or less patience.
+    #[cfg(test)]
     pub fn with_retries(self, retries: Retries) -> Store {
         Store { retries, ..self }
     }
@@ -84,7 +86,8 @@ impl Store {
 
     /// Where the mirror keeps what is at a URL: the mirror of the longest URL that it is below.
     fn mirrored(&self, url: &str) -> Result<Option<std::path::PathBuf>, StoreError> {
-        let mirror = self.mirrors.iter().filter(|mirror| mirror.covers(url)).max_by_key(|mirror| mirror.url.len());
+        let mirror =
+            self.mirrors.iter().filter(|mirror| mirror.covers(url)).max_by_key(|mirror| mirror.url.len());
         mirror.map(|mirror| mirror.path_of(url)).transpose()
     }
 
@@ -212,7 +215,10 @@ mod tests {
         let store = Store::new(&[]).unwrap();
         for scheme in ["gs", "azureblob", "do", "scw", "linode", "hos", "swift", "https", "memfs", "vault"] {
             let error = store.read(&format!("{scheme}://state/config")).await.unwrap_err();
-            assert!(error.to_string().contains(&format!("{scheme}:// stores are not supported yet")), "{error}");
+            assert!(
+                error.to_string().contains(&format!("{scheme}:// stores are not supported yet")),
+                "{error}"
+            );
             assert!(error.is_configuration());
         }
     }

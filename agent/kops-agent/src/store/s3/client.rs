@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use aws_config::meta::region::RegionProviderChain;
 use aws_config::{BehaviorVersion, SdkConfig};
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
@@ -26,7 +25,8 @@ pub(super) async fn config(
 ) -> Result<(Config, Option<SharedCredentialsProvider>), StoreError> {
     let (builder, credentials) = match settings {
         S3Settings::Server { endpoint, region, access_key_id, secret_access_key } => {
-            let credentials = Credentials::new(access_key_id, secret_access_key, None, None, "S3_ACCESS_KEY_ID");
+            let credentials =
+                Credentials::new(access_key_id, secret_access_key, None, None, "S3_ACCESS_KEY_ID");
             let credentials = SharedCredentialsProvider::new(credentials);
             let builder = Builder::new()
                 .behavior_version(BehaviorVersion::latest())
@@ -42,10 +42,14 @@ pub(super) async fn config(
             let needs_tls = endpoint.as_deref().is_none_or(|endpoint| endpoint.starts_with("https://"));
             let shared = aws_config::defaults(BehaviorVersion::latest())
                 .http_client(http_client(needs_tls)?)
-                .region(RegionProviderChain::default_provider().or_else("us-east-1"))
                 .load()
                 .await;
-            (of_aws(&shared, endpoint.is_some()), shared.credentials_provider())
+            // S3 tells where a bucket is, wherever one asks.
+            let region = shared.region().cloned().unwrap_or_else(|| Region::new("us-east-1"));
+            let builder = Builder::from(&shared).region(region);
+            let builder =
+                if dual_stack(&shared, endpoint.as_deref()) { builder.use_dual_stack(true) } else { builder };
+            (builder, shared.credentials_provider())
         }
     };
     // Trying again is our own doing: see `Retries`.
@@ -56,12 +60,10 @@ pub(super) async fn config(
     Ok((builder.retry_config(RetryConfig::disabled()).timeout_config(timeouts).build(), credentials))
 }
 
-/// Upstream always asks for dual-stack endpoints: a node may have IPv6 only. The SDK refuses that
-/// together with an endpoint of one's own.
-fn of_aws(shared: &SdkConfig, has_endpoint: bool) -> Builder {
-    let builder = Builder::from(shared);
-    let says_itself = shared.use_dual_stack().is_some() || shared.endpoint_url().is_some();
-    if has_endpoint || says_itself { builder } else { builder.use_dual_stack(true) }
+/// Whether to ask for Amazon's dual-stack endpoint. Upstream always does: a node may have IPv6 only.
+/// The SDK refuses it together with an endpoint of one's own.
+fn dual_stack(shared: &SdkConfig, endpoint: Option<&str>) -> bool {
+    endpoint.is_none() && shared.endpoint_url().is_none() && shared.use_dual_stack().unwrap_or(true)
 }
 
 /// The endpoint that the SDK itself will find in the environment.
@@ -101,8 +103,9 @@ fn proxy(variable: impl Fn(&str) -> Option<String>) -> Result<ProxyConfig, Store
     };
     let url = if url.contains("://") { url } else { format!("http://{url}") };
     // The URL may hold a password, so it is not shown.
-    let proxy = ProxyConfig::https(url.as_str())
-        .map_err(|_| StoreError::BadSettings("HTTPS_PROXY is no URL, as in http://proxy.example.com:3128".into()))?;
+    let proxy = ProxyConfig::https(url.as_str()).map_err(|_| {
+        StoreError::BadSettings("HTTPS_PROXY is no URL, as in http://proxy.example.com:3128".into())
+    })?;
     Ok(match set(&["no_proxy", "NO_PROXY"]) {
         Some(exceptions) => proxy.no_proxy(exceptions),
         None => proxy,
@@ -118,7 +121,9 @@ mod tests {
     fn a_proxy_comes_from_the_environment() {
         assert!(proxy(|_| None).unwrap().is_disabled());
         assert!(proxy(|_| Some(String::new())).unwrap().is_disabled());
-        for url in ["http://proxy.example.com:3128", "proxy.example.com:3128", "http://user:hidden@[fd00::1]:3128/"] {
+        for url in
+            ["http://proxy.example.com:3128", "proxy.example.com:3128", "http://user:hidden@[fd00::1]:3128/"]
+        {
             let variable = |name: &str| (name == "HTTPS_PROXY").then(|| url.to_owned());
             assert!(!proxy(variable).unwrap().is_disabled(), "{url}");
         }
@@ -126,18 +131,18 @@ mod tests {
 
     #[test]
     fn a_proxy_that_is_no_url_is_refused_without_showing_it() {
-        let error = proxy(|name| (name == "https_proxy").then(|| "http://us er:hidden@proxy".into())).unwrap_err();
+        let error =
+            proxy(|name| (name == "https_proxy").then(|| "http://us er:hidden@proxy".into())).unwrap_err();
         let error = error.to_string();
         assert!(error.contains("HTTPS_PROXY is no URL") && !error.contains("hidden"), "{error}");
     }
 
-    #[tokio::test]
-    async fn amazons_endpoints_are_dual_stack_unless_another_is_named() {
-        let shared = SdkConfig::builder().behavior_version(BehaviorVersion::latest()).build();
-        let debug = |builder: Builder| format!("{:?}", builder.build());
-        assert!(debug(of_aws(&shared, false)).contains("UseDualStack"));
-        assert!(!debug(of_aws(&shared, true)).contains("UseDualStack"));
-        let named = shared.into_builder().endpoint_url("http://127.0.0.1:1").build();
-        assert!(!debug(of_aws(&named, false)).contains("UseDualStack"));
+    #[test]
+    fn amazons_endpoints_are_dual_stack_unless_somebody_says_otherwise() {
+        let shared = || SdkConfig::builder().behavior_version(BehaviorVersion::latest());
+        assert!(dual_stack(&shared().build(), None));
+        assert!(!dual_stack(&shared().build(), Some("https://s3.example.com")));
+        assert!(!dual_stack(&shared().endpoint_url("https://s3.example.com").build(), None));
+        assert!(!dual_stack(&shared().use_dual_stack(false).build(), None));
     }
 }

@@ -27,9 +27,11 @@ impl fmt::Debug for S3Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             S3Settings::Aws => f.write_str("Aws"),
-            S3Settings::Server { endpoint, region, .. } => {
-                f.debug_struct("Server").field("endpoint", endpoint).field("region", region).finish_non_exhaustive()
-            }
+            S3Settings::Server { endpoint, region, .. } => f
+                .debug_struct("Server")
+                .field("endpoint", endpoint)
+                .field("region", region)
+                .finish_non_exhaustive(),
         }
     }
 }
@@ -46,11 +48,15 @@ impl S3Settings {
     fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<S3Settings, StoreError> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let needed = |name: &str| {
-            set(name).ok_or_else(|| StoreError::BadSettings(format!("S3_ENDPOINT is set, but {name} is not; set it")))
+            set(name).ok_or_else(|| {
+                StoreError::BadSettings(format!("S3_ENDPOINT is set, but {name} is not; set it"))
+            })
         };
         let Some(endpoint) = set("S3_ENDPOINT") else {
             return Ok(S3Settings::Aws);
         };
+        // kOps' own documentation of DigitalOcean writes it without a scheme.
+        let endpoint = if endpoint.contains("://") { endpoint } else { format!("https://{endpoint}") };
         if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
             return Err(StoreError::BadSettings(format!(
                 "S3_ENDPOINT is {endpoint:?}; write a URL, as in https://s3.example.com"
@@ -96,14 +102,22 @@ mod tests {
             assert!(error.is_configuration());
         }
         let complete = settings(&[endpoint, id, secret]).unwrap();
-        assert_eq!(format!("{complete:?}"), r#"Server { endpoint: "https://s3.example.com", region: "us-east-1", .. }"#);
+        assert_eq!(
+            format!("{complete:?}"),
+            r#"Server { endpoint: "https://s3.example.com", region: "us-east-1", .. }"#
+        );
         let elsewhere = settings(&[endpoint, id, secret, ("S3_REGION", "fra1")]).unwrap();
         assert!(matches!(elsewhere, S3Settings::Server { region, .. } if region == "fra1"));
     }
 
     #[test]
-    fn an_endpoint_without_a_scheme_is_refused() {
-        let error = settings(&[("S3_ENDPOINT", "s3.example.com")]).unwrap_err().to_string();
-        assert!(error.contains("write a URL"), "{error}");
+    fn an_endpoint_without_a_scheme_is_reached_by_tls_and_one_of_another_is_refused() {
+        let keys = [("S3_ACCESS_KEY_ID", "id"), ("S3_SECRET_ACCESS_KEY", "hidden")];
+        let bare = settings(&[("S3_ENDPOINT", "nyc3.example.com"), keys[0], keys[1]]).unwrap();
+        assert!(
+            matches!(bare, S3Settings::Server { endpoint, .. } if endpoint == "https://nyc3.example.com")
+        );
+        let error = settings(&[("S3_ENDPOINT", "ftp://s3.example.com"), keys[0], keys[1]]).unwrap_err();
+        assert!(error.to_string().contains("write a URL"), "{error}");
     }
 }
