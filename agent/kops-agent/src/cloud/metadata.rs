@@ -153,7 +153,7 @@ impl MetadataService {
             Failure::NoAnswer => Duration::MAX,
             Failure::Status(_) | Failure::Unusable(_) => Duration::ZERO,
         };
-        self.retries.run(|_| attempt(), patience).await.map_err(|gave_up| {
+        self.retries.run(attempt, patience).await.map_err(|gave_up| {
             let (attempts, waited) = (gave_up.attempts, gave_up.waited);
             match gave_up.error {
                 Failure::Passing(cause) => {

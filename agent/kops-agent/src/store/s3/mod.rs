@@ -118,7 +118,8 @@ impl S3 {
             _ => Duration::ZERO,
         };
         let request = &request;
-        let attempt = |time: Duration| async move {
+        let time = self.retries.attempt;
+        let attempt = || async move {
             let attempt = self.attempt_in_right_region(object, request);
             let result = timeout(time, attempt).await;
             let result =

@@ -283,7 +283,10 @@ async fn a_server_that_is_not_there_is_given_up_with_the_reason() {
 async fn a_server_that_says_nothing_is_given_up() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let settings = settings(&format!("http://{}", silent.local_addr().unwrap()), "us-east-1", "the-secret");
-    let store = Store::new(&[]).unwrap().with_s3_settings(settings).with_retries(SHORT);
+    let store = Store::new(&[])
+        .unwrap()
+        .with_s3_settings(settings)
+        .with_retries(Retries { attempt: Duration::from_millis(100), ..SHORT });
     let error = store.read("s3://state/config").await.unwrap_err().to_string();
     assert!(error.contains("no answer within"), "{error}");
 }
