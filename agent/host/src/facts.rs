@@ -7,7 +7,7 @@ use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
-use kops_agent_plan::facts::{Architecture, CloudFacts, Distro, Facts, Interface, Selinux};
+use kops_agent_plan::facts::{Architecture, CloudFacts, Distro, Facts, Interface, LoginUser, Selinux};
 use nix::errno::Errno;
 use nix::ifaddrs::{InterfaceAddress, getifaddrs};
 use nix::sys::socket::SockaddrStorage;
@@ -75,7 +75,14 @@ pub fn observe_host(root: &Path) -> Result<Facts, FactsError> {
     Ok(Facts {
         arch: parse_architecture(&kernel.machine().to_string_lossy())?,
         distro: observe_distro(root)?,
+        hostname_addresses: read_if_there(&root.join("etc/hosts"))?
+            .map(|hosts| parse_hosts(&hosts, &kernel.nodename().to_string_lossy()))
+            .unwrap_or_default(),
         hostname: kernel.nodename().to_string_lossy().into_owned(),
+        login_users: parse_login_users(
+            &read_if_there(&root.join("etc/passwd"))?.unwrap_or_default(),
+            &read_if_there(&root.join("etc/group"))?.unwrap_or_default(),
+        ),
         interfaces: collect_interfaces(interfaces.map(AddressOfInterface::from)),
         systemd_resolved: root.join("run/systemd/resolve/resolv.conf").exists(),
         kernel: Some(kernel.release().to_string_lossy().into_owned()),
@@ -87,6 +94,42 @@ pub fn observe_host(root: &Path) -> Result<Facts, FactsError> {
         selinux: read_if_there(&root.join("sys/fs/selinux/enforce"))?.as_deref().and_then(parse_selinux),
         cloud: CloudFacts::default(),
     })
+}
+
+/// The addresses that `/etc/hosts` gives a name, without the loopback ones.
+fn parse_hosts(hosts: &str, name: &str) -> Vec<String> {
+    hosts
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split('#').next()?.split_whitespace();
+            let address: std::net::IpAddr = words.next()?.parse().ok()?;
+            (words.any(|word| word == name) && !address.is_loopback()).then(|| address.to_string())
+        })
+        .collect()
+}
+
+/// Users with an id that people have and a shell to log in to (`passwd(5)`, `group(5)`, `login.defs(5)`).
+fn parse_login_users(passwd: &str, groups: &str) -> Vec<LoginUser> {
+    let group_name = |gid: &str| {
+        groups.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            let name = fields.next()?;
+            (fields.nth(1)? == gid).then(|| name.to_owned())
+        })
+    };
+    passwd
+        .lines()
+        .filter_map(|line| {
+            let [name, _, uid, gid, _, home, shell] = line.split(':').collect::<Vec<_>>()[..] else { return None };
+            let is_person = uid.parse::<u32>().is_ok_and(|uid| (500..65534).contains(&uid));
+            let can_log_in = !shell.ends_with("nologin") && !shell.ends_with("false");
+            (is_person && can_log_in).then(|| LoginUser {
+                name: name.to_owned(),
+                group: group_name(gid).unwrap_or_else(|| name.to_owned()),
+                home: home.to_owned(),
+            })
+        })
+        .collect()
 }
 
 fn observe_distro(root: &Path) -> Result<Distro, FactsError> {
@@ -217,6 +260,25 @@ fn collect_interfaces(answers: impl Iterator<Item = AddressOfInterface>) -> Vec<
         interface.addresses.dedup();
     }
     interfaces
+}
+
+#[cfg(test)]
+mod account_tests {
+    use super::*;
+
+    #[test]
+    fn only_people_with_a_shell_are_login_users() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nadmin:x:1000:1001:Debian:/home/admin:/bin/bash\n\
+                      svc:x:1002:1002::/srv:/usr/sbin/nologin\nbroken line\n";
+        let user = LoginUser { name: "admin".into(), group: "staff".into(), home: "/home/admin".into() };
+        assert_eq!(parse_login_users(passwd, "root:x:0:\nstaff:x:1001:\n"), [user]);
+    }
+
+    #[test]
+    fn the_loopback_address_is_nobodys_name() {
+        let hosts = "127.0.1.1 vm # itself\n10.0.0.5 vm.local vm\n10.0.0.6 other\n";
+        assert_eq!(parse_hosts(hosts, "vm"), ["10.0.0.5"]);
+    }
 }
 
 #[cfg(test)]

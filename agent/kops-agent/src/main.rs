@@ -1,15 +1,132 @@
-//! The node side of kOps in one static binary.
-#![allow(dead_code)]
+//! The node side of kOps in one static binary: it reads what kOps keeps of a cluster, decides what
+//! this machine must be, and makes it so.
+
 // `pub` says here that other modules may use it: a binary has no other public.
 #![allow(unreachable_pub)]
 
+mod cli;
 mod cloud;
 mod dns;
+mod exit;
+mod hashes;
 mod http;
+mod install_unit;
+mod logging;
+mod materials;
+mod node;
+mod nodeup;
+mod output;
+mod progress;
+mod render;
 mod retry;
+mod source;
 mod store;
 #[cfg(test)]
 mod test_server;
 mod tls;
 
-fn main() {}
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::Result;
+use clap::{CommandFactory, Parser};
+use kops_agent_host::Host;
+
+use hashes::HashSource;
+
+use cli::{Cli, Command, ConvergeArgs, FactsArgs, PlanArgs, RenderArgs};
+
+/// How long nodeup waits between tries, and so do we.
+const RETRY_INTERVAL: Duration = Duration::from_secs(30);
+
+fn main() -> ExitCode {
+    let cli = Cli::parse_from(cli::with_nodeup_spelling(std::env::args().collect()));
+    logging::start(cli.verbosity);
+    tls::install_provider();
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return failed(&anyhow::Error::new(error).context("starting the agent's runtime")),
+    };
+    match runtime.block_on(run(cli.command)) {
+        Ok(code) => exit::exit_code(code),
+        Err(error) => failed(&error),
+    }
+}
+
+fn failed(error: &anyhow::Error) -> ExitCode {
+    log::error!("{}", output::error_text(error));
+    exit::exit_code(exit::code_of(error))
+}
+
+async fn run(command: Command) -> Result<u8> {
+    match command {
+        Command::Converge(args) => converge_with_retries(&args).await,
+        Command::Plan(args) => plan(&args).await,
+        Command::Render(args) => render(&args).await,
+        Command::Facts(args) => facts(&args).await,
+        Command::Nodeup(args) => nodeup::run(args).await,
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "kops-agent", &mut script);
+            output::print_bytes(&script)
+        }
+        Command::Man => {
+            let mut page = Vec::new();
+            clap_mangen::Man::new(Cli::command()).render(&mut page)?;
+            output::print_bytes(&page)
+        }
+    }
+}
+
+/// Converges, again after a failure as often as asked; never where the configuration itself is wrong.
+pub(crate) async fn converge_with_retries(args: &ConvergeArgs) -> Result<u8> {
+    let mut retries = args.retries;
+    loop {
+        match converge(args).await {
+            Err(error) if exit::code_of(&error) == exit::FAILED && retries != 0 => {
+                log::error!("{}", output::error_text(&error));
+                log::info!("trying again in {} seconds", RETRY_INTERVAL.as_secs());
+                tokio::time::sleep(RETRY_INTERVAL).await;
+                retries -= i64::from(retries > 0);
+            }
+            result => return result,
+        }
+    }
+}
+
+async fn converge(args: &ConvergeArgs) -> Result<u8> {
+    let decision = node::decide(&args.spec, HashSource::Publishers).await?;
+    let host = open_host(&args.root.root)?;
+    let report = node::converge(&args.root, &host, &decision).await?;
+    output::print_report(&report, args.output)
+}
+
+async fn plan(args: &PlanArgs) -> Result<u8> {
+    let decision = node::decide(&args.spec, HashSource::Publishers).await?;
+    let host = open_host(&args.root.root)?;
+    let plan = node::plan(&host, &decision)?;
+    output::print_plan(&plan, args.output, args.color)?;
+    Ok(if args.exit_code && !plan.is_empty() { exit::DIFFERENT } else { exit::CONVERGED })
+}
+
+async fn render(args: &RenderArgs) -> Result<u8> {
+    let decision = node::decide(&args.spec, HashSource::Known).await?;
+    let state = if args.show_secrets {
+        render::with_secrets(&decision.desired, &decision.materials)?
+    } else {
+        decision.desired
+    };
+    output::print_state(&state, args.output)
+}
+
+async fn facts(args: &FactsArgs) -> Result<u8> {
+    let provider = args.conf.as_deref().map(node::boot_config).transpose()?.map(|boot| boot.cloud_provider);
+    let facts = cloud::observe(&args.root, provider).await?;
+    output::print_facts(&facts, args.output)
+}
+
+/// This machine, or the scratch root in its place.
+fn open_host(root: &Path) -> Result<Host> {
+    Ok(if root == Path::new("/") { Host::machine()? } else { Host::scratch(root)? })
+}

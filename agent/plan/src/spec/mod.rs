@@ -33,6 +33,7 @@ mod networking;
 mod nodeup_config;
 mod omit;
 mod openstack;
+mod quantity;
 mod respell;
 mod role;
 mod scalars;

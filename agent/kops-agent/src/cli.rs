@@ -1,0 +1,294 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+/// The version with the commit it was built from.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("KOPS_AGENT_COMMIT"), ")");
+
+const AFTER_HELP: &str = "\
+Examples:
+  kops-agent plan     --conf /opt/kops/conf/kube_env.yaml            what would change on this machine
+  kops-agent converge --conf /opt/kops/conf/kube_env.yaml            make this machine the node it must be
+  kops-agent converge --conf kube_env.yaml --root /tmp/node          the same, into a scratch root
+  kops-agent render   --conf kube_env.yaml --facts facts.yaml -o json
+
+Called with nodeup's own flags and no command, it does what nodeup does:
+  kops-agent --conf=/opt/kops/conf/kube_env.yaml --install-systemd-unit --v=8
+
+Exit codes: 0 converged, 1 failed, 2 wrong usage, 3 the configuration is wrong (retrying cannot help),
+4 plan --exit-code found a difference.";
+
+/// The node side of kOps: makes this machine the node that its cluster's state store describes.
+#[derive(Debug, Parser)]
+#[command(name = "kops-agent", version = VERSION, after_help = AFTER_HELP, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// Say more: -v 2 tells each step, -v 8 also what other libraries say.
+    #[arg(short = 'v', long = "v", global = true, value_name = "LEVEL", default_value_t = 1)]
+    pub verbosity: u8,
+}
+
+/// What the agent can be asked to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make this machine the node it must be; a second run changes nothing.
+    Converge(ConvergeArgs),
+    /// Show what converge would change, touching nothing.
+    Plan(PlanArgs),
+    /// Print everything the node must have.
+    Render(RenderArgs),
+    /// Print what is observed on this machine and from its cloud.
+    Facts(FactsArgs),
+    /// Print completions for a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Print the manual page, in roff.
+    Man,
+    /// Do what nodeup does with the same flags.
+    #[command(hide = true)]
+    Nodeup(NodeupArgs),
+}
+
+/// Where the node's configuration comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum ConfigFrom {
+    /// From the cluster spec; where the boot config pins a nodeupconfig, both are compared and the pinned one wins.
+    #[default]
+    Auto,
+    /// From cluster-completed.spec and the InstanceGroup.
+    ClusterSpec,
+    /// From the nodeupconfig.yaml that kOps wrote for the instance group.
+    NodeupConfig,
+}
+
+/// How results are printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Output {
+    /// For people.
+    #[default]
+    Text,
+    /// For machines.
+    Json,
+}
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// What decides a node: the same for every command that decides one.
+#[derive(Args, Clone, Debug)]
+pub struct SpecArgs {
+    /// The boot config (kube_env.yaml), or the user-data that carries it.
+    #[arg(long, value_name = "FILE")]
+    pub conf: PathBuf,
+
+    /// Where the configuration comes from.
+    #[arg(long, value_enum, default_value_t)]
+    pub config_from: ConfigFrom,
+
+    /// The cluster's folder in the state store, instead of the boot config's ConfigBase.
+    #[arg(long, value_name = "URL")]
+    pub config_base: Option<String>,
+
+    /// Read what is below URL from the folder DIR; may be given more than once.
+    #[arg(long, value_name = "URL=DIR")]
+    pub store_mirror: Vec<String>,
+
+    /// Use these facts (YAML or JSON) instead of observing this machine and its cloud.
+    #[arg(long, value_name = "FILE")]
+    pub facts: Option<PathBuf>,
+
+    /// Hashes of downloads, as lines of `sha256  URL`, for those who cannot reach the publishers.
+    #[arg(long, value_name = "FILE")]
+    pub asset_hashes: Option<PathBuf>,
+}
+
+/// The machine that is looked at and changed.
+#[derive(Args, Clone, Debug)]
+pub struct RootArgs {
+    /// A scratch root instead of this machine: files are written below it, everything else is recorded there.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+
+    /// Where downloads are kept, below the root.
+    #[arg(long, value_name = "DIR", default_value = "/var/cache/nodeup")]
+    pub cache: PathBuf,
+}
+
+/// Arguments of `converge`.
+#[derive(Args, Clone, Debug)]
+pub struct ConvergeArgs {
+    /// What decides the node.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+    /// What is changed.
+    #[command(flatten)]
+    pub root: RootArgs,
+    /// How often to try again after a failure, 30 seconds apart; -1 for as long as it takes.
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub retries: i64,
+    /// How the report is printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+    /// When to use colour.
+    #[arg(long, value_enum, default_value_t)]
+    pub color: Color,
+}
+
+/// Arguments of `plan`.
+#[derive(Args, Clone, Debug)]
+pub struct PlanArgs {
+    /// What decides the node.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+    /// What is looked at.
+    #[command(flatten)]
+    pub root: RootArgs,
+    /// End with 4 if there is a difference.
+    #[arg(long)]
+    pub exit_code: bool,
+    /// How the plan is printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+    /// When to use colour.
+    #[arg(long, value_enum, default_value_t)]
+    pub color: Color,
+}
+
+/// Arguments of `render`.
+#[derive(Args, Clone, Debug)]
+pub struct RenderArgs {
+    /// What decides the node.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+    /// Print private keys and secrets too.
+    #[arg(long)]
+    pub show_secrets: bool,
+    /// How the state is printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// Arguments of `facts`.
+#[derive(Args, Clone, Debug)]
+pub struct FactsArgs {
+    /// The boot config, which names the cloud to ask; without one only the machine itself is observed.
+    #[arg(long, value_name = "FILE")]
+    pub conf: Option<PathBuf>,
+    /// The root whose os-release is read.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// Print JSON instead of YAML.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// nodeup's own flags (cmd/nodeup/main.go).
+#[derive(Args, Clone, Debug)]
+pub struct NodeupArgs {
+    /// Where the boot config is.
+    #[arg(long, default_value = "node.yaml")]
+    pub conf: PathBuf,
+    /// Where downloads are kept.
+    #[arg(long, default_value = "/var/cache/nodeup")]
+    pub cache: PathBuf,
+    /// How often to try again after a failure; -1 for as long as it takes.
+    #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
+    pub retries: i64,
+    /// Show what would be done.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, require_equals = true)]
+    pub dryrun: bool,
+    /// `direct`, or `dryrun`.
+    #[arg(long, default_value = "direct", value_parser = ["direct", "dryrun"])]
+    pub target: String,
+    /// Install a unit that does this at boot, instead of doing it now.
+    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, require_equals = true)]
+    pub install_systemd_unit: bool,
+}
+
+const NODEUP_FLAGS: [&str; 6] = ["conf", "cache", "retries", "dryrun", "target", "install-systemd-unit"];
+
+/// The arguments with nodeup's way of calling made ours: no command means `nodeup`, and one dash is
+/// as good as two before its flags, as Go's flag package has it.
+pub fn with_nodeup_spelling(args: Vec<String>) -> Vec<String> {
+    let called_like_nodeup = args.get(1).is_some_and(|first| nodeup_flag(first).is_some() || is_verbosity(first));
+    if !called_like_nodeup || has_command(&args) {
+        return args;
+    }
+    let mut spelled = vec![args[0].clone(), "nodeup".to_owned()];
+    spelled.extend(args.into_iter().skip(1).map(|arg| nodeup_flag(&arg).unwrap_or(arg)));
+    spelled
+}
+
+/// `-conf=x` or `--conf=x` as `--conf=x`, if it is a flag of nodeup's.
+fn nodeup_flag(arg: &str) -> Option<String> {
+    let flag = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-'))?;
+    let name = flag.split('=').next()?;
+    NODEUP_FLAGS.contains(&name).then(|| format!("--{flag}"))
+}
+
+fn is_verbosity(arg: &str) -> bool {
+    ["-v", "--v"].iter().any(|flag| arg == *flag || arg.strip_prefix(flag).is_some_and(|rest| rest.starts_with('=')))
+}
+
+fn has_command(args: &[String]) -> bool {
+    use clap::CommandFactory;
+    let commands = Cli::command();
+    args.iter().skip(1).any(|arg| commands.get_subcommands().any(|command| command.get_name() == arg))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn parse(args: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(with_nodeup_spelling(args.iter().map(|arg| (*arg).to_owned()).collect()))
+    }
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn nodeups_own_call_is_understood() {
+        let cli = parse(&["kops-agent", "--install-systemd-unit", "--conf=/opt/kops/conf/kube_env.yaml", "--v=8"]).unwrap();
+        let Command::Nodeup(args) = cli.command else { panic!("{cli:?}") };
+        assert!(args.install_systemd_unit && !args.dryrun);
+        assert_eq!(args.conf, PathBuf::from("/opt/kops/conf/kube_env.yaml"));
+        assert_eq!((args.retries, cli.verbosity), (-1, 8));
+    }
+
+    #[test]
+    fn one_dash_is_as_good_as_two() {
+        let cli = parse(&["nodeup", "-conf", "x.yaml", "-retries=3", "-dryrun", "-v", "2"]).unwrap();
+        let Command::Nodeup(args) = cli.command else { panic!("{cli:?}") };
+        assert!(args.dryrun);
+        assert_eq!((args.retries, cli.verbosity), (3, 2));
+    }
+
+    #[test]
+    fn commands_are_not_taken_for_nodeups_flags() {
+        let cli = parse(&["kops-agent", "-v", "2", "plan", "--conf", "x.yaml"]).unwrap();
+        assert!(matches!(cli.command, Command::Plan(_)));
+        assert!(parse(&["kops-agent", "--wrong"]).is_err());
+    }
+}

@@ -1,0 +1,40 @@
+//! How the process ends.
+
+use std::process::ExitCode;
+
+use kops_agent_plan::resolve::Problems;
+use kops_agent_plan::spec::{HashMismatch, SpecError};
+
+use crate::store::StoreError;
+
+/// It worked; nothing is left to do.
+pub const CONVERGED: u8 = 0;
+/// It failed; trying again may help.
+pub const FAILED: u8 = 1;
+/// The configuration is wrong; trying again cannot help.
+pub const CONFIGURATION: u8 = 3;
+/// `plan --exit-code` found a difference.
+pub const DIFFERENT: u8 = 4;
+
+/// A configuration that cannot be right, found outside of deciding.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct WrongConfiguration(pub String);
+
+/// The code for an error, from what lies at its bottom.
+pub fn code_of(error: &anyhow::Error) -> u8 {
+    let wrong = error.chain().any(|cause| {
+        cause.is::<Problems>()
+            || cause.is::<SpecError>()
+            || cause.is::<HashMismatch>()
+            || cause.is::<WrongConfiguration>()
+            || cause.downcast_ref::<StoreError>().is_some_and(StoreError::is_configuration)
+            || cause.downcast_ref::<kops_agent_host::Error>().is_some_and(kops_agent_host::Error::is_configuration)
+    });
+    if wrong { CONFIGURATION } else { FAILED }
+}
+
+/// The process's own form of a code.
+pub fn exit_code(code: u8) -> ExitCode {
+    ExitCode::from(code)
+}

@@ -1,0 +1,91 @@
+//! `--install-systemd-unit`: nodeup's way of being run at boot. Writes the unit that calls this binary
+//! again with the same flags, and starts it.
+//!
+//! Source: nodeup/pkg/bootstrap/install.go.
+
+use anyhow::{Context, Result};
+use kops_agent_host::{Downloads, Host};
+use kops_agent_plan::diff::diff;
+use kops_agent_plan::resource::{Content, DesiredState, File, Mode, SecretPiece, Unit};
+
+use crate::materials::Materials;
+use crate::progress::Watch;
+use crate::{http, output};
+
+const UNIT: &str = "kops-configuration.service";
+const ENVIRONMENT: &str = "/etc/sysconfig/kops-configuration";
+
+/// Variables that the unit needs to reach the state store: each is passed on where the first of its group is set.
+const STORE_VARIABLES: &[&[&str]] = &[
+    &["AWS_REGION"],
+    &["S3_ENDPOINT", "S3_REGION", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"],
+    &[
+        "OS_AUTH_URL",
+        "OS_TENANT_ID",
+        "OS_TENANT_NAME",
+        "OS_PROJECT_ID",
+        "OS_PROJECT_NAME",
+        "OS_PROJECT_DOMAIN_NAME",
+        "OS_PROJECT_DOMAIN_ID",
+        "OS_DOMAIN_NAME",
+        "OS_DOMAIN_ID",
+        "OS_USERNAME",
+        "OS_PASSWORD",
+        "OS_REGION_NAME",
+        "OS_APPLICATION_CREDENTIAL_ID",
+        "OS_APPLICATION_CREDENTIAL_SECRET",
+        "OPENSTACK_TLS_INSECURE_SKIP_VERIFY",
+    ],
+    &["OSS_REGION"],
+];
+
+/// Installs and starts the unit on this machine.
+pub(crate) async fn install() -> Result<u8> {
+    let program = std::env::current_exe().context("finding the path of this program for its unit")?;
+    let flags = std::env::args().skip(1).filter(|flag| !flag.trim_start_matches('-').starts_with("install-systemd-unit"));
+    let command = std::iter::once(program.display().to_string()).chain(flags).collect::<Vec<_>>().join(" ");
+
+    let environment = environment(|name| std::env::var(name).ok());
+    let mut desired = DesiredState::default();
+    desired.add(File::new(ENVIRONMENT, Content::SecretText(vec![SecretPiece::Text(environment)])).mode(Mode::PRIVATE));
+    desired.add(Unit::new(UNIT, unit(&command)));
+
+    let host = Host::machine()?;
+    let materials = Materials::default();
+    let plan = diff(&desired, &host.observe(&desired, &materials)?);
+    let downloads = Downloads::new(http::client()?);
+    let report = host.apply(&plan, &desired, &materials, &downloads, &Watch::new()).await?;
+    output::print_report(&report, crate::cli::Output::Text)
+}
+
+fn environment(variable: impl Fn(&str) -> Option<String>) -> String {
+    STORE_VARIABLES
+        .iter()
+        .filter(|group| variable(group[0]).is_some_and(|value| !value.is_empty()))
+        .flat_map(|group| group.iter())
+        .filter_map(|name| variable(name).map(|value| format!("{name}={value}\n")))
+        .collect()
+}
+
+fn unit(command: &str) -> String {
+    format!(
+        "[Unit]\nDescription=Make this machine a node (kops-agent)\nDocumentation=https://github.com/kubernetes/kops\n\n\
+         [Service]\nEnvironmentFile={ENVIRONMENT}\nEnvironmentFile=/etc/environment\nExecStart={command}\nType=oneshot\n\n\
+         [Install]\nWantedBy=multi-user.target\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_passed_on_only_where_their_endpoint_is_set() {
+        let endpoint = |name: &str| (name != "OS_AUTH_URL" && name != "AWS_REGION" && name != "OSS_REGION").then(|| format!("<{name}>"));
+        assert_eq!(
+            environment(endpoint),
+            "S3_ENDPOINT=<S3_ENDPOINT>\nS3_REGION=<S3_REGION>\nS3_ACCESS_KEY_ID=<S3_ACCESS_KEY_ID>\nS3_SECRET_ACCESS_KEY=<S3_SECRET_ACCESS_KEY>\n"
+        );
+        assert_eq!(environment(|_| None), "");
+    }
+}

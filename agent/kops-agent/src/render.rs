@@ -1,0 +1,22 @@
+//! `render --show-secrets`: a desired state with its references to secrets resolved, for support cases
+//! and the conformance check.
+
+use anyhow::{Context, Result};
+use kops_agent_plan::resource::{Content, DesiredState, File, Resource};
+
+use crate::materials::Materials;
+
+/// The same state with every secret text spelled out.
+pub fn with_secrets(state: &DesiredState, materials: &Materials) -> Result<DesiredState> {
+    let mut shown = DesiredState::default();
+    for (id, resource) in state.iter() {
+        shown.add(match resource {
+            Resource::File(file @ File { content: Content::SecretText(pieces), .. }) => {
+                let text = materials.text(pieces).with_context(|| format!("resolving the secrets of {id}"))?;
+                Resource::File(File { content: Content::Text(text), ..file.clone() })
+            }
+            other => other.clone(),
+        });
+    }
+    Ok(shown)
+}

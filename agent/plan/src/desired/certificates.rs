@@ -1,0 +1,107 @@
+//! Certificates and kubeconfigs as components ask for them: issued here by the cluster's authorities,
+//! or, on a machine without their keys, asked of the control plane's bootstrap server.
+
+use crate::resolve::{KUBERNETES_CA, NodeConfig};
+use crate::resource::{
+    Certificate, CertificateType, Content, DesiredState, Directory, File, Issuer, Kubeconfig, Mode, Subject,
+};
+
+/// The subject of a user without groups.
+pub(super) fn user(common_name: &str) -> Subject {
+    Subject { common_name: common_name.into(), organization: Vec::new() }
+}
+
+/// The subject of a user in one group.
+pub(super) fn user_in_group(common_name: &str, group: &str) -> Subject {
+    Subject { common_name: common_name.into(), organization: vec![group.into()] }
+}
+
+/// A certificate that this machine issues itself.
+pub(super) fn issued(
+    node: &NodeConfig,
+    name: &str,
+    signer: &str,
+    certificate_type: CertificateType,
+    subject: Subject,
+    sans: Vec<String>,
+) -> Certificate {
+    Certificate {
+        name: name.into(),
+        signer: signer.into(),
+        keypair_id: node.keypair_id(signer).into(),
+        certificate_type,
+        subject,
+        sans,
+        issuer: Issuer::Local,
+        include_root: false,
+    }
+}
+
+/// A certificate that the bootstrap server issues, under its name in the bootstrap protocol.
+pub(super) fn bootstrapped(
+    node: &NodeConfig,
+    name: &str,
+    signer: &str,
+    certificate_type: CertificateType,
+    subject: Subject,
+    sans: Vec<String>,
+) -> Certificate {
+    Certificate { issuer: Issuer::Bootstrap, ..issued(node, name, signer, certificate_type, subject, sans) }
+}
+
+/// Adds a certificate and its files: `<directory>/<stem>.crt`, `.key`, and the signer's as
+/// `<ca_stem>.crt` where one is named, all of `owner`.
+pub(super) fn add_with_files(
+    state: &mut DesiredState,
+    certificate: Certificate,
+    directory: &str,
+    stem: &str,
+    ca_stem: Option<&str>,
+    owner: &str,
+) {
+    let name = certificate.name.clone();
+    let path = |stem: &str, suffix: &str| format!("{directory}/{stem}.{suffix}");
+    state.add(certificate);
+    state.add(Directory::new(directory));
+    state.add(File::new(path(stem, "crt"), Content::Certificate(name.clone())).owned_by(owner));
+    state.add(
+        File::new(path(stem, "key"), Content::PrivateKey(name.clone())).mode(Mode::PRIVATE).owned_by(owner),
+    );
+    if let Some(ca_stem) = ca_stem {
+        state.add(File::new(path(ca_stem, "crt"), Content::Ca(name)).owned_by(owner));
+    }
+}
+
+/// Adds a client certificate of kubernetes-ca that this machine issues, and gives the kubeconfig that uses it.
+pub(super) fn issued_kubeconfig(
+    state: &mut DesiredState,
+    node: &NodeConfig,
+    name: &str,
+    subject: Subject,
+) -> Content {
+    let certificate = issued(node, name, KUBERNETES_CA, CertificateType::Client, subject, Vec::new());
+    kubeconfig(state, node, certificate)
+}
+
+/// Adds the client certificate of a component that runs on every node, and gives the kubeconfig that uses
+/// it: issued here where the authority's key may be used, else asked of the bootstrap server.
+pub(super) fn node_kubeconfig(
+    state: &mut DesiredState,
+    node: &NodeConfig,
+    name: &str,
+    subject: Subject,
+) -> Content {
+    let issue = if node.has_api_server() { issued } else { bootstrapped };
+    let certificate = issue(node, name, KUBERNETES_CA, CertificateType::Client, subject, Vec::new());
+    kubeconfig(state, node, certificate)
+}
+
+/// Adds a client certificate and gives the kubeconfig that uses it.
+pub(super) fn kubeconfig(state: &mut DesiredState, node: &NodeConfig, certificate: Certificate) -> Content {
+    let content = Content::Kubeconfig(Kubeconfig {
+        certificate: certificate.name.clone(),
+        server: node.api_server_url(),
+    });
+    state.add(certificate);
+    content
+}

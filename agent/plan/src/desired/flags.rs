@@ -1,0 +1,137 @@
+//! Command-line flags of Kubernetes' components, from the fields of kOps' component configs.
+//!
+//! What is unset leaves no flag. That follows pkg/flagbuilder in upstream: an empty text, an absent
+//! value and an empty list say nothing, while a plain number or bool always says what it is.
+
+use std::collections::BTreeMap;
+
+use crate::spec::{Duration, Quantity};
+
+/// A value that may become the right-hand side of a flag.
+pub(super) trait FlagValue {
+    /// The text after `=`, or `None` where the value is unset.
+    fn flag_value(&self) -> Option<String>;
+}
+
+impl FlagValue for str {
+    fn flag_value(&self) -> Option<String> {
+        (!self.is_empty()).then(|| self.to_owned())
+    }
+}
+
+impl FlagValue for String {
+    fn flag_value(&self) -> Option<String> {
+        self.as_str().flag_value()
+    }
+}
+
+macro_rules! plain_flag_value {
+    ($($plain:ty),+) => {
+        $(impl FlagValue for $plain {
+            fn flag_value(&self) -> Option<String> {
+                Some(self.to_string())
+            }
+        })+
+    };
+}
+plain_flag_value!(bool, i32, i64, u32, Duration);
+
+impl FlagValue for Quantity {
+    fn flag_value(&self) -> Option<String> {
+        Some(self.decimal())
+    }
+}
+
+impl<T: FlagValue> FlagValue for Option<T> {
+    fn flag_value(&self) -> Option<String> {
+        self.as_ref().and_then(FlagValue::flag_value)
+    }
+}
+
+impl FlagValue for [String] {
+    fn flag_value(&self) -> Option<String> {
+        (!self.is_empty()).then(|| self.join(","))
+    }
+}
+
+impl FlagValue for Vec<String> {
+    fn flag_value(&self) -> Option<String> {
+        self.as_slice().flag_value()
+    }
+}
+
+impl FlagValue for BTreeMap<String, String> {
+    fn flag_value(&self) -> Option<String> {
+        let pairs: Vec<String> = self.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        pairs.flag_value()
+    }
+}
+
+/// Flags of one component, each `--name=value`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Flags(Vec<String>);
+
+impl Flags {
+    /// Adds `--name=value`, if the value is set.
+    pub(super) fn set<V: FlagValue + ?Sized>(&mut self, name: &str, value: &V) {
+        if let Some(value) = value.flag_value() {
+            self.0.push(format!("--{name}={value}"));
+        }
+    }
+
+    /// Adds `--name=value`, if the value is set and is not `default`.
+    pub(super) fn set_unless<V: FlagValue + ?Sized>(&mut self, name: &str, value: &V, default: &str) {
+        if value.flag_value().is_some_and(|value| value != default) {
+            self.set(name, value);
+        }
+    }
+
+    /// Adds `--name=value` even where the value is an empty text.
+    pub(super) fn set_even_empty(&mut self, name: &str, value: &Option<String>) {
+        if let Some(value) = value {
+            self.0.push(format!("--{name}={value}"));
+        }
+    }
+
+    /// Adds `--name=value` once for each value.
+    pub(super) fn repeat(&mut self, name: &str, values: &[String]) {
+        self.0.extend(values.iter().map(|value| format!("--{name}={value}")));
+    }
+
+    /// The flags, sorted, so that the same configuration always gives the same command line.
+    pub(super) fn into_sorted(self) -> Vec<String> {
+        let mut flags = self.0;
+        flags.sort();
+        flags
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_unset_leaves_no_flag() {
+        let mut flags = Flags::default();
+        flags.set("empty", "");
+        flags.set("absent", &None::<i32>);
+        flags.set("none", &Vec::<String>::new());
+        flags.set_unless("logging-format", "text", "text");
+        assert_eq!(flags.into_sorted(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_is_set_is_written_even_when_it_is_zero() {
+        let mut flags = Flags::default();
+        flags.set("v", &0);
+        flags.set("profiling", &Some(false));
+        flags.set("list", &vec!["b".to_owned(), "a".to_owned()]);
+        flags.set("map", &BTreeMap::from([("k".to_owned(), "v".to_owned())]));
+        flags.repeat("each", &["1".to_owned(), "2".to_owned()]);
+        flags.set_even_empty("cloud", &Some(String::new()));
+        assert_eq!(
+            flags.into_sorted(),
+            ["--cloud=", "--each=1", "--each=2", "--list=b,a", "--map=k=v", "--profiling=false", "--v=0"]
+        );
+    }
+}

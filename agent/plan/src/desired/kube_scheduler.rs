@@ -1,0 +1,140 @@
+//! kube-scheduler: a static pod on every control-plane machine, with a serving certificate of its own.
+//!
+//! Source: nodeup/pkg/model/kube_scheduler.go.
+
+use crate::go_yaml;
+use crate::resolve::{KUBERNETES_CA, NodeConfig};
+use crate::resource::{CertificateType, DesiredState, File, Mode};
+use crate::spec::{KubeSchedulerConfig, Quantity};
+
+use super::flags::Flags;
+use super::leader_election::leader_election_flags;
+use super::pod::{
+    Access, Container, Critical, EnvVar, HttpGet, Pod, Probe, Resources, logged_command, proxy_env,
+};
+use super::{certificates, paths};
+
+const NAME: &str = "kube-scheduler";
+
+/// Adds kube-scheduler where this is a control-plane machine.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    let Some(control_plane) = &node.config.control_plane_config else { return };
+    let config = &control_plane.kube_scheduler;
+
+    let kubeconfig =
+        certificates::issued_kubeconfig(state, node, NAME, certificates::user("system:kube-scheduler"));
+    state.add(File::new(paths::KUBE_SCHEDULER_KUBECONFIG, kubeconfig).mode(Mode(0o400)));
+    state.add(File::text(paths::log(NAME), "").mode(Mode(0o400)).create_only());
+    add_configuration(node, config, state);
+    if config.tls_cert_file.is_none() {
+        add_serving_certificate(node, state);
+    }
+    state.add(pod(node, config).manifest_file());
+}
+
+/// kOps gives the configuration file as a fileAsset; a store written before it did leaves it to the node.
+fn add_configuration(node: &NodeConfig, config: &KubeSchedulerConfig, state: &mut DesiredState) {
+    if node.config.file_assets.iter().any(|asset| asset.path == paths::KUBE_SCHEDULER_CONFIG) {
+        return;
+    }
+    let mut client_connection = serde_json::json!({ "kubeconfig": paths::KUBE_SCHEDULER_KUBECONFIG });
+    if let Some(qps) = &config.qps {
+        client_connection["qps"] = serde_json::json!(qps.as_f64());
+    }
+    if config.burst != 0 {
+        client_connection["burst"] = config.burst.into();
+    }
+    let file = serde_json::json!({
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": client_connection,
+    });
+    state.add(File::text(paths::KUBE_SCHEDULER_CONFIG, go_yaml::to_string(&file)).mode(Mode(0o400)));
+}
+
+fn serving_directory(node: &NodeConfig) -> String {
+    node.srv_kubernetes(NAME)
+}
+
+fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
+    let domain = node.config.api_server_config.as_ref().map_or("", |api| &api.cluster_dns_domain);
+    let certificate = certificates::issued(
+        node,
+        "kube-scheduler-server",
+        KUBERNETES_CA,
+        CertificateType::Server,
+        certificates::user(NAME),
+        vec![format!("kube-scheduler.kube-system.svc.{domain}")],
+    );
+    certificates::add_with_files(state, certificate, &serving_directory(node), "server", None, "root");
+}
+
+fn pod(node: &NodeConfig, config: &KubeSchedulerConfig) -> Pod {
+    let mut pod = Pod::new(node, NAME, Critical::Cluster);
+    let (command, args) = logged_command(NAME, "/usr/local/bin/kube-scheduler", flags(node, config));
+    let mut container = Container {
+        name: NAME.into(),
+        image: node.image(&config.image),
+        command,
+        args,
+        env: proxy_env(node),
+        liveness_probe: Some(Probe {
+            http_get: Some(HttpGet {
+                host: "127.0.0.1",
+                path: "/healthz",
+                port: 10259,
+                scheme: Some("HTTPS"),
+            }),
+            initial_delay_seconds: 15,
+            timeout_seconds: 15,
+            ..Probe::default()
+        }),
+        resources: resources(config),
+        ..Container::default()
+    };
+    if let Some(volumes) = config.max_persistent_volumes {
+        container.env.push(EnvVar { name: "KUBE_MAX_PD_VOLS".into(), value: volumes.to_string() });
+    }
+    pod.mount(&mut container, "varlibkubescheduler", "/var/lib/kube-scheduler", Access::ReadOnly);
+    pod.mount(&mut container, "srvscheduler", &serving_directory(node), Access::ReadOnly);
+    pod.mount(&mut container, "logfile", &paths::log(NAME), Access::ReadWrite);
+    pod.spec.containers.push(container);
+    pod
+}
+
+fn resources(config: &KubeSchedulerConfig) -> Resources {
+    let mut resources = Resources::default();
+    resources.requests.insert("cpu", config.cpu_request.clone().unwrap_or_else(|| Quantity::from("100m")));
+    resources.requests.extend(config.memory_request.clone().map(|memory| ("memory", memory)));
+    resources.limits.extend(config.cpu_limit.clone().map(|cpu| ("cpu", cpu)));
+    resources.limits.extend(config.memory_limit.clone().map(|memory| ("memory", memory)));
+    resources
+}
+
+fn flags(node: &NodeConfig, config: &KubeSchedulerConfig) -> Vec<String> {
+    let serving = serving_directory(node);
+    let (cert_file, key_file) = match &config.tls_cert_file {
+        Some(cert_file) => (cert_file.clone(), config.tls_private_key_file.clone()),
+        None => (format!("{serving}/server.crt"), format!("{serving}/server.key")),
+    };
+    let mut flags = Flags::default();
+    flags.set("master", &config.master);
+    flags.set_unless("logging-format", &config.log_format, "text");
+    flags.set("v", &config.log_level);
+    leader_election_flags(&mut flags, config.leader_election.as_ref());
+    flags.set("feature-gates", &config.feature_gates);
+    flags.set("kube-api-qps", &config.kube_api_qps);
+    flags.set("kube-api-burst", &config.kube_api_burst);
+    flags.set("authentication-kubeconfig", paths::KUBE_SCHEDULER_KUBECONFIG);
+    flags.set("authorization-kubeconfig", paths::KUBE_SCHEDULER_KUBECONFIG);
+    flags.set("authorization-always-allow-paths", &config.authorization_always_allow_paths);
+    flags.set("profiling", &config.enable_profiling);
+    flags.set("contention-profiling", &config.enable_contention_profiling);
+    flags.set("tls-cert-file", &cert_file);
+    flags.set("tls-private-key-file", &key_file);
+    flags.set("config", paths::KUBE_SCHEDULER_CONFIG);
+    // The API server must always be asked who may see the scheduler's endpoints.
+    flags.set("authentication-skip-lookup", &false);
+    flags.set("authentication-tolerate-lookup-failure", &false);
+    flags.into_sorted()
+}

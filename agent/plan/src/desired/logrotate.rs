@@ -1,0 +1,59 @@
+//! Rotation of Kubernetes' log files, every hour.
+//!
+//! Source: nodeup/pkg/model/logrotate.go.
+
+use crate::resolve::{NodeConfig, PackageFormat, Project};
+use crate::resource::{DesiredState, File, Package, Unit};
+
+use super::paths;
+use super::unit_file::UnitFile;
+
+const LOGS: [&str; 10] = [
+    "docker",
+    "etcd",
+    "etcd-events",
+    "etcd-leases",
+    "kube-addons",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-proxy",
+    "kube-scheduler",
+    "kubelet",
+];
+
+/// Adds a rule for each log, and a timer; Container-Optimized OS rotates by itself.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    let distribution = node.distribution;
+    if distribution.project == Project::ContainerOS {
+        return;
+    }
+    for log in LOGS.into_iter().chain(node.config.use_cilium_etcd.then_some("etcd-cilium")) {
+        state.add(File::text(format!("/etc/logrotate.d/{log}"), rule(log, distribution.project)));
+    }
+    // A read-only root brings logrotate and its service.
+    if distribution.package_format != PackageFormat::None {
+        state.add(Package { name: "logrotate".into() });
+        let service = UnitFile::default().set("Unit", "Description", "Rotate and Compress System Logs").set(
+            "Service",
+            "ExecStart",
+            "/usr/sbin/logrotate /etc/logrotate.conf",
+        );
+        state.add(Unit::new("logrotate.service", service.render()));
+    }
+    // Named as the distribution's own daily timer, so that it replaces that one.
+    let timer = UnitFile::default().set("Unit", "Description", "Hourly Log Rotation").set(
+        "Timer",
+        "OnCalendar",
+        "hourly",
+    );
+    state.add(Unit::new("logrotate.timer", timer.render()));
+}
+
+fn rule(log: &str, project: Project) -> String {
+    // Flatcar dates the rotated files, and a second rotation on one day would find its name taken.
+    let date_format = if project == Project::Flatcar { "  dateformat -%Y%m%d-%s\n" } else { "" };
+    format!(
+        "{}{{\n  rotate 5\n  copytruncate\n  missingok\n  notifempty\n  delaycompress\n  maxsize 100M\n{date_format}  daily\n  create 0644 root root\n}}\n",
+        paths::log(log)
+    )
+}

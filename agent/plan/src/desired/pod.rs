@@ -1,0 +1,298 @@
+//! Static pods: the part of Kubernetes' Pod that kOps' own static pods use. Only what is set is written.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::go_yaml;
+use crate::resolve::NodeConfig;
+use crate::resource::File;
+use crate::spec::Quantity;
+
+use super::paths;
+
+/// A pod.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Pod {
+    #[serde(rename = "apiVersion")]
+    api_version: &'static str,
+    kind: &'static str,
+    pub(super) metadata: Metadata,
+    pub(super) spec: PodSpec,
+}
+
+/// A pod's name, labels and annotations.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Metadata {
+    pub(super) name: String,
+    pub(super) namespace: &'static str,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) labels: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) annotations: BTreeMap<String, String>,
+}
+
+/// What a pod runs, and how.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PodSpec {
+    pub(super) host_network: bool,
+    pub(super) containers: Vec<Container>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) priority_class_name: Option<&'static str>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) tolerations: Vec<Toleration>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) volumes: Vec<Volume>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) security_context: Option<PodSecurityContext>,
+}
+
+/// A container.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Container {
+    pub(super) name: String,
+    pub(super) image: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) command: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) args: Vec<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) env: Vec<EnvVar>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) ports: Vec<ContainerPort>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) liveness_probe: Option<Probe>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) readiness_probe: Option<Probe>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) startup_probe: Option<Probe>,
+    pub(super) resources: Resources,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) security_context: Option<SecurityContext>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) volume_mounts: Vec<VolumeMount>,
+}
+
+/// An environment variable.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct EnvVar {
+    pub(super) name: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(super) value: String,
+}
+
+/// A port that a container listens on.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ContainerPort {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) name: Option<&'static str>,
+    pub(super) container_port: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) host_port: Option<i32>,
+}
+
+/// How kubelet asks whether a container is well.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Probe {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) http_get: Option<HttpGet>,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) initial_delay_seconds: i32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) timeout_seconds: i32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) period_seconds: i32,
+    #[serde(skip_serializing_if = "is_zero")]
+    pub(super) failure_threshold: i32,
+}
+
+/// A request that a healthy container answers.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct HttpGet {
+    pub(super) host: &'static str,
+    pub(super) path: &'static str,
+    pub(super) port: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) scheme: Option<&'static str>,
+}
+
+/// What a container asks of the node, and what it may use at most.
+#[derive(Clone, Debug, Default, Serialize)]
+pub(super) struct Resources {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) requests: BTreeMap<&'static str, Quantity>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) limits: BTreeMap<&'static str, Quantity>,
+}
+
+/// Rights of one container.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SecurityContext {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) privileged: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) run_as_non_root: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) run_as_user: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) run_as_group: Option<i64>,
+}
+
+/// Rights of a whole pod.
+#[derive(Clone, Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct PodSecurityContext {
+    #[serde(rename = "seLinuxOptions", skip_serializing_if = "Option::is_none")]
+    pub(super) selinux_options: Option<SelinuxOptions>,
+}
+
+/// An SELinux context.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct SelinuxOptions {
+    #[serde(rename = "type")]
+    pub(super) selinux_type: &'static str,
+    pub(super) level: &'static str,
+}
+
+/// A taint that the pod bears.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Toleration {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) key: Option<&'static str>,
+    pub(super) operator: &'static str,
+}
+
+/// Something of the node's that the pod sees.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Volume {
+    pub(super) name: String,
+    pub(super) host_path: HostPath,
+}
+
+/// A path of the node's.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct HostPath {
+    pub(super) path: String,
+    #[serde(rename = "type", skip_serializing_if = "Option::is_none")]
+    pub(super) path_type: Option<&'static str>,
+}
+
+/// Where a container sees a volume.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct VolumeMount {
+    pub(super) name: String,
+    pub(super) mount_path: String,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub(super) read_only: bool,
+}
+
+/// Whether a container may write to a path of the node's.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    ReadOnly,
+    ReadWrite,
+}
+
+/// How important a pod is to the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Critical {
+    Cluster,
+    Node,
+}
+
+impl Pod {
+    /// A pod in kube-system that uses the node's network, is critical, and may read host paths under SELinux.
+    pub(super) fn new(node: &NodeConfig, name: &str, critical: Critical) -> Pod {
+        Pod {
+            api_version: "v1",
+            kind: "Pod",
+            metadata: Metadata {
+                name: name.into(),
+                namespace: "kube-system",
+                labels: BTreeMap::from([("k8s-app".into(), name.into())]),
+                annotations: BTreeMap::new(),
+            },
+            spec: PodSpec {
+                host_network: true,
+                priority_class_name: Some(match critical {
+                    Critical::Cluster => "system-cluster-critical",
+                    Critical::Node => "system-node-critical",
+                }),
+                tolerations: vec![Toleration { key: Some("CriticalAddonsOnly"), operator: "Exists" }],
+                security_context: unconfined_by_selinux(node),
+                ..PodSpec::default()
+            },
+        }
+    }
+
+    /// Shows `path` of the node to the container under the same path.
+    pub(super) fn mount(&mut self, container: &mut Container, name: &str, path: &str, access: Access) {
+        self.mount_as(container, name, path, path, access, None);
+    }
+
+    /// Shows `host_path` of the node to the container as `mount_path`; `path_type` is what must be there.
+    pub(super) fn mount_as(
+        &mut self,
+        container: &mut Container,
+        name: &str,
+        host_path: &str,
+        mount_path: &str,
+        access: Access,
+        path_type: Option<&'static str>,
+    ) {
+        self.spec
+            .volumes
+            .push(Volume { name: name.into(), host_path: HostPath { path: host_path.into(), path_type } });
+        container.volume_mounts.push(VolumeMount {
+            name: name.into(),
+            mount_path: mount_path.into(),
+            read_only: access == Access::ReadOnly,
+        });
+    }
+
+    /// The file from which kubelet runs this pod.
+    pub(super) fn manifest_file(&self) -> File {
+        File::text(paths::manifest(&self.metadata.name), go_yaml::to_string(self))
+    }
+}
+
+/// SELinux would keep a pod without privileges from files of the host; this context lets it
+/// (pkg/kubemanifest/selinux.go). It has no effect where SELinux is off.
+fn unconfined_by_selinux(node: &NodeConfig) -> Option<PodSecurityContext> {
+    node.containerd().selinux_enabled.then(|| PodSecurityContext {
+        selinux_options: Some(SelinuxOptions { selinux_type: "spc_t", level: "s0" }),
+    })
+}
+
+/// `klog`'s own runner in Kubernetes' images: runs `program` and copies its output to a log file.
+pub(super) fn logged_command(
+    component: &str,
+    program: &str,
+    flags: Vec<String>,
+) -> (Vec<String>, Vec<String>) {
+    let mut args =
+        vec![format!("--log-file={}", paths::log(component)), "--also-stdout".into(), program.to_owned()];
+    args.extend(flags);
+    (vec!["/go-runner".into()], args)
+}
+
+/// The proxy's environment variables, in the four spellings that programs look for.
+pub(super) fn proxy_env(node: &NodeConfig) -> Vec<EnvVar> {
+    node.proxy_environment()
+        .into_iter()
+        .map(|(name, value)| EnvVar { name: name.to_owned(), value })
+        .collect()
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+fn is_zero(value: &i32) -> bool {
+    *value == 0
+}

@@ -1,0 +1,290 @@
+//! Where a value on a node comes from: which field of which file in the store, which fact, or neither.
+//!
+//! Deciding is pure and takes milliseconds, so the question is put to the decision itself: each field
+//! is changed in turn, the node is decided again, and what then differs came from that field. No
+//! component has to carry the origin of its values along, and the answer cannot be out of date.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::resource::{Content, DesiredState, Resource, ResourceId};
+
+/// One document that a decision was made from.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// URL or name of the document, for people.
+    pub name: String,
+    /// Its fields.
+    pub value: Value,
+}
+
+/// What is asked about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// A whole resource: a file by its path, a unit by its name.
+    Resource(String),
+    /// A command-line flag (`--max-pods`) or a setting, wherever it stands.
+    Text(String),
+}
+
+impl Question {
+    /// Reads a question as people put it: `/etc/x`, `kubelet.service`, `--max-pods`.
+    pub fn read(text: &str) -> Question {
+        let is_unit = text.rsplit_once('.').is_some_and(|(_, suffix)| {
+            ["service", "timer", "mount", "slice", "socket", "path", "target"].contains(&suffix)
+        });
+        if text.starts_with('/') || is_unit {
+            Question::Resource(text.to_owned())
+        } else {
+            Question::Text(text.to_owned())
+        }
+    }
+}
+
+/// One line of a resource, and where it comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Line {
+    /// The resource that the line is in.
+    pub resource: ResourceId,
+    /// The line.
+    pub text: String,
+    /// The fields that decide it, each `document: path`; empty where it is always so.
+    pub origins: Vec<String>,
+}
+
+/// A field of a document, by the keys and indices that lead to it.
+type Path = Vec<String>;
+
+/// What decides each line that the question is about, in the order of the lines.
+///
+/// `decide` makes the node from the documents, or says `None` where it would refuse them.
+pub fn explain<F>(sources: &[Source], question: &Question, decide: F) -> Vec<Line>
+where
+    F: Fn(&[Value]) -> Option<DesiredState>,
+{
+    let mut values: Vec<Value> = sources.iter().map(|source| source.value.clone()).collect();
+    let Some(usual) = decide(&values).map(|state| lines(&state, question)) else { return Vec::new() };
+    let mut origins: BTreeMap<(ResourceId, String), BTreeSet<String>> = BTreeMap::new();
+
+    for (index, source) in sources.iter().enumerate() {
+        for path in leaves(&source.value) {
+            let original = values[index].clone();
+            for changed in changes(&original, &path) {
+                values[index] = changed;
+                if let Some(state) = decide(&values) {
+                    let other: BTreeSet<_> = lines(&state, question).into_iter().collect();
+                    for line in usual.iter().filter(|line| !other.contains(*line)) {
+                        let field = format!("{}: {}", source.name, path.join("."));
+                        origins.entry(line.clone()).or_default().insert(field);
+                    }
+                    break;
+                }
+            }
+            values[index] = original;
+        }
+    }
+    usual
+        .into_iter()
+        .map(|key| {
+            let origins = origins.get(&key).into_iter().flatten().cloned().collect();
+            Line { resource: key.0, text: key.1, origins }
+        })
+        .collect()
+}
+
+/// The lines that the question is about, each once, in order.
+fn lines(state: &DesiredState, question: &Question) -> Vec<(ResourceId, String)> {
+    let mut seen = BTreeSet::new();
+    state
+        .iter()
+        .filter(|(id, _)| match question {
+            Question::Resource(name) => id.name == *name,
+            Question::Text(_) => true,
+        })
+        .flat_map(|(id, resource)| resource_lines(resource).into_iter().map(|line| (id.clone(), line)))
+        .filter(|(_, line)| match question {
+            Question::Resource(_) => true,
+            Question::Text(text) => line.contains(text.as_str()),
+        })
+        .filter(|line| seen.insert(line.clone()))
+        .collect()
+}
+
+/// A resource as lines: the text of a file or unit, with flags one a line, and the other fields as JSON.
+fn resource_lines(resource: &Resource) -> Vec<String> {
+    let text = match resource {
+        Resource::File(file) => match &file.content {
+            Content::Text(text) => Some(text),
+            _ => None,
+        },
+        Resource::Unit(unit) => unit.text.as_ref(),
+        _ => None,
+    };
+    match text {
+        Some(text) => text.lines().flat_map(split_flags).filter(|line| !line.trim().is_empty()).collect(),
+        None => serde_json::to_value(resource)
+            .ok()
+            .and_then(|value| value.as_object().cloned())
+            .into_iter()
+            .flatten()
+            .map(|(field, value)| format!("{field}: {value}"))
+            .collect(),
+    }
+}
+
+/// A line that holds several flags, as one line for each.
+fn split_flags(line: &str) -> Vec<String> {
+    if line.matches(" --").count() == 0 || line.trim_start().starts_with("- --") {
+        return vec![line.to_owned()];
+    }
+    let mut parts = line.split(" --");
+    let first = parts.next().unwrap_or_default().to_owned();
+    std::iter::once(first).chain(parts.map(|flag| format!("--{}", flag.trim_end_matches('"')))).collect()
+}
+
+/// Every scalar in a document.
+fn leaves(value: &Value) -> Vec<Path> {
+    fn walk(value: &Value, path: &mut Path, found: &mut Vec<Path>) {
+        match value {
+            Value::Object(fields) => {
+                for (key, field) in fields {
+                    path.push(key.clone());
+                    walk(field, path, found);
+                    path.pop();
+                }
+            }
+            Value::Array(items) => {
+                for (index, item) in items.iter().enumerate() {
+                    path.push(index.to_string());
+                    walk(item, path, found);
+                    path.pop();
+                }
+            }
+            Value::Null => {}
+            _ => found.push(path.clone()),
+        }
+    }
+    let mut found = Vec::new();
+    walk(value, &mut Vec::new(), &mut found);
+    found
+}
+
+/// The document with this field changed, in several ways: a value that must be a version, an address or
+/// one of a few words is refused after some changes and not after others.
+fn changes(document: &Value, path: &Path) -> Vec<Value> {
+    let Some(old) = at(document, path) else { return Vec::new() };
+    let others: Vec<Value> = match old {
+        Value::Bool(value) => vec![Value::Bool(!value)],
+        Value::Number(number) => match number.as_i64() {
+            Some(number) => vec![(number + 1).into(), (number - 1).into()],
+            None => vec![1.into()],
+        },
+        Value::String(text) => {
+            let digit = with_last_digit_changed(text);
+            digit.into_iter().chain([format!("{text}x"), format!("x{text}")]).map(Value::String).collect()
+        }
+        _ => Vec::new(),
+    };
+    let mut changed: Vec<Value> = others
+        .into_iter()
+        .filter_map(|other| {
+            let mut document = document.clone();
+            *at_mut(&mut document, path)? = other;
+            Some(document)
+        })
+        .collect();
+    let mut without = document.clone();
+    if remove(&mut without, path) {
+        changed.push(without);
+    }
+    changed
+}
+
+fn with_last_digit_changed(text: &str) -> Option<String> {
+    let at = text.rfind(|c: char| c.is_ascii_digit())?;
+    let digit = text[at..=at].parse::<u8>().ok()?;
+    Some(format!("{}{}{}", &text[..at], (digit + 1) % 10, &text[at + 1..]))
+}
+
+fn at<'a>(value: &'a Value, path: &[String]) -> Option<&'a Value> {
+    path.iter().try_fold(value, |value, key| match value {
+        Value::Array(items) => items.get(key.parse::<usize>().ok()?),
+        _ => value.get(key),
+    })
+}
+
+fn at_mut<'a>(value: &'a mut Value, path: &[String]) -> Option<&'a mut Value> {
+    path.iter().try_fold(value, |value, key| match value {
+        Value::Array(items) => items.get_mut(key.parse::<usize>().ok()?),
+        _ => value.get_mut(key),
+    })
+}
+
+fn remove(value: &mut Value, path: &[String]) -> bool {
+    let Some((key, parent)) = path.split_last() else { return false };
+    match at_mut(value, parent) {
+        Some(Value::Object(fields)) => fields.remove(key).is_some(),
+        Some(Value::Array(items)) => match key.parse::<usize>() {
+            Ok(index) if index < items.len() => {
+                items.remove(index);
+                true
+            }
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::{File, Unit};
+    use serde_json::json;
+
+    fn decide(values: &[Value]) -> Option<DesiredState> {
+        let name = values[0]["name"].as_str()?;
+        let port = values[0]["port"].as_i64().filter(|port| *port < 100)?;
+        let mut state = DesiredState::default();
+        state.add(File::text("/etc/x", format!("name: {name}\nalways: true\n")));
+        state.add(Unit::new(
+            "x.service",
+            format!("ExecStart=/bin/x --port={port} --host={}\n", values[1]["host"]),
+        ));
+        Some(state)
+    }
+
+    fn sources() -> [Source; 2] {
+        [
+            Source { name: "spec".into(), value: json!({"name": "a", "port": 99, "unused": 1}) },
+            Source { name: "facts".into(), value: json!({"host": "h"}) },
+        ]
+    }
+
+    fn origins(question: &str) -> Vec<(String, Vec<String>)> {
+        explain(&sources(), &Question::read(question), decide)
+            .into_iter()
+            .map(|line| (line.text, line.origins))
+            .collect()
+    }
+
+    #[test]
+    fn each_line_of_a_file_names_the_fields_that_decide_it() {
+        assert_eq!(
+            origins("/etc/x"),
+            [("name: a".into(), vec!["spec: name".into()]), ("always: true".into(), vec![])]
+        );
+    }
+
+    #[test]
+    fn a_flag_is_found_wherever_it_stands_even_if_one_change_of_its_field_is_refused() {
+        assert_eq!(origins("--port"), [("--port=99".into(), vec!["spec: port".into()])]);
+        assert_eq!(origins("--host"), [("--host=\"h".into(), vec!["facts: host".into()])]);
+    }
+
+    #[test]
+    fn what_nobody_writes_has_no_lines() {
+        assert_eq!(origins("/etc/y"), []);
+    }
+}

@@ -1,0 +1,37 @@
+//! Writes YAML byte for byte as Go programs of Kubernetes do (`sigs.k8s.io/yaml` 1.6 over
+//! `go.yaml.in/yaml/v2` 2.4), for everything in this crate that Kubernetes reads.
+//!
+//! Two things hang on it: nodeupconfig.yaml is pinned by the hash of its bytes, and Go's readers
+//! follow YAML 1.1, where `yes`, `1_000`, `12:30` and `2001-01-01` are no strings unless quoted.
+//!
+//! Ours differs from Go's only where Go's own output would not read back as what was written: a key
+//! `<<`, and text with the line breaks CR, NEL, LS and PS, or control characters, are written in
+//! double quotes.
+
+mod emitter;
+mod key_order;
+mod resolve;
+mod scalar;
+
+use serde::Serialize;
+use serde_json::Value;
+
+/// The YAML document of a value, with a line break at its end.
+///
+/// # Panics
+/// If a type cannot be JSON, which Go goes through: a map whose keys are lists or mappings. That is
+/// a mistake in the type, never in its content.
+pub fn to_string(value: &impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(value) => value_to_string(&value),
+        Err(error) => panic!("a type to be written as YAML cannot be JSON: {error}"),
+    }
+}
+
+/// The YAML document of a JSON value, with a line break at its end.
+pub fn value_to_string(value: &Value) -> String {
+    emitter::document(value)
+}
+
+#[cfg(test)]
+mod tests;

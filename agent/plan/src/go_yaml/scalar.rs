@@ -1,0 +1,71 @@
+//! In which of YAML's styles a text is written (`go.yaml.in/yaml/v2/emitterc.go`, `encode.go`).
+
+use super::resolve::is_plain_string;
+
+/// The styles that are used, from the barest on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Style {
+    Plain,
+    SingleQuoted,
+    DoubleQuoted,
+    Literal,
+}
+
+/// The style of a text that may stand on lines of its own.
+pub(super) fn style(text: &str) -> Style {
+    if text.contains(is_foreign) {
+        return Style::DoubleQuoted;
+    }
+    if text.contains('\n') {
+        return if text.ends_with(' ') || text.contains(" \n") {
+            Style::DoubleQuoted
+        } else {
+            Style::Literal
+        };
+    }
+    if !is_plain_string(text) {
+        return Style::DoubleQuoted;
+    }
+    if may_be_plain(text) { Style::Plain } else { Style::SingleQuoted }
+}
+
+/// The style of a key that stands before its colon.
+pub(super) fn key_style(text: &str) -> Style {
+    match style(text) {
+        Style::Plain if text == "<<" => Style::DoubleQuoted,
+        style => style,
+    }
+}
+
+/// A character that is shown only as an escape: no printable one of YAML 1.1, or a line break that
+/// is none in YAML 1.2.
+fn is_foreign(c: char) -> bool {
+    c != '\n' && (!is_printable(c) || matches!(c, '\u{2028}' | '\u{2029}'))
+}
+
+/// Go's emitter knows no characters outside the basic plane as printable.
+pub(super) fn is_printable(c: char) -> bool {
+    matches!(c, ' '..='~' | '\u{a0}'..='\u{fffd}') && c != '\u{feff}'
+}
+
+fn may_be_plain(text: &str) -> bool {
+    !text.starts_with(' ')
+        && !text.ends_with(' ')
+        && !text.starts_with("---")
+        && !text.starts_with("...")
+        && !starts_like_an_indicator(text)
+        && !text.contains(": ")
+        && !text.ends_with(':')
+        && !text.contains(" #")
+}
+
+fn starts_like_an_indicator(text: &str) -> bool {
+    let mut chars = text.chars();
+    match chars.next() {
+        Some(
+            '#' | ',' | '[' | ']' | '{' | '}' | '&' | '*' | '!' | '|' | '>' | '\'' | '"' | '%' | '@' | '`',
+        ) => true,
+        Some('?' | ':' | '-') => matches!(chars.next(), None | Some(' ')),
+        _ => false,
+    }
+}

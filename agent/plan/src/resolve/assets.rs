@@ -1,0 +1,106 @@
+//! What this node can download: kOps' list of files with their hashes, found by name.
+
+use crate::facts::Architecture;
+use crate::resource::{AssetContent, Content};
+use crate::spec::NodeupConfig;
+
+/// One file that can be downloaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Asset {
+    /// Lower-case hexadecimal SHA-256; `None` as long as only the publisher knows it.
+    pub sha256: Option<String>,
+    /// Where it is.
+    pub url: String,
+}
+
+impl Asset {
+    /// The last part of the URL's path.
+    pub fn file_name(&self) -> &str {
+        self.url.rsplit('/').next().unwrap_or(&self.url)
+    }
+
+    /// A file with the bytes of the download itself.
+    pub fn content(&self) -> Content {
+        self.asset_content(None)
+    }
+
+    /// A file with the bytes of a member of the downloaded archive.
+    pub fn member(&self, member: &str) -> Content {
+        self.asset_content(Some(member.to_owned()))
+    }
+
+    fn asset_content(&self, member: Option<String>) -> Content {
+        Content::Asset(AssetContent { url: self.url.clone(), sha256: self.sha256.clone(), member })
+    }
+}
+
+/// Everything this node can download.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Assets(Vec<Asset>);
+
+impl Assets {
+    /// Reads the entries of this architecture, each `sha256@url[,mirror…]`; without a hash the publisher is asked.
+    pub(super) fn read(config: &NodeupConfig, arch: Architecture) -> Result<Assets, String> {
+        config
+            .assets
+            .get(arch.name())
+            .into_iter()
+            .flatten()
+            .map(|entry| read_entry(entry))
+            .collect::<Result<_, _>>()
+            .map(Assets)
+    }
+
+    /// Every asset.
+    pub fn iter(&self) -> impl Iterator<Item = &Asset> {
+        self.0.iter()
+    }
+
+    /// The asset whose file name is `name`.
+    pub fn named(&self, name: &str) -> Option<&Asset> {
+        self.0.iter().find(|asset| asset.file_name() == name)
+    }
+
+    /// The asset whose file name starts with `prefix`.
+    pub fn starting(&self, prefix: &str) -> Option<&Asset> {
+        self.0.iter().find(|asset| asset.file_name().starts_with(prefix))
+    }
+}
+
+fn read_entry(entry: &str) -> Result<Asset, String> {
+    let (sha256, urls) = match entry.split_once('@') {
+        Some((hash, urls)) if !hash.contains("://") => (Some(hash), urls),
+        _ => (None, entry),
+    };
+    if let Some(hash) = sha256
+        && !(hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
+    {
+        return Err(format!("{entry:?} does not start with a SHA-256 in hexadecimal"));
+    }
+    let url = urls.split(',').next().unwrap_or_default();
+    if !url.contains("://") {
+        return Err(format!("{entry:?} has no URL; entries are sha256@url"));
+    }
+    Ok(Asset { sha256: sha256.map(str::to_ascii_lowercase), url: url.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn entries_are_read_with_and_without_a_hash() {
+        let hash = "ab".repeat(32);
+        let asset = read_entry(&format!("{hash}@https://a/b/kubelet,https://mirror/kubelet")).unwrap();
+        assert_eq!((asset.file_name(), asset.sha256.as_deref()), ("kubelet", Some(hash.as_str())));
+        assert_eq!(asset.url, "https://a/b/kubelet");
+        assert_eq!(read_entry("https://user@host/x").unwrap().sha256, None);
+    }
+
+    #[test]
+    fn what_is_no_entry_is_refused() {
+        assert!(read_entry("abc@https://a/b").unwrap_err().contains("SHA-256"));
+        assert!(read_entry(&format!("{}@/local", "ab".repeat(32))).unwrap_err().contains("no URL"));
+    }
+}

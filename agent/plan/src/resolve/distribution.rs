@@ -1,0 +1,228 @@
+//! The distributions that nodes run, as data: what sets one apart from another is a field here, not a
+//! condition in a component.
+//!
+//! Source: util/pkg/distributions in upstream, and the per-distribution branches of nodeup/pkg/model.
+
+use crate::facts::Distro;
+
+/// How a distribution installs packages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PackageFormat {
+    /// `deb`, by apt.
+    Deb,
+    /// `rpm`, by dnf.
+    Rpm,
+    /// Its root is read-only; everything is there already.
+    None,
+}
+
+/// Who makes the distribution.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)] // Names of distributions.
+pub enum Project {
+    Debian,
+    Ubuntu,
+    Rhel,
+    CentOS,
+    Rocky,
+    Fedora,
+    AmazonLinux2023,
+    Flatcar,
+    ContainerOS,
+}
+
+/// One supported version of a distribution.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Distribution {
+    /// Who makes it.
+    pub project: Project,
+    /// The version within the project; 0 where versions do not matter.
+    pub version: f32,
+    /// How it installs packages.
+    pub package_format: PackageFormat,
+    /// Whether `/etc/resolv.conf` always points to systemd-resolved's stub on the loopback address.
+    pub has_loopback_resolv_conf: bool,
+    /// Whether kube-proxy must use nftables because the kernel modules for iptables are gone.
+    pub force_nftables: bool,
+    /// Where kOps keeps Kubernetes' keys and certificates.
+    pub srv_kubernetes: &'static str,
+    /// Where kubectl and other programs go.
+    pub kubernetes_bin: &'static str,
+    /// Where kubelet goes, and the programs that it runs.
+    pub kubelet_bin: &'static str,
+    /// Where kubelet looks for volume plugins unless told otherwise.
+    pub volume_plugin_directory: &'static str,
+    /// Whether containerd comes with the distribution and is only configured.
+    pub brings_containerd: bool,
+    /// The users as whom people log in, the likeliest first; empty where nobody is known to.
+    pub login_users: &'static [&'static str],
+}
+
+const USUAL: Distribution = Distribution {
+    project: Project::Debian,
+    version: 0.0,
+    package_format: PackageFormat::Deb,
+    has_loopback_resolv_conf: false,
+    force_nftables: false,
+    srv_kubernetes: "/srv/kubernetes",
+    kubernetes_bin: "/usr/local/bin",
+    kubelet_bin: "/usr/local/bin",
+    volume_plugin_directory: "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
+    brings_containerd: false,
+    login_users: &[],
+};
+
+const fn deb(project: Project, version: f32) -> Distribution {
+    Distribution {
+        project,
+        version,
+        has_loopback_resolv_conf: matches!(project, Project::Ubuntu),
+        login_users: login_users(project),
+        ..USUAL
+    }
+}
+
+const fn rpm(project: Project, version: f32, force_nftables: bool) -> Distribution {
+    Distribution {
+        project,
+        version,
+        package_format: PackageFormat::Rpm,
+        force_nftables,
+        login_users: login_users(project),
+        ..USUAL
+    }
+}
+
+const fn login_users(project: Project) -> &'static [&'static str] {
+    match project {
+        Project::Debian => &["admin", "root"],
+        Project::Ubuntu => &["ubuntu", "root"],
+        Project::CentOS => &["centos"],
+        Project::Rhel | Project::AmazonLinux2023 => &["ec2-user"],
+        Project::Rocky => &["rocky"],
+        Project::Fedora | Project::Flatcar | Project::ContainerOS => &[],
+    }
+}
+
+/// `ID` and `VERSION_ID` of `/etc/os-release`; a version that ends in a dot stands for every version that starts so.
+const SUPPORTED: &[(&str, &str, Distribution)] = &[
+    ("amzn", "2023", rpm(Project::AmazonLinux2023, 2023.0, false)),
+    ("debian", "11", deb(Project::Debian, 11.0)),
+    ("debian", "12", deb(Project::Debian, 12.0)),
+    ("debian", "13", deb(Project::Debian, 13.0)),
+    ("fedora", "41", rpm(Project::Fedora, 41.0, true)),
+    ("fedora", "42", rpm(Project::Fedora, 42.0, true)),
+    ("fedora", "43", rpm(Project::Fedora, 43.0, true)),
+    ("fedora", "44", rpm(Project::Fedora, 44.0, true)),
+    ("ubuntu", "22.04", deb(Project::Ubuntu, 22.04)),
+    ("ubuntu", "24.04", deb(Project::Ubuntu, 24.04)),
+    ("ubuntu", "25.10", deb(Project::Ubuntu, 25.10)),
+    ("ubuntu", "26.04", deb(Project::Ubuntu, 26.04)),
+    ("centos", "9.", rpm(Project::CentOS, 9.0, false)),
+    ("centos", "10.", rpm(Project::CentOS, 10.0, true)),
+    ("rhel", "8.", rpm(Project::Rhel, 8.0, false)),
+    ("rhel", "9.", rpm(Project::Rhel, 9.0, false)),
+    ("rhel", "10.", rpm(Project::Rhel, 10.0, true)),
+    ("rocky", "8.", rpm(Project::Rocky, 8.0, false)),
+    ("rocky", "9.", rpm(Project::Rocky, 9.0, false)),
+    ("rocky", "10.", rpm(Project::Rocky, 10.0, true)),
+    (
+        "flatcar",
+        ".",
+        Distribution {
+            project: Project::Flatcar,
+            package_format: PackageFormat::None,
+            has_loopback_resolv_conf: true,
+            kubernetes_bin: "/opt/kops/bin",
+            kubelet_bin: "/opt/kubernetes/bin",
+            volume_plugin_directory: "/var/lib/kubelet/volumeplugins/",
+            brings_containerd: true,
+            login_users: &["core"],
+            ..USUAL
+        },
+    ),
+    (
+        "cos",
+        ".",
+        Distribution {
+            project: Project::ContainerOS,
+            package_format: PackageFormat::None,
+            srv_kubernetes: "/etc/srv/kubernetes",
+            kubernetes_bin: "/home/kubernetes/bin",
+            kubelet_bin: "/home/kubernetes/bin",
+            volume_plugin_directory: "/home/kubernetes/flexvolume/",
+            brings_containerd: true,
+            ..USUAL
+        },
+    ),
+];
+
+impl Distribution {
+    /// The distribution of this name and version, if nodes can run it.
+    pub fn find(distro: &Distro) -> Option<&'static Distribution> {
+        SUPPORTED
+            .iter()
+            .find(|(id, version, _)| *id == distro.id && version_matches(version, &distro.version_id))
+            .map(|(_, _, distribution)| distribution)
+    }
+
+    /// Every supported distribution, for messages: `debian 12, debian 13, …`.
+    pub fn supported_names() -> String {
+        SUPPORTED
+            .iter()
+            .map(|(id, version, _)| match version.trim_end_matches('.') {
+                "" => (*id).to_owned(),
+                version => format!("{id} {version}"),
+            })
+            .collect::<Vec<_>>()
+            .join(", ")
+    }
+
+    /// Whether packages are `deb` and named as Debian names them.
+    pub fn is_debian_family(&self) -> bool {
+        self.package_format == PackageFormat::Deb
+    }
+
+    /// Whether packages are `rpm` and named as Red Hat names them.
+    pub fn is_rhel_family(&self) -> bool {
+        self.package_format == PackageFormat::Rpm
+    }
+}
+
+/// A version `"9."` stands for 9 and every 9.x, `"."` for any.
+fn version_matches(supported: &str, version: &str) -> bool {
+    match supported.strip_suffix('.') {
+        Some("") => true,
+        Some(major) => version == major || version.starts_with(supported),
+        None => version == supported,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn find(id: &str, version: &str) -> Option<Project> {
+        Distribution::find(&Distro { id: id.into(), version_id: version.into() }).map(|d| d.project)
+    }
+
+    #[test]
+    fn distributions_are_found_by_their_os_release() {
+        assert_eq!(find("debian", "12"), Some(Project::Debian));
+        assert_eq!(find("rhel", "9.4"), Some(Project::Rhel));
+        assert_eq!(find("rhel", "9"), Some(Project::Rhel));
+        assert_eq!(find("flatcar", "4230.2.0"), Some(Project::Flatcar));
+        assert_eq!(find("cos", "117"), Some(Project::ContainerOS));
+        assert_eq!(find("amzn", "2023"), Some(Project::AmazonLinux2023));
+    }
+
+    #[test]
+    fn others_are_not() {
+        assert_eq!(find("debian", "9"), None);
+        assert_eq!(find("ubuntu", "18.04"), None);
+        assert_eq!(find("rocky", "90"), None);
+        assert_eq!(find("alpine", "3.20"), None);
+        assert!(Distribution::supported_names().contains("rocky 10"));
+    }
+}

@@ -1,0 +1,117 @@
+//! Which Kubernetes a node runs, and every gate between versions that upstream's node code knows.
+//!
+//! A gate is a method with the name of what it decides; no other module compares versions.
+
+use std::fmt;
+
+/// A Kubernetes version as kOps writes it: `1.34.0`, `v1.34.0-rc.1`, or the URL of a build.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KubernetesVersion {
+    text: String,
+    major: u64,
+    minor: u64,
+    patch: u64,
+}
+
+/// The oldest Kubernetes minor version for which nodes are decided
+/// (`OldestSupportedKubernetesVersion` in upup/pkg/fi/cloudup/apply_cluster.go).
+pub const OLDEST_SUPPORTED_MINOR: u64 = 32;
+/// The newest Kubernetes minor version for which nodes are decided: the newest that kOps at this commit has asset hashes for.
+pub const NEWEST_SUPPORTED_MINOR: u64 = 36;
+
+impl KubernetesVersion {
+    /// Reads a version. Like upstream's reader it forgives a leading `v`, a missing patch number, and
+    /// takes the minor version out of a build's URL (`…/v1.34.…/…`).
+    pub fn parse(text: &str) -> Option<KubernetesVersion> {
+        let numbers = if text.contains("://") { text.split_once("/v").map(|(_, rest)| rest)? } else { text };
+        let core = numbers.trim().trim_start_matches('v').split(['-', '+', '/']).next()?;
+        let mut parts = core.split('.').map(str::parse::<u64>);
+        let major = parts.next()?.ok()?;
+        let minor = parts.next()?.ok()?;
+        let patch = match parts.next() {
+            Some(patch) => patch.ok()?,
+            None => 0,
+        };
+        parts.next().is_none().then(|| KubernetesVersion { text: text.to_owned(), major, minor, patch })
+    }
+
+    /// Whether nodes of this version can be decided.
+    pub fn is_supported(&self) -> bool {
+        self.major == 1 && (OLDEST_SUPPORTED_MINOR..=NEWEST_SUPPORTED_MINOR).contains(&self.minor)
+    }
+
+    /// The range of versions for which nodes can be decided, for messages.
+    pub fn supported_range() -> String {
+        format!("1.{OLDEST_SUPPORTED_MINOR} to 1.{NEWEST_SUPPORTED_MINOR}")
+    }
+
+    /// Whether the version is the URL of a build rather than a release.
+    pub fn is_base_url(&self) -> bool {
+        ["http:", "https:", "memfs:"].iter().any(|scheme| self.text.starts_with(scheme))
+    }
+
+    /// The minor version.
+    pub fn minor(&self) -> u64 {
+        self.minor
+    }
+
+    /// At least 1.`minor`, pre-releases of it included.
+    fn at_least(&self, minor: u64) -> bool {
+        (self.major, self.minor) >= (1, minor)
+    }
+
+    /// The release of the CNI plugins that kOps pairs with it; none with versions that kOps no longer
+    /// supports (pkg/nodemodel/wellknownassets/cni.go).
+    pub fn cni_plugins_release(&self) -> Option<&'static str> {
+        [(36, "1.9.1"), (35, "1.8.0"), (34, "1.7.1"), (32, "1.6.2")]
+            .into_iter()
+            .find_map(|(minor, release)| self.at_least(minor).then_some(release))
+    }
+
+    /// The kubelet of a control plane mounts etcd's binaries as image volumes
+    /// (nodeup/pkg/model/kubelet.go, `buildControlPlaneKubeletConfig`).
+    pub fn image_volumes_are_on_by_default(&self) -> bool {
+        self.at_least(35)
+    }
+
+    /// kubelet can be told the longest wait before it starts a failing container again
+    /// (nodeup/pkg/model/kubelet.go, `buildKubeletConfigSpec`).
+    pub fn can_limit_crash_loop_back_off(&self) -> bool {
+        self.at_least(35)
+    }
+}
+
+impl fmt::Display for KubernetesVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn versions_are_read_in_every_form_that_kops_writes() {
+        for (text, minor) in [
+            ("1.34.0", 34),
+            ("v1.35.2", 35),
+            ("1.36.0-rc.1", 36),
+            ("1.33", 33),
+            ("https://storage.googleapis.com/k8s-release-dev/ci/v1.36.0-alpha.1.30+abc", 36),
+        ] {
+            assert_eq!(KubernetesVersion::parse(text).unwrap().minor(), minor, "{text}");
+        }
+        for text in ["", "latest", "1.x.3", "1.2.3.4"] {
+            assert_eq!(KubernetesVersion::parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn only_the_minor_versions_that_kops_knows_are_supported() {
+        let supported = |text: &str| KubernetesVersion::parse(text).unwrap().is_supported();
+        assert!(supported("1.32.0") && supported("1.36.3"));
+        assert!(!supported("1.31.14") && !supported("1.37.0") && !supported("2.34.0"));
+    }
+}

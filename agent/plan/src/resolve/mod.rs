@@ -1,0 +1,271 @@
+//! From what kOps wrote and what was observed to a [`NodeConfig`]: every default settled, every user
+//! error found, all of them at once. After this nothing can fail until the machine is touched.
+
+mod assets;
+mod basis;
+mod containerd;
+mod containerd_version;
+mod distribution;
+mod dotted_path;
+mod ipv6_prefix;
+mod kube_proxy;
+mod kubectl;
+mod kubelet;
+mod kubernetes_version;
+mod node_name;
+mod problems;
+mod programs;
+mod wanted;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use assets::{Asset, Assets};
+pub use containerd::{Containerd, ContainerdRelease};
+pub use containerd_version::ContainerdVersion;
+pub use distribution::{Distribution, PackageFormat, Project};
+pub use kubectl::Kubectl;
+pub use kubelet::{Kubelet, Taint};
+pub use kubernetes_version::KubernetesVersion;
+pub use node_name::NodeName;
+pub use problems::{Problem, Problems};
+pub use programs::Program;
+
+use basis::Basis;
+
+use crate::facts::Facts;
+use crate::spec::{
+    BootConfig, CloudProvider, ContainerdConfig, InstanceGroupRole, Keyset, KubeProxyConfig, NodeupConfig,
+};
+
+/// Id of the keyset that signs Kubernetes' certificates.
+pub const KUBERNETES_CA: &str = "kubernetes-ca";
+
+/// Everything a decision is made from.
+#[derive(Clone, Debug)]
+pub struct Inputs {
+    /// The boot config from the machine's user-data.
+    pub boot: BootConfig,
+    /// The node's configuration: what kOps wrote, or what was derived from the cluster spec.
+    pub config: NodeupConfig,
+    /// The keysets of the store that this node may read, by id.
+    pub keysets: BTreeMap<String, Keyset>,
+    /// Names of the secrets of the store that this node may read.
+    pub secret_names: BTreeSet<String>,
+    /// Manifests of the store that this node runs, by the URL that the configuration gives them.
+    pub manifests: BTreeMap<String, String>,
+    /// What was observed.
+    pub facts: Facts,
+}
+
+/// A node's configuration, validated: what every component decides from.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// The boot config.
+    pub boot: BootConfig,
+    /// The node's configuration.
+    pub config: NodeupConfig,
+    /// What was observed.
+    pub facts: Facts,
+    /// The keysets that this node may read, by id.
+    pub keysets: BTreeMap<String, Keyset>,
+    /// Names of the secrets that this node may read.
+    pub secret_names: BTreeSet<String>,
+    /// Manifests of the store, by URL.
+    pub manifests: BTreeMap<String, String>,
+    /// The Kubernetes version of this node.
+    pub kubernetes_version: KubernetesVersion,
+    /// The distribution that it runs.
+    pub distribution: &'static Distribution,
+    /// What it can download.
+    pub assets: Assets,
+    /// The name of its Node object.
+    pub node_name: String,
+    /// What kubelet is given.
+    pub kubelet: Kubelet,
+    /// The container runtime.
+    pub container_runtime: Containerd,
+    /// kube-proxy's configuration; `None` where the network plugin replaces it.
+    pub kube_proxy: Option<KubeProxyConfig>,
+    /// kubectl, on machines with an API server.
+    pub kubectl: Option<Kubectl>,
+}
+
+/// Validates the inputs and settles what they leave open.
+///
+/// # Errors
+/// Everything in the inputs that a user has to change, each with the path of its field.
+pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
+    let Inputs { boot, config, keysets, secret_names, manifests, facts } = inputs;
+    let mut problems = Problems::default();
+
+    let kubernetes_version =
+        problems.keep("KubernetesVersion", supported_kubernetes_version(&config.kubernetes_version));
+    let distribution = problems.keep("os-release", supported_distribution(&facts));
+    let assets = problems.keep("Assets", Assets::read(&config, facts.arch));
+    let node_name =
+        problems.keep("KubeletConfig.hostnameOverride", node_name::node_name(&boot, &config, &facts));
+
+    match (kubernetes_version, distribution, assets, node_name) {
+        (Some(kubernetes_version), Some(distribution), Some(assets), Some(node_name)) => {
+            let basis = Basis {
+                boot: &boot,
+                config: &config,
+                facts: &facts,
+                kubernetes_version: &kubernetes_version,
+                distribution,
+                assets: &assets,
+                node_name: &node_name,
+            };
+            let kubelet = kubelet::resolve(&basis, &mut problems);
+            let container_runtime = containerd::resolve(&basis, &mut problems);
+            let kube_proxy = kube_proxy::resolve(&basis, &mut problems);
+            let kubectl = kubectl::resolve(&basis, &mut problems);
+            ipv6_prefix::check(&basis, &mut problems);
+
+            match (kubelet, container_runtime) {
+                (Some(kubelet), Some(container_runtime)) => problems.unless_any(NodeConfig {
+                    boot,
+                    config,
+                    facts,
+                    keysets,
+                    secret_names,
+                    manifests,
+                    kubernetes_version,
+                    distribution,
+                    assets,
+                    node_name: node_name.name,
+                    kubelet,
+                    container_runtime,
+                    kube_proxy,
+                    kubectl,
+                }),
+                _ => Err(problems),
+            }
+        }
+        _ => Err(problems),
+    }
+}
+
+fn supported_kubernetes_version(text: &str) -> Result<KubernetesVersion, String> {
+    let range = KubernetesVersion::supported_range();
+    let version = KubernetesVersion::parse(text)
+        .ok_or_else(|| format!("{text:?} is no Kubernetes version; supported are {range}"))?;
+    if version.is_supported() {
+        Ok(version)
+    } else {
+        Err(format!("Kubernetes {text} is not supported; supported are {range}"))
+    }
+}
+
+fn supported_distribution(facts: &Facts) -> Result<&'static Distribution, String> {
+    Distribution::find(&facts.distro).ok_or_else(|| {
+        format!(
+            "distribution {} {} is not supported; supported are {}",
+            facts.distro.id,
+            facts.distro.version_id,
+            Distribution::supported_names()
+        )
+    })
+}
+
+fn api_internal_name(config: &NodeupConfig) -> String {
+    format!("api.internal.{}", config.cluster_name)
+}
+
+impl NodeConfig {
+    /// The cluster's name.
+    pub fn cluster_name(&self) -> &str {
+        &self.config.cluster_name
+    }
+
+    /// The cloud that the machine runs in.
+    pub fn cloud_provider(&self) -> CloudProvider {
+        self.boot.cloud_provider
+    }
+
+    /// Whether this is a control-plane machine.
+    pub fn is_control_plane(&self) -> bool {
+        self.boot.instance_group_role == InstanceGroupRole::ControlPlane
+    }
+
+    /// Whether an API server runs here: on the control plane, and on dedicated API server machines.
+    pub fn has_api_server(&self) -> bool {
+        self.boot.instance_group_role.runs_api_server()
+    }
+
+    /// The name under which the nodes find the API server.
+    pub fn api_internal_name(&self) -> String {
+        api_internal_name(&self.config)
+    }
+
+    /// URL of the API server as components of this node reach it: their own where one runs here.
+    pub fn api_server_url(&self) -> String {
+        if self.has_api_server() {
+            "https://127.0.0.1".into()
+        } else {
+            format!("https://{}", self.api_internal_name())
+        }
+    }
+
+    /// Whether pods have IPv6 addresses only.
+    pub fn is_ipv6_only(&self) -> bool {
+        self.config.networking.non_masquerade_cidr.contains(':')
+    }
+
+    /// A path below the directory where kOps keeps Kubernetes' keys and certificates.
+    pub fn srv_kubernetes(&self, name: &str) -> String {
+        format!("{}/{name}", self.distribution.srv_kubernetes)
+    }
+
+    /// containerd's configuration; all unset where kOps wrote none.
+    pub fn containerd(&self) -> &ContainerdConfig {
+        &self.container_runtime.config
+    }
+
+    /// Whether the machine only gets ready for an AWS warm pool, to join the cluster some later time
+    /// (`getAWSConfigurationMode` in upup/pkg/fi/nodeup/command.go).
+    pub fn is_warming(&self) -> bool {
+        let state = self.facts.cloud.aws.as_ref().map_or("", |aws| &aws.target_lifecycle_state);
+        self.cloud_provider() == CloudProvider::Aws
+            && !self.config.warm_pool_images.is_empty()
+            && !self.is_control_plane()
+            && state.starts_with("Warmed:")
+    }
+
+    /// The id of the item that signs with this keyset, as kOps chose it; empty where it chose none.
+    pub fn keypair_id(&self, keyset: &str) -> &str {
+        self.config.keypair_ids.get(keyset).map_or("", String::as_str)
+    }
+
+    /// The certificates to trust of this authority, as PEM; empty where kOps gave none.
+    pub fn ca(&self, keyset: &str) -> &str {
+        self.config.cas.get(keyset).map_or("", String::as_str)
+    }
+
+    /// A container image for this machine's architecture (`RemapImage` in nodeup/pkg/model/context.go):
+    /// images of old names carry `-amd64` in them.
+    pub fn image(&self, image: &str) -> String {
+        match self.facts.arch {
+            crate::facts::Architecture::Amd64 => image.to_owned(),
+            arch => image.replacen("-amd64", &format!("-{arch}"), 1),
+        }
+    }
+
+    /// The environment variables that send a program's requests through the cluster's egress proxy.
+    pub fn proxy_environment(&self) -> Vec<(&'static str, String)> {
+        let Some(proxy) = &self.config.networking.egress_proxy else { return Vec::new() };
+        let http = &proxy.http_proxy;
+        let url = if http.port == 0 {
+            format!("http://{}", http.host)
+        } else {
+            format!("http://{}:{}", http.host, http.port)
+        };
+        let excludes = proxy.excludes.clone();
+        vec![
+            ("http_proxy", url.clone()),
+            ("https_proxy", url),
+            ("NO_PROXY", excludes.clone()),
+            ("no_proxy", excludes),
+        ]
+    }
+}
