@@ -36,33 +36,38 @@ const LONGEST_ANSWER: usize = 1 << 20;
 /// # Errors
 /// If the file cannot be read or a line is no such line.
 pub fn read_file(path: &Path, known: &mut KnownHashes) -> Result<()> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("reading --asset-hashes {}", path.display()))?;
-    let hashes = KnownHashes::parse(&text).map_err(|error| WrongConfiguration(format!("{}: {error}", path.display())))?;
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("reading --asset-hashes {}", path.display()))?;
+    let hashes = KnownHashes::parse(&text)
+        .map_err(|error| WrongConfiguration(format!("{}: {error}", path.display())))?;
     known.extend(hashes);
     Ok(())
 }
 
-/// Asks publishers for the hashes that are missing, of one architecture or of both.
+/// What publishers tell of the hashes that `known` does not have, of one architecture or of both.
 ///
 /// # Errors
 /// If the downloads themselves are named wrongly. A hash that nobody tells is no error here: what needs it says so.
-pub async fn complete(
+pub async fn missing(
     source: HashSource,
     inputs: &Inputs<'_>,
     architecture: Option<Architecture>,
-    known: &mut KnownHashes,
-) -> Result<()> {
+    known: &KnownHashes,
+) -> Result<KnownHashes> {
+    let mut found = KnownHashes::default();
     if source == HashSource::Known {
-        return Ok(());
+        return Ok(found);
     }
     let missing: Vec<AssetUrl> = derive::asset_urls(inputs)
         .context("the cluster spec is wrong")?
         .into_iter()
         .filter(|asset| architecture.is_none_or(|architecture| asset.architecture == architecture))
-        .filter(|asset| asset.sha256.is_none() && known.sha256(&asset.canonical_url, &asset.download_url).is_none())
+        .filter(|asset| {
+            asset.sha256.is_none() && known.sha256(&asset.canonical_url, &asset.download_url).is_none()
+        })
         .collect();
     if missing.is_empty() {
-        return Ok(());
+        return Ok(found);
     }
     let client = http::client()?;
     let told: Vec<(String, Option<String>)> = stream::iter(missing)
@@ -78,11 +83,11 @@ pub async fn complete(
         .await;
     for (url, hash) in told {
         match hash {
-            Some(hash) => known.insert(&url, &hash),
+            Some(hash) => found.insert(&url, &hash),
             None => log::warn!("nobody told the SHA-256 of {url}; give it with --asset-hashes"),
         }
     }
-    Ok(())
+    Ok(found)
 }
 
 /// Asks beside the download, the mirror first and then the publisher, then the release's own list.
@@ -121,10 +126,14 @@ async fn get(client: &reqwest::Client, url: &str) -> Option<String> {
 /// The hash of a file in a list of `hash  name` lines, or the only word of a text.
 fn hash_of(text: &str, name: &str) -> Option<String> {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty()).map(str::split_whitespace);
-    let of_line = |mut words: std::str::SplitWhitespace<'_>| Some((words.next()?.to_owned(), words.next().map(str::to_owned)));
+    let of_line = |mut words: std::str::SplitWhitespace<'_>| {
+        Some((words.next()?.to_owned(), words.next().map(str::to_owned)))
+    };
     let (first_hash, first_name) = of_line(lines.next()?)?;
     let names = |listed: &Option<String>| {
-        listed.as_deref().is_some_and(|listed| listed.trim_start_matches('*').rsplit('/').next() == Some(name))
+        listed
+            .as_deref()
+            .is_some_and(|listed| listed.trim_start_matches('*').rsplit('/').next() == Some(name))
     };
     let hash = if first_name.is_none() || names(&first_name) {
         first_hash

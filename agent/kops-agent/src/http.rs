@@ -1,63 +1,93 @@
-//! The HTTP clients: one for downloads, one for the AWS SDK, with the same TLS and the same resolver.
+//! The HTTP clients of this process.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
-use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
-use aws_smithy_runtime_api::client::dns::{DnsFuture, ResolveDns, ResolveDnsError};
-use aws_smithy_runtime_api::client::http::SharedHttpClient;
-use hickory_resolver::TokioResolver;
+use reqwest::{Client, ClientBuilder};
+use thiserror::Error;
 
+use crate::dns::SystemResolver;
 use crate::tls;
 
-/// How long a connection may take to be made.
-const CONNECT: Duration = Duration::from_secs(10);
+/// No HTTP client could be made.
+#[derive(Debug, Error)]
+pub enum HttpError {
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The client cannot be set up, as with a proxy variable that is no URL.
+    #[error("cannot set up an HTTP client: {0}; are HTTPS_PROXY, HTTP_PROXY and NO_PROXY right?")]
+    Client(#[from] reqwest::Error),
+}
 
-/// The client for downloads. Proxies are taken from the environment.
+/// A client for the world: the host's CA bundle, HTTP/2, and the proxies that the environment names.
+/// A download may take its time, but must not stand still.
+///
+/// [`tls::require_ca_bundle_for`] tells early whether the CA bundle is there.
 ///
 /// # Errors
-/// If the machine's resolver or its CA bundle cannot be read, other than by having no bundle: without
-/// one the client still speaks plain HTTP, and an HTTPS download says what is missing.
-pub fn client() -> Result<reqwest::Client> {
-    let builder = reqwest::Client::builder()
+/// If TLS or the client cannot be set up.
+pub fn client() -> Result<Client, HttpError> {
+    let config = tls::client_config()?;
+    Ok(builder()
+        .tls_backend_preconfigured(config)
+        .read_timeout(Duration::from_secs(30))
+        .pool_idle_timeout(Duration::from_secs(30))
+        .build()?)
+}
+
+/// A client for a cloud's metadata service: link-local, so never through a proxy, without TLS, and
+/// never redirected.
+///
+/// # Errors
+/// If the client cannot be set up.
+pub fn metadata_client() -> Result<Client, HttpError> {
+    // No request of it uses TLS; this keeps reqwest from reading the CA bundle.
+    let config = tls::refusing_every_server("a metadata service is not spoken to in TLS".into())?;
+    Ok(builder()
+        .tls_backend_preconfigured(config)
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(Duration::from_secs(2))
+        .build()?)
+}
+
+fn builder() -> ClientBuilder {
+    Client::builder()
         .user_agent(concat!("kops-agent/", env!("CARGO_PKG_VERSION")))
-        .connect_timeout(CONNECT)
-        .tls_backend_preconfigured(tls::client_config_or_trusting_nobody());
-    builder.build().context("setting up the HTTP client")
+        .dns_resolver(Arc::new(SystemResolver))
+        .connect_timeout(Duration::from_secs(10))
 }
 
-/// The client for the AWS SDK.
-///
-/// # Errors
-/// If TLS cannot be set up or the machine's resolver configuration cannot be read.
-pub fn aws_client() -> Result<SharedHttpClient> {
-    let trust = TrustStore::empty().with_native_roots(tls::roots().is_ok());
-    let context =
-        TlsContext::builder().with_trust_store(trust).build().context("setting up TLS for the AWS client")?;
-    Ok(aws_smithy_http_client::Builder::new()
-        .tls_provider(Provider::Rustls(CryptoMode::AwsLc))
-        .tls_context(context)
-        .build_with_resolver(Resolver::new()?))
-}
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::test_server::{TestServer, text};
 
-/// Names resolved by our own resolver: the C library's, in a static binary, loads the host's plugins.
-#[derive(Clone, Debug)]
-struct Resolver(Arc<TokioResolver>);
-
-impl Resolver {
-    fn new() -> Result<Resolver> {
-        let builder = TokioResolver::builder_tokio().context("reading /etc/resolv.conf")?;
-        Ok(Resolver(Arc::new(builder.build().context("setting up name resolution")?)))
-    }
-}
-
-impl ResolveDns for Resolver {
-    fn resolve_dns<'a>(&'a self, name: &'a str) -> DnsFuture<'a> {
-        DnsFuture::new(async move {
-            let addresses = self.0.lookup_ip(name).await.map_err(ResolveDnsError::new)?;
-            Ok(addresses.iter().collect())
+    #[tokio::test]
+    async fn both_clients_fetch_by_name() {
+        let server = TestServer::start(|request| async move {
+            let agent = request.headers()["user-agent"].to_str().unwrap().to_owned();
+            Ok(text(200, &agent))
         })
+        .await;
+        let url = server.url.replace("127.0.0.1", "localhost");
+        for client in [client().unwrap(), metadata_client().unwrap()] {
+            let answer = client.get(&url).send().await.unwrap().text().await.unwrap();
+            assert!(answer.starts_with("kops-agent/"), "{answer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_metadata_client_follows_nobody_elsewhere() {
+        let server = TestServer::start(|_| async move {
+            let mut answer = text(302, "");
+            answer.headers_mut().insert("location", "http://203.0.113.1/".parse().unwrap());
+            Ok(answer)
+        })
+        .await;
+        let answer = metadata_client().unwrap().get(&server.url).send().await.unwrap();
+        assert_eq!(answer.status(), 302);
     }
 }

@@ -3,6 +3,7 @@
 
 mod cli;
 mod cloud;
+mod dns;
 mod exit;
 mod hashes;
 mod http;
@@ -14,8 +15,11 @@ mod nodeup;
 mod output;
 mod progress;
 mod render;
+mod retry;
 mod source;
 mod store;
+#[cfg(test)]
+mod test_server;
 mod tls;
 
 use std::path::Path;

@@ -2,10 +2,10 @@
 //!
 //! `render` stops after deciding, `plan` after comparing, `converge` goes on: one way with different ends.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use kops_agent_host::{Host, Report};
+use kops_agent_host::{Downloads, Host, Report};
 use kops_agent_plan::desired::desired;
 use kops_agent_plan::diff::{Plan, diff};
 use kops_agent_plan::facts::Facts;
@@ -14,9 +14,9 @@ use kops_agent_plan::resource::DesiredState;
 use kops_agent_plan::spec::BootConfig;
 
 use crate::cli::{RootArgs, SpecArgs};
-use crate::materials::Materials;
 use crate::hashes::HashSource;
-use crate::progress::Bars;
+use crate::materials::Materials;
+use crate::progress::Watch;
 use crate::store::Store;
 use crate::{cloud, http, source};
 
@@ -62,10 +62,9 @@ pub fn plan(host: &Host, decision: &Decision) -> Result<Plan> {
 /// What could not be done; the machine is then as the report of the next run shows it.
 pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = host.lock()?;
-    let client = http::client()?;
-    let bars = Bars::new();
     let plan = plan(host, decision)?;
-    Ok(host.apply(&plan, &decision.desired, &decision.materials, &client, &args.cache, &bars).await?)
+    let downloads = Downloads::new(http::client()?).cache(host_path(args));
+    Ok(host.apply(&plan, &decision.desired, &decision.materials, &downloads, &Watch::new()).await?)
 }
 
 /// The boot config in this file.
@@ -82,6 +81,11 @@ async fn facts(args: &SpecArgs, boot: &BootConfig) -> Result<Facts> {
         Some(file) => cloud::load_facts(file),
         None => cloud::observe(Path::new("/"), Some(boot.cloud_provider)).await,
     }
+}
+
+/// The cache's place below the root.
+fn host_path(args: &RootArgs) -> PathBuf {
+    args.root.join(args.cache.strip_prefix("/").unwrap_or(&args.cache))
 }
 
 fn conflicts(conflicts: Vec<kops_agent_plan::resource::Conflict>) -> anyhow::Error {

@@ -7,6 +7,7 @@
 
 pub mod derive;
 pub mod desired;
+pub mod diff;
 pub mod explain;
 pub mod facts;
 pub mod go_yaml;

@@ -1,89 +1,143 @@
-//! Why a file of the state store could not be read, in words for the person who has to change something.
+//! Why a file of a state store cannot be had, and what to do about it.
 
+use std::io;
 use std::time::Duration;
 
-/// A failed read of the state store.
-#[derive(Debug, thiserror::Error)]
+use thiserror::Error;
+
+use crate::tls::NoCaBundle;
+
+/// Why a file of a state store cannot be had.
+#[derive(Debug, Error)]
 pub enum StoreError {
-    /// There is no such file.
-    #[error("{url} does not exist in the state store; check the name, and that `kops update cluster --yes` has been run")]
-    NotFound {
-        /// URL of the file.
-        url: String,
-    },
-    /// The store refuses this machine. S3 also refuses to say whether a file exists to those who may not list the bucket.
+    /// The store answers, but has no such file.
     #[error(
-        "access to {url} is denied: {problem}; the instance's role (or the credentials in the environment) must \
-         allow reading it, and a file that does not exist looks the same to those who may not list the bucket"
+        "{url} does not exist{place}; check the ConfigBase, and whether `kops update cluster --yes` has written the store"
+    )]
+    NotFound {
+        /// What was read.
+        url: String,
+        /// Where else it was looked for; empty, or begins with a space.
+        place: String,
+    },
+    /// The store refuses this machine this file.
+    #[error(
+        "{url}: access denied (403): this machine's role may not read it. S3 says the same of a file that does not \
+         exist to a role without s3:ListBucket on the bucket; so check the URL, then the role's policy"
     )]
     Forbidden {
-        /// URL of the file.
+        /// What was read.
         url: String,
-        /// What the store said.
+    },
+    /// The store does not accept who this machine says it is.
+    #[error("{url}: the store refuses this machine's credentials: {problem}")]
+    Credentials {
+        /// What was read.
+        url: String,
+        /// What is wrong with them, and what to do. Never the credentials.
         problem: String,
     },
     /// There is no such bucket.
-    #[error("reading {url}: there is no bucket {bucket}; check ConfigBase in the boot config, or --config-base")]
-    NoBucket {
-        /// URL of the file.
+    #[error("{url}: there is no bucket {bucket:?} (404 NoSuchBucket); check the ConfigBase or --config-base")]
+    WrongBucket {
+        /// What was read.
         url: String,
-        /// The bucket that it names.
+        /// The bucket.
         bucket: String,
     },
-    /// The store did not answer, or not in time.
-    #[error("{url} could not be read within {} seconds: {problem}", deadline.as_secs())]
+    /// No answer, or none that is one.
+    #[error(
+        "{url}: the store cannot be reached: {cause} ({attempts} attempts in {} s); check the network, DNS and proxy",
+        waited.as_secs_f32().round()
+    )]
     Unreachable {
-        /// URL of the file.
+        /// What was read.
         url: String,
-        /// How long was tried.
-        deadline: Duration,
-        /// What went wrong last.
-        problem: String,
+        /// The last failure.
+        cause: String,
+        /// How often it was tried.
+        attempts: u32,
+        /// For how long it was tried.
+        waited: Duration,
     },
-    /// The URL is of no store.
+    /// The store answers with another error.
+    #[error("{url}: the store answers {status} {code}: {message}")]
+    Refused {
+        /// What was read.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+        /// S3's name of the error; may be empty.
+        code: String,
+        /// S3's explanation; may be empty.
+        message: String,
+    },
+    /// The file is none of kOps'.
+    #[error("{url} is larger than {} MiB, so it is no file of kOps; check the URL", super::LARGEST_FILE / 1024 / 1024)]
+    TooLarge {
+        /// What was read.
+        url: String,
+    },
+    /// The URL means nothing.
     #[error("{url:?} is no URL of a state store: {problem}")]
     BadUrl {
         /// The URL.
         url: String,
-        /// What is wrong with it.
-        problem: String,
+        /// What is wrong, and how it should be.
+        problem: &'static str,
     },
-    /// A kind of store that this agent cannot read.
-    #[error("{scheme}:// stores are not supported yet (reading {url}); supported are s3:// and file://, and --store-mirror URL=DIR")]
+    /// The URL means a store that cannot be read yet.
+    #[error(
+        "{url}: {scheme}:// stores are not supported yet; supported are s3:// and file://, and any from a folder by --store-mirror URL=DIR"
+    )]
     Unsupported {
-        /// URL of the file.
+        /// The URL.
         url: String,
         /// Its scheme.
         scheme: String,
     },
-    /// A folder or file of this machine could not be read.
-    #[error("reading {path}: {source}")]
-    Io {
-        /// The file or folder.
-        path: String,
-        /// What the system said.
-        source: std::io::Error,
+    /// `--store-mirror` is not what it should be.
+    #[error("--store-mirror {argument}: write URL=DIR, as in s3://BUCKET=/srv/state")]
+    BadMirror {
+        /// The argument.
+        argument: String,
     },
-    /// The settings with which the store is reached are wrong.
-    #[error("reaching {url}: {problem}")]
-    Settings {
-        /// URL of the file.
+    /// The variables for another S3 server are incomplete.
+    #[error("the environment's settings of S3 are wrong: {0}")]
+    BadSettings(String),
+    /// S3 needs TLS, which needs somebody to trust.
+    #[error(transparent)]
+    NoCaBundle(#[from] NoCaBundle),
+    /// This machine cannot read the file.
+    #[error("cannot read {url}{place}: {source}")]
+    Io {
+        /// What was read.
         url: String,
-        /// What is wrong, and what to set.
-        problem: String,
+        /// Where it was looked for; empty, or begins with a space.
+        place: String,
+        /// Why.
+        source: io::Error,
     },
 }
 
 impl StoreError {
-    /// Whether somebody has to change something before trying again can help.
+    /// Whether it is the configuration that is wrong, so that trying again cannot help. A role can
+    /// be given permissions, and a network can come up; a bucket that does not exist stays so.
     pub fn is_configuration(&self) -> bool {
-        matches!(
-            self,
+        match self {
             StoreError::NotFound { .. }
-                | StoreError::NoBucket { .. }
-                | StoreError::BadUrl { .. }
-                | StoreError::Unsupported { .. }
-                | StoreError::Settings { .. }
-        )
+            | StoreError::WrongBucket { .. }
+            | StoreError::TooLarge { .. }
+            | StoreError::BadUrl { .. }
+            | StoreError::Unsupported { .. }
+            | StoreError::BadMirror { .. }
+            | StoreError::BadSettings(_) => true,
+            StoreError::Forbidden { .. }
+            | StoreError::Credentials { .. }
+            | StoreError::Unreachable { .. }
+            | StoreError::Refused { .. }
+            | StoreError::NoCaBundle(_)
+            | StoreError::Io { .. } => false,
+        }
     }
 }

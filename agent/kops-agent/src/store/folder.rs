@@ -1,52 +1,50 @@
-//! A state store in a folder of this machine.
+//! A store in a folder of this machine.
 
-use std::io::ErrorKind;
-use std::path::{Component, Path, PathBuf};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::Path;
 
-use super::StoreError;
+use super::LARGEST_FILE;
+use super::error::StoreError;
 
-/// The folder.
-#[derive(Debug)]
-pub(super) struct Folder {
-    root: PathBuf,
-}
-
-impl Folder {
-    pub(super) fn new(root: impl AsRef<Path>) -> Folder {
-        Folder { root: root.as_ref().to_owned() }
-    }
-
-    pub(super) fn read(&self, url: &str, path: &str) -> Result<Vec<u8>, StoreError> {
-        let path = self.below(url, path)?;
-        std::fs::read(&path).map_err(|error| failure(url, &path, error))
-    }
-
-    pub(super) fn list(&self, url: &str, path: &str) -> Result<Vec<String>, StoreError> {
-        let path = self.below(url, path)?;
-        let mut names = Vec::new();
-        for entry in std::fs::read_dir(&path).map_err(|error| failure(url, &path, error))? {
-            let entry = entry.map_err(|error| failure(url, &path, error))?;
-            names.push(entry.file_name().to_string_lossy().into_owned());
-        }
-        names.sort();
-        Ok(names)
-    }
-
-    /// A path below the folder; `..` would leave it.
-    fn below(&self, url: &str, path: &str) -> Result<PathBuf, StoreError> {
-        let path = Path::new(path);
-        if path.components().all(|component| matches!(component, Component::Normal(_) | Component::CurDir)) {
-            Ok(self.root.join(path))
-        } else {
-            Err(StoreError::BadUrl { url: url.into(), problem: "it has .. in it".into() })
-        }
+/// The file at `path`, which is known as `url`.
+pub(super) fn read(path: &Path, url: &str) -> Result<Vec<u8>, StoreError> {
+    let mut bytes = Vec::new();
+    // Not by the length of its metadata: what is read may be a pipe, or grow.
+    let read = File::open(path).and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes));
+    match read {
+        Ok(_) if bytes.len() as u64 > LARGEST_FILE => Err(StoreError::TooLarge { url: url.to_owned() }),
+        Ok(_) => Ok(bytes),
+        Err(error) => Err(failed(path, url, error)),
     }
 }
 
-fn failure(url: &str, path: &Path, source: std::io::Error) -> StoreError {
-    match source.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => StoreError::NotFound { url: url.into() },
-        ErrorKind::PermissionDenied => StoreError::Forbidden { url: url.into(), problem: source.to_string() },
-        _ => StoreError::Io { path: path.display().to_string(), source },
+/// The names in the folder at `path`, which is known as `url`.
+pub(super) fn list(path: &Path, url: &str) -> Result<Vec<String>, StoreError> {
+    let entries = fs::read_dir(path).and_then(|entries| {
+        entries
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect::<io::Result<Vec<_>>>()
+    });
+    match entries {
+        Ok(mut names) => {
+            names.sort();
+            Ok(names)
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(failed(path, url, error)),
+    }
+}
+
+fn failed(path: &Path, url: &str, error: io::Error) -> StoreError {
+    let url = url.to_owned();
+    let place = if url.ends_with(&*path.to_string_lossy()) {
+        String::new()
+    } else {
+        format!(" (looked for in {})", path.display())
+    };
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => StoreError::NotFound { url, place },
+        _ => StoreError::Io { url, place, source: error },
     }
 }
