@@ -3,10 +3,13 @@
 //! One file a cloud. Asking its metadata service and making sense of the answers are kept apart.
 
 mod aws;
+mod azure;
+mod digital_ocean;
 #[cfg(test)]
 pub mod fake_imds;
 mod gce;
 mod hetzner;
+mod linode;
 mod metadata;
 
 use std::path::Path;
@@ -47,24 +50,21 @@ pub fn load_facts(file: &Path) -> Result<Facts> {
 
 async fn observe_cloud(provider: CloudProvider) -> Result<CloudFacts, MetadataError> {
     let retries = Retries::default();
+    let at = |endpoint: &str| MetadataService::new(endpoint, retries);
     let mut facts = CloudFacts::default();
     match provider {
         CloudProvider::Aws => {
-            facts.aws = Some(aws::observe(&aws::endpoint_of_environment()?, retries).await?)
+            facts.aws = Some(aws::observe(&aws::endpoint_of_environment()?, retries).await?);
         }
-        CloudProvider::Gce => {
-            facts.gce =
-                Some(gce::observe(&MetadataService::new(gce::endpoint_of_environment(), retries)?).await?);
+        CloudProvider::Azure => facts.azure = Some(azure::observe(&at(azure::ENDPOINT)?).await?),
+        CloudProvider::DigitalOcean => {
+            facts.digital_ocean = Some(digital_ocean::observe(&at(digital_ocean::ENDPOINT)?).await?);
         }
-        CloudProvider::Hetzner => {
-            facts.hetzner = Some(hetzner::observe(&MetadataService::new(hetzner::ENDPOINT, retries)?).await?);
-        }
-        CloudProvider::Metal
-        | CloudProvider::Azure
-        | CloudProvider::DigitalOcean
-        | CloudProvider::Linode
-        | CloudProvider::Openstack
-        | CloudProvider::Scaleway => log::debug!("nothing is asked of the cloud provider {provider}"),
+        CloudProvider::Gce => facts.gce = Some(gce::observe(&at(&gce::endpoint_of_environment())?).await?),
+        CloudProvider::Hetzner => facts.hetzner = Some(hetzner::observe(&at(hetzner::ENDPOINT)?).await?),
+        CloudProvider::Linode => facts.linode = Some(linode::observe(&at(linode::ENDPOINT)?).await?),
+        // Nothing that is decided depends on what these say.
+        CloudProvider::Metal | CloudProvider::Openstack | CloudProvider::Scaleway => {}
     }
     Ok(facts)
 }
