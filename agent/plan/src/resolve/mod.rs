@@ -4,6 +4,7 @@
 mod absolute_path;
 mod addresses;
 mod assets;
+mod cilium_etcd;
 mod cni_plugins;
 mod distribution;
 mod file_assets;
@@ -23,6 +24,7 @@ mod wanted;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use assets::{Asset, Assets};
+pub use cilium_etcd::CILIUM_ETCD_CLIENTS_CA;
 pub use distribution::{Distribution, PackageFormat, Project};
 pub use file_assets::FileAsset;
 pub use hooks::{Hook, HookAction, HookOrder};
@@ -113,6 +115,7 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
     one_line::resolve(&boot, &mut problems);
     one_line::resolve(&config, &mut problems);
     addresses::resolve(&boot, &mut problems);
+    cilium_etcd::resolve(&config, &mut problems);
     packages::resolve(&config, &mut problems);
     let hooks = hooks::resolve(&config, &mut problems);
     let volume_mounts = volume_mounts::resolve(&config, &mut problems);
