@@ -1,1 +1,9 @@
 //! What the tests and the demo share: an example store and the servers that stand in for clouds and mirrors.
+
+pub mod downloads;
+pub mod example_keys;
+pub mod example_store;
+pub mod loopback;
+pub mod random;
+pub mod s3;
+pub mod stand_ins;

@@ -1,1 +1,29 @@
 //! Observes this machine and applies a plan to it.
+//!
+//! [`Host`] is the only handle with effects. What it does to files it does below a root directory;
+//! whatever else there is to ask of a machine is behind the traits of [`system`].
+
+mod apply;
+mod assets;
+mod certs;
+mod contents;
+mod error;
+pub mod facts;
+mod host;
+mod hosts_file;
+mod lock;
+mod observe;
+mod prepare;
+mod root;
+mod secrets;
+mod staged;
+mod stamps;
+pub mod system;
+
+pub use apply::Report;
+pub use assets::{DownloadError, Downloads, Progress, Silent};
+pub use certs::CertificateError;
+pub use error::{Error, Result};
+pub use host::Host;
+pub use lock::Lock;
+pub use secrets::{PemPair, Secrets};

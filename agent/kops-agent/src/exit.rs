@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use kops_agent_plan::resolve::Problems;
-use kops_agent_plan::spec::SpecError;
+use kops_agent_plan::spec::{HashMismatch, SpecError};
 
 use crate::store::StoreError;
 
@@ -26,9 +26,12 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
     let wrong = error.chain().any(|cause| {
         cause.is::<Problems>()
             || cause.is::<SpecError>()
+            || cause.is::<HashMismatch>()
             || cause.is::<WrongConfiguration>()
             || cause.downcast_ref::<StoreError>().is_some_and(StoreError::is_configuration)
-            || cause.downcast_ref::<kops_agent_host::HostError>().is_some_and(kops_agent_host::HostError::is_configuration)
+            || cause
+                .downcast_ref::<kops_agent_host::Error>()
+                .is_some_and(kops_agent_host::Error::is_configuration)
     });
     if wrong { CONFIGURATION } else { FAILED }
 }

@@ -4,12 +4,12 @@
 //! Source: nodeup/pkg/bootstrap/install.go.
 
 use anyhow::{Context, Result};
-use kops_agent_host::Host;
+use kops_agent_host::{Downloads, Host};
 use kops_agent_plan::diff::diff;
-use kops_agent_plan::resource::{DesiredState, File, Mode, Unit};
+use kops_agent_plan::resource::{Content, DesiredState, File, Mode, SecretPiece, Unit};
 
 use crate::materials::Materials;
-use crate::progress::Bars;
+use crate::progress::Watch;
 use crate::{http, output};
 
 const UNIT: &str = "kops-configuration.service";
@@ -42,19 +42,23 @@ const STORE_VARIABLES: &[&[&str]] = &[
 /// Installs and starts the unit on this machine.
 pub(crate) async fn install() -> Result<u8> {
     let program = std::env::current_exe().context("finding the path of this program for its unit")?;
-    let flags = std::env::args().skip(1).filter(|flag| !flag.trim_start_matches('-').starts_with("install-systemd-unit"));
+    let flags = std::env::args()
+        .skip(1)
+        .filter(|flag| !flag.trim_start_matches('-').starts_with("install-systemd-unit"));
     let command = std::iter::once(program.display().to_string()).chain(flags).collect::<Vec<_>>().join(" ");
 
+    let environment = environment(|name| std::env::var(name).ok());
     let mut desired = DesiredState::default();
-    desired.add(File::text(ENVIRONMENT, environment(|name| std::env::var(name).ok())).mode(Mode::PRIVATE));
+    desired.add(
+        File::new(ENVIRONMENT, Content::SecretText(vec![SecretPiece::Text(environment)])).mode(Mode::PRIVATE),
+    );
     desired.add(Unit::new(UNIT, unit(&command)));
 
     let host = Host::machine()?;
     let materials = Materials::default();
     let plan = diff(&desired, &host.observe(&desired, &materials)?);
-    let report = host
-        .apply(&plan, &desired, &materials, &http::client()?, std::path::Path::new("/var/cache/nodeup"), &Bars::new())
-        .await?;
+    let downloads = Downloads::new(http::client()?);
+    let report = host.apply(&plan, &desired, &materials, &downloads, &Watch::new()).await?;
     output::print_report(&report, crate::cli::Output::Text)
 }
 
@@ -81,7 +85,10 @@ mod tests {
 
     #[test]
     fn credentials_are_passed_on_only_where_their_endpoint_is_set() {
-        let endpoint = |name: &str| (name != "OS_AUTH_URL" && name != "AWS_REGION" && name != "OSS_REGION").then(|| format!("<{name}>"));
+        let endpoint = |name: &str| {
+            (name != "OS_AUTH_URL" && name != "AWS_REGION" && name != "OSS_REGION")
+                .then(|| format!("<{name}>"))
+        };
         assert_eq!(
             environment(endpoint),
             "S3_ENDPOINT=<S3_ENDPOINT>\nS3_REGION=<S3_REGION>\nS3_ACCESS_KEY_ID=<S3_ACCESS_KEY_ID>\nS3_SECRET_ACCESS_KEY=<S3_SECRET_ACCESS_KEY>\n"

@@ -3,7 +3,9 @@
 
 mod cli;
 mod cloud;
+mod dns;
 mod exit;
+mod hashes;
 mod http;
 mod install_unit;
 mod logging;
@@ -13,8 +15,11 @@ mod nodeup;
 mod output;
 mod progress;
 mod render;
+mod retry;
 mod source;
 mod store;
+#[cfg(test)]
+mod test_server;
 mod tls;
 
 use std::path::Path;
@@ -24,6 +29,8 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::{CommandFactory, Parser};
 use kops_agent_host::Host;
+
+use hashes::HashSource;
 
 use cli::{Cli, Command, ConvergeArgs, FactsArgs, PlanArgs, RenderArgs};
 
@@ -86,14 +93,14 @@ pub(crate) async fn converge_with_retries(args: &ConvergeArgs) -> Result<u8> {
 }
 
 async fn converge(args: &ConvergeArgs) -> Result<u8> {
-    let decision = node::decide(&args.spec).await?;
+    let decision = node::decide(&args.spec, HashSource::Publishers).await?;
     let host = open_host(&args.root.root)?;
     let report = node::converge(&args.root, &host, &decision).await?;
     output::print_report(&report, args.output)
 }
 
 async fn plan(args: &PlanArgs) -> Result<u8> {
-    let decision = node::decide(&args.spec).await?;
+    let decision = node::decide(&args.spec, HashSource::Publishers).await?;
     let host = open_host(&args.root.root)?;
     let plan = node::plan(&host, &decision)?;
     output::print_plan(&plan, args.output, args.color)?;
@@ -101,7 +108,7 @@ async fn plan(args: &PlanArgs) -> Result<u8> {
 }
 
 async fn render(args: &RenderArgs) -> Result<u8> {
-    let decision = node::decide(&args.spec).await?;
+    let decision = node::decide(&args.spec, HashSource::Known).await?;
     let state = if args.show_secrets {
         render::with_secrets(&decision.desired, &decision.materials)?
     } else {

@@ -2,8 +2,10 @@
 //!
 //! `render` stops after deciding, `plan` after comparing, `converge` goes on: one way with different ends.
 
+use std::path::{Path, PathBuf};
+
 use anyhow::{Context, Result};
-use kops_agent_host::{Host, Report};
+use kops_agent_host::{Downloads, Host, Report};
 use kops_agent_plan::desired::desired;
 use kops_agent_plan::diff::{Plan, diff};
 use kops_agent_plan::facts::Facts;
@@ -12,8 +14,9 @@ use kops_agent_plan::resource::DesiredState;
 use kops_agent_plan::spec::BootConfig;
 
 use crate::cli::{RootArgs, SpecArgs};
+use crate::hashes::HashSource;
 use crate::materials::Materials;
-use crate::progress::Bars;
+use crate::progress::Watch;
 use crate::store::Store;
 use crate::{cloud, http, source};
 
@@ -32,11 +35,11 @@ pub struct Decision {
 ///
 /// # Errors
 /// Whatever of it cannot be read, and everything that is wrong with the configuration.
-pub async fn decide(args: &SpecArgs) -> Result<Decision> {
-    let boot = boot_config(args)?;
+pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
+    let boot = boot_config(&args.conf)?;
     let facts = facts(args, &boot).await?;
     let store = Store::new(&args.store_mirror)?;
-    let spec = source::read(&store, args, boot, facts).await?;
+    let spec = source::read(&store, args, boot, facts, hashes).await?;
 
     let materials = Materials::new(&spec);
     let node = resolve::resolve(spec.inputs).context("the configuration of this node is wrong")?;
@@ -59,14 +62,16 @@ pub fn plan(host: &Host, decision: &Decision) -> Result<Plan> {
 /// What could not be done; the machine is then as the report of the next run shows it.
 pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = host.lock()?;
-    let client = http::client()?;
-    let bars = Bars::new();
     let plan = plan(host, decision)?;
-    Ok(host.apply(&plan, &decision.desired, &decision.materials, &client, &args.cache, &bars).await?)
+    let downloads = Downloads::new(http::client()?).cache(host_path(args));
+    Ok(host.apply(&plan, &decision.desired, &decision.materials, &downloads, &Watch::new()).await?)
 }
 
-fn boot_config(args: &SpecArgs) -> Result<BootConfig> {
-    let path = &args.conf;
+/// The boot config in this file.
+///
+/// # Errors
+/// If it cannot be read, or there is none in it.
+pub fn boot_config(path: &Path) -> Result<BootConfig> {
     let bytes = std::fs::read(path).with_context(|| format!("reading the boot config {}", path.display()))?;
     Ok(BootConfig::from_user_data(&bytes)?)
 }
@@ -74,8 +79,13 @@ fn boot_config(args: &SpecArgs) -> Result<BootConfig> {
 async fn facts(args: &SpecArgs, boot: &BootConfig) -> Result<Facts> {
     match &args.facts {
         Some(file) => cloud::load_facts(file),
-        None => cloud::observe(std::path::Path::new("/"), Some(boot.cloud_provider)).await,
+        None => cloud::observe(Path::new("/"), Some(boot.cloud_provider)).await,
     }
+}
+
+/// The cache's place below the root.
+fn host_path(args: &RootArgs) -> PathBuf {
+    args.root.join(args.cache.strip_prefix("/").unwrap_or(&args.cache))
 }
 
 fn conflicts(conflicts: Vec<kops_agent_plan::resource::Conflict>) -> anyhow::Error {

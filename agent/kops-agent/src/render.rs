@@ -2,7 +2,6 @@
 //! and the conformance check.
 
 use anyhow::{Context, Result};
-use kops_agent_host::Secrets;
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource};
 
 use crate::materials::Materials;
@@ -12,11 +11,10 @@ pub fn with_secrets(state: &DesiredState, materials: &Materials) -> Result<Desir
     let mut shown = DesiredState::default();
     for (id, resource) in state.iter() {
         shown.add(match resource {
-            Resource::File(File { content: Content::SecretText(pieces), .. }) => {
-                let text = kops_agent_host::secret_text(pieces, materials)
-                    .with_context(|| format!("resolving the secrets of {id}"))?;
-                let Resource::File(file) = resource.clone() else { continue };
-                Resource::File(File { content: Content::Text(text), ..file })
+            Resource::File(file @ File { content: Content::SecretText(pieces), .. }) => {
+                let text =
+                    materials.text(pieces).with_context(|| format!("resolving the secrets of {id}"))?;
+                Resource::File(File { content: Content::Text(text), ..file.clone() })
             }
             other => other.clone(),
         });

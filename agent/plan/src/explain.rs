@@ -248,7 +248,10 @@ mod tests {
         let port = values[0]["port"].as_i64().filter(|port| *port < 100)?;
         let mut state = DesiredState::default();
         state.add(File::text("/etc/x", format!("name: {name}\nalways: true\n")));
-        state.add(Unit::new("x.service", format!("ExecStart=/bin/x --port={port} --host={}\n", values[1]["host"])));
+        state.add(Unit::new(
+            "x.service",
+            format!("ExecStart=/bin/x --port={port} --host={}\n", values[1]["host"]),
+        ));
         Some(state)
     }
 
@@ -260,7 +263,10 @@ mod tests {
     }
 
     fn origins(question: &str) -> Vec<(String, Vec<String>)> {
-        explain(&sources(), &Question::read(question), decide).into_iter().map(|line| (line.text, line.origins)).collect()
+        explain(&sources(), &Question::read(question), decide)
+            .into_iter()
+            .map(|line| (line.text, line.origins))
+            .collect()
     }
 
     #[test]

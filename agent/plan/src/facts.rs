@@ -19,6 +19,13 @@ pub struct Facts {
     /// What the kernel calls this host.
     #[serde(default)]
     pub hostname: String,
+    /// Addresses that the host's own name resolves to on it; empty where it resolves to none but the
+    /// loopback address.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub hostname_addresses: Vec<String>,
+    /// Users of the machine as whom people may log in, besides root.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub login_users: Vec<LoginUser>,
     /// Network interfaces, by name.
     #[serde(default)]
     pub interfaces: Vec<Interface>,
@@ -88,6 +95,18 @@ pub struct Distro {
     pub version_id: String,
 }
 
+/// A user of the machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LoginUser {
+    /// Login name.
+    pub name: String,
+    /// Name of the primary group.
+    pub group: String,
+    /// Home directory.
+    pub home: String,
+}
+
 /// A network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -133,6 +152,15 @@ pub struct CloudFacts {
     /// On Hetzner Cloud.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hetzner: Option<HetznerFacts>,
+    /// On Azure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub azure: Option<AzureFacts>,
+    /// On DigitalOcean.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub digital_ocean: Option<DigitalOceanFacts>,
+    /// On Linode.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub linode: Option<LinodeFacts>,
 }
 
 /// An EC2 instance, as its metadata service describes it.
@@ -208,4 +236,30 @@ pub struct HetznerFacts {
     /// Address of the first private network.
     #[serde(rename = "privateIPv4", default)]
     pub private_ipv4: String,
+}
+
+/// A virtual machine of Azure, as its instance metadata describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AzureFacts {
+    /// `compute/resourceId`.
+    #[serde(rename = "resourceID")]
+    pub resource_id: String,
+}
+
+/// A droplet of DigitalOcean, as its metadata service describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DigitalOceanFacts {
+    /// `interfaces/private/0/ipv4/address`.
+    #[serde(rename = "privateIPv4")]
+    pub private_ipv4: String,
+}
+
+/// An instance of Linode, as its metadata service describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LinodeFacts {
+    /// `instance.label`.
+    pub label: String,
 }

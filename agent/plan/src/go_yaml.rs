@@ -19,12 +19,12 @@ use serde_json::Value;
 /// The YAML document of a value, with a line break at its end.
 ///
 /// # Panics
-/// If the value has no JSON form, which Go goes through: a map whose keys are no strings. No type of
-/// this crate has one.
+/// If a type cannot be JSON, which Go goes through: a map whose keys are lists or mappings. That is
+/// a mistake in the type, never in its content.
 pub fn to_string(value: &impl Serialize) -> String {
     match serde_json::to_value(value) {
         Ok(value) => value_to_string(&value),
-        Err(error) => unreachable!("a value of this crate has no JSON form: {error}"),
+        Err(error) => panic!("a type to be written as YAML cannot be JSON: {error}"),
     }
 }
 

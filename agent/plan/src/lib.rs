@@ -5,10 +5,12 @@
 //! is there is a value too. No I/O, no clock, no randomness, no environment, no hash order:
 //! `clippy.toml` beside this crate bans them. Doing is `agent/host`'s.
 
+pub mod derive;
 pub mod desired;
+pub mod diff;
 pub mod explain;
 pub mod facts;
 pub mod go_yaml;
-pub mod resource;
 pub mod resolve;
+pub mod resource;
 pub mod spec;

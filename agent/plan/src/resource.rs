@@ -108,6 +108,9 @@ pub enum SecretPiece {
     Text(String),
     /// The decoded bytes of `secrets/<name>` in the state store.
     Secret(String),
+    /// What kOps put into the agent's environment under the first of these names that is set and not
+    /// empty; nothing where none is.
+    Environment(Vec<String>),
     /// The PEM private key of one item of a keyset in the state store.
     KeysetPrivateKey {
         /// The keyset's name, as in `pki/private/<keyset>/keyset.yaml`.

@@ -177,3 +177,18 @@ fn boot_configs_pin_the_hash_of_their_nodeup_config() {
             .map_err(|error| error.to_string())
     });
 }
+
+#[test]
+fn no_field_that_kops_wrote_is_ignored() {
+    let Some(corpus) = corpus() else { return };
+    let none_ignored = |ignored: Vec<String>, url: &str| {
+        if ignored.is_empty() { Ok(()) } else { Err(format!("{url}: {}", ignored.join(", "))) }
+    };
+    let stores = corpus.join("stores");
+    for_all(&files_below(&stores, &named("cluster-completed.spec")), |text, url| {
+        none_ignored(Cluster::ignored_fields(text, url).map_err(|error| error.to_string())?, url)
+    });
+    for_all(&files_below(&stores, &below_folder("instancegroup")), |text, url| {
+        none_ignored(InstanceGroup::ignored_fields(text, url).map_err(|error| error.to_string())?, url)
+    });
+}

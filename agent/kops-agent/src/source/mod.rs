@@ -5,7 +5,7 @@
 //! where the boot config pins the second, holds one against the other, and lets the pinned one win:
 //! kOps vouched for it.
 
-mod cluster_spec;
+pub(crate) mod cluster_spec;
 mod nodeup_config;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,6 +18,7 @@ use kops_agent_plan::spec::{BootConfig, Keyset, NodeupConfig, Secret};
 
 use crate::cli::{ConfigFrom, SpecArgs};
 use crate::exit::WrongConfiguration;
+use crate::hashes::HashSource;
 use crate::store::{Store, StoreError};
 
 /// What was read of the store for one node.
@@ -33,12 +34,20 @@ pub struct NodeSpec {
 ///
 /// # Errors
 /// The store's, and whatever is wrong with the files in it.
-pub async fn read(store: &Store, args: &SpecArgs, boot: BootConfig, facts: Facts) -> Result<NodeSpec> {
+pub async fn read(
+    store: &Store,
+    args: &SpecArgs,
+    boot: BootConfig,
+    facts: Facts,
+    hashes: HashSource,
+) -> Result<NodeSpec> {
     let base = config_base(args, &boot)?;
     let config = match args.config_from {
         ConfigFrom::NodeupConfig => nodeup_config::read(store, &base, &boot).await?,
-        ConfigFrom::ClusterSpec => cluster_spec::derive(store, &base, args, &boot, &facts).await?,
-        ConfigFrom::Auto => either(store, &base, args, &boot, &facts).await?,
+        ConfigFrom::ClusterSpec => {
+            cluster_spec::derive(store, &base, args, &boot, &facts, hashes, None).await?
+        }
+        ConfigFrom::Auto => either(store, &base, args, &boot, &facts, hashes).await?,
     };
     complete(store, &base, boot, config, facts).await
 }
@@ -55,15 +64,23 @@ fn config_base(args: &SpecArgs, boot: &BootConfig) -> Result<String> {
 }
 
 /// The derived configuration decides, unless the boot config pins the one that kOps wrote.
-async fn either(store: &Store, base: &str, args: &SpecArgs, boot: &BootConfig, facts: &Facts) -> Result<NodeupConfig> {
+async fn either(
+    store: &Store,
+    base: &str,
+    args: &SpecArgs,
+    boot: &BootConfig,
+    facts: &Facts,
+    hashes: HashSource,
+) -> Result<NodeupConfig> {
     if boot.nodeup_config_hash.is_empty() {
-        return cluster_spec::derive(store, base, args, boot, facts).await;
+        return cluster_spec::derive(store, base, args, boot, facts, hashes, None).await;
     }
     let pinned = nodeup_config::read(store, base, boot).await?;
-    match cluster_spec::derive_with_hashes_of(store, base, args, boot, facts, &pinned).await {
+    match cluster_spec::derive(store, base, args, boot, facts, HashSource::Known, Some(&pinned)).await {
         Ok(derived) => report_differences(&derived, &pinned),
         Err(error) => log::warn!(
-            "the configuration could not be derived from the cluster spec to check the pinned nodeupconfig: {error:#}"
+            "the cluster spec could not be held against the pinned nodeupconfig: {}",
+            crate::output::error_text(&error)
         ),
     }
     Ok(pinned)
@@ -85,7 +102,13 @@ fn report_differences(derived: &NodeupConfig, pinned: &NodeupConfig) {
 }
 
 /// Reads what the configuration refers to: keysets, secrets and manifests.
-async fn complete(store: &Store, base: &str, boot: BootConfig, mut config: NodeupConfig, facts: Facts) -> Result<NodeSpec> {
+async fn complete(
+    store: &Store,
+    base: &str,
+    boot: BootConfig,
+    mut config: NodeupConfig,
+    facts: Facts,
+) -> Result<NodeSpec> {
     // A worker's nodeupconfig leaves out the authority that its boot config brings.
     if let Some(server) = &boot.config_server
         && !server.ca_certificates.is_empty()
@@ -103,13 +126,18 @@ async fn complete(store: &Store, base: &str, boot: BootConfig, mut config: Nodeu
         },
         secrets: BTreeMap::new(),
     };
+    let (keypairs, secrets) = match &spec.inputs.config.config_store {
+        Some(config_store) => (config_store.keypairs.clone(), config_store.secrets.clone()),
+        None => Default::default(),
+    };
+    let files = StoreFiles::new(store, base, &keypairs, &secrets);
     for name in spec.inputs.wanted_keysets() {
-        if let Some(keyset) = keyset(store, base, &spec.inputs.config, &name).await? {
+        if let Some(keyset) = files.keyset(&name).await? {
             spec.inputs.keysets.insert(name, keyset);
         }
     }
     for name in spec.inputs.wanted_secrets() {
-        if let Some(secret) = secret(store, base, &spec.inputs.config, &name).await? {
+        if let Some(secret) = files.secret(&name).await? {
             spec.inputs.secret_names.insert(name.clone());
             spec.secrets.insert(name, secret);
         }
@@ -117,40 +145,47 @@ async fn complete(store: &Store, base: &str, boot: BootConfig, mut config: Nodeu
     for path in spec.inputs.wanted_manifests() {
         let url = if path.contains("://") { path.clone() } else { format!("{base}/{path}") };
         let manifest = store.read(&url).await.with_context(|| format!("reading manifest {path}"))?;
-        let manifest = String::from_utf8(manifest).map_err(|_| WrongConfiguration(format!("{url} is not text")))?;
+        let manifest =
+            String::from_utf8(manifest).map_err(|_| WrongConfiguration(format!("{url} is not text")))?;
         spec.inputs.manifests.insert(path, manifest);
     }
     Ok(spec)
 }
 
-/// A keyset, where this node may read it. Workers usually may not.
-async fn keyset(store: &Store, base: &str, config: &NodeupConfig, name: &str) -> Result<Option<Keyset>> {
-    let folder = config.config_store.as_ref().map(|store| store.keypairs.clone()).filter(|folder| !folder.is_empty());
-    let folder = folder.unwrap_or_else(|| format!("{base}/pki"));
-    for id in [Some(name), former_keyset_name(name)].into_iter().flatten() {
-        let url = format!("{}/private/{id}/keyset.yaml", folder.trim_end_matches('/'));
-        if let Some(bytes) = read_if_there(store, &url).await? {
-            return Ok(Some(Keyset::parse(&bytes, &url)?));
+/// The folders of keysets and secrets in a store.
+pub(crate) struct StoreFiles<'a> {
+    store: &'a Store,
+    keypairs: String,
+    secrets: String,
+}
+
+impl<'a> StoreFiles<'a> {
+    /// The folders as the configuration names them, or where they usually are.
+    pub(crate) fn new(store: &'a Store, base: &str, keypairs: &str, secrets: &str) -> StoreFiles<'a> {
+        let folder = |named: &str, usual: &str| match named {
+            "" => format!("{base}/{usual}"),
+            named => named.trim_end_matches('/').to_owned(),
+        };
+        StoreFiles { store, keypairs: folder(keypairs, "pki"), secrets: folder(secrets, "secrets") }
+    }
+
+    /// A keyset, where there is one and this node may read it. Workers usually may not.
+    pub(crate) async fn keyset(&self, id: &str) -> Result<Option<Keyset>> {
+        for folder in [Some(id), derive::former_keyset_name(id)].into_iter().flatten() {
+            let url = format!("{}/private/{folder}/keyset.yaml", self.keypairs);
+            if let Some(text) = read_if_there(self.store, &url).await? {
+                return Ok(Some(Keyset::parse(&text, &url)?));
+            }
         }
+        Ok(None)
     }
-    Ok(None)
-}
 
-/// The folder of a keyset in stores of older kOps releases (upup/pkg/fi/vfs_keystorereader.go).
-fn former_keyset_name(name: &str) -> Option<&'static str> {
-    match name {
-        "kubernetes-ca" => Some("ca"),
-        "service-account" => Some("master"),
-        _ => None,
+    /// A secret, where there is one and this node may read it.
+    pub(crate) async fn secret(&self, id: &str) -> Result<Option<Secret>> {
+        let url = format!("{}/{id}", self.secrets);
+        let text = read_if_there(self.store, &url).await?;
+        Ok(text.map(|text| Secret::parse(&text, &url)).transpose()?)
     }
-}
-
-async fn secret(store: &Store, base: &str, config: &NodeupConfig, name: &str) -> Result<Option<Secret>> {
-    let folder = config.config_store.as_ref().map(|store| store.secrets.clone()).filter(|folder| !folder.is_empty());
-    let folder = folder.unwrap_or_else(|| format!("{base}/secrets"));
-    let url = format!("{}/{name}", folder.trim_end_matches('/'));
-    let bytes = read_if_there(store, &url).await?;
-    bytes.map(|bytes| Secret::parse(&bytes, &url)).transpose().map_err(Into::into)
 }
 
 /// The file, or nothing where there is none or this node may not read it.

@@ -64,22 +64,44 @@ pub(super) fn add_with_files(
     state.add(certificate);
     state.add(Directory::new(directory));
     state.add(File::new(path(stem, "crt"), Content::Certificate(name.clone())).owned_by(owner));
-    state.add(File::new(path(stem, "key"), Content::PrivateKey(name.clone())).mode(Mode::PRIVATE).owned_by(owner));
+    state.add(
+        File::new(path(stem, "key"), Content::PrivateKey(name.clone())).mode(Mode::PRIVATE).owned_by(owner),
+    );
     if let Some(ca_stem) = ca_stem {
         state.add(File::new(path(ca_stem, "crt"), Content::Ca(name)).owned_by(owner));
     }
 }
 
 /// Adds a client certificate of kubernetes-ca that this machine issues, and gives the kubeconfig that uses it.
-pub(super) fn issued_kubeconfig(state: &mut DesiredState, node: &NodeConfig, name: &str, subject: Subject) -> Content {
+pub(super) fn issued_kubeconfig(
+    state: &mut DesiredState,
+    node: &NodeConfig,
+    name: &str,
+    subject: Subject,
+) -> Content {
     let certificate = issued(node, name, KUBERNETES_CA, CertificateType::Client, subject, Vec::new());
+    kubeconfig(state, node, certificate)
+}
+
+/// Adds the client certificate of a component that runs on every node, and gives the kubeconfig that uses
+/// it: issued here where the authority's key may be used, else asked of the bootstrap server.
+pub(super) fn node_kubeconfig(
+    state: &mut DesiredState,
+    node: &NodeConfig,
+    name: &str,
+    subject: Subject,
+) -> Content {
+    let issue = if node.has_api_server() { issued } else { bootstrapped };
+    let certificate = issue(node, name, KUBERNETES_CA, CertificateType::Client, subject, Vec::new());
     kubeconfig(state, node, certificate)
 }
 
 /// Adds a client certificate and gives the kubeconfig that uses it.
 pub(super) fn kubeconfig(state: &mut DesiredState, node: &NodeConfig, certificate: Certificate) -> Content {
-    let content =
-        Content::Kubeconfig(Kubeconfig { certificate: certificate.name.clone(), server: node.api_server_url() });
+    let content = Content::Kubeconfig(Kubeconfig {
+        certificate: certificate.name.clone(),
+        server: node.api_server_url(),
+    });
     state.add(certificate);
     content
 }

@@ -16,7 +16,9 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         if let Some(manifest) = node.manifests.get(url) {
             let file = url.rsplit('/').next().unwrap_or(url);
             let name = file.rsplit_once('.').map_or(file, |(name, _)| name);
-            state.add(File::text(paths::manifest(&format!("etcd-{name}")), manifest.clone()).mode(Mode(0o440)));
+            state.add(
+                File::text(paths::manifest(&format!("etcd-{name}")), manifest.clone()).mode(Mode(0o440)),
+            );
         }
     }
     for cluster in &node.config.etcd_cluster_names {
@@ -25,7 +27,8 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
             state.add(File::text(format!("{directory}/{file}.crt"), node.ca(&keyset)));
             let key = SecretPiece::KeysetPrivateKey { id: node.keypair_id(&keyset).into(), keyset };
             state.add(
-                File::new(format!("{directory}/{file}.key"), Content::SecretText(vec![key])).mode(Mode::PRIVATE),
+                File::new(format!("{directory}/{file}.key"), Content::SecretText(vec![key]))
+                    .mode(Mode::PRIVATE),
             );
         }
     }

@@ -9,7 +9,9 @@ use crate::spec::{KubeSchedulerConfig, Quantity};
 
 use super::flags::Flags;
 use super::leader_election::leader_election_flags;
-use super::pod::{Access, Container, Critical, EnvVar, HttpGet, Pod, Probe, Resources, logged_command, proxy_env};
+use super::pod::{
+    Access, Container, Critical, EnvVar, HttpGet, Pod, Probe, Resources, logged_command, proxy_env,
+};
 use super::{certificates, paths};
 
 const NAME: &str = "kube-scheduler";
@@ -77,7 +79,12 @@ fn pod(node: &NodeConfig, config: &KubeSchedulerConfig) -> Pod {
         args,
         env: proxy_env(node),
         liveness_probe: Some(Probe {
-            http_get: Some(HttpGet { host: "127.0.0.1", path: "/healthz", port: 10259, scheme: Some("HTTPS") }),
+            http_get: Some(HttpGet {
+                host: "127.0.0.1",
+                path: "/healthz",
+                port: 10259,
+                scheme: Some("HTTPS"),
+            }),
             initial_delay_seconds: 15,
             timeout_seconds: 15,
             ..Probe::default()

@@ -33,15 +33,19 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     // A read-only root brings logrotate and its service.
     if distribution.package_format != PackageFormat::None {
         state.add(Package { name: "logrotate".into() });
-        let service = UnitFile::default()
-            .set("Unit", "Description", "Rotate and Compress System Logs")
-            .set("Service", "ExecStart", "/usr/sbin/logrotate /etc/logrotate.conf");
+        let service = UnitFile::default().set("Unit", "Description", "Rotate and Compress System Logs").set(
+            "Service",
+            "ExecStart",
+            "/usr/sbin/logrotate /etc/logrotate.conf",
+        );
         state.add(Unit::new("logrotate.service", service.render()));
     }
     // Named as the distribution's own daily timer, so that it replaces that one.
-    let timer = UnitFile::default()
-        .set("Unit", "Description", "Hourly Log Rotation")
-        .set("Timer", "OnCalendar", "hourly");
+    let timer = UnitFile::default().set("Unit", "Description", "Hourly Log Rotation").set(
+        "Timer",
+        "OnCalendar",
+        "hourly",
+    );
     state.add(Unit::new("logrotate.timer", timer.render()));
 }
 

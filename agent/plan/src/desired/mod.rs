@@ -6,20 +6,33 @@
 
 mod azure;
 mod certificates;
+mod cloud_config;
+mod container_os_directories;
+mod containerd;
+mod crictl;
+mod environment_file;
 mod etc_hosts;
 mod etcd_manager;
 mod file_assets;
 mod firewall;
 mod flags;
+mod gvisor;
 mod hooks;
 mod images;
+mod ipv6_prefix;
 mod kernel_modules;
+mod kube_proxy;
 mod kube_scheduler;
+mod kubectl;
+mod kubelet;
 mod leader_election;
 mod linode;
 mod logrotate;
+mod nerdctl;
 mod networking;
 mod ntp;
+mod nvidia;
+mod openstack_cloud_config;
 mod packages;
 mod paths;
 mod pod;
@@ -27,6 +40,7 @@ mod sysctls;
 mod unit_file;
 mod update_service;
 mod volumes;
+mod warm_pool;
 
 use crate::resolve::NodeConfig;
 use crate::resource::{Conflict, DesiredState};
@@ -38,16 +52,28 @@ use crate::resource::{Conflict, DesiredState};
 pub fn desired(node: &NodeConfig) -> Result<DesiredState, Vec<Conflict>> {
     let mut state = DesiredState::default();
     for add in [
+        cloud_config::add,
+        container_os_directories::add,
+        containerd::add,
+        crictl::add,
+        etcd_manager::add,
+        gvisor::add,
+        ipv6_prefix::add,
+        kube_proxy::add,
+        kube_scheduler::add,
+        kubectl::add,
+        kubelet::add,
+        logrotate::add,
+        nerdctl::add,
+        nvidia::add,
+        warm_pool::add,
         azure::add,
         etc_hosts::add,
-        etcd_manager::add,
         firewall::add,
         hooks::add,
         images::add,
         kernel_modules::add,
-        kube_scheduler::add,
         linode::add,
-        logrotate::add,
         networking::add,
         ntp::add,
         packages::add,

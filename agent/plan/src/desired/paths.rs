@@ -1,23 +1,70 @@
 //! Where things are on a node. A component that needs another's file asks here, and nowhere else.
 
+use crate::resolve::NodeConfig;
+
 /// Directory from which kubelet runs static pods.
 pub(super) const MANIFESTS: &str = "/etc/kubernetes/manifests";
+/// Directory of kubelet's own files, and of the volumes of pods.
+pub(super) const KUBELET: &str = "/var/lib/kubelet";
 /// Kubelet's own kubeconfig.
 pub(super) const KUBELET_KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
 /// Kubelet's configuration file.
 pub(super) const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
 /// Flags of kubelet's unit, as an environment file.
 pub(super) const KUBELET_SYSCONFIG: &str = "/etc/sysconfig/kubelet";
+/// Kubelet's configuration of the program that gives it credentials for registries.
+pub(super) const KUBELET_CREDENTIAL_PROVIDER_CONFIG: &str = "/var/lib/kubelet/credential-provider.conf";
+/// Name of the certificate of kubelet's server, also in the bootstrap protocol.
+pub(super) const KUBELET_SERVER: &str = "kubelet-server";
+/// The kubeconfig of the cluster's administrator.
+pub(super) const KUBECTL_KUBECONFIG: &str = "/var/lib/kubectl/kubeconfig";
+/// kube-proxy's kubeconfig.
+pub(super) const KUBE_PROXY_KUBECONFIG: &str = "/var/lib/kube-proxy/kubeconfig";
+/// The configuration of Kubernetes' code for the cloud.
+pub(super) const CLOUD_CONFIG: &str = "/etc/kubernetes/cloud.config";
 /// The kube-scheduler's kubeconfig (pkg/wellknownpaths).
 pub(super) const KUBE_SCHEDULER_KUBECONFIG: &str = "/var/lib/kube-scheduler/kubeconfig";
 /// The kube-scheduler's configuration file (pkg/wellknownpaths).
 pub(super) const KUBE_SCHEDULER_CONFIG: &str = "/var/lib/kube-scheduler/config.yaml";
+/// Flags of containerd's unit, as an environment file.
+pub(super) const CONTAINERD_SYSCONFIG: &str = "/etc/sysconfig/containerd";
+/// Directory of the mirrors of each registry, which containerd watches.
+pub(super) const CONTAINERD_REGISTRIES: &str = "/etc/containerd/certs.d";
+/// containerd's template for a CNI configuration, where kubenet's place is taken by it.
+pub(super) const CONTAINERD_CNI_TEMPLATE: &str = "/etc/containerd/config-cni.template";
+/// Environment variables of the whole machine; the egress proxy's are among them.
+pub(super) const ENVIRONMENT: &str = "/etc/environment";
 /// containerd's configuration file.
 pub(super) const CONTAINERD_CONFIG: &str = "/etc/containerd/config.toml";
 /// Directory of CNI plugins.
 pub(super) const CNI_BIN: &str = "/opt/cni/bin";
 /// Directory of CNI configurations.
 pub(super) const CNI_CONF: &str = "/etc/cni/net.d";
+
+/// kubelet itself.
+pub(super) fn kubelet(node: &NodeConfig) -> String {
+    format!("{}/kubelet", node.distribution.kubelet_bin)
+}
+
+/// The certificates of the authority of the whole cluster.
+pub(super) fn kubernetes_ca(node: &NodeConfig) -> String {
+    node.srv_kubernetes("ca.crt")
+}
+
+/// The certificate of kubelet's server.
+pub(super) fn kubelet_server_certificate(node: &NodeConfig) -> String {
+    node.srv_kubernetes("kubelet-server.crt")
+}
+
+/// The private key of kubelet's server.
+pub(super) fn kubelet_server_key(node: &NodeConfig) -> String {
+    node.srv_kubernetes("kubelet-server.key")
+}
+
+/// The socket on which containerd listens.
+pub(super) fn containerd_socket(node: &NodeConfig) -> &str {
+    node.containerd().address.as_deref().unwrap_or("/run/containerd/containerd.sock")
+}
 
 /// The static pod of this name.
 pub(super) fn manifest(name: &str) -> String {

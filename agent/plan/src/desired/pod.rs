@@ -248,10 +248,9 @@ impl Pod {
         access: Access,
         path_type: Option<&'static str>,
     ) {
-        self.spec.volumes.push(Volume {
-            name: name.into(),
-            host_path: HostPath { path: host_path.into(), path_type },
-        });
+        self.spec
+            .volumes
+            .push(Volume { name: name.into(), host_path: HostPath { path: host_path.into(), path_type } });
         container.volume_mounts.push(VolumeMount {
             name: name.into(),
             mount_path: mount_path.into(),
@@ -274,7 +273,11 @@ fn unconfined_by_selinux(node: &NodeConfig) -> Option<PodSecurityContext> {
 }
 
 /// `klog`'s own runner in Kubernetes' images: runs `program` and copies its output to a log file.
-pub(super) fn logged_command(component: &str, program: &str, flags: Vec<String>) -> (Vec<String>, Vec<String>) {
+pub(super) fn logged_command(
+    component: &str,
+    program: &str,
+    flags: Vec<String>,
+) -> (Vec<String>, Vec<String>) {
     let mut args =
         vec![format!("--log-file={}", paths::log(component)), "--also-stdout".into(), program.to_owned()];
     args.extend(flags);

@@ -41,7 +41,14 @@ pub struct Assets(Vec<Asset>);
 impl Assets {
     /// Reads the entries of this architecture, each `sha256@url[,mirror…]`; without a hash the publisher is asked.
     pub(super) fn read(config: &NodeupConfig, arch: Architecture) -> Result<Assets, String> {
-        config.assets.get(arch.name()).into_iter().flatten().map(|entry| read_entry(entry)).collect::<Result<_, _>>().map(Assets)
+        config
+            .assets
+            .get(arch.name())
+            .into_iter()
+            .flatten()
+            .map(|entry| read_entry(entry))
+            .collect::<Result<_, _>>()
+            .map(Assets)
     }
 
     /// Every asset.

@@ -46,8 +46,16 @@ pub struct Distribution {
     pub force_nftables: bool,
     /// Where kOps keeps Kubernetes' keys and certificates.
     pub srv_kubernetes: &'static str,
-    /// Where kubelet, kubectl and other programs go.
+    /// Where kubectl and other programs go.
     pub kubernetes_bin: &'static str,
+    /// Where kubelet goes, and the programs that it runs.
+    pub kubelet_bin: &'static str,
+    /// Where kubelet looks for volume plugins unless told otherwise.
+    pub volume_plugin_directory: &'static str,
+    /// Whether containerd comes with the distribution and is only configured.
+    pub brings_containerd: bool,
+    /// The users as whom people log in, the likeliest first; empty where nobody is known to.
+    pub login_users: &'static [&'static str],
     /// The packages that bring `iptables` and `nft`.
     pub firewall_packages: &'static [&'static str],
     /// Whether systemd-networkd configures the network.
@@ -66,6 +74,10 @@ const USUAL: Distribution = Distribution {
     force_nftables: false,
     srv_kubernetes: "/srv/kubernetes",
     kubernetes_bin: "/usr/local/bin",
+    kubelet_bin: "/usr/local/bin",
+    volume_plugin_directory: "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
+    brings_containerd: false,
+    login_users: &[],
     firewall_packages: &[],
     has_networkd: false,
     networkd_configures_new_interfaces: false,
@@ -83,6 +95,7 @@ const fn debian(version: f32) -> Distribution {
     Distribution {
         project: Project::Debian,
         version,
+        login_users: login_users(Project::Debian),
         firewall_packages: IPTABLES,
         has_networkd: version >= 12.0,
         networkd_configures_new_interfaces: version >= 12.0,
@@ -95,6 +108,7 @@ const fn ubuntu(version: f32) -> Distribution {
     Distribution {
         project: Project::Ubuntu,
         version,
+        login_users: login_users(Project::Ubuntu),
         has_loopback_resolv_conf: true,
         firewall_packages: IPTABLES,
         has_networkd: true,
@@ -104,7 +118,25 @@ const fn ubuntu(version: f32) -> Distribution {
 }
 
 const fn rpm(project: Project, version: f32, firewall_packages: &'static [&'static str]) -> Distribution {
-    Distribution { project, version, package_format: PackageFormat::Rpm, firewall_packages, ..USUAL }
+    Distribution {
+        project,
+        version,
+        package_format: PackageFormat::Rpm,
+        firewall_packages,
+        login_users: login_users(project),
+        ..USUAL
+    }
+}
+
+const fn login_users(project: Project) -> &'static [&'static str] {
+    match project {
+        Project::Debian => &["admin", "root"],
+        Project::Ubuntu => &["ubuntu", "root"],
+        Project::CentOS => &["centos"],
+        Project::Rhel | Project::AmazonLinux2023 => &["ec2-user"],
+        Project::Rocky => &["rocky"],
+        Project::Fedora | Project::Flatcar | Project::ContainerOS => &[],
+    }
 }
 
 /// A distribution without iptables' kernel modules.
@@ -148,6 +180,10 @@ const SUPPORTED: &[(&str, &str, Distribution)] = &[
             package_format: PackageFormat::None,
             has_loopback_resolv_conf: true,
             kubernetes_bin: "/opt/kops/bin",
+            kubelet_bin: "/opt/kubernetes/bin",
+            volume_plugin_directory: "/var/lib/kubelet/volumeplugins/",
+            brings_containerd: true,
+            login_users: &["core"],
             ..USUAL
         },
     ),
@@ -159,6 +195,9 @@ const SUPPORTED: &[(&str, &str, Distribution)] = &[
             package_format: PackageFormat::None,
             srv_kubernetes: "/etc/srv/kubernetes",
             kubernetes_bin: "/home/kubernetes/bin",
+            kubelet_bin: "/home/kubernetes/bin",
+            volume_plugin_directory: "/home/kubernetes/flexvolume/",
+            brings_containerd: true,
             ..USUAL
         },
     ),

@@ -60,9 +60,23 @@ impl KubernetesVersion {
         (self.major, self.minor) >= (1, minor)
     }
 
+    /// The release of the CNI plugins that kOps pairs with it; none with versions that kOps no longer
+    /// supports (pkg/nodemodel/wellknownassets/cni.go).
+    pub fn cni_plugins_release(&self) -> Option<&'static str> {
+        [(36, "1.9.1"), (35, "1.8.0"), (34, "1.7.1"), (32, "1.6.2")]
+            .into_iter()
+            .find_map(|(minor, release)| self.at_least(minor).then_some(release))
+    }
+
     /// The kubelet of a control plane mounts etcd's binaries as image volumes
     /// (nodeup/pkg/model/kubelet.go, `buildControlPlaneKubeletConfig`).
     pub fn image_volumes_are_on_by_default(&self) -> bool {
+        self.at_least(35)
+    }
+
+    /// kubelet can be told the longest wait before it starts a failing container again
+    /// (nodeup/pkg/model/kubelet.go, `buildKubeletConfigSpec`).
+    pub fn can_limit_crash_loop_back_off(&self) -> bool {
         self.at_least(35)
     }
 }

@@ -4,18 +4,27 @@
 mod absolute_path;
 mod addresses;
 mod assets;
+mod basis;
 mod cilium_etcd;
 mod cni_plugins;
+mod containerd;
+mod containerd_version;
 mod distribution;
+mod dotted_path;
 mod file_assets;
 mod hooks;
 mod images;
+mod ipv6_prefix;
+mod kube_proxy;
+mod kubectl;
+mod kubelet;
 mod kubernetes_version;
 mod node_name;
 mod one_line;
 mod packages;
 mod primary_interface;
 mod problems;
+mod programs;
 mod sysctls;
 mod update_policy;
 mod volume_mounts;
@@ -25,15 +34,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 pub use assets::{Asset, Assets};
 pub use cilium_etcd::CILIUM_ETCD_CLIENTS_CA;
+pub use containerd::{Containerd, ContainerdRelease};
+pub use containerd_version::ContainerdVersion;
 pub use distribution::{Distribution, PackageFormat, Project};
 pub use file_assets::FileAsset;
 pub use hooks::{Hook, HookAction, HookOrder};
+pub use kubectl::Kubectl;
+pub use kubelet::{Kubelet, Taint};
 pub use kubernetes_version::KubernetesVersion;
+pub use node_name::NodeName;
 pub use problems::{Problem, Problems};
+pub use programs::Program;
+
+use basis::Basis;
 
 use crate::facts::Facts;
 use crate::resource::{Image, Mount};
-use crate::spec::{BootConfig, CloudProvider, ContainerdConfig, InstanceGroupRole, Keyset, NodeupConfig};
+use crate::spec::{
+    BootConfig, CloudProvider, ContainerdConfig, InstanceGroupRole, Keyset, KubeProxyConfig, NodeupConfig,
+};
 
 /// Id of the keyset that signs Kubernetes' certificates.
 pub const KUBERNETES_CA: &str = "kubernetes-ca";
@@ -78,6 +97,14 @@ pub struct NodeConfig {
     pub assets: Assets,
     /// The name of its Node object.
     pub node_name: String,
+    /// What kubelet is given.
+    pub kubelet: Kubelet,
+    /// The container runtime.
+    pub container_runtime: Containerd,
+    /// kube-proxy's configuration; `None` where the network plugin replaces it.
+    pub kube_proxy: Option<KubeProxyConfig>,
+    /// kubectl, on machines with an API server.
+    pub kubectl: Option<Kubectl>,
     /// The units that were added to it, or switched off.
     pub hooks: Vec<Hook>,
     /// The files that were added to it.
@@ -94,7 +121,6 @@ pub struct NodeConfig {
     pub updates_itself: bool,
     /// The interface by which it is reached, where that has to be told apart from those of its pods.
     pub primary_interface: Option<String>,
-    containerd: ContainerdConfig,
 }
 
 /// Validates the inputs and settles what they leave open.
@@ -125,33 +151,53 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
 
     match (kubernetes_version, distribution, assets, node_name) {
         (Some(kubernetes_version), Some(distribution), Some(assets), Some(node_name)) => {
-            let containerd = config.containerd_config.clone().unwrap_or_default();
+            let basis = Basis {
+                boot: &boot,
+                config: &config,
+                facts: &facts,
+                kubernetes_version: &kubernetes_version,
+                distribution,
+                assets: &assets,
+                node_name: &node_name,
+            };
+            let kubelet = kubelet::resolve(&basis, &mut problems);
+            let container_runtime = containerd::resolve(&basis, &mut problems);
+            let kube_proxy = kube_proxy::resolve(&basis, &mut problems);
+            let kubectl = kubectl::resolve(&basis, &mut problems);
+            ipv6_prefix::check(&basis, &mut problems);
             let default_directory = format!("{}/assets", distribution.srv_kubernetes);
             let file_assets = file_assets::resolve(&config, &default_directory, &mut problems);
             let cni_plugins = cni_plugins::resolve(&config, &assets, &mut problems);
             let primary_interface =
                 primary_interface::resolve(&config.networking, distribution, &facts, &mut problems);
-            problems.unless_any(NodeConfig {
-                boot,
-                config,
-                facts,
-                keysets,
-                secret_names,
-                manifests,
-                kubernetes_version,
-                distribution,
-                assets,
-                node_name,
-                hooks,
-                file_assets,
-                volume_mounts,
-                images,
-                cni_plugins,
-                reserved_ports,
-                updates_itself,
-                primary_interface,
-                containerd,
-            })
+
+            match (kubelet, container_runtime) {
+                (Some(kubelet), Some(container_runtime)) => problems.unless_any(NodeConfig {
+                    boot,
+                    config,
+                    facts,
+                    keysets,
+                    secret_names,
+                    manifests,
+                    kubernetes_version,
+                    distribution,
+                    assets,
+                    node_name: node_name.name,
+                    kubelet,
+                    container_runtime,
+                    kube_proxy,
+                    kubectl,
+                    hooks,
+                    file_assets,
+                    volume_mounts,
+                    images,
+                    cni_plugins,
+                    reserved_ports,
+                    updates_itself,
+                    primary_interface,
+                }),
+                _ => Err(problems),
+            }
         }
         _ => Err(problems),
     }
@@ -179,6 +225,10 @@ fn supported_distribution(facts: &Facts) -> Result<&'static Distribution, String
     })
 }
 
+fn api_internal_name(config: &NodeupConfig) -> String {
+    format!("api.internal.{}", config.cluster_name)
+}
+
 impl NodeConfig {
     /// The cluster's name.
     pub fn cluster_name(&self) -> &str {
@@ -202,7 +252,7 @@ impl NodeConfig {
 
     /// The name under which the nodes find the API server.
     pub fn api_internal_name(&self) -> String {
-        format!("api.internal.{}", self.cluster_name())
+        api_internal_name(&self.config)
     }
 
     /// URL of the API server as components of this node reach it: their own where one runs here.
@@ -236,7 +286,17 @@ impl NodeConfig {
 
     /// containerd's configuration; all unset where kOps wrote none.
     pub fn containerd(&self) -> &ContainerdConfig {
-        &self.containerd
+        &self.container_runtime.config
+    }
+
+    /// Whether the machine only gets ready for an AWS warm pool, to join the cluster some later time
+    /// (`getAWSConfigurationMode` in upup/pkg/fi/nodeup/command.go).
+    pub fn is_warming(&self) -> bool {
+        let state = self.facts.cloud.aws.as_ref().map_or("", |aws| &aws.target_lifecycle_state);
+        self.cloud_provider() == CloudProvider::Aws
+            && !self.config.warm_pool_images.is_empty()
+            && !self.is_control_plane()
+            && state.starts_with("Warmed:")
     }
 
     /// The id of the item that signs with this keyset, as kOps chose it; empty where it chose none.

@@ -1,6 +1,7 @@
 //! The name under which a machine registers its Node object.
 //!
-//! kops-controller derives the same name from what the cloud says and refuses any other
+//! kops-controller derives the same name from what the cloud says and refuses any other. A
+//! `hostnameOverride` of the user's has never had an effect on any cloud
 //! (`evaluateHostnameOverride` in upup/pkg/fi/nodeup/command.go).
 
 use std::net::Ipv4Addr;
@@ -8,23 +9,54 @@ use std::net::Ipv4Addr;
 use crate::facts::{AwsFacts, Facts};
 use crate::spec::{BootConfig, CloudProvider, NodeupConfig};
 
+/// What a node is called.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeName {
+    /// The name of the Node object.
+    pub name: String,
+    /// What kubelet and kube-proxy have to be told; empty where the host's own name is the node's.
+    pub hostname_override: String,
+}
+
 /// The node's name.
-pub(super) fn node_name(boot: &BootConfig, config: &NodeupConfig, facts: &Facts) -> Result<String, String> {
+pub(super) fn node_name(boot: &BootConfig, config: &NodeupConfig, facts: &Facts) -> Result<NodeName, String> {
+    let hostname_override = hostname_override(boot, config, facts)?;
+    let name = if hostname_override.is_empty() { &facts.hostname } else { &hostname_override };
+    Ok(NodeName { name: name.trim().to_lowercase(), hostname_override })
+}
+
+fn hostname_override(boot: &BootConfig, config: &NodeupConfig, facts: &Facts) -> Result<String, String> {
     let cloud = &facts.cloud;
-    let missing = |what: &str| format!("the name of the node comes from {what}, which could not be read on this machine");
-    let name = match boot.cloud_provider {
+    match boot.cloud_provider {
         CloudProvider::Aws => {
-            let aws = cloud.aws.as_ref().ok_or_else(|| missing("EC2's instance metadata"))?;
-            if config.use_ip_based_node_names { ip_based_name(aws)? } else { aws.instance_id.clone() }
+            let aws = cloud.aws.as_ref().ok_or_else(|| unread("EC2's instance metadata"))?;
+            if config.use_ip_based_node_names { ip_based_name(aws) } else { Ok(aws.instance_id.clone()) }
         }
         CloudProvider::Gce => {
-            let gce = cloud.gce.as_ref().ok_or_else(|| missing("GCE's metadata server"))?;
-            gce.hostname.split('.').next().unwrap_or_default().to_owned()
+            let gce = cloud.gce.as_ref().ok_or_else(|| unread("GCE's metadata server"))?;
+            Ok(gce.hostname.split('.').next().unwrap_or_default().to_owned())
         }
-        _ => config.kubelet_config.hostname_override.clone(),
-    };
-    let name = if name.is_empty() { &facts.hostname } else { &name };
-    Ok(name.trim().to_lowercase())
+        CloudProvider::DigitalOcean => cloud
+            .digital_ocean
+            .as_ref()
+            .map(|droplet| droplet.private_ipv4.clone())
+            .filter(|address| !address.is_empty())
+            .ok_or_else(|| unread("the droplet's private address")),
+        CloudProvider::Linode => cloud
+            .linode
+            .as_ref()
+            .map(|instance| instance.label.clone())
+            .ok_or_else(|| unread("the label in Linode's metadata")),
+        CloudProvider::Azure
+        | CloudProvider::Hetzner
+        | CloudProvider::Metal
+        | CloudProvider::Openstack
+        | CloudProvider::Scaleway => Ok(String::new()),
+    }
+}
+
+fn unread(what: &str) -> String {
+    format!("the name of the node comes from {what}, which could not be read on this machine")
 }
 
 /// The private DNS name that EC2 gives an instance after its address. An instance launched with a
@@ -36,10 +68,9 @@ fn ip_based_name(aws: &AwsFacts) -> Result<String, String> {
             aws.instance_id
         ));
     }
-    let address: Ipv4Addr = aws
-        .local_ipv4
-        .parse()
-        .map_err(|_| format!("local-ipv4 of EC2's instance metadata is {:?}, which is no IPv4 address", aws.local_ipv4))?;
+    let address: Ipv4Addr = aws.local_ipv4.parse().map_err(|_| {
+        format!("local-ipv4 of EC2's instance metadata is {:?}, which is no IPv4 address", aws.local_ipv4)
+    })?;
     let dashed = address.to_string().replace('.', "-");
     Ok(match aws.region.as_str() {
         "us-east-1" => format!("ip-{dashed}.ec2.internal"),

@@ -95,6 +95,18 @@ impl<'a> Respelling<'a> {
             .map_err(|error| SpecError { field: self.spelled_by_user(&error.field), ..error })
     }
 
+    /// The fields under `spec` that `T` does not know, as the user's file spells them.
+    pub(crate) fn ignored<T: serde::de::DeserializeOwned>(&self) -> Vec<String> {
+        // A mapping from which everything was moved is not the user's any more.
+        let is_emptied = |field: &String| self.get(field).is_some_and(is_hollow);
+        super::yaml::ignored_fields::<T>(&self.document)
+            .iter()
+            .filter(|field| !is_emptied(field))
+            .map(|field| self.spelled_by_user(field))
+            .filter(|field| field.starts_with("spec."))
+            .collect()
+    }
+
     fn apply_one(&mut self, step: &Move) -> Result<(), SpecError> {
         let mut found = Vec::new();
         take(&mut self.document, step.from, String::new(), &mut Vec::new(), &mut found)
@@ -210,6 +222,10 @@ fn put(document: &mut Value, pattern: &str, indices: &[usize], value: Value) -> 
     }
     *place = value;
     path
+}
+
+fn is_hollow(value: &Value) -> bool {
+    value.as_object().is_some_and(|fields| fields.values().all(is_hollow))
 }
 
 fn join(path: &str, key: &str) -> String {

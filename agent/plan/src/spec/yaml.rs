@@ -44,6 +44,17 @@ pub(crate) fn from_document<T: DeserializeOwned>(
     })
 }
 
+/// The paths of the fields in a document that `T` does not know. A document that does not fit `T` has none:
+/// reading it says what is wrong.
+pub(crate) fn ignored_fields<T: DeserializeOwned>(document: &Value) -> Vec<String> {
+    let mut ignored = Vec::new();
+    let fits: Result<T, _> = serde_ignored::deserialize(GoValue(document), |path| {
+        // An optional field is a level of its own to serde, and none to the user.
+        ignored.push(path.to_string().replace(".?", ""));
+    });
+    if fits.is_ok() { ignored } else { Vec::new() }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -47,6 +47,20 @@ impl Cluster {
     /// If it is no YAML, no Cluster, of another version, or a field has the wrong type. Fields are
     /// named as the file spells them.
     pub fn parse(text: &[u8], url: &str) -> Result<Cluster, SpecError> {
+        let mut cluster: Cluster = Cluster::respelled(text, url)?.read()?;
+        cluster.spec.set_defaults();
+        Ok(cluster)
+    }
+
+    /// The fields of a Cluster that nothing reads: misspelled, of another version, or newer than this agent.
+    ///
+    /// # Errors
+    /// If it is no YAML, no Cluster, or of another version.
+    pub fn ignored_fields(text: &[u8], url: &str) -> Result<Vec<String>, SpecError> {
+        Ok(Cluster::respelled(text, url)?.ignored::<Cluster>())
+    }
+
+    fn respelled<'a>(text: &[u8], url: &'a str) -> Result<Respelling<'a>, SpecError> {
         let (document, version) = parse_object(text, url, "Cluster")?;
         let mut respelling = Respelling::of(document, url);
         match version {
@@ -55,9 +69,7 @@ impl Cluster {
                 respelling.apply(&[moved("spec.karpenter.logEncoding", "spec.karpenter.logFormat")])?;
             }
         }
-        let mut cluster: Cluster = respelling.read()?;
-        cluster.spec.set_defaults();
-        Ok(cluster)
+        Ok(respelling)
     }
 
     /// The cloud its machines are in; a label makes it metal whatever the spec says

@@ -49,16 +49,29 @@ impl InstanceGroup {
     /// If it is no YAML, no InstanceGroup, of another version, has no role, or a field has the
     /// wrong type. Fields are named as the file spells them.
     pub fn parse(text: &[u8], url: &str) -> Result<InstanceGroup, SpecError> {
-        let (document, version) = parse_object(text, url, "InstanceGroup")?;
-        let mut respelling = Respelling::of(document, url);
-        if version == ApiVersion::V1Alpha2 {
-            respelling.apply(V1ALPHA2)?;
-        }
+        let respelling = InstanceGroup::respelled(text, url)?;
         if respelling.get("spec.role").is_none() {
             return respelling
                 .refuse("spec.role", "it is missing; write ControlPlane, APIServer, Node or Bastion");
         }
         respelling.read()
+    }
+
+    /// The fields of an InstanceGroup that nothing reads: misspelled, of another version, or newer than this agent.
+    ///
+    /// # Errors
+    /// If it is no YAML, no InstanceGroup, or of another version.
+    pub fn ignored_fields(text: &[u8], url: &str) -> Result<Vec<String>, SpecError> {
+        Ok(InstanceGroup::respelled(text, url)?.ignored::<InstanceGroup>())
+    }
+
+    fn respelled<'a>(text: &[u8], url: &'a str) -> Result<Respelling<'a>, SpecError> {
+        let (document, version) = parse_object(text, url, "InstanceGroup")?;
+        let mut respelling = Respelling::of(document, url);
+        if version == ApiVersion::V1Alpha2 {
+            respelling.apply(V1ALPHA2)?;
+        }
+        Ok(respelling)
     }
 }
 
@@ -72,6 +85,16 @@ mod tests {
 
     fn parse(text: &str) -> InstanceGroup {
         InstanceGroup::parse(text.as_bytes(), URL).unwrap()
+    }
+
+    #[test]
+    fn fields_that_nothing_reads_are_named_as_the_user_spells_them() {
+        let text = "kind: InstanceGroup\nmetadata: {name: n, generation: 1}\n\
+                    spec:\n  role: Node\n  machinType: m5.large\n  kubelet: {maxPod: 3, maxPods: 4}\n";
+        assert_eq!(
+            InstanceGroup::ignored_fields(text.as_bytes(), URL).unwrap(),
+            ["spec.kubelet.maxPod", "spec.machinType"]
+        );
     }
 
     #[test]

@@ -1,0 +1,192 @@
+//! Doing what a plan says.
+
+mod files;
+mod units;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, BufReader, Read};
+
+use flate2::bufread::MultiGzDecoder;
+use kops_agent_plan::diff::{Plan, Stage, Step, Summary};
+use kops_agent_plan::resource::{DesiredState, Image, Resource, ResourceId};
+
+use crate::assets::{Downloads, Progress};
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::hosts_file;
+use crate::observe::{boot_text, unit_path};
+use crate::prepare::{Prepared, find, prepare};
+use crate::secrets::Secrets;
+use crate::staged::{sweep, write_file};
+use crate::stamps::Stamp;
+use crate::system::kernel::boot_file;
+
+/// What was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
+pub struct Report {
+    /// The resources that were dealt with, in order.
+    pub applied: Vec<ResourceId>,
+    /// How much it was.
+    pub summary: Summary,
+}
+
+impl Host {
+    /// Does what `plan` says, which [`kops_agent_plan::diff::diff`] made of `desired` and of what this
+    /// host observed. Everything is checked, resolved, downloaded and verified before the first
+    /// write. Dropping the future ends a run between two stages.
+    ///
+    /// An empty plan is worth applying too: it removes what a killed run may have left behind.
+    ///
+    /// # Errors
+    /// The first thing that cannot be done. Whatever was done before it stays, and the next run goes
+    /// on from there.
+    pub async fn apply(
+        &self,
+        plan: &Plan,
+        desired: &DesiredState,
+        secrets: &dyn Secrets,
+        downloads: &Downloads,
+        progress: &dyn Progress,
+    ) -> Result<Report> {
+        let _lock = self.lock()?;
+        let prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
+        self.sweep(desired)?;
+        let run = Run { host: self, desired, secrets, prepared: &prepared, progress };
+        let mut report = Report { summary: plan.summary(), ..Report::default() };
+        for stage in Stage::ALL {
+            let steps: Vec<(&Step, &Resource)> = plan
+                .stage(stage)
+                .map(|step| Ok((step, find(desired, &step.resource)?)))
+                .collect::<Result<_>>()?;
+            run.stage(stage, &steps)?;
+            report.applied.extend(steps.iter().map(|(step, _)| step.resource.clone()));
+            tokio::task::yield_now().await;
+        }
+        Ok(report)
+    }
+
+    /// Removes the beginnings of files that a killed run may have left.
+    fn sweep(&self, desired: &DesiredState) -> Result<()> {
+        for (_, resource) in desired.iter() {
+            match resource {
+                Resource::File(file) => sweep(&self.root, &file.path)?,
+                Resource::Symlink(link) => sweep(&self.root, &link.path)?,
+                Resource::Unit(unit) => sweep(&self.root, &unit_path(&unit.name))?,
+                Resource::KernelModule(module) => sweep(&self.root, &boot_file(&module.name))?,
+                Resource::HostsEntry(_) => sweep(&self.root, hosts_file::PATH)?,
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One run, and all that it works with.
+struct Run<'a> {
+    host: &'a Host,
+    desired: &'a DesiredState,
+    secrets: &'a dyn Secrets,
+    prepared: &'a Prepared<'a>,
+    progress: &'a dyn Progress,
+}
+
+type Steps<'a> = [(&'a Step, &'a Resource)];
+
+impl Run<'_> {
+    fn stage(&self, stage: Stage, steps: &Steps<'_>) -> Result<()> {
+        if steps.is_empty() {
+            return Ok(());
+        }
+        match stage {
+            Stage::Packages => self.packages(steps),
+            Stage::Users => self.each(steps, Run::user),
+            Stage::Mounts => self.each(steps, Run::mount),
+            Stage::Files => self.files(steps),
+            Stage::Kernel => self.each(steps, Run::module),
+            Stage::Images => self.images(steps),
+            Stage::Runtime | Stage::Services => self.units(steps),
+        }
+    }
+
+    fn each(&self, steps: &Steps<'_>, act: fn(&Self, &Resource) -> Result<()>) -> Result<()> {
+        steps.iter().try_for_each(|(step, resource)| {
+            self.progress.applying(step);
+            act(self, resource)
+        })
+    }
+
+    fn packages(&self, steps: &Steps<'_>) -> Result<()> {
+        let mut names = Vec::new();
+        for (step, resource) in steps {
+            if let Resource::Package(package) = resource {
+                self.progress.applying(step);
+                names.push(package.name.as_str());
+            }
+        }
+        self.host.packages.install(&names)?;
+        let installed: BTreeSet<String> = self.host.packages.installed(&names)?;
+        match names.iter().find(|name| !installed.contains(**name)) {
+            None => Ok(()),
+            Some(name) => Err(Error::Path {
+                doing: "install",
+                path: format!("the package {name}"),
+                reason: "the package manager succeeded, and still does not list it as installed".into(),
+            }),
+        }
+    }
+
+    fn user(&self, resource: &Resource) -> Result<()> {
+        match resource {
+            Resource::Group(group) => self.host.users.set_group(group),
+            Resource::User(user) => self.host.users.set_user(user),
+            _ => Ok(()),
+        }
+    }
+
+    fn mount(&self, resource: &Resource) -> Result<()> {
+        match resource {
+            Resource::Mount(mount) => {
+                self.host.root.make_dirs(&mount.path)?;
+                self.host.mounts.mount(mount)
+            }
+            Resource::BindMount(bind) => {
+                self.host.root.make_dirs(&bind.source)?;
+                self.host.root.make_dirs(&bind.path)?;
+                self.host.mounts.bind(bind)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn module(&self, resource: &Resource) -> Result<()> {
+        let Resource::KernelModule(module) = resource else { return Ok(()) };
+        self.host.kernel.load(&module.name)?;
+        let text = boot_text(&module.name);
+        write_file(&self.host.root, &boot_file(&module.name), 0o644, None, text.as_bytes())
+    }
+
+    fn images(&self, steps: &Steps<'_>) -> Result<()> {
+        self.host.images.wait_until_ready()?;
+        self.each(steps, Run::image)
+    }
+
+    fn image(&self, resource: &Resource) -> Result<()> {
+        let Resource::Image(Image { name, sources, sha256 }) = resource else { return Ok(()) };
+        if sources.is_empty() {
+            return self.host.images.pull(name);
+        }
+        let (file, url) = self.prepared.open(sha256)?;
+        let mut archive = BufReader::new(file);
+        let beginning = archive.fill_buf().map_err(|error| Error::path("read", url, error))?;
+        if beginning.starts_with(&[0x1f, 0x8b]) {
+            self.load(name, &mut MultiGzDecoder::new(archive))?;
+        } else {
+            self.load(name, &mut archive)?;
+        }
+        Stamp::Image.write(&self.host.root, name, sha256)
+    }
+
+    fn load(&self, name: &str, archive: &mut dyn Read) -> Result<()> {
+        self.host.images.load(name, archive)
+    }
+}

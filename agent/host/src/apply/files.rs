@@ -1,0 +1,255 @@
+//! The stage of files.
+//!
+//! Directories come first. Then every file is written in full beside its place, downloads among
+//! them; and only when all of them are on the disk do they take their names, a certificate's files
+//! one right after another. Commands run last.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kops_agent_plan::diff::{Change, Step};
+use kops_agent_plan::resource::{Content, Directory, File, HostsEntry, Resource, Symlink};
+
+use super::{Run, Steps};
+use crate::assets::{for_each_piece, unpack};
+use crate::error::{Error, Result};
+use crate::hosts_file;
+use crate::observe::{digest, origin};
+use crate::prepare::known_hash;
+use crate::root::{Entry, set_mode, set_owner};
+use crate::staged::{Sealed, Staged, place, temporary_name};
+use crate::stamps::Stamp;
+
+impl Run<'_> {
+    pub(super) fn files(&self, steps: &Steps<'_>) -> Result<()> {
+        let mut written: Vec<(&Step, &File)> = Vec::new();
+        let mut kept: Vec<(&Step, &File)> = Vec::new();
+        let mut links: Vec<(&Step, &Symlink)> = Vec::new();
+        let mut hosts: Vec<&Step> = Vec::new();
+        for (step, resource) in steps {
+            match resource {
+                Resource::Directory(directory) => {
+                    self.progress.applying(step);
+                    self.directory(directory)?;
+                }
+                Resource::File(file) if step.changes_content() => written.push((step, file)),
+                Resource::File(file) => kept.push((step, file)),
+                Resource::Symlink(link) => links.push((step, link)),
+                Resource::HostsEntry(_) => hosts.push(step),
+                // A certificate is made before anything is written, and is written with its files.
+                _ => {}
+            }
+        }
+        self.downloaded_files(&written)?;
+        self.written_files(&written)?;
+        for (step, file) in &kept {
+            self.progress.applying(step);
+            self.owner_and_mode(file)?;
+        }
+        for (step, link) in links {
+            self.progress.applying(step);
+            self.symlink(link)?;
+        }
+        if !hosts.is_empty() {
+            hosts.iter().for_each(|step| self.progress.applying(step));
+            self.hosts()?;
+        }
+        written.extend(kept);
+        self.commands(&written)
+    }
+
+    fn directory(&self, directory: &Directory) -> Result<()> {
+        let dir = self.host.root.make_dirs(&directory.path)?;
+        let Directory { path, owner, group, mode } = directory;
+        if let Some((uid, gid)) = self.host.users.owner_ids(path, owner, group)? {
+            dir.set_owner(uid, gid)?;
+        }
+        dir.set_mode(mode.0)
+    }
+
+    fn begin(&self, file: &File) -> Result<Staged> {
+        let owner = self.host.users.owner_ids(&file.path, &file.owner, &file.group)?;
+        Staged::new(&self.host.root, &file.path, file.mode.0, owner)
+    }
+
+    /// Files that are not downloaded: all of them are complete before the first is in place.
+    fn written_files(&self, files: &[(&Step, &File)]) -> Result<()> {
+        let mut sealed: Vec<(&str, Sealed)> = Vec::new();
+        for (step, file) in files {
+            let Some(bytes) = self.prepared.contents.get(file.path.as_str()) else { continue };
+            self.progress.applying(step);
+            let mut staged = self.begin(file)?;
+            staged.write(bytes)?;
+            sealed.push((follows_certificate(file), staged.seal()?));
+        }
+        // Files of one certificate side by side: the time in which they differ is as short as can be.
+        sealed.sort_by_key(|(certificate, _)| *certificate);
+        place(sealed.into_iter().map(|(_, sealed)| sealed).collect())
+    }
+
+    /// Files that are downloaded, those of one archive together.
+    fn downloaded_files(&self, files: &[(&Step, &File)]) -> Result<()> {
+        let mut downloads: BTreeMap<&str, Vec<&File>> = BTreeMap::new();
+        for (step, file) in files.iter().filter(|(_, file)| is_download(file)) {
+            if let Content::Asset(asset) = &file.content {
+                self.progress.applying(step);
+                downloads.entry(known_hash(step, asset)?).or_default().push(file);
+            }
+        }
+        for (sha256, files) in downloads {
+            let (members, wholes): (Vec<&File>, Vec<&File>) =
+                files.into_iter().partition(|file| member(file).is_some());
+            if !wholes.is_empty() {
+                self.whole_downloads(sha256, &wholes)?;
+            }
+            if !members.is_empty() {
+                self.members(sha256, &members)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn whole_downloads(&self, sha256: &str, files: &[&File]) -> Result<()> {
+        let (mut download, url) = self.prepared.open(sha256)?;
+        let mut staged = files.iter().map(|file| self.begin(file)).collect::<Result<Vec<Staged>>>()?;
+        let found = copy(&mut download, url, &mut staged)?;
+        if found != sha256 {
+            return Err(Error::Path {
+                doing: "install",
+                path: url.into(),
+                reason: format!("it has changed in the cache: expected SHA-256 {sha256}, got {found}"),
+            });
+        }
+        place(staged.into_iter().map(Staged::seal).collect::<Result<_>>()?)
+    }
+
+    fn members(&self, sha256: &str, files: &[&File]) -> Result<()> {
+        let (archive, url) = self.prepared.open(sha256)?;
+        let names: BTreeSet<String> =
+            files.iter().filter_map(|file| member(file)).map(str::to_owned).collect();
+        let mut sealed = Vec::new();
+        let mut origins = Vec::new();
+        unpack(archive, url, sha256, &names, |name, reader| {
+            let targets: Vec<&&File> = files.iter().filter(|file| member(file) == Some(name)).collect();
+            let mut staged = targets.iter().map(|file| self.begin(file)).collect::<Result<Vec<Staged>>>()?;
+            let found = copy(reader, url, &mut staged)?;
+            for (file, staged) in targets.into_iter().zip(staged) {
+                sealed.push(staged.seal()?);
+                origins.push((&file.path, origin(&found, sha256, name)));
+            }
+            Ok(())
+        })?;
+        place(sealed)?;
+        origins.iter().try_for_each(|(path, origin)| Stamp::Member.write(&self.host.root, path, origin))
+    }
+
+    /// Sets what may differ of a file whose content is right.
+    fn owner_and_mode(&self, file: &File) -> Result<()> {
+        let (dir, name) = self.host.root.make_parent(&file.path)?;
+        let open = dir.open(&name)?;
+        let failed = |doing| move |error| Error::path(doing, self.host.root.shown(&file.path), error);
+        if let Some((uid, gid)) = self.host.users.owner_ids(&file.path, &file.owner, &file.group)? {
+            set_owner(&open, uid, gid).map_err(failed("set the owner of"))?;
+        }
+        set_mode(&open, file.mode.0).map_err(failed("set the mode of"))
+    }
+
+    fn symlink(&self, link: &Symlink) -> Result<()> {
+        let (dir, name) = self.host.root.make_parent(&link.path)?;
+        let temporary = temporary_name(&name);
+        dir.remove(&temporary)?;
+        dir.link(&link.target, &temporary)?;
+        dir.rename(&temporary, &name)?;
+        dir.sync()
+    }
+
+    /// All entries at once: they share a file.
+    fn hosts(&self) -> Result<()> {
+        let root = &self.host.root;
+        let entries: Vec<&HostsEntry> = self
+            .desired
+            .iter()
+            .filter_map(|(_, resource)| match resource {
+                Resource::HostsEntry(entry) => Some(entry),
+                _ => None,
+            })
+            .collect();
+        let before = root.read(hosts_file::PATH)?.unwrap_or_default();
+        let after = hosts_file::with_entries(&String::from_utf8_lossy(&before), &entries);
+        let (mode, owner) = match root.parent(hosts_file::PATH)? {
+            Some((dir, name)) => match dir.entry(&name)? {
+                Some(Entry::File(metadata)) => (metadata.mode, Some((metadata.uid, metadata.gid))),
+                _ => (0o644, None),
+            },
+            None => (0o644, None),
+        };
+        let mut staged = Staged::new(root, hosts_file::PATH, mode, owner)?;
+        staged.write(after.as_bytes())?;
+        place(vec![staged.seal()?])
+    }
+
+    /// Runs the commands of files that have changed, each once, and notes for which content they ran.
+    fn commands(&self, files: &[(&Step, &File)]) -> Result<()> {
+        let mut done: Vec<&[String]> = Vec::new();
+        let mut changed: Vec<&File> = Vec::new();
+        for (step, file) in files {
+            for change in &step.changes {
+                let Change::Run { command } = change else { continue };
+                if !done.contains(&command.as_slice()) {
+                    self.host.commands.run(command)?;
+                    done.push(command);
+                }
+                if !changed.iter().any(|known| known.path == file.path) {
+                    changed.push(file);
+                }
+            }
+        }
+        changed.iter().try_for_each(|file| {
+            let (dir, name) = self.host.root.make_parent(&file.path)?;
+            Stamp::Commands.write(&self.host.root, &file.path, &digest(&dir, &name)?)
+        })
+    }
+}
+
+/// The certificate that a file's content hangs on; empty for all others.
+fn follows_certificate(file: &File) -> &str {
+    match &file.content {
+        Content::Certificate(name) | Content::PrivateKey(name) | Content::Ca(name) => name,
+        Content::Kubeconfig(kubeconfig) => &kubeconfig.certificate,
+        Content::Text(_) | Content::Base64(_) | Content::Asset(_) | Content::SecretText(_) => "",
+    }
+}
+
+/// Whether a file is downloaded.
+fn is_download(file: &File) -> bool {
+    matches!(file.content, Content::Asset(_))
+}
+
+fn member(file: &File) -> Option<&str> {
+    match &file.content {
+        Content::Asset(asset) => asset.member.as_deref(),
+        _ => None,
+    }
+}
+
+/// Writes all of `reader` to every one of `files`, and returns its SHA-256.
+fn copy(reader: &mut dyn std::io::Read, from: &str, files: &mut [Staged]) -> Result<String> {
+    for_each_piece(reader, |piece| {
+        files.iter_mut().try_for_each(|file| file.write(piece)).map_err(Failed::Writing)
+    })
+    .map_err(|failed| match failed {
+        Failed::Writing(error) => error,
+        Failed::Reading(error) => Error::path("unpack", from, error),
+    })
+}
+
+/// On which side copying failed.
+enum Failed {
+    Reading(std::io::Error),
+    Writing(Error),
+}
+
+impl From<std::io::Error> for Failed {
+    fn from(error: std::io::Error) -> Failed {
+        Failed::Reading(error)
+    }
+}

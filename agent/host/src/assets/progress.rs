@@ -1,0 +1,36 @@
+//! How far a run has come, for whoever watches.
+
+use kops_agent_plan::diff::Step;
+
+/// Told of what happens, while it happens.
+pub trait Progress: Send + Sync {
+    /// A download begins: its size in bytes where it is known, and how much of it is there already.
+    fn download_started(&self, name: &str, total: Option<u64>, present: u64) {
+        let _ = (name, total, present);
+    }
+
+    /// More bytes of a download have arrived.
+    fn download_advanced(&self, name: &str, bytes: u64) {
+        let _ = (name, bytes);
+    }
+
+    /// A download is complete and verified.
+    fn download_finished(&self, name: &str) {
+        let _ = name;
+    }
+
+    /// A download has failed, and is tried again after a pause.
+    fn download_retried(&self, name: &str, why: &str) {
+        let _ = (name, why);
+    }
+
+    /// A step of the plan is about to be applied.
+    fn applying(&self, step: &Step) {
+        let _ = step;
+    }
+}
+
+/// Nobody watches.
+pub struct Silent;
+
+impl Progress for Silent {}

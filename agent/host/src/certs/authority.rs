@@ -1,0 +1,83 @@
+//! A certificate authority from the state store, fit to sign.
+
+use rcgen::{Issuer, KeyPair, PublicKeyData as _};
+use time::OffsetDateTime;
+use time::macros::format_description;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::CertificateError;
+use super::keep::first_der;
+use crate::secrets::PemPair;
+
+/// An authority that is valid now, and whose key is its own.
+pub(super) struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+    not_before: OffsetDateTime,
+    not_after: OffsetDateTime,
+}
+
+impl Authority {
+    /// Checks an item of a keyset.
+    pub(super) fn load(
+        keyset: &str,
+        id: &str,
+        item: PemPair,
+        now: OffsetDateTime,
+    ) -> Result<Authority, CertificateError> {
+        let bad =
+            |what: String| CertificateError::BadAuthority { keyset: keyset.into(), id: id.into(), what };
+        let der = first_der(&item.certificate).ok_or_else(|| bad("holds no PEM certificate".into()))?;
+        let (_, certificate) =
+            X509Certificate::from_der(&der).map_err(|error| bad(format!("cannot be read: {error}")))?;
+        let key = KeyPair::from_pem(&item.private_key)
+            .map_err(|_| bad("has a private key that is neither RSA nor EC in PEM".into()))?;
+        if key.subject_public_key_info() != certificate.public_key().raw {
+            return Err(bad("has a private key that does not belong to its certificate".into()));
+        }
+        if !certificate.is_ca() {
+            return Err(bad("is not a certificate authority: its certificate may not sign others".into()));
+        }
+        let validity = certificate.validity();
+        let (not_before, not_after) = (validity.not_before.to_datetime(), validity.not_after.to_datetime());
+        if now < not_before {
+            let (from, now) = (day(not_before), day(now));
+            return Err(bad(format!(
+                "is valid only from {from}, and this machine's clock says {now}: set the clock"
+            )));
+        }
+        if now >= not_after {
+            return Err(bad(format!(
+                "expired on {}: replace it with `kops create keypair {keyset} --primary`, and see that this machine's clock is right",
+                day(not_after)
+            )));
+        }
+        let issuer = Issuer::from_ca_cert_der(&der.clone().into(), key)
+            .map_err(|error| bad(format!("cannot be used: {error}")))?;
+        Ok(Authority { pem: with_newline(&item.certificate), issuer, not_before, not_after })
+    }
+
+    /// Its certificate.
+    pub(super) fn pem(&self) -> &str {
+        &self.pem
+    }
+
+    /// What signs.
+    pub(super) fn issuer(&self) -> &Issuer<'static, KeyPair> {
+        &self.issuer
+    }
+
+    /// The earlier and later end of its life.
+    pub(super) fn validity(&self) -> (OffsetDateTime, OffsetDateTime) {
+        (self.not_before, self.not_after)
+    }
+}
+
+fn with_newline(pem: &str) -> String {
+    format!("{}\n", pem.trim_end())
+}
+
+fn day(at: OffsetDateTime) -> String {
+    at.format(format_description!("[year]-[month]-[day] [hour]:[minute] UTC"))
+        .unwrap_or_else(|_| at.to_string())
+}

@@ -1,0 +1,98 @@
+//! Issuing a certificate with a new key.
+
+use std::net::IpAddr;
+
+use kops_agent_plan::resource::{Certificate, CertificateType};
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
+    PublicKeyData as _, SanType, SerialNumber,
+};
+use sha2::{Digest, Sha256};
+use time::{Duration, OffsetDateTime};
+
+use super::CertificateError;
+use super::authority::Authority;
+use crate::secrets::PemPair;
+
+/// How long a certificate lives (upup/pkg/fi/nodeup/nodetasks/issue_cert.go).
+const LIFETIME: Duration = Duration::days(455);
+/// How far back its life begins, for clocks that are slow (pkg/pki/csr.go).
+const BACKDATED: Duration = Duration::hours(48);
+
+/// The object identifier of an organization's name, for every one after the first.
+const ORGANIZATION: [u64; 4] = [2, 5, 4, 10];
+
+/// Issues a certificate that says all that `wanted` says and nothing else.
+pub(super) fn issue(
+    wanted: &Certificate,
+    authority: &Authority,
+    now: OffsetDateTime,
+    extra_hours: u32,
+) -> Result<PemPair, CertificateError> {
+    let invalid = |reason: String| CertificateError::Invalid { name: wanted.name.clone(), reason };
+    let key = KeyPair::generate().map_err(|error| invalid(format!("no key could be made: {error}")))?;
+    let (authority_begins, authority_ends) = authority.validity();
+    let now = now.replace_nanosecond(0).unwrap_or(now);
+
+    let mut params = CertificateParams::default();
+    params.not_before = (now - BACKDATED).max(authority_begins);
+    params.not_after = (now + LIFETIME + Duration::hours(extra_hours.into())).min(authority_ends);
+    params.serial_number = Some(serial(&key));
+    params.distinguished_name = subject(wanted).map_err(invalid)?;
+    params.subject_alt_names = names(&wanted.sans).map_err(invalid)?;
+    params.is_ca = IsCa::ExplicitNoCa;
+    (params.key_usages, params.extended_key_usages) = usages(wanted.certificate_type);
+    params.use_authority_key_identifier_extension = true;
+
+    let certificate = params
+        .signed_by(&key, authority.issuer())
+        .map_err(|error| invalid(format!("it could not be signed: {error}")))?;
+    Ok(PemPair { certificate: certificate.pem(), private_key: key.serialize_pem() })
+}
+
+/// As random as the key, which is made for this one certificate.
+fn serial(key: &KeyPair) -> SerialNumber {
+    let mut bytes = Sha256::digest(key.subject_public_key_info())[..16].to_vec();
+    // Positive, and of the same length whatever the first bits are.
+    bytes[0] = bytes[0] & 0x7f | 0x40;
+    SerialNumber::from(bytes)
+}
+
+fn subject(wanted: &Certificate) -> Result<DistinguishedName, String> {
+    let mut name = DistinguishedName::new();
+    // rcgen holds one value for each type, and this type can be named in two ways.
+    let types = [DnType::OrganizationName, DnType::CustomDnType(ORGANIZATION.to_vec())];
+    if wanted.subject.organization.len() > types.len() {
+        return Err("more than two organizations cannot be written into a certificate".into());
+    }
+    for (kind, organization) in types.into_iter().zip(&wanted.subject.organization) {
+        name.push(kind, organization.as_str());
+    }
+    name.push(DnType::CommonName, wanted.subject.common_name.as_str());
+    Ok(name)
+}
+
+/// The names that a certificate is for: what reads as an address is one.
+pub(super) fn names(sans: &[String]) -> Result<Vec<SanType>, String> {
+    let name = |san: &str| match san.parse::<IpAddr>() {
+        Ok(address) => Ok(SanType::IpAddress(address)),
+        Err(_) => {
+            let name = san.try_into().map_err(|_| format!("{san:?} is neither an address nor a DNS name"))?;
+            Ok(SanType::DnsName(name))
+        }
+    };
+    sans.iter().map(|san| san.trim()).filter(|san| !san.is_empty()).map(name).collect()
+}
+
+/// What the key may be used for (pkg/pki/issue.go, `wellKnownCertificateTypes`).
+fn usages(kind: CertificateType) -> (Vec<KeyUsagePurpose>, Vec<ExtendedKeyUsagePurpose>) {
+    use ExtendedKeyUsagePurpose::{ClientAuth, ServerAuth};
+    use KeyUsagePurpose::{DigitalSignature, KeyEncipherment};
+    match kind {
+        CertificateType::Client => (vec![DigitalSignature], vec![ClientAuth]),
+        CertificateType::Server => (vec![DigitalSignature, KeyEncipherment], vec![ServerAuth]),
+        CertificateType::ClientServer => {
+            (vec![DigitalSignature, KeyEncipherment], vec![ClientAuth, ServerAuth])
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! Whether a certificate that is there is still good.
+
+use std::collections::BTreeSet;
+use std::net::IpAddr;
+
+use kops_agent_plan::resource::{Certificate, CertificateType};
+use rcgen::{KeyPair, PublicKeyData as _};
+use time::OffsetDateTime;
+use x509_parser::extensions::GeneralName;
+use x509_parser::pem::Pem;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use crate::secrets::PemPair;
+
+/// A certificate is renewed when no more than this part of its life is left.
+const RENEWED_BEFORE: i32 = 3;
+
+/// Why `present` must be replaced; `None` while it is good. `signers` are in PEM.
+pub(super) fn why_replace(
+    present: &PemPair,
+    wanted: &Certificate,
+    signers: &str,
+    now: OffsetDateTime,
+) -> Option<String> {
+    let Some(der) = first_der(&present.certificate) else { return Some("it cannot be read".into()) };
+    let Ok((_, certificate)) = X509Certificate::from_der(&der) else {
+        return Some("it cannot be read".into());
+    };
+    if !key_belongs_to(&certificate, &present.private_key) {
+        return Some("its key does not belong to it".into());
+    }
+    if names_of(&certificate) != Some(wanted_names(wanted)) {
+        return Some("its names are not those that are wanted".into());
+    }
+    if subject_of(&certificate) != Some(wanted_subject(wanted)) {
+        return Some("its subject is not the one that is wanted".into());
+    }
+    if type_of(&certificate) != Some(wanted.certificate_type) || certificate.is_ca() {
+        return Some("it may not be used for what it is wanted for".into());
+    }
+    let signers: Vec<Vec<u8>> = ders(signers);
+    let Some(signer) = signers.iter().find_map(|der| signer_of(&certificate, der)) else {
+        return Some(format!("it is not signed by the present {}", wanted.signer));
+    };
+    why_renew(&certificate, signer.validity().not_after.to_datetime(), now)
+}
+
+fn why_renew(
+    certificate: &X509Certificate<'_>,
+    signer_ends: OffsetDateTime,
+    now: OffsetDateTime,
+) -> Option<String> {
+    let validity = certificate.validity();
+    let (begins, ends) = (validity.not_before.to_datetime(), validity.not_after.to_datetime());
+    if now < begins {
+        return Some("it is not valid yet by this machine's clock".into());
+    }
+    if now >= ends {
+        return Some("it has expired".into());
+    }
+    // One that lives as long as its signer could not be renewed for longer.
+    let is_renewable = ends < signer_ends;
+    (is_renewable && ends - now <= (ends - begins) / RENEWED_BEFORE)
+        .then(|| "less than a third of its life is left".into())
+}
+
+fn key_belongs_to(certificate: &X509Certificate<'_>, private_key: &str) -> bool {
+    KeyPair::from_pem(private_key)
+        .is_ok_and(|key| key.subject_public_key_info() == certificate.public_key().raw)
+}
+
+fn signer_of<'a>(certificate: &X509Certificate<'_>, signer: &'a [u8]) -> Option<X509Certificate<'a>> {
+    let (_, signer) = X509Certificate::from_der(signer).ok()?;
+    let is_signed = certificate.issuer().as_raw() == signer.subject().as_raw()
+        && certificate.verify_signature(Some(signer.public_key())).is_ok();
+    is_signed.then_some(signer)
+}
+
+/// Common name and organizations.
+type Subject = (String, BTreeSet<String>);
+
+fn wanted_subject(wanted: &Certificate) -> Subject {
+    (wanted.subject.common_name.clone(), wanted.subject.organization.iter().cloned().collect())
+}
+
+fn subject_of(certificate: &X509Certificate<'_>) -> Option<Subject> {
+    let subject = certificate.subject();
+    let common_name = subject.iter_common_name().next()?.as_str().ok()?.to_owned();
+    let organizations = subject
+        .iter_organization()
+        .map(|name| Some(name.as_str().ok()?.to_owned()))
+        .collect::<Option<_>>()?;
+    Some((common_name, organizations))
+}
+
+fn wanted_names(wanted: &Certificate) -> BTreeSet<String> {
+    let name =
+        |san: &str| san.parse::<IpAddr>().map_or_else(|_| san.to_owned(), |address| address.to_string());
+    wanted.sans.iter().map(|san| san.trim()).filter(|san| !san.is_empty()).map(name).collect()
+}
+
+fn names_of(certificate: &X509Certificate<'_>) -> Option<BTreeSet<String>> {
+    let Some(extension) = certificate.subject_alternative_name().ok()? else { return Some(BTreeSet::new()) };
+    let name = |name: &GeneralName<'_>| match name {
+        GeneralName::DNSName(name) => Some((*name).to_owned()),
+        GeneralName::IPAddress(bytes) => match bytes.len() {
+            4 => Some(IpAddr::from(<[u8; 4]>::try_from(*bytes).ok()?).to_string()),
+            16 => Some(IpAddr::from(<[u8; 16]>::try_from(*bytes).ok()?).to_string()),
+            _ => None,
+        },
+        _ => None,
+    };
+    extension.value.general_names.iter().map(name).collect()
+}
+
+fn type_of(certificate: &X509Certificate<'_>) -> Option<CertificateType> {
+    let usage = certificate.extended_key_usage().ok()??.value;
+    match (usage.client_auth, usage.server_auth) {
+        (true, true) => Some(CertificateType::ClientServer),
+        (true, false) => Some(CertificateType::Client),
+        (false, true) => Some(CertificateType::Server),
+        (false, false) => None,
+    }
+}
+
+/// The content of every certificate in a PEM text.
+fn ders(pem: &str) -> Vec<Vec<u8>> {
+    Pem::iter_from_buffer(pem.as_bytes())
+        .filter_map(Result::ok)
+        .filter(|block| block.label == "CERTIFICATE")
+        .map(|block| block.contents)
+        .collect()
+}
+
+/// The content of the first certificate in a PEM text.
+pub(super) fn first_der(pem: &str) -> Option<Vec<u8>> {
+    ders(pem).into_iter().next()
+}
+
+/// The first certificate of a PEM text, as a text of its own.
+pub(super) fn first_pem(pem: &str) -> String {
+    const END: &str = "-----END CERTIFICATE-----";
+    match pem.split_once(END) {
+        Some((first, _)) => format!("{}{END}\n", first.trim_start()),
+        None => pem.to_owned(),
+    }
+}

@@ -1,0 +1,294 @@
+//! The node's certificates: kept while they are good, issued anew when they are not.
+//!
+//! A certificate is no file. It is found in the files that hold it (a `.crt` and a `.key`, or a
+//! kubeconfig with both inside), and whatever is found is held against what is desired, so that a
+//! run that was interrupted between two of the files finds their certificate unfit and issues another.
+
+mod authority;
+mod issue;
+mod keep;
+mod kubeconfig;
+
+use std::collections::BTreeMap;
+
+use kops_agent_plan::diff::{Observed, ObservedCertificate, sha256_hex};
+use kops_agent_plan::resource::{Certificate, Content, DesiredState, Issuer, Kubeconfig, Resource};
+use time::OffsetDateTime;
+
+use crate::error::Result;
+use crate::root::Root;
+use crate::secrets::{PemPair, Secrets};
+use authority::Authority;
+
+/// Why a certificate cannot be issued.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// The signer is not in the store.
+    #[error(
+        "certificate {name}: the item {id:?} of keyset {keyset} is not in the state store, or this node may not read its private key"
+    )]
+    NoAuthority {
+        /// The certificate.
+        name: String,
+        /// Its signer.
+        keyset: String,
+        /// The signer's item.
+        id: String,
+    },
+    /// The signer is unfit.
+    #[error("the certificate authority {keyset} (item {id:?}) {what}")]
+    BadAuthority {
+        /// The keyset.
+        keyset: String,
+        /// The item.
+        id: String,
+        /// What is wrong, and what to do.
+        what: String,
+    },
+    /// The bootstrap server should have issued it.
+    #[error(
+        "certificate {name}: the bootstrap protocol is not supported yet: this node gets its certificates from the control plane's bootstrap server, unless it may read the private key of keyset {keyset}"
+    )]
+    NoBootstrap {
+        /// The certificate.
+        name: String,
+        /// Its signer.
+        keyset: String,
+    },
+    /// A file needs a certificate that is neither good nor being issued.
+    #[error("certificate {name} has changed since the plan was made; run again")]
+    Changed {
+        /// The certificate.
+        name: String,
+    },
+    /// What the certificate should say cannot be written into one.
+    #[error("certificate {name}: {reason}")]
+    Invalid {
+        /// The certificate.
+        name: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// The certificates of one node, and what signs them.
+pub(crate) struct Certificates<'a> {
+    secrets: &'a dyn Secrets,
+    now: OffsetDateTime,
+    /// By how many hours certificates of this node live longer than those of others.
+    extra_hours: u32,
+    authorities: BTreeMap<(String, String), Authority>,
+    entries: BTreeMap<&'a str, Entry<'a>>,
+}
+
+struct Entry<'a> {
+    wanted: &'a Certificate,
+    /// The good or issued one.
+    pair: Option<PemPair>,
+    /// Whether any file should hold it.
+    is_used: bool,
+    /// Why what was found is not good; `None` also where nothing was found.
+    replace: Option<String>,
+}
+
+impl<'a> Certificates<'a> {
+    /// Looks at the certificates in the files of a root.
+    ///
+    /// # Errors
+    /// A file cannot be read, or an authority is missing or unfit.
+    pub(crate) fn observe(
+        root: &Root,
+        desired: &'a DesiredState,
+        secrets: &'a dyn Secrets,
+        now: OffsetDateTime,
+        extra_hours: u32,
+    ) -> Result<Certificates<'a>> {
+        let mut all = Certificates {
+            secrets,
+            now,
+            extra_hours,
+            authorities: BTreeMap::new(),
+            entries: BTreeMap::new(),
+        };
+        for (_, resource) in desired.iter() {
+            if let Resource::Certificate(wanted) = resource {
+                all.load_authority(wanted)?;
+                let entry = all.examine(wanted, found(root, desired, &wanted.name)?)?;
+                all.entries.insert(&wanted.name, entry);
+            }
+        }
+        Ok(all)
+    }
+
+    /// An authority that is at hand is checked even if nothing must be signed: better now than on
+    /// the day when a certificate runs out.
+    fn load_authority(&mut self, wanted: &Certificate) -> Result<()> {
+        let id = (wanted.signer.clone(), wanted.keypair_id.clone());
+        if self.authorities.contains_key(&id) {
+            return Ok(());
+        }
+        match self.secrets.keyset_item(&wanted.signer, &wanted.keypair_id) {
+            Some(item) => {
+                let authority = Authority::load(&wanted.signer, &wanted.keypair_id, item, self.now)?;
+                self.authorities.insert(id, authority);
+                Ok(())
+            }
+            None if wanted.issuer == Issuer::Bootstrap => Ok(()),
+            None => Err(no_authority(wanted).into()),
+        }
+    }
+
+    fn authority(&self, wanted: &Certificate) -> Option<&Authority> {
+        self.authorities.get(&(wanted.signer.clone(), wanted.keypair_id.clone()))
+    }
+
+    fn examine(&self, wanted: &'a Certificate, found: Found) -> Result<Entry<'a>> {
+        let signers = match self.authority(wanted) {
+            Some(authority) => authority.pem().to_owned(),
+            None => self.secrets.trusted_certificates(&wanted.signer).ok_or_else(|| no_authority(wanted))?,
+        };
+        let mut replace = None;
+        for pair in found.pairs {
+            match keep::why_replace(&pair, wanted, &signers, self.now) {
+                None => return Ok(Entry { wanted, pair: Some(pair), is_used: found.is_used, replace: None }),
+                Some(why) => replace = replace.or(Some(why)),
+            }
+        }
+        if replace.is_none() && found.is_partial {
+            replace = Some("its certificate or its key is missing".into());
+        }
+        Ok(Entry { wanted, pair: None, is_used: found.is_used, replace })
+    }
+
+    /// What was found of a certificate; `None` where nothing was.
+    pub(crate) fn observed(&self, name: &str) -> Option<Observed> {
+        let entry = self.entries.get(name)?;
+        let fingerprint = match &entry.pair {
+            Some(pair) => sha256_hex(keep::first_pem(&pair.certificate).as_bytes()),
+            None => "none".into(),
+        };
+        let is_there = entry.pair.is_some() || entry.replace.is_some() || !entry.is_used;
+        let replace = entry.replace.clone();
+        is_there.then_some(Observed::Certificate(ObservedCertificate { fingerprint, replace }))
+    }
+
+    /// Issues a certificate, or takes the one that the bootstrap server has issued.
+    pub(crate) fn issue(&mut self, name: &str) -> Result<()> {
+        let Some(entry) = self.entries.get(name) else {
+            return Err(CertificateError::Changed { name: name.into() }.into());
+        };
+        let wanted = entry.wanted;
+        let bootstrapped = match wanted.issuer {
+            Issuer::Bootstrap => self.secrets.bootstrap_certificate(name),
+            Issuer::Local => None,
+        };
+        let pair = match (bootstrapped, self.authority(wanted)) {
+            (Some(pair), _) => pair,
+            (None, Some(authority)) => issue::issue(wanted, authority, self.now, self.extra_hours)?,
+            (None, None) => {
+                return Err(CertificateError::NoBootstrap {
+                    name: name.into(),
+                    keyset: wanted.signer.clone(),
+                }
+                .into());
+            }
+        };
+        if let Some(entry) = self.entries.get_mut(name) {
+            entry.pair = Some(pair);
+            entry.replace = None;
+        }
+        Ok(())
+    }
+
+    fn pair(&self, name: &str) -> Option<(&PemPair, &Certificate)> {
+        let entry = self.entries.get(name)?;
+        Some((entry.pair.as_ref()?, entry.wanted))
+    }
+
+    /// The bytes of a file that holds a certificate; `None` until it is issued.
+    pub(crate) fn certificate(&self, name: &str) -> Option<String> {
+        let (pair, wanted) = self.pair(name)?;
+        let leaf = keep::first_pem(&pair.certificate);
+        Some(if wanted.include_root { leaf + &self.ca(name)? } else { leaf })
+    }
+
+    /// The bytes of a file that holds a private key; `None` until it is issued.
+    pub(crate) fn private_key(&self, name: &str) -> Option<String> {
+        Some(self.pair(name)?.0.private_key.clone())
+    }
+
+    /// The bytes of a file that holds the authority of a certificate: on a control plane the one that
+    /// signs, elsewhere all that are trusted (nodeup/pkg/model/context.go, `BuildIssuedKubeconfig` and
+    /// `BuildBootstrapKubeconfig`).
+    pub(crate) fn ca(&self, name: &str) -> Option<String> {
+        let wanted = self.entries.get(name)?.wanted;
+        match wanted.issuer {
+            Issuer::Local => Some(self.authority(wanted)?.pem().to_owned()),
+            Issuer::Bootstrap => self
+                .secrets
+                .trusted_certificates(&wanted.signer)
+                .or_else(|| Some(self.authority(wanted)?.pem().to_owned())),
+        }
+    }
+
+    /// The bytes of a kubeconfig; `None` until its certificate is issued.
+    pub(crate) fn kubeconfig(&self, kubeconfig: &Kubeconfig) -> Option<String> {
+        let (pair, _) = self.pair(&kubeconfig.certificate)?;
+        let certificate = keep::first_pem(&pair.certificate);
+        Some(kubeconfig::write(
+            kubeconfig,
+            &self.ca(&kubeconfig.certificate)?,
+            &certificate,
+            &pair.private_key,
+        ))
+    }
+}
+
+fn no_authority(wanted: &Certificate) -> CertificateError {
+    CertificateError::NoAuthority {
+        name: wanted.name.clone(),
+        keyset: wanted.signer.clone(),
+        id: wanted.keypair_id.clone(),
+    }
+}
+
+/// What the files of a root hold of a certificate.
+struct Found {
+    pairs: Vec<PemPair>,
+    /// Whether there is a certificate without a key or a key without a certificate.
+    is_partial: bool,
+    /// Whether any file should hold it.
+    is_used: bool,
+}
+
+fn found(root: &Root, desired: &DesiredState, name: &str) -> Result<Found> {
+    let (mut certificates, mut keys, mut pairs) = (vec![], vec![], vec![]);
+    let mut is_used = false;
+    for (_, resource) in desired.iter() {
+        let Resource::File(file) = resource else { continue };
+        let kind = match &file.content {
+            Content::Certificate(of) | Content::PrivateKey(of) if of == name => &file.content,
+            Content::Kubeconfig(kubeconfig) if kubeconfig.certificate == name => &file.content,
+            _ => continue,
+        };
+        is_used = true;
+        let Some(text) = root.read(&file.path)?.and_then(|bytes| String::from_utf8(bytes).ok()) else {
+            continue;
+        };
+        match kind {
+            Content::Certificate(_) => certificates.push(text),
+            Content::PrivateKey(_) => keys.push(text),
+            _ => pairs.extend(kubeconfig::read(&text)),
+        }
+    }
+    let is_partial = certificates.is_empty() != keys.is_empty();
+    for certificate in &certificates {
+        for key in &keys {
+            pairs.push(PemPair { certificate: certificate.clone(), private_key: key.clone() });
+        }
+    }
+    Ok(Found { pairs, is_partial, is_used })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,62 @@
+//! The bytes of files that are not downloaded: references to certificates and secrets resolved.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kops_agent_plan::resource::{Content, File, Kind, ResourceId, SecretPiece};
+
+use crate::certs::Certificates;
+use crate::error::{Error, Result};
+use crate::secrets::Secrets;
+
+/// The bytes that `file` should hold; `None` for a download, and for what hangs on a certificate that
+/// is not issued yet.
+///
+/// # Errors
+/// A secret is not in the store, or the file is described in a way that makes no sense.
+pub(crate) fn bytes(
+    file: &File,
+    certificates: &Certificates<'_>,
+    secrets: &dyn Secrets,
+) -> Result<Option<Vec<u8>>> {
+    Ok(match &file.content {
+        Content::Text(text) => Some(text.clone().into_bytes()),
+        Content::Base64(encoded) => Some(STANDARD.decode(encoded).map_err(|error| Error::Invalid {
+            id: id(file),
+            reason: format!("its content is not base64: {error}"),
+        })?),
+        Content::Asset(_) => None,
+        Content::Certificate(name) => certificates.certificate(name).map(String::into_bytes),
+        Content::PrivateKey(name) => certificates.private_key(name).map(String::into_bytes),
+        Content::Ca(name) => certificates.ca(name).map(String::into_bytes),
+        Content::Kubeconfig(kubeconfig) => certificates.kubeconfig(kubeconfig).map(String::into_bytes),
+        Content::SecretText(pieces) => {
+            let mut bytes = Vec::new();
+            for piece in pieces {
+                bytes.extend(resolve(file, piece, secrets)?);
+            }
+            Some(bytes)
+        }
+    })
+}
+
+fn resolve(file: &File, piece: &SecretPiece, secrets: &dyn Secrets) -> Result<Vec<u8>> {
+    let missing = |secret: String| Error::MissingSecret { file: id(file), secret };
+    match piece {
+        SecretPiece::Text(text) => Ok(text.clone().into_bytes()),
+        SecretPiece::Secret(name) => {
+            secrets.secret(name).ok_or_else(|| missing(format!("the secret {name}")))
+        }
+        SecretPiece::Environment(names) => Ok(secrets.environment(names).unwrap_or_default().into_bytes()),
+        SecretPiece::KeysetPrivateKey { keyset, id } => {
+            let item = secrets
+                .keyset_item(keyset, id)
+                .ok_or_else(|| missing(format!("the private key {id} of keyset {keyset}")))?;
+            Ok(item.private_key.into_bytes())
+        }
+    }
+}
+
+/// The id of a file.
+pub(crate) fn id(file: &File) -> ResourceId {
+    ResourceId::new(Kind::File, &file.path)
+}

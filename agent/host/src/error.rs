@@ -1,0 +1,106 @@
+//! What can go wrong while observing a machine or applying a plan to it.
+
+use std::io;
+
+use kops_agent_plan::resource::ResourceId;
+
+use crate::assets::DownloadError;
+use crate::certs::CertificateError;
+
+/// Why observing or applying stopped.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file, directory or link could not be dealt with.
+    #[error("cannot {doing} {path}: {reason}")]
+    Path {
+        /// What was being done to it (`write`).
+        doing: &'static str,
+        /// Where it is.
+        path: String,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// A program could not be run, or failed.
+    #[error("`{command}` {outcome}")]
+    Command {
+        /// The command line.
+        command: String,
+        /// How it ended, and what it said.
+        outcome: String,
+    },
+    /// A certificate could not be issued.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+    /// Something could not be downloaded.
+    #[error(transparent)]
+    Download(#[from] DownloadError),
+    /// A secret that a file needs is not in the state store.
+    #[error("{file} needs {secret}, which is not in the state store, or may not be read by this node")]
+    MissingSecret {
+        /// The file.
+        file: ResourceId,
+        /// What it needs (`the secret dockerconfig`).
+        secret: String,
+    },
+    /// Another run holds the lock.
+    #[error("another kops-agent is at work on {root} (process {pid}); wait until it has finished")]
+    Locked {
+        /// The root.
+        root: String,
+        /// The process, as far as it is known.
+        pid: String,
+    },
+    /// What is asked for cannot be done by this version.
+    #[error("{id}: {what} is not supported yet")]
+    Unsupported {
+        /// The resource.
+        id: ResourceId,
+        /// What is not supported.
+        what: &'static str,
+    },
+    /// What is asked for makes no sense.
+    #[error("{id}: {reason}")]
+    Invalid {
+        /// The resource.
+        id: ResourceId,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+}
+
+/// The outcome of anything here.
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// Whether somebody has to change the configuration before trying again can help.
+    pub fn is_configuration(&self) -> bool {
+        matches!(
+            self,
+            Error::Certificate(_)
+                | Error::MissingSecret { .. }
+                | Error::Unsupported { .. }
+                | Error::Invalid { .. }
+        )
+    }
+
+    /// `doing` something to `path` failed with `error`.
+    pub(crate) fn path(doing: &'static str, path: impl Into<String>, error: impl Into<io::Error>) -> Error {
+        Error::Path { doing, path: path.into(), reason: explain(&error.into()) }
+    }
+}
+
+/// What an I/O error means, and what to do about it where that is not plain.
+pub(crate) fn explain(error: &io::Error) -> String {
+    let said = error.to_string();
+    let what = said.split(" (os error").next().unwrap_or(&said);
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            format!("{what}; free some space on that file system and run again")
+        }
+        io::ErrorKind::PermissionDenied => format!("{what}; run as root, or choose another root"),
+        io::ErrorKind::ReadOnlyFilesystem => {
+            format!("{what}; mount it for writing, or choose another root")
+        }
+        _ => what.to_owned(),
+    }
+}

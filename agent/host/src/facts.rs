@@ -1,0 +1,416 @@
+//! Observes this machine for those who decide about it: system, processor, memory, network, SELinux.
+//!
+//! What a file says is parsed by a function of its own, so that a test needs no such machine.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::path::{Path, PathBuf};
+
+use kops_agent_plan::facts::{Architecture, CloudFacts, Distro, Facts, Interface, LoginUser, Selinux};
+use nix::errno::Errno;
+use nix::ifaddrs::{InterfaceAddress, getifaddrs};
+use nix::sys::socket::SockaddrStorage;
+use nix::sys::utsname::uname;
+use thiserror::Error;
+
+/// Why this machine cannot be described.
+#[derive(Debug, Error)]
+pub enum FactsError {
+    /// There is no os-release under the root.
+    #[error(
+        "this machine's distribution is unknown: neither {} nor {} exists; is this the root of a Linux system?",
+        etc.display(),
+        usr_lib.display()
+    )]
+    NoOsRelease {
+        /// The first place.
+        etc: PathBuf,
+        /// The other place.
+        usr_lib: PathBuf,
+    },
+    /// os-release says too little.
+    #[error("{}: it has no ID, so this machine's distribution is unknown; correct the file", file.display())]
+    NoDistroId {
+        /// The file.
+        file: PathBuf,
+    },
+    /// Kubernetes is not built for this processor by kOps.
+    #[error(
+        "this machine's architecture, {machine}, is not supported; kOps runs on x86_64 (amd64) and aarch64 (arm64)"
+    )]
+    UnsupportedArchitecture {
+        /// `uname -m`.
+        machine: String,
+    },
+    /// A file could not be read.
+    #[error("cannot read {}: {source}", file.display())]
+    Unreadable {
+        /// The file.
+        file: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The kernel refused.
+    #[error("cannot ask the kernel for {what}: {source}")]
+    Kernel {
+        /// What was asked for.
+        what: &'static str,
+        /// Why.
+        source: Errno,
+    },
+}
+
+/// Observes the machine whose files are under `root`: `/` for this machine.
+///
+/// Architecture, kernel, host name and interfaces are always the running kernel's. What the cloud
+/// says is left out; the binary adds it.
+///
+/// # Errors
+/// If distribution or architecture cannot be told, or something that is there cannot be read.
+pub fn observe_host(root: &Path) -> Result<Facts, FactsError> {
+    let kernel = uname().map_err(|source| FactsError::Kernel { what: "its name (uname)", source })?;
+    let interfaces = getifaddrs()
+        .map_err(|source| FactsError::Kernel { what: "network interfaces (getifaddrs)", source })?;
+    Ok(Facts {
+        arch: parse_architecture(&kernel.machine().to_string_lossy())?,
+        distro: observe_distro(root)?,
+        hostname_addresses: read_if_there(&root.join("etc/hosts"))?
+            .map(|hosts| parse_hosts(&hosts, &kernel.nodename().to_string_lossy()))
+            .unwrap_or_default(),
+        hostname: kernel.nodename().to_string_lossy().into_owned(),
+        login_users: parse_login_users(
+            &read_if_there(&root.join("etc/passwd"))?.unwrap_or_default(),
+            &read_if_there(&root.join("etc/group"))?.unwrap_or_default(),
+        ),
+        interfaces: collect_interfaces(interfaces.map(AddressOfInterface::from)),
+        systemd_resolved: root.join("run/systemd/resolve/resolv.conf").exists(),
+        kernel: Some(kernel.release().to_string_lossy().into_owned()),
+        memory_bytes: read_if_there(&root.join("proc/meminfo"))?.as_deref().and_then(parse_memory),
+        nameservers: read_if_there(&root.join("etc/resolv.conf"))?
+            .as_deref()
+            .map(parse_nameservers)
+            .unwrap_or_default(),
+        selinux: read_if_there(&root.join("sys/fs/selinux/enforce"))?.as_deref().and_then(parse_selinux),
+        bpf_mounted_by_systemd: read_if_there(&root.join("proc/self/mounts"))?
+            .is_some_and(|mounts| mounts_bpf(&mounts))
+            && !root.join("etc/systemd/system/sys-fs-bpf.mount").exists(),
+        fstab: read_if_there(&root.join("etc/fstab"))?,
+        cloud: CloudFacts::default(),
+    })
+}
+
+/// Whether the BPF file system is mounted where programs look for it (`proc(5)`, `mounts`).
+fn mounts_bpf(mounts: &str) -> bool {
+    mounts.lines().any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        (words.next(), words.next()) == (Some("/sys/fs/bpf"), Some("bpf"))
+    })
+}
+
+/// The addresses that `/etc/hosts` gives a name, without the loopback ones.
+fn parse_hosts(hosts: &str, name: &str) -> Vec<String> {
+    hosts
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split('#').next()?.split_whitespace();
+            let address: std::net::IpAddr = words.next()?.parse().ok()?;
+            (words.any(|word| word == name) && !address.is_loopback()).then(|| address.to_string())
+        })
+        .collect()
+}
+
+/// Users with an id that people have and a shell to log in to (`passwd(5)`, `group(5)`, `login.defs(5)`).
+fn parse_login_users(passwd: &str, groups: &str) -> Vec<LoginUser> {
+    let group_name = |gid: &str| {
+        groups.lines().find_map(|line| {
+            let mut fields = line.split(':');
+            let name = fields.next()?;
+            (fields.nth(1)? == gid).then(|| name.to_owned())
+        })
+    };
+    passwd
+        .lines()
+        .filter_map(|line| {
+            let [name, _, uid, gid, _, home, shell] = line.split(':').collect::<Vec<_>>()[..] else {
+                return None;
+            };
+            let is_person = uid.parse::<u32>().is_ok_and(|uid| (500..65534).contains(&uid));
+            let can_log_in = !shell.ends_with("nologin") && !shell.ends_with("false");
+            (is_person && can_log_in).then(|| LoginUser {
+                name: name.to_owned(),
+                group: group_name(gid).unwrap_or_else(|| name.to_owned()),
+                home: home.to_owned(),
+            })
+        })
+        .collect()
+}
+
+fn observe_distro(root: &Path) -> Result<Distro, FactsError> {
+    let etc = root.join("etc/os-release");
+    let usr_lib = root.join("usr/lib/os-release");
+    let (file, text) = match (read_if_there(&etc)?, read_if_there(&usr_lib)?) {
+        (Some(text), _) => (etc, text),
+        (None, Some(text)) => (usr_lib, text),
+        (None, None) => return Err(FactsError::NoOsRelease { etc, usr_lib }),
+    };
+    let distro = parse_os_release(&text);
+    if distro.id.is_empty() { Err(FactsError::NoDistroId { file }) } else { Ok(distro) }
+}
+
+/// The text of a file, or `None` where there is none.
+fn read_if_there(file: &Path) -> Result<Option<String>, FactsError> {
+    match std::fs::read(file) {
+        Ok(bytes) => Ok(Some(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(source) => Err(FactsError::Unreadable { file: file.to_owned(), source }),
+    }
+}
+
+/// `ID` and `VERSION_ID` of an os-release file; empty where it has none.
+pub fn parse_os_release(text: &str) -> Distro {
+    let mut distro = Distro::default();
+    for (name, value) in text.lines().filter_map(|line| line.trim().split_once('=')) {
+        match name {
+            "ID" => distro.id = unquoted(value),
+            "VERSION_ID" => distro.version_id = unquoted(value),
+            _ => {}
+        }
+    }
+    distro
+}
+
+fn unquoted(value: &str) -> String {
+    value.trim_matches(['"', '\'']).to_owned()
+}
+
+/// The architecture that `uname -m` calls `machine`.
+///
+/// # Errors
+/// If kOps has no Kubernetes for it.
+pub fn parse_architecture(machine: &str) -> Result<Architecture, FactsError> {
+    match machine {
+        "x86_64" => Ok(Architecture::Amd64),
+        "aarch64" => Ok(Architecture::Arm64),
+        other => Err(FactsError::UnsupportedArchitecture { machine: other.to_owned() }),
+    }
+}
+
+/// `MemTotal` of `/proc/meminfo`, in bytes.
+pub fn parse_memory(meminfo: &str) -> Option<u64> {
+    let total = meminfo.lines().find_map(|line| line.strip_prefix("MemTotal:"))?;
+    let kibibytes: u64 = total.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kibibytes.checked_mul(1024)
+}
+
+/// The name servers of a resolv.conf, in its order.
+pub fn parse_nameservers(resolv_conf: &str) -> Vec<String> {
+    resolv_conf
+        .lines()
+        .filter_map(|line| {
+            let mut words = line.split_whitespace();
+            if words.next() == Some("nameserver") { words.next() } else { None }
+        })
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The state that `/sys/fs/selinux/enforce` holds.
+pub fn parse_selinux(enforce: &str) -> Option<Selinux> {
+    match enforce.trim() {
+        "1" => Some(Selinux::Enforcing),
+        "0" => Some(Selinux::Permissive),
+        _ => None,
+    }
+}
+
+/// One answer of `getifaddrs`: an interface, with or without one of its addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct AddressOfInterface {
+    interface: String,
+    mac: Option<[u8; 6]>,
+    address: Option<String>,
+}
+
+impl From<InterfaceAddress> for AddressOfInterface {
+    fn from(answer: InterfaceAddress) -> AddressOfInterface {
+        AddressOfInterface {
+            mac: answer.address.as_ref().and_then(|address| address.as_link_addr()?.addr()),
+            address: answer
+                .address
+                .as_ref()
+                .and_then(|address| address_with_prefix(address, answer.netmask.as_ref())),
+            interface: answer.interface_name,
+        }
+    }
+}
+
+fn address_with_prefix(address: &SockaddrStorage, netmask: Option<&SockaddrStorage>) -> Option<String> {
+    if let Some(address) = address.as_sockaddr_in() {
+        let mask =
+            netmask.and_then(|mask| mask.as_sockaddr_in()).map_or(Ipv4Addr::BROADCAST, |mask| mask.ip());
+        return Some(format!("{}/{}", address.ip(), u32::from(mask).leading_ones()));
+    }
+    let address = address.as_sockaddr_in6()?;
+    let mask =
+        netmask.and_then(|mask| mask.as_sockaddr_in6()).map_or(Ipv6Addr::from(u128::MAX), |mask| mask.ip());
+    Some(format!("{}/{}", address.ip(), u128::from(mask).leading_ones()))
+}
+
+fn collect_interfaces(answers: impl Iterator<Item = AddressOfInterface>) -> Vec<Interface> {
+    let mut interfaces: BTreeMap<String, Interface> = BTreeMap::new();
+    for answer in answers {
+        let interface = interfaces
+            .entry(answer.interface.clone())
+            .or_insert_with(|| Interface { name: answer.interface, ..Interface::default() });
+        if let Some(mac) = answer.mac.filter(|mac| mac != &[0; 6]) {
+            interface.mac = Some(mac.map(|byte| format!("{byte:02x}")).join(":"));
+        }
+        interface.addresses.extend(answer.address);
+    }
+    let mut interfaces: Vec<Interface> = interfaces.into_values().collect();
+    for interface in &mut interfaces {
+        interface.addresses.sort();
+        interface.addresses.dedup();
+    }
+    interfaces
+}
+
+#[cfg(test)]
+mod account_tests {
+    use super::*;
+
+    #[test]
+    fn only_people_with_a_shell_are_login_users() {
+        let passwd = "root:x:0:0:root:/root:/bin/bash\nadmin:x:1000:1001:Debian:/home/admin:/bin/bash\n\
+                      svc:x:1002:1002::/srv:/usr/sbin/nologin\nbroken line\n";
+        let user = LoginUser { name: "admin".into(), group: "staff".into(), home: "/home/admin".into() };
+        assert_eq!(parse_login_users(passwd, "root:x:0:\nstaff:x:1001:\n"), [user]);
+    }
+
+    #[test]
+    fn the_loopback_address_is_nobodys_name() {
+        let hosts = "127.0.1.1 vm # itself\n10.0.0.5 vm.local vm\n10.0.0.6 other\n";
+        assert_eq!(parse_hosts(hosts, "vm"), ["10.0.0.5"]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+
+    use super::*;
+
+    fn answer(interface: &str, mac: Option<[u8; 6]>, address: Option<&str>) -> AddressOfInterface {
+        AddressOfInterface { interface: interface.into(), mac, address: address.map(Into::into) }
+    }
+
+    fn write(root: &Path, file: &str, text: &str) {
+        let file = root.join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+
+    #[test]
+    fn os_release_is_read_with_and_without_quotes() {
+        let ubuntu = "PRETTY_NAME=\"Ubuntu 24.04.1 LTS\"\nID=ubuntu\nID_LIKE=debian\nVERSION_ID=\"24.04\"\n";
+        assert_eq!(parse_os_release(ubuntu), Distro { id: "ubuntu".into(), version_id: "24.04".into() });
+        let amazon = "# comment\nID=\"amzn\"\nVERSION_ID='2023'";
+        assert_eq!(parse_os_release(amazon), Distro { id: "amzn".into(), version_id: "2023".into() });
+        assert_eq!(parse_os_release("NAME=x\nno assignment\n"), Distro::default());
+    }
+
+    #[test]
+    fn an_architecture_without_kubernetes_is_refused_by_name() {
+        assert_eq!(parse_architecture("x86_64").unwrap(), Architecture::Amd64);
+        assert_eq!(parse_architecture("aarch64").unwrap(), Architecture::Arm64);
+        let error = parse_architecture("riscv64").unwrap_err().to_string();
+        assert!(error.contains("riscv64, is not supported"), "{error}");
+    }
+
+    #[test]
+    fn memory_is_in_bytes() {
+        assert_eq!(parse_memory("MemTotal:        8009216 kB\nMemFree: 1 kB\n"), Some(8_201_437_184));
+        assert_eq!(parse_memory("MemFree: 1 kB\n"), None);
+        assert_eq!(parse_memory("MemTotal: many kB\n"), None);
+    }
+
+    #[test]
+    fn name_servers_are_in_order_and_comments_are_none() {
+        let text = "# nameserver 1.1.1.1\nsearch ec2.internal\nnameserver 127.0.0.53\n  nameserver\tfd00::2 \nnameserver\n";
+        assert_eq!(parse_nameservers(text), ["127.0.0.53", "fd00::2"]);
+    }
+
+    #[test]
+    fn selinux_is_told_from_its_absence() {
+        assert_eq!(parse_selinux("1"), Some(Selinux::Enforcing));
+        assert_eq!(parse_selinux("0\n"), Some(Selinux::Permissive));
+        assert_eq!(parse_selinux(""), None);
+    }
+
+    #[test]
+    fn the_answers_about_an_interface_are_gathered_and_sorted() {
+        let answers = [
+            answer("lo", Some([0; 6]), None),
+            answer("eth0", Some([2, 0, 0, 0, 0, 0xab]), None),
+            answer("lo", None, Some("127.0.0.1/8")),
+            answer("eth0", None, Some("fe80::1/64")),
+            answer("eth0", None, Some("172.20.32.10/19")),
+            answer("eth0", None, Some("172.20.32.10/19")),
+        ];
+        let eth0 = Interface {
+            name: "eth0".into(),
+            mac: Some("02:00:00:00:00:ab".into()),
+            addresses: vec!["172.20.32.10/19".into(), "fe80::1/64".into()],
+        };
+        let lo = Interface { name: "lo".into(), mac: None, addresses: vec!["127.0.0.1/8".into()] };
+        assert_eq!(collect_interfaces(answers.into_iter()), [eth0, lo]);
+    }
+
+    #[test]
+    fn a_root_is_observed_with_its_own_files() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "usr/lib/os-release", "ID=flatcar\nVERSION_ID=4230.2.0\n");
+        write(root.path(), "etc/resolv.conf", "nameserver 10.0.0.2\n");
+        write(root.path(), "run/systemd/resolve/resolv.conf", "nameserver 10.0.0.2\n");
+        write(root.path(), "proc/meminfo", "MemTotal: 2 kB\n");
+        write(root.path(), "sys/fs/selinux/enforce", "0");
+
+        let facts = observe_host(root.path()).unwrap();
+        assert_eq!(facts.distro, Distro { id: "flatcar".into(), version_id: "4230.2.0".into() });
+        assert_eq!(facts.nameservers, ["10.0.0.2"]);
+        assert!(facts.systemd_resolved);
+        assert_eq!(facts.memory_bytes, Some(2048));
+        assert_eq!(facts.selinux, Some(Selinux::Permissive));
+        assert!(!facts.hostname.is_empty());
+        let lo = facts.interfaces.iter().find(|interface| interface.name == "lo").unwrap();
+        assert_eq!(lo.mac, None);
+    }
+
+    #[test]
+    fn etc_os_release_comes_before_the_one_in_usr_lib() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "etc/os-release", "ID=debian\nVERSION_ID=\"12\"\n");
+        write(root.path(), "usr/lib/os-release", "ID=other\n");
+        assert_eq!(observe_host(root.path()).unwrap().distro.id, "debian");
+    }
+
+    #[test]
+    fn a_root_without_a_distribution_is_refused() {
+        let root = tempfile::tempdir().unwrap();
+        let error = observe_host(root.path()).unwrap_err().to_string();
+        assert!(error.contains("distribution is unknown") && error.contains("etc/os-release"), "{error}");
+        write(root.path(), "etc/os-release", "NAME=Linux\n");
+        let error = observe_host(root.path()).unwrap_err();
+        assert!(matches!(error, FactsError::NoDistroId { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_named() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir_all(root.path().join("etc/os-release")).unwrap();
+        let error = observe_host(root.path()).unwrap_err().to_string();
+        assert!(error.starts_with("cannot read ") && error.contains("etc/os-release"), "{error}");
+    }
+}

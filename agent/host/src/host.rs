@@ -1,0 +1,149 @@
+//! The machine, as a handle.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use nix::ifaddrs::getifaddrs;
+
+use crate::error::Result;
+use crate::lock::{Lock, Locks};
+use crate::root::Root;
+use crate::system::commands::Commands;
+use crate::system::images::{Ctr, Images};
+use crate::system::kernel::Kernel;
+use crate::system::mounts::Mounts;
+use crate::system::packages::PackageManager;
+use crate::system::recorded::Recorder;
+use crate::system::systemd::{Systemctl, Systemd};
+use crate::system::users::Users;
+use crate::system::{commands, kernel, mounts, packages, users};
+
+/// Certificates of different nodes expire on different days of a month
+/// (upup/pkg/fi/nodeup/nodetasks/issue_cert.go).
+const HOURS_OF_A_MONTH: u32 = 30 * 24;
+
+/// A machine: the only handle with effects.
+pub struct Host {
+    pub(crate) root: Root,
+    pub(crate) systemd: Arc<dyn Systemd>,
+    pub(crate) packages: Arc<dyn PackageManager>,
+    pub(crate) users: Arc<dyn Users>,
+    pub(crate) mounts: Arc<dyn Mounts>,
+    pub(crate) kernel: Arc<dyn Kernel>,
+    pub(crate) images: Arc<dyn Images>,
+    pub(crate) commands: Arc<dyn Commands>,
+    pub(crate) extra_hours: u32,
+    clock: Box<dyn Fn() -> SystemTime + Send + Sync>,
+    locks: Locks,
+}
+
+impl Host {
+    /// This machine: files below `/`, systemctl, and whichever package manager there is.
+    ///
+    /// # Errors
+    /// `/` cannot be opened.
+    pub fn machine() -> Result<Host> {
+        let root = Root::open(Path::new("/"))?;
+        Ok(Host {
+            systemd: Arc::new(Systemctl),
+            packages: Arc::new(packages::Machine),
+            users: Arc::new(users::Machine(root.clone())),
+            mounts: Arc::new(mounts::Machine),
+            kernel: Arc::new(kernel::Machine),
+            images: Arc::new(Ctr),
+            commands: Arc::new(commands::Machine),
+            extra_hours: extra_hours(),
+            clock: Box::new(SystemTime::now),
+            locks: Locks::default(),
+            root,
+        })
+    }
+
+    /// A directory that stands for a machine. Files are really written below it. What there is to ask
+    /// of systemd, of the package manager and of the kernel, and to whom files should belong, is noted
+    /// in `var/lib/kops-agent/recorded/requests.txt` there, and taken for done from then on.
+    ///
+    /// # Errors
+    /// The directory cannot be made or opened, or what earlier runs noted there cannot be read.
+    pub fn scratch(root: &Path) -> Result<Host> {
+        let root = Root::open(root)?;
+        let recorder = Arc::new(Recorder::open(root.clone())?);
+        Ok(Host {
+            systemd: recorder.clone(),
+            packages: recorder.clone(),
+            users: recorder.clone(),
+            mounts: recorder.clone(),
+            kernel: recorder.clone(),
+            images: recorder.clone(),
+            commands: recorder,
+            extra_hours: extra_hours(),
+            clock: Box::new(SystemTime::now),
+            locks: Locks::default(),
+            root,
+        })
+    }
+
+    /// The same host, with another clock.
+    pub fn with_clock(self, clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Host {
+        Host { clock: Box::new(clock), ..self }
+    }
+
+    /// The same host, with another systemd.
+    pub fn with_systemd(self, systemd: Arc<dyn Systemd>) -> Host {
+        Host { systemd, ..self }
+    }
+
+    /// The same host, with another way to run commands.
+    pub fn with_commands(self, commands: Arc<dyn Commands>) -> Host {
+        Host { commands, ..self }
+    }
+
+    /// Keeps other runs away from this root until the lock is dropped. [`Host::apply`] takes it by
+    /// itself; whoever observes first and applies later takes it before.
+    ///
+    /// # Errors
+    /// Another run holds it, or the root cannot be written to.
+    pub fn lock(&self) -> Result<Lock> {
+        self.locks.take(&self.root)
+    }
+
+    pub(crate) fn now(&self) -> time::OffsetDateTime {
+        (self.clock)().into()
+    }
+}
+
+/// By how many hours certificates of this node live longer than the shortest-lived ones: another
+/// number on every node, and the same one on a node as long as its addresses stay.
+fn extra_hours() -> u32 {
+    let mut addresses: Vec<String> = getifaddrs()
+        .map(|interfaces| {
+            interfaces
+                .filter_map(|interface| {
+                    let address = interface.address?;
+                    let v4 = address.as_sockaddr_in().map(|address| address.ip().to_string());
+                    v4.or_else(|| address.as_sockaddr_in6().map(|address| address.ip().to_string()))
+                })
+                .collect()
+        })
+        // Without addresses certificates are as good; they only expire together.
+        .unwrap_or_default();
+    addresses.sort();
+    fnv32(addresses.concat().as_bytes()) % HOURS_OF_A_MONTH
+}
+
+/// FNV-1 (draft-eastlake-fnv), 32 bits.
+fn fnv32(bytes: &[u8]) -> u32 {
+    bytes.iter().fold(0x811c_9dc5, |hash: u32, byte| hash.wrapping_mul(0x0100_0193) ^ u32::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_hash_is_fnv_1() {
+        assert_eq!(fnv32(b""), 0x811c_9dc5);
+        assert_eq!(fnv32(b"foobar"), 0x31f0_b262);
+    }
+}

@@ -1,0 +1,255 @@
+//! What a machine is like, as far as it is asked about.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kops_agent_plan::diff::{
+    Observed, ObservedContent, ObservedFile, ObservedState, ObservedUnit, sha256_hex,
+};
+use kops_agent_plan::resource::{
+    Content, DesiredState, Directory, File, HostsEntry, Image, KernelModule, Mode, Resource, Symlink, Unit,
+};
+
+use crate::assets::for_each_piece;
+use crate::certs::Certificates;
+use crate::contents;
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::hosts_file;
+use crate::root::{Dir, Entry, Metadata};
+use crate::secrets::Secrets;
+use crate::stamps::Stamp;
+use crate::system::kernel::boot_file;
+use crate::system::systemd::UnitState;
+
+/// Where the agent writes units: above what packages bring, and for no package to overwrite.
+const UNITS: &str = "/etc/systemd/system";
+/// Larger texts are compared by their hash, and no diff of them is shown.
+const LARGEST_TEXT: u64 = 1024 * 1024;
+
+/// The path of a unit that the agent writes.
+pub(crate) fn unit_path(name: &str) -> String {
+    format!("{UNITS}/{name}")
+}
+
+impl Host {
+    /// Looks at everything that is desired. Changes nothing.
+    ///
+    /// # Errors
+    /// Something cannot be looked at, a secret is not in the store, or a certificate authority is
+    /// unfit.
+    pub fn observe(&self, desired: &DesiredState, secrets: &dyn Secrets) -> Result<ObservedState> {
+        let certificates = Certificates::observe(&self.root, desired, secrets, self.now(), self.extra_hours)?;
+        Observer::new(self, &certificates, secrets, desired.iter().map(|(_, resource)| resource))?.all()
+    }
+}
+
+/// Looks at some resources; what is asked of other programs is asked once for all of them.
+pub(crate) struct Observer<'a> {
+    host: &'a Host,
+    certificates: &'a Certificates<'a>,
+    secrets: &'a dyn Secrets,
+    resources: Vec<&'a Resource>,
+    packages: BTreeSet<String>,
+    images: BTreeSet<String>,
+    units: BTreeMap<&'a str, UnitState>,
+    hosts: String,
+}
+
+impl<'a> Observer<'a> {
+    pub(crate) fn new(
+        host: &'a Host,
+        certificates: &'a Certificates<'a>,
+        secrets: &'a dyn Secrets,
+        resources: impl Iterator<Item = &'a Resource>,
+    ) -> Result<Observer<'a>> {
+        let resources: Vec<&Resource> = resources.collect();
+        let (mut packages, mut units, mut has_images, mut has_hosts) = (vec![], vec![], false, false);
+        for resource in &resources {
+            match resource {
+                Resource::Package(package) => packages.push(package.name.as_str()),
+                Resource::Unit(unit) => units.push(unit.name.as_str()),
+                Resource::Image(_) => has_images = true,
+                Resource::HostsEntry(_) => has_hosts = true,
+                _ => {}
+            }
+        }
+        let states = host.systemd.states(&units)?;
+        let hosts = if has_hosts { host.root.read(hosts_file::PATH)?.unwrap_or_default() } else { vec![] };
+        Ok(Observer {
+            packages: host.packages.installed(&packages)?,
+            images: if has_images { host.images.references()? } else { BTreeSet::new() },
+            units: units.into_iter().zip(states).collect(),
+            hosts: String::from_utf8_lossy(&hosts).into_owned(),
+            host,
+            certificates,
+            secrets,
+            resources,
+        })
+    }
+
+    /// What there is of each of the resources.
+    pub(crate) fn all(&self) -> Result<ObservedState> {
+        let mut state = ObservedState::new();
+        for resource in &self.resources {
+            if let Some(observed) = self.one(resource)? {
+                state.insert(resource.id(), observed);
+            }
+        }
+        Ok(state)
+    }
+
+    fn one(&self, resource: &Resource) -> Result<Option<Observed>> {
+        let host = self.host;
+        let same = |is_there: bool| is_there.then(|| Observed::Resource(resource.clone()));
+        let found = |found: Option<Resource>| found.map(Observed::Resource);
+        Ok(match resource {
+            Resource::Package(package) => same(self.packages.contains(&package.name)),
+            Resource::Group(group) => found(host.users.group(&group.name)?.map(Into::into)),
+            Resource::User(user) => found(host.users.user(&user.name)?.map(Into::into)),
+            Resource::Mount(mount) => found(host.mounts.mounted(mount)?.map(Into::into)),
+            Resource::BindMount(bind) => found(host.mounts.bound(bind)?.map(Into::into)),
+            Resource::Certificate(certificate) => self.certificates.observed(&certificate.name),
+            Resource::Directory(directory) => self.directory(directory)?,
+            Resource::File(file) => self.file(file)?,
+            Resource::Symlink(link) => self.symlink(link)?,
+            Resource::HostsEntry(HostsEntry { hostname, .. }) => {
+                found(hosts_file::find(&self.hosts, hostname).map(Into::into))
+            }
+            Resource::KernelModule(module) => same(self.has_module(module)?),
+            Resource::Image(image) => same(self.has_image(image)?),
+            Resource::Unit(unit) => self.unit(unit)?,
+            // Not supported yet; applying says so.
+            Resource::PackageSource(_) | Resource::Ipv6Prefix(_) | Resource::DiscoveryRegistration(_) => None,
+        })
+    }
+
+    fn directory(&self, directory: &Directory) -> Result<Option<Observed>> {
+        let path = &directory.path;
+        let Some((above, name)) = self.host.root.parent(path)? else { return Ok(None) };
+        let metadata = match above.entry(&name)? {
+            None => return Ok(None),
+            Some(Entry::Directory(metadata)) => metadata,
+            // A link to a directory is as good as one.
+            Some(entry @ Entry::Symlink(_)) => match self.host.root.dir(path)? {
+                Some(dir) => dir.metadata()?,
+                None => return Ok(Some(Observed::Other(entry.describe()))),
+            },
+            Some(entry) => return Ok(Some(Observed::Other(entry.describe()))),
+        };
+        let (owner, group) = self.host.users.owner_names(path, metadata.uid, metadata.gid)?;
+        let found = Directory { path: path.clone(), mode: Mode(metadata.mode), owner, group };
+        Ok(Some(Observed::Resource(found.into())))
+    }
+
+    fn symlink(&self, link: &Symlink) -> Result<Option<Observed>> {
+        let Some((dir, name)) = self.host.root.parent(&link.path)? else { return Ok(None) };
+        Ok(dir.entry(&name)?.map(|entry| match entry {
+            Entry::Symlink(target) => Observed::Resource(Symlink { target, ..link.clone() }.into()),
+            other => Observed::Other(other.describe()),
+        }))
+    }
+
+    fn file(&self, file: &File) -> Result<Option<Observed>> {
+        let Some((dir, name)) = self.host.root.parent(&file.path)? else { return Ok(None) };
+        let metadata = match dir.entry(&name)? {
+            None => return Ok(None),
+            Some(Entry::File(metadata)) => metadata,
+            Some(other) => return Ok(Some(Observed::Other(other.describe()))),
+        };
+        let (owner, group) = self.host.users.owner_names(&file.path, metadata.uid, metadata.gid)?;
+        let (sha256, content) = self.content(file, &dir, &name, metadata)?;
+        let commands_ran_for = match file.on_change.as_slice() {
+            [] => None,
+            _ => Stamp::Commands.read(&self.host.root, &file.path)?,
+        };
+        let mode = Mode(metadata.mode);
+        Ok(Some(Observed::File(ObservedFile { mode, owner, group, sha256, content, commands_ran_for })))
+    }
+
+    fn content(
+        &self,
+        file: &File,
+        dir: &Dir,
+        name: &str,
+        metadata: Metadata,
+    ) -> Result<(String, ObservedContent)> {
+        if file.create_only {
+            // What is in it is nobody's business here; it may be a log of any size.
+            return Ok((String::new(), ObservedContent::Bytes));
+        }
+        if matches!(file.content, Content::Text(_)) && metadata.size <= LARGEST_TEXT {
+            let bytes = dir.read(name)?;
+            let sha256 = sha256_hex(&bytes);
+            let text = String::from_utf8(bytes);
+            return Ok((sha256, text.map_or(ObservedContent::Bytes, ObservedContent::Text)));
+        }
+        let sha256 = digest(dir, name)?;
+        let content = match &file.content {
+            Content::Text(_) | Content::Base64(_) => ObservedContent::Bytes,
+            Content::Asset(asset) if asset.member.is_none() => ObservedContent::Bytes,
+            Content::Asset(_) => self.member(&file.path, &sha256)?,
+            _ => {
+                let wanted = contents::bytes(file, self.certificates, self.secrets)?;
+                let as_desired = wanted.is_some_and(|bytes| sha256_hex(&bytes) == sha256);
+                ObservedContent::Compared { as_desired }
+            }
+        };
+        Ok((sha256, content))
+    }
+
+    fn member(&self, path: &str, sha256: &str) -> Result<ObservedContent> {
+        let noted = Stamp::Member.read(&self.host.root, path)?;
+        let origin = noted.as_deref().and_then(|noted| parse_origin(noted, sha256));
+        Ok(origin.unwrap_or(ObservedContent::Bytes))
+    }
+
+    fn has_module(&self, module: &KernelModule) -> Result<bool> {
+        let at_boot = self.host.root.read(&boot_file(&module.name))?;
+        let is_named = at_boot.is_some_and(|text| text == boot_text(&module.name).as_bytes());
+        Ok(is_named && self.host.kernel.is_loaded(&module.name)?)
+    }
+
+    fn has_image(&self, image: &Image) -> Result<bool> {
+        if image.sources.is_empty() {
+            return Ok(self.images.contains(&image.name));
+        }
+        let loaded = Stamp::Image.read(&self.host.root, &image.name)?;
+        Ok(loaded.as_deref() == Some(&image.sha256))
+    }
+
+    fn unit(&self, unit: &Unit) -> Result<Option<Observed>> {
+        let text = self.host.root.read(&unit_path(&unit.name))?;
+        let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
+        let Some(state) = self.units.get(unit.name.as_str()) else { return Ok(None) };
+        if !state.is_known && text.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Observed::Unit(ObservedUnit {
+            text,
+            enablement: state.enablement,
+            running: state.running,
+            stamp: Stamp::Unit.read(&self.host.root, &unit.name)?,
+        })))
+    }
+}
+
+/// SHA-256 of a file of any size.
+pub(crate) fn digest(dir: &Dir, name: &str) -> Result<String> {
+    for_each_piece(&mut dir.open(name)?, |_| Ok::<(), std::io::Error>(()))
+        .map_err(|error| Error::path("read", dir.shown(name), error))
+}
+
+/// What is noted about a file that was unpacked.
+pub(crate) fn origin(sha256: &str, archive: &str, member: &str) -> String {
+    format!("{sha256} {archive} {member}")
+}
+
+fn parse_origin(noted: &str, sha256: &str) -> Option<ObservedContent> {
+    let (archive, member) = noted.strip_prefix(sha256)?.strip_prefix(' ')?.split_once(' ')?;
+    Some(ObservedContent::Member { archive: archive.into(), member: member.into() })
+}
+
+/// What is in the file by which systemd loads a module at every boot.
+pub(crate) fn boot_text(module: &str) -> String {
+    format!("{module}\n")
+}

@@ -1,0 +1,175 @@
+//! Everything that can go wrong before the first write: what cannot be done is refused, certificates
+//! are issued, secrets are resolved, and all downloads are fetched and verified.
+
+use std::collections::BTreeMap;
+
+use kops_agent_plan::diff::{Change, Plan, Step};
+use kops_agent_plan::resource::{
+    AssetContent, Content, DesiredState, File, Image, Kind, Resource, ResourceId,
+};
+
+use crate::assets::{Cache, Downloads, Progress, Request};
+use crate::certs::{CertificateError, Certificates};
+use crate::contents;
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::secrets::Secrets;
+
+/// What applying a plan needs.
+pub(crate) struct Prepared<'a> {
+    pub(crate) certificates: Certificates<'a>,
+    /// The bytes of every file that is written and not downloaded.
+    pub(crate) contents: BTreeMap<&'a str, Vec<u8>>,
+    cache: Option<Cache>,
+    /// What was downloaded, by its hash.
+    downloads: BTreeMap<String, Request>,
+}
+
+impl Prepared<'_> {
+    /// Opens a download, by its hash.
+    pub(crate) fn open(&self, sha256: &str) -> Result<(std::fs::File, &str)> {
+        let request = self.downloads.get(sha256);
+        let url = request.map_or("", Request::url);
+        let file = match &self.cache {
+            Some(cache) => cache.get(sha256, url)?,
+            None => None,
+        };
+        file.map(|file| (file, url)).ok_or_else(|| Error::Path {
+            doing: "open",
+            path: format!("the download of {url}"),
+            reason: "it has gone from the cache since it was verified; run again".into(),
+        })
+    }
+}
+
+/// Prepares to apply `plan`.
+pub(crate) async fn prepare<'a>(
+    host: &Host,
+    plan: &Plan,
+    desired: &'a DesiredState,
+    secrets: &'a dyn Secrets,
+    downloads: &Downloads,
+    progress: &dyn Progress,
+) -> Result<Prepared<'a>> {
+    let steps: Vec<(&Step, &Resource)> =
+        plan.steps.iter().map(|step| Ok((step, find(desired, &step.resource)?))).collect::<Result<_>>()?;
+    let mut requests = BTreeMap::new();
+    for (step, resource) in &steps {
+        refuse_unsupported(step, resource)?;
+        request_downloads(step, resource, &mut requests)?;
+    }
+    let mut certificates = Certificates::observe(&host.root, desired, secrets, host.now(), host.extra_hours)?;
+    for (step, _) in steps.iter().filter(|(step, _)| step.resource.kind == Kind::Certificate) {
+        certificates.issue(&step.resource.name)?;
+    }
+    let mut resolved = BTreeMap::new();
+    for (step, resource) in &steps {
+        if let Resource::File(file) = resource
+            && step.changes_content()
+            && !matches!(file.content, Content::Asset(_))
+        {
+            resolved.insert(file.path.as_str(), resolve(file, &certificates, secrets)?);
+        }
+    }
+    let cache = match requests.is_empty() {
+        true => None,
+        false => Some(Cache::open(&host.root, downloads.cache_path())?),
+    };
+    if let Some(cache) = &cache {
+        downloads.fetch(cache, requests.values().cloned().collect(), progress).await?;
+    }
+    Ok(Prepared { certificates, contents: resolved, cache, downloads: requests })
+}
+
+/// The resource of a step.
+pub(crate) fn find<'a>(desired: &'a DesiredState, id: &ResourceId) -> Result<&'a Resource> {
+    desired.get(id).ok_or_else(|| Error::Invalid {
+        id: id.clone(),
+        reason: "the plan names it and the desired state does not: they are not of the same run".into(),
+    })
+}
+
+fn refuse_unsupported(step: &Step, resource: &Resource) -> Result<()> {
+    let what = match resource {
+        Resource::PackageSource(_) => "adding a package repository",
+        Resource::Ipv6Prefix(_) => "asking the cloud for an IPv6 prefix",
+        Resource::DiscoveryRegistration(_) => "registering with a discovery service",
+        _ => {
+            let is_in_the_way =
+                |change: &Change| matches!(change, Change::Replace { what } if what == "a directory");
+            return match step.changes.iter().find(|change| is_in_the_way(change)) {
+                Some(_) => Err(Error::Invalid {
+                    id: step.resource.clone(),
+                    reason: "a directory is in its place; move it away".into(),
+                }),
+                None => Ok(()),
+            };
+        }
+    };
+    Err(Error::Unsupported { id: step.resource.clone(), what })
+}
+
+fn resolve(file: &File, certificates: &Certificates<'_>, secrets: &dyn Secrets) -> Result<Vec<u8>> {
+    contents::bytes(file, certificates, secrets)?.ok_or_else(|| {
+        let name = match &file.content {
+            Content::Certificate(name) | Content::PrivateKey(name) | Content::Ca(name) => name.clone(),
+            Content::Kubeconfig(kubeconfig) => kubeconfig.certificate.clone(),
+            _ => file.path.clone(),
+        };
+        CertificateError::Changed { name }.into()
+    })
+}
+
+/// The same bytes are downloaded once, whoever needs them.
+fn request_downloads(
+    step: &Step,
+    resource: &Resource,
+    requests: &mut BTreeMap<String, Request>,
+) -> Result<()> {
+    match resource {
+        Resource::File(File { content: Content::Asset(asset), .. }) if step.changes_content() => {
+            let sha256 = known_hash(step, asset)?;
+            add(requests, &step.resource, sha256, std::slice::from_ref(&asset.url))
+        }
+        Resource::Image(Image { sources, sha256, .. }) if !sources.is_empty() => {
+            if sha256.is_empty() {
+                return Err(unknown_hash(step, &sources[0]));
+            }
+            add(requests, &step.resource, sha256, sources)
+        }
+        _ => Ok(()),
+    }
+}
+
+fn add(
+    requests: &mut BTreeMap<String, Request>,
+    id: &ResourceId,
+    sha256: &str,
+    urls: &[String],
+) -> Result<()> {
+    if sha256.len() != 64 || !sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
+        let reason = format!("{sha256:?} is not a SHA-256 of 64 lower-case hexadecimal digits");
+        return Err(Error::Invalid { id: id.clone(), reason });
+    }
+    let request = requests
+        .entry(sha256.to_owned())
+        .or_insert_with(|| Request { sha256: sha256.to_owned(), urls: vec![] });
+    for url in urls {
+        if !request.urls.contains(url) {
+            request.urls.push(url.clone());
+        }
+    }
+    Ok(())
+}
+
+/// Nothing is installed that cannot be verified.
+pub(crate) fn known_hash<'a>(step: &Step, asset: &'a AssetContent) -> Result<&'a str> {
+    asset.sha256.as_deref().ok_or_else(|| unknown_hash(step, &asset.url))
+}
+
+fn unknown_hash(step: &Step, url: &str) -> Error {
+    Error::Invalid {
+        id: step.resource.clone(),
+        reason: format!("the hash of {url} is not known: nothing is installed unverified"),
+    }
+}

@@ -1,0 +1,366 @@
+//! The directory below which everything is read and written, as a capability.
+//!
+//! Paths are resolved by the kernel as if the root were `/`: neither a symbolic link nor `..` leads
+//! out of it (openat2's `RESOLVE_IN_ROOT`). Whatever happens to a file happens relative to an open
+//! directory, and never through a link in the last place.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat, renameat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, symlinkat, unlinkat};
+
+use crate::error::{Error, Result};
+
+const DIRECTORY: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+
+/// The directory that stands for `/`.
+#[derive(Clone)]
+pub(crate) struct Root {
+    fd: Arc<OwnedFd>,
+    path: Arc<PathBuf>,
+}
+
+impl Root {
+    /// Opens a directory as a root; makes it if it is not there.
+    pub(crate) fn open(path: &Path) -> Result<Root> {
+        let shown = path.display().to_string();
+        std::fs::create_dir_all(path).map_err(|error| Error::path("make the directory", &shown, error))?;
+        let fd = nix::fcntl::open(path, DIRECTORY, Mode::empty())
+            .map_err(|error| Error::path("open the directory", &shown, error))?;
+        Ok(Root { fd: Arc::new(fd), path: Arc::new(path.to_owned()) })
+    }
+
+    /// Where a path of this root is for everyone else; for messages, and for programs that are run.
+    pub(crate) fn shown(&self, path: &str) -> String {
+        let root = self.path.display().to_string();
+        format!("{}/{}", root.trim_end_matches('/'), path.trim_start_matches('/'))
+    }
+
+    fn is_machine(&self) -> bool {
+        self.path.as_path() == Path::new("/")
+    }
+
+    /// The directory at `path`, if there is one.
+    pub(crate) fn dir(&self, path: &str) -> Result<Option<Dir>> {
+        let relative = path.trim_matches('/');
+        let relative = if relative.is_empty() { "." } else { relative };
+        match self.open_directory(relative) {
+            Ok(fd) => Ok(Some(Dir { fd, shown: self.shown(path.trim_end_matches('/')) })),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(error) => Err(Error::path("open the directory", self.shown(path), error)),
+        }
+    }
+
+    fn open_directory(&self, relative: &str) -> nix::Result<OwnedFd> {
+        let how = OpenHow::new()
+            .flags(DIRECTORY)
+            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
+        match openat2(&*self.fd, relative, how) {
+            // Kernels before 5.6, and sandboxes that do not know the call.
+            Err(Errno::ENOSYS | Errno::EPERM) if self.is_machine() => {
+                openat(&*self.fd, relative, DIRECTORY, Mode::empty())
+            }
+            Err(Errno::ENOSYS | Errno::EPERM) => self.open_directory_without_links(relative),
+            other => other,
+        }
+    }
+
+    /// Refuses every link on the way, because it cannot tell where one leads.
+    fn open_directory_without_links(&self, relative: &str) -> nix::Result<OwnedFd> {
+        let mut at = openat(&*self.fd, ".", DIRECTORY, Mode::empty())?;
+        for part in relative.split('/').filter(|part| !part.is_empty() && *part != ".") {
+            if part == ".." {
+                return Err(Errno::EXDEV);
+            }
+            at = openat(&at, part, DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty())?;
+        }
+        Ok(at)
+    }
+
+    /// The directory at `path`; it and whatever is missing above it is made, for all to enter.
+    pub(crate) fn make_dirs(&self, path: &str) -> Result<Dir> {
+        if let Some(dir) = self.dir(path)? {
+            return Ok(dir);
+        }
+        let (above, name) = split(path)?;
+        self.make_dirs(above)?.make_dir(name)
+    }
+
+    /// The directory that holds `path`, and the name in it; `None` where there is no such directory.
+    pub(crate) fn parent(&self, path: &str) -> Result<Option<(Dir, String)>> {
+        let (above, name) = split(path)?;
+        Ok(self.dir(above)?.map(|dir| (dir, name.to_owned())))
+    }
+
+    /// The directory that holds `path`, made if it is missing, and the name in it.
+    pub(crate) fn make_parent(&self, path: &str) -> Result<(Dir, String)> {
+        let (above, name) = split(path)?;
+        Ok((self.make_dirs(above)?, name.to_owned()))
+    }
+
+    /// All of a small regular file; `None` where there is none.
+    pub(crate) fn read(&self, path: &str) -> Result<Option<Vec<u8>>> {
+        let Some((dir, name)) = self.parent(path)? else { return Ok(None) };
+        match dir.entry(&name)? {
+            Some(Entry::File(_)) => dir.read(&name).map(Some),
+            _ => Ok(None),
+        }
+    }
+}
+
+/// The path above, and the last name.
+fn split(path: &str) -> Result<(&str, &str)> {
+    let trimmed = path.trim_end_matches('/');
+    match trimmed.rsplit_once('/') {
+        Some((above, name)) if path.starts_with('/') && !matches!(name, "" | "." | "..") => Ok((above, name)),
+        _ => Err(Error::Path {
+            doing: "use",
+            path: path.into(),
+            reason: "it is not an absolute path with a name at its end".into(),
+        }),
+    }
+}
+
+/// What has a name in a directory.
+pub(crate) enum Entry {
+    /// A regular file.
+    File(Metadata),
+    /// A directory.
+    Directory(Metadata),
+    /// A symbolic link and its target.
+    Symlink(String),
+    /// A device, socket or pipe.
+    Special,
+}
+
+impl Entry {
+    /// What it is, in words.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Entry::File(_) => "a file".into(),
+            Entry::Directory(_) => "a directory".into(),
+            Entry::Symlink(target) => format!("a symbolic link to {target}"),
+            Entry::Special => "a device, socket or pipe".into(),
+        }
+    }
+}
+
+/// Who may do what with a file or directory.
+#[derive(Clone, Copy)]
+pub(crate) struct Metadata {
+    /// Permission bits.
+    pub(crate) mode: u32,
+    /// Owning user.
+    pub(crate) uid: u32,
+    /// Owning group.
+    pub(crate) gid: u32,
+    /// Size in bytes.
+    pub(crate) size: u64,
+}
+
+impl From<FileStat> for Metadata {
+    fn from(stat: FileStat) -> Metadata {
+        Metadata {
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            size: u64::try_from(stat.st_size).unwrap_or_default(),
+        }
+    }
+}
+
+/// An open directory.
+pub(crate) struct Dir {
+    fd: OwnedFd,
+    shown: String,
+}
+
+impl Dir {
+    /// Where a name of this directory is, for messages.
+    pub(crate) fn shown(&self, name: &str) -> String {
+        if name.is_empty() { self.shown.clone() } else { format!("{}/{name}", self.shown) }
+    }
+
+    fn failed<'a>(&'a self, doing: &'static str, name: &'a str) -> impl Fn(Errno) -> Error + use<'a> {
+        move |error| Error::path(doing, self.shown(name), error)
+    }
+
+    /// What has this name, if anything.
+    pub(crate) fn entry(&self, name: &str) -> Result<Option<Entry>> {
+        let stat = match fstatat(&self.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(stat) => stat,
+            Err(Errno::ENOENT) => return Ok(None),
+            Err(error) => return Err(Error::path("look at", self.shown(name), error)),
+        };
+        Ok(Some(match SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) {
+            SFlag::S_IFREG => Entry::File(stat.into()),
+            SFlag::S_IFDIR => Entry::Directory(stat.into()),
+            SFlag::S_IFLNK => {
+                let target = readlinkat(&self.fd, name).map_err(self.failed("read the link", name))?;
+                Entry::Symlink(target.to_string_lossy().into_owned())
+            }
+            _ => Entry::Special,
+        }))
+    }
+
+    /// Who may do what with the directory itself.
+    pub(crate) fn metadata(&self) -> Result<Metadata> {
+        Ok(fstat(&self.fd).map_err(self.failed("look at", ""))?.into())
+    }
+
+    /// Opens a regular file for reading.
+    pub(crate) fn open(&self, name: &str) -> Result<File> {
+        let flags = OFlag::O_RDONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        openat(&self.fd, name, flags, Mode::empty()).map(File::from).map_err(self.failed("read", name))
+    }
+
+    /// Reads a whole file. Only for small ones.
+    pub(crate) fn read(&self, name: &str) -> Result<Vec<u8>> {
+        let mut bytes = Vec::new();
+        self.open(name)?
+            .read_to_end(&mut bytes)
+            .map_err(|error| Error::path("read", self.shown(name), error))?;
+        Ok(bytes)
+    }
+
+    /// Makes a new file for writing, for its owner's eyes only; there must be none.
+    pub(crate) fn create_new(&self, name: &str) -> Result<File> {
+        self.open_for_writing(name, OFlag::O_WRONLY | OFlag::O_EXCL)
+    }
+
+    /// Opens a file for reading and writing, for its owner's eyes only if it is new.
+    pub(crate) fn open_or_create(&self, name: &str) -> Result<File> {
+        self.open_for_writing(name, OFlag::O_RDWR)
+    }
+
+    /// Opens a file for adding to its end, for its owner's eyes only if it is new.
+    pub(crate) fn open_for_appending(&self, name: &str) -> Result<File> {
+        self.open_for_writing(name, OFlag::O_WRONLY | OFlag::O_APPEND)
+    }
+
+    fn open_for_writing(&self, name: &str, flags: OFlag) -> Result<File> {
+        let flags = flags | OFlag::O_CREAT | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        openat(&self.fd, name, flags, Mode::from_bits_truncate(0o600))
+            .map(File::from)
+            .map_err(self.failed("write", name))
+    }
+
+    /// The directory of this name, made for all to enter if it is missing.
+    pub(crate) fn make_dir(&self, name: &str) -> Result<Dir> {
+        match mkdirat(&self.fd, name, Mode::from_bits_truncate(0o755)) {
+            Ok(()) => {
+                let dir = self.open_dir(name)?;
+                // The umask may have taken away what others need.
+                dir.set_mode(0o755)?;
+                self.sync()?;
+                Ok(dir)
+            }
+            Err(Errno::EEXIST) => self.open_dir(name),
+            Err(error) => Err(Error::path("make the directory", self.shown(name), error)),
+        }
+    }
+
+    fn open_dir(&self, name: &str) -> Result<Dir> {
+        openat(&self.fd, name, DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty())
+            .map(|fd| Dir { fd, shown: self.shown(name) })
+            .map_err(self.failed("open the directory", name))
+    }
+
+    /// Sets the directory's own permission bits.
+    pub(crate) fn set_mode(&self, mode: u32) -> Result<()> {
+        fchmod(&self.fd, Mode::from_bits_truncate(mode)).map_err(self.failed("set the mode of", ""))
+    }
+
+    /// Sets the directory's own owner and group.
+    pub(crate) fn set_owner(&self, uid: u32, gid: u32) -> Result<()> {
+        fchown(&self.fd, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))
+            .map_err(self.failed("set the owner of", ""))
+    }
+
+    /// Gives a file another name, in the place of what has that name.
+    pub(crate) fn rename(&self, from: &str, to: &str) -> Result<()> {
+        renameat(&self.fd, from, &self.fd, to).map_err(self.failed("put in place", to))
+    }
+
+    /// Removes a file or link, if it is there.
+    pub(crate) fn remove(&self, name: &str) -> Result<()> {
+        match unlinkat(&self.fd, name, UnlinkatFlags::NoRemoveDir) {
+            Ok(()) | Err(Errno::ENOENT) => Ok(()),
+            Err(error) => Err(Error::path("remove", self.shown(name), error)),
+        }
+    }
+
+    /// Makes a symbolic link; nothing may have that name.
+    pub(crate) fn link(&self, target: &str, name: &str) -> Result<()> {
+        symlinkat(target, &self.fd, name).map_err(self.failed("make the link", name))
+    }
+
+    /// Waits until the names in this directory are on the disk.
+    pub(crate) fn sync(&self) -> Result<()> {
+        fsync(&self.fd).map_err(self.failed("write out the directory", ""))
+    }
+}
+
+/// Sets the owner and group of an open file.
+pub(crate) fn set_owner(file: &File, uid: u32, gid: u32) -> io::Result<()> {
+    Ok(fchown(file.as_fd(), Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?)
+}
+
+/// Sets the permission bits of an open file.
+pub(crate) fn set_mode(file: &File, mode: u32) -> io::Result<()> {
+    Ok(fchmod(file.as_fd(), Mode::from_bits_truncate(mode))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn links_lead_nowhere_but_into_the_root() {
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("secret"), "x").unwrap();
+        let inside = tempfile::tempdir().unwrap();
+        std::os::unix::fs::symlink(outside.path(), inside.path().join("absolute")).unwrap();
+        std::os::unix::fs::symlink("../../../../../../tmp", inside.path().join("relative")).unwrap();
+        std::os::unix::fs::symlink("/real", inside.path().join("within")).unwrap();
+        std::fs::create_dir(inside.path().join("real")).unwrap();
+        std::os::unix::fs::symlink(outside.path().join("secret"), inside.path().join("file")).unwrap();
+
+        let root = Root::open(inside.path()).unwrap();
+        assert!(root.dir("/absolute").unwrap().is_none());
+        assert!(root.dir("/relative").unwrap().is_none());
+        assert!(root.dir("/../../tmp").unwrap().is_none());
+        assert!(root.dir("/within").unwrap().is_some());
+        assert!(root.read("/file").unwrap().is_none());
+        assert!(root.dir("/").unwrap().unwrap().open("file").is_err());
+        assert!(root.open_directory_without_links("real").is_ok());
+        assert!(root.open_directory_without_links("within").is_err());
+        assert!(root.open_directory_without_links("../..").is_err());
+    }
+
+    #[test]
+    fn directories_are_made_with_everything_above_them() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Root::open(&temp.path().join("new")).unwrap();
+        root.make_dirs("/a/b/c/").unwrap();
+        assert!(temp.path().join("new/a/b/c").is_dir());
+        std::fs::write(temp.path().join("new/a/file"), "").unwrap();
+        let error = root.make_dirs("/a/file/x").err().unwrap().to_string();
+        assert!(error.contains("/a/file") && error.contains("Not a directory"), "{error}");
+    }
+
+    #[test]
+    fn only_absolute_paths_with_a_name_are_split() {
+        assert_eq!(split("/a/b/").unwrap(), ("/a", "b"));
+        assert_eq!(split("/a").unwrap(), ("", "a"));
+        for path in ["", "/", "a/b", "/a/..", "/a/."] {
+            assert!(split(path).is_err(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,185 @@
+//! Files that are complete before anyone sees them.
+//!
+//! A file is written beside its target under a name of its own, with owner and mode set before the
+//! first byte; it is synced, renamed over the target, and the directory is synced. Whatever
+//! interrupts that leaves the target as it was. The temporary name follows from the target's, so
+//! that the next run finds and removes what a killed one left behind.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::root::{Dir, Root, set_mode, set_owner};
+
+/// The name under which a file is written before it takes its own.
+pub(crate) fn temporary_name(name: &str) -> String {
+    format!(".{name}.kops-agent")
+}
+
+/// A file while it is written. Dropped, it was never there.
+pub(crate) struct Staged {
+    file: File,
+    temporary: Temporary,
+}
+
+/// A file that is complete and on the disk, but does not have its name yet. Dropped, it was never there.
+pub(crate) struct Sealed(Temporary);
+
+struct Temporary {
+    dir: Arc<Dir>,
+    name: String,
+    is_placed: bool,
+}
+
+impl Staged {
+    /// Begins a file that will be at `path`; directories above it are made.
+    pub(crate) fn new(root: &Root, path: &str, mode: u32, owner: Option<(u32, u32)>) -> Result<Staged> {
+        let (dir, name) = root.make_parent(path)?;
+        Staged::in_dir(Arc::new(dir), &name, mode, owner)
+    }
+
+    /// Begins a file that will have this name in `dir`.
+    pub(crate) fn in_dir(dir: Arc<Dir>, name: &str, mode: u32, owner: Option<(u32, u32)>) -> Result<Staged> {
+        let temporary = temporary_name(name);
+        dir.remove(&temporary)?;
+        let file = dir.create_new(&temporary)?;
+        let staged = Staged { file, temporary: Temporary { dir, name: name.into(), is_placed: false } };
+        if let Some((uid, gid)) = owner {
+            set_owner(&staged.file, uid, gid).map_err(|error| staged.failed("set the owner of", error))?;
+        }
+        // After the owner, because a change of owner takes bits away.
+        set_mode(&staged.file, mode).map_err(|error| staged.failed("set the mode of", error))?;
+        Ok(staged)
+    }
+
+    fn failed(&self, doing: &'static str, error: io::Error) -> Error {
+        Error::path(doing, self.shown(), error)
+    }
+
+    /// Where it will be, for messages.
+    pub(crate) fn shown(&self) -> String {
+        self.temporary.dir.shown(&self.temporary.name)
+    }
+
+    /// Writes bytes to it.
+    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all(bytes).map_err(|error| self.failed("write", error))
+    }
+
+    /// Waits until all of it is on the disk.
+    pub(crate) fn seal(self) -> Result<Sealed> {
+        self.file.sync_all().map_err(|error| self.failed("write", error))?;
+        Ok(Sealed(self.temporary))
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        if !self.is_placed {
+            // The next run removes what this one could not.
+            let _ = self.dir.remove(&temporary_name(&self.name));
+        }
+    }
+}
+
+/// Gives files their names, in order and one right after another, and waits until that is on the disk.
+pub(crate) fn place(files: Vec<Sealed>) -> Result<()> {
+    let mut dirs: Vec<Arc<Dir>> = Vec::new();
+    for Sealed(mut file) in files {
+        file.dir.rename(&temporary_name(&file.name), &file.name)?;
+        file.is_placed = true;
+        if !dirs.iter().any(|dir| dir.shown("") == file.dir.shown("")) {
+            dirs.push(Arc::clone(&file.dir));
+        }
+    }
+    dirs.iter().try_for_each(|dir| dir.sync())
+}
+
+/// Writes a small file as a whole.
+pub(crate) fn write_file(
+    root: &Root,
+    path: &str,
+    mode: u32,
+    owner: Option<(u32, u32)>,
+    bytes: &[u8],
+) -> Result<()> {
+    let mut staged = Staged::new(root, path, mode, owner)?;
+    staged.write(bytes)?;
+    place(vec![staged.seal()?])
+}
+
+/// Removes what a killed run may have left beside `path`.
+pub(crate) fn sweep(root: &Root, path: &str) -> Result<()> {
+    match root.parent(path)? {
+        Some((dir, name)) => dir.remove(&temporary_name(&name)),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    fn names(path: &std::path::Path) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(path)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn a_file_has_its_mode_before_its_content_and_its_name_after() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Root::open(temp.path()).unwrap();
+        std::fs::write(temp.path().join("a"), "before").unwrap();
+        let mut staged = Staged::new(&root, "/a", 0o400, None).unwrap();
+        let mode = std::fs::metadata(temp.path().join(".a.kops-agent")).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o400);
+        staged.write(b"after").unwrap();
+        let sealed = staged.seal().unwrap();
+        assert_eq!(std::fs::read_to_string(temp.path().join("a")).unwrap(), "before");
+        place(vec![sealed]).unwrap();
+        assert_eq!(std::fs::read_to_string(temp.path().join("a")).unwrap(), "after");
+        assert_eq!(names(temp.path()), ["a"]);
+    }
+
+    #[test]
+    fn what_is_not_finished_was_never_there() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Root::open(temp.path()).unwrap();
+        let mut staged = Staged::new(&root, "/a", 0o600, None).unwrap();
+        staged.write(b"half").unwrap();
+        drop(staged);
+        drop(Staged::new(&root, "/b", 0o600, None).unwrap().seal().unwrap());
+        assert_eq!(names(temp.path()), [""; 0]);
+    }
+
+    #[test]
+    fn what_a_killed_run_left_is_taken_over_or_swept() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Root::open(temp.path()).unwrap();
+        std::fs::write(temp.path().join(".a.kops-agent"), "left behind").unwrap();
+        std::fs::write(temp.path().join(".b.kops-agent"), "left behind").unwrap();
+        write_file(&root, "/a", 0o644, None, b"new").unwrap();
+        sweep(&root, "/b").unwrap();
+        sweep(&root, "/missing/c").unwrap();
+        assert_eq!(names(temp.path()), ["a"]);
+        assert_eq!(std::fs::read_to_string(temp.path().join("a")).unwrap(), "new");
+    }
+
+    #[test]
+    fn a_link_in_the_last_place_is_replaced_and_not_followed() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Root::open(temp.path()).unwrap();
+        std::fs::write(temp.path().join("other"), "untouched").unwrap();
+        std::os::unix::fs::symlink("other", temp.path().join("a")).unwrap();
+        write_file(&root, "/a", 0o644, None, b"new").unwrap();
+        assert_eq!(std::fs::read_to_string(temp.path().join("other")).unwrap(), "untouched");
+        assert!(!std::fs::symlink_metadata(temp.path().join("a")).unwrap().is_symlink());
+    }
+}

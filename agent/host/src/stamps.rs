@@ -1,0 +1,79 @@
+//! What the agent notes about what it has done, so that the next run can tell.
+//!
+//! A note is written after the deed: where a run is interrupted between the two, the deed is done
+//! again. None of it is needed to recover; without any, a run does too much and never too little.
+
+use crate::error::Result;
+use crate::root::Root;
+use crate::staged::write_file;
+
+/// Where the agent keeps its own files.
+pub(crate) const STATE: &str = "/var/lib/kops-agent";
+
+/// What a note is about.
+#[derive(Clone, Copy)]
+pub(crate) enum Stamp {
+    /// A unit: the digest of what it had read when it was last started.
+    Unit,
+    /// A file: the digest for which its commands last ran to their end.
+    Commands,
+    /// A file: the archive and member from which it was unpacked, and its own digest.
+    Member,
+    /// An image: the digest of the archive that was loaded.
+    Image,
+}
+
+impl Stamp {
+    fn folder(self) -> &'static str {
+        match self {
+            Stamp::Unit => "units",
+            Stamp::Commands => "commands",
+            Stamp::Member => "members",
+            Stamp::Image => "images",
+        }
+    }
+
+    fn path(self, name: &str) -> String {
+        format!("{STATE}/{}/{}", self.folder(), as_file_name(name))
+    }
+
+    /// What was noted about `name`.
+    pub(crate) fn read(self, root: &Root, name: &str) -> Result<Option<String>> {
+        let bytes = root.read(&self.path(name))?;
+        Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()).map(|text| text.trim_end().to_owned()))
+    }
+
+    /// Notes `value` about `name`.
+    pub(crate) fn write(self, root: &Root, name: &str, value: &str) -> Result<()> {
+        write_file(root, &self.path(name), 0o600, None, format!("{value}\n").as_bytes())
+    }
+}
+
+/// A name or path as one file name. In a path `/` becomes `-`, and what would be mistaken for it is escaped.
+fn as_file_name(name: &str) -> String {
+    let escaped = name.replace('%', "%25");
+    match escaped.strip_prefix('/') {
+        Some(path) => path.replace('-', "%2d").replace('/', "-"),
+        None => escaped.replace('/', "%2f"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn notes_of_different_paths_are_kept_apart() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Root::open(temp.path()).unwrap();
+        for (number, path) in ["/a/b", "/a-b", "/a%2db", "/a/b.c"].iter().enumerate() {
+            Stamp::Member.write(&root, path, &number.to_string()).unwrap();
+        }
+        for (number, path) in ["/a/b", "/a-b", "/a%2db", "/a/b.c"].iter().enumerate() {
+            assert_eq!(Stamp::Member.read(&root, path).unwrap(), Some(number.to_string()));
+        }
+        assert_eq!(Stamp::Unit.read(&root, "/a/b").unwrap(), None);
+        Stamp::Unit.write(&root, "iptables-setup.service", "x").unwrap();
+        assert!(temp.path().join("var/lib/kops-agent/units/iptables-setup.service").exists());
+    }
+}

@@ -1,0 +1,128 @@
+//! Programs.
+
+use std::io::{Read, Write as _};
+use std::process::{Command, ExitStatus, Stdio};
+
+use crate::error::{Error, Result};
+
+/// How much of what a failed program said is repeated.
+const LINES_OF_OUTPUT: usize = 10;
+
+/// Runs the commands that files name ([`kops_agent_plan::resource::File::on_change`]).
+pub trait Commands: Send + Sync {
+    /// Runs a command to its end.
+    ///
+    /// # Errors
+    /// It cannot be started, or it fails.
+    fn run(&self, command: &[String]) -> Result<()>;
+}
+
+/// This machine's programs.
+pub struct Machine;
+
+impl Commands for Machine {
+    fn run(&self, command: &[String]) -> Result<()> {
+        let words: Vec<&str> = command.iter().map(String::as_str).collect();
+        run(&words).map(drop)
+    }
+}
+
+/// What a program printed and how it ended.
+pub(crate) struct Outcome {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: String,
+    pub(crate) stderr: String,
+}
+
+/// Runs a program to its end, and takes any end for an answer.
+pub(crate) fn ask(command: &[&str]) -> Result<Outcome> {
+    let output = prepare(command)?
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|error| failed(command, format!("cannot be run: {}", crate::error::explain(&error))))?;
+    Ok(Outcome {
+        status: output.status,
+        stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+        stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+    })
+}
+
+/// Runs a program that must succeed, and returns what it printed.
+pub(crate) fn run(command: &[&str]) -> Result<String> {
+    let outcome = ask(command)?;
+    if outcome.status.success() { Ok(outcome.stdout) } else { Err(refused(command, &outcome)) }
+}
+
+/// Runs a program that must succeed, and feeds it `input`.
+pub(crate) fn feed(command: &[&str], input: &mut dyn Read) -> Result<()> {
+    let cannot = |error: std::io::Error| failed(command, format!("cannot be run: {error}"));
+    let mut child = prepare(command)?
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(cannot)?;
+    let mut copied = Ok(0);
+    if let Some(mut stdin) = child.stdin.take() {
+        copied = std::io::copy(input, &mut stdin).and_then(|size| stdin.flush().map(|()| size));
+    }
+    let output = child.wait_with_output().map_err(cannot)?;
+    if !output.status.success() {
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        return Err(refused(command, &Outcome { status: output.status, stdout: String::new(), stderr }));
+    }
+    copied.map(drop).map_err(|error| failed(command, format!("could not be fed: {error}")))
+}
+
+fn prepare(command: &[&str]) -> Result<Command> {
+    let (program, arguments) = command.split_first().ok_or_else(|| Error::Command {
+        command: String::new(),
+        outcome: "is empty: a command needs at least a program".into(),
+    })?;
+    let mut prepared = Command::new(program);
+    // What programs say is read here, so it must not depend on the language of whoever runs us.
+    prepared.args(arguments).env("LC_ALL", "C").env("DEBIAN_FRONTEND", "noninteractive");
+    Ok(prepared)
+}
+
+/// The error for a program that ran and did not do what it should.
+pub(crate) fn refused(command: &[&str], outcome: &Outcome) -> Error {
+    let said = if outcome.stderr.trim().is_empty() { &outcome.stdout } else { &outcome.stderr };
+    let lines: Vec<&str> = said.trim().lines().collect();
+    let last = lines[lines.len().saturating_sub(LINES_OF_OUTPUT)..].join("\n");
+    let how = outcome.status.to_string();
+    failed(
+        command,
+        if last.is_empty() { format!("failed ({how})") } else { format!("failed ({how}): {last}") },
+    )
+}
+
+fn failed(command: &[&str], outcome: String) -> Error {
+    Error::Command { command: command.join(" "), outcome }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_command_says_what_it_said() {
+        let error = run(&["sh", "-c", "echo out; echo no such thing >&2; exit 3"]).unwrap_err().to_string();
+        assert!(error.contains("exit status: 3") && error.ends_with("no such thing"), "{error}");
+        let error = run(&["/no/such/program"]).unwrap_err().to_string();
+        assert!(error.contains("cannot be run: No such file"), "{error}");
+        assert!(Machine.run(&[]).is_err());
+    }
+
+    #[test]
+    fn a_program_is_fed_what_it_reads() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("out").display().to_string();
+        feed(&["sh", "-c", &format!("cat > {path}")], &mut &b"hello"[..]).unwrap();
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "hello");
+        // A program that does not read to the end is not an error of its own; that it failed is.
+        let error =
+            feed(&["sh", "-c", "echo broken archive >&2; exit 1"], &mut std::io::repeat(0).take(1 << 20));
+        assert!(error.unwrap_err().to_string().contains("broken archive"));
+    }
+}

@@ -1,0 +1,78 @@
+//! Container images.
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use super::commands::{ask, feed, refused, run};
+use crate::error::Result;
+
+/// The image store of the container runtime.
+pub trait Images: Send + Sync {
+    /// The references of all images; empty where no runtime runs yet.
+    ///
+    /// # Errors
+    /// The runtime cannot be asked.
+    fn references(&self) -> Result<BTreeSet<String>>;
+
+    /// Waits until the runtime answers.
+    ///
+    /// # Errors
+    /// It does not.
+    fn wait_until_ready(&self) -> Result<()>;
+
+    /// Pulls an image from its registry.
+    ///
+    /// # Errors
+    /// It cannot be pulled.
+    fn pull(&self, reference: &str) -> Result<()>;
+
+    /// Loads the images of an archive.
+    ///
+    /// # Errors
+    /// They cannot be loaded.
+    fn load(&self, name: &str, archive: &mut dyn Read) -> Result<()>;
+}
+
+/// This machine's containerd, asked by `ctr`.
+pub struct Ctr;
+
+/// Where the kubelet looks for images.
+const NAMESPACE: [&str; 4] = ["ctr", "--namespace", "k8s.io", "images"];
+const READY_WITHIN: Duration = Duration::from_secs(60);
+
+impl Images for Ctr {
+    fn references(&self) -> Result<BTreeSet<String>> {
+        match ask(&[&NAMESPACE[..], &["list", "--quiet"]].concat()) {
+            Ok(outcome) if outcome.status.success() => {
+                Ok(outcome.stdout.lines().map(str::to_owned).collect())
+            }
+            // No runtime yet, so no images.
+            Ok(_) | Err(_) => Ok(BTreeSet::new()),
+        }
+    }
+
+    fn wait_until_ready(&self) -> Result<()> {
+        let since = Instant::now();
+        loop {
+            let command = ["ctr", "version"];
+            let outcome = ask(&command)?;
+            if outcome.status.success() {
+                return Ok(());
+            }
+            if since.elapsed() > READY_WITHIN {
+                return Err(refused(&command, &outcome));
+            }
+            sleep(Duration::from_millis(500));
+        }
+    }
+
+    fn pull(&self, reference: &str) -> Result<()> {
+        run(&[&NAMESPACE[..], &["pull", reference]].concat()).map(drop)
+    }
+
+    fn load(&self, _name: &str, archive: &mut dyn Read) -> Result<()> {
+        feed(&[&NAMESPACE[..], &["import", "-"]].concat(), archive)
+    }
+}

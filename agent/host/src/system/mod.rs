@@ -1,0 +1,11 @@
+//! What a machine can be asked to do besides keeping files, each as a trait with two makers: the
+//! machine itself, and a recorder that notes what it would have asked.
+
+pub mod commands;
+pub mod images;
+pub mod kernel;
+pub mod mounts;
+pub mod packages;
+pub(crate) mod recorded;
+pub mod systemd;
+pub mod users;

@@ -1,0 +1,177 @@
+//! File systems and bind mounts.
+
+use std::path::Path;
+
+use kops_agent_plan::resource::{BindMount, Mount};
+
+use super::commands::run;
+use crate::error::{Error, Result};
+
+/// The mounts of a machine.
+pub trait Mounts: Send + Sync {
+    /// What is mounted where `mount` should be, in its terms.
+    ///
+    /// # Errors
+    /// The mounts cannot be read.
+    fn mounted(&self, mount: &Mount) -> Result<Option<Mount>>;
+
+    /// What is shown where `bind` should be, in its terms.
+    ///
+    /// # Errors
+    /// The mounts cannot be read.
+    fn bound(&self, bind: &BindMount) -> Result<Option<BindMount>>;
+
+    /// Mounts a device, and makes a file system on it first if it is blank.
+    ///
+    /// # Errors
+    /// It holds something else, or cannot be mounted.
+    fn mount(&self, mount: &Mount) -> Result<()>;
+
+    /// Shows a directory at a second place.
+    ///
+    /// # Errors
+    /// It cannot be mounted.
+    fn bind(&self, bind: &BindMount) -> Result<()>;
+}
+
+/// This machine's mounts.
+pub struct Machine;
+
+impl Mounts for Machine {
+    fn mounted(&self, mount: &Mount) -> Result<Option<Mount>> {
+        let Some(found) = topmost(&mountinfo()?, &mount.path) else { return Ok(None) };
+        // The device may be known by several names.
+        let real = |path: &str| std::fs::canonicalize(path).unwrap_or_else(|_| Path::new(path).into());
+        let is_same = real(&found.source) == real(&mount.device);
+        let device = if is_same { mount.device.clone() } else { found.source };
+        Ok(Some(Mount { device, filesystem: found.filesystem, ..mount.clone() }))
+    }
+
+    fn bound(&self, bind: &BindMount) -> Result<Option<BindMount>> {
+        let Some(found) = topmost(&mountinfo()?, &bind.path) else { return Ok(None) };
+        let has = |wanted: &String| match wanted.as_str() {
+            // These are the absence of something.
+            "exec" | "dev" | "suid" => !found.options.contains(&format!("no{wanted}")),
+            "rshared" => found.is_shared,
+            _ => found.options.contains(wanted),
+        };
+        let options = bind.options.iter().filter(|option| has(option)).cloned().collect();
+        let source = if found.within == bind.source.trim_end_matches('/') {
+            bind.source.clone()
+        } else {
+            found.within
+        };
+        Ok(Some(BindMount { source, options, ..bind.clone() }))
+    }
+
+    fn mount(&self, mount: &Mount) -> Result<()> {
+        let present = run(&["wipefs", "--no-act", "--noheadings", "--output", "TYPE", "--", &mount.device])?;
+        match present.split_whitespace().next() {
+            None => {
+                let mkfs = format!("mkfs.{}", mount.filesystem);
+                let options: Vec<&str> = mount.format_options.iter().map(String::as_str).collect();
+                run(&[&[mkfs.as_str()], options.as_slice(), &[mount.device.as_str()]].concat())?;
+            }
+            Some(present) if present == mount.filesystem => {}
+            Some(present) => {
+                return Err(Error::Path {
+                    doing: "mount",
+                    path: mount.device.clone(),
+                    reason: format!(
+                        "it holds {present}, not {}; only a blank device is formatted, so wipe it if nothing on it is needed",
+                        mount.filesystem
+                    ),
+                });
+            }
+        }
+        let options = mount.mount_options.join(",");
+        let mut command = vec!["mount", "--types", &mount.filesystem];
+        if !options.is_empty() {
+            command.extend(["--options", &options]);
+        }
+        command.extend(["--", &mount.device, &mount.path]);
+        run(&command).map(drop)
+    }
+
+    fn bind(&self, bind: &BindMount) -> Result<()> {
+        let how = if bind.recursive { "--rbind" } else { "--bind" };
+        run(&["mount", how, "--", &bind.source, &bind.path])?;
+        let (shared, options): (Vec<&str>, Vec<&str>) =
+            bind.options.iter().map(String::as_str).partition(|option| *option == "rshared");
+        if !options.is_empty() {
+            // A bind mount takes options of its own only when it is mounted again.
+            run(&["mount", "--options", &format!("remount,bind,{}", options.join(",")), "--", &bind.path])?;
+        }
+        if !shared.is_empty() {
+            run(&["mount", "--make-rshared", "--", &bind.path])?;
+        }
+        Ok(())
+    }
+}
+
+/// A line of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Line {
+    /// The directory of the file system that is shown.
+    within: String,
+    path: String,
+    options: Vec<String>,
+    is_shared: bool,
+    filesystem: String,
+    source: String,
+}
+
+fn mountinfo() -> Result<Vec<Line>> {
+    const PATH: &str = "/proc/self/mountinfo";
+    let text = std::fs::read_to_string(PATH).map_err(|error| Error::path("read", PATH, error))?;
+    Ok(text.lines().filter_map(parse).collect())
+}
+
+fn topmost(lines: &[Line], path: &str) -> Option<Line> {
+    lines.iter().rfind(|line| line.path == path.trim_end_matches('/')).cloned()
+}
+
+fn parse(line: &str) -> Option<Line> {
+    let (mount, filesystem) = line.split_once(" - ")?;
+    let mount: Vec<&str> = mount.split(' ').collect();
+    let [_, _, _, within, path, options, tags @ ..] = mount.as_slice() else { return None };
+    let mut filesystem = filesystem.split(' ');
+    Some(Line {
+        within: unescape(within),
+        path: unescape(path),
+        options: options.split(',').map(str::to_owned).collect(),
+        is_shared: tags.iter().any(|tag| tag.starts_with("shared:")),
+        filesystem: filesystem.next()?.into(),
+        source: unescape(filesystem.next()?),
+    })
+}
+
+/// The kernel writes blanks and backslashes as octal numbers.
+fn unescape(text: &str) -> String {
+    ["\\040", "\\011", "\\012", "\\134"]
+        .iter()
+        .zip([" ", "\t", "\n", "\\"])
+        .fold(text.to_owned(), |text, (code, character)| text.replace(code, character))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mounts_are_read_as_the_kernel_prints_them() {
+        let lines: Vec<Line> = [
+            "25 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw",
+            "534 458 8:1 /var/lib/kubelet /home/kubernetes/mount\\040er rw,nosuid,nodev - ext4 /dev/sda1 rw,commit=30",
+            "garbage",
+        ]
+        .iter()
+        .filter_map(|line| parse(line))
+        .collect();
+        assert_eq!(lines.len(), 2);
+        let found = topmost(&lines, "/home/kubernetes/mount er/").unwrap();
+        assert_eq!((found.within.as_str(), found.is_shared), ("/var/lib/kubelet", false));
+        assert_eq!(found.options, ["rw", "nosuid", "nodev"]);
+        assert_eq!(topmost(&lines, "/nowhere"), None);
+    }
+}

@@ -1,0 +1,297 @@
+//! A machine that is only a directory: what would be asked of systemd, of the package manager and of
+//! the kernel is noted in a file that people can read, and taken for done from then on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write as _};
+use std::sync::{Mutex, PoisonError};
+
+use kops_agent_plan::diff::Enablement;
+use kops_agent_plan::resource::{BindMount, Group, Mount, User};
+use serde::{Deserialize, Serialize};
+
+use super::commands::Commands;
+use super::images::Images;
+use super::kernel::Kernel;
+use super::mounts::Mounts;
+use super::packages::PackageManager;
+use super::systemd::{Systemd, UnitState};
+use super::users::Users;
+use crate::error::{Error, Result};
+use crate::root::Root;
+use crate::staged::write_file;
+
+/// What would have been asked, a line each, in order.
+pub(crate) const REQUESTS: &str = "/var/lib/kops-agent/recorded/requests.txt";
+/// What the machine would be like if it had been.
+pub(crate) const STATE: &str = "/var/lib/kops-agent/recorded/state.json";
+
+/// The recorder of one root.
+pub(crate) struct Recorder {
+    root: Root,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Default, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct State {
+    packages: BTreeSet<String>,
+    users: BTreeMap<String, User>,
+    groups: BTreeMap<String, Group>,
+    mounts: BTreeMap<String, Mount>,
+    bind_mounts: BTreeMap<String, BindMount>,
+    modules: BTreeSet<String>,
+    images: BTreeSet<String>,
+    units: BTreeMap<String, RecordedUnit>,
+    /// Owner and group of every path that is not root's.
+    owners: BTreeMap<String, (String, String)>,
+}
+
+#[derive(Clone, Default, Serialize, Deserialize)]
+struct RecordedUnit {
+    enabled: bool,
+    running: bool,
+}
+
+impl Recorder {
+    /// The recorder of a root, with what earlier runs have noted there.
+    pub(crate) fn open(root: Root) -> Result<Recorder> {
+        let state = match root.read(STATE)? {
+            Some(bytes) => serde_json::from_slice(&bytes).map_err(|error| Error::Path {
+                doing: "read",
+                path: root.shown(STATE),
+                reason: format!("{error}; remove it, and everything is asked for again"),
+            })?,
+            None => State::default(),
+        };
+        Ok(Recorder { root, state: Mutex::new(state) })
+    }
+
+    fn read<T>(&self, look: impl FnOnce(&State) -> T) -> T {
+        look(&self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Notes a request and what comes of it.
+    fn note(&self, request: &str, change: impl FnOnce(&mut State)) -> Result<()> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (dir, name) = self.root.make_parent(REQUESTS)?;
+        let line = format!("{}\n", request.replace('\n', "\\n"));
+        dir.open_for_appending(&name)?
+            .write_all(line.as_bytes())
+            .map_err(|error| Error::path("write", self.root.shown(REQUESTS), error))?;
+        change(&mut state);
+        let json = serde_json::to_vec_pretty(&*state)
+            .map_err(|error| Error::path("write", self.root.shown(STATE), error))?;
+        write_file(&self.root, STATE, 0o600, None, &json)
+    }
+
+    fn note_unit(&self, verb: &str, unit: &str, change: impl FnOnce(&mut RecordedUnit)) -> Result<()> {
+        self.note(&format!("systemd: {verb} {unit}"), |state| {
+            change(state.units.entry(unit.into()).or_default());
+        })
+    }
+}
+
+impl Systemd for Recorder {
+    fn states(&self, units: &[&str]) -> Result<Vec<UnitState>> {
+        Ok(self.read(|state| {
+            let unit_state = |unit: &&str| match state.units.get(*unit) {
+                Some(RecordedUnit { enabled, running }) => UnitState {
+                    is_known: true,
+                    enablement: if *enabled { Enablement::Enabled } else { Enablement::Disabled },
+                    running: *running,
+                },
+                None => UnitState { is_known: false, enablement: Enablement::Disabled, running: false },
+            };
+            units.iter().map(unit_state).collect()
+        }))
+    }
+
+    fn reload(&self) -> Result<()> {
+        self.note("systemd: daemon-reload", |_| {})
+    }
+
+    fn enable(&self, unit: &str) -> Result<()> {
+        self.note_unit("enable", unit, |unit| unit.enabled = true)
+    }
+
+    fn disable(&self, unit: &str) -> Result<()> {
+        self.note_unit("disable", unit, |unit| unit.enabled = false)
+    }
+
+    fn start(&self, unit: &str) -> Result<()> {
+        self.note_unit("start", unit, |unit| unit.running = true)
+    }
+
+    fn stop(&self, unit: &str) -> Result<()> {
+        self.note_unit("stop", unit, |unit| unit.running = false)
+    }
+
+    fn restart(&self, unit: &str) -> Result<()> {
+        self.note_unit("restart", unit, |unit| unit.running = true)
+    }
+}
+
+impl PackageManager for Recorder {
+    fn installed(&self, packages: &[&str]) -> Result<BTreeSet<String>> {
+        let wanted: BTreeSet<&str> = packages.iter().copied().collect();
+        Ok(self.read(|state| {
+            state.packages.iter().filter(|name| wanted.contains(name.as_str())).cloned().collect()
+        }))
+    }
+
+    fn install(&self, packages: &[&str]) -> Result<()> {
+        self.note(&format!("packages: install {}", packages.join(" ")), |state| {
+            state.packages.extend(packages.iter().map(|name| (*name).to_owned()));
+        })
+    }
+}
+
+impl Users for Recorder {
+    fn user(&self, name: &str) -> Result<Option<User>> {
+        Ok(self.read(|state| state.users.get(name).cloned()))
+    }
+
+    fn group(&self, name: &str) -> Result<Option<Group>> {
+        Ok(self.read(|state| state.groups.get(name).cloned()))
+    }
+
+    fn set_user(&self, user: &User) -> Result<()> {
+        let home = if user.home.is_empty() { "none" } else { &user.home };
+        let request =
+            format!("users: user {} (uid {}, home {home}, shell {})", user.name, user.uid, user.shell);
+        self.note(&request, |state| {
+            state.users.insert(user.name.clone(), user.clone());
+        })
+    }
+
+    fn set_group(&self, group: &Group) -> Result<()> {
+        self.note(&format!("users: group {} (gid {})", group.name, group.gid), |state| {
+            state.groups.insert(group.name.clone(), group.clone());
+        })
+    }
+
+    fn owner_ids(&self, path: &str, owner: &str, group: &str) -> Result<Option<(u32, u32)>> {
+        let recorded = self.read(|state| state.owners.get(path).cloned());
+        let wanted = (owner.to_owned(), group.to_owned());
+        if recorded.unwrap_or_else(root_and_root) != wanted {
+            self.note(&format!("owner: {path} belongs to {owner}:{group}"), |state| {
+                if wanted == root_and_root() {
+                    state.owners.remove(path);
+                } else {
+                    state.owners.insert(path.into(), wanted);
+                }
+            })?;
+        }
+        Ok(None)
+    }
+
+    fn owner_names(&self, path: &str, _uid: u32, _gid: u32) -> Result<(String, String)> {
+        Ok(self.read(|state| state.owners.get(path).cloned()).unwrap_or_else(root_and_root))
+    }
+}
+
+fn root_and_root() -> (String, String) {
+    ("root".into(), "root".into())
+}
+
+impl Mounts for Recorder {
+    fn mounted(&self, mount: &Mount) -> Result<Option<Mount>> {
+        Ok(self.read(|state| state.mounts.get(&mount.path).cloned()))
+    }
+
+    fn bound(&self, bind: &BindMount) -> Result<Option<BindMount>> {
+        Ok(self.read(|state| state.bind_mounts.get(&bind.path).cloned()))
+    }
+
+    fn mount(&self, mount: &Mount) -> Result<()> {
+        let request = format!(
+            "mounts: mount {} at {} ({}; formatted if it is blank)",
+            mount.device, mount.path, mount.filesystem
+        );
+        self.note(&request, |state| {
+            state.mounts.insert(mount.path.clone(), mount.clone());
+        })
+    }
+
+    fn bind(&self, bind: &BindMount) -> Result<()> {
+        let request = format!("mounts: show {} at {} ({})", bind.source, bind.path, bind.options.join(","));
+        self.note(&request, |state| {
+            state.bind_mounts.insert(bind.path.clone(), bind.clone());
+        })
+    }
+}
+
+impl Kernel for Recorder {
+    fn is_loaded(&self, module: &str) -> Result<bool> {
+        Ok(self.read(|state| state.modules.contains(module)))
+    }
+
+    fn load(&self, module: &str) -> Result<()> {
+        self.note(&format!("kernel: load {module}"), |state| {
+            state.modules.insert(module.into());
+        })
+    }
+}
+
+impl Images for Recorder {
+    fn references(&self) -> Result<BTreeSet<String>> {
+        Ok(self.read(|state| state.images.clone()))
+    }
+
+    fn wait_until_ready(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn pull(&self, reference: &str) -> Result<()> {
+        self.note(&format!("images: pull {reference}"), |state| {
+            state.images.insert(reference.into());
+        })
+    }
+
+    fn load(&self, name: &str, _archive: &mut dyn Read) -> Result<()> {
+        self.note(&format!("images: load {name}"), |state| {
+            state.images.insert(name.into());
+        })
+    }
+}
+
+impl Commands for Recorder {
+    fn run(&self, command: &[String]) -> Result<()> {
+        self.note(&format!("run: {}", command.join(" ")), |_| {})
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_noted_and_taken_for_done_by_the_next_run() {
+        let temp = tempfile::tempdir().unwrap();
+        let open = || Recorder::open(Root::open(temp.path()).unwrap()).unwrap();
+        let recorder = open();
+        recorder.install(&["chrony", "socat"]).unwrap();
+        recorder.reload().unwrap();
+        recorder.enable("a.service").unwrap();
+        recorder.start("a.service").unwrap();
+        recorder.owner_ids("/a", "etcd", "etcd").unwrap();
+        recorder.owner_ids("/a", "etcd", "etcd").unwrap();
+        recorder.owner_ids("/b", "root", "root").unwrap();
+
+        let next = open();
+        assert_eq!(next.installed(&["chrony", "tar"]).unwrap(), BTreeSet::from(["chrony".to_owned()]));
+        assert_eq!(
+            next.states(&["a.service", "b.service"]).unwrap(),
+            [
+                UnitState { is_known: true, enablement: Enablement::Enabled, running: true },
+                UnitState { is_known: false, enablement: Enablement::Disabled, running: false },
+            ]
+        );
+        assert_eq!(next.owner_names("/a", 0, 0).unwrap(), ("etcd".into(), "etcd".into()));
+        assert_eq!(
+            std::fs::read_to_string(temp.path().join(&REQUESTS[1..])).unwrap(),
+            "packages: install chrony socat\nsystemd: daemon-reload\nsystemd: enable a.service\n\
+             systemd: start a.service\nowner: /a belongs to etcd:etcd\n"
+        );
+    }
+}

@@ -1,0 +1,186 @@
+//! Users, groups, and whom files belong to.
+
+use kops_agent_plan::resource::{Group, User};
+
+use super::commands::run;
+use crate::error::{Error, Result};
+use crate::root::Root;
+
+/// The users of a machine.
+pub trait Users: Send + Sync {
+    /// The user of this name.
+    ///
+    /// # Errors
+    /// The users cannot be read.
+    fn user(&self, name: &str) -> Result<Option<User>>;
+
+    /// The group of this name.
+    ///
+    /// # Errors
+    /// The groups cannot be read.
+    fn group(&self, name: &str) -> Result<Option<Group>>;
+
+    /// Makes a user, and a group of the same name where there is none; or makes the one that is there
+    /// as it should be.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    fn set_user(&self, user: &User) -> Result<()>;
+
+    /// Makes a group, or makes the one that is there as it should be.
+    ///
+    /// # Errors
+    /// It cannot be made.
+    fn set_group(&self, group: &Group) -> Result<()>;
+
+    /// The ids of the owner and group that the file at `path` gets; `None` where files stay with
+    /// whoever writes them, and it is noted to whom they should belong.
+    ///
+    /// # Errors
+    /// There is no such user or group.
+    fn owner_ids(&self, path: &str, owner: &str, group: &str) -> Result<Option<(u32, u32)>>;
+
+    /// The names of the owner and group of the file at `path`, which has these ids; numbers where
+    /// they have no names.
+    ///
+    /// # Errors
+    /// The users cannot be read.
+    fn owner_names(&self, path: &str, uid: u32, gid: u32) -> Result<(String, String)>;
+}
+
+/// This machine's users, as `/etc/passwd` and `/etc/group` have them.
+pub(crate) struct Machine(pub(crate) Root);
+
+const PASSWD: &str = "/etc/passwd";
+const GROUP: &str = "/etc/group";
+
+impl Machine {
+    fn records(&self, path: &str) -> Result<Vec<Vec<String>>> {
+        let bytes = self.0.read(path)?.unwrap_or_default();
+        let text = String::from_utf8_lossy(&bytes);
+        Ok(text.lines().map(|line| line.split(':').map(str::to_owned).collect()).collect())
+    }
+
+    fn id(&self, path: &str, kind: &str, name: &str) -> Result<u32> {
+        // Whatever the files say, or where they are missing: this is how the kernel sees it.
+        if name == "root" {
+            return Ok(0);
+        }
+        let records = self.records(path)?;
+        let id =
+            records.iter().find(|record| record[0] == name).and_then(|record| record.get(2)?.parse().ok());
+        id.ok_or_else(|| Error::Path {
+            doing: "find",
+            path: format!("the {kind} {name}"),
+            reason: format!("{path} does not name it; make it, or have its package installed"),
+        })
+    }
+}
+
+impl Users for Machine {
+    fn user(&self, name: &str) -> Result<Option<User>> {
+        Ok(self
+            .records(PASSWD)?
+            .iter()
+            .find(|record| record[0] == name)
+            .and_then(|record| parse_user(record)))
+    }
+
+    fn group(&self, name: &str) -> Result<Option<Group>> {
+        let records = self.records(GROUP)?;
+        Ok(records
+            .iter()
+            .find(|record| record[0] == name)
+            .and_then(|record| Some(Group { name: name.into(), gid: record.get(2)?.parse().ok()? })))
+    }
+
+    fn set_user(&self, user: &User) -> Result<()> {
+        let uid = user.uid.to_string();
+        let mut command = vec![];
+        if self.user(&user.name)?.is_some() {
+            command.push("usermod");
+        } else {
+            command.extend(["useradd", "--no-create-home"]);
+            match self.group(&user.name)? {
+                Some(_) => command.extend(["--gid", &user.name]),
+                None => command.push("--user-group"),
+            }
+        }
+        command.extend(["--uid", &uid]);
+        if !user.shell.is_empty() {
+            command.extend(["--shell", &user.shell]);
+        }
+        if !user.home.is_empty() {
+            command.extend(["-d", &user.home]);
+        }
+        command.extend(["--", &user.name]);
+        run(&command).map(drop)
+    }
+
+    fn set_group(&self, group: &Group) -> Result<()> {
+        let program = if self.group(&group.name)?.is_some() { "groupmod" } else { "groupadd" };
+        run(&[program, "--gid", &group.gid.to_string(), "--", &group.name]).map(drop)
+    }
+
+    fn owner_ids(&self, _path: &str, owner: &str, group: &str) -> Result<Option<(u32, u32)>> {
+        Ok(Some((self.id(PASSWD, "user", owner)?, self.id(GROUP, "group", group)?)))
+    }
+
+    fn owner_names(&self, _path: &str, uid: u32, gid: u32) -> Result<(String, String)> {
+        let name = |path: &str, id: u32| -> Result<String> {
+            if id == 0 {
+                return Ok("root".into());
+            }
+            let id = id.to_string();
+            let records = self.records(path)?;
+            Ok(records.iter().find(|record| record.get(2) == Some(&id)).map_or(id.clone(), |r| r[0].clone()))
+        };
+        Ok((name(PASSWD, uid)?, name(GROUP, gid)?))
+    }
+}
+
+fn parse_user(record: &[String]) -> Option<User> {
+    Some(User {
+        name: record.first()?.clone(),
+        uid: record.get(2)?.parse().ok()?,
+        home: record.get(5)?.clone(),
+        shell: record.get(6)?.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> (tempfile::TempDir, Machine) {
+        let temp = tempfile::tempdir().unwrap();
+        std::fs::create_dir(temp.path().join("etc")).unwrap();
+        let passwd =
+            "root:x:0:0:root:/root:/bin/bash\netcd:x:10002:10003::/var/etcd:/sbin/nologin\n\nbroken\n";
+        std::fs::write(temp.path().join("etc/passwd"), passwd).unwrap();
+        std::fs::write(temp.path().join("etc/group"), "root:x:0:\netcd:x:10003:\n").unwrap();
+        let root = Root::open(temp.path()).unwrap();
+        (temp, Machine(root))
+    }
+
+    #[test]
+    fn users_and_groups_are_read() {
+        let (_temp, machine) = machine();
+        let etcd =
+            User { name: "etcd".into(), uid: 10002, home: "/var/etcd".into(), shell: "/sbin/nologin".into() };
+        assert_eq!(machine.user("etcd").unwrap(), Some(etcd));
+        assert_eq!(machine.user("broken").unwrap(), None);
+        assert_eq!(machine.user("nobody").unwrap(), None);
+        assert_eq!(machine.group("etcd").unwrap(), Some(Group { name: "etcd".into(), gid: 10003 }));
+    }
+
+    #[test]
+    fn owners_are_found_both_ways() {
+        let (_temp, machine) = machine();
+        assert_eq!(machine.owner_ids("/a", "etcd", "root").unwrap(), Some((10002, 0)));
+        assert_eq!(machine.owner_names("/a", 10002, 10003).unwrap(), ("etcd".into(), "etcd".into()));
+        assert_eq!(machine.owner_names("/a", 0, 77).unwrap(), ("root".into(), "77".into()));
+        let error = machine.owner_ids("/a", "nobody", "root").unwrap_err().to_string();
+        assert!(error.contains("the user nobody"), "{error}");
+    }
+}

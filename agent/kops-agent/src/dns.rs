@@ -1,0 +1,53 @@
+//! Names to addresses, for every HTTP client of this process.
+//!
+//! Not by getaddrinfo: in a static binary glibc loads the host's own libraries for it where
+//! nsswitch.conf asks for them, and those need not fit.
+
+use std::net::{IpAddr, SocketAddr};
+
+use aws_smithy_runtime_api::client::dns::{DnsFuture, ResolveDns, ResolveDnsError};
+use hickory_resolver::TokioResolver;
+use hickory_resolver::config::LookupIpStrategy;
+use hickory_resolver::net::NetError;
+use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+
+/// Resolves as `/etc/resolv.conf` and `/etc/hosts` are now: early in a boot they still change.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemResolver;
+
+impl SystemResolver {
+    async fn lookup(name: &str) -> Result<Vec<IpAddr>, NetError> {
+        let mut builder = TokioResolver::builder_tokio()?;
+        builder.options_mut().ip_strategy = LookupIpStrategy::Ipv6AndIpv4;
+        Ok(builder.build()?.lookup_ip(name).await?.iter().collect())
+    }
+}
+
+impl ResolveDns for SystemResolver {
+    fn resolve_dns<'a>(&'a self, name: &'a str) -> DnsFuture<'a> {
+        DnsFuture::new(async move { SystemResolver::lookup(name).await.map_err(ResolveDnsError::new) })
+    }
+}
+
+impl Resolve for SystemResolver {
+    fn resolve(&self, name: Name) -> Resolving {
+        Box::pin(async move {
+            let addresses = SystemResolver::lookup(name.as_str()).await?;
+            // The port comes from the URL.
+            Ok(Box::new(addresses.into_iter().map(|address| SocketAddr::new(address, 0))) as Addrs)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn localhost_needs_no_name_server() {
+        let addresses = SystemResolver::lookup("localhost").await.unwrap();
+        assert!(!addresses.is_empty());
+        assert!(addresses.iter().all(IpAddr::is_loopback), "{addresses:?}");
+    }
+}

@@ -1,0 +1,160 @@
+//! The SHA-256 of downloads that no configuration gives: from a file, or from those who publish them.
+//!
+//! kOps carries a table of hashes; the agent carries none and asks, so that no file is ever installed
+//! unverified (`../shared/design/cluster-spec-mode.md`, section 5). A hash asked for is as good as TLS
+//! to the publisher; `NodeupConfigHash`, where the boot config has it, proves all of them at once.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures_util::{StreamExt, stream};
+use kops_agent_plan::derive::{self, AssetHashes, AssetUrl, Inputs, KnownHashes};
+use kops_agent_plan::facts::Architecture;
+
+use crate::exit::WrongConfiguration;
+use crate::http;
+
+/// Whether publishers may be asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HashSource {
+    /// Only what is known already counts; `render` needs no network.
+    Known,
+    /// Publishers are asked for what is not known.
+    Publishers,
+}
+
+/// Requests at a time.
+const AT_ONCE: usize = 8;
+/// How long one request may take.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// A list of hashes is small; a server that sends more sends something else.
+const LONGEST_ANSWER: usize = 1 << 20;
+
+/// Adds the hashes of a file of `sha256  URL` lines.
+///
+/// # Errors
+/// If the file cannot be read or a line is no such line.
+pub fn read_file(path: &Path, known: &mut KnownHashes) -> Result<()> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("reading --asset-hashes {}", path.display()))?;
+    let hashes = KnownHashes::parse(&text)
+        .map_err(|error| WrongConfiguration(format!("{}: {error}", path.display())))?;
+    known.extend(hashes);
+    Ok(())
+}
+
+/// What publishers tell of the hashes that `known` does not have, of one architecture or of both.
+///
+/// # Errors
+/// If the downloads themselves are named wrongly. A hash that nobody tells is no error here: what needs it says so.
+pub async fn missing(
+    source: HashSource,
+    inputs: &Inputs<'_>,
+    architecture: Option<Architecture>,
+    known: &KnownHashes,
+) -> Result<KnownHashes> {
+    let mut found = KnownHashes::default();
+    if source == HashSource::Known {
+        return Ok(found);
+    }
+    let missing: Vec<AssetUrl> = derive::asset_urls(inputs)
+        .context("the cluster spec is wrong")?
+        .into_iter()
+        .filter(|asset| architecture.is_none_or(|architecture| asset.architecture == architecture))
+        .filter(|asset| {
+            asset.sha256.is_none() && known.sha256(&asset.canonical_url, &asset.download_url).is_none()
+        })
+        .collect();
+    if missing.is_empty() {
+        return Ok(found);
+    }
+    let client = http::client()?;
+    let told: Vec<(String, Option<String>)> = stream::iter(missing)
+        .map(|asset| {
+            let client = client.clone();
+            async move {
+                let hash = ask(&client, &asset).await;
+                (asset.download_url, hash)
+            }
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    for (url, hash) in told {
+        match hash {
+            Some(hash) => found.insert(&url, &hash),
+            None => log::warn!("nobody told the SHA-256 of {url}; give it with --asset-hashes"),
+        }
+    }
+    Ok(found)
+}
+
+/// Asks beside the download, the mirror first and then the publisher, then the release's own list.
+async fn ask(client: &reqwest::Client, asset: &AssetUrl) -> Option<String> {
+    let mut urls = vec![&asset.download_url];
+    if asset.canonical_url != asset.download_url {
+        urls.push(&asset.canonical_url);
+    }
+    for url in urls {
+        let (folder, name) = url.rsplit_once('/')?;
+        let lists = [".sha256", ".sha256sum"].map(|suffix| format!("{url}{suffix}"));
+        let releases = ["SHA256SUMS", "runc.sha256sum"].map(|list| format!("{folder}/{list}"));
+        for list in lists.into_iter().chain(releases) {
+            if let Some(hash) = get(client, &list).await.and_then(|text| hash_of(&text, name)) {
+                log::debug!("{list} tells the SHA-256 of {name}");
+                return Some(hash);
+            }
+        }
+    }
+    None
+}
+
+async fn get(client: &reqwest::Client, url: &str) -> Option<String> {
+    let response = client.get(url).timeout(PATIENCE).send().await.ok()?.error_for_status().ok()?;
+    let mut body = Vec::new();
+    let mut chunks = response.bytes_stream();
+    while let Some(chunk) = chunks.next().await {
+        body.extend_from_slice(&chunk.ok()?);
+        if body.len() > LONGEST_ANSWER {
+            return None;
+        }
+    }
+    String::from_utf8(body).ok()
+}
+
+/// The hash of a file in a list of `hash  name` lines, or the only word of a text.
+fn hash_of(text: &str, name: &str) -> Option<String> {
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty()).map(str::split_whitespace);
+    let of_line = |mut words: std::str::SplitWhitespace<'_>| {
+        Some((words.next()?.to_owned(), words.next().map(str::to_owned)))
+    };
+    let (first_hash, first_name) = of_line(lines.next()?)?;
+    let names = |listed: &Option<String>| {
+        listed
+            .as_deref()
+            .is_some_and(|listed| listed.trim_start_matches('*').rsplit('/').next() == Some(name))
+    };
+    let hash = if first_name.is_none() || names(&first_name) {
+        first_hash
+    } else {
+        lines.filter_map(of_line).find(|(_, listed)| names(listed))?.0
+    };
+    (hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| hash.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_found_alone_beside_its_name_and_in_a_list() {
+        let (a, b) = ("a".repeat(64), "b".repeat(64));
+        assert_eq!(hash_of(&a, "kubelet"), Some(a.clone()));
+        assert_eq!(hash_of(&format!("{a}  kubelet\n"), "kubelet"), Some(a.clone()));
+        assert_eq!(hash_of(&format!("{a} *dir/x\n{b}  ./runc.amd64\n"), "runc.amd64"), Some(b.clone()));
+        assert_eq!(hash_of(&format!("{a}  other\n"), "kubelet"), None);
+        assert_eq!(hash_of("<html>not found</html>", "kubelet"), None);
+        assert_eq!(hash_of("", "kubelet"), None);
+    }
+}

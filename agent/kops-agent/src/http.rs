@@ -1,0 +1,93 @@
+//! The HTTP clients of this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use reqwest::{Client, ClientBuilder};
+use thiserror::Error;
+
+use crate::dns::SystemResolver;
+use crate::tls;
+
+/// No HTTP client could be made.
+#[derive(Debug, Error)]
+pub enum HttpError {
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS: {0}")]
+    Tls(#[from] rustls::Error),
+    /// The client cannot be set up, as with a proxy variable that is no URL.
+    #[error("cannot set up an HTTP client: {0}; are HTTPS_PROXY, HTTP_PROXY and NO_PROXY right?")]
+    Client(#[from] reqwest::Error),
+}
+
+/// A client for the world: the host's CA bundle, HTTP/2, and the proxies that the environment names.
+/// A download may take its time, but must not stand still.
+///
+/// [`tls::require_ca_bundle_for`] tells early whether the CA bundle is there.
+///
+/// # Errors
+/// If TLS or the client cannot be set up.
+pub fn client() -> Result<Client, HttpError> {
+    let config = tls::client_config()?;
+    Ok(builder()
+        .tls_backend_preconfigured(config)
+        .read_timeout(Duration::from_secs(30))
+        .pool_idle_timeout(Duration::from_secs(30))
+        .build()?)
+}
+
+/// A client for a cloud's metadata service: link-local, so never through a proxy, without TLS, and
+/// never redirected.
+///
+/// # Errors
+/// If the client cannot be set up.
+pub fn metadata_client() -> Result<Client, HttpError> {
+    // No request of it uses TLS; this keeps reqwest from reading the CA bundle.
+    let config = tls::refusing_every_server("a metadata service is not spoken to in TLS".into())?;
+    Ok(builder()
+        .tls_backend_preconfigured(config)
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .connect_timeout(Duration::from_secs(2))
+        .build()?)
+}
+
+fn builder() -> ClientBuilder {
+    Client::builder()
+        .user_agent(concat!("kops-agent/", env!("CARGO_PKG_VERSION")))
+        .dns_resolver(Arc::new(SystemResolver))
+        .connect_timeout(Duration::from_secs(10))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::test_server::{TestServer, text};
+
+    #[tokio::test]
+    async fn both_clients_fetch_by_name() {
+        let server = TestServer::start(|request| async move {
+            let agent = request.headers()["user-agent"].to_str().unwrap().to_owned();
+            Ok(text(200, &agent))
+        })
+        .await;
+        let url = server.url.replace("127.0.0.1", "localhost");
+        for client in [client().unwrap(), metadata_client().unwrap()] {
+            let answer = client.get(&url).send().await.unwrap().text().await.unwrap();
+            assert!(answer.starts_with("kops-agent/"), "{answer}");
+        }
+    }
+
+    #[tokio::test]
+    async fn the_metadata_client_follows_nobody_elsewhere() {
+        let server = TestServer::start(|_| async move {
+            let mut answer = text(302, "");
+            answer.headers_mut().insert("location", "http://203.0.113.1/".parse().unwrap());
+            Ok(answer)
+        })
+        .await;
+        let answer = metadata_client().unwrap().get(&server.url).send().await.unwrap();
+        assert_eq!(answer.status(), 302);
+    }
+}

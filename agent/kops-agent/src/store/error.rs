@@ -1,0 +1,143 @@
+//! Why a file of a state store cannot be had, and what to do about it.
+
+use std::io;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use crate::tls::NoCaBundle;
+
+/// Why a file of a state store cannot be had.
+#[derive(Debug, Error)]
+pub enum StoreError {
+    /// The store answers, but has no such file.
+    #[error(
+        "{url} does not exist{place}; check the ConfigBase, and whether `kops update cluster --yes` has written the store"
+    )]
+    NotFound {
+        /// What was read.
+        url: String,
+        /// Where else it was looked for; empty, or begins with a space.
+        place: String,
+    },
+    /// The store refuses this machine this file.
+    #[error(
+        "{url}: access denied (403): this machine's role may not read it. S3 says the same of a file that does not \
+         exist to a role without s3:ListBucket on the bucket; so check the URL, then the role's policy"
+    )]
+    Forbidden {
+        /// What was read.
+        url: String,
+    },
+    /// The store does not accept who this machine says it is.
+    #[error("{url}: the store refuses this machine's credentials: {problem}")]
+    Credentials {
+        /// What was read.
+        url: String,
+        /// What is wrong with them, and what to do. Never the credentials.
+        problem: String,
+    },
+    /// There is no such bucket.
+    #[error("{url}: there is no bucket {bucket:?} (404 NoSuchBucket); check the ConfigBase or --config-base")]
+    WrongBucket {
+        /// What was read.
+        url: String,
+        /// The bucket.
+        bucket: String,
+    },
+    /// No answer, or none that is one.
+    #[error(
+        "{url}: the store cannot be reached: {cause} ({attempts} attempts in {} s); check the network, DNS and proxy",
+        waited.as_secs_f32().round()
+    )]
+    Unreachable {
+        /// What was read.
+        url: String,
+        /// The last failure.
+        cause: String,
+        /// How often it was tried.
+        attempts: u32,
+        /// For how long it was tried.
+        waited: Duration,
+    },
+    /// The store answers with another error.
+    #[error("{url}: the store answers {status} {code}: {message}")]
+    Refused {
+        /// What was read.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+        /// S3's name of the error; may be empty.
+        code: String,
+        /// S3's explanation; may be empty.
+        message: String,
+    },
+    /// The file is none of kOps'.
+    #[error("{url} is larger than {} MiB, so it is no file of kOps; check the URL", super::LARGEST_FILE / 1024 / 1024)]
+    TooLarge {
+        /// What was read.
+        url: String,
+    },
+    /// The URL means nothing.
+    #[error("{url:?} is no URL of a state store: {problem}")]
+    BadUrl {
+        /// The URL.
+        url: String,
+        /// What is wrong, and how it should be.
+        problem: &'static str,
+    },
+    /// The URL means a store that cannot be read yet.
+    #[error(
+        "{url}: {scheme}:// stores are not supported yet; supported are s3:// and file://, and any from a folder by --store-mirror URL=DIR"
+    )]
+    Unsupported {
+        /// The URL.
+        url: String,
+        /// Its scheme.
+        scheme: String,
+    },
+    /// `--store-mirror` is not what it should be.
+    #[error("--store-mirror {argument}: write URL=DIR, as in s3://BUCKET=/srv/state")]
+    BadMirror {
+        /// The argument.
+        argument: String,
+    },
+    /// The variables for another S3 server are incomplete.
+    #[error("the environment's settings of S3 are wrong: {0}")]
+    BadSettings(String),
+    /// S3 needs TLS, which needs somebody to trust.
+    #[error(transparent)]
+    NoCaBundle(#[from] NoCaBundle),
+    /// This machine cannot read the file.
+    #[error("cannot read {url}{place}: {source}")]
+    Io {
+        /// What was read.
+        url: String,
+        /// Where it was looked for; empty, or begins with a space.
+        place: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+impl StoreError {
+    /// Whether it is the configuration that is wrong, so that trying again cannot help. A role can
+    /// be given permissions, and a network can come up; a bucket that does not exist stays so.
+    pub fn is_configuration(&self) -> bool {
+        match self {
+            StoreError::NotFound { .. }
+            | StoreError::WrongBucket { .. }
+            | StoreError::TooLarge { .. }
+            | StoreError::BadUrl { .. }
+            | StoreError::Unsupported { .. }
+            | StoreError::BadMirror { .. }
+            | StoreError::BadSettings(_) => true,
+            StoreError::Forbidden { .. }
+            | StoreError::Credentials { .. }
+            | StoreError::Unreachable { .. }
+            | StoreError::Refused { .. }
+            | StoreError::NoCaBundle(_)
+            | StoreError::Io { .. } => false,
+        }
+    }
+}

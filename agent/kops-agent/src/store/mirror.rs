@@ -1,0 +1,62 @@
+//! A folder in the place of a store: `--store-mirror URL=DIR`.
+
+use std::path::{Component, Path, PathBuf};
+use std::str::FromStr;
+
+use super::error::StoreError;
+
+/// Whatever is below `url` is read from `folder`.
+///
+/// A URL cannot climb out of the folder. Links in the folder are followed: whoever made the folder
+/// made them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct StoreMirror {
+    /// Without a slash at its end.
+    pub(super) url: String,
+    folder: PathBuf,
+}
+
+impl FromStr for StoreMirror {
+    type Err = StoreError;
+
+    fn from_str(argument: &str) -> Result<StoreMirror, StoreError> {
+        let bad = || StoreError::BadMirror { argument: argument.to_owned() };
+        let (url, folder) = argument.split_once('=').ok_or_else(bad)?;
+        if folder.is_empty() || !(url.contains("://") || url.starts_with('/')) {
+            return Err(bad());
+        }
+        Ok(StoreMirror { url: url.trim_end_matches('/').to_owned(), folder: PathBuf::from(folder) })
+    }
+}
+
+impl StoreMirror {
+    /// Whether the mirror is for this URL.
+    pub(super) fn covers(&self, url: &str) -> bool {
+        self.below(url).is_some()
+    }
+
+    /// Where in the folder that is.
+    ///
+    /// # Errors
+    /// If the URL would lead out of it.
+    pub(super) fn path_of(&self, url: &str) -> Result<PathBuf, StoreError> {
+        let mut path = self.folder.clone();
+        let below = self.below(url).unwrap_or_default().trim_start_matches('/');
+        for component in Path::new(below).components() {
+            match component {
+                Component::Normal(name) => path.push(name),
+                Component::CurDir => {}
+                Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
+                    let problem = "it leads out of the folder of its mirror";
+                    return Err(StoreError::BadUrl { url: url.to_owned(), problem });
+                }
+            }
+        }
+        Ok(path)
+    }
+
+    fn below<'a>(&self, url: &'a str) -> Option<&'a str> {
+        let rest = url.strip_prefix(&self.url)?;
+        (rest.is_empty() || rest.starts_with('/')).then_some(rest)
+    }
+}

@@ -1,0 +1,232 @@
+//! Where kOps' files are: a folder, or a bucket of S3 or of another server that speaks its protocol.
+//!
+//! Read-only: a node never writes to the state store.
+
+mod error;
+mod folder;
+mod mirror;
+mod s3;
+mod url;
+
+use tokio::sync::OnceCell;
+
+pub use error::StoreError;
+pub use s3::S3Settings;
+
+use crate::retry::Retries;
+use mirror::StoreMirror;
+use s3::S3;
+use url::StoreUrl;
+
+/// The largest file that is read, in bytes. What kOps writes is far smaller, and a file is held in
+/// memory while it is read.
+pub const LARGEST_FILE: u64 = 8 * 1024 * 1024;
+
+/// The state stores that a node may have to read, by URL.
+///
+/// Nothing of S3 is set up before the first `s3://` URL is read.
+#[derive(Debug)]
+pub struct Store {
+    mirrors: Vec<StoreMirror>,
+    s3_settings: Option<S3Settings>,
+    retries: Retries,
+    s3: OnceCell<S3>,
+}
+
+impl Store {
+    /// The stores of the world, but those that `--store-mirror URL=DIR` serves from a folder.
+    ///
+    /// # Errors
+    /// If a mirror is not written `URL=DIR`.
+    pub fn new(store_mirrors: &[String]) -> Result<Store, StoreError> {
+        let mirrors = store_mirrors.iter().map(|argument| argument.parse()).collect::<Result<_, _>>()?;
+        Ok(Store { mirrors, s3_settings: None, retries: Retries::default(), s3: OnceCell::new() })
+    }
+
+    /// The same, with other settings of S3 than the environment's.
+    pub fn with_s3_settings(self, settings: S3Settings) -> Store {
+        Store { s3_settings: Some(settings), ..self }
+    }
+
+    /// The same, with more or less patience.
+    pub fn with_retries(self, retries: Retries) -> Store {
+        Store { retries, ..self }
+    }
+
+    /// The file at a URL.
+    ///
+    /// # Errors
+    /// If there is none, it may not be read, or its store cannot be reached.
+    pub async fn read(&self, url: &str) -> Result<Vec<u8>, StoreError> {
+        if let Some(file) = self.mirrored(url)? {
+            return folder::read(&file, url);
+        }
+        match url.parse()? {
+            StoreUrl::Folder(file) => folder::read(&file, url),
+            StoreUrl::S3(object) => self.s3().await?.read(&object).await,
+        }
+    }
+
+    /// The names of the files and folders directly below a URL, sorted. None where there is nothing:
+    /// a bucket has no empty folders, so a folder that is empty or absent reads the same everywhere.
+    ///
+    /// # Errors
+    /// If the folder may not be read, or its store cannot be reached.
+    pub async fn list(&self, url: &str) -> Result<Vec<String>, StoreError> {
+        if let Some(folder) = self.mirrored(url)? {
+            return folder::list(&folder, url);
+        }
+        match url.parse()? {
+            StoreUrl::Folder(folder) => folder::list(&folder, url),
+            StoreUrl::S3(prefix) => self.s3().await?.list(&prefix).await,
+        }
+    }
+
+    /// Where the mirror keeps what is at a URL: the mirror of the longest URL that it is below.
+    fn mirrored(&self, url: &str) -> Result<Option<std::path::PathBuf>, StoreError> {
+        let mirror =
+            self.mirrors.iter().filter(|mirror| mirror.covers(url)).max_by_key(|mirror| mirror.url.len());
+        mirror.map(|mirror| mirror.path_of(url)).transpose()
+    }
+
+    async fn s3(&self) -> Result<&S3, StoreError> {
+        self.s3
+            .get_or_try_init(|| async {
+                let settings = match &self.s3_settings {
+                    Some(settings) => settings.clone(),
+                    None => S3Settings::from_environment()?,
+                };
+                S3::new(settings, self.retries).await
+            })
+            .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn write(folder: &Path, file: &str, text: &str) {
+        let file = folder.join(file);
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, text).unwrap();
+    }
+
+    fn store_with(mirrors: &[(&str, &Path)]) -> Store {
+        let mirrors: Vec<String> =
+            mirrors.iter().map(|(url, folder)| format!("{url}={}", folder.display())).collect();
+        Store::new(&mirrors).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_folder_is_read_by_url_and_by_path() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "instancegroup/nodes", "kind: InstanceGroup");
+        write(folder.path(), "instancegroup/control-plane/x", "");
+        let store = Store::new(&[]).unwrap();
+        let path = folder.path().display().to_string();
+        for base in [path.clone(), format!("file://{path}"), format!("file://{path}/")] {
+            let base = base.trim_end_matches('/');
+            let file = store.read(&format!("{base}/instancegroup/nodes")).await.unwrap();
+            assert_eq!(file, b"kind: InstanceGroup");
+            let names = store.list(&format!("{base}/instancegroup/")).await.unwrap();
+            assert_eq!(names, ["control-plane", "nodes"]);
+        }
+        assert!(store.s3.get().is_none(), "nothing of S3 is set up for a folder");
+    }
+
+    #[tokio::test]
+    async fn what_is_not_there_is_told_from_an_empty_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::new(&[]).unwrap();
+        let url = format!("file://{}/cluster/config", folder.path().display());
+        let error = store.read(&url).await.unwrap_err();
+        assert!(matches!(error, StoreError::NotFound { .. }), "{error:?}");
+        assert!(error.to_string().contains(&url), "{error}");
+        assert!(error.is_configuration());
+        assert_eq!(store.list(&url).await.unwrap(), Vec::<String>::new());
+    }
+
+    #[tokio::test]
+    async fn a_folder_is_no_file() {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("file://{}", folder.path().display());
+        let error = Store::new(&[]).unwrap().read(&url).await.unwrap_err();
+        assert!(matches!(error, StoreError::Io { .. }), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_file_that_is_too_large_is_not_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("large");
+        fs::File::create(&file).unwrap().set_len(LARGEST_FILE + 1).unwrap();
+        let error = Store::new(&[]).unwrap().read(&file.display().to_string()).await.unwrap_err();
+        assert!(matches!(error, StoreError::TooLarge { .. }), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn a_mirror_serves_any_store_and_the_longest_wins() {
+        let all = tempfile::tempdir().unwrap();
+        let one = tempfile::tempdir().unwrap();
+        write(all.path(), "a.example.com/config", "from all");
+        write(all.path(), "b.example.com/config", "from all");
+        write(one.path(), "config", "from one");
+        let store = store_with(&[("gs://state", all.path()), ("gs://state/b.example.com", one.path())]);
+        assert_eq!(store.read("gs://state/a.example.com/config").await.unwrap(), b"from all");
+        assert_eq!(store.read("gs://state/b.example.com/config").await.unwrap(), b"from one");
+        assert_eq!(store.list("gs://state").await.unwrap(), ["a.example.com", "b.example.com"]);
+
+        let error = store.read("gs://state/c.example.com/config").await.unwrap_err().to_string();
+        assert!(error.contains("gs://state/c.example.com/config"), "{error}");
+        assert!(error.contains(&all.path().display().to_string()), "says where it looked: {error}");
+    }
+
+    #[tokio::test]
+    async fn a_mirror_covers_whole_names_only() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "-other/config", "not this");
+        let store = store_with(&[("gs://state", folder.path())]);
+        let error = store.read("gs://state-other/config").await.unwrap_err();
+        assert!(matches!(error, StoreError::Unsupported { .. }), "{error:?}");
+    }
+
+    #[tokio::test]
+    async fn nobody_climbs_out_of_a_mirror() {
+        let folder = tempfile::tempdir().unwrap();
+        write(folder.path(), "secret", "outside");
+        write(folder.path(), "mirror/inside", "inside");
+        let mirror = folder.path().join("mirror");
+        let store = store_with(&[("s3://state/", &mirror)]);
+        assert_eq!(store.read("s3://state//./inside").await.unwrap(), b"inside");
+        for url in ["s3://state/../secret", "s3://state/a/../../secret", "s3://state/.."] {
+            let error = store.read(url).await.unwrap_err();
+            assert!(matches!(error, StoreError::BadUrl { .. }), "{url}: {error:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_store_that_is_not_supported_is_refused_by_name() {
+        let store = Store::new(&[]).unwrap();
+        for scheme in ["gs", "azureblob", "do", "scw", "linode", "hos", "swift", "https", "memfs", "vault"] {
+            let error = store.read(&format!("{scheme}://state/config")).await.unwrap_err();
+            assert!(
+                error.to_string().contains(&format!("{scheme}:// stores are not supported yet")),
+                "{error}"
+            );
+            assert!(error.is_configuration());
+        }
+    }
+
+    #[test]
+    fn a_mirror_that_is_not_written_as_one_is_refused() {
+        for argument in ["s3://state", "=/srv", "s3://state=", "state=/srv"] {
+            let error = Store::new(&[argument.to_owned()]).unwrap_err();
+            assert!(error.to_string().contains("--store-mirror"), "{argument}: {error}");
+            assert!(error.is_configuration());
+        }
+    }
+}

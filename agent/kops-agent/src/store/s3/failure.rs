@@ -1,0 +1,171 @@
+//! What an error of S3 means: whether to try again, elsewhere, or to tell the user what.
+
+use std::error::Error;
+
+use aws_sdk_s3::config::Region;
+use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
+use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
+use aws_smithy_runtime_api::client::result::ConnectorError;
+
+use super::super::error::StoreError;
+use super::super::url::S3Url;
+use crate::retry::GaveUp;
+
+/// What went wrong in one attempt.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It may work later.
+    Passing { cause: String },
+    /// It was not even sent, for a reason that the SDK keeps to itself.
+    NotSent { cause: String },
+    /// This machine has no credentials, or not yet.
+    NoCredentials { cause: String },
+    /// The bucket is in another region; S3 usually says in which.
+    OtherRegion { region: Option<Region>, answer: Answer },
+    /// More than is read.
+    TooLarge,
+    /// S3 said no.
+    Answered(Answer),
+}
+
+/// An error that S3 answered with.
+#[derive(Debug)]
+pub(super) struct Answer {
+    status: u16,
+    code: String,
+    message: String,
+}
+
+impl Failure {
+    pub(super) fn passing(cause: String) -> Failure {
+        Failure::Passing { cause }
+    }
+
+    /// The answer began, but did not end well: its end is missing, or its checksum is wrong.
+    pub(super) fn of_body(error: impl Error) -> Failure {
+        Failure::passing(format!("the answer broke off: {}", chain(&error)))
+    }
+
+    fn of_connector(error: &ConnectorError) -> Failure {
+        let cause = chain(error);
+        if error.is_io() || error.is_timeout() || error.as_other().is_some() {
+            Failure::Passing { cause }
+        } else {
+            Failure::NotSent { cause }
+        }
+    }
+
+    fn of_answer(response: &HttpResponse, code: Option<&str>, message: Option<&str>) -> Failure {
+        let status = response.status().as_u16();
+        let answer = Answer {
+            status,
+            code: code.unwrap_or_default().to_owned(),
+            message: message.unwrap_or_default().to_owned(),
+        };
+        let region =
+            || response.headers().get("x-amz-bucket-region").map(|name| Region::new(name.to_owned()));
+        match (status, answer.code.as_str()) {
+            (301 | 307, _)
+            | (_, "PermanentRedirect" | "TemporaryRedirect" | "AuthorizationHeaderMalformed") => {
+                Failure::OtherRegion { region: region(), answer }
+            }
+            (429 | 500.., _) | (_, "SlowDown" | "RequestTimeout" | "Throttling" | "ThrottlingException") => {
+                Failure::passing(format!("it answers {}", answer.in_words()))
+            }
+            _ => Failure::Answered(answer),
+        }
+    }
+}
+
+impl Answer {
+    fn in_words(&self) -> String {
+        [&self.status.to_string(), &self.code, &self.message]
+            .into_iter()
+            .filter(|word| !word.is_empty())
+            .map(String::as_str)
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+}
+
+impl<E> From<SdkError<E, HttpResponse>> for Failure
+where
+    E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+{
+    fn from(error: SdkError<E, HttpResponse>) -> Failure {
+        match error {
+            SdkError::ServiceError(error) => {
+                Failure::of_answer(error.raw(), error.err().code(), error.err().message())
+            }
+            SdkError::DispatchFailure(error) => match error.as_connector_error() {
+                Some(error) => Failure::of_connector(error),
+                None => Failure::NotSent { cause: "the request could not be sent".into() },
+            },
+            SdkError::TimeoutError(_) => Failure::passing("it took too long".into()),
+            // An answer that is none: cut off, or another server's.
+            SdkError::ResponseError(ref answer) => {
+                let status = answer.raw().status().as_u16();
+                Failure::passing(format!("its answer ({status}) cannot be read: {}", chain(&error)))
+            }
+            other => Failure::NotSent { cause: chain(&other) },
+        }
+    }
+}
+
+/// An error and its causes in one line, none of them twice.
+pub(super) fn chain(error: &dyn Error) -> String {
+    let mut text = String::new();
+    let mut next = Some(error);
+    while let Some(error) = next {
+        let cause = error.to_string();
+        if !text.contains(&cause) {
+            if !text.is_empty() {
+                text.push_str(": ");
+            }
+            text.push_str(&cause);
+        }
+        next = error.source();
+    }
+    text
+}
+
+/// What to tell the user of it.
+pub(super) fn store_error(object: &S3Url, gave_up: GaveUp<Failure>) -> StoreError {
+    let url = object.to_string();
+    match gave_up.error {
+        Failure::Passing { cause } | Failure::NotSent { cause } => {
+            StoreError::Unreachable { url, cause, attempts: gave_up.attempts, waited: gave_up.waited }
+        }
+        Failure::NoCredentials { cause } => StoreError::Credentials {
+            url,
+            problem: format!(
+                "none were found ({cause}); give the instance a role, set AWS_ACCESS_KEY_ID and \
+                 AWS_SECRET_ACCESS_KEY, or S3_ENDPOINT for another S3 server"
+            ),
+        },
+        Failure::TooLarge => StoreError::TooLarge { url },
+        Failure::OtherRegion { answer, .. } | Failure::Answered(answer) => of_answer(object, url, answer),
+    }
+}
+
+fn of_answer(object: &S3Url, url: String, answer: Answer) -> StoreError {
+    let credentials = |what_to_do: &str| StoreError::Credentials {
+        url: url.clone(),
+        problem: format!("{}; {what_to_do}", answer.in_words()),
+    };
+    match (answer.status, answer.code.as_str()) {
+        (_, "NoSuchBucket") => StoreError::WrongBucket { url, bucket: object.bucket.clone() },
+        (404, _) | (_, "NoSuchKey") => StoreError::NotFound { url, place: String::new() },
+        (_, "RequestTimeTooSkewed") => {
+            credentials("this machine's clock is wrong: set it (is chrony or timesyncd running?)")
+        }
+        (_, "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "NotSignedUp") => {
+            credentials("check the access key and its secret")
+        }
+        (_, "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired") => {
+            credentials("get new ones; those of an instance's role renew themselves")
+        }
+        (403, _) => StoreError::Forbidden { url },
+        _ => StoreError::Refused { url, status: answer.status, code: answer.code, message: answer.message },
+    }
+}

@@ -1,0 +1,196 @@
+//! Buckets of S3, and of other servers that speak its protocol.
+//!
+//! The SDK signs and speaks; how long to try, in which region, and what an error means is decided here.
+
+mod client;
+mod failure;
+mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use aws_sdk_s3::Client;
+use aws_sdk_s3::config::{Config, ProvideCredentials, Region, SharedCredentialsProvider};
+use tokio::time::timeout;
+
+pub use settings::S3Settings;
+
+use super::LARGEST_FILE;
+use super::error::StoreError;
+use super::url::S3Url;
+use crate::retry::Retries;
+use failure::Failure;
+
+/// For how long credentials are waited for: a role that was just given to an instance takes a few
+/// seconds to show up, but on a machine that has none no patience helps.
+const PATIENCE_WITH_CREDENTIALS: Duration = Duration::from_secs(15);
+
+/// Every bucket, whatever its region.
+#[derive(Debug)]
+pub(super) struct S3 {
+    config: Config,
+    credentials: Option<SharedCredentialsProvider>,
+    retries: Retries,
+    clients: Mutex<Clients>,
+}
+
+/// What was learnt about where buckets are.
+#[derive(Debug, Default)]
+struct Clients {
+    region_of_bucket: BTreeMap<String, Region>,
+    of_region: BTreeMap<String, Client>,
+}
+
+impl S3 {
+    /// # Errors
+    /// If the server is to be reached by TLS, but this host trusts nobody.
+    pub(super) async fn new(settings: S3Settings, retries: Retries) -> Result<S3, StoreError> {
+        let (config, credentials) = client::config(settings).await?;
+        Ok(S3 { config, credentials, retries, clients: Mutex::default() })
+    }
+
+    /// The object.
+    pub(super) async fn read(&self, object: &S3Url) -> Result<Vec<u8>, StoreError> {
+        self.attempt(object, |client| async move {
+            let answer = client.get_object().bucket(&object.bucket).key(&object.key).send().await?;
+            let mut body = answer.body;
+            let mut bytes = Vec::new();
+            while let Some(chunk) = body.next().await {
+                bytes.extend_from_slice(&chunk.map_err(Failure::of_body)?);
+                if bytes.len() as u64 > LARGEST_FILE {
+                    return Err(Failure::TooLarge);
+                }
+            }
+            Ok(bytes)
+        })
+        .await
+    }
+
+    /// The names below the prefix, as far as the next slash.
+    pub(super) async fn list(&self, prefix: &S3Url) -> Result<Vec<String>, StoreError> {
+        let key_prefix = match prefix.key.trim_end_matches('/') {
+            "" => String::new(),
+            key => format!("{key}/"),
+        };
+        let mut names = Vec::new();
+        let mut next_page = None;
+        loop {
+            let page = self
+                .attempt(prefix, |client| {
+                    let request = client
+                        .list_objects_v2()
+                        .bucket(&prefix.bucket)
+                        .prefix(&key_prefix)
+                        .delimiter("/")
+                        .set_continuation_token(next_page.clone());
+                    async move { Ok(request.send().await?) }
+                })
+                .await?;
+            let files = page.contents().iter().filter_map(|object| object.key());
+            let folders = page.common_prefixes().iter().filter_map(|folder| folder.prefix());
+            let below = files.chain(folders).filter_map(|key| key.strip_prefix(&key_prefix));
+            names.extend(below.map(|name| name.trim_end_matches('/').to_owned()));
+            next_page = page.next_continuation_token().map(str::to_owned);
+            if next_page.is_none() {
+                break;
+            }
+        }
+        // A "folder" that some tool has made is an object of the prefix's own name.
+        names.retain(|name| !name.is_empty());
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+
+    /// Makes one request, in the right region, again where that helps.
+    async fn attempt<T, F>(&self, object: &S3Url, request: impl Fn(Client) -> F) -> Result<T, StoreError>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let patience = |failure: &Failure| match failure {
+            Failure::Passing { .. } => Duration::MAX,
+            Failure::NoCredentials { .. } => PATIENCE_WITH_CREDENTIALS,
+            _ => Duration::ZERO,
+        };
+        let request = &request;
+        let attempt = |time: Duration| async move {
+            let attempt = self.attempt_in_right_region(object, request);
+            let result = timeout(time, attempt).await;
+            let result =
+                result.unwrap_or_else(|_| Err(Failure::passing(format!("no answer within {time:.0?}"))));
+            match result {
+                Err(failure) => Err(self.explain(failure).await),
+                Ok(value) => Ok(value),
+            }
+        };
+        let result = self.retries.run(attempt, patience).await;
+        result.map_err(|gave_up| failure::store_error(object, gave_up))
+    }
+
+    async fn attempt_in_right_region<T, F>(
+        &self,
+        object: &S3Url,
+        request: &impl Fn(Client) -> F,
+    ) -> Result<T, Failure>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let client = self.client_for(&object.bucket);
+        match request(client.clone()).await {
+            Err(Failure::OtherRegion { region, .. }) => {
+                let region = match region {
+                    Some(region) => region,
+                    None => region_by_asking(&client, &object.bucket).await?,
+                };
+                log::debug!("bucket {} is in region {region}", object.bucket);
+                self.remember_region(&object.bucket, region);
+                request(self.client_for(&object.bucket)).await
+            }
+            result => result,
+        }
+    }
+
+    /// Tells missing credentials from other failures to send a request, which the SDK does not.
+    async fn explain(&self, failure: Failure) -> Failure {
+        let Failure::NotSent { cause } = failure else { return failure };
+        match &self.credentials {
+            Some(provider) => match timeout(Duration::from_secs(10), provider.provide_credentials()).await {
+                Ok(Ok(_)) => Failure::NotSent { cause },
+                Ok(Err(error)) => Failure::NoCredentials { cause: failure::chain(&error) },
+                Err(_) => Failure::NoCredentials { cause: "asking for them takes too long".into() },
+            },
+            None => Failure::NotSent { cause },
+        }
+    }
+
+    fn client_for(&self, bucket: &str) -> Client {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        let region = clients.region_of_bucket.get(bucket).or(self.config.region()).cloned();
+        let name = region.as_ref().map(ToString::to_string).unwrap_or_default();
+        let client = clients
+            .of_region
+            .entry(name)
+            .or_insert_with(|| Client::from_conf(self.config.to_builder().region(region).build()));
+        client.clone()
+    }
+
+    fn remember_region(&self, bucket: &str, region: Region) {
+        let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
+        clients.region_of_bucket.insert(bucket.to_owned(), region);
+    }
+}
+
+/// The region of a bucket, where a redirect does not tell it. The two oldest regions have names of
+/// their own there: none at all is us-east-1, and EU is eu-west-1.
+async fn region_by_asking(client: &Client, bucket: &str) -> Result<Region, Failure> {
+    let answer = client.get_bucket_location().bucket(bucket).send().await?;
+    Ok(Region::new(match answer.location_constraint().map(|region| region.as_str().to_owned()) {
+        None => "us-east-1".to_owned(),
+        Some(region) if region.is_empty() => "us-east-1".to_owned(),
+        Some(region) if region == "EU" => "eu-west-1".to_owned(),
+        Some(region) => region,
+    }))
+}

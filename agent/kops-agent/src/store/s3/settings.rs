@@ -1,0 +1,116 @@
+//! Which S3 server, and as whom: Amazon's as the SDK finds it, or another one by kOps' variables.
+
+use std::fmt;
+
+use super::super::error::StoreError;
+
+/// How to reach S3.
+#[derive(Clone)]
+pub enum S3Settings {
+    /// As AWS' own tools do: the instance's role, environment and profile, the regions' endpoints.
+    Aws,
+    /// Another server (upstream: `util/pkg/vfs/s3context.go`, `getCustomS3Config`). Buckets are in
+    /// the path of its URLs.
+    Server {
+        /// `S3_ENDPOINT`, an `http://` or `https://` URL.
+        endpoint: String,
+        /// `S3_REGION`.
+        region: String,
+        /// `S3_ACCESS_KEY_ID`.
+        access_key_id: String,
+        /// `S3_SECRET_ACCESS_KEY`.
+        secret_access_key: String,
+    },
+}
+
+impl fmt::Debug for S3Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            S3Settings::Aws => f.write_str("Aws"),
+            S3Settings::Server { endpoint, region, .. } => f
+                .debug_struct("Server")
+                .field("endpoint", endpoint)
+                .field("region", region)
+                .finish_non_exhaustive(),
+        }
+    }
+}
+
+impl S3Settings {
+    /// What this process' environment says.
+    ///
+    /// # Errors
+    /// If it names a server, but not how to be let in.
+    pub fn from_environment() -> Result<S3Settings, StoreError> {
+        S3Settings::from_variables(|name| std::env::var(name).ok())
+    }
+
+    fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<S3Settings, StoreError> {
+        let set = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let needed = |name: &str| {
+            set(name).ok_or_else(|| {
+                StoreError::BadSettings(format!("S3_ENDPOINT is set, but {name} is not; set it"))
+            })
+        };
+        let Some(endpoint) = set("S3_ENDPOINT") else {
+            return Ok(S3Settings::Aws);
+        };
+        if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
+            return Err(StoreError::BadSettings(format!(
+                "S3_ENDPOINT is {endpoint:?}; write a URL, as in https://s3.example.com"
+            )));
+        }
+        Ok(S3Settings::Server {
+            endpoint,
+            region: set("S3_REGION").unwrap_or_else(|| "us-east-1".to_owned()),
+            access_key_id: needed("S3_ACCESS_KEY_ID")?,
+            secret_access_key: needed("S3_SECRET_ACCESS_KEY")?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn settings(variables: &[(&str, &str)]) -> Result<S3Settings, StoreError> {
+        S3Settings::from_variables(|name| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn without_an_endpoint_it_is_amazons() {
+        assert!(matches!(settings(&[]).unwrap(), S3Settings::Aws));
+        let others = [("S3_ENDPOINT", ""), ("S3_REGION", "x"), ("S3_ACCESS_KEY_ID", "x")];
+        assert!(matches!(settings(&others).unwrap(), S3Settings::Aws));
+    }
+
+    #[test]
+    fn another_server_needs_both_keys_and_has_a_default_region() {
+        let endpoint = ("S3_ENDPOINT", "https://s3.example.com");
+        let id = ("S3_ACCESS_KEY_ID", "id");
+        let secret = ("S3_SECRET_ACCESS_KEY", "hidden");
+        for (variables, missing) in
+            [(vec![endpoint], "S3_ACCESS_KEY_ID is not"), (vec![endpoint, id], "S3_SECRET_ACCESS_KEY is not")]
+        {
+            let error = settings(&variables).unwrap_err();
+            assert!(error.to_string().contains(missing), "{error}");
+            assert!(error.is_configuration());
+        }
+        let complete = settings(&[endpoint, id, secret]).unwrap();
+        assert_eq!(
+            format!("{complete:?}"),
+            r#"Server { endpoint: "https://s3.example.com", region: "us-east-1", .. }"#
+        );
+        let elsewhere = settings(&[endpoint, id, secret, ("S3_REGION", "fra1")]).unwrap();
+        assert!(matches!(elsewhere, S3Settings::Server { region, .. } if region == "fra1"));
+    }
+
+    #[test]
+    fn an_endpoint_without_a_scheme_is_refused() {
+        let error = settings(&[("S3_ENDPOINT", "s3.example.com")]).unwrap_err().to_string();
+        assert!(error.contains("write a URL"), "{error}");
+    }
+}

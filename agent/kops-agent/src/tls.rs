@@ -1,0 +1,230 @@
+//! Whom we trust in TLS: one cryptography provider and one set of roots for the whole process.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, OnceLock};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls_native_certs::CertificateResult;
+use thiserror::Error;
+
+/// There is nobody to trust.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("no CA bundle on this host: install ca-certificates or set SSL_CERT_FILE{details}")]
+pub struct NoCaBundle {
+    /// What was tried, if that says more; begins with punctuation.
+    details: String,
+}
+
+/// The certificates of the host's CA bundle.
+#[derive(Clone, Debug)]
+pub struct CaBundle {
+    certificates: Vec<CertificateDer<'static>>,
+    roots: Arc<RootCertStore>,
+}
+
+impl CaBundle {
+    /// The bundle of this host, or the one that `SSL_CERT_FILE` and `SSL_CERT_DIR` name. Read once.
+    ///
+    /// # Errors
+    /// If no usable certificate is found.
+    pub fn of_this_host() -> Result<&'static CaBundle, NoCaBundle> {
+        static BUNDLE: OnceLock<Result<CaBundle, NoCaBundle>> = OnceLock::new();
+        let bundle = BUNDLE.get_or_init(|| CaBundle::from_found(rustls_native_certs::load_native_certs()));
+        bundle.as_ref().map_err(Clone::clone)
+    }
+
+    fn from_found(found: CertificateResult) -> Result<CaBundle, NoCaBundle> {
+        let mut roots = RootCertStore::empty();
+        // Bundles hold certificates that rustls rightly refuses; those are nobody's mistake here.
+        let certificates: Vec<_> =
+            found.certs.into_iter().filter(|certificate| roots.add(certificate.clone()).is_ok()).collect();
+        if certificates.is_empty() {
+            let details =
+                found.errors.iter().fold(String::new(), |details, error| format!("{details}; {error}"));
+            return Err(NoCaBundle { details });
+        }
+        Ok(CaBundle { certificates, roots: Arc::new(roots) })
+    }
+
+    /// The certificates as PEM, for libraries that want them so.
+    pub fn to_pem(&self) -> String {
+        let mut pem = String::new();
+        for certificate in &self.certificates {
+            pem.push_str("-----BEGIN CERTIFICATE-----\n");
+            let base64 = STANDARD.encode(certificate);
+            for line in base64.as_bytes().chunks(64) {
+                let _infallible = writeln!(pem, "{}", String::from_utf8_lossy(line));
+            }
+            pem.push_str("-----END CERTIFICATE-----\n");
+        }
+        pem
+    }
+}
+
+/// Makes aws-lc-rs the cryptography of the process. To be called first; again does no harm.
+pub fn install_provider() {
+    let _already_installed = aws_lc_rs::default_provider().install_default();
+}
+
+/// Fails where one of these URLs needs a CA bundle and the host has none, so that it is said before
+/// anything is begun.
+///
+/// # Errors
+/// If there is no bundle, but a URL begins with `https://`.
+pub fn require_ca_bundle_for<'a>(urls: impl IntoIterator<Item = &'a str>) -> Result<(), NoCaBundle> {
+    if urls.into_iter().any(|url| url.starts_with("https://")) {
+        CaBundle::of_this_host()?;
+    }
+    Ok(())
+}
+
+/// How to be a TLS client that trusts the host's CA bundle. Where there is none, every server is
+/// refused, with that as the reason: plain HTTP needs none.
+///
+/// # Errors
+/// If the provider can do no version of TLS that rustls deems safe.
+pub fn client_config() -> Result<ClientConfig, rustls::Error> {
+    match CaBundle::of_this_host() {
+        Ok(bundle) => Ok(ClientConfig::builder_with_provider(provider())
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(bundle.roots.clone())
+            .with_no_client_auth()),
+        Err(reason) => refusing_every_server(reason.to_string()),
+    }
+}
+
+/// How to be a client that will not speak TLS to anybody.
+///
+/// # Errors
+/// If the provider can do no version of TLS that rustls deems safe.
+pub fn refusing_every_server(reason: String) -> Result<ClientConfig, rustls::Error> {
+    let provider = provider();
+    Ok(ClientConfig::builder_with_provider(provider.clone())
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(TrustNobody { reason, provider }))
+        .with_no_client_auth())
+}
+
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
+/// Refuses every server. rustls' own answer without roots is "unknown issuer", which leads astray.
+#[derive(Debug)]
+struct TrustNobody {
+    reason: String,
+    provider: Arc<CryptoProvider>,
+}
+
+impl TrustNobody {
+    fn refusal<T>(&self) -> Result<T, rustls::Error> {
+        Err(rustls::Error::General(self.reason.clone()))
+    }
+}
+
+impl ServerCertVerifier for TrustNobody {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.refusal()
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.refusal()
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _message: &[u8],
+        _cert: &CertificateDer<'_>,
+        _dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.refusal()
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::Path;
+
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+    use rustls_native_certs::load_certs_from_paths;
+
+    use super::*;
+
+    fn authority() -> String {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem()
+    }
+
+    #[test]
+    fn the_certificates_of_a_bundle_survive_the_way_to_pem() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("bundle.crt");
+        std::fs::write(&file, format!("# ours\n{}{}", authority(), authority())).unwrap();
+        let bundle = CaBundle::from_found(load_certs_from_paths(Some(&file), None)).unwrap();
+        assert_eq!(bundle.roots.len(), 2);
+
+        let again = folder.path().join("again.crt");
+        std::fs::write(&again, bundle.to_pem()).unwrap();
+        let again = CaBundle::from_found(load_certs_from_paths(Some(&again), None)).unwrap();
+        assert_eq!(again.certificates, bundle.certificates);
+    }
+
+    #[test]
+    fn a_host_without_a_bundle_hears_what_to_do() {
+        let error = CaBundle::from_found(CertificateResult::default()).unwrap_err().to_string();
+        assert_eq!(error, "no CA bundle on this host: install ca-certificates or set SSL_CERT_FILE");
+    }
+
+    #[test]
+    fn a_bundle_that_is_not_there_is_named() {
+        let error = CaBundle::from_found(load_certs_from_paths(Some(Path::new("/nowhere.crt")), None));
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("SSL_CERT_FILE; ") && error.contains("/nowhere.crt"), "{error}");
+    }
+
+    #[test]
+    fn nothing_that_is_fetched_without_tls_needs_a_bundle() {
+        assert_eq!(require_ca_bundle_for(["http://127.0.0.1/a", "file:///b", "s3://c/d"]), Ok(()));
+    }
+
+    #[test]
+    fn without_a_bundle_a_server_is_refused_for_that_reason() {
+        let reason = NoCaBundle { details: String::new() }.to_string();
+        let verifier = TrustNobody { reason, provider: provider() };
+        let name = ServerName::try_from("example.com").unwrap();
+        let refusal =
+            verifier.verify_server_cert(&CertificateDer::from(vec![]), &[], &name, &[], UnixTime::now());
+        assert!(refusal.unwrap_err().to_string().contains("install ca-certificates"));
+    }
+
+    #[test]
+    fn a_client_can_be_configured_on_any_host() {
+        install_provider();
+        install_provider();
+        client_config().unwrap();
+    }
+}

@@ -1,0 +1,217 @@
+//! What the user-data of the group's machines says, for checks and for those who start machines
+//! (upstream: `pkg/nodemodel/nodeupconfigbuilder.go`, `pkg/model/bootstrapscript.go`).
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::Inputs;
+use super::authorities::keyset;
+use super::config::{config_base, uses_none_dns};
+use crate::resolve::{KUBERNETES_CA, Problems};
+use crate::spec::{BootConfig, CloudProvider, ConfigServerOptions, InstanceGroupRole};
+
+/// The port of kops-controller (upstream: `pkg/wellknownports/wellknownports.go`).
+const KOPS_CONTROLLER_PORT: u16 = 3988;
+
+/// Derives the boot config. `nodeup_config_hash` is [`crate::spec::NodeupConfig::hash`] of the bytes
+/// of the group's `nodeupconfig.yaml`.
+///
+/// # Errors
+/// Everything that is wrong with the inputs, each with the path of its field or the file's name.
+pub fn boot_config(inputs: &Inputs<'_>, nodeup_config_hash: &str) -> Result<BootConfig, Problems> {
+    let mut problems = Problems::default();
+    let cloud_provider = inputs
+        .cluster
+        .cloud_provider()
+        .ok_or_else(|| "it is missing; name the cloud that the cluster is in".to_owned());
+    let Some(cloud_provider) = problems.keep("spec.cloudProvider", cloud_provider) else {
+        return Err(problems);
+    };
+
+    let api_server_ips = api_server_ips(inputs, cloud_provider, &mut problems);
+    let config_server =
+        (!inputs.runs_api_server()).then(|| config_server(inputs, &api_server_ips, &mut problems));
+    let boot = BootConfig {
+        cloud_provider,
+        config_base: inputs.runs_api_server().then(|| config_base(inputs)),
+        config_server,
+        api_server_ips,
+        cluster_name: inputs.cluster.metadata.name.clone(),
+        instance_group_name: inputs.instance_group.metadata.name.clone(),
+        instance_group_role: inputs.role(),
+        nodeup_config_hash: nodeup_config_hash.to_owned(),
+        etcd_ips: etcd_ips(inputs, &mut problems),
+    };
+    problems.unless_any(boot)
+}
+
+fn config_server(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Problems) -> ConfigServerOptions {
+    let name = format!("kops-controller.internal.{}", inputs.cluster.metadata.name);
+    let server = |host: &str| match host.contains(':') {
+        true => format!("https://[{host}]:{KOPS_CONTROLLER_PORT}/"),
+        false => format!("https://{host}:{KOPS_CONTROLLER_PORT}/"),
+    };
+    let ca_certificates = if inputs.role() == InstanceGroupRole::Bastion {
+        String::new()
+    } else {
+        keyset(inputs, KUBERNETES_CA, problems)
+            .map(|keyset| keyset.trusted_certificates_pem())
+            .unwrap_or_default()
+    };
+    if addresses.is_empty() {
+        return ConfigServerOptions {
+            servers: vec![server(&name)],
+            tls_server_name: String::new(),
+            ca_certificates,
+        };
+    }
+    let servers = addresses.iter().map(|address| server(address)).collect();
+    ConfigServerOptions { servers, tls_server_name: name, ca_certificates }
+}
+
+/// Machines that find the API by address: all where the cloud has no DNS for it, else those without
+/// an API server of clusters without DNS.
+fn api_server_ips(inputs: &Inputs<'_>, cloud: CloudProvider, problems: &mut Problems) -> Vec<String> {
+    let by_cloud = matches!(
+        cloud,
+        CloudProvider::Hetzner | CloudProvider::Scaleway | CloudProvider::DigitalOcean | CloudProvider::Metal
+    );
+    let by_dns = uses_none_dns(inputs) && !inputs.runs_api_server();
+    let mut addresses = inputs.api_server_addresses.to_vec();
+    if addresses.is_empty() || !(by_cloud || by_dns) {
+        return Vec::new();
+    }
+    addresses.sort();
+    match cloud {
+        CloudProvider::Aws | CloudProvider::Hetzner | CloudProvider::Openstack => {
+            within_networks(inputs, &addresses, problems)
+        }
+        CloudProvider::Gce => within_subnets(inputs, &addresses, problems),
+        CloudProvider::DigitalOcean
+        | CloudProvider::Scaleway
+        | CloudProvider::Azure
+        | CloudProvider::Metal => addresses,
+        CloudProvider::Linode => Vec::new(),
+    }
+}
+
+/// Private addresses and all IPv6 ones; an address counts once for each range that takes it.
+fn within_networks(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Problems) -> Vec<String> {
+    let networking = &inputs.cluster.spec.networking;
+    let is_ipv6_only = networking.non_masquerade_cidr.contains(':');
+    let mut ranges = Vec::new();
+    for range in &networking.additional_network_cidrs {
+        ranges.extend(problems.keep("spec.additionalNetworkCIDRs", range_of(range)));
+    }
+    ranges.extend(problems.keep("spec.networkCIDR", range_of(&networking.network_cidr)));
+    let mut within = Vec::new();
+    for address in addresses {
+        let Ok(ip) = address.parse::<IpAddr>() else { continue };
+        if is_ipv6_only && !ip.is_ipv6() {
+            continue;
+        }
+        let taken = ranges.iter().filter(|range| ip.is_ipv6() || range.contains(&ip));
+        within.extend(taken.map(|_| address.clone()));
+    }
+    within
+}
+
+/// On GCE subnets have ranges, networks have none.
+fn within_subnets(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Problems) -> Vec<String> {
+    let mut ranges = Vec::new();
+    for (index, subnet) in inputs.cluster.spec.networking.subnets.iter().enumerate() {
+        ranges.extend(problems.keep(&format!("spec.subnets[{index}].cidr"), range_of(&subnet.cidr)));
+    }
+    let mut within = Vec::new();
+    for address in addresses {
+        let Ok(ip) = address.parse::<IpAddr>() else { continue };
+        within.extend(ranges.iter().filter(|range| range.contains(&ip)).map(|_| address.clone()));
+    }
+    within
+}
+
+fn range_of(range: &str) -> Result<IpNet, String> {
+    range.parse().map_err(|_| format!("{range:?} is no range of addresses; write it as 10.0.0.0/16"))
+}
+
+fn etcd_ips(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<String> {
+    if inputs.role() != InstanceGroupRole::APIServer {
+        return Vec::new();
+    }
+    if inputs.etcd_addresses.len() > 1 {
+        problems.add(
+            "EtcdIPs",
+            format!(
+                "etcd's load balancer has {} addresses, but machines can be told one",
+                inputs.etcd_addresses.len()
+            ),
+        );
+    }
+    inputs.etcd_addresses.to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::derive::testing::Store;
+
+    fn addresses(list: &[&str]) -> Vec<String> {
+        list.iter().map(|address| (*address).to_owned()).collect()
+    }
+
+    fn told(cluster: &str, role: &str, known: &[&str]) -> Vec<String> {
+        let store = Store::of(cluster, &format!("role: {role}"));
+        let known = addresses(known);
+        let inputs = Inputs { api_server_addresses: &known, ..store.inputs() };
+        let mut problems = Problems::default();
+        let ips = api_server_ips(&inputs, inputs.cluster.cloud_provider().unwrap(), &mut problems);
+        assert!(problems.is_empty(), "{problems}");
+        ips
+    }
+
+    const AWS: &str = "networkCIDR: 172.20.0.0/16, topology: {dns: {type: None}}";
+
+    #[test]
+    fn on_aws_private_and_ipv6_addresses_are_told() {
+        let known = ["name.elb.amazonaws.com", "2001:db8::1", "172.20.1.1", "52.1.1.1"];
+        assert_eq!(told(AWS, "Node", &known), ["172.20.1.1", "2001:db8::1"]);
+        assert!(told(AWS, "Master", &known).is_empty());
+        assert!(told("networkCIDR: 172.20.0.0/16", "Node", &known).is_empty());
+        let twice = format!("{AWS}, additionalNetworkCIDRs: [10.0.0.0/8]");
+        assert_eq!(told(&twice, "Node", &known), ["172.20.1.1", "2001:db8::1", "2001:db8::1"]);
+        let ipv6_only = format!("{AWS}, nonMasqueradeCIDR: '::/0'");
+        assert_eq!(told(&ipv6_only, "Node", &known), ["2001:db8::1"]);
+    }
+
+    #[test]
+    fn other_clouds_tell_what_can_be_reached() {
+        let gce =
+            "cloudProvider: gce, topology: {dns: {type: None}}, subnets: [{name: a, cidr: 10.0.0.0/16}]";
+        assert_eq!(told(gce, "Node", &["10.0.1.1", "34.1.1.1"]), ["10.0.1.1"]);
+        let hetzner = "cloudProvider: hetzner, networkCIDR: 10.0.0.0/16";
+        assert_eq!(told(hetzner, "Master", &["10.0.1.1", "34.1.1.1"]), ["10.0.1.1"]);
+        assert_eq!(told("cloudProvider: digitalocean", "Master", &["34.1.1.1"]), ["34.1.1.1"]);
+    }
+
+    #[test]
+    fn bastions_are_told_a_server_and_no_authority() {
+        let store = Store::of(AWS, "role: Bastion");
+        let boot = boot_config(&store.inputs(), "hash").unwrap();
+        let server = boot.config_server.unwrap();
+        assert_eq!(server.servers, ["https://kops-controller.internal.c.example.com:3988/"]);
+        assert_eq!((server.ca_certificates.as_str(), server.tls_server_name.as_str()), ("", ""));
+        assert_eq!(boot.config_base, None);
+    }
+
+    #[test]
+    fn addresses_are_told_with_the_name_to_expect() {
+        let store = Store::of(AWS, "role: Bastion");
+        let known = addresses(&["172.20.1.1", "2001:db8::1"]);
+        let boot = boot_config(&Inputs { api_server_addresses: &known, ..store.inputs() }, "hash").unwrap();
+        let server = boot.config_server.unwrap();
+        assert_eq!(server.servers, ["https://172.20.1.1:3988/", "https://[2001:db8::1]:3988/"]);
+        assert_eq!(server.tls_server_name, "kops-controller.internal.c.example.com");
+    }
+}

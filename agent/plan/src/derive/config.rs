@@ -1,0 +1,216 @@
+//! The whole configuration, field by field.
+
+use super::{
+    Inputs, api_server, assets, authorities, containerd, instance_group, kubelet, networking, scheduler_file,
+    warm_pool,
+};
+use crate::resolve::Problems;
+use crate::spec::{
+    ConfigStoreSpec, DiscoveryServiceOptions, FileAssetSpec, HookSpec, InstanceGroupRole, KubeProxyConfig,
+    NodeupConfig, StaticManifest,
+};
+
+/// Derives what kOps writes into `igconfig/<role>/<group>/nodeupconfig.yaml`.
+///
+/// An asset whose hash nobody knows stands in `Assets` as its bare URL, so that it can be shown; it
+/// must not be installed before its hash is known.
+///
+/// # Errors
+/// Everything that is wrong with the inputs, each with the path of its field or the file's name.
+pub fn nodeup_config(inputs: &Inputs<'_>) -> Result<NodeupConfig, Problems> {
+    let mut problems = Problems::default();
+    instance_group::check_role(inputs, &mut problems);
+
+    let spec = &inputs.cluster.spec;
+    let group = &inputs.instance_group.spec;
+    let aws = spec.cloud_provider.aws.as_ref();
+    let aws_api_server = aws.filter(|_| inputs.runs_api_server());
+    let gce = spec.cloud_provider.gce.as_ref();
+    let (assets, images) = assets::assets_and_images(inputs, &mut problems);
+    let (cas, keypair_ids) = authorities::cas_and_keypair_ids(inputs, &mut problems);
+
+    let config = NodeupConfig {
+        assets,
+        images,
+        cluster_name: inputs.cluster.metadata.name.clone(),
+        apiserver_additional_ips: apiserver_additional_ips(inputs),
+        kubernetes_version: kubernetes_version(inputs),
+        packages: [spec.packages.as_slice(), &group.packages].concat(),
+        config_store: inputs.runs_api_server().then(|| ConfigStoreSpec {
+            keypairs: spec.config_store.keypairs.clone(),
+            secrets: spec.config_store.secrets.clone(),
+            ..ConfigStoreSpec::default()
+        }),
+        etcd_cluster_names: etcd_cluster_names(inputs),
+        etcd_manifests: etcd_manifests(inputs),
+        channels_manifest: channels_manifest(inputs),
+        cas,
+        keypair_ids,
+        default_machine_type: default_machine_type(inputs),
+        enable_lifecycle_hook: warm_pool::enables_lifecycle_hook(inputs),
+        static_manifests: static_manifests(inputs),
+        kubelet_config: kubelet::kubelet_config(inputs),
+        kube_proxy: kube_proxy(inputs),
+        networking: networking::networking(inputs),
+        install_cni_assets: networking::installs_cni_assets(inputs),
+        use_cilium_etcd: networking::uses_cilium_etcd(inputs),
+        uses_kubenet: networking::uses_kubenet(inputs),
+        ntp_unmanaged: spec.ntp.as_ref().and_then(|ntp| ntp.managed) == Some(false),
+        service_node_port_range: spec
+            .kube_api_server
+            .as_ref()
+            .map(|api_server| api_server.service_node_port_range.clone())
+            .unwrap_or_default(),
+        sysctl_parameters: sysctl_parameters(inputs),
+        update_policy: update_policy(inputs),
+        volume_mounts: group.volume_mounts.clone(),
+        file_assets: file_assets(inputs, &mut problems),
+        hooks: vec![hooks(&group.hooks, inputs.role()), hooks(&spec.hooks, inputs.role())],
+        containerd_config: containerd::containerd_config(inputs),
+        api_server_config: api_server::api_server_config(inputs, &mut problems),
+        control_plane_config: api_server::control_plane_config(inputs, &mut problems),
+        dns_zone: if inputs.is_control_plane() { spec.dns_zone.clone() } else { String::new() },
+        nvidia_gpu: containerd::nvidia_gpu(inputs),
+        gvisor: containerd::gvisor(inputs),
+        disable_security_group_ingress: aws_api_server.and_then(|aws| aws.disable_security_group_ingress),
+        elb_security_group: aws_api_server.and_then(|aws| aws.elb_security_group.clone()),
+        nlb_security_group_mode: aws_api_server.and_then(|aws| aws.nlb_security_group_mode.clone()),
+        node_ip_families: aws_api_server.map(|aws| aws.node_ip_families.clone()).unwrap_or_default(),
+        use_ip_based_node_names: aws.and_then(|aws| aws.use_ip_based_node_names) == Some(true),
+        warm_pool_images: warm_pool::images(inputs, &mut problems),
+        azure_admin_user: spec
+            .cloud_provider
+            .azure
+            .as_ref()
+            .map(|azure| azure.admin_user.clone())
+            .unwrap_or_default(),
+        multizone: gce.and_then(|gce| gce.multizone),
+        node_tags: gce.and_then(|gce| gce.node_tags.clone()),
+        node_instance_prefix: gce.and_then(|gce| gce.node_instance_prefix.clone()),
+        openstack: spec.cloud_provider.openstack.clone(),
+        uses_none_dns: uses_none_dns(inputs),
+        discovery_service: discovery_service(inputs),
+    };
+    problems.unless_any(config)
+}
+
+/// Only the cloud knows them; kOps sorts what it is told.
+fn apiserver_additional_ips(inputs: &Inputs<'_>) -> Vec<String> {
+    if !inputs.runs_api_server() {
+        return Vec::new();
+    }
+    let mut addresses = inputs.api_server_addresses.to_vec();
+    addresses.sort();
+    addresses
+}
+
+fn kubernetes_version(inputs: &Inputs<'_>) -> String {
+    let of_cluster = inputs.cluster.spec.kubernetes_version.as_str();
+    let held_back = inputs.worker_kubernetes_version.filter(|_| !inputs.runs_api_server());
+    held_back.unwrap_or(of_cluster).to_owned()
+}
+
+fn etcd_cluster_names(inputs: &Inputs<'_>) -> Vec<String> {
+    let clusters = inputs.cluster.spec.etcd_clusters.iter().filter(|_| inputs.is_control_plane());
+    clusters.map(|cluster| cluster.name.clone()).collect()
+}
+
+/// One manifest for each member that this group runs.
+fn etcd_manifests(inputs: &Inputs<'_>) -> Vec<String> {
+    let group = inputs.instance_group.metadata.name.as_str();
+    let clusters = inputs.cluster.spec.etcd_clusters.iter().filter(|_| inputs.is_control_plane());
+    let members =
+        clusters.flat_map(|cluster| cluster.etcd_members.iter().map(move |member| (&cluster.name, member)));
+    members
+        .filter(|(_, member)| member.instance_group.as_deref() == Some(group))
+        .map(|(cluster, _)| store_url(inputs, &format!("manifests/etcd/{cluster}-{group}.yaml")))
+        .collect()
+}
+
+fn channels_manifest(inputs: &Inputs<'_>) -> String {
+    if !inputs.is_control_plane() {
+        return String::new();
+    }
+    store_url(inputs, "manifests/channels/kops-channels.yaml")
+}
+
+fn static_manifests(inputs: &Inputs<'_>) -> Vec<StaticManifest> {
+    if !inputs.runs_api_server() {
+        return Vec::new();
+    }
+    vec![StaticManifest {
+        key: "kube-apiserver-healthcheck".to_owned(),
+        path: "manifests/static/kube-apiserver-healthcheck.yaml".to_owned(),
+    }]
+}
+
+/// A file of the store as kOps' vfs names it (upstream: `util/pkg/vfs`).
+fn store_url(inputs: &Inputs<'_>, path: &str) -> String {
+    format!("{}/{path}", config_base(inputs).trim_end_matches('/'))
+}
+
+/// The cluster's folder in the store; a local one loses its scheme.
+pub(super) fn config_base(inputs: &Inputs<'_>) -> String {
+    let base = inputs.cluster.spec.config_store.base.as_str();
+    base.strip_prefix("file://").unwrap_or(base).to_owned()
+}
+
+fn default_machine_type(inputs: &Inputs<'_>) -> Option<String> {
+    if !networking::depends_on_machine_type(inputs) {
+        return None;
+    }
+    let machine_types = instance_group::machine_type(inputs);
+    Some(machine_types.split(',').next().unwrap_or_default().to_owned())
+}
+
+fn kube_proxy(inputs: &Inputs<'_>) -> Option<KubeProxyConfig> {
+    let spec = &inputs.cluster.spec;
+    let config = spec.kube_proxy.clone().unwrap_or_default();
+    let is_isolated = inputs.is_control_plane() && spec.networking.isolate_control_plane == Some(true);
+    Some(config).filter(|config| config.enabled != Some(false) && !is_isolated)
+}
+
+fn sysctl_parameters(inputs: &Inputs<'_>) -> Vec<String> {
+    let mut lines = Vec::new();
+    for (whose, parameters) in [
+        ("instance group", &inputs.instance_group.spec.sysctl_parameters),
+        ("cluster", &inputs.cluster.spec.sysctl_parameters),
+    ] {
+        if !parameters.is_empty() {
+            lines.extend([format!("# Custom sysctl parameters from {whose} spec"), String::new()]);
+            lines.extend_from_slice(parameters);
+        }
+    }
+    lines
+}
+
+fn update_policy(inputs: &Inputs<'_>) -> String {
+    let of_group = inputs.instance_group.spec.update_policy.as_deref();
+    of_group.or(inputs.cluster.spec.update_policy.as_deref()).unwrap_or("automatic").to_owned()
+}
+
+/// Roles of file assets are compared as they are written: `Master` names no role here.
+fn file_assets(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<FileAssetSpec> {
+    let all = inputs.instance_group.spec.file_assets.iter().chain(&inputs.cluster.spec.file_assets);
+    let of_role = all.filter(|asset| {
+        asset.roles.is_empty() || asset.roles.iter().any(|role| role == inputs.role().name())
+    });
+    let mut assets: Vec<FileAssetSpec> =
+        of_role.map(|asset| FileAssetSpec { roles: Vec::new(), ..asset.clone() }).collect();
+    assets.extend(scheduler_file::scheduler_file(inputs, problems));
+    assets
+}
+
+fn hooks(hooks: &[HookSpec], role: InstanceGroupRole) -> Vec<HookSpec> {
+    let of_role = hooks.iter().filter(|hook| hook.roles.is_empty() || hook.roles.contains(&role));
+    of_role.map(|hook| HookSpec { roles: Vec::new(), ..hook.clone() }).collect()
+}
+
+/// Whether the cluster's names are in `/etc/hosts` alone.
+pub(super) fn uses_none_dns(inputs: &Inputs<'_>) -> bool {
+    inputs.cluster.spec.networking.topology.as_ref().is_some_and(|topology| topology.dns == "None")
+}
+
+fn discovery_service(inputs: &Inputs<'_>) -> Option<DiscoveryServiceOptions> {
+    inputs.cluster.spec.service_account_issuer_discovery.as_ref()?.discovery_service.clone()
+}

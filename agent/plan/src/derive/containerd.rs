@@ -1,0 +1,105 @@
+//! containerd and the runtimes beside it: the group's settings over the cluster's
+//! (upstream: `pkg/apis/nodeup/config.go`).
+
+use super::Inputs;
+use super::instance_group::has_gvisor;
+use super::merge::merge;
+use crate::spec::{ContainerdConfig, GVisorConfig, NvidiaGPUConfig};
+
+/// The driver that kOps installs unless told otherwise.
+const DEFAULT_NVIDIA_PACKAGE: &str = "nvidia-driver-535-server";
+/// How gVisor intercepts system calls unless told otherwise.
+const DEFAULT_GVISOR_PLATFORM: &str = "systrap";
+
+/// `containerdConfig`.
+pub(super) fn containerd_config(inputs: &Inputs<'_>) -> Option<ContainerdConfig> {
+    let (cluster, group) = both(inputs);
+    let mut config = match (cluster, group) {
+        (None, None) => return None,
+        (Some(cluster), Some(group)) => merge(cluster, group),
+        (Some(one), None) | (None, Some(one)) => one.clone(),
+    };
+    if !has_gvisor(inputs) {
+        config.gvisor = None;
+    }
+    Some(config)
+}
+
+/// `NvidiaGPU`, which is there even where it says that there is none.
+///
+/// Upstream merges the group's settings into the cluster's in memory, so that its result can depend
+/// on the order of groups; here each group stands for itself.
+pub(super) fn nvidia_gpu(inputs: &Inputs<'_>) -> Option<NvidiaGPUConfig> {
+    let (cluster, group) = both(inputs);
+    let of = |containerd: Option<&ContainerdConfig>| {
+        containerd.and_then(|containerd| containerd.nvidia_gpu.clone())
+    };
+    let mut config = match (of(cluster), of(group)) {
+        (None, None) => return None,
+        (Some(cluster), Some(group)) => merge(&cluster, &group),
+        (Some(one), None) | (None, Some(one)) => one,
+    };
+    if config.package.is_empty() {
+        config.package = DEFAULT_NVIDIA_PACKAGE.to_owned();
+    }
+    Some(config)
+}
+
+/// `GVisor`.
+pub(super) fn gvisor(inputs: &Inputs<'_>) -> Option<GVisorConfig> {
+    let (_, group) = both(inputs);
+    let mut config = group.filter(|_| has_gvisor(inputs))?.gvisor.clone()?;
+    if config.platform.is_empty() {
+        config.platform = DEFAULT_GVISOR_PLATFORM.to_owned();
+    }
+    Some(config)
+}
+
+fn both<'a>(inputs: &Inputs<'a>) -> (Option<&'a ContainerdConfig>, Option<&'a ContainerdConfig>) {
+    (inputs.cluster.spec.containerd.as_ref(), inputs.instance_group.spec.containerd.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::derive::testing::Store;
+
+    #[test]
+    fn the_groups_settings_win_and_keep_what_they_do_not_say() {
+        let store = Store::of(
+            "containerd: {logLevel: info, registryMirrors: {a: [x], b: [y]}}",
+            "role: Node, containerd: {logLevel: debug, registryMirrors: {b: [z]}, version: 2.2.0}",
+        );
+        let config = containerd_config(&store.inputs()).unwrap();
+        assert_eq!((config.log_level.as_deref(), config.version.as_deref()), (Some("debug"), Some("2.2.0")));
+        assert_eq!(
+            (&config.registry_mirrors["a"], &config.registry_mirrors["b"]),
+            (&vec!["x".into()], &vec!["z".into()])
+        );
+        assert!(config.runc.is_some());
+    }
+
+    #[test]
+    fn gvisor_is_for_workers_that_enable_it() {
+        let containerd = "containerd: {gvisor: {enabled: true}}";
+        let store = Store::of(containerd, &format!("role: Node, {containerd}"));
+        assert_eq!(gvisor(&store.inputs()).unwrap().platform, "systrap");
+        assert!(containerd_config(&store.inputs()).unwrap().gvisor.is_some());
+        for group in ["role: Node".to_owned(), format!("role: Master, {containerd}")] {
+            let store = Store::of(containerd, &group);
+            assert_eq!(gvisor(&store.inputs()), None);
+            assert_eq!(containerd_config(&store.inputs()).unwrap().gvisor, None);
+        }
+    }
+
+    #[test]
+    fn a_disabled_gpu_is_told_with_its_driver() {
+        let store = Store::of(
+            "containerd: {nvidiaGPU: {enabled: true}}",
+            "role: Node, containerd: {nvidiaGPU: {enabled: false}}",
+        );
+        let config = nvidia_gpu(&store.inputs()).unwrap();
+        assert_eq!((config.enabled, config.package.as_str()), (Some(false), "nvidia-driver-535-server"));
+    }
+}

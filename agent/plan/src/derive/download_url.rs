@@ -1,0 +1,203 @@
+//! URLs as Go's `net/url` reads, changes and writes them, and the place of a file in a user's file
+//! repository (upstream: `pkg/assets/builder.go`, `RemapFile`).
+
+use std::fmt::Write;
+
+/// A URL, taken apart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Url {
+    scheme: String,
+    user_and_host: String,
+    /// With escapes resolved.
+    path: Vec<u8>,
+    /// As it was written, as long as the path is unchanged.
+    written_path: Option<String>,
+    /// Query and fragment with their marks.
+    rest: String,
+}
+
+impl Url {
+    /// Reads an absolute URL; the problem says what is wrong with it.
+    pub(super) fn parse(text: &str) -> Result<Url, String> {
+        let (scheme, rest) = text
+            .split_once("://")
+            .ok_or_else(|| format!("{text:?} is no URL; write it as https://host/path"))?;
+        let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
+        if !is_scheme || text.contains(|c: char| c.is_ascii_control()) {
+            return Err(format!("{text:?} is no URL; write it as https://host/path"));
+        }
+        let (rest, suffix) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
+        let (user_and_host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        let decoded = unescape(path)
+            .ok_or_else(|| format!("{text:?} has a % that is followed by no two hexadecimal digits"))?;
+        Ok(Url {
+            scheme: scheme.to_ascii_lowercase(),
+            user_and_host: user_and_host.to_owned(),
+            path: decoded,
+            written_path: Some(path.to_owned()),
+            rest: suffix.to_owned(),
+        })
+    }
+
+    fn host(&self) -> &str {
+        self.user_and_host.rsplit('@').next().unwrap_or_default()
+    }
+
+    /// This URL with `relative` joined to its path; `.` and `..` and doubled slashes are resolved.
+    pub(super) fn join(&self, relative: &str) -> Url {
+        let mut path = self.path.clone();
+        if !path.is_empty() && !relative.is_empty() {
+            path.push(b'/');
+        }
+        path.extend_from_slice(relative.as_bytes());
+        Url { path: clean(&path), written_path: None, ..self.clone() }
+    }
+
+    /// Where a file is in a file repository: at its own path, below the repository's. A file that is
+    /// on the repository's host stays where it is.
+    pub(super) fn in_repository(&self, repository: &Url) -> Url {
+        if self.host() == repository.host() {
+            return self.clone();
+        }
+        let mut path = repository.path.clone();
+        path.push(b'/');
+        path.extend_from_slice(&self.path);
+        // A comma would separate locations in the list of assets.
+        let path = clean(&path);
+        let written_path = Some(escape(&path).replace(',', "%2C"));
+        Url { path, written_path, ..repository.clone() }
+    }
+}
+
+impl std::fmt::Display for Url {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let path = match &self.written_path {
+            Some(written) if written.bytes().all(may_stand_in_a_written_path) => written.clone(),
+            _ => escape(&self.path),
+        };
+        let slash = if !path.is_empty() && !path.starts_with('/') && !self.user_and_host.is_empty() {
+            "/"
+        } else {
+            ""
+        };
+        write!(f, "{}://{}{slash}{path}{}", self.scheme, self.user_and_host, self.rest)
+    }
+}
+
+/// `path.Clean` of Go.
+fn clean(path: &[u8]) -> Vec<u8> {
+    let absolute = path.first() == Some(&b'/');
+    let mut parts: Vec<&[u8]> = Vec::new();
+    for part in path.split(|byte| *byte == b'/') {
+        match part {
+            b"" | b"." => {}
+            b".." if parts.last().is_some_and(|last| *last != b"..") => drop(parts.pop()),
+            b".." if absolute => {}
+            part => parts.push(part),
+        }
+    }
+    let mut cleaned = if absolute { vec![b'/'] } else { Vec::new() };
+    cleaned.extend(parts.join(&b'/'));
+    cleaned
+}
+
+fn unescape(text: &str) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((first, below)) = rest.split_first() {
+        if *first != b'%' {
+            bytes.push(*first);
+            rest = below;
+            continue;
+        }
+        let (high, low) = (hex_digit(*below.first()?)?, hex_digit(*below.get(1)?)?);
+        bytes.push(high * 16 + low);
+        rest = &below[2..];
+    }
+    Some(bytes)
+}
+
+fn hex_digit(byte: u8) -> Option<u8> {
+    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+fn escape(path: &[u8]) -> String {
+    let mut escaped = String::new();
+    for byte in path {
+        if byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(byte) {
+            escaped.push(char::from(*byte));
+        } else {
+            // Writing to a String cannot fail.
+            let _ = write!(escaped, "%{byte:02X}");
+        }
+    }
+    escaped
+}
+
+/// What Go leaves in a path as it was written.
+fn may_stand_in_a_written_path(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@!'()*[]%".contains(&byte)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn url(text: &str) -> Url {
+        Url::parse(text).unwrap()
+    }
+
+    #[test]
+    fn a_url_is_written_as_it_was_read() {
+        for text in [
+            "https://dl.k8s.io/release/v1.34.0/bin/linux/amd64/kubelet",
+            "s3://bucket/a/b",
+            "https://user:word@host:8443/a%2Fb?q=1#f",
+            "https://host",
+            "https://host/a+b,c",
+        ] {
+            assert_eq!(url(text).to_string(), text);
+        }
+        assert_eq!(url("https://host/a b").to_string(), "https://host/a%20b");
+        for text in ["host/path", "1://x", "https://host/%zz", "a\n://x"] {
+            assert!(Url::parse(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_file_keeps_its_path_in_a_repository() {
+        let file = url("https://dl.k8s.io/release/v1.34.0/kubelet?x=1");
+        for (repository, location) in [
+            ("https://mirror.example.com", "https://mirror.example.com/release/v1.34.0/kubelet"),
+            ("https://mirror.example.com/a/", "https://mirror.example.com/a/release/v1.34.0/kubelet"),
+            ("s3://bucket/a//b", "s3://bucket/a/b/release/v1.34.0/kubelet"),
+            ("https://mirror.example.com/a,b", "https://mirror.example.com/a%2Cb/release/v1.34.0/kubelet"),
+            ("https://dl.k8s.io/other", "https://dl.k8s.io/release/v1.34.0/kubelet?x=1"),
+        ] {
+            assert_eq!(file.in_repository(&url(repository)).to_string(), location);
+        }
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[a-z:/%?#@. ,0-9\\PC]{0,30}", path in "[a-z/.%]{0,12}") {
+            if let Ok(url) = Url::parse(&text) {
+                let moved = url.join(&path).in_repository(&Url::parse("https://mirror.example.com/a").unwrap());
+                proptest::prop_assert!(!moved.to_string().contains(',') || url.host() == "mirror.example.com");
+            }
+        }
+    }
+
+    #[test]
+    fn joined_paths_are_clean() {
+        let base = url("https://storage.googleapis.com/k8s-release-dev/ci/v1.36.0-alpha.1+abc/");
+        assert_eq!(
+            base.join("/bin/linux/amd64/kubelet").to_string(),
+            "https://storage.googleapis.com/k8s-release-dev/ci/v1.36.0-alpha.1+abc/bin/linux/amd64/kubelet"
+        );
+        assert_eq!(url("https://host").join("/bin").to_string(), "https://host/bin");
+        assert_eq!(url("https://host/a/b").join("../c").to_string(), "https://host/a/c");
+    }
+}

@@ -1,0 +1,190 @@
+//! The group's kubelet: the cluster's settings, the group's over them, and the labels and taints of
+//! the role (upstream: `populate_instancegroup_spec.go`, `pkg/nodelabels/builder.go`).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Inputs;
+use super::instance_group::{self, KARPENTER};
+use super::merge::merge;
+use crate::spec::{InstanceGroupRole, KubeletConfigSpec};
+
+const GPU_LABEL: &str = "kops.k8s.io/gpu";
+const GVISOR_LABEL: &str = "kops.k8s.io/gvisor";
+const API_SERVER_LABEL: &str = "node-role.kubernetes.io/api-server";
+const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
+const NODE_LABEL: &str = "node-role.kubernetes.io/node";
+
+/// `KubeletConfig` of the group.
+pub(super) fn kubelet_config(inputs: &Inputs<'_>) -> KubeletConfigSpec {
+    let overlay = inputs.instance_group.spec.kubelet.clone().unwrap_or_default();
+    let mut base = base(inputs);
+    let taints = taints(inputs, &base, &overlay);
+    // Upstream secures every kubelet that the cluster opens; only a group can open its own.
+    let opened_by_cluster = base.anonymous_auth == Some(true);
+    base.node_labels = node_labels(inputs, &base, &overlay);
+
+    let mut kubelet = merge(&base, &overlay);
+    kubelet.taints = taints.into_iter().collect();
+    if opened_by_cluster {
+        kubelet.anonymous_auth = Some(false);
+    }
+    kubelet
+}
+
+fn base(inputs: &Inputs<'_>) -> KubeletConfigSpec {
+    let spec = &inputs.cluster.spec;
+    if !inputs.is_control_plane() {
+        return spec.kubelet.clone().unwrap_or_default();
+    }
+    let mut base = spec.control_plane_kubelet.clone().unwrap_or_default();
+    if spec.kubelet.as_ref().and_then(|kubelet| kubelet.anonymous_auth) == Some(false) {
+        base.anonymous_auth = Some(false);
+    }
+    base
+}
+
+fn node_labels(
+    inputs: &Inputs<'_>,
+    base: &KubeletConfigSpec,
+    overlay: &KubeletConfigSpec,
+) -> BTreeMap<String, String> {
+    let mut labels = base.node_labels.clone();
+    labels.extend(overlay.node_labels.clone());
+    labels.extend(role_labels(inputs).into_iter().map(|label| (label.to_owned(), String::new())));
+    labels.extend(inputs.instance_group.spec.node_labels.clone());
+    if instance_group::has_gpu(inputs) {
+        labels.insert(GPU_LABEL.to_owned(), "1".to_owned());
+    }
+    if instance_group::has_gvisor(inputs) {
+        labels.insert(GVISOR_LABEL.to_owned(), "1".to_owned());
+    }
+    labels
+}
+
+/// Upstream gives control planes the API server's label if its feature flag APIServerNodes was on,
+/// without which it refuses groups of that role: where there is such a group, it was.
+fn role_labels(inputs: &Inputs<'_>) -> Vec<&'static str> {
+    match inputs.role() {
+        InstanceGroupRole::Node => vec![NODE_LABEL],
+        InstanceGroupRole::APIServer => vec![API_SERVER_LABEL],
+        InstanceGroupRole::ControlPlane => {
+            let mut labels = vec![
+                CONTROL_PLANE_LABEL,
+                "kops.k8s.io/kops-controller-pki",
+                "node.kubernetes.io/exclude-from-external-load-balancers",
+            ];
+            if inputs.roles.contains(&InstanceGroupRole::APIServer) {
+                labels.push(API_SERVER_LABEL);
+            }
+            labels
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Taints alone are collected from everywhere rather than overridden.
+fn taints(inputs: &Inputs<'_>, base: &KubeletConfigSpec, overlay: &KubeletConfigSpec) -> BTreeSet<String> {
+    let spec = &inputs.instance_group.spec;
+    let of_nodes = inputs.cluster.spec.kubelet.iter().flat_map(|kubelet| &kubelet.taints);
+    let mut taints: BTreeSet<String> =
+        base.taints.iter().chain(&spec.taints).chain(&overlay.taints).chain(of_nodes).cloned().collect();
+    if instance_group::has_gpu(inputs) && !spec.taints.iter().any(|taint| taint.starts_with("nvidia.com/gpu"))
+    {
+        taints.insert("nvidia.com/gpu:NoSchedule".to_owned());
+    }
+    match inputs.role() {
+        InstanceGroupRole::ControlPlane => taints.insert(format!("{CONTROL_PLANE_LABEL}=:NoSchedule")),
+        InstanceGroupRole::APIServer => taints.insert(format!("{API_SERVER_LABEL}=:NoSchedule")),
+        _ => false,
+    };
+    if spec.manager == KARPENTER {
+        taints.insert("karpenter.sh/unregistered=:NoExecute".to_owned());
+    }
+    taints
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::derive::testing::Store;
+
+    fn kubelet(cluster: &str, group: &str) -> KubeletConfigSpec {
+        kubelet_config(&Store::of(cluster, group).inputs())
+    }
+
+    fn labels(kubelet: &KubeletConfigSpec) -> Vec<String> {
+        kubelet.node_labels.iter().map(|(label, value)| format!("{label}={value}")).collect()
+    }
+
+    #[test]
+    fn the_groups_kubelet_labels_beat_all_others() {
+        let kubelet = kubelet(
+            "kubelet: {nodeLabels: {a: cluster, b: cluster}}",
+            "role: Node, nodeLabels: {b: group, c: group}, kubelet: {nodeLabels: {c: kubelet, node-role.kubernetes.io/node: x}}",
+        );
+        assert_eq!(labels(&kubelet), ["a=cluster", "b=group", "c=kubelet", "node-role.kubernetes.io/node=x"]);
+    }
+
+    #[test]
+    fn a_control_plane_is_labelled_as_api_server_where_there_are_such_groups() {
+        let mut store = Store::of("", "role: Master");
+        assert!(!kubelet_config(&store.inputs()).node_labels.contains_key(API_SERVER_LABEL));
+        store.roles.insert(InstanceGroupRole::APIServer);
+        assert!(kubelet_config(&store.inputs()).node_labels.contains_key(API_SERVER_LABEL));
+    }
+
+    #[test]
+    fn taints_of_every_source_are_kept_once_and_sorted() {
+        let kubelet = kubelet(
+            "kubelet: {taints: [d=:NoSchedule]}, masterKubelet: {taints: [a=:NoSchedule]}",
+            "role: Master, taints: [b=:NoSchedule], kubelet: {taints: [b=:NoSchedule, c=:NoSchedule]}",
+        );
+        assert_eq!(
+            kubelet.taints,
+            [
+                "a=:NoSchedule",
+                "b=:NoSchedule",
+                "c=:NoSchedule",
+                "d=:NoSchedule",
+                "node-role.kubernetes.io/control-plane=:NoSchedule"
+            ]
+        );
+    }
+
+    #[test]
+    fn only_a_group_opens_its_kubelet() {
+        let anonymous = |cluster: &str, group: &str| kubelet(cluster, group).anonymous_auth;
+        assert_eq!(anonymous("kubelet: {anonymousAuth: true}", "role: Node"), Some(false));
+        assert_eq!(anonymous("", "role: Node, kubelet: {anonymousAuth: true}"), Some(true));
+        assert_eq!(
+            anonymous(
+                "kubelet: {anonymousAuth: false}, masterKubelet: {anonymousAuth: true}",
+                "role: Master"
+            ),
+            Some(false)
+        );
+        assert_eq!(
+            anonymous("kubelet: {anonymousAuth: true}", "role: Node, kubelet: {anonymousAuth: true}"),
+            Some(false)
+        );
+    }
+
+    #[test]
+    fn a_gpu_is_labelled_and_tainted_unless_the_group_taints_it() {
+        let cluster = "containerd: {nvidiaGPU: {enabled: true}}";
+        let ours = kubelet(cluster, "role: Node, machineType: g4dn.xlarge");
+        assert_eq!(ours.taints, ["nvidia.com/gpu:NoSchedule"]);
+        assert!(labels(&ours).contains(&"kops.k8s.io/gpu=1".to_owned()));
+        let theirs =
+            kubelet(cluster, "role: Node, machineType: g4dn.xlarge, taints: ['nvidia.com/gpu=x:NoExecute']");
+        assert_eq!(theirs.taints, ["nvidia.com/gpu=x:NoExecute"]);
+    }
+
+    #[test]
+    fn karpenter_takes_its_taint_away_itself() {
+        assert_eq!(
+            kubelet("", "role: Node, manager: Karpenter").taints,
+            ["karpenter.sh/unregistered=:NoExecute"]
+        );
+    }
+}

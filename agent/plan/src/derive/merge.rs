@@ -1,0 +1,58 @@
+//! Lays one configuration over another as kOps does: by their JSON, mappings key by key, everything
+//! else as a whole; what the overlay leaves out stays (upstream: `util/pkg/reflectutils/walk.go`,
+//! `JSONMergeStruct`).
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+/// `base` with everything that `overlay` says.
+pub(super) fn merge<T: Serialize + DeserializeOwned + Clone>(base: &T, overlay: &T) -> T {
+    let merged = serde_json::to_value(base).and_then(|mut value| {
+        lay_over(&mut value, serde_json::to_value(overlay)?);
+        serde_json::from_value(value)
+    });
+    // What was written by a type reads back into it; the tests hold every type to that.
+    merged.unwrap_or_else(|_| overlay.clone())
+}
+
+fn lay_over(base: &mut Value, overlay: Value) {
+    match (base, overlay) {
+        (Value::Object(base), Value::Object(overlay)) => {
+            for (key, value) in overlay {
+                lay_over(base.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (base, overlay) => *base = overlay,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::spec::KubeletConfigSpec;
+
+    #[test]
+    fn mappings_merge_and_lists_are_replaced() {
+        let mut base = json!({"a": {"b": 1, "c": [1, 2]}, "d": 1});
+        lay_over(&mut base, json!({"a": {"c": [3], "e": null}, "f": {"g": 1}}));
+        assert_eq!(base, json!({"a": {"b": 1, "c": [3], "e": null}, "d": 1, "f": {"g": 1}}));
+    }
+
+    #[test]
+    fn what_the_overlay_does_not_set_stays() {
+        let base = KubeletConfigSpec {
+            max_pods: Some(10),
+            fail_swap_on: Some(true),
+            cluster_dns: "10.0.0.10".into(),
+            ..Default::default()
+        };
+        let overlay =
+            KubeletConfigSpec { max_pods: Some(0), fail_swap_on: Some(false), ..Default::default() };
+        let merged = merge(&base, &overlay);
+        assert_eq!((merged.max_pods, merged.fail_swap_on), (Some(0), Some(false)));
+        assert_eq!(merged.cluster_dns, "10.0.0.10");
+    }
+}

@@ -1,0 +1,95 @@
+//! What kOps would have written into a group's `nodeupconfig.yaml`, worked out from the completed
+//! cluster spec, the group and the key sets of the store, for `--config-from cluster-spec` and to
+//! prove a pinned file.
+//!
+//! Written with [`crate::go_yaml`] the result has the bytes that kOps' own has, so that
+//! `NodeupConfigHash` in the user-data proves the whole derivation, asset hashes included.
+//! The rules follow upstream's `pkg/apis/nodeup/config.go` (`NewConfig`),
+//! `pkg/nodemodel/nodeupconfigbuilder.go` (`BuildConfig`) and
+//! `upup/pkg/fi/cloudup/populate_instancegroup_spec.go`, quirks included: the same spec must give
+//! the same node.
+
+mod api_server;
+mod asset_hashes;
+mod assets;
+mod authorities;
+mod boot_config;
+mod config;
+mod containerd;
+mod differences;
+mod download_url;
+mod images;
+mod instance_group;
+mod kubelet;
+mod merge;
+mod needed_files;
+mod networking;
+mod releases;
+mod scheduler_file;
+#[cfg(test)]
+mod testing;
+mod warm_pool;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+pub use asset_hashes::{AssetHashes, KnownHashes, MalformedHashLine};
+pub use assets::{AssetUrl, asset_urls};
+pub use boot_config::boot_config;
+pub use config::nodeup_config;
+pub use differences::{FieldDifference, differences};
+pub use needed_files::{NeededFiles, addon_manifests, former_keyset_name, needed_files};
+
+use crate::spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
+
+/// Everything that a group's configuration is derived from.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    /// The completed cluster: `cluster-completed.spec`.
+    pub cluster: &'a Cluster,
+    /// The cluster as its user wrote it: `config`. Two settings of kube-scheduler are nowhere else.
+    pub user_cluster: Option<&'a Cluster>,
+    /// The group as its user wrote it: `instancegroup/<name>`.
+    pub instance_group: &'a InstanceGroup,
+    /// The roles of all groups of the cluster, this one's included.
+    pub roles: &'a BTreeSet<InstanceGroupRole>,
+    /// The key sets that [`needed_files`] names, by id.
+    pub keysets: &'a BTreeMap<String, Keyset>,
+    /// The secrets that [`needed_files`] names, by id.
+    pub secrets: &'a BTreeMap<String, Secret>,
+    /// The text of `clusteraddons/default`: objects that the user adds to the cluster.
+    pub cluster_addons: Option<&'a str>,
+    /// The text of `addons/bootstrap-channel.yaml`; needed for warm pools only.
+    pub bootstrap_channel: Option<&'a str>,
+    /// The manifests that [`addon_manifests`] names, by their path below `addons/`. Of addons whose
+    /// manifest is not here, the images are known by kOps' release.
+    pub addon_manifests: &'a BTreeMap<String, String>,
+    /// Who knows the hashes of downloads.
+    pub asset_hashes: &'a dyn AssetHashes,
+    /// The running machine's type, which stands in where the group names none (kOps then took the
+    /// cloud's default).
+    pub machine_type: Option<&'a str>,
+    /// Whether EC2 reports a GPU for the machine type that the *group* names; `None` if EC2 was not
+    /// asked, and the type's family decides.
+    pub machine_type_has_gpu: Option<bool>,
+    /// The Kubernetes version that kOps holds groups without an API server back at while a control
+    /// plane is being upgraded (upstream: `cmd/kops/update_cluster.go`).
+    pub worker_kubernetes_version: Option<&'a str>,
+    /// Addresses of the API's load balancer, which only the cloud knows.
+    pub api_server_addresses: &'a [String],
+    /// Addresses of etcd's load balancer, which only the cloud knows.
+    pub etcd_addresses: &'a [String],
+}
+
+impl Inputs<'_> {
+    fn role(&self) -> InstanceGroupRole {
+        self.instance_group.spec.role
+    }
+
+    fn runs_api_server(&self) -> bool {
+        self.role().runs_api_server()
+    }
+
+    fn is_control_plane(&self) -> bool {
+        self.role() == InstanceGroupRole::ControlPlane
+    }
+}

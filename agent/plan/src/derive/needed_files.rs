@@ -1,0 +1,88 @@
+//! Which files of the store a derivation reads, so that they can be fetched first.
+
+use std::collections::BTreeSet;
+
+use super::{api_server, authorities, warm_pool};
+use crate::resolve::KUBERNETES_CA;
+use crate::spec::{Cluster, InstanceGroup};
+
+/// Files of the store besides the completed cluster and the groups.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NeededFiles {
+    /// Key sets, by id: `<keypairs>/private/<id>/keyset.yaml`.
+    pub keysets: BTreeSet<String>,
+    /// Secrets, by id: `<secrets>/<id>`.
+    pub secrets: BTreeSet<String>,
+    /// Files below the cluster's folder that may be missing: `config` and `clusteraddons/default`
+    /// for [`super::Inputs::user_cluster`] and [`super::Inputs::cluster_addons`].
+    pub optional: BTreeSet<&'static str>,
+    /// Whether `addons/bootstrap-channel.yaml` is needed, and of the manifests that
+    /// [`addon_manifests`] then names those that can be read.
+    pub bootstrap_channel: bool,
+}
+
+/// What the derivation for a group reads.
+pub fn needed_files(cluster: &Cluster, group: &InstanceGroup) -> NeededFiles {
+    let names = authorities::keyset_names(cluster, group);
+    let runs_api_server = group.spec.role.runs_api_server();
+    let encrypts = runs_api_server && cluster.spec.encryption_config == Some(true);
+    let aws = cluster.spec.cloud_provider.aws.as_ref();
+    NeededFiles {
+        keysets: names.trusted.into_iter().chain(names.named).collect(),
+        secrets: encrypts.then(|| api_server::ENCRYPTION_CONFIG.to_owned()).into_iter().collect(),
+        optional: if runs_api_server {
+            BTreeSet::from(["config", "clusteraddons/default"])
+        } else {
+            BTreeSet::new()
+        },
+        bootstrap_channel: aws.is_some_and(|aws| {
+            warm_pool::has_images(aws.warm_pool.as_ref(), group.spec.warm_pool.as_ref(), group.spec.role)
+        }),
+    }
+}
+
+/// The manifests that a bootstrap channel names, as paths below `addons/`.
+///
+/// # Errors
+/// If the channel cannot be read; the message says why.
+pub fn addon_manifests(bootstrap_channel: &str) -> Result<BTreeSet<String>, String> {
+    let addons = warm_pool::addons_of(bootstrap_channel)?;
+    Ok(addons.into_iter().map(|addon| addon.manifest).collect())
+}
+
+/// The id that a key set has in stores of older kOps releases, where it had another
+/// (upstream: `upup/pkg/fi/vfs_keystorereader.go`).
+pub fn former_keyset_name(id: &str) -> Option<&'static str> {
+    match id {
+        KUBERNETES_CA => Some("ca"),
+        authorities::SERVICE_ACCOUNT => Some("master"),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::derive::testing::Store;
+
+    #[test]
+    fn a_worker_needs_little() {
+        let store = Store::of("encryptionConfig: true", "role: Node");
+        let needed = needed_files(&store.cluster, &store.group);
+        assert_eq!(
+            needed,
+            NeededFiles { keysets: BTreeSet::from(["kubernetes-ca".into()]), ..NeededFiles::default() }
+        );
+    }
+
+    #[test]
+    fn a_control_plane_and_a_warm_pool_need_more() {
+        let store = Store::of("encryptionConfig: true, warmPool: {}", "role: APIServer");
+        let needed = needed_files(&store.cluster, &store.group);
+        assert!(needed.keysets.contains("service-account") && needed.secrets.contains("encryptionconfig"));
+        assert!(needed.optional.contains("config") && needed.bootstrap_channel);
+        let manifests = addon_manifests("spec: {addons: [{name: a, manifest: a/b.yaml}]}").unwrap();
+        assert_eq!(manifests, BTreeSet::from(["a/b.yaml".to_owned()]));
+    }
+}

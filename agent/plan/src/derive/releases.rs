@@ -1,0 +1,115 @@
+//! The releases of foreign software that kOps' own release pins, and where each is published
+//! (upstream: `pkg/nodemodel/fileassets.go`, `pkg/nodemodel/wellknownassets/`).
+//!
+//! One table, that of the kOps release whose rules we follow. Where another release wrote the
+//! cluster, NodeupConfigHash tells.
+
+/// Releases of Kubernetes: `<here>/v<version>/bin/linux/<arch>/<name>`.
+pub(super) const KUBERNETES: &str = "https://dl.k8s.io/release";
+/// Where kOps takes GCE's credential provider from.
+pub(super) const GCP_BINARIES: &str = "https://artifacts.k8s.io/binaries/cloud-provider-gcp/v35.0.0";
+/// Where kOps takes ECR's credential provider from.
+pub(super) const AWS_BINARIES: &str = "https://artifacts.k8s.io/binaries/cloud-provider-aws/v1.31.7";
+/// The release of nerdctl.
+const NERDCTL: &str = "1.7.4";
+/// The release of crictl.
+const CRICTL: &str = "1.29.0";
+/// The oldest containerd that kOps installs.
+pub(super) const OLDEST_CONTAINERD: Release = Release::of(2, 1, 0);
+/// The oldest runc that kOps installs.
+pub(super) const OLDEST_RUNC: Release = Release::of(1, 1, 0);
+
+/// Versions of images that kOps' manifests name themselves (upstream: `upup/models/cloudup/resources/addons`).
+pub(super) mod images {
+    /// Beside the EBS CSI driver.
+    pub(in crate::derive) const CSI_NODE_DRIVER_REGISTRAR: &str =
+        "registry.k8s.io/sig-storage/csi-node-driver-registrar:v2.16.0";
+    /// Beside the EBS CSI driver.
+    pub(in crate::derive) const LIVENESSPROBE: &str = "registry.k8s.io/sig-storage/livenessprobe:v2.18.0";
+    /// Calico, unless the cluster names a version.
+    pub(in crate::derive) const CALICO_VERSION: &str = "v3.31.6";
+}
+
+/// The CNI plugins.
+pub(super) fn cni_plugins(version: &str, arch: &str) -> String {
+    format!(
+        "https://github.com/containernetworking/plugins/releases/download/v{version}/cni-plugins-linux-{arch}-v{version}.tgz"
+    )
+}
+
+/// containerd.
+pub(super) fn containerd(version: &str, arch: &str) -> String {
+    format!(
+        "https://github.com/containerd/containerd/releases/download/v{version}/containerd-{version}-linux-{arch}.tar.gz"
+    )
+}
+
+/// runc.
+pub(super) fn runc(version: &str, arch: &str) -> String {
+    format!("https://github.com/opencontainers/runc/releases/download/v{version}/runc.{arch}")
+}
+
+/// nerdctl.
+pub(super) fn nerdctl(arch: &str) -> String {
+    format!(
+        "https://github.com/containerd/nerdctl/releases/download/v{NERDCTL}/nerdctl-{NERDCTL}-linux-{arch}.tar.gz"
+    )
+}
+
+/// crictl.
+pub(super) fn crictl(arch: &str) -> String {
+    format!(
+        "https://github.com/kubernetes-sigs/cri-tools/releases/download/v{CRICTL}/crictl-v{CRICTL}-linux-{arch}.tar.gz"
+    )
+}
+
+/// The numbers of a release, ordered as semantic versions are: a pre-release comes before its release.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Release {
+    numbers: [u64; 3],
+    is_final: bool,
+}
+
+impl Release {
+    const fn of(major: u64, minor: u64, patch: u64) -> Release {
+        Release { numbers: [major, minor, patch], is_final: true }
+    }
+
+    /// Reads `2.1.4`, and forgives a leading `v` and missing numbers as upstream does.
+    pub(super) fn parse(text: &str) -> Option<Release> {
+        let text = text.trim();
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let (text, _build) = text.split_once('+').unwrap_or((text, ""));
+        let (core, pre_release) = match text.split_once('-') {
+            Some((core, pre_release)) => (core, Some(pre_release)),
+            None => (text, None),
+        };
+        let mut numbers = [0; 3];
+        let parts: Vec<&str> = core.split('.').collect();
+        if parts.len() > numbers.len() {
+            return None;
+        }
+        for (number, part) in numbers.iter_mut().zip(parts) {
+            *number = part.parse().ok()?;
+        }
+        Some(Release { numbers, is_final: pre_release.is_none() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_pre_release_is_older_than_its_release() {
+        let parse = |text: &str| Release::parse(text).unwrap();
+        assert!(parse("2.1.0-rc.1") < OLDEST_CONTAINERD);
+        assert!(parse("v2.1") == OLDEST_CONTAINERD);
+        assert!(parse("2.10.0") > parse("2.9.9"));
+        assert!(parse("1.7.28+build-1") < OLDEST_CONTAINERD);
+        for text in ["", "latest", "1.2.3.4", "1..2"] {
+            assert_eq!(Release::parse(text), None, "{text}");
+        }
+    }
+}

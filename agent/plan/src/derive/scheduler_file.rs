@@ -1,0 +1,126 @@
+//! The configuration file of kube-scheduler: the user's, if the cluster's additional objects hold
+//! one, and what the cluster's spec says (upstream: `pkg/model/components/kubescheduler/model.go`).
+
+use serde::Deserialize;
+use serde_json::{Map, Value, json};
+
+use super::Inputs;
+use crate::go_yaml;
+use crate::resolve::Problems;
+use crate::spec::{FileAssetSpec, KubeSchedulerConfig};
+
+const PATH: &str = "/var/lib/kube-scheduler/config.yaml";
+const KUBECONFIG: &str = "/var/lib/kube-scheduler/kubeconfig";
+const GROUP: &str = "kubescheduler.config.k8s.io/";
+const KIND: &str = "KubeSchedulerConfiguration";
+const STORE_FILE: &str = "clusteraddons/default";
+
+/// The file, which API servers get as well as control planes.
+pub(super) fn scheduler_file(inputs: &Inputs<'_>, problems: &mut Problems) -> Option<FileAssetSpec> {
+    if !inputs.runs_api_server() {
+        return None;
+    }
+    let mut config = problems.keep(STORE_FILE, user_config(inputs))?;
+    let connection = config.entry("clientConnection").or_insert_with(|| json!({}));
+    let Value::Object(connection) = connection else {
+        problems.add(STORE_FILE, format!("clientConnection of the {KIND} must be a mapping"));
+        return None;
+    };
+    connection.insert("kubeconfig".to_owned(), KUBECONFIG.into());
+    if let Some(scheduler) = kube_scheduler(inputs) {
+        if let Some(qps) = &scheduler.qps {
+            let number =
+                qps.as_f64().ok_or_else(|| format!("{:?} is no quantity; write it as 50 or 1500m", qps.0));
+            let number = problems.keep("spec.kubeScheduler.qps", number)?;
+            connection.insert("qps".to_owned(), number.into());
+        }
+        if scheduler.burst != 0 {
+            connection.insert("burst".to_owned(), scheduler.burst.into());
+        }
+    }
+    let content = go_yaml::value_to_string(&Value::Object(config));
+    Some(FileAssetSpec { path: PATH.to_owned(), content, ..FileAssetSpec::default() })
+}
+
+/// kOps moves two settings into the file and erases them from the completed spec: they are found in
+/// what the user wrote.
+fn kube_scheduler<'a>(inputs: &Inputs<'a>) -> Option<&'a KubeSchedulerConfig> {
+    inputs.user_cluster.unwrap_or(inputs.cluster).spec.kube_scheduler.as_ref()
+}
+
+fn user_config(inputs: &Inputs<'_>) -> Result<Map<String, Value>, String> {
+    let mut configs = Vec::new();
+    for document in serde_yaml::Deserializer::from_str(inputs.cluster_addons.unwrap_or_default()) {
+        let object = Value::deserialize(document).map_err(|error| format!("it cannot be read: {error}"))?;
+        if let Value::Object(object) = object
+            && is_scheduler_config(&object)
+        {
+            configs.push(object);
+        }
+    }
+    match configs.len() {
+        0 => Ok(Map::from_iter([
+            ("apiVersion".to_owned(), format!("{GROUP}v1").into()),
+            ("kind".to_owned(), KIND.into()),
+        ])),
+        1 => Ok(configs.remove(0)),
+        count => Err(format!("it holds {count} objects of kind {KIND}; keep one")),
+    }
+}
+
+fn is_scheduler_config(object: &Map<String, Value>) -> bool {
+    let text = |key: &str| object.get(key).and_then(Value::as_str).unwrap_or_default();
+    text("apiVersion").starts_with(GROUP) && text("kind") == KIND
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::derive::testing::Store;
+
+    fn file(cluster: &str, addons: &str) -> Result<String, Problems> {
+        let store = Store::of(cluster, "role: Master");
+        let mut problems = Problems::default();
+        let file = scheduler_file(&Inputs { cluster_addons: Some(addons), ..store.inputs() }, &mut problems);
+        problems.unless_any(file.map(|file| file.content).unwrap_or_default())
+    }
+
+    #[test]
+    fn without_settings_it_names_its_kubeconfig() {
+        assert_eq!(
+            file("", "").unwrap(),
+            "apiVersion: kubescheduler.config.k8s.io/v1\nclientConnection:\n  kubeconfig: /var/lib/kube-scheduler/kubeconfig\nkind: KubeSchedulerConfiguration\n"
+        );
+    }
+
+    #[test]
+    fn the_users_object_is_kept_and_completed() {
+        let addons = "kind: ConfigMap\n---\n# mine\napiVersion: kubescheduler.config.k8s.io/v1beta3\nkind: KubeSchedulerConfiguration\nclientConnection: {qps: 1, burst: 2}\nparallelism: 16\n";
+        assert_eq!(
+            file("kubeScheduler: {qps: 1500m, burst: 20}", addons).unwrap(),
+            "apiVersion: kubescheduler.config.k8s.io/v1beta3\nclientConnection:\n  burst: 20\n  kubeconfig: /var/lib/kube-scheduler/kubeconfig\n  qps: 1.5\nkind: KubeSchedulerConfiguration\nparallelism: 16\n"
+        );
+        assert!(file("kubeScheduler: {qps: 100}", "").unwrap().contains("\n  qps: 100\n"));
+    }
+
+    #[test]
+    fn two_of_them_are_one_too_many() {
+        let one = "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n";
+        let problems = file("", &format!("{one}---\n{one}")).unwrap_err();
+        assert_eq!(
+            problems.to_string(),
+            "clusteraddons/default: it holds 2 objects of kind KubeSchedulerConfiguration; keep one"
+        );
+    }
+
+    #[test]
+    fn a_wrong_quantity_names_its_field() {
+        assert!(
+            file("kubeScheduler: {qps: many}", "")
+                .unwrap_err()
+                .to_string()
+                .starts_with("spec.kubeScheduler.qps: ")
+        );
+    }
+}

@@ -1,0 +1,70 @@
+//! kubenet's place: containerd makes a CNI configuration from a template once the node has a range for
+//! its pods, and packets that leave the cluster get the node's address.
+
+use crate::desired::paths;
+use crate::desired::unit_file::UnitFile;
+use crate::resolve::NodeConfig;
+use crate::resource::{DesiredState, File, Mode, Unit};
+
+const MASQUERADE_SCRIPT: &str = "/opt/kops/bin/cni-iptables-setup";
+
+/// Adds the template, and the rules unless everything is in the cluster.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    state.add(File::text(paths::CONTAINERD_CNI_TEMPLATE, cni_template(node)));
+    let inside = &node.config.networking.non_masquerade_cidr;
+    if !inside.is_empty() && !inside.ends_with("/0") {
+        state.add(File::text(MASQUERADE_SCRIPT, masquerade_script(inside)).mode(Mode::EXECUTABLE));
+        state.add(masquerade_unit());
+    }
+}
+
+/// containerd puts the node's range in the place of `{{.PodCIDR}}`.
+fn cni_template(node: &NodeConfig) -> String {
+    let mut routes = vec![serde_json::json!({ "dst": "0.0.0.0/0" })];
+    if node.is_ipv6_only() {
+        routes.push(serde_json::json!({ "dst": "::/0" }));
+    }
+    let template = serde_json::json!({
+        "cniVersion": "1.0.0",
+        "name": "k8s-pod-network",
+        "plugins": [
+            {
+                "type": "ptp",
+                "ipam": {
+                    "type": "host-local",
+                    "ranges": [[{ "subnet": "{{.PodCIDR}}" }]],
+                    "routes": routes,
+                },
+            },
+            { "type": "portmap", "capabilities": { "portMappings": true } },
+        ],
+    });
+    format!("{template:#}\n")
+}
+
+/// A chain of its own for all packets that do not stay on the node: inside the cluster they keep the
+/// pod's address.
+fn masquerade_script(inside: &str) -> String {
+    format!(
+        r#"#!/bin/bash
+# Written by kops-agent; changes are undone.
+
+iptables -w -t nat -N IP-MASQ
+iptables -w -t nat -A POSTROUTING -m comment --comment "ip-masq: ensure nat POSTROUTING directs all non-LOCAL destination traffic to our custom IP-MASQ chain" -m addrtype ! --dst-type LOCAL -j IP-MASQ
+iptables -w -t nat -A IP-MASQ -d {inside} -m comment --comment "ip-masq: pod cidr is not subject to MASQUERADE" -j RETURN
+iptables -w -t nat -A IP-MASQ -m comment --comment "ip-masq: outbound traffic is subject to MASQUERADE (must be last in chain)" -j MASQUERADE
+"#
+    )
+}
+
+fn masquerade_unit() -> Unit {
+    let file = UnitFile::default()
+        .set("Unit", "Description", "Configure iptables for kubernetes CNI")
+        .set("Unit", "Documentation", "https://github.com/kubernetes/kops")
+        .set("Unit", "Before", "network.target")
+        .set("Service", "Type", "oneshot")
+        .set("Service", "RemainAfterExit", "yes")
+        .set("Service", "ExecStart", MASQUERADE_SCRIPT)
+        .set("Install", "WantedBy", "basic.target");
+    Unit::new("cni-iptables-setup.service", file.render()).restarted_by_files([MASQUERADE_SCRIPT])
+}

@@ -1,0 +1,136 @@
+//! containerd: runs the containers of every node. Some distributions bring it and are only configured;
+//! on the others its release is installed, with runc.
+//!
+//! Source: nodeup/pkg/model/containerd.go.
+
+mod config_file;
+mod kubenet;
+mod registry_hosts;
+
+use crate::resolve::{ContainerdRelease, NodeConfig, Project};
+use crate::resource::{DesiredState, File, Mode, Unit};
+
+use super::environment_file::variable;
+use super::flags::Flags;
+use super::kubelet::slice;
+use super::paths;
+use super::unit_file::{UnitFile, command_line};
+
+/// Whoever hands out binaries of containerd hands out its licence with them.
+const LICENSE: &str = include_str!("license.txt");
+
+const PROGRAM: &str = "/usr/bin/containerd";
+const RUNC: &str = "/usr/sbin/runc";
+
+/// Adds containerd and its configuration, unless the user installs it in some way of their own.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    if node.containerd().skip_install {
+        return;
+    }
+    if node.config.uses_kubenet {
+        kubenet::add(node, state);
+    }
+    registry_hosts::add(node, state);
+    state.add(File::text(paths::CONTAINERD_CONFIG, config_file::text(node)));
+    if let Some(platform) = &node.container_runtime.gvisor_platform {
+        state.add(gvisor_shim_config(platform));
+    }
+    match &node.container_runtime.release {
+        Some(release) => add_release(node, release, state),
+        None => state.add(drop_in(node)),
+    }
+}
+
+fn add_release(node: &NodeConfig, release: &ContainerdRelease, state: &mut DesiredState) {
+    state.add(File::text("/usr/share/doc/containerd/apache.txt", LICENSE));
+    for program in &release.programs {
+        let path = format!("/usr/bin/{}", program.name);
+        state.add(File::new(path, program.content.clone()).mode(Mode::EXECUTABLE));
+    }
+    state.add(File::new(RUNC, release.runc.clone()).mode(Mode::EXECUTABLE));
+    // crictl asks containerd without being told where it is.
+    state.add(File::text("/etc/crictl.yaml", "runtime-endpoint: unix:///run/containerd/containerd.sock\n"));
+    state.add(File::text(
+        paths::CONTAINERD_SYSCONFIG,
+        variable("CONTAINERD_OPTS", &command_line(&flags(node))),
+    ));
+    state.add(unit(node));
+}
+
+fn flags(node: &NodeConfig) -> Vec<String> {
+    let config = node.containerd();
+    let mut flags = Flags::default();
+    flags.set("address", &config.address);
+    flags.set("log-level", &config.log_level);
+    flags.set("root", &config.root);
+    flags.set("state", &config.state);
+    flags.into_sorted()
+}
+
+/// The unit. runc and the shims are started anew for each container and restart nothing.
+fn unit(node: &NodeConfig) -> Unit {
+    let mut file = UnitFile::default()
+        .set("Unit", "Description", "containerd container runtime")
+        .set("Unit", "Documentation", "https://containerd.io")
+        .set("Unit", "After", "network.target dbus.service");
+    if node.distribution.is_rhel_family() && node.containerd().selinux_enabled {
+        // Programs that come from an archive have no SELinux label of their own.
+        file = file.set("Service", "ExecStartPre", format!("/bin/sh -c 'restorecon -v {RUNC}'")).set(
+            "Service",
+            "ExecStartPre",
+            format!("/bin/sh -c 'restorecon -v {PROGRAM}*'"),
+        );
+    }
+    file = file
+        .set("Service", "EnvironmentFile", paths::CONTAINERD_SYSCONFIG)
+        .set("Service", "EnvironmentFile", paths::ENVIRONMENT)
+        .set("Service", "ExecStartPre", "-/sbin/modprobe overlay")
+        .set(
+            "Service",
+            "ExecStart",
+            format!("{PROGRAM} -c {} \"$CONTAINERD_OPTS\"", paths::CONTAINERD_CONFIG),
+        )
+        .set("Service", "Type", "notify")
+        // systemd must leave the containers' cgroups, and on a restart the containers, as they are.
+        .set("Service", "Delegate", "yes")
+        .set("Service", "KillMode", "process")
+        .set("Service", "Restart", "always")
+        .set("Service", "RestartSec", "5")
+        .set("Service", "LimitNPROC", "infinity")
+        .set("Service", "LimitCORE", "infinity")
+        .set("Service", "LimitNOFILE", "1048576")
+        .set("Service", "TasksMax", "infinity")
+        // Pods must go before containerd does when memory runs out.
+        .set("Service", "OOMScoreAdjust", "-999")
+        .set("Install", "WantedBy", "multi-user.target");
+    if let Some(slice) = slice(&node.kubelet.config.runtime_cgroups) {
+        file = file.set("Service", "Slice", slice);
+    }
+    Unit::new("containerd.service", file.render()).restarted_by_files([
+        PROGRAM,
+        paths::CONTAINERD_SYSCONFIG,
+        paths::CONTAINERD_CONFIG,
+    ])
+}
+
+/// What makes the distribution's own containerd read our configuration file, where it would not.
+fn drop_in(node: &NodeConfig) -> File {
+    let mut file = UnitFile::default().set("Service", "EnvironmentFile", paths::ENVIRONMENT);
+    file = match node.distribution.project {
+        Project::ContainerOS => file.set("Service", "TasksMax", "infinity"),
+        _ => file.set("Service", "ExecStart", "").set(
+            "Service",
+            "ExecStart",
+            format!("{PROGRAM} --config {}", paths::CONTAINERD_CONFIG),
+        ),
+    };
+    File::text("/etc/systemd/system/containerd.service.d/10-kops.conf", file.render())
+        .on_change(&["systemctl", "daemon-reload"])
+        .on_change(&["systemctl", "restart", "containerd.service"])
+}
+
+/// gVisor's shim reads this file when it starts a container.
+fn gvisor_shim_config(platform: &str) -> File {
+    let platform = toml::Value::String(platform.to_owned());
+    File::text("/etc/containerd/runsc.toml", format!("[runsc_config]\nplatform = {platform}\n"))
+}

@@ -1,0 +1,14 @@
+//! crictl: the command line for what kubelet asks of containerd, where the cluster wants it.
+//!
+//! Source: nodeup/pkg/model/crictl.go.
+
+use crate::resolve::NodeConfig;
+use crate::resource::{DesiredState, File, Mode};
+
+/// Adds crictl.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    if let Some(program) = &node.container_runtime.crictl {
+        let path = format!("{}/{}", node.distribution.kubernetes_bin, program.name);
+        state.add(File::new(path, program.content.clone()).mode(Mode::EXECUTABLE));
+    }
+}

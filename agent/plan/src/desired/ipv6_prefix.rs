@@ -1,0 +1,15 @@
+//! The range of IPv6 addresses for the pods of this node, which an EC2 instance asks for itself. Other
+//! clouds give one without being asked.
+//!
+//! Source: nodeup/pkg/model/prefix.go.
+
+use crate::resolve::NodeConfig;
+use crate::resource::{DesiredState, Ipv6Prefix};
+use crate::spec::CloudProvider;
+
+/// Adds the prefix.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    if node.is_ipv6_only() && node.cloud_provider() == CloudProvider::Aws {
+        state.add(Ipv6Prefix { name: "prefix".into() });
+    }
+}

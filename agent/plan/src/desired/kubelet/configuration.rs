@@ -1,0 +1,317 @@
+//! kubelet's configuration file: the part of `KubeletConfiguration` (kubelet.config.k8s.io/v1beta1) that
+//! kOps sets. What is unset is left to kubelet, but for `logging`, which the API has no "unset" for.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::desired::paths;
+use crate::resolve::{NodeConfig, Taint};
+use crate::spec::Duration;
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct KubeletConfiguration {
+    api_version: &'static str,
+    kind: &'static str,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    allowed_unsafe_sysctls: Vec<String>,
+    authentication: Authentication,
+    authorization: Authorization,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    cgroup_driver: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    cgroup_root: String,
+    #[serde(rename = "clusterDNS", skip_serializing_if = "Vec::is_empty")]
+    cluster_dns: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    cluster_domain: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    container_log_max_files: Option<i32>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    container_log_max_size: String,
+    container_runtime_endpoint: String,
+    #[serde(rename = "cpuCFSQuota", skip_serializing_if = "Option::is_none")]
+    cpu_cfs_quota: Option<bool>,
+    #[serde(rename = "cpuCFSQuotaPeriod", skip_serializing_if = "Option::is_none")]
+    cpu_cfs_quota_period: Option<Duration>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    cpu_manager_policy: String,
+    #[serde(skip_serializing_if = "CrashLoopBackOff::is_unset")]
+    crash_loop_back_off: CrashLoopBackOff,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enable_debugging_handlers: Option<bool>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    enforce_node_allocatable: Vec<String>,
+    #[serde(rename = "eventRecordQPS", skip_serializing_if = "Option::is_none")]
+    event_record_qps: Option<i32>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    eviction_hard: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "is_zero")]
+    eviction_max_pod_grace_period: i32,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    eviction_minimum_reclaim: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    eviction_pressure_transition_period: Option<Duration>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    eviction_soft: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    eviction_soft_grace_period: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fail_swap_on: Option<bool>,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    feature_gates: BTreeMap<String, bool>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    hairpin_mode: String,
+    #[serde(rename = "imageGCHighThresholdPercent", skip_serializing_if = "Option::is_none")]
+    image_gc_high_threshold_percent: Option<i32>,
+    #[serde(rename = "imageGCLowThresholdPercent", skip_serializing_if = "Option::is_none")]
+    image_gc_low_threshold_percent: Option<i32>,
+    #[serde(rename = "imageMaximumGCAge", skip_serializing_if = "Option::is_none")]
+    image_maximum_gc_age: Option<Duration>,
+    #[serde(skip_serializing_if = "is_zero")]
+    kernel_memcg_notification: bool,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    kube_reserved: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    kube_reserved_cgroup: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    kubelet_cgroups: String,
+    logging: Logging,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_parallel_image_pulls: Option<i32>,
+    #[serde(skip_serializing_if = "is_zero")]
+    max_pods: i32,
+    #[serde(skip_serializing_if = "MemorySwap::is_unset")]
+    memory_swap: MemorySwap,
+    #[serde(skip_serializing_if = "is_zero")]
+    node_lease_duration_seconds: i32,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node_status_update_frequency: Option<Duration>,
+    #[serde(rename = "podCIDR", skip_serializing_if = "String::is_empty")]
+    pod_cidr: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pod_pids_limit: Option<i64>,
+    #[serde(skip_serializing_if = "is_zero")]
+    protect_kernel_defaults: bool,
+    #[serde(rename = "providerID", skip_serializing_if = "String::is_empty")]
+    provider_id: String,
+    #[serde(skip_serializing_if = "is_zero")]
+    read_only_port: i32,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    register_with_taints: Vec<WrittenTaint>,
+    #[serde(rename = "registryPullQPS", skip_serializing_if = "Option::is_none")]
+    registry_pull_qps: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resolv_conf: Option<String>,
+    #[serde(skip_serializing_if = "is_zero")]
+    rotate_certificates: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    seccomp_default: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    serialize_image_pulls: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shutdown_grace_period: Option<Duration>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    shutdown_grace_period_critical_pods: Option<Duration>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    static_pod_path: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    system_cgroups: String,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    system_reserved: BTreeMap<String, String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    system_reserved_cgroup: String,
+    tls_cert_file: String,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    tls_cipher_suites: Vec<String>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    tls_min_version: String,
+    tls_private_key_file: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    topology_manager_policy: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    volume_plugin_dir: String,
+}
+
+#[derive(Serialize)]
+struct Authentication {
+    anonymous: Enabled,
+    webhook: Enabled,
+    x509: X509,
+}
+
+#[derive(Serialize)]
+struct Enabled {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    enabled: Option<bool>,
+}
+
+#[derive(Serialize)]
+struct X509 {
+    #[serde(rename = "clientCAFile")]
+    client_ca_file: String,
+}
+
+#[derive(Serialize)]
+struct Authorization {
+    mode: String,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct CrashLoopBackOff {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    max_container_restart_period: Option<Duration>,
+}
+
+impl CrashLoopBackOff {
+    fn is_unset(&self) -> bool {
+        self.max_container_restart_period.is_none()
+    }
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct MemorySwap {
+    swap_behavior: String,
+}
+
+impl MemorySwap {
+    fn is_unset(&self) -> bool {
+        self.swap_behavior.is_empty()
+    }
+}
+
+#[derive(Serialize)]
+struct WrittenTaint {
+    effect: String,
+    key: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    value: String,
+}
+
+impl From<&Taint> for WrittenTaint {
+    fn from(taint: &Taint) -> WrittenTaint {
+        let Taint { key, value, effect } = taint.clone();
+        WrittenTaint { effect, key, value }
+    }
+}
+
+/// Every field but the format is always written; zero stands for kubelet's own default.
+#[derive(Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Logging {
+    flush_frequency: i32,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    format: String,
+    options: LoggingOptions,
+    verbosity: i32,
+}
+
+#[derive(Default, Serialize)]
+struct LoggingOptions {
+    json: OutputOptions,
+    text: OutputOptions,
+}
+
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct OutputOptions {
+    info_buffer_size: &'static str,
+}
+
+impl Default for OutputOptions {
+    fn default() -> OutputOptions {
+        OutputOptions { info_buffer_size: "0" }
+    }
+}
+
+/// The configuration of this node's kubelet.
+pub(super) fn configuration(node: &NodeConfig) -> KubeletConfiguration {
+    let kubelet = &node.kubelet;
+    let config = kubelet.config.clone();
+    let enforced = config.enforce_node_allocatable.split(',').map(str::to_owned);
+    KubeletConfiguration {
+        api_version: "kubelet.config.k8s.io/v1beta1",
+        kind: "KubeletConfiguration",
+        allowed_unsafe_sysctls: config.allowed_unsafe_sysctls,
+        authentication: Authentication {
+            anonymous: Enabled { enabled: config.anonymous_auth },
+            webhook: Enabled { enabled: config.authentication_token_webhook },
+            x509: X509 { client_ca_file: paths::kubernetes_ca(node) },
+        },
+        authorization: Authorization { mode: config.authorization_mode },
+        cgroup_driver: config.cgroup_driver,
+        cgroup_root: config.cgroup_root,
+        cluster_dns: Some(config.cluster_dns).filter(|address| !address.is_empty()).into_iter().collect(),
+        cluster_domain: config.cluster_domain,
+        container_log_max_files: config.container_log_max_files,
+        container_log_max_size: config.container_log_max_size,
+        container_runtime_endpoint: format!("unix://{}", paths::containerd_socket(node)),
+        cpu_cfs_quota: config.cpu_cfs_quota,
+        cpu_cfs_quota_period: config.cpu_cfs_quota_period,
+        cpu_manager_policy: config.cpu_manager_policy,
+        crash_loop_back_off: CrashLoopBackOff {
+            max_container_restart_period: config.crash_loop_back_off_max_container_restart_period,
+        },
+        enable_debugging_handlers: config.enable_debugging_handlers,
+        enforce_node_allocatable: enforced.filter(|what| !what.is_empty()).collect(),
+        // The older field has always won over the newer one.
+        event_record_qps: config.event_qps.or(config.event_record_qps),
+        eviction_hard: kubelet.eviction_hard.clone(),
+        eviction_max_pod_grace_period: config.eviction_max_pod_grace_period,
+        eviction_minimum_reclaim: kubelet.eviction_minimum_reclaim.clone(),
+        eviction_pressure_transition_period: some_time(config.eviction_pressure_transition_period),
+        eviction_soft: kubelet.eviction_soft.clone(),
+        eviction_soft_grace_period: kubelet.eviction_soft_grace_period.clone(),
+        fail_swap_on: config.fail_swap_on,
+        feature_gates: kubelet.feature_gates.clone(),
+        hairpin_mode: config.hairpin_mode,
+        image_gc_high_threshold_percent: config.image_gc_high_threshold_percent,
+        image_gc_low_threshold_percent: config.image_gc_low_threshold_percent,
+        image_maximum_gc_age: some_time(config.image_maximum_gc_age),
+        kernel_memcg_notification: config.kernel_memcg_notification.unwrap_or_default(),
+        kube_reserved: config.kube_reserved,
+        kube_reserved_cgroup: config.kube_reserved_cgroup,
+        kubelet_cgroups: config.kubelet_cgroups,
+        logging: Logging { format: config.log_format, ..Logging::default() },
+        max_parallel_image_pulls: config.max_parallel_image_pulls,
+        max_pods: config.max_pods.unwrap_or_default(),
+        memory_swap: MemorySwap { swap_behavior: config.memory_swap_behavior },
+        node_lease_duration_seconds: config.node_lease_duration_seconds.unwrap_or_default(),
+        node_status_update_frequency: some_time(config.node_status_update_frequency),
+        pod_cidr: config.pod_cidr,
+        pod_pids_limit: config.pod_pids_limit,
+        protect_kernel_defaults: config.protect_kernel_defaults.unwrap_or_default(),
+        provider_id: kubelet.provider_id.clone(),
+        read_only_port: config.read_only_port.unwrap_or_default(),
+        register_with_taints: kubelet.taints.iter().map(WrittenTaint::from).collect(),
+        registry_pull_qps: config.registry_pull_qps,
+        resolv_conf: config.resolv_conf,
+        rotate_certificates: config.rotate_certificates.unwrap_or_default(),
+        seccomp_default: config.seccomp_default,
+        serialize_image_pulls: config.serialize_image_pulls,
+        shutdown_grace_period: some_time(config.shutdown_grace_period),
+        shutdown_grace_period_critical_pods: some_time(config.shutdown_grace_period_critical_pods),
+        static_pod_path: config.pod_manifest_path,
+        system_cgroups: config.system_cgroups,
+        system_reserved: config.system_reserved,
+        system_reserved_cgroup: config.system_reserved_cgroup,
+        tls_cert_file: paths::kubelet_server_certificate(node),
+        tls_cipher_suites: config.tls_cipher_suites,
+        tls_min_version: config.tls_min_version,
+        tls_private_key_file: paths::kubelet_server_key(node),
+        topology_manager_policy: config.topology_manager_policy,
+        volume_plugin_dir: config.volume_plugin_directory,
+    }
+}
+
+/// The API takes no time at all for unset.
+fn some_time(duration: Option<Duration>) -> Option<Duration> {
+    duration.filter(|duration| !duration.is_zero())
+}
+
+fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

@@ -1,0 +1,137 @@
+//! kubelet: the agent of Kubernetes on every node. Its settings are in a configuration file, those that
+//! have no place there in flags.
+//!
+//! Source: nodeup/pkg/model/kubelet.go.
+
+mod configuration;
+mod credential_provider;
+mod daemon_flags;
+
+use crate::go_yaml;
+use crate::resolve::{KUBERNETES_CA, NodeConfig};
+use crate::resource::{CertificateType, Content, DesiredState, Directory, File, Mode, Unit};
+
+use super::environment_file::variable;
+use super::unit_file::{UnitFile, command_line};
+use super::{certificates, paths};
+
+/// Adds kubelet with its configuration, its identity and its server's certificate.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    let kubelet = &node.kubelet;
+    let program = paths::kubelet(node);
+    state.add(File::new(&program, kubelet.program.content()).mode(Mode::EXECUTABLE));
+    state.add(Directory::new(paths::KUBELET));
+    state.add(File::text(paths::KUBELET_CONFIG, go_yaml::to_string(&configuration::configuration(node))));
+    state.add(File::text(paths::KUBELET_SYSCONFIG, sysconfig(node)));
+    if !kubelet.config.pod_manifest_path.is_empty() {
+        state.add(Directory::new(kubelet.config.pod_manifest_path.trim_end_matches('/')));
+    }
+    if !node.config.uses_kubenet {
+        state.add(Directory::new(paths::CNI_CONF));
+    }
+    add_serving_certificate(node, state);
+    let kubeconfig = kubeconfig(node, state);
+    state.add(File::new(paths::KUBELET_KUBECONFIG, kubeconfig).mode(Mode(0o400)));
+    credential_provider::add(node, state);
+    for cgroup in
+        [&kubelet.config.kubelet_cgroups, &kubelet.config.runtime_cgroups, &kubelet.config.system_cgroups]
+    {
+        add_slice(cgroup, state);
+    }
+    state.add(unit(node, &program));
+}
+
+fn sysconfig(node: &NodeConfig) -> String {
+    // kubelet looks for Docker's credentials in the home directory.
+    variable("DAEMON_ARGS", &command_line(&daemon_flags::flags(node))) + &variable("HOME", "/root")
+}
+
+/// Whom kubelet is to the API server.
+fn kubeconfig(node: &NodeConfig, state: &mut DesiredState) -> Content {
+    let subject = certificates::user_in_group(&format!("system:node:{}", node.node_name), "system:nodes");
+    certificates::node_kubeconfig(state, node, "kubelet", subject)
+}
+
+/// What kubelet's own server shows to the API server.
+fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
+    let names = &node.kubelet.serving_names;
+    let subject = certificates::user(names.first().map_or("", String::as_str));
+    let certificate = if node.has_api_server() {
+        let names = names.clone();
+        certificates::issued(
+            node,
+            paths::KUBELET_SERVER,
+            KUBERNETES_CA,
+            CertificateType::Server,
+            subject,
+            names,
+        )
+    } else {
+        // The bootstrap server takes the names from the cloud; those of the machine's own are not believed.
+        let names = Vec::new();
+        certificates::bootstrapped(
+            node,
+            paths::KUBELET_SERVER,
+            KUBERNETES_CA,
+            CertificateType::Server,
+            subject,
+            names,
+        )
+    };
+    state.add(certificate);
+    state.add(Directory::new(node.distribution.srv_kubernetes));
+    state.add(File::new(
+        paths::kubelet_server_certificate(node),
+        Content::Certificate(paths::KUBELET_SERVER.into()),
+    ));
+    state.add(
+        File::new(paths::kubelet_server_key(node), Content::PrivateKey(paths::KUBELET_SERVER.into()))
+            .mode(Mode(0o400)),
+    );
+}
+
+/// The unit. A certificate of the server is reloaded by kubelet itself and restarts nothing.
+fn unit(node: &NodeConfig, program: &str) -> Unit {
+    let mut file = UnitFile::default()
+        .set("Unit", "Description", "Kubernetes Kubelet Server")
+        .set("Unit", "Documentation", "https://github.com/kubernetes/kubernetes")
+        .set("Unit", "After", "containerd.service")
+        .set("Service", "EnvironmentFile", paths::KUBELET_SYSCONFIG)
+        .set("Service", "ExecStart", format!("{program} \"$DAEMON_ARGS\""))
+        .set("Service", "Restart", "always")
+        .set("Service", "RestartSec", "2s")
+        .set("Service", "StartLimitInterval", "0")
+        .set("Service", "KillMode", "process")
+        .set("Service", "User", "root")
+        .set("Service", "CPUAccounting", "true")
+        .set("Service", "MemoryAccounting", "true")
+        .set("Install", "WantedBy", "multi-user.target");
+    if let Some(slice) = slice(&node.kubelet.config.kubelet_cgroups) {
+        file = file.set("Service", "Slice", slice);
+    }
+    let read_at_start = [
+        program,
+        paths::KUBELET_SYSCONFIG,
+        paths::KUBELET_CONFIG,
+        paths::KUBELET_KUBECONFIG,
+        paths::KUBELET_CREDENTIAL_PROVIDER_CONFIG,
+    ];
+    let unit = Unit::new("kubelet.service", file.render()).restarted_by_files(read_at_start);
+    let joins_now = !node.is_warming();
+    Unit { enabled: joins_now, running: joins_now, ..unit }
+}
+
+/// The slice that a cgroup is for systemd.
+pub(super) fn slice(cgroup: &str) -> Option<String> {
+    (!cgroup.is_empty()).then(|| format!("{}.slice", cgroup.trim_matches('/')))
+}
+
+/// A slice is there as long as something runs in it, and nothing starts it at boot.
+fn add_slice(cgroup: &str, state: &mut DesiredState) {
+    let Some(name) = slice(cgroup) else { return };
+    let file = UnitFile::default()
+        .set("Unit", "Documentation", "man:systemd.special(7)")
+        .set("Unit", "Before", "slices.target")
+        .set("Unit", "DefaultDependencies", "no");
+    state.add(Unit { enabled: false, ..Unit::new(name, file.render()) });
+}

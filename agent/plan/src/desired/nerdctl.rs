@@ -1,0 +1,14 @@
+//! nerdctl: containerd's command line for people, where the cluster wants it.
+//!
+//! Source: nodeup/pkg/model/nerdctl.go.
+
+use crate::resolve::NodeConfig;
+use crate::resource::{DesiredState, File, Mode};
+
+/// Adds nerdctl.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    if let Some(program) = &node.container_runtime.nerdctl {
+        let path = format!("{}/{}", node.distribution.kubernetes_bin, program.name);
+        state.add(File::new(path, program.content.clone()).mode(Mode::EXECUTABLE));
+    }
+}

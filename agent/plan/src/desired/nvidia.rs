@@ -1,0 +1,25 @@
+//! The driver of an NVIDIA GPU, and the runtime by which containers use it. Only for Ubuntu are there
+//! packages of both.
+//!
+//! Source: nodeup/pkg/model/nvidia.go.
+
+use crate::resolve::{NodeConfig, Project};
+use crate::resource::{DesiredState, Package, PackageSource};
+
+const TOOLKIT: &str = "nvidia-container-toolkit";
+
+/// Adds the packages where the machine has such a GPU.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    let Some(driver) = &node.container_runtime.nvidia_driver_package else { return };
+    if node.distribution.project != Project::Ubuntu {
+        return;
+    }
+    let arch = node.facts.arch;
+    state.add(PackageSource {
+        name: TOOLKIT.into(),
+        keyring: "https://nvidia.github.io/libnvidia-container/gpgkey".into(),
+        sources: vec![format!("deb https://nvidia.github.io/libnvidia-container/stable/deb/{arch} /")],
+    });
+    state.add(Package { name: TOOLKIT.into() });
+    state.add(Package { name: driver.clone() });
+}

@@ -1,0 +1,16 @@
+//! Images that an instance pulls while it gets ready for an AWS warm pool, so that they are there when it
+//! joins the cluster.
+//!
+//! Source: nodeup/pkg/model/warm_pool.go.
+
+use crate::resolve::NodeConfig;
+use crate::resource::{DesiredState, Image};
+
+/// Adds the images.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    if node.is_warming() {
+        for name in &node.config.warm_pool_images {
+            state.add(Image { name: name.clone(), sources: Vec::new(), sha256: String::new() });
+        }
+    }
+}

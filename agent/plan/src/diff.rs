@@ -1,0 +1,312 @@
+//! What must be done to make a machine as it should be: the difference between the desired and the
+//! observed state, as a value.
+//!
+//! A [`Plan`] is shown by `kops-agent plan`, applied by `agent/host`, and empty when there is
+//! nothing to do. Nothing in it is secret: where a file holds secrets, a step says that the content
+//! differs and no more.
+
+mod compare;
+mod observed;
+pub mod text;
+mod units;
+
+#[cfg(test)]
+mod properties;
+
+use serde::{Deserialize, Serialize};
+
+use crate::resource::{DesiredState, Kind, Resource, ResourceId};
+
+pub use observed::{
+    Enablement, Observed, ObservedCertificate, ObservedContent, ObservedFile, ObservedState, ObservedUnit,
+    sha256_hex,
+};
+pub use units::restart_digest;
+
+/// The unit that runs containers: whatever else runs on a node needs it.
+const CONTAINER_RUNTIME: &str = "containerd.service";
+/// The unit that starts pods; everything that pods rely on comes before it.
+const KUBELET: &str = "kubelet.service";
+
+/// One of the parts into which applying a plan falls, in the order in which they are applied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Stage {
+    /// Package sources and packages.
+    Packages,
+    /// Groups and users; the files that they own come later.
+    Users,
+    /// File systems; the files on them come later.
+    Mounts,
+    /// Directories, certificates, files, links and `/etc/hosts`.
+    Files,
+    /// Kernel modules.
+    Kernel,
+    /// The container runtime.
+    Runtime,
+    /// Container images.
+    Images,
+    /// All other units, kubelet last.
+    Services,
+}
+
+impl Stage {
+    /// Every stage, in order.
+    pub const ALL: [Stage; 8] = [
+        Stage::Packages,
+        Stage::Users,
+        Stage::Mounts,
+        Stage::Files,
+        Stage::Kernel,
+        Stage::Runtime,
+        Stage::Images,
+        Stage::Services,
+    ];
+
+    /// The word by which people see the stage.
+    pub fn name(self) -> &'static str {
+        match self {
+            Stage::Packages => "packages",
+            Stage::Users => "users",
+            Stage::Mounts => "mounts",
+            Stage::Files => "files",
+            Stage::Kernel => "kernel",
+            Stage::Runtime => "runtime",
+            Stage::Images => "images",
+            Stage::Services => "services",
+        }
+    }
+
+    /// The stage in which a resource is dealt with.
+    pub fn of(id: &ResourceId) -> Stage {
+        match id.kind {
+            Kind::PackageSource | Kind::Package => Stage::Packages,
+            Kind::Group | Kind::User => Stage::Users,
+            Kind::Mount | Kind::BindMount => Stage::Mounts,
+            Kind::Certificate
+            | Kind::Directory
+            | Kind::File
+            | Kind::Symlink
+            | Kind::HostsEntry
+            | Kind::Ipv6Prefix => Stage::Files,
+            Kind::KernelModule => Stage::Kernel,
+            Kind::Image => Stage::Images,
+            Kind::Unit if id.name == CONTAINER_RUNTIME => Stage::Runtime,
+            Kind::DiscoveryRegistration | Kind::Unit => Stage::Services,
+        }
+    }
+}
+
+/// Whether a step makes something new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Action {
+    /// It is not there yet.
+    Create,
+    /// It is there and differs.
+    Change,
+    /// It is there as it should be; only what it has read is out of date.
+    Restart,
+}
+
+/// One thing that a step does to its resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub enum Change {
+    /// Set one property.
+    Set {
+        /// The property, by its name in the resource.
+        field: String,
+        /// Its present value; `None` where the resource is not there yet.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<String>,
+        /// The value it gets.
+        to: String,
+    },
+    /// Write text.
+    Write {
+        /// The unified diff from what is there.
+        diff: String,
+    },
+    /// Write bytes that are not shown.
+    WriteBytes {
+        /// SHA-256 of what is there; `None` where nothing is, or where it is not comparable.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        from: Option<String>,
+        /// What is written: `sha256 …`, or a member of an archive.
+        to: String,
+        /// The URL from which it is downloaded.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        url: Option<String>,
+    },
+    /// Write content that may not be shown, or that is only made while applying.
+    WriteHidden {
+        /// What it is: `secret`, or the certificate that it follows.
+        what: String,
+    },
+    /// Issue a certificate with a new key.
+    Issue {
+        /// Why what is there, if anything, cannot be kept.
+        why: String,
+    },
+    /// Put it in the place of something of another type.
+    Replace {
+        /// What stands there (`a symbolic link`).
+        what: String,
+    },
+    /// Run a command, because the file has changed since it last ran.
+    Run {
+        /// The command and its arguments.
+        command: Vec<String>,
+    },
+    /// Let it start at boot.
+    Enable,
+    /// Keep it from starting at boot.
+    Disable,
+    /// Start it.
+    Start,
+    /// Stop it.
+    Stop,
+    /// Restart it.
+    Restart {
+        /// The resources whose change it has not seen; empty where an earlier run was interrupted
+        /// before it could restart the unit.
+        because: Vec<ResourceId>,
+    },
+}
+
+/// What is done to one resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Step {
+    /// When.
+    pub stage: Stage,
+    /// To what.
+    pub resource: ResourceId,
+    /// Whether it is new.
+    pub action: Action,
+    /// What, in order. May be empty where making it says it all (`package chrony`).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub changes: Vec<Change>,
+}
+
+impl Step {
+    /// Whether the resource's content is another afterwards, as opposed to its owner or mode.
+    pub fn changes_content(&self) -> bool {
+        self.action == Action::Create || self.writes() || self.changes.iter().any(is_remade)
+    }
+
+    /// Whether content is written.
+    pub fn writes(&self) -> bool {
+        self.changes.iter().any(|change| {
+            matches!(change, Change::Write { .. } | Change::WriteBytes { .. } | Change::WriteHidden { .. })
+        })
+    }
+
+    /// Whether a unit is restarted.
+    pub fn restarts(&self) -> bool {
+        self.changes.iter().any(|change| matches!(change, Change::Restart { .. }))
+    }
+}
+
+fn is_remade(change: &Change) -> bool {
+    match change {
+        Change::Issue { .. } | Change::Replace { .. } => true,
+        Change::Set { field, .. } => field == "target",
+        _ => false,
+    }
+}
+
+/// Everything that must be done, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Plan {
+    /// The steps: by stage, and within one in the order in which they must happen.
+    pub steps: Vec<Step>,
+}
+
+/// How much a plan does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// Resources that are not there yet.
+    pub create: usize,
+    /// Resources that differ.
+    pub change: usize,
+    /// Units that are restarted, for whatever reason.
+    pub restart: usize,
+}
+
+impl Plan {
+    /// Whether the machine is as it should be.
+    pub fn is_empty(&self) -> bool {
+        self.steps.is_empty()
+    }
+
+    /// The steps of one stage.
+    pub fn stage(&self, stage: Stage) -> impl Iterator<Item = &Step> {
+        self.steps.iter().filter(move |step| step.stage == stage)
+    }
+
+    /// The step for a resource.
+    pub fn step(&self, id: &ResourceId) -> Option<&Step> {
+        self.steps.iter().find(|step| step.resource == *id)
+    }
+
+    /// How much it does.
+    pub fn summary(&self) -> Summary {
+        let count = |action| self.steps.iter().filter(|step| step.action == action).count();
+        Summary {
+            create: count(Action::Create),
+            change: count(Action::Change),
+            restart: self.steps.iter().filter(|step| step.restarts()).count(),
+        }
+    }
+}
+
+/// What must be done to a machine that is as `observed`, for it to be as `desired`.
+///
+/// Every desired resource that differs has exactly one step. What is not desired is left alone.
+pub fn diff(desired: &DesiredState, observed: &ObservedState) -> Plan {
+    let mut plan = Plan::default();
+    for (id, resource) in desired.iter().filter(|(id, _)| id.kind != Kind::Unit) {
+        let changes = compare::changes(resource, observed.get(id), &|certificate| {
+            plan.step(&ResourceId::new(Kind::Certificate, certificate)).is_some()
+        });
+        push(&mut plan, id, observed.contains_key(id), changes);
+    }
+    for (id, resource) in desired.iter() {
+        if let Resource::Unit(unit) = resource {
+            let changes = units::changes(unit, observed, &plan);
+            push(&mut plan, id, observed.contains_key(id), changes);
+        }
+    }
+    plan.steps.sort_by(|a, b| position(&a.resource).cmp(&position(&b.resource)));
+    plan
+}
+
+/// Adds a step, unless the resource is there and nothing about it changes.
+fn push(plan: &mut Plan, id: &ResourceId, is_there: bool, changes: Option<Vec<Change>>) {
+    let Some(changes) = changes else { return };
+    let action = match changes.as_slice() {
+        _ if !is_there => Action::Create,
+        [] => return,
+        [Change::Restart { .. }] => Action::Restart,
+        _ => Action::Change,
+    };
+    plan.steps.push(Step { stage: Stage::of(id), resource: id.clone(), action, changes });
+}
+
+/// Where a resource's step stands in a plan. Paths sort their parents first by themselves.
+fn position(id: &ResourceId) -> (Stage, u8, &ResourceId) {
+    let rank = match id.kind {
+        Kind::Package => 1,
+        Kind::User => 1,
+        Kind::Directory => 0,
+        Kind::Certificate => 1,
+        Kind::File => 2,
+        Kind::Symlink | Kind::HostsEntry | Kind::Ipv6Prefix => 3,
+        Kind::Unit if id.name == KUBELET => 2,
+        Kind::Unit => 1,
+        _ => 0,
+    };
+    (Stage::of(id), rank, id)
+}

@@ -1,0 +1,107 @@
+//! What was found on a machine, in the terms in which it is compared.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use sha2::{Digest, Sha256};
+
+use crate::resource::{Mode, Resource, ResourceId};
+
+/// What was found of the desired resources. What is not in it is not there.
+pub type ObservedState = BTreeMap<ResourceId, Observed>;
+
+/// What was found where a resource should be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Observed {
+    /// Just what such a resource would describe.
+    Resource(Resource),
+    /// A regular file.
+    File(ObservedFile),
+    /// A unit.
+    Unit(ObservedUnit),
+    /// A certificate.
+    Certificate(ObservedCertificate),
+    /// Something of another type (`a directory`).
+    Other(String),
+}
+
+/// A regular file, as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedFile {
+    /// Permission bits.
+    pub mode: Mode,
+    /// Owning user, or its number where it has no name.
+    pub owner: String,
+    /// Owning group, or its number where it has no name.
+    pub group: String,
+    /// Lower-case hexadecimal SHA-256 of the content.
+    pub sha256: String,
+    /// What is known of the content besides.
+    pub content: ObservedContent,
+    /// SHA-256 of the content for which the file's commands ([`crate::resource::File::on_change`])
+    /// last ran to their end.
+    pub commands_ran_for: Option<String>,
+}
+
+/// What is known of a file's content besides its hash.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ObservedContent {
+    /// The text itself.
+    Text(String),
+    /// Nothing.
+    Bytes,
+    /// It was unpacked from this archive, and is unchanged since.
+    Member {
+        /// SHA-256 of the archive.
+        archive: String,
+        /// Path within it.
+        member: String,
+    },
+    /// Whoever may see the secrets compared it.
+    Compared {
+        /// Whether it is as desired.
+        as_desired: bool,
+    },
+}
+
+/// Whether a unit starts at boot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Enablement {
+    /// It does.
+    Enabled,
+    /// It does not.
+    Disabled,
+    /// It has no say in it: there is no `[Install]` section, or systemd made the unit itself.
+    Static,
+}
+
+/// A unit, as systemd knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedUnit {
+    /// The text in the place where the agent writes units; `None` where there is none.
+    pub text: Option<String>,
+    /// Whether it starts at boot.
+    pub enablement: Enablement,
+    /// Whether it runs, or has done what it is for.
+    pub running: bool,
+    /// What [`super::restart_digest`] gave when the agent last started it.
+    pub stamp: Option<String>,
+}
+
+/// A certificate that files of the machine hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedCertificate {
+    /// SHA-256 of the certificate.
+    pub fingerprint: String,
+    /// Why it cannot be kept; `None` while it is good.
+    pub replace: Option<String>,
+}
+
+/// Lower-case hexadecimal SHA-256 of `bytes`.
+pub fn sha256_hex(bytes: &[u8]) -> String {
+    let mut hex = String::with_capacity(64);
+    for byte in Sha256::digest(bytes) {
+        let _ = write!(hex, "{byte:02x}");
+    }
+    hex
+}

@@ -1,0 +1,223 @@
+//! A plan as people read it.
+
+use std::fmt::Write as _;
+
+use super::{Action, Change, Plan, Stage, Step};
+
+/// How a plan is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// With the terminal's colours.
+    pub colour: bool,
+    /// With the diff of every file, rather than a line for each.
+    pub diffs: bool,
+}
+
+const RED: &str = "31";
+const GREEN: &str = "32";
+const YELLOW: &str = "33";
+const CYAN: &str = "36";
+const BOLD: &str = "1";
+
+/// The whole plan, closing with [`summary`].
+pub fn plan(plan: &Plan, style: Style) -> String {
+    let mut out = String::new();
+    for stage in Stage::ALL {
+        let mut steps = plan.stage(stage).peekable();
+        if steps.peek().is_some() {
+            let _ = writeln!(out, "{}", style.paint(BOLD, stage.name()));
+        }
+        for next in steps {
+            out.push_str(&step(next, style));
+        }
+    }
+    if !plan.is_empty() {
+        out.push('\n');
+    }
+    let _ = writeln!(out, "{}", style.paint(BOLD, &summary(plan)));
+    out
+}
+
+/// What a plan does, in one line.
+pub fn summary(plan: &Plan) -> String {
+    if plan.is_empty() {
+        return "Nothing to do: this node is as it should be.".into();
+    }
+    let summary = plan.summary();
+    format!(
+        "Plan: {} to create, {} to change, {} to restart",
+        summary.create, summary.change, summary.restart
+    )
+}
+
+/// One step: a line, and below it the diffs.
+pub fn step(step: &Step, style: Style) -> String {
+    let (sign, colour) = match step.action {
+        Action::Create => ("+", GREEN),
+        Action::Change => ("~", YELLOW),
+        Action::Restart => ("!", CYAN),
+    };
+    let mut line = format!("  {} {}", style.paint(colour, sign), printable(&step.resource.to_string()));
+    let mut parts: Vec<String> = vec![];
+    // A new file of root's that all may read needs no words.
+    let is_usual = |field: &str, to: &str| match field {
+        "mode" => to == "0644" || to == "0755",
+        "owner" | "group" => to == "root",
+        _ => false,
+    };
+    for change in &step.changes {
+        match change {
+            Change::Set { field, from: None, to } if is_usual(field, to) => {}
+            other => parts.extend(words(other)),
+        }
+    }
+    if !parts.is_empty() {
+        let _ = write!(line, ": {}", printable(&parts.join(", ")));
+    }
+    line.push('\n');
+    if style.diffs {
+        for change in &step.changes {
+            if let Change::Write { diff } = change {
+                line.push_str(&indented(diff, style));
+            }
+        }
+    }
+    line
+}
+
+/// A change in a few words; a diff speaks for itself.
+fn words(change: &Change) -> Option<String> {
+    Some(match change {
+        Change::Set { field, from: None, to } => format!("{field} {to}"),
+        Change::Set { field, from: Some(from), to } => format!("{field} {from} -> {to}"),
+        Change::Write { .. } => return None,
+        Change::WriteBytes { from, to, url } => {
+            let from = from.as_ref().map(|from| format!("sha256 {from} -> ")).unwrap_or_default();
+            let url = url.as_ref().map(|url| format!(" from {url}")).unwrap_or_default();
+            format!("{from}{to}{url}")
+        }
+        Change::WriteHidden { what } => format!("content differs ({what})"),
+        Change::Issue { why } => format!("issue, because {why}"),
+        Change::Replace { what } => format!("in the place of {what}"),
+        Change::Run { command } => format!("run `{}`", command.join(" ")),
+        Change::Enable => "enable".into(),
+        Change::Disable => "disable".into(),
+        Change::Start => "start".into(),
+        Change::Stop => "stop".into(),
+        Change::Restart { because } if because.is_empty() => {
+            "restart, because it has not been restarted since an earlier change".into()
+        }
+        Change::Restart { because } => {
+            let ids: Vec<String> = because.iter().map(ToString::to_string).collect();
+            format!("restart, because of {}", ids.join(", "))
+        }
+    })
+}
+
+fn indented(diff: &str, style: Style) -> String {
+    let mut out = String::new();
+    for line in diff.lines() {
+        let line = printable(line);
+        let painted = match line.as_bytes().first() {
+            _ if line.starts_with("--- ") || line.starts_with("+++ ") => style.paint(BOLD, &line),
+            Some(b'+') => style.paint(GREEN, &line),
+            Some(b'-') => style.paint(RED, &line),
+            Some(b'@') => style.paint(CYAN, &line),
+            _ => line,
+        };
+        let _ = writeln!(out, "      {painted}");
+    }
+    out
+}
+
+/// What is in a file must not steer the terminal on which it is shown.
+fn printable(text: &str) -> String {
+    let is_harmless = |c: char| !c.is_control() || c == '\t';
+    if text.chars().all(is_harmless) {
+        return text.into();
+    }
+    text.chars()
+        .map(|c| if is_harmless(c) { c.to_string() } else { c.escape_default().to_string() })
+        .collect()
+}
+
+impl Style {
+    fn paint(self, colour: &str, text: &str) -> String {
+        if self.colour { format!("\x1b[{colour}m{text}\x1b[0m") } else { text.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diff::{Observed, ObservedContent, ObservedFile, ObservedState, diff, sha256_hex};
+    use crate::resource::{DesiredState, File, Mode, Package, Resource, Unit};
+
+    const PLAIN: Style = Style { colour: false, diffs: true };
+
+    fn example() -> Plan {
+        let mut desired = DesiredState::default();
+        desired.add(Package { name: "chrony".into() });
+        desired.add(File::text("/etc/a", "one\ntwo\n"));
+        desired.add(File::text("/etc/b", "new\x1b[2J\n").mode(Mode::PRIVATE));
+        desired.add(Unit::new("a.service", "[Unit]\n"));
+        let observed = ObservedState::from([(
+            Resource::from(File::text("/etc/a", "")).id(),
+            Observed::File(ObservedFile {
+                mode: Mode::FILE,
+                owner: "root".into(),
+                group: "root".into(),
+                sha256: sha256_hex(b"one\n"),
+                content: ObservedContent::Text("one\n".into()),
+                commands_ran_for: None,
+            }),
+        )]);
+        diff(&desired, &observed)
+    }
+
+    #[test]
+    fn a_plan_reads_like_one() {
+        assert_eq!(
+            plan(&example(), PLAIN),
+            "packages
+  + package chrony
+files
+  ~ file /etc/a
+      --- /etc/a
+      +++ /etc/a
+      @@ -1 +1,2 @@
+       one
+      +two
+  + file /etc/b: mode 0600
+      --- /dev/null
+      +++ /etc/b
+      @@ -0,0 +1 @@
+      +new\\u{1b}[2J
+services
+  + unit a.service: enable, start
+      --- /dev/null
+      +++ /etc/systemd/system/a.service
+      @@ -0,0 +1 @@
+      +[Unit]
+
+Plan: 3 to create, 1 to change, 0 to restart
+"
+        );
+    }
+
+    #[test]
+    fn colour_is_only_added() {
+        let coloured = plan(&example(), Style { colour: true, diffs: true });
+        assert!(coloured.contains("\x1b[32m+two\x1b[0m"), "{coloured}");
+        let mut plain = coloured;
+        for code in [RED, GREEN, YELLOW, CYAN, BOLD, "0"] {
+            plain = plain.replace(&format!("\x1b[{code}m"), "");
+        }
+        assert_eq!(plain, plan(&example(), PLAIN));
+    }
+
+    #[test]
+    fn an_empty_plan_says_so() {
+        assert_eq!(plan(&Plan::default(), PLAIN), "Nothing to do: this node is as it should be.\n");
+    }
+}

@@ -1,0 +1,102 @@
+//! What a unit needs: its text, its place in the boot, and to be restarted when what it has read has changed.
+//!
+//! Whether a unit has seen the present content of what it reads is told by a digest: it is noted when
+//! the agent starts the unit, and compared with the digest of what is there now. So a restart that was
+//! due when a run was interrupted is found again, with nothing to remember but what has been done.
+
+use std::collections::BTreeSet;
+
+use super::compare::unified;
+use super::observed::{Enablement, Observed, ObservedState, ObservedUnit, sha256_hex};
+use super::{Change, Plan};
+use crate::resource::{Resource, ResourceId, Unit};
+
+/// The directory in which the agent writes units, and which the diff of a unit's text names.
+const UNITS: &str = "/etc/systemd/system";
+
+/// The digest of everything whose change restarts `unit`, as it was observed; `None` for a unit that
+/// reads nothing the agent manages.
+pub fn restart_digest(unit: &Unit, observed: &ObservedState) -> Option<String> {
+    if unit.text.is_none() && unit.restarted_by.is_empty() {
+        return None;
+    }
+    let mut content = format!("text {}\n", sha256_hex(unit.text.as_deref().unwrap_or_default().as_bytes()));
+    for id in unit.restarted_by.iter().collect::<BTreeSet<_>>() {
+        content.push_str(&format!("{id} {}\n", fingerprint(observed.get(id))));
+    }
+    Some(sha256_hex(content.as_bytes()))
+}
+
+/// What of a resource a running program depends on. Owner and mode are none of it: they matter when
+/// it opens the file, which it has done.
+fn fingerprint(observed: Option<&Observed>) -> String {
+    match observed {
+        None => "absent".into(),
+        Some(Observed::File(file)) => file.sha256.clone(),
+        Some(Observed::Certificate(certificate)) => certificate.fingerprint.clone(),
+        Some(Observed::Resource(Resource::Symlink(link))) => link.target.clone(),
+        Some(Observed::Resource(_) | Observed::Unit(_)) => "present".into(),
+        Some(Observed::Other(what)) => what.clone(),
+    }
+}
+
+/// What must change about `unit`, given that everything else in `plan` is done first.
+pub(super) fn changes(unit: &Unit, observed: &ObservedState, plan: &Plan) -> Option<Vec<Change>> {
+    let present = match observed.get(&Resource::from(unit.clone()).id()) {
+        Some(Observed::Unit(present)) => Some(present),
+        _ => None,
+    };
+    let text = text_change(unit, present);
+    let enablement = enablement_change(unit, present);
+    let state = state_change(unit, present, observed, plan, text.is_some());
+    let changes: Vec<Change> = [text, enablement, state].into_iter().flatten().collect();
+    // A unit of the distribution's that must not run and is not there needs nothing.
+    if present.is_none() && changes.is_empty() { None } else { Some(changes) }
+}
+
+fn text_change(unit: &Unit, present: Option<&ObservedUnit>) -> Option<Change> {
+    let desired = unit.text.as_deref()?;
+    let before = present.and_then(|present| present.text.as_deref());
+    (before != Some(desired)).then(|| Change::Write {
+        diff: unified(&format!("{UNITS}/{}", unit.name), before.unwrap_or_default(), desired),
+    })
+}
+
+fn enablement_change(unit: &Unit, present: Option<&ObservedUnit>) -> Option<Change> {
+    match (unit.enabled, present.map_or(Enablement::Disabled, |present| present.enablement)) {
+        (true, Enablement::Disabled) => Some(Change::Enable),
+        (false, Enablement::Enabled) => Some(Change::Disable),
+        (true, Enablement::Enabled) | (false, Enablement::Disabled) | (_, Enablement::Static) => None,
+    }
+}
+
+fn state_change(
+    unit: &Unit,
+    present: Option<&ObservedUnit>,
+    observed: &ObservedState,
+    plan: &Plan,
+    text_changes: bool,
+) -> Option<Change> {
+    let runs = present.is_some_and(|present| present.running);
+    match (unit.running, runs) {
+        (true, false) => Some(Change::Start),
+        (false, true) => Some(Change::Stop),
+        (false, false) => None,
+        (true, true) => {
+            let mut because: Vec<ResourceId> = unit
+                .restarted_by
+                .iter()
+                .filter(|id| plan.step(id).is_some_and(super::Step::changes_content))
+                .cloned()
+                .collect();
+            if text_changes {
+                because.push(Resource::from(unit.clone()).id());
+            }
+            because.sort();
+            because.dedup();
+            let digest = restart_digest(unit, observed);
+            let is_stale = digest.is_some() && present.and_then(|present| present.stamp.clone()) != digest;
+            (is_stale || !because.is_empty()).then_some(Change::Restart { because })
+        }
+    }
+}

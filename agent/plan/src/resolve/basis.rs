@@ -1,0 +1,44 @@
+//! What every component's resolving may look at, and what can be read off it directly.
+
+use crate::facts::{AwsFacts, Facts};
+use crate::spec::{BootConfig, CloudProvider, InstanceGroupRole, NodeupConfig};
+
+use super::{Assets, Distribution, KubernetesVersion, NodeName};
+
+/// The parts of a node's configuration that are settled before any component is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Basis<'a> {
+    pub(super) boot: &'a BootConfig,
+    pub(super) config: &'a NodeupConfig,
+    pub(super) facts: &'a Facts,
+    pub(super) kubernetes_version: &'a KubernetesVersion,
+    pub(super) distribution: &'static Distribution,
+    pub(super) assets: &'a Assets,
+    pub(super) node_name: &'a NodeName,
+}
+
+impl Basis<'_> {
+    pub(super) fn is_control_plane(&self) -> bool {
+        self.boot.instance_group_role == InstanceGroupRole::ControlPlane
+    }
+
+    /// What EC2 says of this machine, where it runs there.
+    pub(super) fn aws(&self) -> Option<&AwsFacts> {
+        self.facts.cloud.aws.as_ref().filter(|_| self.boot.cloud_provider == CloudProvider::Aws)
+    }
+
+    /// Whether Cilium gives pods addresses of the machine's own network interfaces.
+    pub(super) fn uses_cilium_eni(&self) -> bool {
+        self.config.networking.cilium.as_ref().is_some_and(|cilium| cilium.ipam == "eni")
+    }
+
+    /// Whether pods have IPv6 addresses only.
+    pub(super) fn is_ipv6_only(&self) -> bool {
+        self.config.networking.non_masquerade_cidr.contains(':')
+    }
+
+    /// The path of the list of downloads, for problems.
+    pub(super) fn assets_field(&self) -> String {
+        format!("Assets.{}", self.facts.arch)
+    }
+}

@@ -1,0 +1,78 @@
+//! Versions of containerd, and what hangs on them.
+
+/// A version of containerd as users write it: `2.1.4`, `v2.3.0-rc.1`, `2.2`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ContainerdVersion {
+    major: u64,
+    minor: u64,
+    patch: u64,
+    is_pre_release: bool,
+}
+
+impl ContainerdVersion {
+    /// Reads a version; a leading `v` and missing parts are forgiven.
+    pub fn parse(text: &str) -> Option<ContainerdVersion> {
+        let text = text.trim();
+        let text = text.strip_prefix('v').unwrap_or(text);
+        let release = text.split('+').next()?;
+        let (core, is_pre_release) = match release.split_once('-') {
+            Some((core, _)) => (core, true),
+            None => (release, false),
+        };
+        let mut parts = core.split('.').map(|part| part.parse::<u64>().ok());
+        let major = parts.next()??;
+        let minor = parts.next().unwrap_or(Some(0))?;
+        let patch = parts.next().unwrap_or(Some(0))?;
+        parts.next().is_none().then_some(ContainerdVersion { major, minor, patch, is_pre_release })
+    }
+
+    /// Whether it is a 1.x.
+    pub fn is_before_2(&self) -> bool {
+        self.major < 2
+    }
+
+    /// The version that containerd's configuration file declares (`containerdConfigVersion` in
+    /// nodeup/pkg/model/containerd.go): from 2.3.0 on a drop-in such as NVIDIA's may declare 4, and is
+    /// refused beside a main file that declares less.
+    pub fn config_version(&self) -> i64 {
+        let is_2_3 = (self.major, self.minor, self.patch) > (2, 3, 0)
+            || (self.major, self.minor, self.patch) == (2, 3, 0) && !self.is_pre_release;
+        if is_2_3 { 4 } else { OLDEST_CONFIG_VERSION }
+    }
+}
+
+/// The version that a configuration file declares where nothing newer is known of containerd.
+pub const OLDEST_CONFIG_VERSION: i64 = 3;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config_version(text: &str) -> Option<i64> {
+        ContainerdVersion::parse(text).map(|version| version.config_version())
+    }
+
+    #[test]
+    fn the_configuration_of_2_3_declares_4() {
+        for (text, version) in [
+            ("2.3.4", 4),
+            ("v2.3.0", 4),
+            ("2.3", 4),
+            ("2.10.0", 4),
+            ("3", 4),
+            ("2.3.0-rc.1", 3),
+            ("2.3.1-rc.1", 4),
+            ("2.2.9", 3),
+            ("1.7.29", 3),
+        ] {
+            assert_eq!(config_version(text), Some(version), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_version_is_refused() {
+        for text in ["", "latest", "2.x", "2.1.0.1"] {
+            assert_eq!(config_version(text), None, "{text}");
+        }
+    }
+}

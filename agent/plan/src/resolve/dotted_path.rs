@@ -1,0 +1,94 @@
+//! Paths of keys with dots between them, where a key with dots in it is quoted:
+//! `plugins."io.containerd.grpc.v1.cri".sandbox_image`.
+
+/// The keys of a path. Quotes stand around whole keys, and a quote inside them is doubled, as kOps reads
+/// them (`applyConfigAdditions` in nodeup/pkg/model/containerd.go).
+///
+/// # Errors
+/// What is wrong with the quotes, or that there is no key.
+pub(super) fn read(path: &str) -> Result<Vec<String>, String> {
+    if path.is_empty() {
+        return Err("is empty; name a setting".into());
+    }
+    let mut keys = Vec::new();
+    let mut rest = path;
+    loop {
+        let (key, after) = match rest.strip_prefix('"') {
+            Some(quoted) => quoted_key(quoted)?,
+            None => bare_key(rest)?,
+        };
+        keys.push(key);
+        match after {
+            Some(after) => rest = after,
+            None => return Ok(keys),
+        }
+    }
+}
+
+/// A key up to its closing quote, and what follows the dot behind it.
+fn quoted_key(text: &str) -> Result<(String, Option<&str>), String> {
+    let mut key = String::new();
+    let mut rest = text;
+    loop {
+        let (before, after) = rest.split_once('"').ok_or("a quote is not closed")?;
+        key.push_str(before);
+        rest = match after.strip_prefix('"') {
+            Some(after) => {
+                key.push('"');
+                after
+            }
+            None if after.is_empty() => return Ok((key, None)),
+            None => {
+                let after = after.strip_prefix('.').ok_or("after a closing quote comes a dot, or nothing")?;
+                return Ok((key, Some(after)));
+            }
+        };
+    }
+}
+
+fn bare_key(text: &str) -> Result<(String, Option<&str>), String> {
+    let (key, after) = match text.split_once('.') {
+        Some((key, after)) => (key, Some(after)),
+        None => (text, None),
+    };
+    if key.contains('"') {
+        Err("a quote must stand around a whole key".into())
+    } else {
+        Ok((key.to_owned(), after))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn dots_in_quotes_do_not_divide() {
+        assert_eq!(read("version").unwrap(), ["version"]);
+        assert_eq!(
+            read(r#"plugins."io.containerd.grpc.v1.cri".sandbox_image"#).unwrap(),
+            ["plugins", "io.containerd.grpc.v1.cri", "sandbox_image"]
+        );
+        assert_eq!(read(r#"a."b""c""#).unwrap(), ["a", "b\"c"]);
+        assert_eq!(read("a.").unwrap(), ["a", ""]);
+    }
+
+    #[test]
+    fn quotes_out_of_place_are_refused() {
+        for path in ["", r#"a."b"#, r#"a."b"c"#, r#"a.b"c"#] {
+            assert!(read(path).is_err(), "{path}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_keys_survive_being_quoted(keys in prop::collection::vec("[a-z.\" ]{0,8}", 1..5)) {
+            let quoted: Vec<String> =
+                keys.iter().map(|key| format!("\"{}\"", key.replace('"', "\"\""))).collect();
+            prop_assert_eq!(read(&quoted.join(".")), Ok(keys));
+        }
+    }
+}

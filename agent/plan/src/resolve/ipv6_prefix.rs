@@ -1,0 +1,20 @@
+//! Whether this machine can have addresses for its pods where the cluster has IPv6 addresses only.
+//!
+//! Source: nodeup/pkg/model/prefix.go.
+
+use crate::spec::CloudProvider;
+
+use super::Problems;
+use super::basis::Basis;
+
+/// Refuses clouds of which nobody can ask a prefix.
+pub(super) fn check(basis: &Basis<'_>, problems: &mut Problems) {
+    let cloud = basis.boot.cloud_provider;
+    let has_prefix = matches!(cloud, CloudProvider::Aws | CloudProvider::Gce | CloudProvider::Metal);
+    if basis.is_ipv6_only() && !has_prefix {
+        problems.add(
+            "Networking.nonMasqueradeCIDR",
+            format!("is an IPv6 range; clusters with IPv6 addresses only are not supported on {cloud}"),
+        );
+    }
+}

@@ -1,0 +1,52 @@
+//! kube-proxy's configuration with every default settled.
+//!
+//! Source: nodeup/pkg/model/kube_proxy.go, and `evaluateBindAddress` in upup/pkg/fi/nodeup/command.go.
+
+use std::net::IpAddr;
+
+use crate::spec::{KubeProxyConfig, Quantity};
+
+use super::basis::Basis;
+use super::{Problems, api_internal_name};
+
+/// The value of `bindAddress` that stands for the machine's own address.
+const AWS_LOCAL_ADDRESS: &str = "@aws";
+/// Connections that the kernel tracks for each processor.
+const DEFAULT_CONNTRACK_MAX_PER_CORE: i32 = 131_072;
+
+/// Settles kube-proxy's configuration; `None` where the network plugin replaces it.
+pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<KubeProxyConfig> {
+    let mut config = basis.config.kube_proxy.clone()?;
+    config.hostname_override = basis.node_name.hostname_override.clone();
+    config.bind_address =
+        problems.keep("KubeProxy.bindAddress", bind_address(basis, &config.bind_address))?;
+    if basis.distribution.force_nftables && matches!(config.proxy_mode.as_str(), "" | "iptables") {
+        config.proxy_mode = "nftables".into();
+    }
+    if config.master.is_empty() {
+        // The control plane's own API server, because the name of all of them may not exist before
+        // kube-proxy runs.
+        config.master = if basis.is_control_plane() {
+            "https://127.0.0.1".into()
+        } else {
+            format!("https://{}", api_internal_name(basis.config))
+        };
+    }
+    config.cpu_request.get_or_insert_with(|| Quantity::from("100m"));
+    config.conntrack_max_per_core.get_or_insert(DEFAULT_CONNTRACK_MAX_PER_CORE);
+    Some(config)
+}
+
+fn bind_address(basis: &Basis<'_>, address: &str) -> Result<String, String> {
+    match address {
+        "" => Ok(String::new()),
+        AWS_LOCAL_ADDRESS => match basis.aws() {
+            Some(aws) => Ok(aws.local_ipv4.split_whitespace().next().unwrap_or_default().to_owned()),
+            None => Err(format!("{AWS_LOCAL_ADDRESS:?} is an address on AWS only")),
+        },
+        address => match address.parse::<IpAddr>() {
+            Ok(_) => Ok(address.to_owned()),
+            Err(_) => Err(format!("{address:?} is no IP address")),
+        },
+    }
+}

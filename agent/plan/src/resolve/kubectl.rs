@@ -1,0 +1,49 @@
+//! kubectl, and for whom it is set up.
+//!
+//! Source: nodeup/pkg/model/kubectl.go.
+
+use crate::facts::LoginUser;
+use crate::spec::CloudProvider;
+
+use super::basis::Basis;
+use super::{Asset, Problems};
+
+/// kubectl on a machine with an API server.
+#[derive(Clone, Debug)]
+pub struct Kubectl {
+    /// kubectl itself.
+    pub program: Asset,
+    /// The user of the machine who administrates the cluster with it, where there is such a user.
+    pub user: Option<LoginUser>,
+}
+
+/// Settles kubectl; `None` on machines without an API server.
+pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kubectl> {
+    if !basis.boot.instance_group_role.runs_api_server() {
+        return None;
+    }
+    let program = problems.keep(
+        &basis.assets_field(),
+        basis.assets.named("kubectl").cloned().ok_or_else(|| {
+            "has no kubectl; run `kops update cluster --yes` to write the list anew".to_owned()
+        }),
+    )?;
+    Some(Kubectl { program, user: user(basis) })
+}
+
+/// The first of the likely users that the machine has.
+fn user(basis: &Basis<'_>) -> Option<LoginUser> {
+    let likely: Vec<&str> = match basis.boot.cloud_provider {
+        CloudProvider::Azure => vec![&basis.config.azure_admin_user],
+        _ => basis.distribution.login_users.to_vec(),
+    };
+    let find = |name: &str| {
+        let present = basis.facts.login_users.iter().find(|user| user.name == name).cloned();
+        present.or_else(|| (name == "root").then(root))
+    };
+    likely.into_iter().find_map(find).filter(|user| !user.home.is_empty())
+}
+
+fn root() -> LoginUser {
+    LoginUser { name: "root".into(), group: "root".into(), home: "/root".into() }
+}

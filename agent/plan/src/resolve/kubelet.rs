@@ -1,0 +1,328 @@
+//! kubelet's configuration with every default settled and every text in it read.
+//!
+//! Source: nodeup/pkg/model/kubelet.go.
+
+use std::collections::BTreeMap;
+
+use crate::spec::{CloudProvider, Duration, KubeletConfigSpec};
+
+use super::basis::Basis;
+use super::{Asset, KUBERNETES_CA, Problems};
+
+/// What kubelet is given on this node.
+#[derive(Clone, Debug)]
+pub struct Kubelet {
+    /// kOps' settings, defaults included.
+    pub config: KubeletConfigSpec,
+    /// kubelet itself.
+    pub program: Asset,
+    /// The program that gives kubelet credentials for the cloud's own registries, where there is one.
+    pub credential_provider: Option<Asset>,
+    /// The cloud's id of this machine; empty where kubelet is told none.
+    pub provider_id: String,
+    /// Addresses that the node announces instead of those that kubelet would choose.
+    pub node_ips: Vec<String>,
+    /// Names and addresses of kubelet's own server; the first is its certificate's common name.
+    pub serving_names: Vec<String>,
+    /// Features switched on or off.
+    pub feature_gates: BTreeMap<String, bool>,
+    /// Taints that the node registers with.
+    pub taints: Vec<Taint>,
+    /// Amounts of each resource below which pods are evicted at once.
+    pub eviction_hard: BTreeMap<String, String>,
+    /// Amounts of each resource below which pods are evicted after a while.
+    pub eviction_soft: BTreeMap<String, String>,
+    /// How long that while is.
+    pub eviction_soft_grace_period: BTreeMap<String, String>,
+    /// How much an eviction must gain of each resource.
+    pub eviction_minimum_reclaim: BTreeMap<String, String>,
+}
+
+/// A taint of a node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Taint {
+    /// Its name.
+    pub key: String,
+    /// Its value; may be empty.
+    pub value: String,
+    /// What it does to pods that do not bear it (`NoSchedule`).
+    pub effect: String,
+}
+
+/// The most pods that kubelet runs unless told otherwise.
+const DEFAULT_MAX_PODS: i64 = 110;
+
+/// Settles kubelet's configuration.
+pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Kubelet> {
+    let config = &basis.config.kubelet_config;
+    if !basis.boot.instance_group_role.runs_api_server()
+        && !basis.config.keypair_ids.contains_key(KUBERNETES_CA)
+    {
+        problems.add(
+            format!("KeypairIDs.{KUBERNETES_CA}"),
+            "is missing, so no certificate can be asked for; run `kops update cluster --yes`",
+        );
+    }
+    let eviction = |problems: &mut Problems, field: &str, list: &str, separator: char| {
+        problems.keep(&format!("KubeletConfig.{field}"), key_values(list, separator))
+    };
+    let eviction_hard =
+        eviction(problems, "evictionHard", config.eviction_hard.as_deref().unwrap_or_default(), '<');
+    let eviction_soft = eviction(problems, "evictionSoft", &config.eviction_soft, '<');
+    let eviction_soft_grace_period =
+        eviction(problems, "evictionSoftGracePeriod", &config.eviction_soft_grace_period, '=');
+    let eviction_minimum_reclaim =
+        eviction(problems, "evictionMinimumReclaim", &config.eviction_minimum_reclaim, '=');
+    let feature_gates = problems.keep("KubeletConfig.featureGates", feature_gates(&config.feature_gates));
+    let taints = problems
+        .keep("KubeletConfig.taints", config.taints.iter().map(|taint| Taint::parse(taint)).collect());
+    let max_pods = problems.keep("KubeletConfig.maxPods", max_pods(basis));
+    let node_ips = problems.keep("Networking", node_ips(basis));
+    let provider_id = problems.keep("CloudProvider", provider_id(basis));
+    let assets = basis.assets_field();
+    let program = problems.keep(&assets, required(basis, "kubelet"));
+    let credential_provider = problems.keep(&assets, credential_provider(basis));
+
+    Some(Kubelet {
+        config: with_defaults(basis, max_pods?),
+        program: program?,
+        credential_provider: credential_provider?,
+        provider_id: provider_id?,
+        node_ips: node_ips?,
+        serving_names: serving_names(basis),
+        feature_gates: feature_gates?,
+        taints: taints?,
+        eviction_hard: eviction_hard?,
+        eviction_soft: eviction_soft?,
+        eviction_soft_grace_period: eviction_soft_grace_period?,
+        eviction_minimum_reclaim: eviction_minimum_reclaim?,
+    })
+}
+
+fn with_defaults(basis: &Basis<'_>, max_pods: Option<i32>) -> KubeletConfigSpec {
+    let mut config = basis.config.kubelet_config.clone();
+    config.hostname_override = basis.node_name.hostname_override.clone();
+    config.max_pods = max_pods;
+    config.runtime_request_timeout.get_or_insert(Duration::from_seconds(15 * 60));
+    config.authentication_token_webhook.get_or_insert(true);
+    if config.authorization_mode.is_empty() {
+        config.authorization_mode = "Webhook".into();
+    }
+    if config.volume_plugin_directory.is_empty() {
+        config.volume_plugin_directory = basis.distribution.volume_plugin_directory.into();
+    }
+    if basis.distribution.has_loopback_resolv_conf || basis.facts.systemd_resolved {
+        // Pods cannot reach the loopback address that resolved puts into /etc/resolv.conf.
+        config.resolv_conf.get_or_insert_with(|| "/run/systemd/resolve/resolv.conf".into());
+    }
+    if basis.is_control_plane() && basis.kubernetes_version.can_limit_crash_loop_back_off() {
+        config.crash_loop_back_off_max_container_restart_period = Some(Duration::from_seconds(60));
+    }
+    // kubelet may not give itself the labels that kOps wants; kops-controller does.
+    config.node_labels.clear();
+    config
+}
+
+/// `a<1,b<2` as a map; space around names and values does not count.
+fn key_values(list: &str, separator: char) -> Result<BTreeMap<String, String>, String> {
+    if list.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    list.split(',')
+        .map(|pair| {
+            let (key, value) = pair
+                .split_once(separator)
+                .ok_or_else(|| format!("{pair:?} has no {separator:?}; entries are NAME{separator}VALUE"))?;
+            Ok((key.trim().to_owned(), value.trim().to_owned()))
+        })
+        .collect()
+}
+
+fn feature_gates(gates: &BTreeMap<String, String>) -> Result<BTreeMap<String, bool>, String> {
+    gates
+        .iter()
+        .map(|(name, value)| {
+            let on =
+                go_bool(value).ok_or_else(|| format!("{name} is {value:?}; it must be true or false"))?;
+            Ok((name.clone(), on))
+        })
+        .collect()
+}
+
+/// A bool in any of the spellings that Go's `strconv.ParseBool` takes.
+fn go_bool(text: &str) -> Option<bool> {
+    match text {
+        "1" | "t" | "T" | "true" | "TRUE" | "True" => Some(true),
+        "0" | "f" | "F" | "false" | "FALSE" | "False" => Some(false),
+        _ => None,
+    }
+}
+
+impl Taint {
+    /// Reads `key=value:Effect`, `key:Effect` or `key` (pkg/apis/kops/util/taints.go).
+    fn parse(text: &str) -> Result<Taint, String> {
+        let unreadable = || format!("{text:?} is no taint; taints are key=value:Effect or key:Effect");
+        let (name, effect) = match text.split(':').collect::<Vec<_>>()[..] {
+            [key] => return Ok(Taint { key: key.to_owned(), ..Taint::default() }),
+            [name, effect] => (name, effect),
+            _ => return Err(unreadable()),
+        };
+        let (key, value) = match name.split('=').collect::<Vec<_>>()[..] {
+            [key] => (key, ""),
+            [key, value] => (key, value),
+            _ => return Err(unreadable()),
+        };
+        Ok(Taint { key: key.to_owned(), value: value.to_owned(), effect: effect.to_owned() })
+    }
+}
+
+/// The most pods this node runs. Where each pod has an address of one of the machine's network
+/// interfaces, the instance type limits it: the first address of each interface is the node's own, and
+/// two pods use the node's network.
+fn max_pods(basis: &Basis<'_>) -> Result<Option<i32>, String> {
+    let set = basis.config.kubelet_config.max_pods;
+    let pods_have_interface_addresses =
+        basis.config.networking.amazon_vpc.is_some() || basis.uses_cilium_eni();
+    if set.is_some() || !pods_have_interface_addresses {
+        return Ok(set);
+    }
+    let limits = basis.aws().and_then(|aws| aws.network_interfaces).ok_or(
+        "follows from the network interfaces of the instance type, which could not be asked of EC2; set it",
+    )?;
+    let (interfaces, addresses) = (i64::from(limits.max), i64::from(limits.ipv4_per_interface));
+    let most = if interfaces > 0 && addresses > 0 {
+        DEFAULT_MAX_PODS.min(interfaces * (addresses - 1) + 2)
+    } else {
+        DEFAULT_MAX_PODS
+    };
+    Ok(i32::try_from(most).ok())
+}
+
+/// Where a network plugin attaches further interfaces to the host, kubelet is told which address is the
+/// node's; without IPv4 any IPv6 address will do.
+fn node_ips(basis: &Basis<'_>) -> Result<Vec<String>, String> {
+    let networking = &basis.config.networking;
+    let cloud = &basis.facts.cloud;
+    let mut addresses = Vec::new();
+    if networking.cni.as_ref().is_some_and(|cni| cni.uses_secondary_ip)
+        || networking.amazon_vpc.is_some()
+        || basis.uses_cilium_eni()
+        || basis.boot.cloud_provider == CloudProvider::Hetzner
+    {
+        let address = match basis.boot.cloud_provider {
+            CloudProvider::Aws => {
+                cloud.aws.as_ref().map(|aws| aws.local_ipv4.clone()).filter(|address| !address.is_empty())
+            }
+            CloudProvider::Hetzner => cloud.hetzner.as_ref().map(|hetzner| hetzner.private_ipv4.clone()),
+            other => {
+                return Err(format!(
+                    "a network plugin that attaches further interfaces to the node is not supported on {other}"
+                ));
+            }
+        };
+        let address =
+            address.ok_or("needs the machine's local address, which its cloud's metadata did not give")?;
+        addresses.extend(Some(address).filter(|address| !address.is_empty()));
+    }
+    if basis.is_ipv6_only() {
+        addresses.push("::".into());
+    }
+    Ok(addresses)
+}
+
+fn provider_id(basis: &Basis<'_>) -> Result<String, String> {
+    let cloud = &basis.facts.cloud;
+    match basis.boot.cloud_provider {
+        CloudProvider::Aws => cloud
+            .aws
+            .as_ref()
+            .map(|aws| format!("aws:///{}/{}", aws.availability_zone, aws.instance_id))
+            .ok_or_else(|| "aws: EC2's instance metadata could not be read on this machine".into()),
+        CloudProvider::Azure => cloud
+            .azure
+            .as_ref()
+            .map(|azure| format!("azure://{}", azure.resource_id))
+            .ok_or_else(|| "azure: the instance metadata could not be read on this machine".into()),
+        _ => Ok(String::new()),
+    }
+}
+
+/// The node name comes first where it is another than the instance's id. Outside AWS it is what the
+/// host's own name means to itself.
+fn serving_names(basis: &Basis<'_>) -> Vec<String> {
+    let facts = basis.facts;
+    let Some(aws) = basis.aws() else {
+        let mut names = facts.hostname_addresses.clone();
+        if names.is_empty() {
+            names.push("127.0.0.1".into());
+        }
+        names.push(facts.hostname.clone());
+        return names;
+    };
+    let mut names = vec![basis.node_name.name.clone()];
+    if aws.instance_id != names[0] {
+        names.push(aws.instance_id.clone());
+    }
+    if aws.local_hostname != names[0] {
+        names.push(aws.local_hostname.clone());
+    }
+    names.extend([&aws.local_ipv4, &aws.public_ipv4, &aws.ipv6].map(String::clone));
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+fn required(basis: &Basis<'_>, name: &str) -> Result<Asset, String> {
+    basis
+        .assets
+        .named(name)
+        .cloned()
+        .ok_or_else(|| format!("has no {name}; run `kops update cluster --yes` to write the list anew"))
+}
+
+fn credential_provider(basis: &Basis<'_>) -> Result<Option<Asset>, String> {
+    match basis.boot.cloud_provider {
+        CloudProvider::Aws => {
+            required(basis, &format!("ecr-credential-provider-linux-{}", basis.facts.arch)).map(Some)
+        }
+        CloudProvider::Gce => required(basis, "auth-provider-gcp").map(Some),
+        _ => Ok(None),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn eviction_thresholds_are_read_with_space_around_them() {
+        let read = key_values("memory.available<100Mi, nodefs.available < 10%", '<').unwrap();
+        assert_eq!(read["memory.available"], "100Mi");
+        assert_eq!(read["nodefs.available"], "10%");
+        assert!(key_values("", '<').unwrap().is_empty());
+        assert!(key_values("memory.available=1", '<').unwrap_err().contains("memory.available=1"));
+    }
+
+    #[test]
+    fn taints_are_read_in_each_of_their_forms() {
+        let taint = |key: &str, value: &str, effect: &str| Taint {
+            key: key.into(),
+            value: value.into(),
+            effect: effect.into(),
+        };
+        assert_eq!(Taint::parse("a=b:NoSchedule"), Ok(taint("a", "b", "NoSchedule")));
+        assert_eq!(Taint::parse("a=:NoSchedule"), Ok(taint("a", "", "NoSchedule")));
+        assert_eq!(Taint::parse("a:NoExecute"), Ok(taint("a", "", "NoExecute")));
+        assert_eq!(Taint::parse("a"), Ok(taint("a", "", "")));
+        assert!(Taint::parse("a=b=c:NoSchedule").is_err());
+        assert!(Taint::parse("a:b:c").is_err());
+    }
+
+    #[test]
+    fn feature_gates_are_bools_as_go_reads_them() {
+        let gates = |value: &str| feature_gates(&BTreeMap::from([("X".to_owned(), value.to_owned())]));
+        assert!(gates("True").unwrap()["X"]);
+        assert!(!gates("0").unwrap()["X"]);
+        assert!(gates("yes").unwrap_err().contains("X is \"yes\""));
+    }
+}

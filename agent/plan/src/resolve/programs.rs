@@ -1,0 +1,138 @@
+//! The programs in the archives that a node downloads.
+//!
+//! Deciding downloads nothing, so what a release has in it is written down here. Where the archive of
+//! a user's own lacks one of these, applying says so before anything is changed.
+
+use crate::resource::Content;
+use crate::spec::ContainerdConfig;
+
+use super::{Asset, Assets, ContainerdVersion};
+
+/// One program of a download.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The program's file name.
+    pub name: &'static str,
+    /// Where its bytes come from.
+    pub content: Content,
+}
+
+/// `bin/` of containerd's releases since 2.0, which took out the older shims.
+const CONTAINERD_2: [&str; 4] = ["containerd", "containerd-shim-runc-v2", "containerd-stress", "ctr"];
+/// `bin/` of containerd's 1.x releases.
+const CONTAINERD_1: [&str; 6] = [
+    "containerd",
+    "containerd-shim",
+    "containerd-shim-runc-v1",
+    "containerd-shim-runc-v2",
+    "containerd-stress",
+    "ctr",
+];
+/// The plugins in the releases of github.com/containernetworking/plugins from 1.2 to 1.9.
+const CNI_PLUGINS: [&str; 18] = [
+    "bandwidth",
+    "bridge",
+    "dhcp",
+    "dummy",
+    "firewall",
+    "host-device",
+    "host-local",
+    "ipvlan",
+    "loopback",
+    "macvlan",
+    "portmap",
+    "ptp",
+    "sbr",
+    "static",
+    "tap",
+    "tuning",
+    "vlan",
+    "vrf",
+];
+
+impl Assets {
+    /// The programs of containerd's release of this version; empty where the node downloads none.
+    pub fn containerd(&self, config: &ContainerdConfig, version: &ContainerdVersion) -> Vec<Program> {
+        let Some(archive) = self.containerd_archive(config) else { return Vec::new() };
+        let names: &[&'static str] = if version.is_before_2() { &CONTAINERD_1 } else { &CONTAINERD_2 };
+        names.iter().map(|name| Program { name, content: archive.member(&format!("bin/{name}")) }).collect()
+    }
+
+    /// The CNI plugins; empty where the node downloads none.
+    pub fn cni_plugins(&self) -> Vec<Program> {
+        let Some(archive) = self.starting("cni-plugins-") else { return Vec::new() };
+        CNI_PLUGINS.iter().map(|name| Program { name, content: archive.member(name) }).collect()
+    }
+
+    /// A program that is alone of its kind in the archive whose name starts with the program's.
+    pub fn packed(&self, name: &'static str) -> Option<Program> {
+        let archive = self.starting(&format!("{name}-"))?;
+        Some(Program { name, content: archive.member(name) })
+    }
+
+    /// kOps' own archive, or the one of the user's, which has the user's name wherever it is mirrored to.
+    fn containerd_archive(&self, config: &ContainerdConfig) -> Option<&Asset> {
+        let of_user = config.packages.iter().flat_map(|packages| [&packages.url_amd64, &packages.url_arm64]);
+        of_user
+            .flatten()
+            .filter_map(|url| self.named(url.rsplit('/').next()?))
+            .next()
+            .or_else(|| self.starting("containerd-"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::AssetContent;
+    use crate::spec::PackagesConfig;
+
+    fn assets(urls: &[&str]) -> Assets {
+        Assets(urls.iter().map(|url| Asset { sha256: None, url: (*url).to_owned() }).collect())
+    }
+
+    fn names(programs: &[Program]) -> Vec<&str> {
+        programs.iter().map(|program| program.name).collect()
+    }
+
+    #[test]
+    fn containerd_lost_its_old_shims_with_2() {
+        let assets = assets(&["https://a/containerd-linux-amd64.tar.gz"]);
+        let programs = |version: &str| {
+            let version = ContainerdVersion::parse(version)?;
+            Some(names(&assets.containerd(&ContainerdConfig::default(), &version)).len())
+        };
+        assert_eq!(programs("1.7.29"), Some(6));
+        assert_eq!(programs("2.3.4"), Some(4));
+    }
+
+    #[test]
+    fn a_package_of_the_users_is_found_by_its_name_behind_any_mirror() {
+        let url = "https://mirror/files/my-runtime.tar.gz";
+        let config = ContainerdConfig {
+            packages: Some(PackagesConfig {
+                url_amd64: Some("https://example.com/my-runtime.tar.gz".into()),
+                ..PackagesConfig::default()
+            }),
+            ..ContainerdConfig::default()
+        };
+        let version = ContainerdVersion::parse("2.1.0").into_iter().next();
+        let programs =
+            version.map(|version| assets(&[url]).containerd(&config, &version)).unwrap_or_default();
+        assert_eq!(
+            programs.first().map(|program| &program.content),
+            Some(&Content::Asset(AssetContent {
+                url: url.into(),
+                sha256: None,
+                member: Some("bin/containerd".into())
+            }))
+        );
+    }
+
+    #[test]
+    fn what_is_not_downloaded_has_no_programs() {
+        assert!(assets(&[]).cni_plugins().is_empty());
+        assert_eq!(assets(&["https://a/runc.amd64"]).packed("crictl"), None);
+        assert!(assets(&["https://a/crictl-v1.29.0-linux-amd64.tar.gz"]).packed("crictl").is_some());
+    }
+}

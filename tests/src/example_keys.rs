@@ -1,0 +1,175 @@
+//! The example cluster's keys and tokens, made on the spot, in the form in which kOps keeps them.
+
+use anyhow::{Context, ensure};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256, RsaKeySize,
+    SerialNumber, date_time_ymd,
+};
+use serde_json::json;
+
+use crate::random;
+
+/// The keysets of a cluster with etcd clusters `main` and `events` (upstream:
+/// `pkg/model/bootstrapscript.go`, `KeypairNamesForInstanceGroup`).
+pub const KEYSETS: [&str; 8] = [
+    "apiserver-aggregator-ca",
+    "etcd-clients-ca",
+    "etcd-manager-ca-events",
+    "etcd-manager-ca-main",
+    "etcd-peers-ca-events",
+    "etcd-peers-ca-main",
+    "kubernetes-ca",
+    "service-account",
+];
+
+/// The tokens that kOps makes for every cluster (upstream: `pkg/tokens`).
+pub const TOKENS: [&str; 9] = [
+    "admin",
+    "kube",
+    "kube-proxy",
+    "kubelet",
+    "system:controller_manager",
+    "system:dns",
+    "system:logging",
+    "system:monitoring",
+    "system:scheduler",
+];
+
+/// A keyset with one key.
+pub struct Keyset {
+    /// Its name, which is also its certificate's common name.
+    pub name: String,
+    /// The key's id: its certificate's serial number.
+    pub id: u64,
+    /// PEM.
+    pub certificate: String,
+    /// PEM, PKCS #1: what kOps writes for RSA keys.
+    pub private_key: String,
+}
+
+impl Keyset {
+    /// Makes an RSA key and a certificate authority's certificate for it. kOps does so for
+    /// `service-account` as well.
+    ///
+    /// # Errors
+    /// If there is no randomness to be had.
+    pub fn make(name: &str, id: u64) -> anyhow::Result<Keyset> {
+        let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
+        let mut params = CertificateParams::default();
+        params.distinguished_name = rcgen::DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.serial_number = Some(SerialNumber::from(id));
+        // Fixed, so that no test depends on the day it runs.
+        params.not_before = date_time_ymd(2026, 1, 1);
+        params.not_after = date_time_ymd(2046, 1, 1);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let certificate = params.self_signed(&key).with_context(|| format!("signing {name}"))?.pem();
+        let private_key = pem("RSA PRIVATE KEY", rsa_private_key(key.serialized_der())?);
+        Ok(Keyset { name: name.to_owned(), id, certificate, private_key })
+    }
+
+    /// `keyset.yaml` (upstream: `pkg/apis/kops/v1alpha2/keyset.go`).
+    pub fn yaml(&self) -> String {
+        format!(
+            "apiVersion: kops.k8s.io/v1alpha2\nkind: Keyset\nmetadata:\n  name: {name}\nspec:\n  keys:\n  - id: \"{id}\"\n    \
+             privateMaterial: {private}\n    publicMaterial: {public}\n  primaryId: \"{id}\"\n  type: Keypair\n",
+            name = self.name,
+            id = self.id,
+            private = STANDARD.encode(&self.private_key),
+            public = STANDARD.encode(&self.certificate),
+        )
+    }
+}
+
+/// Makes all of [`KEYSETS`], on as many threads.
+///
+/// # Errors
+/// If there is no randomness to be had.
+pub fn make_keysets() -> anyhow::Result<Vec<Keyset>> {
+    std::thread::scope(|scope| {
+        let makers: Vec<_> = (7_100_000_001..)
+            .zip(KEYSETS)
+            .map(|(id, name)| scope.spawn(move || Keyset::make(name, id)))
+            .collect();
+        makers
+            .into_iter()
+            .map(|maker| maker.join().map_err(|_| anyhow::anyhow!("making a key panicked"))?)
+            .collect()
+    })
+}
+
+/// A file of `secrets/` with a new token (upstream: `upup/pkg/fi/secrets.go`).
+///
+/// # Errors
+/// If there is no randomness to be had.
+pub fn make_token_file() -> anyhow::Result<String> {
+    Ok(json!({ "Data": STANDARD.encode(random::token(32)?) }).to_string())
+}
+
+/// The PKCS #1 key inside a PKCS #8 one: `SEQUENCE { version, algorithm, OCTET STRING }` (RFC 5958).
+fn rsa_private_key(pkcs8: &[u8]) -> anyhow::Result<&[u8]> {
+    const INTEGER: u8 = 0x02;
+    const OCTET_STRING: u8 = 0x04;
+    const SEQUENCE: u8 = 0x30;
+    let (fields, _) = read_der(pkcs8, SEQUENCE)?;
+    let (_version, fields) = read_der(fields, INTEGER)?;
+    let (_algorithm, fields) = read_der(fields, SEQUENCE)?;
+    Ok(read_der(fields, OCTET_STRING)?.0)
+}
+
+/// Content of the element that `der` starts with, and what follows it.
+fn read_der(der: &[u8], tag: u8) -> anyhow::Result<(&[u8], &[u8])> {
+    let (&found, rest) = der.split_first().context("DER ends early")?;
+    ensure!(found == tag, "DER tag {found:#x} in the place of {tag:#x}");
+    let (&length, rest) = rest.split_first().context("DER ends early")?;
+    let (length, rest) = match length {
+        0..=0x7f => (usize::from(length), rest),
+        _ => {
+            let (octets, rest) =
+                rest.split_at_checked(usize::from(length & 0x7f)).context("DER ends early")?;
+            (octets.iter().fold(0, |sum, octet| sum << 8 | usize::from(*octet)), rest)
+        }
+    };
+    rest.split_at_checked(length).context("DER ends early")
+}
+
+fn pem(label: &str, der: &[u8]) -> String {
+    let text = STANDARD.encode(der);
+    let lines: Vec<_> = text.as_bytes().chunks(64).map(String::from_utf8_lossy).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_keyset_is_written_as_kops_writes_it() {
+        let keyset = Keyset::make("kubernetes-ca", 42).unwrap();
+        let yaml: serde_yaml::Value = serde_yaml::from_str(&keyset.yaml()).unwrap();
+        assert_eq!(yaml["kind"], "Keyset");
+        assert_eq!(yaml["spec"]["primaryId"], "42");
+        let key = &yaml["spec"]["keys"][0];
+        let material = |field: &str| STANDARD.decode(key[field].as_str().unwrap()).unwrap();
+        assert_eq!(material("publicMaterial"), keyset.certificate.as_bytes());
+        assert!(material("privateMaterial").starts_with(b"-----BEGIN RSA PRIVATE KEY-----\nMII"));
+    }
+
+    #[test]
+    fn the_private_key_is_the_certificates() {
+        let keyset = Keyset::make("service-account", 43).unwrap();
+        let modulus = |arguments: &[&str], input: &str| {
+            let mut openssl = assert_cmd::Command::new("openssl");
+            let output =
+                openssl.args(arguments).write_stdin(input).assert().success().get_output().stdout.clone();
+            String::from_utf8(output).unwrap()
+        };
+        assert_eq!(
+            modulus(&["rsa", "-noout", "-modulus"], &keyset.private_key),
+            modulus(&["x509", "-noout", "-modulus"], &keyset.certificate)
+        );
+    }
+}

@@ -1,0 +1,20 @@
+//! Tokens that nobody can guess, for keys made on the spot.
+
+use std::fs::File;
+use std::io::Read;
+
+use anyhow::Context;
+
+const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789AZ";
+
+/// Letters and digits from the kernel's random source.
+///
+/// # Errors
+/// If `/dev/urandom` cannot be read.
+pub fn token(length: usize) -> anyhow::Result<String> {
+    let mut bytes = vec![0; length];
+    File::open("/dev/urandom")
+        .and_then(|mut source| source.read_exact(&mut bytes))
+        .context("reading /dev/urandom")?;
+    Ok(bytes.iter().map(|byte| char::from(ALPHABET[usize::from(byte % 64)])).collect())
+}

@@ -1,0 +1,231 @@
+//! Small files in the place of the Kubernetes downloads: the same URL paths, the same members in the
+//! archives, and in each of them a script that says what it stands for. The same bytes every time.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+
+use anyhow::Context;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+
+/// The releases that a node of the example cluster downloads.
+#[derive(Clone, Debug)]
+pub struct Releases {
+    /// `spec.kubernetesVersion`.
+    pub kubernetes: String,
+    /// `spec.containerd.version`.
+    pub containerd: String,
+    /// `spec.containerd.runc.version`.
+    pub runc: String,
+    /// Of the CNI plugins, by the Kubernetes version (upstream: `pkg/assets/wellknownassets` and its callers).
+    pub cni_plugins: String,
+    /// Of the AWS cloud provider that the ECR credential provider comes from.
+    pub cloud_provider_aws: String,
+}
+
+/// The architectures kOps knows, by Go's names.
+pub const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
+
+/// What is in `/bin` of a containerd 2 archive.
+pub const CONTAINERD_BINARIES: [&str; 4] =
+    ["containerd", "containerd-shim-runc-v2", "containerd-stress", "ctr"];
+
+/// What is in an archive of the CNI plugins, besides a licence and a read-me.
+pub const CNI_PLUGINS: [&str; 18] = [
+    "bandwidth",
+    "bridge",
+    "dhcp",
+    "dummy",
+    "firewall",
+    "host-device",
+    "host-local",
+    "ipvlan",
+    "loopback",
+    "macvlan",
+    "portmap",
+    "ptp",
+    "sbr",
+    "static",
+    "tap",
+    "tuning",
+    "vlan",
+    "vrf",
+];
+
+/// Big enough that a download that stops half-way has two halves worth the name.
+const STAND_IN_BYTES: usize = 64 * 1024;
+
+impl Releases {
+    /// Every download of these releases for both architectures, by URL path.
+    ///
+    /// # Errors
+    /// If an archive cannot be packed.
+    pub fn stand_ins(&self) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+        let mut files = BTreeMap::new();
+        for arch in ARCHITECTURES {
+            self.add_kubernetes(arch, &mut files);
+            self.add_container_runtime(arch, &mut files)?;
+        }
+        Ok(files)
+    }
+
+    fn add_kubernetes(&self, arch: &str, files: &mut BTreeMap<String, Vec<u8>>) {
+        let version = &self.kubernetes;
+        for name in ["kubelet", "kubectl"] {
+            let path = format!("/release/v{version}/bin/linux/{arch}/{name}");
+            files.insert(path, script(name, version, arch));
+        }
+        let version = &self.cloud_provider_aws;
+        let path = format!(
+            "/binaries/cloud-provider-aws/v{version}/linux/{arch}/ecr-credential-provider-linux-{arch}"
+        );
+        files.insert(path, script("ecr-credential-provider", version, arch));
+    }
+
+    fn add_container_runtime(&self, arch: &str, files: &mut BTreeMap<String, Vec<u8>>) -> anyhow::Result<()> {
+        let version = &self.cni_plugins;
+        let path = format!(
+            "/containernetworking/plugins/releases/download/v{version}/cni-plugins-linux-{arch}-v{version}.tgz"
+        );
+        files.insert(path, cni_archive(version, arch)?);
+
+        let version = &self.containerd;
+        let path = format!(
+            "/containerd/containerd/releases/download/v{version}/containerd-{version}-linux-{arch}.tar.gz"
+        );
+        files.insert(path, containerd_archive(version, arch)?);
+
+        let version = &self.runc;
+        let path = format!("/opencontainers/runc/releases/download/v{version}/runc.{arch}");
+        files.insert(path, script("runc", version, arch));
+        Ok(())
+    }
+}
+
+fn containerd_archive(version: &str, arch: &str) -> anyhow::Result<Vec<u8>> {
+    let mut archive = Archive::new();
+    archive.add_directory("bin/")?;
+    for name in CONTAINERD_BINARIES {
+        archive.add(&format!("bin/{name}"), 0o755, &script(name, version, arch))?;
+    }
+    archive.finish()
+}
+
+fn cni_archive(version: &str, arch: &str) -> anyhow::Result<Vec<u8>> {
+    let mut archive = Archive::new();
+    archive.add_directory("./")?;
+    archive.add("./LICENSE", 0o644, b"A stand-in; the licence of the CNI plugins is Apache-2.0.\n")?;
+    archive.add("./README.md", 0o644, b"Stand-ins for the CNI plugins.\n")?;
+    for name in CNI_PLUGINS {
+        archive.add(&format!("./{name}"), 0o755, &script(name, version, arch))?;
+    }
+    archive.finish()
+}
+
+fn script(name: &str, version: &str, arch: &str) -> Vec<u8> {
+    let mut text = format!("#!/bin/sh\necho 'a stand-in for {name} {version} ({arch})'\nexit 0\n");
+    let mut line = 0;
+    while text.len() < STAND_IN_BYTES {
+        line += 1;
+        text.push_str(&format!("# {name} {version} {arch}: line {line} of nothing\n"));
+    }
+    text.into_bytes()
+}
+
+/// A gzipped tar archive without dates, owners or anything else that changes from run to run.
+struct Archive {
+    tar: tar::Builder<GzEncoder<Vec<u8>>>,
+}
+
+impl Archive {
+    fn new() -> Archive {
+        Archive { tar: tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast())) }
+    }
+
+    fn add(&mut self, name: &str, mode: u32, content: &[u8]) -> anyhow::Result<()> {
+        self.append(name, tar::EntryType::Regular, mode, content)
+    }
+
+    fn add_directory(&mut self, name: &str) -> anyhow::Result<()> {
+        self.append(name, tar::EntryType::Directory, 0o755, &[])
+    }
+
+    fn append(&mut self, name: &str, kind: tar::EntryType, mode: u32, content: &[u8]) -> anyhow::Result<()> {
+        let mut header = tar::Header::new_gnu();
+        // Written as it is: `Header::set_path` would drop the `./` that the real archives have.
+        let field = &mut header.as_gnu_mut().context("a GNU header")?.name;
+        field.get_mut(..name.len()).context("a short name")?.copy_from_slice(name.as_bytes());
+        header.set_entry_type(kind);
+        header.set_mode(mode);
+        header.set_mtime(0);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_size(content.len() as u64);
+        header.set_cksum();
+        self.tar.append(&header, content).with_context(|| format!("packing {name}"))
+    }
+
+    fn finish(self) -> anyhow::Result<Vec<u8>> {
+        let mut gzip = self.tar.into_inner()?;
+        gzip.flush()?;
+        Ok(gzip.finish()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use flate2::read::GzDecoder;
+
+    use super::*;
+
+    fn releases() -> Releases {
+        Releases {
+            kubernetes: "1.34.2".to_owned(),
+            containerd: "2.3.4".to_owned(),
+            runc: "1.4.3".to_owned(),
+            cni_plugins: "1.7.1".to_owned(),
+            cloud_provider_aws: "1.31.7".to_owned(),
+        }
+    }
+
+    fn members(archive: &[u8]) -> BTreeMap<String, (u32, Vec<u8>)> {
+        let mut tar = tar::Archive::new(GzDecoder::new(archive));
+        let mut members = BTreeMap::new();
+        for entry in tar.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            let name = String::from_utf8(entry.path_bytes().into_owned()).unwrap();
+            let mode = entry.header().mode().unwrap();
+            let mut content = Vec::new();
+            entry.read_to_end(&mut content).unwrap();
+            members.insert(name, (mode, content));
+        }
+        members
+    }
+
+    #[test]
+    fn archives_have_the_members_of_the_real_ones() {
+        let files = releases().stand_ins().unwrap();
+        let containerd = members(
+            &files["/containerd/containerd/releases/download/v2.3.4/containerd-2.3.4-linux-arm64.tar.gz"],
+        );
+        assert_eq!(containerd["bin/containerd"].0, 0o755);
+        assert!(containerd["bin/ctr"].1.starts_with(b"#!/bin/sh\necho 'a stand-in for ctr 2.3.4 (arm64)'\n"));
+        let cni = members(
+            &files["/containernetworking/plugins/releases/download/v1.7.1/cni-plugins-linux-amd64-v1.7.1.tgz"],
+        );
+        assert!(cni.contains_key("./loopback"));
+        assert!(cni.contains_key("./LICENSE"));
+    }
+
+    #[test]
+    fn both_architectures_differ_and_every_run_is_the_same() {
+        let files = releases().stand_ins().unwrap();
+        assert_eq!(files, releases().stand_ins().unwrap());
+        assert_ne!(
+            files["/release/v1.34.2/bin/linux/amd64/kubelet"],
+            files["/release/v1.34.2/bin/linux/arm64/kubelet"]
+        );
+    }
+}
