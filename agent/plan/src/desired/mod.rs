@@ -30,6 +30,8 @@ mod linode;
 mod logrotate;
 mod nerdctl;
 mod networking;
+#[cfg(test)]
+mod node_tests;
 mod ntp;
 mod nvidia;
 mod openstack_cloud_config;
@@ -37,6 +39,9 @@ mod packages;
 mod paths;
 mod pod;
 mod sysctls;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod testing;
 mod unit_file;
 mod update_service;
 mod volumes;

@@ -36,7 +36,7 @@ impl Asset {
 
 /// Everything this node can download.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Assets(Vec<Asset>);
+pub struct Assets(pub(super) Vec<Asset>);
 
 impl Assets {
     /// Reads the entries of this architecture, each `sha256@url[,mirror…]`; without a hash the publisher is asked.

@@ -6,6 +6,8 @@
 mod config_file;
 mod kubenet;
 mod registry_hosts;
+#[cfg(test)]
+mod tests;
 
 use crate::resolve::{ContainerdRelease, NodeConfig, Project};
 use crate::resource::{DesiredState, File, Mode, Unit};
