@@ -76,7 +76,10 @@ impl Error {
     pub fn is_configuration(&self) -> bool {
         matches!(
             self,
-            Error::Certificate(_) | Error::MissingSecret { .. } | Error::Unsupported { .. } | Error::Invalid { .. }
+            Error::Certificate(_)
+                | Error::MissingSecret { .. }
+                | Error::Unsupported { .. }
+                | Error::Invalid { .. }
         )
     }
 

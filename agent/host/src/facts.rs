@@ -92,7 +92,19 @@ pub fn observe_host(root: &Path) -> Result<Facts, FactsError> {
             .map(parse_nameservers)
             .unwrap_or_default(),
         selinux: read_if_there(&root.join("sys/fs/selinux/enforce"))?.as_deref().and_then(parse_selinux),
+        bpf_mounted_by_systemd: read_if_there(&root.join("proc/self/mounts"))?
+            .is_some_and(|mounts| mounts_bpf(&mounts))
+            && !root.join("etc/systemd/system/sys-fs-bpf.mount").exists(),
+        fstab: read_if_there(&root.join("etc/fstab"))?,
         cloud: CloudFacts::default(),
+    })
+}
+
+/// Whether the BPF file system is mounted where programs look for it (`proc(5)`, `mounts`).
+fn mounts_bpf(mounts: &str) -> bool {
+    mounts.lines().any(|line| {
+        let mut words = line.split_whitespace().skip(1);
+        (words.next(), words.next()) == (Some("/sys/fs/bpf"), Some("bpf"))
     })
 }
 
@@ -120,7 +132,9 @@ fn parse_login_users(passwd: &str, groups: &str) -> Vec<LoginUser> {
     passwd
         .lines()
         .filter_map(|line| {
-            let [name, _, uid, gid, _, home, shell] = line.split(':').collect::<Vec<_>>()[..] else { return None };
+            let [name, _, uid, gid, _, home, shell] = line.split(':').collect::<Vec<_>>()[..] else {
+                return None;
+            };
             let is_person = uid.parse::<u32>().is_ok_and(|uid| (500..65534).contains(&uid));
             let can_log_in = !shell.ends_with("nologin") && !shell.ends_with("false");
             (is_person && can_log_in).then(|| LoginUser {

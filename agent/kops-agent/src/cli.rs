@@ -227,7 +227,8 @@ const NODEUP_FLAGS: [&str; 6] = ["conf", "cache", "retries", "dryrun", "target",
 /// The arguments with nodeup's way of calling made ours: no command means `nodeup`, and one dash is
 /// as good as two before its flags, as Go's flag package has it.
 pub fn with_nodeup_spelling(args: Vec<String>) -> Vec<String> {
-    let called_like_nodeup = args.get(1).is_some_and(|first| nodeup_flag(first).is_some() || is_verbosity(first));
+    let called_like_nodeup =
+        args.get(1).is_some_and(|first| nodeup_flag(first).is_some() || is_verbosity(first));
     if !called_like_nodeup || has_command(&args) {
         return args;
     }
@@ -244,7 +245,9 @@ fn nodeup_flag(arg: &str) -> Option<String> {
 }
 
 fn is_verbosity(arg: &str) -> bool {
-    ["-v", "--v"].iter().any(|flag| arg == *flag || arg.strip_prefix(flag).is_some_and(|rest| rest.starts_with('=')))
+    ["-v", "--v"]
+        .iter()
+        .any(|flag| arg == *flag || arg.strip_prefix(flag).is_some_and(|rest| rest.starts_with('=')))
 }
 
 fn has_command(args: &[String]) -> bool {
@@ -270,7 +273,9 @@ mod tests {
 
     #[test]
     fn nodeups_own_call_is_understood() {
-        let cli = parse(&["kops-agent", "--install-systemd-unit", "--conf=/opt/kops/conf/kube_env.yaml", "--v=8"]).unwrap();
+        let cli =
+            parse(&["kops-agent", "--install-systemd-unit", "--conf=/opt/kops/conf/kube_env.yaml", "--v=8"])
+                .unwrap();
         let Command::Nodeup(args) = cli.command else { panic!("{cli:?}") };
         assert!(args.install_systemd_unit && !args.dryrun);
         assert_eq!(args.conf, PathBuf::from("/opt/kops/conf/kube_env.yaml"));

@@ -29,7 +29,9 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
             || cause.is::<HashMismatch>()
             || cause.is::<WrongConfiguration>()
             || cause.downcast_ref::<StoreError>().is_some_and(StoreError::is_configuration)
-            || cause.downcast_ref::<kops_agent_host::Error>().is_some_and(kops_agent_host::Error::is_configuration)
+            || cause
+                .downcast_ref::<kops_agent_host::Error>()
+                .is_some_and(kops_agent_host::Error::is_configuration)
     });
     if wrong { CONFIGURATION } else { FAILED }
 }

@@ -36,8 +36,10 @@ const LONGEST_ANSWER: usize = 1 << 20;
 /// # Errors
 /// If the file cannot be read or a line is no such line.
 pub fn read_file(path: &Path, known: &mut KnownHashes) -> Result<()> {
-    let text = std::fs::read_to_string(path).with_context(|| format!("reading --asset-hashes {}", path.display()))?;
-    let hashes = KnownHashes::parse(&text).map_err(|error| WrongConfiguration(format!("{}: {error}", path.display())))?;
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("reading --asset-hashes {}", path.display()))?;
+    let hashes = KnownHashes::parse(&text)
+        .map_err(|error| WrongConfiguration(format!("{}: {error}", path.display())))?;
     known.extend(hashes);
     Ok(())
 }
@@ -60,7 +62,9 @@ pub async fn missing(
         .context("the cluster spec is wrong")?
         .into_iter()
         .filter(|asset| architecture.is_none_or(|architecture| asset.architecture == architecture))
-        .filter(|asset| asset.sha256.is_none() && known.sha256(&asset.canonical_url, &asset.download_url).is_none())
+        .filter(|asset| {
+            asset.sha256.is_none() && known.sha256(&asset.canonical_url, &asset.download_url).is_none()
+        })
         .collect();
     if missing.is_empty() {
         return Ok(found);
@@ -122,10 +126,14 @@ async fn get(client: &reqwest::Client, url: &str) -> Option<String> {
 /// The hash of a file in a list of `hash  name` lines, or the only word of a text.
 fn hash_of(text: &str, name: &str) -> Option<String> {
     let mut lines = text.lines().filter(|line| !line.trim().is_empty()).map(str::split_whitespace);
-    let of_line = |mut words: std::str::SplitWhitespace<'_>| Some((words.next()?.to_owned(), words.next().map(str::to_owned)));
+    let of_line = |mut words: std::str::SplitWhitespace<'_>| {
+        Some((words.next()?.to_owned(), words.next().map(str::to_owned)))
+    };
     let (first_hash, first_name) = of_line(lines.next()?)?;
     let names = |listed: &Option<String>| {
-        listed.as_deref().is_some_and(|listed| listed.trim_start_matches('*').rsplit('/').next() == Some(name))
+        listed
+            .as_deref()
+            .is_some_and(|listed| listed.trim_start_matches('*').rsplit('/').next() == Some(name))
     };
     let hash = if first_name.is_none() || names(&first_name) {
         first_hash

@@ -42,12 +42,16 @@ const STORE_VARIABLES: &[&[&str]] = &[
 /// Installs and starts the unit on this machine.
 pub(crate) async fn install() -> Result<u8> {
     let program = std::env::current_exe().context("finding the path of this program for its unit")?;
-    let flags = std::env::args().skip(1).filter(|flag| !flag.trim_start_matches('-').starts_with("install-systemd-unit"));
+    let flags = std::env::args()
+        .skip(1)
+        .filter(|flag| !flag.trim_start_matches('-').starts_with("install-systemd-unit"));
     let command = std::iter::once(program.display().to_string()).chain(flags).collect::<Vec<_>>().join(" ");
 
     let environment = environment(|name| std::env::var(name).ok());
     let mut desired = DesiredState::default();
-    desired.add(File::new(ENVIRONMENT, Content::SecretText(vec![SecretPiece::Text(environment)])).mode(Mode::PRIVATE));
+    desired.add(
+        File::new(ENVIRONMENT, Content::SecretText(vec![SecretPiece::Text(environment)])).mode(Mode::PRIVATE),
+    );
     desired.add(Unit::new(UNIT, unit(&command)));
 
     let host = Host::machine()?;
@@ -81,7 +85,10 @@ mod tests {
 
     #[test]
     fn credentials_are_passed_on_only_where_their_endpoint_is_set() {
-        let endpoint = |name: &str| (name != "OS_AUTH_URL" && name != "AWS_REGION" && name != "OSS_REGION").then(|| format!("<{name}>"));
+        let endpoint = |name: &str| {
+            (name != "OS_AUTH_URL" && name != "AWS_REGION" && name != "OSS_REGION")
+                .then(|| format!("<{name}>"))
+        };
         assert_eq!(
             environment(endpoint),
             "S3_ENDPOINT=<S3_ENDPOINT>\nS3_REGION=<S3_REGION>\nS3_ACCESS_KEY_ID=<S3_ACCESS_KEY_ID>\nS3_SECRET_ACCESS_KEY=<S3_SECRET_ACCESS_KEY>\n"

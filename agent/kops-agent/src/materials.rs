@@ -49,7 +49,8 @@ impl Materials {
         match piece {
             SecretPiece::Text(text) => Ok(text.clone()),
             SecretPiece::Secret(name) => {
-                let bytes = Secrets::secret(self, name).with_context(|| format!("the store has no secret {name}"))?;
+                let bytes =
+                    Secrets::secret(self, name).with_context(|| format!("the store has no secret {name}"))?;
                 String::from_utf8(bytes).ok().with_context(|| format!("secret {name} is not text"))
             }
             SecretPiece::Environment(names) => Ok(self.environment(names).unwrap_or_default()),

@@ -14,8 +14,8 @@ use kops_agent_plan::resource::DesiredState;
 use kops_agent_plan::spec::BootConfig;
 
 use crate::cli::{RootArgs, SpecArgs};
-use crate::materials::Materials;
 use crate::hashes::HashSource;
+use crate::materials::Materials;
 use crate::progress::Watch;
 use crate::store::Store;
 use crate::{cloud, http, source};

@@ -5,8 +5,8 @@ use std::io::{IsTerminal, Write};
 
 use anyhow::Result;
 use kops_agent_host::Report;
-use kops_agent_plan::diff::{Plan, Summary};
 use kops_agent_plan::diff::text::{self, Style};
+use kops_agent_plan::diff::{Plan, Summary};
 use kops_agent_plan::facts::Facts;
 use kops_agent_plan::resource::{DesiredState, Resource};
 use serde::Serialize;
@@ -47,7 +47,9 @@ pub fn print_state(state: &DesiredState, output: Output) -> Result<u8> {
 pub fn print_plan(plan: &Plan, output: Output, color: Color) -> Result<u8> {
     match output {
         Output::Json => print_json(plan),
-        Output::Text => print_bytes(text::plan(plan, Style { colour: in_color(color), diffs: true }).as_bytes()),
+        Output::Text => {
+            print_bytes(text::plan(plan, Style { colour: in_color(color), diffs: true }).as_bytes())
+        }
     }
 }
 
@@ -60,7 +62,9 @@ pub fn print_report(report: &Report, output: Output) -> Result<u8> {
         }
         Output::Text => {
             let Summary { create, change, restart } = report.summary;
-            print_bytes(format!("Converged: {create} created, {change} changed, {restart} restarted.\n").as_bytes())
+            print_bytes(
+                format!("Converged: {create} created, {change} changed, {restart} restarted.\n").as_bytes(),
+            )
         }
     }
 }

@@ -12,7 +12,8 @@ pub fn with_secrets(state: &DesiredState, materials: &Materials) -> Result<Desir
     for (id, resource) in state.iter() {
         shown.add(match resource {
             Resource::File(file @ File { content: Content::SecretText(pieces), .. }) => {
-                let text = materials.text(pieces).with_context(|| format!("resolving the secrets of {id}"))?;
+                let text =
+                    materials.text(pieces).with_context(|| format!("resolving the secrets of {id}"))?;
                 Resource::File(File { content: Content::Text(text), ..file.clone() })
             }
             other => other.clone(),

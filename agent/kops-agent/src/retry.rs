@@ -107,7 +107,8 @@ mod tests {
 
     #[tokio::test]
     async fn what_stays_is_not_tried_again() {
-        let gave_up = FAST.run(|_| async { Err::<(), _>("forbidden") }, |_| Duration::ZERO).await.unwrap_err();
+        let gave_up =
+            FAST.run(|_| async { Err::<(), _>("forbidden") }, |_| Duration::ZERO).await.unwrap_err();
         assert_eq!((gave_up.error, gave_up.attempts), ("forbidden", 1));
     }
 

@@ -60,8 +60,9 @@ impl TestServer {
                 let handler = handler.clone();
                 tokio::spawn(async move {
                     let service = service_fn(move |request| handler(request));
-                    let _hung_up =
-                        Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(socket), service).await;
+                    let _hung_up = Builder::new(TokioExecutor::new())
+                        .serve_connection(TokioIo::new(socket), service)
+                        .await;
                 });
             }
         });

@@ -44,7 +44,8 @@ impl CaBundle {
         let certificates: Vec<_> =
             found.certs.into_iter().filter(|certificate| roots.add(certificate.clone()).is_ok()).collect();
         if certificates.is_empty() {
-            let details = found.errors.iter().fold(String::new(), |details, error| format!("{details}; {error}"));
+            let details =
+                found.errors.iter().fold(String::new(), |details, error| format!("{details}; {error}"));
             return Err(NoCaBundle { details });
         }
         Ok(CaBundle { certificates, roots: Arc::new(roots) })
@@ -215,7 +216,8 @@ mod tests {
         let reason = NoCaBundle { details: String::new() }.to_string();
         let verifier = TrustNobody { reason, provider: provider() };
         let name = ServerName::try_from("example.com").unwrap();
-        let refusal = verifier.verify_server_cert(&CertificateDer::from(vec![]), &[], &name, &[], UnixTime::now());
+        let refusal =
+            verifier.verify_server_cert(&CertificateDer::from(vec![]), &[], &name, &[], UnixTime::now());
         assert!(refusal.unwrap_err().to_string().contains("install ca-certificates"));
     }
 

@@ -42,6 +42,13 @@ pub struct Facts {
     /// Name servers of `/etc/resolv.conf`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nameservers: Vec<String>,
+    /// Whether the BPF file system is mounted on `/sys/fs/bpf` without a unit that asks for it, as
+    /// systemd does by itself since version 238.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub bpf_mounted_by_systemd: bool,
+    /// Text of `/etc/fstab`; `None` where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fstab: Option<String>,
     /// State of SELinux; `None` where the kernel has none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selinux: Option<Selinux>,
@@ -112,6 +119,14 @@ pub struct Interface {
     /// Its addresses with prefix lengths.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
+    /// Whether the kernel made it up, with no device behind it (no `/sys/class/net/NAME/device`).
+    #[serde(rename = "virtual", default, skip_serializing_if = "is_false")]
+    pub is_virtual: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+fn is_false(value: &bool) -> bool {
+    !*value
 }
 
 /// Whether SELinux denies or only logs.

@@ -7,8 +7,8 @@
 
 pub mod derive;
 pub mod desired;
-pub mod explain;
 pub mod diff;
+pub mod explain;
 pub mod facts;
 pub mod go_yaml;
 pub mod resolve;

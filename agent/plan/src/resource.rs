@@ -404,15 +404,18 @@ pub struct Image {
 pub struct HostsEntry {
     /// The name.
     pub hostname: String,
-    /// Its addresses.
+    /// Its addresses; none if the name must not be there.
     pub addresses: Vec<String>,
 }
 
-/// A kernel module to load now and at every boot.
+/// A kernel module to load now and at every boot. One that the kernel has built in, or lacks, is no failure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelModule {
     /// The module's name.
     pub name: String,
+    /// The package to install where the kernel lacks the module.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub package: Option<String>,
 }
 
 /// The IPv6 prefix from which this node's pods get their addresses, asked of the cloud.

@@ -6,7 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result};
 use kops_agent_plan::derive::{self, Inputs, KnownHashes};
 use kops_agent_plan::facts::Facts;
-use kops_agent_plan::spec::{BootConfig, Cluster, InstanceGroup, InstanceGroupRole, Keyset, NodeupConfig, Secret};
+use kops_agent_plan::spec::{
+    BootConfig, Cluster, InstanceGroup, InstanceGroupRole, Keyset, NodeupConfig, Secret,
+};
 
 use super::{StoreFiles, read_if_there};
 use crate::cli::SpecArgs;
@@ -43,7 +45,10 @@ pub(super) async fn derive(
     if let Some(file) = &args.asset_hashes {
         hashes::read_file(file, &mut known)?;
     }
-    let inputs = Derivation { files: &files, machine_type: facts.cloud.aws.as_ref().map(|aws| aws.instance_type.as_str()) };
+    let inputs = Derivation {
+        files: &files,
+        machine_type: facts.cloud.aws.as_ref().map(|aws| aws.instance_type.as_str()),
+    };
     let told = hashes::missing(hash_source, &inputs.inputs(&known), Some(facts.arch), &known).await?;
     known.extend(told);
     derive::nodeup_config(&inputs.inputs(&known)).context("the cluster spec is wrong")

@@ -34,11 +34,19 @@ pub struct NodeSpec {
 ///
 /// # Errors
 /// The store's, and whatever is wrong with the files in it.
-pub async fn read(store: &Store, args: &SpecArgs, boot: BootConfig, facts: Facts, hashes: HashSource) -> Result<NodeSpec> {
+pub async fn read(
+    store: &Store,
+    args: &SpecArgs,
+    boot: BootConfig,
+    facts: Facts,
+    hashes: HashSource,
+) -> Result<NodeSpec> {
     let base = config_base(args, &boot)?;
     let config = match args.config_from {
         ConfigFrom::NodeupConfig => nodeup_config::read(store, &base, &boot).await?,
-        ConfigFrom::ClusterSpec => cluster_spec::derive(store, &base, args, &boot, &facts, hashes, None).await?,
+        ConfigFrom::ClusterSpec => {
+            cluster_spec::derive(store, &base, args, &boot, &facts, hashes, None).await?
+        }
         ConfigFrom::Auto => either(store, &base, args, &boot, &facts, hashes).await?,
     };
     complete(store, &base, boot, config, facts).await
@@ -94,7 +102,13 @@ fn report_differences(derived: &NodeupConfig, pinned: &NodeupConfig) {
 }
 
 /// Reads what the configuration refers to: keysets, secrets and manifests.
-async fn complete(store: &Store, base: &str, boot: BootConfig, mut config: NodeupConfig, facts: Facts) -> Result<NodeSpec> {
+async fn complete(
+    store: &Store,
+    base: &str,
+    boot: BootConfig,
+    mut config: NodeupConfig,
+    facts: Facts,
+) -> Result<NodeSpec> {
     // A worker's nodeupconfig leaves out the authority that its boot config brings.
     if let Some(server) = &boot.config_server
         && !server.ca_certificates.is_empty()
@@ -131,7 +145,8 @@ async fn complete(store: &Store, base: &str, boot: BootConfig, mut config: Nodeu
     for path in spec.inputs.wanted_manifests() {
         let url = if path.contains("://") { path.clone() } else { format!("{base}/{path}") };
         let manifest = store.read(&url).await.with_context(|| format!("reading manifest {path}"))?;
-        let manifest = String::from_utf8(manifest).map_err(|_| WrongConfiguration(format!("{url} is not text")))?;
+        let manifest =
+            String::from_utf8(manifest).map_err(|_| WrongConfiguration(format!("{url} is not text")))?;
         spec.inputs.manifests.insert(path, manifest);
     }
     Ok(spec)

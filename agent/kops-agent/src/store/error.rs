@@ -87,7 +87,9 @@ pub enum StoreError {
         problem: &'static str,
     },
     /// The URL means a store that cannot be read yet.
-    #[error("{url}: {scheme}:// stores are not supported yet; supported are s3:// and file://, and any from a folder by --store-mirror URL=DIR")]
+    #[error(
+        "{url}: {scheme}:// stores are not supported yet; supported are s3:// and file://, and any from a folder by --store-mirror URL=DIR"
+    )]
     Unsupported {
         /// The URL.
         url: String,

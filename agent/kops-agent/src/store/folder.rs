@@ -22,7 +22,9 @@ pub(super) fn read(path: &Path, url: &str) -> Result<Vec<u8>, StoreError> {
 /// The names in the folder at `path`, which is known as `url`.
 pub(super) fn list(path: &Path, url: &str) -> Result<Vec<String>, StoreError> {
     let entries = fs::read_dir(path).and_then(|entries| {
-        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect::<io::Result<Vec<_>>>()
+        entries
+            .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+            .collect::<io::Result<Vec<_>>>()
     });
     match entries {
         Ok(mut names) => {

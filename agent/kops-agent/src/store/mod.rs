@@ -84,7 +84,8 @@ impl Store {
 
     /// Where the mirror keeps what is at a URL: the mirror of the longest URL that it is below.
     fn mirrored(&self, url: &str) -> Result<Option<std::path::PathBuf>, StoreError> {
-        let mirror = self.mirrors.iter().filter(|mirror| mirror.covers(url)).max_by_key(|mirror| mirror.url.len());
+        let mirror =
+            self.mirrors.iter().filter(|mirror| mirror.covers(url)).max_by_key(|mirror| mirror.url.len());
         mirror.map(|mirror| mirror.path_of(url)).transpose()
     }
 
@@ -212,7 +213,10 @@ mod tests {
         let store = Store::new(&[]).unwrap();
         for scheme in ["gs", "azureblob", "do", "scw", "linode", "hos", "swift", "https", "memfs", "vault"] {
             let error = store.read(&format!("{scheme}://state/config")).await.unwrap_err();
-            assert!(error.to_string().contains(&format!("{scheme}:// stores are not supported yet")), "{error}");
+            assert!(
+                error.to_string().contains(&format!("{scheme}:// stores are not supported yet")),
+                "{error}"
+            );
             assert!(error.is_configuration());
         }
     }

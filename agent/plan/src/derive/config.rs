@@ -6,8 +6,8 @@ use super::{
 };
 use crate::resolve::Problems;
 use crate::spec::{
-    AWSSpec, ConfigStoreSpec, DiscoveryServiceOptions, FileAssetSpec, GCESpec, HookSpec, InstanceGroupRole,
-    KubeProxyConfig, NodeupConfig, StaticManifest,
+    ConfigStoreSpec, DiscoveryServiceOptions, FileAssetSpec, HookSpec, InstanceGroupRole, KubeProxyConfig,
+    NodeupConfig, StaticManifest,
 };
 
 /// Derives what kOps writes into `igconfig/<role>/<group>/nodeupconfig.yaml`.
@@ -75,7 +75,7 @@ pub fn nodeup_config(inputs: &Inputs<'_>) -> Result<NodeupConfig, Problems> {
         disable_security_group_ingress: aws_api_server.and_then(|aws| aws.disable_security_group_ingress),
         elb_security_group: aws_api_server.and_then(|aws| aws.elb_security_group.clone()),
         nlb_security_group_mode: aws_api_server.and_then(|aws| aws.nlb_security_group_mode.clone()),
-        node_ip_families: aws_api_server.map(node_ip_families).unwrap_or_default(),
+        node_ip_families: aws_api_server.map(|aws| aws.node_ip_families.clone()).unwrap_or_default(),
         use_ip_based_node_names: aws.and_then(|aws| aws.use_ip_based_node_names) == Some(true),
         warm_pool_images: warm_pool::images(inputs, &mut problems),
         azure_admin_user: spec
@@ -84,7 +84,7 @@ pub fn nodeup_config(inputs: &Inputs<'_>) -> Result<NodeupConfig, Problems> {
             .as_ref()
             .map(|azure| azure.admin_user.clone())
             .unwrap_or_default(),
-        multizone: gce.and_then(|gce: &GCESpec| gce.multizone),
+        multizone: gce.and_then(|gce| gce.multizone),
         node_tags: gce.and_then(|gce| gce.node_tags.clone()),
         node_instance_prefix: gce.and_then(|gce| gce.node_instance_prefix.clone()),
         openstack: spec.cloud_provider.openstack.clone(),
@@ -92,10 +92,6 @@ pub fn nodeup_config(inputs: &Inputs<'_>) -> Result<NodeupConfig, Problems> {
         discovery_service: discovery_service(inputs),
     };
     problems.unless_any(config)
-}
-
-fn node_ip_families(aws: &AWSSpec) -> Vec<String> {
-    aws.node_ip_families.clone()
 }
 
 /// Only the cloud knows them; kOps sorts what it is told.
@@ -123,17 +119,12 @@ fn etcd_cluster_names(inputs: &Inputs<'_>) -> Vec<String> {
 fn etcd_manifests(inputs: &Inputs<'_>) -> Vec<String> {
     let group = inputs.instance_group.metadata.name.as_str();
     let clusters = inputs.cluster.spec.etcd_clusters.iter().filter(|_| inputs.is_control_plane());
-    clusters
-        .flat_map(|cluster| {
-            let of_group = |member: &&_| etcd_member_group(member) == Some(group);
-            cluster.etcd_members.iter().filter(of_group).map(|_| &cluster.name)
-        })
-        .map(|cluster| store_url(inputs, &format!("manifests/etcd/{cluster}-{group}.yaml")))
+    let members =
+        clusters.flat_map(|cluster| cluster.etcd_members.iter().map(move |member| (&cluster.name, member)));
+    members
+        .filter(|(_, member)| member.instance_group.as_deref() == Some(group))
+        .map(|(cluster, _)| store_url(inputs, &format!("manifests/etcd/{cluster}-{group}.yaml")))
         .collect()
-}
-
-fn etcd_member_group(member: &crate::spec::EtcdMemberSpec) -> Option<&str> {
-    member.instance_group.as_deref()
 }
 
 fn channels_manifest(inputs: &Inputs<'_>) -> String {

@@ -180,6 +180,16 @@ mod tests {
         }
     }
 
+    proptest::proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in "[a-z:/%?#@. ,0-9\\PC]{0,30}", path in "[a-z/.%]{0,12}") {
+            if let Ok(url) = Url::parse(&text) {
+                let moved = url.join(&path).in_repository(&Url::parse("https://mirror.example.com/a").unwrap());
+                proptest::prop_assert!(!moved.to_string().contains(',') || url.host() == "mirror.example.com");
+            }
+        }
+    }
+
     #[test]
     fn joined_paths_are_clean() {
         let base = url("https://storage.googleapis.com/k8s-release-dev/ci/v1.36.0-alpha.1+abc/");

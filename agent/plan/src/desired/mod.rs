@@ -4,28 +4,42 @@
 //! A file for each component, each with one `add` that writes its resources into the state and reads
 //! like the component's own documentation. A component knows another's paths only through `paths`.
 
+mod azure;
 mod certificates;
 mod cloud_config;
 mod container_os_directories;
 mod containerd;
 mod crictl;
 mod environment_file;
+mod etc_hosts;
 mod etcd_manager;
+mod file_assets;
+mod firewall;
 mod flags;
 mod gvisor;
+mod hooks;
+mod images;
 mod ipv6_prefix;
+mod kernel_modules;
 mod kube_proxy;
 mod kube_scheduler;
 mod kubectl;
 mod kubelet;
 mod leader_election;
+mod linode;
 mod logrotate;
 mod nerdctl;
+mod networking;
+mod ntp;
 mod nvidia;
 mod openstack_cloud_config;
+mod packages;
 mod paths;
 mod pod;
+mod sysctls;
 mod unit_file;
+mod update_service;
+mod volumes;
 mod warm_pool;
 
 use crate::resolve::NodeConfig;
@@ -53,6 +67,21 @@ pub fn desired(node: &NodeConfig) -> Result<DesiredState, Vec<Conflict>> {
         nerdctl::add,
         nvidia::add,
         warm_pool::add,
+        azure::add,
+        etc_hosts::add,
+        firewall::add,
+        hooks::add,
+        images::add,
+        kernel_modules::add,
+        linode::add,
+        networking::add,
+        ntp::add,
+        packages::add,
+        sysctls::add,
+        update_service::add,
+        volumes::add,
+        // Last: the directories of others are theirs.
+        file_assets::add,
     ] {
         add(node, &mut state);
     }

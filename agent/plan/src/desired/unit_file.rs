@@ -3,31 +3,41 @@
 /// A unit file as it is being written, section by section.
 #[derive(Clone, Debug, Default)]
 pub(super) struct UnitFile {
-    sections: Vec<(String, Vec<(String, String)>)>,
+    sections: Vec<(String, String)>,
 }
 
 impl UnitFile {
     /// Adds a directive. Sections come out in the order of their first use, directives in the order given.
     pub(super) fn set(mut self, section: &str, directive: &str, value: impl Into<String>) -> UnitFile {
-        let directive = (directive.to_owned(), value.into());
-        match self.sections.iter_mut().find(|(name, _)| name == section) {
-            Some((_, directives)) => directives.push(directive),
-            None => self.sections.push((section.to_owned(), vec![directive])),
+        let line = format!("{directive}={}\n", value.into());
+        self.push(section, &line);
+        self
+    }
+
+    /// Adds directives as someone wrote them, and a line break at the end where there is none.
+    pub(super) fn raw(mut self, section: &str, directives: &str) -> UnitFile {
+        self.push(section, directives);
+        if !directives.ends_with('\n') {
+            self.push(section, "\n");
         }
         self
+    }
+
+    fn push(&mut self, section: &str, text: &str) {
+        match self.sections.iter_mut().find(|(name, _)| name == section) {
+            Some((_, body)) => body.push_str(text),
+            None => self.sections.push((section.to_owned(), text.to_owned())),
+        }
     }
 
     /// The text.
     pub(super) fn render(&self) -> String {
         let mut text = String::new();
-        for (name, directives) in &self.sections {
+        for (name, body) in &self.sections {
             if !text.is_empty() {
                 text.push('\n');
             }
-            text.push_str(&format!("[{name}]\n"));
-            for (directive, value) in directives {
-                text.push_str(&format!("{directive}={value}\n"));
-            }
+            text.push_str(&format!("[{name}]\n{body}"));
         }
         text
     }
@@ -55,7 +65,7 @@ fn quoted(word: &str) -> String {
             }
         }
     }
-    if word.contains(' ') { format!("\"{escaped}\"") } else { escaped }
+    if word.is_empty() || word.contains(' ') { format!("\"{escaped}\"") } else { escaped }
 }
 
 #[cfg(test)]
@@ -72,10 +82,17 @@ mod tests {
     }
 
     #[test]
+    fn directives_of_others_stand_as_they_are() {
+        let unit =
+            UnitFile::default().set("Unit", "Description", "x").raw("Service", "Type=oneshot\n# why\nUser=a");
+        assert_eq!(unit.render(), "[Unit]\nDescription=x\n\n[Service]\nType=oneshot\n# why\nUser=a\n");
+    }
+
+    #[test]
     fn words_that_systemd_would_split_or_change_are_quoted() {
         assert_eq!(
-            command_line(&["/bin/a", "b c", "d\"e", "f\\g", "h\ti"]),
-            r#"/bin/a "b c" d\"e f\\g h\x09i"#
+            command_line(&["/bin/a", "b c", "d\"e", "f\\g", "h\ti", ""]),
+            r#"/bin/a "b c" d\"e f\\g h\x09i """#
         );
     }
 }

@@ -56,6 +56,14 @@ pub struct Distribution {
     pub brings_containerd: bool,
     /// The users as whom people log in, the likeliest first; empty where nobody is known to.
     pub login_users: &'static [&'static str],
+    /// The packages that bring `iptables` and `nft`.
+    pub firewall_packages: &'static [&'static str],
+    /// Whether systemd-networkd configures the network.
+    pub has_networkd: bool,
+    /// Whether systemd-networkd would configure an interface that is attached later, too.
+    pub networkd_configures_new_interfaces: bool,
+    /// Whether cloud-init configures the network anew when an interface is attached.
+    pub has_cloud_init_hotplug: bool,
 }
 
 const USUAL: Distribution = Distribution {
@@ -70,24 +78,51 @@ const USUAL: Distribution = Distribution {
     volume_plugin_directory: "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
     brings_containerd: false,
     login_users: &[],
+    firewall_packages: &[],
+    has_networkd: false,
+    networkd_configures_new_interfaces: false,
+    has_cloud_init_hotplug: false,
 };
 
-const fn deb(project: Project, version: f32) -> Distribution {
+/// An rpm distribution whose `iptables` still has a package of that name.
+const IPTABLES: &[&str] = &["iptables"];
+/// Only the nftables kind of iptables, as Amazon Linux wants it.
+const IPTABLES_NFT: &[&str] = &["iptables-nft"];
+/// nftables, and an `iptables` on top of it for network plugins that call that.
+const NFTABLES: &[&str] = &["nftables", "iptables-nft"];
+
+const fn debian(version: f32) -> Distribution {
     Distribution {
-        project,
+        project: Project::Debian,
         version,
-        has_loopback_resolv_conf: matches!(project, Project::Ubuntu),
-        login_users: login_users(project),
+        login_users: login_users(Project::Debian),
+        firewall_packages: IPTABLES,
+        has_networkd: version >= 12.0,
+        networkd_configures_new_interfaces: version >= 12.0,
+        has_cloud_init_hotplug: version >= 12.0,
         ..USUAL
     }
 }
 
-const fn rpm(project: Project, version: f32, force_nftables: bool) -> Distribution {
+const fn ubuntu(version: f32) -> Distribution {
+    Distribution {
+        project: Project::Ubuntu,
+        version,
+        login_users: login_users(Project::Ubuntu),
+        has_loopback_resolv_conf: true,
+        firewall_packages: IPTABLES,
+        has_networkd: true,
+        has_cloud_init_hotplug: version >= 24.04,
+        ..USUAL
+    }
+}
+
+const fn rpm(project: Project, version: f32, firewall_packages: &'static [&'static str]) -> Distribution {
     Distribution {
         project,
         version,
         package_format: PackageFormat::Rpm,
-        force_nftables,
+        firewall_packages,
         login_users: login_users(project),
         ..USUAL
     }
@@ -104,28 +139,39 @@ const fn login_users(project: Project) -> &'static [&'static str] {
     }
 }
 
+/// A distribution without iptables' kernel modules.
+const fn rpm_without_iptables(project: Project, version: f32) -> Distribution {
+    Distribution { force_nftables: true, ..rpm(project, version, NFTABLES) }
+}
+
+const AMAZON_LINUX_2023: Distribution = Distribution {
+    has_networkd: true,
+    networkd_configures_new_interfaces: true,
+    ..rpm(Project::AmazonLinux2023, 2023.0, IPTABLES_NFT)
+};
+
 /// `ID` and `VERSION_ID` of `/etc/os-release`; a version that ends in a dot stands for every version that starts so.
 const SUPPORTED: &[(&str, &str, Distribution)] = &[
-    ("amzn", "2023", rpm(Project::AmazonLinux2023, 2023.0, false)),
-    ("debian", "11", deb(Project::Debian, 11.0)),
-    ("debian", "12", deb(Project::Debian, 12.0)),
-    ("debian", "13", deb(Project::Debian, 13.0)),
-    ("fedora", "41", rpm(Project::Fedora, 41.0, true)),
-    ("fedora", "42", rpm(Project::Fedora, 42.0, true)),
-    ("fedora", "43", rpm(Project::Fedora, 43.0, true)),
-    ("fedora", "44", rpm(Project::Fedora, 44.0, true)),
-    ("ubuntu", "22.04", deb(Project::Ubuntu, 22.04)),
-    ("ubuntu", "24.04", deb(Project::Ubuntu, 24.04)),
-    ("ubuntu", "25.10", deb(Project::Ubuntu, 25.10)),
-    ("ubuntu", "26.04", deb(Project::Ubuntu, 26.04)),
-    ("centos", "9.", rpm(Project::CentOS, 9.0, false)),
-    ("centos", "10.", rpm(Project::CentOS, 10.0, true)),
-    ("rhel", "8.", rpm(Project::Rhel, 8.0, false)),
-    ("rhel", "9.", rpm(Project::Rhel, 9.0, false)),
-    ("rhel", "10.", rpm(Project::Rhel, 10.0, true)),
-    ("rocky", "8.", rpm(Project::Rocky, 8.0, false)),
-    ("rocky", "9.", rpm(Project::Rocky, 9.0, false)),
-    ("rocky", "10.", rpm(Project::Rocky, 10.0, true)),
+    ("amzn", "2023", AMAZON_LINUX_2023),
+    ("debian", "11", debian(11.0)),
+    ("debian", "12", debian(12.0)),
+    ("debian", "13", debian(13.0)),
+    ("fedora", "41", rpm_without_iptables(Project::Fedora, 41.0)),
+    ("fedora", "42", rpm_without_iptables(Project::Fedora, 42.0)),
+    ("fedora", "43", rpm_without_iptables(Project::Fedora, 43.0)),
+    ("fedora", "44", rpm_without_iptables(Project::Fedora, 44.0)),
+    ("ubuntu", "22.04", ubuntu(22.04)),
+    ("ubuntu", "24.04", ubuntu(24.04)),
+    ("ubuntu", "25.10", ubuntu(25.10)),
+    ("ubuntu", "26.04", ubuntu(26.04)),
+    ("centos", "9.", rpm(Project::CentOS, 9.0, NFTABLES)),
+    ("centos", "10.", rpm_without_iptables(Project::CentOS, 10.0)),
+    ("rhel", "8.", rpm(Project::Rhel, 8.0, IPTABLES)),
+    ("rhel", "9.", rpm(Project::Rhel, 9.0, IPTABLES)),
+    ("rhel", "10.", rpm_without_iptables(Project::Rhel, 10.0)),
+    ("rocky", "8.", rpm(Project::Rocky, 8.0, IPTABLES)),
+    ("rocky", "9.", rpm(Project::Rocky, 9.0, NFTABLES)),
+    ("rocky", "10.", rpm_without_iptables(Project::Rocky, 10.0)),
     (
         "flatcar",
         ".",

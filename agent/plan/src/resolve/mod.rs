@@ -1,20 +1,32 @@
 //! From what kOps wrote and what was observed to a [`NodeConfig`]: every default settled, every user
 //! error found, all of them at once. After this nothing can fail until the machine is touched.
 
+mod absolute_path;
+mod addresses;
 mod assets;
 mod basis;
+mod cni_plugins;
 mod containerd;
 mod containerd_version;
 mod distribution;
 mod dotted_path;
+mod file_assets;
+mod hooks;
+mod images;
 mod ipv6_prefix;
 mod kube_proxy;
 mod kubectl;
 mod kubelet;
 mod kubernetes_version;
 mod node_name;
+mod one_line;
+mod packages;
+mod primary_interface;
 mod problems;
 mod programs;
+mod sysctls;
+mod update_policy;
+mod volume_mounts;
 mod wanted;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +35,8 @@ pub use assets::{Asset, Assets};
 pub use containerd::{Containerd, ContainerdRelease};
 pub use containerd_version::ContainerdVersion;
 pub use distribution::{Distribution, PackageFormat, Project};
+pub use file_assets::FileAsset;
+pub use hooks::{Hook, HookAction, HookOrder};
 pub use kubectl::Kubectl;
 pub use kubelet::{Kubelet, Taint};
 pub use kubernetes_version::KubernetesVersion;
@@ -33,6 +47,7 @@ pub use programs::Program;
 use basis::Basis;
 
 use crate::facts::Facts;
+use crate::resource::{Image, Mount};
 use crate::spec::{
     BootConfig, CloudProvider, ContainerdConfig, InstanceGroupRole, Keyset, KubeProxyConfig, NodeupConfig,
 };
@@ -88,6 +103,22 @@ pub struct NodeConfig {
     pub kube_proxy: Option<KubeProxyConfig>,
     /// kubectl, on machines with an API server.
     pub kubectl: Option<Kubectl>,
+    /// The units that were added to it, or switched off.
+    pub hooks: Vec<Hook>,
+    /// The files that were added to it.
+    pub file_assets: Vec<FileAsset>,
+    /// The volumes to format and mount.
+    pub volume_mounts: Vec<Mount>,
+    /// The images to load from archives.
+    pub images: Vec<Image>,
+    /// The archive of the standard CNI plugins, where they are installed.
+    pub cni_plugins: Option<Asset>,
+    /// Ports of Services, which the kernel must not hand out: `first-last`, or one.
+    pub reserved_ports: String,
+    /// Whether it keeps its packages up to date by itself.
+    pub updates_itself: bool,
+    /// The interface by which it is reached, where that has to be told apart from those of its pods.
+    pub primary_interface: Option<String>,
 }
 
 /// Validates the inputs and settles what they leave open.
@@ -105,6 +136,16 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
     let node_name =
         problems.keep("KubeletConfig.hostnameOverride", node_name::node_name(&boot, &config, &facts));
 
+    one_line::resolve(&boot, &mut problems);
+    one_line::resolve(&config, &mut problems);
+    addresses::resolve(&boot, &mut problems);
+    packages::resolve(&config, &mut problems);
+    let hooks = hooks::resolve(&config, &mut problems);
+    let volume_mounts = volume_mounts::resolve(&config, &mut problems);
+    let images = images::resolve(&config, facts.arch, &mut problems);
+    let reserved_ports = sysctls::resolve(&config, &mut problems);
+    let updates_itself = update_policy::resolve(&config, &mut problems);
+
     match (kubernetes_version, distribution, assets, node_name) {
         (Some(kubernetes_version), Some(distribution), Some(assets), Some(node_name)) => {
             let basis = Basis {
@@ -121,6 +162,11 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
             let kube_proxy = kube_proxy::resolve(&basis, &mut problems);
             let kubectl = kubectl::resolve(&basis, &mut problems);
             ipv6_prefix::check(&basis, &mut problems);
+            let default_directory = format!("{}/assets", distribution.srv_kubernetes);
+            let file_assets = file_assets::resolve(&config, &default_directory, &mut problems);
+            let cni_plugins = cni_plugins::resolve(&config, &assets, &mut problems);
+            let primary_interface =
+                primary_interface::resolve(&config.networking, distribution, &facts, &mut problems);
 
             match (kubelet, container_runtime) {
                 (Some(kubelet), Some(container_runtime)) => problems.unless_any(NodeConfig {
@@ -138,6 +184,14 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
                     container_runtime,
                     kube_proxy,
                     kubectl,
+                    hooks,
+                    file_assets,
+                    volume_mounts,
+                    images,
+                    cni_plugins,
+                    reserved_ports,
+                    updates_itself,
+                    primary_interface,
                 }),
                 _ => Err(problems),
             }
@@ -210,6 +264,16 @@ impl NodeConfig {
     /// Whether pods have IPv6 addresses only.
     pub fn is_ipv6_only(&self) -> bool {
         self.config.networking.non_masquerade_cidr.contains(':')
+    }
+
+    /// Whether pods get addresses of the instance's further interfaces (ENIs).
+    pub fn pods_use_enis(&self) -> bool {
+        primary_interface::pods_use_enis(&self.config.networking)
+    }
+
+    /// Directory of files that were added without a path.
+    pub fn file_assets_directory(&self) -> String {
+        self.srv_kubernetes("assets")
     }
 
     /// A path below the directory where kOps keeps Kubernetes' keys and certificates.

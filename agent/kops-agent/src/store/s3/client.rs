@@ -26,7 +26,8 @@ pub(super) async fn config(
 ) -> Result<(Config, Option<SharedCredentialsProvider>), StoreError> {
     let (builder, credentials) = match settings {
         S3Settings::Server { endpoint, region, access_key_id, secret_access_key } => {
-            let credentials = Credentials::new(access_key_id, secret_access_key, None, None, "S3_ACCESS_KEY_ID");
+            let credentials =
+                Credentials::new(access_key_id, secret_access_key, None, None, "S3_ACCESS_KEY_ID");
             let credentials = SharedCredentialsProvider::new(credentials);
             let builder = Builder::new()
                 .behavior_version(BehaviorVersion::latest())
@@ -101,8 +102,9 @@ fn proxy(variable: impl Fn(&str) -> Option<String>) -> Result<ProxyConfig, Store
     };
     let url = if url.contains("://") { url } else { format!("http://{url}") };
     // The URL may hold a password, so it is not shown.
-    let proxy = ProxyConfig::https(url.as_str())
-        .map_err(|_| StoreError::BadSettings("HTTPS_PROXY is no URL, as in http://proxy.example.com:3128".into()))?;
+    let proxy = ProxyConfig::https(url.as_str()).map_err(|_| {
+        StoreError::BadSettings("HTTPS_PROXY is no URL, as in http://proxy.example.com:3128".into())
+    })?;
     Ok(match set(&["no_proxy", "NO_PROXY"]) {
         Some(exceptions) => proxy.no_proxy(exceptions),
         None => proxy,
@@ -118,7 +120,9 @@ mod tests {
     fn a_proxy_comes_from_the_environment() {
         assert!(proxy(|_| None).unwrap().is_disabled());
         assert!(proxy(|_| Some(String::new())).unwrap().is_disabled());
-        for url in ["http://proxy.example.com:3128", "proxy.example.com:3128", "http://user:hidden@[fd00::1]:3128/"] {
+        for url in
+            ["http://proxy.example.com:3128", "proxy.example.com:3128", "http://user:hidden@[fd00::1]:3128/"]
+        {
             let variable = |name: &str| (name == "HTTPS_PROXY").then(|| url.to_owned());
             assert!(!proxy(variable).unwrap().is_disabled(), "{url}");
         }
@@ -126,7 +130,8 @@ mod tests {
 
     #[test]
     fn a_proxy_that_is_no_url_is_refused_without_showing_it() {
-        let error = proxy(|name| (name == "https_proxy").then(|| "http://us er:hidden@proxy".into())).unwrap_err();
+        let error =
+            proxy(|name| (name == "https_proxy").then(|| "http://us er:hidden@proxy".into())).unwrap_err();
         let error = error.to_string();
         assert!(error.contains("HTTPS_PROXY is no URL") && !error.contains("hidden"), "{error}");
     }

@@ -62,9 +62,11 @@ impl Failure {
             code: code.unwrap_or_default().to_owned(),
             message: message.unwrap_or_default().to_owned(),
         };
-        let region = || response.headers().get("x-amz-bucket-region").map(|name| Region::new(name.to_owned()));
+        let region =
+            || response.headers().get("x-amz-bucket-region").map(|name| Region::new(name.to_owned()));
         match (status, answer.code.as_str()) {
-            (301 | 307, _) | (_, "PermanentRedirect" | "TemporaryRedirect" | "AuthorizationHeaderMalformed") => {
+            (301 | 307, _)
+            | (_, "PermanentRedirect" | "TemporaryRedirect" | "AuthorizationHeaderMalformed") => {
                 Failure::OtherRegion { region: region(), answer }
             }
             (429 | 500.., _) | (_, "SlowDown" | "RequestTimeout" | "Throttling" | "ThrottlingException") => {
@@ -154,7 +156,9 @@ fn of_answer(object: &S3Url, url: String, answer: Answer) -> StoreError {
     match (answer.status, answer.code.as_str()) {
         (_, "NoSuchBucket") => StoreError::WrongBucket { url, bucket: object.bucket.clone() },
         (404, _) | (_, "NoSuchKey") => StoreError::NotFound { url, place: String::new() },
-        (_, "RequestTimeTooSkewed") => credentials("this machine's clock is wrong: set it (is chrony or timesyncd running?)"),
+        (_, "RequestTimeTooSkewed") => {
+            credentials("this machine's clock is wrong: set it (is chrony or timesyncd running?)")
+        }
         (_, "InvalidAccessKeyId" | "SignatureDoesNotMatch" | "NotSignedUp") => {
             credentials("check the access key and its secret")
         }

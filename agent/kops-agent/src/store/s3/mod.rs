@@ -119,7 +119,8 @@ impl S3 {
         let attempt = |time: Duration| async move {
             let attempt = self.attempt_in_right_region(object, request);
             let result = timeout(time, attempt).await;
-            let result = result.unwrap_or_else(|_| Err(Failure::passing(format!("no answer within {time:.0?}"))));
+            let result =
+                result.unwrap_or_else(|_| Err(Failure::passing(format!("no answer within {time:.0?}"))));
             match result {
                 Err(failure) => Err(self.explain(failure).await),
                 Ok(value) => Ok(value),

@@ -27,9 +27,11 @@ impl fmt::Debug for S3Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             S3Settings::Aws => f.write_str("Aws"),
-            S3Settings::Server { endpoint, region, .. } => {
-                f.debug_struct("Server").field("endpoint", endpoint).field("region", region).finish_non_exhaustive()
-            }
+            S3Settings::Server { endpoint, region, .. } => f
+                .debug_struct("Server")
+                .field("endpoint", endpoint)
+                .field("region", region)
+                .finish_non_exhaustive(),
         }
     }
 }
@@ -46,7 +48,9 @@ impl S3Settings {
     fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<S3Settings, StoreError> {
         let set = |name: &str| variable(name).filter(|value| !value.is_empty());
         let needed = |name: &str| {
-            set(name).ok_or_else(|| StoreError::BadSettings(format!("S3_ENDPOINT is set, but {name} is not; set it")))
+            set(name).ok_or_else(|| {
+                StoreError::BadSettings(format!("S3_ENDPOINT is set, but {name} is not; set it"))
+            })
         };
         let Some(endpoint) = set("S3_ENDPOINT") else {
             return Ok(S3Settings::Aws);
@@ -96,7 +100,10 @@ mod tests {
             assert!(error.is_configuration());
         }
         let complete = settings(&[endpoint, id, secret]).unwrap();
-        assert_eq!(format!("{complete:?}"), r#"Server { endpoint: "https://s3.example.com", region: "us-east-1", .. }"#);
+        assert_eq!(
+            format!("{complete:?}"),
+            r#"Server { endpoint: "https://s3.example.com", region: "us-east-1", .. }"#
+        );
         let elsewhere = settings(&[endpoint, id, secret, ("S3_REGION", "fra1")]).unwrap();
         assert!(matches!(elsewhere, S3Settings::Server { region, .. } if region == "fra1"));
     }

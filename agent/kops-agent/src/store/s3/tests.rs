@@ -90,7 +90,10 @@ fn store(server: &TestServer) -> Store {
 }
 
 fn s3_error(status: u16, code: &str) -> Response<Body> {
-    text(status, &format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>as it is</Message></Error>"))
+    text(
+        status,
+        &format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>as it is</Message></Error>"),
+    )
 }
 
 #[tokio::test]
@@ -100,7 +103,10 @@ async fn an_object_is_read_with_a_valid_signature() {
     buckets.write("a.example.com/with space+plus", "odd");
     let server = buckets.serve().await;
     let store = store(&server);
-    assert_eq!(store.read("s3://state/a.example.com/cluster-completed.spec").await.unwrap(), b"kind: Cluster\n");
+    assert_eq!(
+        store.read("s3://state/a.example.com/cluster-completed.spec").await.unwrap(),
+        b"kind: Cluster\n"
+    );
     assert_eq!(store.read("s3://state//a.example.com/with space+plus").await.unwrap(), b"odd");
 }
 
@@ -284,7 +290,8 @@ fn only_in_eu_west_1(request: &Request<Incoming>, says_where: bool) -> Option<An
         return None;
     }
     if request.uri().query().is_some_and(|query| query.contains("location")) {
-        let location = "<LocationConstraint xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">EU</LocationConstraint>";
+        let location =
+            "<LocationConstraint xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">EU</LocationConstraint>";
         return Some(Ok(text(200, location)));
     }
     let mut redirect = s3_error(301, "PermanentRedirect");

@@ -1,0 +1,21 @@
+//! Names for disks on Azure: links in `/dev/disk/azure` by what a disk is for, where the image has no
+//! rules that make them.
+//!
+//! Source: nodeup/pkg/model/azure.go.
+
+use crate::resolve::NodeConfig;
+use crate::resource::{DesiredState, File};
+use crate::spec::CloudProvider;
+
+/// Adds udev's rules on Azure.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    if node.cloud_provider() != CloudProvider::Azure {
+        return;
+    }
+    let rules = File::text("/etc/udev/rules.d/80-azure-disk.rules", include_str!("80-azure-disk.rules"));
+    state.add(rules.create_only().on_change(&["udevadm", "control", "--reload"]).on_change(&[
+        "udevadm",
+        "trigger",
+        "--subsystem-match=block",
+    ]));
+}

@@ -1,0 +1,36 @@
+//! Names of the control plane in `/etc/hosts`: where the cluster has no DNS, or a machine needs them
+//! before it has.
+//!
+//! Source: nodeup/pkg/model/etc_hosts.go.
+
+use crate::resolve::NodeConfig;
+use crate::resource::{DesiredState, HostsEntry};
+
+const LOCALHOST: &str = "127.0.0.1";
+
+/// Adds the names.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    if node.is_control_plane() && node.config.uses_none_dns {
+        add_own_api_server(node, state);
+    } else if !node.boot.api_server_ips.is_empty() {
+        let kops_controller = format!("kops-controller.internal.{}", node.cluster_name());
+        for hostname in [node.api_internal_name(), kops_controller] {
+            state.add(HostsEntry { hostname, addresses: node.boot.api_server_ips.clone() });
+        }
+    }
+    if node.has_api_server() && !node.is_control_plane() {
+        for cluster in ["main", "events"] {
+            let hostname = format!("{cluster}.etcd.internal.{}", node.cluster_name());
+            state.add(HostsEntry { hostname, addresses: node.boot.etcd_ips.clone() });
+        }
+    }
+}
+
+/// A control plane's own API server goes by the names of all.
+fn add_own_api_server(node: &NodeConfig, state: &mut DesiredState) {
+    let public_name = node.config.api_server_config.as_ref().map(|server| server.api.public_name.clone());
+    let public_name = public_name.filter(|name| !name.is_empty());
+    for hostname in [node.api_internal_name()].into_iter().chain(public_name) {
+        state.add(HostsEntry { hostname, addresses: vec![LOCALHOST.into()] });
+    }
+}

@@ -1,0 +1,25 @@
+//! Files that a user, or kOps itself, adds to nodes, and the directories that they are in.
+//!
+//! Source: nodeup/pkg/model/file_assets.go.
+
+use crate::resolve::NodeConfig;
+use crate::resource::{DesiredState, Directory, File, Kind, ResourceId};
+
+/// Directories of every machine that are not for all to enter as others are; they stay as they are.
+const WITH_MODES_OF_THEIR_OWN: [&str; 3] = ["/root", "/tmp", "/var/tmp"];
+
+/// Adds the files. Comes after every other component: a directory that one of them describes is its own.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    add_directory(&node.file_assets_directory(), state);
+    for asset in &node.file_assets {
+        add_directory(&asset.directory, state);
+        state.add(File::new(&asset.path, asset.content.clone()).mode(asset.mode));
+    }
+}
+
+fn add_directory(path: &str, state: &mut DesiredState) {
+    let is_described = state.get(&ResourceId::new(Kind::Directory, path)).is_some();
+    if !is_described && !WITH_MODES_OF_THEIR_OWN.contains(&path) {
+        state.add(Directory::new(path));
+    }
+}

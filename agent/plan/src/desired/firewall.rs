@@ -1,0 +1,56 @@
+//! A host firewall that lets the cluster's packets in and through.
+//!
+//! Source: nodeup/pkg/model/firewall.go.
+
+use crate::resolve::NodeConfig;
+use crate::resource::{DesiredState, File, Mode, Unit};
+
+use super::unit_file::UnitFile;
+
+const SCRIPT_PATH: &str = "/opt/kops/bin/iptables-setup";
+
+/// Some images drop what nobody has asked for; packets of all three protocols must come in and through.
+const SCRIPT: &str = r#"#!/bin/bash
+if iptables -w -L INPUT | grep "Chain INPUT (policy DROP)" > /dev/null; then
+echo "Add rules to accept all inbound TCP/UDP/ICMP packets"
+iptables -A INPUT -w -p TCP -j ACCEPT
+iptables -A INPUT -w -p UDP -j ACCEPT
+iptables -A INPUT -w -p ICMP -j ACCEPT
+fi
+if iptables -w -L FORWARD | grep "Chain FORWARD (policy DROP)" > /dev/null; then
+echo "Add rules to accept all forwarded TCP/UDP/ICMP packets"
+iptables -A FORWARD -w -p TCP -j ACCEPT
+iptables -A FORWARD -w -p UDP -j ACCEPT
+iptables -A FORWARD -w -p ICMP -j ACCEPT
+fi
+"#;
+
+/// Adds the rules, and a service that makes them at every boot.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    state.add(File::text(SCRIPT_PATH, SCRIPT).mode(Mode::EXECUTABLE));
+    let service = UnitFile::default()
+        .set("Unit", "Description", "Configure iptables for kubernetes")
+        .set("Unit", "Documentation", "https://github.com/kubernetes/kops")
+        .set("Unit", "Before", "network.target")
+        .set("Service", "Type", "oneshot")
+        .set("Service", "RemainAfterExit", "yes")
+        .set("Service", "ExecStart", SCRIPT_PATH)
+        .set("Install", "WantedBy", "basic.target");
+    state.add(
+        Unit::new("kubernetes-iptables-setup.service", service.render()).restarted_by_files([SCRIPT_PATH]),
+    );
+    if node.distribution.force_nftables {
+        state.add(without_firewalld());
+    }
+}
+
+/// firewalld rejects what network plugins let through, and loads its own rules over theirs. The file
+/// marks that it has been stopped for good; where there is none, that is fine too.
+fn without_firewalld() -> File {
+    File::text(
+        "/etc/kops/firewalld-disabled",
+        "# kOps stopped firewalld, which would reject packets of pods.\n",
+    )
+    .on_change(&["bash", "-c", "systemctl disable --now firewalld.service 2>/dev/null; true"])
+    .on_change(&["bash", "-c", "systemctl mask firewalld.service 2>/dev/null; true"])
+}

@@ -1,0 +1,13 @@
+//! Container images that are loaded from archives before kubelet starts.
+//!
+//! Source: the end of `Run` in upup/pkg/fi/nodeup/command.go.
+
+use crate::resolve::NodeConfig;
+use crate::resource::DesiredState;
+
+/// Adds the images.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    for image in &node.images {
+        state.add(image.clone());
+    }
+}

@@ -1,0 +1,80 @@
+//! The standard CNI plugins, which most networks use. Which ones an archive has depends on its version.
+//!
+//! Upstream copies every downloaded file into the folder, kubelet and containerd too
+//! (nodeup/pkg/model/networking/common.go, `AddCNIBinAssets` in nodeup/pkg/model/context.go); only
+//! plugins belong there.
+
+use crate::desired::paths;
+use crate::resolve::{Asset, NodeConfig};
+use crate::resource::{DesiredState, File, Mode};
+
+/// Plugins of every version since 0.8.
+const ALWAYS: [&str; 15] = [
+    "bandwidth",
+    "bridge",
+    "dhcp",
+    "firewall",
+    "host-device",
+    "host-local",
+    "ipvlan",
+    "loopback",
+    "macvlan",
+    "portmap",
+    "ptp",
+    "sbr",
+    "static",
+    "tuning",
+    "vlan",
+];
+
+/// Plugins that came later, each with the first version that has it
+/// (plugins/ in github.com/containernetworking/plugins, tag by tag).
+const SINCE: [(&str, (u32, u32)); 3] = [("dummy", (1, 2)), ("tap", (1, 3)), ("vrf", (0, 9))];
+
+/// Plugins that went, each with the first version that lacks it.
+const UNTIL: [(&str, (u32, u32)); 1] = [("flannel", (1, 0))];
+
+/// Adds the plugins where the network uses them.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    let Some(archive) = &node.cni_plugins else { return };
+    for plugin in plugins(archive) {
+        let content = archive.member(plugin);
+        state.add(File::new(format!("{}/{plugin}", paths::CNI_BIN), content).mode(Mode::EXECUTABLE));
+    }
+}
+
+/// The plugins in an archive; one whose name tells no version is taken for a new one.
+fn plugins(archive: &Asset) -> Vec<&'static str> {
+    let version = version(archive.file_name());
+    let has = |first: (u32, u32)| version.is_none_or(|version| version >= first);
+    let since = SINCE.iter().filter(|(_, first)| has(*first)).map(|(plugin, _)| *plugin);
+    let until = UNTIL.iter().filter(|(_, first)| !has(*first)).map(|(plugin, _)| *plugin);
+    ALWAYS.into_iter().chain(since).chain(until).collect()
+}
+
+/// Major and minor version in a name such as `cni-plugins-linux-amd64-v1.6.2.tgz`.
+fn version(file_name: &str) -> Option<(u32, u32)> {
+    let (_, version) = file_name.rsplit_once("-v")?;
+    let mut parts = version.split('.').map(|part| part.parse().ok());
+    Some((parts.next()??, parts.next()??))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plugins_of(file_name: &str) -> Vec<&'static str> {
+        plugins(&Asset { sha256: None, url: format!("https://mirror/{file_name}") })
+    }
+
+    #[test]
+    fn each_version_has_its_plugins() {
+        let new = plugins_of("cni-plugins-linux-amd64-v1.6.2.tgz");
+        assert_eq!(new.len(), 18);
+        assert!(new.contains(&"tap") && !new.contains(&"flannel"));
+        let old = plugins_of("cni-plugins-linux-arm64-v0.8.7.tgz");
+        assert_eq!(old.len(), 16);
+        assert!(!old.contains(&"vrf") && old.contains(&"flannel"));
+        assert_eq!(plugins_of("cni-plugins-custom.tgz"), new);
+    }
+}

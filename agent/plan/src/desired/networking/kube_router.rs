@@ -1,0 +1,43 @@
+//! kube-router: a kubeconfig for its DaemonSet, and iproute2's tables where it looks for them.
+//!
+//! Source: nodeup/pkg/model/networking/kube_router.go.
+
+use crate::desired::certificates;
+use crate::resolve::{KUBERNETES_CA, NodeConfig, Project};
+use crate::resource::{CertificateType, DesiredState, File, Mode, Symlink};
+
+const NAME: &str = "kube-router";
+
+/// Adds both.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    if node.config.networking.kube_router.is_none() {
+        return;
+    }
+    let subject = certificates::user("system:kube-router");
+    let kubeconfig = if node.has_api_server() {
+        certificates::issued_kubeconfig(state, node, NAME, subject)
+    } else {
+        let certificate = certificates::bootstrapped(
+            node,
+            NAME,
+            KUBERNETES_CA,
+            CertificateType::Client,
+            subject,
+            Vec::new(),
+        );
+        certificates::kubeconfig(state, node, certificate)
+    };
+    state.add(File::new("/var/lib/kube-router/kubeconfig", kubeconfig).mode(Mode(0o400)));
+    if has_iproute2_in_etc(node) {
+        state.add(Symlink { path: "/usr/share/iproute2".into(), target: "/etc/iproute2".into() });
+    }
+}
+
+/// Newer Debian and Ubuntu, and all others, have iproute2's tables in `/usr/share` themselves.
+fn has_iproute2_in_etc(node: &NodeConfig) -> bool {
+    match node.distribution.project {
+        Project::Debian => node.distribution.version < 13.0,
+        Project::Ubuntu => node.distribution.version < 25.0,
+        _ => false,
+    }
+}

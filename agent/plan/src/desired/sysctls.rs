@@ -1,0 +1,101 @@
+//! Kernel parameters for a node with many connections, files and pods, and those that the user adds.
+//!
+//! Source: nodeup/pkg/model/sysctls.go.
+
+use crate::resolve::{NodeConfig, Project};
+use crate::resource::{DesiredState, File};
+use crate::spec::CloudProvider;
+
+/// Applied on every node, before the range of Services' ports.
+const MEMORY_AND_LOCKUPS: &str = "\
+# Databases and search engines map many files into memory.
+vm.max_map_count = 1048576
+
+# A CPU that hangs must not take the node's workloads with it in silence.
+kernel.softlockup_panic = 1
+kernel.softlockup_all_cpu_backtrace = 1
+";
+
+/// Applied on every node, after the range of Services' ports.
+const CONNECTIONS_AND_FILES: &str = "\
+# Many connections, waiting and open, with buffers for fast networks.
+net.core.somaxconn = 32768
+net.core.rmem_max = 16777216
+net.core.wmem_max = 16777216
+net.ipv4.tcp_wmem = 4096 87380 16777216
+net.ipv4.tcp_rmem = 4096 87380 16777216
+net.ipv4.tcp_max_syn_backlog = 8096
+net.ipv4.tcp_slow_start_after_idle = 0
+net.ipv4.tcp_tw_reuse = 1
+net.core.netdev_max_backlog = 16384
+
+# Many files, and many watches of them by one user.
+fs.file-max = 2097152
+fs.inotify.max_user_instances = 8192
+
+# kubelet checks these.
+vm.overcommit_memory = 1
+kernel.panic = 10
+kernel.panic_on_oops = 1
+";
+
+/// EC2's networks answer for more neighbours than the kernel keeps without being asked to.
+const AWS: &str = "
+net.ipv4.neigh.default.gc_thresh1=0
+";
+
+const FORWARD_IPV6: &str = "
+net.ipv6.conf.all.forwarding=1
+";
+
+const FORWARD_IPV4: &str = "
+net.ipv4.ip_forward=1
+";
+
+/// Packets of Cilium's pods come in by other interfaces than the answers go out by.
+const CILIUM: &str = "
+net.ipv4.conf.all.rp_filter=0
+net.ipv4.conf.lxc*.rp_filter=0
+net.ipv4.conf.cilium_*.rp_filter=0
+";
+
+/// Adds the parameters, applied whenever they change.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    let mut text = String::from(MEMORY_AND_LOCKUPS);
+    text.push_str(&format!(
+        "\n# Ports of Services are not for outgoing connections.\nnet.ipv4.ip_local_reserved_ports = {}\n\n",
+        node.reserved_ports
+    ));
+    text.push_str(CONNECTIONS_AND_FILES);
+    if node.cloud_provider() == CloudProvider::Aws {
+        text.push_str(AWS);
+    }
+    if node.is_ipv6_only() {
+        text.push_str(&accept_router_advertisements(node));
+        text.push_str(FORWARD_IPV6);
+    } else {
+        text.push_str(FORWARD_IPV4);
+    }
+    if node.config.networking.cilium.is_some() {
+        text.push_str(CILIUM);
+    }
+    for parameter in &node.config.sysctl_parameters {
+        text.push_str(parameter.trim_end());
+        text.push('\n');
+    }
+    state.add(File::text("/etc/sysctl.d/99-k8s-general.conf", text).on_change(&["sysctl", "--system"]));
+}
+
+/// Debian 11 finds its IPv6 route by router advertisements, which a forwarding kernel ignores unless
+/// told not to for each interface; the setting for all of them reaches only those still to come.
+fn accept_router_advertisements(node: &NodeConfig) -> String {
+    let distribution = node.distribution;
+    if distribution.project != Project::Debian || distribution.version >= 12.0 {
+        return String::new();
+    }
+    let names = node.facts.interfaces.iter().map(|interface| &interface.name);
+    names
+        .filter(|name| name.starts_with("ens"))
+        .map(|name| format!("net.ipv6.conf.{name}.accept_ra=2\n"))
+        .collect()
+}

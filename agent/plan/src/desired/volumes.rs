@@ -1,0 +1,13 @@
+//! Volumes that the user has formatted and mounted.
+//!
+//! Source: nodeup/pkg/model/volumes.go.
+
+use crate::resolve::NodeConfig;
+use crate::resource::DesiredState;
+
+/// Adds the mounts.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    for mount in &node.volume_mounts {
+        state.add(mount.clone());
+    }
+}

@@ -1,0 +1,41 @@
+//! Paths on the node that a user chose.
+
+/// Whether a path says one place whatever the working directory: from the root, without `.` and `..`,
+/// without a slash too many.
+pub(super) fn check(path: &str) -> Result<(), String> {
+    let Some(parts) = path.strip_prefix('/') else {
+        return Err(format!("{path:?} is relative; write the path from / on"));
+    };
+    if path != "/" && parts.split('/').any(|part| matches!(part, "" | "." | "..")) {
+        return Err(format!("{path:?} has empty, `.` or `..` parts; write the path without them"));
+    }
+    Ok(())
+}
+
+/// The directory that a path is in.
+pub(super) fn parent(path: &str) -> &str {
+    match path.rsplit_once('/') {
+        None | Some(("", _)) => "/",
+        Some((parent, _)) => parent,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_paths_that_say_one_place_pass() {
+        for path in ["/", "/a", "/etc/kubernetes/x.conf", "/a/..b", "/a b"] {
+            assert_eq!(check(path), Ok(()), "{path}");
+        }
+        for path in ["", "a", "./a", "~/a", "/a/", "//a", "/a/../b", "/a/./b"] {
+            assert!(check(path).is_err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn the_parent_is_one_step_up() {
+        assert_eq!((parent("/a/b"), parent("/a"), parent("/")), ("/a", "/", "/"));
+    }
+}

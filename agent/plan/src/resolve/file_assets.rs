@@ -1,0 +1,166 @@
+//! The files that a user, or kOps itself, adds to nodes: checked, decoded, and each path once.
+//!
+//! Source: nodeup/pkg/model/file_assets.go.
+
+use std::collections::BTreeSet;
+
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+use crate::resource::{Content, Mode};
+use crate::spec::{FileAssetSpec, NodeupConfig};
+
+use super::{Problems, absolute_path};
+
+/// Upstream wants base64 without padding; most tools write it with.
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &STANDARD,
+    GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// A file that was added to this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FileAsset {
+    /// Absolute path on the node.
+    pub path: String,
+    /// The directory that it is in.
+    pub directory: String,
+    /// Permission bits.
+    pub mode: Mode,
+    /// What is in it.
+    pub content: Content,
+}
+
+/// The files of this node, those of the group before the cluster's: the first of a path is written.
+/// What has no path goes into `default_directory`.
+pub(super) fn resolve(
+    config: &NodeupConfig,
+    default_directory: &str,
+    problems: &mut Problems,
+) -> Vec<FileAsset> {
+    let mut paths = BTreeSet::new();
+    let mut files = Vec::new();
+    for (index, spec) in config.file_assets.iter().enumerate() {
+        let field = format!("FileAssets[{index}]");
+        let path = if spec.path.is_empty() {
+            format!("{default_directory}/{}", spec.name)
+        } else {
+            spec.path.clone()
+        };
+        if !paths.insert(path.clone()) {
+            continue;
+        }
+        let path_field = if spec.path.is_empty() { "name" } else { "path" };
+        let checked = problems.keep(&format!("{field}.{path_field}"), checked_path(&path));
+        let mode = problems.keep(&format!("{field}.mode"), mode(spec));
+        let content = problems.keep(&format!("{field}.content"), content(spec));
+        if let (Some(()), Some(mode), Some(content)) = (checked, mode, content) {
+            let directory = absolute_path::parent(&path).to_owned();
+            files.push(FileAsset { path, directory, mode, content });
+        }
+    }
+    files
+}
+
+fn checked_path(path: &str) -> Result<(), String> {
+    if path.ends_with('/') {
+        return Err(format!("{path:?} is a directory; name a file in it"));
+    }
+    absolute_path::check(path)
+}
+
+fn mode(spec: &FileAssetSpec) -> Result<Mode, String> {
+    if spec.mode.is_empty() {
+        return Ok(Mode(0o440));
+    }
+    Mode::parse(&spec.mode)
+        .ok_or_else(|| format!("{:?} is no file mode; write it in octal, as 0644", spec.mode))
+}
+
+fn content(spec: &FileAssetSpec) -> Result<Content, String> {
+    if !spec.is_base64 {
+        return Ok(Content::Text(spec.content.clone()));
+    }
+    let compact: String = spec.content.chars().filter(|c| !matches!(c, '\n' | '\r')).collect();
+    let bytes = BASE64.decode(compact).map_err(|error| {
+        format!("is not base64 ({error}), though isBase64 is set; encode it, or leave isBase64 out")
+    })?;
+    Ok(match String::from_utf8(bytes) {
+        Ok(text) => Content::Text(text),
+        Err(error) => Content::Base64(base64::engine::general_purpose::STANDARD.encode(error.into_bytes())),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn resolved(yaml: &str) -> (Vec<FileAsset>, String) {
+        let config =
+            NodeupConfig { file_assets: serde_yaml::from_str(yaml).unwrap(), ..NodeupConfig::default() };
+        let mut problems = Problems::default();
+        let files = resolve(&config, "/srv/kubernetes/assets", &mut problems);
+        (files, problems.to_string())
+    }
+
+    #[test]
+    fn what_is_left_out_is_settled() {
+        let (files, problems) = resolved("[{name: a, content: x}, {path: /etc/b, mode: '0640', content: y}]");
+        assert_eq!(problems, "");
+        assert_eq!(
+            files,
+            [
+                FileAsset {
+                    path: "/srv/kubernetes/assets/a".into(),
+                    directory: "/srv/kubernetes/assets".into(),
+                    mode: Mode(0o440),
+                    content: Content::Text("x".into()),
+                },
+                FileAsset {
+                    path: "/etc/b".into(),
+                    directory: "/etc".into(),
+                    mode: Mode(0o640),
+                    content: Content::Text("y".into()),
+                },
+            ]
+        );
+    }
+
+    #[test]
+    fn the_first_of_a_path_is_written() {
+        let (files, _) = resolved("[{path: /etc/b, content: group}, {path: /etc/b, content: cluster}]");
+        assert_eq!(files.len(), 1);
+        assert_eq!(files[0].content, Content::Text("group".into()));
+    }
+
+    #[test]
+    fn base64_is_decoded_with_and_without_padding() {
+        for text in ["aGk", "aGk=", "aG\\nk="] {
+            let (files, problems) = resolved(&format!("[{{path: /a, isBase64: true, content: \"{text}\"}}]"));
+            assert_eq!(problems, "", "{text}");
+            assert_eq!(files[0].content, Content::Text("hi".into()));
+        }
+        let (files, _) = resolved("[{path: /a, isBase64: true, content: /w}]");
+        assert_eq!(files[0].content, Content::Base64("/w==".into()));
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_fields() {
+        let (_, problems) = resolved(
+            "[{path: etc/a}, {name: ../a}, {path: /a/, content: x}, {path: /b, mode: rw}, {path: /c, isBase64: true, content: '?'}]",
+        );
+        let fields: Vec<&str> = problems.lines().map(|line| line.split(':').next().unwrap()).collect();
+        assert_eq!(
+            fields,
+            [
+                "FileAssets[0].path",
+                "FileAssets[1].name",
+                "FileAssets[2].path",
+                "FileAssets[3].mode",
+                "FileAssets[4].content"
+            ]
+        );
+    }
+}

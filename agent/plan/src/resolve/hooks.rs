@@ -1,0 +1,238 @@
+//! The units that a user adds to nodes, or switches off: checked, named, and each of them once.
+//!
+//! Source: nodeup/pkg/model/hooks.go; what a hook may not say is from `validateHookSpec` in
+//! pkg/apis/kops/validation/validation.go.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::spec::{ExecContainerAction, HookSpec, NodeupConfig};
+
+use super::Problems;
+
+/// A hook of this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hook {
+    /// The hook's name, also of the container that it runs.
+    pub name: String,
+    /// The unit's name, with its suffix.
+    pub unit: String,
+    /// What the unit is.
+    pub action: HookAction,
+}
+
+/// What a hook does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HookAction {
+    /// It stops a unit and keeps it from starting.
+    SwitchOff,
+    /// It adds a unit that the user wrote whole.
+    RawUnit(String),
+    /// It adds a service of which the user wrote the `[Service]` section.
+    Service {
+        /// The section's directives.
+        section: String,
+        /// What the unit depends on.
+        order: HookOrder,
+    },
+    /// It adds a service that runs a container once.
+    Container {
+        /// The image, with registry and tag.
+        image: String,
+        /// The command and its arguments.
+        command: Vec<String>,
+        /// Environment variables of the container.
+        environment: BTreeMap<String, String>,
+        /// What the unit depends on.
+        order: HookOrder,
+    },
+}
+
+/// What a hook's unit depends on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HookOrder {
+    /// Units that it requires.
+    pub requires: Vec<String>,
+    /// Units that it comes before.
+    pub before: Vec<String>,
+}
+
+/// The hooks of this node: the group's, then those of the cluster that the group does not name again.
+pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) -> Vec<Hook> {
+    let mut hooks = Vec::new();
+    let mut units = BTreeSet::new();
+    for (side, specs) in config.hooks.iter().enumerate() {
+        for (index, spec) in specs.iter().enumerate() {
+            let field = format!("Hooks[{side}][{index}]");
+            let name = name(spec, side, index);
+            let unit = unit_name(&name);
+            if units.insert(unit.clone()) {
+                check_unit_name(&unit, &format!("{field}.name"), problems);
+                if let Some(action) = action(spec, &field, problems) {
+                    hooks.push(Hook { name, unit, action });
+                }
+            }
+        }
+    }
+    hooks
+}
+
+/// A hook without a name is called after its place in the list; the group's come first.
+fn name(spec: &HookSpec, side: usize, index: usize) -> String {
+    match (spec.name.as_str(), side) {
+        ("", 0) => format!("kops-hook-{index}-ig"),
+        ("", _) => format!("kops-hook-{index}"),
+        (name, _) => name.to_owned(),
+    }
+}
+
+/// A name without one of systemd's suffixes is a service's (pkg/systemd/unit.go).
+fn unit_name(name: &str) -> String {
+    const SUFFIXES: [&str; 11] = [
+        ".automount",
+        ".device",
+        ".mount",
+        ".path",
+        ".scope",
+        ".service",
+        ".slice",
+        ".socket",
+        ".swap",
+        ".target",
+        ".timer",
+    ];
+    if SUFFIXES.iter().any(|suffix| name.ends_with(suffix)) {
+        name.to_owned()
+    } else {
+        format!("{name}.service")
+    }
+}
+
+/// Unit names as systemd.unit(5) has them.
+fn check_unit_name(unit: &str, field: &str, problems: &mut Problems) {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || ":-_.\\@".contains(c);
+    if unit.len() > 255 || unit.starts_with('.') || !unit.chars().all(is_allowed) {
+        problems.add(field, format!("{unit:?} is no name of a unit; use letters, digits and `:-_.\\@`"));
+    }
+}
+
+fn action(spec: &HookSpec, field: &str, problems: &mut Problems) -> Option<HookAction> {
+    if !spec.is_enabled() {
+        return Some(HookAction::SwitchOff);
+    }
+    if spec.use_raw_manifest {
+        return raw_unit(spec, field, problems);
+    }
+    let order = HookOrder { requires: spec.requires.clone(), before: spec.before.clone() };
+    match &spec.exec_container {
+        Some(container) => self::container(container, order, field, problems),
+        None if spec.manifest.is_empty() => {
+            problems.add(field, "has neither manifest nor execContainer; set one of them");
+            None
+        }
+        None => Some(HookAction::Service { section: spec.manifest.clone(), order }),
+    }
+}
+
+fn raw_unit(spec: &HookSpec, field: &str, problems: &mut Problems) -> Option<HookAction> {
+    let ignored = [
+        ("execContainer", spec.exec_container.is_some()),
+        ("before", !spec.before.is_empty()),
+        ("requires", !spec.requires.is_empty()),
+    ];
+    for (name, is_set) in ignored {
+        if is_set {
+            problems.add(
+                format!("{field}.{name}"),
+                "has no effect with useRawManifest; write it into the manifest, or leave useRawManifest out",
+            );
+        }
+    }
+    if spec.manifest.is_empty() {
+        problems
+            .add(format!("{field}.manifest"), "is empty, but useRawManifest is set; write the unit there");
+        return None;
+    }
+    Some(HookAction::RawUnit(spec.manifest.clone()))
+}
+
+fn container(
+    container: &ExecContainerAction,
+    order: HookOrder,
+    field: &str,
+    problems: &mut Problems,
+) -> Option<HookAction> {
+    let image = container.image.trim();
+    if image.is_empty() {
+        problems.add(format!("{field}.execContainer.image"), "is empty; name the image to run");
+        return None;
+    }
+    Some(HookAction::Container {
+        image: full_image_name(image),
+        command: container.command.clone(),
+        environment: container.environment.clone(),
+        order,
+    })
+}
+
+/// An image as containerd wants it named; without a registry it is Docker Hub's.
+fn full_image_name(image: &str) -> String {
+    let image = if image.contains('/') { image.to_owned() } else { format!("docker.io/library/{image}") };
+    if image.contains(':') { image } else { format!("{image}:latest") }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn resolved(yaml: &str) -> (Vec<Hook>, String) {
+        let config = NodeupConfig { hooks: serde_yaml::from_str(yaml).unwrap(), ..NodeupConfig::default() };
+        let mut problems = Problems::default();
+        let hooks = resolve(&config, &mut problems);
+        (hooks, problems.to_string())
+    }
+
+    #[test]
+    fn hooks_are_named_after_their_place_unless_they_have_a_name() {
+        let (hooks, problems) = resolved(
+            "[[{manifest: x}, {name: a.timer, manifest: x}], [{manifest: x}, {name: b, manifest: x}]]",
+        );
+        assert_eq!(problems, "");
+        let units: Vec<&str> = hooks.iter().map(|hook| hook.unit.as_str()).collect();
+        assert_eq!(units, ["kops-hook-0-ig.service", "a.timer", "kops-hook-0.service", "b.service"]);
+    }
+
+    #[test]
+    fn a_hook_of_the_group_stands_in_for_the_clusters_of_the_same_unit() {
+        let (hooks, _) = resolved("[[{name: a, enabled: false}], [{name: a.service, manifest: x}]]");
+        assert_eq!(hooks.len(), 1);
+        assert_eq!(hooks[0].action, HookAction::SwitchOff);
+    }
+
+    #[test]
+    fn contradictions_are_told_with_their_fields() {
+        let (_, problems) = resolved(
+            "[[{}, {name: a/b, manifest: x}], \
+              [{useRawManifest: true, requires: [x]}, {execContainer: {image: ' '}}]]",
+        );
+        assert_eq!(
+            problems,
+            "Hooks[0][0]: has neither manifest nor execContainer; set one of them\n\
+             Hooks[0][1].name: \"a/b.service\" is no name of a unit; use letters, digits and `:-_.\\@`\n\
+             Hooks[1][0].requires: has no effect with useRawManifest; write it into the manifest, or leave useRawManifest out\n\
+             Hooks[1][0].manifest: is empty, but useRawManifest is set; write the unit there\n\
+             Hooks[1][1].execContainer.image: is empty; name the image to run"
+        );
+    }
+
+    #[test]
+    fn a_disabled_hook_needs_nothing_more() {
+        assert_eq!(resolved("[[{name: a, enabled: false, useRawManifest: true}]]").1, "");
+    }
+
+    #[test]
+    fn images_get_registry_and_tag() {
+        assert_eq!(full_image_name("busybox"), "docker.io/library/busybox:latest");
+        assert_eq!(full_image_name("quay.io/a/b:1"), "quay.io/a/b:1");
+    }
+}

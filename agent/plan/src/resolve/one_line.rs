@@ -1,0 +1,125 @@
+//! No value may break out of its line. Most of what a user sets ends up on one line of a unit, an
+//! environment file or an INI file, and a line break in it would start a line of its own there; a NUL
+//! ends a text for whoever reads it as C does.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::Problems;
+
+/// Fields of nodeupconfig.yaml whose text has lines, or that are escaped where they are written; `*`
+/// stands for any key or index.
+const OF_MANY_LINES: &[&[&str]] = &[
+    &["CAs", "*"],
+    &["APIServerConfig", "ServiceAccountPublicKeys"],
+    &["FileAssets", "*", "content"],
+    &["Hooks", "*", "*", "execContainer", "command", "*"],
+    &["Hooks", "*", "*", "execContainer", "environment", "*"],
+    &["Hooks", "*", "*", "manifest"],
+    &["SysctlParameters", "*"],
+    &["containerdConfig", "configOverride"],
+    &["ConfigServer", "CACertificates"],
+];
+
+/// Adds a problem for every text of `document`, keys among them, that does not stay on its line.
+pub(super) fn resolve(document: &impl Serialize, problems: &mut Problems) {
+    if let Ok(value) = serde_json::to_value(document) {
+        check(&value, &mut Vec::new(), problems);
+    }
+}
+
+fn check(value: &Value, path: &mut Vec<String>, problems: &mut Problems) {
+    match value {
+        Value::String(text) if breaks_line(text) && !has_many_lines(path) => {
+            problems.add(field(path), "has a line break or another control character in it; remove it");
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                path.push(format!("[{index}]"));
+                check(item, path, problems);
+                path.pop();
+            }
+        }
+        Value::Object(fields) => {
+            for (key, item) in fields {
+                if breaks_line(key) {
+                    let key = key.escape_debug();
+                    problems.add(
+                        field(path),
+                        format!(
+                            "its key \"{key}\" has a line break or another control character in it; remove it"
+                        ),
+                    );
+                }
+                path.push(key.clone());
+                check(item, path, problems);
+                path.pop();
+            }
+        }
+        _ => {}
+    }
+}
+
+fn breaks_line(text: &str) -> bool {
+    text.chars().any(|c| c.is_control() && c != '\t')
+}
+
+fn has_many_lines(path: &[String]) -> bool {
+    OF_MANY_LINES.iter().any(|pattern| {
+        pattern.len() == path.len()
+            && pattern.iter().zip(path).all(|(wanted, key)| *wanted == "*" || wanted == key)
+    })
+}
+
+fn field(path: &[String]) -> String {
+    let mut field = String::new();
+    for key in path {
+        if !field.is_empty() && !key.starts_with('[') {
+            field.push('.');
+        }
+        field.extend(key.escape_debug());
+    }
+    field
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn problems_of(document: &Value) -> String {
+        let mut problems = Problems::default();
+        resolve(document, &mut problems);
+        problems.to_string()
+    }
+
+    #[test]
+    fn line_breaks_are_refused_wherever_they_are() {
+        let document = json!({
+            "KubeletConfig": {"nodeLabels": {"a\nb": "c"}, "v": "d\re"},
+            "packages": ["fine", "not\0fine"],
+        });
+        assert_eq!(
+            problems_of(&document),
+            "KubeletConfig.nodeLabels: its key \"a\\nb\" has a line break or another control character in it; remove it\n\
+             KubeletConfig.v: has a line break or another control character in it; remove it\n\
+             packages[1]: has a line break or another control character in it; remove it"
+        );
+    }
+
+    #[test]
+    fn what_has_lines_by_nature_may_have_them() {
+        let document = json!({
+            "CAs": {"kubernetes-ca": "-----BEGIN\n"},
+            "FileAssets": [{"content": "a\nb\n"}],
+            "Hooks": [null, [{"manifest": "Type=oneshot\n", "execContainer": {"command": ["sh", "-c", "a\nb"]}}]],
+            "SysctlParameters": ["a = 1\t2\n"],
+        });
+        assert_eq!(problems_of(&document), "");
+        assert_eq!(
+            problems_of(&json!({"FileAssets": [{"name": "a\nb"}]})),
+            "FileAssets[0].name: has a line break or another control character in it; remove it"
+        );
+    }
+}

@@ -1,0 +1,88 @@
+//! The interface by which an EC2 instance is reached, where pods get addresses of others.
+//!
+//! Source: `primaryInterfaceName` in nodeup/pkg/model/networking/eni_networking.go.
+
+use crate::facts::Facts;
+use crate::spec::NetworkingSpec;
+
+use super::{Distribution, Problems};
+
+/// Whether pods get addresses of the instance's further interfaces (ENIs).
+pub(super) fn pods_use_enis(networking: &NetworkingSpec) -> bool {
+    networking.amazon_vpc.is_some() || networking.cilium.as_ref().is_some_and(|cilium| cilium.ipam == "eni")
+}
+
+/// The name of the primary interface, where it has to be told apart from others; `None` elsewhere.
+pub(super) fn resolve(
+    networking: &NetworkingSpec,
+    distribution: &Distribution,
+    facts: &Facts,
+    problems: &mut Problems,
+) -> Option<String> {
+    if pods_use_enis(networking) && distribution.networkd_configures_new_interfaces {
+        problems.keep("interfaces", interface_with_primary_mac(facts))
+    } else {
+        None
+    }
+}
+
+/// A virtual interface may bear the same hardware address as the one that it is on.
+fn interface_with_primary_mac(facts: &Facts) -> Result<String, String> {
+    let mac = facts.cloud.aws.as_ref().map_or("", |aws| aws.mac.trim());
+    if mac.is_empty() {
+        return Err("the primary network interface is not known: EC2's instance metadata gave no mac".into());
+    }
+    let bears_mac = |address: &str| address.trim().eq_ignore_ascii_case(mac);
+    let mut found = facts
+        .interfaces
+        .iter()
+        .filter(|interface| !interface.is_virtual && interface.mac.as_deref().is_some_and(bears_mac))
+        .map(|interface| interface.name.clone());
+    match (found.next(), found.next()) {
+        (Some(name), None) => Ok(name),
+        (Some(one), Some(other)) => Err(format!(
+            "the primary network interface is not known: {one} and {other} both have its hardware address {mac}"
+        )),
+        (None, _) => Err(format!(
+            "the primary network interface is not known: no interface has its hardware address {mac}"
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::facts::{AwsFacts, Interface};
+
+    fn found(interfaces: &[(&str, &str, bool)], mac: &str) -> Result<String, String> {
+        let mut facts = Facts::default();
+        facts.cloud.aws = Some(AwsFacts { mac: mac.into(), ..AwsFacts::default() });
+        facts.interfaces = interfaces
+            .iter()
+            .map(|(name, mac, is_virtual)| Interface {
+                name: (*name).into(),
+                mac: Some((*mac).into()),
+                is_virtual: *is_virtual,
+                ..Interface::default()
+            })
+            .collect();
+        interface_with_primary_mac(&facts)
+    }
+
+    #[test]
+    fn the_one_real_interface_with_the_address_is_it() {
+        let interfaces = [("ens34", "02:2b:4d:6e:68:dd", false), ("ens35", "02:1c:00:1d:07:d3", false)];
+        assert_eq!(found(&interfaces, "02:2B:4D:6E:68:DD").unwrap(), "ens34");
+        let interfaces = [("ens5", "02:a0:ac:d3:05:3b", false), ("vlan5", "02:a0:ac:d3:05:3b", true)];
+        assert_eq!(found(&interfaces, "02:a0:ac:d3:05:3b").unwrap(), "ens5");
+    }
+
+    #[test]
+    fn none_or_two_is_an_error() {
+        let interfaces = [("ens5", "02:a0:ac:d3:05:3b", false), ("ens6", "02:a0:ac:d3:05:3b", false)];
+        assert!(found(&interfaces, "02:a0:ac:d3:05:3b").unwrap_err().contains("ens5 and ens6"));
+        assert!(found(&interfaces, "02:ff:ff:ff:ff:ff").unwrap_err().contains("no interface"));
+        assert!(found(&interfaces, "").unwrap_err().contains("gave no mac"));
+    }
+}

@@ -1,0 +1,17 @@
+//! Whether machines of this group keep their packages up to date by themselves.
+
+use crate::spec::NodeupConfig;
+
+use super::Problems;
+
+/// Whether they do; someone else does where the policy is `external`.
+pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) -> bool {
+    match config.update_policy.as_str() {
+        "external" => false,
+        "automatic" | "" => true,
+        other => {
+            problems.add("UpdatePolicy", format!("{other:?} is no update policy; set automatic or external"));
+            true
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! The volumes that a user has formatted and mounted.
+//!
+//! Source: nodeup/pkg/model/volumes.go; what may be said is from `validateVolumeMountSpec` in
+//! pkg/apis/kops/validation/instancegroup.go.
+
+use std::collections::BTreeSet;
+
+use crate::resource::Mount;
+use crate::spec::{NodeupConfig, VolumeMountSpec};
+
+use super::{Problems, absolute_path};
+
+/// The mounts of this node.
+pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) -> Vec<Mount> {
+    let mut devices = BTreeSet::new();
+    let mut paths = BTreeSet::new();
+    let mut mounts = Vec::new();
+    for (index, spec) in config.volume_mounts.iter().enumerate() {
+        let field = format!("VolumeMounts[{index}]");
+        let device = problems.keep(&format!("{field}.device"), device(spec, &mut devices));
+        let path = problems.keep(&format!("{field}.path"), path(spec, &mut paths));
+        let filesystem = problems.keep(&format!("{field}.filesystem"), filesystem(&spec.filesystem));
+        if let (Some(device), Some(path), Some(filesystem)) = (device, path, filesystem) {
+            mounts.push(Mount {
+                device,
+                path,
+                filesystem: filesystem.into(),
+                format_options: spec.format_options.clone(),
+                mount_options: spec.mount_options.clone(),
+            });
+        }
+    }
+    mounts
+}
+
+fn device(spec: &VolumeMountSpec, taken: &mut BTreeSet<String>) -> Result<String, String> {
+    if spec.device.is_empty() {
+        return Err("is empty; name the block device, as /dev/nvme1n1".into());
+    }
+    absolute_path::check(&spec.device)?;
+    if taken.insert(spec.device.clone()) {
+        Ok(spec.device.clone())
+    } else {
+        Err(format!("{} is in another mount already; a device can be mounted once", spec.device))
+    }
+}
+
+fn path(spec: &VolumeMountSpec, taken: &mut BTreeSet<String>) -> Result<String, String> {
+    let path = match spec.path.trim_end_matches('/') {
+        "" if spec.path.is_empty() => return Err("is empty; say where to mount the volume".into()),
+        "" => return Err("is the root of the node; mount the volume somewhere below".into()),
+        path => path,
+    };
+    absolute_path::check(path)?;
+    if taken.insert(path.to_owned()) {
+        Ok(path.to_owned())
+    } else {
+        Err(format!("{path} is where another volume is mounted; choose another path"))
+    }
+}
+
+/// kOps' API calls btrfs `btfs`.
+fn filesystem(name: &str) -> Result<&str, String> {
+    match name {
+        "ext4" | "xfs" | "btrfs" => Ok(name),
+        "btfs" => Ok("btrfs"),
+        "" => Err("is empty; set ext4, xfs or btrfs".into()),
+        other => Err(format!("{other:?} is not supported; set ext4, xfs or btrfs")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn resolved(yaml: &str) -> (Vec<Mount>, String) {
+        let config =
+            NodeupConfig { volume_mounts: serde_yaml::from_str(yaml).unwrap(), ..NodeupConfig::default() };
+        let mut problems = Problems::default();
+        let mounts = resolve(&config, &mut problems);
+        (mounts, problems.to_string())
+    }
+
+    #[test]
+    fn a_volume_becomes_a_mount() {
+        let (mounts, problems) =
+            resolved("[{device: /dev/xvdd, filesystem: btfs, path: /srv/data/, mountOptions: [noatime]}]");
+        assert_eq!(problems, "");
+        assert_eq!(
+            mounts,
+            [Mount {
+                device: "/dev/xvdd".into(),
+                path: "/srv/data".into(),
+                filesystem: "btrfs".into(),
+                format_options: Vec::new(),
+                mount_options: vec!["noatime".into()],
+            }]
+        );
+    }
+
+    #[test]
+    fn mistakes_are_told_with_their_fields() {
+        let (mounts, problems) = resolved(
+            "[{}, {device: xvdd, filesystem: ext4, path: /}, {device: /dev/a, filesystem: ntfs, path: /a}, \
+              {device: /dev/a, filesystem: ext4, path: /a}]",
+        );
+        assert_eq!(mounts, []);
+        let fields: Vec<&str> = problems.lines().map(|line| line.split(':').next().unwrap()).collect();
+        assert_eq!(
+            fields,
+            [
+                "VolumeMounts[0].device",
+                "VolumeMounts[0].path",
+                "VolumeMounts[0].filesystem",
+                "VolumeMounts[1].device",
+                "VolumeMounts[1].path",
+                "VolumeMounts[2].filesystem",
+                "VolumeMounts[3].device",
+                "VolumeMounts[3].path",
+            ]
+        );
+    }
+}
