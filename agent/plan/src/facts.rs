@@ -152,6 +152,9 @@ pub struct CloudFacts {
     /// On Hetzner Cloud.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hetzner: Option<HetznerFacts>,
+    /// On OpenStack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub openstack: Option<OpenstackFacts>,
     /// On Azure.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub azure: Option<AzureFacts>,
@@ -262,4 +265,13 @@ pub struct DigitalOceanFacts {
 pub struct LinodeFacts {
     /// `instance.label`.
     pub label: String,
+}
+
+/// An OpenStack server, as its metadata service describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OpenstackFacts {
+    /// `local-ipv4` of the EC2-compatible metadata; empty where it has none.
+    #[serde(rename = "localIPv4", default)]
+    pub local_ipv4: String,
 }

@@ -2,10 +2,10 @@
 //!
 //! Source: nodeup/pkg/model/manifests.go and etcd_manager_tls.go.
 
-use crate::resolve::NodeConfig;
-use crate::resource::{Content, DesiredState, File, Mode, SecretPiece};
+use crate::resolve::{NodeConfig, etcd_manager_authorities};
+use crate::resource::{DesiredState, File, Mode};
 
-use super::paths;
+use super::{keypair, paths};
 
 /// Adds the pods and the keys of every etcd cluster with a member on this control-plane machine.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
@@ -23,27 +23,9 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
     for cluster in &node.config.etcd_cluster_names {
         let directory = format!("/etc/kubernetes/pki/etcd-manager-{cluster}");
-        for (file, keyset) in authorities(cluster) {
+        for (file, keyset) in etcd_manager_authorities(cluster) {
             state.add(File::text(format!("{directory}/{file}.crt"), node.ca(&keyset)));
-            let key = SecretPiece::KeysetPrivateKey { id: node.keypair_id(&keyset).into(), keyset };
-            state.add(
-                File::new(format!("{directory}/{file}.key"), Content::SecretText(vec![key]))
-                    .mode(Mode::PRIVATE),
-            );
+            state.add(keypair::private_key_file(node, &keyset, &format!("{directory}/{file}.key")));
         }
     }
-}
-
-/// File name and keyset of each authority. The API server has one client certificate for the etcd
-/// clusters that it uses, so those share the authority for clients.
-fn authorities(cluster: &str) -> [(&'static str, String); 3] {
-    let clients = match cluster {
-        "main" | "events" | "leases" => "etcd-clients-ca".to_owned(),
-        cluster => format!("etcd-clients-ca-{cluster}"),
-    };
-    [
-        ("etcd-manager-ca", format!("etcd-manager-ca-{cluster}")),
-        ("etcd-peers-ca", format!("etcd-peers-ca-{cluster}")),
-        ("etcd-clients-ca", clients),
-    ]
 }

@@ -5,7 +5,7 @@
 use crate::go_yaml;
 use crate::resolve::{KUBERNETES_CA, NodeConfig};
 use crate::resource::{CertificateType, DesiredState, File, Mode};
-use crate::spec::{KubeSchedulerConfig, Quantity};
+use crate::spec::KubeSchedulerConfig;
 
 use super::flags::Flags;
 use super::leader_election::leader_election_flags;
@@ -18,7 +18,7 @@ const NAME: &str = "kube-scheduler";
 
 /// Adds kube-scheduler where this is a control-plane machine.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
-    let Some(control_plane) = &node.config.control_plane_config else { return };
+    let Some(control_plane) = node.control_plane() else { return };
     let config = &control_plane.kube_scheduler;
 
     let kubeconfig =
@@ -57,14 +57,13 @@ fn serving_directory(node: &NodeConfig) -> String {
 }
 
 fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
-    let domain = node.config.api_server_config.as_ref().map_or("", |api| &api.cluster_dns_domain);
     let certificate = certificates::issued(
         node,
         "kube-scheduler-server",
         KUBERNETES_CA,
         CertificateType::Server,
         certificates::user(NAME),
-        vec![format!("kube-scheduler.kube-system.svc.{domain}")],
+        vec![format!("kube-scheduler.kube-system.svc.{}", node.cluster_dns_domain())],
     );
     certificates::add_with_files(state, certificate, &serving_directory(node), "server", None, "root");
 }
@@ -93,7 +92,7 @@ fn pod(node: &NodeConfig, config: &KubeSchedulerConfig) -> Pod {
         ..Container::default()
     };
     if let Some(volumes) = config.max_persistent_volumes {
-        container.env.push(EnvVar { name: "KUBE_MAX_PD_VOLS".into(), value: volumes.to_string() });
+        container.env.push(EnvVar::new("KUBE_MAX_PD_VOLS", volumes.to_string()));
     }
     pod.mount(&mut container, "varlibkubescheduler", "/var/lib/kube-scheduler", Access::ReadOnly);
     pod.mount(&mut container, "srvscheduler", &serving_directory(node), Access::ReadOnly);
@@ -103,12 +102,13 @@ fn pod(node: &NodeConfig, config: &KubeSchedulerConfig) -> Pod {
 }
 
 fn resources(config: &KubeSchedulerConfig) -> Resources {
-    let mut resources = Resources::default();
-    resources.requests.insert("cpu", config.cpu_request.clone().unwrap_or_else(|| Quantity::from("100m")));
-    resources.requests.extend(config.memory_request.clone().map(|memory| ("memory", memory)));
-    resources.limits.extend(config.cpu_limit.clone().map(|cpu| ("cpu", cpu)));
-    resources.limits.extend(config.memory_limit.clone().map(|memory| ("memory", memory)));
-    resources
+    Resources::of_component(
+        config.cpu_request.as_ref(),
+        "100m",
+        config.cpu_limit.as_ref(),
+        config.memory_request.as_ref(),
+        config.memory_limit.as_ref(),
+    )
 }
 
 fn flags(node: &NodeConfig, config: &KubeSchedulerConfig) -> Vec<String> {

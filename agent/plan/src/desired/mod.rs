@@ -10,6 +10,7 @@ mod cloud_config;
 mod container_os_directories;
 mod containerd;
 mod crictl;
+mod discovery_service;
 mod environment_file;
 mod etc_hosts;
 mod etcd_manager;
@@ -21,6 +22,12 @@ mod hooks;
 mod images;
 mod ipv6_prefix;
 mod kernel_modules;
+mod keypair;
+mod kops_channels;
+mod kops_controller;
+mod kube_apiserver;
+mod kube_apiserver_healthcheck;
+mod kube_controller_manager;
 mod kube_proxy;
 mod kube_scheduler;
 mod kubectl;
@@ -30,13 +37,19 @@ mod linode;
 mod logrotate;
 mod nerdctl;
 mod networking;
+#[cfg(test)]
+mod node_tests;
 mod ntp;
 mod nvidia;
 mod openstack_cloud_config;
 mod packages;
 mod paths;
 mod pod;
+mod secrets;
 mod sysctls;
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod testing;
 mod unit_file;
 mod update_service;
 mod volumes;
@@ -56,9 +69,15 @@ pub fn desired(node: &NodeConfig) -> Result<DesiredState, Vec<Conflict>> {
         container_os_directories::add,
         containerd::add,
         crictl::add,
+        discovery_service::add,
         etcd_manager::add,
         gvisor::add,
         ipv6_prefix::add,
+        kops_channels::add,
+        kops_controller::add,
+        kube_apiserver::add,
+        kube_apiserver_healthcheck::add,
+        kube_controller_manager::add,
         kube_proxy::add,
         kube_scheduler::add,
         kubectl::add,
@@ -66,6 +85,7 @@ pub fn desired(node: &NodeConfig) -> Result<DesiredState, Vec<Conflict>> {
         logrotate::add,
         nerdctl::add,
         nvidia::add,
+        secrets::add,
         warm_pool::add,
         azure::add,
         etc_hosts::add,

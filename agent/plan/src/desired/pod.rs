@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
+use serde::ser::SerializeSeq;
+use serde::{Serialize, Serializer};
+use serde_json::Value;
 
 use crate::go_yaml;
 use crate::resolve::NodeConfig;
 use crate::resource::File;
-use crate::spec::Quantity;
+use crate::spec::{ContainerEnvVar, Quantity};
 
 use super::paths;
 
@@ -38,15 +40,57 @@ pub(super) struct Metadata {
 #[serde(rename_all = "camelCase")]
 pub(super) struct PodSpec {
     pub(super) host_network: bool,
-    pub(super) containers: Vec<Container>,
+    pub(super) containers: Entries<Container>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) priority_class_name: Option<&'static str>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) tolerations: Vec<Toleration>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) volumes: Vec<Volume>,
+    #[serde(skip_serializing_if = "Entries::is_empty")]
+    pub(super) volumes: Entries<Volume>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) security_context: Option<PodSecurityContext>,
+}
+
+/// A pod's own containers or volumes, and after them those that the state store adds, as it has them.
+#[derive(Clone, Debug)]
+pub(super) struct Entries<T> {
+    own: Vec<T>,
+    stored: Vec<Value>,
+}
+
+impl<T> Default for Entries<T> {
+    fn default() -> Entries<T> {
+        Entries { own: Vec::new(), stored: Vec::new() }
+    }
+}
+
+impl<T> Entries<T> {
+    /// Adds one of the pod's own.
+    pub(super) fn push(&mut self, entry: T) {
+        self.own.push(entry);
+    }
+
+    /// Adds those of the state store.
+    pub(super) fn extend_stored(&mut self, entries: &[Value]) {
+        self.stored.extend_from_slice(entries);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.own.is_empty() && self.stored.is_empty()
+    }
+}
+
+impl<T: Serialize> Serialize for Entries<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(Some(self.own.len() + self.stored.len()))?;
+        for entry in &self.own {
+            list.serialize_element(entry)?;
+        }
+        for entry in &self.stored {
+            list.serialize_element(entry)?;
+        }
+        list.end()
+    }
 }
 
 /// A container.
@@ -78,10 +122,30 @@ pub(super) struct Container {
 
 /// An environment variable.
 #[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub(super) struct EnvVar {
-    pub(super) name: String,
+    name: String,
     #[serde(skip_serializing_if = "String::is_empty")]
-    pub(super) value: String,
+    value: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    value_from: Option<Value>,
+}
+
+impl EnvVar {
+    /// A variable of this name and value.
+    pub(super) fn new(name: impl Into<String>, value: impl Into<String>) -> EnvVar {
+        EnvVar { name: name.into(), value: value.into(), value_from: None }
+    }
+}
+
+impl From<&ContainerEnvVar> for EnvVar {
+    fn from(variable: &ContainerEnvVar) -> EnvVar {
+        EnvVar {
+            name: variable.name.clone(),
+            value: variable.value.clone(),
+            value_from: variable.value_from.clone(),
+        }
+    }
 }
 
 /// A port that a container listens on.
@@ -128,6 +192,29 @@ pub(super) struct Resources {
     pub(super) requests: BTreeMap<&'static str, Quantity>,
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(super) limits: BTreeMap<&'static str, Quantity>,
+}
+
+impl Resources {
+    /// What a component of the control plane is given: CPU in any case, the rest where the user says so.
+    pub(super) fn of_component(
+        cpu_request: Option<&Quantity>,
+        usual_cpu_request: &str,
+        cpu_limit: Option<&Quantity>,
+        memory_request: Option<&Quantity>,
+        memory_limit: Option<&Quantity>,
+    ) -> Resources {
+        let amounts = |amounts: [(&'static str, Option<&Quantity>); 2]| {
+            amounts.into_iter().filter_map(|(name, amount)| Some((name, amount?.clone()))).collect()
+        };
+        let usual_cpu_request = Quantity::from(usual_cpu_request);
+        Resources {
+            requests: amounts([
+                ("cpu", Some(cpu_request.unwrap_or(&usual_cpu_request))),
+                ("memory", memory_request),
+            ]),
+            limits: amounts([("cpu", cpu_limit), ("memory", memory_limit)]),
+        }
+    }
 }
 
 /// Rights of one container.
@@ -258,6 +345,13 @@ impl Pod {
         });
     }
 
+    /// Shows the certificates that the distribution trusts to the container.
+    pub(super) fn mount_ssl_directories(&mut self, node: &NodeConfig, container: &mut Container) {
+        for directory in node.distribution.ssl_directories {
+            self.mount(container, &directory.replace('/', ""), directory, Access::ReadOnly);
+        }
+    }
+
     /// The file from which kubelet runs this pod.
     pub(super) fn manifest_file(&self) -> File {
         File::text(paths::manifest(&self.metadata.name), go_yaml::to_string(self))
@@ -267,9 +361,13 @@ impl Pod {
 /// SELinux would keep a pod without privileges from files of the host; this context lets it
 /// (pkg/kubemanifest/selinux.go). It has no effect where SELinux is off.
 fn unconfined_by_selinux(node: &NodeConfig) -> Option<PodSecurityContext> {
-    node.containerd().selinux_enabled.then(|| PodSecurityContext {
-        selinux_options: Some(SelinuxOptions { selinux_type: "spc_t", level: "s0" }),
-    })
+    let selinux_options = Some(unconfined_selinux_options(node)?);
+    Some(PodSecurityContext { selinux_options })
+}
+
+/// The same for a pod that is not written here.
+pub(super) fn unconfined_selinux_options(node: &NodeConfig) -> Option<SelinuxOptions> {
+    node.containerd().selinux_enabled.then_some(SelinuxOptions { selinux_type: "spc_t", level: "s0" })
 }
 
 /// `klog`'s own runner in Kubernetes' images: runs `program` and copies its output to a log file.
@@ -286,10 +384,7 @@ pub(super) fn logged_command(
 
 /// The proxy's environment variables, in the four spellings that programs look for.
 pub(super) fn proxy_env(node: &NodeConfig) -> Vec<EnvVar> {
-    node.proxy_environment()
-        .into_iter()
-        .map(|(name, value)| EnvVar { name: name.to_owned(), value })
-        .collect()
+    node.proxy_environment().into_iter().map(|(name, value)| EnvVar::new(name, value)).collect()
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature

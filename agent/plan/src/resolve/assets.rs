@@ -19,6 +19,11 @@ impl Asset {
         self.url.rsplit('/').next().unwrap_or(&self.url)
     }
 
+    /// Whether it is an archive, whose members are what a node wants of it.
+    pub fn is_archive(&self) -> bool {
+        [".tgz", ".tar.gz", ".tar.xz", ".tar"].iter().any(|suffix| self.url.ends_with(suffix))
+    }
+
     /// A file with the bytes of the download itself.
     pub fn content(&self) -> Content {
         self.asset_content(None)
@@ -36,7 +41,7 @@ impl Asset {
 
 /// Everything this node can download.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Assets(Vec<Asset>);
+pub struct Assets(pub(super) Vec<Asset>);
 
 impl Assets {
     /// Reads the entries of this architecture, each `sha256@url[,mirror…]`; without a hash the publisher is asked.

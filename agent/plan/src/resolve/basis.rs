@@ -1,7 +1,9 @@
 //! What every component's resolving may look at, and what can be read off it directly.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::facts::{AwsFacts, Facts};
-use crate::spec::{BootConfig, CloudProvider, InstanceGroupRole, NodeupConfig};
+use crate::spec::{BootConfig, CloudProvider, InstanceGroupRole, Keyset, NodeupConfig};
 
 use super::{Assets, Distribution, KubernetesVersion, NodeName};
 
@@ -10,6 +12,9 @@ use super::{Assets, Distribution, KubernetesVersion, NodeName};
 pub(super) struct Basis<'a> {
     pub(super) boot: &'a BootConfig,
     pub(super) config: &'a NodeupConfig,
+    pub(super) keysets: &'a BTreeMap<String, Keyset>,
+    pub(super) secret_names: &'a BTreeSet<String>,
+    pub(super) manifests: &'a BTreeMap<String, String>,
     pub(super) facts: &'a Facts,
     pub(super) kubernetes_version: &'a KubernetesVersion,
     pub(super) distribution: &'static Distribution,

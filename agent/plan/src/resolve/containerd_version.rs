@@ -42,7 +42,7 @@ impl ContainerdVersion {
 }
 
 /// The version that a configuration file declares where nothing newer is known of containerd.
-pub const OLDEST_CONFIG_VERSION: i64 = 3;
+pub(super) const OLDEST_CONFIG_VERSION: i64 = 3;
 
 #[cfg(test)]
 mod tests {

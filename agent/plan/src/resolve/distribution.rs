@@ -46,6 +46,11 @@ pub struct Distribution {
     pub force_nftables: bool,
     /// Where kOps keeps Kubernetes' keys and certificates.
     pub srv_kubernetes: &'static str,
+    /// Where users keep what an API server needs to reach nodes through a proxy of theirs.
+    pub srv_sshproxy: &'static str,
+    /// Where programs look for the certificates that the distribution trusts; a pod that mounts them makes
+    /// those that are not there.
+    pub ssl_directories: &'static [&'static str],
     /// Where kubectl and other programs go.
     pub kubernetes_bin: &'static str,
     /// Where kubelet goes, and the programs that it runs.
@@ -66,6 +71,10 @@ pub struct Distribution {
     pub has_cloud_init_hotplug: bool,
 }
 
+/// Below a read-only `/usr` only what is there can be mounted.
+const READ_ONLY_ROOT_SSL: &[&str] =
+    &["/etc/ssl", "/etc/pki/tls", "/etc/pki/ca-trust", "/usr/share/ca-certificates"];
+
 const USUAL: Distribution = Distribution {
     project: Project::Debian,
     version: 0.0,
@@ -73,6 +82,18 @@ const USUAL: Distribution = Distribution {
     has_loopback_resolv_conf: false,
     force_nftables: false,
     srv_kubernetes: "/srv/kubernetes",
+    srv_sshproxy: "/srv/sshproxy",
+    ssl_directories: &[
+        "/etc/ssl",
+        "/etc/pki/tls",
+        "/etc/pki/ca-trust",
+        "/usr/share/ssl",
+        "/usr/ssl",
+        "/usr/lib/ssl",
+        "/usr/local/openssl",
+        "/var/ssl",
+        "/etc/openssl",
+    ],
     kubernetes_bin: "/usr/local/bin",
     kubelet_bin: "/usr/local/bin",
     volume_plugin_directory: "/usr/libexec/kubernetes/kubelet-plugins/volume/exec/",
@@ -179,6 +200,7 @@ const SUPPORTED: &[(&str, &str, Distribution)] = &[
             project: Project::Flatcar,
             package_format: PackageFormat::None,
             has_loopback_resolv_conf: true,
+            ssl_directories: READ_ONLY_ROOT_SSL,
             kubernetes_bin: "/opt/kops/bin",
             kubelet_bin: "/opt/kubernetes/bin",
             volume_plugin_directory: "/var/lib/kubelet/volumeplugins/",
@@ -194,6 +216,8 @@ const SUPPORTED: &[(&str, &str, Distribution)] = &[
             project: Project::ContainerOS,
             package_format: PackageFormat::None,
             srv_kubernetes: "/etc/srv/kubernetes",
+            srv_sshproxy: "/etc/srv/sshproxy",
+            ssl_directories: READ_ONLY_ROOT_SSL,
             kubernetes_bin: "/home/kubernetes/bin",
             kubelet_bin: "/home/kubernetes/bin",
             volume_plugin_directory: "/home/kubernetes/flexvolume/",

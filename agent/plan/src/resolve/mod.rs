@@ -8,12 +8,15 @@ mod basis;
 mod cni_plugins;
 mod containerd;
 mod containerd_version;
+mod discovery_service;
 mod distribution;
 mod dotted_path;
 mod file_assets;
 mod hooks;
 mod images;
 mod ipv6_prefix;
+mod keypairs;
+mod kube_apiserver;
 mod kube_proxy;
 mod kubectl;
 mod kubelet;
@@ -24,7 +27,11 @@ mod packages;
 mod primary_interface;
 mod problems;
 mod programs;
+mod stored_manifests;
+mod stored_pod;
 mod sysctls;
+#[cfg(test)]
+pub(crate) mod testing;
 mod update_policy;
 mod volume_mounts;
 mod wanted;
@@ -34,26 +41,33 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use assets::{Asset, Assets};
 pub use containerd::{Containerd, ContainerdRelease};
 pub use containerd_version::ContainerdVersion;
+pub use discovery_service::{DiscoveryService, JsonWebKey};
 pub use distribution::{Distribution, PackageFormat, Project};
 pub use file_assets::FileAsset;
 pub use hooks::{Hook, HookAction, HookOrder};
+pub use keypairs::etcd_manager_authorities;
+pub use kube_apiserver::{KubeApiServer, TokenWebhook};
 pub use kubectl::Kubectl;
 pub use kubelet::{Kubelet, Taint};
 pub use kubernetes_version::KubernetesVersion;
 pub use node_name::NodeName;
 pub use problems::{Problem, Problems};
 pub use programs::Program;
+pub use stored_pod::StoredPod;
 
 use basis::Basis;
 
 use crate::facts::Facts;
 use crate::resource::{Image, Mount};
 use crate::spec::{
-    BootConfig, CloudProvider, ContainerdConfig, InstanceGroupRole, Keyset, KubeProxyConfig, NodeupConfig,
+    BootConfig, Certificate, CloudProvider, ContainerdConfig, ControlPlaneConfig, InstanceGroupRole, Keyset,
+    KubeProxyConfig, NodeupConfig,
 };
 
 /// Id of the keyset that signs Kubernetes' certificates.
 pub const KUBERNETES_CA: &str = "kubernetes-ca";
+/// Id of the keyset that signs the certificates by which control planes register with a discovery service.
+pub const DISCOVERY_CA: &str = "discovery-ca";
 
 /// Everything a decision is made from.
 #[derive(Clone, Debug)]
@@ -119,6 +133,12 @@ pub struct NodeConfig {
     pub updates_itself: bool,
     /// The interface by which it is reached, where that has to be told apart from those of its pods.
     pub primary_interface: Option<String>,
+    /// The API server, where one runs.
+    pub api_server: Option<KubeApiServer>,
+    /// The pod that applies addons, on control-plane machines.
+    pub kops_channels: Option<StoredPod>,
+    /// The discovery service that control-plane machines register with, if the cluster has one.
+    pub discovery_service: Option<DiscoveryService>,
 }
 
 /// Validates the inputs and settles what they leave open.
@@ -151,6 +171,9 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
             let basis = Basis {
                 boot: &boot,
                 config: &config,
+                keysets: &keysets,
+                secret_names: &secret_names,
+                manifests: &manifests,
                 facts: &facts,
                 kubernetes_version: &kubernetes_version,
                 distribution,
@@ -161,6 +184,12 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
             let container_runtime = containerd::resolve(&basis, &mut problems);
             let kube_proxy = kube_proxy::resolve(&basis, &mut problems);
             let kubectl = kubectl::resolve(&basis, &mut problems);
+            let api_server = kube_apiserver::resolve(&basis, &mut problems);
+            let kops_channels = stored_manifests::kops_channels(&basis, &mut problems);
+            let discovery_service = discovery_service::resolve(&basis, &mut problems);
+            check_control_plane(&basis, &mut problems);
+            stored_manifests::check_etcd_manifests(&basis, &mut problems);
+            keypairs::check(&basis, &mut problems);
             ipv6_prefix::check(&basis, &mut problems);
             let default_directory = format!("{}/assets", distribution.srv_kubernetes);
             let file_assets = file_assets::resolve(&config, &default_directory, &mut problems);
@@ -192,6 +221,9 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
                     reserved_ports,
                     updates_itself,
                     primary_interface,
+                    api_server,
+                    kops_channels,
+                    discovery_service,
                 }),
                 _ => Err(problems),
             }
@@ -222,6 +254,15 @@ fn supported_distribution(facts: &Facts) -> Result<&'static Distribution, String
     })
 }
 
+fn check_control_plane(basis: &Basis<'_>, problems: &mut Problems) {
+    if basis.is_control_plane() && basis.config.control_plane_config.is_none() {
+        problems.add(
+            "ControlPlaneConfig",
+            "is missing, but this is a control-plane machine; run `kops update cluster --yes`",
+        );
+    }
+}
+
 fn api_internal_name(config: &NodeupConfig) -> String {
     format!("api.internal.{}", config.cluster_name)
 }
@@ -245,6 +286,16 @@ impl NodeConfig {
     /// Whether an API server runs here: on the control plane, and on dedicated API server machines.
     pub fn has_api_server(&self) -> bool {
         self.boot.instance_group_role.runs_api_server()
+    }
+
+    /// Configuration of the rest of the control plane; `None` where it does not run.
+    pub fn control_plane(&self) -> Option<&ControlPlaneConfig> {
+        self.config.control_plane_config.as_ref().filter(|_| self.is_control_plane())
+    }
+
+    /// The domain of names inside the cluster; empty on machines without an API server.
+    pub fn cluster_dns_domain(&self) -> &str {
+        self.config.api_server_config.as_ref().map_or("", |api_server| &api_server.cluster_dns_domain)
     }
 
     /// The name under which the nodes find the API server.
@@ -304,6 +355,12 @@ impl NodeConfig {
     /// The certificates to trust of this authority, as PEM; empty where kOps gave none.
     pub fn ca(&self, keyset: &str) -> &str {
         self.config.cas.get(keyset).map_or("", String::as_str)
+    }
+
+    /// The PEM certificate of the item of this keyset that kOps chose; empty where there is none.
+    pub fn keypair_certificate(&self, keyset: &str) -> String {
+        let item = self.keysets.get(keyset).and_then(|items| items.item(self.keypair_id(keyset)));
+        item.and_then(|item| item.certificate.as_ref()).map(Certificate::pem).unwrap_or_default()
     }
 
     /// A container image for this machine's architecture (`RemapImage` in nodeup/pkg/model/context.go):

@@ -28,40 +28,12 @@ const CONTAINERD_1: [&str; 6] = [
     "containerd-stress",
     "ctr",
 ];
-/// The plugins in the releases of github.com/containernetworking/plugins from 1.2 to 1.9.
-const CNI_PLUGINS: [&str; 18] = [
-    "bandwidth",
-    "bridge",
-    "dhcp",
-    "dummy",
-    "firewall",
-    "host-device",
-    "host-local",
-    "ipvlan",
-    "loopback",
-    "macvlan",
-    "portmap",
-    "ptp",
-    "sbr",
-    "static",
-    "tap",
-    "tuning",
-    "vlan",
-    "vrf",
-];
-
 impl Assets {
     /// The programs of containerd's release of this version; empty where the node downloads none.
     pub fn containerd(&self, config: &ContainerdConfig, version: &ContainerdVersion) -> Vec<Program> {
         let Some(archive) = self.containerd_archive(config) else { return Vec::new() };
         let names: &[&'static str] = if version.is_before_2() { &CONTAINERD_1 } else { &CONTAINERD_2 };
         names.iter().map(|name| Program { name, content: archive.member(&format!("bin/{name}")) }).collect()
-    }
-
-    /// The CNI plugins; empty where the node downloads none.
-    pub fn cni_plugins(&self) -> Vec<Program> {
-        let Some(archive) = self.starting("cni-plugins-") else { return Vec::new() };
-        CNI_PLUGINS.iter().map(|name| Program { name, content: archive.member(name) }).collect()
     }
 
     /// A program that is alone of its kind in the archive whose name starts with the program's.
@@ -83,6 +55,7 @@ impl Assets {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::resource::AssetContent;
     use crate::spec::PackagesConfig;
@@ -91,19 +64,15 @@ mod tests {
         Assets(urls.iter().map(|url| Asset { sha256: None, url: (*url).to_owned() }).collect())
     }
 
-    fn names(programs: &[Program]) -> Vec<&str> {
-        programs.iter().map(|program| program.name).collect()
-    }
-
     #[test]
     fn containerd_lost_its_old_shims_with_2() {
         let assets = assets(&["https://a/containerd-linux-amd64.tar.gz"]);
         let programs = |version: &str| {
-            let version = ContainerdVersion::parse(version)?;
-            Some(names(&assets.containerd(&ContainerdConfig::default(), &version)).len())
+            let version = ContainerdVersion::parse(version).unwrap();
+            assets.containerd(&ContainerdConfig::default(), &version).len()
         };
-        assert_eq!(programs("1.7.29"), Some(6));
-        assert_eq!(programs("2.3.4"), Some(4));
+        assert_eq!(programs("1.7.29"), 6);
+        assert_eq!(programs("2.3.4"), 4);
     }
 
     #[test]
@@ -131,7 +100,7 @@ mod tests {
 
     #[test]
     fn what_is_not_downloaded_has_no_programs() {
-        assert!(assets(&[]).cni_plugins().is_empty());
+        assert_eq!(assets(&[]).packed("crictl"), None);
         assert_eq!(assets(&["https://a/runc.amd64"]).packed("crictl"), None);
         assert!(assets(&["https://a/crictl-v1.29.0-linux-amd64.tar.gz"]).packed("crictl").is_some());
     }

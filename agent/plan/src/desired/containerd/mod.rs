@@ -6,6 +6,8 @@
 mod config_file;
 mod kubenet;
 mod registry_hosts;
+#[cfg(test)]
+mod tests;
 
 use crate::resolve::{ContainerdRelease, NodeConfig, Project};
 use crate::resource::{DesiredState, File, Mode, Unit};
@@ -127,6 +129,9 @@ fn drop_in(node: &NodeConfig) -> File {
     File::text("/etc/systemd/system/containerd.service.d/10-kops.conf", file.render())
         .on_change(&["systemctl", "daemon-reload"])
         .on_change(&["systemctl", "restart", "containerd.service"])
+        // The agent's own unit, in the background: whoever applies this leaves it out, because a run
+        // that has changed the file goes on to converge by itself.
+        .on_change(&["systemctl", "restart", "kops-configuration.service", "&"])
 }
 
 /// gVisor's shim reads this file when it starts a container.

@@ -6,6 +6,8 @@
 mod configuration;
 mod credential_provider;
 mod daemon_flags;
+#[cfg(test)]
+mod tests;
 
 use crate::go_yaml;
 use crate::resolve::{KUBERNETES_CA, NodeConfig};

@@ -1,12 +1,12 @@
 //! The standard CNI plugins, which most networks use. Which ones an archive has depends on its version.
 //!
-//! Upstream copies every downloaded file into the folder, kubelet and containerd too
-//! (nodeup/pkg/model/networking/common.go, `AddCNIBinAssets` in nodeup/pkg/model/context.go); only
-//! plugins belong there.
+//! The node's other downloads go into the same folder: upstream copies whatever it has downloaded
+//! (nodeup/pkg/model/networking/common.go, `AddCNIBinAssets` in nodeup/pkg/model/context.go). Nothing
+//! needs them there, and leaving them out is a deviation still to be made.
 
 use crate::desired::paths;
-use crate::resolve::{Asset, NodeConfig};
-use crate::resource::{DesiredState, File, Mode};
+use crate::resolve::{Asset, NodeConfig, Program};
+use crate::resource::{Content, DesiredState, File, Mode};
 
 /// Plugins of every version since 0.8.
 const ALWAYS: [&str; 15] = [
@@ -39,8 +39,20 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(archive) = &node.cni_plugins else { return };
     for plugin in plugins(archive) {
         let content = archive.member(plugin);
-        state.add(File::new(format!("{}/{plugin}", paths::CNI_BIN), content).mode(Mode::EXECUTABLE));
+        add_program(plugin, content, state);
     }
+    let runtime = &node.container_runtime;
+    let containerd = runtime.release.iter().flat_map(|release| &release.programs);
+    for Program { name, content } in containerd.chain(&runtime.nerdctl).chain(&runtime.crictl) {
+        add_program(name, content.clone(), state);
+    }
+    for asset in node.assets.iter().filter(|asset| !asset.is_archive()) {
+        add_program(asset.file_name(), asset.content(), state);
+    }
+}
+
+fn add_program(name: &str, content: Content, state: &mut DesiredState) {
+    state.add(File::new(format!("{}/{name}", paths::CNI_BIN), content).mode(Mode::EXECUTABLE));
 }
 
 /// The plugins in an archive; one whose name tells no version is taken for a new one.

@@ -1,0 +1,70 @@
+//! kops-channels: the static pod that applies the cluster's addons, as kOps wrote it, and the kubeconfig
+//! that it applies them with.
+//!
+//! Source: nodeup/pkg/model/channels.go.
+
+use serde_json::json;
+
+use crate::go_yaml;
+use crate::resolve::{NodeConfig, StoredPod};
+use crate::resource::{DesiredState, File, Mode, User};
+
+use super::{certificates, paths, pod};
+
+/// The user as whom it runs (pkg/wellknownusers).
+const USER: &str = "kops-channels";
+const UID: u32 = 10013;
+const HOME: &str = "/var/lib/kops";
+/// The user of the API server that it is; also the name of its certificate.
+const IDENTITY: &str = "kops";
+
+/// Adds the pod, its user and its kubeconfig, where this is a control-plane machine.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    let Some(stored) = &node.kops_channels else { return };
+    state.add(User { name: USER.into(), uid: UID, home: HOME.into(), shell: "/sbin/nologin".into() });
+    let subject = certificates::user_in_group(IDENTITY, "system:masters");
+    let kubeconfig = certificates::issued_kubeconfig(state, node, IDENTITY, subject);
+    state.add(File::new(format!("{HOME}/kubeconfig"), kubeconfig).mode(Mode(0o400)).owned_by(USER));
+    state.add(File::text(paths::manifest("kops-channels"), manifest(node, stored)));
+}
+
+/// Whether SELinux is on differs between groups, while kOps writes one pod for all of them.
+fn manifest(node: &NodeConfig, stored: &StoredPod) -> String {
+    match pod::unconfined_selinux_options(node) {
+        None => stored.text().to_owned(),
+        Some(options) => {
+            go_yaml::value_to_string(&stored.with_security_context("seLinuxOptions", json!(options)))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::resolve::testing::control_plane;
+    use crate::spec::ContainerdConfig;
+
+    use super::*;
+
+    fn with_selinux(on: bool) -> NodeConfig {
+        control_plane(|inputs| {
+            let containerd: &mut ContainerdConfig = inputs.config.containerd_config.as_mut().unwrap();
+            containerd.selinux_enabled = on;
+        })
+    }
+
+    #[test]
+    fn the_pod_is_the_stores_own_text() {
+        let node = with_selinux(false);
+        let stored = node.kops_channels.as_ref().unwrap();
+        assert_eq!(manifest(&node, stored), node.manifests[&node.config.channels_manifest]);
+    }
+
+    #[test]
+    fn selinux_lets_it_read_its_kubeconfig() {
+        let node = with_selinux(true);
+        let manifest = manifest(&node, node.kops_channels.as_ref().unwrap());
+        assert!(manifest.contains("    seLinuxOptions:\n      level: s0\n      type: spc_t\n"), "{manifest}");
+        assert!(manifest.contains("name: stored\n"), "{manifest}");
+    }
+}

@@ -1,0 +1,55 @@
+//! What kops-controller's pods find on a control-plane machine: its serving certificate, and the keypairs
+//! with which it signs for joining nodes.
+//!
+//! Source: nodeup/pkg/model/kops_controller.go.
+
+use crate::go_yaml;
+use crate::resolve::{KUBERNETES_CA, NodeConfig};
+use crate::resource::{CertificateType, Content, DesiredState, Directory, File, Mode, User};
+
+use super::{certificates, keypair};
+
+/// The user as whom it runs (pkg/wellknownusers); also the name of its certificate.
+const NAME: &str = "kops-controller";
+const UID: u32 = 10011;
+const DIRECTORY: &str = "/etc/kubernetes/kops-controller";
+
+/// Adds the user and its files, where this is a control-plane machine.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    if !node.is_control_plane() {
+        return;
+    }
+    state.add(User { name: NAME.into(), uid: UID, home: String::new(), shell: "/sbin/nologin".into() });
+    state.add(Directory::new(DIRECTORY));
+    add_serving_certificate(node, state);
+    for keyset in signers(node) {
+        let path = |suffix: &str| format!("{DIRECTORY}/{keyset}.{suffix}");
+        state.add(keypair::certificate_file(node, keyset, &path("crt")).owned_by(NAME));
+        state.add(keypair::private_key_file(node, keyset, &path("key")).owned_by(NAME));
+    }
+    let keypair_ids = go_yaml::to_string(&node.config.keypair_ids);
+    state.add(
+        File::text(format!("{DIRECTORY}/keypair-ids.yaml"), keypair_ids).mode(Mode::PRIVATE).owned_by(NAME),
+    );
+}
+
+fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
+    let mut names = vec![format!("kops-controller.internal.{}", node.cluster_name())];
+    names.extend(node.boot.api_server_ips.iter().cloned());
+    state.add(certificates::issued(
+        node,
+        NAME,
+        KUBERNETES_CA,
+        CertificateType::Server,
+        certificates::user(NAME),
+        names,
+    ));
+    let path = |suffix: &str| format!("{DIRECTORY}/{NAME}.{suffix}");
+    state.add(File::new(path("crt"), Content::Certificate(NAME.into())).owned_by(NAME));
+    state.add(File::new(path("key"), Content::PrivateKey(NAME.into())).mode(Mode::PRIVATE).owned_by(NAME));
+}
+
+/// The keysets that sign what nodes ask for; clients of Cilium's etcd have an authority of their own.
+fn signers(node: &NodeConfig) -> impl Iterator<Item = &'static str> {
+    [KUBERNETES_CA].into_iter().chain(node.config.use_cilium_etcd.then_some("etcd-clients-ca-cilium"))
+}

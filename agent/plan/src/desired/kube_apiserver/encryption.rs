@@ -1,0 +1,19 @@
+//! Encryption of what the API server writes to etcd, as the user's own secret says.
+
+use crate::resolve::{KubeApiServer, NodeConfig};
+use crate::resource::{Content, DesiredState, File, Mode, SecretPiece};
+
+use super::file;
+
+/// Adds the configuration where the cluster encrypts.
+pub(super) fn add(node: &NodeConfig, api_server: &KubeApiServer, state: &mut DesiredState) {
+    if api_server.encrypts {
+        let content = Content::SecretText(vec![SecretPiece::Secret("encryptionconfig".into())]);
+        state.add(File::new(configuration_file(node), content).mode(Mode::PRIVATE));
+    }
+}
+
+/// Where the configuration is.
+pub(super) fn configuration_file(node: &NodeConfig) -> String {
+    file(node, "encryptionconfig.yaml")
+}

@@ -1,0 +1,63 @@
+//! `known_tokens.csv`: tokens of clusters of long ago, by which the API server knew the other components.
+//! It is read only where `tokenAuthFile` names it.
+//!
+//! Source: nodeup/pkg/model/kube_apiserver.go (`writeStaticCredentials`) and pkg/tokens.
+
+use crate::resolve::NodeConfig;
+use crate::resource::{Content, DesiredState, File, Mode, SecretPiece};
+
+use super::file;
+
+/// The users that have had tokens; each token is the secret of that name.
+const USERS: [&str; 9] = [
+    "kubelet",
+    "kube-proxy",
+    "system:scheduler",
+    "system:controller_manager",
+    "system:logging",
+    "system:monitoring",
+    "system:dns",
+    "kube",
+    "admin",
+];
+
+/// Adds the file, with the tokens that the store has.
+pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+    let mut pieces = Vec::new();
+    for user in USERS.into_iter().filter(|user| node.secret_names.contains(*user)) {
+        if !pieces.is_empty() {
+            pieces.push(SecretPiece::Text("\n".into()));
+        }
+        let groups = if user == "admin" { ",system:masters" } else { "" };
+        pieces.push(SecretPiece::Secret(user.into()));
+        pieces.push(SecretPiece::Text(format!(",{user},{user}{groups}")));
+    }
+    state.add(File::new(file(node, "known_tokens.csv"), Content::SecretText(pieces)).mode(Mode::PRIVATE));
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::resolve::testing::control_plane;
+    use crate::resource::{Kind, ResourceId};
+
+    use super::*;
+
+    #[test]
+    fn a_line_for_each_token_that_the_store_has_and_only_the_administrator_in_a_group() {
+        let node = control_plane(|inputs| {
+            inputs.secret_names.extend(["admin", "kubelet", "dockerconfig"].map(str::to_owned));
+        });
+        let mut state = DesiredState::default();
+        add(&node, &mut state);
+        let id = ResourceId::new(Kind::File, "/srv/kubernetes/kube-apiserver/known_tokens.csv");
+        let file = serde_json::to_value(state.get(&id).unwrap()).unwrap();
+        assert_eq!(
+            file["content"]["secretText"],
+            serde_json::json!([
+                {"secret": "kubelet"}, {"text": ",kubelet,kubelet"}, {"text": "\n"},
+                {"secret": "admin"}, {"text": ",admin,admin,system:masters"},
+            ])
+        );
+    }
+}

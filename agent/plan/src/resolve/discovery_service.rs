@@ -1,0 +1,130 @@
+//! What a control-plane machine tells a hosted discovery service, so that others can verify the tokens of
+//! this cluster's service accounts.
+//!
+//! Source: nodeup/pkg/model/discovery_service.go.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Serialize;
+use x509_parser::prelude::{FromDer, X509Certificate};
+use x509_parser::public_key::PublicKey;
+
+use crate::spec::{Keyset, KeysetItem};
+
+use super::Problems;
+use super::basis::Basis;
+
+/// A registration with a discovery service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DiscoveryService {
+    /// URL of the service.
+    pub url: String,
+    /// The keys that verify tokens, by id.
+    pub keys: Vec<JsonWebKey>,
+}
+
+/// A public RSA key (RFC 7517).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct JsonWebKey {
+    /// What it is for: `sig`.
+    #[serde(rename = "use")]
+    pub key_use: &'static str,
+    /// What kind it is: `RSA`.
+    #[serde(rename = "kty")]
+    pub key_type: &'static str,
+    /// Id of the item in the keyset `service-account`.
+    #[serde(rename = "kid")]
+    pub key_id: String,
+    /// How it signs: `RS256`.
+    #[serde(rename = "alg")]
+    pub algorithm: &'static str,
+    /// Its modulus.
+    pub n: String,
+    /// Its exponent.
+    pub e: String,
+}
+
+/// Settles the registration; `None` where the cluster has no discovery service.
+pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<DiscoveryService> {
+    if !basis.is_control_plane() {
+        return None;
+    }
+    let url = basis.config.discovery_service.as_ref()?.url.clone();
+    // A keyset that is not there is told of by `keypairs`.
+    let keyset = basis.keysets.get("service-account")?;
+    let keys = problems.keep("discoveryServiceWithUniverse", json_web_keys(keyset))?;
+    Some(DiscoveryService { url, keys })
+}
+
+fn json_web_keys(keyset: &Keyset) -> Result<Vec<JsonWebKey>, String> {
+    let trusted = keyset.items().iter().filter(|item| item.distrust_timestamp.is_none());
+    let keys: Result<Vec<_>, String> = trusted.map(json_web_key).collect();
+    let mut keys: Vec<JsonWebKey> = keys?.into_iter().flatten().collect();
+    keys.sort_by(|a, b| a.key_id.cmp(&b.key_id));
+    Ok(keys)
+}
+
+/// The public key of an item; `None` where it is not one of kOps' own making.
+fn json_web_key(item: &KeysetItem) -> Result<Option<JsonWebKey>, String> {
+    let problem = |what: &str| {
+        format!(
+            "the certificate of keypair {} of service-account {what}; \
+             distrust it with `kops distrust keypair service-account {}`",
+            item.id, item.id
+        )
+    };
+    let Some(certificate) = &item.certificate else { return Ok(None) };
+    let (_, certificate) =
+        X509Certificate::from_der(certificate.der()).map_err(|_| problem("cannot be read"))?;
+    let common_name = certificate.subject().iter_common_name().next().and_then(|name| name.as_str().ok());
+    if common_name != Some("service-account") {
+        return Ok(None);
+    }
+    let Ok(PublicKey::RSA(key)) = certificate.public_key().parsed() else {
+        return Err(problem("has no RSA key, and a discovery service takes no other"));
+    };
+    Ok(Some(JsonWebKey {
+        key_use: "sig",
+        key_type: "RSA",
+        key_id: item.id.clone(),
+        algorithm: "RS256",
+        n: base64url(key.modulus),
+        e: base64url(key.exponent),
+    }))
+}
+
+/// A number without its leading zero bytes, in base64url without padding.
+fn base64url(number: &[u8]) -> String {
+    let zeros = number.iter().take_while(|byte| **byte == 0).count();
+    URL_SAFE_NO_PAD.encode(&number[zeros..])
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::resolve::testing::{EC_CERTIFICATE, RSA_CERTIFICATE, keyset_of};
+
+    use super::*;
+
+    #[test]
+    fn trusted_keys_are_given_by_id() {
+        let distrusted = ", distrustTimestamp: \"2024-01-01T00:00:00Z\"";
+        let keyset = keyset_of(
+            "service-account",
+            &[("9", RSA_CERTIFICATE, ""), ("10", RSA_CERTIFICATE, ""), ("8", RSA_CERTIFICATE, distrusted)],
+        );
+        let keys = json_web_keys(&keyset).unwrap();
+        let ids: Vec<&str> = keys.iter().map(|key| key.key_id.as_str()).collect();
+        assert_eq!(ids, ["10", "9"]);
+        assert_eq!(keys[0].e, "AQAB");
+        // The modulus of 2048 bits, without the zero byte that ASN.1 puts before it.
+        assert_eq!(URL_SAFE_NO_PAD.decode(&keys[0].n).unwrap().len(), 256);
+    }
+
+    #[test]
+    fn certificates_of_others_are_passed_over() {
+        // This one is kubernetes-ca's.
+        let keyset = keyset_of("service-account", &[("1", EC_CERTIFICATE, "")]);
+        assert_eq!(json_web_keys(&keyset), Ok(Vec::new()));
+    }
+}

@@ -1,0 +1,79 @@
+//! The keypairs whose private keys a machine with an API server uses: they must all be in the state store.
+//!
+//! Source: `buildCertificatePairTask` in nodeup/pkg/model/context.go and `newStaticKeystore` in
+//! upup/pkg/fi/nodeup/nodetasks/issue_cert.go.
+
+use std::collections::BTreeSet;
+
+use super::basis::Basis;
+use super::{DISCOVERY_CA, KUBERNETES_CA, Problems};
+
+/// Refuses a configuration that names a keypair which is not there, or has no private key.
+pub(super) fn check(basis: &Basis<'_>, problems: &mut Problems) {
+    for keyset in used(basis) {
+        let _ = problems.keep(&format!("KeypairIDs.{keyset}"), usable(basis, &keyset));
+    }
+}
+
+/// The keysets from which etcd-manager issues certificates for one etcd cluster, each after the name that
+/// etcd-manager knows it by. The API server has one client certificate for the etcd clusters that it uses,
+/// so those share the authority for clients (nodeup/pkg/model/etcd_manager_tls.go).
+pub fn etcd_manager_authorities(cluster: &str) -> [(&'static str, String); 3] {
+    let clients = match cluster {
+        "main" | "events" | "leases" => "etcd-clients-ca".to_owned(),
+        cluster => format!("etcd-clients-ca-{cluster}"),
+    };
+    [
+        ("etcd-manager-ca", format!("etcd-manager-ca-{cluster}")),
+        ("etcd-peers-ca", format!("etcd-peers-ca-{cluster}")),
+        ("etcd-clients-ca", clients),
+    ]
+}
+
+fn used(basis: &Basis<'_>) -> BTreeSet<String> {
+    let mut used = BTreeSet::new();
+    if basis.boot.instance_group_role.runs_api_server() {
+        used.extend(
+            [KUBERNETES_CA, "etcd-clients-ca", "apiserver-aggregator-ca", "service-account"]
+                .map(str::to_owned),
+        );
+    }
+    if basis.is_control_plane() {
+        for cluster in &basis.config.etcd_cluster_names {
+            used.extend(etcd_manager_authorities(cluster).map(|(_, keyset)| keyset));
+        }
+        if basis.config.use_cilium_etcd {
+            used.insert("etcd-clients-ca-cilium".to_owned());
+        }
+        if basis.config.discovery_service.is_some() {
+            used.insert(DISCOVERY_CA.to_owned());
+        }
+    }
+    used
+}
+
+fn usable(basis: &Basis<'_>, keyset: &str) -> Result<(), String> {
+    let id = basis.config.keypair_ids.get(keyset).map_or("", String::as_str);
+    if id.is_empty() {
+        return Err(
+            "is not set, but this machine uses it; run `kops update cluster --yes` and replace this instance"
+                .into(),
+        );
+    }
+    let file = format!("pki/private/{keyset}/keyset.yaml");
+    let items = basis.keysets.get(keyset).ok_or_else(|| {
+        format!("is {id}, but {file} is not in the state store, or this machine may not read it; run `kops update cluster --yes`")
+    })?;
+    let item = items.item(id).ok_or_else(|| {
+        format!(
+            "is {id}, which {file} does not have; run `kops update cluster --yes` and replace this instance"
+        )
+    })?;
+    if item.certificate.is_none() || item.private_material.is_none() {
+        return Err(format!(
+            "is {id}, of which {file} does not have both certificate and private key; \
+             make another with `kops create keypair {keyset} --primary`"
+        ));
+    }
+    Ok(())
+}

@@ -1,0 +1,45 @@
+//! The manifests that a control-plane machine takes from the state store: they must all be there, and
+//! those that are changed on the way must be pods.
+//!
+//! Source: nodeup/pkg/model/manifests.go, channels.go and kube_apiserver_healthcheck.go.
+
+use super::basis::Basis;
+use super::{Problems, StoredPod};
+
+/// Refuses a configuration that names a manifest of etcd which is not there.
+pub(super) fn check_etcd_manifests(basis: &Basis<'_>, problems: &mut Problems) {
+    if basis.is_control_plane() {
+        for url in &basis.config.etcd_manifests {
+            let _ = problems.keep("etcdManifests", manifest(basis, url));
+        }
+    }
+}
+
+/// The pod that applies addons; `None` on machines that do not run it.
+pub(super) fn kops_channels(basis: &Basis<'_>, problems: &mut Problems) -> Option<StoredPod> {
+    if !basis.is_control_plane() {
+        return None;
+    }
+    let url = &basis.config.channels_manifest;
+    if url.is_empty() {
+        problems.add(
+            "channelsManifest",
+            "is not set, so nothing would apply addons; run `kops update cluster --yes` with a kOps that sets it",
+        );
+        return None;
+    }
+    problems.keep("channelsManifest", manifest(basis, url).and_then(|text| StoredPod::parse(text, url)))
+}
+
+/// The sidecar of the API server that answers probes; `None` where kOps gives none.
+pub(super) fn kube_apiserver_healthcheck(basis: &Basis<'_>, problems: &mut Problems) -> Option<StoredPod> {
+    let manifests = &basis.config.static_manifests;
+    let path = &manifests.iter().find(|manifest| manifest.key == "kube-apiserver-healthcheck")?.path;
+    problems.keep("staticManifests", manifest(basis, path).and_then(|text| StoredPod::parse(text, path)))
+}
+
+fn manifest<'a>(basis: &Basis<'a>, url: &str) -> Result<&'a str, String> {
+    basis.manifests.get(url).map(String::as_str).ok_or_else(|| {
+        format!("names {url}, which is not in the state store, or which this machine may not read; run `kops update cluster --yes`")
+    })
+}

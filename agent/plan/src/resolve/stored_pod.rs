@@ -1,0 +1,100 @@
+//! Pods that kOps wrote into the state store, and that this machine runs as they are or with little added.
+
+use serde_json::{Map, Value};
+
+use crate::spec::parse_yaml;
+
+/// A pod of the state store.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StoredPod {
+    text: String,
+    document: Map<String, Value>,
+    spec: Map<String, Value>,
+}
+
+impl StoredPod {
+    /// Reads a pod; `url` is what the problem names.
+    pub(super) fn parse(text: &str, url: &str) -> Result<StoredPod, String> {
+        let document: Map<String, Value> =
+            parse_yaml(text.as_bytes(), url).map_err(|error| error.to_string())?;
+        let spec = match document.get("spec") {
+            Some(Value::Object(spec)) => spec.clone(),
+            _ => return Err(format!("{url} has no spec, so it is no pod; run `kops update cluster --yes`")),
+        };
+        for field in ["containers", "volumes"] {
+            if !matches!(spec.get(field), None | Some(Value::Null | Value::Array(_))) {
+                return Err(format!("spec.{field} of {url} is no list; run `kops update cluster --yes`"));
+            }
+        }
+        Ok(StoredPod { text: text.to_owned(), document, spec })
+    }
+
+    /// The file as the store has it.
+    pub fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// Its containers, as the store has them.
+    pub fn containers(&self) -> &[Value] {
+        self.list("containers")
+    }
+
+    /// Its volumes, as the store has them.
+    pub fn volumes(&self) -> &[Value] {
+        self.list("volumes")
+    }
+
+    /// The pod with this field of its security context set, everything else as it is.
+    pub fn with_security_context(&self, field: &str, value: Value) -> Value {
+        let mut spec = self.spec.clone();
+        let mut context = spec.get("securityContext").and_then(Value::as_object).cloned().unwrap_or_default();
+        context.insert(field.to_owned(), value);
+        spec.insert("securityContext".to_owned(), context.into());
+        let mut document = self.document.clone();
+        document.insert("spec".to_owned(), spec.into());
+        document.into()
+    }
+
+    fn list(&self, field: &str) -> &[Value] {
+        self.spec.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    const URL: &str = "s3://clusters/c.example.com/manifests/pod.yaml";
+
+    #[test]
+    fn a_security_context_keeps_what_it_has() {
+        let text = "kind: Pod\nspec: {securityContext: {runAsUser: 1}, dnsPolicy: Default}\n";
+        let pod = StoredPod::parse(text, URL).unwrap();
+        assert_eq!(pod.text(), text);
+        assert_eq!(
+            pod.with_security_context("seLinuxOptions", json!({"level": "s0"})),
+            json!({"kind": "Pod", "spec": {
+                "dnsPolicy": "Default",
+                "securityContext": {"runAsUser": 1, "seLinuxOptions": {"level": "s0"}},
+            }})
+        );
+    }
+
+    #[test]
+    fn lists_are_given_as_they_are_and_none_is_empty() {
+        let pod = StoredPod::parse("spec: {containers: [{name: a, new: [1]}], volumes: null}", URL).unwrap();
+        assert_eq!(pod.containers(), [json!({"name": "a", "new": [1]})]);
+        assert!(pod.volumes().is_empty());
+    }
+
+    #[test]
+    fn what_is_no_pod_is_refused_by_the_name_of_its_file() {
+        for text in ["kind: Pod", "spec: {containers: {}}", "spec: [", ""] {
+            let problem = StoredPod::parse(text, URL).unwrap_err();
+            assert!(problem.contains(URL), "{problem}");
+        }
+    }
+}
