@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 
 use crate::downloads::Downloads;
 use crate::example_keys::Keyset;
-use crate::example_store::{CONFIG_BASE, ExampleStore, REGION, releases};
+use crate::example_store::{ExampleStore, REGION, releases};
 use crate::s3::S3Server;
 
 /// The example cluster with its servers; dropping it stops them and leaves the folder.
@@ -48,13 +48,13 @@ impl ExampleCluster {
         self.s3.environment(REGION)
     }
 
-    /// The call of `agent` that does `verb` for a machine of `group`; a worker has no ConfigBase in its
-    /// boot config, so the store is named.
-    pub fn agent(&self, agent: &Path, verb: &str, group: &str) -> Command {
+    /// The call of `agent` that does `verb` for a machine of `group`, with the store at `config_base`: a
+    /// worker has none in its boot config.
+    pub fn agent(&self, agent: &Path, verb: &str, group: &str, config_base: &str) -> Command {
         let mut command = Command::new(agent);
         command.env_clear().envs(self.environment()).arg(verb);
         command.arg("--conf").arg(self.store.kube_env(group)).arg("--facts").arg(self.store.facts(group));
-        command.args(["--config-base", CONFIG_BASE]);
+        command.args(["--config-base", config_base]);
         command
     }
 
