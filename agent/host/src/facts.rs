@@ -363,8 +363,9 @@ mod tests {
             name: "eth0".into(),
             mac: Some("02:00:00:00:00:ab".into()),
             addresses: vec!["172.20.32.10/19".into(), "fe80::1/64".into()],
+            ..Interface::default()
         };
-        let lo = Interface { name: "lo".into(), mac: None, addresses: vec!["127.0.0.1/8".into()] };
+        let lo = Interface { name: "lo".into(), mac: None, addresses: vec!["127.0.0.1/8".into()], ..Interface::default() };
         assert_eq!(collect_interfaces(answers.into_iter()), [eth0, lo]);
     }
 
