@@ -61,7 +61,7 @@ impl ExampleStore {
     /// # Errors
     /// If the folder cannot be written.
     pub fn write(folder: &Path, mirror: Option<&str>) -> anyhow::Result<ExampleStore> {
-        let example = ExampleStore { folder: folder.to_owned() };
+        let example = ExampleStore::at(folder);
         let cluster = example.cluster_folder();
         for (path, text) in STORE {
             let text = match (*path, mirror) {
@@ -79,6 +79,11 @@ impl ExampleStore {
         }
         example.write_machines(&keysets)?;
         Ok(example)
+    }
+
+    /// The example that was written to `folder`, or copied there.
+    pub fn at(folder: &Path) -> ExampleStore {
+        ExampleStore { folder: folder.to_owned() }
     }
 
     fn write_machines(&self, keysets: &[Keyset]) -> anyhow::Result<()> {
