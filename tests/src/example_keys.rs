@@ -1,5 +1,7 @@
 //! The example cluster's keys and tokens, made on the spot, in the form in which kOps keeps them.
 
+use std::ops::Range;
+
 use anyhow::{Context, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -38,6 +40,7 @@ pub const TOKENS: [&str; 9] = [
 ];
 
 /// A keyset with one key.
+#[derive(Clone)]
 pub struct Keyset {
     /// Its name, which is also its certificate's common name.
     pub name: String,
@@ -56,14 +59,22 @@ impl Keyset {
     /// # Errors
     /// If there is no randomness to be had.
     pub fn make(name: &str, id: u64) -> anyhow::Result<Keyset> {
+        // Fixed years, so that no test depends on the day it runs.
+        Keyset::make_valid(name, id, 2026..2046)
+    }
+
+    /// [`Keyset::make`] with a certificate that is valid in these years.
+    ///
+    /// # Errors
+    /// If there is no randomness to be had.
+    pub fn make_valid(name: &str, id: u64, years: Range<i32>) -> anyhow::Result<Keyset> {
         let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?;
         let mut params = CertificateParams::default();
         params.distinguished_name = rcgen::DistinguishedName::new();
         params.distinguished_name.push(DnType::CommonName, name);
         params.serial_number = Some(SerialNumber::from(id));
-        // Fixed, so that no test depends on the day it runs.
-        params.not_before = date_time_ymd(2026, 1, 1);
-        params.not_after = date_time_ymd(2046, 1, 1);
+        params.not_before = date_time_ymd(years.start, 1, 1);
+        params.not_after = date_time_ymd(years.end, 1, 1);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(&key).with_context(|| format!("signing {name}"))?.pem();

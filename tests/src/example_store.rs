@@ -61,7 +61,19 @@ impl ExampleStore {
     /// # Errors
     /// If the folder cannot be written.
     pub fn write(folder: &Path, mirror: Option<&str>) -> anyhow::Result<ExampleStore> {
-        let example = ExampleStore::at(folder);
+        ExampleStore::write_with_keys(folder, mirror, &make_keysets()?)
+    }
+
+    /// [`ExampleStore::write`] with these keys: making new ones takes seconds without optimization.
+    ///
+    /// # Errors
+    /// If the folder cannot be written.
+    pub fn write_with_keys(
+        folder: &Path,
+        mirror: Option<&str>,
+        keysets: &[Keyset],
+    ) -> anyhow::Result<ExampleStore> {
+        let example = ExampleStore { folder: folder.to_owned() };
         let cluster = example.cluster_folder();
         for (path, text) in STORE {
             let text = match (*path, mirror) {
@@ -70,20 +82,14 @@ impl ExampleStore {
             };
             write_file(&cluster.join(path), text)?;
         }
-        let keysets = make_keysets()?;
-        for keyset in &keysets {
+        for keyset in keysets {
             write_file(&cluster.join("pki/private").join(&keyset.name).join("keyset.yaml"), &keyset.yaml())?;
         }
         for token in TOKENS {
             write_file(&cluster.join("secrets").join(token), &make_token_file()?)?;
         }
-        example.write_machines(&keysets)?;
+        example.write_machines(keysets)?;
         Ok(example)
-    }
-
-    /// The example that was written to `folder`, or copied there.
-    pub fn at(folder: &Path) -> ExampleStore {
-        ExampleStore { folder: folder.to_owned() }
     }
 
     fn write_machines(&self, keysets: &[Keyset]) -> anyhow::Result<()> {

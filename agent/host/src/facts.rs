@@ -2,17 +2,20 @@
 //!
 //! What a file says is parsed by a function of its own, so that a test needs no such machine.
 
-use std::collections::BTreeMap;
+mod interfaces;
+mod login_users;
+
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr};
 use std::path::{Path, PathBuf};
 
-use kops_agent_plan::facts::{Architecture, CloudFacts, Distro, Facts, Interface, LoginUser, Selinux};
+use kops_agent_plan::facts::{Architecture, CloudFacts, Distro, Facts, Selinux};
 use nix::errno::Errno;
-use nix::ifaddrs::{InterfaceAddress, getifaddrs};
-use nix::sys::socket::SockaddrStorage;
+use nix::ifaddrs::getifaddrs;
 use nix::sys::utsname::uname;
 use thiserror::Error;
+
+use interfaces::{AddressOfInterface, collect_interfaces};
+use login_users::parse_login_users;
 
 /// Why this machine cannot be described.
 #[derive(Debug, Error)]
@@ -83,7 +86,12 @@ pub fn observe_host(root: &Path) -> Result<Facts, FactsError> {
             &read_if_there(&root.join("etc/passwd"))?.unwrap_or_default(),
             &read_if_there(&root.join("etc/group"))?.unwrap_or_default(),
         ),
-        interfaces: collect_interfaces(interfaces.map(AddressOfInterface::from)),
+        interfaces: collect_interfaces(interfaces.map(AddressOfInterface::from), |name| {
+            let interface = root.join("sys/class/net").join(name);
+            interface.exists() && !interface.join("device").exists()
+        }),
+        bpf_mounted_by_systemd: observe_bpf_mount(root)?,
+        fstab: read_if_there(&root.join("etc/fstab"))?,
         systemd_resolved: root.join("run/systemd/resolve/resolv.conf").exists(),
         kernel: Some(kernel.release().to_string_lossy().into_owned()),
         memory_bytes: read_if_there(&root.join("proc/meminfo"))?.as_deref().and_then(parse_memory),
@@ -92,19 +100,7 @@ pub fn observe_host(root: &Path) -> Result<Facts, FactsError> {
             .map(parse_nameservers)
             .unwrap_or_default(),
         selinux: read_if_there(&root.join("sys/fs/selinux/enforce"))?.as_deref().and_then(parse_selinux),
-        bpf_mounted_by_systemd: read_if_there(&root.join("proc/self/mounts"))?
-            .is_some_and(|mounts| mounts_bpf(&mounts))
-            && !root.join("etc/systemd/system/sys-fs-bpf.mount").exists(),
-        fstab: read_if_there(&root.join("etc/fstab"))?,
         cloud: CloudFacts::default(),
-    })
-}
-
-/// Whether the BPF file system is mounted where programs look for it (`proc(5)`, `mounts`).
-fn mounts_bpf(mounts: &str) -> bool {
-    mounts.lines().any(|line| {
-        let mut words = line.split_whitespace().skip(1);
-        (words.next(), words.next()) == (Some("/sys/fs/bpf"), Some("bpf"))
     })
 }
 
@@ -120,32 +116,6 @@ fn parse_hosts(hosts: &str, name: &str) -> Vec<String> {
         .collect()
 }
 
-/// Users with an id that people have and a shell to log in to (`passwd(5)`, `group(5)`, `login.defs(5)`).
-fn parse_login_users(passwd: &str, groups: &str) -> Vec<LoginUser> {
-    let group_name = |gid: &str| {
-        groups.lines().find_map(|line| {
-            let mut fields = line.split(':');
-            let name = fields.next()?;
-            (fields.nth(1)? == gid).then(|| name.to_owned())
-        })
-    };
-    passwd
-        .lines()
-        .filter_map(|line| {
-            let [name, _, uid, gid, _, home, shell] = line.split(':').collect::<Vec<_>>()[..] else {
-                return None;
-            };
-            let is_person = uid.parse::<u32>().is_ok_and(|uid| (500..65534).contains(&uid));
-            let can_log_in = !shell.ends_with("nologin") && !shell.ends_with("false");
-            (is_person && can_log_in).then(|| LoginUser {
-                name: name.to_owned(),
-                group: group_name(gid).unwrap_or_else(|| name.to_owned()),
-                home: home.to_owned(),
-            })
-        })
-        .collect()
-}
-
 fn observe_distro(root: &Path) -> Result<Distro, FactsError> {
     let etc = root.join("etc/os-release");
     let usr_lib = root.join("usr/lib/os-release");
@@ -156,6 +126,24 @@ fn observe_distro(root: &Path) -> Result<Distro, FactsError> {
     };
     let distro = parse_os_release(&text);
     if distro.id.is_empty() { Err(FactsError::NoDistroId { file }) } else { Ok(distro) }
+}
+
+/// systemd mounts it by itself, so there is no unit for it, unless somebody (as we, on an older
+/// systemd) has written one.
+fn observe_bpf_mount(root: &Path) -> Result<bool, FactsError> {
+    let mounts = read_if_there(&root.join("proc/self/mounts"))?.unwrap_or_default();
+    let has_unit = ["etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"]
+        .iter()
+        .any(|folder| root.join(folder).join("sys-fs-bpf.mount").exists());
+    Ok(!has_unit && is_bpf_mounted(&mounts))
+}
+
+/// Whether `/proc/self/mounts` has the BPF file system in its place.
+fn is_bpf_mounted(mounts: &str) -> bool {
+    mounts.lines().any(|line| {
+        let mut fields = line.split(' ').skip(1);
+        fields.next() == Some("/sys/fs/bpf") && fields.next() == Some("bpf")
+    })
 }
 
 /// The text of a file, or `None` where there is none.
@@ -224,87 +212,12 @@ pub fn parse_selinux(enforce: &str) -> Option<Selinux> {
     }
 }
 
-/// One answer of `getifaddrs`: an interface, with or without one of its addresses.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct AddressOfInterface {
-    interface: String,
-    mac: Option<[u8; 6]>,
-    address: Option<String>,
-}
-
-impl From<InterfaceAddress> for AddressOfInterface {
-    fn from(answer: InterfaceAddress) -> AddressOfInterface {
-        AddressOfInterface {
-            mac: answer.address.as_ref().and_then(|address| address.as_link_addr()?.addr()),
-            address: answer
-                .address
-                .as_ref()
-                .and_then(|address| address_with_prefix(address, answer.netmask.as_ref())),
-            interface: answer.interface_name,
-        }
-    }
-}
-
-fn address_with_prefix(address: &SockaddrStorage, netmask: Option<&SockaddrStorage>) -> Option<String> {
-    if let Some(address) = address.as_sockaddr_in() {
-        let mask =
-            netmask.and_then(|mask| mask.as_sockaddr_in()).map_or(Ipv4Addr::BROADCAST, |mask| mask.ip());
-        return Some(format!("{}/{}", address.ip(), u32::from(mask).leading_ones()));
-    }
-    let address = address.as_sockaddr_in6()?;
-    let mask =
-        netmask.and_then(|mask| mask.as_sockaddr_in6()).map_or(Ipv6Addr::from(u128::MAX), |mask| mask.ip());
-    Some(format!("{}/{}", address.ip(), u128::from(mask).leading_ones()))
-}
-
-fn collect_interfaces(answers: impl Iterator<Item = AddressOfInterface>) -> Vec<Interface> {
-    let mut interfaces: BTreeMap<String, Interface> = BTreeMap::new();
-    for answer in answers {
-        let interface = interfaces
-            .entry(answer.interface.clone())
-            .or_insert_with(|| Interface { name: answer.interface, ..Interface::default() });
-        if let Some(mac) = answer.mac.filter(|mac| mac != &[0; 6]) {
-            interface.mac = Some(mac.map(|byte| format!("{byte:02x}")).join(":"));
-        }
-        interface.addresses.extend(answer.address);
-    }
-    let mut interfaces: Vec<Interface> = interfaces.into_values().collect();
-    for interface in &mut interfaces {
-        interface.addresses.sort();
-        interface.addresses.dedup();
-    }
-    interfaces
-}
-
-#[cfg(test)]
-mod account_tests {
-    use super::*;
-
-    #[test]
-    fn only_people_with_a_shell_are_login_users() {
-        let passwd = "root:x:0:0:root:/root:/bin/bash\nadmin:x:1000:1001:Debian:/home/admin:/bin/bash\n\
-                      svc:x:1002:1002::/srv:/usr/sbin/nologin\nbroken line\n";
-        let user = LoginUser { name: "admin".into(), group: "staff".into(), home: "/home/admin".into() };
-        assert_eq!(parse_login_users(passwd, "root:x:0:\nstaff:x:1001:\n"), [user]);
-    }
-
-    #[test]
-    fn the_loopback_address_is_nobodys_name() {
-        let hosts = "127.0.1.1 vm # itself\n10.0.0.5 vm.local vm\n10.0.0.6 other\n";
-        assert_eq!(parse_hosts(hosts, "vm"), ["10.0.0.5"]);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::fs;
 
     use super::*;
-
-    fn answer(interface: &str, mac: Option<[u8; 6]>, address: Option<&str>) -> AddressOfInterface {
-        AddressOfInterface { interface: interface.into(), mac, address: address.map(Into::into) }
-    }
 
     fn write(root: &Path, file: &str, text: &str) {
         let file = root.join(file);
@@ -350,22 +263,24 @@ mod tests {
     }
 
     #[test]
-    fn the_answers_about_an_interface_are_gathered_and_sorted() {
-        let answers = [
-            answer("lo", Some([0; 6]), None),
-            answer("eth0", Some([2, 0, 0, 0, 0, 0xab]), None),
-            answer("lo", None, Some("127.0.0.1/8")),
-            answer("eth0", None, Some("fe80::1/64")),
-            answer("eth0", None, Some("172.20.32.10/19")),
-            answer("eth0", None, Some("172.20.32.10/19")),
-        ];
-        let eth0 = Interface {
-            name: "eth0".into(),
-            mac: Some("02:00:00:00:00:ab".into()),
-            addresses: vec!["172.20.32.10/19".into(), "fe80::1/64".into()],
-        };
-        let lo = Interface { name: "lo".into(), mac: None, addresses: vec!["127.0.0.1/8".into()] };
-        assert_eq!(collect_interfaces(answers.into_iter()), [eth0, lo]);
+    fn the_loopback_address_is_nobodys_name() {
+        let hosts = "127.0.1.1 vm # itself\n10.0.0.5 vm.local vm\n10.0.0.6 other\n";
+        assert_eq!(parse_hosts(hosts, "vm"), ["10.0.0.5"]);
+    }
+
+    #[test]
+    fn the_bpf_file_system_is_told_from_others_in_its_place() {
+        assert!(is_bpf_mounted("sysfs /sys sysfs rw 0 0\nbpf /sys/fs/bpf bpf rw,nosuid,mode=700 0 0\n"));
+        assert!(!is_bpf_mounted("tmpfs /sys/fs/bpf tmpfs rw 0 0\nbpf /other bpf rw 0 0\nbroken\n"));
+    }
+
+    #[test]
+    fn a_mount_by_a_unit_is_not_systemds_own() {
+        let root = tempfile::tempdir().unwrap();
+        write(root.path(), "proc/self/mounts", "bpf /sys/fs/bpf bpf rw 0 0\n");
+        assert!(observe_bpf_mount(root.path()).unwrap());
+        write(root.path(), "etc/systemd/system/sys-fs-bpf.mount", "");
+        assert!(!observe_bpf_mount(root.path()).unwrap());
     }
 
     #[test]
@@ -376,6 +291,8 @@ mod tests {
         write(root.path(), "run/systemd/resolve/resolv.conf", "nameserver 10.0.0.2\n");
         write(root.path(), "proc/meminfo", "MemTotal: 2 kB\n");
         write(root.path(), "sys/fs/selinux/enforce", "0");
+        write(root.path(), "sys/class/net/lo/mtu", "65536");
+        write(root.path(), "etc/fstab", "/dev/sda / ext4\n");
 
         let facts = observe_host(root.path()).unwrap();
         assert_eq!(facts.distro, Distro { id: "flatcar".into(), version_id: "4230.2.0".into() });
@@ -385,7 +302,8 @@ mod tests {
         assert_eq!(facts.selinux, Some(Selinux::Permissive));
         assert!(!facts.hostname.is_empty());
         let lo = facts.interfaces.iter().find(|interface| interface.name == "lo").unwrap();
-        assert_eq!(lo.mac, None);
+        assert_eq!((lo.mac.as_deref(), lo.is_virtual), (None, true));
+        assert_eq!(facts.fstab.as_deref(), Some("/dev/sda / ext4\n"));
     }
 
     #[test]

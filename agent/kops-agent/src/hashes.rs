@@ -13,7 +13,7 @@ use kops_agent_plan::derive::{self, AssetHashes, AssetUrl, Inputs, KnownHashes};
 use kops_agent_plan::facts::Architecture;
 
 use crate::exit::WrongConfiguration;
-use crate::http;
+use crate::{http, tls};
 
 /// Whether publishers may be asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +69,8 @@ pub async fn missing(
     if missing.is_empty() {
         return Ok(found);
     }
+    tls::require_ca_bundle_for(missing.iter().map(|asset| asset.download_url.as_str()))
+        .context("asking for the hashes of downloads")?;
     let client = http::client()?;
     let told: Vec<(String, Option<String>)> = stream::iter(missing)
         .map(|asset| {

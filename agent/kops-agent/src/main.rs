@@ -1,6 +1,9 @@
 //! The node side of kOps in one static binary: it reads what kOps keeps of a cluster, decides what
 //! this machine must be, and makes it so.
 
+// `pub` says here that other modules may use it: a binary has no other public.
+#![allow(unreachable_pub)]
+
 mod cli;
 mod cloud;
 mod dns;

@@ -9,7 +9,7 @@ use backon::{BackoffBuilder, ExponentialBuilder};
 pub struct Retries {
     /// No attempt begins later than this after the first one did.
     pub deadline: Duration,
-    /// One attempt may take this long.
+    /// One attempt may take this long; the last one, too, or its failure would tell nothing.
     pub attempt: Duration,
     /// The pause after the first attempt; each later one is about twice as long.
     pub first_pause: Duration,
@@ -42,14 +42,14 @@ pub struct GaveUp<E> {
 impl Retries {
     /// Attempts until one succeeds, one fails for good, or there is no time left.
     ///
-    /// `attempt` gets the time that it may take. `patience` says for how long such a failure is
+    /// An attempt has to keep to [`Retries::attempt`] itself. `patience` says for how long such a failure is
     /// worth trying again: not at all where it is zero.
     ///
     /// # Errors
     /// The last failure.
     pub async fn run<T, E, F>(
         &self,
-        mut attempt: impl FnMut(Duration) -> F,
+        mut attempt: impl FnMut() -> F,
         patience: impl Fn(&E) -> Duration,
     ) -> Result<T, GaveUp<E>>
     where
@@ -57,26 +57,35 @@ impl Retries {
     {
         let start = Instant::now();
         let mut attempts = 0;
-        let mut pauses = ExponentialBuilder::default()
-            .with_min_delay(self.first_pause)
-            .with_max_delay(self.longest_pause)
-            .without_max_times()
-            .with_jitter()
-            .build();
+        let mut pauses = self.pauses();
         loop {
             attempts += 1;
-            let left = self.deadline.saturating_sub(start.elapsed());
-            let error = match attempt(left.min(self.attempt)).await {
+            let error = match attempt().await {
                 Ok(value) => return Ok(value),
                 Err(error) => error,
             };
             let waited = start.elapsed();
             let pause = pauses.next().unwrap_or(self.longest_pause);
-            if waited + pause >= patience(&error).min(self.deadline) {
+            if !self.leaves_time(waited + pause, patience(&error)) {
                 return Err(GaveUp { error, attempts, waited });
             }
             tokio::time::sleep(pause).await;
         }
+    }
+
+    /// The pauses between attempts, without end.
+    fn pauses(&self) -> impl Iterator<Item = Duration> {
+        ExponentialBuilder::default()
+            .with_min_delay(self.first_pause)
+            .with_max_delay(self.longest_pause)
+            .without_max_times()
+            .with_jitter()
+            .build()
+    }
+
+    /// Whether another attempt may begin at this time after the first one did.
+    fn leaves_time(&self, begin: Duration, patience: Duration) -> bool {
+        begin < patience.min(self.deadline)
     }
 }
 
@@ -88,8 +97,8 @@ mod tests {
     use super::*;
 
     const FAST: Retries = Retries {
-        deadline: Duration::from_millis(200),
-        attempt: Duration::from_millis(50),
+        deadline: Duration::from_secs(60),
+        attempt: Duration::from_secs(20),
         first_pause: Duration::from_millis(1),
         longest_pause: Duration::from_millis(4),
     };
@@ -97,7 +106,7 @@ mod tests {
     #[tokio::test]
     async fn what_passes_is_tried_again() {
         let attempts = Cell::new(0);
-        let attempt = |_| async {
+        let attempt = || async {
             attempts.set(attempts.get() + 1);
             if attempts.get() < 4 { Err("busy") } else { Ok("there") }
         };
@@ -107,30 +116,30 @@ mod tests {
 
     #[tokio::test]
     async fn what_stays_is_not_tried_again() {
-        let gave_up =
-            FAST.run(|_| async { Err::<(), _>("forbidden") }, |_| Duration::ZERO).await.unwrap_err();
+        let gave_up = FAST.run(|| async { Err::<(), _>("forbidden") }, |_| Duration::ZERO).await.unwrap_err();
         assert_eq!((gave_up.error, gave_up.attempts), ("forbidden", 1));
     }
 
-    #[tokio::test]
-    async fn the_deadline_ends_it_and_bounds_each_attempt() {
-        let longest = Cell::new(Duration::ZERO);
-        let attempt = |time: Duration| {
-            longest.set(longest.get().max(time));
-            async move { Err::<(), _>("busy") }
-        };
-        let gave_up = FAST.run(attempt, |_| Duration::MAX).await.unwrap_err();
-        assert!(gave_up.attempts > 10, "{gave_up:?}");
-        assert!(gave_up.waited <= FAST.deadline, "{gave_up:?}");
-        assert_eq!(longest.get(), FAST.attempt);
+    #[test]
+    fn pauses_grow_up_to_the_longest_and_differ() {
+        let retries = Retries::default();
+        let pauses: Vec<Duration> = retries.pauses().take(40).collect();
+        assert!(pauses[0] >= retries.first_pause && pauses[0] <= 2 * retries.first_pause, "{pauses:?}");
+        for pause in &pauses[10..] {
+            assert!(*pause >= retries.longest_pause && *pause <= 2 * retries.longest_pause, "{pauses:?}");
+        }
+        assert!(
+            pauses[10..].windows(2).any(|two| two[0] != two[1]),
+            "all nodes of a group would come together"
+        );
     }
 
-    #[tokio::test]
-    async fn some_failures_deserve_less_patience() {
-        let gave_up = FAST
-            .run(|_| async { Err::<(), _>("no credentials") }, |_| Duration::from_millis(20))
-            .await
-            .unwrap_err();
-        assert!(gave_up.attempts > 1 && gave_up.waited < Duration::from_millis(20), "{gave_up:?}");
+    #[test]
+    fn deadline_and_patience_both_end_it() {
+        let seconds = Duration::from_secs;
+        assert!(FAST.leaves_time(seconds(59), Duration::MAX));
+        assert!(!FAST.leaves_time(seconds(60), Duration::MAX));
+        assert!(!FAST.leaves_time(seconds(15), seconds(15)));
+        assert!(!FAST.leaves_time(Duration::ZERO, Duration::ZERO));
     }
 }

@@ -196,10 +196,11 @@ pub struct AwsFacts {
     /// `mac` of the primary interface.
     #[serde(default)]
     pub mac: String,
-    /// Limits of the instance type, from EC2's DescribeInstanceTypes; absent where nothing needs them.
+    /// Limits of the instance type. Only EC2's DescribeInstanceTypes knows them, and the agent does not
+    /// ask it yet: absent, unless a facts file says them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_interfaces: Option<NetworkInterfaceLimits>,
-    /// Whether the instance type has a GPU.
+    /// Whether the instance type has a GPU. Like the limits above: false, unless a facts file says it.
     #[serde(default)]
     pub gpu: bool,
     /// `autoscaling/target-lifecycle-state`; empty outside an Auto Scaling group.
@@ -236,7 +237,7 @@ pub struct HetznerFacts {
     /// `instance-id`.
     #[serde(rename = "instanceID")]
     pub instance_id: String,
-    /// Address of the first private network.
+    /// Address in the private network of interface number 1; empty where there is none.
     #[serde(rename = "privateIPv4", default)]
     pub private_ipv4: String,
 }

@@ -5,9 +5,9 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::Parser;
-use kops_agent_tests::downloads::Downloads;
-use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES, REGION, releases};
-use kops_agent_tests::s3::S3Server;
+use kops_agent_tests::example_cluster::ExampleCluster;
+use kops_agent_tests::example_keys::make_keysets;
+use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
 
 #[derive(Parser)]
 struct Arguments {
@@ -21,20 +21,19 @@ struct Arguments {
 /// Prints what the demo needs to know, as a shell would set it, and an empty line once all is ready.
 fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
-    let downloads = match arguments.real_downloads {
-        true => None,
-        false => Some(Downloads::start(&releases())?),
+    let cluster = match arguments.real_downloads {
+        true => ExampleCluster::start_without_mirror(&arguments.folder, &make_keysets()?)?,
+        false => ExampleCluster::start(&arguments.folder, &make_keysets()?)?,
     };
-    let mirror = downloads.as_ref().map(Downloads::url);
-    let example = ExampleStore::write(&arguments.folder, mirror.as_deref())?;
-    let s3 = S3Server::start(&example.buckets())?;
+    let downloads =
+        cluster.downloads.as_ref().map_or_else(|| "https://dl.k8s.io".to_owned(), |mirror| mirror.url());
 
     let mut output = io::stdout().lock();
-    for (name, value) in s3.environment(REGION) {
+    for (name, value) in cluster.environment() {
         writeln!(output, "{name}={value}")?;
     }
     writeln!(output, "CONFIG_BASE={CONFIG_BASE}")?;
-    writeln!(output, "DOWNLOADS={}", mirror.as_deref().unwrap_or("https://dl.k8s.io"))?;
+    writeln!(output, "DOWNLOADS={downloads}")?;
     writeln!(output, "CONTROL_PLANE={CONTROL_PLANE}\nNODES={NODES}\n")?;
     output.flush()?;
     io::copy(&mut io::stdin(), &mut io::sink())?;

@@ -44,11 +44,13 @@ impl Store {
     }
 
     /// The same, with other settings of S3 than the environment's.
+    #[cfg(test)]
     pub fn with_s3_settings(self, settings: S3Settings) -> Store {
         Store { s3_settings: Some(settings), ..self }
     }
 
     /// The same, with more or less patience.
+    #[cfg(test)]
     pub fn with_retries(self, retries: Retries) -> Store {
         Store { retries, ..self }
     }

@@ -110,7 +110,6 @@ fn flags(node: &NodeConfig, config: &KubeControllerManagerConfig) -> Vec<String>
     add_signing_flags(&mut flags, node, config);
     add_serving_flags(&mut flags, node, config);
     add_node_flags(&mut flags, config);
-    flags.set("flex-volume-plugin-dir", volume_plugin_directory(node));
     add_workload_flags(&mut flags, config);
     flags.set("flex-volume-plugin-dir", volume_plugin_directory(node));
     leader_election_flags(&mut flags, config.leader_election.as_ref());

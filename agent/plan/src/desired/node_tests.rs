@@ -24,7 +24,7 @@ fn kube_proxy_uses_nftables_where_the_kernel_has_nothing_else() {
 #[test]
 fn kube_proxy_asks_its_own_api_server_in_the_control_plane_only() {
     assert!(kube_proxy_flags(&Machine::control_plane()).contains("--master=https://127.0.0.1\""));
-    let api_server = Machine::node().boot(json!({ "InstanceGroupRole": "APIServer" }));
+    let api_server = Machine::control_plane().boot(json!({ "InstanceGroupRole": "APIServer" }));
     assert!(kube_proxy_flags(&api_server).contains("--master=https://api.internal.c.example.com"));
 }
 
@@ -80,7 +80,7 @@ fn images_are_pulled_while_warming() {
     assert!(pool.desired(warm_pool::add).0.is_empty());
     let warming = pool.facts(json!({ "cloud": { "aws": { "targetLifecycleState": "Warmed:Running" }}}));
     assert!(warming.desired(warm_pool::add).has("image a"));
-    let control_plane = warming.boot(json!({ "InstanceGroupRole": "ControlPlane" }));
+    let control_plane = warming.in_control_plane();
     assert!(control_plane.desired(warm_pool::add).0.is_empty());
 }
 

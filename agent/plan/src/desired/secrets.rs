@@ -32,7 +32,10 @@ mod tests {
         let mut state = DesiredState::default();
         add(&control_plane(|_| {}), &mut state);
         assert_eq!((state.len(), state.get(&id)), (1, None));
-        add(&control_plane(|inputs| drop(inputs.secret_names.insert(DOCKER_CONFIG.into()))), &mut state);
+        let node = control_plane(|inputs| {
+            inputs.secret_names.insert(DOCKER_CONFIG.into());
+        });
+        add(&node, &mut state);
         let file = serde_json::to_value(state.get(&id).unwrap()).unwrap();
         assert_eq!(file["content"], serde_json::json!({"secretText": [{"secret": "dockerconfig"}]}));
         assert_eq!(file["mode"], "0600");

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use crate::facts::Facts;
+use crate::resolve::testing::fill_store;
 use crate::resolve::{Inputs, NodeConfig, Problems, resolve};
 use crate::resource::{Content, DesiredState, File, Kind, Resource, ResourceId, Unit};
 use crate::spec::{BootConfig, NodeupConfig};
@@ -58,9 +59,20 @@ impl Machine {
         }
     }
 
-    /// The same machine in the control plane.
+    /// A machine of the control plane, otherwise the same.
     pub(super) fn control_plane() -> Machine {
-        Machine::node().boot(json!({ "InstanceGroupRole": "ControlPlane" }))
+        Machine::node().in_control_plane()
+    }
+
+    /// The same machine in the control plane.
+    pub(super) fn in_control_plane(self) -> Machine {
+        self.boot(json!({ "InstanceGroupRole": "ControlPlane" })).config(json!({
+            "KeypairIDs": { "apiserver-aggregator-ca": "1", "etcd-clients-ca": "1", "service-account": "1" },
+            "Networking": { "serviceClusterIPRange": "100.64.0.0/13" },
+            "channelsManifest": "s3://clusters/c.example.com/manifests/kops-channels.yaml",
+            "APIServerConfig": { "ClusterDNSDomain": "cluster.local" },
+            "ControlPlaneConfig": { "KubeControllerManager": {}, "KubeScheduler": {} },
+        }))
     }
 
     /// The same machine on another distribution.
@@ -88,14 +100,16 @@ impl Machine {
 
     fn resolve(&self) -> Result<NodeConfig, Problems> {
         let facts: Facts = serde_json::from_value(self.facts.clone()).unwrap();
-        resolve(Inputs {
+        let mut inputs = Inputs {
             boot: BootConfig::parse(self.boot.to_string().as_bytes(), "boot").unwrap(),
             config: NodeupConfig::parse(self.config.to_string().as_bytes(), "config").unwrap(),
             keysets: BTreeMap::new(),
             secret_names: BTreeSet::new(),
             manifests: BTreeMap::new(),
             facts,
-        })
+        };
+        fill_store(&mut inputs);
+        resolve(inputs)
     }
 
     /// What is wrong with it.

@@ -65,12 +65,51 @@ fn quoted(word: &str) -> String {
             }
         }
     }
-    if word.is_empty() || word.contains(' ') { format!("\"{escaped}\"") } else { escaped }
+    // A lone `;` would start another command.
+    if word.is_empty() || word == ";" || word.contains(' ') { format!("\"{escaped}\"") } else { escaped }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// The words of a command line as systemd reads them: quotes, and escapes as in C.
+    fn words(line: &str) -> Vec<String> {
+        let (mut words, mut word, mut quoted) = (Vec::new(), None::<Vec<u8>>, false);
+        let mut bytes = line.bytes();
+        while let Some(byte) = bytes.next() {
+            match byte {
+                b'"' => {
+                    quoted = !quoted;
+                    word.get_or_insert_default();
+                }
+                b' ' if !quoted => words.extend(word.take()),
+                b'\\' => word.get_or_insert_default().push(match bytes.next().unwrap() {
+                    b'x' => {
+                        let digits = [bytes.next().unwrap(), bytes.next().unwrap()];
+                        u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap()
+                    }
+                    escaped => escaped,
+                }),
+                byte => word.get_or_insert_default().push(byte),
+            }
+        }
+        words.extend(word);
+        words.into_iter().map(|word| String::from_utf8(word).unwrap()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn systemd_reads_the_words_that_were_written(written: Vec<String>) {
+            let line = command_line(&written);
+            prop_assert!(!line.chars().any(char::is_control));
+            prop_assert!(!line.split(' ').any(|part| part == ";"));
+            prop_assert_eq!(words(&line), written);
+        }
+    }
 
     #[test]
     fn sections_keep_their_order_and_their_directives() {

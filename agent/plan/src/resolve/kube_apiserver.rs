@@ -282,6 +282,7 @@ mod tests {
         let interface = |name: &str, addresses: &[&str]| Interface {
             name: name.into(),
             mac: None,
+            is_virtual: false,
             addresses: addresses.iter().map(|address| (*address).to_owned()).collect(),
         };
         let node = control_plane(|inputs| {

@@ -5,6 +5,7 @@ mod absolute_path;
 mod addresses;
 mod assets;
 mod basis;
+mod cilium_etcd;
 mod cni_plugins;
 mod containerd;
 mod containerd_version;
@@ -39,6 +40,7 @@ mod wanted;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use assets::{Asset, Assets};
+pub use cilium_etcd::CILIUM_ETCD_CLIENTS_CA;
 pub use containerd::{Containerd, ContainerdRelease};
 pub use containerd_version::ContainerdVersion;
 pub use discovery_service::{DiscoveryService, JsonWebKey};
@@ -159,6 +161,7 @@ pub fn resolve(inputs: Inputs) -> Result<NodeConfig, Problems> {
     one_line::resolve(&boot, &mut problems);
     one_line::resolve(&config, &mut problems);
     addresses::resolve(&boot, &mut problems);
+    cilium_etcd::resolve(&config, &mut problems);
     packages::resolve(&config, &mut problems);
     let hooks = hooks::resolve(&config, &mut problems);
     let volume_mounts = volume_mounts::resolve(&config, &mut problems);

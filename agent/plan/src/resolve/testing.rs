@@ -78,6 +78,18 @@ pub(crate) fn keyset_of(name: &str, items: &[(&str, &str, &str)]) -> Keyset {
     Keyset::parse(text.as_bytes(), "keyset.yaml").unwrap()
 }
 
+/// Puts every keypair and manifest into the store that the configuration names.
+pub(crate) fn fill_store(inputs: &mut Inputs) {
+    for (keyset, id) in &inputs.config.keypair_ids {
+        inputs.keysets.insert(keyset.clone(), keyset_of(keyset, &[(id, RSA_CERTIFICATE, "")]));
+    }
+    for url in inputs.wanted_manifests() {
+        let pod = "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - name: stored\n    new: true\n  \
+                   volumes:\n  - name: stored-volume\n";
+        inputs.manifests.insert(url, pod.into());
+    }
+}
+
 /// A control-plane machine.
 pub(crate) fn control_plane(change: impl FnOnce(&mut Inputs)) -> NodeConfig {
     resolved(change).unwrap_or_else(|problems| panic!("{problems}"))
@@ -108,15 +120,8 @@ fn resolved(change: impl FnOnce(&mut Inputs)) -> Result<NodeConfig, Problems> {
     };
     inputs.facts.distro.id = "debian".into();
     inputs.facts.distro.version_id = "12".into();
-    for keyset in KEYSETS {
-        inputs.config.keypair_ids.insert(keyset.into(), "7".into());
-        inputs.keysets.insert(keyset.into(), keyset_of(keyset, &[("7", RSA_CERTIFICATE, "")]));
-    }
-    for url in inputs.wanted_manifests() {
-        let pod = "apiVersion: v1\nkind: Pod\nspec:\n  containers:\n  - name: stored\n    new: true\n  \
-                   volumes:\n  - name: stored-volume\n";
-        inputs.manifests.insert(url, pod.into());
-    }
+    inputs.config.keypair_ids = KEYSETS.map(|keyset| (keyset.to_owned(), "7".to_owned())).into();
+    fill_store(&mut inputs);
     change(&mut inputs);
     resolve(inputs)
 }

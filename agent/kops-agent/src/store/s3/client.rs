@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use aws_config::meta::region::RegionProviderChain;
 use aws_config::{BehaviorVersion, SdkConfig};
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
@@ -43,10 +42,14 @@ pub(super) async fn config(
             let needs_tls = endpoint.as_deref().is_none_or(|endpoint| endpoint.starts_with("https://"));
             let shared = aws_config::defaults(BehaviorVersion::latest())
                 .http_client(http_client(needs_tls)?)
-                .region(RegionProviderChain::default_provider().or_else("us-east-1"))
                 .load()
                 .await;
-            (of_aws(&shared, endpoint.is_some()), shared.credentials_provider())
+            // S3 tells where a bucket is, wherever one asks.
+            let region = shared.region().cloned().unwrap_or_else(|| Region::new("us-east-1"));
+            let builder = Builder::from(&shared).region(region);
+            let builder =
+                if dual_stack(&shared, endpoint.as_deref()) { builder.use_dual_stack(true) } else { builder };
+            (builder, shared.credentials_provider())
         }
     };
     // Trying again is our own doing: see `Retries`.
@@ -57,12 +60,10 @@ pub(super) async fn config(
     Ok((builder.retry_config(RetryConfig::disabled()).timeout_config(timeouts).build(), credentials))
 }
 
-/// Upstream always asks for dual-stack endpoints: a node may have IPv6 only. The SDK refuses that
-/// together with an endpoint of one's own.
-fn of_aws(shared: &SdkConfig, has_endpoint: bool) -> Builder {
-    let builder = Builder::from(shared);
-    let says_itself = shared.use_dual_stack().is_some() || shared.endpoint_url().is_some();
-    if has_endpoint || says_itself { builder } else { builder.use_dual_stack(true) }
+/// Whether to ask for Amazon's dual-stack endpoint. Upstream always does: a node may have IPv6 only.
+/// The SDK refuses it together with an endpoint of one's own.
+fn dual_stack(shared: &SdkConfig, endpoint: Option<&str>) -> bool {
+    endpoint.is_none() && shared.endpoint_url().is_none() && shared.use_dual_stack().unwrap_or(true)
 }
 
 /// The endpoint that the SDK itself will find in the environment.
@@ -136,13 +137,12 @@ mod tests {
         assert!(error.contains("HTTPS_PROXY is no URL") && !error.contains("hidden"), "{error}");
     }
 
-    #[tokio::test]
-    async fn amazons_endpoints_are_dual_stack_unless_another_is_named() {
-        let shared = SdkConfig::builder().behavior_version(BehaviorVersion::latest()).build();
-        let debug = |builder: Builder| format!("{:?}", builder.build());
-        assert!(debug(of_aws(&shared, false)).contains("UseDualStack"));
-        assert!(!debug(of_aws(&shared, true)).contains("UseDualStack"));
-        let named = shared.into_builder().endpoint_url("http://127.0.0.1:1").build();
-        assert!(!debug(of_aws(&named, false)).contains("UseDualStack"));
+    #[test]
+    fn amazons_endpoints_are_dual_stack_unless_somebody_says_otherwise() {
+        let shared = || SdkConfig::builder().behavior_version(BehaviorVersion::latest());
+        assert!(dual_stack(&shared().build(), None));
+        assert!(!dual_stack(&shared().build(), Some("https://s3.example.com")));
+        assert!(!dual_stack(&shared().endpoint_url("https://s3.example.com").build(), None));
+        assert!(!dual_stack(&shared().use_dual_stack(false).build(), None));
     }
 }

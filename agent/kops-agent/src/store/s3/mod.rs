@@ -4,6 +4,8 @@
 
 mod client;
 mod failure;
+#[cfg(test)]
+mod instance_role_tests;
 mod settings;
 #[cfg(test)]
 mod tests;
@@ -116,7 +118,8 @@ impl S3 {
             _ => Duration::ZERO,
         };
         let request = &request;
-        let attempt = |time: Duration| async move {
+        let time = self.retries.attempt;
+        let attempt = || async move {
             let attempt = self.attempt_in_right_region(object, request);
             let result = timeout(time, attempt).await;
             let result =

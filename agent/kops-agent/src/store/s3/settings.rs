@@ -55,6 +55,8 @@ impl S3Settings {
         let Some(endpoint) = set("S3_ENDPOINT") else {
             return Ok(S3Settings::Aws);
         };
+        // kOps' own documentation of DigitalOcean writes it without a scheme.
+        let endpoint = if endpoint.contains("://") { endpoint } else { format!("https://{endpoint}") };
         if !endpoint.starts_with("http://") && !endpoint.starts_with("https://") {
             return Err(StoreError::BadSettings(format!(
                 "S3_ENDPOINT is {endpoint:?}; write a URL, as in https://s3.example.com"
@@ -109,8 +111,13 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_without_a_scheme_is_refused() {
-        let error = settings(&[("S3_ENDPOINT", "s3.example.com")]).unwrap_err().to_string();
-        assert!(error.contains("write a URL"), "{error}");
+    fn an_endpoint_without_a_scheme_is_reached_by_tls_and_one_of_another_is_refused() {
+        let keys = [("S3_ACCESS_KEY_ID", "id"), ("S3_SECRET_ACCESS_KEY", "hidden")];
+        let bare = settings(&[("S3_ENDPOINT", "nyc3.example.com"), keys[0], keys[1]]).unwrap();
+        assert!(
+            matches!(bare, S3Settings::Server { endpoint, .. } if endpoint == "https://nyc3.example.com")
+        );
+        let error = settings(&[("S3_ENDPOINT", "ftp://s3.example.com"), keys[0], keys[1]]).unwrap_err();
+        assert!(error.to_string().contains("write a URL"), "{error}");
     }
 }

@@ -23,8 +23,8 @@ use crate::store::{LARGEST_FILE, Store, StoreError};
 use crate::test_server::{Answer, HangUp, TestServer, text};
 
 const FAST: Retries = Retries {
-    deadline: Duration::from_secs(5),
-    attempt: Duration::from_secs(3),
+    deadline: Duration::from_secs(30),
+    attempt: Duration::from_secs(10),
     first_pause: Duration::from_millis(5),
     longest_pause: Duration::from_millis(20),
 };
@@ -32,13 +32,13 @@ const FAST: Retries = Retries {
 const SHORT: Retries = Retries { deadline: Duration::from_millis(300), ..FAST };
 
 /// A bucket `state` in a folder, and the service over it.
-struct Buckets {
+pub(super) struct Buckets {
     folder: TempDir,
     service: S3Service,
 }
 
 impl Buckets {
-    fn new() -> Buckets {
+    pub(super) fn new() -> Buckets {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("state")).unwrap();
         let mut service = S3ServiceBuilder::new(FileSystem::new(folder.path()).unwrap());
@@ -46,14 +46,14 @@ impl Buckets {
         Buckets { folder, service: service.build() }
     }
 
-    fn write(&self, key: &str, bytes: impl AsRef<[u8]>) {
+    pub(super) fn write(&self, key: &str, bytes: impl AsRef<[u8]>) {
         let file = self.folder.path().join("state").join(key);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, bytes).unwrap();
     }
 
     /// Serves them, except for the requests that `before` answers itself.
-    async fn serve_behind<F>(&self, before: F) -> TestServer
+    pub(super) async fn serve_behind<F>(&self, before: F) -> TestServer
     where
         F: Fn(&Request<Incoming>) -> Option<Answer> + Send + Sync + 'static,
     {
@@ -71,14 +71,14 @@ impl Buckets {
         .await
     }
 
-    async fn serve(&self) -> TestServer {
+    pub(super) async fn serve(&self) -> TestServer {
         self.serve_behind(|_| None).await
     }
 }
 
-fn settings(server: &TestServer, region: &str, secret: &str) -> S3Settings {
+fn settings(endpoint: &str, region: &str, secret: &str) -> S3Settings {
     S3Settings::Server {
-        endpoint: server.url.clone(),
+        endpoint: endpoint.into(),
         region: region.into(),
         access_key_id: "the-id".into(),
         secret_access_key: secret.into(),
@@ -86,7 +86,10 @@ fn settings(server: &TestServer, region: &str, secret: &str) -> S3Settings {
 }
 
 fn store(server: &TestServer) -> Store {
-    Store::new(&[]).unwrap().with_s3_settings(settings(server, "us-east-1", "the-secret")).with_retries(FAST)
+    Store::new(&[])
+        .unwrap()
+        .with_s3_settings(settings(&server.url, "us-east-1", "the-secret"))
+        .with_retries(FAST)
 }
 
 fn s3_error(status: u16, code: &str) -> Response<Body> {
@@ -181,7 +184,7 @@ async fn a_wrong_secret_is_refused_and_not_shown() {
     let buckets = Buckets::new();
     buckets.write("config", "x");
     let server = buckets.serve().await;
-    let store = store(&server).with_s3_settings(settings(&server, "us-east-1", "not-the-secret"));
+    let store = store(&server).with_s3_settings(settings(&server.url, "us-east-1", "not-the-secret"));
     let error = store.read("s3://state/config").await.unwrap_err();
     assert!(matches!(error, StoreError::Credentials { .. }), "{error:?}");
     assert!(error.to_string().contains("SignatureDoesNotMatch"), "{error}");
@@ -250,20 +253,27 @@ async fn an_object_that_does_not_match_its_checksum_is_not_believed() {
 #[tokio::test]
 async fn a_server_that_never_answers_well_is_given_up() {
     let buckets = Buckets::new();
-    let server = buckets.serve_behind(|_| Some(Ok(s3_error(503, "SlowDown")))).await;
+    let requests = Arc::new(AtomicU32::new(0));
+    let counter = requests.clone();
+    let server = buckets
+        .serve_behind(move |_| {
+            counter.fetch_add(1, Ordering::SeqCst);
+            Some(Ok(s3_error(503, "SlowDown")))
+        })
+        .await;
     let error = store(&server).with_retries(SHORT).read("s3://state/config").await.unwrap_err();
-    let StoreError::Unreachable { attempts, waited, cause, .. } = &error else { panic!("{error:?}") };
-    assert!(*attempts > 3 && *waited < Duration::from_secs(2), "{error}");
+    let StoreError::Unreachable { attempts, cause, .. } = &error else { panic!("{error:?}") };
+    assert_eq!(*attempts, requests.load(Ordering::SeqCst), "the SDK must not retry, too");
     assert!(cause.contains("503 SlowDown"), "{error}");
     assert!(!error.is_configuration());
 }
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_given_up_with_the_reason() {
-    let buckets = Buckets::new();
-    let server = buckets.serve().await;
-    let settings = settings(&server, "us-east-1", "the-secret");
-    drop(server);
+    // Bound, so that nobody else gets the port, but not listening.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let settings = settings(&format!("http://{}", socket.local_addr().unwrap()), "us-east-1", "the-secret");
     let store = Store::new(&[]).unwrap().with_s3_settings(settings).with_retries(SHORT);
     let error = store.read("s3://state/config").await.unwrap_err().to_string();
     assert!(error.contains("cannot be reached") && error.contains("onnection refused"), "{error}");
@@ -272,13 +282,11 @@ async fn a_server_that_is_not_there_is_given_up_with_the_reason() {
 #[tokio::test]
 async fn a_server_that_says_nothing_is_given_up() {
     let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let settings = S3Settings::Server {
-        endpoint: format!("http://{}", silent.local_addr().unwrap()),
-        region: "x".into(),
-        access_key_id: "x".into(),
-        secret_access_key: "x".into(),
-    };
-    let store = Store::new(&[]).unwrap().with_s3_settings(settings).with_retries(SHORT);
+    let settings = settings(&format!("http://{}", silent.local_addr().unwrap()), "us-east-1", "the-secret");
+    let store = Store::new(&[])
+        .unwrap()
+        .with_s3_settings(settings)
+        .with_retries(Retries { attempt: Duration::from_millis(100), ..SHORT });
     let error = store.read("s3://state/config").await.unwrap_err().to_string();
     assert!(error.contains("no answer within"), "{error}");
 }

@@ -5,14 +5,13 @@
 
 use crate::desired::certificates;
 use crate::desired::unit_file::UnitFile;
-use crate::resolve::NodeConfig;
+use crate::resolve::{CILIUM_ETCD_CLIENTS_CA, NodeConfig};
 use crate::resource::{CertificateType, Content, DesiredState, File, Mode, Unit};
 
 use super::eni_networking;
 
 const ETCD_CLIENT: &str = "etcd-client-cilium";
 const ETCD_DIRECTORY: &str = "/etc/kubernetes/pki/cilium";
-const ETCD_CLIENTS_CA: &str = "etcd-clients-ca-cilium";
 
 /// Adds what Cilium needs. The certificate is there as long as its etcd cluster is, even while the
 /// cluster moves to another network.
@@ -59,19 +58,19 @@ fn mount(name: &str, description: &str, what: &str, path: &str, filesystem: &str
 
 fn add_etcd_certificate(node: &NodeConfig, state: &mut DesiredState) {
     state.add(
-        File::text(format!("{ETCD_DIRECTORY}/etcd-ca.crt"), node.ca(ETCD_CLIENTS_CA)).mode(Mode::PRIVATE),
+        File::text(format!("{ETCD_DIRECTORY}/etcd-ca.crt"), node.ca(CILIUM_ETCD_CLIENTS_CA)).mode(Mode::PRIVATE),
     );
     let subject = certificates::user("cilium");
     let certificate_type = CertificateType::Client;
     if node.has_api_server() {
         let certificate =
-            certificates::issued(node, ETCD_CLIENT, ETCD_CLIENTS_CA, certificate_type, subject, Vec::new());
+            certificates::issued(node, ETCD_CLIENT, CILIUM_ETCD_CLIENTS_CA, certificate_type, subject, Vec::new());
         certificates::add_with_files(state, certificate, ETCD_DIRECTORY, ETCD_CLIENT, None, "root");
     } else {
         state.add(certificates::bootstrapped(
             node,
             ETCD_CLIENT,
-            ETCD_CLIENTS_CA,
+            CILIUM_ETCD_CLIENTS_CA,
             certificate_type,
             subject,
             Vec::new(),

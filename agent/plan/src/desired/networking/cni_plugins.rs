@@ -5,7 +5,7 @@
 //! needs them there, and leaving them out is a deviation still to be made.
 
 use crate::desired::paths;
-use crate::resolve::{Asset, NodeConfig, Program};
+use crate::resolve::{Asset, ContainerdVersion, NodeConfig, Program};
 use crate::resource::{Content, DesiredState, File, Mode};
 
 /// Plugins of every version since 0.8.
@@ -41,14 +41,21 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         let content = archive.member(plugin);
         add_program(plugin, content, state);
     }
-    let runtime = &node.container_runtime;
-    let containerd = runtime.release.iter().flat_map(|release| &release.programs);
-    for Program { name, content } in containerd.chain(&runtime.nerdctl).chain(&runtime.crictl) {
-        add_program(name, content.clone(), state);
+    for Program { name, content } in packed_programs(node) {
+        add_program(name, content, state);
     }
     for asset in node.assets.iter().filter(|asset| !asset.is_archive()) {
         add_program(asset.file_name(), asset.content(), state);
     }
+}
+
+/// The programs in the other archives, whether or not this distribution needs them.
+fn packed_programs(node: &NodeConfig) -> Vec<Program> {
+    let config = &node.container_runtime.config;
+    let version = config.version.as_deref().and_then(ContainerdVersion::parse);
+    let containerd = version.map(|version| node.assets.containerd(config, &version)).unwrap_or_default();
+    let others = ["nerdctl", "crictl"].into_iter().filter_map(|name| node.assets.packed(name));
+    containerd.into_iter().chain(others).collect()
 }
 
 fn add_program(name: &str, content: Content, state: &mut DesiredState) {

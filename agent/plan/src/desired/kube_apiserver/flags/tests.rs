@@ -239,7 +239,7 @@ fn what_is_unset_leaves_only_where_its_files_are() {
     assert_eq!(starting(&flags, "--client-ca-file"), ["--client-ca-file=/srv/kubernetes/ca.crt"]);
     // A port is a plain number, which is written even when it is 0.
     assert_eq!(starting(&flags, "--secure-port"), ["--secure-port=0"]);
-    assert_eq!(flags.len(), 15, "{flags:?}");
+    assert_eq!(flags.len(), 14, "{flags:?}");
 }
 
 #[test]

@@ -1,0 +1,89 @@
+//! Amazon's way from end to end: role and region from a metadata service, the endpoint from the
+//! environment. The environment is the process's, so a child of this test is the process.
+
+#![allow(clippy::unwrap_used)]
+
+use std::process::Stdio;
+
+use tokio::process::Command;
+
+use super::tests::Buckets;
+use crate::cloud::fake_imds::FakeImds;
+use crate::store::Store;
+
+const URL: &str = "s3://state/a.example.com/config";
+
+#[tokio::test]
+#[ignore = "is run by the tests below, in an environment of theirs"]
+async fn child() {
+    match Store::new(&[]).unwrap().read(URL).await {
+        Ok(bytes) => assert_eq!(bytes, b"kind: Cluster"),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// The child's output, and whether it could read.
+async fn read_in(environment: &[(&str, &str)]) -> (String, bool) {
+    let home = tempfile::tempdir().unwrap();
+    let output = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "store::s3::instance_role_tests::child", "--ignored", "--nocapture"])
+        .env_clear()
+        .env("HOME", home.path())
+        .envs(environment.iter().copied())
+        .stdin(Stdio::null())
+        .output()
+        .await
+        .unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (String::from_utf8_lossy(&text).into_owned(), output.status.success())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn the_instances_role_reads_the_store_even_if_it_comes_late() {
+    let buckets = Buckets::new();
+    buckets.write("a.example.com/config", "kind: Cluster");
+    // The metadata service says eu-west-1, so no other signature may arrive.
+    let server = buckets
+        .serve_behind(|request| {
+            let signature = request.headers()["authorization"].to_str().unwrap();
+            assert!(signature.contains("/eu-west-1/s3/"), "{signature}");
+            assert_eq!(request.headers()["x-amz-security-token"], "the-session");
+            None
+        })
+        .await;
+    let imds = FakeImds::start(&[]).await;
+    imds.let_credentials_be_late(2);
+    let (output, success) =
+        read_in(&[("AWS_ENDPOINT_URL_S3", &server.url), ("AWS_EC2_METADATA_SERVICE_ENDPOINT", &imds.url())])
+            .await;
+    assert!(success, "{output}");
+    assert!(output.contains("1 passed"), "{output}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn kops_own_variables_name_another_server() {
+    let buckets = Buckets::new();
+    buckets.write("a.example.com/config", "kind: Cluster");
+    let server = buckets.serve().await;
+    let (output, success) = read_in(&[
+        ("S3_ENDPOINT", &server.url),
+        ("S3_REGION", "fra1"),
+        ("S3_ACCESS_KEY_ID", "the-id"),
+        ("S3_SECRET_ACCESS_KEY", "the-secret"),
+        ("AWS_EC2_METADATA_DISABLED", "true"),
+    ])
+    .await;
+    assert!(success && output.contains("1 passed"), "{output}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+async fn a_host_without_a_ca_bundle_is_told_before_anything_is_asked() {
+    let (output, success) = read_in(&[
+        ("SSL_CERT_FILE", "/nowhere.crt"),
+        ("S3_ENDPOINT", "https://127.0.0.1:1"),
+        ("S3_ACCESS_KEY_ID", "the-id"),
+        ("S3_SECRET_ACCESS_KEY", "the-secret"),
+    ])
+    .await;
+    assert!(!success && output.contains("no CA bundle on this host: install ca-certificates"), "{output}");
+}

@@ -1,0 +1,98 @@
+//! The example cluster's machines, all the way: from the store over S3 to a converged root.
+
+#![allow(clippy::unwrap_used)]
+
+mod example;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+
+use example::Machine;
+use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
+
+fn converges(group: &'static str, expected: &[&str]) {
+    let machine = Machine::of(group);
+    let planned = machine.run("plan", &["--exit-code"]);
+    planned.with(4, &[]);
+    assert_eq!(machine.files(), [""; 0], "a plan wrote something");
+
+    machine.run("converge", &[]).with(0, &[]);
+    let files = machine.files();
+    for file in expected {
+        assert!(files.contains(&(*file).to_owned()), "{file} is not in {files:#?}");
+    }
+
+    let requests = machine.downloads().requests().len();
+    let again = machine.run("converge", &[]);
+    again.with(0, &[]);
+    assert!(again.stdout.contains("Nothing to do"), "{again:#?}");
+    assert_eq!(machine.files(), files);
+    let downloaded: Vec<_> = machine.downloads().requests()[requests..]
+        .iter()
+        .filter(|path| !path.contains(".sha256"))
+        .cloned()
+        .collect();
+    assert_eq!(downloaded, [""; 0], "the second run downloaded something");
+    machine.run("plan", &["--exit-code"]).with(0, &[]);
+}
+
+#[test]
+fn a_control_plane_converges_and_stays() {
+    converges(
+        CONTROL_PLANE,
+        &[
+            "etc/kubernetes/manifests/kube-scheduler.manifest",
+            "etc/systemd/system/kubelet.service",
+            "usr/bin/containerd",
+            "usr/local/bin/kubelet",
+            "var/lib/kubelet/kubeconfig",
+        ],
+    );
+}
+
+#[test]
+fn a_node_converges_and_stays() {
+    converges(
+        NODES,
+        &[
+            "etc/containerd/config.toml",
+            "etc/systemd/system/kubelet.service",
+            "usr/bin/containerd",
+            "usr/local/bin/kubelet",
+            "usr/sbin/runc",
+        ],
+    );
+}
+
+#[test]
+fn an_edited_file_is_shown_and_put_right() {
+    let machine = Machine::of(NODES);
+    machine.run("converge", &[]).with(0, &[]);
+    let config = machine.root().join("etc/containerd/config.toml");
+    let right = fs::read_to_string(&config).unwrap();
+    fs::write(&config, format!("{right}\n# somebody was here\n")).unwrap();
+
+    let plan = machine.run("plan", &["--exit-code", "--color", "never"]);
+    plan.with(4, &[]);
+    assert!(plan.stdout.contains("-# somebody was here"), "{plan:#?}");
+    machine.run("converge", &[]).with(0, &[]);
+    assert_eq!(fs::read_to_string(&config).unwrap(), right);
+}
+
+#[test]
+fn no_private_key_is_shown_or_left_readable() {
+    let machine = Machine::of(CONTROL_PLANE);
+    let plan = machine.run("plan", &["-v", "8"]);
+    let converged = machine.run("converge", &["-v", "8"]);
+    for said in [&plan.stdout, &plan.stderr, &converged.stdout, &converged.stderr] {
+        assert!(!said.contains("PRIVATE KEY"), "{said}");
+    }
+    for file in machine.files() {
+        let path = machine.root().join(&file);
+        let content = fs::read(&path).unwrap_or_default();
+        if content.windows(11).any(|bytes| bytes == b"PRIVATE KEY") {
+            let mode = fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+            assert_eq!(mode & 0o077, 0, "{file} holds a key and has mode {mode:o}");
+        }
+    }
+}

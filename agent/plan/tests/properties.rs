@@ -1,0 +1,205 @@
+//! Properties of deciding as a whole, whatever a user writes: the same in gives the same out, the order
+//! of what has none does not matter, and no value breaks out of its line.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kops_agent_plan::desired::desired;
+use kops_agent_plan::facts::Facts;
+use kops_agent_plan::resolve::{Inputs, Problems, resolve};
+use kops_agent_plan::resource::{Content, DesiredState, Resource};
+use kops_agent_plan::spec::{BootConfig, NodeupConfig, parse_yaml};
+use proptest::prelude::*;
+use proptest::sample::{Index, select};
+use serde_json::Value;
+
+const BOOT: &str = r#"
+CloudProvider: aws
+ConfigServer: {servers: ["https://kops-controller.internal.c.example.com:3988/"], CACertificates: pem}
+APIServerIPs: [10.0.0.1, "fd00::1"]
+ClusterName: c.example.com
+InstanceGroupName: nodes
+InstanceGroupRole: Node
+"#;
+
+const CONFIG: &str = r#"
+Assets:
+  amd64:
+  - 5c0d28cea2a3a5c91861dda088a29d56c1b027e184dae1d792686f0710750076@https://dl.k8s.io/release/v1.34.0/bin/linux/amd64/kubelet
+  - cfda68cba5848bc3b6c6135ae2f20ba2c78de20059f68789c090166d6abc3e2c@https://dl.k8s.io/release/v1.34.0/bin/linux/amd64/kubectl
+  - 7644623e4ec9ad443ab352a8a5800a5180ee28741288be805286ba72bb8e7164@https://artifacts.k8s.io/binaries/cloud-provider-aws/v1.31.7/linux/amd64/ecr-credential-provider-linux-amd64
+  - 1a28a0506bfe5bcdc981caf1a49eeab7e72da8321f1119b7be85f22621013098@https://github.com/containernetworking/plugins/releases/download/v1.7.1/cni-plugins-linux-amd64-v1.7.1.tgz
+  - 9d68969855fbf676cdb8ed758e420fb048d61f984f61de3e53eddfebe484d168@https://github.com/containerd/containerd/releases/download/v2.3.4/containerd-2.3.4-linux-amd64.tar.gz
+  - f6ae8efc0fa40079e1475e97cbe9d1bd3f106a28d6af78a11d9f1bd565515e60@https://github.com/opencontainers/runc/releases/download/v1.4.3/runc.amd64
+CAs: {kubernetes-ca: pem}
+ClusterName: c.example.com
+FileAssets:
+- {name: a, content: a}
+- {name: b, path: /etc/b.d/b, mode: "0600", content: b}
+- {name: c, path: /opt/c, isBase64: true, content: Yw==}
+Hooks:
+- - {name: one, manifest: "ExecStart=/opt/c\n", requires: [x.service], before: [kubelet.service]}
+  - {execContainer: {image: busybox, command: [sh, -c, "echo a b"], environment: {A: b, C: d e}}}
+- - {name: two.service, enabled: false}
+  - {name: three.timer, useRawManifest: true, manifest: "[Timer]\nOnCalendar=daily\n"}
+InstallCNIAssets: true
+KeypairIDs: {kubernetes-ca: "1", etcd-clients-ca-cilium: "2"}
+KubeProxy: {enabled: true, image: "registry.k8s.io/kube-proxy:v1.34.0", proxyMode: nftables, clusterCIDR: 100.96.0.0/11}
+KubeletConfig:
+  cgroupDriver: systemd
+  clusterDNS: 100.64.0.10
+  clusterDomain: cluster.local
+  featureGates: {A: "true"}
+  nodeLabels: {role: node, "example.com/label": value}
+  taints: ["a=b:NoSchedule"]
+  evictionHard: memory.available<100Mi
+KubernetesVersion: 1.34.0
+Networking: {nonMasqueradeCIDR: 100.64.0.0/10, serviceClusterIPRange: 100.64.0.0/13, cilium: {}, kubeRouter: {}}
+ServiceNodePortRange: 30000-32767
+SysctlParameters: ["net.core.somaxconn=1024", "vm.swappiness=1"]
+UpdatePolicy: automatic
+UseCiliumEtcd: true
+VolumeMounts:
+- {device: /dev/xvdd, filesystem: ext4, path: /srv/d, mountOptions: [noatime]}
+- {device: /dev/xvde, filesystem: xfs, path: /srv/e}
+containerdConfig: {version: 2.3.4, logLevel: info, registryMirrors: {docker.io: ["https://mirror"]}}
+packages: [nfs-common, htop]
+usesNoneDNS: true
+"#;
+
+const FACTS: &str = r#"
+arch: amd64
+distro: {id: ubuntu, versionID: "24.04"}
+hostname: ip-10-0-0-2
+interfaces: [{name: ens5, mac: "02:00:00:00:00:01"}, {name: lo}]
+kernel: 6.8.0
+memoryBytes: 8589934592
+cloud:
+  aws: {instanceID: i-1, instanceType: m5.large, region: us-test-1, localIPv4: 10.0.0.2, mac: "02:00:00:00:00:01"}
+"#;
+
+/// Fields whose text has lines, or is escaped where it is written.
+const OF_MANY_LINES: [&str; 7] =
+    ["/CAs/", "/content", "/manifest", "/command/", "/environment/", "/SysctlParameters/", "/configOverride"];
+
+fn config() -> Value {
+    serde_yaml::from_str(CONFIG).unwrap()
+}
+
+/// What is decided from this configuration; `None` where a field's type is wrong.
+fn decide(config: &Value) -> Option<Result<DesiredState, String>> {
+    let inputs = Inputs {
+        boot: BootConfig::parse(BOOT.as_bytes(), "kube_env.yaml").unwrap(),
+        config: NodeupConfig::parse(&serde_json::to_vec(config).unwrap(), "nodeupconfig.yaml").ok()?,
+        keysets: BTreeMap::new(),
+        secret_names: BTreeSet::new(),
+        manifests: BTreeMap::new(),
+        facts: parse_yaml::<Facts>(FACTS.as_bytes(), "facts.yaml").unwrap(),
+    };
+    Some(match resolve(inputs) {
+        Ok(node) => desired(&node).map_err(|conflicts| format!("{conflicts:?}")),
+        Err(problems) => Err(Problems::to_string(&problems)),
+    })
+}
+
+/// JSON pointers of every text in a document.
+fn texts(value: &Value, at: &str, found: &mut Vec<String>) {
+    match value {
+        Value::String(_) => found.push(at.to_owned()),
+        Value::Array(items) => {
+            items.iter().enumerate().for_each(|(index, item)| texts(item, &format!("{at}/{index}"), found));
+        }
+        Value::Object(fields) => fields.iter().for_each(|(key, item)| {
+            texts(item, &format!("{at}/{}", key.replace('~', "~0").replace('/', "~1")), found);
+        }),
+        _ => {}
+    }
+}
+
+/// Every text that is written to the node.
+fn written(state: &DesiredState) -> Vec<(String, String)> {
+    let texts = state.iter().filter_map(|(id, resource)| {
+        let text = match resource {
+            Resource::File(file) => match &file.content {
+                Content::Text(text) => text.clone(),
+                _ => return None,
+            },
+            Resource::Unit(unit) => unit.text.clone()?,
+            _ => return None,
+        };
+        Some((id.to_string(), text))
+    });
+    texts.collect()
+}
+
+fn odd_text() -> impl Strategy<Value = String> {
+    let breaks = select(vec![
+        "\n", "\r", "\r\n", "\0", "\u{85}", "\u{2028}", "\\n", "\x0b", "\x1b", "\"\n", "'\n", "\t",
+    ]);
+    (any::<String>(), breaks).prop_map(|(text, line_break)| format!("{text}{line_break}INJECTED=1"))
+}
+
+#[test]
+fn the_base_of_these_tests_is_a_node() {
+    let state = decide(&config()).unwrap().unwrap();
+    assert!(state.len() > 60, "{}", state.len());
+    assert!(written(&state).len() > 20);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(256))]
+
+    #[test]
+    fn no_value_breaks_out_of_its_line(place: Index, text in odd_text()) {
+        let mut config = config();
+        let mut places = Vec::new();
+        texts(&config, "", &mut places);
+        places.retain(|place| !OF_MANY_LINES.iter().any(|part| format!("{place}/").contains(part)));
+        let place = place.get(&places);
+        *config.pointer_mut(place).unwrap() = Value::String(text.clone());
+        match decide(&config) {
+            Some(Ok(state)) => {
+                prop_assert!(!text.contains(['\n', '\r', '\0']), "{place} took {text:?}");
+                for (id, text) in written(&state) {
+                    for line in text.split(['\n', '\r']) {
+                        prop_assert!(!line.trim_start().starts_with("INJECTED"), "{place} broke out of its line in {id}");
+                    }
+                }
+            }
+            Some(Err(problem)) => prop_assert!(!problem.contains(['\r', '\0']), "{problem:?}"),
+            None => {}
+        }
+    }
+
+    #[test]
+    fn a_hooks_words_stay_in_their_line(words in prop::collection::vec(odd_text(), 1..4)) {
+        let mut config = config();
+        *config.pointer_mut("/Hooks/0/1/execContainer/command").unwrap() = words.clone().into();
+        *config.pointer_mut("/Hooks/0/1/execContainer/environment/A").unwrap() = words.concat().into();
+        let state = decide(&config).unwrap().unwrap();
+        let units: Vec<_> = written(&state).into_iter().filter(|(id, _)| id.contains("kops-hook-1-ig")).collect();
+        prop_assert_eq!(units.len(), 1);
+        prop_assert!(units[0].1.lines().all(|line| !line.starts_with("INJECTED")));
+        prop_assert_eq!(units[0].1.lines().filter(|line| line.starts_with("ExecStart=")).count(), 1);
+    }
+
+    #[test]
+    fn the_order_of_what_has_none_does_not_matter(
+        packages in Just(vec![0, 1]).prop_shuffle(),
+        files in Just(vec![0, 1, 2]).prop_shuffle(),
+        mounts in Just(vec![0, 1]).prop_shuffle(),
+        assets in Just(vec![0, 1, 2, 3, 4, 5]).prop_shuffle(),
+    ) {
+        let mut shuffled = config();
+        for (place, order) in
+            [("/packages", packages), ("/FileAssets", files), ("/VolumeMounts", mounts), ("/Assets/amd64", assets)]
+        {
+            let list = shuffled.pointer_mut(place).unwrap();
+            *list = order.iter().map(|index| list[*index].clone()).collect();
+        }
+        let state = decide(&shuffled).unwrap().unwrap();
+        prop_assert_eq!(&state, &decide(&config()).unwrap().unwrap());
+        prop_assert_eq!(state, decide(&shuffled).unwrap().unwrap());
+    }
+}
