@@ -1,6 +1,6 @@
 //! Bad input: each kind is a clear error before anything is touched.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod example;
 
