@@ -25,6 +25,8 @@ pub enum Fault {
     HtmlPage,
     /// The first half, and then the connection is cut.
     StopsHalfway,
+    /// The first half, and then silence.
+    StallsHalfway,
     /// As many bytes as announced, but not those.
     OtherBytes,
     /// Nothing but this status.
@@ -132,6 +134,9 @@ impl Shelf {
             Some(Fault::StopsHalfway) => {
                 return whole(file, DownloadBody::cut(file.content.slice(..file.content.len() / 2)));
             }
+            Some(Fault::StallsHalfway) => {
+                return whole(file, DownloadBody::stalled(file.content.slice(..file.content.len() / 2)));
+            }
             None => {}
         }
         let same_file = header(IF_RANGE).is_none_or(|etag| etag == file.etag);
@@ -219,6 +224,7 @@ enum End {
     /// The connection is to be cut, but only once the bytes have gone out.
     CutLater,
     CutNow,
+    Never,
 }
 
 impl DownloadBody {
@@ -228,6 +234,10 @@ impl DownloadBody {
 
     fn cut(bytes: Bytes) -> DownloadBody {
         DownloadBody { bytes: Some(bytes), end: End::CutLater }
+    }
+
+    fn stalled(bytes: Bytes) -> DownloadBody {
+        DownloadBody { bytes: Some(bytes), end: End::Never }
     }
 }
 
@@ -250,6 +260,7 @@ impl Body for DownloadBody {
                 context.waker().wake_by_ref();
                 Poll::Pending
             }
+            End::Never => Poll::Pending,
             End::CutNow => Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::ConnectionReset)))),
         }
     }
