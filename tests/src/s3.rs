@@ -1,10 +1,17 @@
 //! An S3 server for tests and the demo: it checks signatures, and the folders of its root are its buckets.
 
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::future::ready;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use anyhow::{Context, anyhow};
+use s3s::access::{S3Access, S3AccessContext};
 use s3s::auth::SimpleAuth;
+use s3s::path::S3Path;
 use s3s::service::S3ServiceBuilder;
+use s3s::{S3Result, s3_error};
 use s3s_fs::FileSystem;
 
 use crate::loopback::LoopbackServer;
@@ -15,6 +22,7 @@ pub struct S3Server {
     server: LoopbackServer,
     access_key_id: String,
     secret_access_key: String,
+    policy: Arc<Policy>,
 }
 
 impl S3Server {
@@ -30,8 +38,10 @@ impl S3Server {
             .with_context(|| format!("opening {} as the buckets' folder", root.display()))?;
         let mut service = S3ServiceBuilder::new(folders);
         service.set_auth(SimpleAuth::from_single(access_key_id.clone(), secret_access_key.clone()));
+        let policy = Arc::new(Policy { root: root.to_owned(), forbidden: Mutex::default() });
+        service.set_access(Access(Arc::clone(&policy)));
         let server = LoopbackServer::start("s3", service.build())?;
-        Ok(S3Server { server, access_key_id, secret_access_key })
+        Ok(S3Server { server, access_key_id, secret_access_key, policy })
     }
 
     /// `S3_ENDPOINT` for its clients.
@@ -49,6 +59,11 @@ impl S3Server {
         &self.secret_access_key
     }
 
+    /// From now on, nobody may read this object of any bucket.
+    pub fn forbid(&self, key: &str) {
+        self.policy.forbidden.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned());
+    }
+
     /// The variables by which kOps and kops-agent find an S3 server that is not Amazon's
     /// (upstream: `util/pkg/vfs/s3context.go`).
     pub fn environment(&self, region: &str) -> [(&'static str, String); 4] {
@@ -58,5 +73,51 @@ impl S3Server {
             ("S3_ACCESS_KEY_ID", self.access_key_id.clone()),
             ("S3_SECRET_ACCESS_KEY", self.secret_access_key.clone()),
         ]
+    }
+}
+
+/// Who may read what, and which buckets there are: of a bucket that is not there, s3s-fs says that its
+/// objects are not, where Amazon's says that the bucket is not.
+struct Policy {
+    root: PathBuf,
+    forbidden: Mutex<BTreeSet<String>>,
+}
+
+impl Policy {
+    fn check(&self, context: &S3AccessContext<'_>) -> S3Result<()> {
+        if context.credentials().is_none() {
+            return Err(s3_error!(AccessDenied, "Signature is required"));
+        }
+        let (S3Path::Bucket { bucket } | S3Path::Object { bucket, .. }) = context.s3_path() else {
+            return Ok(());
+        };
+        if !self.root.join(&**bucket).is_dir() {
+            return Err(s3_error!(NoSuchBucket, "The specified bucket does not exist"));
+        }
+        match context.s3_path() {
+            S3Path::Object { key, .. }
+                if self.forbidden.lock().unwrap_or_else(PoisonError::into_inner).contains(&**key) =>
+            {
+                Err(s3_error!(AccessDenied, "Access Denied"))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+struct Access(Arc<Policy>);
+
+impl S3Access for Access {
+    // Written as async_trait would, which s3s uses and this crate has no other need of.
+    fn check<'access, 'context, 'request, 'check>(
+        &'access self,
+        context: &'context mut S3AccessContext<'request>,
+    ) -> Pin<Box<dyn Future<Output = S3Result<()>> + Send + 'check>>
+    where
+        'access: 'check,
+        'context: 'check,
+        'request: 'check,
+    {
+        Box::pin(ready(self.0.check(context)))
     }
 }

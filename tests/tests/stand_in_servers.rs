@@ -121,4 +121,9 @@ fn the_s3_server_serves_the_store_to_those_who_sign() {
     assert!(
         signed(s3.secret_access_key(), &format!("/{BUCKET}/{CLUSTER}/instancegroup/none")).ends_with("\n404")
     );
+    let status = |object: &str| signed(s3.secret_access_key(), object).lines().last().map(str::to_owned);
+    assert!(signed(s3.secret_access_key(), "/another-bucket/object").contains("<Code>NoSuchBucket</Code>"));
+    assert_eq!(status(&object).as_deref(), Some("200"));
+    s3.forbid(&format!("{CLUSTER}/instancegroup/nodes"));
+    assert_eq!(status(&object).as_deref(), Some("403"));
 }

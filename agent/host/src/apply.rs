@@ -8,7 +8,7 @@ use std::io::{BufRead as _, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
 use kops_agent_plan::diff::{Plan, Stage, Step, Summary};
-use kops_agent_plan::resource::{DesiredState, Image, Resource, ResourceId};
+use kops_agent_plan::resource::{DesiredState, Image, KernelModule, Resource, ResourceId};
 
 use crate::assets::{Downloads, Progress};
 use crate::error::{Error, Result};
@@ -160,7 +160,19 @@ impl Run<'_> {
 
     fn module(&self, resource: &Resource) -> Result<()> {
         let Resource::KernelModule(module) = resource else { return Ok(()) };
-        self.host.kernel.load(&module.name)?;
+        let KernelModule { name, package } = module;
+        let kernel = &self.host.kernel;
+        if let Some(package) = package.as_deref().filter(|_| !kernel.has(name))
+            // A mirror may no longer have the package of this very kernel.
+            && let Err(error) = self.host.packages.install(&[package])
+        {
+            self.progress.warned(&format!("the kernel module {name} may be missing: {error}"));
+        }
+        if kernel.has(name) {
+            kernel.load(name)?;
+        } else {
+            self.progress.warned(&format!("this kernel has no module {name}; going on without it"));
+        }
         let text = boot_text(&module.name);
         write_file(&self.host.root, &boot_file(&module.name), 0o644, None, text.as_bytes())
     }

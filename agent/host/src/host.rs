@@ -99,6 +99,11 @@ impl Host {
         Host { commands, ..self }
     }
 
+    /// The same host, with another kernel.
+    pub fn with_kernel(self, kernel: Arc<dyn Kernel>) -> Host {
+        Host { kernel, ..self }
+    }
+
     /// Keeps other runs away from this root until the lock is dropped. [`Host::apply`] takes it by
     /// itself; whoever observes first and applies later takes it before.
     ///

@@ -206,7 +206,8 @@ impl<'a> Observer<'a> {
     fn has_module(&self, module: &KernelModule) -> Result<bool> {
         let at_boot = self.host.root.read(&boot_file(&module.name))?;
         let is_named = at_boot.is_some_and(|text| text == boot_text(&module.name).as_bytes());
-        Ok(is_named && self.host.kernel.is_loaded(&module.name)?)
+        let kernel = &self.host.kernel;
+        Ok(is_named && (kernel.is_loaded(&module.name)? || !kernel.has(&module.name)))
     }
 
     fn has_image(&self, image: &Image) -> Result<bool> {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use kops_agent_host::system::commands::Commands;
+use kops_agent_host::system::kernel::Kernel;
 use kops_agent_host::system::systemd::{Systemd, UnitState};
 use kops_agent_host::{Error, Host};
 use kops_agent_plan::diff::{Action, Enablement, Plan, diff, text};
@@ -54,7 +55,7 @@ fn node() -> DesiredState {
     node.add(Symlink { path: "/opt/kubelet".into(), target: "/usr/local/bin/kubelet".into() });
     node.add(HostsEntry { hostname: "api.internal".into(), addresses: vec!["10.0.0.1".into()] });
     node.add(HostsEntry { hostname: "later.internal".into(), addresses: vec![] });
-    node.add(KernelModule { name: "br_netfilter".into() });
+    node.add(KernelModule { name: "br_netfilter".into(), package: None });
     node.add(Image { name: "registry.k8s.io/pause:3.10".into(), sources: vec![], sha256: String::new() });
     node.add(Unit::new("containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n"));
     node.add(Unit::existing("chrony.service"));
@@ -332,6 +333,32 @@ async fn a_command_that_failed_is_run_again_by_the_next_run() {
     assert_eq!(machine.plan(&host(), &desired).steps.len(), 2);
     machine.converge_with(&host(), &desired).await.unwrap();
     assert_eq!(commands.0.load(Ordering::SeqCst), 2, "once for both files");
+    assert!(machine.plan(&host(), &desired).is_empty());
+}
+
+/// A kernel without any module.
+struct Bare;
+
+impl Kernel for Bare {
+    fn is_loaded(&self, _module: &str) -> Result<bool, Error> {
+        Ok(false)
+    }
+    fn has(&self, _module: &str) -> bool {
+        false
+    }
+    fn load(&self, module: &str) -> Result<(), Error> {
+        Err(Error::Command { command: format!("modprobe {module}"), outcome: "not found".into() })
+    }
+}
+
+#[tokio::test]
+async fn a_module_that_the_kernel_lacks_is_looked_for_in_its_package_once() {
+    let machine = Machine::new();
+    let host = || machine.host().with_kernel(Arc::new(Bare));
+    let desired =
+        state([KernelModule { name: "ip_set".into(), package: Some("kernel-modules-extra-6.12".into()) }]);
+    machine.converge_with(&host(), &desired).await.unwrap();
+    assert_eq!(machine.requests(), ["packages: install kernel-modules-extra-6.12"]);
     assert!(machine.plan(&host(), &desired).is_empty());
 }
 

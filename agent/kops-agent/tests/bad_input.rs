@@ -1,6 +1,7 @@
 //! Bad input: each kind is a clear error before anything is touched.
 
-#![allow(clippy::unwrap_used)]
+// A skipped test says so.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 mod example;
 
@@ -11,7 +12,7 @@ use example::{Ended, Machine, keysets};
 use kops_agent_tests::downloads::Fault;
 use kops_agent_tests::example_cluster::edit;
 use kops_agent_tests::example_keys::Keyset;
-use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
+use kops_agent_tests::example_store::{CLUSTER, CONFIG_BASE, CONTROL_PLANE, NODES};
 
 const FAILED: i32 = 1;
 const CONFIGURATION: i32 = 3;
@@ -58,6 +59,13 @@ fn keys_that_the_store_refuses() {
     let ended = Ended::of(node.agent("converge").env("S3_SECRET_ACCESS_KEY", "another"));
     ended.with(FAILED, &["cluster-completed.spec", "SignatureDoesNotMatch"]);
     assert!(!ended.stderr.contains("another"), "{ended:#?}");
+}
+
+#[test]
+fn a_file_that_this_machine_may_not_read() {
+    let node = Machine::of(NODES);
+    node.cluster.s3.forbid(&format!("{CLUSTER}/instancegroup/nodes"));
+    refused(&node, &[], FAILED, &[&format!("{CONFIG_BASE}/instancegroup/nodes"), "access denied (403)"]);
 }
 
 #[test]

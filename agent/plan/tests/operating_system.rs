@@ -212,15 +212,12 @@ fn wireguard_comes_with_calico_on_ubuntu_unless_it_is_off() {
 #[test]
 fn kernel_modules_are_those_the_network_and_the_kernel_need() {
     let modules = |node: Node| {
-        let modules = node
-            .state()
-            .iter()
-            .filter_map(|(_, resource)| match resource {
-                Resource::KernelModule(module) => Some((module.name.clone(), module.package.clone())),
-                _ => None,
-            })
-            .collect::<Vec<_>>();
-        modules
+        let state = node.state();
+        let modules = state.iter().filter_map(|(_, resource)| match resource {
+            Resource::KernelModule(module) => Some((module.name.clone(), module.package.clone())),
+            _ => None,
+        });
+        modules.collect::<Vec<_>>()
     };
     let plain = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), None)).collect::<Vec<_>>();
     assert_eq!(modules(Node::new("debian", "12")), plain(&["br_netfilter"]));

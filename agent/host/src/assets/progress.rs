@@ -28,6 +28,11 @@ pub trait Progress: Send + Sync {
     fn applying(&self, step: &Step) {
         let _ = step;
     }
+
+    /// Something could not be done that the node can do without.
+    fn warned(&self, what: &str) {
+        let _ = what;
+    }
 }
 
 /// Nobody watches.

@@ -2,8 +2,10 @@
 
 use std::path::Path;
 
+use nix::sys::utsname::uname;
+
 use super::commands::run;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// The running kernel.
 pub trait Kernel: Send + Sync {
@@ -12,6 +14,9 @@ pub trait Kernel: Send + Sync {
     /// # Errors
     /// The kernel cannot be asked.
     fn is_loaded(&self, module: &str) -> Result<bool>;
+
+    /// Whether the running kernel has such a module, loaded or not.
+    fn has(&self, module: &str) -> bool;
 
     /// Loads a module.
     ///
@@ -25,9 +30,17 @@ pub struct Machine;
 
 impl Kernel for Machine {
     fn is_loaded(&self, module: &str) -> Result<bool> {
-        // The kernel writes all names with underscores. What is built in without parameters has no
-        // folder here; loading it again does no harm.
-        Ok(Path::new("/sys/module").join(module.replace('-', "_")).exists())
+        let release = uname()
+            .map_err(|error| Error::path("ask for", "the kernel's release", error))?
+            .release()
+            .to_owned();
+        let built_in = Path::new("/lib/modules").join(release).join("modules.builtin");
+        Ok(Path::new("/sys/module").join(kernel_name(module)).exists()
+            || std::fs::read_to_string(built_in).is_ok_and(|list| is_listed(&list, module)))
+    }
+
+    fn has(&self, module: &str) -> bool {
+        run(&["modprobe", "--dry-run", "--quiet", "--", module]).is_ok()
     }
 
     fn load(&self, module: &str) -> Result<()> {
@@ -35,7 +48,33 @@ impl Kernel for Machine {
     }
 }
 
+/// The kernel writes all names with underscores.
+fn kernel_name(module: &str) -> String {
+    module.replace('-', "_")
+}
+
+/// Whether a module is in a list of built-in ones, lines such as `kernel/net/bridge/br_netfilter.ko`;
+/// without parameters, only this list tells of it.
+fn is_listed(modules_builtin: &str, module: &str) -> bool {
+    modules_builtin.lines().any(|path| {
+        let file = path.rsplit('/').next().unwrap_or(path);
+        file.strip_suffix(".ko").is_some_and(|name| kernel_name(name) == kernel_name(module))
+    })
+}
+
 /// The file by which systemd loads a module at every boot.
 pub(crate) fn boot_file(module: &str) -> String {
     format!("/etc/modules-load.d/{module}.conf")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn built_in_modules_are_found_by_either_spelling() {
+        let list = "kernel/net/bridge/br_netfilter.ko\nkernel/drivers/nvme/host/nvme-core.ko\n";
+        assert!(is_listed(list, "br_netfilter") && is_listed(list, "nvme_core"));
+        assert!(!is_listed(list, "netfilter") && !is_listed(list, "br_netfilter.ko"));
+    }
 }

@@ -29,3 +29,65 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use crate::resolve::testing::{api_server, control_plane, fill_store};
+    use crate::resource::{Kind, ResourceId};
+
+    use super::*;
+
+    fn state_of(node: &NodeConfig) -> DesiredState {
+        let mut state = DesiredState::default();
+        add(node, &mut state);
+        state
+    }
+
+    fn file(state: &DesiredState, path: &str) -> Value {
+        serde_json::to_value(state.get(&ResourceId::new(Kind::File, path)).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn the_pod_of_each_etcd_cluster_is_the_stores_own_text() {
+        let node = control_plane(|_| {});
+        let manifest = file(&state_of(&node), "/etc/kubernetes/manifests/etcd-main.manifest");
+        assert_eq!(manifest["content"]["text"], node.manifests[&node.config.etcd_manifests[0]].as_str());
+        assert_eq!(manifest["mode"], "0440");
+    }
+
+    #[test]
+    fn clients_of_the_api_servers_etcd_share_an_authority_and_ciliums_have_their_own() {
+        let node = control_plane(|inputs| {
+            inputs.config.etcd_cluster_names = ["main", "events", "cilium"].map(str::to_owned).into();
+            for keyset in ["etcd-clients-ca-cilium", "etcd-manager-ca-cilium", "etcd-manager-ca-events"] {
+                inputs.config.keypair_ids.insert(keyset.into(), "9".into());
+            }
+            for keyset in ["etcd-peers-ca-cilium", "etcd-peers-ca-events"] {
+                inputs.config.keypair_ids.insert(keyset.into(), "9".into());
+            }
+            fill_store(inputs);
+        });
+        let state = state_of(&node);
+        let key = |cluster: &str, name: &str| {
+            let key = file(&state, &format!("/etc/kubernetes/pki/etcd-manager-{cluster}/{name}.key"));
+            assert_eq!(key["mode"], "0600");
+            key["content"]["secretText"][0]["keysetPrivateKey"].clone()
+        };
+        assert_eq!(key("events", "etcd-clients-ca"), json!({"keyset": "etcd-clients-ca", "id": "7"}));
+        assert_eq!(key("cilium", "etcd-clients-ca"), json!({"keyset": "etcd-clients-ca-cilium", "id": "9"}));
+        assert_eq!(key("cilium", "etcd-peers-ca"), json!({"keyset": "etcd-peers-ca-cilium", "id": "9"}));
+        let certificate = file(&state, "/etc/kubernetes/pki/etcd-manager-main/etcd-clients-ca.crt");
+        assert_eq!(
+            (&certificate["content"]["text"], &certificate["mode"]),
+            (&json!("ETCD CA\\n"), &json!("0644"))
+        );
+    }
+
+    #[test]
+    fn a_dedicated_api_server_has_none() {
+        assert!(state_of(&api_server(|_| {})).is_empty());
+    }
+}

@@ -86,13 +86,6 @@ impl Flags {
         }
     }
 
-    /// Adds `--name=value` even where the value is an empty text.
-    pub(super) fn set_even_empty(&mut self, name: &str, value: &Option<String>) {
-        if let Some(value) = value {
-            self.0.push(format!("--{name}={value}"));
-        }
-    }
-
     /// Adds `--name=value` once for each value.
     pub(super) fn repeat(&mut self, name: &str, values: &[String]) {
         self.0.extend(values.iter().map(|value| format!("--{name}={value}")));
@@ -128,10 +121,9 @@ mod tests {
         flags.set("list", &vec!["b".to_owned(), "a".to_owned()]);
         flags.set("map", &BTreeMap::from([("k".to_owned(), "v".to_owned())]));
         flags.repeat("each", &["1".to_owned(), "2".to_owned()]);
-        flags.set_even_empty("cloud", &Some(String::new()));
         assert_eq!(
             flags.into_sorted(),
-            ["--cloud=", "--each=1", "--each=2", "--list=b,a", "--map=k=v", "--profiling=false", "--v=0"]
+            ["--each=1", "--each=2", "--list=b,a", "--map=k=v", "--profiling=false", "--v=0"]
         );
     }
 }

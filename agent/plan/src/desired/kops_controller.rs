@@ -53,3 +53,47 @@ fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
 fn signers(node: &NodeConfig) -> impl Iterator<Item = &'static str> {
     [KUBERNETES_CA].into_iter().chain(node.config.use_cilium_etcd.then_some("etcd-clients-ca-cilium"))
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use crate::resolve::testing::{api_server, control_plane, fill_store};
+    use crate::resource::{Kind, ResourceId};
+
+    use super::*;
+
+    fn resource(state: &DesiredState, kind: Kind, name: &str) -> Value {
+        serde_json::to_value(state.get(&ResourceId::new(kind, name)).unwrap()).unwrap()
+    }
+
+    #[test]
+    fn it_signs_for_ciliums_etcd_where_there_is_one_and_serves_under_the_addresses_of_the_api() {
+        let node = control_plane(|inputs| {
+            inputs.boot.api_server_ips = vec!["10.0.0.9".into()];
+            inputs.config.use_cilium_etcd = true;
+            inputs.config.keypair_ids.insert("etcd-clients-ca-cilium".into(), "9".into());
+            fill_store(inputs);
+        });
+        let mut state = DesiredState::default();
+        add(&node, &mut state);
+        let names = &resource(&state, Kind::Certificate, NAME)["sans"];
+        assert_eq!(names, &json!(["kops-controller.internal.c.example.com", "10.0.0.9"]));
+        for keyset in ["kubernetes-ca", "etcd-clients-ca-cilium"] {
+            let key = resource(&state, Kind::File, &format!("{DIRECTORY}/{keyset}.key"));
+            assert_eq!((&key["owner"], &key["mode"]), (&json!(NAME), &json!("0600")));
+            let certificate = resource(&state, Kind::File, &format!("{DIRECTORY}/{keyset}.crt"));
+            assert!(certificate["content"]["text"].as_str().unwrap().starts_with("-----BEGIN CERTIFICATE"));
+        }
+        let ids = resource(&state, Kind::File, &format!("{DIRECTORY}/keypair-ids.yaml"));
+        assert!(ids["content"]["text"].as_str().unwrap().contains("kubernetes-ca: \"7\"\n"), "{ids}");
+    }
+
+    #[test]
+    fn a_dedicated_api_server_has_none() {
+        let mut state = DesiredState::default();
+        add(&api_server(|_| {}), &mut state);
+        assert!(state.is_empty());
+    }
+}

@@ -31,3 +31,31 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     );
     certificates::add_with_files(state, certificate, SECRETS, "client", Some("ca"), NAME);
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::resolve::testing::{api_server, control_plane};
+    use crate::resource::{Kind, ResourceId};
+
+    use super::*;
+
+    #[test]
+    fn its_user_owns_its_key_on_every_machine_that_has_it() {
+        for node in [control_plane(|_| {}), api_server(|_| {})] {
+            let mut state = DesiredState::default();
+            add(&node, &mut state);
+            let key = state.get(&ResourceId::new(Kind::File, format!("{SECRETS}/client.key"))).unwrap();
+            let key = serde_json::to_value(key).unwrap();
+            assert_eq!((&key["owner"], &key["mode"]), (&NAME.into(), &"0600".into()));
+            assert!(state.get(&ResourceId::new(Kind::File, format!("{SECRETS}/ca.crt"))).is_some());
+        }
+    }
+
+    #[test]
+    fn without_the_sidecar_there_is_nothing() {
+        let mut state = DesiredState::default();
+        add(&control_plane(|inputs| inputs.config.static_manifests.clear()), &mut state);
+        assert!(state.is_empty());
+    }
+}

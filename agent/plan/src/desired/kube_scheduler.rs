@@ -138,3 +138,82 @@ fn flags(node: &NodeConfig, config: &KubeSchedulerConfig) -> Vec<String> {
     flags.set("authentication-tolerate-lookup-failure", &false);
     flags.into_sorted()
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::Value;
+
+    use crate::resolve::testing::control_plane;
+    use crate::resource::{Kind, ResourceId};
+    use crate::spec::FileAssetSpec;
+
+    use super::*;
+
+    fn node_with(config: &str, file_assets: Vec<FileAssetSpec>) -> NodeConfig {
+        control_plane(|inputs| {
+            let control_plane = inputs.config.control_plane_config.as_mut().unwrap();
+            control_plane.kube_scheduler = serde_yaml::from_str(config).unwrap();
+            inputs.config.file_assets = file_assets;
+        })
+    }
+
+    fn file(node: &NodeConfig, path: &str) -> Option<Value> {
+        let mut state = DesiredState::default();
+        add(node, &mut state);
+        state.get(&ResourceId::new(Kind::File, path)).map(|file| serde_json::to_value(file).unwrap())
+    }
+
+    #[test]
+    fn the_configuration_is_written_unless_kops_gives_it() {
+        let node = node_with("{qps: 100, burst: 200}", Vec::new());
+        assert_eq!(
+            file(&node, paths::KUBE_SCHEDULER_CONFIG).unwrap()["content"]["text"],
+            "apiVersion: kubescheduler.config.k8s.io/v1\nclientConnection:\n  burst: 200\n  \
+             kubeconfig: /var/lib/kube-scheduler/kubeconfig\n  qps: 100\nkind: KubeSchedulerConfiguration\n"
+        );
+        let given = FileAssetSpec { path: paths::KUBE_SCHEDULER_CONFIG.into(), ..FileAssetSpec::default() };
+        assert_eq!(file(&node_with("{}", vec![given]), paths::KUBE_SCHEDULER_CONFIG), None);
+    }
+
+    #[test]
+    fn every_setting_becomes_its_flag() {
+        let node = node_with(
+            "{master: m, logFormat: json, logLevel: 3, featureGates: {B: 'true', A: 'false'}, kubeAPIQPS: 1500m, \
+             kubeAPIBurst: 5, authorizationAlwaysAllowPaths: [/a, /b], enableProfiling: false, \
+             enableContentionProfiling: true, tlsCertFile: /c, tlsPrivateKeyFile: /k, \
+             leaderElection: {leaderElect: true}}",
+            Vec::new(),
+        );
+        assert_eq!(
+            flags(&node, &node.control_plane().unwrap().kube_scheduler),
+            [
+                "--authentication-kubeconfig=/var/lib/kube-scheduler/kubeconfig",
+                "--authentication-skip-lookup=false",
+                "--authentication-tolerate-lookup-failure=false",
+                "--authorization-always-allow-paths=/a,/b",
+                "--authorization-kubeconfig=/var/lib/kube-scheduler/kubeconfig",
+                "--config=/var/lib/kube-scheduler/config.yaml",
+                "--contention-profiling=true",
+                "--feature-gates=A=false,B=true",
+                "--kube-api-burst=5",
+                "--kube-api-qps=1.500",
+                "--leader-elect=true",
+                "--logging-format=json",
+                "--master=m",
+                "--profiling=false",
+                "--tls-cert-file=/c",
+                "--tls-private-key-file=/k",
+                "--v=3",
+            ]
+        );
+    }
+
+    #[test]
+    fn the_limit_of_volumes_is_an_environment_variable() {
+        let node = node_with("{maxPersistentVolumes: 30}", Vec::new());
+        let manifest = file(&node, &paths::manifest(NAME)).unwrap();
+        let text = manifest["content"]["text"].as_str().unwrap();
+        assert!(text.contains("- name: KUBE_MAX_PD_VOLS\n      value: \"30\"\n"), "{text}");
+    }
+}

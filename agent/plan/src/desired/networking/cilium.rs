@@ -58,13 +58,20 @@ fn mount(name: &str, description: &str, what: &str, path: &str, filesystem: &str
 
 fn add_etcd_certificate(node: &NodeConfig, state: &mut DesiredState) {
     state.add(
-        File::text(format!("{ETCD_DIRECTORY}/etcd-ca.crt"), node.ca(CILIUM_ETCD_CLIENTS_CA)).mode(Mode::PRIVATE),
+        File::text(format!("{ETCD_DIRECTORY}/etcd-ca.crt"), node.ca(CILIUM_ETCD_CLIENTS_CA))
+            .mode(Mode::PRIVATE),
     );
     let subject = certificates::user("cilium");
     let certificate_type = CertificateType::Client;
     if node.has_api_server() {
-        let certificate =
-            certificates::issued(node, ETCD_CLIENT, CILIUM_ETCD_CLIENTS_CA, certificate_type, subject, Vec::new());
+        let certificate = certificates::issued(
+            node,
+            ETCD_CLIENT,
+            CILIUM_ETCD_CLIENTS_CA,
+            certificate_type,
+            subject,
+            Vec::new(),
+        );
         certificates::add_with_files(state, certificate, ETCD_DIRECTORY, ETCD_CLIENT, None, "root");
     } else {
         state.add(certificates::bootstrapped(
