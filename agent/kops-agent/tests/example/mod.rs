@@ -14,6 +14,8 @@ use kops_agent_tests::example_keys::{Keyset, make_keysets};
 use kops_agent_tests::example_store::CONFIG_BASE;
 use tempfile::TempDir;
 
+const AGENT: &str = env!("CARGO_BIN_EXE_kops-agent");
+
 /// The cluster, served for one test, and the scratch root of one of its machines.
 pub struct Machine {
     pub cluster: ExampleCluster,
@@ -55,10 +57,21 @@ impl Machine {
     }
 
     pub fn agent_with_store(&self, verb: &str, config_base: &str) -> Command {
-        let agent = Path::new(env!("CARGO_BIN_EXE_kops-agent"));
-        let mut agent = self.cluster.agent(agent, verb, self.group, config_base);
+        let mut agent = self.cluster.agent(AGENT.as_ref(), verb, self.group, config_base);
         agent.arg("--root").arg(self.root());
         agent
+    }
+
+    /// The call of a verb that looks at no machine.
+    pub fn agent_without_root(&self, verb: &str) -> Command {
+        self.cluster.agent(AGENT.as_ref(), verb, self.group, CONFIG_BASE)
+    }
+
+    /// What `render` prints, as JSON.
+    pub fn state(&self, flags: &[&str]) -> String {
+        let ended = Ended::of(self.agent_without_root("render").args(["-o", "json"]).args(flags));
+        ended.with(0, &[]);
+        ended.stdout
     }
 
     pub fn run(&self, verb: &str, flags: &[&str]) -> Ended {
