@@ -54,7 +54,7 @@ fn node() -> DesiredState {
     node.add(Symlink { path: "/opt/kubelet".into(), target: "/usr/local/bin/kubelet".into() });
     node.add(HostsEntry { hostname: "api.internal".into(), addresses: vec!["10.0.0.1".into()] });
     node.add(HostsEntry { hostname: "later.internal".into(), addresses: vec![] });
-    node.add(KernelModule { name: "br_netfilter".into() });
+    node.add(KernelModule { name: "br_netfilter".into(), package: None });
     node.add(Image { name: "registry.k8s.io/pause:3.10".into(), sources: vec![], sha256: String::new() });
     node.add(Unit::new("containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n"));
     node.add(Unit::existing("chrony.service"));

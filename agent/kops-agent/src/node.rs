@@ -9,7 +9,7 @@ use kops_agent_host::{Downloads, Host, Report};
 use kops_agent_plan::desired::desired;
 use kops_agent_plan::diff::{Plan, diff};
 use kops_agent_plan::facts::Facts;
-use kops_agent_plan::resolve::{self, NodeConfig, Problems};
+use kops_agent_plan::resolve::{self, Problems};
 use kops_agent_plan::resource::DesiredState;
 use kops_agent_plan::spec::BootConfig;
 
@@ -23,8 +23,6 @@ use crate::{cloud, http, source};
 /// A node, decided.
 #[derive(Debug)]
 pub struct Decision {
-    /// What it was decided from.
-    pub node: NodeConfig,
     /// What it must have.
     pub desired: DesiredState,
     /// The keys and secrets that this refers to.
@@ -44,7 +42,8 @@ pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
     let materials = Materials::new(&spec);
     let node = resolve::resolve(spec.inputs).context("the configuration of this node is wrong")?;
     let desired = desired(&node).map_err(conflicts)?;
-    Ok(Decision { node, desired, materials })
+    log::debug!("{} is a {} of {}", node.node_name, node.boot.instance_group_role, node.cluster_name());
+    Ok(Decision { desired, materials })
 }
 
 /// Steps 6 and 7: what would change on the machine.

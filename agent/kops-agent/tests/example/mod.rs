@@ -1,7 +1,7 @@
 //! A machine of the example cluster, on which a test runs the agent.
 
 // Each test binary has this module to itself and needs another part of it.
-#![allow(dead_code)]
+#![allow(dead_code, unreachable_pub)]
 
 use std::fs;
 use std::path::{Path, PathBuf};

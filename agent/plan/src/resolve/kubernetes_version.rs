@@ -15,9 +15,9 @@ pub struct KubernetesVersion {
 
 /// The oldest Kubernetes minor version for which nodes are decided
 /// (`OldestSupportedKubernetesVersion` in upup/pkg/fi/cloudup/apply_cluster.go).
-const OLDEST_SUPPORTED_MINOR: u64 = 32;
+pub(super) const OLDEST_SUPPORTED_MINOR: u64 = 32;
 /// The newest Kubernetes minor version for which nodes are decided: the newest that kOps at this commit has asset hashes for.
-const NEWEST_SUPPORTED_MINOR: u64 = 36;
+pub(super) const NEWEST_SUPPORTED_MINOR: u64 = 36;
 
 impl KubernetesVersion {
     /// Reads a version. Like upstream's reader it forgives a leading `v`, a missing patch number, and
