@@ -91,6 +91,9 @@ pub enum Color {
     Never,
 }
 
+/// Long enough for a network that comes up late, short enough to say what is wrong while somebody looks.
+pub const STORE_PATIENCE: u64 = 60;
+
 /// What decides a node: the same for every command that decides one.
 #[derive(Args, Clone, Debug)]
 pub struct SpecArgs {
@@ -109,6 +112,10 @@ pub struct SpecArgs {
     /// Read what is below URL from the folder DIR; may be given more than once.
     #[arg(long, value_name = "URL=DIR")]
     pub store_mirror: Vec<String>,
+
+    /// For how many seconds to try again to reach a store that does not answer.
+    #[arg(long, value_name = "SECONDS", default_value_t = STORE_PATIENCE)]
+    pub store_patience: u64,
 
     /// Use these facts (YAML or JSON) instead of observing this machine and its cloud.
     #[arg(long, value_name = "FILE")]

@@ -3,6 +3,7 @@
 //! `render` stops after deciding, `plan` after comparing, `converge` goes on: one way with different ends.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kops_agent_host::{Downloads, Host, Report};
@@ -17,6 +18,7 @@ use crate::cli::{RootArgs, SpecArgs};
 use crate::hashes::HashSource;
 use crate::materials::Materials;
 use crate::progress::Watch;
+use crate::retry::Retries;
 use crate::store::Store;
 use crate::{cloud, http, source};
 
@@ -36,7 +38,8 @@ pub struct Decision {
 pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
     let boot = boot_config(&args.conf)?;
     let facts = facts(args, &boot).await?;
-    let store = Store::new(&args.store_mirror)?;
+    let patience = Retries { deadline: Duration::from_secs(args.store_patience), ..Retries::default() };
+    let store = Store::new(&args.store_mirror)?.with_retries(patience);
     let spec = source::read(&store, args, boot, facts, hashes).await?;
 
     let materials = Materials::new(&spec);

@@ -4,7 +4,9 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 
-use crate::cli::{Color, ConfigFrom, ConvergeArgs, NodeupArgs, Output, PlanArgs, RootArgs, SpecArgs};
+use crate::cli::{
+    Color, ConfigFrom, ConvergeArgs, NodeupArgs, Output, PlanArgs, RootArgs, STORE_PATIENCE, SpecArgs,
+};
 use crate::{converge_with_retries, install_unit, plan};
 
 /// Installs the unit, shows the plan, or converges, as the flags ask.
@@ -17,6 +19,7 @@ pub(crate) async fn run(args: NodeupArgs) -> Result<u8> {
         config_from: ConfigFrom::default(),
         config_base: None,
         store_mirror: Vec::new(),
+        store_patience: STORE_PATIENCE,
         facts: None,
         asset_hashes: None,
     };

@@ -7,6 +7,7 @@ mod example;
 
 use std::fs;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use example::{Ended, Machine, keysets};
 use kops_agent_tests::downloads::Fault;
@@ -40,6 +41,17 @@ fn no_store() {
         CONFIGURATION,
         &["file:///no/such/store/cluster-completed.spec", "does not exist"],
     );
+}
+
+#[test]
+fn a_store_that_nobody_serves() {
+    let node = Machine::of(NODES);
+    let mut agent = node.agent("converge");
+    agent.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-patience", "1"]);
+    let start = Instant::now();
+    let spec = format!("{CONFIG_BASE}/cluster-completed.spec: the store cannot be reached");
+    refused_as(&node, &mut agent, FAILED, &[&spec, "refused", "attempts in 1 s", "check the network"]);
+    assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
 }
 
 #[test]
@@ -141,8 +153,7 @@ fn a_mirror_that_serves_a_page_for_people() {
 fn a_mirror_that_serves_a_page_for_people_in_the_place_of_a_hash() {
     let node = Machine::of(NODES);
     node.downloads().break_path(&format!("{KUBELET}.sha256"), Fault::HtmlPage);
-    // Without the publisher, whom a test must not ask.
-    refused(&node, &["--asset-hashes", "/dev/null"], CONFIGURATION, &[KUBELET]);
+    refused(&node, &[], CONFIGURATION, &[KUBELET, "--asset-hashes"]);
 }
 
 #[test]
@@ -205,6 +216,24 @@ fn no_ca_bundle() {
     let mut agent = node.agent("converge");
     agent.env("S3_ENDPOINT", "https://127.0.0.1:1").env("SSL_CERT_FILE", "/no/such/bundle");
     refused_as(&node, &mut agent, FAILED, &["/no/such/bundle", "SSL_CERT_FILE"]);
+}
+
+#[test]
+fn no_ca_bundle_for_the_downloads() {
+    let node = Machine::of(NODES);
+    let mirror = node.downloads().url();
+    node.cluster.edit("cluster-completed.spec", &mirror, "https://127.0.0.1:1").unwrap();
+    let mut agent = node.agent("converge");
+    agent.env("SSL_CERT_FILE", "/no/such/bundle");
+    refused_as(&node, &mut agent, FAILED, &["hashes of downloads", "no CA bundle", "/no/such/bundle"]);
+}
+
+#[test]
+fn an_unsupported_kubernetes() {
+    let node = Machine::of(NODES);
+    let (ours, old) = ("kubernetesVersion: 1.34.2", "kubernetesVersion: 1.28.2");
+    node.cluster.edit("cluster-completed.spec", ours, old).unwrap();
+    refused(&node, &[], CONFIGURATION, &["spec.kubernetesVersion", "1.28.2", "supported are 1.32 to 1.36"]);
 }
 
 #[test]

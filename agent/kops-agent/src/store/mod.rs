@@ -50,7 +50,6 @@ impl Store {
     }
 
     /// The same, with more or less patience.
-    #[cfg(test)]
     pub fn with_retries(self, retries: Retries) -> Store {
         Store { retries, ..self }
     }
