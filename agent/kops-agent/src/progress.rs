@@ -66,6 +66,10 @@ impl Progress for Watch {
         self.bars.suspend(|| log::warn!("downloading {name} again: {why}"));
     }
 
+    fn warned(&self, about: &str) {
+        self.bars.suspend(|| log::warn!("{about}"));
+    }
+
     fn applying(&self, step: &Step) {
         self.bars.suspend(|| log::debug!("applying {}", step.resource));
     }

@@ -93,7 +93,7 @@ fn report_differences(derived: &NodeupConfig, pinned: &NodeupConfig) {
         return;
     }
     log::warn!(
-        "the pinned nodeupconfig and the one derived from the cluster spec differ in {} fields; the pinned one is used:",
+        "the pinned nodeupconfig and the one derived from the cluster spec differ; the pinned one is used ({} differing):",
         differences.len()
     );
     for difference in differences {
