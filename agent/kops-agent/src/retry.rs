@@ -1,5 +1,6 @@
 //! Trying again: with growing, jittered pauses, under a deadline, and only where it can help.
 
+use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder, ExponentialBuilder};
@@ -42,17 +43,20 @@ pub struct GaveUp<E> {
 impl Retries {
     /// Attempts until one succeeds, one fails for good, or there is no time left.
     ///
-    /// An attempt has to keep to [`Retries::attempt`] itself. `patience` says for how long such a failure is
+    /// `what` is what people are told is being tried. An attempt has to keep to [`Retries::attempt`]
+    /// itself. `patience` says for how long such a failure is
     /// worth trying again: not at all where it is zero.
     ///
     /// # Errors
     /// The last failure.
     pub async fn run<T, E, F>(
         &self,
+        what: &str,
         mut attempt: impl FnMut() -> F,
         patience: impl Fn(&E) -> Duration,
     ) -> Result<T, GaveUp<E>>
     where
+        E: Display,
         F: Future<Output = Result<T, E>>,
     {
         let start = Instant::now();
@@ -69,6 +73,7 @@ impl Retries {
             if !self.leaves_time(waited + pause, patience(&error)) {
                 return Err(GaveUp { error, attempts, waited });
             }
+            log::info!("{what}: {error}; trying again");
             tokio::time::sleep(pause).await;
         }
     }
@@ -110,13 +115,14 @@ mod tests {
             attempts.set(attempts.get() + 1);
             if attempts.get() < 4 { Err("busy") } else { Ok("there") }
         };
-        assert_eq!(FAST.run(attempt, |_| Duration::MAX).await, Ok("there"));
+        assert_eq!(FAST.run("test", attempt, |_| Duration::MAX).await, Ok("there"));
         assert_eq!(attempts.get(), 4);
     }
 
     #[tokio::test]
     async fn what_stays_is_not_tried_again() {
-        let gave_up = FAST.run(|| async { Err::<(), _>("forbidden") }, |_| Duration::ZERO).await.unwrap_err();
+        let gave_up =
+            FAST.run("test", || async { Err::<(), _>("forbidden") }, |_| Duration::ZERO).await.unwrap_err();
         assert_eq!((gave_up.error, gave_up.attempts), ("forbidden", 1));
     }
 

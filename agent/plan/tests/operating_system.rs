@@ -30,6 +30,7 @@ impl Node {
                 "KeypairIDs": {"kubernetes-ca": "1"},
                 "KubeletConfig": {},
                 "KubernetesVersion": "1.34.0",
+                "containerdConfig": {"version": "2.3.4", "runc": {"version": "1.4.3"}},
                 "Networking": {"nonMasqueradeCIDR": "100.64.0.0/10"},
                 "UpdatePolicy": "automatic",
             }),
@@ -43,7 +44,15 @@ impl Node {
                     {"name": "eth0.1", "mac": "02:00:00:00:00:01", "virtual": true},
                 ],
                 "kernel": "6.12.0-55.el10",
-                "cloud": {"aws": {"instanceID": "i-1", "region": "us-test-1", "mac": "02:00:00:00:00:01"}},
+                "cloud": {
+                    "aws": {
+                        "instanceID": "i-1", "instanceType": "m5.large", "region": "us-test-1", "localIPv4": "10.0.0.2",
+                        "mac": "02:00:00:00:00:01", "networkInterfaces": {"max": 3, "ipv4PerInterface": 10},
+                    },
+                    "azure": {"resourceID": "/subscriptions/s/vm"},
+                    "hetzner": {"instanceID": "1", "privateIPv4": "10.0.0.2"},
+                    "linode": {"label": "n"},
+                },
             }),
         }
     }
@@ -75,8 +84,8 @@ impl Node {
     fn inputs(&self) -> Inputs {
         // The binary downloads these; a test needs them only to be in the list.
         let assets: Vec<String> = [
-            "https://dl.k8s.io/kubelet",
-            "https://dl.k8s.io/kubectl",
+            "https://dl.k8s.io/release/v1.34.0/bin/linux/amd64/kubelet",
+            "https://dl.k8s.io/release/v1.34.0/bin/linux/amd64/kubectl",
             "https://artifacts.k8s.io/ecr-credential-provider-linux-amd64",
             "https://github.com/cni-plugins-linux-amd64-v1.7.1.tgz",
             "https://github.com/containerd-2.3.4-linux-amd64.tar.gz",
@@ -323,6 +332,7 @@ fn clouds_have_their_own_needs() {
     let fstab = json!({"fstab": "/dev/sda / ext4 defaults 0 1\n/dev/sdb none swap sw 0 0\n"});
     let linode = Node::new("debian", "12").boot(json!({"CloudProvider": "linode"})).facts(fstab);
     assert_eq!(text(&linode.state(), "/etc/fstab"), "/dev/sda / ext4 defaults 0 1\n");
+    assert_eq!(text(&linode.state(), "/etc/hostname"), "n\n");
     let swapping = linode.config(json!({"KubeletConfig": {"memorySwapBehavior": "LimitedSwap"}}));
     assert!(!has(&swapping.state(), "file /etc/fstab"));
 }

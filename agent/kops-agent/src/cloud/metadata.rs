@@ -1,5 +1,6 @@
 //! Asking a cloud's metadata service: link-local HTTP, there a little later than the machine.
 
+use std::fmt;
 use std::time::Duration;
 
 use reqwest::header::HeaderMap;
@@ -97,6 +98,16 @@ pub(super) enum Failure {
     Unusable(String),
 }
 
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Passing(problem) | Failure::Unusable(problem) => f.write_str(problem),
+            Failure::NoAnswer => f.write_str("no answer"),
+            Failure::Status(status) => write!(f, "it answers {status}"),
+        }
+    }
+}
+
 /// A metadata service.
 #[derive(Debug)]
 pub(super) struct MetadataService {
@@ -146,14 +157,10 @@ impl MetadataService {
         F: Future<Output = Result<T, Failure>>,
     {
         let patience = |failure: &Failure| match failure {
-            Failure::Passing(cause) => {
-                log::debug!("{}: {cause}", self.url(path));
-                Duration::MAX
-            }
-            Failure::NoAnswer => Duration::MAX,
+            Failure::Passing(_) | Failure::NoAnswer => Duration::MAX,
             Failure::Status(_) | Failure::Unusable(_) => Duration::ZERO,
         };
-        self.retries.run(attempt, patience).await.map_err(|gave_up| {
+        self.retries.run(&self.url(path), attempt, patience).await.map_err(|gave_up| {
             let (attempts, waited) = (gave_up.attempts, gave_up.waited);
             match gave_up.error {
                 Failure::Passing(cause) => {

@@ -1,19 +1,21 @@
-//! No swap on Linode, whose images come with it: kubelet uses none unless told to, and refuses to
-//! start while there is some.
+//! What Linode's images leave to do: the host's name, and swap. kubelet uses no swap unless told to,
+//! and refuses to start while there is some.
 //!
-//! Source: nodeup/pkg/model/linode.go.
+//! Source: nodeup/pkg/model/linode.go, and `evaluateHostnameOverride` in upup/pkg/fi/nodeup/command.go.
 
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File};
 use crate::spec::CloudProvider;
 
-/// Takes swap out of `/etc/fstab`, and switches it off.
+/// Names the host as its node is named, and switches swap off.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
-    let is_swap_wanted = !node.config.kubelet_config.memory_swap_behavior.is_empty();
-    if node.cloud_provider() != CloudProvider::Linode || is_swap_wanted {
+    if node.cloud_provider() != CloudProvider::Linode {
         return;
     }
-    if let Some(fstab) = &node.facts.fstab {
+    let name = &node.node_name;
+    state.add(File::text("/etc/hostname", format!("{name}\n")).on_change(&["hostname", name]));
+    let is_swap_wanted = !node.config.kubelet_config.memory_swap_behavior.is_empty();
+    if let Some(fstab) = node.facts.fstab.as_ref().filter(|_| !is_swap_wanted) {
         state.add(File::text("/etc/fstab", without_swap(fstab)).on_change(&["swapoff", "-a"]));
     }
 }

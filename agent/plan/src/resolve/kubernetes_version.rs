@@ -23,7 +23,7 @@ impl KubernetesVersion {
     /// Reads a version. Like upstream's reader it forgives a leading `v`, a missing patch number, and
     /// takes the minor version out of a build's URL (`…/v1.34.…/…`).
     pub fn parse(text: &str) -> Option<KubernetesVersion> {
-        let numbers = if text.contains("://") { text.split_once("/v").map(|(_, rest)| rest)? } else { text };
+        let numbers = if text.contains("://") { &text[text.find("/v1.")? + "/v".len()..] } else { text };
         let core = numbers.trim().trim_start_matches('v').split(['-', '+', '/']).next()?;
         let mut parts = core.split('.').map(str::parse::<u64>);
         let major = parts.next()?.ok()?;
@@ -100,6 +100,7 @@ mod tests {
             ("1.36.0-rc.1", 36),
             ("1.33", 33),
             ("https://storage.googleapis.com/k8s-release-dev/ci/v1.36.0-alpha.1.30+abc", 36),
+            ("https://host/vendor/v1.35.1/", 35),
         ] {
             assert_eq!(KubernetesVersion::parse(text).unwrap().minor(), minor, "{text}");
         }

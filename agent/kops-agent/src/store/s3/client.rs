@@ -25,12 +25,14 @@ pub(super) async fn config(
 ) -> Result<(Config, Option<SharedCredentialsProvider>), StoreError> {
     let (builder, credentials) = match settings {
         S3Settings::Server { endpoint, region, access_key_id, secret_access_key } => {
+            let needs_tls = endpoint.starts_with("https://");
+            let roots = if needs_tls { trust(CaBundle::of_this_host()?) } else { TrustStore::empty() };
             let credentials =
                 Credentials::new(access_key_id, secret_access_key, None, None, "S3_ACCESS_KEY_ID");
             let credentials = SharedCredentialsProvider::new(credentials);
             let builder = Builder::new()
                 .behavior_version(BehaviorVersion::latest())
-                .http_client(http_client(endpoint.starts_with("https://"))?)
+                .http_client(http_client(roots)?)
                 .credentials_provider(credentials.clone())
                 .region(Region::new(region))
                 .endpoint_url(endpoint)
@@ -40,10 +42,14 @@ pub(super) async fn config(
         S3Settings::Aws => {
             let endpoint = endpoint_of_environment();
             let needs_tls = endpoint.as_deref().is_none_or(|endpoint| endpoint.starts_with("https://"));
-            let shared = aws_config::defaults(BehaviorVersion::latest())
-                .http_client(http_client(needs_tls)?)
-                .load()
-                .await;
+            // Whoever gives the credentials may need TLS even where S3 does not.
+            let roots = match CaBundle::of_this_host() {
+                Err(missing) if needs_tls => return Err(missing.into()),
+                Err(_) => TrustStore::empty(),
+                Ok(bundle) => trust(bundle),
+            };
+            let shared =
+                aws_config::defaults(BehaviorVersion::latest()).http_client(http_client(roots)?).load().await;
             // S3 tells where a bucket is, wherever one asks.
             let region = shared.region().cloned().unwrap_or_else(|| Region::new("us-east-1"));
             let builder = Builder::from(&shared).region(region);
@@ -72,12 +78,11 @@ fn endpoint_of_environment() -> Option<String> {
     set("AWS_ENDPOINT_URL_S3").or_else(|| set("AWS_ENDPOINT_URL"))
 }
 
-fn http_client(needs_tls: bool) -> Result<SharedHttpClient, StoreError> {
-    let roots = match CaBundle::of_this_host() {
-        Ok(bundle) => TrustStore::empty().with_pem_certificate(bundle.to_pem()),
-        Err(missing) if needs_tls => return Err(missing.into()),
-        Err(_) => TrustStore::empty(),
-    };
+fn trust(bundle: &CaBundle) -> TrustStore {
+    TrustStore::empty().with_pem_certificate(bundle.to_pem())
+}
+
+fn http_client(roots: TrustStore) -> Result<SharedHttpClient, StoreError> {
     let tls = TlsContext::builder()
         .with_trust_store(roots)
         .build()

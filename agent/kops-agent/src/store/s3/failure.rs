@@ -1,6 +1,7 @@
 //! What an error of S3 means: whether to try again, elsewhere, or to tell the user what.
 
 use std::error::Error;
+use std::fmt;
 
 use aws_sdk_s3::config::Region;
 use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
@@ -34,6 +35,19 @@ pub(super) struct Answer {
     status: u16,
     code: String,
     message: String,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Passing { cause } | Failure::NotSent { cause } => f.write_str(cause),
+            Failure::NoCredentials { cause } => write!(f, "no credentials: {cause}"),
+            Failure::OtherRegion { answer, .. } | Failure::Answered(answer) => {
+                f.write_str(&answer.in_words())
+            }
+            Failure::TooLarge => f.write_str("it is too large"),
+        }
+    }
 }
 
 impl Failure {

@@ -129,7 +129,7 @@ impl S3 {
                 Ok(value) => Ok(value),
             }
         };
-        let result = self.retries.run(attempt, patience).await;
+        let result = self.retries.run(&object.to_string(), attempt, patience).await;
         result.map_err(|gave_up| failure::store_error(object, gave_up))
     }
 

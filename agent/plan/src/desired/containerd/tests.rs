@@ -104,7 +104,7 @@ fn a_containerd_of_the_distributions_is_only_configured() {
         assert!(!desired.has("unit containerd.service") && !desired.has("file /usr/bin/containerd"));
         let drop_in = desired.file("/etc/systemd/system/containerd.service.d/10-kops.conf");
         assert!(desired.text(&drop_in.path).contains(line), "{distro}");
-        assert_eq!(drop_in.on_change.len(), 2);
+        assert_eq!(drop_in.on_change.len(), 3);
     }
 }
 
