@@ -50,7 +50,7 @@ fn a_store_that_nobody_serves() {
     agent.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-patience", "1"]);
     let start = Instant::now();
     let spec = format!("{CONFIG_BASE}/cluster-completed.spec: the store cannot be reached");
-    refused_as(&node, &mut agent, FAILED, &[&spec, "refused", "attempts in 1 s", "check the network"]);
+    refused_as(&node, &mut agent, FAILED, &[&spec, "refused", "attempts in", "check the network"]);
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
 }
 

@@ -27,9 +27,11 @@ fn read(machine: &Machine, path: &str) -> String {
     fs::read_to_string(machine.root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 
-/// Every file below the root but the agent's own: its permissions and content, and what even writing
-/// the same again would change.
-fn files(machine: &Machine) -> BTreeMap<String, (u32, Vec<u8>, (u64, i64, i64))> {
+/// Inode, and the time of the last write in seconds and nanoseconds: even writing the same again changes them.
+type Written = (u64, i64, i64);
+
+/// Every file below the root but the agent's own: its permissions, its content, and when it was written.
+fn files(machine: &Machine) -> BTreeMap<String, (u32, Vec<u8>, Written)> {
     let describe = |path: String| {
         let file = machine.root().join(&path);
         let metadata = fs::symlink_metadata(&file).unwrap();
