@@ -72,7 +72,7 @@ pub async fn missing(
     tls::require_ca_bundle_for(missing.iter().map(|asset| asset.download_url.as_str()))
         .context("asking for the hashes of downloads")?;
     let client = http::client()?;
-    let told: Vec<(String, Option<String>)> = stream::iter(missing)
+    let told: Vec<(String, Result<Option<String>>)> = stream::iter(missing)
         .map(|asset| {
             let client = client.clone();
             async move {
@@ -84,7 +84,7 @@ pub async fn missing(
         .collect()
         .await;
     for (url, hash) in told {
-        match hash {
+        match hash? {
             Some(hash) => found.insert(&url, &hash),
             None => log::warn!("nobody told the SHA-256 of {url}; give it with --asset-hashes"),
         }
@@ -93,36 +93,61 @@ pub async fn missing(
 }
 
 /// Asks beside the download, the mirror first and then the publisher, then the release's own list.
-async fn ask(client: &reqwest::Client, asset: &AssetUrl) -> Option<String> {
+///
+/// That no server could be reached at all is an error, which may pass; that none of those reached knows the
+/// hash is not.
+async fn ask(client: &reqwest::Client, asset: &AssetUrl) -> Result<Option<String>> {
     let mut urls = vec![&asset.download_url];
     if asset.canonical_url != asset.download_url {
         urls.push(&asset.canonical_url);
     }
+    let mut unreachable = None;
+    let mut answered = false;
     for url in urls {
-        let (folder, name) = url.rsplit_once('/')?;
+        let Some((folder, name)) = url.rsplit_once('/') else { continue };
         let lists = [".sha256", ".sha256sum"].map(|suffix| format!("{url}{suffix}"));
         let releases = ["SHA256SUMS", "runc.sha256sum"].map(|list| format!("{folder}/{list}"));
         for list in lists.into_iter().chain(releases) {
-            if let Some(hash) = get(client, &list).await.and_then(|text| hash_of(&text, name)) {
-                log::debug!("{list} tells the SHA-256 of {name}");
-                return Some(hash);
+            match get(client, &list).await {
+                Ok(text) => {
+                    answered = true;
+                    if let Some(hash) = text.and_then(|text| hash_of(&text, name)) {
+                        log::debug!("{list} tells the SHA-256 of {name}");
+                        return Ok(Some(hash));
+                    }
+                }
+                Err(error) => {
+                    unreachable = Some(error);
+                    // The rest of this server's lists would fail alike.
+                    break;
+                }
             }
         }
     }
-    None
+    match unreachable {
+        Some(error) if !answered => Err(anyhow::Error::new(error).context(format!(
+            "asking for the SHA-256 of {}, which no configuration gives; check the network, or give it with --asset-hashes",
+            asset.download_url
+        ))),
+        _ => Ok(None),
+    }
 }
 
-async fn get(client: &reqwest::Client, url: &str) -> Option<String> {
-    let response = client.get(url).timeout(PATIENCE).send().await.ok()?.error_for_status().ok()?;
+/// The text at a URL; `None` where the server has none, or sends something else than a list of hashes.
+async fn get(client: &reqwest::Client, url: &str) -> Result<Option<String>, reqwest::Error> {
+    let response = client.get(url).timeout(PATIENCE).send().await?;
+    if !response.status().is_success() {
+        return Ok(None);
+    }
     let mut body = Vec::new();
     let mut chunks = response.bytes_stream();
     while let Some(chunk) = chunks.next().await {
-        body.extend_from_slice(&chunk.ok()?);
+        body.extend_from_slice(&chunk?);
         if body.len() > LONGEST_ANSWER {
-            return None;
+            return Ok(None);
         }
     }
-    String::from_utf8(body).ok()
+    Ok(String::from_utf8(body).ok())
 }
 
 /// The hash of a file in a list of `hash  name` lines, or the only word of a text.
