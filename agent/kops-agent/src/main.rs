@@ -29,7 +29,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use kops_agent_host::Host;
 
@@ -104,8 +104,10 @@ async fn converge(args: &ConvergeArgs) -> Result<u8> {
 
 async fn plan(args: &PlanArgs) -> Result<u8> {
     let decision = node::decide(&args.spec, HashSource::Publishers).await?;
-    let host = open_host(&args.root.root)?;
-    let plan = node::plan(&host, &decision)?;
+    // A root that is not there yet is an empty one, and stays away: a plan touches nothing.
+    let empty = tempfile::tempdir().context("making an empty root to compare with")?;
+    let root = if args.root.root.exists() { args.root.root.as_path() } else { empty.path() };
+    let plan = node::plan(&open_host(root)?, &decision)?;
     output::print_plan(&plan, args.output, args.color)?;
     Ok(if args.exit_code && !plan.is_empty() { exit::DIFFERENT } else { exit::CONVERGED })
 }

@@ -176,6 +176,17 @@ fn only_what_somebody_changed_is_written_and_restarted() {
 }
 
 #[test]
+fn a_plan_for_a_root_that_is_not_there_leaves_it_so() {
+    let mut machine = Machine::of(NODES);
+    let absent = machine.folder().join("absent");
+    machine.set_root(absent.clone());
+    let plan = machine.run("plan", &[]);
+    plan.with(0, &[]);
+    assert!(plan.stdout.contains("Plan:"), "{plan:#?}");
+    assert!(!absent.exists());
+}
+
+#[test]
 fn a_plan_shows_each_file_as_a_diff_until_there_is_none() {
     let machine = Machine::of(NODES);
     let plan = machine.run("plan", &["--exit-code"]);

@@ -1,0 +1,64 @@
+//! Certificates with their keys.
+
+use serde::{Deserialize, Serialize};
+
+use super::is_false;
+
+/// Who signs a certificate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Issuer {
+    /// This machine, with the authority's key from the state store.
+    Local,
+    /// A control plane's bootstrap server.
+    Bootstrap,
+}
+
+/// What a certificate may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum CertificateType {
+    /// To authenticate as a client.
+    Client,
+    /// To serve.
+    Server,
+    /// Both.
+    ClientServer,
+}
+
+/// The subject of a certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Subject {
+    /// The user or host the certificate speaks for.
+    pub common_name: String,
+    /// The groups of that user.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub organization: Vec<String>,
+}
+
+/// A certificate with its private key. It is no file by itself: files refer to it by name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Certificate {
+    /// The name that files use, and, for [`Issuer::Bootstrap`], the name in the bootstrap protocol.
+    pub name: String,
+    /// The keyset that signs it (`kubernetes-ca`).
+    pub signer: String,
+    /// The id of the signing item in that keyset; empty where the bootstrap server chooses.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub keypair_id: String,
+    /// What it may be used for.
+    #[serde(rename = "type")]
+    pub certificate_type: CertificateType,
+    /// Whom it speaks for.
+    pub subject: Subject,
+    /// Names and addresses it is valid for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sans: Vec<String>,
+    /// Who signs it.
+    pub issuer: Issuer,
+    /// Whether the authority's own certificate follows it in the same file.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub include_root: bool,
+}

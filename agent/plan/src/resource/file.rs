@@ -1,0 +1,166 @@
+//! Files, directories and links, and what is in a file.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Mode, is_false};
+
+/// What is in a file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Content {
+    /// Text that may be shown to anyone.
+    Text(String),
+    /// Bytes that may be shown to anyone, in standard base64.
+    Base64(String),
+    /// A downloaded file, or a member of a downloaded archive.
+    Asset(AssetContent),
+    /// The PEM certificate of the named [`Certificate`].
+    Certificate(String),
+    /// The PEM private key of the named [`Certificate`].
+    PrivateKey(String),
+    /// The PEM certificates of the authority that signs the named [`Certificate`].
+    Ca(String),
+    /// A kubeconfig that authenticates with the named [`Certificate`].
+    Kubeconfig(Kubeconfig),
+    /// Text with secrets in it: the pieces one after another.
+    SecretText(Vec<SecretPiece>),
+}
+
+/// Where a file's bytes come from when they are downloaded.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AssetContent {
+    /// The publisher's URL, or the mirror's where the cluster names one.
+    pub url: String,
+    /// Lower-case hexadecimal SHA-256 of what the URL serves; `None` as long as only the publisher knows it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<String>,
+    /// Path inside the archive that the URL serves; `None` where the download is the file itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<String>,
+}
+
+/// What a kubeconfig must say; the certificate authority is the certificate's signer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kubeconfig {
+    /// Name of the client [`Certificate`].
+    pub certificate: String,
+    /// URL of the API server.
+    pub server: String,
+}
+
+/// A part of a [`Content::SecretText`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum SecretPiece {
+    /// Text that is no secret by itself.
+    Text(String),
+    /// The decoded bytes of `secrets/<name>` in the state store.
+    Secret(String),
+    /// What kOps put into the agent's environment under the first of these names that is set and not
+    /// empty; nothing where none is.
+    Environment(Vec<String>),
+    /// The PEM private key of one item of a keyset in the state store.
+    KeysetPrivateKey {
+        /// The keyset's name, as in `pki/private/<keyset>/keyset.yaml`.
+        keyset: String,
+        /// The item's id.
+        id: String,
+    },
+}
+
+/// A regular file.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct File {
+    /// Absolute path on the node.
+    pub path: String,
+    /// Permission bits.
+    pub mode: Mode,
+    /// Owning user.
+    pub owner: String,
+    /// Owning group.
+    pub group: String,
+    /// Written only where there is no such file yet; what is there stays.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub create_only: bool,
+    /// Commands to run, in order, after the file has changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub on_change: Vec<Vec<String>>,
+    /// What is in it.
+    pub content: Content,
+}
+
+impl File {
+    /// A file of root's that all may read.
+    pub fn new(path: impl Into<String>, content: Content) -> File {
+        File {
+            path: path.into(),
+            mode: Mode::FILE,
+            owner: "root".into(),
+            group: "root".into(),
+            create_only: false,
+            on_change: Vec::new(),
+            content,
+        }
+    }
+
+    /// A file of root's that all may read, with this text.
+    pub fn text(path: impl Into<String>, text: impl Into<String>) -> File {
+        File::new(path, Content::Text(text.into()))
+    }
+
+    /// The same file with other permission bits.
+    pub fn mode(self, mode: Mode) -> File {
+        File { mode, ..self }
+    }
+
+    /// The same file owned by `user` and the group of that name.
+    pub fn owned_by(self, user: &str) -> File {
+        File { owner: user.into(), group: user.into(), ..self }
+    }
+
+    /// The same file, written only where none exists.
+    pub fn create_only(self) -> File {
+        File { create_only: true, ..self }
+    }
+
+    /// The same file, with a command to run after it has changed.
+    pub fn on_change(mut self, command: &[&str]) -> File {
+        self.on_change.push(command.iter().map(|word| (*word).to_owned()).collect());
+        self
+    }
+}
+
+/// A directory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Directory {
+    /// Absolute path on the node.
+    pub path: String,
+    /// Permission bits.
+    pub mode: Mode,
+    /// Owning user.
+    pub owner: String,
+    /// Owning group.
+    pub group: String,
+}
+
+impl Directory {
+    /// A directory of root's that all may enter.
+    pub fn new(path: impl Into<String>) -> Directory {
+        Directory { path: path.into(), mode: Mode::EXECUTABLE, owner: "root".into(), group: "root".into() }
+    }
+
+    /// The same directory with other permission bits.
+    pub fn mode(self, mode: Mode) -> Directory {
+        Directory { mode, ..self }
+    }
+}
+
+/// A symbolic link.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Symlink {
+    /// Absolute path on the node.
+    pub path: String,
+    /// What it points to.
+    pub target: String,
+}

@@ -1,0 +1,157 @@
+//! The vocabulary in which a node is described: every kind of thing the agent manages on a machine,
+//! as plain data.
+//!
+//! [`crate::desired`] writes these down, `agent/host` observes and makes them. Private keys and
+//! secrets never appear here as text: a [`Content`] refers to them, and whoever applies a plan
+//! resolves the reference against the state store.
+
+mod certificate;
+mod file;
+mod id;
+mod mode;
+mod state;
+mod system;
+mod unit;
+
+use serde::{Deserialize, Serialize};
+
+pub use certificate::{Certificate, CertificateType, Issuer, Subject};
+pub use file::{AssetContent, Content, Directory, File, Kubeconfig, SecretPiece, Symlink};
+pub use id::{Kind, ResourceId};
+pub use mode::Mode;
+pub use state::{Conflict, DesiredState};
+pub use system::{
+    BindMount, DiscoveryRegistration, Group, HostsEntry, Image, Ipv6Prefix, KernelModule, Mount, Package,
+    PackageSource, User,
+};
+pub use unit::Unit;
+
+/// Anything the agent manages.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "kind")]
+#[allow(missing_docs)] // Each variant is documented by the type it holds.
+pub enum Resource {
+    Package(Package),
+    PackageSource(PackageSource),
+    Group(Group),
+    User(User),
+    Mount(Mount),
+    BindMount(BindMount),
+    Certificate(Certificate),
+    Directory(Directory),
+    File(File),
+    Symlink(Symlink),
+    HostsEntry(HostsEntry),
+    KernelModule(KernelModule),
+    #[serde(rename = "IPv6Prefix")]
+    Ipv6Prefix(Ipv6Prefix),
+    Image(Image),
+    DiscoveryRegistration(DiscoveryRegistration),
+    Unit(Unit),
+}
+
+impl Resource {
+    /// What names this resource.
+    pub fn id(&self) -> ResourceId {
+        let (kind, name) = match self {
+            Resource::Package(x) => (Kind::Package, &x.name),
+            Resource::PackageSource(x) => (Kind::PackageSource, &x.name),
+            Resource::Group(x) => (Kind::Group, &x.name),
+            Resource::User(x) => (Kind::User, &x.name),
+            Resource::Mount(x) => (Kind::Mount, &x.path),
+            Resource::BindMount(x) => (Kind::BindMount, &x.path),
+            Resource::Certificate(x) => (Kind::Certificate, &x.name),
+            Resource::Directory(x) => (Kind::Directory, &x.path),
+            Resource::File(x) => (Kind::File, &x.path),
+            Resource::Symlink(x) => (Kind::Symlink, &x.path),
+            Resource::HostsEntry(x) => (Kind::HostsEntry, &x.hostname),
+            Resource::KernelModule(x) => (Kind::KernelModule, &x.name),
+            Resource::Ipv6Prefix(x) => (Kind::Ipv6Prefix, &x.name),
+            Resource::Image(x) => (Kind::Image, &x.name),
+            Resource::DiscoveryRegistration(x) => (Kind::DiscoveryRegistration, &x.name),
+            Resource::Unit(x) => (Kind::Unit, &x.name),
+        };
+        ResourceId::new(kind, name)
+    }
+}
+
+macro_rules! resource_from {
+    ($($variant:ident),+) => {
+        $(impl From<$variant> for Resource {
+            fn from(value: $variant) -> Resource {
+                Resource::$variant(value)
+            }
+        })+
+    };
+}
+resource_from!(
+    Package,
+    PackageSource,
+    Group,
+    User,
+    Mount,
+    BindMount,
+    Certificate,
+    Directory,
+    File,
+    Symlink,
+    HostsEntry,
+    KernelModule,
+    Ipv6Prefix,
+    Image,
+    DiscoveryRegistration,
+    Unit
+);
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+fn is_false(value: &bool) -> bool {
+    !*value
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_file_is_written_as_the_conformance_check_reads_it() {
+        let file = File::text("/etc/x", "hello")
+            .mode(Mode::PRIVATE)
+            .owned_by("u")
+            .on_change(&["sysctl", "--system"]);
+        assert_eq!(
+            serde_json::to_value(Resource::from(file)).unwrap(),
+            serde_json::json!({
+                "kind": "File", "path": "/etc/x", "mode": "0600", "owner": "u", "group": "u",
+                "onChange": [["sysctl", "--system"]], "content": {"text": "hello"},
+            })
+        );
+    }
+
+    #[test]
+    fn the_same_resource_twice_is_no_conflict_and_another_of_its_id_is() {
+        let mut state = DesiredState::default();
+        state.add(Directory::new("/a"));
+        state.add(Directory::new("/a"));
+        assert!(state.clone().checked().is_ok());
+        state.add(Directory::new("/a").mode(Mode::PRIVATE));
+        assert_eq!(state.checked().unwrap_err(), [Conflict { id: ResourceId::new(Kind::Directory, "/a") }]);
+    }
+
+    #[test]
+    fn ids_survive_being_written_and_read() {
+        for (kind, _) in Kind::NAMES {
+            let id = ResourceId::new(kind, "/a b");
+            let text = serde_json::to_string(&id).unwrap();
+            assert_eq!(serde_json::from_str::<ResourceId>(&text).unwrap(), id);
+        }
+    }
+
+    #[test]
+    fn modes_outside_the_permission_bits_are_refused() {
+        assert_eq!(Mode::parse("644"), Some(Mode(0o644)));
+        assert_eq!(Mode::parse("0644"), Some(Mode(0o644)));
+        assert_eq!(Mode::parse("rw-r--r--"), None);
+        assert_eq!(Mode::parse("100644"), None);
+    }
+}

@@ -1,0 +1,66 @@
+//! Everything a node must have, each thing once.
+
+use std::collections::BTreeMap;
+
+use super::{Resource, ResourceId};
+
+/// Two different descriptions of the same resource: which of them a node would get is chance, so neither is taken.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{id} is described twice, and differently; a fileAsset or hook may name what kOps itself manages: rename or remove it"
+)]
+pub struct Conflict {
+    /// The resource.
+    pub id: ResourceId,
+}
+
+/// Everything a node must have.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DesiredState {
+    resources: BTreeMap<ResourceId, Resource>,
+    conflicts: Vec<Conflict>,
+}
+
+impl DesiredState {
+    /// Adds a resource. The same resource twice is fine as long as both say the same; otherwise the
+    /// first stays and [`DesiredState::checked`] reports the conflict.
+    pub fn add(&mut self, resource: impl Into<Resource>) {
+        let resource = resource.into();
+        let id = resource.id();
+        match self.resources.get(&id) {
+            Some(present) if *present != resource => self.conflicts.push(Conflict { id }),
+            Some(_) => {}
+            None => {
+                self.resources.insert(id, resource);
+            }
+        }
+    }
+
+    /// The state, if nothing in it was described twice.
+    ///
+    /// # Errors
+    /// Every conflict, in the order in which it arose.
+    pub fn checked(self) -> Result<DesiredState, Vec<Conflict>> {
+        if self.conflicts.is_empty() { Ok(self) } else { Err(self.conflicts) }
+    }
+
+    /// The resource of this id.
+    pub fn get(&self, id: &ResourceId) -> Option<&Resource> {
+        self.resources.get(id)
+    }
+
+    /// Every resource, ordered by kind and name.
+    pub fn iter(&self) -> impl Iterator<Item = (&ResourceId, &Resource)> {
+        self.resources.iter()
+    }
+
+    /// How many resources there are.
+    pub fn len(&self) -> usize {
+        self.resources.len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.resources.is_empty()
+    }
+}

@@ -1,0 +1,130 @@
+//! What else a machine has: packages, accounts, file systems, images, names.
+
+use serde::{Deserialize, Serialize};
+
+/// A package of the distribution.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Package {
+    /// The package's name, as the distribution's package manager knows it.
+    pub name: String,
+}
+
+/// A repository from which the package manager installs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PackageSource {
+    /// Name of the source; also of its files under `/etc/apt`.
+    pub name: String,
+    /// URL of the signing key.
+    pub keyring: String,
+    /// Lines of the sources list.
+    pub sources: Vec<String>,
+}
+
+/// A system user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct User {
+    /// Login name.
+    pub name: String,
+    /// Numeric id.
+    pub uid: u32,
+    /// Home directory; empty for none.
+    pub home: String,
+    /// Login shell.
+    pub shell: String,
+}
+
+/// A system group.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// The group's name.
+    pub name: String,
+    /// Numeric id.
+    pub gid: u32,
+}
+
+/// A file system on a device of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Mount {
+    /// The block device.
+    pub device: String,
+    /// Where it is mounted.
+    pub path: String,
+    /// File system to make on a blank device, and to mount.
+    pub filesystem: String,
+    /// Options for making the file system.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub format_options: Vec<String>,
+    /// Options for mounting it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mount_options: Vec<String>,
+}
+
+/// A directory shown at a second place, with options of its own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BindMount {
+    /// The directory shown.
+    pub source: String,
+    /// Where it is shown.
+    pub path: String,
+    /// Mount options (`exec`, `nosuid`, `nodev`).
+    pub options: Vec<String>,
+    /// Whether mounts below come along.
+    pub recursive: bool,
+}
+
+/// A container image to have on the node before anything needs it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Image {
+    /// The reference to pull, or the file name of the archive to load.
+    pub name: String,
+    /// URLs of an archive to load; empty where the image is pulled from its registry.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sources: Vec<String>,
+    /// Lower-case hexadecimal SHA-256 of the archive; empty for a pulled image.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub sha256: String,
+}
+
+/// A name that `/etc/hosts` must resolve.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostsEntry {
+    /// The name.
+    pub hostname: String,
+    /// Its addresses; none if the name must not be there.
+    pub addresses: Vec<String>,
+}
+
+/// A kernel module to load now and at every boot. One that the kernel has built in, or lacks, is no failure.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelModule {
+    /// The module's name.
+    pub name: String,
+    /// The package to install where the kernel lacks the module.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub package: Option<String>,
+}
+
+/// The IPv6 prefix from which this node's pods get their addresses, asked of the cloud.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ipv6Prefix {
+    /// The resource's name; there is one on a node.
+    pub name: String,
+}
+
+/// A registration of this node's service-account issuer with a discovery service.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DiscoveryRegistration {
+    /// The resource's name.
+    pub name: String,
+    /// URL of the service.
+    pub url: String,
+    /// Name of the client [`Certificate`] that registers.
+    pub certificate: String,
+    /// The object to register, as JSON.
+    pub object: String,
+}

@@ -1,0 +1,41 @@
+//! Units of systemd.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Kind, ResourceId};
+
+/// A systemd unit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Unit {
+    /// The unit's name with its suffix (`kubelet.service`).
+    pub name: String,
+    /// The unit file; `None` where the distribution brings it and only its state is managed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub text: Option<String>,
+    /// Whether it starts at boot.
+    pub enabled: bool,
+    /// Whether it runs now.
+    pub running: bool,
+    /// The resources whose change restarts it; the unit's own text is always one of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub restarted_by: Vec<ResourceId>,
+}
+
+impl Unit {
+    /// A unit with this text, enabled and running.
+    pub fn new(name: impl Into<String>, text: impl Into<String>) -> Unit {
+        Unit { text: Some(text.into()), ..Unit::existing(name) }
+    }
+
+    /// A unit that the distribution brings, enabled and running.
+    pub fn existing(name: impl Into<String>) -> Unit {
+        Unit { name: name.into(), text: None, enabled: true, running: true, restarted_by: Vec::new() }
+    }
+
+    /// The same unit, restarted when any of these files changes.
+    pub fn restarted_by_files<I: IntoIterator<Item = S>, S: Into<String>>(mut self, paths: I) -> Unit {
+        self.restarted_by.extend(paths.into_iter().map(|path| ResourceId::new(Kind::File, path)));
+        self
+    }
+}
