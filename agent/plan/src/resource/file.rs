@@ -14,13 +14,13 @@ pub enum Content {
     Base64(String),
     /// A downloaded file, or a member of a downloaded archive.
     Asset(AssetContent),
-    /// The PEM certificate of the named [`Certificate`].
+    /// The PEM certificate of the named [`Certificate`](super::Certificate).
     Certificate(String),
-    /// The PEM private key of the named [`Certificate`].
+    /// The PEM private key of the named [`Certificate`](super::Certificate).
     PrivateKey(String),
-    /// The PEM certificates of the authority that signs the named [`Certificate`].
+    /// The PEM certificates of the authority that signs the named [`Certificate`](super::Certificate).
     Ca(String),
-    /// A kubeconfig that authenticates with the named [`Certificate`].
+    /// A kubeconfig that authenticates with the named [`Certificate`](super::Certificate).
     Kubeconfig(Kubeconfig),
     /// Text with secrets in it: the pieces one after another.
     SecretText(Vec<SecretPiece>),
@@ -42,7 +42,7 @@ pub struct AssetContent {
 /// What a kubeconfig must say; the certificate authority is the certificate's signer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kubeconfig {
-    /// Name of the client [`Certificate`].
+    /// Name of the client [`Certificate`](super::Certificate).
     pub certificate: String,
     /// URL of the API server.
     pub server: String,

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// The kinds of [`Resource`].
+/// The kinds of [`Resource`](super::Resource).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs)] // Each variant is documented by the type of the same name.
 pub enum Kind {

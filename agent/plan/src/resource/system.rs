@@ -123,7 +123,7 @@ pub struct DiscoveryRegistration {
     pub name: String,
     /// URL of the service.
     pub url: String,
-    /// Name of the client [`Certificate`] that registers.
+    /// Name of the client [`Certificate`](super::Certificate) that registers.
     pub certificate: String,
     /// The object to register, as JSON.
     pub object: String,
