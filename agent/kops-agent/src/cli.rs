@@ -45,6 +45,14 @@ pub enum Command {
     Render(RenderArgs),
     /// Print what is observed on this machine and from its cloud.
     Facts(FactsArgs),
+    /// Look at a configuration: derive, dump or check it.
+    Config {
+        /// What to do with it.
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// Say where a value on the machine comes from: a field of a file, a fact, or a default.
+    Explain(ExplainArgs),
     /// Print completions for a shell.
     Completions {
         /// The shell.
@@ -55,6 +63,17 @@ pub enum Command {
     /// Do what nodeup does with the same flags.
     #[command(hide = true)]
     Nodeup(NodeupArgs),
+}
+
+/// What can be done with a configuration.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Print nodeupconfig.yaml of a group as kOps would have written it, byte for byte.
+    Derive(DeriveArgs),
+    /// Print what this node is decided from, every default settled.
+    Dump(DumpArgs),
+    /// Say all that is wrong, and which fields do less than they seem to.
+    Check(CheckArgs),
 }
 
 /// Where the node's configuration comes from.
@@ -109,13 +128,9 @@ pub struct SpecArgs {
     #[arg(long, value_name = "URL")]
     pub config_base: Option<String>,
 
-    /// Read what is below URL from the folder DIR; may be given more than once.
-    #[arg(long, value_name = "URL=DIR")]
-    pub store_mirror: Vec<String>,
-
-    /// For how many seconds to try again to reach a store that does not answer.
-    #[arg(long, value_name = "SECONDS", default_value_t = STORE_PATIENCE)]
-    pub store_patience: u64,
+    /// How the store is reached.
+    #[command(flatten)]
+    pub store: StoreArgs,
 
     /// Use these facts (YAML or JSON) instead of observing this machine and its cloud.
     #[arg(long, value_name = "FILE")]
@@ -124,6 +139,33 @@ pub struct SpecArgs {
     /// Hashes of downloads, as lines of `sha256  URL`, for those who cannot reach the publishers.
     #[arg(long, value_name = "FILE")]
     pub asset_hashes: Option<PathBuf>,
+
+    /// What to do if the cluster spec does not give the configuration that the user-data pins, and no pinned one
+    /// can be used instead.
+    #[arg(long, value_enum, default_value_t)]
+    pub on_hash_mismatch: OnHashMismatch,
+}
+
+/// How the state store is reached.
+#[derive(Args, Clone, Debug)]
+pub struct StoreArgs {
+    /// Read what is below URL from the folder DIR; may be given more than once.
+    #[arg(long, value_name = "URL=DIR")]
+    pub store_mirror: Vec<String>,
+
+    /// For how many seconds to try again to reach a store that does not answer.
+    #[arg(long, value_name = "SECONDS", default_value_t = STORE_PATIENCE)]
+    pub store_patience: u64,
+}
+
+/// What to do with a derived configuration that is not the pinned one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OnHashMismatch {
+    /// Say so, and use it.
+    #[default]
+    Warn,
+    /// Touch nothing.
+    Refuse,
 }
 
 /// The machine that is looked at and changed.
@@ -188,6 +230,89 @@ pub struct RenderArgs {
     #[arg(long)]
     pub show_secrets: bool,
     /// How the state is printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// Arguments of `config derive`.
+#[derive(Args, Clone, Debug)]
+pub struct DeriveArgs {
+    /// The cluster's folder in the state store.
+    #[arg(long, value_name = "URL")]
+    pub config_base: String,
+    /// The instance group.
+    #[arg(long, value_name = "NAME")]
+    pub instance_group: String,
+    /// How the store is reached.
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Hashes of downloads, as lines of `sha256  URL`, for those who cannot reach the publishers.
+    #[arg(long, value_name = "FILE")]
+    pub asset_hashes: Option<PathBuf>,
+}
+
+/// Arguments of `config dump`.
+#[derive(Args, Clone, Debug)]
+pub struct DumpArgs {
+    /// What decides the node.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+    /// How it is printed: as YAML, or as JSON.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// Arguments of `config check`.
+#[derive(Args, Clone, Debug)]
+pub struct CheckArgs {
+    /// The boot config of a machine, which is then checked as a whole.
+    #[arg(long, value_name = "FILE", required_unless_present = "instance_group")]
+    pub conf: Option<PathBuf>,
+    /// The instance group, if it is to be checked without a machine.
+    #[arg(long, value_name = "NAME", requires = "config_base", conflicts_with = "conf")]
+    pub instance_group: Option<String>,
+    /// The cluster's folder in the state store, instead of the boot config's ConfigBase.
+    #[arg(long, value_name = "URL")]
+    pub config_base: Option<String>,
+    /// Where the configuration of a machine comes from.
+    #[arg(long, value_enum, default_value_t = ConfigFrom::ClusterSpec)]
+    pub config_from: ConfigFrom,
+    /// How the store is reached.
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Use these facts (YAML or JSON) instead of observing this machine and its cloud.
+    #[arg(long, value_name = "FILE")]
+    pub facts: Option<PathBuf>,
+    /// How the findings are printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+impl CheckArgs {
+    /// What decides the machine, where there is one.
+    pub fn spec(&self) -> Option<SpecArgs> {
+        Some(SpecArgs {
+            conf: self.conf.clone()?,
+            config_from: self.config_from,
+            config_base: self.config_base.clone(),
+            store: self.store.clone(),
+            facts: self.facts.clone(),
+            asset_hashes: None,
+            on_hash_mismatch: OnHashMismatch::Warn,
+        })
+    }
+}
+
+/// Arguments of `explain`.
+#[derive(Args, Clone, Debug)]
+pub struct ExplainArgs {
+    /// A path (`/etc/containerd/config.toml`), a unit (`kubelet.service`), or a flag or setting (`--max-pods`).
+    #[arg(value_name = "PATH|UNIT|FLAG", allow_hyphen_values = true)]
+    pub question: String,
+    /// What decides the node.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+    /// How the answer is printed.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }

@@ -6,8 +6,10 @@
 
 mod cli;
 mod cloud;
+mod config;
 mod dns;
 mod exit;
+mod explain;
 mod hashes;
 mod http;
 mod install_unit;
@@ -65,6 +67,8 @@ async fn run(command: Command) -> Result<u8> {
         Command::Plan(args) => plan(&args).await,
         Command::Render(args) => render(&args).await,
         Command::Facts(args) => facts(&args).await,
+        Command::Config { command } => config::run(command).await,
+        Command::Explain(args) => explain::run(&args).await,
         Command::Nodeup(args) => nodeup::run(args).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();

@@ -7,18 +7,19 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kops_agent_host::{Downloads, Host, Report};
-use kops_agent_plan::desired::desired;
+use kops_agent_plan::desired;
 use kops_agent_plan::diff::{Plan, diff};
 use kops_agent_plan::facts::Facts;
-use kops_agent_plan::resolve::{self, Problems};
+use kops_agent_plan::resolve::{self, NodeConfig, Problems};
 use kops_agent_plan::resource::DesiredState;
 use kops_agent_plan::spec::BootConfig;
 
-use crate::cli::{RootArgs, SpecArgs};
+use crate::cli::{RootArgs, SpecArgs, StoreArgs};
 use crate::hashes::HashSource;
 use crate::materials::Materials;
 use crate::progress::Watch;
 use crate::retry::Retries;
+use crate::source::NodeSpec;
 use crate::store::Store;
 use crate::{cloud, http, source};
 
@@ -36,17 +37,45 @@ pub struct Decision {
 /// # Errors
 /// Whatever of it cannot be read, and everything that is wrong with the configuration.
 pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
-    let boot = boot_config(&args.conf)?;
-    let facts = facts(args, &boot).await?;
-    let patience = Retries { deadline: Duration::from_secs(args.store_patience), ..Retries::default() };
-    let store = Store::new(&args.store_mirror)?.with_retries(patience);
-    let spec = source::read(&store, args, boot, facts, hashes).await?;
-
+    let spec = spec(args, hashes).await?;
     let materials = Materials::new(&spec);
-    let node = resolve::resolve(spec.inputs).context("the configuration of this node is wrong")?;
-    let desired = desired(&node).map_err(conflicts)?;
+    let node = resolve(spec)?;
+    let desired = desired(&node).map_err(wrong)?;
     log::debug!("{} is a {} of {}", node.node_name, node.boot.instance_group_role, node.cluster_name());
     Ok(Decision { desired, materials })
+}
+
+/// Steps 1 to 3: boot config, facts, store.
+///
+/// # Errors
+/// Whatever of it cannot be read.
+pub async fn spec(args: &SpecArgs, hashes: HashSource) -> Result<NodeSpec> {
+    let boot = boot_config(&args.conf)?;
+    let facts = facts(args, &boot).await?;
+    source::read(&store(&args.store)?, args, boot, facts, hashes).await
+}
+
+/// The state store.
+///
+/// # Errors
+/// If a mirror is given wrongly.
+pub fn store(args: &StoreArgs) -> Result<Store> {
+    let patience = Retries { deadline: Duration::from_secs(args.store_patience), ..Retries::default() };
+    Ok(Store::new(&args.store_mirror)?.with_retries(patience))
+}
+
+/// Step 4: everything that is wrong with the cluster spec and with this node, or the node's configuration.
+///
+/// # Errors
+/// All of it at once.
+pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
+    let mut problems = spec.problems;
+    match resolve::resolve(spec.inputs) {
+        Ok(node) if problems.is_empty() => return Ok(node),
+        Ok(_) => {}
+        Err(more) => problems.extend(more),
+    }
+    Err(wrong(problems))
 }
 
 /// Steps 6 and 7: what would change on the machine.
@@ -90,10 +119,20 @@ fn host_path(args: &RootArgs) -> PathBuf {
     args.root.join(args.cache.strip_prefix("/").unwrap_or(&args.cache))
 }
 
-fn conflicts(conflicts: Vec<kops_agent_plan::resource::Conflict>) -> anyhow::Error {
-    let mut problems = Problems::default();
-    for conflict in conflicts {
-        problems.add("", conflict.to_string());
-    }
+fn wrong(problems: Problems) -> anyhow::Error {
     anyhow::Error::new(problems).context("the configuration of this node is wrong")
+}
+
+/// Step 5: what this node must have.
+///
+/// # Errors
+/// What is described twice.
+pub fn desired(node: &NodeConfig) -> Result<DesiredState, Problems> {
+    desired::desired(node).map_err(|conflicts| {
+        let mut problems = Problems::default();
+        for conflict in conflicts {
+            problems.add("", conflict.to_string());
+        }
+        problems
+    })
 }

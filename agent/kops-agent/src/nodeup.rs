@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::cli::{
-    Color, ConfigFrom, ConvergeArgs, NodeupArgs, Output, PlanArgs, RootArgs, STORE_PATIENCE, SpecArgs,
+    Color, ConfigFrom, ConvergeArgs, NodeupArgs, OnHashMismatch, Output, PlanArgs, RootArgs, STORE_PATIENCE,
+    SpecArgs, StoreArgs,
 };
 use crate::{converge_with_retries, install_unit, plan};
 
@@ -18,10 +19,10 @@ pub(crate) async fn run(args: NodeupArgs) -> Result<u8> {
         conf: args.conf,
         config_from: ConfigFrom::default(),
         config_base: None,
-        store_mirror: Vec::new(),
-        store_patience: STORE_PATIENCE,
+        store: StoreArgs { store_mirror: Vec::new(), store_patience: STORE_PATIENCE },
         facts: None,
         asset_hashes: None,
+        on_hash_mismatch: OnHashMismatch::default(),
     };
     let root = RootArgs { root: PathBuf::from("/"), cache: args.cache };
     let (output, color) = (Output::default(), Color::default());
