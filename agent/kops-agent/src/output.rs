@@ -138,11 +138,9 @@ pub fn print_explanation(lines: &[Line], output: Output) -> Result<u8> {
             writeln!(text, "{}", line.resource)?;
             resource = Some(&line.resource);
         }
-        writeln!(text, "    {}", line.text)?;
-        match line.origins.as_slice() {
-            [] => writeln!(text, "        a default: no field of these files and no fact changes it")?,
-            origins => origins.iter().try_for_each(|origin| writeln!(text, "        from {origin}"))?,
-        }
+        // A line without an origin is a default: no field of a file and no fact changes it.
+        writeln!(text, "    {}{}", line.text, if line.origins.is_empty() { "    (default)" } else { "" })?;
+        line.origins.iter().try_for_each(|origin| writeln!(text, "        from {origin}"))?;
     }
     print_bytes(text.as_bytes())
 }
