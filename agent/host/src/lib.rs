@@ -23,6 +23,7 @@ pub mod system;
 pub use apply::Report;
 pub use assets::{DownloadError, Downloads, Progress, Silent};
 pub use certs::CertificateError;
+pub use contents::secret_text;
 pub use error::{Error, Result};
 pub use host::Host;
 pub use lock::Lock;
