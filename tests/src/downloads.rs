@@ -1,37 +1,29 @@
 //! The mirror: serves stand-ins for the Kubernetes downloads under the very paths of their URLs, with a
 //! `.sha256` beside each as `kops get assets --copy` leaves them, and misbehaves as told.
 
-use std::collections::BTreeMap;
+mod body;
+mod fault;
+
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
-use std::future::{Ready, ready};
-use std::io;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll};
+use std::time::Duration;
 
-use hyper::body::{Body, Bytes, Frame, Incoming};
-use hyper::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_RANGE, RANGE};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{
+    ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderName, HeaderValue, IF_RANGE, RANGE,
+};
 use hyper::service::Service;
 use hyper::{Method, Request, Response, StatusCode};
 use sha2::{Digest, Sha256};
 
-use crate::loopback::LoopbackServer;
+use crate::loopback::{Identity, LoopbackServer};
 use crate::stand_ins::Releases;
-
-/// A way in which a mirror lets its users down.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
-    /// A page for people, with status 200.
-    HtmlPage,
-    /// The first half, and then the connection is cut.
-    StopsHalfway,
-    /// The first half, and then silence.
-    StallsHalfway,
-    /// As many bytes as announced, but not those.
-    OtherBytes,
-    /// Nothing but this status.
-    Status(u16),
-}
+use body::DownloadBody;
+pub use fault::Fault;
+use fault::page;
 
 /// A running mirror; dropping it stops it.
 #[derive(Debug)]
@@ -54,8 +46,32 @@ impl Downloads {
     /// # Errors
     /// If there is no free port.
     pub fn start_with(files: BTreeMap<String, Vec<u8>>) -> anyhow::Result<Downloads> {
-        let shelf = Arc::new(Shelf::new(files));
+        let shelf = Arc::new(Shelf::new(files, Duration::ZERO));
         let server = LoopbackServer::start("downloads", Mirror { shelf: Arc::clone(&shelf) })?;
+        Ok(Downloads { server, shelf })
+    }
+
+    /// The same by TLS, with HTTP/2 for those who can, as the holder of `identity`.
+    ///
+    /// # Errors
+    /// If there is no free port.
+    pub fn start_tls(files: BTreeMap<String, Vec<u8>>, identity: &Identity) -> anyhow::Result<Downloads> {
+        let shelf = Arc::new(Shelf::new(files, Duration::ZERO));
+        let server = LoopbackServer::start_tls("downloads", Mirror { shelf: Arc::clone(&shelf) }, identity)?;
+        Ok(Downloads { server, shelf })
+    }
+
+    /// The same at this address, each answer as late as if the mirror were far away.
+    ///
+    /// # Errors
+    /// If the address is not to be had.
+    pub fn start_at(
+        address: SocketAddr,
+        files: BTreeMap<String, Vec<u8>>,
+        late: Duration,
+    ) -> anyhow::Result<Downloads> {
+        let shelf = Arc::new(Shelf::new(files, late));
+        let server = LoopbackServer::start_at(address, "downloads", Mirror { shelf: Arc::clone(&shelf) })?;
         Ok(Downloads { server, shelf })
     }
 
@@ -64,14 +80,32 @@ impl Downloads {
         self.server.url()
     }
 
+    /// How many connections were made to it.
+    pub fn connections(&self) -> usize {
+        self.server.connections()
+    }
+
+    /// Serves a file, in the place of any that has this path; returns its URL.
+    pub fn put(&self, path: &str, content: &[u8]) -> String {
+        lock(&self.shelf.files).insert(path.to_owned(), File::new(content.to_vec()));
+        format!("{}{path}", self.url())
+    }
+
     /// The paths of all downloads, without their checksum files.
     pub fn paths(&self) -> Vec<String> {
-        self.shelf.files.keys().filter(|path| !path.ends_with(".sha256")).cloned().collect()
+        lock(&self.shelf.files).keys().filter(|path| !path.ends_with(".sha256")).cloned().collect()
     }
 
     /// From now on, answers for `path` so.
     pub fn break_path(&self, path: &str, fault: Fault) {
-        lock(&self.shelf.faults).insert(path.to_owned(), fault);
+        lock(&self.shelf.faults)
+            .insert(path.to_owned(), Faults { first: VecDeque::new(), then: Some(fault) });
+    }
+
+    /// Answers the next requests for what is at `path` so, one after another, and then as it should. HEAD does not count.
+    pub fn break_next(&self, path: &str, faults: impl IntoIterator<Item = Fault>) {
+        let first = faults.into_iter().collect();
+        lock(&self.shelf.faults).insert(path.to_owned(), Faults { first, then: None });
     }
 
     /// From now on, answers for `path` as it should.
@@ -83,68 +117,86 @@ impl Downloads {
     pub fn requests(&self) -> Vec<String> {
         lock(&self.shelf.requests).clone()
     }
+
+    /// What was asked for at a path, in order: all of it, or a range (`bytes=5-`). HEAD does not count.
+    pub fn gets(&self, path: &str) -> Vec<String> {
+        let get = format!("GET {path}");
+        let rest = |request: &String| request.strip_prefix(&get).map(|rest| rest.trim_start().to_owned());
+        self.requests()
+            .iter()
+            .filter_map(rest)
+            .filter(|rest| rest.is_empty() || rest.starts_with("bytes"))
+            .collect()
+    }
 }
 
 #[derive(Debug)]
 struct Shelf {
-    files: BTreeMap<String, File>,
-    faults: Mutex<BTreeMap<String, Fault>>,
+    files: Mutex<BTreeMap<String, File>>,
+    faults: Mutex<BTreeMap<String, Faults>>,
     requests: Mutex<Vec<String>>,
+    late: Duration,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
+struct Faults {
+    first: VecDeque<Fault>,
+    then: Option<Fault>,
+}
+
+#[derive(Clone, Debug)]
 struct File {
     content: Bytes,
     etag: String,
 }
 
 impl Shelf {
-    fn new(downloads: BTreeMap<String, Vec<u8>>) -> Shelf {
+    fn new(downloads: BTreeMap<String, Vec<u8>>, late: Duration) -> Shelf {
         let mut files = BTreeMap::new();
         for (path, content) in downloads {
             let sha256 = hex_sha256(&content);
             files.insert(format!("{path}.sha256"), File::new(sha256.into_bytes()));
             files.insert(path, File::new(content));
         }
-        Shelf { files, faults: Mutex::default(), requests: Mutex::default() }
+        Shelf { files: Mutex::new(files), faults: Mutex::default(), requests: Mutex::default(), late }
     }
 
-    fn answer(&self, request: &Request<Incoming>) -> Response<DownloadBody> {
+    /// `None` where there is no answer.
+    fn answer(&self, request: &Request<Incoming>) -> Option<Response<DownloadBody>> {
         let path = request.uri().path();
-        let header = |name| request.headers().get(name).and_then(|value| value.to_str().ok());
+        let header = |name: HeaderName| request.headers().get(name).and_then(|value| value.to_str().ok());
         lock(&self.requests).push(match header(RANGE) {
             Some(range) => format!("{} {path} {range}", request.method()),
             None => format!("{} {path}", request.method()),
         });
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return page(StatusCode::METHOD_NOT_ALLOWED);
+            return Some(page(StatusCode::METHOD_NOT_ALLOWED));
         }
-        let Some(file) = self.files.get(path) else {
-            return page(StatusCode::NOT_FOUND);
+        let Some(file) = lock(&self.files).get(path).cloned() else {
+            return Some(page(StatusCode::NOT_FOUND));
         };
-        let fault = lock(&self.faults).get(path).copied();
-        match fault {
-            Some(Fault::HtmlPage) => return page(StatusCode::OK),
-            Some(Fault::Status(code)) => {
-                return page(StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR));
-            }
-            Some(Fault::OtherBytes) => {
-                return whole(file, DownloadBody::of(Bytes::from(vec![b'?'; file.content.len()])));
-            }
-            Some(Fault::StopsHalfway) => {
-                return whole(file, DownloadBody::cut(file.content.slice(..file.content.len() / 2)));
-            }
-            Some(Fault::StallsHalfway) => {
-                return whole(file, DownloadBody::stalled(file.content.slice(..file.content.len() / 2)));
-            }
-            None => {}
-        }
         let same_file = header(IF_RANGE).is_none_or(|etag| etag == file.etag);
-        match header(RANGE).filter(|_| same_file).map(|range| parse_range(range, file.content.len())) {
-            None | Some(Range::NotUnderstood) => whole(file, DownloadBody::of(file.content.clone())),
-            Some(Range::Bytes(first, last)) => part(file, first, last),
-            Some(Range::BeyondTheEnd) => page(StatusCode::RANGE_NOT_SATISFIABLE),
+        let range = header(RANGE).filter(|_| same_file).map(|range| parse_range(range, file.content.len()));
+        let fault = self.fault(path, request.method());
+        let asked_from = if let Some(Range::Bytes(first, _)) = range { first } else { 0 };
+        let answer = fault.as_ref().and_then(|fault| fault.answer(request.method(), &file, asked_from));
+        if answer.is_some() || fault == Some(Fault::Silent) {
+            return answer;
         }
+        Some(match range {
+            None | Some(Range::NotUnderstood) => whole(&file, DownloadBody::of(file.content.clone())),
+            Some(Range::Bytes(first, last)) => part(&file, first, last),
+            Some(Range::BeyondTheEnd) => page(StatusCode::RANGE_NOT_SATISFIABLE),
+        })
+    }
+
+    fn fault(&self, path: &str, method: &Method) -> Option<Fault> {
+        let mut faults = lock(&self.faults);
+        let faults = faults.get_mut(path)?;
+        if *method == Method::HEAD {
+            return faults.first.front().or(faults.then.as_ref()).cloned();
+        }
+        faults.first.pop_front().or_else(|| faults.then.clone())
     }
 }
 
@@ -198,71 +250,9 @@ fn part(file: &File, first: usize, last: usize) -> Response<DownloadBody> {
 fn describe(response: &mut Response<DownloadBody>, file: &File, length: usize) {
     let headers = response.headers_mut();
     headers.insert(CONTENT_LENGTH, length.into());
-    headers.insert(ACCEPT_RANGES, hyper::header::HeaderValue::from_static("bytes"));
+    headers.insert(ACCEPT_RANGES, HeaderValue::from_static("bytes"));
     if let Ok(etag) = file.etag.parse() {
         headers.insert(ETAG, etag);
-    }
-}
-
-fn page(status: StatusCode) -> Response<DownloadBody> {
-    let html =
-        format!("<!doctype html><title>{status}</title><h1>{status}</h1><p>This mirror greets you.</p>\n");
-    let mut response = Response::new(DownloadBody::of(Bytes::from(html)));
-    *response.status_mut() = status;
-    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static("text/html"));
-    response
-}
-
-/// Bytes, and then the end or a cut connection.
-struct DownloadBody {
-    bytes: Option<Bytes>,
-    end: End,
-}
-
-enum End {
-    Proper,
-    /// The connection is to be cut, but only once the bytes have gone out.
-    CutLater,
-    CutNow,
-    Never,
-}
-
-impl DownloadBody {
-    fn of(bytes: Bytes) -> DownloadBody {
-        DownloadBody { bytes: Some(bytes), end: End::Proper }
-    }
-
-    fn cut(bytes: Bytes) -> DownloadBody {
-        DownloadBody { bytes: Some(bytes), end: End::CutLater }
-    }
-
-    fn stalled(bytes: Bytes) -> DownloadBody {
-        DownloadBody { bytes: Some(bytes), end: End::Never }
-    }
-}
-
-impl Body for DownloadBody {
-    type Data = Bytes;
-    type Error = io::Error;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        if let Some(bytes) = self.bytes.take() {
-            return Poll::Ready(Some(Ok(Frame::data(bytes))));
-        }
-        match self.end {
-            End::Proper => Poll::Ready(None),
-            End::CutLater => {
-                // hyper flushes what it has when a body has nothing to say for the moment.
-                self.end = End::CutNow;
-                context.waker().wake_by_ref();
-                Poll::Pending
-            }
-            End::Never => Poll::Pending,
-            End::CutNow => Poll::Ready(Some(Err(io::Error::from(io::ErrorKind::ConnectionReset)))),
-        }
     }
 }
 
@@ -274,10 +264,20 @@ struct Mirror {
 impl Service<Request<Incoming>> for Mirror {
     type Response = Response<DownloadBody>;
     type Error = Infallible;
-    type Future = Ready<Result<Self::Response, Infallible>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
-        ready(Ok(self.shelf.answer(&request)))
+        let answer = self.shelf.answer(&request);
+        let late = self.shelf.late;
+        Box::pin(async move {
+            if !late.is_zero() {
+                tokio::time::sleep(late).await;
+            }
+            match answer {
+                Some(answer) => Ok(answer),
+                None => std::future::pending().await,
+            }
+        })
     }
 }
 

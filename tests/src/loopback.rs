@@ -5,6 +5,8 @@
 use std::convert::Infallible;
 use std::error::Error;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
 
 use anyhow::Context;
@@ -12,16 +14,54 @@ use hyper::body::{Body, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::Service;
 use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto;
+use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rustls::ServerConfig;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
+use tokio_rustls::TlsAcceptor;
 
 /// A running server; dropping it stops it and cuts its connections.
 #[derive(Debug)]
 pub struct LoopbackServer {
     address: SocketAddr,
+    scheme: &'static str,
+    connections: Arc<AtomicUsize>,
     stop: Option<oneshot::Sender<Infallible>>,
     thread: Option<JoinHandle<()>>,
+}
+
+/// Who a server of TLS is, for those who trust its certificate.
+pub struct Identity {
+    /// The certificate for 127.0.0.1 and localhost, signed by itself.
+    pub certificate_pem: String,
+    certificate: CertificateDer<'static>,
+    key: PrivateKeyDer<'static>,
+}
+
+impl Identity {
+    /// Makes one up.
+    ///
+    /// # Errors
+    /// If no key can be made.
+    pub fn new() -> anyhow::Result<Identity> {
+        let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
+        let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names)?;
+        let key = PrivateKeyDer::try_from(signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
+        Ok(Identity { certificate_pem: cert.pem(), certificate: cert.der().clone(), key })
+    }
+
+    fn acceptor(&self) -> anyhow::Result<TlsAcceptor> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let mut config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![self.certificate.clone()], self.key.clone_key())?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
 }
 
 impl LoopbackServer {
@@ -38,23 +78,87 @@ impl LoopbackServer {
         B::Data: Send,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
+        LoopbackServer::start_at((Ipv4Addr::LOCALHOST, 0).into(), name, service)
+    }
+
+    /// The same at an address that need not be of the loopback interface.
+    ///
+    /// # Errors
+    /// If the address or a thread is not to be had.
+    pub fn start_at<S, B>(address: SocketAddr, name: &str, service: S) -> anyhow::Result<LoopbackServer>
+    where
+        S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+        S::Future: Send,
+        S::Error: Into<Box<dyn Error + Send + Sync>>,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        LoopbackServer::run(address, name, "http", async move |listener, connections| {
+            loop {
+                let connection = accept(&listener, &connections).await?;
+                let service = service.clone();
+                tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(connection), service));
+            }
+        })
+    }
+
+    /// The same by TLS, with HTTP/2 for those who can.
+    ///
+    /// # Errors
+    /// If there is no free port or no thread to be had.
+    pub fn start_tls<S, B>(name: &str, service: S, identity: &Identity) -> anyhow::Result<LoopbackServer>
+    where
+        S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+        S::Future: Send,
+        S::Error: Into<Box<dyn Error + Send + Sync>>,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let acceptor = identity.acceptor()?;
+        let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
+        LoopbackServer::run(anywhere, name, "https", async move |listener, connections| {
+            loop {
+                let connection = accept(&listener, &connections).await?;
+                let (acceptor, service) = (acceptor.clone(), service.clone());
+                tokio::spawn(async move {
+                    // Who does not trust us hangs up, and says so on their side.
+                    let Ok(connection) = acceptor.accept(connection).await else { return };
+                    let server = auto::Builder::new(TokioExecutor::new());
+                    let _ = server.serve_connection(TokioIo::new(connection), service).await;
+                });
+            }
+        })
+    }
+
+    fn run<F>(
+        address: SocketAddr,
+        name: &str,
+        scheme: &'static str,
+        serve: F,
+    ) -> anyhow::Result<LoopbackServer>
+    where
+        F: AsyncFnOnce(TcpListener, Arc<AtomicUsize>) -> std::io::Result<()> + Send + 'static,
+    {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let socket = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?;
+        let socket = std::net::TcpListener::bind(address).context("finding a free port")?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         let (stop, stopped) = oneshot::channel();
-        let serve = async move {
-            let listener = TcpListener::from_std(socket)?;
-            tokio::select! {
-                done = accept_forever(listener, service) => done,
-                _ = stopped => Ok(()),
-            }
-        };
+        let connections = Arc::<AtomicUsize>::default();
+        let counted = Arc::clone(&connections);
         let thread = thread::Builder::new().name(name.to_owned()).spawn(move || {
             // A server that fails shows in its clients, which are what a test looks at.
-            let _ = runtime.block_on(serve);
+            let _ = runtime.block_on(async move {
+                let listener = TcpListener::from_std(socket)?;
+                tokio::select! {
+                    done = serve(listener, counted) => done,
+                    _ = stopped => Ok(()),
+                }
+            });
         })?;
-        Ok(LoopbackServer { address, stop: Some(stop), thread: Some(thread) })
+        Ok(LoopbackServer { address, scheme, connections, stop: Some(stop), thread: Some(thread) })
     }
 
     /// Where it listens.
@@ -64,8 +168,19 @@ impl LoopbackServer {
 
     /// `http://127.0.0.1:PORT`.
     pub fn url(&self) -> String {
-        format!("http://{}", self.address)
+        format!("{}://{}", self.scheme, self.address)
     }
+
+    /// How many connections were made to it.
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
+    }
+}
+
+async fn accept(listener: &TcpListener, connections: &AtomicUsize) -> std::io::Result<tokio::net::TcpStream> {
+    let (connection, _) = listener.accept().await?;
+    connections.fetch_add(1, Ordering::Relaxed);
+    Ok(connection)
 }
 
 impl Drop for LoopbackServer {
@@ -75,21 +190,5 @@ impl Drop for LoopbackServer {
             // It ended by itself or by the line above; how does not matter any more.
             let _ = thread.join();
         }
-    }
-}
-
-async fn accept_forever<S, B>(listener: TcpListener, service: S) -> std::io::Result<()>
-where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Future: Send,
-    S::Error: Into<Box<dyn Error + Send + Sync>>,
-    B: Body + Send + 'static,
-    B::Data: Send,
-    B::Error: Into<Box<dyn Error + Send + Sync>>,
-{
-    loop {
-        let (connection, _) = listener.accept().await?;
-        let service = service.clone();
-        tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(connection), service));
     }
 }

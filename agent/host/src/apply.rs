@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::hosts_file;
 use crate::observe::{boot_text, unit_path};
-use crate::prepare::{Prepared, find, prepare};
+use crate::prepare::{Prepared, find, hashes_of, prepare};
 use crate::secrets::Secrets;
 use crate::staged::{sweep, write_file};
 use crate::stamps::Stamp;
@@ -61,6 +61,12 @@ impl Host {
             run.stage(stage, &steps)?;
             report.applied.extend(steps.iter().map(|(step, _)| step.resource.clone()));
             tokio::task::yield_now().await;
+        }
+        drop(prepared);
+        let wanted = hashes_of(desired);
+        // A state that downloads nothing is no node's, but of a unit that is installed first, say.
+        if !wanted.is_empty() {
+            downloads.trim_cache(&self.root, &wanted)?;
         }
         Ok(report)
     }

@@ -69,7 +69,7 @@ pub enum Error {
 }
 
 /// The outcome of anything here.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
     /// Whether somebody has to change the configuration before trying again can help.

@@ -21,7 +21,10 @@ mod stamps;
 pub mod system;
 
 pub use apply::Report;
-pub use assets::{DownloadError, Downloads, Progress, Silent};
+pub use assets::{
+    Buckets, DownloadError, Downloads, Locating, Location, MirrorFailure, NotLocated, Patience, Progress,
+    Silent, redirects,
+};
 pub use certs::CertificateError;
 pub use contents::secret_text;
 pub use error::{Error, Result};

@@ -1,14 +1,14 @@
 //! Everything that can go wrong before the first write: what cannot be done is refused, certificates
 //! are issued, secrets are resolved, and all downloads are fetched and verified.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_plan::diff::{Change, Plan, Step};
 use kops_agent_plan::resource::{
     AssetContent, Content, DesiredState, File, Image, Kind, Resource, ResourceId,
 };
 
-use crate::assets::{Cache, Downloads, Progress, Request};
+use crate::assets::{Cache, Downloads, Progress, Ready, Request, Want};
 use crate::certs::{CertificateError, Certificates};
 use crate::contents;
 use crate::error::{Error, Result};
@@ -23,22 +23,33 @@ pub(crate) struct Prepared<'a> {
     cache: Option<Cache>,
     /// What was downloaded, by its hash.
     downloads: BTreeMap<String, Request>,
+    /// What was made of it, by its path.
+    ready: BTreeMap<String, Ready>,
 }
 
 impl Prepared<'_> {
     /// Opens a download, by its hash.
     pub(crate) fn open(&self, sha256: &str) -> Result<(std::fs::File, &str)> {
         let request = self.downloads.get(sha256);
-        let url = request.map_or("", Request::url);
+        let name = request.map_or("", Request::name);
         let file = match &self.cache {
-            Some(cache) => cache.get(sha256, url)?,
+            Some(cache) => cache.get(sha256, name)?,
             None => None,
         };
-        file.map(|file| (file, url)).ok_or_else(|| Error::Path {
-            doing: "open",
-            path: format!("the download of {url}"),
-            reason: "it has gone from the cache since it was verified; run again".into(),
-        })
+        file.map(|(file, _)| (file, name)).ok_or_else(|| gone(name))
+    }
+
+    /// The file that was made of a download for this path.
+    pub(crate) fn ready(&self, path: &str) -> Result<&Ready> {
+        self.ready.get(path).ok_or_else(|| gone(path))
+    }
+}
+
+fn gone(what: &str) -> Error {
+    Error::Path {
+        doing: "open",
+        path: format!("the download of {what}"),
+        reason: "it has gone from the cache since it was verified; run again".into(),
     }
 }
 
@@ -56,7 +67,7 @@ pub(crate) async fn prepare<'a>(
     let mut requests = BTreeMap::new();
     for (step, resource) in &steps {
         refuse_unsupported(step, resource)?;
-        request_downloads(step, resource, &mut requests)?;
+        request_downloads(host, step, resource, &mut requests)?;
     }
     let mut certificates = Certificates::observe(&host.root, desired, secrets, host.now(), host.extra_hours)?;
     for (step, _) in steps.iter().filter(|(step, _)| step.resource.kind == Kind::Certificate) {
@@ -73,12 +84,16 @@ pub(crate) async fn prepare<'a>(
     }
     let cache = match requests.is_empty() {
         true => None,
-        false => Some(Cache::open(&host.root, downloads.cache_path())?),
+        false => Some(downloads.open_cache(&host.root)?),
     };
-    if let Some(cache) = &cache {
-        downloads.fetch(cache, requests.values().cloned().collect(), progress).await?;
-    }
-    Ok(Prepared { certificates, contents: resolved, cache, downloads: requests })
+    let ready = match &cache {
+        Some(cache) => {
+            downloads.fetch(&host.root, cache, requests.values().cloned().collect(), progress).await?
+        }
+        None => Vec::new(),
+    };
+    let ready = ready.into_iter().map(|ready| (ready.path.clone(), ready)).collect();
+    Ok(Prepared { certificates, contents: resolved, cache, downloads: requests, ready })
 }
 
 /// The resource of a step.
@@ -122,44 +137,66 @@ fn resolve(file: &File, certificates: &Certificates<'_>, secrets: &dyn Secrets) 
 
 /// The same bytes are downloaded once, whoever needs them.
 fn request_downloads(
+    host: &Host,
     step: &Step,
     resource: &Resource,
     requests: &mut BTreeMap<String, Request>,
 ) -> Result<()> {
     match resource {
-        Resource::File(File { content: Content::Asset(asset), .. }) if step.changes_content() => {
+        Resource::File(file @ File { content: Content::Asset(asset), .. }) if step.changes_content() => {
             let sha256 = known_hash(step, asset)?;
-            add(requests, &step.resource, sha256, std::slice::from_ref(&asset.url))
+            let urls: Vec<String> = std::iter::once(&asset.url).chain(&asset.mirrors).cloned().collect();
+            let request = add(requests, &step.resource, sha256, &urls)?;
+            request.wants.push(Want {
+                path: file.path.clone(),
+                member: asset.member.clone(),
+                mode: file.mode.0,
+                // A user that is still to be made has no number yet.
+                owner: host.users.owner_ids(&file.path, &file.owner, &file.group).unwrap_or_default(),
+            });
+            Ok(())
         }
         Resource::Image(Image { sources, sha256, .. }) if !sources.is_empty() => {
             if sha256.is_empty() {
                 return Err(unknown_hash(step, &sources[0]));
             }
-            add(requests, &step.resource, sha256, sources)
+            add(requests, &step.resource, sha256, sources).map(drop)
         }
         _ => Ok(()),
     }
 }
 
-fn add(
-    requests: &mut BTreeMap<String, Request>,
+fn add<'r>(
+    requests: &'r mut BTreeMap<String, Request>,
     id: &ResourceId,
     sha256: &str,
     urls: &[String],
-) -> Result<()> {
+) -> Result<&'r mut Request> {
     if sha256.len() != 64 || !sha256.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f')) {
         let reason = format!("{sha256:?} is not a SHA-256 of 64 lower-case hexadecimal digits");
         return Err(Error::Invalid { id: id.clone(), reason });
     }
-    let request = requests
-        .entry(sha256.to_owned())
-        .or_insert_with(|| Request { sha256: sha256.to_owned(), urls: vec![] });
+    let request = requests.entry(sha256.to_owned()).or_insert_with(|| Request {
+        sha256: sha256.to_owned(),
+        urls: vec![],
+        wants: vec![],
+    });
     for url in urls {
         if !request.urls.contains(url) {
             request.urls.push(url.clone());
         }
     }
-    Ok(())
+    Ok(request)
+}
+
+/// The hashes of everything that may have to be downloaded for this state.
+pub(crate) fn hashes_of(desired: &DesiredState) -> BTreeSet<&str> {
+    let hash = |resource| match resource {
+        &Resource::File(File { content: Content::Asset(ref asset), .. }) => asset.sha256.as_deref(),
+        &Resource::Image(Image { ref sha256, .. }) => Some(sha256.as_str()).filter(|hash| !hash.is_empty()),
+        _ => None,
+    };
+    desired.iter().filter_map(|(_, resource)| hash(resource)).collect()
 }
 
 /// Nothing is installed that cannot be verified.

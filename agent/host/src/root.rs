@@ -13,6 +13,7 @@ use std::sync::Arc;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
+use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, symlinkat, unlinkat};
 
 use crate::error::{Error, Result};
@@ -299,6 +300,41 @@ impl Dir {
     /// Makes a symbolic link; nothing may have that name.
     pub(crate) fn link(&self, target: &str, name: &str) -> Result<()> {
         symlinkat(target, &self.fd, name).map_err(self.failed("make the link", name))
+    }
+
+    /// Gives a file a name in another directory, in the place of what has that name there; false where that is on
+    /// another file system.
+    pub(crate) fn move_to(&self, from: &str, to: &Dir, name: &str) -> Result<bool> {
+        match renameat(&self.fd, from, &to.fd, name) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXDEV) => Ok(false),
+            Err(error) => Err(to.failed("put in place", name)(error)),
+        }
+    }
+
+    /// All names in this directory, sorted.
+    pub(crate) fn names(&self) -> Result<Vec<String>> {
+        let failed = self.failed("list", "");
+        let mut dir = nix::dir::Dir::openat(&self.fd, ".", DIRECTORY, Mode::empty()).map_err(&failed)?;
+        let names = dir.iter().map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+        let mut names = names.collect::<nix::Result<Vec<String>>>().map_err(&failed)?;
+        names.retain(|name| name != "." && name != "..");
+        names.sort();
+        Ok(names)
+    }
+
+    /// Which file system this is on, and how many bytes are free there for whoever is not root.
+    pub(crate) fn free_space(&self) -> Result<(u64, u64)> {
+        let device = fstat(&self.fd).map_err(self.failed("look at", ""))?.st_dev;
+        let space = fstatvfs(&self.fd).map_err(self.failed("ask for the free space of", ""))?;
+        Ok((device, space.blocks_available().saturating_mul(space.fragment_size())))
+    }
+
+    /// The directory as an open file, for locks.
+    pub(crate) fn as_file(&self) -> Result<File> {
+        let fd =
+            self.fd.try_clone().map_err(|error| Error::path("open the directory", self.shown(""), error))?;
+        Ok(File::from(fd))
     }
 
     /// Waits until the names in this directory are on the disk.

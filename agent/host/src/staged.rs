@@ -7,6 +7,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -45,12 +46,21 @@ impl Staged {
         dir.remove(&temporary)?;
         let file = dir.create_new(&temporary)?;
         let staged = Staged { file, temporary: Temporary { dir, name: name.into(), is_placed: false } };
+        staged.set_owner_and_mode(mode, owner)?;
+        Ok(staged)
+    }
+
+    fn set_owner_and_mode(&self, mode: u32, owner: Option<(u32, u32)>) -> Result<()> {
         if let Some((uid, gid)) = owner {
-            set_owner(&staged.file, uid, gid).map_err(|error| staged.failed("set the owner of", error))?;
+            set_owner(&self.file, uid, gid).map_err(|error| self.failed("set the owner of", error))?;
         }
         // After the owner, because a change of owner takes bits away.
-        set_mode(&staged.file, mode).map_err(|error| staged.failed("set the mode of", error))?;
-        Ok(staged)
+        set_mode(&self.file, mode).map_err(|error| self.failed("set the mode of", error))
+    }
+
+    fn owner(&self) -> io::Result<(u32, u32)> {
+        let metadata = self.file.metadata()?;
+        Ok((metadata.uid(), metadata.gid()))
     }
 
     fn failed(&self, doing: &'static str, error: io::Error) -> Error {
@@ -71,6 +81,35 @@ impl Staged {
     pub(crate) fn seal(self) -> Result<Sealed> {
         self.file.sync_all().map_err(|error| self.failed("write", error))?;
         Ok(Sealed(self.temporary))
+    }
+}
+
+impl Sealed {
+    /// Takes over a file that is complete and on the disk with its owner and mode, from a directory of the agent's
+    /// own; directories above `path` are made. Where that is on another file system, it is copied.
+    pub(crate) fn adopt(
+        root: &Root,
+        path: &str,
+        from: &Dir,
+        from_name: &str,
+        mode: u32,
+        owner: Option<(u32, u32)>,
+    ) -> Result<Sealed> {
+        let (dir, name) = root.make_parent(path)?;
+        if !from.move_to(from_name, &dir, &temporary_name(&name))? {
+            let mut staged = Staged::in_dir(Arc::new(dir), &name, mode, owner)?;
+            io::copy(&mut from.open(from_name)?, &mut staged.file)
+                .map_err(|error| staged.failed("write", error))?;
+            return staged.seal();
+        }
+        let file = dir.open(&temporary_name(&name))?;
+        let staged = Staged { file, temporary: Temporary { dir: Arc::new(dir), name, is_placed: false } };
+        // Users may have come since the file was begun.
+        if owner.is_some_and(|owner| staged.owner().is_ok_and(|found| found != owner)) {
+            staged.set_owner_and_mode(mode, owner)?;
+            return staged.seal();
+        }
+        Ok(Sealed(staged.temporary))
     }
 }
 

@@ -4,13 +4,10 @@
 //! them; and only when all of them are on the disk do they take their names, a certificate's files
 //! one right after another. Commands run last.
 
-use std::collections::{BTreeMap, BTreeSet};
-
 use kops_agent_plan::diff::{Change, Step};
 use kops_agent_plan::resource::{Content, Directory, File, HostsEntry, Resource, Symlink};
 
 use super::{Run, Steps};
-use crate::assets::{for_each_piece, unpack};
 use crate::error::{Error, Result};
 use crate::hosts_file;
 use crate::observe::{digest, origin};
@@ -86,58 +83,27 @@ impl Run<'_> {
         place(sealed.into_iter().map(|(_, sealed)| sealed).collect())
     }
 
-    /// Files that are downloaded, those of one archive together.
+    /// Files that are downloaded: made and verified by now, all of them take their places together.
     fn downloaded_files(&self, files: &[(&Step, &File)]) -> Result<()> {
-        let mut downloads: BTreeMap<&str, Vec<&File>> = BTreeMap::new();
-        for (step, file) in files.iter().filter(|(_, file)| is_download(file)) {
-            if let Content::Asset(asset) = &file.content {
-                self.progress.applying(step);
-                downloads.entry(known_hash(step, asset)?).or_default().push(file);
-            }
-        }
-        for (sha256, files) in downloads {
-            let (members, wholes): (Vec<&File>, Vec<&File>) =
-                files.into_iter().partition(|file| member(file).is_some());
-            if !wholes.is_empty() {
-                self.whole_downloads(sha256, &wholes)?;
-            }
-            if !members.is_empty() {
-                self.members(sha256, &members)?;
-            }
-        }
-        Ok(())
-    }
-
-    fn whole_downloads(&self, sha256: &str, files: &[&File]) -> Result<()> {
-        let (mut download, url) = self.prepared.open(sha256)?;
-        let mut staged = files.iter().map(|file| self.begin(file)).collect::<Result<Vec<Staged>>>()?;
-        let found = copy(&mut download, url, &mut staged)?;
-        if found != sha256 {
-            return Err(Error::Path {
-                doing: "install",
-                path: url.into(),
-                reason: format!("it has changed in the cache: expected SHA-256 {sha256}, got {found}"),
-            });
-        }
-        place(staged.into_iter().map(Staged::seal).collect::<Result<_>>()?)
-    }
-
-    fn members(&self, sha256: &str, files: &[&File]) -> Result<()> {
-        let (archive, url) = self.prepared.open(sha256)?;
-        let names: BTreeSet<String> =
-            files.iter().filter_map(|file| member(file)).map(str::to_owned).collect();
         let mut sealed = Vec::new();
         let mut origins = Vec::new();
-        unpack(archive, url, sha256, &names, |name, reader| {
-            let targets: Vec<&&File> = files.iter().filter(|file| member(file) == Some(name)).collect();
-            let mut staged = targets.iter().map(|file| self.begin(file)).collect::<Result<Vec<Staged>>>()?;
-            let found = copy(reader, url, &mut staged)?;
-            for (file, staged) in targets.into_iter().zip(staged) {
-                sealed.push(staged.seal()?);
-                origins.push((&file.path, origin(&found, sha256, name)));
+        for (step, file) in files {
+            let Content::Asset(asset) = &file.content else { continue };
+            self.progress.applying(step);
+            let ready = self.prepared.ready(&file.path)?;
+            let owner = self.host.users.owner_ids(&file.path, &file.owner, &file.group)?;
+            sealed.push(Sealed::adopt(
+                &self.host.root,
+                &file.path,
+                &ready.dir,
+                &ready.name,
+                file.mode.0,
+                owner,
+            )?);
+            if let Some(member) = &asset.member {
+                origins.push((&file.path, origin(&ready.content, known_hash(step, asset)?, member)));
             }
-            Ok(())
-        })?;
+        }
         place(sealed)?;
         origins.iter().try_for_each(|(path, origin)| Stamp::Member.write(&self.host.root, path, origin))
     }
@@ -222,40 +188,5 @@ fn follows_certificate(file: &File) -> &str {
         Content::Certificate(name) | Content::PrivateKey(name) | Content::Ca(name) => name,
         Content::Kubeconfig(kubeconfig) => &kubeconfig.certificate,
         Content::Text(_) | Content::Base64(_) | Content::Asset(_) | Content::SecretText(_) => "",
-    }
-}
-
-/// Whether a file is downloaded.
-fn is_download(file: &File) -> bool {
-    matches!(file.content, Content::Asset(_))
-}
-
-fn member(file: &File) -> Option<&str> {
-    match &file.content {
-        Content::Asset(asset) => asset.member.as_deref(),
-        _ => None,
-    }
-}
-
-/// Writes all of `reader` to every one of `files`, and returns its SHA-256.
-fn copy(reader: &mut dyn std::io::Read, from: &str, files: &mut [Staged]) -> Result<String> {
-    for_each_piece(reader, |piece| {
-        files.iter_mut().try_for_each(|file| file.write(piece)).map_err(Failed::Writing)
-    })
-    .map_err(|failed| match failed {
-        Failed::Writing(error) => error,
-        Failed::Reading(error) => Error::path("unpack", from, error),
-    })
-}
-
-/// On which side copying failed.
-enum Failed {
-    Reading(std::io::Error),
-    Writing(Error),
-}
-
-impl From<std::io::Error> for Failed {
-    fn from(error: std::io::Error) -> Failed {
-        Failed::Reading(error)
     }
 }

@@ -1,177 +1,232 @@
 //! The directory that downloads go to: whole and verified under their hash, or as parts to go on with.
+//!
+//! Nothing in it is believed: a whole is hashed while it is used, a part while it is gone on with. That is why
+//! none of it is synced; what a power cut spoils is thrown away and downloaded again.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom, Write};
+use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use sha2::{Digest, Sha256};
+use nix::fcntl::{Flock, FlockArg};
 
-use super::{BUFFER, for_each_piece, hex};
+use super::staging::Staging;
 use crate::error::{Error, Result};
 use crate::root::{Dir, Entry, Root};
 
 /// Where downloads are kept, unless told otherwise. Upstream's nodeup keeps them there too.
 const DEFAULT: &str = "/var/cache/nodeup";
+/// Digits of a SHA-256.
+const DIGITS: usize = 64;
+const PART: &str = ".part";
+const VALIDATOR: &str = ".part.validator";
 
 /// The cache of one run.
 #[derive(Clone)]
-pub(crate) struct Cache(Arc<Dir>);
+pub(crate) struct Cache {
+    pub(super) dir: Arc<Dir>,
+    staging: Staging,
+    _lock: Arc<Flock<File>>,
+}
 
 impl Cache {
-    /// Opens the cache in `path`, a directory of the machine; or below the root, where it is by default.
+    /// Opens the cache in `path`, a directory of the machine; or below the root, where it is by default. What a
+    /// killed run had unpacked there is removed.
+    ///
+    /// # Errors
+    /// It cannot be made, or another run uses it.
     pub(crate) fn open(root: &Root, path: Option<&Path>) -> Result<Cache> {
         let dir = match path {
             Some(path) => Root::open(path)?.make_dirs("/.")?,
             None => root.make_dirs(DEFAULT)?,
         };
-        Ok(Cache(Arc::new(dir)))
+        Cache::of(dir)
     }
 
-    /// The name of a download: its hash, and what people call it.
-    fn name(sha256: &str, url: &str) -> String {
-        let path = url.split(['?', '#']).next().unwrap_or(url);
-        let base = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
-        let base: String = base.chars().map(|c| if is_plain(c) { c } else { '_' }).take(100).collect();
-        format!("{sha256}_{base}")
+    /// Opens the cache if there is one.
+    pub(crate) fn open_existing(root: &Root, path: Option<&Path>) -> Result<Option<Cache>> {
+        let dir = match path {
+            Some(path) if path.is_dir() => Root::open(path)?.dir("/")?,
+            Some(_) => None,
+            None => root.dir(DEFAULT)?,
+        };
+        dir.map(Cache::of).transpose()
     }
 
-    /// Opens a download that is there as a whole.
-    pub(crate) fn get(&self, sha256: &str, url: &str) -> Result<Option<File>> {
-        let name = Cache::name(sha256, url);
-        match self.0.entry(&name)? {
-            Some(Entry::File(_)) => self.0.open(&name).map(Some),
+    fn of(dir: Dir) -> Result<Cache> {
+        let lock = Flock::lock(dir.as_file()?, FlockArg::LockExclusiveNonblock).map_err(|_| Error::Path {
+            doing: "use",
+            path: dir.shown(""),
+            reason: "another kops-agent uses this cache; wait until it has finished".into(),
+        })?;
+        let staging = Staging::open(&dir)?;
+        Ok(Cache { dir: Arc::new(dir), staging, _lock: Arc::new(lock) })
+    }
+
+    /// Where files are made ready.
+    pub(super) fn staging(&self) -> &Staging {
+        &self.staging
+    }
+
+    /// Opens a download that is there as a whole, and says how large it is.
+    pub(crate) fn get(&self, sha256: &str, url: &str) -> Result<Option<(File, u64)>> {
+        let name = name(sha256, url);
+        match self.dir.entry(&name)? {
+            Some(Entry::File(metadata)) => Ok(Some((self.dir.open(&name)?, metadata.size))),
             _ => Ok(None),
         }
     }
 
-    /// Whether a download is there and unchanged. One that has changed is removed.
-    pub(crate) fn holds(&self, sha256: &str, url: &str) -> Result<bool> {
-        let name = Cache::name(sha256, url);
-        let Some(mut file) = self.get(sha256, url)? else { return Ok(false) };
-        let found = for_each_piece(&mut file, |_| Ok::<(), std::io::Error>(()))
-            .map_err(|error| Error::path("read", self.0.shown(&name), error))?;
-        if found != sha256 {
-            self.0.remove(&name)?;
+    /// Removes a download that is not what it should be.
+    pub(super) fn remove(&self, sha256: &str, url: &str) -> Result<()> {
+        self.dir.remove(&name(sha256, url))
+    }
+
+    /// How much there is of a download that is not complete.
+    pub(super) fn part_size(&self, sha256: &str, url: &str) -> Result<u64> {
+        match self.dir.entry(&format!("{}{PART}", name(sha256, url)))? {
+            Some(Entry::File(metadata)) => Ok(metadata.size),
+            _ => Ok(0),
         }
-        Ok(found == sha256)
     }
 
     /// Opens the part of a download that is there, or begins one.
-    pub(crate) fn part(&self, sha256: &str, url: &str) -> Result<Part> {
-        let name = Cache::name(sha256, url);
-        let file = self.0.open_or_create(&part_name(&name))?;
-        let mut part = Part { dir: Arc::clone(&self.0), name, file, hasher: Sha256::new(), size: 0 };
-        let mut buffer = vec![0; BUFFER];
-        loop {
-            let size = part.file.read(&mut buffer).map_err(|error| part.failed("read", error))?;
-            if size == 0 {
-                return Ok(part);
-            }
-            part.hasher.update(&buffer[..size]);
-            part.size += size as u64;
-        }
+    pub(super) fn part(&self, sha256: &str, url: &str) -> Result<Part> {
+        let name = name(sha256, url);
+        let file = self.dir.open_or_create(&format!("{name}{PART}"))?;
+        Ok(Part { dir: Arc::clone(&self.dir), name, file })
     }
 }
 
-fn part_name(name: &str) -> String {
-    format!("{name}.part")
+/// The name of a download: its hash, and what people call it.
+fn name(sha256: &str, url: &str) -> String {
+    let path = url.split(['?', '#']).next().unwrap_or(url);
+    let base = path.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    let base: String = base.chars().map(|c| if is_plain(c) { c } else { '_' }).take(100).collect();
+    format!("{sha256}_{base}")
+}
+
+/// The hash in the name of a download, whole or in part; none in the name of what is not ours.
+pub(super) fn hash_in(name: &str) -> Option<&str> {
+    let (hash, _) = name.split_once('_')?;
+    let is_hash = hash.len() == DIGITS && hash.bytes().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
+    is_hash.then_some(hash)
 }
 
 /// A download that is not complete.
-pub(crate) struct Part {
+pub(super) struct Part {
     dir: Arc<Dir>,
     name: String,
-    file: File,
-    hasher: Sha256,
-    size: u64,
+    pub(super) file: File,
 }
 
 impl Part {
-    fn failed(&self, doing: &'static str, error: std::io::Error) -> Error {
-        Error::path(doing, self.dir.shown(&part_name(&self.name)), error)
+    fn beside(&self, suffix: &str) -> String {
+        format!("{}{suffix}", self.name)
     }
 
-    /// How many bytes there are.
-    pub(crate) fn size(&self) -> u64 {
-        self.size
+    pub(super) fn failed(&self, doing: &'static str, error: std::io::Error) -> Error {
+        Error::path(doing, self.dir.shown(&self.beside(PART)), error)
     }
 
     /// Adds bytes at the end.
-    pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file.write_all(bytes).map_err(|error| self.failed("write", error))?;
-        self.hasher.update(bytes);
-        self.size += bytes.len() as u64;
-        Ok(())
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all(bytes).map_err(|error| self.failed("write", error))
     }
 
     /// Begins again.
-    pub(crate) fn clear(&mut self) -> Result<()> {
+    pub(super) fn clear(&mut self) -> Result<()> {
+        self.dir.remove(&self.beside(VALIDATOR))?;
         self.file
             .set_len(0)
             .and_then(|()| self.file.seek(SeekFrom::Start(0)))
-            .map_err(|error| self.failed("write", error))?;
-        (self.hasher, self.size) = (Sha256::new(), 0);
-        Ok(())
+            .map(drop)
+            .map_err(|error| self.failed("write", error))
     }
 
-    /// SHA-256 of all bytes.
-    pub(crate) fn sha256(&self) -> String {
-        hex(self.hasher.clone().finalize())
+    /// Notes from where the part is, and what that server calls this version of the file (RFC 9110, section
+    /// 8.8.3), so that the next run can ask for the rest of the same.
+    pub(super) fn note_validator(&self, from: &str, validator: Option<&str>) -> Result<()> {
+        let name = self.beside(VALIDATOR);
+        self.dir.remove(&name)?;
+        let Some(validator) = validator else { return Ok(()) };
+        self.dir
+            .create_new(&name)?
+            .write_all(format!("{from}\n{validator}\n").as_bytes())
+            .map_err(|error| Error::path("write", self.dir.shown(&name), error))
     }
 
-    /// The first bytes, for a look at what they are.
-    pub(crate) fn beginning(&mut self) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        // Only to word an error: what cannot be read is not looked at.
-        let _ =
-            self.file.seek(SeekFrom::Start(0)).and_then(|_| (&self.file).take(512).read_to_end(&mut bytes));
-        let _ = self.file.seek(SeekFrom::End(0));
-        bytes
+    /// What was noted: the URL, and what its server calls the version of which this is a part.
+    pub(super) fn validator(&self) -> Result<Option<(String, String)>> {
+        let name = self.beside(VALIDATOR);
+        if !matches!(self.dir.entry(&name)?, Some(Entry::File(_))) {
+            return Ok(None);
+        }
+        let text = String::from_utf8(self.dir.read(&name)?).unwrap_or_default();
+        Ok(text.trim_end().split_once('\n').map(|(from, validator)| (from.to_owned(), validator.to_owned())))
     }
 
     /// Makes it a whole, once its hash is known to be right.
-    pub(crate) fn keep(self) -> Result<()> {
-        self.file.sync_all().map_err(|error| self.failed("write", error))?;
-        self.dir.rename(&part_name(&self.name), &self.name)?;
-        self.dir.sync()
+    pub(super) fn keep(self) -> Result<()> {
+        self.dir.remove(&self.beside(VALIDATOR))?;
+        self.dir.rename(&self.beside(PART), &self.name)
     }
 
     /// Removes it.
-    pub(crate) fn discard(self) -> Result<()> {
-        self.dir.remove(&part_name(&self.name))
+    pub(super) fn discard(self) -> Result<()> {
+        self.dir.remove(&self.beside(VALIDATOR))?;
+        self.dir.remove(&self.beside(PART))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kops_agent_plan::diff::sha256_hex;
+
+    const HASH: &str = "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824";
 
     #[test]
     fn a_part_is_gone_on_with_and_becomes_a_whole() {
         let temp = tempfile::tempdir().unwrap();
         let cache = Cache::open(&Root::open(temp.path()).unwrap(), None).unwrap();
-        let (sha256, url) = (sha256_hex(b"hello"), "https://example.com/dir/file?x=1");
-        cache.part(&sha256, url).unwrap().write(b"hel").unwrap();
-        assert!(!cache.holds(&sha256, url).unwrap());
-        let mut part = cache.part(&sha256, url).unwrap();
-        assert_eq!(part.size(), 3);
+        let url = "https://example.com/dir/file?x=1";
+        let mut part = cache.part(HASH, url).unwrap();
+        part.write(b"hel").unwrap();
+        part.note_validator(url, Some("\"v1\"")).unwrap();
+        assert_eq!(part.validator().unwrap(), Some((url.to_owned(), "\"v1\"".to_owned())));
+        assert_eq!(cache.part_size(HASH, url).unwrap(), 3);
+        assert!(cache.get(HASH, url).unwrap().is_none());
+        let mut part = cache.part(HASH, url).unwrap();
+        part.file.seek(SeekFrom::End(0)).unwrap();
         part.write(b"lo").unwrap();
-        assert_eq!(part.sha256(), sha256);
-        assert_eq!(part.beginning(), b"hello");
         part.keep().unwrap();
-        assert!(cache.holds(&sha256, url).unwrap());
-        let path = temp.path().join(format!("var/cache/nodeup/{sha256}_file"));
-        std::fs::write(&path, "tampered").unwrap();
-        assert!(!cache.holds(&sha256, url).unwrap());
-        assert!(!path.exists());
+        assert_eq!(cache.get(HASH, url).unwrap().unwrap().1, 5);
+        let names = cache.dir.names().unwrap();
+        assert_eq!(names, [format!("{HASH}_file"), "staging".into()]);
+        cache.part(HASH, url).unwrap().discard().unwrap();
+        assert_eq!(cache.part_size(HASH, url).unwrap(), 0);
     }
 
     #[test]
     fn names_are_plain_whatever_the_url() {
-        assert_eq!(Cache::name("ab", "https://x/a%2Fb/../c:d/"), "ab_c_d");
-        assert_eq!(Cache::name("ab", ""), "ab_");
+        assert_eq!(name("ab", "https://x/a%2Fb/../c:d/"), "ab_c_d");
+        assert_eq!(name("ab", ""), "ab_");
+        assert_eq!(hash_in(&format!("{HASH}_x.part")), Some(HASH));
+        for foreign in ["staging", "ab_x", &format!("sha256:{HASH}_x"), &HASH.to_uppercase()] {
+            assert_eq!(hash_in(foreign), None, "{foreign}");
+        }
+    }
+
+    #[test]
+    fn a_second_run_does_not_share_it() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Root::open(temp.path()).unwrap();
+        assert!(Cache::open_existing(&root, None).unwrap().is_none());
+        let cache = Cache::open(&root, None).unwrap();
+        let error = Cache::open_existing(&root, None).err().unwrap().to_string();
+        assert!(error.contains("/var/cache/nodeup") && error.contains("another kops-agent"), "{error}");
+        drop(cache);
+        assert!(Cache::open_existing(&root, None).unwrap().is_some());
     }
 }

@@ -1,139 +1,109 @@
-//! Downloading: several at once, gone on with after a break, and verified byte by byte as they come.
+//! All downloads of a run: how large they are, whether there is room, and then several at once.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use backon::{BackoffBuilder as _, ExponentialBuilder};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use reqwest::header::{CONTENT_RANGE, RANGE};
-use reqwest::{Response, StatusCode, Url};
-use tokio::task::spawn_blocking;
-use tokio::time::{sleep, timeout};
+use reqwest::Url;
+use reqwest::header::HeaderMap;
+use tokio::sync::mpsc;
 
-use super::cache::{Cache, Part};
-use super::for_each_piece;
+use super::attempt::{self, Trouble};
+use super::buckets::{Buckets, Location};
+use super::cache::Cache;
+use super::fetching::Fetching;
 use super::progress::Progress;
-use crate::error::{Error, Result};
+use super::servers::Servers;
+use super::space::{Space, nearest, unpacked};
+use super::staging::{Ready, Want};
+use crate::error::Result;
+use crate::root::Root;
 
-/// Why something could not be downloaded.
-#[derive(Debug, thiserror::Error)]
-pub enum DownloadError {
-    /// It is not what it should be.
-    #[error(
-        "{url} is not what it should be: expected SHA-256 {expected}, got {got} in {size} bytes{hint}; nothing of it was kept"
-    )]
-    WrongHash {
-        /// From where.
-        url: String,
-        /// The hash that it should have.
-        expected: String,
-        /// The hash that it has.
-        got: String,
-        /// How much came.
-        size: u64,
-        /// What it looks like.
-        hint: &'static str,
-    },
-    /// It did not come, and trying again cannot help.
-    #[error("cannot download {url}: {reason}")]
-    Refused {
-        /// From where.
-        url: String,
-        /// What is wrong, and what to do.
-        reason: String,
-    },
-    /// It did not come, as often as it was tried.
-    #[error(
-        "cannot download {url}: {reason} (tried {attempts} times); what has come is kept, and the next run goes on from there"
-    )]
-    GaveUp {
-        /// From where.
-        url: String,
-        /// What went wrong the last time.
-        reason: String,
-        /// How often it was tried.
-        attempts: usize,
-    },
-    /// An archive lacks something.
-    #[error("the archive {url} has no file {member}; it has {present}")]
-    NoMember {
-        /// The archive.
-        url: String,
-        /// What it lacks.
-        member: String,
-        /// Some of what it has.
-        present: String,
-    },
-    /// An archive cannot be read.
-    #[error("cannot unpack {url}: {reason}")]
-    BadArchive {
-        /// The archive.
-        url: String,
-        /// What is wrong.
-        reason: String,
-    },
-}
+/// How many servers are asked at a time how large their files are.
+const ASKED_AT_ONCE: usize = 16;
 
 /// How things are downloaded.
+#[derive(Clone)]
 pub struct Downloads {
-    client: reqwest::Client,
+    pub(super) client: reqwest::Client,
+    pub(super) buckets: Option<Arc<dyn Buckets>>,
+    pub(super) patience: Patience,
+    pub(super) largest: u64,
     cache: Option<PathBuf>,
+    cache_limit: u64,
     at_once: usize,
-    attempts: usize,
-    stalled_after: Duration,
-    pause: Duration,
+}
+
+/// For how long downloads are tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Patience {
+    /// Once nothing has come of a download for so long, from any of its mirrors, it is given up.
+    pub give_up_after: Duration,
+    /// The pause after all mirrors have failed; each later one is about twice as long, up to half a minute.
+    pub pause: Duration,
+    /// An answer stands still if less than `least` bytes come while so much time is spent waiting for them.
+    pub stalled_after: Duration,
+    /// The bytes that have to come in that time.
+    pub least: u64,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience {
+            give_up_after: Duration::from_secs(5 * 60),
+            pause: Duration::from_millis(500),
+            stalled_after: Duration::from_secs(30),
+            least: 128 * 1024,
+        }
+    }
 }
 
 /// Something to download.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     /// Lower-case hexadecimal SHA-256.
     pub(crate) sha256: String,
     /// From where: the first, and if that does not have it, the next.
     pub(crate) urls: Vec<String>,
+    /// What is made of it at once. It stays in the cache besides.
+    pub(crate) wants: Vec<Want>,
 }
 
 impl Request {
     /// What it is called in the cache and towards people.
-    pub(crate) fn url(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         self.urls.first().map_or("", String::as_str)
     }
-}
 
-/// How an attempt ended that may be worth another.
-enum Trouble {
-    /// Another attempt may go better.
-    Passing(String),
-    /// Another attempt cannot help.
-    Lasting(String),
-    /// This machine is at fault.
-    Own(Error),
-}
-
-impl From<Error> for Trouble {
-    fn from(error: Error) -> Trouble {
-        Trouble::Own(error)
+    fn is_unpacked(&self) -> bool {
+        self.wants.iter().any(|want| want.member.is_some())
     }
-}
 
-impl From<std::io::Error> for Trouble {
-    fn from(error: std::io::Error) -> Trouble {
-        Trouble::Lasting(crate::error::explain(&error))
+    fn unpacked(&self, size: u64) -> u64 {
+        let wholes = self.wants.iter().filter(|want| want.member.is_none()).count();
+        unpacked(size, wholes, self.is_unpacked())
     }
 }
 
 impl Downloads {
-    /// Downloads with this client: four at once, six attempts each, half a minute of silence before
-    /// one is given up.
+    /// Downloads with this client, four at once, into `/var/cache/nodeup` below the root. The client should
+    /// follow [`redirects`](super::redirects()).
     pub fn new(client: reqwest::Client) -> Downloads {
         Downloads {
             client,
+            buckets: None,
+            patience: Patience::default(),
+            largest: 8 << 30,
             cache: None,
+            cache_limit: 4 << 30,
             at_once: 4,
-            attempts: 6,
-            stalled_after: Duration::from_secs(30),
-            pause: Duration::from_millis(500),
         }
+    }
+
+    /// Downloads objects of buckets too.
+    pub fn buckets(self, buckets: Arc<dyn Buckets>) -> Downloads {
+        Downloads { buckets: Some(buckets), ..self }
     }
 
     /// Keeps downloads in this directory rather than in `/var/cache/nodeup` below the root.
@@ -141,244 +111,159 @@ impl Downloads {
         Downloads { cache: Some(path.into()), ..self }
     }
 
-    /// How often a download is tried before it is given up, at least once; an attempt that brought
-    /// something does not count.
-    pub fn attempts(self, attempts: usize) -> Downloads {
-        Downloads { attempts: attempts.max(1), ..self }
+    /// Keeps no more than so many bytes of downloads between runs; 4 GiB unless told otherwise.
+    pub fn cache_limit(self, bytes: u64) -> Downloads {
+        Downloads { cache_limit: bytes, ..self }
     }
 
-    /// How long a server may be silent, and how long the first pause before another attempt is.
-    pub fn patience(self, stalled_after: Duration, pause: Duration) -> Downloads {
-        Downloads { stalled_after, pause, ..self }
+    /// Takes no download that is larger than so many bytes; 8 GiB unless told otherwise.
+    pub fn largest(self, bytes: u64) -> Downloads {
+        Downloads { largest: bytes, ..self }
     }
 
-    /// The directory in which downloads are kept, if not the default.
-    pub(crate) fn cache_path(&self) -> Option<&std::path::Path> {
-        self.cache.as_deref()
+    /// Is this patient.
+    pub fn patience(self, patience: Patience) -> Downloads {
+        Downloads { patience, ..self }
     }
 
-    /// Fetches everything into the cache, and returns once all of it is verified.
+    /// Opens the cache.
+    pub(crate) fn open_cache(&self, root: &Root) -> Result<Cache> {
+        Cache::open(root, self.cache.as_deref())
+    }
+
+    /// Removes from the cache, where there is one, what neither these nor those that were wanted before them need.
+    pub(crate) fn trim_cache(&self, root: &Root, wanted: &std::collections::BTreeSet<&str>) -> Result<()> {
+        let cache: Option<&Path> = self.cache.as_deref();
+        match Cache::open_existing(root, cache)? {
+            Some(cache) => cache.trim(wanted, self.cache_limit),
+            None => Ok(()),
+        }
+    }
+
+    /// Fetches everything into the cache, and makes of it what is wanted of it. Returns once all of it is verified
+    /// and whatever was made is on the disk.
+    ///
+    /// # Errors
+    /// The first that cannot be had; what has come of the others is kept. All writing has ended by then.
     pub(crate) async fn fetch(
         &self,
+        root: &Root,
         cache: &Cache,
         requests: Vec<Request>,
         progress: &dyn Progress,
-    ) -> Result<()> {
-        stream::iter(requests)
-            .map(|request| async move { self.fetch_one(cache, &request, progress).await })
-            .buffer_unordered(self.at_once)
+    ) -> Result<Vec<Ready>> {
+        let (busy, mut idle) = mpsc::channel(1);
+        let servers = Servers::default();
+        let run = Run { downloads: self, root, cache, servers: &servers, progress, busy };
+        let fetched = run.all(requests).await;
+        drop(run);
+        // Nobody sends: it ends when the last one who writes has ended.
+        let _ = idle.recv().await;
+        fetched
+    }
+}
+
+/// All downloads of one run.
+pub(super) struct Run<'a> {
+    pub(super) downloads: &'a Downloads,
+    root: &'a Root,
+    pub(super) cache: &'a Cache,
+    pub(super) servers: &'a Servers,
+    pub(super) progress: &'a dyn Progress,
+    /// Held by everyone who writes.
+    pub(super) busy: mpsc::Sender<()>,
+}
+
+/// What is known of a download before it is asked for.
+#[derive(Default)]
+pub(super) struct Known {
+    pub(super) size: Option<u64>,
+    /// By which URL that was learnt, and how to ask there.
+    pub(super) location: Option<(String, Location)>,
+}
+
+impl Run<'_> {
+    async fn all(&self, requests: Vec<Request>) -> Result<Vec<Ready>> {
+        let mut known: Vec<(Request, Known)> = stream::iter(requests)
+            .map(|request| async move {
+                let known = self.ask(&request).await?;
+                Ok::<_, crate::Error>((request, known))
+            })
+            .buffered(ASKED_AT_ONCE)
             .try_collect()
-            .await
+            .await?;
+        let sizes = known.iter().filter_map(|(request, known)| Some((request, known.size?)));
+        self.check_space(sizes)?;
+        // What takes longest comes first, for the end not to wait for it.
+        known.sort_by_key(|(request, known)| {
+            let size = known.size.unwrap_or(u64::MAX);
+            std::cmp::Reverse(if request.is_unpacked() { size.saturating_mul(2) } else { size })
+        });
+        let made: Vec<Vec<Ready>> = stream::iter(known)
+            .map(|(request, known)| Fetching::new(self, request, known).run())
+            .buffer_unordered(self.downloads.at_once)
+            .try_collect()
+            .await?;
+        Ok(made.into_iter().flatten().collect())
     }
 
-    async fn fetch_one(&self, cache: &Cache, request: &Request, progress: &dyn Progress) -> Result<()> {
-        let name = request.url();
-        if self.is_cached(cache, request).await? {
-            return Ok(());
+    /// Asks how large a download is, of the first of its servers that answers.
+    async fn ask(&self, request: &Request) -> Result<Known> {
+        if let Some((_, size)) = self.cache.get(&request.sha256, request.name())? {
+            return Ok(Known { size: Some(size), location: None });
         }
-        let mut failed = None;
-        for url in &request.urls {
-            match self.fetch_from(url, cache, request, progress).await {
-                Ok(()) => {
-                    progress.download_finished(name);
-                    return Ok(());
-                }
-                Err(Error::Download(error)) => failed = Some(error),
-                Err(error) => return Err(error),
+        let urls: Vec<&str> = request.urls.iter().map(String::as_str).collect();
+        for url in self.servers.to_try(&urls) {
+            // What is wrong with it shows when it is downloaded.
+            let Ok(location) = self.locate(url).await else { continue };
+            let Downloads { client, patience, .. } = self.downloads;
+            match attempt::size(client, &location, patience.stalled_after).await {
+                Ok(size) => return Ok(Known { size, location: Some((url.to_owned(), location)) }),
+                Err(Trouble::Unreachable(_)) => self.servers.dead(url),
+                Err(_) => {}
             }
         }
-        Err(failed
-            .unwrap_or_else(|| DownloadError::Refused { url: name.into(), reason: "no URL is given".into() })
-            .into())
+        Ok(Known::default())
     }
 
-    async fn is_cached(&self, cache: &Cache, request: &Request) -> Result<bool> {
-        let (cache, request) = (cache.clone(), request.clone());
-        let hashing = spawn_blocking(move || cache.holds(&request.sha256, request.url()));
-        // A panic there is one here.
-        hashing.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
-    }
-
-    async fn fetch_from(
-        &self,
-        url: &str,
-        cache: &Cache,
-        request: &Request,
-        progress: &dyn Progress,
-    ) -> Result<()> {
-        let mut part = cache.part(&request.sha256, request.url())?;
-        if part.size() > 0 && part.sha256() == request.sha256 {
-            return finish(part).await;
-        }
-        let mut pauses = self.pauses();
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            let before = part.size();
-            match self.attempt(url, request.url(), &mut part, progress).await {
-                Ok(()) if part.sha256() == request.sha256 => return finish(part).await,
-                // What was there before may have been wrong from the start.
-                Ok(()) if before > 0 => {
-                    part.clear()?;
-                    progress
-                        .download_retried(request.url(), "what an earlier attempt had brought is not right");
-                }
-                Ok(()) => return Err(wrong_hash(url, request, part)?.into()),
-                Err(Trouble::Own(error)) => return Err(error),
-                Err(Trouble::Lasting(reason)) => {
-                    return Err(DownloadError::Refused { url: url.into(), reason }.into());
-                }
-                Err(Trouble::Passing(reason)) => {
-                    let pause = if part.size() > before {
-                        (pauses, attempts) = (self.pauses(), 0);
-                        Some(self.pause)
-                    } else {
-                        pauses.next()
-                    };
-                    let Some(pause) = pause else {
-                        return Err(DownloadError::GaveUp { url: url.into(), reason, attempts }.into());
-                    };
-                    progress.download_retried(request.url(), &reason);
-                    sleep(pause).await;
-                }
-            }
-        }
-    }
-
-    fn pauses(&self) -> impl Iterator<Item = Duration> + use<> {
-        ExponentialBuilder::default()
-            .with_min_delay(self.pause)
-            .with_max_delay(Duration::from_secs(30))
-            .with_max_times(self.attempts - 1)
-            .with_jitter()
-            .build()
-    }
-
-    /// Brings what is missing of a download.
-    async fn attempt(
-        &self,
-        url: &str,
-        name: &str,
-        part: &mut Part,
-        progress: &dyn Progress,
-    ) -> std::result::Result<(), Trouble> {
+    /// How to ask for what is at a URL.
+    pub(super) async fn locate(&self, url: &str) -> Result<Location, Trouble> {
         let parsed =
             Url::parse(url).map_err(|error| Trouble::Lasting(format!("it is not a URL: {error}")))?;
-        match parsed.scheme() {
-            "http" | "https" => self.attempt_http(parsed, name, part, progress).await,
-            "file" => copy_file(&parsed, name, part, progress),
-            other => Err(Trouble::Lasting(format!("{other}:// is not supported for downloads yet"))),
+        match (parsed.scheme(), &self.downloads.buckets) {
+            ("http" | "https" | "file", _) => {
+                Ok(Location { url: parsed, headers: HeaderMap::new(), size: None })
+            }
+            ("s3" | "gs", Some(buckets)) => buckets.locate(url).await.map_err(|not| match not.may_pass {
+                true => Trouble::Passing(not.reason),
+                false => Trouble::Lasting(not.reason),
+            }),
+            (other, _) => Err(Trouble::Lasting(format!("{other}:// is not supported for downloads yet"))),
         }
     }
 
-    async fn attempt_http(
-        &self,
-        url: Url,
-        name: &str,
-        part: &mut Part,
-        progress: &dyn Progress,
-    ) -> std::result::Result<(), Trouble> {
-        let mut request = self.client.get(url);
-        if part.size() > 0 {
-            request = request.header(RANGE, format!("bytes={}-", part.size()));
-        }
-        let stalled =
-            || Trouble::Passing(format!("the server was silent for {} s", self.stalled_after.as_secs()));
-        let mut response = timeout(self.stalled_after, request.send())
-            .await
-            .map_err(|_| stalled())?
-            .map_err(|error| Trouble::Passing(root_cause(&error)))?;
-        match response.status() {
-            StatusCode::OK => part.clear()?,
-            StatusCode::PARTIAL_CONTENT if begins_at(&response) == Some(part.size()) => {}
-            StatusCode::PARTIAL_CONTENT => {
-                part.clear()?;
-                return Err(Trouble::Passing("the server sent another part than it was asked for".into()));
-            }
-            // There is nothing after what is there: it is whole, or wrong.
-            StatusCode::RANGE_NOT_SATISFIABLE if part.size() > 0 => return Ok(()),
-            status => return Err(refusal(status)),
-        }
-        let total = response.content_length().map(|rest| rest + part.size());
-        progress.download_started(name, total, part.size());
-        loop {
-            let piece = timeout(self.stalled_after, response.chunk()).await.map_err(|_| stalled())?;
-            match piece.map_err(|error| Trouble::Passing(root_cause(&error)))? {
-                Some(bytes) => {
-                    part.write(&bytes)?;
-                    progress.download_advanced(name, bytes.len() as u64);
+    /// # Errors
+    /// There is no room for what is missing of these, and for what is made of them.
+    pub(super) fn check_space<'r>(&self, sizes: impl IntoIterator<Item = (&'r Request, u64)>) -> Result<()> {
+        let mut space = Space::default();
+        let cache = &self.cache.dir;
+        for (request, size) in sizes {
+            let is_there = self.cache.get(&request.sha256, request.name())?.is_some();
+            let present =
+                if is_there { size } else { self.cache.part_size(&request.sha256, request.name())? };
+            let unpacked = request.unpacked(size);
+            space.add(cache, size.saturating_sub(present).saturating_add(unpacked))?;
+            // What is made moves to its place, but onto another file system it has to be copied.
+            let mut devices = vec![cache.free_space()?.0];
+            for want in &request.wants {
+                let Some(dir) = nearest(self.root, &want.path)? else { continue };
+                let (device, _) = dir.free_space()?;
+                if !devices.contains(&device) {
+                    devices.push(device);
+                    space.add(&dir, unpacked)?;
                 }
-                None => break,
             }
         }
-        match total {
-            Some(total) if part.size() < total => {
-                Err(Trouble::Passing(format!("it ended after {} of {total} bytes", part.size())))
-            }
-            _ => Ok(()),
-        }
+        Ok(space.check()?)
     }
-}
-
-/// Where the server says that its part begins (RFC 9110, section 14.4).
-fn begins_at(response: &Response) -> Option<u64> {
-    let range = response.headers().get(CONTENT_RANGE)?.to_str().ok()?;
-    range.strip_prefix("bytes ")?.split('-').next()?.parse().ok()
-}
-
-fn refusal(status: StatusCode) -> Trouble {
-    let said = format!("the server answered {status}");
-    match status {
-        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS | StatusCode::TOO_EARLY => {
-            Trouble::Passing(said)
-        }
-        status if status.is_server_error() => Trouble::Passing(said),
-        _ => Trouble::Lasting(said),
-    }
-}
-
-/// The innermost error: the outer ones repeat the URL, which the message names already.
-fn root_cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    cause.to_string()
-}
-
-fn copy_file(
-    url: &Url,
-    name: &str,
-    part: &mut Part,
-    progress: &dyn Progress,
-) -> std::result::Result<(), Trouble> {
-    let path =
-        url.to_file_path().map_err(|()| Trouble::Lasting("it names no file of this machine".into()))?;
-    let mut file = std::fs::File::open(path)?;
-    part.clear()?;
-    progress.download_started(name, file.metadata().ok().map(|metadata| metadata.len()), 0);
-    for_each_piece(&mut file, |bytes| {
-        progress.download_advanced(name, bytes.len() as u64);
-        part.write(bytes).map_err(Trouble::Own)
-    })?;
-    Ok(())
-}
-
-/// Syncing a large file takes a while, and other downloads go on meanwhile.
-async fn finish(part: Part) -> Result<()> {
-    let syncing = spawn_blocking(move || part.keep());
-    syncing.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
-}
-
-fn wrong_hash(url: &str, request: &Request, mut part: Part) -> Result<DownloadError> {
-    let beginning = String::from_utf8_lossy(&part.beginning()).trim_start().to_ascii_lowercase();
-    let is_html = ["<!doctype html", "<html", "<head", "<?xml"].iter().any(|tag| beginning.starts_with(tag));
-    let hint = match part.size() {
-        _ if is_html => " (a proxy or mirror answered with an HTML page)",
-        0 => " (the answer was empty)",
-        _ => "",
-    };
-    let (got, size) = (part.sha256(), part.size());
-    part.discard()?;
-    Ok(DownloadError::WrongHash { url: url.into(), expected: request.sha256.clone(), got, size, hint })
 }

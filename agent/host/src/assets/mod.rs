@@ -1,16 +1,34 @@
-//! What is downloaded: fetched at once and in parts, verified before anything is placed, never held
-//! in memory.
+//! What is downloaded: several at once, each in one pass from the network into its hash, the cache and the files
+//! that are made of it; verified before anything is placed, and never held in memory.
+//!
+//! [`Downloads`] says how; [`prepare`](crate::prepare) says what. Of one download, in the order of its bytes:
+//! `fetching` chooses the mirror and goes on where another broke off, `attempt` asks and reads one answer, `intake`
+//! hashes and unpacks it on a thread of its own, `staging` holds what is made until it is verified.
 
-mod archive;
+mod attempt;
+mod buckets;
 mod cache;
 mod download;
+mod error;
+mod fetching;
+mod intake;
 mod progress;
+mod rate;
+mod redirects;
+mod servers;
+mod space;
+mod staging;
+mod trim;
+mod unpack;
 
-pub(crate) use archive::unpack;
+pub use buckets::{Buckets, Locating, Location, NotLocated};
 pub(crate) use cache::Cache;
 pub(crate) use download::Request;
-pub use download::{DownloadError, Downloads};
+pub use download::{Downloads, Patience};
+pub use error::{DownloadError, MirrorFailure};
 pub use progress::{Progress, Silent};
+pub use redirects::redirects;
+pub(crate) use staging::{Ready, Want};
 
 use std::fmt::Write as _;
 use std::io::{self, Read};

@@ -1,17 +1,17 @@
 //! A store, a mirror and a machine to test against.
 #![allow(dead_code, unused_imports, clippy::unwrap_used)] // Every test binary uses a part of it.
 
-mod mirror;
-
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use kops_agent_host::{Downloads, Error, Host, PemPair, Report, Secrets, Silent};
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use kops_agent_host::{Downloads, Error, Host, Patience, PemPair, Report, Secrets, Silent, redirects};
 use kops_agent_plan::diff::{Plan, diff};
 use kops_agent_plan::resource::{AssetContent, Content, DesiredState, File, Mode};
+pub(crate) use kops_agent_tests::downloads::{Downloads as Mirror, Fault};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose};
-
-pub(crate) use mirror::{Answer, Mirror};
 
 /// A store with one certificate authority and one secret.
 pub(crate) struct Store {
@@ -104,6 +104,17 @@ impl Machine {
         paths
     }
 
+    /// What is in the cache, by name, but for its own notes.
+    pub(crate) fn cached(&self) -> Vec<String> {
+        let entries = std::fs::read_dir(self.path("/var/cache/nodeup")).unwrap();
+        let mut names: Vec<String> =
+            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        names.retain(|name| name != "staging" && name != "generations.json");
+        names.sort();
+        assert_eq!(std::fs::read_dir(self.path("/var/cache/nodeup/staging")).unwrap().count(), 0);
+        names
+    }
+
     /// Files that are not where they should be in the end.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let mut paths = Vec::new();
@@ -131,10 +142,45 @@ pub(crate) fn noon() -> SystemTime {
 
 /// Downloads that do not wait long.
 pub(crate) fn impatient() -> Downloads {
+    Downloads::new(client(&[])).patience(PATIENCE)
+}
+
+/// Enough for a loopback on a busy machine, and no more.
+pub(crate) const PATIENCE: Patience = Patience {
+    give_up_after: Duration::from_millis(400),
+    pause: Duration::from_millis(5),
+    stalled_after: Duration::from_millis(800),
+    least: 16 * 1024,
+};
+
+/// A client as the agent's, that trusts these certificates only.
+pub(crate) fn client(trusted: &[&str]) -> reqwest::Client {
     // The second installation is refused, and as good as the first.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let client = reqwest::Client::builder().no_proxy().tls_certs_only([]).build().unwrap();
-    Downloads::new(client).attempts(3).patience(Duration::from_millis(500), Duration::from_millis(5))
+    let trusted = trusted.iter().map(|pem| reqwest::Certificate::from_pem(pem.as_bytes()).unwrap());
+    reqwest::Client::builder().no_proxy().redirect(redirects()).tls_certs_only(trusted).build().unwrap()
+}
+
+/// A mirror that serves nothing yet.
+pub(crate) fn mirror() -> Mirror {
+    Mirror::start_with(BTreeMap::new()).unwrap()
+}
+
+/// Bytes that are not all alike.
+pub(crate) fn body(size: usize) -> Vec<u8> {
+    (0..size).map(|at| u8::try_from(at * 7 % 251).unwrap()).collect()
+}
+
+/// A compressed archive.
+pub(crate) fn tar_gz(members: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast()));
+    for (name, bytes) in members {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o600);
+        tar.append_data(&mut header, name, *bytes).unwrap();
+    }
+    tar.into_inner().unwrap().finish().unwrap()
 }
 
 /// A program that is downloaded.
@@ -143,11 +189,21 @@ pub(crate) fn asset(path: &str, url: &str, sha256: &str, member: Option<&str>) -
         path,
         Content::Asset(AssetContent {
             url: url.into(),
+            mirrors: vec![],
             sha256: Some(sha256.into()),
             member: member.map(Into::into),
         }),
     )
     .mode(Mode::EXECUTABLE)
+}
+
+/// The same, with mirrors.
+pub(crate) fn mirrored(path: &str, urls: &[&str], sha256: &str) -> File {
+    let mut file = asset(path, urls[0], sha256, None);
+    if let Content::Asset(asset) = &mut file.content {
+        asset.mirrors = urls[1..].iter().map(|url| (*url).to_owned()).collect();
+    }
+    file
 }
 
 /// A desired state of these resources.

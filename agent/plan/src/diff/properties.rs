@@ -90,6 +90,7 @@ fn content() -> impl Strategy<Value = Content> {
     let asset = |member: Option<&str>| {
         Content::Asset(AssetContent {
             url: "https://example.com/a".into(),
+            mirrors: vec![],
             sha256: Some("ab".repeat(32)),
             member: member.map(Into::into),
         })

@@ -13,6 +13,8 @@ pub struct Asset {
     pub sha256: Option<String>,
     /// Where it is.
     pub url: String,
+    /// Where else it is.
+    pub mirrors: Vec<String>,
 }
 
 impl Asset {
@@ -37,7 +39,12 @@ impl Asset {
     }
 
     fn asset_content(&self, member: Option<String>) -> Content {
-        Content::Asset(AssetContent { url: self.url.clone(), sha256: self.sha256.clone(), member })
+        Content::Asset(AssetContent {
+            url: self.url.clone(),
+            mirrors: self.mirrors.clone(),
+            sha256: self.sha256.clone(),
+            member,
+        })
     }
 }
 
@@ -84,11 +91,13 @@ fn read_entry(entry: &str) -> Result<Asset, String> {
     {
         return Err(format!("{entry:?} does not start with a SHA-256 in hexadecimal"));
     }
-    let url = urls.split(',').next().unwrap_or_default();
-    if !url.contains("://") {
-        return Err(format!("{entry:?} has no URL; entries are sha256@url"));
+    let mut urls = urls.split(',').map(str::to_owned);
+    let url = urls.next().unwrap_or_default();
+    let mirrors: Vec<String> = urls.collect();
+    if std::iter::once(&url).chain(&mirrors).any(|url| !url.contains("://")) {
+        return Err(format!("{entry:?} has something else than URLs; entries are sha256@url[,mirror…]"));
     }
-    Ok(Asset { sha256: sha256.map(str::to_ascii_lowercase), url: url.to_owned() })
+    Ok(Asset { sha256: sha256.map(str::to_ascii_lowercase), url, mirrors })
 }
 
 #[cfg(test)]
@@ -101,13 +110,17 @@ mod tests {
         let hash = "ab".repeat(32);
         let asset = read_entry(&format!("{hash}@https://a/b/kubelet,https://mirror/kubelet")).unwrap();
         assert_eq!((asset.file_name(), asset.sha256.as_deref()), ("kubelet", Some(hash.as_str())));
-        assert_eq!(asset.url, "https://a/b/kubelet");
+        assert_eq!(
+            (asset.url.as_str(), asset.mirrors.as_slice()),
+            ("https://a/b/kubelet", &["https://mirror/kubelet".to_owned()][..])
+        );
         assert_eq!(read_entry("https://user@host/x").unwrap().sha256, None);
     }
 
     #[test]
     fn what_is_no_entry_is_refused() {
         assert!(read_entry("abc@https://a/b").unwrap_err().contains("SHA-256"));
-        assert!(read_entry(&format!("{}@/local", "ab".repeat(32))).unwrap_err().contains("no URL"));
+        assert!(read_entry(&format!("{}@/local", "ab".repeat(32))).unwrap_err().contains("than URLs"));
+        assert!(read_entry("https://a/b,").unwrap_err().contains("than URLs"));
     }
 }

@@ -63,7 +63,9 @@ mod tests {
     use crate::spec::PackagesConfig;
 
     fn assets(urls: &[&str]) -> Assets {
-        Assets(urls.iter().map(|url| Asset { sha256: None, url: (*url).to_owned() }).collect())
+        Assets(
+            urls.iter().map(|url| Asset { sha256: None, url: (*url).to_owned(), mirrors: vec![] }).collect(),
+        )
     }
 
     #[test]
@@ -94,6 +96,7 @@ mod tests {
             programs.first().map(|program| &program.content),
             Some(&Content::Asset(AssetContent {
                 url: url.into(),
+                mirrors: vec![],
                 sha256: None,
                 member: Some("bin/containerd".into())
             }))

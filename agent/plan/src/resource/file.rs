@@ -31,6 +31,9 @@ pub enum Content {
 pub struct AssetContent {
     /// The publisher's URL, or the mirror's where the cluster names one.
     pub url: String,
+    /// Where else the same bytes are, in the order in which to try if the URL does not serve them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub mirrors: Vec<String>,
     /// Lower-case hexadecimal SHA-256 of what the URL serves; `None` as long as only the publisher knows it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sha256: Option<String>,

@@ -1,0 +1,219 @@
+//! One request: asking for a download, or for the rest of it, and reading what is answered.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use reqwest::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, IF_RANGE, RANGE};
+use reqwest::{Client, Response, StatusCode, Url};
+use tokio::fs::File;
+use tokio::io::AsyncReadExt as _;
+use tokio::time::timeout;
+
+use super::BUFFER;
+use super::buckets::Location;
+use crate::error::{Error, explain};
+
+/// How an attempt ended that brought no download.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// Nobody is there, or nobody answers.
+    Unreachable(String),
+    /// Another attempt may go better.
+    Passing(String),
+    /// Another attempt at the same place cannot help.
+    Lasting(String),
+    /// This machine is at fault.
+    Own(Error),
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Trouble {
+        Trouble::Own(error)
+    }
+}
+
+impl From<reqwest::Error> for Trouble {
+    fn from(error: reqwest::Error) -> Trouble {
+        let cause = root_cause(&error);
+        if error.is_connect() || error.is_timeout() {
+            Trouble::Unreachable(cause)
+        } else if error.is_redirect() || error.is_builder() {
+            Trouble::Lasting(cause)
+        } else {
+            Trouble::Passing(cause)
+        }
+    }
+}
+
+impl From<std::io::Error> for Trouble {
+    fn from(error: std::io::Error) -> Trouble {
+        Trouble::Lasting(explain(&error))
+    }
+}
+
+/// An answer that has begun.
+pub(super) struct Opened {
+    /// Which byte of the file comes first.
+    pub(super) begins_at: u64,
+    /// How large the file is, if the server says so.
+    pub(super) total: Option<u64>,
+    /// What the server calls this version of the file, where that tells one from every other.
+    pub(super) validator: Option<String>,
+    pub(super) body: Body,
+}
+
+/// What follows.
+pub(super) enum Body {
+    Http(Response),
+    File(File),
+    Nothing,
+}
+
+impl Body {
+    /// The next bytes, if there are more.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
+        match self {
+            Body::Http(response) => Ok(response.chunk().await?),
+            Body::File(file) => {
+                let mut buffer = Vec::with_capacity(BUFFER);
+                let size = file.read_buf(&mut buffer).await?;
+                Ok((size > 0).then(|| buffer.into()))
+            }
+            Body::Nothing => Ok(None),
+        }
+    }
+}
+
+/// Asks for all of a file but its first `from` bytes, or for all of it where it is not the version of `validator`.
+pub(super) async fn open(
+    client: &Client,
+    at: Location,
+    from: u64,
+    validator: Option<&str>,
+    patience: Duration,
+) -> Result<Opened, Trouble> {
+    if at.url.scheme() == "file" {
+        let file = File::open(path(&at.url)?).await?;
+        let total = file.metadata().await?.len();
+        return Ok(Opened { begins_at: 0, total: Some(total), validator: None, body: Body::File(file) });
+    }
+    let mut request = client.get(at.url).headers(at.headers);
+    if from > 0 {
+        request = request.header(RANGE, format!("bytes={from}-"));
+        if let Some(validator) = validator {
+            request = request.header(IF_RANGE, validator);
+        }
+    }
+    let response = timeout(patience, request.send())
+        .await
+        .map_err(|_| Trouble::Unreachable(format!("the server did not answer for {patience:.0?}")))??;
+    let headers = response.headers();
+    let (begins_at, total) = match response.status() {
+        StatusCode::OK => (0, number(headers, CONTENT_LENGTH.as_str())),
+        StatusCode::PARTIAL_CONTENT => content_range(headers)
+            .ok_or_else(|| Trouble::Passing("the server does not say which part it sends".into()))?,
+        // There is nothing after what is there: it is whole, or wrong.
+        StatusCode::RANGE_NOT_SATISFIABLE if from > 0 => {
+            return Ok(Opened { begins_at: from, total: None, validator: None, body: Body::Nothing });
+        }
+        status => return Err(refusal(status)),
+    };
+    let validator = strong_validator(headers);
+    Ok(Opened { begins_at, total, validator, body: Body::Http(response) })
+}
+
+/// How large a file is, where that can be learnt without asking for it.
+pub(super) async fn size(client: &Client, at: &Location, patience: Duration) -> Result<Option<u64>, Trouble> {
+    if at.url.scheme() == "file" {
+        return Ok(Some(tokio::fs::metadata(path(&at.url)?).await?.len()));
+    }
+    if at.size.is_some() || !at.headers.is_empty() {
+        return Ok(at.size);
+    }
+    let request = client.head(at.url.clone()).send();
+    let response = timeout(patience, request)
+        .await
+        .map_err(|_| Trouble::Unreachable(format!("the server did not answer for {patience:.0?}")))??;
+    match response.status() {
+        StatusCode::OK => Ok(number(response.headers(), CONTENT_LENGTH.as_str())),
+        // Not every server knows HEAD; what is wrong shows when the file is asked for.
+        _ => Ok(None),
+    }
+}
+
+fn path(url: &Url) -> Result<std::path::PathBuf, Trouble> {
+    url.to_file_path().map_err(|()| Trouble::Lasting("it names no file of this machine".into()))
+}
+
+fn number(headers: &HeaderMap, name: &str) -> Option<u64> {
+    headers.get(name)?.to_str().ok()?.trim().parse().ok()
+}
+
+/// Which part the server sends, and of how much: `bytes 5-9/10` (RFC 9110, section 14.4).
+fn content_range(headers: &HeaderMap) -> Option<(u64, Option<u64>)> {
+    let (part, total) = headers.get(CONTENT_RANGE)?.to_str().ok()?.strip_prefix("bytes ")?.split_once('/')?;
+    Some((part.split_once('-')?.0.trim().parse().ok()?, total.trim().parse().ok()))
+}
+
+/// An entity tag that may stand in `If-Range`: a strong one (RFC 9110, section 13.1.5), of a server that knows ranges.
+fn strong_validator(headers: &HeaderMap) -> Option<String> {
+    let knows_ranges = headers.get(ACCEPT_RANGES).is_none_or(|units| units != "none");
+    let tag = headers.get(ETAG)?.to_str().ok()?;
+    (knows_ranges && tag.starts_with('"')).then(|| tag.to_owned())
+}
+
+fn refusal(status: StatusCode) -> Trouble {
+    let said = format!("the server answered {status}");
+    match status {
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS | StatusCode::TOO_EARLY => {
+            Trouble::Passing(said)
+        }
+        status if status.is_server_error() => Trouble::Passing(said),
+        _ => Trouble::Lasting(said),
+    }
+}
+
+/// The innermost error: the outer ones repeat the URL, which the message names already, and which may be signed.
+fn root_cause(error: &reqwest::Error) -> String {
+    let mut cause: &dyn std::error::Error = error;
+    while let Some(inner) = cause.source() {
+        cause = inner;
+    }
+    match cause.downcast_ref::<reqwest::Error>() {
+        // It has no cause, and would name the URL.
+        Some(_) if error.is_timeout() => "the server took too long".into(),
+        Some(_) => "the request failed".into(),
+        None => cause.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(name: reqwest::header::HeaderName, value: &str) -> HeaderMap {
+        HeaderMap::from_iter([(name, value.parse().unwrap())])
+    }
+
+    #[test]
+    fn the_part_that_is_sent_is_read_from_its_header() {
+        for (value, part) in [
+            ("bytes 5-9/10", Some((5, Some(10)))),
+            ("bytes 5-9/*", Some((5, None))),
+            ("bytes */10", None),
+            ("items 1-2/3", None),
+            ("bytes 5-9", None),
+        ] {
+            assert_eq!(content_range(&headers(CONTENT_RANGE, value)), part, "{value}");
+        }
+    }
+
+    #[test]
+    fn only_a_strong_tag_stands_for_the_very_same_bytes() {
+        assert_eq!(strong_validator(&headers(ETAG, "\"v1\"")).as_deref(), Some("\"v1\""));
+        assert_eq!(strong_validator(&headers(ETAG, "W/\"v1\"")), None);
+        let mut none = headers(ETAG, "\"v1\"");
+        none.extend(headers(ACCEPT_RANGES, "none"));
+        assert_eq!(strong_validator(&none), None);
+    }
+}

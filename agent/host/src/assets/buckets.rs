@@ -1,0 +1,42 @@
+//! Objects of buckets that only those with credentials may read.
+
+use std::fmt;
+use std::pin::Pin;
+
+use reqwest::Url;
+use reqwest::header::HeaderMap;
+
+/// Whoever knows how to ask for the objects of buckets (`s3://`, `gs://`) with this machine's own credentials.
+pub trait Buckets: Send + Sync {
+    /// How to ask for the object at a URL, for the next few minutes.
+    fn locate<'a>(&'a self, url: &'a str) -> Locating<'a>;
+}
+
+/// An object being located.
+pub type Locating<'a> = Pin<Box<dyn Future<Output = Result<Location, NotLocated>> + Send + 'a>>;
+
+/// How to ask for an object over HTTP. Holds what lets one in, and so shows nothing of it.
+#[derive(Clone)]
+pub struct Location {
+    /// Where to ask; may be signed.
+    pub url: Url,
+    /// What to say; may hold a token.
+    pub headers: HeaderMap,
+    /// Its size in bytes, if that is known.
+    pub size: Option<u64>,
+}
+
+impl fmt::Debug for Location {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Location").field("host", &self.url.host_str()).finish_non_exhaustive()
+    }
+}
+
+/// Why an object cannot be asked for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotLocated {
+    /// What is wrong, and what to do; without the URL.
+    pub reason: String,
+    /// Whether trying again may help.
+    pub may_pass: bool,
+}

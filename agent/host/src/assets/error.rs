@@ -1,0 +1,134 @@
+//! Why something could not be downloaded, in words for whoever has to mend it.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+/// Why something could not be downloaded.
+#[derive(Debug, thiserror::Error)]
+pub enum DownloadError {
+    /// Nobody serves what it should be.
+    #[error("{}", unavailable(.name, .failures, *.attempts, *.waited))]
+    Unavailable {
+        /// What was to be downloaded: its first URL.
+        name: String,
+        /// Each place that was tried, and what went wrong there the last time.
+        failures: Vec<MirrorFailure>,
+        /// How often it was tried, all places together.
+        attempts: usize,
+        /// For how long it was tried.
+        waited: Duration,
+    },
+    /// There is no place for it.
+    #[error(
+        "not enough disk space in {folder}: {} needed for what is to be downloaded and unpacked, {} free; free some \
+         space on that file system and run again",
+        in_units(*.needed), in_units(*.free)
+    )]
+    NoSpace {
+        /// A directory of the file system.
+        folder: String,
+        /// How much is needed there, in bytes.
+        needed: u64,
+        /// How much is free there, in bytes.
+        free: u64,
+    },
+    /// An archive lacks something.
+    #[error("the archive {url} has no file {member}; it has {present}")]
+    NoMember {
+        /// The archive.
+        url: String,
+        /// What it lacks.
+        member: String,
+        /// Some of what it has.
+        present: String,
+    },
+    /// An archive cannot be read.
+    #[error("cannot unpack {url}: {reason}")]
+    BadArchive {
+        /// The archive.
+        url: String,
+        /// What is wrong.
+        reason: String,
+    },
+}
+
+/// What went wrong at one of the places that have a download.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MirrorFailure {
+    /// The place.
+    pub url: String,
+    /// What is wrong there.
+    pub reason: String,
+}
+
+fn unavailable(name: &str, failures: &[MirrorFailure], attempts: usize, waited: Duration) -> String {
+    let mut text = match failures {
+        [] => return format!("cannot download {name:?}: no URL is given"),
+        [MirrorFailure { url, reason }] => format!("cannot download {url}: {reason}"),
+        _ => failures.iter().fold(
+            format!("cannot download {name} from any of its {} mirrors", failures.len()),
+            |text, MirrorFailure { url, reason }| format!("{text}; {url}: {reason}"),
+        ),
+    };
+    if attempts > failures.len() {
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            " (tried {attempts} times in {:.0?}); what has come is kept, and the next run goes on from there",
+            Duration::from_millis(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX))
+        );
+    }
+    text
+}
+
+/// A number of bytes as people read it.
+pub(super) fn in_units(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["KiB", "MiB", "GiB", "TiB", "PiB"];
+    if bytes < 1024 {
+        return format!("{bytes} bytes");
+    }
+    let (mut whole, mut rest, mut unit) = (bytes, 0, 0);
+    while whole >= 1024 && unit < UNITS.len() {
+        (rest, whole, unit) = (whole % 1024, whole / 1024, unit + 1);
+    }
+    format!("{whole}.{} {}", rest * 10 / 1024, UNITS[unit - 1])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_rounded_down_in_their_unit() {
+        for (bytes, shown) in [
+            (0, "0 bytes"),
+            (1023, "1023 bytes"),
+            (1536, "1.5 KiB"),
+            (u64::MAX, "16383.9 PiB"),
+            (3 << 30, "3.0 GiB"),
+        ] {
+            assert_eq!(in_units(bytes), shown);
+        }
+    }
+
+    #[test]
+    fn every_mirror_is_named_with_its_reason() {
+        let failure = |host: &str, reason: &str| MirrorFailure {
+            url: format!("https://{host}/x"),
+            reason: reason.into(),
+        };
+        let text = unavailable(
+            "https://a/x",
+            &[failure("a", "refused"), failure("b", "404 Not Found")],
+            7,
+            Duration::from_secs(5),
+        );
+        assert_eq!(
+            text,
+            "cannot download https://a/x from any of its 2 mirrors; https://a/x: refused; https://b/x: 404 Not Found \
+             (tried 7 times in 5s); what has come is kept, and the next run goes on from there"
+        );
+        let once = unavailable("https://a/x", &[failure("a", "404 Not Found")], 1, Duration::ZERO);
+        assert_eq!(once, "cannot download https://a/x: 404 Not Found");
+    }
+}

@@ -1,0 +1,312 @@
+//! One download from the mirrors that have it: gone on with where it broke off, from whoever delivers.
+
+use std::time::{Duration, Instant};
+
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use tokio::task::spawn_blocking;
+use tokio::time::{sleep, timeout};
+
+use super::attempt::{self, Body, Opened, Trouble};
+use super::buckets::Location;
+use super::download::{Known, Request, Run};
+use super::error::{DownloadError, MirrorFailure, in_units};
+use super::intake::{Intake, Verdict, take_cached};
+use super::rate::Rate;
+use super::staging::Ready;
+use crate::error::Result;
+
+/// No pause is longer, but for its jitter.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// A download that is being fetched.
+pub(super) struct Fetching<'a> {
+    run: &'a Run<'a>,
+    request: Request,
+    /// The size that was learnt beforehand.
+    size: Option<u64>,
+    /// How to ask at a URL, where that is known already.
+    location: Option<(String, Location)>,
+    /// Takes in what comes, over several answers if need be.
+    intake: Option<Intake>,
+    /// How much has come, or is there of an earlier run.
+    at: u64,
+    /// The most that it ever was.
+    furthest: u64,
+    /// The URL and the version that all of it is of, where a server has told.
+    validator: Option<(String, String)>,
+    /// Whether an earlier run has left some of it, which nobody has verified.
+    has_old_part: bool,
+    failures: Vec<MirrorFailure>,
+    hopeless: Vec<String>,
+    attempts: usize,
+}
+
+impl<'a> Fetching<'a> {
+    pub(super) fn new(run: &'a Run<'a>, request: Request, known: Known) -> Fetching<'a> {
+        Fetching {
+            run,
+            request,
+            size: known.size,
+            location: known.location,
+            intake: None,
+            at: 0,
+            furthest: 0,
+            validator: None,
+            has_old_part: false,
+            failures: Vec::new(),
+            hopeless: Vec::new(),
+            attempts: 0,
+        }
+    }
+
+    /// Fetches it, unless the cache has it.
+    pub(super) async fn run(mut self) -> Result<Vec<Ready>> {
+        let ready = match self.from_cache().await? {
+            Some(ready) => return Ok(ready),
+            None => self.from_mirrors().await?,
+        };
+        self.run.progress.download_finished(self.request.name());
+        Ok(ready)
+    }
+
+    async fn from_cache(&self) -> Result<Option<Vec<Ready>>> {
+        let (cache, request, busy) = (self.run.cache.clone(), self.request.clone(), self.run.busy.clone());
+        let taking = spawn_blocking(move || {
+            let taken = take_cached(&cache, &request);
+            drop(busy);
+            taken
+        });
+        // A panic there is one here.
+        taking.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    }
+
+    async fn from_mirrors(&mut self) -> Result<Vec<Ready>> {
+        let patience = self.run.downloads.patience;
+        let begun = Instant::now();
+        let mut gained = begun;
+        let mut pauses = self.pauses();
+        self.look_at_part()?;
+        loop {
+            for url in self.to_try() {
+                loop {
+                    let trouble = match self.try_once(&url).await {
+                        Ok(ready) => return Ok(ready),
+                        Err(trouble) => trouble,
+                    };
+                    let Some(reason) = self.judge(&url, trouble)? else { break };
+                    (gained, pauses) = (Instant::now(), self.pauses());
+                    self.run.progress.download_retried(self.request.name(), &reason);
+                    sleep(patience.pause).await;
+                }
+            }
+            let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
+            if self.to_try().is_empty() || gained.elapsed() + pause >= patience.give_up_after {
+                return Err(self.gave_up(begun.elapsed()).into());
+            }
+            let reason =
+                self.failures.iter().map(|failure| failure.reason.as_str()).collect::<Vec<_>>().join("; ");
+            self.run.progress.download_retried(self.request.name(), &reason);
+            sleep(pause).await;
+        }
+    }
+
+    /// What an earlier run has left.
+    fn look_at_part(&mut self) -> Result<()> {
+        let Request { sha256, .. } = &self.request;
+        self.at = self.run.cache.part_size(sha256, self.request.name())?;
+        if self.at > 0 {
+            self.validator = self.run.cache.part(sha256, self.request.name())?.validator()?;
+        }
+        (self.furthest, self.has_old_part) = (self.at, self.at > 0);
+        Ok(())
+    }
+
+    fn to_try(&self) -> Vec<String> {
+        let urls = self.request.urls.iter().map(String::as_str);
+        let urls: Vec<&str> =
+            urls.filter(|url| !self.hopeless.iter().any(|hopeless| hopeless == url)).collect();
+        self.run.servers.to_try(&urls).into_iter().map(str::to_owned).collect()
+    }
+
+    /// Notes what went wrong. Returns it if the same server should be asked to go on at once.
+    fn judge(&mut self, url: &str, trouble: Trouble) -> Result<Option<String>> {
+        let has_gained = self.at >= self.furthest + self.run.downloads.patience.least;
+        self.furthest = self.furthest.max(self.at);
+        let servers = self.run.servers;
+        let (reason, again) = match trouble {
+            Trouble::Passing(reason) if has_gained => {
+                servers.delivered(url);
+                (reason, true)
+            }
+            Trouble::Passing(reason) => {
+                servers.failed(url);
+                (reason, false)
+            }
+            Trouble::Unreachable(reason) => {
+                servers.dead(url);
+                (reason, false)
+            }
+            Trouble::Lasting(reason) => {
+                self.hopeless.push(url.to_owned());
+                (reason, false)
+            }
+            Trouble::Own(error) => return Err(error),
+        };
+        self.failures.retain(|failure| failure.url != url);
+        self.failures.push(MirrorFailure { url: url.to_owned(), reason: reason.clone() });
+        Ok(again.then_some(reason))
+    }
+
+    fn gave_up(&self, waited: Duration) -> DownloadError {
+        let mut failures = self.failures.clone();
+        failures.sort_by_key(|failure| self.request.urls.iter().position(|url| *url == failure.url));
+        DownloadError::Unavailable {
+            name: self.request.name().to_owned(),
+            failures,
+            attempts: self.attempts,
+            waited,
+        }
+    }
+
+    fn pauses(&self) -> impl Iterator<Item = Duration> + use<> {
+        ExponentialBuilder::default()
+            .with_min_delay(self.run.downloads.patience.pause)
+            .with_max_delay(LONGEST_PAUSE)
+            .without_max_times()
+            .with_jitter()
+            .build()
+    }
+
+    /// Asks one server for what is missing.
+    async fn try_once(&mut self, url: &str) -> Result<Vec<Ready>, Trouble> {
+        self.attempts += 1;
+        let location = match self.location.take() {
+            Some((known, location)) if known == url => location,
+            _ => self.run.locate(url).await?,
+        };
+        let asked_from = self.at;
+        let downloads = self.run.downloads;
+        let validator =
+            self.validator.as_ref().filter(|(from, _)| from == url).map(|(_, validator)| validator.as_str());
+        let opened = attempt::open(
+            &downloads.client,
+            location,
+            asked_from,
+            validator,
+            downloads.patience.stalled_after,
+        )
+        .await?;
+        if opened.begins_at != asked_from {
+            self.start_over().await?;
+            if opened.begins_at != 0 {
+                return Err(Trouble::Passing("the server sent another part than it was asked for".into()));
+            }
+        }
+        let is_of_one_answer = self.at == 0;
+        self.begin(url, &opened)?;
+        self.run.progress.download_started(self.request.name(), opened.total, self.at);
+        self.receive(opened).await?;
+        let Some(intake) = self.intake.take() else { return Err(Trouble::Passing("nothing came".into())) };
+        let verdict = intake.end().await?;
+        self.judge_content(verdict, is_of_one_answer)
+    }
+
+    fn judge_content(&mut self, verdict: Verdict, is_of_one_answer: bool) -> Result<Vec<Ready>, Trouble> {
+        match verdict {
+            Verdict::Right(ready) => Ok(ready),
+            Verdict::Wrong { sha256, size, looks } if is_of_one_answer => {
+                (self.at, self.validator) = (0, None);
+                Err(Trouble::Lasting(format!(
+                    "it is not what it should be: expected SHA-256 {}, got {sha256} in {size} bytes{looks}; nothing \
+                     of it was kept",
+                    self.request.sha256
+                )))
+            }
+            // It may have been wrong from the start, or be of two versions.
+            Verdict::Wrong { .. } | Verdict::Unfinished => {
+                self.run.cache.part(&self.request.sha256, self.request.name())?.clear()?;
+                (self.at, self.validator) = (0, None);
+                if std::mem::take(&mut self.has_old_part) {
+                    self.furthest = 0;
+                }
+                Err(Trouble::Passing("what an earlier attempt had brought is not right".into()))
+            }
+        }
+    }
+
+    /// Throws away what has come.
+    async fn start_over(&mut self) -> Result<()> {
+        if let Some(intake) = self.intake.take() {
+            intake.stop().await?;
+        }
+        self.run.cache.part(&self.request.sha256, self.request.name())?.clear()?;
+        (self.at, self.validator) = (0, None);
+        Ok(())
+    }
+
+    /// Makes ready for an answer that begins where we are.
+    fn begin(&mut self, url: &str, opened: &Opened) -> Result<(), Trouble> {
+        let most = self.run.downloads.largest;
+        if let Some(total) = opened.total.filter(|total| *total > most) {
+            return Err(Trouble::Lasting(format!(
+                "the server says that it is {}, and no download may be larger than {}",
+                in_units(total),
+                in_units(most)
+            )));
+        }
+        if let (None, Some(total)) = (self.size, opened.total) {
+            self.run.check_space([(&self.request, total)])?;
+            self.size = Some(total);
+        }
+        let cache = self.run.cache;
+        let is_continued = self.validator.as_ref().is_some_and(|(from, _)| self.at > 0 && from == url);
+        if !is_continued && !matches!(opened.body, Body::Nothing) {
+            let validator = opened.validator.as_deref().filter(|_| self.at == 0);
+            cache.part(&self.request.sha256, self.request.name())?.note_validator(url, validator)?;
+            self.validator = validator.map(|validator| (url.to_owned(), validator.to_owned()));
+        }
+        if self.intake.is_none() {
+            let part = cache.part(&self.request.sha256, self.request.name())?;
+            self.intake = Some(Intake::begin(cache, &self.request, part, self.run.busy.clone())?);
+        }
+        Ok(())
+    }
+
+    /// Takes in what an answer brings, to its end.
+    async fn receive(&mut self, mut opened: Opened) -> Result<(), Trouble> {
+        let Opened { total, .. } = opened;
+        let downloads = self.run.downloads;
+        let mut rate = Rate::new(downloads.patience.stalled_after, downloads.patience.least);
+        let most = total.or(self.size).unwrap_or(downloads.largest);
+        loop {
+            let asked = Instant::now();
+            let Ok(bytes) = timeout(rate.patience(), opened.body.next()).await else {
+                rate.note(0, asked.elapsed());
+                return Err(Trouble::Passing(rate.complaint()));
+            };
+            let Some(bytes) = bytes? else { break };
+            let size = bytes.len() as u64;
+            rate.note(size, asked.elapsed());
+            if self.at + size > most {
+                self.start_over().await?;
+                return Err(Trouble::Lasting(format!(
+                    "the server sends more than {} and does not end",
+                    in_units(most)
+                )));
+            }
+            let Some(intake) = &self.intake else { break };
+            if !intake.push(bytes).await {
+                // Whoever ends it is told why.
+                return Ok(());
+            }
+            self.at += size;
+            self.run.progress.download_advanced(self.request.name(), size);
+        }
+        match total.or(self.size) {
+            Some(total) if self.at < total && !matches!(opened.body, Body::Nothing) => {
+                Err(Trouble::Passing(format!("it ended after {} of {total} bytes", self.at)))
+            }
+            _ => Ok(()),
+        }
+    }
+}

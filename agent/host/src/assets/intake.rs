@@ -1,0 +1,297 @@
+//! Where the bytes of one download go, in one pass and on a thread that may wait for the disk: into its hash,
+//! into the cache, and, unpacked where they have to be, into the files that are made of it.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::{self, BufRead, Read};
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use super::cache::{Cache, Part};
+use super::download::Request;
+use super::error::DownloadError;
+use super::staging::{Making, Ready, Staging, Want};
+use super::unpack::{UnpackError, unpack};
+use super::{BUFFER, for_each_piece, hex};
+use crate::error::{Error, Result};
+
+/// How many pieces may wait for the disk. Each is as large as what was read from the network at once, up to
+/// some hundred kilobytes; more of them would only fill memory.
+const WAITING: usize = 2;
+/// How much of the beginning is looked at to say what it is.
+const BEGINNING: usize = 512;
+
+/// What came of a download.
+pub(super) enum Verdict {
+    /// It is what it should be, and these files are made of it.
+    Right(Vec<Ready>),
+    /// It is not what it should be, and nothing of it was kept.
+    Wrong {
+        /// Its SHA-256.
+        sha256: String,
+        /// How much came.
+        size: u64,
+        /// What it looks like, for people; may be empty.
+        looks: &'static str,
+    },
+    /// It has not come to its end. What has come is kept.
+    Unfinished,
+}
+
+/// Takes in a download that arrives in pieces. Dropped, it keeps what has come.
+pub(super) struct Intake {
+    pieces: mpsc::Sender<Piece>,
+    working: JoinHandle<Result<Verdict>>,
+}
+
+enum Piece {
+    Bytes(Bytes),
+    End,
+}
+
+impl Intake {
+    /// Begins to take in what follows after `part`. `busy` is held for as long as anything is written.
+    pub(super) fn begin(
+        cache: &Cache,
+        request: &Request,
+        part: Part,
+        busy: mpsc::Sender<()>,
+    ) -> Result<Intake> {
+        let (pieces, arriving) = mpsc::channel(WAITING);
+        let disk = part.file.try_clone().map_err(|error| part.failed("read", error))?;
+        let mut stream = Stream::new(disk, request, cache.staging())?;
+        stream.arriving = Some(arriving);
+        stream.part = Some(part);
+        let request = request.clone();
+        let staging = cache.staging().clone();
+        let working = spawn_blocking(move || {
+            let verdict = stream.take_in(&request, &staging);
+            drop(busy);
+            verdict
+        });
+        Ok(Intake { pieces, working })
+    }
+
+    /// Takes more bytes; false if they are of no use, because something went wrong that [`Intake::end`] tells.
+    pub(super) async fn push(&self, bytes: Bytes) -> bool {
+        self.pieces.send(Piece::Bytes(bytes)).await.is_ok()
+    }
+
+    /// That was all: what came of it.
+    pub(super) async fn end(self) -> Result<Verdict> {
+        // Where it has ended already, it says why below.
+        let _ = self.pieces.send(Piece::End).await;
+        self.stop().await
+    }
+
+    /// Waits until what has come is written.
+    pub(super) async fn stop(self) -> Result<Verdict> {
+        drop(self.pieces);
+        // A panic there is one here.
+        self.working.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    }
+}
+
+/// Takes in a download that the cache has as a whole; `None` where it has none, or a damaged one, which is removed.
+pub(super) fn take_cached(cache: &Cache, request: &Request) -> Result<Option<Vec<Ready>>> {
+    let (sha256, name) = (&request.sha256, request.name());
+    let Some((file, _)) = cache.get(sha256, name)? else { return Ok(None) };
+    match Stream::new(file, request, cache.staging())?.take_in(request, cache.staging())? {
+        Verdict::Right(files) => Ok(Some(files)),
+        Verdict::Wrong { .. } | Verdict::Unfinished => {
+            cache.remove(sha256, name)?;
+            Ok(None)
+        }
+    }
+}
+
+/// The bytes of a download in their order: what is on the disk, then what arrives. Whoever reads makes them pass.
+struct Stream {
+    disk: Option<File>,
+    arriving: Option<mpsc::Receiver<Piece>>,
+    part: Option<Part>,
+    /// Files that are the download itself.
+    wholes: Vec<Making>,
+    hasher: Sha256,
+    size: u64,
+    beginning: Vec<u8>,
+    current: Bytes,
+    failed: Option<Error>,
+    is_unfinished: bool,
+}
+
+impl Stream {
+    fn new(disk: File, request: &Request, staging: &Staging) -> Result<Stream> {
+        let wholes = request.wants.iter().filter(|want| want.member.is_none());
+        Ok(Stream {
+            wholes: wholes.map(|want| staging.begin(want)).collect::<Result<_>>()?,
+            disk: Some(disk),
+            arriving: None,
+            part: None,
+            hasher: Sha256::new(),
+            size: 0,
+            beginning: Vec::new(),
+            current: Bytes::new(),
+            failed: None,
+            is_unfinished: false,
+        })
+    }
+
+    /// Lets everything pass, and judges it.
+    fn take_in(mut self, request: &Request, staging: &Staging) -> Result<Verdict> {
+        let mut ready = Vec::new();
+        let unpacked = unpack_members(&mut self, &request.wants, staging, &mut ready);
+        let url = || request.name().to_owned();
+        let unusable = match unpacked {
+            Ok(()) => None,
+            Err(UnpackError::Own(error)) => return Err(error),
+            Err(UnpackError::Unreadable(reason)) => Some(DownloadError::BadArchive { url: url(), reason }),
+            Err(UnpackError::Missing(member, present)) => {
+                Some(DownloadError::NoMember { url: url(), member, present })
+            }
+        };
+        // The rest counts for the hash, and so does all of an archive that could not be unpacked.
+        let drained = self.drain();
+        if let Some(error) = self.failed {
+            return Err(error);
+        }
+        if self.is_unfinished {
+            return Ok(Verdict::Unfinished);
+        }
+        drained.map_err(|error| Error::path("read", request.name(), error))?;
+        let sha256 = hex(self.hasher.finalize());
+        if sha256 != request.sha256 {
+            self.part.map_or(Ok(()), Part::discard)?;
+            return Ok(Verdict::Wrong { sha256, size: self.size, looks: looks(&self.beginning) });
+        }
+        self.part.map_or(Ok(()), Part::keep)?;
+        if let Some(error) = unusable {
+            return Err(error.into());
+        }
+        for whole in self.wholes {
+            ready.push(whole.seal(&sha256)?);
+        }
+        Ok(Verdict::Right(ready))
+    }
+
+    fn drain(&mut self) -> io::Result<()> {
+        loop {
+            let size = self.fill_buf()?.len();
+            if size == 0 {
+                return Ok(());
+            }
+            self.consume(size);
+        }
+    }
+
+    /// The next bytes, if there are more.
+    fn next(&mut self) -> io::Result<Option<Bytes>> {
+        if let Some(disk) = &mut self.disk {
+            let mut buffer = vec![0; BUFFER];
+            let size = disk.read(&mut buffer).inspect_err(|_| self.is_unfinished = true)?;
+            if size > 0 {
+                buffer.truncate(size);
+                return Ok(Some(buffer.into()));
+            }
+            self.disk = None;
+        }
+        let Some(arriving) = &mut self.arriving else { return Ok(None) };
+        match arriving.blocking_recv() {
+            Some(Piece::Bytes(bytes)) => {
+                if let Some(part) = &mut self.part
+                    && let Err(error) = part.write(&bytes)
+                {
+                    return Err(self.fail(error));
+                }
+                Ok(Some(bytes))
+            }
+            Some(Piece::End) => {
+                self.arriving = None;
+                Ok(None)
+            }
+            None => {
+                self.is_unfinished = true;
+                Err(io::Error::from(io::ErrorKind::UnexpectedEof))
+            }
+        }
+    }
+
+    /// Notes why there is no going on.
+    fn fail(&mut self, error: Error) -> io::Error {
+        self.failed = Some(error);
+        io::Error::from(io::ErrorKind::Other)
+    }
+}
+
+impl BufRead for Stream {
+    fn fill_buf(&mut self) -> io::Result<&[u8]> {
+        while self.current.is_empty() {
+            if self.failed.is_some() || self.is_unfinished {
+                return Err(io::Error::from(io::ErrorKind::Other));
+            }
+            let Some(bytes) = self.next()? else { break };
+            self.hasher.update(&bytes);
+            self.size += bytes.len() as u64;
+            let wanted = BEGINNING.saturating_sub(self.beginning.len()).min(bytes.len());
+            self.beginning.extend_from_slice(&bytes[..wanted]);
+            if let Err(error) = self.wholes.iter_mut().try_for_each(|whole| whole.write(&bytes)) {
+                return Err(self.fail(error));
+            }
+            self.current = bytes;
+        }
+        Ok(&self.current)
+    }
+
+    fn consume(&mut self, size: usize) {
+        drop(self.current.split_to(size));
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let size = self.fill_buf()?.read(buffer)?;
+        self.consume(size);
+        Ok(size)
+    }
+}
+
+fn unpack_members(
+    stream: &mut Stream,
+    wants: &[Want],
+    staging: &Staging,
+    ready: &mut Vec<Ready>,
+) -> Result<(), UnpackError> {
+    let members: BTreeSet<&str> = wants.iter().filter_map(|want| want.member.as_deref()).collect();
+    if members.is_empty() {
+        return Ok(());
+    }
+    unpack(stream, &members, |member, reader| {
+        let wants = wants.iter().filter(|want| want.member.as_deref() == Some(member));
+        let mut files = wants
+            .map(|want| staging.begin(want))
+            .collect::<Result<Vec<Making>>>()
+            .map_err(UnpackError::Own)?;
+        let sha256 = for_each_piece(reader, |piece| {
+            files.iter_mut().try_for_each(|file| file.write(piece)).map_err(UnpackError::Own)
+        })?;
+        for file in files {
+            ready.push(file.seal(&sha256).map_err(UnpackError::Own)?);
+        }
+        Ok(())
+    })
+}
+
+/// What bytes look like that are not what they should be.
+fn looks(beginning: &[u8]) -> &'static str {
+    let text = String::from_utf8_lossy(beginning).trim_start().to_ascii_lowercase();
+    if ["<!doctype html", "<html", "<head", "<?xml"].iter().any(|tag| text.starts_with(tag)) {
+        " (a proxy or mirror answered with an HTML page)"
+    } else if beginning.is_empty() {
+        " (the answer was empty)"
+    } else {
+        ""
+    }
+}

@@ -1,0 +1,71 @@
+//! When a download stands still: too little has come for too long, however slowly it drips.
+
+use std::time::Duration;
+
+/// Watches how fast bytes come. Time in which nobody waited for them does not count.
+#[derive(Debug)]
+pub(super) struct Rate {
+    window: Duration,
+    least: u64,
+    waited: Duration,
+    came: u64,
+}
+
+impl Rate {
+    /// At least `least` bytes have to come for every `window` of waiting.
+    pub(super) fn new(window: Duration, least: u64) -> Rate {
+        Rate { window, least, waited: Duration::ZERO, came: 0 }
+    }
+
+    /// How long to wait for more.
+    pub(super) fn patience(&self) -> Duration {
+        self.window.saturating_sub(self.waited)
+    }
+
+    /// So many bytes have come, after a wait of so long.
+    pub(super) fn note(&mut self, bytes: u64, waited: Duration) {
+        self.waited += waited;
+        self.came += bytes;
+        if self.came >= self.least {
+            (self.came, self.waited) = (0, Duration::ZERO);
+        }
+    }
+
+    /// What to say when patience is over.
+    pub(super) fn complaint(&self) -> String {
+        match self.came {
+            0 => format!("the server was silent for {:.0?}", self.window),
+            came => format!("the server sent no more than {came} bytes in {:.0?}", self.window),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    #[test]
+    fn a_drip_does_not_renew_patience_and_a_flow_does() {
+        let mut rate = Rate::new(30 * SECOND, 1000);
+        for _ in 0..20 {
+            rate.note(1, SECOND);
+        }
+        assert_eq!(rate.patience(), 10 * SECOND);
+        rate.note(980, SECOND);
+        assert_eq!(rate.patience(), 30 * SECOND);
+        assert_eq!(rate.complaint(), "the server was silent for 30s");
+        rate.note(7, 40 * SECOND);
+        assert_eq!(rate.patience(), Duration::ZERO);
+        assert_eq!(rate.complaint(), "the server sent no more than 7 bytes in 30s");
+    }
+
+    #[test]
+    fn a_slow_disk_is_not_the_servers_fault() {
+        let mut rate = Rate::new(30 * SECOND, 1000);
+        // Whole minutes may pass between these; what counts is the waiting.
+        (0..10_000).for_each(|_| rate.note(1, Duration::ZERO));
+        assert_eq!(rate.patience(), 30 * SECOND);
+    }
+}

@@ -1,0 +1,86 @@
+//! Which servers have failed in this run: nobody waits for a dead one twice.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use reqwest::Url;
+
+/// How often in a row a server may fail to deliver anything before it is left out.
+const STRIKES: u32 = 3;
+
+/// What is known of the servers of one run.
+#[derive(Debug, Default)]
+pub(super) struct Servers(Mutex<BTreeMap<String, u32>>);
+
+impl Servers {
+    fn strikes(&self) -> MutexGuard<'_, BTreeMap<String, u32>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// It could not be reached at all.
+    pub(super) fn dead(&self, url: &str) {
+        self.strikes().insert(server(url), STRIKES);
+    }
+
+    /// It failed, and nothing came of the attempt.
+    pub(super) fn failed(&self, url: &str) {
+        *self.strikes().entry(server(url)).or_default() += 1;
+    }
+
+    /// It delivers.
+    pub(super) fn delivered(&self, url: &str) {
+        self.strikes().remove(&server(url));
+    }
+
+    /// Those of `urls` to try, in their order: without those of dead servers, unless all of them are.
+    pub(super) fn to_try<'a>(&self, urls: &[&'a str]) -> Vec<&'a str> {
+        let strikes = self.strikes();
+        let is_alive = |url: &&&str| strikes.get(&server(url)).is_none_or(|count| *count < STRIKES);
+        let alive: Vec<&str> = urls.iter().filter(is_alive).copied().collect();
+        if alive.is_empty() { urls.to_vec() } else { alive }
+    }
+}
+
+/// Scheme, host and port; a bucket is a server of its own.
+fn server(url: &str) -> String {
+    match Url::parse(url) {
+        Ok(url) => {
+            let port = url.port_or_known_default().unwrap_or_default();
+            format!("{}://{}:{port}", url.scheme(), url.host_str().unwrap_or_default())
+        }
+        Err(_) => url.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const URLS: [&str; 3] = ["https://a/x", "https://b/x", "http://a/x"];
+
+    #[test]
+    fn a_dead_server_is_left_out_until_it_delivers() {
+        let servers = Servers::default();
+        servers.dead("https://a:443/other");
+        assert_eq!(servers.to_try(&URLS), ["https://b/x", "http://a/x"]);
+        servers.delivered("https://a/y");
+        assert_eq!(servers.to_try(&URLS), URLS);
+    }
+
+    #[test]
+    fn one_failure_is_forgiven_and_three_in_a_row_are_not() {
+        let servers = Servers::default();
+        for round in 0..3 {
+            assert_eq!(servers.to_try(&URLS).len(), 3, "{round}");
+            servers.failed("https://b/x");
+        }
+        assert_eq!(servers.to_try(&URLS), ["https://a/x", "http://a/x"]);
+    }
+
+    #[test]
+    fn where_all_are_dead_all_are_tried() {
+        let servers = Servers::default();
+        URLS.iter().for_each(|url| servers.dead(url));
+        assert_eq!(servers.to_try(&URLS), URLS);
+    }
+}

@@ -1,0 +1,90 @@
+//! Whether there is room for what is to be downloaded, before its first byte is asked for.
+
+use std::collections::BTreeMap;
+
+use super::error::DownloadError;
+use crate::error::Result;
+use crate::root::{Dir, Root};
+
+/// By how much a compressed archive grows: programs in Go, which nodes are made of, pack to between a half and a
+/// quarter of their size.
+const UNPACKED: u64 = 3;
+
+/// What is needed of each file system.
+#[derive(Debug, Default)]
+pub(super) struct Space(BTreeMap<u64, Need>);
+
+#[derive(Debug)]
+struct Need {
+    folder: String,
+    needed: u64,
+    free: u64,
+}
+
+impl Space {
+    /// Adds what is needed in a directory.
+    pub(super) fn add(&mut self, dir: &Dir, bytes: u64) -> Result<()> {
+        let (device, free) = dir.free_space()?;
+        let need = self.0.entry(device).or_insert_with(|| Need { folder: dir.shown(""), needed: 0, free });
+        need.needed = need.needed.saturating_add(bytes);
+        Ok(())
+    }
+
+    /// # Errors
+    /// One of the file systems has less than is needed.
+    pub(super) fn check(&self) -> Result<(), DownloadError> {
+        match self.0.values().find(|need| need.needed > need.free) {
+            None => Ok(()),
+            Some(Need { folder, needed, free }) => {
+                Err(DownloadError::NoSpace { folder: folder.clone(), needed: *needed, free: *free })
+            }
+        }
+    }
+}
+
+/// The directory that is there of those above a path.
+pub(super) fn nearest(root: &Root, path: &str) -> Result<Option<Dir>> {
+    let mut above = path.trim_end_matches('/');
+    while let Some((shorter, _)) = above.rsplit_once('/') {
+        if let Some(dir) = root.dir(shorter)? {
+            return Ok(Some(dir));
+        }
+        above = shorter;
+    }
+    Ok(None)
+}
+
+/// How large the files are that come of a download of this size, at a guess.
+pub(super) fn unpacked(size: u64, wholes: usize, has_members: bool) -> u64 {
+    let wholes = size.saturating_mul(wholes as u64);
+    let members = if has_members { size.saturating_mul(UNPACKED) } else { 0 };
+    wholes.saturating_add(members)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_needed_adds_up_by_file_system() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Root::open(temp.path()).unwrap();
+        let dir = root.make_dirs("/var/cache").unwrap();
+        let (_, free) = dir.free_space().unwrap();
+        let mut space = Space::default();
+        space.add(&dir, free / 2).unwrap();
+        space.check().unwrap();
+        space.add(&nearest(&root, "/opt/cni/bin/x").unwrap().unwrap(), free / 2).unwrap();
+        space.add(&dir, u64::MAX).unwrap();
+        let error = space.check().unwrap_err().to_string();
+        let folder = temp.path().join("var/cache").display().to_string();
+        assert!(error.contains(&folder) && error.contains("needed") && error.contains("free"), "{error}");
+    }
+
+    #[test]
+    fn archives_grow_and_copies_add_up() {
+        assert_eq!(unpacked(10, 2, false), 20);
+        assert_eq!(unpacked(10, 1, true), 40);
+        assert_eq!(unpacked(u64::MAX, 2, true), u64::MAX);
+    }
+}

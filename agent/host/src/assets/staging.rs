@@ -1,0 +1,103 @@
+//! Files in the making: written while their download arrives, in a directory of the cache that only its owner
+//! may enter, on the disk before anyone asks, and moved to where they belong once the download is verified.
+
+use std::fs::File;
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Result};
+use crate::root::{Dir, set_mode, set_owner};
+
+const NAME: &str = "staging";
+
+/// A file that is to be made of a download.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Want {
+    /// Where it will be.
+    pub(crate) path: String,
+    /// What of the archive it is; `None` where it is the download itself.
+    pub(crate) member: Option<String>,
+    /// Permission bits.
+    pub(crate) mode: u32,
+    /// User and group, as far as they are to be set and exist by now.
+    pub(crate) owner: Option<(u32, u32)>,
+}
+
+/// The directory.
+#[derive(Clone)]
+pub(super) struct Staging {
+    dir: Arc<Dir>,
+    made: Arc<AtomicU64>,
+}
+
+impl Staging {
+    /// Opens it in the cache, empty.
+    pub(super) fn open(cache: &Dir) -> Result<Staging> {
+        let dir = cache.make_dir(NAME)?;
+        dir.set_mode(0o700)?;
+        dir.names()?.iter().try_for_each(|name| dir.remove(name))?;
+        Ok(Staging { dir: Arc::new(dir), made: Arc::default() })
+    }
+
+    /// Begins a file.
+    pub(super) fn begin(&self, want: &Want) -> Result<Making> {
+        let name = self.made.fetch_add(1, Ordering::Relaxed).to_string();
+        let file = self.dir.create_new(&name)?;
+        let ready =
+            Ready { dir: Arc::clone(&self.dir), name, path: want.path.clone(), content: String::new() };
+        let making = Making { file, ready };
+        if let Some((uid, gid)) = want.owner {
+            set_owner(&making.file, uid, gid).map_err(|error| making.failed("set the owner of", error))?;
+        }
+        // After the owner, because a change of owner takes bits away.
+        set_mode(&making.file, want.mode).map_err(|error| making.failed("set the mode of", error))?;
+        Ok(making)
+    }
+}
+
+/// A file that is being written. Dropped, it was never there.
+pub(super) struct Making {
+    file: File,
+    ready: Ready,
+}
+
+impl Making {
+    fn failed(&self, doing: &'static str, error: std::io::Error) -> Error {
+        Error::path(
+            doing,
+            format!("{} for {}", self.ready.dir.shown(&self.ready.name), self.ready.path),
+            error,
+        )
+    }
+
+    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<()> {
+        self.file.write_all(bytes).map_err(|error| self.failed("write", error))
+    }
+
+    /// Waits until all of it is on the disk. `sha256` is that of its bytes.
+    pub(super) fn seal(mut self, sha256: &str) -> Result<Ready> {
+        self.file.sync_all().map_err(|error| self.failed("write", error))?;
+        sha256.clone_into(&mut self.ready.content);
+        Ok(self.ready)
+    }
+}
+
+/// A file that is complete and on the disk. Dropped before it was moved away, it was never there.
+pub(crate) struct Ready {
+    /// The directory that it is in.
+    pub(crate) dir: Arc<Dir>,
+    /// Its name there.
+    pub(crate) name: String,
+    /// Where it belongs.
+    pub(crate) path: String,
+    /// SHA-256 of its bytes.
+    pub(crate) content: String,
+}
+
+impl Drop for Ready {
+    fn drop(&mut self) {
+        // Gone already where it was moved to its place; else the next run removes what this one cannot.
+        let _ = self.dir.remove(&self.name);
+    }
+}

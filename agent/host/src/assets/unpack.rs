@@ -1,0 +1,73 @@
+//! Members of tar archives, taken out of a stream.
+
+use std::collections::BTreeSet;
+use std::io::{self, BufRead, Cursor, Read};
+
+use flate2::bufread::MultiGzDecoder;
+
+use crate::error::{Error, Result};
+
+/// How many names an error lists.
+const NAMES_SHOWN: usize = 12;
+/// How a gzip stream begins (RFC 1952).
+const GZIP: [u8; 2] = [0x1f, 0x8b];
+
+/// Why members could not be taken out.
+pub(super) enum UnpackError {
+    /// It is no archive, or a broken one.
+    Unreadable(String),
+    /// It lacks a member; and some of what it has.
+    Missing(String, String),
+    /// This machine is at fault.
+    Own(Error),
+}
+
+impl From<io::Error> for UnpackError {
+    fn from(error: io::Error) -> UnpackError {
+        UnpackError::Unreadable(error.to_string())
+    }
+}
+
+/// Hands each of `members` to `take`, in the order in which they are in the archive, and reads no further than
+/// the last of them. Nothing of it is verified.
+pub(super) fn unpack(
+    archive: &mut dyn BufRead,
+    members: &BTreeSet<&str>,
+    mut take: impl FnMut(&str, &mut dyn Read) -> Result<(), UnpackError>,
+) -> Result<(), UnpackError> {
+    let mut beginning = Vec::new();
+    archive.take(GZIP.len() as u64).read_to_end(&mut beginning)?;
+    let is_gzip = beginning == GZIP;
+    let archive = Cursor::new(beginning).chain(archive);
+    let reader: Box<dyn Read + '_> =
+        if is_gzip { Box::new(MultiGzDecoder::new(archive)) } else { Box::new(archive) };
+    let mut missing = members.clone();
+    let mut present = Vec::new();
+    for entry in tar::Archive::new(reader).entries()? {
+        let mut entry = entry?;
+        if !entry.header().entry_type().is_file() {
+            continue;
+        }
+        let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
+        let name = plain(&path);
+        if let Some(member) = missing.iter().find(|member| plain(member) == name).copied() {
+            take(member, &mut entry)?;
+            missing.remove(member);
+            if missing.is_empty() {
+                return Ok(());
+            }
+        }
+        if present.len() < NAMES_SHOWN {
+            present.push(name.to_owned());
+        }
+    }
+    match missing.first() {
+        None => Ok(()),
+        Some(member) => Err(UnpackError::Missing((*member).to_owned(), present.join(", "))),
+    }
+}
+
+/// A member's name; archives write it with and without `./` before it.
+fn plain(member: &str) -> &str {
+    member.trim_start_matches("./")
+}

@@ -1,0 +1,294 @@
+//! Mirrors that are dead, that stall and that lie.
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use kops_agent_host::{Downloads, Patience};
+use kops_agent_plan::diff::sha256_hex;
+use kops_agent_plan::resource::File;
+use kops_agent_tests::loopback::Identity;
+use support::{
+    Fault, Machine, Mirror, PATIENCE, asset, body, client, impatient, mirror, mirrored, state, tar_gz,
+};
+
+/// Nobody listens there.
+const DEAD: &str = "http://127.0.0.1:1/a";
+const SIZE: usize = 50_000;
+
+/// A mirror with one file, and a machine that needs it.
+struct Scene {
+    machine: Machine,
+    mirror: Mirror,
+    bytes: Vec<u8>,
+    url: String,
+}
+
+impl Scene {
+    fn with(fault: Fault) -> Scene {
+        let (mirror, bytes) = (mirror(), body(SIZE));
+        let url = mirror.put("/a", &bytes);
+        mirror.break_path("/a", fault);
+        Scene { machine: Machine::new(), mirror, bytes, url }
+    }
+
+    fn hash(&self) -> String {
+        sha256_hex(&self.bytes)
+    }
+
+    fn file(&self) -> File {
+        asset("/a", &self.url, &self.hash(), None)
+    }
+
+    /// Nothing is placed, nothing wrong is kept, and the message says so much; the next run heals.
+    async fn refuses(&self, parts: &[&str]) {
+        let mut desired = state([self.file()]);
+        desired.add(File::text("/etc/b", "not to be written either"));
+        let error = self.machine.error(&desired).await;
+        for part in parts.iter().chain(&[self.url.as_str()]) {
+            assert!(error.contains(part), "{part:?} is not in {error:?}");
+        }
+        assert_eq!(self.machine.tree(), [""; 0]);
+        self.heals().await;
+    }
+
+    async fn heals(&self) {
+        self.mirror.mend_path("/a");
+        self.machine.converge(&state([self.file()])).await.unwrap();
+        assert_eq!(std::fs::read(self.machine.path("/a")).unwrap(), self.bytes);
+        assert_eq!(self.machine.cached(), [format!("{}_a", self.hash())]);
+    }
+}
+
+#[tokio::test]
+async fn wrong_bytes_are_not_kept_and_both_hashes_are_named() {
+    let scene = Scene::with(Fault::OtherBytes);
+    let (right, wrong) = (scene.hash(), sha256_hex(&[b'?'; SIZE]));
+    scene.refuses(&[&right, &wrong, "50000 bytes"]).await;
+    assert_eq!(scene.mirror.gets("/a"), ["", ""], "what lies is not asked again");
+}
+
+#[tokio::test]
+async fn wrong_bytes_in_an_archive_are_never_placed_though_they_can_be_unpacked() {
+    let (machine, mirror) = (Machine::new(), mirror());
+    let (right, wrong) = (tar_gz(&[("bin/a", b"right")]), tar_gz(&[("bin/a", b"evil")]));
+    let url = mirror.put("/a.tgz", &wrong);
+    let desired = state([asset("/a", &url, &sha256_hex(&right), Some("bin/a"))]);
+    let error = machine.error(&desired).await;
+    assert!(error.contains(&sha256_hex(&wrong)), "{error}");
+    assert_eq!((machine.tree(), machine.cached()), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn a_wrong_length_is_found_out() {
+    for (fault, said) in [(Fault::Truncated, "25000 bytes"), (Fault::TooLong, "50008 bytes")] {
+        Scene::with(fault).refuses(&["expected SHA-256", said]).await;
+    }
+}
+
+#[tokio::test]
+async fn what_always_stops_after_nothing_is_given_up() {
+    Scene::with(Fault::StopsAfter(0)).refuses(&["tried", "times", "the next run goes on from there"]).await;
+}
+
+#[tokio::test]
+async fn what_always_starts_over_and_stops_half_way_is_given_up() {
+    Scene::with(Fault::StopsHalfway).refuses(&["tried", "times"]).await;
+}
+
+#[tokio::test]
+async fn a_page_for_people_is_recognised() {
+    Scene::with(Fault::HtmlPage).refuses(&["a proxy or mirror answered with an HTML page"]).await;
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_end_is_cut_off() {
+    let scene = Scene::with(Fault::Endless);
+    let downloads = impatient().largest(1 << 20);
+    let scene = Scene { machine: Machine { downloads, ..scene.machine }, ..scene };
+    scene.refuses(&["more than 1.0 MiB and does not end"]).await;
+}
+
+#[tokio::test]
+async fn a_length_that_nobody_has_room_for_is_refused_before_the_first_byte() {
+    let scene = Scene::with(Fault::Claims(1 << 60));
+    let scene =
+        Scene { machine: Machine { downloads: impatient().largest(u64::MAX), ..scene.machine }, ..scene };
+    let error = scene.machine.error(&state([scene.file()])).await;
+    let folder = scene.machine.path("/var/cache/nodeup").display().to_string();
+    for part in [&folder, "not enough disk space", "2048.0 PiB needed", "free"] {
+        assert!(error.contains(part), "{part:?} is not in {error:?}");
+    }
+    assert_eq!(scene.mirror.gets("/a"), [""; 0]);
+    assert_eq!(scene.machine.tree(), [""; 0]);
+    scene.heals().await;
+}
+
+#[tokio::test]
+async fn what_claims_to_be_larger_than_any_download_is_not_begun() {
+    let scene = Scene::with(Fault::Claims(1 << 33));
+    let downloads = impatient().largest(1 << 30);
+    let scene = Scene { machine: Machine { downloads, ..scene.machine }, ..scene };
+    scene.refuses(&["it is 8.0 GiB, and no download may be larger than 1.0 GiB"]).await;
+}
+
+#[tokio::test]
+async fn a_server_without_head_is_asked_for_the_file_itself() {
+    let scene = Scene::with(Fault::IgnoresHead);
+    scene.heals().await;
+    assert_eq!(scene.mirror.gets("/a").len(), 1);
+}
+
+#[tokio::test]
+async fn a_drip_is_told_from_a_flow() {
+    let started = Instant::now();
+    let scene = Scene::with(Fault::Drips);
+    scene.refuses(&["the server sent no more than", "bytes in 800ms"]).await;
+    // All of it, at fifty bytes a second, would take a quarter of an hour.
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn silence_is_given_up_whenever_it_begins() {
+    Scene::with(Fault::Silent).refuses(&["the server did not answer for 800ms"]).await;
+    Scene::with(Fault::StallsHalfway).refuses(&["the server was silent for 800ms"]).await;
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_not_asked_for_again() {
+    let scene = Scene::with(Fault::Status(404));
+    let error = scene.machine.error(&state([scene.file()])).await;
+    assert_eq!(error, format!("cannot download {}: the server answered 404 Not Found", scene.url));
+    assert_eq!(scene.mirror.gets("/a").len(), 1);
+    for (url, said) in [
+        ("azureblob://container/a", "azureblob:// is not supported for downloads yet"),
+        ("s3://bucket/a", "s3:// is not supported"),
+        ("nowhere", "it is not a URL"),
+    ] {
+        let error = scene.machine.error(&state([asset("/a", url, &scene.hash(), None)])).await;
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn redirects_are_followed_but_not_in_circles() {
+    let scene = Scene::with(Fault::Status(404));
+    let elsewhere = mirror();
+    let there = elsewhere.put("/there", &scene.bytes);
+    scene.mirror.break_path("/a", Fault::RedirectsTo(there));
+    scene.machine.converge(&state([scene.file()])).await.unwrap();
+    assert_eq!(std::fs::read(scene.machine.path("/a")).unwrap(), scene.bytes);
+
+    let scene = Scene::with(Fault::Status(404));
+    scene.mirror.put("/b", b"");
+    scene.mirror.break_path("/a", Fault::RedirectsTo("/b".into()));
+    scene.mirror.break_path("/b", Fault::RedirectsTo("/a".into()));
+    scene.refuses(&["it redirects in a circle, by http://127.0.0.1"]).await;
+    assert_eq!(scene.mirror.gets("/b").len(), 1, "once is enough");
+}
+
+#[tokio::test]
+async fn nobody_is_led_from_https_to_http() {
+    let (plain, bytes, identity) = (mirror(), body(SIZE), Identity::new().unwrap());
+    let there = plain.put("/there", &bytes);
+    let safe = Mirror::start_tls(BTreeMap::from([("/a".to_owned(), bytes.clone())]), &identity).unwrap();
+    let downloads = Downloads::new(client(&[&identity.certificate_pem])).patience(PATIENCE);
+    let machine = Machine { downloads, ..Machine::new() };
+    let desired = state([asset("/a", &format!("{}/a", safe.url()), &sha256_hex(&bytes), None)]);
+    safe.break_path("/a", Fault::RedirectsTo(there.clone()));
+    let error = machine.error(&desired).await;
+    assert!(error.contains(&format!("it redirects from https to {there}")), "{error}");
+    assert_eq!(plain.requests(), [""; 0]);
+    safe.mend_path("/a");
+    machine.converge(&desired).await.unwrap();
+    assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes);
+}
+
+#[tokio::test]
+async fn a_server_that_nobody_vouches_for_is_not_believed() {
+    let (bytes, identity) = (body(SIZE), Identity::new().unwrap());
+    let mirror = Mirror::start_tls(BTreeMap::from([("/a".to_owned(), bytes.clone())]), &identity).unwrap();
+    let machine = Machine::new();
+    let error =
+        machine.error(&state([asset("/a", &format!("{}/a", mirror.url()), &sha256_hex(&bytes), None)])).await;
+    assert!(error.contains("certificate"), "{error}");
+}
+
+#[tokio::test]
+async fn mirrors_are_tried_in_turn_and_go_on_for_each_other() {
+    let (first, second, machine, bytes) = (mirror(), mirror(), Machine::new(), body(SIZE));
+    let urls = [first.put("/a", &bytes), second.put("/a", &bytes)];
+    // The first breaks off and is then out of order.
+    first.break_path("/a", Fault::Status(500));
+    first.break_next("/a", [vec![Fault::StopsAfter(30_000)], vec![Fault::Status(500); 100]].concat());
+    machine.converge(&state([mirrored("/a", &[&urls[0], &urls[1]], &sha256_hex(&bytes))])).await.unwrap();
+    assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes);
+    assert_eq!((first.gets("/a").len(), second.gets("/a")), (2, vec!["bytes=30000-".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_mirror_that_lies_is_made_good_by_the_next() {
+    for fault in [
+        Fault::OtherBytes,
+        Fault::HtmlPage,
+        Fault::Truncated,
+        Fault::Drips,
+        Fault::StallsHalfway,
+        Fault::Status(404),
+    ] {
+        let (liar, honest, machine, bytes) = (mirror(), mirror(), Machine::new(), body(SIZE));
+        let urls = [liar.put("/a", &bytes), honest.put("/a", &bytes)];
+        liar.break_path("/a", fault.clone());
+        let desired = state([mirrored("/a", &[&urls[0], &urls[1]], &sha256_hex(&bytes))]);
+        machine.converge(&desired).await.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
+        assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes, "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_half_of_a_liar_does_not_spoil_the_honest_ones_rest() {
+    let (liar, honest, machine, bytes) = (mirror(), mirror(), Machine::new(), body(SIZE));
+    let urls = [liar.put("/a", &bytes), honest.put("/a", &bytes)];
+    liar.break_path("/a", Fault::StopsHalfwayOfAnother);
+    machine.converge(&state([mirrored("/a", &[&urls[0], &urls[1]], &sha256_hex(&bytes))])).await.unwrap();
+    assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes);
+}
+
+#[tokio::test]
+async fn nobody_waits_for_a_dead_mirror_twice() {
+    let (silent, honest) = (mirror(), mirror());
+    let mut files = Vec::new();
+    for number in 0..12 {
+        let (path, bytes) = (format!("/{number}"), body(1000 + number));
+        let urls = [silent.put(&path, &bytes), honest.put(&path, &bytes)];
+        silent.break_path(&path, Fault::Silent);
+        files.push(mirrored(&path, &[&urls[0], &urls[1]], &sha256_hex(&bytes)));
+    }
+    let started = Instant::now();
+    let machine = Machine::new();
+    machine.converge(&state(files)).await.unwrap();
+    assert_eq!(machine.tree().len(), 12);
+    // All of them wait together, once, while sizes are asked for; nobody asks for a file there any more.
+    let gets = silent.requests().iter().filter(|request| request.starts_with("GET")).count();
+    assert_eq!(gets, 0);
+    assert!(started.elapsed() < PATIENCE.stalled_after * 10, "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn where_all_are_dead_each_is_named_and_one_that_comes_back_is_used() {
+    let (machine, mirror, bytes) = (Machine::new(), mirror(), body(SIZE));
+    let url = mirror.put("/a", &bytes);
+    mirror.break_path("/a", Fault::Status(503));
+    let desired = state([mirrored("/a", &[DEAD, &url], &sha256_hex(&bytes))]);
+    let error = machine.error(&desired).await;
+    for part in ["any of its 2 mirrors", DEAD, "refused", &url, "503 Service Unavailable", "tried"] {
+        assert!(error.contains(part), "{part:?} is not in {error:?}");
+    }
+    let again = Patience { give_up_after: Duration::from_secs(60), ..PATIENCE };
+    let machine = Machine { downloads: impatient().patience(again), ..machine };
+    mirror.break_next("/a", vec![Fault::Status(503); 6]);
+    machine.converge(&desired).await.unwrap();
+    assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes);
+}
