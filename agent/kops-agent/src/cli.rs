@@ -19,7 +19,7 @@ Called with nodeup's own flags and no command, it does what nodeup does:
   kops-agent --conf=/opt/kops/conf/kube_env.yaml --install-systemd-unit --v=8
 
 Exit codes: 0 converged, 1 failed, 2 wrong usage, 3 the configuration is wrong (retrying cannot help),
-4 plan --exit-code found a difference.";
+4 plan --exit-code or verify found a difference.";
 
 /// The node side of kOps: makes this machine the node that its cluster's state store describes.
 #[derive(Debug, Parser)]
@@ -41,6 +41,12 @@ pub enum Command {
     Converge(ConvergeArgs),
     /// Show what converge would change, touching nothing.
     Plan(PlanArgs),
+    /// Say what differs from what was last applied, and from what is wanted now.
+    Verify(VerifyArgs),
+    /// Say how this node is: converged or not, since when, what failed last, what expires.
+    Status(StatusArgs),
+    /// Take this node back to the machine that it was.
+    Reset(ResetArgs),
     /// Print everything the node must have.
     Render(RenderArgs),
     /// Print what is observed on this machine and from its cloud.
@@ -218,6 +224,63 @@ pub struct PlanArgs {
     /// When to use colour.
     #[arg(long, value_enum, default_value_t)]
     pub color: Color,
+}
+
+/// Arguments of `verify`.
+#[derive(Args, Clone, Debug)]
+pub struct VerifyArgs {
+    /// What decides the node.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+    /// What is looked at.
+    #[command(flatten)]
+    pub root: RootArgs,
+    /// Read every file, also those that nothing has touched.
+    #[arg(long)]
+    pub deep: bool,
+    /// Converge if there is a difference.
+    #[arg(long)]
+    pub repair: bool,
+    /// How the differences are printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+    /// When to use colour.
+    #[arg(long, value_enum, default_value_t)]
+    pub color: Color,
+}
+
+/// How a status is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum StatusOutput {
+    /// For people.
+    #[default]
+    Text,
+    /// For machines.
+    Json,
+    /// For node_exporter's textfile collector.
+    Prometheus,
+}
+
+/// Arguments of `status`.
+#[derive(Args, Clone, Debug)]
+pub struct StatusArgs {
+    /// The machine's root.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// How it is printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: StatusOutput,
+}
+
+/// Arguments of `reset`.
+#[derive(Args, Clone, Debug)]
+pub struct ResetArgs {
+    /// The machine's root.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// Do it without asking.
+    #[arg(long)]
+    pub yes: bool,
 }
 
 /// Arguments of `render`.

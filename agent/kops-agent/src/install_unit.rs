@@ -4,7 +4,7 @@
 //! Source: nodeup/pkg/bootstrap/install.go.
 
 use anyhow::{Context, Result};
-use kops_agent_host::{Downloads, Host};
+use kops_agent_host::{Downloads, Host, Scope};
 use kops_agent_plan::diff::diff;
 use kops_agent_plan::resource::{Content, DesiredState, File, Mode, SecretPiece, Unit};
 
@@ -12,7 +12,8 @@ use crate::materials::Materials;
 use crate::progress::Watch;
 use crate::{http, output};
 
-const UNIT: &str = "kops-configuration.service";
+/// The unit that calls this program at boot, by nodeup's name for it.
+pub(crate) const UNIT: &str = "kops-configuration.service";
 const ENVIRONMENT: &str = "/etc/sysconfig/kops-configuration";
 
 /// Variables that the unit needs to reach the state store: each is passed on where the first of its group is set.
@@ -58,7 +59,7 @@ pub(crate) async fn install() -> Result<u8> {
     let materials = Materials::default();
     let plan = diff(&desired, &host.observe(&desired, &materials)?);
     let downloads = Downloads::new(http::client()?);
-    let report = host.apply(&plan, &desired, &materials, &downloads, &Watch::new()).await?;
+    let report = host.apply(&plan, &desired, &materials, &downloads, &Watch::new(), Scope::Part).await?;
     output::print_report(&report, crate::cli::Output::Text)
 }
 

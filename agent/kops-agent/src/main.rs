@@ -20,12 +20,15 @@ mod nodeup;
 mod output;
 mod progress;
 mod render;
+mod reset;
 mod retry;
 mod source;
+mod status;
 mod store;
 #[cfg(test)]
 mod test_server;
 mod tls;
+mod verify;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -65,6 +68,9 @@ async fn run(command: Command) -> Result<u8> {
     match command {
         Command::Converge(args) => converge_with_retries(&args).await,
         Command::Plan(args) => plan(&args).await,
+        Command::Verify(args) => verify::run(&args).await,
+        Command::Status(args) => status::run(&args),
+        Command::Reset(args) => reset::run(&args),
         Command::Render(args) => render(&args).await,
         Command::Facts(args) => facts(&args).await,
         Command::Config { command } => config::run(command).await,
@@ -100,10 +106,31 @@ pub(crate) async fn converge_with_retries(args: &ConvergeArgs) -> Result<u8> {
 }
 
 async fn converge(args: &ConvergeArgs) -> Result<u8> {
-    let decision = node::decide(&args.spec, HashSource::Publishers).await?;
-    let host = open_host(&args.root.root)?;
-    let report = node::converge(&args.root, &host, &decision).await?;
-    output::print_report(&report, args.output)
+    let report = async {
+        let decision = node::decide(&args.spec, HashSource::Publishers).await?;
+        node::converge(&args.root, &open_host(&args.root.root)?, &decision).await
+    };
+    match report.await {
+        Ok(report) => output::print_report(&report, args.output),
+        Err(error) => {
+            note_failure(&args.root.root, &error);
+            Err(error)
+        }
+    }
+}
+
+/// Has `status` tell of a failure. Nothing is noted on a machine where no run has left anything yet: a
+/// configuration that is wrong leaves it untouched.
+fn note_failure(root: &Path, error: &anyhow::Error) {
+    let note = || -> Result<()> {
+        if !root.join(kops_agent_host::Record::PATH.trim_start_matches('/')).exists() {
+            return Ok(());
+        }
+        Ok(open_host(root)?.note_failure(&output::error_text(error))?)
+    };
+    if let Err(error) = note() {
+        log::debug!("the failure could not be noted for `kops-agent status`: {error:#}");
+    }
 }
 
 async fn plan(args: &PlanArgs) -> Result<u8> {
@@ -133,6 +160,6 @@ async fn facts(args: &FactsArgs) -> Result<u8> {
 }
 
 /// This machine, or the scratch root in its place.
-fn open_host(root: &Path) -> Result<Host> {
+pub(crate) fn open_host(root: &Path) -> Result<Host> {
     Ok(if root == Path::new("/") { Host::machine()? } else { Host::scratch(root)? })
 }

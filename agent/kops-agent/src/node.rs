@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use kops_agent_host::{Downloads, Host, Report};
+use kops_agent_host::{Downloads, Host, Report, Scope};
 use kops_agent_plan::desired;
-use kops_agent_plan::diff::{Plan, diff};
+use kops_agent_plan::diff::{Plan, diff_with_owned};
 use kops_agent_plan::facts::Facts;
+use kops_agent_plan::go_yaml;
 use kops_agent_plan::resolve::{self, NodeConfig, Problems};
 use kops_agent_plan::resource::DesiredState;
-use kops_agent_plan::spec::BootConfig;
+use kops_agent_plan::spec::{BootConfig, NodeupConfig};
 
 use crate::cli::{RootArgs, SpecArgs, StoreArgs};
 use crate::hashes::HashSource;
@@ -30,6 +31,8 @@ pub struct Decision {
     pub desired: DesiredState,
     /// The keys and secrets that this refers to.
     pub materials: Materials,
+    /// `NodeupConfigHash` of the configuration that it follows from.
+    pub config_hash: String,
 }
 
 /// Steps 1 to 5: boot config, facts, store, resolve, desired.
@@ -41,8 +44,12 @@ pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
     let materials = Materials::new(&spec);
     let node = resolve(spec)?;
     let desired = desired(&node).map_err(wrong)?;
+    let config_hash = match node.boot.nodeup_config_hash.as_str() {
+        "" => NodeupConfig::hash(go_yaml::to_string(&node.config).as_bytes()),
+        pinned => pinned.to_owned(),
+    };
     log::debug!("{} is a {} of {}", node.node_name, node.boot.instance_group_role, node.cluster_name());
-    Ok(Decision { desired, materials })
+    Ok(Decision { desired, materials, config_hash })
 }
 
 /// Steps 1 to 3: boot config, facts, store.
@@ -84,7 +91,8 @@ pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
 /// What cannot be observed.
 pub fn plan(host: &Host, decision: &Decision) -> Result<Plan> {
     let observed = host.observe(&decision.desired, &decision.materials).context("observing this machine")?;
-    Ok(diff(&decision.desired, &observed))
+    let owned = host.owned().context("observing what earlier runs left")?;
+    Ok(diff_with_owned(&decision.desired, &observed, &owned))
 }
 
 /// Steps 6 to 8, until nothing is left to do.
@@ -95,7 +103,8 @@ pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Resu
     let _lock = host.lock()?;
     let plan = plan(host, decision)?;
     let downloads = Downloads::new(http::client()?).cache(host_path(args));
-    Ok(host.apply(&plan, &decision.desired, &decision.materials, &downloads, &Watch::new()).await?)
+    let scope = Scope::Node { config_hash: &decision.config_hash };
+    Ok(host.apply(&plan, &decision.desired, &decision.materials, &downloads, &Watch::new(), scope).await?)
 }
 
 /// The boot config in this file.

@@ -4,7 +4,7 @@ use std::fmt::{self, Write as _};
 use std::io::{IsTerminal, Write};
 
 use anyhow::Result;
-use kops_agent_host::Report;
+use kops_agent_host::{Drift, Report};
 use kops_agent_plan::diff::text::{self, Style};
 use kops_agent_plan::diff::{Plan, Summary};
 use kops_agent_plan::explain::Line;
@@ -63,9 +63,11 @@ pub fn print_report(report: &Report, output: Output) -> Result<u8> {
             print_bytes(b"Nothing to do: this node is as it should be.\n")
         }
         Output::Text => {
-            let Summary { create, change, restart } = report.summary;
+            let Summary { create, change, restart, remove } = report.summary;
+            let removed = if remove > 0 { format!(", {remove} removed") } else { String::new() };
             print_bytes(
-                format!("Converged: {create} created, {change} changed, {restart} restarted.\n").as_bytes(),
+                format!("Converged: {create} created, {change} changed, {restart} restarted{removed}.\n")
+                    .as_bytes(),
             )
         }
     }
@@ -169,7 +171,38 @@ pub fn error_text(error: &anyhow::Error) -> String {
     text
 }
 
-fn print_json<T: Serialize>(value: &T) -> Result<u8> {
+/// Prints what differs from what was last applied, and from what is wanted now where that is known.
+pub fn print_verification(
+    changed: &[Drift],
+    plan: Option<&Plan>,
+    output: Output,
+    color: Color,
+) -> Result<u8> {
+    if output == Output::Json {
+        #[derive(Serialize)]
+        struct Verification<'a> {
+            changed: &'a [Drift],
+            plan: Option<&'a Plan>,
+        }
+        return print_json(&Verification { changed, plan });
+    }
+    let mut text = String::new();
+    if changed.is_empty() {
+        text.push_str("Nothing has changed since the last run.\n");
+    } else {
+        text.push_str("Changed since the last run:\n");
+        changed
+            .iter()
+            .try_for_each(|drift| writeln!(text, "  {}: {}", drift.resource, drift.how.join(", ")))?;
+    }
+    if let Some(plan) = plan {
+        text.push_str(&text::plan(plan, Style { colour: in_color(color), diffs: true }));
+    }
+    print_bytes(text.as_bytes())
+}
+
+/// Prints a value as JSON.
+pub fn print_json<T: Serialize>(value: &T) -> Result<u8> {
     let mut json = serde_json::to_vec_pretty(value)?;
     json.push(b'\n');
     print_bytes(&json)
