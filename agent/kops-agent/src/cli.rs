@@ -94,6 +94,9 @@ pub enum Color {
 /// Long enough for a network that comes up late, short enough to say what is wrong while somebody looks.
 pub const STORE_PATIENCE: u64 = 60;
 
+/// The default of `--download-patience`, in seconds.
+pub const DOWNLOAD_PATIENCE: u64 = 300;
+
 /// What decides a node: the same for every command that decides one.
 #[derive(Args, Clone, Debug)]
 pub struct SpecArgs {
@@ -147,6 +150,9 @@ pub struct ConvergeArgs {
     /// What is changed.
     #[command(flatten)]
     pub root: RootArgs,
+    /// After how many seconds without anything coming from any of its mirrors a download is given up.
+    #[arg(long, value_name = "SECONDS", default_value_t = DOWNLOAD_PATIENCE)]
+    pub download_patience: u64,
     /// How often to try again after a failure, 30 seconds apart; -1 for as long as it takes.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub retries: i64,

@@ -98,7 +98,7 @@ pub(crate) async fn converge_with_retries(args: &ConvergeArgs) -> Result<u8> {
 async fn converge(args: &ConvergeArgs) -> Result<u8> {
     let decision = node::decide(&args.spec, HashSource::Publishers).await?;
     let host = open_host(&args.root.root)?;
-    let report = node::converge(&args.root, &host, &decision).await?;
+    let report = node::converge(args, &host, &decision).await?;
     output::print_report(&report, args.output)
 }
 

@@ -3,10 +3,11 @@
 //! `render` stops after deciding, `plan` after comparing, `converge` goes on: one way with different ends.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use kops_agent_host::{Downloads, Host, Report};
+use kops_agent_host::{Buckets, Downloads, Host, Patience, Report};
 use kops_agent_plan::desired::desired;
 use kops_agent_plan::diff::{Plan, diff};
 use kops_agent_plan::facts::Facts;
@@ -14,7 +15,7 @@ use kops_agent_plan::resolve::{self, Problems};
 use kops_agent_plan::resource::DesiredState;
 use kops_agent_plan::spec::BootConfig;
 
-use crate::cli::{RootArgs, SpecArgs};
+use crate::cli::{ConvergeArgs, RootArgs, SpecArgs};
 use crate::hashes::HashSource;
 use crate::materials::Materials;
 use crate::progress::Watch;
@@ -29,6 +30,8 @@ pub struct Decision {
     pub desired: DesiredState,
     /// The keys and secrets that this refers to.
     pub materials: Materials,
+    /// Where it was read, and where its downloads may be too.
+    pub store: Arc<Store>,
 }
 
 /// Steps 1 to 5: boot config, facts, store, resolve, desired.
@@ -46,7 +49,7 @@ pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
     let node = resolve::resolve(spec.inputs).context("the configuration of this node is wrong")?;
     let desired = desired(&node).map_err(conflicts)?;
     log::debug!("{} is a {} of {}", node.node_name, node.boot.instance_group_role, node.cluster_name());
-    Ok(Decision { desired, materials })
+    Ok(Decision { desired, materials, store: Arc::new(store) })
 }
 
 /// Steps 6 and 7: what would change on the machine.
@@ -62,10 +65,15 @@ pub fn plan(host: &Host, decision: &Decision) -> Result<Plan> {
 ///
 /// # Errors
 /// What could not be done; the machine is then as the report of the next run shows it.
-pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Result<Report> {
+pub async fn converge(args: &ConvergeArgs, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = host.lock()?;
     let plan = plan(host, decision)?;
-    let downloads = Downloads::new(http::client()?).cache(host_path(args));
+    let patience =
+        Patience { give_up_after: Duration::from_secs(args.download_patience), ..Patience::default() };
+    let downloads = Downloads::new(http::client()?)
+        .cache(host_path(&args.root))
+        .buckets(Arc::clone(&decision.store) as Arc<dyn Buckets>)
+        .patience(patience);
     Ok(host.apply(&plan, &decision.desired, &decision.materials, &downloads, &Watch::new()).await?)
 }
 

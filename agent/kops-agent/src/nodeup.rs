@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::cli::{
-    Color, ConfigFrom, ConvergeArgs, NodeupArgs, Output, PlanArgs, RootArgs, STORE_PATIENCE, SpecArgs,
+    Color, ConfigFrom, ConvergeArgs, DOWNLOAD_PATIENCE, NodeupArgs, Output, PlanArgs, RootArgs,
+    STORE_PATIENCE, SpecArgs,
 };
 use crate::{converge_with_retries, install_unit, plan};
 
@@ -28,5 +29,14 @@ pub(crate) async fn run(args: NodeupArgs) -> Result<u8> {
     if args.dryrun || args.target == "dryrun" {
         return plan(&PlanArgs { spec, root, exit_code: false, output, color }).await;
     }
-    converge_with_retries(&ConvergeArgs { spec, root, retries: args.retries, output, color }).await
+    let download_patience = DOWNLOAD_PATIENCE;
+    converge_with_retries(&ConvergeArgs {
+        spec,
+        root,
+        download_patience,
+        retries: args.retries,
+        output,
+        color,
+    })
+    .await
 }

@@ -49,7 +49,7 @@ pub(super) async fn derive(
         files: &files,
         machine_type: facts.cloud.aws.as_ref().map(|aws| aws.instance_type.as_str()),
     };
-    let told = hashes::missing(hash_source, &inputs.inputs(&known), Some(facts.arch), &known).await?;
+    let told = hashes::missing(store, hash_source, &inputs.inputs(&known), Some(facts.arch), &known).await?;
     known.extend(told);
     derive::nodeup_config(&inputs.inputs(&known)).context("the cluster spec is wrong")
 }
