@@ -38,7 +38,9 @@ pub fn client() -> Result<Client, HttpError> {
     let mut config = tls::client_config()?;
     // reqwest leaves this to whoever brings a configuration of TLS, and speaks HTTP/1.1 without it.
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(builder()
+    let builder =
+        if proxies_are_off(|name| std::env::var(name).ok()) { builder().no_proxy() } else { builder() };
+    Ok(builder
         .tls_backend_preconfigured(config)
         .redirect(kops_agent_host::redirects())
         .http2_initial_stream_window_size(STREAM_WINDOW)
@@ -62,6 +64,13 @@ pub fn metadata_client() -> Result<Client, HttpError> {
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(Duration::from_secs(2))
         .build()?)
+}
+
+/// Whether `*` is among the exceptions, which to Go and curl stands for everything, and to reqwest for all names, but
+/// no addresses.
+fn proxies_are_off(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let exceptions = ["NO_PROXY", "no_proxy"].iter().find_map(|name| variable(name)).unwrap_or_default();
+    exceptions.split(',').any(|exception| exception.trim() == "*")
 }
 
 fn builder() -> ClientBuilder {

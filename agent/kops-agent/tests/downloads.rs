@@ -57,7 +57,7 @@ fn sha256(bytes: &[u8]) -> String {
 #[test]
 fn a_bucket_is_a_file_repository_with_the_nodes_own_credentials() {
     let node = node_with_bucket();
-    let ended = node.run("converge", &["-v"]);
+    let ended = node.run("converge", &["--v=9"]);
     ended.with(0, &[]);
     assert_eq!(installed(&node), stand_ins()[KUBELET]);
     assert_eq!(node.downloads().requests(), [""; 0], "nobody else was asked");

@@ -69,15 +69,15 @@ impl<'a> Fetching<'a> {
 
     /// Fetches it, unless the cache has it.
     pub(super) async fn run(mut self) -> Result<Vec<Ready>> {
-        let ready = match self.from_cache().await? {
+        let ready = match self.try_cache().await? {
             Some(ready) => return Ok(ready),
-            None => self.from_mirrors().await?,
+            None => self.try_mirrors().await?,
         };
         self.run.progress.download_finished(self.request.name());
         Ok(ready)
     }
 
-    async fn from_cache(&self) -> Result<Option<Vec<Ready>>> {
+    async fn try_cache(&self) -> Result<Option<Vec<Ready>>> {
         let (cache, request, busy) = (self.run.cache.clone(), self.request.clone(), self.run.busy.clone());
         let taking = spawn_blocking(move || {
             let taken = take_cached(&cache, &request);
@@ -88,7 +88,7 @@ impl<'a> Fetching<'a> {
         taking.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 
-    async fn from_mirrors(&mut self) -> Result<Vec<Ready>> {
+    async fn try_mirrors(&mut self) -> Result<Vec<Ready>> {
         let patience = self.run.downloads.patience;
         let begun = Instant::now();
         let mut gained = begun;
@@ -294,8 +294,7 @@ impl<'a> Fetching<'a> {
         let downloads = self.run.downloads;
         let mut rate = Rate::new(downloads.patience.stalled_after, downloads.patience.least);
         let most = total.unwrap_or(downloads.largest);
-        loop {
-            let Some(intake) = &self.intake else { break };
+        while let Some(intake) = &self.intake {
             // Where there is none, whoever ends it is told why.
             let Some(room) = intake.room().await else { return Ok(()) };
             let asked = Instant::now();
