@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use hyper::header::{
     ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderName, HeaderValue, IF_RANGE, RANGE,
 };
 use hyper::service::Service;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response, StatusCode, Version};
 use sha2::{Digest, Sha256};
 
 use crate::loopback::{Identity, LoopbackServer};
@@ -118,6 +119,11 @@ impl Downloads {
         lock(&self.shelf.requests).clone()
     }
 
+    /// How many of the requests came by HTTP/2.
+    pub fn http_2_requests(&self) -> usize {
+        self.shelf.http_2_requests.load(Ordering::Relaxed)
+    }
+
     /// What was asked for at a path, in order: all of it, or a range (`bytes=5-`). HEAD does not count.
     pub fn gets(&self, path: &str) -> Vec<String> {
         let get = format!("GET {path}");
@@ -135,6 +141,7 @@ struct Shelf {
     files: Mutex<BTreeMap<String, File>>,
     faults: Mutex<BTreeMap<String, Faults>>,
     requests: Mutex<Vec<String>>,
+    http_2_requests: AtomicUsize,
     late: Duration,
 }
 
@@ -158,7 +165,13 @@ impl Shelf {
             files.insert(format!("{path}.sha256"), File::new(sha256.into_bytes()));
             files.insert(path, File::new(content));
         }
-        Shelf { files: Mutex::new(files), faults: Mutex::default(), requests: Mutex::default(), late }
+        Shelf {
+            files: Mutex::new(files),
+            faults: Mutex::default(),
+            requests: Mutex::default(),
+            http_2_requests: AtomicUsize::default(),
+            late,
+        }
     }
 
     /// `None` where there is no answer.
@@ -169,6 +182,9 @@ impl Shelf {
             Some(range) => format!("{} {path} {range}", request.method()),
             None => format!("{} {path}", request.method()),
         });
+        if request.version() == Version::HTTP_2 {
+            self.http_2_requests.fetch_add(1, Ordering::Relaxed);
+        }
         if !matches!(*request.method(), Method::GET | Method::HEAD) {
             return Some(page(StatusCode::METHOD_NOT_ALLOWED));
         }

@@ -40,6 +40,8 @@ pub enum Scope<'a> {
     Node {
         /// `NodeupConfigHash` of the configuration that the state follows from.
         config_hash: &'a str,
+        /// The hashes of downloads that were told, by URL.
+        known_hashes: &'a BTreeMap<String, String>,
     },
     /// A part, beside whatever else there is: nothing is recorded.
     Part,
@@ -87,8 +89,13 @@ impl Host {
         report.applied.extend(plan.stage(Stage::Removals).map(|step| step.resource.clone()));
         let written = run.written();
         drop(prepared);
-        if let Scope::Node { config_hash } = scope {
-            self.settle(record, plan, desired, &written, config_hash)?;
+        if let Scope::Node { config_hash, known_hashes } = scope {
+            let is_settled = record.failure.is_none() && record.config_hash == config_hash;
+            // A run that had nothing to do leaves the record as it is.
+            if !(plan.is_empty() && plan.kept.is_empty() && is_settled) {
+                record.known_hashes = known_hashes.clone();
+                self.settle(record, desired, &written, config_hash)?;
+            }
         }
         let wanted = hashes_of(desired);
         // A state that downloads nothing is no node's, but of a unit that is installed first, say.
@@ -98,19 +105,14 @@ impl Host {
         Ok(report)
     }
 
-    /// Records how everything was left. A run that had nothing to do leaves the record as it is.
+    /// Records how everything was left.
     fn settle(
         &self,
         mut record: Record,
-        plan: &Plan,
         desired: &DesiredState,
         written: &BTreeMap<String, String>,
         config_hash: &str,
     ) -> Result<()> {
-        let is_settled = record.failure.is_none() && record.config_hash == config_hash;
-        if plan.is_empty() && plan.kept.is_empty() && is_settled {
-            return Ok(());
-        }
         record.settle(&self.root, desired, written)?;
         if record.config_hash != config_hash || record.converged_since.is_none() {
             record.converged_since = Some(self.timestamp());

@@ -201,12 +201,14 @@ fn add<'r>(
 
 /// The hashes of everything that may have to be downloaded for this state.
 pub(crate) fn hashes_of(desired: &DesiredState) -> BTreeSet<&str> {
-    let hash = |resource| match resource {
-        &Resource::File(File { content: Content::Asset(ref asset), .. }) => asset.sha256.as_deref(),
-        &Resource::Image(Image { ref sha256, .. }) => Some(sha256.as_str()).filter(|hash| !hash.is_empty()),
-        _ => None,
-    };
-    desired.iter().filter_map(|(_, resource)| hash(resource)).collect()
+    let resources = desired.iter().map(|(_, resource)| resource);
+    resources
+        .filter_map(|resource| match resource {
+            Resource::File(File { content: Content::Asset(asset), .. }) => asset.sha256.as_deref(),
+            Resource::Image(Image { sha256, .. }) => Some(sha256.as_str()).filter(|hash| !hash.is_empty()),
+            _ => None,
+        })
+        .collect()
 }
 
 /// Nothing is installed that cannot be verified.

@@ -29,6 +29,9 @@ pub struct Record {
     /// What the last run failed with, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
+    /// The hashes of downloads that were told, by URL.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub known_hashes: BTreeMap<String, String>,
     resources: BTreeMap<ResourceId, Claim>,
 }
 

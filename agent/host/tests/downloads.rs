@@ -4,8 +4,9 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use kops_agent_host::Downloads;
+use kops_agent_host::{Downloads, Patience};
 use kops_agent_plan::diff::sha256_hex;
 use kops_agent_plan::resource::{AssetContent, Content, DesiredState, File, Mode, Resource};
 use kops_agent_tests::loopback::Identity;
@@ -138,7 +139,9 @@ async fn the_cache_keeps_what_is_wanted_now_and_what_was_wanted_before() {
 
 #[tokio::test]
 async fn a_broken_off_download_is_gone_on_with_where_it_broke_off() {
-    let (machine, mirror) = (Machine::new(), mirror());
+    let patience = Patience { give_up_after: Duration::from_secs(60), ..PATIENCE };
+    let (machine, mirror) =
+        (Machine { downloads: impatient().patience(patience), ..Machine::new() }, mirror());
     let bytes = body(100_000);
     let url = mirror.put("/a", &bytes);
     mirror.break_next(

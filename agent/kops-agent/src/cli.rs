@@ -119,6 +119,9 @@ pub enum Color {
 /// Long enough for a network that comes up late, short enough to say what is wrong while somebody looks.
 pub const STORE_PATIENCE: u64 = 60;
 
+/// The default of `--download-patience`, in seconds.
+pub const DOWNLOAD_PATIENCE: u64 = 300;
+
 /// What decides a node: the same for every command that decides one.
 #[derive(Args, Clone, Debug)]
 pub struct SpecArgs {
@@ -184,6 +187,10 @@ pub struct RootArgs {
     /// Where downloads are kept, below the root.
     #[arg(long, value_name = "DIR", default_value = "/var/cache/nodeup")]
     pub cache: PathBuf,
+
+    /// After how many seconds without anything coming from any of its mirrors a download is given up.
+    #[arg(long, value_name = "SECONDS", default_value_t = DOWNLOAD_PATIENCE)]
+    pub download_patience: u64,
 }
 
 /// Arguments of `converge`.

@@ -1,6 +1,8 @@
 //! `kops-agent config`: a node's configuration for people. `derive` prints what kOps would have written for a
 //! group, `dump` what is decided from, `check` all that is wrong.
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result, bail};
 use kops_agent_plan::derive;
 use kops_agent_plan::resolve::Problems;
@@ -30,7 +32,15 @@ async fn derive(args: &DeriveArgs) -> Result<u8> {
     let base = args.config_base.trim_end_matches('/');
     let files = cluster_spec::read(&store, base, &args.instance_group).await?;
     let mut derivation = Derivation::of_group(files);
-    derivation.learn_hashes(None, args.asset_hashes.as_deref(), HashSource::Publishers, None).await?;
+    derivation
+        .learn_hashes(
+            None,
+            args.asset_hashes.as_deref(),
+            &HashSource::publishers(BTreeMap::new()),
+            None,
+            &store,
+        )
+        .await?;
     let derived = derivation.derive();
     if !derived.problems.is_empty() {
         return Err(anyhow::Error::new(derived.problems).context("the cluster spec is wrong"));
@@ -47,7 +57,7 @@ async fn derive(args: &DeriveArgs) -> Result<u8> {
 }
 
 async fn dump(args: &DumpArgs) -> Result<u8> {
-    let spec = node::spec(&args.spec, HashSource::Known).await?;
+    let spec = node::spec(&node::store(&args.spec.store)?, &args.spec, HashSource::known()).await?;
     output::print_node_config(&node::resolve(spec)?, args.output)
 }
 
@@ -61,7 +71,8 @@ async fn check(args: &CheckArgs) -> Result<u8> {
             // A file that cannot be read has been told; what hangs on it cannot be.
             if findings.errors.is_empty() {
                 let node = async {
-                    node::desired(&node::resolve(node::spec(&spec, HashSource::Known).await?)?).context("")
+                    node::desired(&node::resolve(node::spec(&store, &spec, HashSource::known()).await?)?)
+                        .context("")
                 };
                 findings.errors.extend(errors_of(node.await.err())?);
             }

@@ -16,7 +16,7 @@ use crate::{node, output};
 
 /// Answers the question.
 pub(crate) async fn run(args: &ExplainArgs) -> Result<u8> {
-    let spec = node::spec(&args.spec, HashSource::Known).await?;
+    let spec = node::spec(&node::store(&args.spec.store)?, &args.spec, HashSource::known()).await?;
     let question = Question::read(&args.question);
     let sources = sources(&spec, &args.spec.conf.display().to_string())?;
     let lines = explain::explain(&sources, &question, |documents| decide(&spec, documents));

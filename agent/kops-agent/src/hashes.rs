@@ -4,24 +4,45 @@
 //! unverified (`../shared/design/cluster-spec-mode.md`, section 5). A hash asked for is as good as TLS
 //! to the publisher; `NodeupConfigHash`, where the boot config has it, proves all of them at once.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures_util::{StreamExt, stream};
+use kops_agent_host::Location;
 use kops_agent_plan::derive::{self, AssetHashes, AssetUrl, Inputs, KnownHashes};
 use kops_agent_plan::facts::Architecture;
 
 use crate::exit::WrongConfiguration;
+use crate::store::{Store, StoreError};
 use crate::{http, tls};
 
-/// Whether publishers may be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HashSource {
+/// Who may tell the hashes of downloads.
+#[derive(Clone, Debug, Default)]
+pub struct HashSource {
+    /// What was told at an earlier time, by URL.
+    remembered: BTreeMap<String, String>,
+    asks_publishers: bool,
+}
+
+impl HashSource {
     /// Only what is known already counts; `render` needs no network.
-    Known,
-    /// Publishers are asked for what is not known.
-    Publishers,
+    pub fn known() -> HashSource {
+        HashSource::default()
+    }
+
+    /// Publishers are asked for what is neither known nor remembered.
+    pub fn publishers(remembered: BTreeMap<String, String>) -> HashSource {
+        HashSource { remembered, asks_publishers: true }
+    }
+
+    /// What was told at an earlier time.
+    pub fn remembered(&self) -> KnownHashes {
+        let mut hashes = KnownHashes::default();
+        self.remembered.iter().for_each(|(url, sha256)| hashes.insert(url, sha256));
+        hashes
+    }
 }
 
 /// Requests at a time.
@@ -49,13 +70,14 @@ pub fn read_file(path: &Path, known: &mut KnownHashes) -> Result<()> {
 /// # Errors
 /// If no server that may know can be reached. A hash that nobody tells is no error here: what needs it says so.
 pub async fn missing(
-    source: HashSource,
+    store: &Store,
+    source: &HashSource,
     inputs: &Inputs<'_>,
     architecture: Option<Architecture>,
     known: &KnownHashes,
 ) -> Result<KnownHashes> {
     let mut found = KnownHashes::default();
-    if source == HashSource::Known {
+    if !source.asks_publishers {
         return Ok(found);
     }
     // What is wrong with the downloads' names, derivation itself says.
@@ -77,7 +99,7 @@ pub async fn missing(
         .map(|asset| {
             let client = client.clone();
             async move {
-                let hash = ask(&client, &asset).await;
+                let hash = ask(&client, store, &asset).await;
                 (asset.download_url, hash)
             }
         })
@@ -97,7 +119,7 @@ pub async fn missing(
 ///
 /// That no server could be reached at all is an error, which may pass; that none of those reached knows the
 /// hash is not.
-async fn ask(client: &reqwest::Client, asset: &AssetUrl) -> Result<Option<String>> {
+async fn ask(client: &reqwest::Client, store: &Store, asset: &AssetUrl) -> Result<Option<String>> {
     let mut urls = vec![&asset.download_url];
     if asset.canonical_url != asset.download_url {
         urls.push(&asset.canonical_url);
@@ -109,7 +131,7 @@ async fn ask(client: &reqwest::Client, asset: &AssetUrl) -> Result<Option<String
         let lists = [".sha256", ".sha256sum"].map(|suffix| format!("{url}{suffix}"));
         let releases = ["SHA256SUMS", "runc.sha256sum"].map(|list| format!("{folder}/{list}"));
         for list in lists.into_iter().chain(releases) {
-            match get(client, &list).await {
+            match get(client, store, &list).await {
                 Ok(text) => {
                     answered = true;
                     if let Some(hash) = text.and_then(|text| hash_of(&text, name)) {
@@ -126,7 +148,7 @@ async fn ask(client: &reqwest::Client, asset: &AssetUrl) -> Result<Option<String
         }
     }
     match unreachable {
-        Some(error) if !answered => Err(anyhow::Error::new(error).context(format!(
+        Some(error) if !answered => Err(error.context(format!(
             "asking for the SHA-256 of {}, which no configuration gives; check the network, or give it with --asset-hashes",
             asset.download_url
         ))),
@@ -135,8 +157,15 @@ async fn ask(client: &reqwest::Client, asset: &AssetUrl) -> Result<Option<String
 }
 
 /// The text at a URL; `None` where the server has none, or sends something else than a list of hashes.
-async fn get(client: &reqwest::Client, url: &str) -> Result<Option<String>, reqwest::Error> {
-    let response = client.get(url).timeout(PATIENCE).send().await?;
+async fn get(client: &reqwest::Client, store: &Store, url: &str) -> Result<Option<String>> {
+    let request = match store.locate_download(url).await {
+        Ok(Some(Location { url, headers, .. })) => client.get(url).headers(headers),
+        Ok(None) => client.get(url),
+        // A bucket may not tell those who may not list it from those who ask for what is not there.
+        Err(StoreError::NotFound { .. } | StoreError::Forbidden { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let response = request.timeout(PATIENCE).send().await.map_err(reqwest::Error::without_url)?;
     if !response.status().is_success() {
         return Ok(None);
     }

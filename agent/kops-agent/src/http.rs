@@ -20,17 +20,31 @@ pub enum HttpError {
     Client(#[from] reqwest::Error),
 }
 
-/// A client for the world: the host's CA bundle, HTTP/2, and the proxies that the environment names.
-/// A download may take its time, but must not stand still.
+/// How much of an HTTP/2 answer may be on its way before it is read; and of all answers of a connection. Enough to
+/// fill a gigabit over a continent, and little enough to be held in memory.
+const STREAM_WINDOW: u32 = 1 << 20;
+const CONNECTION_WINDOW: u32 = 4 << 20;
+
+/// A client for the world: the host's CA bundle, HTTP/2, and the proxies that the environment names: kOps' boot
+/// script writes `spec.networking.egressProxy` to /etc/environment, as `http_proxy`, `https_proxy` and `no_proxy`
+/// (upstream: `createProxyEnv` in pkg/model/resources/nodeup.go), which it loads itself and nodeup's unit reads.
+/// A download may take its time, but must not stand still; nobody is led from https to http.
 ///
 /// [`tls::require_ca_bundle_for`] tells early whether the CA bundle is there.
 ///
 /// # Errors
 /// If TLS or the client cannot be set up.
 pub fn client() -> Result<Client, HttpError> {
-    let config = tls::client_config()?;
-    Ok(builder()
+    let mut config = tls::client_config()?;
+    // reqwest leaves this to whoever brings a configuration of TLS, and speaks HTTP/1.1 without it.
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    let builder =
+        if proxies_are_off(|name| std::env::var(name).ok()) { builder().no_proxy() } else { builder() };
+    Ok(builder
         .tls_backend_preconfigured(config)
+        .redirect(kops_agent_host::redirects())
+        .http2_initial_stream_window_size(STREAM_WINDOW)
+        .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .read_timeout(Duration::from_secs(30))
         .pool_idle_timeout(Duration::from_secs(30))
         .build()?)
@@ -50,6 +64,13 @@ pub fn metadata_client() -> Result<Client, HttpError> {
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(Duration::from_secs(2))
         .build()?)
+}
+
+/// Whether `*` is among the exceptions, which to Go and curl stands for everything, and to reqwest for all names, but
+/// no addresses.
+fn proxies_are_off(variable: impl Fn(&str) -> Option<String>) -> bool {
+    let exceptions = ["NO_PROXY", "no_proxy"].iter().find_map(|name| variable(name)).unwrap_or_default();
+    exceptions.split(',').any(|exception| exception.trim() == "*")
 }
 
 fn builder() -> ClientBuilder {

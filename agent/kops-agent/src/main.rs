@@ -30,13 +30,14 @@ mod test_server;
 mod tls;
 mod verify;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
-use kops_agent_host::Host;
+use kops_agent_host::{Host, Record};
 
 use hashes::HashSource;
 
@@ -107,7 +108,8 @@ pub(crate) async fn converge_with_retries(args: &ConvergeArgs) -> Result<u8> {
 
 async fn converge(args: &ConvergeArgs) -> Result<u8> {
     let report = async {
-        let decision = node::decide(&args.spec, HashSource::Publishers).await?;
+        let hashes = HashSource::publishers(remembered_hashes(&args.root.root)?);
+        let decision = node::decide(&args.spec, hashes).await?;
         node::converge(&args.root, &open_host(&args.root.root)?, &decision).await
     };
     match report.await {
@@ -123,18 +125,28 @@ async fn converge(args: &ConvergeArgs) -> Result<u8> {
 /// configuration that is wrong leaves it untouched.
 fn note_failure(root: &Path, error: &anyhow::Error) {
     let note = || -> Result<()> {
-        if !root.join(kops_agent_host::Record::PATH.trim_start_matches('/')).exists() {
-            return Ok(());
+        if has_record(root) {
+            open_host(root)?.note_failure(&output::error_text(error))?;
         }
-        Ok(open_host(root)?.note_failure(&output::error_text(error))?)
+        Ok(())
     };
     if let Err(error) = note() {
         log::debug!("the failure could not be noted for `kops-agent status`: {error:#}");
     }
 }
 
+fn has_record(root: &Path) -> bool {
+    root.join(Record::PATH.trim_start_matches('/')).exists()
+}
+
+/// The hashes of downloads that an earlier run was told, so that nobody has to be asked again.
+pub(crate) fn remembered_hashes(root: &Path) -> Result<BTreeMap<String, String>> {
+    if has_record(root) { Ok(open_host(root)?.record()?.known_hashes) } else { Ok(BTreeMap::new()) }
+}
+
 async fn plan(args: &PlanArgs) -> Result<u8> {
-    let decision = node::decide(&args.spec, HashSource::Publishers).await?;
+    let hashes = HashSource::publishers(remembered_hashes(&args.root.root)?);
+    let decision = node::decide(&args.spec, hashes).await?;
     // A root that is not there yet is an empty one, and stays away: a plan touches nothing.
     let empty = tempfile::tempdir().context("making an empty root to compare with")?;
     let root = if args.root.root.exists() { args.root.root.as_path() } else { empty.path() };
@@ -144,7 +156,7 @@ async fn plan(args: &PlanArgs) -> Result<u8> {
 }
 
 async fn render(args: &RenderArgs) -> Result<u8> {
-    let decision = node::decide(&args.spec, HashSource::Known).await?;
+    let decision = node::decide(&args.spec, HashSource::known()).await?;
     let state = if args.show_secrets {
         render::with_secrets(&decision.desired, &decision.materials)?
     } else {

@@ -2,11 +2,13 @@
 //!
 //! `render` stops after deciding, `plan` after comparing, `converge` goes on: one way with different ends.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use kops_agent_host::{Downloads, Host, Report, Scope};
+use kops_agent_host::{Buckets, Downloads, Host, Patience, Report, Scope};
 use kops_agent_plan::desired;
 use kops_agent_plan::diff::{Plan, diff_with_owned};
 use kops_agent_plan::facts::Facts;
@@ -33,6 +35,10 @@ pub struct Decision {
     pub materials: Materials,
     /// `NodeupConfigHash` of the configuration that it follows from.
     pub config_hash: String,
+    /// The hashes of downloads that were told, by URL, so that nobody has to be asked again.
+    pub known_hashes: BTreeMap<String, String>,
+    /// Where it was read, and where its downloads may be too.
+    pub store: Arc<Store>,
 }
 
 /// Steps 1 to 5: boot config, facts, store, resolve, desired.
@@ -40,7 +46,9 @@ pub struct Decision {
 /// # Errors
 /// Whatever of it cannot be read, and everything that is wrong with the configuration.
 pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
-    let spec = spec(args, hashes).await?;
+    let store = Arc::new(store(&args.store)?);
+    let spec = spec(&store, args, hashes).await?;
+    let known_hashes = spec.origin.known_hashes();
     let materials = Materials::new(&spec);
     let node = resolve(spec)?;
     let desired = desired(&node).map_err(wrong)?;
@@ -49,17 +57,17 @@ pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
         pinned => pinned.to_owned(),
     };
     log::debug!("{} is a {} of {}", node.node_name, node.boot.instance_group_role, node.cluster_name());
-    Ok(Decision { desired, materials, config_hash })
+    Ok(Decision { desired, materials, config_hash, known_hashes, store })
 }
 
 /// Steps 1 to 3: boot config, facts, store.
 ///
 /// # Errors
 /// Whatever of it cannot be read.
-pub async fn spec(args: &SpecArgs, hashes: HashSource) -> Result<NodeSpec> {
+pub async fn spec(store: &Store, args: &SpecArgs, hashes: HashSource) -> Result<NodeSpec> {
     let boot = boot_config(&args.conf)?;
     let facts = facts(args, &boot).await?;
-    source::read(&store(&args.store)?, args, boot, facts, hashes).await
+    source::read(store, args, boot, facts, hashes).await
 }
 
 /// The state store.
@@ -102,8 +110,13 @@ pub fn plan(host: &Host, decision: &Decision) -> Result<Plan> {
 pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = host.lock()?;
     let plan = plan(host, decision)?;
-    let downloads = Downloads::new(http::client()?).cache(host_path(args));
-    let scope = Scope::Node { config_hash: &decision.config_hash };
+    let patience =
+        Patience { give_up_after: Duration::from_secs(args.download_patience), ..Patience::default() };
+    let downloads = Downloads::new(http::client()?)
+        .cache(host_path(args))
+        .buckets(Arc::clone(&decision.store) as Arc<dyn Buckets>)
+        .patience(patience);
+    let scope = Scope::Node { config_hash: &decision.config_hash, known_hashes: &decision.known_hashes };
     Ok(host.apply(&plan, &decision.desired, &decision.materials, &downloads, &Watch::new(), scope).await?)
 }
 

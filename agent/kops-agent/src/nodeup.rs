@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::cli::{
-    Color, ConfigFrom, ConvergeArgs, NodeupArgs, OnHashMismatch, Output, PlanArgs, RootArgs, STORE_PATIENCE,
-    SpecArgs, StoreArgs,
+    Color, ConfigFrom, ConvergeArgs, DOWNLOAD_PATIENCE, NodeupArgs, OnHashMismatch, Output, PlanArgs,
+    RootArgs, STORE_PATIENCE, SpecArgs, StoreArgs,
 };
 use crate::{converge_with_retries, install_unit, plan};
 
@@ -24,7 +24,7 @@ pub(crate) async fn run(args: NodeupArgs) -> Result<u8> {
         asset_hashes: None,
         on_hash_mismatch: OnHashMismatch::default(),
     };
-    let root = RootArgs { root: PathBuf::from("/"), cache: args.cache };
+    let root = RootArgs { root: PathBuf::from("/"), cache: args.cache, download_patience: DOWNLOAD_PATIENCE };
     let (output, color) = (Output::default(), Color::default());
     if args.dryrun || args.target == "dryrun" {
         return plan(&PlanArgs { spec, root, exit_code: false, output, color }).await;

@@ -14,7 +14,7 @@ pub(crate) async fn run(args: &VerifyArgs) -> Result<u8> {
     let host = open_host(&args.root.root)?.with_depth(depth);
     let changed = host.drift()?;
     let decided = async {
-        let decision = node::decide(&args.spec, HashSource::Known).await?;
+        let decision = node::decide(&args.spec, HashSource::publishers(host.record()?.known_hashes)).await?;
         let plan = node::plan(&host, &decision)?;
         Ok::<_, anyhow::Error>((decision, plan))
     };

@@ -218,7 +218,11 @@ impl Run<'_> {
             let Ok(location) = self.locate(url).await else { continue };
             let Downloads { client, patience, .. } = self.downloads;
             match attempt::size(client, &location, patience.stalled_after).await {
-                Ok(size) => return Ok(Known { size, location: Some((url.to_owned(), location)) }),
+                // Who claims too much is told so later, and another mirror may claim less.
+                Ok(size) => {
+                    let size = size.filter(|size| *size <= self.downloads.largest);
+                    return Ok(Known { size, location: Some((url.to_owned(), location)) });
+                }
                 Err(Trouble::Unreachable(_)) => self.servers.dead(url),
                 Err(_) => {}
             }

@@ -22,8 +22,9 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 pub(super) struct Fetching<'a> {
     run: &'a Run<'a>,
     request: Request,
-    /// The size that was learnt beforehand.
+    /// The size that was learnt beforehand, and of whom.
     size: Option<u64>,
+    sized_by: Option<String>,
     /// How to ask at a URL, where that is known already.
     location: Option<(String, Location)>,
     /// Takes in what comes, over several answers if need be.
@@ -32,6 +33,10 @@ pub(super) struct Fetching<'a> {
     at: u64,
     /// The most that it ever was.
     furthest: u64,
+    /// The URL that all of it is from; none where it is of several, or of an earlier run.
+    source: Option<String>,
+    /// Whether what had come from several turned out to be wrong: from now on all of it has to be from one.
+    is_suspicious: bool,
     /// The URL and the version that all of it is of, where a server has told.
     validator: Option<(String, String)>,
     /// Whether an earlier run has left some of it, which nobody has verified.
@@ -47,10 +52,13 @@ impl<'a> Fetching<'a> {
             run,
             request,
             size: known.size,
+            sized_by: known.location.as_ref().map(|(url, _)| url.clone()),
             location: known.location,
             intake: None,
             at: 0,
             furthest: 0,
+            source: None,
+            is_suspicious: false,
             validator: None,
             has_old_part: false,
             failures: Vec::new(),
@@ -61,15 +69,15 @@ impl<'a> Fetching<'a> {
 
     /// Fetches it, unless the cache has it.
     pub(super) async fn run(mut self) -> Result<Vec<Ready>> {
-        let ready = match self.from_cache().await? {
+        let ready = match self.try_cache().await? {
             Some(ready) => return Ok(ready),
-            None => self.from_mirrors().await?,
+            None => self.try_mirrors().await?,
         };
         self.run.progress.download_finished(self.request.name());
         Ok(ready)
     }
 
-    async fn from_cache(&self) -> Result<Option<Vec<Ready>>> {
+    async fn try_cache(&self) -> Result<Option<Vec<Ready>>> {
         let (cache, request, busy) = (self.run.cache.clone(), self.request.clone(), self.run.busy.clone());
         let taking = spawn_blocking(move || {
             let taken = take_cached(&cache, &request);
@@ -80,7 +88,7 @@ impl<'a> Fetching<'a> {
         taking.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 
-    async fn from_mirrors(&mut self) -> Result<Vec<Ready>> {
+    async fn try_mirrors(&mut self) -> Result<Vec<Ready>> {
         let patience = self.run.downloads.patience;
         let begun = Instant::now();
         let mut gained = begun;
@@ -184,6 +192,9 @@ impl<'a> Fetching<'a> {
             Some((known, location)) if known == url => location,
             _ => self.run.locate(url).await?,
         };
+        if self.is_suspicious && self.at > 0 && self.source.as_deref() != Some(url) {
+            self.start_over().await?;
+        }
         let asked_from = self.at;
         let downloads = self.run.downloads;
         let validator =
@@ -205,7 +216,7 @@ impl<'a> Fetching<'a> {
         let is_of_one_answer = self.at == 0;
         self.begin(url, &opened)?;
         self.run.progress.download_started(self.request.name(), opened.total, self.at);
-        self.receive(opened).await?;
+        self.receive(url, opened).await?;
         let Some(intake) = self.intake.take() else { return Err(Trouble::Passing("nothing came".into())) };
         let verdict = intake.end().await?;
         self.judge_content(verdict, is_of_one_answer)
@@ -225,7 +236,7 @@ impl<'a> Fetching<'a> {
             // It may have been wrong from the start, or be of two versions.
             Verdict::Wrong { .. } | Verdict::Unfinished => {
                 self.run.cache.part(&self.request.sha256, self.request.name())?.clear()?;
-                (self.at, self.validator) = (0, None);
+                (self.at, self.validator, self.is_suspicious) = (0, None, true);
                 if std::mem::take(&mut self.has_old_part) {
                     self.furthest = 0;
                 }
@@ -265,6 +276,10 @@ impl<'a> Fetching<'a> {
             cache.part(&self.request.sha256, self.request.name())?.note_validator(url, validator)?;
             self.validator = validator.map(|validator| (url.to_owned(), validator.to_owned()));
         }
+        self.source = match self.source.take() {
+            _ if self.at == 0 => Some(url.to_owned()),
+            source => source.filter(|source| source == url),
+        };
         if self.intake.is_none() {
             let part = cache.part(&self.request.sha256, self.request.name())?;
             self.intake = Some(Intake::begin(cache, &self.request, part, self.run.busy.clone())?);
@@ -273,12 +288,15 @@ impl<'a> Fetching<'a> {
     }
 
     /// Takes in what an answer brings, to its end.
-    async fn receive(&mut self, mut opened: Opened) -> Result<(), Trouble> {
-        let Opened { total, .. } = opened;
+    async fn receive(&mut self, url: &str, mut opened: Opened) -> Result<(), Trouble> {
+        let size = self.size.filter(|_| self.sized_by.as_deref() == Some(url));
+        let total = opened.total.or(size);
         let downloads = self.run.downloads;
         let mut rate = Rate::new(downloads.patience.stalled_after, downloads.patience.least);
-        let most = total.or(self.size).unwrap_or(downloads.largest);
-        loop {
+        let most = total.unwrap_or(downloads.largest);
+        while let Some(intake) = &self.intake {
+            // Where there is none, whoever ends it is told why.
+            let Some(room) = intake.room().await else { return Ok(()) };
             let asked = Instant::now();
             let Ok(bytes) = timeout(rate.patience(), opened.body.next()).await else {
                 rate.note(0, asked.elapsed());
@@ -288,21 +306,18 @@ impl<'a> Fetching<'a> {
             let size = bytes.len() as u64;
             rate.note(size, asked.elapsed());
             if self.at + size > most {
+                drop(room);
                 self.start_over().await?;
                 return Err(Trouble::Lasting(format!(
                     "the server sends more than {} and does not end",
                     in_units(most)
                 )));
             }
-            let Some(intake) = &self.intake else { break };
-            if !intake.push(bytes).await {
-                // Whoever ends it is told why.
-                return Ok(());
-            }
+            room.fill(bytes);
             self.at += size;
             self.run.progress.download_advanced(self.request.name(), size);
         }
-        match total.or(self.size) {
+        match total {
             Some(total) if self.at < total && !matches!(opened.body, Body::Nothing) => {
                 Err(Trouble::Passing(format!("it ended after {} of {total} bytes", self.at)))
             }

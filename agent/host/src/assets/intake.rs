@@ -18,9 +18,9 @@ use super::unpack::{UnpackError, unpack};
 use super::{BUFFER, for_each_piece, hex};
 use crate::error::{Error, Result};
 
-/// How many pieces may wait for the disk. Each is as large as what was read from the network at once, up to
-/// some hundred kilobytes; more of them would only fill memory.
-const WAITING: usize = 2;
+/// How many pieces may wait for the disk while another is on its way there. Each is as large as what was read from
+/// the network at once, up to some hundred kilobytes; more of them would only fill memory.
+const WAITING: usize = 1;
 /// How much of the beginning is looked at to say what it is.
 const BEGINNING: usize = 512;
 
@@ -45,6 +45,15 @@ pub(super) enum Verdict {
 pub(super) struct Intake {
     pieces: mpsc::Sender<Piece>,
     working: JoinHandle<Result<Verdict>>,
+}
+
+/// Room for one piece, so that it is not read before it can be put somewhere.
+pub(super) struct Room<'a>(mpsc::Permit<'a, Piece>);
+
+impl Room<'_> {
+    pub(super) fn fill(self, bytes: Bytes) {
+        self.0.send(Piece::Bytes(bytes));
+    }
 }
 
 enum Piece {
@@ -75,9 +84,10 @@ impl Intake {
         Ok(Intake { pieces, working })
     }
 
-    /// Takes more bytes; false if they are of no use, because something went wrong that [`Intake::end`] tells.
-    pub(super) async fn push(&self, bytes: Bytes) -> bool {
-        self.pieces.send(Piece::Bytes(bytes)).await.is_ok()
+    /// Waits until there is room for more; `None` if more is of no use, because something went wrong that
+    /// [`Intake::end`] tells.
+    pub(super) async fn room(&self) -> Option<Room<'_>> {
+        self.pieces.reserve().await.ok().map(Room)
     }
 
     /// That was all: what came of it.

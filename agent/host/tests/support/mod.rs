@@ -50,7 +50,7 @@ impl Secrets for Store {
 
 /// A scratch root, and everything to converge it with.
 /// The configuration that every desired state of these tests is taken to follow from.
-pub(crate) const SCOPE: Scope<'static> = Scope::Node { config_hash: "hash" };
+pub(crate) const SCOPE: Scope<'static> = Scope::Node { config_hash: "hash", known_hashes: &BTreeMap::new() };
 
 pub(crate) struct Machine {
     pub(crate) root: tempfile::TempDir,

@@ -1,6 +1,8 @@
 //! Deriving the node's configuration from the cluster spec, and proving it: where the user-data pins
 //! `NodeupConfigHash`, the bytes that kOps would have written must hash to it, asset hashes included.
 
+use std::collections::BTreeMap;
+
 use anyhow::Result;
 use kops_agent_plan::derive::{self, Inputs, KnownHashes};
 use kops_agent_plan::facts::{Architecture, Facts};
@@ -12,6 +14,7 @@ use super::cluster_spec::ClusterFiles;
 use super::nodeup_config::Pinned;
 use crate::cli::SpecArgs;
 use crate::hashes::{self, HashSource};
+use crate::store::Store;
 
 /// Everything that a configuration is derived from.
 pub(crate) struct Derivation {
@@ -75,18 +78,25 @@ impl Derivation {
         &mut self,
         pinned: Option<&Pinned>,
         file: Option<&std::path::Path>,
-        source: HashSource,
+        source: &HashSource,
         architecture: Option<Architecture>,
+        store: &Store,
     ) -> Result<()> {
+        self.known.extend(source.remembered());
         if let Some(pinned) = pinned {
             self.known.extend(KnownHashes::of_config(&pinned.config));
         }
         if let Some(file) = file {
             hashes::read_file(file, &mut self.known)?;
         }
-        let told = hashes::missing(source, &self.inputs(), architecture, &self.known).await?;
+        let told = hashes::missing(store, source, &self.inputs(), architecture, &self.known).await?;
         self.known.extend(told);
         Ok(())
+    }
+
+    /// The hashes that were told, by URL.
+    pub(super) fn known_hashes(&self) -> BTreeMap<String, String> {
+        self.known.iter().map(|(url, sha256)| (url.to_owned(), sha256.to_owned())).collect()
     }
 
     /// Derives.
@@ -154,12 +164,13 @@ pub(super) async fn derive(
     boot: &BootConfig,
     facts: &Facts,
     pinned: Option<&Pinned>,
-    source: HashSource,
+    source: &HashSource,
+    store: &Store,
 ) -> Result<(Derivation, Derived)> {
     let mut derivation = Derivation::of_machine(files, boot, facts);
     // The file lists both architectures, so its bytes are known only with the hashes of both.
     let architecture = if boot.nodeup_config_hash.is_empty() { Some(facts.arch) } else { None };
-    derivation.learn_hashes(pinned, args.asset_hashes.as_deref(), source, architecture).await?;
+    derivation.learn_hashes(pinned, args.asset_hashes.as_deref(), source, architecture, store).await?;
     let derived = derivation.derive();
     Ok((derivation, derived))
 }

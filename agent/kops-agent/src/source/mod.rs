@@ -120,7 +120,7 @@ async fn pinned_and_proven(
 ) -> Configuration {
     let derived = async {
         let files = cluster_spec::read(store, base, &boot.instance_group_name).await?;
-        derivation::derive(files, args, boot, facts, Some(&pinned), HashSource::Known).await
+        derivation::derive(files, args, boot, facts, Some(&pinned), &HashSource::known(), store).await
     };
     match derived.await {
         Ok((derivation, derived)) => match derived.prove(&boot.nodeup_config_hash) {
@@ -154,7 +154,8 @@ async fn derived(
     hashes: HashSource,
 ) -> Result<Configuration> {
     let files = cluster_spec::read(store, base, &boot.instance_group_name).await?;
-    let (derivation, derived) = derivation::derive(files, args, boot, facts, pinned.as_ref(), hashes).await?;
+    let (derivation, derived) =
+        derivation::derive(files, args, boot, facts, pinned.as_ref(), &hashes, store).await?;
     if !boot.nodeup_config_hash.is_empty() {
         let problem = match derived.prove(&boot.nodeup_config_hash) {
             Proof::Proven => {
@@ -269,6 +270,14 @@ impl Origin {
         match self {
             Origin::ClusterSpec(derivation) => derivation.files.secrets.get(name),
             Origin::NodeupConfig(_) => None,
+        }
+    }
+
+    /// The hashes of downloads that were told to derive it, by URL.
+    pub(crate) fn known_hashes(&self) -> BTreeMap<String, String> {
+        match self {
+            Origin::ClusterSpec(derivation) => derivation.known_hashes(),
+            Origin::NodeupConfig(_) => BTreeMap::new(),
         }
     }
 

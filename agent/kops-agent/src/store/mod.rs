@@ -2,8 +2,10 @@
 //!
 //! Read-only: a node never writes to the state store.
 
+mod assets;
 mod error;
 mod folder;
+mod gs;
 mod mirror;
 mod s3;
 mod url;
@@ -14,6 +16,7 @@ pub use error::StoreError;
 pub use s3::S3Settings;
 
 use crate::retry::Retries;
+use gs::Gs;
 use mirror::StoreMirror;
 use s3::S3;
 use url::StoreUrl;
@@ -31,6 +34,7 @@ pub struct Store {
     s3_settings: Option<S3Settings>,
     retries: Retries,
     s3: OnceCell<S3>,
+    gs: OnceCell<Gs>,
 }
 
 impl Store {
@@ -40,7 +44,13 @@ impl Store {
     /// If a mirror is not written `URL=DIR`.
     pub fn new(store_mirrors: &[String]) -> Result<Store, StoreError> {
         let mirrors = store_mirrors.iter().map(|argument| argument.parse()).collect::<Result<_, _>>()?;
-        Ok(Store { mirrors, s3_settings: None, retries: Retries::default(), s3: OnceCell::new() })
+        Ok(Store {
+            mirrors,
+            s3_settings: None,
+            retries: Retries::default(),
+            s3: OnceCell::new(),
+            gs: OnceCell::new(),
+        })
     }
 
     /// The same, with other settings of S3 than the environment's.

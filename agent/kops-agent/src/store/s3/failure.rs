@@ -127,7 +127,7 @@ where
 }
 
 /// An error and its causes in one line, none of them twice.
-pub(super) fn chain(error: &dyn Error) -> String {
+pub(in crate::store) fn chain(error: &dyn Error) -> String {
     let mut text = String::new();
     let mut next = Some(error);
     while let Some(error) = next {

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{Config, ProvideCredentials, Region, SharedCredentialsProvider};
+use aws_sdk_s3::presigning::PresigningConfig;
 use tokio::time::timeout;
 
 pub use settings::S3Settings;
@@ -25,10 +26,14 @@ use super::error::StoreError;
 use super::url::S3Url;
 use crate::retry::Retries;
 use failure::Failure;
+pub(in crate::store) use failure::chain;
 
 /// For how long credentials are waited for: a role that was just given to an instance takes a few
 /// seconds to show up, but on a machine that has none no patience helps.
 const PATIENCE_WITH_CREDENTIALS: Duration = Duration::from_secs(15);
+
+/// For how long a signed URL is good: a download begins at once, and asks for another to go on.
+const SIGNED_FOR: Duration = Duration::from_secs(15 * 60);
 
 /// Every bucket, whatever its region.
 #[derive(Debug)]
@@ -67,6 +72,20 @@ impl S3 {
                 }
             }
             Ok(bytes)
+        })
+        .await
+    }
+
+    /// A URL by which anyone may read the object for a while, and its size.
+    pub(super) async fn sign(&self, object: &S3Url) -> Result<(String, Option<u64>), StoreError> {
+        self.attempt(object, |client| async move {
+            // Says whether it may be read, and in which region to ask; a URL alone would say neither.
+            let head = client.head_object().bucket(&object.bucket).key(&object.key).send().await?;
+            let lifetime = PresigningConfig::expires_in(SIGNED_FOR)
+                .map_err(|error| Failure::passing(failure::chain(&error)))?;
+            let get = client.get_object().bucket(&object.bucket).key(&object.key);
+            let signed = get.presigned(lifetime).await?;
+            Ok((signed.uri().to_owned(), head.content_length().and_then(|size| size.try_into().ok())))
         })
         .await
     }

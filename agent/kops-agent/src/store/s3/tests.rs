@@ -114,6 +114,23 @@ async fn an_object_is_read_with_a_valid_signature() {
 }
 
 #[tokio::test]
+async fn a_download_is_signed_for_and_needs_nothing_else() {
+    let buckets = Buckets::new();
+    buckets.write("release/a+b", "0123456789");
+    let server = buckets.serve().await;
+    let store = store(&server);
+    // As kOps writes it, with an escape.
+    let location = store.locate_download("s3://state/release/a%2Bb").await.unwrap().unwrap();
+    assert_eq!((location.size, location.headers.len()), (Some(10), 0));
+    assert!(!format!("{location:?}").contains("Signature"), "{location:?}");
+    let client = crate::http::client().unwrap();
+    let rest = client.get(location.url).header("range", "bytes=4-").send().await.unwrap();
+    assert_eq!((rest.status().as_u16(), rest.text().await.unwrap().as_str()), (206, "456789"));
+    let missing = store.locate_download("s3://state/release/none").await.unwrap_err();
+    assert!(matches!(missing, StoreError::NotFound { .. }), "{missing:?}");
+}
+
+#[tokio::test]
 async fn another_task_may_read() {
     let buckets = Buckets::new();
     buckets.write("config", "x");

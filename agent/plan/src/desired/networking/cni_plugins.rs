@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     fn plugins_of(file_name: &str) -> Vec<&'static str> {
-        plugins(&Asset { sha256: None, url: format!("https://mirror/{file_name}") })
+        plugins(&Asset { sha256: None, url: format!("https://mirror/{file_name}"), mirrors: vec![] })
     }
 
     #[test]
