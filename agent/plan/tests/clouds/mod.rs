@@ -117,8 +117,13 @@ impl Machine {
 
     /// What kOps would have written for this machine.
     pub fn derive(&self) -> Result<Derived, String> {
-        let cluster = Cluster::parse(self.cluster.to_string().as_bytes(), "cluster").map_err(text)?;
-        let group = InstanceGroup::parse(self.group.to_string().as_bytes(), "group").map_err(text)?;
+        self.derive_from(&document(&self.cluster), &document(&self.group))
+    }
+
+    /// The same from these texts of cluster and group.
+    pub fn derive_from(&self, cluster: &str, group: &str) -> Result<Derived, String> {
+        let cluster = Cluster::parse(cluster.as_bytes(), "cluster").map_err(text)?;
+        let group = InstanceGroup::parse(group.as_bytes(), "group").map_err(text)?;
         let keysets = derive::needed_files(&cluster, &group)
             .keysets
             .into_iter()
@@ -161,7 +166,7 @@ impl Machine {
 impl Derived {
     /// Everything that this machine must have.
     pub fn decide(&self) -> Result<DesiredState, String> {
-        decide(&self.boot.to_string(), &self.config.to_string(), &self.facts.to_string())
+        decide(&document(&self.boot), &document(&self.config), &document(&self.facts))
     }
 }
 
@@ -267,6 +272,11 @@ fn manifest(url: &str) -> &'static str {
         }
         _ => example!("store/manifests/channels/kops-channels.yaml"),
     }
+}
+
+/// A document as kOps writes it. JSON would do but for a line break of YAML that is none of JSON's: NEL.
+fn document(value: &Value) -> String {
+    go_yaml::value_to_string(value)
 }
 
 fn yaml(text: &str) -> Value {
