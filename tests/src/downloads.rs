@@ -5,10 +5,12 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::{Ready, ready};
 use std::io;
+use std::net::{Ipv4Addr, TcpListener};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
+use anyhow::Context as _;
 use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, CONTENT_TYPE, ETAG, IF_RANGE, RANGE};
 use hyper::service::Service;
@@ -54,8 +56,18 @@ impl Downloads {
     /// # Errors
     /// If there is no free port.
     pub fn start_with(files: BTreeMap<String, Vec<u8>>) -> anyhow::Result<Downloads> {
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?;
+        Downloads::start_on(socket, files)
+    }
+
+    /// [`Downloads::start_with`] on this socket.
+    ///
+    /// # Errors
+    /// If there is no thread to be had.
+    pub fn start_on(socket: TcpListener, files: BTreeMap<String, Vec<u8>>) -> anyhow::Result<Downloads> {
         let shelf = Arc::new(Shelf::new(files));
-        let server = LoopbackServer::start("downloads", Mirror { shelf: Arc::clone(&shelf) })?;
+        let mirror = Mirror { shelf: Arc::clone(&shelf) };
+        let server = LoopbackServer::start_on("downloads", socket, move |_| mirror.clone())?;
         Ok(Downloads { server, shelf })
     }
 

@@ -1,10 +1,10 @@
-//! An HTTP server on a free port of the loopback interface, for as long as its value lives.
+//! An HTTP server on a free port of the loopback interface, or where a test wants it, for as long as its value lives.
 //!
 //! It runs on a thread of its own, so tests that know nothing of async can start one as well.
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as Socket};
 use std::thread::{self, JoinHandle};
 
 use anyhow::Context;
@@ -38,15 +38,32 @@ impl LoopbackServer {
         B::Data: Send,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
+        let socket = Socket::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?;
+        LoopbackServer::start_on(name, socket, move |_| service.clone())
+    }
+
+    /// Starts to answer on this socket, to each client with what `service_for` its address has.
+    ///
+    /// # Errors
+    /// If there is no thread to be had.
+    pub fn start_on<F, S, B>(name: &str, socket: Socket, service_for: F) -> anyhow::Result<LoopbackServer>
+    where
+        F: Fn(IpAddr) -> S + Send + 'static,
+        S: Service<Request<Incoming>, Response = Response<B>> + Send + 'static,
+        S::Future: Send,
+        S::Error: Into<Box<dyn Error + Send + Sync>>,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let socket = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         let (stop, stopped) = oneshot::channel();
         let serve = async move {
             let listener = TcpListener::from_std(socket)?;
             tokio::select! {
-                done = accept_forever(listener, service) => done,
+                done = accept_forever(listener, service_for) => done,
                 _ = stopped => Ok(()),
             }
         };
@@ -62,7 +79,7 @@ impl LoopbackServer {
         self.address
     }
 
-    /// `http://127.0.0.1:PORT`.
+    /// `http://ADDRESS:PORT`.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -78,9 +95,10 @@ impl Drop for LoopbackServer {
     }
 }
 
-async fn accept_forever<S, B>(listener: TcpListener, service: S) -> std::io::Result<()>
+async fn accept_forever<F, S, B>(listener: TcpListener, service_for: F) -> std::io::Result<()>
 where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    F: Fn(IpAddr) -> S,
+    S: Service<Request<Incoming>, Response = Response<B>> + Send + 'static,
     S::Future: Send,
     S::Error: Into<Box<dyn Error + Send + Sync>>,
     B: Body + Send + 'static,
@@ -88,8 +106,8 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     loop {
-        let (connection, _) = listener.accept().await?;
-        let service = service.clone();
+        let (connection, client) = listener.accept().await?;
+        let service = service_for(client.ip());
         tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(connection), service));
     }
 }
