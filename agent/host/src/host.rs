@@ -113,6 +113,15 @@ impl Host {
         self.locks.take(&self.root)
     }
 
+    /// Starts a unit, and waits until it runs, or has run where it is to run once. Holds no lock, so it may
+    /// be a unit that takes the lock itself.
+    ///
+    /// # Errors
+    /// It does not start, or fails.
+    pub fn start_unit(&self, unit: &str) -> Result<()> {
+        self.systemd.start(unit)
+    }
+
     pub(crate) fn now(&self) -> time::OffsetDateTime {
         (self.clock)().into()
     }

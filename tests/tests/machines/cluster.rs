@@ -50,18 +50,15 @@ impl Cluster {
     /// Boots the machines of a cluster from the root of this suite of Debian; nothing of Kubernetes is on them yet.
     pub fn boot(suite: &str) -> Cluster {
         let root = PathBuf::from(crate::script("machines/root", &[suite]).trim());
-        let network =
-            Network::up(&[("control-plane", CONTROL_PLANE_ADDRESS), ("node", NODE_ADDRESS)]);
+        let network = Network::up(&[("control-plane", CONTROL_PLANE_ADDRESS), ("node", NODE_ADDRESS)]);
         let folder = tempfile::tempdir().unwrap();
         let downloads = Downloads::start_on(network.listen(HOST, 0), assets().downloads()).unwrap();
-        let packages = Downloads::start_on(network.listen(HOST, 0), package_files(&root.join("packages"))).unwrap();
+        let packages =
+            Downloads::start_on(network.listen(HOST, 0), package_files(&root.join("packages"))).unwrap();
         let registry_socket = network.listen(HOST, 0);
         let registry_address = registry_socket.local_addr().unwrap();
         let registry = registry::start(registry_socket, assets().images.clone());
-        let instances = [
-            (CONTROL_PLANE_ADDRESS, CONTROL_PLANE_NAME),
-            (NODE_ADDRESS, NODE_NAME),
-        ];
+        let instances = [(CONTROL_PLANE_ADDRESS, CONTROL_PLANE_NAME), (NODE_ADDRESS, NODE_NAME)];
         let instances = instances.map(|(address, id)| (IpAddr::from(address), instance(address, id)));
         let metadata = metadata::start(network.listen(METADATA, 80), instances.into());
 
@@ -109,7 +106,8 @@ impl Cluster {
         let mut command = vec!["env"];
         command.extend(environment.iter().map(String::as_str));
         let conf = format!("--conf={BOOT_CONFIG}");
-        command.extend([AGENT, "--install-systemd-unit", &conf, "--v=8"]);
+        // Without this it would try again for ever, as nodeup does.
+        command.extend([AGENT, "--install-systemd-unit", &conf, "--v=2", "--retries=0"]);
         machine.try_run(&command)
     }
 
@@ -150,11 +148,13 @@ fn instance(address: Ipv4Addr, id: &str) -> Instance {
     ])
 }
 
-/// Debian's packages, as apt finds them.
+/// Debian's packages, as apt asks for those of a flat repository.
 fn package_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let entries = fs::read_dir(folder).unwrap().map(Result::unwrap);
-    let file = |entry: fs::DirEntry| (format!("/{}", entry.file_name().display()), fs::read(entry.path()).unwrap());
-    entries.map(file).collect()
+    let file = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().unwrap().replace('%', "%25").replace('+', "%2b");
+        (format!("/./{name}"), fs::read(entry.path()).unwrap())
+    };
+    fs::read_dir(folder).unwrap().map(|entry| file(entry.unwrap())).collect()
 }
 
 /// Makes of the example a cluster that can run here.
@@ -162,7 +162,13 @@ fn adapt(store: &ExampleStore, registry: &str) {
     let folder = store.cluster_folder();
     let example = kops_agent_tests::example_store::releases();
     let releases = &assets().releases;
-    for file in ["cluster-completed.spec", "config", "kops-version.txt", "manifests/channels/kops-channels.yaml", "manifests/static/kube-apiserver-healthcheck.yaml"] {
+    for file in [
+        "cluster-completed.spec",
+        "config",
+        "kops-version.txt",
+        "manifests/channels/kops-channels.yaml",
+        "manifests/static/kube-apiserver-healthcheck.yaml",
+    ] {
         let path = folder.join(file);
         let text = fs::read_to_string(&path).unwrap();
         let text = text.replace(&example.kubernetes, &releases.kubernetes);

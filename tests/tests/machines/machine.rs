@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
-use std::{fs, thread};
+use std::{fs, process, thread};
 
 use tempfile::TempDir;
 
@@ -16,7 +16,7 @@ pub struct Machine {
     leader: String,
 }
 
-/// How a program on a machine ended.
+/// How a program on a machine ended; with 124 if it was ended because it took minutes.
 #[derive(Debug)]
 pub struct Ended {
     pub code: Option<i32>,
@@ -36,7 +36,9 @@ impl Machine {
         prepare: impl FnOnce(&Path),
     ) -> Machine {
         // Not on a file system of memory, as /tmp may be: overlayfs may not be put on another's upper folder either.
-        let folder = tempfile::Builder::new().prefix("kops-agent-machine-").tempdir_in("/var/tmp").unwrap();
+        // Its name tells tests/machines/sweep whose it is.
+        let prefix = format!("kops-agent-machine.{}-", process::id());
+        let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in("/var/tmp").unwrap();
         let files = folder.path().join("machine/files");
         fs::create_dir_all(&files).unwrap();
         prepare(&files);
@@ -64,8 +66,18 @@ impl Machine {
     /// Runs a program to its end.
     pub fn try_run(&self, command: &[&str]) -> Ended {
         let mut nsenter = Command::new("nsenter");
-        nsenter.args(["--target", &self.leader, "--mount", "--uts", "--ipc", "--net", "--pid", "--root", "--wd"]);
-        nsenter.args(["--", "env", "--ignore-environment", PATH]).args(command);
+        nsenter.args([
+            "--target",
+            &self.leader,
+            "--mount",
+            "--uts",
+            "--ipc",
+            "--net",
+            "--pid",
+            "--root",
+            "--wd",
+        ]);
+        nsenter.args(["--", "env", "--ignore-environment", PATH, "timeout", "300"]).args(command);
         Ended::of(nsenter.output().unwrap())
     }
 
@@ -80,7 +92,8 @@ impl Machine {
     /// What there is to know after something went wrong.
     pub fn explain(&self, ended: &Ended) -> String {
         let failed = self.try_run(&["systemctl", "--failed", "--no-pager", "--plain"]).stdout;
-        let journal = self.try_run(&["journalctl", "--no-pager", "--lines=60", "--output=short-monotonic"]).stdout;
+        let journal =
+            self.try_run(&["journalctl", "--no-pager", "--lines=60", "--output=short-monotonic"]).stdout;
         format!("{ended:#?}\n{}{}\n{failed}\n{journal}", ended.stdout, ended.stderr)
     }
 

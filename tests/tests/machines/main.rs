@@ -3,7 +3,7 @@
 //! They need root, systemd-nspawn and programs that take minutes to build the first time, so they are only run where
 //! somebody asks for them: `tests/machines/run` does, and so does `tests/run`.
 
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, unreachable_pub)]
 
 mod assets;
 mod cluster;
@@ -54,13 +54,15 @@ fn packages_are_debians_own(cluster: &Cluster, machine: &Machine) {
     for package in ["chrony", "iptables", "logrotate"] {
         let status = machine.run(&["dpkg-query", "--show", "--showformat=${db:Status-Abbrev}", package]);
         assert_eq!(status.trim(), "ii", "{package} on {}", machine.name());
-        let asked = format!("GET /{package}_");
+        let asked = format!("GET /./{package}_");
         assert!(cluster.packages.requests().iter().any(|request| request.starts_with(&asked)), "{package}");
     }
 }
 
 fn programs_run_from_our_units(machine: &Machine) {
-    for (unit, program) in [("containerd.service", "/usr/bin/containerd"), ("kubelet.service", "/usr/local/bin/kubelet")] {
+    for (unit, program) in
+        [("containerd.service", "/usr/bin/containerd"), ("kubelet.service", "/usr/local/bin/kubelet")]
+    {
         assert_eq!(machine.show(unit, "FragmentPath"), format!("/etc/systemd/system/{unit}"));
         assert_eq!(machine.show(unit, "UnitFileState"), "enabled");
         let process = machine.show(unit, "MainPID");
@@ -110,9 +112,14 @@ fn becomes_a_cluster(suite: &str) {
     }
     node_is_ready(&cluster, CONTROL_PLANE_NAME);
     node_is_ready(&cluster, NODE_NAME);
-    for component in
-        ["etcd-manager-main", "etcd-manager-events", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kops-channels"]
-    {
+    for component in [
+        "etcd-manager-main",
+        "etcd-manager-events",
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "kops-channels",
+    ] {
         pod_runs(&cluster, &format!("{component}-{CONTROL_PLANE_NAME}"));
     }
     for machine in [control_plane, node] {

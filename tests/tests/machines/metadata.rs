@@ -18,7 +18,8 @@ pub type Instance = BTreeMap<&'static str, String>;
 
 /// Serves what each instance is told.
 pub fn start(socket: TcpListener, instances: BTreeMap<IpAddr, Instance>) -> LoopbackServer {
-    let service_for = move |client| Metadata { instance: instances.get(&client).cloned().unwrap_or_default() };
+    let service_for =
+        move |client| Metadata { instance: instances.get(&client).cloned().unwrap_or_default() };
     LoopbackServer::start_on("metadata", socket, service_for).unwrap()
 }
 
@@ -45,7 +46,11 @@ impl Metadata {
         if path == "/latest/api/token" {
             let is_asked = request.method() == Method::PUT
                 && request.headers().contains_key("x-aws-ec2-metadata-token-ttl-seconds");
-            return if is_asked { (StatusCode::OK, TOKEN.into()) } else { (StatusCode::BAD_REQUEST, String::new()) };
+            return if is_asked {
+                (StatusCode::OK, TOKEN.into())
+            } else {
+                (StatusCode::BAD_REQUEST, String::new())
+            };
         }
         if request.headers().get("x-aws-ec2-metadata-token").is_none_or(|token| token != TOKEN) {
             return (StatusCode::UNAUTHORIZED, String::new());

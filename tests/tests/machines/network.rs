@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process;
+use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 
@@ -22,6 +23,8 @@ pub struct Network {
 impl Network {
     /// A network with a namespace for each of the machines.
     pub fn up(machines: &[(&str, Ipv4Addr)]) -> Network {
+        static SWEPT: Once = Once::new();
+        SWEPT.call_once(|| drop(script("machines/sweep", &[])));
         static NETWORKS: AtomicU32 = AtomicU32::new(0);
         let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
         let network = Network { name: format!("ka{}-{number}", process::id()) };
