@@ -148,13 +148,14 @@ fn instance(address: Ipv4Addr, id: &str) -> Instance {
     ])
 }
 
-/// Debian's packages, as apt asks for those of a flat repository.
+/// Debian's packages, as apt asks for those of a flat repository; newer versions of it escape tildes as well.
 fn package_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
-    let file = |entry: fs::DirEntry| {
+    let spellings = |entry: fs::DirEntry| {
         let name = entry.file_name().into_string().unwrap().replace('%', "%25").replace('+', "%2b");
-        (format!("/./{name}"), fs::read(entry.path()).unwrap())
+        let content = fs::read(entry.path()).unwrap();
+        [name.replace('~', "%7e"), name].map(|name| (format!("/./{name}"), content.clone()))
     };
-    fs::read_dir(folder).unwrap().map(|entry| file(entry.unwrap())).collect()
+    fs::read_dir(folder).unwrap().flat_map(|entry| spellings(entry.unwrap())).collect()
 }
 
 /// Makes of the example a cluster that can run here.

@@ -14,9 +14,21 @@ mod registry;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::time::Instant;
 
 use cluster::{CONTROL_PLANE_NAME, Cluster, NODE_NAME};
 use machine::Machine;
+
+/// The static pods that kOps has on a control plane without kube-proxy.
+const CONTROL_PLANE_PODS: [&str; 6] = [
+    "etcd-manager-events",
+    "etcd-manager-main",
+    "kops-channels",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+];
 
 /// A script of `tests/`.
 fn path_of(script: &str) -> PathBuf {
@@ -37,6 +49,13 @@ fn agent() -> PathBuf {
         Some(agent) => agent.into(),
         None => Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("debug/kops-agent"),
     }
+}
+
+/// Says what comes next, and when: what a slow run was slow at shows with `--nocapture`.
+#[allow(clippy::print_stderr)]
+fn step(what: &str) {
+    static START: OnceLock<Instant> = OnceLock::new();
+    eprintln!("{:7.1} s  {what}", START.get_or_init(Instant::now).elapsed().as_secs_f32());
 }
 
 /// What must not change by itself: since when each of these units has been running.
@@ -100,31 +119,31 @@ fn a_second_run_does_nothing(cluster: &Cluster, machine: &Machine) {
 
 /// Boots a control plane and a node of this suite of Debian, and has them live through what machines live through.
 fn becomes_a_cluster(suite: &str) {
+    step(&format!("{suite}: boot"));
     let cluster = Cluster::boot(suite);
     let (control_plane, node) = (&cluster.control_plane, &cluster.node);
 
+    step("the boot script's call, on the control plane");
     let started = cluster.start_as_user_data_does(control_plane);
     assert_eq!(started.code, Some(0), "{}", control_plane.explain(&started));
+    step("converge, on the node");
     converge(&cluster, node);
     for machine in [control_plane, node] {
         packages_are_debians_own(&cluster, machine);
         programs_run_from_our_units(machine);
     }
+    step("nodes are Ready");
     node_is_ready(&cluster, CONTROL_PLANE_NAME);
     node_is_ready(&cluster, NODE_NAME);
-    for component in [
-        "etcd-manager-main",
-        "etcd-manager-events",
-        "kube-apiserver",
-        "kube-controller-manager",
-        "kube-scheduler",
-        "kops-channels",
-    ] {
+    step("pods run");
+    for component in CONTROL_PLANE_PODS {
         pod_runs(&cluster, &format!("{component}-{CONTROL_PLANE_NAME}"));
     }
+    step("a second run");
     for machine in [control_plane, node] {
         a_second_run_does_nothing(&cluster, machine);
     }
+    step("the end");
 }
 
 #[test]
