@@ -15,7 +15,7 @@ use kops_agent_tests::loopback::LoopbackServer;
 use kops_agent_tests::s3::S3Server;
 use tempfile::TempDir;
 
-use crate::assets::{ARCHITECTURE, assets};
+use crate::assets::assets;
 use crate::machine::{Ended, Machine};
 use crate::metadata::{self, Instance};
 use crate::network::{HOST, METADATA, Network};
@@ -25,6 +25,9 @@ use crate::registry;
 pub const AGENT: &str = "/opt/kops/bin/nodeup";
 /// Where they have their boot config.
 pub const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
+
+/// Where they have a pod for anybody to run.
+pub const POD: &str = "/root/pod.yaml";
 
 const CONTROL_PLANE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 10);
 const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 11);
@@ -270,7 +273,27 @@ fn install(files: &Path, store: &ExampleStore, group: &str, address: Ipv4Addr, p
         "/etc/systemd/system/kubelet.service.d/10-cgroups.conf",
         "[Service]\nExecStart=\nExecStart=/usr/local/bin/kubelet \"$DAEMON_ARGS\" --fail-cgroupv1=false\n",
     );
-    debug_assert!(["amd64", "arm64"].contains(&ARCHITECTURE));
+    write(POD, &pod());
+}
+
+/// A pod for the node, which no cloud's controller is there to call ready for pods.
+fn pod() -> String {
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata:
+  name: example
+spec:
+  containers:
+  - image: registry.k8s.io/pause:3.10.1
+    name: pause
+  nodeSelector:
+    kubernetes.io/hostname: {NODE_NAME}
+  terminationGracePeriodSeconds: 0
+  tolerations:
+  - operator: Exists
+"
+    )
 }
 
 /// What an addon would write on every node: a bridge with a range of addresses of the node's own.

@@ -12,16 +12,18 @@ mod metadata;
 mod network;
 mod registry;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
+use std::thread;
 use std::time::Instant;
 
 use cluster::{CONTROL_PLANE_NAME, Cluster, NODE_NAME};
 use machine::Machine;
 
 /// The static pods that kOps has on a control plane without kube-proxy.
-const CONTROL_PLANE_PODS: [&str; 6] = [
+const STATIC_PODS: [&str; 6] = [
     "etcd-manager-events",
     "etcd-manager-main",
     "kops-channels",
@@ -90,19 +92,45 @@ fn programs_run_from_our_units(machine: &Machine) {
     }
 }
 
-fn node_is_ready(cluster: &Cluster, name: &str) {
-    let ready = "jsonpath={.status.conditions[?(@.type==\"Ready\")].status}";
-    cluster.control_plane.until(&format!("{name} is Ready"), || {
-        cluster.kubectl(&["get", "node", name, "-o", ready]).filter(|ready| ready == "True")
+const READY: &str = "{.status.conditions[?(@.type==\"Ready\")].status}";
+
+fn node_has(cluster: &Cluster, name: &str, path: &str, value: &str) {
+    let output = format!("jsonpath={path}");
+    cluster.control_plane.until(&format!("the node {name} has {path} {value}"), || {
+        cluster.kubectl(&["get", "node", name, "-o", &output]).filter(|found| found == value)
     });
 }
 
-fn pod_runs(cluster: &Cluster, name: &str) {
-    let ready = "jsonpath={.status.phase} {.status.containerStatuses[*].ready}";
-    cluster.control_plane.until(&format!("the pod {name} runs"), || {
-        let status = cluster.kubectl(&["-n", "kube-system", "get", "pod", name, "-o", ready])?;
-        (status.starts_with("Running true") && !status.contains("false")).then_some(())
+/// Asked of containerd: that kubelet tells the API server of a static pod may take it a minute.
+fn static_pod_runs(machine: &Machine, name: &str) {
+    let is_its =
+        format!("labels.\"io.kubernetes.pod.name\"=={name},labels.\"io.cri-containerd.kind\"==container");
+    machine.until(&format!("the pod {name} runs"), || {
+        let its = machine
+            .try_run(&["ctr", "--namespace", "k8s.io", "containers", "list", "--quiet", &is_its])
+            .stdout;
+        let running: BTreeSet<String> =
+            containers(machine).into_iter().filter(|task| task.ends_with(" RUNNING")).collect();
+        its.lines().any(|id| running.iter().any(|task| task.starts_with(id))).then_some(())
     });
+}
+
+fn pod_is_ready(cluster: &Cluster, namespace: &str, name: &str) {
+    let ready = "jsonpath={.status.containerStatuses[*].ready}";
+    cluster.control_plane.until(&format!("the pod {name} is ready"), || {
+        let ready = cluster.kubectl(&["-n", namespace, "get", "pod", name, "-o", ready])?;
+        (ready.contains("true") && !ready.contains("false")).then_some(())
+    });
+}
+
+/// A pod that the scheduler, the controllers, the node's kubelet and its network all have a part in.
+fn a_pod_runs_on_the_node(cluster: &Cluster) {
+    cluster
+        .control_plane
+        .until("the pod is taken", || cluster.kubectl(&["apply", "--filename", cluster::POD]));
+    pod_is_ready(cluster, "default", "example");
+    let address = cluster.kubectl(&["get", "pod", "example", "-o", "jsonpath={.status.podIP}"]).unwrap();
+    assert!(address.starts_with("100.96.11."), "{address} is not of the node's range");
 }
 
 fn a_second_run_does_nothing(cluster: &Cluster, machine: &Machine) {
@@ -117,32 +145,101 @@ fn a_second_run_does_nothing(cluster: &Cluster, machine: &Machine) {
     assert_eq!(running_since(machine), before, "a second run restarted something on {}", machine.name());
 }
 
+/// Which of the units a run restarted, and that nothing is left to do after it.
+fn restarted_by_converging(cluster: &Cluster, machine: &Machine) -> Vec<&'static str> {
+    let before = running_since(machine);
+    let containers = containers(machine);
+    converge(cluster, machine);
+    let plan = cluster.agent(machine, "plan", &["--exit-code"]);
+    assert_eq!(plan.code, Some(0), "left to do on {}: {}", machine.name(), machine.explain(&plan));
+    assert_eq!(self::containers(machine), containers, "pods do not outlive the restart of what runs them");
+    let after = running_since(machine);
+    before.iter().zip(after).filter(|(before, after)| *before != after).map(|(_, (unit, _))| unit).collect()
+}
+
+/// The running containers, each with its process.
+fn containers(machine: &Machine) -> BTreeSet<String> {
+    let tasks = machine.run(&["ctr", "--namespace", "k8s.io", "tasks", "list"]);
+    tasks.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+fn only_what_reads_a_changed_setting_is_restarted(cluster: &Cluster) {
+    let (control_plane, node) = (&cluster.control_plane, &cluster.node);
+    // spec.kubelet is the nodes' own; a control plane has masterKubelet.
+    cluster.edit_spec("\n  kubelet:\n", "\n  kubelet:\n    maxPods: 42\n");
+    let plan = cluster.agent(node, "plan", &["--exit-code", "--color", "never"]);
+    assert_eq!(plan.code, Some(4), "{}", node.explain(&plan));
+    for line in
+        ["+maxPods: 42", "unit kubelet.service: restart, because of file /var/lib/kubelet/kubelet.conf"]
+    {
+        assert!(plan.stdout.contains(line), "no {line:?} in {}", plan.stdout);
+    }
+    assert_eq!(restarted_by_converging(cluster, node), ["kubelet.service"]);
+    node_has(cluster, NODE_NAME, "{.status.capacity.pods}", "42");
+    assert_eq!(restarted_by_converging(cluster, control_plane), [""; 0]);
+
+    cluster.edit_spec("    logLevel: info\n    runc:", "    logLevel: debug\n    runc:");
+    for machine in [control_plane, node] {
+        assert_eq!(restarted_by_converging(cluster, machine), ["containerd.service"]);
+    }
+    node_has(cluster, CONTROL_PLANE_NAME, READY, "True");
+}
+
+fn damage_is_found_and_repaired(cluster: &Cluster, machine: &Machine) {
+    let unit = "/etc/systemd/system/kubelet.service";
+    let right = machine.read(unit);
+    machine.run(&["sed", "-i", "s/^Restart=always/Restart=no/", unit]);
+    machine.run(&["rm", "/usr/sbin/runc"]);
+    machine.run(&["systemctl", "disable", "--now", "chrony.service"]);
+
+    let plan = cluster.agent(machine, "plan", &["--exit-code", "--color", "never"]);
+    assert_eq!(plan.code, Some(4), "{}", machine.explain(&plan));
+    for line in ["-Restart=no", "+Restart=always", "file /usr/sbin/runc", "unit chrony.service"] {
+        assert!(plan.stdout.contains(line), "no {line:?} in {}", plan.stdout);
+    }
+    assert_eq!(restarted_by_converging(cluster, machine), ["kubelet.service", "chrony.service"]);
+    assert_eq!(machine.read(unit), right);
+    assert_eq!(machine.show("kubelet.service", "Restart"), "always", "systemd does not know the unit's text");
+    assert_eq!(machine.show("chrony.service", "UnitFileState"), "enabled");
+    machine.run(&["runc", "--version"]);
+}
+
 /// Boots a control plane and a node of this suite of Debian, and has them live through what machines live through.
 fn becomes_a_cluster(suite: &str) {
     step(&format!("{suite}: boot"));
     let cluster = Cluster::boot(suite);
     let (control_plane, node) = (&cluster.control_plane, &cluster.node);
 
-    step("the boot script's call, on the control plane");
-    let started = cluster.start_as_user_data_does(control_plane);
-    assert_eq!(started.code, Some(0), "{}", control_plane.explain(&started));
-    step("converge, on the node");
-    converge(&cluster, node);
+    step("the boot script's call on the control plane, and converge on the node");
+    thread::scope(|scope| {
+        scope.spawn(|| converge(&cluster, node));
+        let started = cluster.start_as_user_data_does(control_plane);
+        assert_eq!(started.code, Some(0), "{}", control_plane.explain(&started));
+    });
     for machine in [control_plane, node] {
         packages_are_debians_own(&cluster, machine);
         programs_run_from_our_units(machine);
     }
     step("nodes are Ready");
-    node_is_ready(&cluster, CONTROL_PLANE_NAME);
-    node_is_ready(&cluster, NODE_NAME);
-    step("pods run");
-    for component in CONTROL_PLANE_PODS {
-        pod_runs(&cluster, &format!("{component}-{CONTROL_PLANE_NAME}"));
+    node_has(&cluster, CONTROL_PLANE_NAME, READY, "True");
+    node_has(&cluster, NODE_NAME, READY, "True");
+    step("static pods run");
+    for component in STATIC_PODS {
+        static_pod_runs(control_plane, &format!("{component}-{CONTROL_PLANE_NAME}"));
     }
+    for component in ["kube-controller-manager", "kube-scheduler"] {
+        pod_is_ready(&cluster, "kube-system", &format!("{component}-{CONTROL_PLANE_NAME}"));
+    }
+    step("a pod runs");
+    a_pod_runs_on_the_node(&cluster);
     step("a second run");
     for machine in [control_plane, node] {
         a_second_run_does_nothing(&cluster, machine);
     }
+    step("a changed spec");
+    only_what_reads_a_changed_setting_is_restarted(&cluster);
+    step("damage");
+    damage_is_found_and_repaired(&cluster, node);
     step("the end");
 }
 
