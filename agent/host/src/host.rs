@@ -130,6 +130,15 @@ impl Host {
         seconds.format(&time::format_description::well_known::Rfc3339).unwrap_or_default()
     }
 
+    /// Starts a unit, and waits until it runs, or has run where it is to run once. Holds no lock, so it may
+    /// be a unit that takes the lock itself.
+    ///
+    /// # Errors
+    /// It does not start, or fails.
+    pub fn start_unit(&self, unit: &str) -> Result<()> {
+        self.systemd.start(unit)
+    }
+
     pub(crate) fn now(&self) -> time::OffsetDateTime {
         (self.clock)().into()
     }
