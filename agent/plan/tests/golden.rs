@@ -200,10 +200,11 @@ fn describe_file(file: &File) -> (String, String) {
     let body = match &file.content {
         Content::Text(text) => text.clone(),
         Content::Base64(base64) => format!("base64 {base64}"),
-        Content::Asset(AssetContent { url, sha256, member }) => {
+        Content::Asset(AssetContent { url, mirrors, sha256, member }) => {
             assert_eq!(sha256.as_ref(), Some(&hash_of_url(url)), "{} has the hash of another", file.path);
-            let member = member.iter().map(|member| format!(" member {member}"));
-            format!("<{url}{}>", member.collect::<String>())
+            let mirrors = mirrors.iter().map(|mirror| format!(" or {mirror}")).collect::<String>();
+            let member = member.iter().map(|member| format!(" member {member}")).collect::<String>();
+            format!("<{url}{mirrors}{member}>")
         }
         Content::Certificate(name) => format!("<certificate {name}>"),
         Content::PrivateKey(name) => format!("<private key of {name}>"),
