@@ -60,6 +60,37 @@ fn step(what: &str) {
     eprintln!("{:7.1} s  {what}", START.get_or_init(Instant::now).elapsed().as_secs_f32());
 }
 
+/// Takes apt's locks, as the daily jobs of a fresh machine do, until somebody has found them taken.
+const HOLD_APT_LOCKS: &str = r#"
+import fcntl, glob, time
+files = [open(path, "w") for path in ("/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")]
+for file in files:
+    fcntl.lockf(file, fcntl.LOCK_EX)
+def running():
+    found = set()
+    for path in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            if open(path).read().startswith("apt-get"):
+                found.add(path)
+        except OSError:
+            pass
+    return found
+open("/root/apt-is-locked", "w").close()
+seen = set()
+while not seen or seen & running():
+    seen |= running()
+    time.sleep(0.005)
+"#;
+
+/// Has a machine in the state in which an operator may find it: apt at work, and dpkg interrupted before that.
+fn disturb_apt(machine: &Machine) {
+    machine.run(&["touch", "/var/lib/dpkg/updates/0001"]);
+    machine.run(&["systemd-run", "--quiet", "--unit=apt-locks", "python3", "-c", HOLD_APT_LOCKS]);
+    machine.until("apt's locks are taken", || {
+        (machine.try_run(&["test", "-e", "/root/apt-is-locked"]).code == Some(0)).then_some(())
+    });
+}
+
 /// What must not change by itself: since when each of these units has been running.
 fn running_since(machine: &Machine) -> Vec<(&'static str, String)> {
     let units = ["containerd.service", "kubelet.service", "chrony.service"];
@@ -214,7 +245,11 @@ fn becomes_a_cluster(suite: &str) {
 
     step("the boot script's call on the control plane, and converge on the node");
     thread::scope(|scope| {
-        scope.spawn(|| converge(&cluster, node));
+        scope.spawn(|| {
+            disturb_apt(node);
+            converge(&cluster, node);
+            assert_eq!(node.show("apt-locks.service", "ActiveState"), "inactive", "nobody met the locks");
+        });
         let started = cluster.start_as_user_data_does(control_plane);
         assert_eq!(started.code, Some(0), "{}", control_plane.explain(&started));
     });

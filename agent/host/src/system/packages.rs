@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
-use super::commands::{ask, refused, run};
+use super::commands::{Outcome, ask, refused, run};
 use crate::error::{Error, Result};
 
 /// The package manager.
@@ -26,6 +28,10 @@ pub struct Machine;
 
 /// How long to wait for another process to let go of apt's lock: unattended upgrades run at boot.
 const APT_LOCK: &str = "DPkg::Lock::Timeout=600";
+/// What apt says where that does not make it wait, which is for the locks of its lists and its archives.
+const DIRECTORY_IS_LOCKED: &str = "Unable to lock directory";
+const LOCK_PATIENCE: Duration = Duration::from_secs(600);
+const LOCK_PAUSE: Duration = Duration::from_secs(1);
 
 #[derive(Clone, Copy)]
 enum Manager {
@@ -93,14 +99,18 @@ fn installed_debs(shown: &str) -> BTreeSet<String> {
 }
 
 fn install_debs(packages: &[&str]) -> Result<()> {
-    run(&["apt-get", "-o", APT_LOCK, "update"])?;
+    let update = ["apt-get", "-o", APT_LOCK, "update"];
+    let outcome = while_locked(LOCK_PATIENCE, LOCK_PAUSE, || ask(&update))?;
+    if !outcome.status.success() {
+        return Err(refused(&update, &outcome));
+    }
     let install = [
         &["apt-get", "-o", APT_LOCK, "-o", "Dpkg::Options::=--force-confold"][..],
         &["install", "--yes", "--no-install-recommends", "--"],
         packages,
     ]
     .concat();
-    let outcome = ask(&install)?;
+    let outcome = while_locked(LOCK_PATIENCE, LOCK_PAUSE, || ask(&install))?;
     if outcome.status.success() {
         return Ok(());
     }
@@ -112,9 +122,47 @@ fn install_debs(packages: &[&str]) -> Result<()> {
     Err(refused(&install, &outcome))
 }
 
+/// Tries again for as long as somebody else has a lock that apt itself does not wait for.
+fn while_locked(
+    patience: Duration,
+    pause: Duration,
+    attempt: impl Fn() -> Result<Outcome>,
+) -> Result<Outcome> {
+    let since = Instant::now();
+    loop {
+        let outcome = attempt()?;
+        let is_locked = !outcome.status.success() && outcome.stderr.contains(DIRECTORY_IS_LOCKED);
+        if !is_locked || since.elapsed() >= patience {
+            return Ok(outcome);
+        }
+        sleep(pause);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    /// How often it is tried with a program that finds the lock held so often.
+    fn attempts(held: u32, patience: Duration, says: &str) -> (u32, bool) {
+        let attempts = Cell::new(0);
+        let outcome = while_locked(patience, Duration::ZERO, || {
+            attempts.set(attempts.get() + 1);
+            let script = format!("echo '{says}' >&2; exit 100");
+            ask(&["sh", "-c", if attempts.get() > held { "true" } else { &script }])
+        });
+        (attempts.get(), outcome.unwrap().status.success())
+    }
+
+    #[test]
+    fn locks_that_apt_does_not_wait_for_are_waited_for() {
+        let locked = "E: Unable to lock directory /var/lib/apt/lists/";
+        assert_eq!(attempts(2, Duration::MAX, locked), (3, true));
+        assert_eq!(attempts(2, Duration::ZERO, locked), (1, false));
+        assert_eq!(attempts(2, Duration::MAX, "E: Unable to locate package nosuch"), (1, false));
+    }
 
     #[test]
     fn only_wholly_installed_packages_count() {
