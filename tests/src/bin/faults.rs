@@ -69,7 +69,8 @@ fn main() -> anyhow::Result<ExitCode> {
     }
     let matrix = Matrix(scenarios);
     let all = matrix.cases()?;
-    writeln!(output, "{} cases in all", all.len())?;
+    let in_all = all.len();
+    writeln!(output, "{in_all} cases in all")?;
     let seed = arguments.seed.unwrap_or_else(now);
     let cases: Vec<Case> = if !arguments.case.is_empty() {
         let is_asked = |name: &str| arguments.case.iter().any(|asked| name.starts_with(asked));
@@ -83,9 +84,10 @@ fn main() -> anyhow::Result<ExitCode> {
     ensure!(!cases.is_empty(), "there are no such cases");
 
     let table = try_all(&matrix, &cases, arguments.jobs, &mut output)?;
-    writeln!(output, "\n{}", table.markdown())?;
+    let text = format!("{} of {in_all} cases.\n\n{}", cases.len(), table.markdown());
+    writeln!(output, "\n{text}")?;
     if let Some(readme) = arguments.write {
-        write_between_markers(&readme, &table.markdown())?;
+        write_between_markers(&readme, &text)?;
     }
     Ok(if table.broken() == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -85,7 +85,11 @@ impl Table {
         for disturbance in &all {
             _ = write!(text, " {} |", sums.get(disturbance).copied().unwrap_or_default().shown());
         }
-        _ = write!(text, "\n\n{} cases were not reached.\n", self.unreached);
+        _ = write!(
+            text,
+            "\n\nNot reached, because runs differ by a few steps: {}. Broken: {}.\n",
+            self.unreached, self.broken
+        );
         text
     }
 }
