@@ -4,6 +4,7 @@ pub mod downloads;
 pub mod example_cluster;
 pub mod example_keys;
 pub mod example_store;
+pub mod faults;
 pub mod loopback;
 pub mod proxy;
 pub mod publishers;

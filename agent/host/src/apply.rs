@@ -125,8 +125,9 @@ impl Host {
     /// Records that a run failed, for `status` to tell.
     ///
     /// # Errors
-    /// The record cannot be written.
+    /// The record cannot be written, or another run is at work: the record is that run's until it ends.
     pub fn note_failure(&self, problem: &str) -> Result<()> {
+        let _lock = self.lock()?;
         let mut record = self.record()?;
         record.failure = Some(Failure { at: self.timestamp(), problem: problem.to_owned() });
         record.write(&self.root)

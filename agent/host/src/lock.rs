@@ -2,9 +2,11 @@
 
 use std::fs::File;
 use std::io::{Read, Seek, Write};
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use nix::fcntl::{Flock, FlockArg};
+use nix::sys::stat::{major, minor};
 
 use crate::error::{Error, Result};
 use crate::root::Root;
@@ -34,9 +36,8 @@ impl Locks {
         let mut file = match Flock::lock(dir.open_or_create("lock")?, FlockArg::LockExclusiveNonblock) {
             Ok(file) => file,
             Err((mut file, _)) => {
-                let mut pid = String::new();
-                let is_known = file.read_to_string(&mut pid).is_ok() && !pid.trim().is_empty();
-                let pid = if is_known { pid.trim().to_owned() } else { "unknown".into() };
+                // Whoever has just taken it has not written its number yet.
+                let pid = holder(&file).or_else(|| written(&mut file)).unwrap_or_else(|| "unknown".into());
                 return Err(Error::Locked { root: root.shown("/"), pid });
             }
         };
@@ -47,6 +48,29 @@ impl Locks {
         *held = Arc::downgrade(&file);
         Ok(Lock { _file: file })
     }
+}
+
+/// The process that has a file locked, as the kernel tells it (proc_locks(5)); `None` on file systems that number their
+/// devices otherwise there, such as btrfs.
+fn holder(file: &File) -> Option<String> {
+    let metadata = file.metadata().ok()?;
+    let device = metadata.dev();
+    let inode = format!("{:02x}:{:02x}:{}", major(device), minor(device), metadata.ino());
+    let locks = std::fs::read_to_string("/proc/locks").ok()?;
+    let holder = locks.lines().find_map(|line| match line.split_whitespace().collect::<Vec<_>>()[..] {
+        [_, "FLOCK", _, _, pid, file, ..] if file == inode => Some(pid),
+        _ => None,
+    })?;
+    // A process that cannot be seen from here has the number 0.
+    (holder != "0").then(|| holder.to_owned())
+}
+
+/// The process that wrote its number.
+fn written(file: &mut File) -> Option<String> {
+    let mut pid = String::new();
+    file.read_to_string(&mut pid).ok()?;
+    let pid = pid.trim();
+    if pid.is_empty() { None } else { Some(pid.to_owned()) }
 }
 
 #[cfg(test)]
@@ -66,5 +90,24 @@ mod tests {
         assert!(theirs.take(&root).is_err());
         drop(share);
         assert!(theirs.take(&root).is_ok());
+    }
+
+    #[test]
+    fn who_wrote_its_number_before_is_not_taken_for_who_is_at_work() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Root::open(temp.path()).unwrap();
+        let lock = Locks::default().take(&root).unwrap();
+        for stale in ["", "1\n"] {
+            let path = temp.path().join("var/lib/kops-agent/lock");
+            std::fs::write(&path, stale).unwrap();
+            let file = File::open(&path).unwrap();
+            // Not every file system can be told by /proc/locks.
+            if let Some(pid) = holder(&file) {
+                assert_eq!(pid, std::process::id().to_string());
+                let error = Locks::default().take(&root).err().unwrap().to_string();
+                assert!(error.contains(&format!("process {pid})")), "{error}");
+            }
+        }
+        drop(lock);
     }
 }

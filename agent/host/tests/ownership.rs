@@ -105,6 +105,19 @@ async fn a_failure_is_recorded_until_a_run_succeeds() {
     assert!(record.converged_since.is_some());
 }
 
+#[tokio::test]
+async fn the_record_is_left_to_the_run_that_is_at_work() {
+    let machine = Machine::new();
+    machine.converge(&everything()).await.unwrap();
+    let at_work = machine.host();
+    let lock = at_work.lock().unwrap();
+    let error = machine.host().note_failure("another kops-agent is at work").unwrap_err().to_string();
+    assert!(error.contains("another kops-agent is at work"), "{error}");
+    assert_eq!(machine.host().record().unwrap().failure, None);
+    drop(lock);
+    machine.host().note_failure("no network").unwrap();
+}
+
 /// Hears nothing.
 struct Deaf;
 

@@ -24,6 +24,7 @@ mod reset;
 mod retry;
 mod source;
 mod status;
+mod stop;
 mod store;
 #[cfg(test)]
 mod test_server;
@@ -90,8 +91,23 @@ async fn run(command: Command) -> Result<u8> {
     }
 }
 
-/// Converges, again after a failure as often as asked; never where the configuration itself is wrong.
+/// Converges, again after a failure as often as asked; never where the configuration itself is wrong, and no
+/// longer once it is asked to stop.
 pub(crate) async fn converge_with_retries(args: &ConvergeArgs) -> Result<u8> {
+    let stopped = stop::asked()?;
+    tokio::select! {
+        // Where a run could go on and is asked to stop, it stops.
+        biased;
+        signal = stopped => {
+            let error = stop::stopped_by(signal);
+            note_failure(&args.root.root, &error);
+            Err(error)
+        }
+        result = converge_until_done(args) => result,
+    }
+}
+
+async fn converge_until_done(args: &ConvergeArgs) -> Result<u8> {
     let mut retries = args.retries;
     loop {
         match converge(args).await {

@@ -1,0 +1,460 @@
+//! A FUSE file system in memory that breaks on demand, as if a disk or a machine did.
+
+use std::ffi::OsStr;
+use std::io;
+use std::path::Path;
+use std::process::Command;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use fuser::{
+    BackgroundSession, FileAttr, FileType, Filesystem, MountOption, ReplyAttr, ReplyCreate, ReplyData,
+    ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow,
+};
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use super::check::shows_a_key;
+use super::operation::{Logged, Operation};
+use super::tree::{Body, Inode, Node, Tree};
+
+/// Names change by way of the kernel only, so it may keep them for as long as it likes.
+const NAMES_LAST: Duration = Duration::from_secs(3600);
+const BLOCK: u32 = 4096;
+const MANY: u64 = 1 << 24;
+
+/// What goes wrong at an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fault {
+    /// The disk is full from then on: what takes no room still works.
+    Full,
+    /// The disk does not do this one thing.
+    Unreadable,
+    /// The file system is read-only from then on.
+    ReadOnly,
+    /// The agent gets no new file descriptor from then on, by its limit.
+    NoDescriptors,
+    /// The agent is killed, and the operation never done.
+    Killed,
+    /// The agent is asked to end, and the operation done.
+    Terminated,
+    /// The agent is stopped, so that another can come meanwhile, and the operation done.
+    Stopped,
+}
+
+/// All of them.
+pub const FAULTS: [Fault; 7] = [
+    Fault::Full,
+    Fault::Unreadable,
+    Fault::ReadOnly,
+    Fault::NoDescriptors,
+    Fault::Killed,
+    Fault::Terminated,
+    Fault::Stopped,
+];
+
+/// Where a fault struck.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Struck {
+    /// The system call.
+    pub kind: &'static str,
+    /// The path that it was about.
+    pub path: String,
+}
+
+/// What became of a tree.
+#[derive(Debug)]
+pub struct Disturbed {
+    /// As it is now.
+    pub tree: Tree,
+    /// Everything that was done, in order.
+    pub log: Vec<Logged>,
+    /// Where the fault struck, if the run came as far.
+    pub struck: Option<Struck>,
+    /// Paths of files with keys in them that others could read at any moment.
+    pub shown: Vec<String>,
+}
+
+struct State {
+    disturbed: Disturbed,
+    unused: Inode,
+    fault: Option<(usize, Fault)>,
+}
+
+impl State {
+    /// Does an operation, unless something is to happen instead.
+    fn change(&mut self, by: u32, operation: Operation) -> Result<(), Errno> {
+        if let Some((number, fault)) = self.fault
+            && self.disturbed.log.len() >= number
+        {
+            let is_first = self.disturbed.struck.is_none();
+            let needs_room = operation.needs_room();
+            if is_first && (fault != Fault::Full || needs_room) {
+                let tree = &self.disturbed.tree;
+                let struck = Struck { kind: operation.kind(tree), path: operation.path(tree) };
+                self.disturbed.struck = Some(struck);
+                strike(fault, by);
+            }
+            match fault {
+                Fault::Full if needs_room => return Err(Errno::ENOSPC),
+                Fault::Unreadable if is_first => return Err(Errno::EIO),
+                Fault::ReadOnly => return Err(Errno::EROFS),
+                Fault::Killed => return Err(Errno::EINTR),
+                _ => {}
+            }
+        }
+        let logged = Logged { operation, at: SystemTime::now() };
+        self.disturbed.tree.apply(&logged)?;
+        self.watch(&logged.operation);
+        self.disturbed.log.push(logged);
+        Ok(())
+    }
+
+    fn watch(&mut self, operation: &Operation) {
+        let tree = &self.disturbed.tree;
+        if let Some(inode) = operation.touches()
+            && tree.node(inode).is_ok_and(shows_a_key)
+        {
+            self.disturbed.shown.push(tree.path_of(inode));
+        }
+    }
+
+    fn make(&mut self, by: &Request<'_>, parent: Inode, name: &OsStr, mode: u32, body: Body) -> Answer {
+        let (inode, at) = (self.unused, SystemTime::now());
+        let node = Node { mode: mode & 0o7777, owner: (by.uid(), by.gid()), modified: at, changed: at, body };
+        self.change(by.pid(), Operation::Make { parent, name: text(name)?, inode, node })?;
+        self.unused += 1;
+        self.attributes(inode)
+    }
+
+    fn attributes(&self, inode: Inode) -> Answer {
+        let node = self.disturbed.tree.node(inode)?;
+        let (kind, size) = match &node.body {
+            Body::File(bytes) => (FileType::RegularFile, bytes.len()),
+            Body::Directory(_) => (FileType::Directory, 0),
+            Body::Symlink(target) => (FileType::Symlink, target.len()),
+        };
+        let size = u64::try_from(size).unwrap_or_default();
+        Ok(FileAttr {
+            ino: inode,
+            size,
+            blocks: size.div_ceil(512),
+            atime: node.modified,
+            mtime: node.modified,
+            ctime: node.changed,
+            crtime: node.modified,
+            kind,
+            perm: u16::try_from(node.mode).unwrap_or_default(),
+            nlink: 1,
+            uid: node.owner.0,
+            gid: node.owner.1,
+            rdev: 0,
+            blksize: BLOCK,
+            flags: 0,
+        })
+    }
+}
+
+type Answer = Result<FileAttr, Errno>;
+
+/// Does to the agent what the fault does to it.
+fn strike(fault: Fault, pid: u32) {
+    let pid = pid.to_string();
+    let signal = match fault {
+        Fault::Killed => Signal::SIGKILL,
+        Fault::Terminated => Signal::SIGTERM,
+        Fault::Stopped => Signal::SIGSTOP,
+        // Another process's limits are set by prlimit(2), which util-linux has a command for.
+        Fault::NoDescriptors => {
+            let _ = Command::new("prlimit").args(["--pid", &pid, "--nofile=0:0"]).status();
+            return;
+        }
+        Fault::Full | Fault::Unreadable | Fault::ReadOnly => return,
+    };
+    if let Ok(pid) = pid.parse() {
+        let _ = kill(Pid::from_raw(pid), signal);
+    }
+}
+
+fn text(name: &OsStr) -> Result<String, Errno> {
+    name.to_str().map(str::to_owned).ok_or(Errno::EILSEQ)
+}
+
+fn code(error: Errno) -> i32 {
+    error as i32
+}
+
+/// A tree that is mounted; dropping it unmounts it.
+pub struct Mounted {
+    state: Arc<Mutex<State>>,
+    session: Option<BackgroundSession>,
+}
+
+impl Mounted {
+    /// Mounts a tree at this folder. With a fault, that strikes at the operation of this number, from 0, or at the
+    /// first after it that it can strike at.
+    ///
+    /// # Errors
+    /// If FUSE file systems cannot be mounted here.
+    pub fn mount(tree: Tree, fault: Option<(usize, Fault)>, at: &Path) -> io::Result<Mounted> {
+        let unused = tree.unused();
+        let disturbed = Disturbed { tree, log: Vec::new(), struck: None, shown: Vec::new() };
+        let state = Arc::new(Mutex::new(State { disturbed, unused, fault }));
+        let options = [MountOption::FSName("kops-agent-faults".into()), MountOption::DefaultPermissions];
+        let session = fuser::spawn_mount2(Front(Arc::clone(&state)), at, &options)?;
+        Ok(Mounted { state, session: Some(session) })
+    }
+
+    /// Whether the fault has struck.
+    pub fn has_struck(&self) -> bool {
+        lock(&self.state).disturbed.struck.is_some()
+    }
+
+    /// Unmounts it and says what became of it.
+    pub fn unmount(mut self) -> Disturbed {
+        if let Some(session) = self.session.take() {
+            session.join();
+        }
+        let mut state = lock(&self.state);
+        let now = Tree::of(state.disturbed.tree.nodes().clone());
+        let empty = Disturbed { tree: now.clone(), log: Vec::new(), struck: None, shown: Vec::new() };
+        let disturbed = std::mem::replace(&mut state.disturbed, empty);
+        Disturbed { tree: now, ..disturbed }
+    }
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What the kernel talks to.
+struct Front(Arc<Mutex<State>>);
+
+impl Front {
+    fn change(&self, by: &Request<'_>, operation: Result<Operation, Errno>, reply: ReplyEmpty) {
+        match operation.and_then(|operation| lock(&self.0).change(by.pid(), operation)) {
+            Ok(()) => reply.ok(),
+            Err(error) => reply.error(code(error)),
+        }
+    }
+
+    fn is_read_only(&self) -> bool {
+        let state = lock(&self.0);
+        matches!(state.fault, Some((_, Fault::ReadOnly))) && state.disturbed.struck.is_some()
+    }
+}
+
+fn entry(answer: Answer, reply: ReplyEntry) {
+    match answer {
+        Ok(attributes) => reply.entry(&NAMES_LAST, &attributes, 0),
+        Err(error) => reply.error(code(error)),
+    }
+}
+
+fn attr(answer: Answer, reply: ReplyAttr) {
+    match answer {
+        Ok(attributes) => reply.attr(&Duration::ZERO, &attributes),
+        Err(error) => reply.error(code(error)),
+    }
+}
+
+impl Filesystem for Front {
+    fn lookup(&mut self, _: &Request<'_>, parent: u64, name: &OsStr, reply: ReplyEntry) {
+        let state = lock(&self.0);
+        let found = text(name).and_then(|name| state.disturbed.tree.lookup(parent, &name));
+        entry(found.and_then(|inode| state.attributes(inode)), reply);
+    }
+
+    fn getattr(&mut self, _: &Request<'_>, ino: u64, _: Option<u64>, reply: ReplyAttr) {
+        attr(lock(&self.0).attributes(ino), reply);
+    }
+
+    fn setattr(
+        &mut self,
+        by: &Request<'_>,
+        ino: u64,
+        mode: Option<u32>,
+        uid: Option<u32>,
+        gid: Option<u32>,
+        size: Option<u64>,
+        _atime: Option<TimeOrNow>,
+        mtime: Option<TimeOrNow>,
+        _ctime: Option<SystemTime>,
+        _fh: Option<u64>,
+        _crtime: Option<SystemTime>,
+        _chgtime: Option<SystemTime>,
+        _bkuptime: Option<SystemTime>,
+        _flags: Option<u32>,
+        reply: ReplyAttr,
+    ) {
+        let change = Operation::Change {
+            inode: ino,
+            mode: mode.map(|mode| mode & 0o7777),
+            owner: (uid, gid),
+            size: size.and_then(|size| usize::try_from(size).ok()),
+            modified: mtime.map(|time| match time {
+                TimeOrNow::SpecificTime(time) => time,
+                TimeOrNow::Now => SystemTime::now(),
+            }),
+        };
+        let mut state = lock(&self.0);
+        let changed = state.change(by.pid(), change);
+        attr(changed.and_then(|()| state.attributes(ino)), reply);
+    }
+
+    fn readlink(&mut self, _: &Request<'_>, ino: u64, reply: ReplyData) {
+        match lock(&self.0).disturbed.tree.node(ino).map(|node| &node.body) {
+            Ok(Body::Symlink(target)) => reply.data(target.as_bytes()),
+            Ok(_) => reply.error(code(Errno::EINVAL)),
+            Err(error) => reply.error(code(error)),
+        }
+    }
+
+    fn mkdir(
+        &mut self,
+        by: &Request<'_>,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        reply: ReplyEntry,
+    ) {
+        let body = Body::Directory(std::collections::BTreeMap::new());
+        entry(lock(&self.0).make(by, parent, name, mode & !umask, body), reply);
+    }
+
+    fn unlink(&mut self, by: &Request<'_>, parent: u64, name: &OsStr, reply: ReplyEmpty) {
+        self.change(by, text(name).map(|name| Operation::Unlink { parent, name }), reply);
+    }
+
+    fn rmdir(&mut self, by: &Request<'_>, parent: u64, name: &OsStr, reply: ReplyEmpty) {
+        self.change(by, text(name).map(|name| Operation::RemoveDirectory { parent, name }), reply);
+    }
+
+    fn symlink(&mut self, by: &Request<'_>, parent: u64, name: &OsStr, target: &Path, reply: ReplyEntry) {
+        let body = text(target.as_os_str()).map(Body::Symlink);
+        entry(body.and_then(|body| lock(&self.0).make(by, parent, name, 0o777, body)), reply);
+    }
+
+    fn rename(
+        &mut self,
+        by: &Request<'_>,
+        parent: u64,
+        name: &OsStr,
+        newparent: u64,
+        newname: &OsStr,
+        flags: u32,
+        reply: ReplyEmpty,
+    ) {
+        let operation = match flags {
+            0 => text(name).and_then(|name| {
+                Ok(Operation::Rename { parent, name, to: newparent, to_name: text(newname)? })
+            }),
+            _ => Err(Errno::EINVAL),
+        };
+        self.change(by, operation, reply);
+    }
+
+    fn link(&mut self, by: &Request<'_>, ino: u64, newparent: u64, newname: &OsStr, reply: ReplyEntry) {
+        let operation = text(newname).map(|name| Operation::Link { inode: ino, parent: newparent, name });
+        let mut state = lock(&self.0);
+        let linked = operation.and_then(|operation| state.change(by.pid(), operation));
+        entry(linked.and_then(|()| state.attributes(ino)), reply);
+    }
+
+    fn open(&mut self, _: &Request<'_>, _ino: u64, flags: i32, reply: ReplyOpen) {
+        // O_WRONLY and O_RDWR, as every Linux has them.
+        match flags & 0b11 != 0 && self.is_read_only() {
+            true => reply.error(code(Errno::EROFS)),
+            false => reply.opened(0, 0),
+        }
+    }
+
+    fn read(
+        &mut self,
+        _: &Request<'_>,
+        ino: u64,
+        _fh: u64,
+        offset: i64,
+        size: u32,
+        _flags: i32,
+        _lock_owner: Option<u64>,
+        reply: ReplyData,
+    ) {
+        match lock(&self.0).disturbed.tree.node(ino).map(|node| &node.body) {
+            Ok(Body::File(bytes)) => {
+                let from = usize::try_from(offset).unwrap_or_default().min(bytes.len());
+                let to = from.saturating_add(usize::try_from(size).unwrap_or_default()).min(bytes.len());
+                reply.data(&bytes[from..to]);
+            }
+            Ok(_) => reply.error(code(Errno::EISDIR)),
+            Err(error) => reply.error(code(error)),
+        }
+    }
+
+    fn write(
+        &mut self,
+        by: &Request<'_>,
+        ino: u64,
+        _fh: u64,
+        offset: i64,
+        data: &[u8],
+        _write_flags: u32,
+        _flags: i32,
+        _lock_owner: Option<u64>,
+        reply: ReplyWrite,
+    ) {
+        let offset = usize::try_from(offset).unwrap_or_default();
+        let write = Operation::Write { inode: ino, offset, bytes: Arc::from(data) };
+        match lock(&self.0).change(by.pid(), write) {
+            Ok(()) => reply.written(u32::try_from(data.len()).unwrap_or_default()),
+            Err(error) => reply.error(code(error)),
+        }
+    }
+
+    fn fsync(&mut self, by: &Request<'_>, ino: u64, _fh: u64, _datasync: bool, reply: ReplyEmpty) {
+        self.change(by, Ok(Operation::Sync { inode: ino }), reply);
+    }
+
+    fn fsyncdir(&mut self, by: &Request<'_>, ino: u64, _fh: u64, _datasync: bool, reply: ReplyEmpty) {
+        self.change(by, Ok(Operation::Sync { inode: ino }), reply);
+    }
+
+    fn readdir(&mut self, _: &Request<'_>, ino: u64, _fh: u64, offset: i64, mut reply: ReplyDirectory) {
+        let state = lock(&self.0);
+        let names = match state.disturbed.tree.names(ino) {
+            Ok(names) => names,
+            Err(error) => return reply.error(code(error)),
+        };
+        let kind = |inode: Inode| state.attributes(inode).map_or(FileType::RegularFile, |found| found.kind);
+        let dots = [(".", ino), ("..", ino)].into_iter();
+        let all = dots.chain(names.iter().map(|(name, inode)| (name.as_str(), *inode)));
+        for (next, (name, inode)) in (1..).zip(all).skip(usize::try_from(offset).unwrap_or_default()) {
+            if reply.add(inode, next, kind(inode), name) {
+                break;
+            }
+        }
+        reply.ok();
+    }
+
+    fn statfs(&mut self, _: &Request<'_>, _ino: u64, reply: ReplyStatfs) {
+        reply.statfs(MANY, MANY, MANY, MANY, MANY, BLOCK, 255, BLOCK);
+    }
+
+    fn create(
+        &mut self,
+        by: &Request<'_>,
+        parent: u64,
+        name: &OsStr,
+        mode: u32,
+        umask: u32,
+        _flags: i32,
+        reply: ReplyCreate,
+    ) {
+        match lock(&self.0).make(by, parent, name, mode & !umask, Body::File(Arc::default())) {
+            Ok(attributes) => reply.created(&NAMES_LAST, &attributes, 0, 0, 0),
+            Err(error) => reply.error(code(error)),
+        }
+    }
+}

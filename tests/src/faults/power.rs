@@ -1,0 +1,156 @@
+//! What a machine may come up with after its power went.
+//!
+//! A simple model, harsher than ext4 or XFS are: a file's content and metadata are on the disk once the file was
+//! synced, a directory's names once the directory was; nothing else is sure. Of the many trees between, three
+//! stand for all: everything got there, only what is sure did, and all names did but no content that is not sure.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use nix::errno::Errno;
+
+use super::operation::{Logged, Operation};
+use super::tree::{Body, Inode, Node, Tree};
+
+/// How much of what was not synced got to the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Survives {
+    /// All of it.
+    Everything,
+    /// None of it.
+    OnlyWhatIsSynced,
+    /// Names and metadata, and no content.
+    NamesButNoData,
+}
+
+/// The three.
+pub const SURVIVES: [Survives; 3] =
+    [Survives::Everything, Survives::OnlyWhatIsSynced, Survives::NamesButNoData];
+
+/// A disk while a log is replayed.
+pub struct Disk {
+    live: Tree,
+    sure: BTreeMap<Inode, Node>,
+    born: BTreeMap<Inode, Node>,
+}
+
+impl Disk {
+    /// A disk that has had this tree for long.
+    pub fn new(before: &Tree) -> Disk {
+        Disk { live: before.clone(), sure: before.nodes().clone(), born: BTreeMap::new() }
+    }
+
+    /// One operation more.
+    ///
+    /// # Errors
+    /// If it is not of the run that began with this disk's tree.
+    pub fn replay(&mut self, logged: &Logged) -> Result<(), Errno> {
+        self.live.apply(logged)?;
+        match &logged.operation {
+            Operation::Make { inode, node, .. } => drop(self.born.insert(*inode, node.clone())),
+            Operation::Sync { inode } => self.sync(*inode)?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self, inode: Inode) -> Result<(), Errno> {
+        let node = self.live.node(inode)?.clone();
+        if let Body::Directory(names) = &node.body {
+            for child in names.values() {
+                // A name that is sure leads to something, but only as it was when it was new.
+                if let Some(new) = self.born.get(child) {
+                    self.sure.entry(*child).or_insert_with(|| new.clone());
+                }
+            }
+        }
+        self.sure.insert(inode, node);
+        Ok(())
+    }
+
+    /// The tree after the power went now.
+    pub fn after_cut(&self, survives: Survives) -> Tree {
+        match survives {
+            Survives::Everything => Tree::of(self.live.nodes().clone()),
+            Survives::OnlyWhatIsSynced => Tree::of(self.sure.clone()),
+            Survives::NamesButNoData => {
+                let mut nodes = self.live.nodes().clone();
+                for (inode, node) in &mut nodes {
+                    if let Body::File(bytes) = &mut node.body {
+                        *bytes = match self.sure.get(inode).map(|sure| &sure.body) {
+                            Some(Body::File(sure)) => Arc::clone(sure),
+                            _ => Arc::default(),
+                        };
+                    }
+                }
+                Tree::of(nodes)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::SystemTime;
+
+    use super::*;
+    use crate::faults::tree::ROOT;
+
+    const NEW: Inode = 2;
+
+    fn logged(operation: Operation) -> Logged {
+        Logged { operation, at: SystemTime::UNIX_EPOCH }
+    }
+
+    fn make() -> Operation {
+        let at = SystemTime::UNIX_EPOCH;
+        let body = Body::File(Arc::default());
+        let node = Node { mode: 0o600, owner: (0, 0), modified: at, changed: at, body };
+        Operation::Make { parent: ROOT, name: ".a".into(), inode: NEW, node }
+    }
+
+    fn write() -> Operation {
+        Operation::Write { inode: NEW, offset: 0, bytes: Arc::from(*b"whole") }
+    }
+
+    fn rename() -> Operation {
+        Operation::Rename { parent: ROOT, name: ".a".into(), to: ROOT, to_name: "a".into() }
+    }
+
+    /// Names and content after these operations and a cut.
+    fn after(operations: &[Operation], survives: Survives) -> Vec<(String, Vec<u8>)> {
+        let mut disk = Disk::new(&Tree::empty(SystemTime::UNIX_EPOCH));
+        for operation in operations {
+            disk.replay(&logged(operation.clone())).unwrap();
+        }
+        let tree = disk.after_cut(survives);
+        let content = |node: &Node| match &node.body {
+            Body::File(bytes) => bytes.to_vec(),
+            other => panic!("{other:?}"),
+        };
+        tree.entries().into_iter().map(|(path, node)| (path, content(node))).collect()
+    }
+
+    fn one(name: &str, content: &str) -> Vec<(String, Vec<u8>)> {
+        vec![(name.to_owned(), content.as_bytes().to_vec())]
+    }
+
+    #[test]
+    fn a_file_that_was_not_synced_is_empty_under_its_new_name_or_has_none() {
+        let hasty = [make(), write(), rename()];
+        assert_eq!(after(&hasty, Survives::Everything), one("a", "whole"));
+        assert_eq!(after(&hasty, Survives::OnlyWhatIsSynced), []);
+        assert_eq!(after(&hasty, Survives::NamesButNoData), one("a", ""));
+        let named = [make(), write(), rename(), Operation::Sync { inode: ROOT }];
+        assert_eq!(after(&named, Survives::OnlyWhatIsSynced), one("a", ""));
+    }
+
+    #[test]
+    fn a_file_that_was_synced_before_it_was_renamed_is_whole() {
+        let mut careful = vec![make(), write(), Operation::Sync { inode: NEW }, rename()];
+        assert_eq!(after(&careful, Survives::OnlyWhatIsSynced), []);
+        assert_eq!(after(&careful, Survives::NamesButNoData), one("a", "whole"));
+        careful.push(Operation::Sync { inode: ROOT });
+        assert_eq!(after(&careful, Survives::OnlyWhatIsSynced), one("a", "whole"));
+    }
+}
