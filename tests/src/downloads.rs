@@ -6,7 +6,7 @@ mod fault;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -49,6 +49,17 @@ impl Downloads {
     pub fn start_with(files: BTreeMap<String, Vec<u8>>) -> anyhow::Result<Downloads> {
         let shelf = Arc::new(Shelf::new(files, Duration::ZERO));
         let server = LoopbackServer::start("downloads", Mirror { shelf: Arc::clone(&shelf) })?;
+        Ok(Downloads { server, shelf })
+    }
+
+    /// [`Downloads::start_with`] on this socket.
+    ///
+    /// # Errors
+    /// If there is no thread to be had.
+    pub fn start_on(socket: TcpListener, files: BTreeMap<String, Vec<u8>>) -> anyhow::Result<Downloads> {
+        let shelf = Arc::new(Shelf::new(files, Duration::ZERO));
+        let mirror = Mirror { shelf: Arc::clone(&shelf) };
+        let server = LoopbackServer::start_on("downloads", socket, move |_| mirror.clone())?;
         Ok(Downloads { server, shelf })
     }
 

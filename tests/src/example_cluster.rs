@@ -48,11 +48,11 @@ impl ExampleCluster {
         self.s3.environment(REGION)
     }
 
-    /// The call of `agent` that does `verb` for a machine of `group`, with the store at `config_base`: a
+    /// The call of `agent` that does `verb` (a word, or a command and its own) for a machine of `group`, with the store at `config_base`: a
     /// worker has none in its boot config.
     pub fn agent(&self, agent: &Path, verb: &str, group: &str, config_base: &str) -> Command {
         let mut command = Command::new(agent);
-        command.env_clear().envs(self.environment()).arg(verb);
+        command.env_clear().envs(self.environment()).args(verb.split(' '));
         command.arg("--conf").arg(self.store.kube_env(group)).arg("--facts").arg(self.store.facts(group));
         command.args(["--config-base", config_base]);
         command

@@ -6,6 +6,7 @@ pub mod example_keys;
 pub mod example_store;
 pub mod loopback;
 pub mod proxy;
+pub mod publishers;
 pub mod random;
 pub mod s3;
 pub mod stand_ins;

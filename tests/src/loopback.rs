@@ -1,10 +1,10 @@
-//! An HTTP server on a free port of the loopback interface, for as long as its value lives.
+//! An HTTP server on a free port of the loopback interface, or where a test wants it, for as long as its value lives.
 //!
 //! It runs on a thread of its own, so tests that know nothing of async can start one as well.
 
 use std::convert::Infallible;
 use std::error::Error;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as Socket};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
@@ -94,10 +94,28 @@ impl LoopbackServer {
         B::Data: Send,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        LoopbackServer::run(address, name, "http", async move |listener, connections| {
+        let socket = Socket::bind(address).context("finding a free port")?;
+        LoopbackServer::start_on(name, socket, move |_| service.clone())
+    }
+
+    /// The same on this socket, to each client with what `service_for` its address has.
+    ///
+    /// # Errors
+    /// If there is no thread to be had.
+    pub fn start_on<F, S, B>(name: &str, socket: Socket, service_for: F) -> anyhow::Result<LoopbackServer>
+    where
+        F: Fn(IpAddr) -> S + Send + 'static,
+        S: Service<Request<Incoming>, Response = Response<B>> + Send + 'static,
+        S::Future: Send,
+        S::Error: Into<Box<dyn Error + Send + Sync>>,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        LoopbackServer::run(socket, name, "http", async move |listener, connections| {
             loop {
-                let connection = accept(&listener, &connections).await?;
-                let service = service.clone();
+                let (connection, client) = accept(&listener, &connections).await?;
+                let service = service_for(client.ip());
                 tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(connection), service));
             }
         })
@@ -117,10 +135,10 @@ impl LoopbackServer {
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
         let acceptor = identity.acceptor()?;
-        let anywhere = (Ipv4Addr::LOCALHOST, 0).into();
-        LoopbackServer::run(anywhere, name, "https", async move |listener, connections| {
+        let socket = Socket::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?;
+        LoopbackServer::run(socket, name, "https", async move |listener, connections| {
             loop {
-                let connection = accept(&listener, &connections).await?;
+                let (connection, _) = accept(&listener, &connections).await?;
                 let (acceptor, service) = (acceptor.clone(), service.clone());
                 tokio::spawn(async move {
                     // Who does not trust us hangs up, and says so on their side.
@@ -132,17 +150,11 @@ impl LoopbackServer {
         })
     }
 
-    fn run<F>(
-        address: SocketAddr,
-        name: &str,
-        scheme: &'static str,
-        serve: F,
-    ) -> anyhow::Result<LoopbackServer>
+    fn run<F>(socket: Socket, name: &str, scheme: &'static str, serve: F) -> anyhow::Result<LoopbackServer>
     where
         F: AsyncFnOnce(TcpListener, Arc<AtomicUsize>) -> std::io::Result<()> + Send + 'static,
     {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let socket = std::net::TcpListener::bind(address).context("finding a free port")?;
         socket.set_nonblocking(true)?;
         let address = socket.local_addr()?;
         let (stop, stopped) = oneshot::channel();
@@ -166,7 +178,7 @@ impl LoopbackServer {
         self.address
     }
 
-    /// `http://127.0.0.1:PORT`.
+    /// `http://ADDRESS:PORT`.
     pub fn url(&self) -> String {
         format!("{}://{}", self.scheme, self.address)
     }
@@ -177,10 +189,13 @@ impl LoopbackServer {
     }
 }
 
-async fn accept(listener: &TcpListener, connections: &AtomicUsize) -> std::io::Result<tokio::net::TcpStream> {
-    let (connection, _) = listener.accept().await?;
+async fn accept(
+    listener: &TcpListener,
+    connections: &AtomicUsize,
+) -> std::io::Result<(tokio::net::TcpStream, SocketAddr)> {
+    let accepted = listener.accept().await?;
     connections.fetch_add(1, Ordering::Relaxed);
-    Ok(connection)
+    Ok(accepted)
 }
 
 impl Drop for LoopbackServer {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::future::ready;
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -31,6 +32,14 @@ impl S3Server {
     /// # Errors
     /// If `root` is no folder, or there is no free port.
     pub fn start(root: &Path) -> anyhow::Result<S3Server> {
+        S3Server::start_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?, root)
+    }
+
+    /// [`S3Server::start`] on this socket.
+    ///
+    /// # Errors
+    /// If `root` is no folder.
+    pub fn start_on(socket: TcpListener, root: &Path) -> anyhow::Result<S3Server> {
         let access_key_id = format!("EXAMPLE{}", random::token(13)?);
         let secret_access_key = random::token(40)?;
         let folders = FileSystem::new(root)
@@ -40,7 +49,8 @@ impl S3Server {
         service.set_auth(SimpleAuth::from_single(access_key_id.clone(), secret_access_key.clone()));
         let policy = Arc::new(Policy { root: root.to_owned(), forbidden: Mutex::default() });
         service.set_access(Access(Arc::clone(&policy)));
-        let server = LoopbackServer::start("s3", service.build())?;
+        let service = service.build();
+        let server = LoopbackServer::start_on("s3", socket, move |_| service.clone())?;
         Ok(S3Server { server, access_key_id, secret_access_key, policy })
     }
 

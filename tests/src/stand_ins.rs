@@ -63,66 +63,100 @@ impl Releases {
     pub fn stand_ins(&self) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
         let mut files = BTreeMap::new();
         for arch in ARCHITECTURES {
-            self.add_kubernetes(arch, &mut files);
-            self.add_container_runtime(arch, &mut files)?;
+            files.extend(
+                self.downloads(arch, Compression::fast(), |name, version| Ok(script(name, version, arch)))?,
+            );
         }
         Ok(files)
     }
 
-    fn add_kubernetes(&self, arch: &str, files: &mut BTreeMap<String, Vec<u8>>) {
+    /// Every download of these releases for one architecture, by URL path, made of the programs that
+    /// `program` has for a name and a version.
+    ///
+    /// # Errors
+    /// If there is no such program, or an archive cannot be packed.
+    pub fn downloads(
+        &self,
+        arch: &str,
+        compression: Compression,
+        program: impl Fn(&str, &str) -> anyhow::Result<Vec<u8>>,
+    ) -> anyhow::Result<BTreeMap<String, Vec<u8>>> {
+        let mut files = BTreeMap::new();
+        self.add_kubernetes(arch, &program, &mut files)?;
+        self.add_container_runtime(arch, compression, &program, &mut files)?;
+        Ok(files)
+    }
+
+    fn add_kubernetes(
+        &self,
+        arch: &str,
+        program: &Program<'_>,
+        files: &mut BTreeMap<String, Vec<u8>>,
+    ) -> anyhow::Result<()> {
         let version = &self.kubernetes;
         for name in ["kubelet", "kubectl"] {
             let path = format!("/release/v{version}/bin/linux/{arch}/{name}");
-            files.insert(path, script(name, version, arch));
+            files.insert(path, program(name, version)?);
         }
         let version = &self.cloud_provider_aws;
         let path = format!(
             "/binaries/cloud-provider-aws/v{version}/linux/{arch}/ecr-credential-provider-linux-{arch}"
         );
-        files.insert(path, script("ecr-credential-provider", version, arch));
+        files.insert(path, program("ecr-credential-provider", version)?);
+        Ok(())
     }
 
-    fn add_container_runtime(&self, arch: &str, files: &mut BTreeMap<String, Vec<u8>>) -> anyhow::Result<()> {
+    fn add_container_runtime(
+        &self,
+        arch: &str,
+        compression: Compression,
+        program: &Program<'_>,
+        files: &mut BTreeMap<String, Vec<u8>>,
+    ) -> anyhow::Result<()> {
         let version = &self.cni_plugins;
         let path = format!(
             "/containernetworking/plugins/releases/download/v{version}/cni-plugins-linux-{arch}-v{version}.tgz"
         );
-        files.insert(path, cni_archive(version, arch)?);
+        files.insert(path, cni_archive(Archive::new(compression), &|name| program(name, version))?);
 
         let version = &self.containerd;
         let path = format!(
             "/containerd/containerd/releases/download/v{version}/containerd-{version}-linux-{arch}.tar.gz"
         );
-        files.insert(path, containerd_archive(version, arch)?);
+        files.insert(path, containerd_archive(Archive::new(compression), &|name| program(name, version))?);
 
         let version = &self.runc;
         let path = format!("/opencontainers/runc/releases/download/v{version}/runc.{arch}");
-        files.insert(path, script("runc", version, arch));
+        files.insert(path, program("runc", version)?);
         Ok(())
     }
 }
 
-fn containerd_archive(version: &str, arch: &str) -> anyhow::Result<Vec<u8>> {
-    let mut archive = Archive::new();
+/// The bytes of a program, by name and version.
+type Program<'a> = dyn Fn(&str, &str) -> anyhow::Result<Vec<u8>> + 'a;
+/// The same of one release.
+type Member<'a> = dyn Fn(&str) -> anyhow::Result<Vec<u8>> + 'a;
+
+fn containerd_archive(mut archive: Archive, program: &Member<'_>) -> anyhow::Result<Vec<u8>> {
     archive.add_directory("bin/")?;
     for name in CONTAINERD_BINARIES {
-        archive.add(&format!("bin/{name}"), 0o755, &script(name, version, arch))?;
+        archive.add(&format!("bin/{name}"), 0o755, &program(name)?)?;
     }
     archive.finish()
 }
 
-fn cni_archive(version: &str, arch: &str) -> anyhow::Result<Vec<u8>> {
-    let mut archive = Archive::new();
+fn cni_archive(mut archive: Archive, program: &Member<'_>) -> anyhow::Result<Vec<u8>> {
     archive.add_directory("./")?;
     archive.add("./LICENSE", 0o644, b"A stand-in; the licence of the CNI plugins is Apache-2.0.\n")?;
     archive.add("./README.md", 0o644, b"Stand-ins for the CNI plugins.\n")?;
     for name in CNI_PLUGINS {
-        archive.add(&format!("./{name}"), 0o755, &script(name, version, arch))?;
+        archive.add(&format!("./{name}"), 0o755, &program(name)?)?;
     }
     archive.finish()
 }
 
-fn script(name: &str, version: &str, arch: &str) -> Vec<u8> {
+/// A script that says what it stands for.
+pub fn script(name: &str, version: &str, arch: &str) -> Vec<u8> {
     let mut text = format!("#!/bin/sh\necho 'a stand-in for {name} {version} ({arch})'\nexit 0\n");
     let mut line = 0;
     while text.len() < STAND_IN_BYTES {
@@ -138,8 +172,8 @@ struct Archive {
 }
 
 impl Archive {
-    fn new() -> Archive {
-        Archive { tar: tar::Builder::new(GzEncoder::new(Vec::new(), Compression::fast())) }
+    fn new(compression: Compression) -> Archive {
+        Archive { tar: tar::Builder::new(GzEncoder::new(Vec::new(), compression)) }
     }
 
     fn add(&mut self, name: &str, mode: u32, content: &[u8]) -> anyhow::Result<()> {

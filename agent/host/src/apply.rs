@@ -1,13 +1,14 @@
 //! Doing what a plan says.
 
 mod files;
+mod removals;
 mod units;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
-use kops_agent_plan::diff::{Plan, Stage, Step, Summary};
+use kops_agent_plan::diff::{Plan, Stage, Step, Summary, sha256_hex};
 use kops_agent_plan::resource::{DesiredState, Image, KernelModule, Resource, ResourceId};
 
 use crate::assets::{Downloads, Progress};
@@ -16,6 +17,7 @@ use crate::host::Host;
 use crate::hosts_file;
 use crate::observe::{boot_text, unit_path};
 use crate::prepare::{Prepared, find, hashes_of, prepare};
+use crate::record::{Failure, Record};
 use crate::secrets::Secrets;
 use crate::staged::{sweep, write_file};
 use crate::stamps::Stamp;
@@ -28,6 +30,21 @@ pub struct Report {
     pub applied: Vec<ResourceId>,
     /// How much it was.
     pub summary: Summary,
+}
+
+/// How much of the machine a desired state describes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope<'a> {
+    /// Everything that is the agent's: what it left and is not desired any more was planned to be removed, and how
+    /// everything is left is recorded.
+    Node {
+        /// `NodeupConfigHash` of the configuration that the state follows from.
+        config_hash: &'a str,
+        /// The hashes of downloads that were told, by URL.
+        known_hashes: &'a BTreeMap<String, String>,
+    },
+    /// A part, beside whatever else there is: nothing is recorded.
+    Part,
 }
 
 impl Host {
@@ -47,13 +64,19 @@ impl Host {
         secrets: &dyn Secrets,
         downloads: &Downloads,
         progress: &dyn Progress,
+        scope: Scope<'_>,
     ) -> Result<Report> {
         let _lock = self.lock()?;
         let prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
         self.sweep(desired)?;
+        let mut record = self.record()?;
+        if scope != Scope::Part && !plan.is_empty() {
+            record.claim(plan);
+            record.write(&self.root)?;
+        }
         let run = Run { host: self, desired, secrets, prepared: &prepared, progress };
         let mut report = Report { summary: plan.summary(), ..Report::default() };
-        for stage in Stage::ALL {
+        for stage in Stage::ALL.into_iter().filter(|stage| *stage != Stage::Removals) {
             let steps: Vec<(&Step, &Resource)> = plan
                 .stage(stage)
                 .map(|step| Ok((step, find(desired, &step.resource)?)))
@@ -62,13 +85,51 @@ impl Host {
             report.applied.extend(steps.iter().map(|(step, _)| step.resource.clone()));
             tokio::task::yield_now().await;
         }
+        run.removals(plan)?;
+        report.applied.extend(plan.stage(Stage::Removals).map(|step| step.resource.clone()));
+        let written = run.written();
         drop(prepared);
+        if let Scope::Node { config_hash, known_hashes } = scope {
+            let is_settled = record.failure.is_none() && record.config_hash == config_hash;
+            // A run that had nothing to do leaves the record as it is.
+            if !(plan.is_empty() && plan.kept.is_empty() && is_settled) {
+                record.known_hashes = known_hashes.clone();
+                self.settle(record, desired, &written, config_hash)?;
+            }
+        }
         let wanted = hashes_of(desired);
         // A state that downloads nothing is no node's, but of a unit that is installed first, say.
         if !wanted.is_empty() {
             downloads.trim_cache(&self.root, &wanted)?;
         }
         Ok(report)
+    }
+
+    /// Records how everything was left.
+    fn settle(
+        &self,
+        mut record: Record,
+        desired: &DesiredState,
+        written: &BTreeMap<String, String>,
+        config_hash: &str,
+    ) -> Result<()> {
+        record.settle(&self.root, desired, written)?;
+        if record.config_hash != config_hash || record.converged_since.is_none() {
+            record.converged_since = Some(self.timestamp());
+        }
+        record.config_hash = config_hash.to_owned();
+        record.failure = None;
+        record.write(&self.root)
+    }
+
+    /// Records that a run failed, for `status` to tell.
+    ///
+    /// # Errors
+    /// The record cannot be written.
+    pub fn note_failure(&self, problem: &str) -> Result<()> {
+        let mut record = self.record()?;
+        record.failure = Some(Failure { at: self.timestamp(), problem: problem.to_owned() });
+        record.write(&self.root)
     }
 
     /// Removes the beginnings of files that a killed run may have left.
@@ -99,6 +160,15 @@ struct Run<'a> {
 type Steps<'a> = [(&'a Step, &'a Resource)];
 
 impl Run<'_> {
+    /// The hashes of files that this run has written, by path: they need no reading.
+    fn written(&self) -> BTreeMap<String, String> {
+        let contents = self.prepared.contents.iter();
+        let mut written: BTreeMap<String, String> =
+            contents.map(|(path, bytes)| ((*path).to_owned(), sha256_hex(bytes))).collect();
+        written.extend(self.prepared.downloaded());
+        written
+    }
+
     fn stage(&self, stage: Stage, steps: &Steps<'_>) -> Result<()> {
         if steps.is_empty() {
             return Ok(());
@@ -111,6 +181,8 @@ impl Run<'_> {
             Stage::Kernel => self.each(steps, Run::module),
             Stage::Images => self.images(steps),
             Stage::Runtime | Stage::Services => self.units(steps),
+            // What is removed has nothing desired to it, and is dealt with apart.
+            Stage::Removals => Ok(()),
         }
     }
 

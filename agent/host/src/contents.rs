@@ -29,14 +29,20 @@ pub(crate) fn bytes(
         Content::PrivateKey(name) => certificates.private_key(name).map(String::into_bytes),
         Content::Ca(name) => certificates.ca(name).map(String::into_bytes),
         Content::Kubeconfig(kubeconfig) => certificates.kubeconfig(kubeconfig).map(String::into_bytes),
-        Content::SecretText(pieces) => {
-            let mut bytes = Vec::new();
-            for piece in pieces {
-                bytes.extend(resolve(file, piece, secrets)?);
-            }
-            Some(bytes)
-        }
+        Content::SecretText(pieces) => Some(secret_text(file, pieces, secrets)?),
     })
+}
+
+/// The pieces of a file's secret text, put together.
+///
+/// # Errors
+/// The first that the store does not have.
+pub fn secret_text(file: &File, pieces: &[SecretPiece], secrets: &dyn Secrets) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for piece in pieces {
+        bytes.extend(resolve(file, piece, secrets)?);
+    }
+    Ok(bytes)
 }
 
 fn resolve(file: &File, piece: &SecretPiece, secrets: &dyn Secrets) -> Result<Vec<u8>> {

@@ -8,6 +8,7 @@ use nix::ifaddrs::getifaddrs;
 
 use crate::error::Result;
 use crate::lock::{Lock, Locks};
+use crate::record::Depth;
 use crate::root::Root;
 use crate::system::commands::Commands;
 use crate::system::images::{Ctr, Images};
@@ -34,6 +35,7 @@ pub struct Host {
     pub(crate) images: Arc<dyn Images>,
     pub(crate) commands: Arc<dyn Commands>,
     pub(crate) extra_hours: u32,
+    pub(crate) depth: Depth,
     clock: Box<dyn Fn() -> SystemTime + Send + Sync>,
     locks: Locks,
 }
@@ -54,6 +56,7 @@ impl Host {
             images: Arc::new(Ctr),
             commands: Arc::new(commands::Machine),
             extra_hours: extra_hours(),
+            depth: Depth::default(),
             clock: Box::new(SystemTime::now),
             locks: Locks::default(),
             root,
@@ -78,6 +81,7 @@ impl Host {
             images: recorder.clone(),
             commands: recorder,
             extra_hours: extra_hours(),
+            depth: Depth::default(),
             clock: Box::new(SystemTime::now),
             locks: Locks::default(),
             root,
@@ -87,6 +91,11 @@ impl Host {
     /// The same host, with another clock.
     pub fn with_clock(self, clock: impl Fn() -> SystemTime + Send + Sync + 'static) -> Host {
         Host { clock: Box::new(clock), ..self }
+    }
+
+    /// The same host, which reads big files or takes them for unchanged as long as nothing has touched them.
+    pub fn with_depth(self, depth: Depth) -> Host {
+        Host { depth, ..self }
     }
 
     /// The same host, with another systemd.
@@ -111,6 +120,23 @@ impl Host {
     /// Another run holds it, or the root cannot be written to.
     pub fn lock(&self) -> Result<Lock> {
         self.locks.take(&self.root)
+    }
+
+    /// Now, in RFC 3339 and whole seconds.
+    pub(crate) fn timestamp(&self) -> String {
+        let now = self.now();
+        let seconds = now.replace_nanosecond(0).unwrap_or(now);
+        // A year beyond 9999 has no such form.
+        seconds.format(&time::format_description::well_known::Rfc3339).unwrap_or_default()
+    }
+
+    /// Starts a unit, and waits until it runs, or has run where it is to run once. Holds no lock, so it may
+    /// be a unit that takes the lock itself.
+    ///
+    /// # Errors
+    /// It does not start, or fails.
+    pub fn start_unit(&self, unit: &str) -> Result<()> {
+        self.systemd.start(unit)
     }
 
     pub(crate) fn now(&self) -> time::OffsetDateTime {

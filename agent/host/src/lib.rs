@@ -14,19 +14,26 @@ mod hosts_file;
 mod lock;
 mod observe;
 mod prepare;
+mod record;
+mod reset;
 mod root;
 mod secrets;
 mod staged;
 mod stamps;
+mod status;
 pub mod system;
 
-pub use apply::Report;
+pub use apply::{Report, Scope};
 pub use assets::{
     Buckets, DownloadError, Downloads, Locating, Location, MirrorFailure, NotLocated, Patience, Progress,
     Silent, redirects,
 };
 pub use certs::CertificateError;
+pub use contents::secret_text;
 pub use error::{Error, Result};
 pub use host::Host;
 pub use lock::Lock;
+pub use record::{Depth, Failure, Record};
+pub use reset::{Reset, Resetting};
 pub use secrets::{PemPair, Secrets};
+pub use status::{CertificateStatus, Drift, Status, UnitStatus};

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_plan::diff::{
-    Observed, ObservedContent, ObservedFile, ObservedState, ObservedUnit, sha256_hex,
+    Observed, ObservedContent, ObservedFile, ObservedState, ObservedUnit, OwnedState, sha256_hex,
 };
 use kops_agent_plan::resource::{
     Content, DesiredState, Directory, File, HostsEntry, Image, KernelModule, Mode, Resource, Symlink, Unit,
@@ -15,6 +15,7 @@ use crate::contents;
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::hosts_file;
+use crate::record::{Depth, Record};
 use crate::root::{Dir, Entry, Metadata};
 use crate::secrets::Secrets;
 use crate::stamps::Stamp;
@@ -32,6 +33,22 @@ pub(crate) fn unit_path(name: &str) -> String {
 }
 
 impl Host {
+    /// Looks at everything that the agent left when it last converged. Changes nothing.
+    ///
+    /// # Errors
+    /// Something cannot be looked at.
+    pub fn owned(&self) -> Result<OwnedState> {
+        self.record()?.owned(&self.root, self.depth)
+    }
+
+    /// What is recorded of earlier runs.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn record(&self) -> Result<Record> {
+        Record::read(&self.root)
+    }
+
     /// Looks at everything that is desired. Changes nothing.
     ///
     /// # Errors
@@ -53,6 +70,7 @@ pub(crate) struct Observer<'a> {
     images: BTreeSet<String>,
     units: BTreeMap<&'a str, UnitState>,
     hosts: String,
+    record: Record,
 }
 
 impl<'a> Observer<'a> {
@@ -80,6 +98,10 @@ impl<'a> Observer<'a> {
             images: if has_images { host.images.references()? } else { BTreeSet::new() },
             units: units.into_iter().zip(states).collect(),
             hosts: String::from_utf8_lossy(&hosts).into_owned(),
+            record: match host.depth {
+                Depth::Touched => Record::read(&host.root)?,
+                Depth::Content => Record::default(),
+            },
             host,
             certificates,
             secrets,
@@ -183,7 +205,10 @@ impl<'a> Observer<'a> {
             let text = String::from_utf8(bytes);
             return Ok((sha256, text.map_or(ObservedContent::Bytes, ObservedContent::Text)));
         }
-        let sha256 = digest(dir, name)?;
+        let sha256 = match self.record.known_sha256(&file.path, &metadata) {
+            Some(known) => known.to_owned(),
+            None => digest(dir, name)?,
+        };
         let content = match &file.content {
             Content::Text(_) | Content::Base64(_) => ObservedContent::Bytes,
             Content::Asset(asset) if asset.member.is_none() => ObservedContent::Bytes,

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kops_agent_plan::diff::{Change, Plan, Step};
+use kops_agent_plan::diff::{Action, Change, Plan, Step};
 use kops_agent_plan::resource::{
     AssetContent, Content, DesiredState, File, Image, Kind, Resource, ResourceId,
 };
@@ -39,6 +39,11 @@ impl Prepared<'_> {
         file.map(|(file, _)| (file, name)).ok_or_else(|| gone(name))
     }
 
+    /// The hashes of the files that were made of downloads, by path.
+    pub(crate) fn downloaded(&self) -> impl Iterator<Item = (String, String)> {
+        self.ready.iter().map(|(path, ready)| (path.clone(), ready.content.clone()))
+    }
+
     /// The file that was made of a download for this path.
     pub(crate) fn ready(&self, path: &str) -> Result<&Ready> {
         self.ready.get(path).ok_or_else(|| gone(path))
@@ -62,8 +67,13 @@ pub(crate) async fn prepare<'a>(
     downloads: &Downloads,
     progress: &dyn Progress,
 ) -> Result<Prepared<'a>> {
-    let steps: Vec<(&Step, &Resource)> =
-        plan.steps.iter().map(|step| Ok((step, find(desired, &step.resource)?))).collect::<Result<_>>()?;
+    let steps: Vec<(&Step, &Resource)> = plan
+        .steps
+        .iter()
+        // What is removed needs nothing.
+        .filter(|step| step.action != Action::Remove)
+        .map(|step| Ok((step, find(desired, &step.resource)?)))
+        .collect::<Result<_>>()?;
     let mut requests = BTreeMap::new();
     for (step, resource) in &steps {
         refuse_unsupported(step, resource)?;

@@ -4,8 +4,9 @@
 //! out of it (openat2's `RESOLVE_IN_ROOT`). Whatever happens to a file happens relative to an open
 //! directory, and never through a link in the last place.
 
+use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, Read};
+use std::io::{self, Read, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +17,12 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::sys::statvfs::fstatvfs;
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, symlinkat, unlinkat};
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::{Error, Result};
+
+/// Files of more bytes are no keys, and are not overwritten before they go.
+const LARGEST_SECRET: u64 = 1 << 20;
 
 const DIRECTORY: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
@@ -105,6 +111,16 @@ impl Root {
         Ok((self.make_dirs(above)?, name.to_owned()))
     }
 
+    /// Removes a directory with everything in it, as far as that is on its file system.
+    pub(crate) fn remove_tree(&self, path: &str) -> Result<()> {
+        let Some(dir) = self.dir(path)? else { return Ok(()) };
+        dir.clear()?;
+        match self.parent(path)? {
+            Some((above, name)) => above.remove_dir_if_empty(&name),
+            None => Ok(()),
+        }
+    }
+
     /// All of a small regular file; `None` where there is none.
     pub(crate) fn read(&self, path: &str) -> Result<Option<Vec<u8>>> {
         let Some((dir, name)) = self.parent(path)? else { return Ok(None) };
@@ -152,8 +168,8 @@ impl Entry {
     }
 }
 
-/// Who may do what with a file or directory.
-#[derive(Clone, Copy)]
+/// Who may do what with a file or directory, and what tells whether it was touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Metadata {
     /// Permission bits.
     pub(crate) mode: u32,
@@ -163,6 +179,10 @@ pub(crate) struct Metadata {
     pub(crate) gid: u32,
     /// Size in bytes.
     pub(crate) size: u64,
+    /// The file's number on its file system.
+    pub(crate) inode: u64,
+    /// When content or metadata were last changed, in seconds and nanoseconds since 1970. Only the kernel sets it.
+    pub(crate) changed: (i64, i64),
 }
 
 impl From<FileStat> for Metadata {
@@ -172,6 +192,8 @@ impl From<FileStat> for Metadata {
             uid: stat.st_uid,
             gid: stat.st_gid,
             size: u64::try_from(stat.st_size).unwrap_or_default(),
+            inode: stat.st_ino,
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
         }
     }
 }
@@ -185,7 +207,11 @@ pub(crate) struct Dir {
 impl Dir {
     /// Where a name of this directory is, for messages.
     pub(crate) fn shown(&self, name: &str) -> String {
-        if name.is_empty() { self.shown.clone() } else { format!("{}/{name}", self.shown) }
+        if name.is_empty() {
+            self.shown.clone()
+        } else {
+            format!("{}/{name}", self.shown.trim_end_matches('/'))
+        }
     }
 
     fn failed<'a>(&'a self, doing: &'static str, name: &'a str) -> impl Fn(Errno) -> Error + use<'a> {
@@ -297,6 +323,76 @@ impl Dir {
         }
     }
 
+    /// Overwrites a regular file and removes it; a file of any other type is only removed. Whoever has the disk's
+    /// older blocks may still find it there, as with every program that overwrites files.
+    pub(crate) fn shred(&self, name: &str) -> Result<()> {
+        if let Some(Entry::File(metadata)) = self.entry(name)?
+            && metadata.size <= LARGEST_SECRET
+        {
+            let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            let overwrite = || -> io::Result<()> {
+                let mut file = File::from(openat(&self.fd, name, flags, Mode::empty())?);
+                let zeros = vec![0; usize::try_from(metadata.size).unwrap_or_default()];
+                file.write_all(&zeros)?;
+                file.sync_all()
+            };
+            overwrite().map_err(|error| Error::path("overwrite", self.shown(name), error))?;
+        }
+        self.remove(name)
+    }
+
+    /// The names in this directory, whatever bytes they are made of.
+    fn raw_names(&self) -> Result<Vec<CString>> {
+        let cannot = |error| Error::path("list", self.shown(""), error);
+        let fd = openat(&self.fd, ".", DIRECTORY, Mode::empty()).map_err(cannot)?;
+        let mut dir = nix::dir::Dir::from_fd(fd).map_err(cannot)?;
+        let names: nix::Result<Vec<CString>> =
+            dir.iter().map(|entry| entry.map(|entry| entry.file_name().to_owned())).collect();
+        let is_other = |name: &CString| !matches!(name.to_bytes(), b"." | b"..");
+        Ok(names.map_err(cannot)?.into_iter().filter(is_other).collect())
+    }
+
+    /// Removes everything in this directory, as far as it is on its file system.
+    fn clear(&self) -> Result<()> {
+        let device = fstat(&self.fd).map_err(self.failed("look at", ""))?.st_dev;
+        for name in self.raw_names()? {
+            let shown = name.to_string_lossy().into_owned();
+            let stat = match fstatat(&self.fd, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                Err(Errno::ENOENT) => continue,
+                Err(error) => return Err(Error::path("look at", self.shown(&shown), error)),
+            };
+            let is_directory =
+                SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR;
+            if is_directory && stat.st_dev != device {
+                return Err(Error::Path {
+                    doing: "remove",
+                    path: self.shown(&shown),
+                    reason: "another file system is mounted there; unmount it and run again".into(),
+                });
+            }
+            if is_directory {
+                let fd = openat(&self.fd, name.as_c_str(), DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty())
+                    .map_err(self.failed("open the directory", &shown))?;
+                Dir { fd, shown: self.shown(&shown) }.clear()?;
+            }
+            let flags = if is_directory { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
+            match unlinkat(&self.fd, name.as_c_str(), flags) {
+                Ok(()) | Err(Errno::ENOENT) => {}
+                Err(error) => return Err(Error::path("remove", self.shown(&shown), error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes a directory, unless something is left in it or it is in use.
+    pub(crate) fn remove_dir_if_empty(&self, name: &str) -> Result<()> {
+        match unlinkat(&self.fd, name, UnlinkatFlags::RemoveDir) {
+            Ok(()) | Err(Errno::ENOENT | Errno::ENOTEMPTY | Errno::EEXIST | Errno::EBUSY) => Ok(()),
+            Err(error) => Err(Error::path("remove the directory", self.shown(name), error)),
+        }
+    }
+
     /// Makes a symbolic link; nothing may have that name.
     pub(crate) fn link(&self, target: &str, name: &str) -> Result<()> {
         symlinkat(target, &self.fd, name).map_err(self.failed("make the link", name))
@@ -314,11 +410,8 @@ impl Dir {
 
     /// All names in this directory, sorted.
     pub(crate) fn names(&self) -> Result<Vec<String>> {
-        let failed = self.failed("list", "");
-        let mut dir = nix::dir::Dir::openat(&self.fd, ".", DIRECTORY, Mode::empty()).map_err(&failed)?;
-        let names = dir.iter().map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
-        let mut names = names.collect::<nix::Result<Vec<String>>>().map_err(&failed)?;
-        names.retain(|name| name != "." && name != "..");
+        let names = self.raw_names()?;
+        let mut names: Vec<String> = names.iter().map(|name| name.to_string_lossy().into_owned()).collect();
         names.sort();
         Ok(names)
     }

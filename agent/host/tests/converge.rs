@@ -277,6 +277,9 @@ impl Systemd for Failing {
     fn stop(&self, unit: &str) -> Result<(), Error> {
         self.act("stop", unit, |state| state.1 = false)
     }
+    fn kill(&self, unit: &str) -> Result<(), Error> {
+        self.act("kill", unit, |_| {})
+    }
     fn restart(&self, unit: &str) -> Result<(), Error> {
         self.act("restart", unit, |state| state.1 = true)
     }
@@ -461,7 +464,8 @@ async fn a_plan_of_another_state_is_refused() {
     let host = machine.host();
     let plan = diff(&node(), &host.observe(&node(), &machine.store).unwrap());
     let (nothing, downloads) = (DesiredState::default(), impatient());
-    let run = host.apply(&plan, &nothing, &machine.store, &downloads, &kops_agent_host::Silent);
+    let run =
+        host.apply(&plan, &nothing, &machine.store, &downloads, &kops_agent_host::Silent, support::SCOPE);
     // So that a binary may spawn it.
     fn is_send<T: Send>(future: T) -> T {
         future

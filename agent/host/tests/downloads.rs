@@ -73,10 +73,10 @@ async fn over_http_2_one_connection_is_enough() {
     let files =
         files.iter().map(|(path, bytes)| asset(path, &format!("{url}{path}"), &sha256_hex(bytes), None));
     // The first request decides for HTTP/2; those that begin before it has may come by connections of their own.
-    let (first, rest): (Vec<File>, Vec<File>) = files.partition(|file| file.path == "/0");
-    machine.converge(&state(first)).await.unwrap();
+    let files: Vec<File> = files.collect();
+    machine.converge(&state(files[..1].to_vec())).await.unwrap();
     let before = mirror.connections();
-    machine.converge(&state(rest)).await.unwrap();
+    machine.converge(&state(files)).await.unwrap();
     assert_eq!(machine.tree().len(), 8);
     assert_eq!(mirror.connections(), before, "7 files, {before} connections before");
 }

@@ -19,7 +19,7 @@ Called with nodeup's own flags and no command, it does what nodeup does:
   kops-agent --conf=/opt/kops/conf/kube_env.yaml --install-systemd-unit --v=8
 
 Exit codes: 0 converged, 1 failed, 2 wrong usage, 3 the configuration is wrong (retrying cannot help),
-4 plan --exit-code found a difference.";
+4 plan --exit-code or verify found a difference.";
 
 /// The node side of kOps: makes this machine the node that its cluster's state store describes.
 #[derive(Debug, Parser)]
@@ -41,10 +41,24 @@ pub enum Command {
     Converge(ConvergeArgs),
     /// Show what converge would change, touching nothing.
     Plan(PlanArgs),
+    /// Say what differs from what was last applied, and from what is wanted now.
+    Verify(VerifyArgs),
+    /// Say how this node is: converged or not, since when, what failed last, what expires.
+    Status(StatusArgs),
+    /// Take this node back to the machine that it was.
+    Reset(ResetArgs),
     /// Print everything the node must have.
     Render(RenderArgs),
     /// Print what is observed on this machine and from its cloud.
     Facts(FactsArgs),
+    /// Look at a configuration: derive, dump or check it.
+    Config {
+        /// What to do with it.
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// Say where a value on the machine comes from: a field of a file, a fact, or a default.
+    Explain(ExplainArgs),
     /// Print completions for a shell.
     Completions {
         /// The shell.
@@ -55,6 +69,17 @@ pub enum Command {
     /// Do what nodeup does with the same flags.
     #[command(hide = true)]
     Nodeup(NodeupArgs),
+}
+
+/// What can be done with a configuration.
+#[derive(Debug, Subcommand)]
+pub enum ConfigCommand {
+    /// Print nodeupconfig.yaml of a group as kOps would have written it, byte for byte.
+    Derive(DeriveArgs),
+    /// Print what this node is decided from, every default settled.
+    Dump(DumpArgs),
+    /// Say all that is wrong, and which fields do less than they seem to.
+    Check(CheckArgs),
 }
 
 /// Where the node's configuration comes from.
@@ -112,13 +137,9 @@ pub struct SpecArgs {
     #[arg(long, value_name = "URL")]
     pub config_base: Option<String>,
 
-    /// Read what is below URL from the folder DIR; may be given more than once.
-    #[arg(long, value_name = "URL=DIR")]
-    pub store_mirror: Vec<String>,
-
-    /// For how many seconds to try again to reach a store that does not answer.
-    #[arg(long, value_name = "SECONDS", default_value_t = STORE_PATIENCE)]
-    pub store_patience: u64,
+    /// How the store is reached.
+    #[command(flatten)]
+    pub store: StoreArgs,
 
     /// Use these facts (YAML or JSON) instead of observing this machine and its cloud.
     #[arg(long, value_name = "FILE")]
@@ -127,6 +148,33 @@ pub struct SpecArgs {
     /// Hashes of downloads, as lines of `sha256  URL`, for those who cannot reach the publishers.
     #[arg(long, value_name = "FILE")]
     pub asset_hashes: Option<PathBuf>,
+
+    /// What to do if the cluster spec does not give the configuration that the user-data pins, and no pinned one
+    /// can be used instead.
+    #[arg(long, value_enum, default_value_t)]
+    pub on_hash_mismatch: OnHashMismatch,
+}
+
+/// How the state store is reached.
+#[derive(Args, Clone, Debug)]
+pub struct StoreArgs {
+    /// Read what is below URL from the folder DIR; may be given more than once.
+    #[arg(long, value_name = "URL=DIR")]
+    pub store_mirror: Vec<String>,
+
+    /// For how many seconds to try again to reach a store that does not answer.
+    #[arg(long, value_name = "SECONDS", default_value_t = STORE_PATIENCE)]
+    pub store_patience: u64,
+}
+
+/// What to do with a derived configuration that is not the pinned one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum OnHashMismatch {
+    /// Say so, and use it.
+    #[default]
+    Warn,
+    /// Touch nothing.
+    Refuse,
 }
 
 /// The machine that is looked at and changed.
@@ -139,6 +187,10 @@ pub struct RootArgs {
     /// Where downloads are kept, below the root.
     #[arg(long, value_name = "DIR", default_value = "/var/cache/nodeup")]
     pub cache: PathBuf,
+
+    /// After how many seconds without anything coming from any of its mirrors a download is given up.
+    #[arg(long, value_name = "SECONDS", default_value_t = DOWNLOAD_PATIENCE)]
+    pub download_patience: u64,
 }
 
 /// Arguments of `converge`.
@@ -150,9 +202,6 @@ pub struct ConvergeArgs {
     /// What is changed.
     #[command(flatten)]
     pub root: RootArgs,
-    /// After how many seconds without anything coming from any of its mirrors a download is given up.
-    #[arg(long, value_name = "SECONDS", default_value_t = DOWNLOAD_PATIENCE)]
-    pub download_patience: u64,
     /// How often to try again after a failure, 30 seconds apart; -1 for as long as it takes.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub retries: i64,
@@ -184,6 +233,63 @@ pub struct PlanArgs {
     pub color: Color,
 }
 
+/// Arguments of `verify`.
+#[derive(Args, Clone, Debug)]
+pub struct VerifyArgs {
+    /// What decides the node.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+    /// What is looked at.
+    #[command(flatten)]
+    pub root: RootArgs,
+    /// Read every file, also those that nothing has touched.
+    #[arg(long)]
+    pub deep: bool,
+    /// Converge if there is a difference.
+    #[arg(long)]
+    pub repair: bool,
+    /// How the differences are printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+    /// When to use colour.
+    #[arg(long, value_enum, default_value_t)]
+    pub color: Color,
+}
+
+/// How a status is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum StatusOutput {
+    /// For people.
+    #[default]
+    Text,
+    /// For machines.
+    Json,
+    /// For node_exporter's textfile collector.
+    Prometheus,
+}
+
+/// Arguments of `status`.
+#[derive(Args, Clone, Debug)]
+pub struct StatusArgs {
+    /// The machine's root.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// How it is printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: StatusOutput,
+}
+
+/// Arguments of `reset`.
+#[derive(Args, Clone, Debug)]
+pub struct ResetArgs {
+    /// The machine's root.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// Do it without asking.
+    #[arg(long)]
+    pub yes: bool,
+}
+
 /// Arguments of `render`.
 #[derive(Args, Clone, Debug)]
 pub struct RenderArgs {
@@ -194,6 +300,89 @@ pub struct RenderArgs {
     #[arg(long)]
     pub show_secrets: bool,
     /// How the state is printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// Arguments of `config derive`.
+#[derive(Args, Clone, Debug)]
+pub struct DeriveArgs {
+    /// The cluster's folder in the state store.
+    #[arg(long, value_name = "URL")]
+    pub config_base: String,
+    /// The instance group.
+    #[arg(long, value_name = "NAME")]
+    pub instance_group: String,
+    /// How the store is reached.
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Hashes of downloads, as lines of `sha256  URL`, for those who cannot reach the publishers.
+    #[arg(long, value_name = "FILE")]
+    pub asset_hashes: Option<PathBuf>,
+}
+
+/// Arguments of `config dump`.
+#[derive(Args, Clone, Debug)]
+pub struct DumpArgs {
+    /// What decides the node.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+    /// How it is printed: as YAML, or as JSON.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// Arguments of `config check`.
+#[derive(Args, Clone, Debug)]
+pub struct CheckArgs {
+    /// The boot config of a machine, which is then checked as a whole.
+    #[arg(long, value_name = "FILE", required_unless_present = "instance_group")]
+    pub conf: Option<PathBuf>,
+    /// The instance group, if it is to be checked without a machine.
+    #[arg(long, value_name = "NAME", requires = "config_base", conflicts_with = "conf")]
+    pub instance_group: Option<String>,
+    /// The cluster's folder in the state store, instead of the boot config's ConfigBase.
+    #[arg(long, value_name = "URL")]
+    pub config_base: Option<String>,
+    /// Where the configuration of a machine comes from.
+    #[arg(long, value_enum, default_value_t = ConfigFrom::ClusterSpec)]
+    pub config_from: ConfigFrom,
+    /// How the store is reached.
+    #[command(flatten)]
+    pub store: StoreArgs,
+    /// Use these facts (YAML or JSON) instead of observing this machine and its cloud.
+    #[arg(long, value_name = "FILE")]
+    pub facts: Option<PathBuf>,
+    /// How the findings are printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+impl CheckArgs {
+    /// What decides the machine, where there is one.
+    pub fn spec(&self) -> Option<SpecArgs> {
+        Some(SpecArgs {
+            conf: self.conf.clone()?,
+            config_from: self.config_from,
+            config_base: self.config_base.clone(),
+            store: self.store.clone(),
+            facts: self.facts.clone(),
+            asset_hashes: None,
+            on_hash_mismatch: OnHashMismatch::Warn,
+        })
+    }
+}
+
+/// Arguments of `explain`.
+#[derive(Args, Clone, Debug)]
+pub struct ExplainArgs {
+    /// A path (`/etc/containerd/config.toml`), a unit (`kubelet.service`), or a flag or setting (`--max-pods`).
+    #[arg(value_name = "PATH|UNIT|FLAG", allow_hyphen_values = true)]
+    pub question: String,
+    /// What decides the node.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+    /// How the answer is printed.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
 }

@@ -13,7 +13,7 @@ pub const CONVERGED: u8 = 0;
 pub const FAILED: u8 = 1;
 /// The configuration is wrong; trying again cannot help.
 pub const CONFIGURATION: u8 = 3;
-/// `plan --exit-code` found a difference.
+/// `plan --exit-code` or `verify` found a difference.
 pub const DIFFERENT: u8 = 4;
 
 /// A configuration that cannot be right, found outside of deciding.

@@ -4,6 +4,7 @@
 //! unverified (`../shared/design/cluster-spec-mode.md`, section 5). A hash asked for is as good as TLS
 //! to the publisher; `NodeupConfigHash`, where the boot config has it, proves all of them at once.
 
+use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
@@ -18,13 +19,31 @@ use crate::exit::WrongConfiguration;
 use crate::store::{Store, StoreError};
 use crate::{http, tls};
 
-/// Whether publishers may be asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HashSource {
+/// Who may tell the hashes of downloads.
+#[derive(Clone, Debug, Default)]
+pub struct HashSource {
+    /// What was told at an earlier time, by URL.
+    remembered: BTreeMap<String, String>,
+    asks_publishers: bool,
+}
+
+impl HashSource {
     /// Only what is known already counts; `render` needs no network.
-    Known,
-    /// Publishers are asked for what is not known.
-    Publishers,
+    pub fn known() -> HashSource {
+        HashSource::default()
+    }
+
+    /// Publishers are asked for what is neither known nor remembered.
+    pub fn publishers(remembered: BTreeMap<String, String>) -> HashSource {
+        HashSource { remembered, asks_publishers: true }
+    }
+
+    /// What was told at an earlier time.
+    pub fn remembered(&self) -> KnownHashes {
+        let mut hashes = KnownHashes::default();
+        self.remembered.iter().for_each(|(url, sha256)| hashes.insert(url, sha256));
+        hashes
+    }
 }
 
 /// Requests at a time.
@@ -50,20 +69,21 @@ pub fn read_file(path: &Path, known: &mut KnownHashes) -> Result<()> {
 /// What publishers tell of the hashes that `known` does not have, of one architecture or of both.
 ///
 /// # Errors
-/// If the downloads themselves are named wrongly. A hash that nobody tells is no error here: what needs it says so.
+/// If no server that may know can be reached. A hash that nobody tells is no error here: what needs it says so.
 pub async fn missing(
     store: &Store,
-    source: HashSource,
+    source: &HashSource,
     inputs: &Inputs<'_>,
     architecture: Option<Architecture>,
     known: &KnownHashes,
 ) -> Result<KnownHashes> {
     let mut found = KnownHashes::default();
-    if source == HashSource::Known {
+    if !source.asks_publishers {
         return Ok(found);
     }
+    // What is wrong with the downloads' names, derivation itself says.
     let missing: Vec<AssetUrl> = derive::asset_urls(inputs)
-        .context("the cluster spec is wrong")?
+        .unwrap_or_default()
         .into_iter()
         .filter(|asset| architecture.is_none_or(|architecture| asset.architecture == architecture))
         .filter(|asset| {

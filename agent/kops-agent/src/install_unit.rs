@@ -4,15 +4,17 @@
 //! Source: nodeup/pkg/bootstrap/install.go.
 
 use anyhow::{Context, Result};
-use kops_agent_host::{Downloads, Host};
+use kops_agent_host::{Downloads, Host, Scope};
 use kops_agent_plan::diff::diff;
-use kops_agent_plan::resource::{Content, DesiredState, File, Mode, SecretPiece, Unit};
+use kops_agent_plan::resource::{Content, DesiredState, File, Mode, SecretPiece};
 
 use crate::materials::Materials;
 use crate::progress::Watch;
 use crate::{http, output};
 
-const UNIT: &str = "kops-configuration.service";
+/// The unit that calls this program at boot, by nodeup's name for it.
+pub(crate) const UNIT: &str = "kops-configuration.service";
+const UNIT_FILE: &str = "/etc/systemd/system/kops-configuration.service";
 const ENVIRONMENT: &str = "/etc/sysconfig/kops-configuration";
 
 /// Variables that the unit needs to reach the state store: each is passed on where the first of its group is set.
@@ -39,7 +41,7 @@ const STORE_VARIABLES: &[&[&str]] = &[
     &["OSS_REGION"],
 ];
 
-/// Installs and starts the unit on this machine.
+/// Installs the unit on this machine, starts it, and waits for it as a boot script expects.
 pub(crate) async fn install() -> Result<u8> {
     let program = std::env::current_exe().context("finding the path of this program for its unit")?;
     let flags = std::env::args()
@@ -47,19 +49,30 @@ pub(crate) async fn install() -> Result<u8> {
         .filter(|flag| !flag.trim_start_matches('-').starts_with("install-systemd-unit"));
     let command = std::iter::once(program.display().to_string()).chain(flags).collect::<Vec<_>>().join(" ");
 
-    let environment = environment(|name| std::env::var(name).ok());
-    let mut desired = DesiredState::default();
-    desired.add(
-        File::new(ENVIRONMENT, Content::SecretText(vec![SecretPiece::Text(environment)])).mode(Mode::PRIVATE),
-    );
-    desired.add(Unit::new(UNIT, unit(&command)));
-
+    let desired = desired(&command, environment(|name| std::env::var(name).ok()));
     let host = Host::machine()?;
     let materials = Materials::default();
     let plan = diff(&desired, &host.observe(&desired, &materials)?);
     let downloads = Downloads::new(http::client()?);
-    let report = host.apply(&plan, &desired, &materials, &downloads, &Watch::new()).await?;
+    let report = host.apply(&plan, &desired, &materials, &downloads, &Watch::new(), Scope::Part).await?;
+    host.start_unit(UNIT)?;
     output::print_report(&report, crate::cli::Output::Text)
+}
+
+/// The files of the unit. It is no resource of its own, which would be started by [`Host::apply`]: that
+/// keeps others from the machine until it has ended, and what the unit runs is such another.
+fn desired(command: &str, environment: String) -> DesiredState {
+    let mut desired = DesiredState::default();
+    let environment = Content::SecretText(vec![SecretPiece::Text(environment)]);
+    desired.add(File::new(ENVIRONMENT, environment).mode(Mode::PRIVATE));
+    desired.add(
+        File::text(UNIT_FILE, unit(command)).on_change(&["systemctl", "daemon-reload"]).on_change(&[
+            "systemctl",
+            "enable",
+            UNIT,
+        ]),
+    );
+    desired
 }
 
 fn environment(variable: impl Fn(&str) -> Option<String>) -> String {
@@ -81,7 +94,15 @@ fn unit(command: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use kops_agent_plan::resource::Kind;
+
     use super::*;
+
+    #[test]
+    fn nothing_is_started_while_others_are_kept_from_the_machine() {
+        let desired = desired("/opt/kops/bin/nodeup --conf=x", String::new());
+        assert!(desired.iter().all(|(id, _)| id.kind == Kind::File), "{desired:?}");
+    }
 
     #[test]
     fn credentials_are_passed_on_only_where_their_endpoint_is_set() {

@@ -6,8 +6,10 @@
 
 mod cli;
 mod cloud;
+mod config;
 mod dns;
 mod exit;
+mod explain;
 mod hashes;
 mod http;
 mod install_unit;
@@ -18,20 +20,24 @@ mod nodeup;
 mod output;
 mod progress;
 mod render;
+mod reset;
 mod retry;
 mod source;
+mod status;
 mod store;
 #[cfg(test)]
 mod test_server;
 mod tls;
+mod verify;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
-use kops_agent_host::Host;
+use kops_agent_host::{Host, Record};
 
 use hashes::HashSource;
 
@@ -63,8 +69,13 @@ async fn run(command: Command) -> Result<u8> {
     match command {
         Command::Converge(args) => converge_with_retries(&args).await,
         Command::Plan(args) => plan(&args).await,
+        Command::Verify(args) => verify::run(&args).await,
+        Command::Status(args) => status::run(&args),
+        Command::Reset(args) => reset::run(&args),
         Command::Render(args) => render(&args).await,
         Command::Facts(args) => facts(&args).await,
+        Command::Config { command } => config::run(command).await,
+        Command::Explain(args) => explain::run(&args).await,
         Command::Nodeup(args) => nodeup::run(args).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -96,14 +107,46 @@ pub(crate) async fn converge_with_retries(args: &ConvergeArgs) -> Result<u8> {
 }
 
 async fn converge(args: &ConvergeArgs) -> Result<u8> {
-    let decision = node::decide(&args.spec, HashSource::Publishers).await?;
-    let host = open_host(&args.root.root)?;
-    let report = node::converge(args, &host, &decision).await?;
-    output::print_report(&report, args.output)
+    let report = async {
+        let hashes = HashSource::publishers(remembered_hashes(&args.root.root)?);
+        let decision = node::decide(&args.spec, hashes).await?;
+        node::converge(&args.root, &open_host(&args.root.root)?, &decision).await
+    };
+    match report.await {
+        Ok(report) => output::print_report(&report, args.output),
+        Err(error) => {
+            note_failure(&args.root.root, &error);
+            Err(error)
+        }
+    }
+}
+
+/// Has `status` tell of a failure. Nothing is noted on a machine where no run has left anything yet: a
+/// configuration that is wrong leaves it untouched.
+fn note_failure(root: &Path, error: &anyhow::Error) {
+    let note = || -> Result<()> {
+        if has_record(root) {
+            open_host(root)?.note_failure(&output::error_text(error))?;
+        }
+        Ok(())
+    };
+    if let Err(error) = note() {
+        log::debug!("the failure could not be noted for `kops-agent status`: {error:#}");
+    }
+}
+
+fn has_record(root: &Path) -> bool {
+    root.join(Record::PATH.trim_start_matches('/')).exists()
+}
+
+/// The hashes of downloads that an earlier run was told, so that nobody has to be asked again.
+pub(crate) fn remembered_hashes(root: &Path) -> Result<BTreeMap<String, String>> {
+    if has_record(root) { Ok(open_host(root)?.record()?.known_hashes) } else { Ok(BTreeMap::new()) }
 }
 
 async fn plan(args: &PlanArgs) -> Result<u8> {
-    let decision = node::decide(&args.spec, HashSource::Publishers).await?;
+    let hashes = HashSource::publishers(remembered_hashes(&args.root.root)?);
+    let decision = node::decide(&args.spec, hashes).await?;
     // A root that is not there yet is an empty one, and stays away: a plan touches nothing.
     let empty = tempfile::tempdir().context("making an empty root to compare with")?;
     let root = if args.root.root.exists() { args.root.root.as_path() } else { empty.path() };
@@ -113,7 +156,7 @@ async fn plan(args: &PlanArgs) -> Result<u8> {
 }
 
 async fn render(args: &RenderArgs) -> Result<u8> {
-    let decision = node::decide(&args.spec, HashSource::Known).await?;
+    let decision = node::decide(&args.spec, HashSource::known()).await?;
     let state = if args.show_secrets {
         render::with_secrets(&decision.desired, &decision.materials)?
     } else {
@@ -129,6 +172,6 @@ async fn facts(args: &FactsArgs) -> Result<u8> {
 }
 
 /// This machine, or the scratch root in its place.
-fn open_host(root: &Path) -> Result<Host> {
+pub(crate) fn open_host(root: &Path) -> Result<Host> {
     Ok(if root == Path::new("/") { Host::machine()? } else { Host::scratch(root)? })
 }

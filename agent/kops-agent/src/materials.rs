@@ -3,9 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use anyhow::{Context, Result};
 use kops_agent_host::{PemPair, Secrets};
-use kops_agent_plan::resource::SecretPiece;
 use kops_agent_plan::spec::{Keyset, Secret};
 
 use crate::source::NodeSpec;
@@ -34,30 +32,6 @@ impl Materials {
             keysets: spec.inputs.keysets.clone(),
             secrets: spec.secrets.clone(),
             cas: spec.inputs.config.cas.clone(),
-        }
-    }
-
-    /// A secret text with its references resolved.
-    ///
-    /// # Errors
-    /// The first reference to something that the store does not have, or that is not text.
-    pub fn text(&self, pieces: &[SecretPiece]) -> Result<String> {
-        pieces.iter().map(|piece| self.piece(piece)).collect()
-    }
-
-    fn piece(&self, piece: &SecretPiece) -> Result<String> {
-        match piece {
-            SecretPiece::Text(text) => Ok(text.clone()),
-            SecretPiece::Secret(name) => {
-                let bytes =
-                    Secrets::secret(self, name).with_context(|| format!("the store has no secret {name}"))?;
-                String::from_utf8(bytes).ok().with_context(|| format!("secret {name} is not text"))
-            }
-            SecretPiece::Environment(names) => Ok(self.environment(names).unwrap_or_default()),
-            SecretPiece::KeysetPrivateKey { keyset, id } => self
-                .keyset_item(keyset, id)
-                .map(|pair| pair.private_key)
-                .with_context(|| format!("the store has no private key {id} of keyset {keyset}")),
         }
     }
 }

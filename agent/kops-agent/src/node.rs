@@ -2,24 +2,27 @@
 //!
 //! `render` stops after deciding, `plan` after comparing, `converge` goes on: one way with different ends.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use kops_agent_host::{Buckets, Downloads, Host, Patience, Report};
-use kops_agent_plan::desired::desired;
-use kops_agent_plan::diff::{Plan, diff};
+use kops_agent_host::{Buckets, Downloads, Host, Patience, Report, Scope};
+use kops_agent_plan::desired;
+use kops_agent_plan::diff::{Plan, diff_with_owned};
 use kops_agent_plan::facts::Facts;
-use kops_agent_plan::resolve::{self, Problems};
+use kops_agent_plan::go_yaml;
+use kops_agent_plan::resolve::{self, NodeConfig, Problems};
 use kops_agent_plan::resource::DesiredState;
-use kops_agent_plan::spec::BootConfig;
+use kops_agent_plan::spec::{BootConfig, NodeupConfig};
 
-use crate::cli::{ConvergeArgs, RootArgs, SpecArgs};
+use crate::cli::{RootArgs, SpecArgs, StoreArgs};
 use crate::hashes::HashSource;
 use crate::materials::Materials;
 use crate::progress::Watch;
 use crate::retry::Retries;
+use crate::source::NodeSpec;
 use crate::store::Store;
 use crate::{cloud, http, source};
 
@@ -30,6 +33,10 @@ pub struct Decision {
     pub desired: DesiredState,
     /// The keys and secrets that this refers to.
     pub materials: Materials,
+    /// `NodeupConfigHash` of the configuration that it follows from.
+    pub config_hash: String,
+    /// The hashes of downloads that were told, by URL, so that nobody has to be asked again.
+    pub known_hashes: BTreeMap<String, String>,
     /// Where it was read, and where its downloads may be too.
     pub store: Arc<Store>,
 }
@@ -39,17 +46,51 @@ pub struct Decision {
 /// # Errors
 /// Whatever of it cannot be read, and everything that is wrong with the configuration.
 pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
+    let store = Arc::new(store(&args.store)?);
+    let spec = spec(&store, args, hashes).await?;
+    let known_hashes = spec.origin.known_hashes();
+    let materials = Materials::new(&spec);
+    let node = resolve(spec)?;
+    let desired = desired(&node).map_err(wrong)?;
+    let config_hash = match node.boot.nodeup_config_hash.as_str() {
+        "" => NodeupConfig::hash(go_yaml::to_string(&node.config).as_bytes()),
+        pinned => pinned.to_owned(),
+    };
+    log::debug!("{} is a {} of {}", node.node_name, node.boot.instance_group_role, node.cluster_name());
+    Ok(Decision { desired, materials, config_hash, known_hashes, store })
+}
+
+/// Steps 1 to 3: boot config, facts, store.
+///
+/// # Errors
+/// Whatever of it cannot be read.
+pub async fn spec(store: &Store, args: &SpecArgs, hashes: HashSource) -> Result<NodeSpec> {
     let boot = boot_config(&args.conf)?;
     let facts = facts(args, &boot).await?;
-    let patience = Retries { deadline: Duration::from_secs(args.store_patience), ..Retries::default() };
-    let store = Store::new(&args.store_mirror)?.with_retries(patience);
-    let spec = source::read(&store, args, boot, facts, hashes).await?;
+    source::read(store, args, boot, facts, hashes).await
+}
 
-    let materials = Materials::new(&spec);
-    let node = resolve::resolve(spec.inputs).context("the configuration of this node is wrong")?;
-    let desired = desired(&node).map_err(conflicts)?;
-    log::debug!("{} is a {} of {}", node.node_name, node.boot.instance_group_role, node.cluster_name());
-    Ok(Decision { desired, materials, store: Arc::new(store) })
+/// The state store.
+///
+/// # Errors
+/// If a mirror is given wrongly.
+pub fn store(args: &StoreArgs) -> Result<Store> {
+    let patience = Retries { deadline: Duration::from_secs(args.store_patience), ..Retries::default() };
+    Ok(Store::new(&args.store_mirror)?.with_retries(patience))
+}
+
+/// Step 4: everything that is wrong with the cluster spec and with this node, or the node's configuration.
+///
+/// # Errors
+/// All of it at once.
+pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
+    let mut problems = spec.problems;
+    match resolve::resolve(spec.inputs) {
+        Ok(node) if problems.is_empty() => return Ok(node),
+        Ok(_) => {}
+        Err(more) => problems.extend(more),
+    }
+    Err(wrong(problems))
 }
 
 /// Steps 6 and 7: what would change on the machine.
@@ -58,23 +99,25 @@ pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
 /// What cannot be observed.
 pub fn plan(host: &Host, decision: &Decision) -> Result<Plan> {
     let observed = host.observe(&decision.desired, &decision.materials).context("observing this machine")?;
-    Ok(diff(&decision.desired, &observed))
+    let owned = host.owned().context("observing what earlier runs left")?;
+    Ok(diff_with_owned(&decision.desired, &observed, &owned))
 }
 
 /// Steps 6 to 8, until nothing is left to do.
 ///
 /// # Errors
 /// What could not be done; the machine is then as the report of the next run shows it.
-pub async fn converge(args: &ConvergeArgs, host: &Host, decision: &Decision) -> Result<Report> {
+pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = host.lock()?;
     let plan = plan(host, decision)?;
     let patience =
         Patience { give_up_after: Duration::from_secs(args.download_patience), ..Patience::default() };
     let downloads = Downloads::new(http::client()?)
-        .cache(host_path(&args.root))
+        .cache(host_path(args))
         .buckets(Arc::clone(&decision.store) as Arc<dyn Buckets>)
         .patience(patience);
-    Ok(host.apply(&plan, &decision.desired, &decision.materials, &downloads, &Watch::new()).await?)
+    let scope = Scope::Node { config_hash: &decision.config_hash, known_hashes: &decision.known_hashes };
+    Ok(host.apply(&plan, &decision.desired, &decision.materials, &downloads, &Watch::new(), scope).await?)
 }
 
 /// The boot config in this file.
@@ -98,10 +141,20 @@ fn host_path(args: &RootArgs) -> PathBuf {
     args.root.join(args.cache.strip_prefix("/").unwrap_or(&args.cache))
 }
 
-fn conflicts(conflicts: Vec<kops_agent_plan::resource::Conflict>) -> anyhow::Error {
-    let mut problems = Problems::default();
-    for conflict in conflicts {
-        problems.add("", conflict.to_string());
-    }
+fn wrong(problems: Problems) -> anyhow::Error {
     anyhow::Error::new(problems).context("the configuration of this node is wrong")
+}
+
+/// Step 5: what this node must have.
+///
+/// # Errors
+/// What is described twice.
+pub fn desired(node: &NodeConfig) -> Result<DesiredState, Problems> {
+    desired::desired(node).map_err(|conflicts| {
+        let mut problems = Problems::default();
+        for conflict in conflicts {
+            problems.add("", conflict.to_string());
+        }
+        problems
+    })
 }

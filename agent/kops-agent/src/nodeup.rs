@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::cli::{
-    Color, ConfigFrom, ConvergeArgs, DOWNLOAD_PATIENCE, NodeupArgs, Output, PlanArgs, RootArgs,
-    STORE_PATIENCE, SpecArgs,
+    Color, ConfigFrom, ConvergeArgs, DOWNLOAD_PATIENCE, NodeupArgs, OnHashMismatch, Output, PlanArgs,
+    RootArgs, STORE_PATIENCE, SpecArgs, StoreArgs,
 };
 use crate::{converge_with_retries, install_unit, plan};
 
@@ -19,24 +19,15 @@ pub(crate) async fn run(args: NodeupArgs) -> Result<u8> {
         conf: args.conf,
         config_from: ConfigFrom::default(),
         config_base: None,
-        store_mirror: Vec::new(),
-        store_patience: STORE_PATIENCE,
+        store: StoreArgs { store_mirror: Vec::new(), store_patience: STORE_PATIENCE },
         facts: None,
         asset_hashes: None,
+        on_hash_mismatch: OnHashMismatch::default(),
     };
-    let root = RootArgs { root: PathBuf::from("/"), cache: args.cache };
+    let root = RootArgs { root: PathBuf::from("/"), cache: args.cache, download_patience: DOWNLOAD_PATIENCE };
     let (output, color) = (Output::default(), Color::default());
     if args.dryrun || args.target == "dryrun" {
         return plan(&PlanArgs { spec, root, exit_code: false, output, color }).await;
     }
-    let download_patience = DOWNLOAD_PATIENCE;
-    converge_with_retries(&ConvergeArgs {
-        spec,
-        root,
-        download_patience,
-        retries: args.retries,
-        output,
-        color,
-    })
-    .await
+    converge_with_retries(&ConvergeArgs { spec, root, retries: args.retries, output, color }).await
 }

@@ -1,13 +1,15 @@
 //! The one place that prints results: for people in plain words, for machines as JSON.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::io::{IsTerminal, Write};
 
 use anyhow::Result;
-use kops_agent_host::Report;
+use kops_agent_host::{Drift, Report};
 use kops_agent_plan::diff::text::{self, Style};
 use kops_agent_plan::diff::{Plan, Summary};
+use kops_agent_plan::explain::Line;
 use kops_agent_plan::facts::Facts;
+use kops_agent_plan::resolve::NodeConfig;
 use kops_agent_plan::resource::{DesiredState, Resource};
 use serde::Serialize;
 
@@ -61,12 +63,88 @@ pub fn print_report(report: &Report, output: Output) -> Result<u8> {
             print_bytes(b"Nothing to do: this node is as it should be.\n")
         }
         Output::Text => {
-            let Summary { create, change, restart } = report.summary;
+            let Summary { create, change, restart, remove } = report.summary;
+            let removed = if remove > 0 { format!(", {remove} removed") } else { String::new() };
             print_bytes(
-                format!("Converged: {create} created, {change} changed, {restart} restarted.\n").as_bytes(),
+                format!("Converged: {create} created, {change} changed, {restart} restarted{removed}.\n")
+                    .as_bytes(),
             )
         }
     }
+}
+
+/// Something that `config check` tells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// URL of the file, where one file is to blame.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub file: String,
+    /// Path of the field, where one is to blame.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub field: String,
+    /// What is the matter, and what to do.
+    pub problem: String,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for place in [&self.file, &self.field].into_iter().filter(|place| !place.is_empty()) {
+            write!(f, "{place}: ")?;
+        }
+        f.write_str(&self.problem)
+    }
+}
+
+/// All that `config check` tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Findings {
+    /// What keeps the node from being decided.
+    pub errors: Vec<Finding>,
+    /// What does not, and deserves attention.
+    pub warnings: Vec<Finding>,
+}
+
+/// Prints what `config check` tells.
+pub fn print_findings(findings: &Findings, output: Output) -> Result<u8> {
+    if output == Output::Json {
+        return print_json(findings);
+    }
+    let mut text = String::new();
+    for error in &findings.errors {
+        writeln!(text, "error: {error}")?;
+    }
+    for warning in &findings.warnings {
+        writeln!(text, "warning: {warning}")?;
+    }
+    writeln!(text, "{} errors, {} warnings", findings.errors.len(), findings.warnings.len())?;
+    print_bytes(text.as_bytes())
+}
+
+/// Prints what a node is decided from.
+pub fn print_node_config(node: &NodeConfig, output: Output) -> Result<u8> {
+    match output {
+        Output::Json => print_json(node),
+        Output::Text => print_bytes(kops_agent_plan::go_yaml::to_string(node).as_bytes()),
+    }
+}
+
+/// Prints where values come from.
+pub fn print_explanation(lines: &[Line], output: Output) -> Result<u8> {
+    if output == Output::Json {
+        return print_json(&lines);
+    }
+    let mut text = String::new();
+    let mut resource = None;
+    for line in lines {
+        if resource != Some(&line.resource) {
+            writeln!(text, "{}", line.resource)?;
+            resource = Some(&line.resource);
+        }
+        // A line without an origin is a default: no field of a file and no fact changes it.
+        writeln!(text, "    {}{}", line.text, if line.origins.is_empty() { "    (default)" } else { "" })?;
+        line.origins.iter().try_for_each(|origin| writeln!(text, "        from {origin}"))?;
+    }
+    print_bytes(text.as_bytes())
 }
 
 /// Prints what was observed.
@@ -93,7 +171,38 @@ pub fn error_text(error: &anyhow::Error) -> String {
     text
 }
 
-fn print_json<T: Serialize>(value: &T) -> Result<u8> {
+/// Prints what differs from what was last applied, and from what is wanted now where that is known.
+pub fn print_verification(
+    changed: &[Drift],
+    plan: Option<&Plan>,
+    output: Output,
+    color: Color,
+) -> Result<u8> {
+    if output == Output::Json {
+        #[derive(Serialize)]
+        struct Verification<'a> {
+            changed: &'a [Drift],
+            plan: Option<&'a Plan>,
+        }
+        return print_json(&Verification { changed, plan });
+    }
+    let mut text = String::new();
+    if changed.is_empty() {
+        text.push_str("Nothing has changed since the last run.\n");
+    } else {
+        text.push_str("Changed since the last run:\n");
+        changed
+            .iter()
+            .try_for_each(|drift| writeln!(text, "  {}: {}", drift.resource, drift.how.join(", ")))?;
+    }
+    if let Some(plan) = plan {
+        text.push_str(&text::plan(plan, Style { colour: in_color(color), diffs: true }));
+    }
+    print_bytes(text.as_bytes())
+}
+
+/// Prints a value as JSON.
+pub fn print_json<T: Serialize>(value: &T) -> Result<u8> {
     let mut json = serde_json::to_vec_pretty(value)?;
     json.push(b'\n');
     print_bytes(&json)

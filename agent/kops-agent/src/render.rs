@@ -2,6 +2,7 @@
 //! and the conformance check.
 
 use anyhow::{Context, Result};
+use kops_agent_host::secret_text;
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource};
 
 use crate::materials::Materials;
@@ -12,8 +13,8 @@ pub fn with_secrets(state: &DesiredState, materials: &Materials) -> Result<Desir
     for (id, resource) in state.iter() {
         shown.add(match resource {
             Resource::File(file @ File { content: Content::SecretText(pieces), .. }) => {
-                let text =
-                    materials.text(pieces).with_context(|| format!("resolving the secrets of {id}"))?;
+                let text = String::from_utf8(secret_text(file, pieces, materials)?)
+                    .with_context(|| format!("the secret that {id} holds is not text"))?;
                 Resource::File(File { content: Content::Text(text), ..file.clone() })
             }
             other => other.clone(),

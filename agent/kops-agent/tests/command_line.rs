@@ -13,7 +13,19 @@ use example::{Ended, Machine, keysets};
 use kops_agent_tests::example_keys::TOKENS;
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 
-const COMMANDS: [&str; 6] = ["converge", "plan", "render", "facts", "completions", "man"];
+const COMMANDS: [&str; 11] = [
+    "converge",
+    "plan",
+    "verify",
+    "status",
+    "reset",
+    "render",
+    "facts",
+    "config",
+    "explain",
+    "completions",
+    "man",
+];
 
 fn agent(arguments: &[&str]) -> Ended {
     Ended::of(Command::new(env!("CARGO_BIN_EXE_kops-agent")).env_clear().args(arguments))

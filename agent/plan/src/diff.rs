@@ -7,6 +7,7 @@
 
 mod compare;
 mod observed;
+mod removals;
 pub mod text;
 mod units;
 
@@ -21,6 +22,7 @@ pub use observed::{
     Enablement, Observed, ObservedCertificate, ObservedContent, ObservedFile, ObservedState, ObservedUnit,
     sha256_hex,
 };
+pub use removals::{Kept, Owned, OwnedNow, OwnedState};
 pub use units::restart_digest;
 
 /// The unit that runs containers: whatever else runs on a node needs it.
@@ -48,11 +50,13 @@ pub enum Stage {
     Images,
     /// All other units, kubelet last.
     Services,
+    /// What the agent left at an earlier time and is no longer wanted.
+    Removals,
 }
 
 impl Stage {
     /// Every stage, in order.
-    pub const ALL: [Stage; 8] = [
+    pub const ALL: [Stage; 9] = [
         Stage::Packages,
         Stage::Users,
         Stage::Mounts,
@@ -61,6 +65,7 @@ impl Stage {
         Stage::Runtime,
         Stage::Images,
         Stage::Services,
+        Stage::Removals,
     ];
 
     /// The word by which people see the stage.
@@ -74,6 +79,7 @@ impl Stage {
             Stage::Runtime => "runtime",
             Stage::Images => "images",
             Stage::Services => "services",
+            Stage::Removals => "removals",
         }
     }
 
@@ -107,6 +113,8 @@ pub enum Action {
     Change,
     /// It is there as it should be; only what it has read is out of date.
     Restart,
+    /// It is there and no longer wanted.
+    Remove,
 }
 
 /// One thing that a step does to its resource.
@@ -163,6 +171,10 @@ pub enum Change {
     Enable,
     /// Keep it from starting at boot.
     Disable,
+    /// Take it away.
+    Remove,
+    /// Take the directory away if nothing is left in it.
+    RemoveIfEmpty,
     /// Start it.
     Start,
     /// Stop it.
@@ -222,6 +234,9 @@ fn is_remade(change: &Change) -> bool {
 pub struct Plan {
     /// The steps: by stage, and within one in the order in which they must happen.
     pub steps: Vec<Step>,
+    /// What the agent left at an earlier time, is no longer wanted, and stays all the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<Kept>,
 }
 
 /// How much a plan does.
@@ -233,6 +248,9 @@ pub struct Summary {
     pub change: usize,
     /// Units that are restarted, for whatever reason.
     pub restart: usize,
+    /// Resources that are taken away.
+    #[serde(default)]
+    pub remove: usize,
 }
 
 impl Plan {
@@ -258,13 +276,15 @@ impl Plan {
             create: count(Action::Create),
             change: count(Action::Change),
             restart: self.steps.iter().filter(|step| step.restarts()).count(),
+            remove: count(Action::Remove),
         }
     }
 }
 
 /// What must be done to a machine that is as `observed`, for it to be as `desired`.
 ///
-/// Every desired resource that differs has exactly one step. What is not desired is left alone.
+/// Every desired resource that differs has exactly one step. What is not desired is left alone;
+/// [`diff_with_owned`] removes what the agent itself left.
 pub fn diff(desired: &DesiredState, observed: &ObservedState) -> Plan {
     let mut plan = Plan::default();
     for (id, resource) in desired.iter().filter(|(id, _)| id.kind != Kind::Unit) {
@@ -280,6 +300,15 @@ pub fn diff(desired: &DesiredState, observed: &ObservedState) -> Plan {
         }
     }
     plan.steps.sort_by(|a, b| position(&a.resource).cmp(&position(&b.resource)));
+    plan
+}
+
+/// As [`diff`], with what the agent left at an earlier time and is no longer wanted.
+pub fn diff_with_owned(desired: &DesiredState, observed: &ObservedState, owned: &OwnedState) -> Plan {
+    let mut plan = diff(desired, observed);
+    let (steps, kept) = removals::removals(desired, owned);
+    plan.steps.extend(steps);
+    plan.kept = kept;
     plan
 }
 

@@ -25,12 +25,13 @@ pub struct Source {
 pub enum Question {
     /// A whole resource: a file by its path, a unit by its name.
     Resource(String),
-    /// A command-line flag (`--max-pods`) or a setting, wherever it stands.
-    Text(String),
+    /// A command-line flag (`--max-pods`) or a setting, wherever it stands: any of these texts.
+    Setting(Vec<String>),
 }
 
 impl Question {
-    /// Reads a question as people put it: `/etc/x`, `kubelet.service`, `--max-pods`.
+    /// Reads a question as people put it: `/etc/x`, `kubelet.service`, `--max-pods`. Most flags of Kubernetes are
+    /// fields of a configuration file as well, by the same name in camel case.
     pub fn read(text: &str) -> Question {
         let is_unit = text.rsplit_once('.').is_some_and(|(_, suffix)| {
             ["service", "timer", "mount", "slice", "socket", "path", "target"].contains(&suffix)
@@ -38,9 +39,19 @@ impl Question {
         if text.starts_with('/') || is_unit {
             Question::Resource(text.to_owned())
         } else {
-            Question::Text(text.to_owned())
+            let field = text.strip_prefix("--").map(|flag| format!("{}:", camel_case(flag)));
+            Question::Setting(std::iter::once(text.to_owned()).chain(field).collect())
         }
     }
+}
+
+fn camel_case(flag: &str) -> String {
+    let mut words = flag.split('-');
+    let first = words.next().unwrap_or_default().to_owned();
+    words.fold(first, |name, word| {
+        let (initial, rest) = word.split_at(word.chars().next().map_or(0, char::len_utf8));
+        name + &initial.to_uppercase() + rest
+    })
 }
 
 /// One line of a resource, and where it comes from.
@@ -101,12 +112,12 @@ fn lines(state: &DesiredState, question: &Question) -> Vec<(ResourceId, String)>
         .iter()
         .filter(|(id, _)| match question {
             Question::Resource(name) => id.name == *name,
-            Question::Text(_) => true,
+            Question::Setting(_) => true,
         })
         .flat_map(|(id, resource)| resource_lines(resource).into_iter().map(|line| (id.clone(), line)))
         .filter(|(_, line)| match question {
             Question::Resource(_) => true,
-            Question::Text(text) => line.contains(text.as_str()),
+            Question::Setting(texts) => texts.iter().any(|text| line.contains(text.as_str())),
         })
         .filter(|line| seen.insert(line.clone()))
         .collect()
@@ -123,7 +134,7 @@ fn resource_lines(resource: &Resource) -> Vec<String> {
         _ => None,
     };
     match text {
-        Some(text) => text.lines().flat_map(split_flags).filter(|line| !line.trim().is_empty()).collect(),
+        Some(text) => text.lines().flat_map(split_flags).filter(|line| decides_something(line)).collect(),
         None => serde_json::to_value(resource)
             .ok()
             .and_then(|value| value.as_object().cloned())
@@ -132,6 +143,12 @@ fn resource_lines(resource: &Resource) -> Vec<String> {
             .map(|(field, value)| format!("{field}: {value}"))
             .collect(),
     }
+}
+
+/// Whether it is more than a comment or a gap.
+fn decides_something(line: &str) -> bool {
+    let line = line.trim_start();
+    !line.is_empty() && !line.starts_with(['#', ';'])
 }
 
 /// A line that holds several flags, as one line for each.
@@ -250,8 +267,9 @@ mod tests {
         state.add(File::text("/etc/x", format!("name: {name}\nalways: true\n")));
         state.add(Unit::new(
             "x.service",
-            format!("ExecStart=/bin/x --port={port} --host={}\n", values[1]["host"]),
+            format!("# About x.\nExecStart=/bin/x --port={port} --host={}\n", values[1]["host"]),
         ));
+        state.add(File::text("/etc/y", format!("maxPorts: {port}\n")));
         Some(state)
     }
 
@@ -284,7 +302,17 @@ mod tests {
     }
 
     #[test]
+    fn a_flag_is_found_as_a_field_too() {
+        assert_eq!(origins("--max-ports"), [("maxPorts: 99".into(), vec!["spec: port".into()])]);
+    }
+
+    #[test]
+    fn comments_need_no_explanation() {
+        assert!(origins("x.service").iter().all(|(text, _)| !text.starts_with('#')));
+    }
+
+    #[test]
     fn what_nobody_writes_has_no_lines() {
-        assert_eq!(origins("/etc/y"), []);
+        assert_eq!(origins("/etc/z"), []);
     }
 }

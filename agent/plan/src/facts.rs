@@ -246,8 +246,8 @@ pub struct HetznerFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AzureFacts {
-    /// `compute/resourceId`.
-    #[serde(rename = "resourceID")]
+    /// `compute/resourceId`; Azure's own spelling is taken too.
+    #[serde(rename = "resourceID", alias = "resourceId")]
     pub resource_id: String,
 }
 
@@ -275,4 +275,18 @@ pub struct OpenstackFacts {
     /// `local-ipv4` of the EC2-compatible metadata; empty where it has none.
     #[serde(rename = "localIPv4", default)]
     pub local_ipv4: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn azures_resource_has_two_spellings() {
+        for name in ["resourceID", "resourceId"] {
+            let facts: AzureFacts =
+                serde_json::from_value(serde_json::json!({ name: "/subscriptions/1" })).expect("a fact");
+            assert_eq!(facts.resource_id, "/subscriptions/1");
+        }
+    }
 }

@@ -8,6 +8,8 @@
 //! `<<`, and text with the line breaks CR, NEL, LS and PS, or control characters, are written in
 //! double quotes.
 
+#[cfg(test)]
+mod arbitrary;
 mod emitter;
 mod key_order;
 mod resolve;

@@ -3,16 +3,24 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::{BTreeMap, BTreeSet};
+mod api;
+mod clouds;
+mod written;
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
+
+use api::{Field, Kind, fields};
+use clouds::{CLOUDS, Derived, Machine, Role};
 use kops_agent_plan::desired::desired;
 use kops_agent_plan::facts::Facts;
 use kops_agent_plan::resolve::{Inputs, Problems, resolve};
-use kops_agent_plan::resource::{Content, DesiredState, Resource};
+use kops_agent_plan::resource::DesiredState;
 use kops_agent_plan::spec::{BootConfig, NodeupConfig, parse_yaml};
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::Value;
+use written::{HARMLESS, with_value};
 
 const BOOT: &str = r#"
 CloudProvider: aws
@@ -80,8 +88,16 @@ cloud:
 "#;
 
 /// Fields whose text has lines, or is escaped where it is written.
-const OF_MANY_LINES: [&str; 7] =
-    ["/CAs/", "/content", "/manifest", "/command/", "/environment/", "/SysctlParameters/", "/configOverride"];
+const OF_MANY_LINES: [&str; 8] = [
+    "/CAs/",
+    "/content",
+    "/manifest",
+    "/command/",
+    "/environment/",
+    "/SysctlParameters/",
+    "/configOverride",
+    "/ServiceAccountPublicKeys",
+];
 
 fn config() -> Value {
     serde_yaml::from_str(CONFIG).unwrap()
@@ -103,64 +119,48 @@ fn decide(config: &Value) -> Option<Result<DesiredState, String>> {
     })
 }
 
-/// JSON pointers of every text in a document.
-fn texts(value: &Value, at: &str, found: &mut Vec<String>) {
+/// The fields of a configuration whose text is one line.
+static TEXTS: LazyLock<Vec<Field>> = LazyLock::new(|| {
+    let is_one_line = |field: &Field| {
+        field.kind == Kind::Text && !OF_MANY_LINES.iter().any(|part| format!("{field}/").contains(part))
+    };
+    fields::<NodeupConfig>().into_iter().filter(is_one_line).collect()
+});
+
+/// What is decided for a machine of this role whose configuration has this text in this field.
+fn decide_with(role: Role, field: &Field, text: &str) -> Result<DesiredState, String> {
+    static MACHINES: LazyLock<[Derived; 2]> =
+        LazyLock::new(|| Role::ALL.map(|role| Machine::of("scaleway", role).derive().unwrap()));
+    let mut machine = MACHINES[usize::from(role == Role::Node)].clone();
+    *field.reach(&mut machine.config, true, "key") = text.into();
+    machine.decide()
+}
+
+fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.split(['\n', '\r']).map(|line| line.trim_start_matches([' ', '\t']))
+}
+
+/// The document as JSON whose mappings have their keys in an order that these numbers choose.
+fn with_keys_in_any_order(value: &Value, orders: &mut impl Iterator<Item = u64>) -> String {
     match value {
-        Value::String(_) => found.push(at.to_owned()),
         Value::Array(items) => {
-            items.iter().enumerate().for_each(|(index, item)| texts(item, &format!("{at}/{index}"), found));
+            let items: Vec<_> = items.iter().map(|item| with_keys_in_any_order(item, orders)).collect();
+            format!("[{}]", items.join(","))
         }
-        Value::Object(fields) => fields.iter().for_each(|(key, item)| {
-            texts(item, &format!("{at}/{}", key.replace('~', "~0").replace('/', "~1")), found);
-        }),
-        _ => {}
-    }
-}
-
-/// Every text that is written to the node.
-fn written(state: &DesiredState) -> Vec<(String, String)> {
-    let texts = state.iter().filter_map(|(id, resource)| {
-        let text = match resource {
-            Resource::File(file) => match &file.content {
-                Content::Text(text) => text.clone(),
-                _ => return None,
-            },
-            Resource::Unit(unit) => unit.text.clone()?,
-            _ => return None,
-        };
-        Some((id.to_string(), text))
-    });
-    texts.collect()
-}
-
-/// What a reader of the file takes apart: the lines, or in YAML, where a long quoted text goes on in the next
-/// line, the keys: that texts are read back as they were is the writer's own property.
-fn separate_things(id: &str, text: &str) -> Vec<String> {
-    if ![".manifest", ".yaml", ".conf"].iter().any(|suffix| id.ends_with(suffix)) {
-        return lines(text);
-    }
-    match serde_yaml::from_str::<Value>(text) {
-        Ok(document) if !document.is_string() => {
-            let mut found = Vec::new();
-            keys(&document, &mut found);
-            found
+        Value::Object(fields) => {
+            let mut entries: Vec<_> = fields
+                .iter()
+                .map(|(key, field)| {
+                    let entry =
+                        format!("{}:{}", Value::from(key.as_str()), with_keys_in_any_order(field, orders));
+                    (orders.next(), entry)
+                })
+                .collect();
+            entries.sort();
+            let entries: Vec<String> = entries.into_iter().map(|(_, entry)| entry).collect();
+            format!("{{{}}}", entries.join(","))
         }
-        _ => lines(text),
-    }
-}
-
-fn lines(text: &str) -> Vec<String> {
-    text.split(['\n', '\r']).map(|line| line.trim_start_matches([' ', '\t']).to_owned()).collect()
-}
-
-fn keys(value: &Value, found: &mut Vec<String>) {
-    match value {
-        Value::Array(items) => items.iter().for_each(|item| keys(item, found)),
-        Value::Object(fields) => fields.iter().for_each(|(key, item)| {
-            found.push(key.clone());
-            keys(item, found);
-        }),
-        _ => {}
+        scalar => scalar.to_string(),
     }
 }
 
@@ -175,31 +175,30 @@ fn odd_text() -> impl Strategy<Value = String> {
 fn the_base_of_these_tests_is_a_node() {
     let state = decide(&config()).unwrap().unwrap();
     assert!(state.len() > 60, "{}", state.len());
-    assert!(written(&state).len() > 20);
+    assert!(written::texts(&state).len() > 20);
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(256))]
-
+    /// A text of the configuration is written as one value, whatever is in it: YAML holds what it held with
+    /// another text, and that one replaced; anything else has no line that begins within it.
     #[test]
-    fn no_value_breaks_out_of_its_line(place: Index, text in odd_text()) {
-        let mut config = config();
-        let mut places = Vec::new();
-        texts(&config, "", &mut places);
-        places.retain(|place| !OF_MANY_LINES.iter().any(|part| format!("{place}/").contains(part)));
-        let place = place.get(&places);
-        *config.pointer_mut(place).unwrap() = Value::String(text.clone());
-        match decide(&config) {
-            Some(Ok(state)) => {
-                prop_assert!(!text.contains(['\n', '\r', '\0']), "{place} took {text:?}");
-                for (id, text) in written(&state) {
-                    for unit in separate_things(&id, &text) {
-                        prop_assert!(!unit.starts_with("INJECTED"), "{place} broke out of its line in {id}");
-                    }
+    fn no_value_breaks_out_of_its_line(role in select(&Role::ALL[..]), field: Index, text in odd_text()) {
+        let field = field.get::<Field>(&TEXTS);
+        let Ok(state) = decide_with(role, field, &text) else { return Ok(()) };
+        prop_assert!(!text.contains(['\n', '\r', '\0']), "{field} took {text:?}");
+        let usual = decide_with(role, field, HARMLESS).map(|state| written::texts(&state)).unwrap_or_default();
+        for (id, written) in written::texts(&state) {
+            let usual = usual.iter().find(|(other, _)| *other == id).and_then(|(id, text)| written::yaml(id, text));
+            match (usual, written::yaml(&id, &written)) {
+                (Some(usual), Some(document)) => {
+                    let (expected, found) = (with_value(&usual, &text), with_value(&document, &text));
+                    prop_assert_eq!(found, expected, "{} changed more in {}", field, id);
+                }
+                (Some(_), None) => prop_assert!(false, "{field} breaks {id}: {written}"),
+                (None, _) => {
+                    prop_assert!(lines(&written).all(|line| !line.starts_with("INJECTED")), "{field} in {id}");
                 }
             }
-            Some(Err(problem)) => prop_assert!(!problem.contains(['\r', '\0']), "{problem:?}"),
-            None => {}
         }
     }
 
@@ -209,10 +208,29 @@ proptest! {
         *config.pointer_mut("/Hooks/0/1/execContainer/command").unwrap() = words.clone().into();
         *config.pointer_mut("/Hooks/0/1/execContainer/environment/A").unwrap() = words.concat().into();
         let state = decide(&config).unwrap().unwrap();
-        let units: Vec<_> = written(&state).into_iter().filter(|(id, _)| id.contains("kops-hook-1-ig")).collect();
+        let units: Vec<_> = written::texts(&state).into_iter().filter(|(id, _)| id.contains("kops-hook-1-ig")).collect();
         prop_assert_eq!(units.len(), 1);
         prop_assert!(units[0].1.lines().all(|line| !line.starts_with("INJECTED")));
         prop_assert_eq!(units[0].1.lines().filter(|line| line.starts_with("ExecStart=")).count(), 1);
+    }
+
+    /// What a machine is decided from has mappings in any order of their keys.
+    #[test]
+    fn the_order_of_keys_does_not_matter(
+        cloud in select(CLOUDS),
+        role in select(&Role::ALL[..]),
+        orders in prop::collection::vec(any::<u64>(), 64),
+    ) {
+        let machine = Machine::of(cloud.0, role);
+        let mut orders = orders.into_iter().cycle();
+        let mut shuffled = |document: &Value| with_keys_in_any_order(document, &mut orders);
+        let of_cluster = machine.derive().unwrap();
+        let derived = machine.derive_from(&shuffled(&machine.cluster), &shuffled(&machine.group)).unwrap();
+        prop_assert_eq!(&derived.config, &of_cluster.config);
+        prop_assert_eq!(&derived.boot, &of_cluster.boot);
+        let state = clouds::decide(
+            &shuffled(&derived.boot), &shuffled(&derived.config), &shuffled(&derived.facts));
+        prop_assert_eq!(state, of_cluster.decide());
     }
 
     #[test]

@@ -9,10 +9,9 @@ use kops_agent_plan::resource::{Content, Directory, File, HostsEntry, Resource, 
 
 use super::{Run, Steps};
 use crate::error::{Error, Result};
-use crate::hosts_file;
 use crate::observe::{digest, origin};
 use crate::prepare::known_hash;
-use crate::root::{Entry, set_mode, set_owner};
+use crate::root::{set_mode, set_owner};
 use crate::staged::{Sealed, Staged, place, temporary_name};
 use crate::stamps::Stamp;
 
@@ -48,7 +47,7 @@ impl Run<'_> {
         }
         if !hosts.is_empty() {
             hosts.iter().for_each(|step| self.progress.applying(step));
-            self.hosts()?;
+            self.hosts(&[])?;
         }
         written.extend(kept);
         self.commands(&written)
@@ -129,9 +128,12 @@ impl Run<'_> {
         dir.sync()
     }
 
-    /// All entries at once: they share a file.
-    fn hosts(&self) -> Result<()> {
-        let root = &self.host.root;
+    /// All entries at once, without those of these names: they share a file.
+    pub(super) fn hosts(&self, removed: &[&str]) -> Result<()> {
+        let removed: Vec<HostsEntry> = removed
+            .iter()
+            .map(|hostname| HostsEntry { hostname: (*hostname).to_owned(), addresses: Vec::new() })
+            .collect();
         let entries: Vec<&HostsEntry> = self
             .desired
             .iter()
@@ -139,19 +141,9 @@ impl Run<'_> {
                 Resource::HostsEntry(entry) => Some(entry),
                 _ => None,
             })
+            .chain(&removed)
             .collect();
-        let before = root.read(hosts_file::PATH)?.unwrap_or_default();
-        let after = hosts_file::with_entries(&String::from_utf8_lossy(&before), &entries);
-        let (mode, owner) = match root.parent(hosts_file::PATH)? {
-            Some((dir, name)) => match dir.entry(&name)? {
-                Some(Entry::File(metadata)) => (metadata.mode, Some((metadata.uid, metadata.gid))),
-                _ => (0o644, None),
-            },
-            None => (0o644, None),
-        };
-        let mut staged = Staged::new(root, hosts_file::PATH, mode, owner)?;
-        staged.write(after.as_bytes())?;
-        place(vec![staged.seal()?])
+        self.host.write_hosts_entries(&entries)
     }
 
     /// Runs the commands of files that have changed, each once, and notes for which content they ran.

@@ -32,6 +32,18 @@ pub trait Mounts: Send + Sync {
     /// # Errors
     /// It cannot be mounted.
     fn bind(&self, bind: &BindMount) -> Result<()>;
+
+    /// What is mounted on or below these folders, the innermost first.
+    ///
+    /// # Errors
+    /// The mounts cannot be read.
+    fn below(&self, folders: &[&str]) -> Result<Vec<String>>;
+
+    /// Unmounts what was mounted last at a place.
+    ///
+    /// # Errors
+    /// It is in use.
+    fn unmount(&self, path: &str) -> Result<()>;
 }
 
 /// This machine's mounts.
@@ -107,6 +119,25 @@ impl Mounts for Machine {
         }
         Ok(())
     }
+
+    fn below(&self, folders: &[&str]) -> Result<Vec<String>> {
+        Ok(innermost_first(&mountinfo()?, folders))
+    }
+
+    fn unmount(&self, path: &str) -> Result<()> {
+        run(&["umount", "--", path]).map(drop)
+    }
+}
+
+fn innermost_first(lines: &[Line], folders: &[&str]) -> Vec<String> {
+    let is_below = |path: &String| {
+        let below = |folder: &&str| {
+            path.strip_prefix(*folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        folders.iter().any(below)
+    };
+    // Later mounts are on top of or within earlier ones.
+    lines.iter().rev().map(|line| line.path.clone()).filter(is_below).collect()
 }
 
 /// A line of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
@@ -157,6 +188,21 @@ fn unescape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_below_a_folder_is_unmounted_from_within() {
+        let lines: Vec<Line> = [
+            "1 0 8:1 / / rw - ext4 /dev/sda1 rw",
+            "2 1 0:9 / /var/lib/kubelet rw - tmpfs none rw",
+            "3 2 0:9 / /var/lib/kubelet/pods/x rw - tmpfs none rw",
+            "4 1 0:9 / /var/lib/kubelet-other rw - tmpfs none rw",
+        ]
+        .iter()
+        .filter_map(|line| parse(line))
+        .collect();
+        let found = innermost_first(&lines, &["/var/lib/kubelet", "/run/containerd"]);
+        assert_eq!(found, ["/var/lib/kubelet/pods/x", "/var/lib/kubelet"]);
+    }
 
     #[test]
     fn mounts_are_read_as_the_kernel_prints_them() {

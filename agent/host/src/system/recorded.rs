@@ -126,6 +126,10 @@ impl Systemd for Recorder {
         self.note_unit("stop", unit, |unit| unit.running = false)
     }
 
+    fn kill(&self, unit: &str) -> Result<()> {
+        self.note(&format!("systemd: kill {unit}"), |_| {})
+    }
+
     fn restart(&self, unit: &str) -> Result<()> {
         self.note_unit("restart", unit, |unit| unit.running = true)
     }
@@ -217,6 +221,20 @@ impl Mounts for Recorder {
         let request = format!("mounts: show {} at {} ({})", bind.source, bind.path, bind.options.join(","));
         self.note(&request, |state| {
             state.bind_mounts.insert(bind.path.clone(), bind.clone());
+        })
+    }
+
+    fn below(&self, folders: &[&str]) -> Result<Vec<String>> {
+        let is_below = |path: &&String| folders.iter().any(|folder| path.starts_with(folder));
+        Ok(self.read(|state| {
+            state.bind_mounts.keys().chain(state.mounts.keys()).filter(is_below).cloned().collect()
+        }))
+    }
+
+    fn unmount(&self, path: &str) -> Result<()> {
+        self.note(&format!("mounts: unmount {path}"), |state| {
+            state.mounts.remove(path);
+            state.bind_mounts.remove(path);
         })
     }
 }

@@ -54,6 +54,12 @@ pub trait Systemd: Send + Sync {
     /// It does not stop.
     fn stop(&self, unit: &str) -> Result<()>;
 
+    /// Ends everything that still runs in a unit at once, stopped or not.
+    ///
+    /// # Errors
+    /// systemd cannot be asked.
+    fn kill(&self, unit: &str) -> Result<()>;
+
     /// Restarts a unit, and waits until it runs.
     ///
     /// # Errors
@@ -105,6 +111,11 @@ impl Systemd for Systemctl {
 
     fn stop(&self, unit: &str) -> Result<()> {
         act("stop", unit)
+    }
+
+    fn kill(&self, unit: &str) -> Result<()> {
+        // It fails where nothing is left to end, which is as good.
+        ask(&["systemctl", "kill", "--kill-who=all", "--signal=SIGKILL", "--", unit]).map(drop)
     }
 
     fn restart(&self, unit: &str) -> Result<()> {

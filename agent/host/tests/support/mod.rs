@@ -7,8 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use kops_agent_host::{Downloads, Error, Host, Patience, PemPair, Report, Secrets, Silent, redirects};
-use kops_agent_plan::diff::{Plan, diff};
+use kops_agent_host::{Downloads, Error, Host, Patience, PemPair, Report, Scope, Secrets, Silent, redirects};
+use kops_agent_plan::diff::{Plan, diff_with_owned};
 use kops_agent_plan::resource::{AssetContent, Content, DesiredState, File, Mode};
 pub(crate) use kops_agent_tests::downloads::{Downloads as Mirror, Fault};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose};
@@ -49,6 +49,9 @@ impl Secrets for Store {
 }
 
 /// A scratch root, and everything to converge it with.
+/// The configuration that every desired state of these tests is taken to follow from.
+pub(crate) const SCOPE: Scope<'static> = Scope::Node { config_hash: "hash", known_hashes: &BTreeMap::new() };
+
 pub(crate) struct Machine {
     pub(crate) root: tempfile::TempDir,
     pub(crate) store: Store,
@@ -77,14 +80,15 @@ impl Machine {
     }
 
     pub(crate) fn plan(&self, host: &Host, desired: &DesiredState) -> Plan {
-        diff(desired, &host.observe(desired, &self.store).unwrap())
+        let observed = host.observe(desired, &self.store).unwrap();
+        diff_with_owned(desired, &observed, &host.owned().unwrap())
     }
 
     /// Observes, plans and applies.
     pub(crate) async fn converge_with(&self, host: &Host, desired: &DesiredState) -> Result<Report, Error> {
         let observed = host.observe(desired, &self.store)?;
-        let plan = diff(desired, &observed);
-        host.apply(&plan, desired, &self.store, &self.downloads, &Silent).await
+        let plan = diff_with_owned(desired, &observed, &host.owned()?);
+        host.apply(&plan, desired, &self.store, &self.downloads, &Silent, SCOPE).await
     }
 
     pub(crate) async fn converge(&self, desired: &DesiredState) -> Result<Report, Error> {

@@ -3,91 +3,52 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::{Context, Result};
-use kops_agent_plan::derive::{self, Inputs, KnownHashes};
-use kops_agent_plan::facts::Facts;
-use kops_agent_plan::spec::{
-    BootConfig, Cluster, InstanceGroup, InstanceGroupRole, Keyset, NodeupConfig, Secret,
-};
+use anyhow::Result;
+use kops_agent_plan::derive;
+use kops_agent_plan::spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
 
 use super::{StoreFiles, read_if_there};
-use crate::cli::SpecArgs;
 use crate::exit::WrongConfiguration;
-use crate::hashes::{self, HashSource};
 use crate::store::{Store, StoreError};
 
 /// What a derivation reads of the store.
 pub(crate) struct ClusterFiles {
+    /// The completed cluster.
     pub(crate) cluster: Cluster,
-    user_cluster: Option<Cluster>,
+    /// The file that it is in.
+    pub(crate) cluster_file: StoreFile,
+    /// The cluster as its user wrote it, where it is needed.
+    pub(super) user_cluster: Option<Cluster>,
+    /// The group.
     pub(crate) group: InstanceGroup,
-    roles: BTreeSet<InstanceGroupRole>,
-    keysets: BTreeMap<String, Keyset>,
-    secrets: BTreeMap<String, Secret>,
-    cluster_addons: Option<String>,
-    bootstrap_channel: Option<String>,
-    addon_manifests: BTreeMap<String, String>,
+    /// The file that it is in.
+    pub(crate) group_file: StoreFile,
+    /// The roles of all groups.
+    pub(super) roles: BTreeSet<InstanceGroupRole>,
+    /// The keysets that derivation needs, by id.
+    pub(super) keysets: BTreeMap<String, Keyset>,
+    /// The secrets that derivation needs, by id.
+    pub(super) secrets: BTreeMap<String, Secret>,
+    pub(super) cluster_addons: Option<String>,
+    pub(super) bootstrap_channel: Option<String>,
+    pub(super) addon_manifests: BTreeMap<String, String>,
 }
 
-/// Derives the configuration for the group of the boot config. `pinned` is the configuration that kOps
-/// wrote, where it is at hand: its asset hashes are then as good as ours.
-pub(super) async fn derive(
-    store: &Store,
-    base: &str,
-    args: &SpecArgs,
-    boot: &BootConfig,
-    facts: &Facts,
-    hash_source: HashSource,
-    pinned: Option<&NodeupConfig>,
-) -> Result<NodeupConfig> {
-    let files = read(store, base, &boot.instance_group_name).await?;
-    let mut known = pinned.map(KnownHashes::of_config).unwrap_or_default();
-    if let Some(file) = &args.asset_hashes {
-        hashes::read_file(file, &mut known)?;
-    }
-    let inputs = Derivation {
-        files: &files,
-        machine_type: facts.cloud.aws.as_ref().map(|aws| aws.instance_type.as_str()),
-    };
-    let told = hashes::missing(store, hash_source, &inputs.inputs(&known), Some(facts.arch), &known).await?;
-    known.extend(told);
-    derive::nodeup_config(&inputs.inputs(&known)).context("the cluster spec is wrong")
-}
-
-/// The files of a derivation and what else it is made from.
-pub(crate) struct Derivation<'a> {
-    pub(crate) files: &'a ClusterFiles,
-    pub(crate) machine_type: Option<&'a str>,
-}
-
-impl<'a> Derivation<'a> {
-    /// Everything that the derivation is made from.
-    pub(crate) fn inputs(&self, known: &'a KnownHashes) -> Inputs<'a> {
-        let files = self.files;
-        Inputs {
-            cluster: &files.cluster,
-            user_cluster: files.user_cluster.as_ref(),
-            instance_group: &files.group,
-            roles: &files.roles,
-            keysets: &files.keysets,
-            secrets: &files.secrets,
-            cluster_addons: files.cluster_addons.as_deref(),
-            bootstrap_channel: files.bootstrap_channel.as_deref(),
-            addon_manifests: &files.addon_manifests,
-            asset_hashes: known,
-            machine_type: self.machine_type,
-            machine_type_has_gpu: None,
-            worker_kubernetes_version: None,
-            api_server_addresses: &[],
-            etcd_addresses: &[],
-        }
-    }
+/// A file of the store.
+#[derive(Clone, Debug)]
+pub(crate) struct StoreFile {
+    /// Its URL.
+    pub(crate) url: String,
+    /// Its bytes.
+    pub(crate) text: Vec<u8>,
 }
 
 /// Reads the cluster, the group, and what their derivation needs besides.
 pub(crate) async fn read(store: &Store, base: &str, group_name: &str) -> Result<ClusterFiles> {
-    let cluster = cluster(store, base).await?;
-    let group = instance_group(store, base, group_name).await?;
+    let cluster_file = cluster_file(store, base).await?;
+    let cluster = Cluster::parse(&cluster_file.text, &cluster_file.url)?;
+    let group_file = group_file(store, base, group_name).await?;
+    let group = InstanceGroup::parse(&group_file.text, &group_file.url)?;
     let needed = derive::needed_files(&cluster, &group);
     let config_store = &cluster.spec.config_store;
     let files = StoreFiles::new(store, base, &config_store.keypairs, &config_store.secrets);
@@ -107,9 +68,8 @@ pub(crate) async fn read(store: &Store, base: &str, group_name: &str) -> Result<
     let optional = |name: &'static str| needed.optional.contains(name);
     let user_cluster = match optional("config") {
         true => {
-            let url = format!("{base}/config");
-            let text = read_if_there(store, &url).await?;
-            text.map(|text| Cluster::parse(&text, &url)).transpose()?
+            let file = user_file(store, base).await?;
+            file.map(|file| Cluster::parse(&file.text, &file.url)).transpose()?
         }
         false => None,
     };
@@ -124,8 +84,10 @@ pub(crate) async fn read(store: &Store, base: &str, group_name: &str) -> Result<
     let roles = roles(store, base, &group).await?;
     Ok(ClusterFiles {
         cluster,
+        cluster_file,
         user_cluster,
         group,
+        group_file,
         roles,
         keysets,
         secrets,
@@ -135,26 +97,31 @@ pub(crate) async fn read(store: &Store, base: &str, group_name: &str) -> Result<
     })
 }
 
-/// The completed cluster; older kOps releases called the file `cluster.spec`.
-async fn cluster(store: &Store, base: &str) -> Result<Cluster> {
-    let completed = format!("{base}/cluster-completed.spec");
-    match store.read(&completed).await {
-        Ok(text) => Ok(Cluster::parse(&text, &completed)?),
+/// The file of the completed cluster; older kOps releases called it `cluster.spec`.
+pub(crate) async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile> {
+    let url = format!("{base}/cluster-completed.spec");
+    match store.read(&url).await {
+        Ok(text) => Ok(StoreFile { url, text }),
         Err(error @ StoreError::NotFound { .. }) => {
-            let older = format!("{base}/cluster.spec");
-            match read_if_there(store, &older).await? {
-                Some(text) => Ok(Cluster::parse(&text, &older)?),
-                None => Err(error.into()),
-            }
+            let url = format!("{base}/cluster.spec");
+            let text = read_if_there(store, &url).await?;
+            text.map(|text| StoreFile { url, text }).ok_or_else(|| error.into())
         }
         Err(error) => Err(error.into()),
     }
 }
 
-async fn instance_group(store: &Store, base: &str, name: &str) -> Result<InstanceGroup> {
+/// The file of the cluster as its user wrote it, where this machine may read it.
+pub(crate) async fn user_file(store: &Store, base: &str) -> Result<Option<StoreFile>> {
+    let url = format!("{base}/config");
+    Ok(read_if_there(store, &url).await?.map(|text| StoreFile { url, text }))
+}
+
+/// The file of a group.
+pub(crate) async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFile> {
     let url = format!("{base}/instancegroup/{name}");
     match store.read(&url).await {
-        Ok(text) => Ok(InstanceGroup::parse(&text, &url)?),
+        Ok(text) => Ok(StoreFile { url, text }),
         Err(StoreError::NotFound { .. }) => {
             let groups = store.list(&format!("{base}/instancegroup")).await.unwrap_or_default();
             let groups = if groups.is_empty() { "none".to_owned() } else { groups.join(", ") };

@@ -1,11 +1,12 @@
 //! Step 3 of the way: from the boot config to everything that decides the node.
 //!
-//! Two sources give the same result. `cluster_spec` derives the node's configuration from the
-//! completed Cluster and the InstanceGroup; `nodeup_config` reads what kOps derived. `auto` does both
-//! where the boot config pins the second, holds one against the other, and lets the pinned one win:
-//! kOps vouched for it.
+//! Two sources give the same result. `cluster_spec` reads the completed Cluster and the InstanceGroup, from
+//! which `derivation` derives the node's configuration; `nodeup_config` reads what kOps derived. Where the boot
+//! config pins that one, they are held against each other: equal bytes prove the whole derivation, and where
+//! they differ the pinned one wins if it can be read, for kOps vouched for it.
 
 pub(crate) mod cluster_spec;
+pub(crate) mod derivation;
 mod nodeup_config;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -13,21 +14,36 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::{Context, Result};
 use kops_agent_plan::derive;
 use kops_agent_plan::facts::Facts;
-use kops_agent_plan::resolve::Inputs;
+use kops_agent_plan::resolve::{Inputs, Problems};
 use kops_agent_plan::spec::{BootConfig, Keyset, NodeupConfig, Secret};
 
-use crate::cli::{ConfigFrom, SpecArgs};
+use crate::cli::{ConfigFrom, OnHashMismatch, SpecArgs};
 use crate::exit::WrongConfiguration;
 use crate::hashes::HashSource;
 use crate::store::{Store, StoreError};
 
+use cluster_spec::StoreFile;
+use derivation::{Derivation, Derived, Proof};
+use nodeup_config::Pinned;
+
 /// What was read of the store for one node.
-#[derive(Debug)]
 pub struct NodeSpec {
     /// What decisions are made from.
     pub inputs: Inputs,
     /// The secrets of the store that this node may read, by name; for applying only.
     pub secrets: BTreeMap<String, Secret>,
+    /// What is wrong with the cluster spec, where the node is decided from it.
+    pub problems: Problems,
+    /// What the node is decided from.
+    pub origin: Origin,
+}
+
+/// The files of the store that a node's configuration comes from.
+pub enum Origin {
+    /// The cluster and the instance group.
+    ClusterSpec(Box<Derivation>),
+    /// `nodeupconfig.yaml`.
+    NodeupConfig(StoreFile),
 }
 
 /// Reads everything that decides the node of this boot config.
@@ -42,17 +58,22 @@ pub async fn read(
     hashes: HashSource,
 ) -> Result<NodeSpec> {
     let base = config_base(args, &boot)?;
-    let config = match args.config_from {
-        ConfigFrom::NodeupConfig => nodeup_config::read(store, &base, &boot).await?,
-        ConfigFrom::ClusterSpec => {
-            cluster_spec::derive(store, &base, args, &boot, &facts, hashes, None).await?
+    if args.config_from == ConfigFrom::NodeupConfig {
+        let pinned = nodeup_config::read(store, &base, &boot).await?;
+        return complete(store, &base, boot, facts, Configuration::of_pinned(pinned)).await;
+    }
+    let pinned = nodeup_config::pinned(store, &base, &boot).await?;
+    let configuration = match (args.config_from, pinned) {
+        (ConfigFrom::Auto, Some(pinned)) => {
+            pinned_and_proven(store, &base, args, &boot, &facts, pinned).await
         }
-        ConfigFrom::Auto => either(store, &base, args, &boot, &facts, hashes).await?,
+        (_, pinned) => derived(store, &base, args, &boot, &facts, pinned, hashes).await?,
     };
-    complete(store, &base, boot, config, facts).await
+    complete(store, &base, boot, facts, configuration).await
 }
 
-fn config_base(args: &SpecArgs, boot: &BootConfig) -> Result<String> {
+/// The cluster's folder in the state store.
+pub(crate) fn config_base(args: &SpecArgs, boot: &BootConfig) -> Result<String> {
     let base = args.config_base.clone().or_else(|| boot.config_base.clone()).ok_or_else(|| {
         WrongConfiguration(format!(
             "the boot config {} has no ConfigBase, and getting the configuration from a config server is not \
@@ -63,41 +84,118 @@ fn config_base(args: &SpecArgs, boot: &BootConfig) -> Result<String> {
     Ok(base.trim_end_matches('/').to_owned())
 }
 
-/// The derived configuration decides, unless the boot config pins the one that kOps wrote.
-async fn either(
+/// A node's configuration, and what is known of where it comes from.
+struct Configuration {
+    config: NodeupConfig,
+    problems: Problems,
+    origin: Origin,
+}
+
+impl Configuration {
+    fn of_pinned(pinned: Pinned) -> Configuration {
+        Configuration {
+            config: pinned.config,
+            problems: Problems::default(),
+            origin: Origin::NodeupConfig(pinned.file),
+        }
+    }
+
+    fn of_derived(derivation: Derivation, derived: Derived) -> Configuration {
+        Configuration {
+            config: derived.config,
+            problems: derived.problems,
+            origin: Origin::ClusterSpec(Box::new(derivation)),
+        }
+    }
+}
+
+/// The pinned configuration; the derived one where it is the same, because more is known of that.
+async fn pinned_and_proven(
     store: &Store,
     base: &str,
     args: &SpecArgs,
     boot: &BootConfig,
     facts: &Facts,
-    hashes: HashSource,
-) -> Result<NodeupConfig> {
-    if boot.nodeup_config_hash.is_empty() {
-        return cluster_spec::derive(store, base, args, boot, facts, hashes, None).await;
-    }
-    let pinned = nodeup_config::read(store, base, boot).await?;
-    match cluster_spec::derive(store, base, args, boot, facts, HashSource::Known, Some(&pinned)).await {
-        Ok(derived) => report_differences(&derived, &pinned),
+    pinned: Pinned,
+) -> Configuration {
+    let derived = async {
+        let files = cluster_spec::read(store, base, &boot.instance_group_name).await?;
+        derivation::derive(files, args, boot, facts, Some(&pinned), &HashSource::known(), store).await
+    };
+    match derived.await {
+        Ok((derivation, derived)) => match derived.prove(&boot.nodeup_config_hash) {
+            Proof::Proven if derived.problems.is_empty() => {
+                log::debug!("the cluster spec gives the pinned nodeupconfig, byte for byte");
+                return Configuration::of_derived(derivation, derived);
+            }
+            _ => log::warn!(
+                "the cluster spec gives another configuration than the pinned {}, which is used:\n{}",
+                pinned.file.url,
+                indented(&derivation.differences(&derived, Some(&pinned)))
+            ),
+        },
         Err(error) => log::warn!(
-            "the cluster spec could not be held against the pinned nodeupconfig: {}",
+            "the cluster spec could not be held against the pinned {}: {}",
+            pinned.file.url,
             crate::output::error_text(&error)
         ),
     }
-    Ok(pinned)
+    Configuration::of_pinned(pinned)
 }
 
-fn report_differences(derived: &NodeupConfig, pinned: &NodeupConfig) {
-    let differences = derive::differences(derived, pinned);
-    if differences.is_empty() {
-        log::debug!("the configuration derived from the cluster spec equals the pinned nodeupconfig");
-        return;
+/// The derived configuration, whatever is pinned, unless the user wants it proven.
+async fn derived(
+    store: &Store,
+    base: &str,
+    args: &SpecArgs,
+    boot: &BootConfig,
+    facts: &Facts,
+    pinned: Option<Pinned>,
+    hashes: HashSource,
+) -> Result<Configuration> {
+    let files = cluster_spec::read(store, base, &boot.instance_group_name).await?;
+    let (derivation, derived) =
+        derivation::derive(files, args, boot, facts, pinned.as_ref(), &hashes, store).await?;
+    if !boot.nodeup_config_hash.is_empty() {
+        let problem = match derived.prove(&boot.nodeup_config_hash) {
+            Proof::Proven => {
+                log::debug!(
+                    "the configuration derived from the cluster spec is the one that the user-data pins"
+                );
+                return Ok(Configuration::of_derived(derivation, derived));
+            }
+            Proof::Unhashed(urls) => format!(
+                "whether the cluster spec gives the configuration that the user-data pins cannot be told, because \
+                 nobody told the hashes of these downloads (give them with --asset-hashes):\n{}",
+                indented(&urls)
+            ),
+            Proof::Differs(actual) => format!(
+                "the cluster spec gives another configuration than the user-data pins: its hash is {actual}, but \
+                 NodeupConfigHash is {}:\n{}",
+                boot.nodeup_config_hash,
+                indented(&derivation.differences(&derived, pinned.as_ref()))
+            ),
+        };
+        match args.on_hash_mismatch {
+            OnHashMismatch::Refuse => return Err(WrongConfiguration(problem).into()),
+            OnHashMismatch::Warn => {
+                log::warn!("{problem}\nit is used all the same (--on-hash-mismatch warn)")
+            }
+        }
     }
-    log::warn!(
-        "the pinned nodeupconfig and the one derived from the cluster spec differ; the pinned one is used ({} differing):",
-        differences.len()
-    );
-    for difference in differences {
-        log::warn!("  {difference}");
+    Ok(Configuration::of_derived(derivation, derived))
+}
+
+fn indented(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+}
+
+/// A worker's nodeupconfig leaves out the authority that its boot config brings.
+pub(crate) fn trust_the_boot_configs_authority(boot: &BootConfig, config: &mut NodeupConfig) {
+    if let Some(server) = &boot.config_server
+        && !server.ca_certificates.is_empty()
+    {
+        config.cas.entry("kubernetes-ca".into()).or_insert_with(|| server.ca_certificates.clone());
     }
 }
 
@@ -106,15 +204,11 @@ async fn complete(
     store: &Store,
     base: &str,
     boot: BootConfig,
-    mut config: NodeupConfig,
     facts: Facts,
+    configuration: Configuration,
 ) -> Result<NodeSpec> {
-    // A worker's nodeupconfig leaves out the authority that its boot config brings.
-    if let Some(server) = &boot.config_server
-        && !server.ca_certificates.is_empty()
-    {
-        config.cas.entry("kubernetes-ca".into()).or_insert_with(|| server.ca_certificates.clone());
-    }
+    let Configuration { mut config, problems, origin } = configuration;
+    trust_the_boot_configs_authority(&boot, &mut config);
     let mut spec = NodeSpec {
         inputs: Inputs {
             boot,
@@ -125,6 +219,8 @@ async fn complete(
             facts,
         },
         secrets: BTreeMap::new(),
+        problems,
+        origin,
     };
     let (keypairs, secrets) = match &spec.inputs.config.config_store {
         Some(config_store) => (config_store.keypairs.clone(), config_store.secrets.clone()),
@@ -132,12 +228,20 @@ async fn complete(
     };
     let files = StoreFiles::new(store, base, &keypairs, &secrets);
     for name in spec.inputs.wanted_keysets() {
-        if let Some(keyset) = files.keyset(&name).await? {
+        let keyset = match spec.origin.keyset(&name) {
+            Some(keyset) => Some(keyset.clone()),
+            None => files.keyset(&name).await?,
+        };
+        if let Some(keyset) = keyset {
             spec.inputs.keysets.insert(name, keyset);
         }
     }
     for name in spec.inputs.wanted_secrets() {
-        if let Some(secret) = files.secret(&name).await? {
+        let secret = match spec.origin.secret(&name) {
+            Some(secret) => Some(secret.clone()),
+            None => files.secret(&name).await?,
+        };
+        if let Some(secret) = secret {
             spec.inputs.secret_names.insert(name.clone());
             spec.secrets.insert(name, secret);
         }
@@ -150,6 +254,42 @@ async fn complete(
         spec.inputs.manifests.insert(path, manifest);
     }
     Ok(spec)
+}
+
+impl Origin {
+    /// A keyset that the derivation has read already.
+    fn keyset(&self, name: &str) -> Option<&Keyset> {
+        match self {
+            Origin::ClusterSpec(derivation) => derivation.files.keysets.get(name),
+            Origin::NodeupConfig(_) => None,
+        }
+    }
+
+    /// A secret that the derivation has read already.
+    fn secret(&self, name: &str) -> Option<&Secret> {
+        match self {
+            Origin::ClusterSpec(derivation) => derivation.files.secrets.get(name),
+            Origin::NodeupConfig(_) => None,
+        }
+    }
+
+    /// The hashes of downloads that were told to derive it, by URL.
+    pub(crate) fn known_hashes(&self) -> BTreeMap<String, String> {
+        match self {
+            Origin::ClusterSpec(derivation) => derivation.known_hashes(),
+            Origin::NodeupConfig(_) => BTreeMap::new(),
+        }
+    }
+
+    /// The files.
+    pub(crate) fn files(&self) -> Vec<StoreFile> {
+        match self {
+            Origin::ClusterSpec(derivation) => {
+                vec![derivation.files.cluster_file.clone(), derivation.files.group_file.clone()]
+            }
+            Origin::NodeupConfig(file) => vec![file.clone()],
+        }
+    }
 }
 
 /// The folders of keysets and secrets in a store.

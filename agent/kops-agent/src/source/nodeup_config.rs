@@ -3,15 +3,53 @@
 use anyhow::Result;
 use kops_agent_plan::spec::{BootConfig, NodeupConfig};
 
+use super::cluster_spec::StoreFile;
 use crate::store::Store;
 
-/// Reads it, and refuses one that does not have the hash that the boot config pins.
-pub(super) async fn read(store: &Store, base: &str, boot: &BootConfig) -> Result<NodeupConfig> {
+/// The configuration that kOps wrote.
+pub(crate) struct Pinned {
+    /// The file that it is in.
+    pub(crate) file: StoreFile,
+    /// Its content.
+    pub(crate) config: NodeupConfig,
+    /// Fields of the file that we do not know.
+    pub(crate) unknown_fields: Vec<String>,
+}
+
+/// Where kOps writes it.
+fn url(base: &str, boot: &BootConfig) -> String {
     let role = boot.instance_group_role.folder();
-    let url = format!("{base}/igconfig/{role}/{}/nodeupconfig.yaml", boot.instance_group_name);
-    let bytes = store.read(&url).await?;
-    if !boot.nodeup_config_hash.is_empty() {
-        NodeupConfig::verify_hash(&bytes, &boot.nodeup_config_hash, &url)?;
+    format!("{base}/igconfig/{role}/{}/nodeupconfig.yaml", boot.instance_group_name)
+}
+
+/// Reads it, and refuses one that does not have the hash that the boot config pins.
+///
+/// # Errors
+/// If it cannot be read, is not the pinned one, or is no configuration.
+pub(crate) async fn read(store: &Store, base: &str, boot: &BootConfig) -> Result<Pinned> {
+    let url = url(base, boot);
+    let text = store.read(&url).await?;
+    parse(text, boot, url)
+}
+
+/// Reads it where the boot config pins one and this machine may read it.
+///
+/// # Errors
+/// If the store does not answer, or the file is not the pinned one, or is no configuration.
+pub(super) async fn pinned(store: &Store, base: &str, boot: &BootConfig) -> Result<Option<Pinned>> {
+    if boot.nodeup_config_hash.is_empty() {
+        return Ok(None);
     }
-    Ok(NodeupConfig::parse(&bytes, &url)?)
+    let url = url(base, boot);
+    let text = super::read_if_there(store, &url).await?;
+    text.map(|text| parse(text, boot, url)).transpose()
+}
+
+fn parse(text: Vec<u8>, boot: &BootConfig, url: String) -> Result<Pinned> {
+    if !boot.nodeup_config_hash.is_empty() {
+        NodeupConfig::verify_hash(&text, &boot.nodeup_config_hash, &url)?;
+    }
+    let config = NodeupConfig::parse(&text, &url)?;
+    let unknown_fields = NodeupConfig::ignored_fields(&text, &url)?;
+    Ok(Pinned { file: StoreFile { url, text }, config, unknown_fields })
 }

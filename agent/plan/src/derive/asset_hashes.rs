@@ -69,6 +69,11 @@ impl KnownHashes {
         Ok(hashes)
     }
 
+    /// Every hash, after its URL.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(url, sha256)| (url.as_str(), sha256.as_str()))
+    }
+
     /// Remembers all that another knows; where both know a file, the other's counts.
     pub fn extend(&mut self, other: KnownHashes) {
         self.0.extend(other.0);

@@ -18,6 +18,12 @@ use crate::spec::{
 /// # Errors
 /// Everything that is wrong with the inputs, each with the path of its field or the file's name.
 pub fn nodeup_config(inputs: &Inputs<'_>) -> Result<NodeupConfig, Problems> {
+    let (config, problems) = nodeup_config_and_problems(inputs);
+    problems.unless_any(config)
+}
+
+/// As [`nodeup_config`], as far as it can be derived in spite of problems: to look for more of them.
+pub fn nodeup_config_and_problems(inputs: &Inputs<'_>) -> (NodeupConfig, Problems) {
     let mut problems = Problems::default();
     instance_group::check_role(inputs, &mut problems);
 
@@ -91,7 +97,7 @@ pub fn nodeup_config(inputs: &Inputs<'_>) -> Result<NodeupConfig, Problems> {
         uses_none_dns: uses_none_dns(inputs),
         discovery_service: discovery_service(inputs),
     };
-    problems.unless_any(config)
+    (config, problems)
 }
 
 /// Only the cloud knows them; kOps sorts what it is told.

@@ -24,6 +24,7 @@ mod kubelet;
 mod merge;
 mod needed_files;
 mod networking;
+mod proof;
 mod releases;
 mod scheduler_file;
 #[cfg(test)]
@@ -35,9 +36,10 @@ use std::collections::{BTreeMap, BTreeSet};
 pub use asset_hashes::{AssetHashes, KnownHashes, MalformedHashLine};
 pub use assets::{AssetUrl, asset_urls};
 pub use boot_config::boot_config;
-pub use config::nodeup_config;
+pub use config::{nodeup_config, nodeup_config_and_problems};
 pub use differences::{FieldDifference, differences};
 pub use needed_files::{NeededFiles, addon_manifests, former_keyset_name, needed_files};
+pub use proof::{Reason, reasons, unhashed};
 
 use crate::spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
 

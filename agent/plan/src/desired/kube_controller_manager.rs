@@ -4,13 +4,13 @@
 //! Source: nodeup/pkg/model/kube_controller_manager.go.
 
 use crate::resolve::{KUBERNETES_CA, NodeConfig};
-use crate::resource::{CertificateType, DesiredState, File, Mode};
+use crate::resource::{DesiredState, File, Mode};
 use crate::spec::KubeControllerManagerConfig;
 
 use super::flags::{FlagValue, Flags};
 use super::leader_election::leader_election_flags;
-use super::pod::{Access, Container, Critical, HttpGet, Pod, Probe, Resources, logged_command, proxy_env};
-use super::{certificates, keypair, paths};
+use super::pod::{Access, Container, Critical, Pod, Resources, logged_command, proxy_env};
+use super::{certificates, keypair, paths, serving};
 
 const NAME: &str = "kube-controller-manager";
 const HOME: &str = "/var/lib/kube-controller-manager";
@@ -29,7 +29,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     state.add(keypair::private_key_file(node, KUBERNETES_CA, &file(node, "ca.key")));
     state.add(keypair::private_key_file(node, "service-account", &file(node, "service-account.key")));
     if config.tls_cert_file.is_none() {
-        add_serving_certificate(node, state);
+        serving::add_certificate(node, NAME, state);
     }
     state.add(pod(node, config).manifest_file());
 }
@@ -43,18 +43,6 @@ fn directory(node: &NodeConfig) -> String {
     node.srv_kubernetes(NAME)
 }
 
-fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
-    let certificate = certificates::issued(
-        node,
-        "kube-controller-manager-server",
-        KUBERNETES_CA,
-        CertificateType::Server,
-        certificates::user(NAME),
-        vec![format!("kube-controller-manager.kube-system.svc.{}", node.cluster_dns_domain())],
-    );
-    certificates::add_with_files(state, certificate, &directory(node), "server", None, "root");
-}
-
 fn pod(node: &NodeConfig, config: &KubeControllerManagerConfig) -> Pod {
     let mut pod = Pod::new(node, NAME, Critical::Cluster);
     let program = "/usr/local/bin/kube-controller-manager";
@@ -65,17 +53,7 @@ fn pod(node: &NodeConfig, config: &KubeControllerManagerConfig) -> Pod {
         command,
         args,
         env: proxy_env(node),
-        liveness_probe: Some(Probe {
-            http_get: Some(HttpGet {
-                host: "127.0.0.1",
-                path: "/healthz",
-                port: 10257,
-                scheme: Some("HTTPS"),
-            }),
-            initial_delay_seconds: 15,
-            timeout_seconds: 15,
-            ..Probe::default()
-        }),
+        liveness_probe: Some(serving::liveness_probe(10257)),
         resources: resources(config),
         ..Container::default()
     };

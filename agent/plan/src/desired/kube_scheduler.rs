@@ -3,16 +3,14 @@
 //! Source: nodeup/pkg/model/kube_scheduler.go.
 
 use crate::go_yaml;
-use crate::resolve::{KUBERNETES_CA, NodeConfig};
-use crate::resource::{CertificateType, DesiredState, File, Mode};
+use crate::resolve::NodeConfig;
+use crate::resource::{DesiredState, File, Mode};
 use crate::spec::KubeSchedulerConfig;
 
 use super::flags::Flags;
 use super::leader_election::leader_election_flags;
-use super::pod::{
-    Access, Container, Critical, EnvVar, HttpGet, Pod, Probe, Resources, logged_command, proxy_env,
-};
-use super::{certificates, paths};
+use super::pod::{Access, Container, Critical, EnvVar, Pod, Resources, logged_command, proxy_env};
+use super::{certificates, paths, serving};
 
 const NAME: &str = "kube-scheduler";
 
@@ -27,7 +25,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     state.add(File::text(paths::log(NAME), "").mode(Mode(0o400)).create_only());
     add_configuration(node, config, state);
     if config.tls_cert_file.is_none() {
-        add_serving_certificate(node, state);
+        serving::add_certificate(node, NAME, state);
     }
     state.add(pod(node, config).manifest_file());
 }
@@ -56,18 +54,6 @@ fn serving_directory(node: &NodeConfig) -> String {
     node.srv_kubernetes(NAME)
 }
 
-fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
-    let certificate = certificates::issued(
-        node,
-        "kube-scheduler-server",
-        KUBERNETES_CA,
-        CertificateType::Server,
-        certificates::user(NAME),
-        vec![format!("kube-scheduler.kube-system.svc.{}", node.cluster_dns_domain())],
-    );
-    certificates::add_with_files(state, certificate, &serving_directory(node), "server", None, "root");
-}
-
 fn pod(node: &NodeConfig, config: &KubeSchedulerConfig) -> Pod {
     let mut pod = Pod::new(node, NAME, Critical::Cluster);
     let (command, args) = logged_command(NAME, "/usr/local/bin/kube-scheduler", flags(node, config));
@@ -77,17 +63,7 @@ fn pod(node: &NodeConfig, config: &KubeSchedulerConfig) -> Pod {
         command,
         args,
         env: proxy_env(node),
-        liveness_probe: Some(Probe {
-            http_get: Some(HttpGet {
-                host: "127.0.0.1",
-                path: "/healthz",
-                port: 10259,
-                scheme: Some("HTTPS"),
-            }),
-            initial_delay_seconds: 15,
-            timeout_seconds: 15,
-            ..Probe::default()
-        }),
+        liveness_probe: Some(serving::liveness_probe(10259)),
         resources: resources(config),
         ..Container::default()
     };

@@ -46,6 +46,7 @@ mod packages;
 mod paths;
 mod pod;
 mod secrets;
+mod serving;
 mod sysctls;
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]

@@ -273,10 +273,10 @@ fn a_unit_is_restarted_by_what_it_reads_and_by_nothing_else() {
     apply(&diff(&first, &observed).steps, &first, &mut observed);
 
     let other_mode = diff(&state(file("one", Mode::PRIVATE)), &observed);
-    assert_eq!(other_mode.summary(), Summary { create: 0, change: 1, restart: 0 });
+    assert_eq!(other_mode.summary(), Summary { create: 0, change: 1, restart: 0, remove: 0 });
 
     let other_text = diff(&state(file("two", Mode::FILE)), &observed);
-    assert_eq!(other_text.summary(), Summary { create: 0, change: 1, restart: 1 });
+    assert_eq!(other_text.summary(), Summary { create: 0, change: 1, restart: 1, remove: 0 });
     assert_eq!(
         other_text.steps[1].changes,
         [Change::Restart { because: vec![ResourceId::new(Kind::File, "/etc/sysconfig/a")] }]

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Action, Change, Plan, Stage, Step};
+use super::{Action, Change, Plan, Stage, Step, Summary};
 
 /// How a plan is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,7 +31,15 @@ pub fn plan(plan: &Plan, style: Style) -> String {
             out.push_str(&step(next, style));
         }
     }
-    if !plan.is_empty() {
+    for kept in &plan.kept {
+        let _ = writeln!(
+            out,
+            "  = {} stays, though no longer wanted: {}",
+            printable(&kept.resource.to_string()),
+            kept.why
+        );
+    }
+    if !plan.is_empty() || !plan.kept.is_empty() {
         out.push('\n');
     }
     let _ = writeln!(out, "{}", style.paint(BOLD, &summary(plan)));
@@ -43,11 +51,12 @@ pub fn summary(plan: &Plan) -> String {
     if plan.is_empty() {
         return "Nothing to do: this node is as it should be.".into();
     }
-    let summary = plan.summary();
-    format!(
-        "Plan: {} to create, {} to change, {} to restart",
-        summary.create, summary.change, summary.restart
-    )
+    let Summary { create, change, restart, remove } = plan.summary();
+    let mut text = format!("Plan: {create} to create, {change} to change, {restart} to restart");
+    if remove > 0 {
+        let _ = write!(text, ", {remove} to remove");
+    }
+    text
 }
 
 /// One step: a line, and below it the diffs.
@@ -56,6 +65,7 @@ pub fn step(step: &Step, style: Style) -> String {
         Action::Create => ("+", GREEN),
         Action::Change => ("~", YELLOW),
         Action::Restart => ("!", CYAN),
+        Action::Remove => ("-", RED),
     };
     let mut line = format!("  {} {}", style.paint(colour, sign), printable(&step.resource.to_string()));
     let mut parts: Vec<String> = vec![];
@@ -102,6 +112,9 @@ fn words(change: &Change) -> Option<String> {
         Change::Run { command } => format!("run `{}`", command.join(" ")),
         Change::Enable => "enable".into(),
         Change::Disable => "disable".into(),
+        // The sign says it.
+        Change::Remove => return None,
+        Change::RemoveIfEmpty => "if nothing is left in it".into(),
         Change::Start => "start".into(),
         Change::Stop => "stop".into(),
         Change::Restart { because } if because.is_empty() => {

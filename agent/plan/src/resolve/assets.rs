@@ -1,11 +1,13 @@
 //! What this node can download: kOps' list of files with their hashes, found by name.
 
+use serde::Serialize;
+
 use crate::facts::Architecture;
 use crate::resource::{AssetContent, Content};
 use crate::spec::NodeupConfig;
 
 /// One file that can be downloaded.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Asset {
     /// Lower-case hexadecimal SHA-256; `None` as long as only the publisher knows it.
     pub sha256: Option<String>,
@@ -47,7 +49,7 @@ impl Asset {
 }
 
 /// Everything this node can download.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Assets(pub(super) Vec<Asset>);
 
 impl Assets {

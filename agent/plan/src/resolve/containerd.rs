@@ -3,6 +3,8 @@
 //! Source: nodeup/pkg/model/containerd.go, nerdctl.go, crictl.go, and `InstallNvidiaRuntime` and
 //! `InstallGVisorRuntime` in context.go.
 
+use serde::Serialize;
+
 use crate::resource::Content;
 use crate::spec::{CloudProvider, ContainerdConfig, InstanceGroupRole, NvidiaGPUConfig};
 
@@ -12,7 +14,8 @@ use super::programs::Program;
 use super::{Problems, dotted_path};
 
 /// The container runtime of this node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Containerd {
     /// kOps' settings; all unset where kOps wrote none.
     pub config: ContainerdConfig,
@@ -33,7 +36,7 @@ pub struct Containerd {
 }
 
 /// What is installed of containerd.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct ContainerdRelease {
     /// containerd's own programs.
     pub programs: Vec<Program>,

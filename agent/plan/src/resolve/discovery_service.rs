@@ -15,7 +15,7 @@ use super::Problems;
 use super::basis::Basis;
 
 /// A registration with a discovery service.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct DiscoveryService {
     /// URL of the service.
     pub url: String,

@@ -3,10 +3,13 @@
 //!
 //! Source: util/pkg/distributions in upstream, and the per-distribution branches of nodeup/pkg/model.
 
+use serde::Serialize;
+
 use crate::facts::Distro;
 
 /// How a distribution installs packages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum PackageFormat {
     /// `deb`, by apt.
     Deb,
@@ -17,7 +20,7 @@ pub enum PackageFormat {
 }
 
 /// Who makes the distribution.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)] // Names of distributions.
 pub enum Project {
     Debian,
@@ -32,7 +35,8 @@ pub enum Project {
 }
 
 /// One supported version of a distribution.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Distribution {
     /// Who makes it.
     pub project: Project,

@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use serde::Serialize;
 
 use crate::resource::{Content, Mode};
 use crate::spec::{FileAssetSpec, NodeupConfig};
@@ -20,7 +21,7 @@ const BASE64: GeneralPurpose = GeneralPurpose::new(
 );
 
 /// A file that was added to this node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FileAsset {
     /// Absolute path on the node.
     pub path: String,

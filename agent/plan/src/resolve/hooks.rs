@@ -5,12 +5,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use serde::Serialize;
+
 use crate::spec::{ExecContainerAction, HookSpec, NodeupConfig};
 
 use super::Problems;
 
 /// A hook of this node.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Hook {
     /// The hook's name, also of the container that it runs.
     pub name: String,
@@ -21,7 +23,8 @@ pub struct Hook {
 }
 
 /// What a hook does.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum HookAction {
     /// It stops a unit and keeps it from starting.
     SwitchOff,
@@ -48,7 +51,7 @@ pub enum HookAction {
 }
 
 /// What a hook's unit depends on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct HookOrder {
     /// Units that it requires.
     pub requires: Vec<String>,

@@ -5,6 +5,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use ipnet::IpNet;
+use serde::Serialize;
 
 use crate::facts::Facts;
 use crate::spec::{
@@ -15,7 +16,8 @@ use super::basis::Basis;
 use super::{Problems, StoredPod, api_internal_name, stored_manifests};
 
 /// The API server of this machine.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct KubeApiServer {
     /// kOps' settings.
     pub config: KubeAPIServerConfig,
@@ -36,7 +38,8 @@ pub struct KubeApiServer {
 }
 
 /// A webhook on this machine that verifies tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub enum TokenWebhook {
     /// Kopeio's authentication.
     Kopeio,

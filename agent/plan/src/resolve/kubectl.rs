@@ -2,6 +2,8 @@
 //!
 //! Source: nodeup/pkg/model/kubectl.go.
 
+use serde::Serialize;
+
 use crate::facts::LoginUser;
 use crate::spec::CloudProvider;
 
@@ -9,7 +11,7 @@ use super::basis::Basis;
 use super::{Asset, Problems};
 
 /// kubectl on a machine with an API server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
 pub struct Kubectl {
     /// kubectl itself.
     pub program: Asset,

@@ -4,13 +4,16 @@
 
 use std::collections::BTreeMap;
 
+use serde::Serialize;
+
 use crate::spec::{CloudProvider, Duration, KubeletConfigSpec};
 
 use super::basis::Basis;
 use super::{Asset, KUBERNETES_CA, Problems};
 
 /// What kubelet is given on this node.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Kubelet {
     /// kOps' settings, defaults included.
     pub config: KubeletConfigSpec,
@@ -39,7 +42,7 @@ pub struct Kubelet {
 }
 
 /// A taint of a node.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Taint {
     /// Its name.
     pub key: String,

@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use serde::{Serialize, Serializer};
+
 /// A Kubernetes version as kOps writes it: `1.34.0`, `v1.34.0-rc.1`, or the URL of a build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KubernetesVersion {
@@ -18,6 +20,12 @@ pub struct KubernetesVersion {
 const OLDEST_SUPPORTED_MINOR: u64 = 32;
 /// The newest Kubernetes minor version for which nodes are decided: the newest that kOps at this commit has asset hashes for.
 const NEWEST_SUPPORTED_MINOR: u64 = 36;
+
+impl Serialize for KubernetesVersion {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.text)
+    }
+}
 
 impl KubernetesVersion {
     /// Reads a version. Like upstream's reader it forgives a leading `v`, a missing patch number, and

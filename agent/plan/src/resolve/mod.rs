@@ -58,6 +58,7 @@ pub use programs::Program;
 pub use stored_pod::StoredPod;
 
 use basis::Basis;
+use serde::Serialize;
 
 use crate::facts::Facts;
 use crate::resource::{Image, Mount};
@@ -89,7 +90,10 @@ pub struct Inputs {
 }
 
 /// A node's configuration, validated: what every component decides from.
-#[derive(Clone, Debug)]
+///
+/// Written out it has no private key and no secret: of keysets the ids of their keys only.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct NodeConfig {
     /// The boot config.
     pub boot: BootConfig,

@@ -3,13 +3,15 @@
 //! Deciding downloads nothing, so what a release has in it is written down here. Where the archive of
 //! a user's own lacks one of these, applying says so before anything is changed.
 
+use serde::Serialize;
+
 use crate::resource::Content;
 use crate::spec::ContainerdConfig;
 
 use super::{Asset, Assets, ContainerdVersion};
 
 /// One program of a download.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Program {
     /// The program's file name.
     pub name: &'static str,

@@ -1,5 +1,6 @@
 //! Pods that kOps wrote into the state store, and that this machine runs as they are or with little added.
 
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
 use crate::spec::parse_yaml;
@@ -10,6 +11,12 @@ pub struct StoredPod {
     text: String,
     document: Map<String, Value>,
     spec: Map<String, Value>,
+}
+
+impl Serialize for StoredPod {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.document.serialize(serializer)
+    }
 }
 
 impl StoredPod {

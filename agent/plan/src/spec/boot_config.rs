@@ -1,13 +1,14 @@
 //! The boot config: the little that a machine is told in its user-data, enough to find the rest.
 
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::cloud_provider::CloudProvider;
 use super::error::SpecError;
 use super::omit::is_zero;
 use super::role::InstanceGroupRole;
 use super::user_data::find_kube_env;
-use super::yaml::parse_yaml;
+use super::yaml::{from_document, parse_yaml};
 
 /// What `kube_env.yaml` in the user-data says (upstream: `pkg/apis/nodeup/config.go`, `BootConfig`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,6 +63,14 @@ impl BootConfig {
     /// If it is no YAML mapping, a field has the wrong type, or cloud or role are missing.
     pub fn parse(text: &[u8], source_file: &str) -> Result<BootConfig, SpecError> {
         parse_yaml(text, source_file)
+    }
+
+    /// As [`BootConfig::parse`], from the fields of the file.
+    ///
+    /// # Errors
+    /// As [`BootConfig::parse`].
+    pub fn from_document(document: &Value, source_file: &str) -> Result<BootConfig, SpecError> {
+        from_document(document, source_file)
     }
 
     /// Finds the boot config in an instance's user-data: kOps' boot script, plain or as a part of a

@@ -39,23 +39,28 @@ pub(crate) fn parse_object(
     wanted_kind: &str,
 ) -> Result<(Value, ApiVersion), SpecError> {
     let document = parse_document(text, url)?;
-    let header: Header = super::yaml::from_document(&document, url)?;
+    let version = version_of(&document, url, wanted_kind)?;
+    Ok((document, version))
+}
+
+/// What version a document is of; it must be of this kind, or of none.
+pub(crate) fn version_of(document: &Value, url: &str, wanted_kind: &str) -> Result<ApiVersion, SpecError> {
+    let header: Header = super::yaml::from_document(document, url)?;
     if !header.kind.is_empty() && header.kind != wanted_kind {
         let problem = format!("it is of kind {}, but should be of kind {wanted_kind}", header.kind);
         return Err(SpecError::of_field(url, "kind", problem));
     }
-    let version = match header.api_version.as_str() {
-        "" | "kops.k8s.io/v1alpha2" | "kops/v1alpha2" => ApiVersion::V1Alpha2,
-        "kops.k8s.io/v1alpha3" => ApiVersion::V1Alpha3,
+    match header.api_version.as_str() {
+        "" | "kops.k8s.io/v1alpha2" | "kops/v1alpha2" => Ok(ApiVersion::V1Alpha2),
+        "kops.k8s.io/v1alpha3" => Ok(ApiVersion::V1Alpha3),
         other => {
             let problem = format!(
                 "{other} is not known; known are kops.k8s.io/v1alpha2 and kops.k8s.io/v1alpha3, so use the \
                  kops-agent of the kOps release that wrote this file"
             );
-            return Err(SpecError::of_field(url, "apiVersion", problem));
+            Err(SpecError::of_field(url, "apiVersion", problem))
         }
-    };
-    Ok((document, version))
+    }
 }
 
 #[derive(Default, Deserialize)]

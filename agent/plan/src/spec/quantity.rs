@@ -8,6 +8,10 @@ const BINARY: [(&str, u32); 6] = [("Ki", 10), ("Mi", 20), ("Gi", 30), ("Ti", 40)
 const DECIMAL: [(&str, i32); 9] =
     [("n", -9), ("u", -6), ("m", -3), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15), ("E", 18)];
 
+/// The largest power of ten that a quantity is written with here, in both directions; Kubernetes' own go from
+/// nano to exa.
+const LARGEST_EXPONENT: u32 = 40;
+
 impl From<&str> for Quantity {
     fn from(text: &str) -> Quantity {
         Quantity(text.to_owned())
@@ -43,8 +47,9 @@ impl Quantity {
         }
         match text.split_once(['e', 'E']) {
             Some((number, exponent)) => {
+                let exponent: i32 = exponent.parse().ok()?;
                 let (digits, scale) = number_parts(number)?;
-                Some((digits, scale.checked_sub(exponent.parse().ok()?)?))
+                (exponent.unsigned_abs() <= LARGEST_EXPONENT).then(|| (digits, scale - exponent))
             }
             None => number_parts(text),
         }
@@ -62,7 +67,7 @@ fn number_parts(number: &str) -> Option<(i128, i32)> {
 
 fn decimal(digits: i128, scale: i32) -> String {
     let Ok(places) = usize::try_from(scale) else {
-        let zeros = if digits == 0 { 0 } else { usize::try_from(-scale).unwrap_or(0).min(40) };
+        let zeros = if digits == 0 { 0 } else { usize::try_from(-scale).unwrap_or(0) };
         return format!("{digits}{}", "0".repeat(zeros));
     };
     if places == 0 {
@@ -96,5 +101,15 @@ mod tests {
         }
         assert_eq!(Quantity::from("1500m").as_f64(), Some(1.5));
         assert_eq!(Quantity::from("x").as_f64(), None);
+    }
+
+    #[test]
+    fn what_nobody_can_have_is_no_quantity() {
+        for quantity in ["1e-70000", "1e70000", "1e41", "1e-2147483648", "1e2147483647", "1e-2147483647"] {
+            assert_eq!(Quantity::from(quantity).decimal(), quantity);
+            assert_eq!(Quantity::from(quantity).as_f64(), None);
+        }
+        assert_eq!(Quantity::from("1e40").decimal(), format!("1{}", "0".repeat(40)));
+        assert_eq!(Quantity::from("-0.5e-40").decimal(), format!("-0.{}5", "0".repeat(40)));
     }
 }

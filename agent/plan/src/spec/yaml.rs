@@ -19,7 +19,10 @@ pub fn parse_yaml<T: DeserializeOwned>(text: &[u8], source_file: &str) -> Result
 }
 
 /// Reads YAML whose top level must be a mapping.
-pub(crate) fn parse_document(text: &[u8], source_file: &str) -> Result<Value, SpecError> {
+///
+/// # Errors
+/// If the text is no YAML (with line and column), or no mapping.
+pub fn parse_document(text: &[u8], source_file: &str) -> Result<Value, SpecError> {
     let document: Value = serde_yaml::from_slice(text)
         .map_err(|error| SpecError::of_file(source_file, format!("it is not YAML: {error}")))?;
     match document {

@@ -18,28 +18,35 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
 }
 
-/// containerd puts the node's range in the place of `{{.PodCIDR}}`.
+/// containerd puts the node's range in the place of `{{.PodCIDR}}`. The layout is upstream's, line for
+/// line, so that a node which moves from it keeps its file.
 fn cni_template(node: &NodeConfig) -> String {
     let mut routes = vec![serde_json::json!({ "dst": "0.0.0.0/0" })];
     if node.is_ipv6_only() {
         routes.push(serde_json::json!({ "dst": "::/0" }));
     }
-    let template = serde_json::json!({
-        "cniVersion": "1.0.0",
-        "name": "k8s-pod-network",
-        "plugins": [
-            {
-                "type": "ptp",
-                "ipam": {
-                    "type": "host-local",
-                    "ranges": [[{ "subnet": "{{.PodCIDR}}" }]],
-                    "routes": routes,
-                },
-            },
-            { "type": "portmap", "capabilities": { "portMappings": true } },
-        ],
-    });
-    format!("{template:#}\n")
+    let routes = serde_json::Value::from(routes);
+    format!(
+        r#"{{
+    "cniVersion": "1.0.0",
+    "name": "k8s-pod-network",
+    "plugins": [
+        {{
+            "type": "ptp",
+            "ipam": {{
+                "type": "host-local",
+                "ranges": [[{{"subnet": "{{{{.PodCIDR}}}}"}}]],
+                "routes": {routes}
+            }}
+        }},
+        {{
+            "type": "portmap",
+            "capabilities": {{"portMappings": true}}
+        }}
+    ]
+}}
+"#
+    )
 }
 
 /// A chain of its own for all packets that do not stay on the node: inside the cluster they keep the

@@ -164,9 +164,10 @@ fn gvisor_is_for_workers() {
 fn containerd_takes_kubenets_place() {
     let kubenet = Machine::node().config(json!({ "UsesKubenet": true }));
     let desired = kubenet.desired(add);
-    let template: serde_json::Value =
-        serde_json::from_str(desired.text(paths::CONTAINERD_CNI_TEMPLATE)).unwrap();
+    let text = desired.text(paths::CONTAINERD_CNI_TEMPLATE);
+    let template: serde_json::Value = serde_json::from_str(text).unwrap();
     assert_eq!(template["plugins"][0]["ipam"]["routes"], json!([{ "dst": "0.0.0.0/0" }]));
+    assert!(text.contains("\n                \"ranges\": [[{\"subnet\": \"{{.PodCIDR}}\"}]],\n"), "{text}");
     assert_eq!(
         config(&desired)["plugins"][RUNTIME]["cni"]["conf_template"],
         "/etc/containerd/config-cni.template"

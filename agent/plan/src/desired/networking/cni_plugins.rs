@@ -1,12 +1,11 @@
 //! The standard CNI plugins, which most networks use. Which ones an archive has depends on its version.
 //!
-//! The node's other downloads go into the same folder: upstream copies whatever it has downloaded
-//! (nodeup/pkg/model/networking/common.go, `AddCNIBinAssets` in nodeup/pkg/model/context.go). Nothing
-//! needs them there, and leaving them out is a deviation still to be made.
+//! Upstream copies whatever it has downloaded into the same folder, kubelet and containerd included
+//! (`AddCNIBinAssets` in nodeup/pkg/model/context.go). Nothing looks for them there, so here they are not.
 
 use crate::desired::paths;
-use crate::resolve::{Asset, ContainerdVersion, NodeConfig, Program};
-use crate::resource::{Content, DesiredState, File, Mode};
+use crate::resolve::{Asset, NodeConfig};
+use crate::resource::{DesiredState, File, Mode};
 
 /// Plugins of every version since 0.8.
 const ALWAYS: [&str; 15] = [
@@ -38,28 +37,9 @@ const UNTIL: [(&str, (u32, u32)); 1] = [("flannel", (1, 0))];
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(archive) = &node.cni_plugins else { return };
     for plugin in plugins(archive) {
-        let content = archive.member(plugin);
-        add_program(plugin, content, state);
+        let path = format!("{}/{plugin}", paths::CNI_BIN);
+        state.add(File::new(path, archive.member(plugin)).mode(Mode::EXECUTABLE));
     }
-    for Program { name, content } in packed_programs(node) {
-        add_program(name, content, state);
-    }
-    for asset in node.assets.iter().filter(|asset| !asset.is_archive()) {
-        add_program(asset.file_name(), asset.content(), state);
-    }
-}
-
-/// The programs in the other archives, whether or not this distribution needs them.
-fn packed_programs(node: &NodeConfig) -> Vec<Program> {
-    let config = &node.container_runtime.config;
-    let version = config.version.as_deref().and_then(ContainerdVersion::parse);
-    let containerd = version.map(|version| node.assets.containerd(config, &version)).unwrap_or_default();
-    let others = ["nerdctl", "crictl"].into_iter().filter_map(|name| node.assets.packed(name));
-    containerd.into_iter().chain(others).collect()
-}
-
-fn add_program(name: &str, content: Content, state: &mut DesiredState) {
-    state.add(File::new(format!("{}/{name}", paths::CNI_BIN), content).mode(Mode::EXECUTABLE));
 }
 
 /// The plugins in an archive; one whose name tells no version is taken for a new one.

@@ -14,6 +14,7 @@ mod tests;
 mod v1alpha2;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 pub use addons::*;
 pub use aws::*;
@@ -26,8 +27,10 @@ pub use iam::*;
 
 use super::cloud_provider::CloudProvider;
 use super::error::SpecError;
-use super::metadata::{ApiVersion, ObjectMeta, parse_object};
+use super::field_warnings::{FieldWarning, warnings};
+use super::metadata::{ApiVersion, ObjectMeta, version_of};
 use super::respell::{Respelling, moved};
+use super::yaml::parse_document;
 
 /// A cluster, in kOps' internal names whatever version the file is of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -47,7 +50,15 @@ impl Cluster {
     /// If it is no YAML, no Cluster, of another version, or a field has the wrong type. Fields are
     /// named as the file spells them.
     pub fn parse(text: &[u8], url: &str) -> Result<Cluster, SpecError> {
-        let mut cluster: Cluster = Cluster::respelled(text, url)?.read()?;
+        Cluster::from_document(parse_document(text, url)?, url)
+    }
+
+    /// As [`Cluster::parse`], from the fields of the file.
+    ///
+    /// # Errors
+    /// As [`Cluster::parse`].
+    pub fn from_document(document: Value, url: &str) -> Result<Cluster, SpecError> {
+        let mut cluster: Cluster = Cluster::respelled(document, url)?.read()?;
         cluster.spec.set_defaults();
         Ok(cluster)
     }
@@ -57,11 +68,19 @@ impl Cluster {
     /// # Errors
     /// If it is no YAML, no Cluster, or of another version.
     pub fn ignored_fields(text: &[u8], url: &str) -> Result<Vec<String>, SpecError> {
-        Ok(Cluster::respelled(text, url)?.ignored::<Cluster>())
+        Ok(Cluster::respelled(parse_document(text, url)?, url)?.ignored::<Cluster>())
     }
 
-    fn respelled<'a>(text: &[u8], url: &'a str) -> Result<Respelling<'a>, SpecError> {
-        let (document, version) = parse_object(text, url, "Cluster")?;
+    /// What is the matter with fields of a Cluster that fail nothing: ignored, dropped or deprecated ones.
+    ///
+    /// # Errors
+    /// If it is no YAML, no Cluster, or of another version.
+    pub fn warnings(text: &[u8], url: &str) -> Result<Vec<FieldWarning>, SpecError> {
+        Ok(warnings(&parse_document(text, url)?, Cluster::ignored_fields(text, url)?))
+    }
+
+    fn respelled(document: Value, url: &str) -> Result<Respelling<'_>, SpecError> {
+        let version = version_of(&document, url, "Cluster")?;
         let mut respelling = Respelling::of(document, url);
         match version {
             ApiVersion::V1Alpha2 => v1alpha2::respell(&mut respelling)?,

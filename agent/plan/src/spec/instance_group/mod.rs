@@ -3,12 +3,15 @@
 mod instance_group_spec;
 
 use serde::Deserialize;
+use serde_json::Value;
 
 pub use instance_group_spec::*;
 
 use super::error::SpecError;
-use super::metadata::{ApiVersion, ObjectMeta, parse_object};
+use super::field_warnings::{FieldWarning, warnings};
+use super::metadata::{ApiVersion, ObjectMeta, version_of};
 use super::respell::{Move, Respelling, moved};
+use super::yaml::parse_document;
 
 /// An instance group as the user wrote it, in kOps' internal names whatever version the file is of.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -49,7 +52,15 @@ impl InstanceGroup {
     /// If it is no YAML, no InstanceGroup, of another version, has no role, or a field has the
     /// wrong type. Fields are named as the file spells them.
     pub fn parse(text: &[u8], url: &str) -> Result<InstanceGroup, SpecError> {
-        let respelling = InstanceGroup::respelled(text, url)?;
+        InstanceGroup::from_document(parse_document(text, url)?, url)
+    }
+
+    /// As [`InstanceGroup::parse`], from the fields of the file.
+    ///
+    /// # Errors
+    /// As [`InstanceGroup::parse`].
+    pub fn from_document(document: Value, url: &str) -> Result<InstanceGroup, SpecError> {
+        let respelling = InstanceGroup::respelled(document, url)?;
         if respelling.get("spec.role").is_none() {
             return respelling
                 .refuse("spec.role", "it is missing; write ControlPlane, APIServer, Node or Bastion");
@@ -62,11 +73,19 @@ impl InstanceGroup {
     /// # Errors
     /// If it is no YAML, no InstanceGroup, or of another version.
     pub fn ignored_fields(text: &[u8], url: &str) -> Result<Vec<String>, SpecError> {
-        Ok(InstanceGroup::respelled(text, url)?.ignored::<InstanceGroup>())
+        Ok(InstanceGroup::respelled(parse_document(text, url)?, url)?.ignored::<InstanceGroup>())
     }
 
-    fn respelled<'a>(text: &[u8], url: &'a str) -> Result<Respelling<'a>, SpecError> {
-        let (document, version) = parse_object(text, url, "InstanceGroup")?;
+    /// What is the matter with fields of an InstanceGroup that fail nothing: ignored, dropped or deprecated ones.
+    ///
+    /// # Errors
+    /// If it is no YAML, no InstanceGroup, or of another version.
+    pub fn warnings(text: &[u8], url: &str) -> Result<Vec<FieldWarning>, SpecError> {
+        Ok(warnings(&parse_document(text, url)?, InstanceGroup::ignored_fields(text, url)?))
+    }
+
+    fn respelled(document: Value, url: &str) -> Result<Respelling<'_>, SpecError> {
+        let version = version_of(&document, url, "InstanceGroup")?;
         let mut respelling = Respelling::of(document, url);
         if version == ApiVersion::V1Alpha2 {
             respelling.apply(V1ALPHA2)?;

@@ -4,7 +4,7 @@ mod material;
 
 use std::cmp::Ordering;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 pub use material::{Certificate, PrivateMaterial};
 
@@ -16,24 +16,32 @@ use material::pem_block;
 
 /// All keys that go by one name, of which one signs and every trusted one verifies
 /// (upstream: `pkg/apis/kops/keyset.go`).
-#[derive(Clone, Debug)]
+///
+/// Written out it names its keys, and has nothing of them.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct Keyset {
     url: String,
     name: String,
     primary_id: String,
+    #[serde(rename = "keys")]
     items: Vec<KeysetItem>,
 }
 
 /// One key of a key set.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
 pub struct KeysetItem {
     /// Its id, unique in its set; a decimal number unless a user chose it.
     pub id: String,
     /// Since when it is no longer trusted, in RFC 3339; `None` while it is.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub distrust_timestamp: Option<String>,
     /// Its certificate.
+    #[serde(skip)]
     pub certificate: Option<Certificate>,
     /// Its private key, where the store has it.
+    #[serde(skip)]
     pub private_material: Option<PrivateMaterial>,
 }
 

@@ -2,12 +2,13 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::NodeupConfig;
 use crate::spec::error::SpecError;
-use crate::spec::yaml::parse_yaml;
+use crate::spec::yaml::{from_document, ignored_fields, parse_document, parse_yaml};
 
 /// A file that is not the one its hash was taken of.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -31,6 +32,22 @@ impl NodeupConfig {
     /// If it is no YAML mapping, or a field has the wrong type.
     pub fn parse(text: &[u8], url: &str) -> Result<NodeupConfig, SpecError> {
         parse_yaml(text, url)
+    }
+
+    /// As [`NodeupConfig::parse`], from the fields of the file.
+    ///
+    /// # Errors
+    /// If a field has the wrong type.
+    pub fn from_document(document: &Value, url: &str) -> Result<NodeupConfig, SpecError> {
+        from_document(document, url)
+    }
+
+    /// The fields of a `nodeupconfig.yaml` that nothing reads: of another kOps release.
+    ///
+    /// # Errors
+    /// If it is no YAML mapping.
+    pub fn ignored_fields(text: &[u8], url: &str) -> Result<Vec<String>, SpecError> {
+        Ok(ignored_fields::<NodeupConfig>(&parse_document(text, url)?))
     }
 
     /// What `BootConfig.NodeupConfigHash` holds for a file of these bytes: standard base64 of their

@@ -1,0 +1,428 @@
+//! The record: what the agent left on this machine, so that it can tell what others changed since, what was its
+//! own and is no longer wanted, and which big files need no reading because nothing has touched them.
+//!
+//! A resource is claimed before it is first written and settled after a run: whatever interrupts a run, nothing of
+//! the agent's is left unclaimed. Without the record nothing is lost but this knowledge.
+
+use std::collections::BTreeMap;
+
+use kops_agent_plan::diff::{Action, Owned, OwnedNow, OwnedState, Plan};
+use kops_agent_plan::resource::{Content, DesiredState, File, Kind, Resource, ResourceId};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::hosts_file;
+use crate::observe::{digest, unit_path};
+use crate::root::{Dir, Entry, Metadata, Root};
+use crate::staged::write_file;
+use crate::system::kernel::boot_file;
+
+/// What was left on a machine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Record {
+    /// `NodeupConfigHash` of the configuration to which the machine last converged; empty before it did.
+    pub config_hash: String,
+    /// Since when it is converged to that, in RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub converged_since: Option<String>,
+    /// What the last run failed with, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+    /// The hashes of downloads that were told, by URL.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub known_hashes: BTreeMap<String, String>,
+    resources: BTreeMap<ResourceId, Claim>,
+}
+
+/// How a run failed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// When, in RFC 3339.
+    pub at: String,
+    /// With what, and what to do about it.
+    pub problem: String,
+}
+
+/// One resource of the agent's.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Claim {
+    /// Whether something was there before the agent first wrote it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    was_there: bool,
+    /// As it was left; `None` where a run was interrupted before that was known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    left: Option<Left>,
+}
+
+/// How a resource was left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Left {
+    /// A regular file; that of a unit or of a kernel module, too.
+    File {
+        /// SHA-256 of its content; `None` where the content is others' business.
+        sha256: Option<String>,
+        /// Permission bits, owner and group, and by what the kernel tells that it was touched.
+        metadata: Metadata,
+        /// Whether a certificate of the node's own is in it.
+        #[serde(default, skip_serializing_if = "is_false")]
+        certificate: bool,
+    },
+    /// A directory.
+    Directory(Metadata),
+    /// A symbolic link to this target.
+    Symlink(String),
+    /// A name in `/etc/hosts`.
+    HostsEntry,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// Whether big files are read, or taken for unchanged as long as nothing has touched them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Depth {
+    /// By size, inode and times.
+    #[default]
+    Touched,
+    /// By every byte.
+    Content,
+}
+
+impl Record {
+    /// Where it is, below the root.
+    pub const PATH: &'static str = "/var/lib/kops-agent/record.json";
+
+    /// The record of this root. One that cannot be read counts for nothing, and is written anew.
+    pub(crate) fn read(root: &Root) -> Result<Record> {
+        let bytes = root.read(Record::PATH)?;
+        Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default())
+    }
+
+    /// Writes it, for root's eyes only: the hash of a short secret tells the secret.
+    pub(crate) fn write(&self, root: &Root) -> Result<()> {
+        let failed =
+            |error: serde_json::Error| Error::path("write", Record::PATH, std::io::Error::from(error));
+        let mut bytes = serde_json::to_vec(self).map_err(failed)?;
+        bytes.push(b'\n');
+        write_file(root, Record::PATH, 0o600, None, &bytes)
+    }
+
+    /// Claims what a plan writes.
+    pub(crate) fn claim(&mut self, plan: &Plan) {
+        for step in &plan.steps {
+            if has_record(step.resource.kind) && step.action != Action::Remove {
+                let was_there = step.action != Action::Create;
+                let claim = Claim { was_there, left: None };
+                self.resources.entry(step.resource.clone()).or_insert(claim);
+            }
+        }
+    }
+
+    /// Notes how everything desired was left, and forgets everything else. `written` has the hashes of files that
+    /// are known because they have just been written, by path.
+    pub(crate) fn settle(
+        &mut self,
+        root: &Root,
+        desired: &DesiredState,
+        written: &BTreeMap<String, String>,
+    ) -> Result<()> {
+        let mut settled = BTreeMap::new();
+        for (id, resource) in desired.iter().filter(|(id, _)| has_record(id.kind)) {
+            let before = self.resources.get(id);
+            // What was as it should be before the agent ever wrote it is not the agent's doing.
+            let was_there = before.is_none_or(|claim| claim.was_there);
+            let known = before.and_then(|claim| claim.left.as_ref());
+            if let Some(left) = left(root, id, resource, known, written)? {
+                settled.insert(id.clone(), Claim { was_there, left: Some(left) });
+            }
+        }
+        self.resources = settled;
+        Ok(())
+    }
+
+    /// Everything that was left, as it is now.
+    pub(crate) fn owned(&self, root: &Root, depth: Depth) -> Result<OwnedState> {
+        let hosts = root.read(hosts_file::PATH)?.unwrap_or_default();
+        let hosts = String::from_utf8_lossy(&hosts);
+        let mut owned = OwnedState::new();
+        for (id, claim) in &self.resources {
+            let now = now(root, id, claim.left.as_ref(), &hosts, depth)?;
+            owned.insert(id.clone(), Owned { was_there: claim.was_there, now });
+        }
+        Ok(owned)
+    }
+
+    /// The SHA-256 that a file of this metadata must have, because nothing has touched it since it was known.
+    pub(crate) fn known_sha256(&self, path: &str, metadata: &Metadata) -> Option<&str> {
+        match self.resources.get(&ResourceId::new(Kind::File, path))?.left.as_ref()? {
+            Left::File { sha256: Some(sha256), metadata: known, .. } if known.is_untouched(metadata) => {
+                Some(sha256)
+            }
+            _ => None,
+        }
+    }
+
+    /// Everything that is recorded, and whether something was there before the agent first wrote it.
+    pub(crate) fn claims(&self) -> impl Iterator<Item = (&ResourceId, bool)> {
+        self.resources.iter().map(|(id, claim)| (id, claim.was_there))
+    }
+
+    /// The units whose files the agent wrote, by name.
+    pub(crate) fn units(&self) -> Vec<&str> {
+        let units = self.resources.iter().filter(|(id, claim)| id.kind == Kind::Unit && claim.left.is_some());
+        units.map(|(id, _)| id.name.as_str()).collect()
+    }
+
+    /// The files that hold certificates of the node's own, by path.
+    pub(crate) fn certificates(&self) -> impl Iterator<Item = &str> {
+        self.resources.iter().filter_map(|(id, claim)| match &claim.left {
+            Some(Left::File { certificate: true, .. }) => Some(id.name.as_str()),
+            _ => None,
+        })
+    }
+}
+
+/// Whether resources of a kind are recorded: what is in files, and nothing that others may use by now.
+fn has_record(kind: Kind) -> bool {
+    file_path(&ResourceId::new(kind, "")).is_some()
+        || matches!(kind, Kind::Directory | Kind::Symlink | Kind::HostsEntry)
+}
+
+/// The file that a resource is, where it is one.
+pub(crate) fn file_path(id: &ResourceId) -> Option<String> {
+    match id.kind {
+        Kind::File => Some(id.name.clone()),
+        Kind::Unit => Some(unit_path(&id.name)),
+        Kind::KernelModule => Some(boot_file(&id.name)),
+        _ => None,
+    }
+}
+
+fn left(
+    root: &Root,
+    id: &ResourceId,
+    resource: &Resource,
+    known: Option<&Left>,
+    written: &BTreeMap<String, String>,
+) -> Result<Option<Left>> {
+    if id.kind == Kind::HostsEntry {
+        return Ok(Some(Left::HostsEntry));
+    }
+    let path = file_path(id).unwrap_or_else(|| id.name.clone());
+    let Some((dir, name)) = root.parent(&path)? else { return Ok(None) };
+    Ok(match dir.entry(&name)? {
+        Some(Entry::File(metadata)) => {
+            let content_is_ours = !matches!(resource, Resource::File(File { create_only: true, .. }));
+            let sha256 = match (content_is_ours, known, written.get(&path)) {
+                (false, _, _) => None,
+                (true, _, Some(sha256)) => Some(sha256.clone()),
+                (true, Some(Left::File { sha256: Some(sha256), metadata: known, .. }), None)
+                    if known.is_untouched(&metadata) =>
+                {
+                    Some(sha256.clone())
+                }
+                (true, _, None) => Some(digest(&dir, &name)?),
+            };
+            Some(Left::File { sha256, metadata, certificate: has_certificate(resource) })
+        }
+        Some(Entry::Directory(metadata)) => Some(Left::Directory(metadata)),
+        Some(Entry::Symlink(target)) => Some(Left::Symlink(target)),
+        Some(Entry::Special) | None => None,
+    })
+}
+
+/// Whether the file holds a certificate of the node's own, which expires.
+fn has_certificate(resource: &Resource) -> bool {
+    let Resource::File(file) = resource else { return false };
+    matches!(file.content, Content::Certificate(_) | Content::Kubeconfig(_))
+}
+
+fn now(root: &Root, id: &ResourceId, left: Option<&Left>, hosts: &str, depth: Depth) -> Result<OwnedNow> {
+    if id.kind == Kind::HostsEntry {
+        let is_there = hosts_file::find(hosts, &id.name).is_some();
+        return Ok(if is_there { OwnedNow::AsLeft } else { OwnedNow::Gone });
+    }
+    let path = file_path(id).unwrap_or_else(|| id.name.clone());
+    let Some((dir, name)) = root.parent(&path)? else { return Ok(OwnedNow::Gone) };
+    let Some(entry) = dir.entry(&name)? else { return Ok(OwnedNow::Gone) };
+    let mut how = Vec::new();
+    match (left, &entry) {
+        (Some(Left::File { sha256, metadata: known, .. }), Entry::File(metadata)) => {
+            if let Some(sha256) = sha256
+                && has_other_content(&dir, &name, sha256, known, metadata, depth)?
+            {
+                how.push("content".to_owned());
+            }
+            known.add_differences(metadata, &mut how);
+        }
+        (Some(Left::Directory(known)), Entry::Directory(metadata)) => {
+            known.add_differences(metadata, &mut how)
+        }
+        (Some(Left::Symlink(known)), Entry::Symlink(target)) if known == target => {}
+        (Some(Left::Symlink(_)), Entry::Symlink(_)) => how.push("target".to_owned()),
+        (Some(_), _) => how.push("type".to_owned()),
+        // A run was interrupted before it was known how it was left.
+        (None, _) => how.push("content".to_owned()),
+    }
+    Ok(if how.is_empty() { OwnedNow::AsLeft } else { OwnedNow::Changed(how) })
+}
+
+fn has_other_content(
+    dir: &Dir,
+    name: &str,
+    sha256: &str,
+    known: &Metadata,
+    metadata: &Metadata,
+    depth: Depth,
+) -> Result<bool> {
+    if depth == Depth::Touched && known.is_untouched(metadata) {
+        return Ok(false);
+    }
+    Ok(known.size != metadata.size || digest(dir, name)? != sha256)
+}
+
+impl Metadata {
+    /// Whether a file that had these was not written since: the kernel sets the time of change, and nobody else.
+    fn is_untouched(&self, now: &Metadata) -> bool {
+        (self.inode, self.size, self.changed) == (now.inode, now.size, now.changed)
+    }
+
+    fn add_differences(&self, now: &Metadata, how: &mut Vec<String>) {
+        if self.mode != now.mode {
+            how.push("mode".to_owned());
+        }
+        if (self.uid, self.gid) != (now.uid, now.gid) {
+            how.push("owner".to_owned());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kops_agent_plan::diff::{Stage, Step};
+    use kops_agent_plan::resource::{Directory, Symlink};
+    use std::os::unix::fs::PermissionsExt as _;
+
+    struct Machine {
+        folder: tempfile::TempDir,
+        root: Root,
+        desired: DesiredState,
+        record: Record,
+    }
+
+    fn step(resource: &Resource, action: Action) -> Step {
+        Step { stage: Stage::Files, resource: resource.id(), action, changes: vec![] }
+    }
+
+    impl Machine {
+        /// A machine with a file, a directory and a link that the agent has just made.
+        fn settled() -> Machine {
+            let folder = tempfile::tempdir().unwrap();
+            let root = Root::open(folder.path()).unwrap();
+            let mut desired = DesiredState::default();
+            desired.add(Directory::new("/etc/d"));
+            desired.add(File::text("/etc/d/file", "text"));
+            desired.add(Symlink { path: "/etc/link".into(), target: "d".into() });
+            std::fs::create_dir_all(folder.path().join("etc/d")).unwrap();
+            std::fs::write(folder.path().join("etc/d/file"), "text").unwrap();
+            std::os::unix::fs::symlink("d", folder.path().join("etc/link")).unwrap();
+            let steps = desired.iter().map(|(_, resource)| step(resource, Action::Create)).collect();
+            let mut record = Record::default();
+            record.claim(&Plan { steps, ..Plan::default() });
+            record.settle(&root, &desired, &BTreeMap::new()).unwrap();
+            Machine { folder, root, desired, record }
+        }
+
+        fn file(&self) -> std::path::PathBuf {
+            self.folder.path().join("etc/d/file")
+        }
+
+        fn now(&self, id: &str, depth: Depth) -> OwnedNow {
+            let owned = self.record.owned(&self.root, depth).unwrap();
+            owned.into_iter().find(|(found, _)| found.to_string() == id).unwrap().1.now
+        }
+    }
+
+    #[test]
+    fn what_was_left_is_known_again_after_it_was_written_down() {
+        let machine = Machine::settled();
+        machine.record.write(&machine.root).unwrap();
+        assert_eq!(Record::read(&machine.root).unwrap(), machine.record);
+        let path = machine.folder.path().join("var/lib/kops-agent/record.json");
+        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        for id in ["directory /etc/d", "file /etc/d/file", "symlink /etc/link"] {
+            assert_eq!(machine.now(id, Depth::Touched), OwnedNow::AsLeft, "{id}");
+            assert_eq!(machine.now(id, Depth::Content), OwnedNow::AsLeft, "{id}");
+        }
+        std::fs::write(path, "{broken").unwrap();
+        assert_eq!(Record::read(&machine.root).unwrap(), Record::default());
+    }
+
+    #[test]
+    fn what_others_do_is_told() {
+        let machine = Machine::settled();
+        std::fs::write(machine.file(), "another text").unwrap();
+        std::fs::set_permissions(machine.file(), std::fs::Permissions::from_mode(0o600)).unwrap();
+        let changed = |how: &[&str]| OwnedNow::Changed(how.iter().map(|how| (*how).to_owned()).collect());
+        assert_eq!(machine.now("file /etc/d/file", Depth::Touched), changed(&["content", "mode"]));
+        std::fs::remove_file(machine.file()).unwrap();
+        assert_eq!(machine.now("file /etc/d/file", Depth::Touched), OwnedNow::Gone);
+        std::fs::create_dir(machine.file()).unwrap();
+        assert_eq!(machine.now("file /etc/d/file", Depth::Touched), changed(&["type"]));
+        std::fs::remove_file(machine.folder.path().join("etc/link")).unwrap();
+        std::os::unix::fs::symlink("e", machine.folder.path().join("etc/link")).unwrap();
+        assert_eq!(machine.now("symlink /etc/link", Depth::Touched), changed(&["target"]));
+    }
+
+    #[test]
+    fn a_file_that_is_written_with_the_same_bytes_is_as_it_was_left() {
+        let machine = Machine::settled();
+        std::fs::remove_file(machine.file()).unwrap();
+        std::fs::write(machine.file(), "text").unwrap();
+        std::fs::set_permissions(machine.file(), std::fs::Permissions::from_mode(0o644)).unwrap();
+        assert_eq!(machine.now("file /etc/d/file", Depth::Touched), OwnedNow::AsLeft);
+    }
+
+    #[test]
+    fn what_was_there_before_is_never_the_agents_own() {
+        let mut machine = Machine::settled();
+        let mut record = Record::default();
+        let file = File::text("/etc/d/file", "text").into();
+        record.claim(&Plan { steps: vec![step(&file, Action::Change)], ..Plan::default() });
+        record.settle(&machine.root, &machine.desired, &BTreeMap::new()).unwrap();
+        machine.record = record;
+        let owned = machine.record.owned(&machine.root, Depth::Touched).unwrap();
+        assert!(
+            owned.values().all(|owned| owned.was_there),
+            "changed, or right before the agent came: {owned:#?}"
+        );
+    }
+
+    #[test]
+    fn what_is_no_longer_desired_is_forgotten() {
+        let mut machine = Machine::settled();
+        machine.record.settle(&machine.root, &DesiredState::default(), &BTreeMap::new()).unwrap();
+        assert_eq!(machine.record.claims().count(), 0);
+    }
+
+    #[test]
+    fn the_hash_of_a_file_is_known_until_it_is_touched() {
+        let machine = Machine::settled();
+        let metadata = |machine: &Machine| {
+            let (dir, name) = machine.root.parent("/etc/d/file").unwrap().unwrap();
+            match dir.entry(&name).unwrap().unwrap() {
+                Entry::File(metadata) => metadata,
+                _ => panic!("not a file"),
+            }
+        };
+        let known = machine.record.known_sha256("/etc/d/file", &metadata(&machine));
+        assert_eq!(known, Some(kops_agent_plan::diff::sha256_hex(b"text").as_str()));
+        std::fs::write(machine.file(), "tex").unwrap();
+        assert_eq!(machine.record.known_sha256("/etc/d/file", &metadata(&machine)), None);
+    }
+}

@@ -1,0 +1,164 @@
+//! Taking a node back to the machine that it was: its units stopped, its containers and mounts gone, what the
+//! agent left removed, keys and certificates overwritten first. Nothing else is touched.
+
+use std::cmp::Reverse;
+
+use kops_agent_plan::resource::{Kind, ResourceId};
+use serde::Serialize;
+
+use crate::error::Result;
+use crate::host::Host;
+use crate::observe::unit_path;
+use crate::record::{Record, file_path};
+
+/// The unit that starts pods.
+const KUBELET: &str = "kubelet.service";
+/// The unit that runs containers.
+const CONTAINER_RUNTIME: &str = "containerd.service";
+/// The slice in which kubelet puts pods where systemd manages control groups.
+const PODS: &str = "kubepods.slice";
+
+/// What containers, kubelet and the network plugins leave behind while they run, and nobody else uses.
+const RUNTIME_FOLDERS: [&str; 6] = [
+    "/var/lib/kubelet",
+    "/var/lib/containerd",
+    "/run/containerd",
+    "/var/log/containers",
+    "/var/log/pods",
+    "/var/lib/cni",
+];
+
+/// What the agent keeps for itself.
+const OWN_FOLDERS: [&str; 2] = ["/var/cache/nodeup", "/var/lib/kops-agent"];
+
+/// Everything that a reset does, in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Reset {
+    /// Units that are stopped and disabled.
+    pub units: Vec<String>,
+    /// Whether pods go, and what runs them.
+    pub containers: bool,
+    /// What is unmounted.
+    pub mounts: Vec<String>,
+    /// Resources whose files are removed.
+    pub removed: Vec<ResourceId>,
+    /// Folders that are removed with all that is in them.
+    pub folders: Vec<String>,
+    /// What the agent wrote over something that had been there before, and that therefore stays.
+    pub kept: Vec<ResourceId>,
+}
+
+/// Hears how far a reset has come.
+pub trait Resetting {
+    /// Something is about to be done.
+    fn doing(&self, what: &str);
+}
+
+impl Host {
+    /// What a reset would do. `own_units` are units by which the agent itself is started. Changes nothing.
+    ///
+    /// # Errors
+    /// Something cannot be looked at.
+    pub fn plan_reset(&self, own_units: &[&str]) -> Result<Reset> {
+        let record = self.record()?;
+        let mut units: Vec<String> = Vec::new();
+        for unit in own_units {
+            if self.root.read(&unit_path(unit))?.is_some() {
+                units.push((*unit).to_owned());
+            }
+        }
+        let own: Vec<ResourceId> = units.iter().map(|unit| ResourceId::new(Kind::Unit, unit)).collect();
+        let mut of_node = record.units();
+        of_node.sort_by_key(|unit| (rank(unit), (*unit).to_owned()));
+        units.extend(of_node.iter().map(|unit| (*unit).to_owned()));
+
+        let containers = of_node.contains(&CONTAINER_RUNTIME) || of_node.contains(&KUBELET);
+        let runtime = if containers { &RUNTIME_FOLDERS[..] } else { &[] };
+        let mut folders = Vec::new();
+        for folder in runtime.iter().chain(&OWN_FOLDERS) {
+            if self.root.dir(folder)?.is_some() {
+                folders.push((*folder).to_owned());
+            }
+        }
+        let (kept, mut removed) = kept_and_removed(&record);
+        removed.extend(own);
+        Ok(Reset { units, containers, mounts: self.mounts.below(runtime)?, removed, folders, kept })
+    }
+
+    /// Does what [`Host::plan_reset`] says. What is interrupted can be done again.
+    ///
+    /// # Errors
+    /// The first thing that cannot be done.
+    pub fn reset(&self, reset: &Reset, progress: &dyn Resetting) -> Result<()> {
+        let _lock = self.lock()?;
+        for unit in &reset.units {
+            progress.doing(&format!("stopping {unit}"));
+            self.stop(unit)?;
+        }
+        for path in &reset.mounts {
+            progress.doing(&format!("unmounting {path}"));
+            self.mounts.unmount(path)?;
+        }
+        let is_host = |id: &&ResourceId| id.kind == Kind::HostsEntry;
+        let hosts: Vec<&str> = reset.removed.iter().filter(is_host).map(|id| id.name.as_str()).collect();
+        if !hosts.is_empty() {
+            progress.doing("removing the entries in /etc/hosts");
+            self.remove_hosts_entries(&hosts)?;
+        }
+        for id in reset.removed.iter().filter(|id| !is_host(id)) {
+            progress.doing(&format!("removing {id}"));
+            self.remove(id)?;
+        }
+        self.systemd.reload()?;
+        for folder in &reset.folders {
+            progress.doing(&format!("removing {folder}"));
+            self.root.remove_tree(folder)?;
+        }
+        Ok(())
+    }
+
+    fn stop(&self, unit: &str) -> Result<()> {
+        self.systemd.stop(unit)?;
+        match unit {
+            KUBELET => self.systemd.stop(PODS)?,
+            // What keeps containers running outlives their runtime.
+            CONTAINER_RUNTIME => self.systemd.kill(unit)?,
+            _ => {}
+        }
+        self.systemd.disable(unit)
+    }
+
+    fn remove(&self, id: &ResourceId) -> Result<()> {
+        let path = file_path(id).unwrap_or_else(|| id.name.clone());
+        let Some((dir, name)) = self.root.parent(&path)? else { return Ok(()) };
+        match id.kind {
+            Kind::Directory => dir.remove_dir_if_empty(&name),
+            Kind::File => dir.shred(&name),
+            _ => dir.remove(&name),
+        }
+    }
+}
+
+/// What stays because something was there before, and what goes; what is in a directory goes before it.
+fn kept_and_removed(record: &Record) -> (Vec<ResourceId>, Vec<ResourceId>) {
+    let (mut kept, mut removed) = (Vec::new(), Vec::new());
+    for (id, was_there) in record.claims() {
+        match id.kind {
+            Kind::Directory if was_there => {}
+            Kind::HostsEntry => removed.push(id.clone()),
+            _ if was_there => kept.push(id.clone()),
+            _ => removed.push(id.clone()),
+        }
+    }
+    removed.sort_by_key(|id| (id.kind == Kind::Directory, Reverse(id.clone())));
+    (kept, removed)
+}
+
+/// Kubelet goes before what it needs, and the runtime of containers after everything else.
+fn rank(unit: &str) -> u8 {
+    match unit {
+        KUBELET => 0,
+        CONTAINER_RUNTIME => 2,
+        _ => 1,
+    }
+}

@@ -1,0 +1,164 @@
+//! How the machine is, by what earlier runs recorded and by what can be seen: without the state store.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kops_agent_plan::diff::{OwnedNow, OwnedState};
+use kops_agent_plan::resource::ResourceId;
+use serde::Serialize;
+use time::OffsetDateTime;
+use x509_parser::pem::Pem;
+
+use crate::error::Result;
+use crate::host::Host;
+use crate::record::{Failure, Record};
+
+/// How a machine is.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Status {
+    /// Whether it is as a run left it that did not fail, and its units run.
+    pub converged: bool,
+    /// `NodeupConfigHash` of the configuration to which it last converged; empty before it did.
+    pub config_hash: String,
+    /// Since when it is converged to that, in RFC 3339.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub converged_since: Option<String>,
+    /// What the last run failed with, if it did.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+    /// What others changed since.
+    pub changed: Vec<Drift>,
+    /// The units that the agent wrote.
+    pub units: Vec<UnitStatus>,
+    /// The node's own certificates, those that expire first before the others.
+    pub certificates: Vec<CertificateStatus>,
+}
+
+/// Something that is not as it was left.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Drift {
+    /// The resource.
+    pub resource: ResourceId,
+    /// How it differs: `gone`, or any of `content`, `mode`, `owner`, `target`, `type`.
+    pub how: Vec<String>,
+}
+
+/// A unit that the agent wrote.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct UnitStatus {
+    /// Its name.
+    pub name: String,
+    /// Whether it runs, or has done what it is for.
+    pub running: bool,
+}
+
+/// A certificate of the node's own.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CertificateStatus {
+    /// The file that it is in: PEM, or a kubeconfig.
+    pub path: String,
+    /// When it expires, in seconds since 1970; `None` where no certificate can be read there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires: Option<i64>,
+    /// How many whole days that is from now; negative where it has expired.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub days_left: Option<i64>,
+}
+
+impl Host {
+    /// Looks at the machine. Changes nothing.
+    ///
+    /// # Errors
+    /// Something cannot be looked at.
+    pub fn status(&self) -> Result<Status> {
+        let record = self.record()?;
+        let changed = drift(&record.owned(&self.root, self.depth)?);
+        let units = self.unit_statuses(&record)?;
+        let certificates = self.certificate_statuses(&record)?;
+        let has_converged = !record.config_hash.is_empty() && record.failure.is_none();
+        Ok(Status {
+            converged: has_converged && changed.is_empty() && units.iter().all(|unit| unit.running),
+            config_hash: record.config_hash,
+            converged_since: record.converged_since,
+            failure: record.failure,
+            changed,
+            units,
+            certificates,
+        })
+    }
+
+    /// What others changed since the agent left it.
+    ///
+    /// # Errors
+    /// Something cannot be looked at.
+    pub fn drift(&self) -> Result<Vec<Drift>> {
+        Ok(drift(&self.owned()?))
+    }
+
+    fn unit_statuses(&self, record: &Record) -> Result<Vec<UnitStatus>> {
+        let names = record.units();
+        let states = self.systemd.states(&names)?;
+        let status = |(name, running): (&str, bool)| UnitStatus { name: name.to_owned(), running };
+        Ok(names.into_iter().zip(states.iter().map(|state| state.running)).map(status).collect())
+    }
+
+    fn certificate_statuses(&self, record: &Record) -> Result<Vec<CertificateStatus>> {
+        let now = self.now();
+        let mut statuses = Vec::new();
+        for path in record.certificates() {
+            let expires = self.root.read(path)?.and_then(|file| expiry(&file));
+            statuses.push(CertificateStatus {
+                path: path.to_owned(),
+                expires: expires.map(OffsetDateTime::unix_timestamp),
+                days_left: expires.map(|expires| (expires - now).whole_days()),
+            });
+        }
+        statuses.sort_by(|a, b| (a.expires, &a.path).cmp(&(b.expires, &b.path)));
+        Ok(statuses)
+    }
+}
+
+fn drift(owned: &OwnedState) -> Vec<Drift> {
+    let mut changed = Vec::new();
+    for (id, owned) in owned {
+        let how = match &owned.now {
+            OwnedNow::AsLeft => continue,
+            OwnedNow::Gone => vec!["gone".to_owned()],
+            OwnedNow::Changed(how) => how.clone(),
+        };
+        changed.push(Drift { resource: id.clone(), how });
+    }
+    changed
+}
+
+/// When the first certificate of a PEM file or of a kubeconfig expires.
+fn expiry(file: &[u8]) -> Option<OffsetDateTime> {
+    let text = std::str::from_utf8(file).ok()?;
+    let in_kubeconfig = text.lines().find_map(|line| line.trim().strip_prefix("client-certificate-data:"));
+    let pem = match in_kubeconfig {
+        Some(data) => STANDARD.decode(data.trim()).ok()?,
+        None => file.to_vec(),
+    };
+    let certificate = Pem::iter_from_buffer(&pem).flatten().find(|block| block.label == "CERTIFICATE")?;
+    Some(certificate.parse_x509().ok()?.validity().not_after.to_datetime())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_certificate_is_found_in_pem_and_in_a_kubeconfig() {
+        let mut params = rcgen::CertificateParams::default();
+        params.not_after = rcgen::date_time_ymd(2031, 2, 3);
+        let pem = params.self_signed(&rcgen::KeyPair::generate().unwrap()).unwrap().pem();
+        let expected = Some(rcgen::date_time_ymd(2031, 2, 3));
+        assert_eq!(expiry(pem.as_bytes()), expected);
+        let data = STANDARD.encode(&pem);
+        let kubeconfig =
+            format!("users:\n- user:\n    client-certificate-data: {data}\n    client-key-data: x\n");
+        assert_eq!(expiry(kubeconfig.as_bytes()), expected);
+        assert_eq!(expiry(b"nothing of the kind"), None);
+    }
+}

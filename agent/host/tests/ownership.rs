@@ -1,0 +1,170 @@
+//! What the agent left and is no longer wanted goes; what others made or changed stays.
+
+#![allow(clippy::unwrap_used)]
+
+mod support;
+
+use std::fs;
+
+use kops_agent_host::Depth;
+use kops_agent_plan::diff::OwnedNow;
+use kops_agent_plan::resource::{DesiredState, Directory, File, HostsEntry, Kind, ResourceId, Symlink, Unit};
+
+use support::Machine;
+
+fn everything() -> DesiredState {
+    let mut state = DesiredState::default();
+    state.add(Directory::new("/etc/ours"));
+    state.add(Directory::new("/etc/shared"));
+    state.add(File::text("/etc/ours/a", "a"));
+    state.add(File::text("/etc/shared/b", "b"));
+    state.add(File::text("/etc/edited", "before"));
+    state.add(File::text("/etc/theirs", "ours now"));
+    state.add(Symlink { path: "/etc/link".into(), target: "ours/a".into() });
+    state.add(HostsEntry { hostname: "api.internal".into(), addresses: vec!["10.0.0.1".into()] });
+    state.add(Unit::new("old.service", "[Service]\nExecStart=/bin/true\n"));
+    state
+}
+
+#[tokio::test]
+async fn what_is_no_longer_wanted_goes() {
+    let machine = Machine::new();
+    fs::create_dir_all(machine.path("/etc")).unwrap();
+    fs::write(machine.path("/etc/theirs"), "before the agent").unwrap();
+    fs::write(machine.path("/etc/hosts"), "127.0.0.1 localhost\n").unwrap();
+    machine.converge(&everything()).await.unwrap();
+    fs::write(machine.path("/etc/shared/operators"), "").unwrap();
+    fs::write(machine.path("/etc/edited"), "by hand").unwrap();
+
+    let wanted = DesiredState::default();
+    let plan = machine.plan(&machine.host(), &wanted);
+    let steps: Vec<String> = plan.steps.iter().map(|step| step.resource.to_string()).collect();
+    assert_eq!(
+        steps,
+        [
+            "unit old.service",
+            "host api.internal",
+            "symlink /etc/link",
+            "file /etc/shared/b",
+            "file /etc/ours/a",
+            "directory /etc/shared",
+            "directory /etc/ours",
+        ]
+    );
+    let kept: Vec<String> = plan.kept.iter().map(|kept| kept.resource.to_string()).collect();
+    assert_eq!(kept, ["file /etc/edited", "file /etc/theirs"]);
+
+    let report = machine.converge(&wanted).await.unwrap();
+    assert_eq!(report.summary.remove, 7);
+    assert_eq!(machine.tree(), ["/etc/edited", "/etc/hosts", "/etc/shared/operators", "/etc/theirs"]);
+    assert!(machine.path("/etc/shared").is_dir() && !machine.path("/etc/ours").exists());
+    assert!(!machine.read("/etc/hosts").contains("api.internal"));
+    assert!(machine.read("/etc/hosts").starts_with("127.0.0.1 localhost\n"));
+    assert_eq!(machine.read("/etc/edited"), "by hand");
+    let requests = machine.requests();
+    let position = |request: &str| requests.iter().rposition(|found| found == request).unwrap();
+    assert!(position("systemd: stop old.service") < position("systemd: disable old.service"));
+    assert_eq!(requests.last().unwrap(), "systemd: daemon-reload");
+
+    // It has been told once, and is nobody's any more.
+    let plan = machine.plan(&machine.host(), &wanted);
+    assert!(plan.is_empty() && plan.kept.is_empty(), "{plan:#?}");
+}
+
+#[tokio::test]
+async fn a_run_without_anything_to_do_writes_nothing() {
+    let machine = Machine::new();
+    machine.converge(&everything()).await.unwrap();
+    let record = machine.path("/var/lib/kops-agent/record.json");
+    let before = fs::metadata(&record).unwrap().modified().unwrap();
+    machine.converge(&everything()).await.unwrap();
+    assert_eq!(fs::metadata(&record).unwrap().modified().unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_file_that_nothing_has_touched_is_read_only_when_asked() {
+    let machine = Machine::new();
+    machine.converge(&everything()).await.unwrap();
+    let id = ResourceId::new(Kind::File, "/etc/ours/a");
+    let now = |depth| machine.host().with_depth(depth).owned().unwrap()[&id].now.clone();
+    assert_eq!(now(Depth::Touched), OwnedNow::AsLeft);
+    assert_eq!(now(Depth::Content), OwnedNow::AsLeft);
+    fs::write(machine.path("/etc/ours/a"), "A").unwrap();
+    assert_eq!(now(Depth::Touched), OwnedNow::Changed(vec!["content".into()]));
+}
+
+#[tokio::test]
+async fn a_failure_is_recorded_until_a_run_succeeds() {
+    let machine = Machine::new();
+    let host = machine.host();
+    host.note_failure("no network; plug it in").unwrap();
+    assert_eq!(host.record().unwrap().failure.unwrap().problem, "no network; plug it in");
+    machine.converge(&everything()).await.unwrap();
+    let record = machine.host().record().unwrap();
+    assert_eq!((record.failure, record.config_hash.as_str()), (None, "hash"));
+    assert!(record.converged_since.is_some());
+}
+
+/// Hears nothing.
+struct Deaf;
+
+impl kops_agent_host::Resetting for Deaf {
+    fn doing(&self, _: &str) {}
+}
+
+#[tokio::test]
+async fn a_reset_leaves_what_was_there_before_and_nothing_else() {
+    let machine = Machine::new();
+    fs::create_dir_all(machine.path("/etc")).unwrap();
+    fs::write(machine.path("/etc/theirs"), "before the agent").unwrap();
+    let mut node = everything();
+    node.add(Unit::new("kubelet.service", "[Service]\nExecStart=/bin/true\n"));
+    node.add(Unit::new("containerd.service", "[Service]\nExecStart=/bin/true\n"));
+    machine.converge(&node).await.unwrap();
+    // What runs leaves its own behind.
+    fs::create_dir_all(machine.path("/var/lib/kubelet/pods/x")).unwrap();
+    fs::write(machine.path("/var/lib/kubelet/pods/x/volume"), "").unwrap();
+    fs::create_dir_all(machine.path("/etc/systemd/system")).unwrap();
+    fs::write(machine.path("/etc/systemd/system/kops-configuration.service"), "").unwrap();
+
+    let host = machine.host();
+    let reset = host.plan_reset(&["kops-configuration.service", "absent.service"]).unwrap();
+    assert_eq!(
+        reset.units,
+        ["kops-configuration.service", "kubelet.service", "old.service", "containerd.service"]
+    );
+    assert_eq!(reset.kept, [ResourceId::new(Kind::File, "/etc/theirs")]);
+    let told = fs::read_to_string(machine.path("/etc/ours/a")).unwrap();
+    assert_eq!(told, "a", "planning changed something");
+    host.reset(&reset, &Deaf).unwrap();
+    assert_eq!(machine.tree(), ["/etc/hosts", "/etc/theirs"]);
+    for gone in ["/etc/ours", "/var/lib/kubelet", "/var/lib/kops-agent", "/var/cache/nodeup"] {
+        assert!(!machine.path(gone).exists(), "{gone}");
+    }
+    assert!(!machine.read("/etc/hosts").contains("api.internal"));
+    // Once more finds nothing to do.
+    let again = machine.host().plan_reset(&["kops-configuration.service"]).unwrap();
+    assert_eq!((again.units, again.removed), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn the_status_tells_what_changed_and_what_failed() {
+    let machine = Machine::new();
+    let status = || machine.host().status().unwrap();
+    assert!(!status().converged, "before it ever converged");
+    machine.converge(&everything()).await.unwrap();
+    assert!(status().converged);
+    assert_eq!(status().units[0].name, "old.service");
+
+    fs::write(machine.path("/etc/edited"), "by hand").unwrap();
+    fs::remove_file(machine.path("/etc/link")).unwrap();
+    let changed: Vec<String> =
+        status().changed.iter().map(|drift| format!("{}: {}", drift.resource, drift.how.join(" "))).collect();
+    assert_eq!(changed, ["file /etc/edited: content", "symlink /etc/link: gone"]);
+    assert!(!status().converged);
+
+    machine.converge(&everything()).await.unwrap();
+    assert!(status().converged);
+    machine.host().note_failure("no network").unwrap();
+    assert!(!status().converged);
+}

@@ -1,0 +1,38 @@
+//! `kops-agent verify`: what differs from what was last applied, which needs no state store, and from what is
+//! wanted now, which does.
+
+use anyhow::Result;
+use kops_agent_host::Depth;
+
+use crate::cli::VerifyArgs;
+use crate::hashes::HashSource;
+use crate::{exit, node, open_host, output};
+
+/// Tells the differences, and mends them if asked.
+pub(crate) async fn run(args: &VerifyArgs) -> Result<u8> {
+    let depth = if args.deep { Depth::Content } else { Depth::Touched };
+    let host = open_host(&args.root.root)?.with_depth(depth);
+    let changed = host.drift()?;
+    let decided = async {
+        let decision = node::decide(&args.spec, HashSource::publishers(host.record()?.known_hashes)).await?;
+        let plan = node::plan(&host, &decision)?;
+        Ok::<_, anyhow::Error>((decision, plan))
+    };
+    let (decision, plan) = match decided.await {
+        Ok(decided) => decided,
+        Err(error) => {
+            // What is known without the state store is worth telling.
+            output::print_verification(&changed, None, args.output, args.color)?;
+            return Err(error);
+        }
+    };
+    output::print_verification(&changed, Some(&plan), args.output, args.color)?;
+    if plan.is_empty() {
+        return Ok(if changed.is_empty() { exit::CONVERGED } else { exit::DIFFERENT });
+    }
+    if !args.repair {
+        return Ok(exit::DIFFERENT);
+    }
+    let report = node::converge(&args.root, &host, &decision).await?;
+    output::print_report(&report, args.output)
+}

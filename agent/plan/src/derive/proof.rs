@@ -1,0 +1,189 @@
+//! Why a derived configuration may not be the one that `NodeupConfigHash` in the user-data pins, for the
+//! message of whoever compared them.
+//!
+//! What kOps writes follows from the store but for a few things that it takes from elsewhere
+//! (`../shared/design/cluster-spec-mode.md`, section 8); each is a [`Reason`].
+
+use super::Inputs;
+use super::differences::FieldDifference;
+use crate::spec::NodeupConfig;
+
+/// Something that kOps knew and the store does not say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Reason {
+    /// Addresses of load balancers, which only the cloud tells.
+    LoadBalancerAddresses,
+    /// Workers are held at an older version while a control plane is being upgraded.
+    WorkersHeldBack,
+    /// The machine type that the cloud's default or its API stands behind.
+    MachineType,
+    /// The hashes and URLs of downloads: the release of kOps and its environment.
+    Downloads,
+    /// Fields that only older releases of kOps write.
+    OlderRelease,
+    /// Fields, their order or their spelling that another release of kOps writes.
+    OtherRelease,
+}
+
+impl Reason {
+    /// The reason in a sentence that follows "perhaps".
+    pub fn text(self) -> &'static str {
+        match self {
+            Reason::LoadBalancerAddresses => {
+                "the API's load balancer had other addresses when kOps ran, which only the cloud knows"
+            }
+            Reason::WorkersHeldBack => {
+                "kOps held this group at an older Kubernetes version while the control plane was being upgraded"
+            }
+            Reason::MachineType => {
+                "kOps asked the cloud about the group's machine type (its default, or whether it has a GPU)"
+            }
+            Reason::Downloads => {
+                "kOps ran with CNI_VERSION_URL, KOPS_BASE_URL or KOPS_ARCH set, or its release names other downloads or hashes"
+            }
+            Reason::OlderRelease => {
+                "an older release of kOps wrote the file (Azure* and Channels are of 1.35 and before, GossipConfig and UsesLegacyGossip of 1.36 and before)"
+            }
+            Reason::OtherRelease => "another release of kOps wrote the file",
+        }
+    }
+
+    fn explains(self, path: &str) -> bool {
+        let starts = |names: &[&str]| names.iter().any(|name| path.starts_with(name));
+        match self {
+            Reason::LoadBalancerAddresses => starts(&["ApiserverAdditionalIPs"]),
+            Reason::WorkersHeldBack => starts(&["KubernetesVersion", "Assets"]),
+            Reason::MachineType => starts(&[
+                "DefaultMachineType",
+                "NvidiaGPU",
+                "KubeletConfig.nodeLabels",
+                "KubeletConfig.taints",
+            ]),
+            Reason::Downloads => starts(&["Assets", "images"]),
+            Reason::OlderRelease | Reason::OtherRelease => false,
+        }
+    }
+
+    fn is_possible(self, inputs: &Inputs<'_>) -> bool {
+        match self {
+            Reason::LoadBalancerAddresses => {
+                inputs.runs_api_server() && inputs.api_server_addresses.is_empty()
+            }
+            Reason::WorkersHeldBack => {
+                !inputs.runs_api_server() && inputs.worker_kubernetes_version.is_none()
+            }
+            Reason::MachineType => inputs.instance_group.spec.machine_type.is_empty(),
+            Reason::Downloads | Reason::OtherRelease => true,
+            Reason::OlderRelease => false,
+        }
+    }
+}
+
+const ALL: [Reason; 6] = [
+    Reason::LoadBalancerAddresses,
+    Reason::WorkersHeldBack,
+    Reason::MachineType,
+    Reason::Downloads,
+    Reason::OlderRelease,
+    Reason::OtherRelease,
+];
+
+/// Fields that kOps no longer writes (pkg/apis/nodeup/config.go in releases up to 1.36).
+const OF_OLDER_RELEASES: [&str; 8] = [
+    "AzureLocation",
+    "AzureResourceGroup",
+    "AzureRouteTableName",
+    "AzureSubscriptionID",
+    "AzureTenantID",
+    "Channels",
+    "GossipConfig",
+    "UsesLegacyGossip",
+];
+
+/// The likely reasons, likeliest first. `pinned` is how the pinned file differs and which fields of it are
+/// unknown here, where it could be read; without it every reason counts that is possible for this group.
+pub fn reasons(inputs: &Inputs<'_>, pinned: Option<(&[FieldDifference], &[String])>) -> Vec<Reason> {
+    let Some((differences, unknown_fields)) = pinned else {
+        return ALL.into_iter().filter(|reason| reason.is_possible(inputs)).collect();
+    };
+    let is_old = |field: &String| OF_OLDER_RELEASES.iter().any(|old| field.starts_with(old));
+    let unexplained =
+        differences.iter().any(|difference| !ALL.into_iter().any(|reason| reason.explains(&difference.path)));
+    let is_likely = |reason: &Reason| match reason {
+        Reason::OlderRelease => unknown_fields.iter().any(is_old),
+        Reason::OtherRelease => {
+            // Equal in every field and different in bytes: spelled another way.
+            unexplained || unknown_fields.iter().any(|field| !is_old(field)) || differences.is_empty()
+        }
+        reason => {
+            reason.is_possible(inputs)
+                && differences.iter().any(|difference| reason.explains(&difference.path))
+        }
+    };
+    ALL.into_iter().filter(is_likely).collect()
+}
+
+/// The downloads of a configuration whose hash is not known, by URL.
+pub fn unhashed(config: &NodeupConfig) -> Vec<String> {
+    let assets = config.assets.values().flatten().filter(|entry| !entry.contains('@')).cloned();
+    let images = config.images.values().flatten().filter(|image| image.hash.is_empty());
+    assets.chain(images.flat_map(|image| image.sources.iter().cloned())).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::testing::Store;
+    use super::*;
+
+    fn difference(path: &str) -> FieldDifference {
+        FieldDifference { path: path.into(), ours: "a".into(), theirs: "b".into() }
+    }
+
+    fn likely(group: &str, paths: &[&str], unknown: &[&str]) -> Vec<Reason> {
+        let differences: Vec<_> = paths.iter().map(|path| difference(path)).collect();
+        let unknown: Vec<_> = unknown.iter().map(|field| (*field).to_owned()).collect();
+        reasons(&Store::of("", group).inputs(), Some((&differences, &unknown)))
+    }
+
+    const CONTROL_PLANE: &str = "role: ControlPlane, machineType: m5.large";
+    const NODE: &str = "role: Node, machineType: m5.large";
+
+    #[test]
+    fn a_field_that_differs_names_its_reason() {
+        assert_eq!(likely(CONTROL_PLANE, &["ApiserverAdditionalIPs"], &[]), [Reason::LoadBalancerAddresses]);
+        assert_eq!(
+            likely(NODE, &["KubernetesVersion", "Assets.amd64"], &[]),
+            [Reason::WorkersHeldBack, Reason::Downloads]
+        );
+        assert_eq!(likely(CONTROL_PLANE, &["Assets.amd64[0]"], &[]), [Reason::Downloads]);
+        assert_eq!(likely("role: Node", &["DefaultMachineType"], &[]), [Reason::MachineType]);
+        assert_eq!(likely(NODE, &["KubeletConfig.maxPods"], &[]), [Reason::OtherRelease]);
+    }
+
+    #[test]
+    fn a_field_that_nobody_writes_any_more_tells_the_release() {
+        assert_eq!(likely(NODE, &[], &["Channels"]), [Reason::OlderRelease, Reason::OtherRelease]);
+        assert_eq!(likely(NODE, &["Assets"], &["GossipConfig.secret"])[2], Reason::OlderRelease);
+        assert_eq!(likely(NODE, &[], &[]), [Reason::OtherRelease], "equal fields, other bytes");
+    }
+
+    #[test]
+    fn without_the_pinned_file_all_that_is_possible_counts() {
+        let of = |group| reasons(&Store::of("", group).inputs(), None);
+        assert_eq!(
+            of(CONTROL_PLANE),
+            [Reason::LoadBalancerAddresses, Reason::Downloads, Reason::OtherRelease]
+        );
+        assert_eq!(
+            of("role: Node"),
+            [Reason::WorkersHeldBack, Reason::MachineType, Reason::Downloads, Reason::OtherRelease]
+        );
+    }
+
+    #[test]
+    fn downloads_without_a_hash_are_named() {
+        let mut config = NodeupConfig::default();
+        config.assets.insert("amd64".into(), vec!["https://a/x".into(), "00@https://a/y".into()]);
+        assert_eq!(unhashed(&config), ["https://a/x"]);
+    }
+}

@@ -1,0 +1,141 @@
+//! What becomes of things that the agent left on a machine and that are no longer wanted.
+//!
+//! What the agent made and nobody has touched since goes. What was there before the agent, and what somebody
+//! has changed by hand, stays, and is told once: after that it is no longer the agent's.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Action, Change, Stage, Step};
+use crate::resource::{DesiredState, Kind, ResourceId};
+
+/// What the agent left on the machine when it last converged, as it is now.
+pub type OwnedState = BTreeMap<ResourceId, Owned>;
+
+/// One thing that the agent left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owned {
+    /// Whether something was there before the agent came.
+    pub was_there: bool,
+    /// What it is like now.
+    pub now: OwnedNow,
+}
+
+/// What has become of something that the agent left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum OwnedNow {
+    /// It is not there any more.
+    Gone,
+    /// It is as it was left.
+    AsLeft,
+    /// It is not, and this is how (`content`).
+    Changed(Vec<String>),
+}
+
+/// Something that is no longer wanted and stays all the same.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// The resource.
+    pub resource: ResourceId,
+    /// Why it stays.
+    pub why: String,
+}
+
+/// The steps that remove what is no longer wanted, and what stays.
+pub(super) fn removals(desired: &DesiredState, owned: &OwnedState) -> (Vec<Step>, Vec<Kept>) {
+    let (mut steps, mut kept) = (Vec::new(), Vec::new());
+    for (id, Owned { was_there, now }) in owned {
+        if desired.get(id).is_some() || *now == OwnedNow::Gone {
+            continue;
+        }
+        let keep = |why: &str| Kept { resource: id.clone(), why: why.to_owned() };
+        match (id.kind, now) {
+            (Kind::File | Kind::Symlink | Kind::Unit | Kind::Directory | Kind::KernelModule, _)
+                if *was_there =>
+            {
+                kept.push(keep("it was there before kops-agent"));
+            }
+            (_, OwnedNow::Changed(how)) if id.kind != Kind::Directory => {
+                kept.push(keep(&format!("its {} was changed since kops-agent wrote it", how.join(" and "))));
+            }
+            (Kind::Unit, _) => steps.push(step(id, vec![Change::Stop, Change::Disable, Change::Remove])),
+            (Kind::File | Kind::Symlink | Kind::HostsEntry | Kind::KernelModule, _) => {
+                steps.push(step(id, vec![Change::Remove]));
+            }
+            (Kind::Directory, _) => steps.push(step(id, vec![Change::RemoveIfEmpty])),
+            // Packages, users, images and mounts may be used by others by now.
+            _ => {}
+        }
+    }
+    // Units stop before what they read goes; what is in a directory goes before it.
+    steps.sort_by_key(|step| (rank(step.resource.kind), std::cmp::Reverse(step.resource.clone())));
+    (steps, kept)
+}
+
+fn step(id: &ResourceId, changes: Vec<Change>) -> Step {
+    Step { stage: Stage::Removals, resource: id.clone(), action: Action::Remove, changes }
+}
+
+fn rank(kind: Kind) -> u8 {
+    match kind {
+        Kind::Unit => 0,
+        Kind::Directory => 2,
+        _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::File;
+
+    fn owned(kind: Kind, name: &str, was_there: bool, now: OwnedNow) -> (ResourceId, Owned) {
+        (ResourceId::new(kind, name), Owned { was_there, now })
+    }
+
+    fn names(steps: &[Step]) -> Vec<String> {
+        steps.iter().map(|step| step.resource.to_string()).collect()
+    }
+
+    #[test]
+    fn what_the_agent_made_goes_in_the_order_in_which_it_can() {
+        let owned = OwnedState::from([
+            owned(Kind::Directory, "/etc/a", false, OwnedNow::AsLeft),
+            owned(Kind::Directory, "/etc/a/b", false, OwnedNow::Changed(vec!["mode".into()])),
+            owned(Kind::File, "/etc/a/b/c", false, OwnedNow::AsLeft),
+            owned(Kind::File, "/etc/wanted", false, OwnedNow::AsLeft),
+            owned(Kind::File, "/etc/gone", false, OwnedNow::Gone),
+            owned(Kind::Unit, "a.service", false, OwnedNow::AsLeft),
+            owned(Kind::Package, "chrony", false, OwnedNow::AsLeft),
+        ]);
+        let mut desired = DesiredState::default();
+        desired.add(File::text("/etc/wanted", ""));
+        let (steps, kept) = removals(&desired, &owned);
+        assert_eq!(
+            names(&steps),
+            ["unit a.service", "file /etc/a/b/c", "directory /etc/a/b", "directory /etc/a"]
+        );
+        assert_eq!(kept, []);
+    }
+
+    #[test]
+    fn what_others_made_or_changed_stays_and_is_told() {
+        let owned = OwnedState::from([
+            owned(Kind::File, "/etc/before", true, OwnedNow::AsLeft),
+            owned(Kind::File, "/etc/edited", false, OwnedNow::Changed(vec!["content".into(), "mode".into()])),
+            owned(Kind::Unit, "edited.service", false, OwnedNow::Changed(vec!["content".into()])),
+        ]);
+        let (steps, kept) = removals(&DesiredState::default(), &owned);
+        assert_eq!(steps, []);
+        let told: Vec<_> = kept.iter().map(|kept| format!("{}: {}", kept.resource, kept.why)).collect();
+        assert_eq!(
+            told,
+            [
+                "file /etc/before: it was there before kops-agent",
+                "file /etc/edited: its content and mode was changed since kops-agent wrote it",
+                "unit edited.service: its content was changed since kops-agent wrote it",
+            ]
+        );
+    }
+}

@@ -1,0 +1,168 @@
+//! Fields of a user's file that do less than they seem to: misspelled ones, ones that kOps dropped, and ones
+//! that are on their way out. kOps passes over all of them in silence; `kops-agent config check` does not.
+
+use std::fmt;
+
+use serde_json::Value;
+
+/// A field that deserves its user's attention, though nothing fails because of it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FieldWarning {
+    /// Its path, as the file spells it.
+    pub field: String,
+    /// What is the matter with it, and what to do.
+    pub problem: String,
+}
+
+impl fmt::Display for FieldWarning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.problem)
+    }
+}
+
+const UNKNOWN: &str =
+    "is read by nobody: misspelled, at the wrong place, or of another release of kOps; correct or remove it";
+
+/// Fields that kOps' API marks as deprecated, removed or unused (pkg/apis/kops/v1alpha2), with what is true of
+/// each. A `*` stands for one part of the path.
+const KNOWN: &[(&str, &str)] = &[
+    ("spec.bastion.idleTimeoutSeconds", "is unused; remove it"),
+    ("spec.containerRuntime", "was removed: containerd is the only runtime; remove it"),
+    (
+        "spec.dnsControllerGossipConfig",
+        "has had no effect since kOps 1.37, which has no gossip DNS; remove it",
+    ),
+    ("spec.docker", "was removed with Docker; remove it"),
+    ("spec.etcdClusters[*].enableEtcdTLS", "is unused: etcd always uses TLS; remove it"),
+    ("spec.etcdClusters[*].enableTLSAuth", "is unused: etcd always asks for client certificates; remove it"),
+    ("spec.etcdClusters[*].image", "is unused: etcd-manager brings etcd; remove it"),
+    ("spec.gossipConfig", "has had no effect since kOps 1.37, which has no gossip DNS; remove it"),
+    ("spec.kubeAPIServer.address", "is deprecated; use bindAddress"),
+    ("spec.kubeAPIServer.admissionControl", "is deprecated; use enableAdmissionPlugins"),
+    (
+        "spec.kubeControllerManager.experimentalClusterSigningDuration",
+        "is deprecated; use ClusterSigningDuration",
+    ),
+    (
+        "spec.kubeScheduler.usePolicyConfigMap",
+        "is deprecated; add a KubeSchedulerConfiguration to the cluster's additional objects",
+    ),
+    ("spec.*.cgroupDriver", "is deprecated: kubelet asks the container runtime; remove it"),
+    ("spec.*.dockerDisableSharedPID", "was removed with Docker; remove it"),
+    (
+        "spec.*.podInfraContainerImage",
+        "is deprecated: the container runtime knows its sandbox image; remove it",
+    ),
+    ("spec.masterInternalName", "is unused; remove it"),
+    (
+        "spec.networking.calico.crossSubnet",
+        "has had no effect since kOps 1.22; use encapsulationMode, ipipMode and vxlanMode",
+    ),
+    ("spec.networking.calico.majorVersion", "is unused; remove it"),
+    ("spec.networking.lyftvpc", "was removed in kOps 1.23; choose another network plugin"),
+    ("spec.networking.romana", "was removed in kOps 1.19; choose another network plugin"),
+    ("spec.rootVolumeDeleteOnTermination", "is unused: root volumes go with their machine; remove it"),
+];
+
+/// The warnings of a document, of whose fields `ignored` are read by nobody.
+pub(super) fn warnings(document: &Value, ignored: Vec<String>) -> Vec<FieldWarning> {
+    let mut found: Vec<FieldWarning> = ignored
+        .into_iter()
+        .map(|field| FieldWarning { problem: advice(&field).unwrap_or(UNKNOWN).to_owned(), field })
+        .collect();
+    let mut paths = Vec::new();
+    every_path(document, String::new(), &mut paths);
+    for field in paths {
+        let Some(problem) = advice(&field) else { continue };
+        if !found.iter().any(|warning| warning.field == field) {
+            found.push(FieldWarning { field, problem: problem.to_owned() });
+        }
+    }
+    found.sort();
+    found
+}
+
+fn advice(field: &str) -> Option<&'static str> {
+    KNOWN.iter().find(|(pattern, _)| matches(pattern, field)).map(|(_, advice)| *advice)
+}
+
+fn matches(pattern: &str, field: &str) -> bool {
+    let (mut wanted, mut parts) = (pattern.split('.'), field.split('.'));
+    loop {
+        match (wanted.next(), parts.next()) {
+            (None, None) => return true,
+            (Some(wanted), Some(part)) if part_matches(wanted, part) => {}
+            _ => return false,
+        }
+    }
+}
+
+fn part_matches(wanted: &str, part: &str) -> bool {
+    match wanted.split_once('*') {
+        Some((start, end)) => {
+            part.len() >= start.len() + end.len() && part.starts_with(start) && part.ends_with(end)
+        }
+        None => wanted == part,
+    }
+}
+
+/// The path of every field that is set.
+fn every_path(value: &Value, path: String, found: &mut Vec<String>) {
+    match value {
+        Value::Object(fields) => {
+            for (name, field) in fields {
+                let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+                every_path(field, path, found);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                every_path(item, format!("{path}[{index}]"), found);
+            }
+        }
+        _ => {}
+    }
+    if !path.is_empty() && !value.is_null() {
+        found.push(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn told(document: Value, ignored: &[&str]) -> Vec<String> {
+        let ignored = ignored.iter().map(|field| (*field).to_owned()).collect();
+        warnings(&document, ignored).iter().map(|warning| warning.field.clone()).collect()
+    }
+
+    #[test]
+    fn deprecated_fields_are_told_wherever_they_stand() {
+        let document = json!({"spec": {
+            "kubelet": {"cgroupDriver": "systemd", "maxPods": 1},
+            "masterKubelet": {"cgroupDriver": null},
+            "etcdClusters": [{"name": "main"}, {"image": "x"}],
+            "kubeAPIServer": {"admissionControl": ["A"]},
+        }});
+        assert_eq!(
+            told(document, &[]),
+            [
+                "spec.etcdClusters[1].image",
+                "spec.kubeAPIServer.admissionControl",
+                "spec.kubelet.cgroupDriver"
+            ]
+        );
+    }
+
+    #[test]
+    fn an_ignored_field_is_told_once_and_with_what_is_known_of_it() {
+        let document = json!({"spec": {"docker": {}, "dokcer": {}}});
+        let ignored = vec!["spec.docker".to_owned(), "spec.dokcer".to_owned()];
+        let warnings = warnings(&document, ignored);
+        assert_eq!(warnings[0].to_string(), "spec.docker: was removed with Docker; remove it");
+        assert_eq!(warnings[1].to_string(), format!("spec.dokcer: {UNKNOWN}"));
+        assert_eq!(warnings.len(), 2);
+    }
+}

@@ -1,0 +1,18 @@
+//! A keyset.yaml: keys in base64, certificates in PEM and DER.
+
+#![no_main]
+
+use kops_agent_plan::spec::Keyset;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &[u8]| {
+    let Ok(keyset) = Keyset::parse(text, "keyset.yaml") else { return };
+    let _ = keyset.primary();
+    let _ = keyset.trusted_certificates_pem();
+    let _ = keyset.public_keys_pem();
+    for item in keyset.items() {
+        assert!(keyset.item(&item.id).is_some());
+        // What is shown of a key is never the key.
+        let _ = format!("{item:?}");
+    }
+});

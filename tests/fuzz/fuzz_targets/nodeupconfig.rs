@@ -1,0 +1,15 @@
+//! A nodeupconfig.yaml: what was read of it is written and read again without loss.
+
+#![no_main]
+
+use kops_agent_plan::go_yaml;
+use kops_agent_plan::spec::NodeupConfig;
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &[u8]| {
+    let Ok(config) = NodeupConfig::parse(text, "nodeupconfig.yaml") else { return };
+    let written = go_yaml::to_string(&config);
+    let again = NodeupConfig::parse(written.as_bytes(), "nodeupconfig.yaml");
+    let again = again.unwrap_or_else(|error| panic!("{error}: {written}"));
+    assert_eq!(go_yaml::to_string(&again), written);
+});

@@ -1,0 +1,88 @@
+// Stands for etcd-manager in tests: runs the one member of an etcd cluster, with certificates issued by the
+// authorities that kOps puts on a control-plane machine. It knows no volumes, no backups and no other members.
+package main
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"flag"
+	"fmt"
+	"log"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/etcd/server/v3/etcdmain"
+)
+
+func main() {
+	pki := flag.String("pki", "/etc/kubernetes/pki/etcd-manager", "folder of the authorities")
+	data := flag.String("data", "/data", "folder of the member")
+	client := flag.String("client-urls", "", "where to serve clients")
+	peer := flag.String("peer-urls", "", "where to serve peers")
+	flag.Parse()
+
+	arguments := []string{
+		"etcd", "--name=a", "--data-dir=" + filepath.Join(*data, "member"),
+		"--listen-client-urls=" + *client, "--advertise-client-urls=" + *client,
+		"--listen-peer-urls=" + *peer, "--initial-advertise-peer-urls=" + *peer, "--initial-cluster=a=" + *peer,
+		"--client-cert-auth", "--peer-client-cert-auth",
+		// A machine of a test lives for minutes, and its disk is shared.
+		"--unsafe-no-fsync",
+	}
+	for prefix, authority := range map[string]string{"": "etcd-clients-ca", "peer-": "etcd-peers-ca"} {
+		pair, err := issue(filepath.Join(*pki, authority), filepath.Join(*data, authority))
+		if err != nil {
+			log.Fatalf("issuing a certificate of %s: %v", authority, err)
+		}
+		arguments = append(arguments, "--"+prefix+"cert-file="+pair+".crt", "--"+prefix+"key-file="+pair+".key",
+			"--"+prefix+"trusted-ca-file="+filepath.Join(*pki, authority)+".crt")
+	}
+	etcdmain.Main(arguments)
+}
+
+// issue writes a new key and a certificate of the authority, both for loopback, and returns their path without suffix.
+func issue(authority, pair string) (string, error) {
+	issuer, err := tls.LoadX509KeyPair(authority+".crt", authority+".key")
+	if err != nil {
+		return "", err
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return "", err
+	}
+	template := x509.Certificate{
+		SerialNumber: big.NewInt(time.Now().UnixNano()),
+		Subject:      pkix.Name{CommonName: "etcd"},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(24 * time.Hour),
+		KeyUsage:     x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IPAddresses:  []net.IP{net.IPv4(127, 0, 0, 1)},
+		DNSNames:     []string{"localhost"},
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, &template, issuer.Leaf, &key.PublicKey, issuer.PrivateKey)
+	if err != nil {
+		return "", err
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return "", err
+	}
+	for suffix, block := range map[string]pem.Block{
+		".crt": {Type: "CERTIFICATE", Bytes: certificate},
+		".key": {Type: "PRIVATE KEY", Bytes: private},
+	} {
+		if err := os.WriteFile(pair+suffix, pem.EncodeToMemory(&block), 0o600); err != nil {
+			return "", fmt.Errorf("writing %s: %w", pair+suffix, err)
+		}
+	}
+	return pair, nil
+}

@@ -1,0 +1,306 @@
+//! A small cluster: its store, all that its machines are served, and the machines.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use kops_agent_tests::downloads::Downloads;
+use kops_agent_tests::example_cluster::edit;
+use kops_agent_tests::example_keys::{Keyset, make_keysets};
+use kops_agent_tests::example_store::{CLUSTER, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES, REGION};
+use kops_agent_tests::loopback::LoopbackServer;
+use kops_agent_tests::s3::S3Server;
+use tempfile::TempDir;
+
+use crate::assets::assets;
+use crate::machine::{Ended, Machine};
+use crate::metadata::{self, Instance};
+use crate::network::{HOST, METADATA, Network};
+use crate::registry;
+
+/// Where the machines have the agent: kOps' boot script puts nodeup there.
+pub const AGENT: &str = "/opt/kops/bin/nodeup";
+/// Where they have their boot config.
+pub const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
+
+/// Where they have a pod for anybody to run.
+pub const POD: &str = "/root/pod.yaml";
+
+const CONTROL_PLANE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 10);
+const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 11);
+/// Their names in Kubernetes, which on AWS are those of the instances.
+pub const CONTROL_PLANE_NAME: &str = "i-0d3a0c0ffee000001";
+/// See [`CONTROL_PLANE_NAME`].
+pub const NODE_NAME: &str = "i-0d3a0c0ffee000002";
+
+/// A cluster; dropping it ends its machines first, and then what serves them.
+pub struct Cluster {
+    pub control_plane: Machine,
+    pub node: Machine,
+    pub store: ExampleStore,
+    pub downloads: Downloads,
+    pub packages: Downloads,
+    s3: S3Server,
+    _others: [LoopbackServer; 2],
+    _network: Network,
+    _folder: TempDir,
+}
+
+impl Cluster {
+    /// Boots the machines of a cluster from the root of this suite of Debian; nothing of Kubernetes is on them yet.
+    pub fn boot(suite: &str) -> Cluster {
+        let root = PathBuf::from(crate::script("machines/root", &[suite]).trim());
+        let network = Network::up(&[("control-plane", CONTROL_PLANE_ADDRESS), ("node", NODE_ADDRESS)]);
+        let folder = tempfile::tempdir().unwrap();
+        let downloads = Downloads::start_on(network.listen(HOST, 0), assets().downloads()).unwrap();
+        let packages =
+            Downloads::start_on(network.listen(HOST, 0), package_files(&root.join("packages"))).unwrap();
+        let registry_socket = network.listen(HOST, 0);
+        let registry_address = registry_socket.local_addr().unwrap();
+        let registry = registry::start(registry_socket, assets().images.clone());
+        let instances = [(CONTROL_PLANE_ADDRESS, CONTROL_PLANE_NAME), (NODE_ADDRESS, NODE_NAME)];
+        let instances = instances.map(|(address, id)| (IpAddr::from(address), instance(address, id)));
+        let metadata = metadata::start(network.listen(METADATA, 80), instances.into());
+
+        let store = ExampleStore::write_with_keys(folder.path(), Some(&downloads.url()), keysets()).unwrap();
+        adapt(&store, &format!("http://{registry_address}"));
+        let s3 = S3Server::start_on(network.listen(HOST, 0), &store.buckets()).unwrap();
+
+        let boot = |name: &'static str, group: &str, address: Ipv4Addr| {
+            let hostname = format!("--hostname={}", hostname(address));
+            Machine::boot(name, &network.namespace(name), &root.join("rootfs"), &[&hostname], |files| {
+                install(files, &store, group, address, &packages.url());
+            })
+        };
+        let (control_plane, node) = std::thread::scope(|scope| {
+            let node = scope.spawn(|| boot("node", NODES, NODE_ADDRESS));
+            (boot("control-plane", CONTROL_PLANE, CONTROL_PLANE_ADDRESS), node.join().unwrap())
+        });
+        Cluster {
+            control_plane,
+            node,
+            store,
+            downloads,
+            packages,
+            s3,
+            _others: [registry, metadata],
+            _network: network,
+            _folder: folder,
+        }
+    }
+
+    /// Runs a command of the agent's on a machine, as an operator would.
+    pub fn agent(&self, machine: &Machine, verb: &str, flags: &[&str]) -> Ended {
+        let environment = self.s3.environment(REGION).map(|(name, value)| format!("{name}={value}"));
+        let mut command = vec!["env"];
+        command.extend(environment.iter().map(String::as_str));
+        // A worker's boot config has no place of the store.
+        command.extend([AGENT, verb, "--conf", BOOT_CONFIG, "--config-base", CONFIG_BASE]);
+        command.extend(flags);
+        machine.try_run(&command)
+    }
+
+    /// Does what a boot script of kOps does once it has downloaded nodeup: has it install its unit, which converges.
+    pub fn start_as_user_data_does(&self, machine: &Machine) -> Ended {
+        let environment = self.s3.environment(REGION).map(|(name, value)| format!("{name}={value}"));
+        let mut command = vec!["env"];
+        command.extend(environment.iter().map(String::as_str));
+        let conf = format!("--conf={BOOT_CONFIG}");
+        // Without this it would try again for ever, as nodeup does.
+        command.extend([AGENT, "--install-systemd-unit", &conf, "--v=2", "--retries=0"]);
+        machine.try_run(&command)
+    }
+
+    /// What the API server says, asked by kubectl with the administrator's kubeconfig; `None` while it says nothing.
+    pub fn kubectl(&self, arguments: &[&str]) -> Option<String> {
+        let kubectl = ["kubectl", "--kubeconfig", "/root/.kube/config", "--request-timeout=10s"];
+        let ended = self.control_plane.try_run(&[&kubectl[..], arguments].concat());
+        (ended.code == Some(0)).then_some(ended.stdout)
+    }
+
+    /// Replaces `old` by `new` in the cluster's spec.
+    pub fn edit_spec(&self, old: &str, new: &str) {
+        edit(&self.store.cluster_folder().join("cluster-completed.spec"), old, new).unwrap();
+    }
+}
+
+/// One set of keys for all clusters: making them takes seconds.
+fn keysets() -> &'static [Keyset] {
+    static KEYSETS: OnceLock<Vec<Keyset>> = OnceLock::new();
+    KEYSETS.get_or_init(|| make_keysets().unwrap())
+}
+
+fn hostname(address: Ipv4Addr) -> String {
+    format!("ip-{}", address.to_string().replace('.', "-"))
+}
+
+fn instance(address: Ipv4Addr, id: &str) -> Instance {
+    let [.., last] = address.octets();
+    BTreeMap::from([
+        ("instance-id", id.to_owned()),
+        ("instance-type", "m6i.large".to_owned()),
+        ("placement/region", REGION.to_owned()),
+        ("placement/availability-zone", format!("{REGION}a")),
+        ("local-ipv4", address.to_string()),
+        ("local-hostname", format!("{}.{REGION}.compute.internal", hostname(address))),
+        // As tests/machines/net gives it.
+        ("mac", format!("02:00:0a:63:00:{last:02x}")),
+    ])
+}
+
+/// Debian's packages, as apt asks for those of a flat repository; newer versions of it escape tildes as well.
+fn package_files(folder: &Path) -> BTreeMap<String, Vec<u8>> {
+    let spellings = |entry: fs::DirEntry| {
+        let name = entry.file_name().into_string().unwrap().replace('%', "%25").replace('+', "%2b");
+        let content = fs::read(entry.path()).unwrap();
+        [name.replace('~', "%7e"), name].map(|name| (format!("/./{name}"), content.clone()))
+    };
+    fs::read_dir(folder).unwrap().flat_map(|entry| spellings(entry.unwrap())).collect()
+}
+
+/// Makes of the example a cluster that can run here.
+fn adapt(store: &ExampleStore, registry: &str) {
+    let folder = store.cluster_folder();
+    let example = kops_agent_tests::example_store::releases();
+    let releases = &assets().releases;
+    for file in [
+        "cluster-completed.spec",
+        "config",
+        "kops-version.txt",
+        "manifests/channels/kops-channels.yaml",
+        "manifests/static/kube-apiserver-healthcheck.yaml",
+    ] {
+        let path = folder.join(file);
+        let text = fs::read_to_string(&path).unwrap();
+        let text = text.replace(&example.kubernetes, &releases.kubernetes);
+        let text = text.replace(&example.containerd, &releases.containerd);
+        fs::write(&path, text.replace(&example.runc, &releases.runc)).unwrap();
+    }
+    let spec = folder.join("cluster-completed.spec");
+    let containerd = format!(
+        "  containerd:\n    configAdditions:\n      \
+         # Who runs tests may not lower it, which containerd would try for every pod.\n      \
+         plugins.\"io.containerd.cri.v1.runtime\".restrict_oom_score_adj: \"true\"\n    \
+         registryMirrors:\n      registry.k8s.io:\n      - {registry}\n"
+    );
+    edit(&spec, "  containerd:\n", &containerd).unwrap();
+    // It needs iptables in its image, which is made of static programs only.
+    edit(&spec, "  kubeProxy:\n", "  kubeProxy:\n    enabled: false\n").unwrap();
+    edit(&folder.join("instancegroup/nodes"), "m7g.large", "m6i.large").unwrap();
+    for (name, client, peer) in [("main", 4001, 2380), ("events", 4002, 2381)] {
+        let path = folder.join(format!("manifests/etcd/{name}-{CONTROL_PLANE}.yaml"));
+        fs::write(path, etcd_pod(name, client, peer)).unwrap();
+    }
+}
+
+/// The pod of an etcd cluster, without the volumes of the cloud that etcd-manager would look for.
+fn etcd_pod(name: &str, client: u16, peer: u16) -> String {
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata:
+  labels:
+    k8s-app: etcd-manager-{name}
+  name: etcd-manager-{name}
+  namespace: kube-system
+spec:
+  containers:
+  - args:
+    - --log-file=/var/log/etcd.log
+    - --also-stdout
+    - /ko-app/etcd-manager
+    - --client-urls=https://127.0.0.1:{client}
+    - --peer-urls=https://127.0.0.1:{peer}
+    command:
+    - /go-runner
+    image: registry.k8s.io/etcd-manager/etcd-manager-slim:v3.0.20260707
+    name: etcd-manager
+    volumeMounts:
+    - mountPath: /data
+      name: data
+    - mountPath: /etc/kubernetes/pki/etcd-manager
+      name: pki
+    - mountPath: /var/log/etcd.log
+      name: log
+  hostNetwork: true
+  priorityClassName: system-cluster-critical
+  volumes:
+  - hostPath:
+      path: /var/lib/etcd-{name}
+      type: DirectoryOrCreate
+    name: data
+  - hostPath:
+      path: /etc/kubernetes/pki/etcd-manager-{name}
+      type: DirectoryOrCreate
+    name: pki
+  - hostPath:
+      path: /var/log/etcd-{name}.log
+      type: FileOrCreate
+    name: log
+"
+    )
+}
+
+/// Lays out what a machine has when it boots, besides its distribution.
+fn install(files: &Path, store: &ExampleStore, group: &str, address: Ipv4Addr, packages: &str) {
+    let write = |path: &str, text: &str| {
+        let path = files.join(path.trim_start_matches('/'));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    write(BOOT_CONFIG, &fs::read_to_string(store.kube_env(group)).unwrap());
+    let agent = files.join(AGENT.trim_start_matches('/'));
+    fs::create_dir_all(agent.parent().unwrap()).unwrap();
+    fs::copy(crate::agent(), &agent).unwrap();
+    fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
+
+    // The network's part: names, packages, and who gives pods their addresses.
+    let hostname = hostname(address);
+    let hosts = format!(
+        "127.0.0.1 localhost\n{address} {hostname}\n{CONTROL_PLANE_ADDRESS} api.internal.{CLUSTER}\n"
+    );
+    write("/etc/hosts", &hosts);
+    write("/etc/resolv.conf", "nameserver 169.254.169.253\n");
+    write("/etc/apt/sources.list", &format!("deb [trusted=yes] {packages} ./\n"));
+    write("/etc/cni/net.d/10-test.conflist", &pod_network(address));
+    // The clock is the host's: chrony runs, and leaves it alone.
+    write("/etc/default/chrony", "DAEMON_OPTS=\"-F 1 -x\"\n");
+    // kubelet does not start on the cgroups of version 1, which the host may have, unless it is told to.
+    write(
+        "/etc/systemd/system/kubelet.service.d/10-cgroups.conf",
+        "[Service]\nExecStart=\nExecStart=/usr/local/bin/kubelet \"$DAEMON_ARGS\" --fail-cgroupv1=false\n",
+    );
+    write(POD, &pod());
+}
+
+/// A pod for the node, which no cloud's controller is there to call ready for pods.
+fn pod() -> String {
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata:
+  name: example
+spec:
+  containers:
+  - image: registry.k8s.io/pause:3.10.1
+    name: pause
+  nodeSelector:
+    kubernetes.io/hostname: {NODE_NAME}
+  terminationGracePeriodSeconds: 0
+  tolerations:
+  - operator: Exists
+"
+    )
+}
+
+/// What an addon would write on every node: a bridge with a range of addresses of the node's own.
+fn pod_network(address: Ipv4Addr) -> String {
+    let [.., last] = address.octets();
+    format!(
+        r#"{{"cniVersion": "0.4.0", "name": "test", "plugins": [{{"type": "bridge", "bridge": "pods", "isGateway": true,
+            "ipam": {{"type": "host-local", "subnet": "100.96.{last}.0/24", "routes": [{{"dst": "0.0.0.0/0"}}]}}}}]}}"#
+    )
+}

@@ -1,0 +1,155 @@
+//! A booted machine: running programs on it, waiting for what it does, and what it is left with.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+use std::{fs, process, thread};
+
+use tempfile::TempDir;
+
+use crate::script;
+
+/// A machine; dropping it ends it.
+pub struct Machine {
+    name: &'static str,
+    folder: TempDir,
+    leader: String,
+}
+
+/// How a program on a machine ended; with 124 if it was ended because it took minutes.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: Option<i32>,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+impl Machine {
+    /// Boots `root` in this network namespace, after `prepare` has laid out files in a folder that is laid over it.
+    pub fn boot(
+        name: &'static str,
+        namespace: &str,
+        root: &Path,
+        options: &[&str],
+        prepare: impl FnOnce(&Path),
+    ) -> Machine {
+        // Not on a file system of memory, as /tmp may be: overlayfs may not be put on another's upper folder either.
+        // Its name tells tests/machines/sweep whose it is.
+        let prefix = format!("kops-agent-machine.{}-", process::id());
+        let folder = tempfile::Builder::new().prefix(&prefix).tempdir_in("/var/tmp").unwrap();
+        let files = folder.path().join("machine/files");
+        fs::create_dir_all(&files).unwrap();
+        prepare(&files);
+        let work = folder.path().join("machine");
+        let (root, at) = (root.display().to_string(), work.display().to_string());
+        script("machines/machine", &[&["up", namespace, &root, &at][..], options].concat());
+        let mut machine = Machine { name, folder, leader: String::new() };
+        machine.leader = machine.until("it has a PID 1", || {
+            let leader = Command::new(crate::path_of("machines/machine")).arg("leader").arg(&work).output();
+            let leader = String::from_utf8(leader.unwrap().stdout).unwrap();
+            Some(leader.trim().to_owned()).filter(|leader| !leader.is_empty())
+        });
+        machine.until("it has booted", || {
+            let state = machine.try_run(&["systemctl", "is-system-running"]).stdout;
+            matches!(state.trim(), "running" | "degraded").then_some(())
+        });
+        machine
+    }
+
+    /// What the test calls it.
+    pub fn name(&self) -> &str {
+        self.name
+    }
+
+    /// Runs a program to its end.
+    pub fn try_run(&self, command: &[&str]) -> Ended {
+        let mut nsenter = Command::new("nsenter");
+        nsenter.args([
+            "--target",
+            &self.leader,
+            "--mount",
+            "--uts",
+            "--ipc",
+            "--net",
+            "--pid",
+            "--root",
+            "--wd",
+        ]);
+        nsenter.args(["--", "env", "--ignore-environment", PATH, "timeout", "300"]).args(command);
+        Ended::of(nsenter.output().unwrap())
+    }
+
+    /// Runs a program that must succeed, and returns what it printed.
+    #[track_caller]
+    pub fn run(&self, command: &[&str]) -> String {
+        let ended = self.try_run(command);
+        assert_eq!(ended.code, Some(0), "{command:?} on {}: {}", self.name, self.explain(&ended));
+        ended.stdout
+    }
+
+    /// What there is to know after something went wrong.
+    pub fn explain(&self, ended: &Ended) -> String {
+        let failed = self.try_run(&["systemctl", "--failed", "--no-pager", "--plain"]).stdout;
+        let journal =
+            self.try_run(&["journalctl", "--no-pager", "--lines=60", "--output=short-monotonic"]).stdout;
+        format!("{ended:#?}\n{}{}\n{failed}\n{journal}", ended.stdout, ended.stderr)
+    }
+
+    /// A file of the machine.
+    pub fn read(&self, path: &str) -> String {
+        self.run(&["cat", path])
+    }
+
+    /// A property of a unit.
+    pub fn show(&self, unit: &str, property: &str) -> String {
+        self.run(&["systemctl", "show", "--value", "--property", property, unit]).trim().to_owned()
+    }
+
+    /// Asks again and again until there is an answer.
+    #[track_caller]
+    pub fn until<T>(&self, what: &str, answer: impl Fn() -> Option<T>) -> T {
+        self.until_within(Duration::from_secs(120), what, answer)
+    }
+
+    #[track_caller]
+    fn until_within<T>(&self, patience: Duration, what: &str, answer: impl Fn() -> Option<T>) -> T {
+        let since = Instant::now();
+        loop {
+            if let Some(answer) = answer() {
+                return answer;
+            }
+            if since.elapsed() > patience {
+                let console = fs::read_to_string(self.work().join("console.log")).unwrap_or_default();
+                let journal = if self.leader.is_empty() {
+                    String::new()
+                } else {
+                    self.try_run(&["journalctl", "--no-pager", "--lines=100"]).stdout
+                };
+                panic!("{}: waited in vain until {what}\n{console}\n{journal}", self.name);
+            }
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn work(&self) -> PathBuf {
+        self.folder.path().join("machine")
+    }
+}
+
+impl Drop for Machine {
+    fn drop(&mut self) {
+        script("machines/machine", &["down", &self.work().display().to_string()]);
+    }
+}
+
+impl Ended {
+    fn of(output: Output) -> Ended {
+        Ended {
+            code: output.status.code(),
+            stdout: String::from_utf8_lossy(&output.stdout).into_owned(),
+            stderr: String::from_utf8_lossy(&output.stderr).into_owned(),
+        }
+    }
+}

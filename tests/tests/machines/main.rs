@@ -1,0 +1,258 @@
+//! Real Debian machines, under a real systemd, become a control plane and a node of a real cluster.
+//!
+//! They need root, systemd-nspawn and programs that take minutes to build the first time, so they are only run where
+//! somebody asks for them: `tests/machines/run` does, and so does `tests/run`.
+
+#![allow(clippy::unwrap_used, unreachable_pub)]
+
+mod assets;
+mod cluster;
+mod machine;
+mod metadata;
+mod network;
+mod registry;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Instant;
+
+use cluster::{CONTROL_PLANE_NAME, Cluster, NODE_NAME};
+use machine::Machine;
+
+/// The static pods that kOps has on a control plane without kube-proxy.
+const STATIC_PODS: [&str; 6] = [
+    "etcd-manager-events",
+    "etcd-manager-main",
+    "kops-channels",
+    "kube-apiserver",
+    "kube-controller-manager",
+    "kube-scheduler",
+];
+
+/// A script of `tests/`.
+fn path_of(script: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(script)
+}
+
+/// Runs a script of `tests/`, which must succeed, and returns what it printed.
+#[track_caller]
+fn script(path: &str, arguments: &[&str]) -> String {
+    let output = Command::new(path_of(path)).args(arguments).stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "tests/{path} {arguments:?}: {}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// The agent that is tested.
+fn agent() -> PathBuf {
+    match std::env::var_os("KOPS_AGENT") {
+        Some(agent) => agent.into(),
+        None => Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("debug/kops-agent"),
+    }
+}
+
+/// Says what comes next, and when: what a slow run was slow at shows with `--nocapture`.
+#[allow(clippy::print_stderr)]
+fn step(what: &str) {
+    static START: OnceLock<Instant> = OnceLock::new();
+    eprintln!("{:7.1} s  {what}", START.get_or_init(Instant::now).elapsed().as_secs_f32());
+}
+
+/// What must not change by itself: since when each of these units has been running.
+fn running_since(machine: &Machine) -> Vec<(&'static str, String)> {
+    let units = ["containerd.service", "kubelet.service", "chrony.service"];
+    units.map(|unit| (unit, machine.show(unit, "ExecMainStartTimestampMonotonic"))).into()
+}
+
+fn converge(cluster: &Cluster, machine: &Machine) {
+    let ended = cluster.agent(machine, "converge", &[]);
+    assert_eq!(ended.code, Some(0), "{}: {}", machine.name(), machine.explain(&ended));
+}
+
+fn packages_are_debians_own(cluster: &Cluster, machine: &Machine) {
+    for package in ["chrony", "iptables", "logrotate"] {
+        let status = machine.run(&["dpkg-query", "--show", "--showformat=${db:Status-Abbrev}", package]);
+        assert_eq!(status.trim(), "ii", "{package} on {}", machine.name());
+        let asked = format!("GET /./{package}_");
+        assert!(cluster.packages.requests().iter().any(|request| request.starts_with(&asked)), "{package}");
+    }
+}
+
+fn programs_run_from_our_units(machine: &Machine) {
+    for (unit, program) in
+        [("containerd.service", "/usr/bin/containerd"), ("kubelet.service", "/usr/local/bin/kubelet")]
+    {
+        assert_eq!(machine.show(unit, "FragmentPath"), format!("/etc/systemd/system/{unit}"));
+        assert_eq!(machine.show(unit, "UnitFileState"), "enabled");
+        let process = machine.show(unit, "MainPID");
+        let running = machine.run(&["readlink", &format!("/proc/{process}/exe")]);
+        assert_eq!(running.trim(), program, "{unit} on {}", machine.name());
+    }
+}
+
+const READY: &str = "{.status.conditions[?(@.type==\"Ready\")].status}";
+
+fn node_has(cluster: &Cluster, name: &str, path: &str, value: &str) {
+    let output = format!("jsonpath={path}");
+    cluster.control_plane.until(&format!("the node {name} has {path} {value}"), || {
+        cluster.kubectl(&["get", "node", name, "-o", &output]).filter(|found| found == value)
+    });
+}
+
+/// Asked of containerd: that kubelet tells the API server of a static pod may take it a minute.
+fn static_pod_runs(machine: &Machine, name: &str) {
+    let is_its =
+        format!("labels.\"io.kubernetes.pod.name\"=={name},labels.\"io.cri-containerd.kind\"==container");
+    machine.until(&format!("the pod {name} runs"), || {
+        let its = machine
+            .try_run(&["ctr", "--namespace", "k8s.io", "containers", "list", "--quiet", &is_its])
+            .stdout;
+        let running: BTreeSet<String> =
+            containers(machine).into_iter().filter(|task| task.ends_with(" RUNNING")).collect();
+        its.lines().any(|id| running.iter().any(|task| task.starts_with(id))).then_some(())
+    });
+}
+
+fn pod_is_ready(cluster: &Cluster, namespace: &str, name: &str) {
+    let ready = "jsonpath={.status.containerStatuses[*].ready}";
+    cluster.control_plane.until(&format!("the pod {name} is ready"), || {
+        let ready = cluster.kubectl(&["-n", namespace, "get", "pod", name, "-o", ready])?;
+        (ready.contains("true") && !ready.contains("false")).then_some(())
+    });
+}
+
+/// A pod that the scheduler, the controllers, the node's kubelet and its network all have a part in.
+fn a_pod_runs_on_the_node(cluster: &Cluster) {
+    cluster
+        .control_plane
+        .until("the pod is taken", || cluster.kubectl(&["apply", "--filename", cluster::POD]));
+    pod_is_ready(cluster, "default", "example");
+    let address = cluster.kubectl(&["get", "pod", "example", "-o", "jsonpath={.status.podIP}"]).unwrap();
+    assert!(address.starts_with("100.96.11."), "{address} is not of the node's range");
+}
+
+fn a_second_run_does_nothing(cluster: &Cluster, machine: &Machine) {
+    let downloaded = || cluster.downloads.requests().iter().filter(|path| !path.ends_with(".sha256")).count();
+    let before = (running_since(machine), downloaded());
+    let again = cluster.agent(machine, "converge", &[]);
+    assert_eq!(
+        (again.code, again.stdout.as_str()),
+        (Some(0), "Nothing to do: this node is as it should be.\n"),
+        "{}",
+        machine.explain(&again)
+    );
+    let after = (running_since(machine), downloaded());
+    assert_eq!(after, before, "a second run restarted or downloaded something on {}", machine.name());
+}
+
+/// Which of the units a run restarted, and that nothing is left to do after it.
+fn restarted_by_converging(cluster: &Cluster, machine: &Machine) -> Vec<&'static str> {
+    let before = running_since(machine);
+    let containers = containers(machine);
+    converge(cluster, machine);
+    let plan = cluster.agent(machine, "plan", &["--exit-code"]);
+    assert_eq!(plan.code, Some(0), "left to do on {}: {}", machine.name(), machine.explain(&plan));
+    assert_eq!(self::containers(machine), containers, "pods do not outlive the restart of what runs them");
+    let after = running_since(machine);
+    before.iter().zip(after).filter(|(before, after)| *before != after).map(|(_, (unit, _))| unit).collect()
+}
+
+/// The running containers, each with its process.
+fn containers(machine: &Machine) -> BTreeSet<String> {
+    let tasks = machine.run(&["ctr", "--namespace", "k8s.io", "tasks", "list"]);
+    tasks.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+fn only_what_reads_a_changed_setting_is_restarted(cluster: &Cluster) {
+    let (control_plane, node) = (&cluster.control_plane, &cluster.node);
+    // spec.kubelet is the nodes' own; a control plane has masterKubelet.
+    cluster.edit_spec("\n  kubelet:\n", "\n  kubelet:\n    maxPods: 42\n");
+    let plan = cluster.agent(node, "plan", &["--exit-code", "--color", "never"]);
+    assert_eq!(plan.code, Some(4), "{}", node.explain(&plan));
+    for line in
+        ["+maxPods: 42", "unit kubelet.service: restart, because of file /var/lib/kubelet/kubelet.conf"]
+    {
+        assert!(plan.stdout.contains(line), "no {line:?} in {}", plan.stdout);
+    }
+    assert_eq!(restarted_by_converging(cluster, node), ["kubelet.service"]);
+    node_has(cluster, NODE_NAME, "{.status.capacity.pods}", "42");
+    assert_eq!(restarted_by_converging(cluster, control_plane), [""; 0]);
+
+    cluster.edit_spec("    logLevel: info\n    runc:", "    logLevel: debug\n    runc:");
+    for machine in [control_plane, node] {
+        assert_eq!(restarted_by_converging(cluster, machine), ["containerd.service"]);
+    }
+    node_has(cluster, CONTROL_PLANE_NAME, READY, "True");
+}
+
+fn damage_is_found_and_repaired(cluster: &Cluster, machine: &Machine) {
+    let unit = "/etc/systemd/system/kubelet.service";
+    let right = machine.read(unit);
+    machine.run(&["sed", "-i", "s/^Restart=always/Restart=no/", unit]);
+    machine.run(&["rm", "/usr/sbin/runc"]);
+    machine.run(&["systemctl", "disable", "--now", "chrony.service"]);
+
+    let plan = cluster.agent(machine, "plan", &["--exit-code", "--color", "never"]);
+    assert_eq!(plan.code, Some(4), "{}", machine.explain(&plan));
+    for line in ["-Restart=no", "+Restart=always", "file /usr/sbin/runc", "unit chrony.service"] {
+        assert!(plan.stdout.contains(line), "no {line:?} in {}", plan.stdout);
+    }
+    assert_eq!(restarted_by_converging(cluster, machine), ["kubelet.service", "chrony.service"]);
+    assert_eq!(machine.read(unit), right);
+    assert_eq!(machine.show("kubelet.service", "Restart"), "always", "systemd does not know the unit's text");
+    assert_eq!(machine.show("chrony.service", "UnitFileState"), "enabled");
+    machine.run(&["runc", "--version"]);
+}
+
+/// Boots a control plane and a node of this suite of Debian, and has them live through what machines live through.
+fn becomes_a_cluster(suite: &str) {
+    step(&format!("{suite}: boot"));
+    let cluster = Cluster::boot(suite);
+    let (control_plane, node) = (&cluster.control_plane, &cluster.node);
+
+    step("the boot script's call on the control plane, and converge on the node");
+    thread::scope(|scope| {
+        scope.spawn(|| converge(&cluster, node));
+        let started = cluster.start_as_user_data_does(control_plane);
+        assert_eq!(started.code, Some(0), "{}", control_plane.explain(&started));
+    });
+    for machine in [control_plane, node] {
+        packages_are_debians_own(&cluster, machine);
+        programs_run_from_our_units(machine);
+    }
+    step("nodes are Ready");
+    node_has(&cluster, CONTROL_PLANE_NAME, READY, "True");
+    node_has(&cluster, NODE_NAME, READY, "True");
+    step("static pods run");
+    for component in STATIC_PODS {
+        static_pod_runs(control_plane, &format!("{component}-{CONTROL_PLANE_NAME}"));
+    }
+    for component in ["kube-controller-manager", "kube-scheduler"] {
+        pod_is_ready(&cluster, "kube-system", &format!("{component}-{CONTROL_PLANE_NAME}"));
+    }
+    step("a pod runs");
+    a_pod_runs_on_the_node(&cluster);
+    step("a second run");
+    for machine in [control_plane, node] {
+        a_second_run_does_nothing(&cluster, machine);
+    }
+    step("a changed spec");
+    only_what_reads_a_changed_setting_is_restarted(&cluster);
+    step("damage");
+    damage_is_found_and_repaired(&cluster, node);
+    step("the end");
+}
+
+#[test]
+#[ignore = "boots machines: tests/machines/run"]
+fn debian_12_becomes_a_cluster() {
+    becomes_a_cluster("bookworm");
+}
+
+#[test]
+#[ignore = "boots machines: tests/machines/run"]
+fn debian_13_becomes_a_cluster() {
+    becomes_a_cluster("trixie");
+}

@@ -1,0 +1,63 @@
+//! EC2's metadata service (IMDSv2) for the machines of a test: each is told about itself, by its address.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::net::{IpAddr, TcpListener};
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::service::Service;
+use hyper::{Method, Request, Response, StatusCode};
+use kops_agent_tests::loopback::LoopbackServer;
+
+const TOKEN: &str = "the-token";
+
+/// What an instance is told, by the path below `/latest/meta-data/`.
+pub type Instance = BTreeMap<&'static str, String>;
+
+/// Serves what each instance is told.
+pub fn start(socket: TcpListener, instances: BTreeMap<IpAddr, Instance>) -> LoopbackServer {
+    let service_for =
+        move |client| Metadata { instance: instances.get(&client).cloned().unwrap_or_default() };
+    LoopbackServer::start_on("metadata", socket, service_for).unwrap()
+}
+
+struct Metadata {
+    instance: Instance,
+}
+
+impl Service<Request<Incoming>> for Metadata {
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let (status, text) = self.answer(&request);
+        let mut response = Response::new(Full::from(text));
+        *response.status_mut() = status;
+        ready(Ok(response))
+    }
+}
+
+impl Metadata {
+    fn answer(&self, request: &Request<Incoming>) -> (StatusCode, String) {
+        let path = request.uri().path();
+        if path == "/latest/api/token" {
+            let is_asked = request.method() == Method::PUT
+                && request.headers().contains_key("x-aws-ec2-metadata-token-ttl-seconds");
+            return if is_asked {
+                (StatusCode::OK, TOKEN.into())
+            } else {
+                (StatusCode::BAD_REQUEST, String::new())
+            };
+        }
+        if request.headers().get("x-aws-ec2-metadata-token").is_none_or(|token| token != TOKEN) {
+            return (StatusCode::UNAUTHORIZED, String::new());
+        }
+        match path.strip_prefix("/latest/meta-data/").and_then(|item| self.instance.get(item)) {
+            Some(text) => (StatusCode::OK, text.clone()),
+            None => (StatusCode::NOT_FOUND, String::new()),
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! A closed network for the machines of one test, and sockets in it for what the test serves them.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::process;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+
+use nix::sched::{CloneFlags, setns};
+
+use crate::script;
+
+/// Where the test is in the network.
+pub const HOST: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
+/// Where clouds have their metadata service.
+pub const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
+
+/// A network; dropping it takes it down.
+pub struct Network {
+    name: String,
+}
+
+impl Network {
+    /// A network with a namespace for each of the machines.
+    pub fn up(machines: &[(&str, Ipv4Addr)]) -> Network {
+        static SWEPT: Once = Once::new();
+        SWEPT.call_once(|| drop(script("machines/sweep", &[])));
+        static NETWORKS: AtomicU32 = AtomicU32::new(0);
+        let number = NETWORKS.fetch_add(1, Ordering::Relaxed);
+        let network = Network { name: format!("ka{}-{number}", process::id()) };
+        let pairs: Vec<String> =
+            machines.iter().map(|(machine, address)| format!("{machine}={address}")).collect();
+        let mut arguments = vec!["up", &network.name];
+        arguments.extend(pairs.iter().map(String::as_str));
+        script("machines/net", &arguments);
+        network
+    }
+
+    /// A machine's network namespace, which is also its name on this host.
+    pub fn namespace(&self, machine: &str) -> String {
+        format!("{}-{machine}", self.name)
+    }
+
+    /// A socket that the machines can reach; port 0 is a free one.
+    pub fn listen(&self, address: Ipv4Addr, port: u16) -> TcpListener {
+        let namespace = std::fs::File::open(format!("/run/netns/{}", self.name)).unwrap();
+        // A thread of its own, because a socket is for ever in the namespace of the thread that made it.
+        let listen = move || {
+            setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
+            TcpListener::bind((address, port)).unwrap()
+        };
+        thread::spawn(listen).join().unwrap()
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        script("machines/net", &["down", &self.name]);
+    }
+}

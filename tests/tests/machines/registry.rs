@@ -1,0 +1,107 @@
+//! A registry of container images for the machines of a test, read-only, with images made of static programs
+//! (OCI's image and distribution specifications).
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::{Ready, ready};
+use std::net::TcpListener;
+use std::sync::Arc;
+
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::CONTENT_TYPE;
+use hyper::service::Service;
+use hyper::{Request, Response, StatusCode};
+use kops_agent_tests::loopback::LoopbackServer;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
+const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
+const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
+
+/// What a registry has, by the path that it is asked for at, without the registry's own `/v2`.
+#[derive(Clone, Default)]
+pub struct Images {
+    objects: BTreeMap<String, (&'static str, Bytes)>,
+}
+
+impl Images {
+    /// Adds an image of one layer with these programs, by their paths in it; the first is its entry point.
+    pub fn add(&mut self, name: &str, tag: &str, programs: &[(&str, &[u8])]) {
+        let layer = layer(programs);
+        let config = json!({
+            "architecture": crate::assets::ARCHITECTURE,
+            "os": "linux",
+            "config": { "Entrypoint": [programs[0].0], "Env": ["PATH=/usr/local/bin:/bin"] },
+            "rootfs": { "type": "layers", "diff_ids": [digest(&layer)] },
+        });
+        let config = config.to_string().into_bytes();
+        let manifest = json!({
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "config": descriptor(CONFIG, &config),
+            "layers": [descriptor(LAYER, &layer)],
+        });
+        let manifest = Bytes::from(manifest.to_string());
+        self.objects.insert(format!("/{name}/manifests/{tag}"), (MANIFEST, manifest.clone()));
+        self.objects.insert(format!("/{name}/manifests/{}", digest(&manifest)), (MANIFEST, manifest));
+        for blob in [config, layer] {
+            let path = format!("/{name}/blobs/{}", digest(&blob));
+            self.objects.insert(path, ("application/octet-stream", Bytes::from(blob)));
+        }
+    }
+}
+
+/// Serves these images.
+pub fn start(socket: TcpListener, images: Arc<Images>) -> LoopbackServer {
+    LoopbackServer::start_on("registry", socket, move |_| Registry { images: Arc::clone(&images) }).unwrap()
+}
+
+struct Registry {
+    images: Arc<Images>,
+}
+
+impl Service<Request<Incoming>> for Registry {
+    type Response = Response<Full<Bytes>>;
+    type Error = Infallible;
+    type Future = Ready<Result<Self::Response, Infallible>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let path = request.uri().path().strip_prefix("/v2").unwrap_or_default();
+        let object = self.images.objects.get(path);
+        let response = Response::builder().status(match object {
+            None if path != "/" => StatusCode::NOT_FOUND,
+            _ => StatusCode::OK,
+        });
+        let (kind, content) = object.cloned().unwrap_or_default();
+        ready(Ok(response.header(CONTENT_TYPE, kind).body(Full::new(content)).unwrap()))
+    }
+}
+
+fn layer(programs: &[(&str, &[u8])]) -> Vec<u8> {
+    let mut tar = tar::Builder::new(Vec::new());
+    let mut add = |path: &str, kind, mode, content: &[u8]| {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(kind);
+        header.set_mode(mode);
+        header.set_size(content.len() as u64);
+        tar.append_data(&mut header, path, content).unwrap();
+    };
+    for folder in ["etc", "tmp", "var"] {
+        add(folder, tar::EntryType::Directory, 0o1777, &[]);
+    }
+    for (path, content) in programs {
+        add(path.trim_start_matches('/'), tar::EntryType::Regular, 0o755, content);
+    }
+    tar.into_inner().unwrap()
+}
+
+fn descriptor(kind: &str, content: &[u8]) -> Value {
+    json!({ "mediaType": kind, "digest": digest(content), "size": content.len() })
+}
+
+fn digest(content: &[u8]) -> String {
+    let hex: String = Sha256::digest(content).iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
