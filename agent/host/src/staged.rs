@@ -77,6 +77,12 @@ impl Staged {
         self.file.write_all(bytes).map_err(|error| self.failed("write", error))
     }
 
+    /// Leaves it to the kernel when it gets to the disk: after a power cut it may be there in part. For notes of which
+    /// a part is as good as none.
+    pub(crate) fn seal_loosely(self) -> Sealed {
+        Sealed(self.temporary)
+    }
+
     /// Waits until all of it is on the disk.
     pub(crate) fn seal(self) -> Result<Sealed> {
         self.file.sync_all().map_err(|error| self.failed("write", error))?;

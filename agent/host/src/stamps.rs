@@ -5,7 +5,7 @@
 
 use crate::error::Result;
 use crate::root::Root;
-use crate::staged::write_file;
+use crate::staged::{Staged, place, write_file};
 
 /// Where the agent keeps its own files.
 pub(crate) const STATE: &str = "/var/lib/kops-agent";
@@ -40,7 +40,23 @@ impl Stamp {
     /// What was noted about `name`.
     pub(crate) fn read(self, root: &Root, name: &str) -> Result<Option<String>> {
         let bytes = root.read(&self.path(name))?;
-        Ok(bytes.and_then(|bytes| String::from_utf8(bytes).ok()).map(|text| text.trim_end().to_owned()))
+        let text = bytes.and_then(|bytes| String::from_utf8(bytes).ok());
+        // Without its end it is a part of one.
+        Ok(text.and_then(|text| text.strip_suffix('\n').map(str::to_owned)))
+    }
+
+    /// Notes many things at once, without waiting for each of them to be on the disk.
+    pub(crate) fn write_all<'a>(
+        self,
+        root: &Root,
+        notes: impl IntoIterator<Item = (&'a str, &'a str)>,
+    ) -> Result<()> {
+        let written = notes.into_iter().map(|(name, value)| {
+            let mut staged = Staged::new(root, &self.path(name), 0o600, None)?;
+            staged.write(format!("{value}\n").as_bytes())?;
+            Ok(staged.seal_loosely())
+        });
+        place(written.collect::<Result<_>>()?)
     }
 
     /// Notes `value` about `name`.
@@ -73,6 +89,11 @@ mod tests {
             assert_eq!(Stamp::Member.read(&root, path).unwrap(), Some(number.to_string()));
         }
         assert_eq!(Stamp::Unit.read(&root, "/a/b").unwrap(), None);
+        Stamp::Member.write_all(&root, [("/a/b", "new"), ("/c", "other")]).unwrap();
+        assert_eq!(Stamp::Member.read(&root, "/a/b").unwrap().as_deref(), Some("new"));
+        assert_eq!(Stamp::Member.read(&root, "/c").unwrap().as_deref(), Some("other"));
+        std::fs::write(temp.path().join("var/lib/kops-agent/members/c"), "oth").unwrap();
+        assert_eq!(Stamp::Member.read(&root, "/c").unwrap(), None, "a part of a note is none");
         Stamp::Unit.write(&root, "iptables-setup.service", "x").unwrap();
         assert!(temp.path().join("var/lib/kops-agent/units/iptables-setup.service").exists());
     }

@@ -67,6 +67,15 @@ fn a_bucket_is_a_file_repository_with_the_nodes_own_credentials() {
 }
 
 #[test]
+fn a_folder_takes_the_place_of_a_bucket_of_downloads_too() {
+    let node = node_with_bucket();
+    let folder = node.folder().join("folder");
+    fs::rename(node.cluster.store.buckets().join("assets"), &folder).unwrap();
+    node.run("converge", &["--store-mirror", &format!("{BUCKET}={}", folder.display())]).with(0, &[]);
+    assert_eq!(installed(&node), stand_ins()[KUBELET]);
+}
+
+#[test]
 fn what_a_bucket_lacks_or_does_not_give_is_said() {
     let hashes = |node: &Machine| {
         let lines =

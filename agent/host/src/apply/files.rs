@@ -104,7 +104,8 @@ impl Run<'_> {
             }
         }
         place(sealed)?;
-        origins.iter().try_for_each(|(path, origin)| Stamp::Member.write(&self.host.root, path, origin))
+        let origins = origins.iter().map(|(path, origin)| (path.as_str(), origin.as_str()));
+        Stamp::Member.write_all(&self.host.root, origins)
     }
 
     /// Sets what may differ of a file whose content is right.

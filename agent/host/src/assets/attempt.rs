@@ -73,7 +73,10 @@ impl Body {
     /// The next bytes, if there are more.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
         match self {
-            Body::Http(response) => Ok(response.chunk().await?),
+            // Whoever answers is there, whatever becomes of the answer.
+            Body::Http(response) => {
+                response.chunk().await.map_err(|error| Trouble::Passing(root_cause(&error)))
+            }
             Body::File(file) => {
                 let mut buffer = Vec::with_capacity(BUFFER);
                 let size = file.read_buf(&mut buffer).await?;

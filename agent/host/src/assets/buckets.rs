@@ -8,7 +8,7 @@ use reqwest::header::HeaderMap;
 
 /// Whoever knows how to ask for the objects of buckets (`s3://`, `gs://`) with this machine's own credentials.
 pub trait Buckets: Send + Sync {
-    /// How to ask for the object at a URL, for the next few minutes.
+    /// How to ask for the object at a URL, for two minutes at least.
     fn locate<'a>(&'a self, url: &'a str) -> Locating<'a>;
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use reqwest::Url;
@@ -178,8 +178,8 @@ pub(super) struct Run<'a> {
 #[derive(Default)]
 pub(super) struct Known {
     pub(super) size: Option<u64>,
-    /// By which URL that was learnt, and how to ask there.
-    pub(super) location: Option<(String, Location)>,
+    /// By which URL that was learnt, how to ask there, and since when that is known.
+    pub(super) location: Option<(String, Location, Instant)>,
 }
 
 impl Run<'_> {
@@ -221,7 +221,7 @@ impl Run<'_> {
                 // Who claims too much is told so later, and another mirror may claim less.
                 Ok(size) => {
                     let size = size.filter(|size| *size <= self.downloads.largest);
-                    return Ok(Known { size, location: Some((url.to_owned(), location)) });
+                    return Ok(Known { size, location: Some((url.to_owned(), location, Instant::now())) });
                 }
                 Err(Trouble::Unreachable(_)) => self.servers.dead(url),
                 Err(_) => {}

@@ -18,6 +18,9 @@ use crate::error::Result;
 /// No pause is longer, but for its jitter.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
+/// For how long what lets one in is used: a signature or a token ends some minutes after it was made.
+const LOCATED_FOR: Duration = Duration::from_secs(60);
+
 /// A download that is being fetched.
 pub(super) struct Fetching<'a> {
     run: &'a Run<'a>,
@@ -26,7 +29,7 @@ pub(super) struct Fetching<'a> {
     size: Option<u64>,
     sized_by: Option<String>,
     /// How to ask at a URL, where that is known already.
-    location: Option<(String, Location)>,
+    location: Option<(String, Location, Instant)>,
     /// Takes in what comes, over several answers if need be.
     intake: Option<Intake>,
     /// How much has come, or is there of an earlier run.
@@ -52,7 +55,7 @@ impl<'a> Fetching<'a> {
             run,
             request,
             size: known.size,
-            sized_by: known.location.as_ref().map(|(url, _)| url.clone()),
+            sized_by: known.location.as_ref().map(|(url, ..)| url.clone()),
             location: known.location,
             intake: None,
             at: 0,
@@ -98,7 +101,10 @@ impl<'a> Fetching<'a> {
             for url in self.to_try() {
                 loop {
                     let trouble = match self.try_once(&url).await {
-                        Ok(ready) => return Ok(ready),
+                        Ok(ready) => {
+                            self.run.servers.delivered(&url);
+                            return Ok(ready);
+                        }
                         Err(trouble) => trouble,
                     };
                     let Some(reason) = self.judge(&url, trouble)? else { break };
@@ -189,7 +195,7 @@ impl<'a> Fetching<'a> {
     async fn try_once(&mut self, url: &str) -> Result<Vec<Ready>, Trouble> {
         self.attempts += 1;
         let location = match self.location.take() {
-            Some((known, location)) if known == url => location,
+            Some((known, location, since)) if known == url && since.elapsed() < LOCATED_FOR => location,
             _ => self.run.locate(url).await?,
         };
         if self.is_suspicious && self.at > 0 && self.source.as_deref() != Some(url) {

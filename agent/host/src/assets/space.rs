@@ -77,8 +77,10 @@ mod tests {
         space.add(&nearest(&root, "/opt/cni/bin/x").unwrap().unwrap(), free / 2).unwrap();
         space.add(&dir, u64::MAX).unwrap();
         let error = space.check().unwrap_err().to_string();
-        let folder = temp.path().join("var/cache").display().to_string();
-        assert!(error.contains(&folder) && error.contains("needed") && error.contains("free"), "{error}");
+        assert!(
+            error.contains("/var/cache:") && error.contains("needed") && error.contains("free"),
+            "{error}"
+        );
     }
 
     #[test]

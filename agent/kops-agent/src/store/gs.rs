@@ -18,8 +18,8 @@ use crate::http;
 use crate::retry::Retries;
 
 const ENDPOINT: &str = "https://storage.googleapis.com";
-/// A token is not used so close to its end: the answer to a request may take a while to begin.
-const SPARE: Duration = Duration::from_secs(60);
+/// A token is not used so close to its end: a download may begin a while after it was asked how large it is.
+const SPARE: Duration = Duration::from_secs(120);
 /// How long asking for an object's size may take.
 const PATIENCE: Duration = Duration::from_secs(20);
 /// On a machine that is none of GCE no patience helps, and the metadata server is there before the node is.
