@@ -71,6 +71,8 @@ pub(crate) struct Observer<'a> {
     units: BTreeMap<&'a str, UnitState>,
     hosts: String,
     record: Record,
+    /// SHA-256 of files that this very run has written, by path.
+    written: BTreeMap<String, String>,
 }
 
 impl<'a> Observer<'a> {
@@ -102,11 +104,17 @@ impl<'a> Observer<'a> {
                 Depth::Touched => Record::read(&host.root)?,
                 Depth::Content => Record::default(),
             },
+            written: BTreeMap::new(),
             host,
             certificates,
             secrets,
             resources,
         })
+    }
+
+    /// The same, for a run that has just written these files: they are not read again. SHA-256 by path.
+    pub(crate) fn having_written(self, written: BTreeMap<String, String>) -> Observer<'a> {
+        Observer { written, ..self }
     }
 
     /// What there is of each of the resources.
@@ -205,7 +213,8 @@ impl<'a> Observer<'a> {
             let text = String::from_utf8(bytes);
             return Ok((sha256, text.map_or(ObservedContent::Bytes, ObservedContent::Text)));
         }
-        let sha256 = match self.record.known_sha256(&file.path, &metadata) {
+        let known = self.written.get(&file.path).map(String::as_str);
+        let sha256 = match known.or_else(|| self.record.known_sha256(&file.path, &metadata)) {
             Some(known) => known.to_owned(),
             None => digest(dir, name)?,
         };

@@ -9,9 +9,14 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use crate::error::{Error, Result};
 use crate::root::{Dir, Root, set_mode, set_owner};
+
+/// How many files are waited for at a time.
+const AT_ONCE: usize = 8;
 
 /// The name under which a file is written before it takes its own.
 pub(crate) fn temporary_name(name: &str) -> String {
@@ -138,7 +143,35 @@ pub(crate) fn place(files: Vec<Sealed>) -> Result<()> {
             dirs.push(Arc::clone(&file.dir));
         }
     }
-    dirs.iter().try_for_each(|dir| dir.sync())
+    in_parallel(&dirs, |dir| dir.sync())
+}
+
+/// Waits until all of these are on the disk, together: a journal takes many files at the price of one.
+pub(crate) fn seal_all(files: Vec<Staged>) -> Result<Vec<Sealed>> {
+    in_parallel(&files, |staged| staged.file.sync_all().map_err(|error| staged.failed("write", error)))?;
+    Ok(files.into_iter().map(|staged| Sealed(staged.temporary)).collect())
+}
+
+/// Does something that waits with each of `items`, several at a time, and tells the first failure.
+fn in_parallel<T: Sync>(items: &[T], act: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
+    let next = AtomicUsize::new(0);
+    let work = || -> Result<()> {
+        while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
+            act(item)?;
+        }
+        Ok(())
+    };
+    thread::scope(|scope| {
+        let helpers = AT_ONCE.min(items.len()).saturating_sub(1);
+        // Where there can be no more threads, fewer do it.
+        let helpers: Vec<_> =
+            (0..helpers).map_while(|_| thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
+        let mine = work();
+        let theirs = helpers
+            .into_iter()
+            .map(|helper| helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        std::iter::once(mine).chain(theirs).collect()
+    })
 }
 
 /// Writes a small file as a whole.
@@ -191,6 +224,34 @@ mod tests {
         place(vec![sealed]).unwrap();
         assert_eq!(std::fs::read_to_string(temp.path().join("a")).unwrap(), "after");
         assert_eq!(names(temp.path()), ["a"]);
+    }
+
+    #[test]
+    fn many_files_are_complete_together() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Root::open(temp.path()).unwrap();
+        let staged = (0..50).map(|number| {
+            let mut staged = Staged::new(&root, &format!("/{}/{number}", number % 3), 0o644, None).unwrap();
+            staged.write(b"new").unwrap();
+            staged
+        });
+        place(seal_all(staged.collect()).unwrap()).unwrap();
+        for number in 0..50 {
+            let path = temp.path().join(format!("{}/{number}", number % 3));
+            assert_eq!(std::fs::read_to_string(path).unwrap(), "new");
+        }
+        seal_all(vec![]).unwrap();
+    }
+
+    #[test]
+    fn one_failure_among_many_is_told() {
+        let items: Vec<usize> = (0..50).collect();
+        let act = |item: &usize| match item {
+            37 => Err(Error::Path { doing: "write", path: "37".into(), reason: String::new() }),
+            _ => Ok(()),
+        };
+        assert!(in_parallel(&items, act).unwrap_err().to_string().contains("37"));
+        in_parallel(&items[..37], act).unwrap();
     }
 
     #[test]

@@ -13,7 +13,7 @@ use kops_agent_host::system::systemd::{Systemd, UnitState};
 use kops_agent_host::{Error, Host};
 use kops_agent_plan::diff::{Action, Enablement, Plan, diff, text};
 use kops_agent_plan::resource::*;
-use support::{Machine, impatient, noon, state};
+use support::{CALM, Machine, downloads, noon, state};
 
 fn certificate(name: &str) -> Certificate {
     Certificate {
@@ -463,7 +463,7 @@ async fn a_plan_of_another_state_is_refused() {
     let machine = Machine::new();
     let host = machine.host();
     let plan = diff(&node(), &host.observe(&node(), &machine.store).unwrap());
-    let (nothing, downloads) = (DesiredState::default(), impatient());
+    let (nothing, downloads) = (DesiredState::default(), downloads(CALM));
     let run =
         host.apply(&plan, &nothing, &machine.store, &downloads, &kops_agent_host::Silent, support::SCOPE);
     // So that a binary may spawn it.

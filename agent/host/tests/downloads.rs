@@ -4,13 +4,14 @@
 mod support;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use kops_agent_host::{Downloads, Patience};
+use kops_agent_host::Downloads;
 use kops_agent_plan::diff::sha256_hex;
 use kops_agent_plan::resource::{AssetContent, Content, DesiredState, File, Mode, Resource};
 use kops_agent_tests::loopback::Identity;
-use support::{Fault, Machine, Mirror, PATIENCE, asset, body, client, impatient, mirror, state, tar_gz};
+use support::{
+    CALM, Fault, IMPATIENT, Machine, Mirror, STEADY, asset, body, client, downloads, mirror, state, tar_gz,
+};
 
 #[tokio::test]
 async fn files_and_members_of_archives_are_installed_and_an_archive_is_fetched_once() {
@@ -67,8 +68,8 @@ async fn over_http_2_one_connection_is_enough() {
     let files: BTreeMap<String, Vec<u8>> =
         (0..8).map(|number| (format!("/{number}"), body(200_000 + number))).collect();
     let mirror = Mirror::start_tls(files.clone(), &identity).unwrap();
-    let downloads = Downloads::new(client(&[&identity.certificate_pem])).patience(PATIENCE);
-    let machine = Machine { downloads, ..Machine::new() };
+    let machine =
+        Machine::new().downloading(Downloads::new(client(&[&identity.certificate_pem])).patience(CALM));
     let url = mirror.url();
     let files =
         files.iter().map(|(path, bytes)| asset(path, &format!("{url}{path}"), &sha256_hex(bytes), None));
@@ -131,17 +132,14 @@ async fn the_cache_keeps_what_is_wanted_now_and_what_was_wanted_before() {
     assert_eq!(std::fs::read(machine.path("/a")).unwrap(), [2; 1000]);
     assert_eq!(mirror.gets("/v2").len(), 1);
     // And never more than it may hold.
-    let downloads = impatient().cache_limit(1500);
-    let machine = Machine { downloads, ..machine };
+    let machine = machine.downloading(downloads(CALM).cache_limit(1500));
     machine.converge(&before).await.unwrap();
     assert_eq!(kept(&machine), ["v2"]);
 }
 
 #[tokio::test]
 async fn a_broken_off_download_is_gone_on_with_where_it_broke_off() {
-    let patience = Patience { give_up_after: Duration::from_secs(60), ..PATIENCE };
-    let (machine, mirror) =
-        (Machine { downloads: impatient().patience(patience), ..Machine::new() }, mirror());
+    let (machine, mirror) = (Machine::new().downloading(downloads(STEADY)), mirror());
     let bytes = body(100_000);
     let url = mirror.put("/a", &bytes);
     mirror.break_next(
@@ -199,7 +197,7 @@ async fn a_file_that_changes_in_between_is_not_mixed() {
 
 #[tokio::test]
 async fn what_a_run_leaves_the_next_goes_on_with_by_the_same_version() {
-    let (machine, mirror) = (Machine::new(), mirror());
+    let (mut machine, mirror) = (Machine::new(), mirror());
     let bytes = body(50_000);
     let url = mirror.put("/a", &bytes);
     let desired = state([asset("/a", &url, &sha256_hex(&bytes), None)]);
@@ -211,6 +209,7 @@ async fn what_a_run_leaves_the_next_goes_on_with_by_the_same_version() {
         }
         mirror.break_path("/a", Fault::Status(502));
         mirror.break_next("/a", [vec![first], vec![Fault::Status(502); 1000]].concat());
+        machine = machine.downloading(downloads(IMPATIENT));
         let error = machine.error(&desired).await;
         assert!(error.contains(&url) && error.contains("502") && error.contains("times"), "{error}");
         assert_eq!(machine.tree(), [""; 0]);
@@ -319,8 +318,7 @@ async fn a_cache_outside_the_root_is_shared_even_from_another_file_system() {
     let url = mirror.put("/a", &bytes);
     let desired = state([asset("/a", &url, &sha256_hex(&bytes), None)]);
     for machine in [one, two] {
-        let downloads: Downloads = impatient().cache(cache.path());
-        let machine = Machine { downloads, ..machine };
+        let machine = machine.downloading(downloads(CALM).cache(cache.path()));
         machine.converge(&desired).await.unwrap();
         assert!(!machine.path("/var/cache").exists());
         assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes);

@@ -6,12 +6,13 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use kops_agent_host::{Downloads, Patience};
+use kops_agent_host::Downloads;
 use kops_agent_plan::diff::sha256_hex;
 use kops_agent_plan::resource::File;
 use kops_agent_tests::loopback::Identity;
 use support::{
-    Fault, Machine, Mirror, PATIENCE, asset, body, client, impatient, mirror, mirrored, state, tar_gz,
+    CALM, Fault, IMPATIENT, Machine, Mirror, STEADY, asset, body, client, downloads, mirror, mirrored, state,
+    tar_gz,
 };
 
 /// Nobody listens there.
@@ -31,7 +32,7 @@ impl Scene {
         let (mirror, bytes) = (mirror(), body(SIZE));
         let url = mirror.put("/a", &bytes);
         mirror.break_path("/a", fault);
-        Scene { machine: Machine::new(), mirror, bytes, url }
+        Scene { machine: Machine::new().downloading(downloads(IMPATIENT)), mirror, bytes, url }
     }
 
     fn hash(&self) -> String {
@@ -43,7 +44,7 @@ impl Scene {
     }
 
     /// Nothing is placed, nothing wrong is kept, and the message says so much; the next run heals.
-    async fn refuses(&self, parts: &[&str]) {
+    async fn refuses(self, parts: &[&str]) -> Mirror {
         let mut desired = state([self.file()]);
         desired.add(File::text("/etc/b", "not to be written either"));
         let error = self.machine.error(&desired).await;
@@ -51,14 +52,16 @@ impl Scene {
             assert!(error.contains(part), "{part:?} is not in {error:?}");
         }
         assert_eq!(self.machine.tree(), [""; 0]);
-        self.heals().await;
+        self.heals().await
     }
 
-    async fn heals(&self) {
+    async fn heals(mut self) -> Mirror {
         self.mirror.mend_path("/a");
+        self.machine = self.machine.downloading(downloads(CALM));
         self.machine.converge(&state([self.file()])).await.unwrap();
         assert_eq!(std::fs::read(self.machine.path("/a")).unwrap(), self.bytes);
         assert_eq!(self.machine.cached(), [format!("{}_a", self.hash())]);
+        self.mirror
     }
 }
 
@@ -66,8 +69,8 @@ impl Scene {
 async fn wrong_bytes_are_not_kept_and_both_hashes_are_named() {
     let scene = Scene::with(Fault::OtherBytes);
     let (right, wrong) = (scene.hash(), sha256_hex(&[b'?'; SIZE]));
-    scene.refuses(&[&right, &wrong, "50000 bytes"]).await;
-    assert_eq!(scene.mirror.gets("/a"), ["", ""], "what lies is not asked again");
+    let mirror = scene.refuses(&[&right, &wrong, "50000 bytes"]).await;
+    assert_eq!(mirror.gets("/a"), ["", ""], "what lies is not asked again");
 }
 
 #[tokio::test]
@@ -106,16 +109,16 @@ async fn a_page_for_people_is_recognised() {
 #[tokio::test]
 async fn a_body_that_does_not_end_is_cut_off() {
     let scene = Scene::with(Fault::Endless);
-    let downloads = impatient().largest(1 << 20);
-    let scene = Scene { machine: Machine { downloads, ..scene.machine }, ..scene };
+    let machine = scene.machine.downloading(downloads(IMPATIENT).largest(1 << 20));
+    let scene = Scene { machine, ..scene };
     scene.refuses(&["more than 1.0 MiB and does not end"]).await;
 }
 
 #[tokio::test]
 async fn a_length_that_nobody_has_room_for_is_refused_before_the_first_byte() {
     let scene = Scene::with(Fault::Claims(1 << 60));
-    let scene =
-        Scene { machine: Machine { downloads: impatient().largest(u64::MAX), ..scene.machine }, ..scene };
+    let machine = scene.machine.downloading(downloads(IMPATIENT).largest(u64::MAX));
+    let scene = Scene { machine, ..scene };
     let error = scene.machine.error(&state([scene.file()])).await;
     let folder = scene.machine.path("/var/cache/nodeup").display().to_string();
     for part in [&folder, "not enough disk space", "2048.0 PiB needed", "free"] {
@@ -129,15 +132,17 @@ async fn a_length_that_nobody_has_room_for_is_refused_before_the_first_byte() {
 #[tokio::test]
 async fn what_claims_to_be_larger_than_any_download_is_not_begun() {
     let scene = Scene::with(Fault::Claims(1 << 33));
-    let downloads = impatient().largest(1 << 30);
-    let scene = Scene { machine: Machine { downloads, ..scene.machine }, ..scene };
+    let machine = scene.machine.downloading(downloads(IMPATIENT).largest(1 << 30));
+    let scene = Scene { machine, ..scene };
     scene.refuses(&["it is 8.0 GiB, and no download may be larger than 1.0 GiB"]).await;
 }
 
 #[tokio::test]
 async fn a_server_without_head_is_asked_for_the_file_itself() {
     let scene = Scene::with(Fault::IgnoresHead);
-    scene.heals().await;
+    let machine = Machine::new();
+    machine.converge(&state([scene.file()])).await.unwrap();
+    assert_eq!(std::fs::read(machine.path("/a")).unwrap(), scene.bytes);
     assert_eq!(scene.mirror.gets("/a").len(), 1);
 }
 
@@ -178,15 +183,16 @@ async fn redirects_are_followed_but_not_in_circles() {
     let elsewhere = mirror();
     let there = elsewhere.put("/there", &scene.bytes);
     scene.mirror.break_path("/a", Fault::RedirectsTo(there));
-    scene.machine.converge(&state([scene.file()])).await.unwrap();
-    assert_eq!(std::fs::read(scene.machine.path("/a")).unwrap(), scene.bytes);
+    let machine = Machine::new();
+    machine.converge(&state([scene.file()])).await.unwrap();
+    assert_eq!(std::fs::read(machine.path("/a")).unwrap(), scene.bytes);
 
     let scene = Scene::with(Fault::Status(404));
     scene.mirror.put("/b", b"");
     scene.mirror.break_path("/a", Fault::RedirectsTo("/b".into()));
     scene.mirror.break_path("/b", Fault::RedirectsTo("/a".into()));
-    scene.refuses(&["it redirects in a circle, by http://127.0.0.1"]).await;
-    assert_eq!(scene.mirror.gets("/b").len(), 1, "once is enough");
+    let mirror = scene.refuses(&["it redirects in a circle, by http://127.0.0.1"]).await;
+    assert_eq!(mirror.gets("/b").len(), 1, "once is enough");
 }
 
 #[tokio::test]
@@ -194,8 +200,8 @@ async fn nobody_is_led_from_https_to_http() {
     let (plain, bytes, identity) = (mirror(), body(SIZE), Identity::new().unwrap());
     let there = plain.put("/there", &bytes);
     let safe = Mirror::start_tls(BTreeMap::from([("/a".to_owned(), bytes.clone())]), &identity).unwrap();
-    let downloads = Downloads::new(client(&[&identity.certificate_pem])).patience(PATIENCE);
-    let machine = Machine { downloads, ..Machine::new() };
+    let machine =
+        Machine::new().downloading(Downloads::new(client(&[&identity.certificate_pem])).patience(CALM));
     let desired = state([asset("/a", &format!("{}/a", safe.url()), &sha256_hex(&bytes), None)]);
     safe.break_path("/a", Fault::RedirectsTo(there.clone()));
     let error = machine.error(&desired).await;
@@ -210,7 +216,7 @@ async fn nobody_is_led_from_https_to_http() {
 async fn a_server_that_nobody_vouches_for_is_not_believed() {
     let (bytes, identity) = (body(SIZE), Identity::new().unwrap());
     let mirror = Mirror::start_tls(BTreeMap::from([("/a".to_owned(), bytes.clone())]), &identity).unwrap();
-    let machine = Machine::new();
+    let machine = Machine::new().downloading(downloads(IMPATIENT));
     let error =
         machine.error(&state([asset("/a", &format!("{}/a", mirror.url()), &sha256_hex(&bytes), None)])).await;
     assert!(error.contains("certificate"), "{error}");
@@ -238,7 +244,8 @@ async fn a_mirror_that_lies_is_made_good_by_the_next() {
         Fault::StallsHalfway,
         Fault::Status(404),
     ] {
-        let (liar, honest, machine, bytes) = (mirror(), mirror(), Machine::new(), body(SIZE));
+        let (liar, honest, machine, bytes) =
+            (mirror(), mirror(), Machine::new().downloading(downloads(STEADY)), body(SIZE));
         let urls = [liar.put("/a", &bytes), honest.put("/a", &bytes)];
         liar.break_path("/a", fault.clone());
         let desired = state([mirrored("/a", &[&urls[0], &urls[1]], &sha256_hex(&bytes))]);
@@ -267,18 +274,18 @@ async fn nobody_waits_for_a_dead_mirror_twice() {
         files.push(mirrored(&path, &[&urls[0], &urls[1]], &sha256_hex(&bytes)));
     }
     let started = Instant::now();
-    let machine = Machine::new();
+    let machine = Machine::new().downloading(downloads(STEADY));
     machine.converge(&state(files)).await.unwrap();
     assert_eq!(machine.tree().len(), 12);
     // All of them wait together, once, while sizes are asked for; nobody asks for a file there any more.
     let gets = silent.requests().iter().filter(|request| request.starts_with("GET")).count();
     assert_eq!(gets, 0);
-    assert!(started.elapsed() < PATIENCE.stalled_after * 10, "{:?}", started.elapsed());
+    assert!(started.elapsed() < STEADY.stalled_after * 10, "{:?}", started.elapsed());
 }
 
 #[tokio::test]
 async fn where_all_are_dead_each_is_named_and_one_that_comes_back_is_used() {
-    let (machine, mirror, bytes) = (Machine::new(), mirror(), body(SIZE));
+    let (machine, mirror, bytes) = (Machine::new().downloading(downloads(IMPATIENT)), mirror(), body(SIZE));
     let url = mirror.put("/a", &bytes);
     mirror.break_path("/a", Fault::Status(503));
     let desired = state([mirrored("/a", &[DEAD, &url], &sha256_hex(&bytes))]);
@@ -286,8 +293,7 @@ async fn where_all_are_dead_each_is_named_and_one_that_comes_back_is_used() {
     for part in ["any of its 2 mirrors", DEAD, "refused", &url, "503 Service Unavailable", "tried"] {
         assert!(error.contains(part), "{part:?} is not in {error:?}");
     }
-    let again = Patience { give_up_after: Duration::from_secs(60), ..PATIENCE };
-    let machine = Machine { downloads: impatient().patience(again), ..machine };
+    let machine = machine.downloading(downloads(CALM));
     mirror.break_next("/a", vec![Fault::Status(503); 6]);
     machine.converge(&desired).await.unwrap();
     assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes);

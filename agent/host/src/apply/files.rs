@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::observe::{digest, origin};
 use crate::prepare::known_hash;
 use crate::root::{set_mode, set_owner};
-use crate::staged::{Sealed, Staged, place, temporary_name};
+use crate::staged::{Sealed, Staged, place, seal_all, temporary_name};
 use crate::stamps::Stamp;
 
 impl Run<'_> {
@@ -69,14 +69,16 @@ impl Run<'_> {
 
     /// Files that are not downloaded: all of them are complete before the first is in place.
     fn written_files(&self, files: &[(&Step, &File)]) -> Result<()> {
-        let mut sealed: Vec<(&str, Sealed)> = Vec::new();
+        let (mut certificates, mut staged) = (Vec::new(), Vec::new());
         for (step, file) in files {
             let Some(bytes) = self.prepared.contents.get(file.path.as_str()) else { continue };
             self.progress.applying(step);
-            let mut staged = self.begin(file)?;
-            staged.write(bytes)?;
-            sealed.push((follows_certificate(file), staged.seal()?));
+            let mut begun = self.begin(file)?;
+            begun.write(bytes)?;
+            staged.push(begun);
+            certificates.push(follows_certificate(file));
         }
+        let mut sealed: Vec<(&str, Sealed)> = certificates.into_iter().zip(seal_all(staged)?).collect();
         // Files of one certificate side by side: the time in which they differ is as short as can be.
         sealed.sort_by_key(|(certificate, _)| *certificate);
         place(sealed.into_iter().map(|(_, sealed)| sealed).collect())

@@ -58,7 +58,9 @@ impl Run<'_> {
     /// Starts or restarts a unit, and stamps it with what it found.
     fn run_unit(&self, unit: &Unit, act: impl FnOnce() -> Result<()>) -> Result<()> {
         let read = unit.restarted_by.iter().filter_map(|id| self.desired.get(id));
-        let found = Observer::new(self.host, &self.prepared.certificates, self.secrets, read)?.all()?;
+        let found = Observer::new(self.host, &self.prepared.certificates, self.secrets, read)?
+            .having_written(self.prepared.downloaded().collect())
+            .all()?;
         let digest = restart_digest(unit, &found);
         act()?;
         match digest {

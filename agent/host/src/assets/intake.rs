@@ -14,6 +14,7 @@ use super::cache::{Cache, Part};
 use super::download::Request;
 use super::error::DownloadError;
 use super::staging::{Making, Ready, Staging, Want};
+use super::syncer::{Syncer, Syncing};
 use super::unpack::{UnpackError, unpack};
 use super::{BUFFER, for_each_piece, hex};
 use crate::error::{Error, Result};
@@ -125,6 +126,8 @@ struct Stream {
     part: Option<Part>,
     /// Files that are the download itself.
     wholes: Vec<Making>,
+    syncer: Syncer,
+    syncing: Syncing,
     hasher: Sha256,
     size: u64,
     beginning: Vec<u8>,
@@ -136,8 +139,11 @@ struct Stream {
 impl Stream {
     fn new(disk: File, request: &Request, staging: &Staging) -> Result<Stream> {
         let wholes = request.wants.iter().filter(|want| want.member.is_none());
+        let (syncer, syncing) = Syncer::start()?;
         Ok(Stream {
             wholes: wholes.map(|want| staging.begin(want)).collect::<Result<_>>()?,
+            syncer,
+            syncing,
             disk: Some(disk),
             arriving: None,
             part: None,
@@ -181,9 +187,8 @@ impl Stream {
         if let Some(error) = unusable {
             return Err(error.into());
         }
-        for whole in self.wholes {
-            ready.push(whole.seal(&sha256)?);
-        }
+        ready.extend(self.wholes.into_iter().map(|whole| whole.seal(&sha256, &self.syncer)));
+        self.syncing.finish(self.syncer)?;
         Ok(Verdict::Right(ready))
     }
 
@@ -247,7 +252,8 @@ impl BufRead for Stream {
             self.size += bytes.len() as u64;
             let wanted = BEGINNING.saturating_sub(self.beginning.len()).min(bytes.len());
             self.beginning.extend_from_slice(&bytes[..wanted]);
-            if let Err(error) = self.wholes.iter_mut().try_for_each(|whole| whole.write(&bytes)) {
+            if let Err(error) = self.wholes.iter_mut().try_for_each(|whole| whole.write(&bytes, &self.syncer))
+            {
                 return Err(self.fail(error));
             }
             self.current = bytes;
@@ -278,6 +284,7 @@ fn unpack_members(
     if members.is_empty() {
         return Ok(());
     }
+    let syncer = stream.syncer.clone();
     unpack(stream, &members, |member, reader| {
         let wants = wants.iter().filter(|want| want.member.as_deref() == Some(member));
         let mut files = wants
@@ -285,11 +292,9 @@ fn unpack_members(
             .collect::<Result<Vec<Making>>>()
             .map_err(UnpackError::Own)?;
         let sha256 = for_each_piece(reader, |piece| {
-            files.iter_mut().try_for_each(|file| file.write(piece)).map_err(UnpackError::Own)
+            files.iter_mut().try_for_each(|file| file.write(piece, &syncer)).map_err(UnpackError::Own)
         })?;
-        for file in files {
-            ready.push(file.seal(&sha256).map_err(UnpackError::Own)?);
-        }
+        ready.extend(files.into_iter().map(|file| file.seal(&sha256, &syncer)));
         Ok(())
     })
 }

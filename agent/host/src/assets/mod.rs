@@ -18,6 +18,7 @@ mod redirects;
 mod servers;
 mod space;
 mod staging;
+mod syncer;
 mod trim;
 mod unpack;
 

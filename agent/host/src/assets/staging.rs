@@ -6,10 +6,13 @@ use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::syncer::Syncer;
 use crate::error::{Error, Result};
 use crate::root::{Dir, set_mode, set_owner};
 
 const NAME: &str = "staging";
+/// So much of a file is sent on its way to the disk at a time.
+const SYNCED_AT_ONCE: usize = 16 << 20;
 
 /// A file that is to be made of a download.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +49,7 @@ impl Staging {
         let file = self.dir.create_new(&name)?;
         let ready =
             Ready { dir: Arc::clone(&self.dir), name, path: want.path.clone(), content: String::new() };
-        let making = Making { file, ready };
+        let making = Making { file, unsynced: 0, ready };
         if let Some((uid, gid)) = want.owner {
             set_owner(&making.file, uid, gid).map_err(|error| making.failed("set the owner of", error))?;
         }
@@ -59,31 +62,40 @@ impl Staging {
 /// A file that is being written. Dropped, it was never there.
 pub(super) struct Making {
     file: File,
+    unsynced: usize,
     ready: Ready,
 }
 
 impl Making {
     fn failed(&self, doing: &'static str, error: std::io::Error) -> Error {
-        Error::path(
-            doing,
-            format!("{} for {}", self.ready.dir.shown(&self.ready.name), self.ready.path),
-            error,
-        )
+        Error::path(doing, self.shown(), error)
     }
 
-    pub(super) fn write(&mut self, bytes: &[u8]) -> Result<()> {
-        self.file.write_all(bytes).map_err(|error| self.failed("write", error))
+    fn shown(&self) -> String {
+        format!("{} for {}", self.ready.dir.shown(&self.ready.name), self.ready.path)
     }
 
-    /// Waits until all of it is on the disk. `sha256` is that of its bytes.
-    pub(super) fn seal(mut self, sha256: &str) -> Result<Ready> {
-        self.file.sync_all().map_err(|error| self.failed("write", error))?;
+    /// Adds bytes; from time to time they are sent on their way to the disk.
+    pub(super) fn write(&mut self, bytes: &[u8], syncer: &Syncer) -> Result<()> {
+        self.file.write_all(bytes).map_err(|error| self.failed("write", error))?;
+        self.unsynced += bytes.len();
+        if self.unsynced >= SYNCED_AT_ONCE {
+            self.unsynced = 0;
+            syncer.begin(&self.file, || self.shown());
+        }
+        Ok(())
+    }
+
+    /// That was all of it; it is on the disk once `syncer` has finished. `sha256` is that of its bytes.
+    pub(super) fn seal(mut self, sha256: &str, syncer: &Syncer) -> Ready {
+        let shown = self.shown();
         sha256.clone_into(&mut self.ready.content);
-        Ok(self.ready)
+        syncer.sync(self.file, shown);
+        self.ready
     }
 }
 
-/// A file that is complete and on the disk. Dropped before it was moved away, it was never there.
+/// A file that is complete. Dropped before it was moved away, it was never there.
 pub(crate) struct Ready {
     /// The directory that it is in.
     pub(crate) dir: Arc<Dir>,

@@ -60,7 +60,12 @@ pub(crate) struct Machine {
 
 impl Machine {
     pub(crate) fn new() -> Machine {
-        Machine { root: tempfile::tempdir().unwrap(), store: Store::new(), downloads: impatient() }
+        Machine { root: tempfile::tempdir().unwrap(), store: Store::new(), downloads: downloads(CALM) }
+    }
+
+    /// The same machine, with other downloads.
+    pub(crate) fn downloading(self, downloads: Downloads) -> Machine {
+        Machine { downloads, ..self }
     }
 
     pub(crate) fn host(&self) -> Host {
@@ -144,18 +149,24 @@ pub(crate) fn noon() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_262_400)
 }
 
-/// Downloads that do not wait long.
-pub(crate) fn impatient() -> Downloads {
-    Downloads::new(client(&[])).patience(PATIENCE)
+/// Downloads with this much patience, over plain HTTP.
+pub(crate) fn downloads(patience: Patience) -> Downloads {
+    Downloads::new(client(&[])).patience(patience)
 }
 
-/// Enough for a loopback on a busy machine, and no more.
-pub(crate) const PATIENCE: Patience = Patience {
-    give_up_after: Duration::from_millis(400),
+/// For what succeeds in the end: a busy machine may hold everyone up.
+pub(crate) const CALM: Patience = Patience {
+    give_up_after: Duration::from_secs(120),
     pause: Duration::from_millis(5),
-    stalled_after: Duration::from_millis(800),
+    stalled_after: Duration::from_secs(60),
     least: 16 * 1024,
 };
+
+/// For what succeeds though a server is silent.
+pub(crate) const STEADY: Patience = Patience { stalled_after: Duration::from_millis(800), ..CALM };
+
+/// For what is given up.
+pub(crate) const IMPATIENT: Patience = Patience { give_up_after: Duration::from_millis(400), ..STEADY };
 
 /// A client as the agent's, that trusts these certificates only.
 pub(crate) fn client(trusted: &[&str]) -> reqwest::Client {
