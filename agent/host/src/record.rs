@@ -192,8 +192,13 @@ fn has_record(kind: Kind) -> bool {
         || matches!(kind, Kind::Directory | Kind::Symlink | Kind::HostsEntry)
 }
 
+/// Where a recorded resource is: the file that it is, or the path that names it.
+pub(crate) fn path_of(id: &ResourceId) -> String {
+    file_path(id).unwrap_or_else(|| id.name.clone())
+}
+
 /// The file that a resource is, where it is one.
-pub(crate) fn file_path(id: &ResourceId) -> Option<String> {
+fn file_path(id: &ResourceId) -> Option<String> {
     match id.kind {
         Kind::File => Some(id.name.clone()),
         Kind::Unit => Some(unit_path(&id.name)),
@@ -212,7 +217,7 @@ fn left(
     if id.kind == Kind::HostsEntry {
         return Ok(Some(Left::HostsEntry));
     }
-    let path = file_path(id).unwrap_or_else(|| id.name.clone());
+    let path = path_of(id);
     let Some((dir, name)) = root.parent(&path)? else { return Ok(None) };
     Ok(match dir.entry(&name)? {
         Some(Entry::File(metadata)) => {
@@ -246,7 +251,7 @@ fn now(root: &Root, id: &ResourceId, left: Option<&Left>, hosts: &str, depth: De
         let is_there = hosts_file::find(hosts, &id.name).is_some();
         return Ok(if is_there { OwnedNow::AsLeft } else { OwnedNow::Gone });
     }
-    let path = file_path(id).unwrap_or_else(|| id.name.clone());
+    let path = path_of(id);
     let Some((dir, name)) = root.parent(&path)? else { return Ok(OwnedNow::Gone) };
     let Some(entry) = dir.entry(&name)? else { return Ok(OwnedNow::Gone) };
     let mut how = Vec::new();

@@ -3,18 +3,15 @@
 
 use std::cmp::Reverse;
 
+use kops_agent_plan::diff::{CONTAINER_RUNTIME, KUBELET};
 use kops_agent_plan::resource::{Kind, ResourceId};
 use serde::Serialize;
 
 use crate::error::Result;
 use crate::host::Host;
 use crate::observe::unit_path;
-use crate::record::{Record, file_path};
+use crate::record::{Record, path_of};
 
-/// The unit that starts pods.
-const KUBELET: &str = "kubelet.service";
-/// The unit that runs containers.
-const CONTAINER_RUNTIME: &str = "containerd.service";
 /// The slice in which kubelet puts pods where systemd manages control groups.
 const PODS: &str = "kubepods.slice";
 
@@ -129,8 +126,7 @@ impl Host {
     }
 
     fn remove(&self, id: &ResourceId) -> Result<()> {
-        let path = file_path(id).unwrap_or_else(|| id.name.clone());
-        let Some((dir, name)) = self.root.parent(&path)? else { return Ok(()) };
+        let Some((dir, name)) = self.root.parent(&path_of(id))? else { return Ok(()) };
         match id.kind {
             Kind::Directory => dir.remove_dir_if_empty(&name),
             Kind::File => dir.shred(&name),

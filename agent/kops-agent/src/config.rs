@@ -53,7 +53,7 @@ async fn derive(args: &DeriveArgs) -> Result<u8> {
             unhashed.join("\n  ")
         );
     }
-    output::print_bytes(derived.text.as_bytes())
+    output::print_bytes(derived.text().as_bytes())
 }
 
 async fn dump(args: &DumpArgs) -> Result<u8> {

@@ -26,9 +26,9 @@ pub use removals::{Kept, Owned, OwnedNow, OwnedState};
 pub use units::restart_digest;
 
 /// The unit that runs containers: whatever else runs on a node needs it.
-const CONTAINER_RUNTIME: &str = "containerd.service";
+pub const CONTAINER_RUNTIME: &str = "containerd.service";
 /// The unit that starts pods; everything that pods rely on comes before it.
-const KUBELET: &str = "kubelet.service";
+pub const KUBELET: &str = "kubelet.service";
 
 /// One of the parts into which applying a plan falls, in the order in which they are applied.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]

@@ -47,7 +47,7 @@ impl Run<'_> {
         }
         if !hosts.is_empty() {
             hosts.iter().for_each(|step| self.progress.applying(step));
-            self.hosts(&[])?;
+            self.hosts()?;
         }
         written.extend(kept);
         self.commands(&written)
@@ -130,12 +130,8 @@ impl Run<'_> {
         dir.sync()
     }
 
-    /// All entries at once, without those of these names: they share a file.
-    pub(super) fn hosts(&self, removed: &[&str]) -> Result<()> {
-        let removed: Vec<HostsEntry> = removed
-            .iter()
-            .map(|hostname| HostsEntry { hostname: (*hostname).to_owned(), addresses: Vec::new() })
-            .collect();
+    /// All entries at once: they share a file.
+    fn hosts(&self) -> Result<()> {
         let entries: Vec<&HostsEntry> = self
             .desired
             .iter()
@@ -143,7 +139,6 @@ impl Run<'_> {
                 Resource::HostsEntry(entry) => Some(entry),
                 _ => None,
             })
-            .chain(&removed)
             .collect();
         self.host.write_hosts_entries(&entries)
     }

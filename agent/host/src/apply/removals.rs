@@ -5,18 +5,24 @@ use kops_agent_plan::resource::Kind;
 
 use super::Run;
 use crate::error::Result;
-use crate::record::file_path;
+use crate::record::path_of;
 
 impl Run<'_> {
     pub(super) fn removals(&self, plan: &Plan) -> Result<()> {
         let steps: Vec<&Step> = plan.stage(Stage::Removals).collect();
+        let is_host = |step: &&&Step| step.resource.kind == Kind::HostsEntry;
+        let hosts: Vec<&str> = steps.iter().filter(is_host).map(|step| step.resource.name.as_str()).collect();
+        if !hosts.is_empty() {
+            // All at once: they share a file.
+            self.host.remove_hosts_entries(&hosts)?;
+        }
         for step in &steps {
             self.progress.applying(step);
             for change in &step.changes {
                 match change {
                     Change::Stop => self.host.systemd.stop(&step.resource.name)?,
                     Change::Disable => self.host.systemd.disable(&step.resource.name)?,
-                    Change::Remove | Change::RemoveIfEmpty => self.remove(step)?,
+                    Change::Remove | Change::RemoveIfEmpty if !is_host(&step) => self.remove(step)?,
                     _ => {}
                 }
             }
@@ -28,13 +34,8 @@ impl Run<'_> {
     }
 
     fn remove(&self, step: &Step) -> Result<()> {
-        let id = &step.resource;
-        if id.kind == Kind::HostsEntry {
-            return self.hosts(&[&id.name]);
-        }
-        let path = file_path(id).unwrap_or_else(|| id.name.clone());
-        let Some((dir, name)) = self.host.root.parent(&path)? else { return Ok(()) };
-        match id.kind {
+        let Some((dir, name)) = self.host.root.parent(&path_of(&step.resource))? else { return Ok(()) };
+        match step.resource.kind {
             Kind::Directory => dir.remove_dir_if_empty(&name)?,
             _ => dir.remove(&name)?,
         }

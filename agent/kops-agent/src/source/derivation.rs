@@ -32,8 +32,6 @@ pub(crate) struct Derived {
     pub(crate) config: NodeupConfig,
     /// What is wrong with the cluster spec.
     pub(crate) problems: Problems,
-    /// The bytes that kOps would have written.
-    pub(crate) text: String,
 }
 
 /// How a derived configuration stands to the hash in the user-data.
@@ -102,8 +100,7 @@ impl Derivation {
     /// Derives.
     pub(crate) fn derive(&self) -> Derived {
         let (config, problems) = derive::nodeup_config_and_problems(&self.inputs());
-        let text = go_yaml::to_string(&config);
-        Derived { config, problems, text }
+        Derived { config, problems }
     }
 
     /// Derives from another cluster and group in place of the store's.
@@ -143,8 +140,8 @@ impl Derivation {
     /// Why the derived configuration may not be the pinned one, in lines for people.
     pub(super) fn differences(&self, derived: &Derived, pinned: Option<&Pinned>) -> Vec<String> {
         let differences = pinned.map(|pinned| derive::differences(&derived.config, &pinned.config));
-        let unknown_fields = pinned.map(|pinned| pinned.unknown_fields.as_slice()).unwrap_or_default();
-        let of_pinned = differences.as_deref().map(|differences| (differences, unknown_fields));
+        let unknown_fields = pinned.map(Pinned::unknown_fields).unwrap_or_default();
+        let of_pinned = differences.as_deref().map(|differences| (differences, unknown_fields.as_slice()));
         let reasons = derive::reasons(&self.inputs(), of_pinned);
 
         let mut lines: Vec<String> = differences.iter().flatten().map(ToString::to_string).collect();
@@ -176,9 +173,14 @@ pub(super) async fn derive(
 }
 
 impl Derived {
+    /// The bytes that kOps would have written.
+    pub(crate) fn text(&self) -> String {
+        go_yaml::to_string(&self.config)
+    }
+
     /// Holds the bytes against the hash that the user-data pins.
     pub(super) fn prove(&self, nodeup_config_hash: &str) -> Proof {
-        let actual = NodeupConfig::hash(self.text.as_bytes());
+        let actual = NodeupConfig::hash(self.text().as_bytes());
         if actual == nodeup_config_hash {
             return Proof::Proven;
         }

@@ -12,8 +12,14 @@ pub(crate) struct Pinned {
     pub(crate) file: StoreFile,
     /// Its content.
     pub(crate) config: NodeupConfig,
-    /// Fields of the file that we do not know.
-    pub(crate) unknown_fields: Vec<String>,
+}
+
+impl Pinned {
+    /// Fields of the file that we do not know. Reads it once more: only a difference makes anyone ask.
+    pub(super) fn unknown_fields(&self) -> Vec<String> {
+        // It was read as a configuration, so it is one.
+        NodeupConfig::ignored_fields(&self.file.text, &self.file.url).unwrap_or_default()
+    }
 }
 
 /// Where kOps writes it.
@@ -50,6 +56,5 @@ fn parse(text: Vec<u8>, boot: &BootConfig, url: String) -> Result<Pinned> {
         NodeupConfig::verify_hash(&text, &boot.nodeup_config_hash, &url)?;
     }
     let config = NodeupConfig::parse(&text, &url)?;
-    let unknown_fields = NodeupConfig::ignored_fields(&text, &url)?;
-    Ok(Pinned { file: StoreFile { url, text }, config, unknown_fields })
+    Ok(Pinned { file: StoreFile { url, text }, config })
 }

@@ -76,7 +76,9 @@ impl Cluster {
     /// # Errors
     /// If it is no YAML, no Cluster, or of another version.
     pub fn warnings(text: &[u8], url: &str) -> Result<Vec<FieldWarning>, SpecError> {
-        Ok(warnings(&parse_document(text, url)?, Cluster::ignored_fields(text, url)?))
+        let document = parse_document(text, url)?;
+        let ignored = Cluster::respelled(document.clone(), url)?.ignored::<Cluster>();
+        Ok(warnings(&document, ignored))
     }
 
     fn respelled(document: Value, url: &str) -> Result<Respelling<'_>, SpecError> {

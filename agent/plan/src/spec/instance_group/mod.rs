@@ -81,7 +81,9 @@ impl InstanceGroup {
     /// # Errors
     /// If it is no YAML, no InstanceGroup, or of another version.
     pub fn warnings(text: &[u8], url: &str) -> Result<Vec<FieldWarning>, SpecError> {
-        Ok(warnings(&parse_document(text, url)?, InstanceGroup::ignored_fields(text, url)?))
+        let document = parse_document(text, url)?;
+        let ignored = InstanceGroup::respelled(document.clone(), url)?.ignored::<InstanceGroup>();
+        Ok(warnings(&document, ignored))
     }
 
     fn respelled(document: Value, url: &str) -> Result<Respelling<'_>, SpecError> {
