@@ -11,6 +11,7 @@ mod machine;
 mod metadata;
 mod network;
 mod registry;
+mod systemd;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
