@@ -4,7 +4,7 @@
 //! A run does its work on the thread that its runtime has, and is silent while it waits for a package manager, say. So
 //! another thread tells: what is being done as soon as that changes, and from time to time that the run is alive, as
 //! long as it has shown a sign of that within the time that it allowed itself. After that systemd's own timeouts
-//! (`TimeoutStartSec=`, `WatchdogSec=`) run out, and it ends the run.
+//! (`WatchdogSec=`, which counts from the first sign on, and `TimeoutStartSec=`) run out, and it ends the run.
 
 use std::fmt::Display;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
