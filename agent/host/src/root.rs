@@ -4,12 +4,15 @@
 //! out of it (openat2's `RESOLVE_IN_ROOT`). Whatever happens to a file happens relative to an open
 //! directory, and never through a link in the last place.
 
+mod labels;
+mod removal;
+
 use std::ffi::CString;
 use std::fs::File;
-use std::io::{self, Read, Write as _};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat, renameat};
@@ -20,9 +23,9 @@ use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, symlinkat, unlinkat};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::selinux::Policy;
 
-/// Files of more bytes are no keys, and are not overwritten before they go.
-const LARGEST_SECRET: u64 = 1 << 20;
+pub(crate) use labels::Mislabelled;
 
 const DIRECTORY: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
 
@@ -31,6 +34,8 @@ const DIRECTORY: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::
 pub(crate) struct Root {
     fd: Arc<OwnedFd>,
     path: Arc<PathBuf>,
+    /// That of SELinux, once it was asked for.
+    policy: Arc<OnceLock<Option<Policy>>>,
 }
 
 impl Root {
@@ -40,7 +45,7 @@ impl Root {
         std::fs::create_dir_all(path).map_err(|error| Error::path("make the directory", &shown, error))?;
         let fd = nix::fcntl::open(path, DIRECTORY, Mode::empty())
             .map_err(|error| Error::path("open the directory", &shown, error))?;
-        Ok(Root { fd: Arc::new(fd), path: Arc::new(path.to_owned()) })
+        Ok(Root { fd: Arc::new(fd), path: Arc::new(path.to_owned()), policy: Arc::default() })
     }
 
     /// Where a path of this root is for everyone else; for messages, and for programs that are run.
@@ -96,7 +101,7 @@ impl Root {
             return Ok(dir);
         }
         let (above, name) = split(path)?;
-        self.make_dirs(above)?.make_dir(name)
+        self.make_dir(&self.make_dirs(above)?, name)
     }
 
     /// The directory that holds `path`, and the name in it; `None` where there is no such directory.
@@ -109,16 +114,6 @@ impl Root {
     pub(crate) fn make_parent(&self, path: &str) -> Result<(Dir, String)> {
         let (above, name) = split(path)?;
         Ok((self.make_dirs(above)?, name.to_owned()))
-    }
-
-    /// Removes a directory with everything in it, as far as that is on its file system.
-    pub(crate) fn remove_tree(&self, path: &str) -> Result<()> {
-        let Some(dir) = self.dir(path)? else { return Ok(()) };
-        dir.clear()?;
-        match self.parent(path)? {
-            Some((above, name)) => above.remove_dir_if_empty(&name),
-            None => Ok(()),
-        }
     }
 
     /// All of a small regular file; `None` where there is none.
@@ -323,24 +318,6 @@ impl Dir {
         }
     }
 
-    /// Overwrites a regular file and removes it; a file of any other type is only removed. Whoever has the disk's
-    /// older blocks may still find it there, as with every program that overwrites files.
-    pub(crate) fn shred(&self, name: &str) -> Result<()> {
-        if let Some(Entry::File(metadata)) = self.entry(name)?
-            && metadata.size <= LARGEST_SECRET
-        {
-            let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-            let overwrite = || -> io::Result<()> {
-                let mut file = File::from(openat(&self.fd, name, flags, Mode::empty())?);
-                let zeros = vec![0; usize::try_from(metadata.size).unwrap_or_default()];
-                file.write_all(&zeros)?;
-                file.sync_all()
-            };
-            overwrite().map_err(|error| Error::path("overwrite", self.shown(name), error))?;
-        }
-        self.remove(name)
-    }
-
     /// The names in this directory, whatever bytes they are made of.
     fn raw_names(&self) -> Result<Vec<CString>> {
         let cannot = |error| Error::path("list", self.shown(""), error);
@@ -350,39 +327,6 @@ impl Dir {
             dir.iter().map(|entry| entry.map(|entry| entry.file_name().to_owned())).collect();
         let is_other = |name: &CString| !matches!(name.to_bytes(), b"." | b"..");
         Ok(names.map_err(cannot)?.into_iter().filter(is_other).collect())
-    }
-
-    /// Removes everything in this directory, as far as it is on its file system.
-    fn clear(&self) -> Result<()> {
-        let device = fstat(&self.fd).map_err(self.failed("look at", ""))?.st_dev;
-        for name in self.raw_names()? {
-            let shown = name.to_string_lossy().into_owned();
-            let stat = match fstatat(&self.fd, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
-                Ok(stat) => stat,
-                Err(Errno::ENOENT) => continue,
-                Err(error) => return Err(Error::path("look at", self.shown(&shown), error)),
-            };
-            let is_directory =
-                SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR;
-            if is_directory && stat.st_dev != device {
-                return Err(Error::Path {
-                    doing: "remove",
-                    path: self.shown(&shown),
-                    reason: "another file system is mounted there; unmount it and run again".into(),
-                });
-            }
-            if is_directory {
-                let fd = openat(&self.fd, name.as_c_str(), DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty())
-                    .map_err(self.failed("open the directory", &shown))?;
-                Dir { fd, shown: self.shown(&shown) }.clear()?;
-            }
-            let flags = if is_directory { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
-            match unlinkat(&self.fd, name.as_c_str(), flags) {
-                Ok(()) | Err(Errno::ENOENT) => {}
-                Err(error) => return Err(Error::path("remove", self.shown(&shown), error)),
-            }
-        }
-        Ok(())
     }
 
     /// Removes a directory, unless something is left in it or it is in use.

@@ -1,7 +1,7 @@
 //! Files that are complete before anyone sees them.
 //!
-//! A file is written beside its target under a name of its own, with owner and mode set before the
-//! first byte; it is synced, renamed over the target, and the directory is synced. Whatever
+//! A file is written beside its target under a name of its own, with SELinux label, owner and mode set before
+//! the first byte; it is synced, renamed over the target, and the directory is synced. Whatever
 //! interrupts that leaves the target as it was. The temporary name follows from the target's, so
 //! that the next run finds and removes what a killed one left behind.
 
@@ -42,17 +42,29 @@ impl Staged {
     /// Begins a file that will be at `path`; directories above it are made.
     pub(crate) fn new(root: &Root, path: &str, mode: u32, owner: Option<(u32, u32)>) -> Result<Staged> {
         let (dir, name) = root.make_parent(path)?;
-        Staged::in_dir(Arc::new(dir), &name, mode, owner)
+        Staged::in_dir(root, Arc::new(dir), &name, mode, owner)
     }
 
-    /// Begins a file that will have this name in `dir`.
-    pub(crate) fn in_dir(dir: Arc<Dir>, name: &str, mode: u32, owner: Option<(u32, u32)>) -> Result<Staged> {
+    /// Begins a file that will have this name in `dir`, with everything that decides who may read it.
+    fn in_dir(
+        root: &Root,
+        dir: Arc<Dir>,
+        name: &str,
+        mode: u32,
+        owner: Option<(u32, u32)>,
+    ) -> Result<Staged> {
         let temporary = temporary_name(name);
         dir.remove(&temporary)?;
         let file = dir.create_new(&temporary)?;
         let staged = Staged { file, temporary: Temporary { dir, name: name.into(), is_placed: false } };
+        staged.set_label(root)?;
         staged.set_owner_and_mode(mode, owner)?;
         Ok(staged)
+    }
+
+    /// Whether it has one now that is the policy's.
+    fn set_label(&self, root: &Root) -> Result<bool> {
+        root.label_file(&self.file, &self.temporary.dir, &self.temporary.name)
     }
 
     fn set_owner_and_mode(&self, mode: u32, owner: Option<(u32, u32)>) -> Result<()> {
@@ -108,19 +120,21 @@ impl Sealed {
     ) -> Result<Sealed> {
         let (dir, name) = root.make_parent(path)?;
         if !from.move_to(from_name, &dir, &temporary_name(&name))? {
-            let mut staged = Staged::in_dir(Arc::new(dir), &name, mode, owner)?;
+            let mut staged = Staged::in_dir(root, Arc::new(dir), &name, mode, owner)?;
             io::copy(&mut from.open(from_name)?, &mut staged.file)
                 .map_err(|error| staged.failed("write", error))?;
             return staged.seal();
         }
         let file = dir.open(&temporary_name(&name))?;
         let staged = Staged { file, temporary: Temporary { dir: Arc::new(dir), name, is_placed: false } };
+        // It was begun in another place, which may have given it another label.
+        let is_labelled = staged.set_label(root)?;
         // Users may have come since the file was begun.
-        if owner.is_some_and(|owner| staged.owner().is_ok_and(|found| found != owner)) {
+        let is_others = owner.is_some_and(|owner| staged.owner().is_ok_and(|found| found != owner));
+        if is_others {
             staged.set_owner_and_mode(mode, owner)?;
-            return staged.seal();
         }
-        Ok(Sealed(staged.temporary))
+        if is_labelled || is_others { staged.seal() } else { Ok(Sealed(staged.temporary)) }
     }
 }
 
@@ -224,6 +238,39 @@ mod tests {
         place(vec![sealed]).unwrap();
         assert_eq!(std::fs::read_to_string(temp.path().join("a")).unwrap(), "after");
         assert_eq!(names(temp.path()), ["a"]);
+    }
+
+    #[test]
+    fn a_file_has_its_label_before_its_content_and_its_name_after() {
+        use rustix::fs::{XattrFlags, lgetxattr, lsetxattr};
+
+        let temp = tempfile::tempdir().unwrap();
+        let (config, contexts) =
+            (temp.path().join("etc/selinux"), temp.path().join("etc/selinux/x/contexts/files"));
+        std::fs::create_dir_all(&contexts).unwrap();
+        if lsetxattr(&config, "security.selinux", b"u:r:t:s0\0", XattrFlags::empty()).is_err() {
+            // Only root may, and only on some file systems: tests/selinux.rs says so by name.
+            return;
+        }
+        std::fs::write(config.join("config"), "SELINUX=permissive\nSELINUXTYPE=x\n").unwrap();
+        std::fs::write(contexts.join("file_contexts"), "/b/a -- u:r:right_t:s0\n").unwrap();
+        let root = Root::open(temp.path()).unwrap();
+        let label = |path: &str| {
+            let mut buffer = [0; 64];
+            let size = lgetxattr(temp.path().join(path), "security.selinux", &mut buffer).unwrap();
+            String::from_utf8(buffer[..size].to_vec()).unwrap()
+        };
+        let mut staged = Staged::new(&root, "/b/a", 0o600, None).unwrap();
+        assert_eq!(label("b/.a.kops-agent"), "u:r:right_t:s0\0");
+        staged.write(b"secret").unwrap();
+        place(vec![staged.seal().unwrap()]).unwrap();
+        assert_eq!(label("b/a"), "u:r:right_t:s0\0");
+
+        std::fs::write(temp.path().join("made"), "downloaded").unwrap();
+        let sealed =
+            Sealed::adopt(&root, "/b/a", &root.dir("/").unwrap().unwrap(), "made", 0o644, None).unwrap();
+        assert_eq!(label("b/.a.kops-agent"), "u:r:right_t:s0\0");
+        drop(sealed);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use kops_agent_host::{Buckets, Downloads, Host, Patience, Report, Scope};
 use kops_agent_plan::desired;
-use kops_agent_plan::diff::{Plan, diff_with_owned};
+use kops_agent_plan::diff::{Plan, diff_with_owned, with_labels};
 use kops_agent_plan::facts::Facts;
 use kops_agent_plan::go_yaml;
 use kops_agent_plan::resolve::{self, NodeConfig, Problems};
@@ -102,7 +102,9 @@ pub fn plan(host: &Host, decision: &Decision) -> Result<Plan> {
     service_manager::doing("observing this machine");
     let observed = host.observe(&decision.desired, &decision.materials).context("observing this machine")?;
     let owned = host.owned().context("observing what earlier runs left")?;
-    Ok(diff_with_owned(&decision.desired, &observed, &owned))
+    let labels =
+        host.wrong_labels(&decision.desired).context("observing the SELinux labels of this machine")?;
+    Ok(with_labels(diff_with_owned(&decision.desired, &observed, &owned), &labels))
 }
 
 /// Steps 6 to 8, until nothing is left to do.

@@ -6,6 +6,7 @@
 //! differs and no more.
 
 mod compare;
+mod labels;
 mod observed;
 mod removals;
 pub mod text;
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::resource::{DesiredState, Kind, Resource, ResourceId};
 
+pub use labels::{WrongLabel, WrongLabels, with_labels};
 pub use observed::{
     Enablement, Observed, ObservedCertificate, ObservedContent, ObservedFile, ObservedState, ObservedUnit,
     sha256_hex,

@@ -12,6 +12,7 @@ use crate::error::{Error, Result};
 use crate::observe::{digest, origin};
 use crate::prepare::known_hash;
 use crate::root::{set_mode, set_owner};
+use crate::selinux::FileKind;
 use crate::staged::{Sealed, Staged, place, seal_all, temporary_name};
 use crate::stamps::Stamp;
 
@@ -56,6 +57,7 @@ impl Run<'_> {
     fn directory(&self, directory: &Directory) -> Result<()> {
         let dir = self.host.root.make_dirs(&directory.path)?;
         let Directory { path, owner, group, mode } = directory;
+        self.host.root.mend_label(path, FileKind::Directory)?;
         if let Some((uid, gid)) = self.host.users.owner_ids(path, owner, group)? {
             dir.set_owner(uid, gid)?;
         }
@@ -110,11 +112,12 @@ impl Run<'_> {
         Stamp::Member.write_all(&self.host.root, origins)
     }
 
-    /// Sets what may differ of a file whose content is right.
+    /// Sets what may differ of a file whose content is right: who may read it.
     fn owner_and_mode(&self, file: &File) -> Result<()> {
         let (dir, name) = self.host.root.make_parent(&file.path)?;
         let open = dir.open(&name)?;
         let failed = |doing| move |error| Error::path(doing, self.host.root.shown(&file.path), error);
+        self.host.root.mend_label(&file.path, FileKind::File)?;
         if let Some((uid, gid)) = self.host.users.owner_ids(&file.path, &file.owner, &file.group)? {
             set_owner(&open, uid, gid).map_err(failed("set the owner of"))?;
         }
@@ -126,6 +129,7 @@ impl Run<'_> {
         let temporary = temporary_name(&name);
         dir.remove(&temporary)?;
         dir.link(&link.target, &temporary)?;
+        self.host.root.label_link(&dir, &temporary, &name)?;
         dir.rename(&temporary, &name)?;
         dir.sync()
     }

@@ -10,6 +10,7 @@ use kops_agent_plan::resource::{Resource, Unit};
 use super::{Run, Steps};
 use crate::error::Result;
 use crate::observe::{Observer, unit_path};
+use crate::selinux::FileKind;
 use crate::staged::{Staged, place};
 use crate::stamps::Stamp;
 
@@ -25,6 +26,8 @@ impl Run<'_> {
                 let mut staged = Staged::new(&self.host.root, &path, 0o644, owner)?;
                 staged.write(text.as_bytes())?;
                 sealed.push(staged.seal()?);
+            } else if let Resource::Unit(Unit { name, text: Some(_), .. }) = resource {
+                self.host.root.mend_label(&unit_path(name), FileKind::File)?;
             }
         }
         place(sealed)?;

@@ -1,0 +1,138 @@
+//! Labels of SELinux on what is made below a root, and those that are found there.
+
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
+
+use nix::sys::stat::{Mode, mkdirat};
+use rustix::fs::{XattrFlags, fsetxattr, lgetxattr, lsetxattr};
+use rustix::io::Errno;
+
+use super::{Dir, Root};
+use crate::error::{Error, Result};
+use crate::selinux::{FileKind, Policy, is_as_good};
+use crate::staged::temporary_name;
+
+/// Where the kernel keeps a label (xattr(7)).
+const ATTRIBUTE: &str = "security.selinux";
+/// What labels have room in: far more than there is in any.
+const LARGEST: usize = 4096;
+
+/// A label that is other than the policy's.
+pub(crate) struct Mislabelled {
+    /// What it is; `None` where there is none.
+    pub(crate) found: Option<String>,
+    /// What it should be.
+    pub(crate) wanted: String,
+}
+
+impl Root {
+    /// The policy, read when it is first asked for.
+    fn policy(&self) -> Result<Option<&Policy>> {
+        if self.policy.get().is_none() {
+            let policy = Policy::read(|path| self.read(path))?;
+            // Somebody else may have been faster, and has read the same.
+            let _ = self.policy.set(policy);
+        }
+        Ok(self.policy.get().and_then(Option::as_ref))
+    }
+
+    /// The label for what has this name in a directory; `None` where there is no policy or it gives none.
+    pub(crate) fn label(&self, dir: &Dir, name: &str, kind: FileKind) -> Result<Option<String>> {
+        let Some(policy) = self.policy()? else { return Ok(None) };
+        let real = |fd: BorrowedFd<'_>| {
+            let path = std::fs::read_link(proc_path(fd, ""));
+            path.map_err(|error| Error::path("find the way to", dir.shown(name), error))
+        };
+        let (root, dir) = (real(self.fd.as_fd())?, real(dir.fd.as_fd())?);
+        // As restorecon does it: links on the way count by where they lead.
+        let path = dir.strip_prefix(root).unwrap_or(&dir).join(name);
+        Ok(policy.label(&format!("/{}", path.display()), kind).map(str::to_owned))
+    }
+
+    /// Makes the directory of this name with its label.
+    pub(super) fn make_dir(&self, above: &Dir, name: &str) -> Result<Dir> {
+        let Some(label) = self.label(above, name, FileKind::Directory)? else { return above.make_dir(name) };
+        let temporary = temporary_name(name);
+        above.remove_dir_if_empty(&temporary)?;
+        mkdirat(&above.fd, temporary.as_str(), Mode::from_bits_truncate(0o755))
+            .map_err(above.failed("make the directory", name))?;
+        let dir = above.open_dir(&temporary)?;
+        self.set_label(&dir.fd, &label, || above.shown(name))?;
+        dir.set_mode(0o755)?;
+        match nix::fcntl::renameat(&above.fd, temporary.as_str(), &above.fd, name) {
+            Ok(()) => above.sync()?,
+            // Others have made one meanwhile, or something else is in its place, which opening it tells.
+            Err(_) => above.remove_dir_if_empty(&temporary)?,
+        }
+        above.open_dir(name)
+    }
+
+    /// Labels a file that will have this name in `dir`.
+    pub(crate) fn label_file(&self, file: &File, dir: &Dir, name: &str) -> Result<bool> {
+        match self.label(dir, name, FileKind::File)? {
+            Some(label) => self.set_label(file, &label, || dir.shown(name)),
+            None => Ok(false),
+        }
+    }
+
+    /// Labels a link that has a temporary name and will have this one.
+    pub(crate) fn label_link(&self, dir: &Dir, temporary: &str, name: &str) -> Result<()> {
+        let Some(label) = self.label(dir, name, FileKind::Symlink)? else { return Ok(()) };
+        let path = proc_path(dir.fd.as_fd(), temporary);
+        let set = lsetxattr(path, ATTRIBUTE, &as_attribute(&label), XattrFlags::empty());
+        self.judge(set, || dir.shown(name)).map(drop)
+    }
+
+    /// Gives what is at a path the label of the policy, if it has another.
+    pub(crate) fn mend_label(&self, path: &str, kind: FileKind) -> Result<()> {
+        let Some(Mislabelled { wanted, .. }) = self.mislabelled(path, kind)? else { return Ok(()) };
+        let Some((dir, name)) = self.parent(path)? else { return Ok(()) };
+        let path = proc_path(dir.fd.as_fd(), &name);
+        let set = lsetxattr(path, ATTRIBUTE, &as_attribute(&wanted), XattrFlags::empty());
+        self.judge(set, || dir.shown(&name)).map(drop)
+    }
+
+    /// Whether what is at a path has another label than the policy gives it.
+    pub(crate) fn mislabelled(&self, path: &str, kind: FileKind) -> Result<Option<Mislabelled>> {
+        // Before anything else: usually there is no policy.
+        if self.policy()?.is_none() {
+            return Ok(None);
+        }
+        let Some((dir, name)) = self.parent(path)? else { return Ok(None) };
+        let Some(wanted) = self.label(&dir, &name, kind)? else { return Ok(None) };
+        let mut buffer = vec![0; LARGEST];
+        let found = match lgetxattr(proc_path(dir.fd.as_fd(), &name), ATTRIBUTE, &mut buffer) {
+            Ok(size) => Some(String::from_utf8_lossy(&buffer[..size]).trim_end_matches('\0').to_owned()),
+            Err(Errno::NODATA) => None,
+            // It is not there, or its file system knows no labels.
+            Err(_) => return Ok(None),
+        };
+        Ok((!is_as_good(found.as_deref(), &wanted)).then_some(Mislabelled { found, wanted }))
+    }
+
+    fn set_label(&self, file: impl AsFd, label: &str, shown: impl Fn() -> String) -> Result<bool> {
+        self.judge(fsetxattr(file, ATTRIBUTE, &as_attribute(label), XattrFlags::empty()), shown)
+    }
+
+    /// Whether a label is set now.
+    fn judge(&self, set: rustix::io::Result<()>, shown: impl Fn() -> String) -> Result<bool> {
+        match set {
+            Ok(()) => Ok(true),
+            // A file system that knows no labels has one for all that is on it.
+            Err(Errno::NOTSUP) => Ok(false),
+            // Only root may, and a root that is only a folder is written by anybody.
+            Err(Errno::PERM) if !self.is_machine() => Ok(false),
+            Err(error) => Err(Error::path("set the SELinux label of", shown(), error)),
+        }
+    }
+}
+
+/// The kernel's way to a name in an open directory, or to the directory itself: links in it are not followed.
+fn proc_path(dir: BorrowedFd<'_>, name: &str) -> String {
+    format!("/proc/self/fd/{}/{name}", dir.as_raw_fd()).trim_end_matches('/').to_owned()
+}
+
+/// With its end, as libselinux writes it.
+fn as_attribute(label: &str) -> Vec<u8> {
+    [label.as_bytes(), b"\0"].concat()
+}

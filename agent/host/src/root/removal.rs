@@ -1,0 +1,80 @@
+//! Removing more than a name: whole directories, and secrets with what is in them.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, openat};
+use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
+use nix::unistd::{UnlinkatFlags, unlinkat};
+
+use super::{DIRECTORY, Dir, Entry, Root};
+use crate::error::{Error, Result};
+
+/// Files of more bytes are no keys, and are not overwritten before they go.
+const LARGEST_SECRET: u64 = 1 << 20;
+
+impl Root {
+    /// Removes a directory with everything in it, as far as that is on its file system.
+    pub(crate) fn remove_tree(&self, path: &str) -> Result<()> {
+        let Some(dir) = self.dir(path)? else { return Ok(()) };
+        dir.clear()?;
+        match self.parent(path)? {
+            Some((above, name)) => above.remove_dir_if_empty(&name),
+            None => Ok(()),
+        }
+    }
+}
+
+impl Dir {
+    /// Overwrites a regular file and removes it; a file of any other type is only removed. Whoever has the disk's
+    /// older blocks may still find it there, as with every program that overwrites files.
+    pub(crate) fn shred(&self, name: &str) -> Result<()> {
+        if let Some(Entry::File(metadata)) = self.entry(name)?
+            && metadata.size <= LARGEST_SECRET
+        {
+            let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            let overwrite = || -> io::Result<()> {
+                let mut file = File::from(openat(&self.fd, name, flags, Mode::empty())?);
+                let zeros = vec![0; usize::try_from(metadata.size).unwrap_or_default()];
+                file.write_all(&zeros)?;
+                file.sync_all()
+            };
+            overwrite().map_err(|error| Error::path("overwrite", self.shown(name), error))?;
+        }
+        self.remove(name)
+    }
+
+    /// Removes everything in this directory, as far as it is on its file system.
+    fn clear(&self) -> Result<()> {
+        let device = fstat(&self.fd).map_err(self.failed("look at", ""))?.st_dev;
+        for name in self.raw_names()? {
+            let shown = name.to_string_lossy().into_owned();
+            let stat = match fstatat(&self.fd, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+                Ok(stat) => stat,
+                Err(Errno::ENOENT) => continue,
+                Err(error) => return Err(Error::path("look at", self.shown(&shown), error)),
+            };
+            let is_directory =
+                SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR;
+            if is_directory && stat.st_dev != device {
+                return Err(Error::Path {
+                    doing: "remove",
+                    path: self.shown(&shown),
+                    reason: "another file system is mounted there; unmount it and run again".into(),
+                });
+            }
+            if is_directory {
+                let fd = openat(&self.fd, name.as_c_str(), DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty())
+                    .map_err(self.failed("open the directory", &shown))?;
+                Dir { fd, shown: self.shown(&shown) }.clear()?;
+            }
+            let flags = if is_directory { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
+            match unlinkat(&self.fd, name.as_c_str(), flags) {
+                Ok(()) | Err(Errno::ENOENT) => {}
+                Err(error) => return Err(Error::path("remove", self.shown(&shown), error)),
+            }
+        }
+        Ok(())
+    }
+}
