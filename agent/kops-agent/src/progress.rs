@@ -13,8 +13,9 @@ use kops_agent_plan::diff::{Stage, Step};
 
 use crate::{logging, service_manager};
 
-/// How long a package manager may be at work without a sign of it, its wait for others' locks included.
-const PATIENCE_WITH_PACKAGES: Duration = Duration::from_secs(60 * 60);
+/// How long others may be at work for us without a sign of it: a package manager, who also waits for others' locks;
+/// containerd, which pulls images; a user's hook, which its unit may allow any time.
+const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(60 * 60);
 
 /// Watches a run and shows it.
 pub struct Watch {
@@ -105,8 +106,10 @@ impl Progress for Watch {
         logging::about(step);
         self.bars.suspend(|| log::debug!("applying {}", step.resource));
         let patience = match step.stage {
-            Stage::Packages => PATIENCE_WITH_PACKAGES,
-            _ => service_manager::PATIENCE,
+            Stage::Packages | Stage::Runtime | Stage::Images | Stage::Services => PATIENCE_WITH_OTHERS,
+            Stage::Users | Stage::Mounts | Stage::Files | Stage::Kernel | Stage::Removals => {
+                service_manager::PATIENCE
+            }
         };
         service_manager::waiting(format_args!("{}: {}", step.stage.name(), step.resource), patience);
     }
