@@ -178,7 +178,7 @@ impl Run<'_> {
             Stage::Packages => self.packages(steps),
             Stage::Users => self.each(steps, Run::user),
             Stage::Mounts => self.each(steps, Run::mount),
-            Stage::Files => self.files(steps),
+            Stage::Files | Stage::Pods => self.files(steps),
             Stage::Kernel => self.each(steps, Run::module),
             Stage::Images => self.images(steps),
             Stage::Runtime | Stage::Services => self.units(steps),
