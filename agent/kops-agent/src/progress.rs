@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kops_agent_host::Progress;
 use kops_agent_plan::diff::Step;
+use kops_agent_plan::resource::ResourceId;
 
 /// Watches a run and shows it.
 pub struct Watch {
@@ -64,6 +65,10 @@ impl Progress for Watch {
 
     fn download_retried(&self, name: &str, why: &str) {
         self.bars.suspend(|| log::warn!("downloading {name} again: {why}"));
+    }
+
+    fn waiting(&self, component: &ResourceId) {
+        self.bars.suspend(|| log::info!("waiting until {component} is well"));
     }
 
     fn warned(&self, about: &str) {

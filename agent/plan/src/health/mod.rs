@@ -43,7 +43,12 @@ pub enum Check {
         url: String,
     },
     /// All containers of a static pod run.
-    Pod(StaticPod),
+    Pod {
+        /// Which.
+        pod: StaticPod,
+        /// Path of the socket of the runtime that has them.
+        socket: String,
+    },
 }
 
 /// A pod that kubelet runs from a file.
@@ -115,7 +120,7 @@ pub fn of_unit(name: &str, texts: Texts<'_>) -> Component {
 /// What tells that the static pod of this file is well; `None` where the file says nothing of a pod.
 pub fn of_manifest(path: &str, texts: Texts<'_>) -> Option<Component> {
     let manifest = manifest::read(&texts(path)?)?;
-    let mut checks = vec![Check::Pod(manifest.pod)];
+    let mut checks = vec![Check::Pod { pod: manifest.pod, socket: runtime_socket(texts) }];
     let mut urls = manifest.probes;
     if rank(path) == Rank::Etcd {
         let api_server = texts(&paths::manifest(API_SERVER)).and_then(|text| manifest::read(&text));

@@ -9,7 +9,7 @@ fn check(component: &Component) -> Vec<String> {
         Check::Unit { name } => format!("unit {name}"),
         Check::Runtime { socket } => format!("runtime {socket}"),
         Check::Answers { url } => format!("answers {url}"),
-        Check::Pod(pod) => {
+        Check::Pod { pod, .. } => {
             let containers: Vec<&str> = pod.containers.iter().map(String::as_str).collect();
             format!("pod {}/{} ({})", pod.namespace, pod.name, containers.join(" "))
         }
