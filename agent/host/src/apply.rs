@@ -86,7 +86,6 @@ impl Host {
             record.claim(plan);
             record.write(&self.root)?;
         }
-        self.forget_starts(plan)?;
         let run = Run { host: self, plan, desired, secrets, prepared: &prepared, progress, changing };
         let mut report = Report { summary: plan.summary(), ..Report::default() };
         if let Err(error) = run.all(&mut report).await {
@@ -119,8 +118,8 @@ impl Host {
         Ok(report)
     }
 
-    /// Forgets with what units were started that are to be started anew: what is interrupted from here on, or does not
-    /// come back, is due again, even where everything that it reads is put right by then.
+    /// Forgets with what units were started that are to be started anew, once what they read is written: one that is
+    /// interrupted from here on, or does not come back, is due again, even where all that it reads is right by then.
     fn forget_starts(&self, plan: &Plan) -> Result<()> {
         let is_due = |change: &Change| matches!(change, Change::Start | Change::Restart { .. });
         plan.steps
@@ -198,6 +197,9 @@ impl Run<'_> {
                 .map(|step| Ok((step, find(self.desired, &step.resource)?)))
                 .collect::<Result<_>>()?;
             self.stage(stage, &steps).await?;
+            if stage == Stage::Files {
+                self.host.forget_starts(self.plan)?;
+            }
             report.applied.extend(steps.iter().map(|(step, _)| step.resource.clone()));
             tokio::task::yield_now().await;
         }

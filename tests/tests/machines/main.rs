@@ -11,6 +11,7 @@ mod machine;
 mod metadata;
 mod network;
 mod registry;
+mod upkeep;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,7 @@ use std::time::Instant;
 
 use cluster::{CONTROL_PLANE_NAME, Cluster, NODE_NAME};
 use machine::Machine;
+use upkeep::Traces;
 
 /// The static pods that kOps has on a control plane without kube-proxy.
 const STATIC_PODS: [&str; 6] = [
@@ -91,10 +93,12 @@ fn disturb_apt(machine: &Machine) {
     });
 }
 
-/// What must not change by itself: since when each of these units has been running.
+/// What must not change by itself: the starts of these units, each of which has an id of its own, and of their programs.
 fn running_since(machine: &Machine) -> Vec<(&'static str, String)> {
     let units = ["containerd.service", "kubelet.service", "chrony.service"];
-    units.map(|unit| (unit, machine.show(unit, "ExecMainStartTimestampMonotonic"))).into()
+    let start =
+        |unit| ["InvocationID", "ExecMainStartTimestampMonotonic"].map(|of| machine.show(unit, of)).join(" ");
+    units.map(|unit| (unit, start(unit))).into()
 }
 
 fn converge(cluster: &Cluster, machine: &Machine) {
@@ -242,6 +246,7 @@ fn becomes_a_cluster(suite: &str) {
     step(&format!("{suite}: boot"));
     let cluster = Cluster::boot(suite);
     let (control_plane, node) = (&cluster.control_plane, &cluster.node);
+    let [bare_control_plane, bare_node] = [control_plane, node].map(Traces::of);
 
     step("the boot script's call on the control plane, and converge on the node");
     thread::scope(|scope| {
@@ -277,6 +282,15 @@ fn becomes_a_cluster(suite: &str) {
     only_what_reads_a_changed_setting_is_restarted(&cluster);
     step("damage");
     damage_is_found_and_repaired(&cluster, node);
+    step("verify");
+    upkeep::drift_is_verified_and_repaired(&cluster, node);
+    step("static pods change");
+    upkeep::static_pods_change_one_after_another(&cluster);
+    step("a spec that kubelet refuses");
+    upkeep::what_kubelet_refuses_is_rolled_back(&cluster, node);
+    step("reset");
+    upkeep::a_reset_leaves_no_trace(node, &bare_node);
+    upkeep::a_reset_leaves_no_trace(control_plane, &bare_control_plane);
     step("the end");
 }
 

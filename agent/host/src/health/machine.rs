@@ -20,7 +20,13 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(5);
 const CTR_DEADLINES: [&str; 4] = ["--timeout", "15s", "--connect-timeout", "5s"];
 /// How much of an answer is repeated.
 const LONGEST_ANSWER: usize = 300;
-const LAST_LINES: &str = "5";
+/// A program in Go that gives up may write as many lines about itself.
+const LAST_LINES: &str = "200";
+/// How many of a program's last lines are repeated.
+const MOST_LINES: usize = 3;
+/// What is in the lines in which programs say why they end.
+const REASONS: [&str; 9] =
+    ["error", "err=", "fail", "fatal", "panic", "invalid", "unknown", "unrecognized", "cannot"];
 
 /// This machine.
 pub struct Machine;
@@ -56,18 +62,33 @@ impl Health for Machine {
         if resource.kind != Kind::Unit {
             return Vec::new();
         }
-        let command = [
-            "journalctl",
-            "--unit",
-            &resource.name,
-            "--lines",
-            LAST_LINES,
-            "--output=cat",
-            "--no-pager",
-            "--quiet",
-        ];
-        ask(&command).map_or(vec![], |outcome| outcome.stdout.lines().map(str::to_owned).collect())
+        // Of the unit's own programs, and not what systemd says of it.
+        let unit = format!("_SYSTEMD_UNIT={}", resource.name);
+        let command = ["journalctl", &unit, "--lines", LAST_LINES, "--output=cat", "--no-pager", "--quiet"];
+        ask(&command).map_or(vec![], |outcome| telling(&outcome.stdout))
     }
+}
+
+/// The last lines that say why something ended, each once; without such, just the last lines.
+fn telling(text: &str) -> Vec<String> {
+    let is_reason = |line: &&str| {
+        let lower = line.to_lowercase();
+        // Traces of the stack are indented.
+        !line.starts_with([' ', '\t']) && REASONS.iter().any(|reason| lower.contains(reason))
+    };
+    let (mut reasons, all): (Vec<&str>, Vec<&str>) =
+        (text.lines().filter(is_reason).collect(), text.lines().collect());
+    if reasons.is_empty() {
+        reasons = all;
+    }
+    let mut told: Vec<String> = Vec::new();
+    for line in reasons.iter().rev() {
+        let line: String = line.chars().take(LONGEST_ANSWER).collect();
+        if told.len() < MOST_LINES && !told.contains(&line) {
+            told.insert(0, line);
+        }
+    }
+    told
 }
 
 /// Asks as kubelet's probes do: whose certificate it is does not matter, and no redirect is followed.
@@ -92,7 +113,8 @@ async fn answers(url: &str) -> Result<(), String> {
 
 /// What lies at the bottom of an error, which is what people understand.
 fn cause(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), cause)
+    let said = error.to_string();
+    error.source().map_or_else(|| said.split(" (os error").next().unwrap_or(&said).to_owned(), cause)
 }
 
 async fn runtime(socket: &str) -> Result<(), String> {
@@ -226,6 +248,16 @@ mod tests {
         let others =
             [container("kube-apiserverx-1", "b", "healthcheck"), container("x", "b", "kube-apiserver")];
         assert!(complete(&pod(), &others).is_err());
+    }
+
+    #[test]
+    fn the_last_words_are_those_that_say_why() {
+        let go = "I1 starting\nE1 \"command failed\" err=\"unrecognized feature gate: X\"\npanic: no\n\ngoroutine 1:\n\tmain.go: fail\n";
+        assert_eq!(
+            telling(&go.repeat(3)),
+            ["E1 \"command failed\" err=\"unrecognized feature gate: X\"", "panic: no"]
+        );
+        assert_eq!(telling("a\nb\nc\nd\n"), ["b", "c", "d"]);
     }
 
     #[test]

@@ -78,8 +78,15 @@ impl Host {
         let Some((dir, name)) = self.root.parent(&path_of(id))? else { return Ok(()) };
         match id.kind {
             Kind::Directory => dir.remove_dir_if_empty(&name)?,
-            // It may be a key.
-            _ => dir.shred(&name)?,
+            // It may be a key, which is overwritten; not under its own name, where it would be half a file for a while.
+            _ => {
+                let temporary = temporary_name(&name);
+                if dir.entry(&name)?.is_some() {
+                    dir.rename(&name, &temporary)?;
+                    dir.sync()?;
+                }
+                dir.shred(&temporary)?;
+            }
         }
         dir.sync()
     }
