@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use kops_agent_host::health::{Asking, Health, Pace};
 use kops_agent_host::system::systemd::{Systemd, UnitState};
-use kops_agent_host::{Error, Host, Record};
+use kops_agent_host::{Error, Host, Record, Resetting};
 use kops_agent_plan::diff::{Enablement, sha256_hex};
 use kops_agent_plan::health::{Check, StaticPod};
 use kops_agent_plan::resource::*;
@@ -358,6 +358,38 @@ async fn what_repairs_is_not_rolled_back() {
     scene.converge(&node("1")).await.unwrap();
     assert_eq!(scene.node.news().iter().filter(|news| *news == "restart kubelet.service").count(), 2);
     scene.is_clean();
+}
+
+struct Quiet;
+
+impl Resetting for Quiet {
+    fn doing(&self, _what: &str) {}
+}
+
+#[tokio::test]
+async fn a_reset_after_an_interrupted_change_takes_what_was_kept_and_spares_what_is_not_the_agents() {
+    let with_motd = |version: &str, mode: Mode| {
+        let mut state = node(version);
+        state.add(File::text("/etc/motd", "hello").mode(mode));
+        state
+    };
+    let machine = Machine::new();
+    std::fs::create_dir_all(machine.path("/etc")).unwrap();
+    std::fs::write(machine.path("/etc/motd"), "hello").unwrap();
+    let scene = Scene { node: Node::of(&machine), machine };
+    scene.converge(&with_motd("1", Mode::FILE)).await.unwrap();
+    let patient = scene.host().with_pace(Pace { patience: Duration::from_secs(60), ..PACE });
+    let bad = with_motd("bad", Mode::PRIVATE);
+    let run = scene.machine.converge_with(&patient, &bad);
+    tokio::time::timeout(Duration::from_millis(100), run).await.unwrap_err();
+    drop(patient);
+    let motd = scene.machine.path("/etc/motd").metadata().unwrap();
+    assert_eq!(motd.nlink(), 2, "it is not kept by a second name, so this test shows nothing");
+
+    let host = scene.host();
+    host.reset(&host.plan_reset(&[]).unwrap(), &Quiet).unwrap();
+    assert_eq!(scene.machine.read("/etc/motd"), "hello");
+    assert!(!scene.machine.path("/var/lib/kops-agent").exists());
 }
 
 /// Nothing is ever well.

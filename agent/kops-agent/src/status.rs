@@ -169,6 +169,7 @@ fn prometheus(status: &Status) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use kops_agent_host::Drift;
     use kops_agent_plan::resource::{Kind, ResourceId};
@@ -214,6 +215,30 @@ mod tests {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
         assert!(text.lines().count() < 24, "more than a screen:\n{text}");
+    }
+
+    #[test]
+    fn a_change_that_was_rolled_back_is_told_once() {
+        let rolled_back: RolledBack = serde_json::from_value(serde_json::json!({
+            "at": "2026-02-03T04:05:06Z", "configHash": "new=", "backTo": "abc=", "desired": "",
+            "problem": "unit kubelet.service did not come back: connection refused",
+            "stillWrong": ["unit x.service did not come back"],
+        }))
+        .unwrap();
+        let problem = rolled_back.to_string();
+        let failure = Some(Failure { at: "2026-02-03T04:05:06Z".into(), problem });
+        let status = Status { rolled_back: Some(rolled_back), failure, changed: vec![], ..status() };
+        let text = text(&status);
+        for part in [
+            "ROLLED BACK  at 2026-02-03T04:05:06Z from new= to abc=\n",
+            "             because unit kubelet.service did not come back: connection refused\n",
+            "             and since then: unit x.service did not come back\n",
+            "`kops-agent converge --retry-failed`",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+        assert!(!text.contains("last run") && !text.contains("`kops-agent verify`"), "{text}");
+        assert!(prometheus(&status).contains("\nkops_agent_rolled_back 1\n"));
     }
 
     #[test]

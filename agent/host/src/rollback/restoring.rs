@@ -91,6 +91,12 @@ impl Host {
         dir.sync()
     }
 
+    /// Overwrites what is kept for a change that did not come to its end, for whoever removes it.
+    pub(crate) fn shred_kept_files(&self) -> Result<()> {
+        let Some(folder) = self.root.dir(FOLDER)? else { return Ok(()) };
+        folder.names()?.iter().try_for_each(|name| folder.shred(name))
+    }
+
     /// Runs the commands of the files that are back, each once.
     pub(super) fn run_commands_again(&self, journal: &Journal) -> Result<()> {
         let mut done: Vec<&Vec<String>> = Vec::new();
