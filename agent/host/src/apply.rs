@@ -1,5 +1,6 @@
 //! Doing what a plan says.
 
+mod changing;
 mod files;
 mod removals;
 mod units;
@@ -8,8 +9,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
-use kops_agent_plan::diff::{Plan, Stage, Step, Summary, sha256_hex};
-use kops_agent_plan::resource::{DesiredState, Image, KernelModule, Resource, ResourceId};
+use kops_agent_plan::diff::{Change, Plan, Stage, Step, Summary};
+use kops_agent_plan::resource::{DesiredState, Image, KernelModule, Kind, Resource, ResourceId};
+
+pub(crate) use files::restarts_the_agent;
+
+use changing::Changing;
 
 use crate::assets::{Downloads, Progress};
 use crate::error::{Error, Result};
@@ -56,7 +61,8 @@ impl Host {
     ///
     /// # Errors
     /// The first thing that cannot be done. Whatever was done before it stays, and the next run goes
-    /// on from there.
+    /// on from there. Where a component of a node that worked does not come back, everything is put back as it was
+    /// ([`Error::RolledBack`]), and that change is refused from then on ([`Error::FailedBefore`]).
     pub async fn apply(
         &self,
         plan: &Plan,
@@ -67,30 +73,37 @@ impl Host {
         scope: Scope<'_>,
     ) -> Result<Report> {
         let _lock = self.lock()?;
+        if let Some(rolled_back) = self.finish_rollback(progress).await? {
+            // What was planned is out of date now.
+            return Err(Error::RolledBack(Box::new(rolled_back)));
+        }
+        self.refuse_what_failed(plan, desired, scope)?;
         let prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
         self.sweep(desired)?;
         let mut record = self.record()?;
+        let changing = self.begin_change(plan, desired, &record, &prepared.written(), scope)?;
         if scope != Scope::Part && !plan.is_empty() {
             record.claim(plan);
             record.write(&self.root)?;
         }
-        let run = Run { host: self, desired, secrets, prepared: &prepared, progress };
+        let run = Run { host: self, plan, desired, secrets, prepared: &prepared, progress, changing };
         let mut report = Report { summary: plan.summary(), ..Report::default() };
-        for stage in Stage::ALL.into_iter().filter(|stage| *stage != Stage::Removals) {
-            let steps: Vec<(&Step, &Resource)> = plan
-                .stage(stage)
-                .map(|step| Ok((step, find(desired, &step.resource)?)))
-                .collect::<Result<_>>()?;
-            run.stage(stage, &steps)?;
-            report.applied.extend(steps.iter().map(|(step, _)| step.resource.clone()));
-            tokio::task::yield_now().await;
+        if let Err(error) = run.all(&mut report).await {
+            return Err(match run.taken_back_by(&error) {
+                Some(journal) => {
+                    let rolled_back = self.roll_back(journal, Some(error.to_string()), progress).await?;
+                    Error::RolledBack(Box::new(rolled_back))
+                }
+                None => error,
+            });
         }
         run.removals(plan)?;
         report.applied.extend(plan.stage(Stage::Removals).map(|step| step.resource.clone()));
-        let written = run.written();
+        let written = prepared.written();
         drop(prepared);
         if let Scope::Node { config_hash, known_hashes } = scope {
-            let is_settled = record.failure.is_none() && record.config_hash == config_hash;
+            let has_failed = record.failure.is_some() || record.rolled_back.is_some();
+            let is_settled = !has_failed && record.config_hash == config_hash;
             // A run that had nothing to do leaves the record as it is.
             if !(plan.is_empty() && plan.kept.is_empty() && is_settled) {
                 record.known_hashes = known_hashes.clone();
@@ -103,6 +116,16 @@ impl Host {
             downloads.trim_cache(&self.root, &wanted)?;
         }
         Ok(report)
+    }
+
+    /// Forgets with what units were started that are to be started anew, once what they read is written: one that is
+    /// interrupted from here on, or does not come back, is due again, even where all that it reads is right by then.
+    fn forget_starts(&self, plan: &Plan) -> Result<()> {
+        let is_due = |change: &Change| matches!(change, Change::Start | Change::Restart { .. });
+        plan.steps
+            .iter()
+            .filter(|step| step.resource.kind == Kind::Unit && step.changes.iter().any(is_due))
+            .try_for_each(|step| Stamp::Unit.put_back(&self.root, &step.resource.name, None))
     }
 
     /// Records how everything was left.
@@ -119,6 +142,7 @@ impl Host {
         }
         record.config_hash = config_hash.to_owned();
         record.failure = None;
+        record.rolled_back = None;
         record.write(&self.root)
     }
 
@@ -152,25 +176,37 @@ impl Host {
 /// One run, and all that it works with.
 struct Run<'a> {
     host: &'a Host,
+    plan: &'a Plan,
     desired: &'a DesiredState,
     secrets: &'a dyn Secrets,
     prepared: &'a Prepared<'a>,
     progress: &'a dyn Progress,
+    /// `None` where components are not waited for.
+    changing: Option<Changing>,
 }
 
 type Steps<'a> = [(&'a Step, &'a Resource)];
 
 impl Run<'_> {
-    /// The hashes of files that this run has written, by path: they need no reading.
-    fn written(&self) -> BTreeMap<String, String> {
-        let contents = self.prepared.contents.iter();
-        let mut written: BTreeMap<String, String> =
-            contents.map(|(path, bytes)| ((*path).to_owned(), sha256_hex(bytes))).collect();
-        written.extend(self.prepared.downloaded());
-        written
+    /// Everything but removals, which come when all is well.
+    async fn all(&self, report: &mut Report) -> Result<()> {
+        for stage in Stage::ALL.into_iter().filter(|stage| *stage != Stage::Removals) {
+            let steps: Vec<(&Step, &Resource)> = self
+                .plan
+                .stage(stage)
+                .map(|step| Ok((step, find(self.desired, &step.resource)?)))
+                .collect::<Result<_>>()?;
+            self.stage(stage, &steps).await?;
+            if stage == Stage::Files {
+                self.host.forget_starts(self.plan)?;
+            }
+            report.applied.extend(steps.iter().map(|(step, _)| step.resource.clone()));
+            tokio::task::yield_now().await;
+        }
+        self.end_change().await
     }
 
-    fn stage(&self, stage: Stage, steps: &Steps<'_>) -> Result<()> {
+    async fn stage(&self, stage: Stage, steps: &Steps<'_>) -> Result<()> {
         if steps.is_empty() {
             return Ok(());
         }
@@ -178,10 +214,17 @@ impl Run<'_> {
             Stage::Packages => self.packages(steps),
             Stage::Users => self.each(steps, Run::user),
             Stage::Mounts => self.each(steps, Run::mount),
-            Stage::Files => self.files(steps),
+            Stage::Files => {
+                self.files(steps)?;
+                for (step, _) in steps {
+                    self.wait_after(step).await?;
+                }
+                Ok(())
+            }
             Stage::Kernel => self.each(steps, Run::module),
             Stage::Images => self.images(steps),
-            Stage::Runtime | Stage::Services => self.units(steps),
+            Stage::Pods => self.pods(steps).await,
+            Stage::Runtime | Stage::Services => self.units(steps).await,
             // What is removed has nothing desired to it, and is dealt with apart.
             Stage::Removals => Ok(()),
         }

@@ -6,6 +6,7 @@ use kops_agent_plan::resource::ResourceId;
 
 use crate::assets::DownloadError;
 use crate::certs::CertificateError;
+use crate::rollback::RolledBack;
 
 /// Why observing or applying stopped.
 #[derive(Debug, thiserror::Error)]
@@ -58,6 +59,25 @@ pub enum Error {
         /// What is not supported.
         what: &'static str,
     },
+    /// A component that was restarted is not well.
+    #[error("{resource} did not come back: {why}; look at {look_at}")]
+    Unwell {
+        /// The unit, or the file of the static pod.
+        resource: ResourceId,
+        /// What is wrong with it.
+        why: String,
+        /// Where there is more to see.
+        look_at: String,
+    },
+    /// A change was taken back.
+    #[error("{0}")]
+    RolledBack(Box<RolledBack>),
+    /// A change that was taken back is asked for again.
+    #[error(
+        "this configuration was tried at {} and rolled back, and is not tried again: {}; change it, or give --retry-failed",
+        .0.at, .0.problem
+    )]
+    FailedBefore(Box<RolledBack>),
     /// What is asked for makes no sense.
     #[error("{id}: {reason}")]
     Invalid {

@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use nix::ifaddrs::getifaddrs;
 
 use crate::error::Result;
+use crate::health::{self, Health, Pace};
 use crate::lock::{Lock, Locks};
 use crate::record::Depth;
 use crate::root::Root;
@@ -34,6 +35,9 @@ pub struct Host {
     pub(crate) kernel: Arc<dyn Kernel>,
     pub(crate) images: Arc<dyn Images>,
     pub(crate) commands: Arc<dyn Commands>,
+    pub(crate) health: Arc<dyn Health>,
+    pub(crate) pace: Pace,
+    pub(crate) retries_failed: bool,
     pub(crate) extra_hours: u32,
     pub(crate) depth: Depth,
     clock: Box<dyn Fn() -> SystemTime + Send + Sync>,
@@ -56,6 +60,9 @@ impl Host {
             kernel: Arc::new(kernel::Machine),
             images: Arc::new(Ctr),
             commands: Arc::new(commands::Machine),
+            health: Arc::new(health::Machine),
+            pace: Pace::default(),
+            retries_failed: false,
             extra_hours: extra_hours(),
             depth: Depth::default(),
             clock: Box::new(SystemTime::now),
@@ -80,7 +87,10 @@ impl Host {
             mounts: recorder.clone(),
             kernel: recorder.clone(),
             images: recorder.clone(),
-            commands: recorder,
+            commands: recorder.clone(),
+            health: recorder,
+            pace: Pace::default(),
+            retries_failed: false,
             extra_hours: extra_hours(),
             depth: Depth::default(),
             clock: Box::new(SystemTime::now),
@@ -107,6 +117,21 @@ impl Host {
     /// The same host, with another way to run commands.
     pub fn with_commands(self, commands: Arc<dyn Commands>) -> Host {
         Host { commands, ..self }
+    }
+
+    /// The same host, with other components to ask how they are.
+    pub fn with_health(self, health: Arc<dyn Health>) -> Host {
+        Host { health, ..self }
+    }
+
+    /// The same host, which waits for components in another way.
+    pub fn with_pace(self, pace: Pace) -> Host {
+        Host { pace, ..self }
+    }
+
+    /// The same host, which tries a change again that was rolled back, or does not.
+    pub fn retrying_failed(self, retries_failed: bool) -> Host {
+        Host { retries_failed, ..self }
     }
 
     /// The same host, with another kernel.

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kops_agent_plan::diff::{Action, Change, Plan, Step};
+use kops_agent_plan::diff::{Action, Change, Plan, Step, sha256_hex};
 use kops_agent_plan::resource::{
     AssetContent, Content, DesiredState, File, Image, Kind, Resource, ResourceId,
 };
@@ -37,6 +37,15 @@ impl Prepared<'_> {
             None => None,
         };
         file.map(|(file, _)| (file, name)).ok_or_else(|| gone(name))
+    }
+
+    /// The hashes of all files that are written, by path: they need no reading.
+    pub(crate) fn written(&self) -> BTreeMap<String, String> {
+        let contents = self.contents.iter();
+        let mut written: BTreeMap<String, String> =
+            contents.map(|(path, bytes)| ((*path).to_owned(), sha256_hex(bytes))).collect();
+        written.extend(self.downloaded());
+        written
     }
 
     /// The hashes of the files that were made of downloads, by path.

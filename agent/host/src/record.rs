@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::{Error, Result};
 use crate::hosts_file;
 use crate::observe::{digest, unit_path};
+use crate::rollback::RolledBack;
 use crate::root::{Dir, Entry, Metadata, Root};
 use crate::staged::write_file;
 use crate::system::kernel::boot_file;
@@ -29,6 +30,9 @@ pub struct Record {
     /// What the last run failed with, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
+    /// The change that was taken back since, if one was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rolled_back: Option<RolledBack>,
     /// The hashes of downloads that were told, by URL.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub known_hashes: BTreeMap<String, String>,
@@ -142,6 +146,20 @@ impl Record {
         }
         self.resources = settled;
         Ok(())
+    }
+
+    /// Forgets what was claimed since everything was last settled: the change that it was for was taken back.
+    pub(crate) fn unclaim(&mut self) {
+        self.resources.retain(|_, claim| claim.left.is_some());
+    }
+
+    /// Whether a file with this content is as the agent left it: to write it is to repair, and no change.
+    pub(crate) fn has_left(&self, id: &ResourceId, content: &str) -> bool {
+        match self.resources.get(id).and_then(|claim| claim.left.as_ref()) {
+            Some(Left::File { sha256, .. }) => sha256.as_deref() == Some(content),
+            Some(Left::Symlink(target)) => target == content,
+            _ => false,
+        }
     }
 
     /// Everything that was left, as it is now.

@@ -70,7 +70,7 @@ impl Host {
         units.extend(of_node.iter().map(|unit| (*unit).to_owned()));
 
         let containers = of_node.contains(&CONTAINER_RUNTIME) || of_node.contains(&KUBELET);
-        let runtime = if containers { &RUNTIME_FOLDERS[..] } else { &[] };
+        let runtime = runtime_folders(containers);
         let mut folders = Vec::new();
         for folder in runtime.iter().chain(&OWN_FOLDERS) {
             if self.root.dir(folder)?.is_some() {
@@ -92,10 +92,7 @@ impl Host {
             progress.doing(&format!("stopping {unit}"));
             self.stop(unit)?;
         }
-        for path in &reset.mounts {
-            progress.doing(&format!("unmounting {path}"));
-            self.mounts.unmount(path)?;
-        }
+        self.unmount_all(runtime_folders(reset.containers), progress)?;
         let is_host = |id: &&ResourceId| id.kind == Kind::HostsEntry;
         let hosts: Vec<&str> = reset.removed.iter().filter(is_host).map(|id| id.name.as_str()).collect();
         if !hosts.is_empty() {
@@ -107,9 +104,24 @@ impl Host {
             self.remove(id)?;
         }
         self.systemd.reload()?;
+        // Keys may be among what an interrupted change has replaced.
+        self.shred_kept_files()?;
         for folder in &reset.folders {
             progress.doing(&format!("removing {folder}"));
             self.root.remove_tree(folder)?;
+        }
+        Ok(())
+    }
+
+    /// Unmounts what is mounted in some folders by now: most mounts of pods go with those.
+    fn unmount_all(&self, folders: &[&str], progress: &dyn Resetting) -> Result<()> {
+        for path in self.mounts.below(folders)? {
+            progress.doing(&format!("unmounting {path}"));
+            if let Err(error) = self.mounts.unmount(&path)
+                && self.mounts.below(folders)?.contains(&path)
+            {
+                return Err(error);
+            }
         }
         Ok(())
     }
@@ -148,6 +160,10 @@ fn kept_and_removed(record: &Record) -> (Vec<ResourceId>, Vec<ResourceId>) {
     }
     removed.sort_by_key(|id| (id.kind == Kind::Directory, Reverse(id.clone())));
     (kept, removed)
+}
+
+fn runtime_folders(containers: bool) -> &'static [&'static str] {
+    if containers { &RUNTIME_FOLDERS } else { &[] }
 }
 
 /// Kubelet goes before what it needs, and the runtime of containers after everything else.

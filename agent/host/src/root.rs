@@ -18,7 +18,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::sys::statvfs::fstatvfs;
-use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, symlinkat, unlinkat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, linkat, symlinkat, unlinkat};
 
 use serde::{Deserialize, Serialize};
 
@@ -318,6 +318,31 @@ impl Dir {
         }
     }
 
+    /// Another handle of the same directory.
+    pub(crate) fn again(&self) -> Result<Dir> {
+        let fd =
+            self.fd.try_clone().map_err(|error| Error::path("open the directory", self.shown(""), error))?;
+        Ok(Dir { fd, shown: self.shown.clone() })
+    }
+
+    /// Whether a name of this directory and one of another are of the same file.
+    pub(crate) fn has_same(&self, name: &str, other: &Dir, other_name: &str) -> Result<bool> {
+        let number = |dir: &Dir, name: &str| match fstatat(&dir.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some((stat.st_dev, stat.st_ino))),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(error) => Err(Error::path("look at", dir.shown(name), error)),
+        };
+        let one = number(self, name)?;
+        Ok(one.is_some() && one == number(other, other_name)?)
+    }
+
+    /// How many names the file of this name has.
+    fn names_of(&self, name: &str) -> Result<u64> {
+        let stat =
+            fstatat(&self.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW).map_err(self.failed("look at", name))?;
+        Ok(stat.st_nlink)
+    }
+
     /// The names in this directory, whatever bytes they are made of.
     fn raw_names(&self) -> Result<Vec<CString>> {
         let cannot = |error| Error::path("list", self.shown(""), error);
@@ -340,6 +365,16 @@ impl Dir {
     /// Makes a symbolic link; nothing may have that name.
     pub(crate) fn link(&self, target: &str, name: &str) -> Result<()> {
         symlinkat(target, &self.fd, name).map_err(self.failed("make the link", name))
+    }
+
+    /// Gives a file a second name in another directory, which nothing may have; false where file systems or their rules
+    /// do not allow that.
+    pub(crate) fn link_to(&self, name: &str, to: &Dir, other: &str) -> Result<bool> {
+        match linkat(&self.fd, name, &to.fd, other, AtFlags::empty()) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXDEV | Errno::EPERM | Errno::EMLINK | Errno::EOPNOTSUPP | Errno::ENOSYS) => Ok(false),
+            Err(error) => Err(to.failed("make a second name", other)(error)),
+        }
     }
 
     /// Gives a file a name in another directory, in the place of what has that name there; false where that is on

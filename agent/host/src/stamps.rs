@@ -3,6 +3,8 @@
 //! A note is written after the deed: where a run is interrupted between the two, the deed is done
 //! again. None of it is needed to recover; without any, a run does too much and never too little.
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::Result;
 use crate::root::Root;
 use crate::staged::{Staged, place, write_file};
@@ -11,7 +13,8 @@ use crate::staged::{Staged, place, write_file};
 pub(crate) const STATE: &str = "/var/lib/kops-agent";
 
 /// What a note is about.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
 pub(crate) enum Stamp {
     /// A unit: the digest of what it had read when it was last started.
     Unit,
@@ -57,6 +60,15 @@ impl Stamp {
             Ok(staged.seal_loosely())
         });
         place(written.collect::<Result<_>>()?)
+    }
+
+    /// Notes again what was noted about `name` at an earlier time, which may have been nothing.
+    pub(crate) fn put_back(self, root: &Root, name: &str, value: Option<&str>) -> Result<()> {
+        match (value, root.parent(&self.path(name))?) {
+            (Some(value), _) => self.write(root, name, value),
+            (None, Some((dir, file))) => dir.remove(&file).and_then(|()| dir.sync()),
+            (None, None) => Ok(()),
+        }
     }
 
     /// Notes `value` about `name`.

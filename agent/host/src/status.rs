@@ -11,6 +11,7 @@ use x509_parser::pem::Pem;
 use crate::error::Result;
 use crate::host::Host;
 use crate::record::{Failure, Record};
+use crate::rollback::RolledBack;
 
 /// How a machine is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -26,6 +27,9 @@ pub struct Status {
     /// What the last run failed with, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
+    /// The change that was taken back since, if one was.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub rolled_back: Option<RolledBack>,
     /// What others changed since.
     pub changed: Vec<Drift>,
     /// The units that the agent wrote.
@@ -82,6 +86,7 @@ impl Host {
             config_hash: record.config_hash,
             converged_since: record.converged_since,
             failure: record.failure,
+            rolled_back: record.rolled_back,
             changed,
             units,
             certificates,

@@ -1,9 +1,15 @@
 //! The command line.
 
+mod change;
+mod spelling;
+
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+
+pub use change::ChangeArgs;
+pub use spelling::with_nodeup_spelling;
 
 /// The version with the commit it was built from.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("KOPS_AGENT_COMMIT"), ")");
@@ -202,6 +208,9 @@ pub struct ConvergeArgs {
     /// What is changed.
     #[command(flatten)]
     pub root: RootArgs,
+    /// How a node that works is changed.
+    #[command(flatten)]
+    pub change: ChangeArgs,
     /// How often to try again after a failure, 30 seconds apart; -1 for as long as it takes.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub retries: i64,
@@ -248,6 +257,9 @@ pub struct VerifyArgs {
     /// Converge if there is a difference.
     #[arg(long)]
     pub repair: bool,
+    /// How a node that works is changed.
+    #[command(flatten)]
+    pub change: ChangeArgs,
     /// How the differences are printed.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
@@ -422,40 +434,6 @@ pub struct NodeupArgs {
     /// Install a unit that does this at boot, instead of doing it now.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, require_equals = true)]
     pub install_systemd_unit: bool,
-}
-
-const NODEUP_FLAGS: [&str; 6] = ["conf", "cache", "retries", "dryrun", "target", "install-systemd-unit"];
-
-/// The arguments with nodeup's way of calling made ours: no command means `nodeup`, and one dash is
-/// as good as two before its flags, as Go's flag package has it.
-pub fn with_nodeup_spelling(args: Vec<String>) -> Vec<String> {
-    let called_like_nodeup =
-        args.get(1).is_some_and(|first| nodeup_flag(first).is_some() || is_verbosity(first));
-    if !called_like_nodeup || has_command(&args) {
-        return args;
-    }
-    let mut spelled = vec![args[0].clone(), "nodeup".to_owned()];
-    spelled.extend(args.into_iter().skip(1).map(|arg| nodeup_flag(&arg).unwrap_or(arg)));
-    spelled
-}
-
-/// `-conf=x` or `--conf=x` as `--conf=x`, if it is a flag of nodeup's.
-fn nodeup_flag(arg: &str) -> Option<String> {
-    let flag = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-'))?;
-    let name = flag.split('=').next()?;
-    NODEUP_FLAGS.contains(&name).then(|| format!("--{flag}"))
-}
-
-fn is_verbosity(arg: &str) -> bool {
-    ["-v", "--v"]
-        .iter()
-        .any(|flag| arg == *flag || arg.strip_prefix(flag).is_some_and(|rest| rest.starts_with('=')))
-}
-
-fn has_command(args: &[String]) -> bool {
-    use clap::CommandFactory;
-    let commands = Cli::command();
-    args.iter().skip(1).any(|arg| commands.get_subcommands().any(|command| command.get_name() == arg))
 }
 
 #[cfg(test)]

@@ -134,7 +134,7 @@ async fn converge(args: &ConvergeArgs) -> Result<u8> {
     let report = async {
         let hashes = HashSource::publishers(remembered_hashes(&args.root.root)?);
         let decision = node::decide(&args.spec, hashes).await?;
-        node::converge(&args.root, &open_host(&args.root.root)?, &decision).await
+        node::converge(&args.root, &args.change.applied_to(open_host(&args.root.root)?), &decision).await
     };
     match report.await {
         Ok(report) => {

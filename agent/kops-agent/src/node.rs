@@ -113,6 +113,10 @@ pub fn plan(host: &Host, decision: &Decision) -> Result<Plan> {
 /// What could not be done; the machine is then as the report of the next run shows it.
 pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Result<Report> {
     let _lock = host.lock()?;
+    let watch = Watch::new();
+    if let Some(rolled_back) = host.finish_rollback(&watch).await.context("going on to roll back a change")? {
+        log::warn!("a run was interrupted while it rolled back a change; that is done now: {rolled_back}");
+    }
     let plan = plan(host, decision)?;
     let patience =
         Patience { give_up_after: Duration::from_secs(args.download_patience), ..Patience::default() };
@@ -121,7 +125,7 @@ pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Resu
         .buckets(Arc::clone(&decision.store) as Arc<dyn Buckets>)
         .patience(patience);
     let scope = Scope::Node { config_hash: &decision.config_hash, known_hashes: &decision.known_hashes };
-    Ok(host.apply(&plan, &decision.desired, &decision.materials, &downloads, &Watch::new(), scope).await?)
+    Ok(host.apply(&plan, &decision.desired, &decision.materials, &downloads, &watch, scope).await?)
 }
 
 /// The boot config in this file.

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 
 use crate::cli::{
-    Color, ConfigFrom, ConvergeArgs, DOWNLOAD_PATIENCE, NodeupArgs, OnHashMismatch, Output, PlanArgs,
-    RootArgs, STORE_PATIENCE, SpecArgs, StoreArgs,
+    ChangeArgs, Color, ConfigFrom, ConvergeArgs, DOWNLOAD_PATIENCE, NodeupArgs, OnHashMismatch, Output,
+    PlanArgs, RootArgs, STORE_PATIENCE, SpecArgs, StoreArgs,
 };
 use crate::{converge_with_retries, install_unit, plan};
 
@@ -29,5 +29,13 @@ pub(crate) async fn run(args: NodeupArgs) -> Result<u8> {
     if args.dryrun || args.target == "dryrun" {
         return plan(&PlanArgs { spec, root, exit_code: false, output, color }).await;
     }
-    converge_with_retries(&ConvergeArgs { spec, root, retries: args.retries, output, color }).await
+    converge_with_retries(&ConvergeArgs {
+        spec,
+        root,
+        change: ChangeArgs::default(),
+        retries: args.retries,
+        output,
+        color,
+    })
+    .await
 }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kops_agent_host::Progress;
 use kops_agent_plan::diff::{Stage, Step};
+use kops_agent_plan::resource::ResourceId;
 
 use crate::{logging, service_manager};
 
@@ -96,6 +97,11 @@ impl Progress for Watch {
     fn download_retried(&self, name: &str, why: &str) {
         self.bars.suspend(|| log::warn!("downloading {name} again: {why}"));
         service_manager::doing(format_args!("downloading {} again: {why}", file_name(name)));
+    }
+
+    fn waiting(&self, component: &ResourceId) {
+        self.bars.suspend(|| log::info!("waiting until {component} is well"));
+        service_manager::doing(format_args!("waiting until {component} is well"));
     }
 
     fn warned(&self, about: &str) {

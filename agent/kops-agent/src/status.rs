@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 
 use anyhow::Result;
-use kops_agent_host::{CertificateStatus, Host, Status, UnitStatus};
+use kops_agent_host::{CertificateStatus, Failure, Host, RolledBack, Status, UnitStatus};
 
 use crate::cli::{StatusArgs, StatusOutput};
 use crate::{exit, open_host, output};
@@ -32,7 +32,16 @@ fn text(status: &Status) -> String {
 }
 
 fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
-    let Status { converged, config_hash, converged_since, failure, changed, units, certificates } = status;
+    let Status {
+        converged,
+        config_hash,
+        converged_since,
+        failure,
+        rolled_back,
+        changed,
+        units,
+        certificates,
+    } = status;
     match (converged, converged_since) {
         (true, Some(since)) => writeln!(text, "converged    since {since}")?,
         (false, Some(since)) => writeln!(text, "DIFFERS      from what it converged to at {since}")?,
@@ -41,13 +50,19 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
     if !config_hash.is_empty() {
         writeln!(text, "config hash  {config_hash}")?;
     }
-    if let Some(failure) = failure {
+    let is_rollback = |failure: &&Failure| {
+        rolled_back.as_ref().is_some_and(|rolled_back| failure.problem.contains(&rolled_back.to_string()))
+    };
+    if let Some(failure) = failure.as_ref().filter(|failure| !is_rollback(failure)) {
         writeln!(
             text,
             "last run     FAILED at {}: {}",
             failure.at,
             failure.problem.replace('\n', "\n             ")
         )?;
+    }
+    if let Some(rolled_back) = rolled_back {
+        write_rollback(text, rolled_back)?;
     }
     let stopped: Vec<&UnitStatus> = units.iter().filter(|unit| !unit.running).collect();
     writeln!(text, "units        {} of {} running", units.len() - stopped.len(), units.len())?;
@@ -63,13 +78,28 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
         writeln!(text, "             {}: {}", drift.resource, drift.how.join(", "))?;
     }
     write_certificates(text, certificates)?;
-    if !changed.is_empty() || failure.is_some() {
+    if !changed.is_empty() || (failure.is_some() && rolled_back.is_none()) {
         writeln!(
             text,
             "to do        `kops-agent converge` puts right what differs; `kops-agent verify` shows it"
         )?;
     }
     Ok(())
+}
+
+fn write_rollback(text: &mut String, rolled_back: &RolledBack) -> std::fmt::Result {
+    let RolledBack { at, config_hash, back_to, problem, still_wrong, .. } = rolled_back;
+    let indented = |lines: &str| lines.replace('\n', "\n             ");
+    writeln!(text, "ROLLED BACK  at {at} from {config_hash} to {back_to}")?;
+    writeln!(text, "             because {}", indented(problem))?;
+    for wrong in still_wrong {
+        writeln!(text, "             and since then: {}", indented(wrong))?;
+    }
+    writeln!(
+        text,
+        "             to do: change what is wrong in the cluster's spec, or have it tried again by \
+         `kops-agent converge --retry-failed`"
+    )
 }
 
 fn write_certificates(text: &mut String, certificates: &[CertificateStatus]) -> std::fmt::Result {
@@ -115,6 +145,11 @@ fn prometheus(status: &Status) -> String {
         vec![(String::new(), i64::from(status.failure.is_some()))],
     );
     metric(
+        "kops_agent_rolled_back",
+        "Whether a change was rolled back and the cluster has wanted nothing else since.",
+        vec![(String::new(), i64::from(status.rolled_back.is_some()))],
+    );
+    metric(
         "kops_agent_changed_resources",
         "How many resources differ from what the agent left.",
         vec![(String::new(), i64::try_from(status.changed.len()).unwrap_or(i64::MAX))],
@@ -134,8 +169,9 @@ fn prometheus(status: &Status) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
-    use kops_agent_host::{Drift, Failure};
+    use kops_agent_host::Drift;
     use kops_agent_plan::resource::{Kind, ResourceId};
 
     fn status() -> Status {
@@ -147,6 +183,7 @@ mod tests {
                 at: "2026-02-03T04:05:06Z".into(),
                 problem: "no network; plug it in".into(),
             }),
+            rolled_back: None,
             changed: vec![Drift {
                 resource: ResourceId::new(Kind::File, "/etc/x"),
                 how: vec!["content".into(), "mode".into()],
@@ -178,6 +215,30 @@ mod tests {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
         assert!(text.lines().count() < 24, "more than a screen:\n{text}");
+    }
+
+    #[test]
+    fn a_change_that_was_rolled_back_is_told_once() {
+        let rolled_back: RolledBack = serde_json::from_value(serde_json::json!({
+            "at": "2026-02-03T04:05:06Z", "configHash": "new=", "backTo": "abc=", "desired": "",
+            "problem": "unit kubelet.service did not come back: connection refused",
+            "stillWrong": ["unit x.service did not come back"],
+        }))
+        .unwrap();
+        let problem = rolled_back.to_string();
+        let failure = Some(Failure { at: "2026-02-03T04:05:06Z".into(), problem });
+        let status = Status { rolled_back: Some(rolled_back), failure, changed: vec![], ..status() };
+        let text = text(&status);
+        for part in [
+            "ROLLED BACK  at 2026-02-03T04:05:06Z from new= to abc=\n",
+            "             because unit kubelet.service did not come back: connection refused\n",
+            "             and since then: unit x.service did not come back\n",
+            "`kops-agent converge --retry-failed`",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+        assert!(!text.contains("last run") && !text.contains("`kops-agent verify`"), "{text}");
+        assert!(prometheus(&status).contains("\nkops_agent_rolled_back 1\n"));
     }
 
     #[test]

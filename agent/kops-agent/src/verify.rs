@@ -11,7 +11,7 @@ use crate::{exit, node, open_host, output};
 /// Tells the differences, and mends them if asked.
 pub(crate) async fn run(args: &VerifyArgs) -> Result<u8> {
     let depth = if args.deep { Depth::Content } else { Depth::Touched };
-    let host = open_host(&args.root.root)?.with_depth(depth);
+    let host = args.change.applied_to(open_host(&args.root.root)?.with_depth(depth));
     let changed = host.drift()?;
     let decided = async {
         let decision = node::decide(&args.spec, HashSource::publishers(host.record()?.known_hashes)).await?;

@@ -17,6 +17,7 @@ mod properties;
 
 use serde::{Deserialize, Serialize};
 
+use crate::health;
 use crate::resource::{DesiredState, Kind, Resource, ResourceId};
 
 pub use labels::{WrongLabel, WrongLabels, with_labels};
@@ -50,6 +51,9 @@ pub enum Stage {
     Runtime,
     /// Container images.
     Images,
+    /// The files of static pods, one after another: etcd's, the API server's, then the others'. Before kubelet, which
+    /// may not be newer than the API server (Kubernetes' version skew policy), and which runs them as it is.
+    Pods,
     /// All other units, kubelet last.
     Services,
     /// What the agent left at an earlier time and is no longer wanted.
@@ -58,7 +62,7 @@ pub enum Stage {
 
 impl Stage {
     /// Every stage, in order.
-    pub const ALL: [Stage; 9] = [
+    pub const ALL: [Stage; 10] = [
         Stage::Packages,
         Stage::Users,
         Stage::Mounts,
@@ -66,6 +70,7 @@ impl Stage {
         Stage::Kernel,
         Stage::Runtime,
         Stage::Images,
+        Stage::Pods,
         Stage::Services,
         Stage::Removals,
     ];
@@ -80,6 +85,7 @@ impl Stage {
             Stage::Kernel => "kernel",
             Stage::Runtime => "runtime",
             Stage::Images => "images",
+            Stage::Pods => "pods",
             Stage::Services => "services",
             Stage::Removals => "removals",
         }
@@ -91,6 +97,7 @@ impl Stage {
             Kind::PackageSource | Kind::Package => Stage::Packages,
             Kind::Group | Kind::User => Stage::Users,
             Kind::Mount | Kind::BindMount => Stage::Mounts,
+            Kind::File if health::is_manifest(&id.name) => Stage::Pods,
             Kind::Certificate
             | Kind::Directory
             | Kind::File
@@ -333,6 +340,7 @@ fn position(id: &ResourceId) -> (Stage, u8, &ResourceId) {
         Kind::User => 1,
         Kind::Directory => 0,
         Kind::Certificate => 1,
+        Kind::File if health::is_manifest(&id.name) => health::rank(&id.name) as u8,
         Kind::File => 2,
         Kind::Symlink | Kind::HostsEntry | Kind::Ipv6Prefix => 3,
         Kind::Unit if id.name == KUBELET => 2,

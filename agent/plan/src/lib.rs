@@ -11,6 +11,7 @@ pub mod diff;
 pub mod explain;
 pub mod facts;
 pub mod go_yaml;
+pub mod health;
 pub mod resolve;
 pub mod resource;
 pub mod spec;

@@ -25,7 +25,7 @@ struct Arguments {
     #[arg(long)]
     all: bool,
     /// So many cases make a sample, shared by all kinds of faults.
-    #[arg(long, default_value_t = 40)]
+    #[arg(long, default_value_t = 60)]
     cases: usize,
     /// What decides which cases make the sample; chosen by the time of day if it is not given.
     #[arg(long)]
@@ -56,6 +56,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let scenarios = vec![
         Scenario::first_run(&arguments.agent, folder.path(), &keysets)?,
         Scenario::changed(&arguments.agent, folder.path(), &keysets)?,
+        Scenario::rolled_back(&arguments.agent, folder.path(), &keysets)?,
     ];
     for scenario in &scenarios {
         let random = scenario.expected.random().len();

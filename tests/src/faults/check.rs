@@ -46,6 +46,8 @@ fn is_temporary(path: &str) -> bool {
 pub struct Expected {
     before: Tree,
     wanted: Tree,
+    /// What a run makes of it on the way, where it takes that back in the end.
+    tried: Option<Tree>,
     /// Files that every run makes anew: only their form is compared.
     random: BTreeSet<String>,
 }
@@ -61,7 +63,12 @@ impl Expected {
             .filter(|(_, node)| matches!(node.body, Body::File(_)))
             .map(|(path, _)| path)
             .collect();
-        Expected { before, wanted, random }
+        Expected { before, wanted, tried: None, random }
+    }
+
+    /// The same, of a run that makes this of the machine on the way.
+    pub fn trying(self, tried: Tree) -> Expected {
+        Expected { tried: Some(tried), ..self }
     }
 
     /// What is to become of the machine.
@@ -75,14 +82,15 @@ impl Expected {
     }
 
     /// What is half done or strange in a tree that a fault has left: whatever has a name of its own is as it was or as
-    /// it is to be.
+    /// it is to be, or as the run tries to make it.
     pub fn half_done(&self, tree: &Tree) -> Vec<String> {
         let (before, wanted, now) = (self.before.entries(), self.wanted.entries(), tree.entries());
+        let tried = self.tried.as_ref().map(Tree::entries).unwrap_or_default();
         let mut wrong = shown(&now);
         for (path, node) in now.iter().filter(|(path, _)| !is_own(path) && !is_temporary(path)) {
             let is_right =
                 |then: Option<&&Node>| then.is_some_and(|then| self.is_same_content(path, then, node));
-            if !is_right(before.get(path)) && !is_right(wanted.get(path)) {
+            if !is_right(before.get(path)) && !is_right(wanted.get(path)) && !is_right(tried.get(path)) {
                 let was_known = before.contains_key(path) || wanted.contains_key(path);
                 let what =
                     if was_known { "neither as it was nor as it is to be" } else { "of no use to anyone" };

@@ -162,13 +162,17 @@ fn with_cut(scenario: &Scenario, survives: Survives, number: usize) -> anyhow::R
 fn with_fault(scenario: &Scenario, fault: Fault, number: usize) -> anyhow::Result<Verdict> {
     let Run { ended, second, disturbed } = scenario.run(scenario.before.clone(), Some((number, fault)))?;
     if disturbed.struck.is_none() {
-        let problems = if ended.is_code(0) { vec![] } else { vec![format!("failed undisturbed: {ended:?}")] };
+        let problems = if scenario.has_ended_well(&ended) {
+            vec![]
+        } else {
+            vec![format!("failed undisturbed: {ended:?}")]
+        };
         return Ok(Verdict { outcome: Outcome::Unreached, struck: None, problems });
     }
     let mut problems = named("shown", disturbed.shown);
-    problems.extend(wrong_end(fault, &ended, second.as_ref()));
+    problems.extend(wrong_end(scenario, fault, &ended, second.as_ref()));
     problems.extend(named("after the fault", scenario.expected.half_done(&disturbed.tree)));
-    let outcome = if ended.is_code(0) { Outcome::Finished } else { Outcome::Stopped };
+    let outcome = if scenario.has_ended_well(&ended) { Outcome::Finished } else { Outcome::Stopped };
     if outcome == Outcome::Finished {
         let wrong = scenario.expected.not_converged(&disturbed.tree);
         problems.extend(named("though it said that it had converged", wrong));
@@ -186,7 +190,7 @@ fn with_fault(scenario: &Scenario, fault: Fault, number: usize) -> anyhow::Resul
 /// The next run, which nothing disturbs.
 fn recover(scenario: &Scenario, tree: Tree, problems: &mut Vec<String>) -> anyhow::Result<Tree> {
     let next = scenario.run(tree, None)?;
-    if !next.ended.is_code(0) {
+    if !scenario.has_ended_well(&next.ended) {
         problems.push(format!("the next run fails: {:?}", next.ended));
     }
     problems.extend(named("shown by the next run", next.disturbed.shown));
@@ -199,22 +203,23 @@ fn named(when: &'static str, problems: Vec<String>) -> Vec<String> {
 }
 
 /// What is wrong with how a run under a fault ended.
-fn wrong_end(fault: Fault, ended: &Ended, second: Option<&Ended>) -> Option<String> {
+fn wrong_end(scenario: &Scenario, fault: Fault, ended: &Ended, second: Option<&Ended>) -> Option<String> {
     let says = |what: &str| ended.stderr.contains(what);
+    let is_well = |ended: &Ended| scenario.has_ended_well(ended);
     let is_right = match fault {
         Fault::Killed => ended.is_killed(),
-        Fault::Terminated => ended.is_code(0) || (ended.is_code(1) && says("SIGTERM")),
-        Fault::Full => ended.is_code(0) || (ended.is_code(1) && says("No space left on device")),
-        Fault::Unreadable => ended.is_code(0) || (ended.is_code(1) && says("Input/output error")),
-        Fault::ReadOnly => ended.is_code(0) || (ended.is_code(1) && says("Read-only file system")),
-        Fault::NoDescriptors => ended.is_code(0) || (ended.is_code(1) && says("Too many open files")),
+        Fault::Terminated => is_well(ended) || (ended.is_code(1) && says("SIGTERM")),
+        Fault::Full => is_well(ended) || (ended.is_code(1) && says("No space left on device")),
+        Fault::Unreadable => is_well(ended) || (ended.is_code(1) && says("Input/output error")),
+        Fault::ReadOnly => is_well(ended) || (ended.is_code(1) && says("Read-only file system")),
+        Fault::NoDescriptors => is_well(ended) || (ended.is_code(1) && says("Too many open files")),
         Fault::Stopped => second.is_some_and(|second| {
             let process = format!("process {}", ended.pid);
             let was_refused = second.is_code(1)
                 && second.stderr.contains("another kops-agent is at work")
                 && second.stderr.contains(&process);
             // Before the lock is taken, or after it is given back, nobody is in anybody's way.
-            ended.is_code(0) && (was_refused || second.is_code(0))
+            is_well(ended) && (was_refused || is_well(second))
         }),
     };
     if is_right { None } else { Some(format!("it ended wrongly: {ended:?}, second: {second:?}")) }

@@ -26,6 +26,7 @@ const POLL: Duration = Duration::from_millis(5);
 /// For how many seconds the agent tries to reach a server again: all that there are answer at once.
 const PATIENCE: &str = "5";
 const REQUESTS: &str = "var/lib/kops-agent/recorded/requests.txt";
+const STATE: &str = "var/lib/kops-agent/recorded/state.json";
 
 /// A machine before a run, and what the run makes of it.
 pub struct Scenario {
@@ -39,6 +40,8 @@ pub struct Scenario {
     pub expected: Expected,
     /// Everything that a run which nothing disturbs does.
     pub log: Vec<Logged>,
+    /// Whether such a run takes back what it has done.
+    rolls_back: bool,
     agent: PathBuf,
     folder: PathBuf,
     group: &'static str,
@@ -110,6 +113,38 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// A run on a converged worker whose configuration has changed to one with which the kubelet does not come back.
+    ///
+    /// # Errors
+    /// If the agent does not put everything back where nothing disturbs it.
+    pub fn rolled_back(agent: &Path, folder: &Path, keysets: &[Keyset]) -> anyhow::Result<Scenario> {
+        const GROUP: &str = "instancegroup/nodes";
+        const OLD: &str = "  fileAssets: [{name: old, path: /etc/motd.d/old, content: hello}]\n";
+        const NEW: &str =
+            "  fileAssets: [{name: new, path: /etc/motd.d/new, content: hello}]\n  kubelet: {maxPods: 99}\n";
+        let folder = folder.join("rolled-back");
+        let cluster = ExampleCluster::start(&folder.join("cluster"), keysets)?;
+        cluster.edit(GROUP, "  role: Node\n", &format!("  role: Node\n{OLD}"))?;
+        let about = "a converged worker that gets another limit of pods, a file more and a file less, and whose kubelet \
+                     does not come back";
+        let mut scenario = Scenario::new("rolled-back", about, agent, folder, NODES, cluster)?;
+
+        let converged = scenario.undisturbed(&scenario.before)?.tree;
+        scenario.cluster.edit(GROUP, OLD, NEW)?;
+        let tried = scenario.undisturbed(&converged)?.tree;
+        let refusal = serde_json::json!(
+            [{"unit": "kubelet.service", "path": "/var/lib/kubelet/kubelet.conf", "text": "maxPods: 99"}]
+        );
+        let before = with_setting(&converged, STATE, "refusals", refusal)?;
+        scenario.rolls_back = true;
+        scenario.begin_with(Tree::of(before.nodes().clone()))?;
+        let wrong =
+            Expected::new(before.clone(), before.clone(), &before).not_converged(scenario.expected.wanted());
+        ensure!(wrong.is_empty(), "a run that rolls back does not put everything back: {wrong:?}");
+        scenario.expected = scenario.expected.trying(tried);
+        Ok(scenario)
+    }
+
     fn new(
         name: &'static str,
         about: &'static str,
@@ -121,8 +156,18 @@ impl Scenario {
         let before = Tree::empty(SystemTime::now());
         let expected = Expected::new(before.clone(), before.clone(), &before);
         let agent = agent.to_owned();
-        let mut scenario =
-            Scenario { name, about, before, expected, log: Vec::new(), agent, folder, group, cluster };
+        let mut scenario = Scenario {
+            name,
+            about,
+            before,
+            expected,
+            log: Vec::new(),
+            rolls_back: false,
+            agent,
+            folder,
+            group,
+            cluster,
+        };
         scenario.begin_with(scenario.before.clone())?;
         Ok(scenario)
     }
@@ -139,9 +184,17 @@ impl Scenario {
 
     fn undisturbed(&self, tree: &Tree) -> anyhow::Result<Disturbed> {
         let run = self.run(tree.clone(), None)?;
-        ensure!(run.ended.status.success(), "the agent fails undisturbed: {}", run.ended.stderr);
+        ensure!(self.has_ended_well(&run.ended), "the agent fails undisturbed: {}", run.ended.stderr);
         ensure!(run.disturbed.shown.is_empty(), "keys are shown: {:?}", run.disturbed.shown);
         Ok(run.disturbed)
+    }
+
+    /// Whether a run ended as one that nothing disturbs, or one after it.
+    pub fn has_ended_well(&self, ended: &Ended) -> bool {
+        match self.rolls_back {
+            false => ended.is_code(0),
+            true => ended.is_code(1) && ended.stderr.contains("rolled back"),
+        }
     }
 
     /// How often the kubelet was restarted.
@@ -187,6 +240,20 @@ impl Scenario {
         let child = agent.spawn().with_context(|| format!("running {}", self.agent.display()))?;
         Ok((child, stderr))
     }
+}
+
+/// The same tree with a field of a JSON file set.
+fn with_setting(tree: &Tree, path: &str, field: &str, value: serde_json::Value) -> anyhow::Result<Tree> {
+    let mut tree = tree.clone();
+    let inode = tree.at(path).with_context(|| format!("looking for {path}"))?;
+    let Body::File(bytes) = &tree.node(inode).with_context(|| format!("looking for {path}"))?.body else {
+        anyhow::bail!("{path} is no file");
+    };
+    let mut json: serde_json::Value = serde_json::from_slice(bytes)?;
+    json[field] = value;
+    let operation = Operation::Write { inode, offset: 0, bytes: serde_json::to_vec_pretty(&json)?.into() };
+    tree.apply(&Logged { operation, at: SystemTime::now() }).with_context(|| format!("writing {path}"))?;
+    Ok(tree)
 }
 
 /// Waits until a run ends, with something to do meanwhile.

@@ -13,6 +13,7 @@ mod network;
 mod registry;
 mod service;
 mod systemd;
+mod upkeep;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -23,6 +24,7 @@ use std::time::Instant;
 
 use cluster::{CONTROL_PLANE_NAME, Cluster, NODE_NAME};
 use machine::Machine;
+use upkeep::Traces;
 
 /// The static pods that kOps has on a control plane without kube-proxy.
 const STATIC_PODS: [&str; 6] = [
@@ -93,10 +95,12 @@ fn disturb_apt(machine: &Machine) {
     });
 }
 
-/// What must not change by itself: since when each of these units has been running.
+/// What must not change by itself: the starts of these units, each of which has an id of its own, and of their programs.
 fn running_since(machine: &Machine) -> Vec<(&'static str, String)> {
     let units = ["containerd.service", "kubelet.service", "chrony.service"];
-    units.map(|unit| (unit, machine.show(unit, "ExecMainStartTimestampMonotonic"))).into()
+    let start =
+        |unit| ["InvocationID", "ExecMainStartTimestampMonotonic"].map(|of| machine.show(unit, of)).join(" ");
+    units.map(|unit| (unit, start(unit))).into()
 }
 
 fn converge(cluster: &Cluster, machine: &Machine) {
@@ -244,6 +248,7 @@ fn becomes_a_cluster(suite: &str) {
     step(&format!("{suite}: boot"));
     let cluster = Cluster::boot(suite);
     let (control_plane, node) = (&cluster.control_plane, &cluster.node);
+    let [bare_control_plane, bare_node] = [control_plane, node].map(Traces::of);
 
     step("the boot script's call on the control plane, and the packages' service on the node");
     thread::scope(|scope| {
@@ -284,6 +289,15 @@ fn becomes_a_cluster(suite: &str) {
     damage_is_found_and_repaired(&cluster, node);
     step("a stuck run");
     service::a_stuck_run_is_ended(node);
+    step("verify");
+    upkeep::drift_is_verified_and_repaired(&cluster, node);
+    step("static pods change");
+    upkeep::static_pods_change_one_after_another(&cluster);
+    step("a spec that kubelet refuses");
+    upkeep::what_kubelet_refuses_is_rolled_back(&cluster, node);
+    step("reset");
+    upkeep::a_reset_leaves_no_trace(node, &bare_node);
+    upkeep::a_reset_leaves_no_trace(control_plane, &bare_control_plane);
     step("the end");
 }
 

@@ -172,7 +172,7 @@ impl Run<'_> {
 
 /// Upstream has its own unit restarted where a file changes what it sees; a run of ours that has changed the
 /// file goes on to converge by itself, and must not end itself half-way.
-fn restarts_the_agent(command: &[String]) -> bool {
+pub(crate) fn restarts_the_agent(command: &[String]) -> bool {
     command.iter().any(|word| word == "kops-configuration.service")
 }
 

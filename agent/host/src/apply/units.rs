@@ -1,21 +1,22 @@
 //! The stages of units.
 //!
 //! Their files are written first, systemd reads them once, and then each unit is dealt with in turn.
-//! A unit that was started is stamped with the digest of what it has read: whatever interrupts a run
-//! before that, the next one starts or restarts the unit again.
+//! A unit that was started, and is well where that is waited for, is stamped with the digest of what it has read:
+//! whatever interrupts a run before that, the next one starts or restarts the unit again.
 
-use kops_agent_plan::diff::{Change, restart_digest};
+use kops_agent_plan::diff::{Change, Step, restart_digest};
+use kops_agent_plan::health;
 use kops_agent_plan::resource::{Resource, Unit};
 
 use super::{Run, Steps};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::observe::{Observer, unit_path};
 use crate::selinux::FileKind;
 use crate::staged::{Staged, place};
 use crate::stamps::Stamp;
 
 impl Run<'_> {
-    pub(super) fn units(&self, steps: &Steps<'_>) -> Result<()> {
+    pub(super) async fn units(&self, steps: &Steps<'_>) -> Result<()> {
         let mut sealed = Vec::new();
         for (step, resource) in steps {
             if let Resource::Unit(Unit { name, text: Some(text), .. }) = resource
@@ -37,38 +38,56 @@ impl Run<'_> {
         for (step, resource) in steps {
             if let Resource::Unit(unit) = resource {
                 self.progress.applying(step);
-                self.unit(unit, &step.changes)?;
+                self.unit(unit, step).await?;
             }
         }
         Ok(())
     }
 
-    fn unit(&self, unit: &Unit, changes: &[Change]) -> Result<()> {
+    async fn unit(&self, unit: &Unit, step: &Step) -> Result<()> {
         let systemd = &self.host.systemd;
-        for change in changes {
+        let moves = |change: &Change| matches!(change, Change::Start | Change::Restart { .. } | Change::Stop);
+        if step.changes.iter().any(moves) {
+            self.note_begun(&step.resource)?;
+        }
+        for change in &step.changes {
             match change {
                 Change::Enable => systemd.enable(&unit.name)?,
                 Change::Disable => systemd.disable(&unit.name)?,
                 Change::Stop => systemd.stop(&unit.name)?,
-                Change::Start => self.run_unit(unit, || systemd.start(&unit.name))?,
-                Change::Restart { .. } => self.run_unit(unit, || systemd.restart(&unit.name))?,
+                Change::Start => self.run_unit(unit, step, || systemd.start(&unit.name)).await?,
+                Change::Restart { .. } => self.run_unit(unit, step, || systemd.restart(&unit.name)).await?,
                 _ => {}
             }
         }
         Ok(())
     }
 
-    /// Starts or restarts a unit, and stamps it with what it found.
-    fn run_unit(&self, unit: &Unit, act: impl FnOnce() -> Result<()>) -> Result<()> {
-        let read = unit.restarted_by.iter().filter_map(|id| self.desired.get(id));
-        let found = Observer::new(self.host, &self.prepared.certificates, self.secrets, read)?
-            .having_written(self.prepared.downloaded().collect())
-            .all()?;
-        let digest = restart_digest(unit, &found);
-        act()?;
+    /// Starts or restarts a unit, and stamps it with what it found once it is well.
+    async fn run_unit(&self, unit: &Unit, step: &Step, act: impl FnOnce() -> Result<()>) -> Result<()> {
+        let digest = self.digest_of(unit)?;
+        match act() {
+            Ok(()) => self.wait_after(step).await?,
+            // A disk that is full or broken says nothing of the unit.
+            Err(error @ Error::Path { .. }) => return Err(error),
+            Err(error) if self.changing.is_some() => {
+                let component = health::of_unit(&unit.name, &|_| None);
+                return Err(self.host.unwell(&component, &error.to_string()));
+            }
+            Err(error) => return Err(error),
+        }
         match digest {
             Some(digest) => Stamp::Unit.write(&self.host.root, &unit.name, &digest),
             None => Ok(()),
         }
+    }
+
+    /// The digest of what a unit finds when it is started now.
+    fn digest_of(&self, unit: &Unit) -> Result<Option<String>> {
+        let read = unit.restarted_by.iter().filter_map(|id| self.desired.get(id));
+        let found = Observer::new(self.host, &self.prepared.certificates, self.secrets, read)?
+            .having_written(self.prepared.downloaded().collect())
+            .all()?;
+        Ok(restart_digest(unit, &found))
     }
 }

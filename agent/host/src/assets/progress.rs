@@ -1,6 +1,7 @@
 //! How far a run has come, for whoever watches.
 
 use kops_agent_plan::diff::Step;
+use kops_agent_plan::resource::ResourceId;
 
 /// Told of what happens, while it happens.
 pub trait Progress: Send + Sync {
@@ -27,6 +28,11 @@ pub trait Progress: Send + Sync {
     /// A step of the plan is about to be applied.
     fn applying(&self, step: &Step) {
         let _ = step;
+    }
+
+    /// A component was started anew, and is waited for.
+    fn waiting(&self, component: &ResourceId) {
+        let _ = component;
     }
 
     /// Something could not be done that the node can do without.

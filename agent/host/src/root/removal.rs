@@ -27,11 +27,12 @@ impl Root {
 }
 
 impl Dir {
-    /// Overwrites a regular file and removes it; a file of any other type is only removed. Whoever has the disk's
-    /// older blocks may still find it there, as with every program that overwrites files.
+    /// Overwrites a regular file and removes it; one of any other type, or one that has another name besides, is only
+    /// removed. Whoever has the disk's older blocks may still find it there, as with every program that overwrites files.
     pub(crate) fn shred(&self, name: &str) -> Result<()> {
         if let Some(Entry::File(metadata)) = self.entry(name)?
             && metadata.size <= LARGEST_SECRET
+            && self.names_of(name)? == 1
         {
             let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
             let overwrite = || -> io::Result<()> {

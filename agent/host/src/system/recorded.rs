@@ -6,7 +6,8 @@ use std::io::{Read, Write as _};
 use std::sync::{Mutex, PoisonError};
 
 use kops_agent_plan::diff::Enablement;
-use kops_agent_plan::resource::{BindMount, Group, Mount, User};
+use kops_agent_plan::health::{Check, StaticPod};
+use kops_agent_plan::resource::{BindMount, Group, Mount, ResourceId, User};
 use serde::{Deserialize, Serialize};
 
 use super::commands::Commands;
@@ -17,6 +18,7 @@ use super::packages::PackageManager;
 use super::systemd::{Systemd, UnitState};
 use super::users::Users;
 use crate::error::{Error, Result};
+use crate::health::{Asking, Health};
 use crate::root::Root;
 use crate::staged::write_file;
 
@@ -44,6 +46,17 @@ struct State {
     units: BTreeMap<String, RecordedUnit>,
     /// Owner and group of every path that is not root's.
     owners: BTreeMap<String, (String, String)>,
+    /// Units that do not start: whoever wants to see what a run makes of that writes them here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    refusals: Vec<Refusal>,
+}
+
+/// A unit that does not start while a file has this text in it.
+#[derive(Clone, Default, Serialize, Deserialize)]
+struct Refusal {
+    unit: String,
+    path: String,
+    text: String,
 }
 
 #[derive(Clone, Default, Serialize, Deserialize)]
@@ -84,6 +97,19 @@ impl Recorder {
         write_file(&self.root, STATE, 0o600, None, &json)
     }
 
+    /// Whether a unit starts.
+    fn is_startable(&self, verb: &str, unit: &str) -> Result<()> {
+        let refusals = self.read(|state| state.refusals.clone());
+        for Refusal { path, text, .. } in refusals.iter().filter(|refusal| refusal.unit == unit) {
+            let file = self.root.read(path)?.unwrap_or_default();
+            if String::from_utf8_lossy(&file).contains(text) {
+                let outcome = format!("is refused while {path} has {text:?} in it, as {STATE} says");
+                return Err(Error::Command { command: format!("systemctl {verb} {unit}"), outcome });
+            }
+        }
+        Ok(())
+    }
+
     fn note_unit(&self, verb: &str, unit: &str, change: impl FnOnce(&mut RecordedUnit)) -> Result<()> {
         self.note(&format!("systemd: {verb} {unit}"), |state| {
             change(state.units.entry(unit.into()).or_default());
@@ -119,6 +145,7 @@ impl Systemd for Recorder {
     }
 
     fn start(&self, unit: &str) -> Result<()> {
+        self.is_startable("start", unit)?;
         self.note_unit("start", unit, |unit| unit.running = true)
     }
 
@@ -131,6 +158,7 @@ impl Systemd for Recorder {
     }
 
     fn restart(&self, unit: &str) -> Result<()> {
+        self.is_startable("restart", unit)?;
         self.note_unit("restart", unit, |unit| unit.running = true)
     }
 }
@@ -274,6 +302,21 @@ impl Images for Recorder {
         self.note(&format!("images: load {name}"), |state| {
             state.images.insert(name.into());
         })
+    }
+}
+
+/// Nothing of a scratch root runs, so everything is well at once.
+impl Health for Recorder {
+    fn ask<'a>(&'a self, _check: &'a Check) -> Asking<'a> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+
+    fn pod_uid(&self, _pod: &StaticPod, _socket: &str) -> Result<Option<String>, String> {
+        Ok(None)
+    }
+
+    fn last_words(&self, _resource: &ResourceId) -> Vec<String> {
+        Vec::new()
     }
 }
 

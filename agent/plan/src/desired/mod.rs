@@ -43,7 +43,7 @@ mod ntp;
 mod nvidia;
 mod openstack_cloud_config;
 mod packages;
-mod paths;
+pub(crate) mod paths;
 mod pod;
 mod secrets;
 mod serving;

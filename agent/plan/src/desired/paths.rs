@@ -3,13 +3,13 @@
 use crate::resolve::NodeConfig;
 
 /// Directory from which kubelet runs static pods.
-pub(super) const MANIFESTS: &str = "/etc/kubernetes/manifests";
+pub(crate) const MANIFESTS: &str = "/etc/kubernetes/manifests";
 /// Directory of kubelet's own files, and of the volumes of pods.
 pub(super) const KUBELET: &str = "/var/lib/kubelet";
 /// Kubelet's own kubeconfig.
 pub(super) const KUBELET_KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
 /// Kubelet's configuration file.
-pub(super) const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
+pub(crate) const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
 /// Flags of kubelet's unit, as an environment file.
 pub(super) const KUBELET_SYSCONFIG: &str = "/etc/sysconfig/kubelet";
 /// Kubelet's configuration of the program that gives it credentials for registries.
@@ -67,7 +67,7 @@ pub(super) fn containerd_socket(node: &NodeConfig) -> &str {
 }
 
 /// The static pod of this name.
-pub(super) fn manifest(name: &str) -> String {
+pub(crate) fn manifest(name: &str) -> String {
     format!("{MANIFESTS}/{name}.manifest")
 }
 

@@ -1,0 +1,178 @@
+//! Changing a node that works: what is replaced is kept, one component is started anew at a time, and the next only
+//! once that is well again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use kops_agent_plan::diff::{Action, Change, KUBELET, Plan, Stage, Step};
+use kops_agent_plan::health::{self, Component};
+use kops_agent_plan::resource::{DesiredState, Kind, Resource, ResourceId};
+
+use super::{Run, Scope, Steps};
+use crate::error::{Error, Result};
+use crate::health::Expected;
+use crate::host::Host;
+use crate::record::Record;
+use crate::rollback::{Attempt, Journal};
+
+/// How far the change of a node that works has come.
+pub(super) struct Changing {
+    /// `None` where nothing is changed but what somebody else had changed before.
+    journal: Mutex<Option<Journal>>,
+    waited: Mutex<BTreeSet<ResourceId>>,
+}
+
+impl Changing {
+    fn journal(&self) -> MutexGuard<'_, Option<Journal>> {
+        self.journal.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Host {
+    /// Refuses what was rolled back, unless nothing of it is left to do.
+    pub(super) fn refuse_what_failed(
+        &self,
+        plan: &Plan,
+        desired: &DesiredState,
+        scope: Scope<'_>,
+    ) -> Result<()> {
+        let Scope::Node { config_hash, .. } = scope else { return Ok(()) };
+        match self.record()?.rolled_back {
+            Some(failed)
+                if !self.retries_failed
+                    && !plan.is_empty()
+                    && failed.is_of(&Attempt::new(desired, config_hash)) =>
+            {
+                Err(Error::FailedBefore(Box::new(failed)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Keeps what `plan` replaces, if the node works and is to be looked after.
+    pub(super) fn begin_change(
+        &self,
+        plan: &Plan,
+        desired: &DesiredState,
+        record: &Record,
+        written: &BTreeMap<String, String>,
+        scope: Scope<'_>,
+    ) -> Result<Option<Changing>> {
+        let Scope::Node { config_hash, .. } = scope else { return Ok(None) };
+        // A node that has never converged has nothing to go back to, and nobody to be well for.
+        let works = !record.config_hash.is_empty();
+        if !works || self.pace.patience.is_zero() || !health::is_awaited(desired) {
+            Journal::end(&self.root)?;
+            return Ok(None);
+        }
+        let attempt = Attempt::new(desired, config_hash);
+        let journal = match Journal::read(&self.root)? {
+            Some(interrupted) => Some(interrupted.towards(attempt)),
+            None => {
+                // What a run may have left that was killed before it had a journal, or after.
+                Journal::end(&self.root)?;
+                (!plan.is_empty()).then(|| Journal::new(attempt))
+            }
+        };
+        let journal = match journal {
+            Some(mut journal) => {
+                self.keep(&mut journal, plan, desired, record, written)?;
+                Some(journal).filter(Journal::changes_anything)
+            }
+            None => None,
+        };
+        Ok(Some(Changing { journal: Mutex::new(journal), waited: Mutex::default() }))
+    }
+}
+
+impl Run<'_> {
+    /// The files of static pods, one after another.
+    pub(super) async fn pods(&self, steps: &Steps<'_>) -> Result<()> {
+        for one in steps {
+            self.note_begun(&one.0.resource)?;
+            self.files(std::slice::from_ref(one))?;
+            self.wait_after(one.0).await?;
+        }
+        Ok(())
+    }
+
+    /// Notes that a component is about to be started anew.
+    pub(super) fn note_begun(&self, component: &ResourceId) -> Result<()> {
+        let Some(changing) = &self.changing else { return Ok(()) };
+        match changing.journal().as_mut() {
+            Some(journal) => journal.begin(&self.host.root, component),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until what a step has started anew is well.
+    pub(super) async fn wait_after(&self, step: &Step) -> Result<()> {
+        if self.changing.is_none() {
+            return Ok(());
+        }
+        let texts = |path: &str| health::desired_text(self.desired, path);
+        let Some(component) = health::after(step, &texts) else { return Ok(()) };
+        // A kubelet that does not run yet brings no pod back: those are waited for in the end.
+        if step.stage == Stage::Pods && starts(self.plan, KUBELET) {
+            return Ok(());
+        }
+        self.wait_for(&component).await
+    }
+
+    async fn wait_for(&self, component: &Component) -> Result<()> {
+        let Some(changing) = &self.changing else { return Ok(()) };
+        let id = &component.resource;
+        let before =
+            changing.journal().as_ref().and_then(|journal| journal.pod_before(id).map(str::to_owned));
+        self.progress.waiting(id);
+        let expected = before.as_deref().map_or(Expected::Any, Expected::Other);
+        self.host.wait_until_well(component, expected).await?;
+        changing.waited.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+        Ok(())
+    }
+
+    /// Waits for what was begun and not waited for, as by a run that was interrupted at that; then nothing is put
+    /// back any more.
+    pub(super) async fn end_change(&self) -> Result<()> {
+        let Some(changing) = &self.changing else { return Ok(()) };
+        let begun = changing.journal().as_ref().map_or(vec![], |journal| journal.begun().to_vec());
+        let texts = |path: &str| health::desired_text(self.desired, path);
+        for id in begun {
+            let is_waited_for = changing.waited.lock().unwrap_or_else(PoisonError::into_inner).contains(&id);
+            let component = match self.desired.get(&id) {
+                _ if is_waited_for => None,
+                Some(Resource::Unit(unit)) if unit.running => Some(health::of_unit(&unit.name, &texts)),
+                Some(Resource::File(_)) => health::of_manifest(&id.name, &texts),
+                _ => None,
+            };
+            if let Some(component) = component {
+                self.wait_for(&component).await?;
+            }
+        }
+        if changing.journal().take().is_some() {
+            Journal::end(&self.host.root)?;
+        }
+        Ok(())
+    }
+
+    /// The journal of what is to be put back because of this error, if anything is.
+    pub(super) fn taken_back_by(&self, error: &Error) -> Option<Journal> {
+        let Error::Unwell { resource, .. } = error else { return None };
+        // What did not run before does not come back either, and no change is to blame.
+        if resource.kind == Kind::Unit && is_merely_started(self.plan, resource) {
+            return None;
+        }
+        self.changing.as_ref()?.journal().take()
+    }
+}
+
+/// Whether a plan starts a unit that does not run.
+fn starts(plan: &Plan, unit: &str) -> bool {
+    let step = plan.step(&ResourceId::new(Kind::Unit, unit));
+    step.is_some_and(|step| step.changes.iter().any(|change| matches!(change, Change::Start)))
+}
+
+fn is_merely_started(plan: &Plan, unit: &ResourceId) -> bool {
+    starts(plan, &unit.name)
+        && plan.step(unit).is_some_and(|step| step.action != Action::Create && !step.writes())
+}

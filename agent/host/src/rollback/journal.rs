@@ -1,0 +1,171 @@
+//! The journal of a change: what was there before, so that all of it can be put back, and how far the change has come.
+//!
+//! It is on the disk before the first file is replaced, and gone once every component is well again or everything is
+//! as it was. So a run that finds one knows that the last did not come to its end, and goes on with it: with the
+//! change, or with taking it back.
+
+use std::collections::BTreeMap;
+
+use kops_agent_plan::diff::sha256_hex;
+use kops_agent_plan::resource::{DesiredState, Resource, ResourceId};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::root::{Metadata, Root};
+use crate::staged::write_file;
+use crate::stamps::Stamp;
+
+/// Where the journal and the files of before are.
+pub(super) const FOLDER: &str = "/var/lib/kops-agent/rollback";
+const NAME: &str = "journal.json";
+
+/// A change that has begun.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Journal {
+    /// What is tried.
+    pub(super) attempt: Attempt,
+    /// Why the change is being taken back, if it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) taken_back: Option<String>,
+    /// What there was of everything that changes.
+    pub(super) kept: BTreeMap<ResourceId, Kept>,
+    /// The components that have been started anew, in that order.
+    pub(super) begun: Vec<ResourceId>,
+}
+
+/// A state that a node is to get to.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct Attempt {
+    /// `NodeupConfigHash` of the configuration that it follows from.
+    pub(super) config_hash: String,
+    /// What tells it from all others: the cluster may change what the hash is not of.
+    pub(super) desired: String,
+}
+
+impl Attempt {
+    pub(crate) fn new(desired: &DesiredState, config_hash: &str) -> Attempt {
+        let resources: Vec<&Resource> = desired.iter().map(|(_, resource)| resource).collect();
+        // References to secrets are in it, and no secret.
+        let text = serde_json::to_vec(&resources).unwrap_or_default();
+        Attempt { config_hash: config_hash.to_owned(), desired: sha256_hex(&text) }
+    }
+}
+
+/// What there was of one resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Kept {
+    /// What was in its place.
+    pub(super) was: Was,
+    /// What is to be run when it is put back.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) commands: Vec<Vec<String>>,
+    /// What was noted about it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) stamps: Vec<(Stamp, Option<String>)>,
+    /// How systemd had it, if it is a unit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) unit: Option<UnitWas>,
+    /// The UID of the pod that ran, if it is the file of a static one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) pod: Option<String>,
+}
+
+/// What was in the place of a resource.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", rename_all_fields = "camelCase")]
+pub(super) enum Was {
+    /// What is there is right in any case.
+    Right,
+    /// Nothing.
+    Absent,
+    /// A file, which is kept under this name.
+    File {
+        /// The name.
+        kept: String,
+        /// Its mode and owner.
+        metadata: Metadata,
+    },
+    /// A directory of this mode and owner.
+    Directory(Metadata),
+    /// A symbolic link to this target.
+    Symlink(String),
+    /// A name in `/etc/hosts` with these addresses.
+    Host(Vec<String>),
+}
+
+/// How systemd had a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct UnitWas {
+    /// Whether there was such a unit.
+    pub(super) known: bool,
+    /// Whether it started at boot.
+    pub(super) enabled: bool,
+    /// Whether it ran.
+    pub(super) running: bool,
+}
+
+impl Journal {
+    pub(crate) fn new(attempt: Attempt) -> Journal {
+        Journal { attempt, taken_back: None, kept: BTreeMap::new(), begun: Vec::new() }
+    }
+
+    /// The same journal of a change that goes on to this; what there was before stays what it was.
+    pub(crate) fn towards(self, attempt: Attempt) -> Journal {
+        Journal { attempt, ..self }
+    }
+
+    /// The journal of the change that has not come to its end, if there is one.
+    pub(crate) fn read(root: &Root) -> Result<Option<Journal>> {
+        let bytes = root.read(&format!("{FOLDER}/{NAME}"))?;
+        // It is written as a whole: what cannot be read is of another version of the agent.
+        Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
+    }
+
+    pub(crate) fn write(&self, root: &Root) -> Result<()> {
+        let path = format!("{FOLDER}/{NAME}");
+        let bytes = serde_json::to_vec(self)
+            .map_err(|error| Error::path("write", root.shown(&path), std::io::Error::from(error)))?;
+        write_file(root, &path, 0o600, None, &bytes)
+    }
+
+    /// Ends the change: the journal goes first, so that nobody puts back what is half gone.
+    pub(crate) fn end(root: &Root) -> Result<()> {
+        let Some(folder) = root.dir(FOLDER)? else { return Ok(()) };
+        folder.remove(NAME)?;
+        folder.sync()?;
+        drop(folder);
+        root.remove_tree(FOLDER)
+    }
+
+    /// Whether there is anything to put back.
+    pub(crate) fn changes_anything(&self) -> bool {
+        self.kept.values().any(|kept| kept.was != Was::Right)
+    }
+
+    /// Whether the change is being taken back.
+    pub(crate) fn is_taken_back(&self) -> bool {
+        self.taken_back.is_some()
+    }
+
+    /// Notes that a component is about to be started anew.
+    pub(crate) fn begin(&mut self, root: &Root, component: &ResourceId) -> Result<()> {
+        if self.begun.contains(component) {
+            return Ok(());
+        }
+        self.begun.push(component.clone());
+        self.write(root)
+    }
+
+    /// The components that have been started anew, in that order.
+    pub(crate) fn begun(&self) -> &[ResourceId] {
+        &self.begun
+    }
+
+    /// The UID of the static pod that ran of this file before.
+    pub(crate) fn pod_before(&self, file: &ResourceId) -> Option<&str> {
+        self.kept.get(file)?.pod.as_deref()
+    }
+}

@@ -1,0 +1,173 @@
+//! Keeping what a change replaces: by a second name where the file system allows that, else by a copy with the same
+//! mode and owner.
+
+use std::collections::BTreeMap;
+use std::io::Read as _;
+use std::sync::Arc;
+
+use kops_agent_plan::diff::{Action, Change, Enablement, Plan, Step, sha256_hex};
+use kops_agent_plan::health;
+use kops_agent_plan::resource::{DesiredState, Kind, Resource, ResourceId};
+
+use super::journal::{FOLDER, Journal, Kept, UnitWas, Was};
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::hosts_file;
+use crate::observe::unit_path;
+use crate::prepare::find;
+use crate::record::{Record, path_of};
+use crate::root::{Dir, Entry, Metadata};
+use crate::staged::{Staged, place};
+use crate::stamps::Stamp;
+
+impl Host {
+    /// Adds to a journal what there is of everything that `plan` changes and the journal does not know yet. `written`
+    /// has the hashes of the files that are about to be written, by path.
+    pub(crate) fn keep(
+        &self,
+        journal: &mut Journal,
+        plan: &Plan,
+        desired: &DesiredState,
+        record: &Record,
+        written: &BTreeMap<String, String>,
+    ) -> Result<()> {
+        let folder = self.root.make_dirs(FOLDER)?;
+        folder.set_mode(0o700)?;
+        for step in plan.steps.iter().filter(|step| step.action != Action::Remove) {
+            if journal.kept.contains_key(&step.resource) {
+                continue;
+            }
+            let resource = find(desired, &step.resource)?;
+            let was = match is_repair(step, resource, record, written) {
+                true => Was::Right,
+                false => match self.was(resource, &folder, &journal.kept.len().to_string())? {
+                    Some(was) => was,
+                    None => continue,
+                },
+            };
+            let kept = Kept {
+                was,
+                commands: commands(step),
+                stamps: self.stamps(&step.resource)?,
+                unit: self.unit_was(resource)?,
+                pod: self.pod_was(&step.resource)?,
+            };
+            journal.kept.insert(step.resource.clone(), kept);
+        }
+        if !journal.changes_anything() {
+            return Ok(());
+        }
+        folder.sync()?;
+        journal.write(&self.root)
+    }
+
+    /// What is in the place of a resource; `None` where there is nothing that could be put back. A file is kept as
+    /// `name`.
+    fn was(&self, resource: &Resource, folder: &Dir, name: &str) -> Result<Option<Was>> {
+        let id = resource.id();
+        match resource {
+            // What is in it is others' business.
+            Resource::File(file) if file.create_only => return Ok(None),
+            Resource::File(_)
+            | Resource::Symlink(_)
+            | Resource::Directory(_)
+            | Resource::KernelModule(_)
+            | Resource::Unit(_) => {}
+            Resource::HostsEntry(entry) => {
+                let hosts = self.root.read(hosts_file::PATH)?.unwrap_or_default();
+                let found = hosts_file::find(&String::from_utf8_lossy(&hosts), &entry.hostname);
+                return Ok(Some(Was::Host(found.map_or(vec![], |entry| entry.addresses))));
+            }
+            // Packages, accounts, mounts and images harm nobody by being there.
+            _ => return Ok(None),
+        }
+        let Some((dir, file)) = self.root.parent(&path_of(&id))? else { return Ok(Some(Was::Absent)) };
+        Ok(match dir.entry(&file)? {
+            None => Some(Was::Absent),
+            Some(Entry::Directory(metadata)) => Some(Was::Directory(metadata)),
+            Some(Entry::Symlink(target)) => Some(Was::Symlink(target)),
+            Some(Entry::File(metadata)) => {
+                keep_file(&dir, &file, folder, name, metadata)?;
+                Some(Was::File { kept: name.to_owned(), metadata })
+            }
+            Some(Entry::Special) => None,
+        })
+    }
+
+    fn stamps(&self, id: &ResourceId) -> Result<Vec<(Stamp, Option<String>)>> {
+        let kinds: &[Stamp] = match id.kind {
+            Kind::File => &[Stamp::Commands, Stamp::Member],
+            Kind::Unit => &[Stamp::Unit],
+            _ => &[],
+        };
+        kinds.iter().map(|stamp| Ok((*stamp, stamp.read(&self.root, &id.name)?))).collect()
+    }
+
+    fn unit_was(&self, resource: &Resource) -> Result<Option<UnitWas>> {
+        let Resource::Unit(unit) = resource else { return Ok(None) };
+        let states = self.systemd.states(&[&unit.name])?;
+        let has_file = self.root.read(&unit_path(&unit.name))?.is_some();
+        Ok(states.first().map(|state| UnitWas {
+            known: state.is_known || has_file,
+            enabled: state.enablement == Enablement::Enabled,
+            running: state.running,
+        }))
+    }
+
+    /// The UID of the static pod that runs of a file.
+    fn pod_was(&self, id: &ResourceId) -> Result<Option<String>> {
+        if id.kind != Kind::File || !health::is_manifest(&id.name) {
+            return Ok(None);
+        }
+        Ok(health::of_manifest(&id.name, &self.present_texts())
+            .and_then(|component| self.running_pod(&component)))
+    }
+}
+
+/// Whether a step does no more than to put back what the agent itself had left.
+fn is_repair(step: &Step, resource: &Resource, record: &Record, written: &BTreeMap<String, String>) -> bool {
+    match resource {
+        Resource::File(file) if step.changes_content() => {
+            written.get(&file.path).is_some_and(|sha256| record.has_left(&step.resource, sha256))
+        }
+        Resource::Symlink(link) => record.has_left(&step.resource, &link.target),
+        Resource::Unit(unit) if step.writes() => {
+            let text = unit.text.as_deref().unwrap_or_default();
+            record.has_left(&step.resource, &sha256_hex(text.as_bytes()))
+        }
+        Resource::Unit(_) => step.action != Action::Create,
+        _ => false,
+    }
+}
+
+fn commands(step: &Step) -> Vec<Vec<String>> {
+    let command = |change: &Change| match change {
+        Change::Run { command } => Some(command.clone()),
+        _ => None,
+    };
+    step.changes.iter().filter_map(command).collect()
+}
+
+/// Gives a file a second name in a folder, or copies it there.
+fn keep_file(dir: &Dir, file: &str, folder: &Dir, name: &str, metadata: Metadata) -> Result<()> {
+    folder.remove(name)?;
+    match dir.link_to(file, folder, name)? {
+        true => Ok(()),
+        false => copy(dir, file, folder, name, metadata),
+    }
+}
+
+/// Copies a file with its mode and owner.
+pub(super) fn copy(from: &Dir, file: &str, to: &Dir, name: &str, metadata: Metadata) -> Result<()> {
+    let owner = Some((metadata.uid, metadata.gid));
+    let mut staged = Staged::in_dir(Arc::new(to.again()?), name, metadata.mode, owner)?;
+    let mut reader = from.open(file)?;
+    let mut piece = vec![0; 1 << 16];
+    loop {
+        let length = reader.read(&mut piece).map_err(|error| Error::path("read", from.shown(file), error))?;
+        if length == 0 {
+            return place(vec![staged.seal()?]);
+        }
+        staged.write(&piece[..length])?;
+    }
+}

@@ -1,0 +1,193 @@
+//! Taking a change back: everything that a run has replaced is put back, and what it has restarted is restarted again.
+//!
+//! Files come first, then the container runtime, other units and kubelet; static pods last and one after another,
+//! because only a kubelet that is well brings them back.
+
+mod journal;
+mod keeping;
+mod restoring;
+
+use kops_agent_plan::diff::{CONTAINER_RUNTIME, KUBELET};
+use kops_agent_plan::health::{self, Check, Component};
+use kops_agent_plan::resource::{Kind, ResourceId};
+use serde::{Deserialize, Serialize};
+
+use crate::assets::Progress;
+use crate::error::{Error, Result};
+use crate::health::Expected;
+use crate::host::Host;
+use crate::record::Failure;
+
+pub(crate) use journal::{Attempt, Journal};
+
+/// A change that was taken back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RolledBack {
+    /// When, in RFC 3339.
+    pub at: String,
+    /// `NodeupConfigHash` of the configuration that was tried.
+    pub config_hash: String,
+    /// That of the configuration of before, which is in force again.
+    pub back_to: String,
+    /// What was wrong.
+    pub problem: String,
+    /// What is wrong although everything is as it was.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub still_wrong: Vec<String>,
+    /// What tells the state that was tried from others.
+    desired: String,
+}
+
+impl RolledBack {
+    /// Whether this is what was tried.
+    pub(crate) fn is_of(&self, attempt: &Attempt) -> bool {
+        self.desired == attempt.desired
+    }
+}
+
+impl std::fmt::Display for RolledBack {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}; rolled back to the configuration of before ({})", self.problem, self.back_to)?;
+        match self.still_wrong.as_slice() {
+            [] => f.write_str(", with which everything is well again"),
+            wrong => write!(f, ", and still: {}", wrong.join("; ")),
+        }?;
+        f.write_str(". It is not tried again until the configuration changes or --retry-failed is given")
+    }
+}
+
+impl Host {
+    /// Goes on with taking a change back, where a run was interrupted at that. To be called before anything is
+    /// observed.
+    ///
+    /// # Errors
+    /// Something cannot be put back.
+    pub async fn finish_rollback(&self, progress: &dyn Progress) -> Result<Option<RolledBack>> {
+        let _lock = self.lock()?;
+        match Journal::read(&self.root)? {
+            Some(journal) if journal.is_taken_back() => {
+                self.roll_back(journal, None, progress).await.map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Takes a change back; `why` is what is wrong with it, unless the journal knows already.
+    pub(crate) async fn roll_back(
+        &self,
+        mut journal: Journal,
+        why: Option<String>,
+        progress: &dyn Progress,
+    ) -> Result<RolledBack> {
+        if let Some(why) = why {
+            progress.warned(&format!("{why}; putting everything back as it was"));
+            journal.taken_back = Some(why);
+            journal.write(&self.root)?;
+        }
+        let is_pod = |id: &ResourceId| id.kind == Kind::File && health::is_manifest(&id.name);
+        self.put_units_back(&journal)?;
+        self.put_back(&journal, |id| !is_pod(id))?;
+        self.systemd.reload()?;
+        self.run_commands_again(&journal)?;
+        let mut still_wrong = Vec::new();
+        for unit in units_in_order(&journal) {
+            self.restart_as_before(unit, progress, &mut still_wrong).await?;
+        }
+        let mut pods: Vec<&ResourceId> = journal.kept.keys().filter(|id| is_pod(id)).collect();
+        pods.sort_by_key(|id| health::rank(&id.name));
+        for pod in pods {
+            self.put_back(&journal, |id| id == pod)?;
+            if journal.begun.contains(pod) {
+                progress.waiting(pod);
+                self.wait_for_pod_of_before(&journal, pod, &mut still_wrong).await?;
+            }
+        }
+        self.put_stamps_back(&journal)?;
+        self.record_rollback(&journal, still_wrong)
+    }
+
+    /// Restarts a unit that the change has restarted or stopped.
+    async fn restart_as_before(
+        &self,
+        unit: &ResourceId,
+        progress: &dyn Progress,
+        still_wrong: &mut Vec<String>,
+    ) -> Result<()> {
+        progress.waiting(unit);
+        let component = health::of_unit(&unit.name, &self.present_texts());
+        let waited = match self.systemd.restart(&unit.name) {
+            Ok(()) => self.wait_until_well(&component, Expected::Any).await,
+            Err(error @ Error::Path { .. }) => return Err(error),
+            Err(error) => Err(self.unwell(&component, &error.to_string())),
+        };
+        note(waited, still_wrong)
+    }
+
+    async fn wait_for_pod_of_before(
+        &self,
+        journal: &Journal,
+        pod: &ResourceId,
+        still_wrong: &mut Vec<String>,
+    ) -> Result<()> {
+        let Some(component) = health::of_manifest(&pod.name, &self.present_texts()) else { return Ok(()) };
+        let expected = journal.pod_before(pod).map_or(Expected::Any, Expected::Same);
+        note(self.wait_until_well(&component, expected).await, still_wrong)
+    }
+
+    fn record_rollback(&self, journal: &Journal, still_wrong: Vec<String>) -> Result<RolledBack> {
+        let mut record = self.record()?;
+        let rolled_back = RolledBack {
+            at: self.timestamp(),
+            config_hash: journal.attempt.config_hash.clone(),
+            back_to: record.config_hash.clone(),
+            problem: journal.taken_back.clone().unwrap_or_default(),
+            still_wrong,
+            desired: journal.attempt.desired.clone(),
+        };
+        record.unclaim();
+        record.failure = Some(Failure { at: rolled_back.at.clone(), problem: rolled_back.to_string() });
+        record.rolled_back = Some(rolled_back.clone());
+        record.write(&self.root)?;
+        Journal::end(&self.root)?;
+        Ok(rolled_back)
+    }
+
+    /// The texts of files as they are.
+    pub(crate) fn present_texts(&self) -> impl Fn(&str) -> Option<String> {
+        |path| String::from_utf8(self.root.read(path).ok()??).ok()
+    }
+
+    /// The UID under which the pod of a component runs, if it does.
+    pub(crate) fn running_pod(&self, component: &Component) -> Option<String> {
+        component.checks.iter().find_map(|check| match check {
+            Check::Pod { pod, socket } => self.health.pod_uid(pod, socket).ok().flatten(),
+            _ => None,
+        })
+    }
+}
+
+/// What is wrong with a component ends no rollback: the others are to be put back all the same.
+fn note(waited: Result<()>, still_wrong: &mut Vec<String>) -> Result<()> {
+    match waited {
+        Err(error @ Error::Unwell { .. }) => {
+            still_wrong.push(error.to_string());
+            Ok(())
+        }
+        other => other,
+    }
+}
+
+/// The units that ran before and have been touched, the container runtime first and kubelet last.
+fn units_in_order(journal: &Journal) -> Vec<&ResourceId> {
+    let ran =
+        |id: &&ResourceId| journal.kept.get(*id).and_then(|kept| kept.unit).is_some_and(|unit| unit.running);
+    let mut units: Vec<&ResourceId> =
+        journal.begun.iter().filter(|id| id.kind == Kind::Unit).filter(ran).collect();
+    units.sort_by_key(|id| match id.name.as_str() {
+        CONTAINER_RUNTIME => 0,
+        KUBELET => 2,
+        _ => 1,
+    });
+    units
+}

@@ -1,0 +1,140 @@
+//! Putting back what a change has replaced. All of it can be done again, wherever it was interrupted.
+
+use kops_agent_plan::diff::Enablement;
+use kops_agent_plan::resource::{HostsEntry, Kind, ResourceId};
+
+use super::journal::{FOLDER, Journal, Was};
+use super::keeping::copy;
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::record::path_of;
+use crate::root::{Dir, Metadata, set_mode, set_owner};
+use crate::staged::temporary_name;
+
+impl Host {
+    /// Stops the units that there were none of before, and has those start at boot that did.
+    pub(super) fn put_units_back(&self, journal: &Journal) -> Result<()> {
+        for (id, kept) in &journal.kept {
+            let Some(before) = kept.unit else { continue };
+            let states = self.systemd.states(&[&id.name])?;
+            let Some(now) = states.first() else { continue };
+            if !before.known && now.is_known {
+                self.systemd.stop(&id.name)?;
+                self.systemd.disable(&id.name)?;
+            }
+            if before.known && before.enabled && now.enablement == Enablement::Disabled {
+                self.systemd.enable(&id.name)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Puts back what was in the place of some resources.
+    pub(super) fn put_back(&self, journal: &Journal, which: impl Fn(&ResourceId) -> bool) -> Result<()> {
+        let folder = self.root.make_dirs(FOLDER)?;
+        // What is in a directory goes before it, and comes after it.
+        let (gone, there): (Vec<_>, Vec<_>) =
+            journal.kept.iter().filter(|(id, _)| which(id)).partition(|(_, kept)| kept.was == Was::Absent);
+        for (id, kept) in there {
+            match &kept.was {
+                Was::Host(addresses) => {
+                    let entry = HostsEntry { hostname: id.name.clone(), addresses: addresses.clone() };
+                    self.write_hosts_entries(&[&entry])?;
+                }
+                was => self.put_path_back(&path_of(id), was, &folder)?,
+            }
+        }
+        for (id, _) in gone.iter().rev().filter(|(id, _)| id.kind != Kind::Directory) {
+            self.remove_new(id)?;
+        }
+        for (id, _) in gone.iter().rev().filter(|(id, _)| id.kind == Kind::Directory) {
+            self.remove_new(id)?;
+        }
+        Ok(())
+    }
+
+    fn put_path_back(&self, path: &str, was: &Was, folder: &Dir) -> Result<()> {
+        let (dir, name) = self.root.make_parent(path)?;
+        match was {
+            Was::File { kept, metadata } => put_file_back(folder, kept, &dir, &name, *metadata)?,
+            Was::Symlink(target) => {
+                let temporary = temporary_name(&name);
+                dir.remove(&temporary)?;
+                dir.link(target, &temporary)?;
+                dir.rename(&temporary, &name)?;
+            }
+            Was::Directory(metadata) => {
+                if let Some(directory) = self.root.dir(path)? {
+                    directory.set_owner(metadata.uid, metadata.gid)?;
+                    directory.set_mode(metadata.mode)?;
+                }
+            }
+            Was::Right | Was::Absent | Was::Host(_) => return Ok(()),
+        }
+        dir.sync()
+    }
+
+    fn remove_new(&self, id: &ResourceId) -> Result<()> {
+        let Some((dir, name)) = self.root.parent(&path_of(id))? else { return Ok(()) };
+        match id.kind {
+            Kind::Directory => dir.remove_dir_if_empty(&name)?,
+            // It may be a key, which is overwritten; not under its own name, where it would be half a file for a while.
+            _ => {
+                let temporary = temporary_name(&name);
+                if dir.entry(&name)?.is_some() {
+                    dir.rename(&name, &temporary)?;
+                    dir.sync()?;
+                }
+                dir.shred(&temporary)?;
+            }
+        }
+        dir.sync()
+    }
+
+    /// Overwrites what is kept for a change that did not come to its end, for whoever removes it.
+    pub(crate) fn shred_kept_files(&self) -> Result<()> {
+        let Some(folder) = self.root.dir(FOLDER)? else { return Ok(()) };
+        folder.names()?.iter().try_for_each(|name| folder.shred(name))
+    }
+
+    /// Runs the commands of the files that are back, each once.
+    pub(super) fn run_commands_again(&self, journal: &Journal) -> Result<()> {
+        let mut done: Vec<&Vec<String>> = Vec::new();
+        for command in journal.kept.values().flat_map(|kept| &kept.commands) {
+            if !crate::apply::restarts_the_agent(command) && !done.contains(&command) {
+                self.commands.run(command)?;
+                done.push(command);
+            }
+        }
+        Ok(())
+    }
+
+    /// Notes again what was noted.
+    pub(super) fn put_stamps_back(&self, journal: &Journal) -> Result<()> {
+        for (id, kept) in &journal.kept {
+            for (stamp, value) in &kept.stamps {
+                if stamp.read(&self.root, &id.name)? != *value {
+                    stamp.put_back(&self.root, &id.name, value.as_deref())?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Gives a kept file its place again, and stays kept.
+fn put_file_back(folder: &Dir, kept: &str, dir: &Dir, name: &str, metadata: Metadata) -> Result<()> {
+    // To rename one name of a file over another does nothing, and would leave both.
+    if !folder.has_same(kept, dir, name)? {
+        let temporary = temporary_name(name);
+        dir.remove(&temporary)?;
+        match folder.link_to(kept, dir, &temporary)? {
+            true => dir.rename(&temporary, name)?,
+            false => copy(folder, kept, dir, name, metadata)?,
+        }
+    }
+    let file = dir.open(name)?;
+    let failed = |doing| move |error| Error::path(doing, dir.shown(name), error);
+    set_owner(&file, metadata.uid, metadata.gid).map_err(failed("set the owner of"))?;
+    set_mode(&file, metadata.mode).map_err(failed("set the mode of"))
+}

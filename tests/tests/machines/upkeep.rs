@@ -1,0 +1,235 @@
+//! What an operator does to a node that works: changes that fail and are rolled back, changes of static pods, looking
+//! how it is, and taking it back.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::cluster::{AGENT, CONTROL_PLANE_NAME, Cluster, NODE_NAME};
+use crate::machine::{Ended, Machine};
+use crate::{READY, converge, node_has, running_since};
+
+/// Long enough for a kubelet that starts, and short for one that does not.
+const PATIENCE: &str = "8";
+/// What `status` and `verify` end with where something differs.
+const DIFFERENT: Option<i32> = Some(4);
+/// For so many seconds a component has to be well before the next one is changed.
+const STEADY: f64 = 3.0;
+
+/// What the agent says that needs no store.
+fn agent(machine: &Machine, arguments: &[&str]) -> Ended {
+    machine.try_run(&[&[AGENT], arguments].concat())
+}
+
+#[track_caller]
+fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+}
+
+/// A setting that kubelet refuses is taken back, is not tried again, and keeps nobody from a good one.
+pub fn what_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
+    const BAD: &str = "\n  kubelet:\n    featureGates:\n      NoSuchFeature: \"true\"\n";
+    const GOOD: &str = "\n  kubelet:\n    maxParallelImagePulls: 3\n    serializeImagePulls: false\n";
+    let config = "/var/lib/kubelet/kubelet.conf";
+    let (files, before) = (node.read(config), running_since(node));
+    cluster.edit_spec("\n  kubelet:\n", BAD);
+    let ended = cluster.agent(node, "converge", &["--health-patience", PATIENCE]);
+    assert_eq!(ended.code, Some(1), "{}", node.explain(&ended));
+    has(
+        &ended.stderr,
+        &["unit kubelet.service did not come back", "NoSuchFeature", "rolled back to the configuration"],
+    );
+    assert_eq!(node.read(config), files);
+    node.run(&["test", "!", "-e", "/var/lib/kops-agent/rollback"]);
+    node_has(cluster, NODE_NAME, READY, "True");
+    let after = running_since(node);
+    let restarted: Vec<_> = before
+        .iter()
+        .zip(&after)
+        .filter(|(before, after)| before != after)
+        .map(|(_, (unit, _))| *unit)
+        .collect();
+    assert_eq!(restarted, ["kubelet.service"]);
+
+    let status = agent(node, &["status"]);
+    assert_eq!(status.code, DIFFERENT, "{status:?}");
+    has(&status.stdout, &["ROLLED BACK", "because unit kubelet.service did not come back", "--retry-failed"]);
+    let metrics = agent(node, &["status", "--output", "prometheus"]);
+    has(
+        &metrics.stdout,
+        &["kops_agent_rolled_back 1\n", "kops_agent_unit_running{unit=\"kubelet.service\"} 1\n"],
+    );
+    let again = cluster.agent(node, "converge", &[]);
+    assert_eq!(again.code, Some(1), "{}", node.explain(&again));
+    has(&again.stderr, &["is not tried again", "NoSuchFeature"]);
+    assert_eq!(running_since(node), after, "what failed was tried again");
+
+    cluster.edit_spec(BAD, GOOD);
+    converge(cluster, node);
+    has(&node.read(config), &["maxParallelImagePulls: 3"]);
+    node_has(cluster, NODE_NAME, READY, "True");
+    is_well(node);
+}
+
+/// What `status` says of a node that is as it should be, in each of its forms.
+pub fn is_well(machine: &Machine) {
+    let status = agent(machine, &["status"]);
+    assert_eq!(status.code, Some(0), "{status:?}");
+    has(&status.stdout, &["converged    since ", "changed      nothing since"]);
+    let json = agent(machine, &["status", "--output", "json"]);
+    let json: Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!((&json["converged"], &json["rolledBack"]), (&Value::Bool(true), &Value::Null));
+    let metrics = agent(machine, &["status", "--output", "prometheus"]);
+    has(&metrics.stdout, &["\nkops_agent_rolled_back 0\n", "\nkops_agent_last_run_failed 0\n"]);
+}
+
+/// Drift is found, told and repaired.
+pub fn drift_is_verified_and_repaired(cluster: &Cluster, machine: &Machine) {
+    let verify = |flags: &[&str]| cluster.agent(machine, "verify", flags);
+    let clean = verify(&[]);
+    assert_eq!(clean.code, Some(0), "{}", machine.explain(&clean));
+    machine.run(&["rm", "/usr/sbin/runc"]);
+    machine.run(&["chmod", "600", "/usr/local/bin/kubelet"]);
+    let found = verify(&["--color", "never"]);
+    assert_eq!(found.code, DIFFERENT, "{}", machine.explain(&found));
+    has(&found.stdout, &["file /usr/sbin/runc: gone", "file /usr/local/bin/kubelet: mode"]);
+    let before = running_since(machine);
+    let repaired = verify(&["--repair"]);
+    assert_eq!(repaired.code, Some(0), "{}", machine.explain(&repaired));
+    assert_eq!(running_since(machine), before, "nothing reads these while it runs");
+    let clean = verify(&["--deep"]);
+    assert_eq!(clean.code, Some(0), "{}", machine.explain(&clean));
+}
+
+/// Static pods are changed one after another, and what is not changed runs on.
+pub fn static_pods_change_one_after_another(cluster: &Cluster) {
+    let machine = &cluster.control_plane;
+    let (units, before) = (running_since(machine), pods(machine));
+    for component in ["Scheduler", "ControllerManager"] {
+        let section = format!("\n  kube{component}:\n");
+        cluster.edit_spec(&section, &format!("{section}    enableProfiling: false\n"));
+    }
+    converge(cluster, machine);
+    assert_eq!(running_since(machine), units, "a static pod restarts no unit");
+    let after = pods(machine);
+    let kept: Vec<_> = before.iter().filter(|pod| after.contains(pod)).collect();
+    assert_eq!(kept.len(), before.len() - 2, "before: {before:#?}\nafter: {after:#?}");
+    let started = |name: &str| {
+        let pod = format!("{name}-{CONTROL_PLANE_NAME}");
+        after.iter().find(|(found, ..)| *found == pod).unwrap_or_else(|| panic!("no {pod} in {after:#?}")).2
+    };
+    let between = started("kube-scheduler") - started("kube-controller-manager");
+    assert!(between >= STEADY, "the scheduler was changed {between} s after the controller manager");
+}
+
+/// The containers of pods that run: the pod's name, the container's id, and when it was made, in seconds.
+fn pods(machine: &Machine) -> Vec<(String, String, f64)> {
+    let script = r#"
+import datetime, json, subprocess
+def ctr(*words):
+    return subprocess.check_output(("ctr", "-n", "k8s.io") + words, text=True)
+running = {line.split()[0] for line in ctr("tasks", "list").splitlines() if line.rstrip().endswith("RUNNING")}
+found = []
+for id in ctr("containers", "list", "-q", 'labels."io.cri-containerd.kind"==container').split():
+    if id in running:
+        info = json.loads(ctr("containers", "info", id))
+        whole, _, rest = info["CreatedAt"].partition(".")
+        at = datetime.datetime.fromisoformat(whole.rstrip("Z") + "+00:00").timestamp() + float("0." + (rest.rstrip("Z") or "0"))
+        found.append((info["Labels"]["io.kubernetes.pod.name"], id, at))
+print(json.dumps(sorted(found)))
+"#;
+    serde_json::from_str(&machine.run(&["python3", "-c", script])).unwrap()
+}
+
+/// Everything of a machine that a node may have and another machine has not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traces {
+    paths: BTreeSet<String>,
+    units: BTreeSet<String>,
+    mounts: BTreeSet<String>,
+    processes: BTreeSet<String>,
+}
+
+impl Traces {
+    /// What there is on a machine.
+    pub fn of(machine: &Machine) -> Traces {
+        let lines = |command: &str| -> BTreeSet<String> {
+            machine.run(&["sh", "-c", command]).lines().map(str::to_owned).collect()
+        };
+        Traces {
+            // With the folders that tests/machines mounts from outside.
+            paths: lines("find / /var/lib/containerd /var/lib/kubelet -xdev 2>/dev/null | sort -u"),
+            units: lines("systemctl list-unit-files --plain --no-legend | cut -d ' ' -f 1"),
+            mounts: lines("cut -d ' ' -f 5 /proc/self/mountinfo"),
+            processes: lines(
+                "for exe in /proc/[0-9]*/exe; do readlink $exe || true; done | sed 's/ (deleted)//'",
+            ),
+        }
+    }
+}
+
+/// What stays after a reset, and why that is right.
+const STAYS: [(&str, &str); 1] = [("/opt/kops", "the boot script's")];
+/// Folders that the test mounts, and that a reset unmounts and removes.
+const MOUNTED: [&str; 2] = ["/var/lib/containerd", "/var/lib/kubelet"];
+
+/// A reset leaves what was there before the agent came, and Debian's packages.
+pub fn a_reset_leaves_no_trace(machine: &Machine, before: &Traces) {
+    let asked = agent(machine, &["reset"]);
+    assert_eq!(asked.code, Some(1), "{asked:?}");
+    let ended = agent(machine, &["reset", "--yes"]);
+    assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
+    let after = Traces::of(machine);
+    let new = |after: &BTreeSet<String>, before: &BTreeSet<String>| -> Vec<String> {
+        after.difference(before).cloned().collect()
+    };
+    let of_packages: BTreeSet<String> =
+        machine.run(&["sh", "-c", "cat /var/lib/dpkg/info/*.list"]).lines().map(str::to_owned).collect();
+    let is_explained = |path: &String| {
+        of_packages.contains(path)
+            || of_packages.contains(&format!("/usr{path}"))
+            || STAYS.iter().any(|(stays, _)| path == stays)
+            || made_by_packages(path)
+    };
+    let mut traces = new(&after.paths, &before.paths);
+    traces.retain(|path| !is_explained(path));
+    assert!(traces.is_empty(), "left by a reset of {}: {traces:#?}", machine.name());
+    let gone: Vec<String> = new(&before.paths, &after.paths)
+        .into_iter()
+        .filter(|path| !made_by_packages(path) && !MOUNTED.contains(&path.as_str()))
+        .collect();
+    assert!(gone.is_empty(), "taken by a reset of {}: {gone:#?}", machine.name());
+    assert_eq!(new(&after.mounts, &before.mounts), [""; 0], "mounts of {}", machine.name());
+    let mut units = new(&after.units, &before.units);
+    units.retain(|unit| {
+        !of_packages.contains(&format!("/usr/lib/systemd/system/{unit}"))
+            && !of_packages.contains(&format!("/lib/systemd/system/{unit}"))
+    });
+    assert_eq!(units, [""; 0], "units of {}", machine.name());
+    let kubernetes = |program: &String| {
+        ["containerd", "kube", "pause", "runc", "etcd"].iter().any(|name| program.contains(name))
+    };
+    let running: Vec<String> = after.processes.into_iter().filter(kubernetes).collect();
+    assert_eq!(running, [""; 0], "runs on {}", machine.name());
+}
+
+/// What Debian's packages write that no list of theirs has, and what systemd and programs keep of their own.
+fn made_by_packages(path: &str) -> bool {
+    const FOLDERS: [&str; 12] = [
+        "/var/lib/dpkg",
+        "/var/lib/apt",
+        "/var/cache",
+        "/var/log",
+        "/var/lib/systemd",
+        "/etc/alternatives",
+        "/etc/rc",
+        "/var/lib/chrony",
+        "/var/lib/logrotate",
+        "/var/backups",
+        "/tmp",
+        "/var/tmp",
+    ];
+    FOLDERS.iter().any(|folder| path.starts_with(folder))
+}
