@@ -20,6 +20,8 @@ pub(crate) struct Prepared<'a> {
     pub(crate) certificates: Certificates<'a>,
     /// The bytes of every file that is written and not downloaded.
     pub(crate) contents: BTreeMap<&'a str, Vec<u8>>,
+    /// The keys of repositories, by their URLs.
+    keys: BTreeMap<&'a str, Vec<u8>>,
     cache: Option<Cache>,
     /// What was downloaded, by its hash.
     downloads: BTreeMap<String, Request>,
@@ -28,6 +30,11 @@ pub(crate) struct Prepared<'a> {
 }
 
 impl Prepared<'_> {
+    /// The key of a repository.
+    pub(crate) fn key(&self, url: &str) -> Result<&[u8]> {
+        self.keys.get(url).map(Vec::as_slice).ok_or_else(|| gone(url))
+    }
+
     /// Opens a download, by its hash.
     pub(crate) fn open(&self, sha256: &str) -> Result<(std::fs::File, &str)> {
         let request = self.downloads.get(sha256);
@@ -92,6 +99,12 @@ pub(crate) async fn prepare<'a>(
             resolved.insert(file.path.as_str(), resolve(file, &certificates, secrets)?);
         }
     }
+    let mut keys = BTreeMap::new();
+    for (_, resource) in &steps {
+        if let Resource::PackageSource(source) = resource {
+            keys.insert(source.keyring.as_str(), downloads.document(&source.keyring, progress).await?);
+        }
+    }
     let cache = match requests.is_empty() {
         true => None,
         false => Some(downloads.open_cache(&host.root)?),
@@ -103,7 +116,7 @@ pub(crate) async fn prepare<'a>(
         None => Vec::new(),
     };
     let ready = ready.into_iter().map(|ready| (ready.path.clone(), ready)).collect();
-    Ok(Prepared { certificates, contents: resolved, cache, downloads: requests, ready })
+    Ok(Prepared { certificates, contents: resolved, keys, cache, downloads: requests, ready })
 }
 
 /// The resource of a step.
@@ -116,7 +129,6 @@ pub(crate) fn find<'a>(desired: &'a DesiredState, id: &ResourceId) -> Result<&'a
 
 fn refuse_unsupported(step: &Step, resource: &Resource) -> Result<()> {
     let what = match resource {
-        Resource::PackageSource(_) => "adding a package repository",
         Resource::Ipv6Prefix(_) => "asking the cloud for an IPv6 prefix",
         Resource::DiscoveryRegistration(_) => "registering with a discovery service",
         _ => {

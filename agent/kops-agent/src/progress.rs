@@ -70,6 +70,10 @@ impl Progress for Watch {
         self.bars.suspend(|| log::warn!("{about}"));
     }
 
+    fn waiting(&self, what: &str) {
+        self.bars.suspend(|| log::info!("{what}"));
+    }
+
     fn applying(&self, step: &Step) {
         self.bars.suspend(|| log::debug!("applying {}", step.resource));
     }

@@ -29,6 +29,11 @@ pub trait Progress: Send + Sync {
         let _ = step;
     }
 
+    /// Somebody else is waited for.
+    fn waiting(&self, what: &str) {
+        let _ = what;
+    }
+
     /// Something could not be done that the node can do without.
     fn warned(&self, what: &str) {
         let _ = what;

@@ -34,6 +34,13 @@ pub(crate) struct Outcome {
     pub(crate) stderr: String,
 }
 
+impl Outcome {
+    /// Whether it has failed and said this.
+    pub(crate) fn says(&self, what: &str) -> bool {
+        !self.status.success() && (self.stderr.contains(what) || self.stdout.contains(what))
+    }
+}
+
 /// Runs a program to its end, and takes any end for an answer.
 pub(crate) fn ask(command: &[&str]) -> Result<Outcome> {
     let output = prepare(command)?
@@ -82,6 +89,8 @@ fn prepare(command: &[&str]) -> Result<Command> {
     let mut prepared = Command::new(program);
     // What programs say is read here, so it must not depend on the language of whoever runs us.
     prepared.args(arguments).env("LC_ALL", "C").env("DEBIAN_FRONTEND", "noninteractive");
+    // Ubuntu restarts whatever uses a library that is upgraded, with containers and all; restarting is ours.
+    prepared.env("NEEDRESTART_SUSPEND", "1");
     Ok(prepared)
 }
 
