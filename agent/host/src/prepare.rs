@@ -84,6 +84,7 @@ pub(crate) async fn prepare<'a>(
     let mut requests = BTreeMap::new();
     for (step, resource) in &steps {
         refuse_unsupported(step, resource)?;
+        refuse_foreign_number(host, resource)?;
         request_downloads(host, step, resource, &mut requests)?;
     }
     let mut certificates = Certificates::observe(&host.root, desired, secrets, host.now(), host.extra_hours)?;
@@ -144,6 +145,29 @@ fn refuse_unsupported(step: &Step, resource: &Resource) -> Result<()> {
         }
     };
     Err(Error::Unsupported { id: step.resource.clone(), what })
+}
+
+/// A number that belongs to somebody else is nobody's to give: their files would be shared.
+fn refuse_foreign_number(host: &Host, resource: &Resource) -> Result<()> {
+    let (name, number, owner, kind, program) = match resource {
+        Resource::User(user) => {
+            (&user.name, user.uid, host.users.user_of_id(user.uid)?, "uid", "usermod --uid")
+        }
+        Resource::Group(group) => {
+            (&group.name, group.gid, host.users.group_of_id(group.gid)?, "gid", "groupmod --gid")
+        }
+        _ => return Ok(()),
+    };
+    match owner.filter(|owner| owner != name) {
+        Some(owner) => Err(Error::Invalid {
+            id: resource.id(),
+            reason: format!(
+                "its {kind} {number} belongs to {owner} on this machine; give {owner} another one ({program}) or \
+                 remove it"
+            ),
+        }),
+        None => Ok(()),
+    }
 }
 
 fn resolve(file: &File, certificates: &Certificates<'_>, secrets: &dyn Secrets) -> Result<Vec<u8>> {

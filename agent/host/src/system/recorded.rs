@@ -169,6 +169,16 @@ impl Users for Recorder {
         Ok(self.read(|state| state.groups.get(name).cloned()))
     }
 
+    fn user_of_id(&self, uid: u32) -> Result<Option<String>> {
+        Ok(self.read(|state| state.users.values().find(|user| user.uid == uid).map(|user| user.name.clone())))
+    }
+
+    fn group_of_id(&self, gid: u32) -> Result<Option<String>> {
+        Ok(self.read(|state| {
+            state.groups.values().find(|group| group.gid == gid).map(|group| group.name.clone())
+        }))
+    }
+
     fn set_user(&self, user: &User) -> Result<()> {
         let home = if user.home.is_empty() { "none" } else { &user.home };
         let request =
