@@ -240,12 +240,20 @@ impl Run<'_> {
     fn packages(&self, steps: &Steps<'_>) -> Result<()> {
         let mut names = Vec::new();
         for (step, resource) in steps {
-            if let Resource::Package(package) = resource {
-                self.progress.applying(step);
-                names.push(package.name.as_str());
+            self.progress.applying(step);
+            match resource {
+                Resource::PackageSource(source) => {
+                    let key = self.prepared.key(&source.keyring)?;
+                    self.host.packages.add_source(source, key, self.progress)?;
+                }
+                Resource::Package(package) => names.push(package.name.as_str()),
+                _ => {}
             }
         }
-        self.host.packages.install(&names)?;
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.host.packages.install(&names, self.progress)?;
         let installed: BTreeSet<String> = self.host.packages.installed(&names)?;
         match names.iter().find(|name| !installed.contains(**name)) {
             None => Ok(()),
@@ -286,7 +294,7 @@ impl Run<'_> {
         let kernel = &self.host.kernel;
         if let Some(package) = package.as_deref().filter(|_| !kernel.has(name))
             // A mirror may no longer have the package of this very kernel.
-            && let Err(error) = self.host.packages.install(&[package])
+            && let Err(error) = self.host.packages.install(&[package], self.progress)
         {
             self.progress.warned(&format!("the kernel module {name} may be missing: {error}"));
         }

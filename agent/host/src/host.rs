@@ -54,7 +54,7 @@ impl Host {
         let root = Root::open(Path::new("/"))?;
         Ok(Host {
             systemd: Arc::<systemd::Machine>::default(),
-            packages: Arc::new(packages::Machine),
+            packages: Arc::new(packages::Machine(root.clone())),
             users: Arc::new(users::Machine(root.clone())),
             mounts: Arc::new(mounts::Machine),
             kernel: Arc::new(kernel::Machine),

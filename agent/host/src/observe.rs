@@ -148,8 +148,9 @@ impl<'a> Observer<'a> {
             Resource::KernelModule(module) => same(self.has_module(module)?),
             Resource::Image(image) => same(self.has_image(image)?),
             Resource::Unit(unit) => self.unit(unit)?,
+            Resource::PackageSource(source) => found(host.packages.source(source)?.map(Into::into)),
             // Not supported yet; applying says so.
-            Resource::PackageSource(_) | Resource::Ipv6Prefix(_) | Resource::DiscoveryRegistration(_) => None,
+            Resource::Ipv6Prefix(_) | Resource::DiscoveryRegistration(_) => None,
         })
     }
 

@@ -20,6 +20,8 @@ pub(crate) struct Prepared<'a> {
     pub(crate) certificates: Certificates<'a>,
     /// The bytes of every file that is written and not downloaded.
     pub(crate) contents: BTreeMap<&'a str, Vec<u8>>,
+    /// The keys of repositories, by their URLs.
+    keys: BTreeMap<&'a str, Vec<u8>>,
     cache: Option<Cache>,
     /// What was downloaded, by its hash.
     downloads: BTreeMap<String, Request>,
@@ -28,6 +30,11 @@ pub(crate) struct Prepared<'a> {
 }
 
 impl Prepared<'_> {
+    /// The key of a repository.
+    pub(crate) fn key(&self, url: &str) -> Result<&[u8]> {
+        self.keys.get(url).map(Vec::as_slice).ok_or_else(|| gone(url))
+    }
+
     /// Opens a download, by its hash.
     pub(crate) fn open(&self, sha256: &str) -> Result<(std::fs::File, &str)> {
         let request = self.downloads.get(sha256);
@@ -86,6 +93,7 @@ pub(crate) async fn prepare<'a>(
     let mut requests = BTreeMap::new();
     for (step, resource) in &steps {
         refuse_unsupported(step, resource)?;
+        refuse_foreign_number(host, resource)?;
         request_downloads(host, step, resource, &mut requests)?;
     }
     let mut certificates = Certificates::observe(&host.root, desired, secrets, host.now(), host.extra_hours)?;
@@ -101,6 +109,12 @@ pub(crate) async fn prepare<'a>(
             resolved.insert(file.path.as_str(), resolve(file, &certificates, secrets)?);
         }
     }
+    let mut keys = BTreeMap::new();
+    for (_, resource) in &steps {
+        if let Resource::PackageSource(source) = resource {
+            keys.insert(source.keyring.as_str(), downloads.document(&source.keyring, progress).await?);
+        }
+    }
     let cache = match requests.is_empty() {
         true => None,
         false => Some(downloads.open_cache(&host.root)?),
@@ -112,7 +126,7 @@ pub(crate) async fn prepare<'a>(
         None => Vec::new(),
     };
     let ready = ready.into_iter().map(|ready| (ready.path.clone(), ready)).collect();
-    Ok(Prepared { certificates, contents: resolved, cache, downloads: requests, ready })
+    Ok(Prepared { certificates, contents: resolved, keys, cache, downloads: requests, ready })
 }
 
 /// The resource of a step.
@@ -125,7 +139,6 @@ pub(crate) fn find<'a>(desired: &'a DesiredState, id: &ResourceId) -> Result<&'a
 
 fn refuse_unsupported(step: &Step, resource: &Resource) -> Result<()> {
     let what = match resource {
-        Resource::PackageSource(_) => "adding a package repository",
         Resource::Ipv6Prefix(_) => "asking the cloud for an IPv6 prefix",
         Resource::DiscoveryRegistration(_) => "registering with a discovery service",
         _ => {
@@ -141,6 +154,29 @@ fn refuse_unsupported(step: &Step, resource: &Resource) -> Result<()> {
         }
     };
     Err(Error::Unsupported { id: step.resource.clone(), what })
+}
+
+/// A number that belongs to somebody else is nobody's to give: their files would be shared.
+fn refuse_foreign_number(host: &Host, resource: &Resource) -> Result<()> {
+    let (name, number, owner, kind, program) = match resource {
+        Resource::User(user) => {
+            (&user.name, user.uid, host.users.user_of_id(user.uid)?, "uid", "usermod --uid")
+        }
+        Resource::Group(group) => {
+            (&group.name, group.gid, host.users.group_of_id(group.gid)?, "gid", "groupmod --gid")
+        }
+        _ => return Ok(()),
+    };
+    match owner.filter(|owner| owner != name) {
+        Some(owner) => Err(Error::Invalid {
+            id: resource.id(),
+            reason: format!(
+                "its {kind} {number} belongs to {owner} on this machine; give {owner} another one ({program}) or \
+                 remove it"
+            ),
+        }),
+        None => Ok(()),
+    }
 }
 
 fn resolve(file: &File, certificates: &Certificates<'_>, secrets: &dyn Secrets) -> Result<Vec<u8>> {

@@ -46,7 +46,7 @@ impl Staged {
     }
 
     /// Begins a file that will have this name in `dir`, with everything that decides who may read it.
-    fn in_dir(
+    pub(crate) fn in_dir(
         root: &Root,
         dir: Arc<Dir>,
         name: &str,

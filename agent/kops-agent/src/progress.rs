@@ -108,6 +108,11 @@ impl Progress for Watch {
         self.bars.suspend(|| log::warn!("{about}"));
     }
 
+    fn waiting_for(&self, what: &str) {
+        self.bars.suspend(|| log::info!("{what}"));
+        service_manager::waiting(what, PATIENCE_WITH_OTHERS);
+    }
+
     fn applying(&self, step: &Step) {
         logging::about(step);
         self.bars.suspend(|| log::debug!("applying {}", step.resource));

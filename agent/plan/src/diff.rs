@@ -9,6 +9,7 @@ mod compare;
 mod labels;
 mod observed;
 mod removals;
+mod renumbered;
 pub mod text;
 mod units;
 
@@ -297,7 +298,8 @@ impl Plan {
 pub fn diff(desired: &DesiredState, observed: &ObservedState) -> Plan {
     let mut plan = Plan::default();
     for (id, resource) in desired.iter().filter(|(id, _)| id.kind != Kind::Unit) {
-        let changes = compare::changes(resource, observed.get(id), &|certificate| {
+        let present = observed.get(id).map(|present| renumbered::as_left(present, &plan));
+        let changes = compare::changes(resource, present.as_deref(), &|certificate| {
             plan.step(&ResourceId::new(Kind::Certificate, certificate)).is_some()
         });
         push(&mut plan, id, observed.contains_key(id), changes);

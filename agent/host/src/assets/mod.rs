@@ -8,6 +8,7 @@
 mod attempt;
 mod buckets;
 mod cache;
+mod document;
 mod download;
 mod error;
 mod fetching;

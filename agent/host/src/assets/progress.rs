@@ -35,6 +35,11 @@ pub trait Progress: Send + Sync {
         let _ = component;
     }
 
+    /// Somebody else is waited for.
+    fn waiting_for(&self, what: &str) {
+        let _ = what;
+    }
+
     /// Something could not be done that the node can do without.
     fn warned(&self, what: &str) {
         let _ = what;

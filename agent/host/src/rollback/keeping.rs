@@ -16,7 +16,7 @@ use crate::hosts_file;
 use crate::observe::unit_path;
 use crate::prepare::find;
 use crate::record::{Record, path_of};
-use crate::root::{Dir, Entry, Metadata};
+use crate::root::{Dir, Entry, Metadata, Root};
 use crate::staged::{Staged, place};
 use crate::stamps::Stamp;
 
@@ -87,7 +87,7 @@ impl Host {
             Some(Entry::Directory(metadata)) => Some(Was::Directory(metadata)),
             Some(Entry::Symlink(target)) => Some(Was::Symlink(target)),
             Some(Entry::File(metadata)) => {
-                keep_file(&dir, &file, folder, name, metadata)?;
+                keep_file(&self.root, &dir, &file, folder, name, metadata)?;
                 Some(Was::File { kept: name.to_owned(), metadata })
             }
             Some(Entry::Special) => None,
@@ -149,18 +149,25 @@ fn commands(step: &Step) -> Vec<Vec<String>> {
 }
 
 /// Gives a file a second name in a folder, or copies it there.
-fn keep_file(dir: &Dir, file: &str, folder: &Dir, name: &str, metadata: Metadata) -> Result<()> {
+fn keep_file(root: &Root, dir: &Dir, file: &str, folder: &Dir, name: &str, metadata: Metadata) -> Result<()> {
     folder.remove(name)?;
     match dir.link_to(file, folder, name)? {
         true => Ok(()),
-        false => copy(dir, file, folder, name, metadata),
+        false => copy(root, dir, file, folder, name, metadata),
     }
 }
 
 /// Copies a file with its mode and owner.
-pub(super) fn copy(from: &Dir, file: &str, to: &Dir, name: &str, metadata: Metadata) -> Result<()> {
+pub(super) fn copy(
+    root: &Root,
+    from: &Dir,
+    file: &str,
+    to: &Dir,
+    name: &str,
+    metadata: Metadata,
+) -> Result<()> {
     let owner = Some((metadata.uid, metadata.gid));
-    let mut staged = Staged::in_dir(Arc::new(to.again()?), name, metadata.mode, owner)?;
+    let mut staged = Staged::in_dir(root, Arc::new(to.again()?), name, metadata.mode, owner)?;
     let mut reader = from.open(file)?;
     let mut piece = vec![0; 1 << 16];
     loop {

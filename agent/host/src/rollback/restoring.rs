@@ -8,7 +8,7 @@ use super::keeping::copy;
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::record::path_of;
-use crate::root::{Dir, Metadata, set_mode, set_owner};
+use crate::root::{Dir, Metadata, Root, set_mode, set_owner};
 use crate::staged::temporary_name;
 
 impl Host {
@@ -56,7 +56,7 @@ impl Host {
     fn put_path_back(&self, path: &str, was: &Was, folder: &Dir) -> Result<()> {
         let (dir, name) = self.root.make_parent(path)?;
         match was {
-            Was::File { kept, metadata } => put_file_back(folder, kept, &dir, &name, *metadata)?,
+            Was::File { kept, metadata } => put_file_back(&self.root, folder, kept, &dir, &name, *metadata)?,
             Was::Symlink(target) => {
                 let temporary = temporary_name(&name);
                 dir.remove(&temporary)?;
@@ -123,14 +123,21 @@ impl Host {
 }
 
 /// Gives a kept file its place again, and stays kept.
-fn put_file_back(folder: &Dir, kept: &str, dir: &Dir, name: &str, metadata: Metadata) -> Result<()> {
+fn put_file_back(
+    root: &Root,
+    folder: &Dir,
+    kept: &str,
+    dir: &Dir,
+    name: &str,
+    metadata: Metadata,
+) -> Result<()> {
     // To rename one name of a file over another does nothing, and would leave both.
     if !folder.has_same(kept, dir, name)? {
         let temporary = temporary_name(name);
         dir.remove(&temporary)?;
         match folder.link_to(kept, dir, &temporary)? {
             true => dir.rename(&temporary, name)?,
-            false => copy(folder, kept, dir, name, metadata)?,
+            false => copy(root, folder, kept, dir, name, metadata)?,
         }
     }
     let file = dir.open(name)?;

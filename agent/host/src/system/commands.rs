@@ -34,6 +34,13 @@ pub(crate) struct Outcome {
     pub(crate) stderr: String,
 }
 
+impl Outcome {
+    /// Whether it has failed and said this.
+    pub(crate) fn says(&self, what: &str) -> bool {
+        !self.status.success() && (self.stderr.contains(what) || self.stdout.contains(what))
+    }
+}
+
 /// Runs a program to its end, and takes any end for an answer.
 pub(crate) fn ask(command: &[&str]) -> Result<Outcome> {
     let output = prepare(command)?
@@ -86,6 +93,8 @@ fn prepare(command: &[&str]) -> Result<Command> {
     for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
         prepared.env_remove(name);
     }
+    // Ubuntu restarts whatever uses a library that is upgraded, with containers and all; restarting is ours.
+    prepared.env("NEEDRESTART_SUSPEND", "1");
     Ok(prepared)
 }
 

@@ -1,59 +1,87 @@
-//! The distribution's packages.
+//! The distribution's packages, and the repositories that they come from.
+
+mod apt;
+mod dnf;
+mod locks;
+mod sources;
 
 use std::collections::BTreeSet;
 use std::path::Path;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
-use super::commands::{Outcome, ask, refused, run};
+use kops_agent_plan::resource::PackageSource;
+
+use crate::assets::Progress;
 use crate::error::{Error, Result};
+use crate::root::Root;
+use locks::Waiting;
+pub(crate) use sources::{find as find_source, write as write_source};
 
 /// The package manager.
 pub trait PackageManager: Send + Sync {
-    /// Those of `packages` that are installed.
+    /// Those of `packages` that are wholly installed, as they are named there.
     ///
     /// # Errors
     /// The package manager cannot be asked.
     fn installed(&self, packages: &[&str]) -> Result<BTreeSet<String>>;
 
-    /// Installs all of `packages`, at once.
+    /// Installs all of `packages`, at once. Where somebody else is installing, that is waited for.
     ///
     /// # Errors
     /// One of them cannot be installed.
-    fn install(&self, packages: &[&str]) -> Result<()>;
+    fn install(&self, packages: &[&str], progress: &dyn Progress) -> Result<()>;
+
+    /// What there is of a repository.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    fn source(&self, wanted: &PackageSource) -> Result<Option<PackageSource>>;
+
+    /// Adds a repository whose packages are signed with this OpenPGP key, and reads what it has.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not signed with that key. It is then not added.
+    fn add_source(&self, source: &PackageSource, key: &[u8], progress: &dyn Progress) -> Result<()>;
 }
 
 /// This machine's package manager, whichever it has.
-pub struct Machine;
+pub(crate) struct Machine(pub(crate) Root);
 
-/// How long to wait for another process to let go of apt's lock: unattended upgrades run at boot.
-const APT_LOCK: &str = "DPkg::Lock::Timeout=600";
-/// What apt says where that does not make it wait, which is for the locks of its lists and its archives.
-const DIRECTORY_IS_LOCKED: &str = "Unable to lock directory";
-const LOCK_PATIENCE: Duration = Duration::from_secs(600);
-const LOCK_PAUSE: Duration = Duration::from_secs(1);
-
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manager {
     Apt,
-    Rpm { installer: &'static str },
+    /// dnf or yum, by its path.
+    Rpm(&'static str),
 }
 
-fn manager() -> Result<Manager> {
-    let is_there = |program: &str| Path::new(program).exists();
-    if is_there("/usr/bin/apt-get") {
-        Ok(Manager::Apt)
-    } else if is_there("/usr/bin/dnf") {
-        Ok(Manager::Rpm { installer: "/usr/bin/dnf" })
-    } else if is_there("/usr/bin/yum") {
-        Ok(Manager::Rpm { installer: "/usr/bin/yum" })
-    } else {
-        Err(Error::Path {
-            doing: "find",
-            path: "a package manager".into(),
-            reason: "this machine has none of apt-get, dnf and yum".into(),
-        })
+const APT: (&str, Manager) = ("/usr/bin/apt-get", Manager::Apt);
+const DNF: (&str, Manager) = ("/usr/bin/dnf", Manager::Rpm("/usr/bin/dnf"));
+const YUM: (&str, Manager) = ("/usr/bin/yum", Manager::Rpm("/usr/bin/yum"));
+
+impl Machine {
+    fn manager(&self) -> Result<Manager> {
+        let os_release = match self.0.read("/etc/os-release")? {
+            Some(text) => text,
+            None => self.0.read("/usr/lib/os-release")?.unwrap_or_default(),
+        };
+        choose(&String::from_utf8_lossy(&os_release), |program| Path::new(program).exists()).ok_or_else(
+            || Error::Path {
+                doing: "find",
+                path: "a package manager".into(),
+                reason: "this machine has none of apt-get, dnf and yum".into(),
+            },
+        )
     }
+}
+
+/// The manager of what the distribution is made of: Red Hat's have apt in their archive, and Debian has dnf.
+fn choose(os_release: &str, is_there: impl Fn(&str) -> bool) -> Option<Manager> {
+    let is_of_rpms = os_release
+        .lines()
+        .filter_map(|line| line.strip_prefix("ID=").or_else(|| line.strip_prefix("ID_LIKE=")))
+        .flat_map(|value| value.trim_matches(['"', '\'']).split_whitespace())
+        .any(|id| matches!(id, "amzn" | "centos" | "fedora" | "rhel" | "rocky"));
+    let candidates = if is_of_rpms { [DNF, YUM, APT] } else { [APT, DNF, YUM] };
+    candidates.into_iter().find_map(|(program, manager)| is_there(program).then_some(manager))
 }
 
 impl PackageManager for Machine {
@@ -61,112 +89,55 @@ impl PackageManager for Machine {
         if packages.is_empty() {
             return Ok(BTreeSet::new());
         }
-        match manager()? {
-            Manager::Apt => {
-                let query =
-                    ["dpkg-query", "--show", "--showformat=${Package}\\t${db:Status-Abbrev}\\n", "--"];
-                // It fails when it does not know one of them, and still tells of the others.
-                Ok(installed_debs(&ask(&[&query[..], packages].concat())?.stdout))
-            }
-            Manager::Rpm { .. } => {
-                let query = ["rpm", "--query", "--queryformat", "%{NAME}\\n", "--"];
-                let known = ask(&[&query[..], packages].concat())?.stdout;
-                let known: BTreeSet<&str> = known.lines().collect();
-                Ok(packages.iter().filter(|name| known.contains(**name)).map(|name| (*name).into()).collect())
-            }
+        match self.manager()? {
+            Manager::Apt => apt::installed(packages),
+            Manager::Rpm(_) => dnf::installed(packages),
         }
     }
 
-    fn install(&self, packages: &[&str]) -> Result<()> {
-        match manager()? {
-            Manager::Apt => install_debs(packages),
-            Manager::Rpm { installer } => {
-                let weak = "--setopt=install_weak_deps=False";
-                let options: &[&str] = if installer.ends_with("dnf") { &[weak] } else { &[] };
-                run(&[&[installer, "install", "--assumeyes"], options, packages].concat()).map(drop)
-            }
+    fn install(&self, packages: &[&str], progress: &dyn Progress) -> Result<()> {
+        match self.manager()? {
+            Manager::Apt => apt::install(packages, Waiting::told_to(progress), progress),
+            Manager::Rpm(installer) => dnf::install(installer, packages, Waiting::told_to(progress)),
         }
     }
-}
 
-/// `ii` is what dpkg says of a package that is wanted and wholly installed.
-fn installed_debs(shown: &str) -> BTreeSet<String> {
-    let line = |line: &str| {
-        let (name, status) = line.split_once('\t')?;
-        (status.trim() == "ii").then(|| name.to_owned())
-    };
-    shown.lines().filter_map(line).collect()
-}
+    fn source(&self, wanted: &PackageSource) -> Result<Option<PackageSource>> {
+        sources::find(&self.0, wanted)
+    }
 
-fn install_debs(packages: &[&str]) -> Result<()> {
-    let update = ["apt-get", "-o", APT_LOCK, "update"];
-    let outcome = while_locked(LOCK_PATIENCE, LOCK_PAUSE, || ask(&update))?;
-    if !outcome.status.success() {
-        return Err(refused(&update, &outcome));
-    }
-    let install = [
-        &["apt-get", "-o", APT_LOCK, "-o", "Dpkg::Options::=--force-confold"][..],
-        &["install", "--yes", "--no-install-recommends", "--"],
-        packages,
-    ]
-    .concat();
-    let outcome = while_locked(LOCK_PATIENCE, LOCK_PAUSE, || ask(&install))?;
-    if outcome.status.success() {
-        return Ok(());
-    }
-    if outcome.stderr.contains("dpkg --configure -a") {
-        // An earlier installation was cut off half-way; this is dpkg's own way to finish it.
-        run(&["dpkg", "--configure", "-a"])?;
-        return run(&install).map(drop);
-    }
-    Err(refused(&install, &outcome))
-}
-
-/// Tries again for as long as somebody else has a lock that apt itself does not wait for.
-fn while_locked(
-    patience: Duration,
-    pause: Duration,
-    attempt: impl Fn() -> Result<Outcome>,
-) -> Result<Outcome> {
-    let since = Instant::now();
-    loop {
-        let outcome = attempt()?;
-        let is_locked = !outcome.status.success() && outcome.stderr.contains(DIRECTORY_IS_LOCKED);
-        if !is_locked || since.elapsed() >= patience {
-            return Ok(outcome);
+    fn add_source(&self, source: &PackageSource, key: &[u8], progress: &dyn Progress) -> Result<()> {
+        if self.manager()? != Manager::Apt {
+            return Err(Error::Invalid {
+                id: kops_agent_plan::resource::Resource::from(source.clone()).id(),
+                reason: "it is a repository of apt's, and this machine has no apt-get".into(),
+            });
         }
-        sleep(pause);
+        let written = sources::write(&self.0, source, key, Some((0, 0)))?;
+        let read = apt::update_from(&written.list, Waiting::told_to(progress));
+        if read.is_err() {
+            // It would be in the way of everybody who installs anything here.
+            written.take_back(&self.0)?;
+        }
+        read
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use super::*;
 
-    /// How often it is tried with a program that finds the lock held so often.
-    fn attempts(held: u32, patience: Duration, says: &str) -> (u32, bool) {
-        let attempts = Cell::new(0);
-        let outcome = while_locked(patience, Duration::ZERO, || {
-            attempts.set(attempts.get() + 1);
-            let script = format!("echo '{says}' >&2; exit 100");
-            ask(&["sh", "-c", if attempts.get() > held { "true" } else { &script }])
-        });
-        (attempts.get(), outcome.unwrap().status.success())
-    }
-
     #[test]
-    fn locks_that_apt_does_not_wait_for_are_waited_for() {
-        let locked = "E: Unable to lock directory /var/lib/apt/lists/";
-        assert_eq!(attempts(2, Duration::MAX, locked), (3, true));
-        assert_eq!(attempts(2, Duration::ZERO, locked), (1, false));
-        assert_eq!(attempts(2, Duration::MAX, "E: Unable to locate package nosuch"), (1, false));
-    }
-
-    #[test]
-    fn only_wholly_installed_packages_count() {
-        let shown = "chrony\tii \nlogrotate\tiU \nold\trc \nsocat\tii \nnothing\n";
-        assert_eq!(installed_debs(shown), BTreeSet::from(["chrony".to_owned(), "socat".to_owned()]));
+    fn the_distribution_says_which_manager_is_its_own() {
+        let amazon = "NAME=\"Amazon Linux\"\nID=\"amzn\"\nID_LIKE=\"fedora\"\n";
+        let oracle = "ID=ol\nID_LIKE='rhel fedora'\n";
+        let ubuntu = "ID=ubuntu\nID_LIKE=debian\n";
+        let all = |_: &str| true;
+        assert_eq!(choose(amazon, all), Some(Manager::Rpm("/usr/bin/dnf")));
+        assert_eq!(choose(oracle, all), Some(Manager::Rpm("/usr/bin/dnf")));
+        assert_eq!(choose(amazon, |program| program != "/usr/bin/dnf"), Some(Manager::Rpm("/usr/bin/yum")));
+        assert_eq!(choose(ubuntu, all), Some(Manager::Apt));
+        assert_eq!(choose("", |program| program == "/usr/bin/yum"), Some(Manager::Rpm("/usr/bin/yum")));
+        assert_eq!(choose(ubuntu, |_| false), None);
     }
 }

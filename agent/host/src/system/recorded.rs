@@ -7,16 +7,17 @@ use std::sync::{Mutex, PoisonError};
 
 use kops_agent_plan::diff::Enablement;
 use kops_agent_plan::health::{Check, StaticPod};
-use kops_agent_plan::resource::{BindMount, Group, Mount, ResourceId, User};
+use kops_agent_plan::resource::{BindMount, Group, Mount, PackageSource, ResourceId, User};
 use serde::{Deserialize, Serialize};
 
 use super::commands::Commands;
 use super::images::Images;
 use super::kernel::Kernel;
 use super::mounts::Mounts;
-use super::packages::PackageManager;
+use super::packages::{PackageManager, find_source, write_source};
 use super::systemd::{Systemd, UnitState};
 use super::users::Users;
+use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::health::{Asking, Health};
 use crate::root::Root;
@@ -171,10 +172,19 @@ impl PackageManager for Recorder {
         }))
     }
 
-    fn install(&self, packages: &[&str]) -> Result<()> {
+    fn install(&self, packages: &[&str], _progress: &dyn Progress) -> Result<()> {
         self.note(&format!("packages: install {}", packages.join(" ")), |state| {
             state.packages.extend(packages.iter().map(|name| (*name).to_owned()));
         })
+    }
+
+    fn source(&self, wanted: &PackageSource) -> Result<Option<PackageSource>> {
+        find_source(&self.root, wanted)
+    }
+
+    fn add_source(&self, source: &PackageSource, key: &[u8], _progress: &dyn Progress) -> Result<()> {
+        write_source(&self.root, source, key, None)?;
+        self.note(&format!("packages: read what the source {} has", source.name), |_| {})
     }
 }
 
@@ -185,6 +195,16 @@ impl Users for Recorder {
 
     fn group(&self, name: &str) -> Result<Option<Group>> {
         Ok(self.read(|state| state.groups.get(name).cloned()))
+    }
+
+    fn user_of_id(&self, uid: u32) -> Result<Option<String>> {
+        Ok(self.read(|state| state.users.values().find(|user| user.uid == uid).map(|user| user.name.clone())))
+    }
+
+    fn group_of_id(&self, gid: u32) -> Result<Option<String>> {
+        Ok(self.read(|state| {
+            state.groups.values().find(|group| group.gid == gid).map(|group| group.name.clone())
+        }))
     }
 
     fn set_user(&self, user: &User) -> Result<()> {
@@ -335,7 +355,7 @@ mod tests {
         let temp = tempfile::tempdir().unwrap();
         let open = || Recorder::open(Root::open(temp.path()).unwrap()).unwrap();
         let recorder = open();
-        recorder.install(&["chrony", "socat"]).unwrap();
+        recorder.install(&["chrony", "socat"], &crate::assets::Silent).unwrap();
         recorder.reload().unwrap();
         recorder.enable("a.service").unwrap();
         recorder.start("a.service").unwrap();

@@ -2,13 +2,13 @@
 
 use kops_agent_plan::resource::{Group, User};
 
-use super::commands::run;
+use super::commands::{ask, refused};
 use crate::error::{Error, Result};
 use crate::root::Root;
 
 /// The users of a machine.
 pub trait Users: Send + Sync {
-    /// The user of this name.
+    /// The user of this name; `None` also where the group of its name is missing, which comes with it.
     ///
     /// # Errors
     /// The users cannot be read.
@@ -19,6 +19,18 @@ pub trait Users: Send + Sync {
     /// # Errors
     /// The groups cannot be read.
     fn group(&self, name: &str) -> Result<Option<Group>>;
+
+    /// The user to whom a number belongs.
+    ///
+    /// # Errors
+    /// The users cannot be read.
+    fn user_of_id(&self, uid: u32) -> Result<Option<String>>;
+
+    /// The group to which a number belongs.
+    ///
+    /// # Errors
+    /// The groups cannot be read.
+    fn group_of_id(&self, gid: u32) -> Result<Option<String>>;
 
     /// Makes a user, and a group of the same name where there is none; or makes the one that is there
     /// as it should be.
@@ -54,11 +66,31 @@ pub(crate) struct Machine(pub(crate) Root);
 const PASSWD: &str = "/etc/passwd";
 const GROUP: &str = "/etc/group";
 
+/// How often it is tried again to lock the files.
+const LOCKED_AGAIN: u32 = 7;
+
 impl Machine {
     fn records(&self, path: &str) -> Result<Vec<Vec<String>>> {
         let bytes = self.0.read(path)?.unwrap_or_default();
         let text = String::from_utf8_lossy(&bytes);
         Ok(text.lines().map(|line| line.split(':').map(str::to_owned).collect()).collect())
+    }
+
+    fn in_passwd(&self, name: &str) -> Result<Option<User>> {
+        let records = self.records(PASSWD)?;
+        Ok(records.iter().find(|record| record[0] == name).and_then(|record| parse_user(record)))
+    }
+
+    fn name_of(&self, path: &str, id: u32) -> Result<Option<String>> {
+        if id == 0 {
+            return Ok(Some("root".into()));
+        }
+        let id = id.to_string();
+        let records = self.records(path)?;
+        Ok(records
+            .into_iter()
+            .find(|record| record.get(2) == Some(&id))
+            .map(|mut record| record.swap_remove(0)))
     }
 
     fn id(&self, path: &str, kind: &str, name: &str) -> Result<u32> {
@@ -79,11 +111,10 @@ impl Machine {
 
 impl Users for Machine {
     fn user(&self, name: &str) -> Result<Option<User>> {
-        Ok(self
-            .records(PASSWD)?
-            .iter()
-            .find(|record| record[0] == name)
-            .and_then(|record| parse_user(record)))
+        Ok(match self.group(name)? {
+            Some(_) => self.in_passwd(name)?,
+            None => None,
+        })
     }
 
     fn group(&self, name: &str) -> Result<Option<Group>> {
@@ -94,11 +125,26 @@ impl Users for Machine {
             .and_then(|record| Some(Group { name: name.into(), gid: record.get(2)?.parse().ok()? })))
     }
 
+    fn user_of_id(&self, uid: u32) -> Result<Option<String>> {
+        self.name_of(PASSWD, uid)
+    }
+
+    fn group_of_id(&self, gid: u32) -> Result<Option<String>> {
+        self.name_of(GROUP, gid)
+    }
+
     fn set_user(&self, user: &User) -> Result<()> {
         let uid = user.uid.to_string();
         let mut command = vec![];
-        if self.user(&user.name)?.is_some() {
+        if self.in_passwd(&user.name)?.is_some() {
             command.push("usermod");
+            // useradd makes both, one after the other, and may have been cut off between them.
+            if self.group(&user.name)?.is_none() {
+                let is_free = self.group_of_id(user.uid)?.is_none();
+                let gid: &[&str] = if is_free { &["--gid", &uid] } else { &["--system"] };
+                change(&[&["groupadd"], gid, &["--", &user.name]].concat())?;
+                command.extend(["--gid", &user.name]);
+            }
         } else {
             command.extend(["useradd", "--no-create-home"]);
             match self.group(&user.name)? {
@@ -114,12 +160,12 @@ impl Users for Machine {
             command.extend(["-d", &user.home]);
         }
         command.extend(["--", &user.name]);
-        run(&command).map(drop)
+        change(&command)
     }
 
     fn set_group(&self, group: &Group) -> Result<()> {
         let program = if self.group(&group.name)?.is_some() { "groupmod" } else { "groupadd" };
-        run(&[program, "--gid", &group.gid.to_string(), "--", &group.name]).map(drop)
+        change(&[program, "--gid", &group.gid.to_string(), "--", &group.name])
     }
 
     fn owner_ids(&self, _path: &str, owner: &str, group: &str) -> Result<Option<(u32, u32)>> {
@@ -128,15 +174,23 @@ impl Users for Machine {
 
     fn owner_names(&self, _path: &str, uid: u32, gid: u32) -> Result<(String, String)> {
         let name = |path: &str, id: u32| -> Result<String> {
-            if id == 0 {
-                return Ok("root".into());
-            }
-            let id = id.to_string();
-            let records = self.records(path)?;
-            Ok(records.iter().find(|record| record.get(2) == Some(&id)).map_or(id.clone(), |r| r[0].clone()))
+            Ok(self.name_of(path, id)?.unwrap_or_else(|| id.to_string()))
         };
         Ok((name(PASSWD, uid)?, name(GROUP, gid)?))
     }
+}
+
+/// Changes users or groups by shadow's programs, which lock the files, write them beside and rename them. They wait
+/// a quarter of a minute for whoever else has them locked, as the installation of a package may.
+fn change(command: &[&str]) -> Result<()> {
+    let mut outcome = ask(command)?;
+    for _again in 0..LOCKED_AGAIN {
+        if !outcome.says("cannot lock") {
+            break;
+        }
+        outcome = ask(command)?;
+    }
+    if outcome.status.success() { Ok(()) } else { Err(refused(command, &outcome)) }
 }
 
 fn parse_user(record: &[String]) -> Option<User> {
@@ -155,8 +209,8 @@ mod tests {
     fn machine() -> (tempfile::TempDir, Machine) {
         let temp = tempfile::tempdir().unwrap();
         std::fs::create_dir(temp.path().join("etc")).unwrap();
-        let passwd =
-            "root:x:0:0:root:/root:/bin/bash\netcd:x:10002:10003::/var/etcd:/sbin/nologin\n\nbroken\n";
+        let passwd = "root:x:0:0:root:/root:/bin/bash\netcd:x:10002:10003::/var/etcd:/sbin/nologin\n\nbroken\n\
+             lonely:x:10004:10004::/:/sbin/nologin\n";
         std::fs::write(temp.path().join("etc/passwd"), passwd).unwrap();
         std::fs::write(temp.path().join("etc/group"), "root:x:0:\netcd:x:10003:\n").unwrap();
         let root = Root::open(temp.path()).unwrap();
@@ -170,6 +224,7 @@ mod tests {
             User { name: "etcd".into(), uid: 10002, home: "/var/etcd".into(), shell: "/sbin/nologin".into() };
         assert_eq!(machine.user("etcd").unwrap(), Some(etcd));
         assert_eq!(machine.user("broken").unwrap(), None);
+        assert_eq!(machine.user("lonely").unwrap(), None);
         assert_eq!(machine.user("nobody").unwrap(), None);
         assert_eq!(machine.group("etcd").unwrap(), Some(Group { name: "etcd".into(), gid: 10003 }));
     }
@@ -179,6 +234,8 @@ mod tests {
         let (_temp, machine) = machine();
         assert_eq!(machine.owner_ids("/a", "etcd", "root").unwrap(), Some((10002, 0)));
         assert_eq!(machine.owner_names("/a", 10002, 10003).unwrap(), ("etcd".into(), "etcd".into()));
+        assert_eq!(machine.user_of_id(10002).unwrap().as_deref(), Some("etcd"));
+        assert_eq!(machine.group_of_id(10002).unwrap(), None);
         assert_eq!(machine.owner_names("/a", 0, 77).unwrap(), ("root".into(), "77".into()));
         let error = machine.owner_ids("/a", "nobody", "root").unwrap_err().to_string();
         assert!(error.contains("the user nobody"), "{error}");

@@ -61,11 +61,13 @@ fn named_properties(resource: &Resource) -> Vec<(&'static str, String)> {
         Resource::Group(x) => vec![("gid", x.gid.to_string())],
         Resource::User(x) => {
             let mut properties = vec![("uid", x.uid.to_string())];
-            // A user that wants no home keeps the one it was given.
+            // A user that wants no home or shell keeps the one it was given.
             if !x.home.is_empty() {
                 properties.push(("home", x.home.clone()));
             }
-            properties.push(("shell", x.shell.clone()));
+            if !x.shell.is_empty() {
+                properties.push(("shell", x.shell.clone()));
+            }
             properties
         }
         Resource::Mount(x) => vec![("device", x.device.clone()), ("filesystem", x.filesystem.clone())],

@@ -1,0 +1,74 @@
+//! A small document whose hash nobody knows beforehand, such as the key of a repository: what makes it right is
+//! that its publisher's server is asked, by TLS.
+
+use std::time::{Duration, Instant};
+
+use backon::{BackoffBuilder as _, ExponentialBuilder};
+use reqwest::Url;
+use reqwest::header::HeaderMap;
+use tokio::time::sleep;
+
+use super::attempt::{Trouble, open};
+use super::buckets::Location;
+use super::download::Downloads;
+use super::error::{DownloadError, MirrorFailure};
+use super::progress::Progress;
+use crate::error::Result;
+
+/// The longest that is taken, in bytes.
+const LARGEST: usize = 1 << 20;
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+impl Downloads {
+    /// What a URL serves.
+    ///
+    /// # Errors
+    /// It cannot be had, or is no small document.
+    pub(crate) async fn document(&self, url: &str, progress: &dyn Progress) -> Result<Vec<u8>> {
+        let begun = Instant::now();
+        let mut attempts = 0;
+        let mut pauses = ExponentialBuilder::default()
+            .with_min_delay(self.patience.pause)
+            .with_max_delay(LONGEST_PAUSE)
+            .without_max_times()
+            .with_jitter()
+            .build();
+        loop {
+            attempts += 1;
+            let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
+            let (reason, may_pass) = match self.document_once(url).await {
+                Ok(document) => return Ok(document),
+                Err(Trouble::Own(error)) => return Err(error),
+                Err(Trouble::Lasting(reason)) => (reason, false),
+                Err(Trouble::Passing(reason) | Trouble::Unreachable(reason)) => (reason, true),
+            };
+            if !may_pass || begun.elapsed() + pause >= self.patience.give_up_after {
+                let failures = vec![MirrorFailure { url: url.to_owned(), reason }];
+                let waited = begun.elapsed();
+                return Err(
+                    DownloadError::Unavailable { name: url.to_owned(), failures, attempts, waited }.into()
+                );
+            }
+            progress.download_retried(url, &reason);
+            sleep(pause).await;
+        }
+    }
+
+    async fn document_once(&self, url: &str) -> Result<Vec<u8>, Trouble> {
+        let parsed = Url::parse(url).map_err(|error| Trouble::Lasting(format!("it is no URL: {error}")))?;
+        let at = Location { url: parsed, headers: HeaderMap::new(), size: None };
+        let patience = self.patience.stalled_after;
+        let mut opened = open(&self.client, at, 0, None, patience).await?;
+        let mut document = Vec::new();
+        let stalled = |_| Trouble::Passing(format!("nothing has come for {patience:.0?}"));
+        while let Some(piece) =
+            tokio::time::timeout(patience, opened.body.next()).await.map_err(stalled)??
+        {
+            document.extend_from_slice(&piece);
+            if document.len() > LARGEST {
+                return Err(Trouble::Lasting(format!("it is larger than {LARGEST} bytes")));
+            }
+        }
+        Ok(document)
+    }
+}

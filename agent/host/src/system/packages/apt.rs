@@ -1,0 +1,247 @@
+//! apt and dpkg.
+
+use std::collections::BTreeSet;
+
+use super::locks::{LockFile, Waiting};
+use crate::assets::Progress;
+use crate::error::{Error, Result};
+use crate::system::commands::{Outcome, ask, refused};
+
+/// Of dpkg, of apt's lists and of its archives.
+const LOCKS: [LockFile<'static>; 4] = [
+    LockFile::Locked("/var/lib/dpkg/lock-frontend"),
+    LockFile::Locked("/var/lib/dpkg/lock"),
+    LockFile::Locked("/var/lib/apt/lists/lock"),
+    LockFile::Locked("/var/cache/apt/archives/lock"),
+];
+
+/// For whoever takes dpkg's lock after we have looked.
+const LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=600";
+/// What apt says where that does not make it wait, which is for the locks of its lists and its archives.
+const DIRECTORY_IS_LOCKED: &str = "Unable to lock directory";
+/// apt before 2.3 does not try again by itself.
+const RETRIES: &str = "Acquire::Retries=3";
+/// What an administrator has changed stays.
+const KEEP_CONFIGURATION: &str = "--force-confold";
+
+/// How often somebody else may take a lock between our look and apt's.
+const RACES: u32 = 100;
+
+/// Those that are wholly installed: by name, in a wanted version, or as what another package provides.
+pub(super) fn installed(packages: &[&str]) -> Result<BTreeSet<String>> {
+    let names: Vec<&str> = packages.iter().map(|package| Wanted::parse(package).name).collect();
+    let query = ["dpkg-query", "--show", "--showformat", SHOWN, "--"];
+    // It fails when it does not know one of them, and still tells of the others.
+    let known = parse(&ask(&[&query[..], &names].concat())?.stdout);
+    let mut found: BTreeSet<String> =
+        packages.iter().filter(|package| is_installed(package, &known)).map(|name| (*name).into()).collect();
+    if found.len() < packages.len() {
+        let all = parse(&ask(&query[..4])?.stdout);
+        let provided: BTreeSet<&str> =
+            all.iter().flat_map(|package| package.provides.as_slice()).map(String::as_str).collect();
+        found.extend(packages.iter().filter(|name| provided.contains(**name)).map(|name| (*name).to_owned()));
+    }
+    Ok(found)
+}
+
+/// A package as people name it to apt: `name`, `name:arch`, `name=version`.
+struct Wanted<'a> {
+    name: &'a str,
+    version: Option<&'a str>,
+}
+
+impl Wanted<'_> {
+    fn parse(package: &str) -> Wanted<'_> {
+        match package.split_once('=') {
+            Some((name, version)) => Wanted { name, version: Some(version) },
+            None => Wanted { name: package, version: None },
+        }
+    }
+}
+
+const SHOWN: &str = "${Package}\\t${Architecture}\\t${db:Status-Abbrev}\\t${Version}\\t${Provides}\\n";
+
+/// A package that dpkg has installed to the end.
+struct Known {
+    name: String,
+    architecture: String,
+    version: String,
+    provides: Vec<String>,
+}
+
+fn parse(shown: &str) -> Vec<Known> {
+    let line = |line: &str| {
+        let mut fields = line.split('\t');
+        let mut next = || fields.next();
+        let (name, architecture, status, version, provides) = (next()?, next()?, next()?, next()?, next()?);
+        // What is wanted of it (it may be held), what it is, and whether it must be installed anew (dpkg-query(1)).
+        (status.get(1..3)? == "i ").then(|| Known {
+            name: name.to_owned(),
+            architecture: architecture.to_owned(),
+            version: version.to_owned(),
+            provides: provides
+                .split(',')
+                .filter_map(|provided| provided.split_whitespace().next())
+                .map(str::to_owned)
+                .collect(),
+        })
+    };
+    shown.lines().filter_map(line).collect()
+}
+
+fn is_installed(package: &str, known: &[Known]) -> bool {
+    let wanted = Wanted::parse(package);
+    let (name, architecture) = match wanted.name.split_once(':') {
+        Some((name, architecture)) => (name, Some(architecture)),
+        None => (wanted.name, None),
+    };
+    known.iter().any(|known| {
+        known.name == name
+            && architecture.is_none_or(|architecture| architecture == known.architecture)
+            && wanted.version.is_none_or(|version| is_like(version, &known.version))
+    })
+}
+
+/// Whether a version is the wanted one, in which `*` may stand for any part.
+fn is_like(pattern: &str, version: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == version,
+        Some((before, after)) => version.strip_prefix(before).is_some_and(|rest| {
+            (0..=rest.len()).filter(|at| rest.is_char_boundary(*at)).any(|at| is_like(after, &rest[at..]))
+        }),
+    }
+}
+
+/// Installs packages, after finishing what an earlier installation has left half done.
+pub(super) fn install(packages: &[&str], waiting: Waiting<'_>, progress: &dyn Progress) -> Result<()> {
+    finish_interrupted(waiting, progress)?;
+    let update = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "update"];
+    let updated = unlocked(waiting, &update)?;
+    let keep = format!("Dpkg::Options::={KEEP_CONFIGURATION}");
+    let apt_get = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "-o", &keep, "--yes"];
+    // Somebody who names a version wants that one, be it older than what is there.
+    let is_pinned = packages.iter().any(|package| Wanted::parse(package).version.is_some());
+    let downgrades: &[&str] = if is_pinned { &["--allow-downgrades"] } else { &[] };
+    let install =
+        [&apt_get[..], downgrades, &["install", "--no-install-recommends", "--"], packages].concat();
+    let mut outcome = unlocked(waiting, &install)?;
+    if outcome.says("--fix-broken") {
+        let mend = [&apt_get[..], &["--fix-broken", "install"]].concat();
+        let mended = unlocked(waiting, &mend)?;
+        if !mended.status.success() {
+            return Err(refused(&mend, &mended));
+        }
+        outcome = unlocked(waiting, &install)?;
+    }
+    // What was removed by half, or is damaged, counts to apt as what it was.
+    let damaged: Vec<&str> = match outcome.status.success() {
+        true => {
+            let whole = installed(packages)?;
+            packages.iter().copied().filter(|name| !whole.contains(*name)).collect()
+        }
+        false => vec![],
+    };
+    if !damaged.is_empty() {
+        outcome = unlocked(waiting, &[&apt_get[..], &["--reinstall", "install", "--"], &damaged].concat())?;
+    }
+    match (outcome.status.success(), updated.status.success()) {
+        (true, true) => Ok(()),
+        // A repository that nothing wanted comes from may be out of order for as long as it likes.
+        (true, false) => {
+            progress.warned(&format!("some package lists may be old: {}", refused(&update, &updated)));
+            Ok(())
+        }
+        (false, true) => Err(refused(&install, &outcome)),
+        (false, false) => Err(Error::Command {
+            command: install.join(" "),
+            outcome: format!("{}; before that, {}", said(&install, &outcome), refused(&update, &updated)),
+        }),
+    }
+}
+
+fn said(command: &[&str], outcome: &Outcome) -> String {
+    match refused(command, outcome) {
+        Error::Command { outcome, .. } => outcome,
+        other => other.to_string(),
+    }
+}
+
+/// Reads what the repositories of one list have, all of which must be there and be signed.
+pub(super) fn update_from(list: &str, waiting: Waiting<'_>) -> Result<()> {
+    let only = format!("Dir::Etc::sourcelist={list}");
+    let update = [
+        &["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "-o", &only, "-o", "Dir::Etc::sourceparts=-"][..],
+        // The lists of the other repositories stay; a list that cannot be read is a failure.
+        &["-o", "APT::Get::List-Cleanup=0", "-o", "APT::Update::Error-Mode=any", "update"],
+    ]
+    .concat();
+    let outcome = unlocked(waiting, &update)?;
+    if outcome.status.success() { Ok(()) } else { Err(refused(&update, &outcome)) }
+}
+
+/// Finishes an installation that was cut off half-way: dpkg's own way, which does nothing where there is nothing to do.
+fn finish_interrupted(waiting: Waiting<'_>, progress: &dyn Progress) -> Result<()> {
+    waiting.for_locks(&LOCKS)?;
+    let configure = ["dpkg", KEEP_CONFIGURATION, "--configure", "-a"];
+    let outcome = ask(&configure)?;
+    if !outcome.status.success() {
+        // It may be a package of which the node needs nothing; if not, apt fails next.
+        progress.warned(&format!("a package cannot be set up: {}", refused(&configure, &outcome)));
+    } else if outcome.stdout.contains("Setting up") {
+        progress.warned("an installation of packages had been interrupted; it is finished now");
+    }
+    Ok(())
+}
+
+/// Runs a program when nobody holds a lock, and again where somebody was faster.
+fn unlocked(waiting: Waiting<'_>, command: &[&str]) -> Result<Outcome> {
+    let mut races = 0;
+    loop {
+        waiting.for_locks(&LOCKS)?;
+        let outcome = ask(command)?;
+        races += 1;
+        if outcome.status.success() || races > RACES || !outcome.says(DIRECTORY_IS_LOCKED) {
+            return Ok(outcome);
+        }
+        std::thread::sleep(waiting.pause);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LISTED: &str = "chrony\tamd64\tii \t4.3-2\tntp, time-daemon (= 4.3)\n\
+                          logrotate\tamd64\tiU \t3.21\t\n\
+                          socat\tamd64\tiF \t1.7\t\n\
+                          broken\tamd64\tiHR\t1\t\n\
+                          damaged\tamd64\tiiR\t1\t\n\
+                          old\tamd64\trc \t1\t\n\
+                          held\tamd64\thi \t1:2.0-1\t\n\
+                          libc6\ti386\tii \t2.36\t\nnothing\n";
+
+    fn are_installed(packages: &[&str]) -> Vec<bool> {
+        let known = parse(LISTED);
+        packages.iter().map(|package| is_installed(package, &known)).collect()
+    }
+
+    #[test]
+    fn only_wholly_installed_packages_count_and_held_ones_do() {
+        assert_eq!(are_installed(&["chrony", "held"]), [true, true]);
+        assert_eq!(
+            are_installed(&["logrotate", "socat", "broken", "damaged", "old", "nothing", "tar"]),
+            [false; 7]
+        );
+    }
+
+    #[test]
+    fn a_wanted_version_or_architecture_is_held_to() {
+        assert_eq!(are_installed(&["held=1:2.0-1", "held=1:2.*", "held=*", "libc6:i386"]), [true; 4]);
+        assert_eq!(are_installed(&["held=2.0-1", "held=1:2.0", "held=1:3*", "libc6:amd64"]), [false; 4]);
+    }
+
+    #[test]
+    fn what_a_package_provides_is_read_without_its_version() {
+        assert_eq!(parse(LISTED)[0].provides, ["ntp", "time-daemon"]);
+    }
+}

@@ -1,0 +1,203 @@
+//! The locks of package managers: who holds one, and waiting until nobody does. Unattended upgrades run at boot.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use nix::fcntl::{FcntlArg, fcntl};
+use nix::libc;
+
+use crate::assets::Progress;
+use crate::error::{Error, Result};
+
+/// A file by which a package manager keeps others away.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum LockFile<'a> {
+    /// One that is locked by fcntl(2), as apt's, dpkg's and rpm's are.
+    Locked(&'a str),
+    /// One in which the number of a process is, as dnf's and yum's are; they look themselves whether it still runs.
+    Numbered(&'a str),
+}
+
+/// How somebody else's lock is waited for.
+#[derive(Clone, Copy)]
+pub(super) struct Waiting<'a> {
+    /// For how long.
+    pub(super) patience: Duration,
+    /// How long it is until it is looked at again.
+    pub(super) pause: Duration,
+    /// Who is told for whom is waited.
+    pub(super) progress: &'a dyn Progress,
+}
+
+impl<'a> Waiting<'a> {
+    /// As long as an upgrade of a whole machine takes.
+    pub(super) fn told_to(progress: &'a dyn Progress) -> Waiting<'a> {
+        Waiting { patience: Duration::from_secs(600), pause: Duration::from_secs(1), progress }
+    }
+
+    /// Waits until nobody holds any of these.
+    pub(super) fn for_locks(&self, files: &[LockFile<'_>]) -> Result<()> {
+        let since = Instant::now();
+        let mut told = String::new();
+        while let Some((path, holder)) = first_held(files)? {
+            if since.elapsed() >= self.patience {
+                return Err(Error::Path {
+                    doing: "take the lock",
+                    path: path.to_owned(),
+                    reason: format!(
+                        "{holder} has held it for {} s; let it finish, or end it, and run again",
+                        since.elapsed().as_secs()
+                    ),
+                });
+            }
+            if told != holder {
+                self.progress.waiting_for(&format!("waiting for {holder}, which holds the lock {path}"));
+                told = holder;
+            }
+            sleep(self.pause);
+        }
+        Ok(())
+    }
+}
+
+/// The first of these that another process holds, and which.
+fn first_held<'f>(files: &[LockFile<'f>]) -> Result<Option<(&'f str, String)>> {
+    for file in files {
+        let (path, holder) = match *file {
+            LockFile::Locked(path) => (path, holder(path)),
+            LockFile::Numbered(path) => (path, numbered(path)),
+        };
+        if let Some(holder) = holder.map_err(|error| Error::path("look at the lock", path, error))? {
+            return Ok(Some((path, holder)));
+        }
+    }
+    Ok(None)
+}
+
+/// Which process has a file locked, asked of the kernel.
+fn holder(path: &str) -> io::Result<Option<String>> {
+    let Some(file) = open(path)? else { return Ok(None) };
+    let mut lock = libc::flock {
+        l_type: libc::F_WRLCK as _,
+        l_whence: libc::SEEK_SET as _,
+        l_start: 0,
+        l_len: 0,
+        l_pid: 0,
+    };
+    fcntl(file.as_fd(), FcntlArg::F_GETLK(&mut lock))?;
+    Ok((i32::from(lock.l_type) != libc::F_UNLCK).then(|| describe(lock.l_pid)))
+}
+
+/// Which process has written its number into a file, if it still runs.
+fn numbered(path: &str) -> io::Result<Option<String>> {
+    let Some(file) = open(path)? else { return Ok(None) };
+    let number: Option<i32> = io::read_to_string(file)?.trim().parse().ok();
+    Ok(number.filter(|number| Path::new(&format!("/proc/{number}")).exists()).map(describe))
+}
+
+fn open(path: &str) -> io::Result<Option<File>> {
+    match File::open(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A process, for people. One that cannot be seen from here has no number.
+fn describe(number: i32) -> String {
+    if number <= 0 {
+        return "another process".into();
+    }
+    match std::fs::read_to_string(format!("/proc/{number}/comm")) {
+        Ok(name) => format!("{} (process {number})", name.trim_end()),
+        Err(_) => format!("process {number}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader};
+    use std::process::{Child, Command, Stdio};
+    use std::sync::Mutex;
+
+    use super::*;
+
+    /// Ends a process as soon as somebody waits for it, and notes what they were told.
+    struct Ending(Mutex<(Option<Child>, Vec<String>)>);
+
+    impl Progress for Ending {
+        fn waiting_for(&self, what: &str) {
+            let mut state = self.0.lock().unwrap();
+            state.1.push(what.to_owned());
+            if let Some(mut child) = state.0.take() {
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
+        }
+    }
+
+    /// A process that has a file locked as apt and rpm do, by fcntl(2).
+    fn holding(path: &Path) -> Child {
+        let script = format!(
+            "import fcntl, sys, time\nfile = open({path:?}, 'w')\nfcntl.lockf(file, fcntl.LOCK_EX)\n\
+             print('held', flush=True)\ntime.sleep(600)"
+        );
+        let mut child = Command::new("python3").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "held\n");
+        child
+    }
+
+    fn waiting(progress: &Ending, patience: Duration) -> Waiting<'_> {
+        Waiting { patience, pause: Duration::from_millis(1), progress }
+    }
+
+    #[test]
+    fn who_holds_a_lock_is_waited_for_and_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock-frontend");
+        let child = holding(&path);
+        let number = child.id();
+        let progress = Ending(Mutex::new((Some(child), vec![])));
+        let shown = path.to_str().unwrap();
+        waiting(&progress, Duration::MAX).for_locks(&[LockFile::Locked(shown)]).unwrap();
+        let told = &progress.0.lock().unwrap().1;
+        assert_eq!(*told, [format!("waiting for python3 (process {number}), which holds the lock {shown}")]);
+    }
+
+    #[test]
+    fn who_never_lets_go_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("lock");
+        let mut child = holding(&path);
+        let progress = Ending(Mutex::default());
+        let error = waiting(&progress, Duration::ZERO)
+            .for_locks(&[LockFile::Locked(path.to_str().unwrap())])
+            .unwrap_err()
+            .to_string();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(error.contains(&format!("python3 (process {}) has held it", child.id())), "{error}");
+    }
+
+    #[test]
+    fn a_number_counts_as_long_as_its_process_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("yum.pid");
+        let shown = path.to_str().unwrap();
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        std::fs::write(&path, format!("{}\n", child.id())).unwrap();
+        assert!(numbered(shown).unwrap().unwrap().contains("sleep"));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(numbered(shown).unwrap(), None);
+        assert_eq!(numbered("/no/such/file").unwrap(), None);
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(numbered(shown).unwrap(), None);
+    }
+}

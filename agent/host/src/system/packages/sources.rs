@@ -1,0 +1,176 @@
+//! A repository of apt's: its list, and the key that only its own packages may be signed with.
+//!
+//! Upstream hands the key to `apt-key`, which makes it good for every repository, and is gone from Debian 13 on
+//! (upup/pkg/fi/nodeup/nodetasks/aptsource.go). See sources.list(5) for `signed-by`.
+
+use kops_agent_plan::resource::{PackageSource, Resource};
+
+use crate::error::{Error, Result};
+use crate::root::Root;
+use crate::staged::write_file;
+
+/// Where the URL of the key is told, for people and for us.
+const KEY_COMMENT: &str = "# Signed with the key ";
+
+/// How a key may come (apt reads both): as text, or as OpenPGP's own bytes.
+const EXTENSIONS: [&str; 2] = ["asc", "gpg"];
+
+/// What was written of a repository.
+pub(crate) struct Written {
+    /// The list.
+    pub(crate) list: String,
+    key: String,
+}
+
+impl Written {
+    /// Has never been.
+    pub(super) fn take_back(&self, root: &Root) -> Result<()> {
+        remove(root, &self.list)?;
+        remove(root, &self.key)
+    }
+}
+
+/// The list of a repository.
+pub(crate) fn list_path(name: &str) -> String {
+    format!("/etc/apt/sources.list.d/{name}.list")
+}
+
+fn key_path(name: &str, extension: &str) -> String {
+    format!("/etc/apt/keyrings/{name}.{extension}")
+}
+
+/// What there is of a repository.
+pub(crate) fn find(root: &Root, wanted: &PackageSource) -> Result<Option<PackageSource>> {
+    let Some(text) = root.read(&list_path(&wanted.name))? else { return Ok(None) };
+    let text = String::from_utf8_lossy(&text);
+    for extension in EXTENSIONS {
+        let key = key_path(&wanted.name, extension);
+        if text == render(wanted, &key)
+            && root.read(&key)?.is_some_and(|bytes| armor(&bytes) == Some(extension))
+        {
+            return Ok(Some(wanted.clone()));
+        }
+    }
+    let sources = text.lines().filter(|line| line.starts_with("deb")).map(str::to_owned).collect();
+    // Whatever it is signed with, it is not what is wanted.
+    Ok(Some(PackageSource { name: wanted.name.clone(), keyring: String::new(), sources }))
+}
+
+/// Writes a repository's key, and then its list.
+pub(crate) fn write(
+    root: &Root,
+    source: &PackageSource,
+    key: &[u8],
+    owner: Option<(u32, u32)>,
+) -> Result<Written> {
+    let extension = armor(key).ok_or_else(|| Error::Invalid {
+        id: Resource::from(source.clone()).id(),
+        reason: format!("what {} serves is no OpenPGP key", source.keyring),
+    })?;
+    let written = Written { list: list_path(&source.name), key: key_path(&source.name, extension) };
+    // apt's own user reads it.
+    write_file(root, &written.key, 0o644, owner, key)?;
+    write_file(root, &written.list, 0o644, owner, render(source, &written.key).as_bytes())?;
+    for other in EXTENSIONS.into_iter().filter(|other| *other != extension) {
+        remove(root, &key_path(&source.name, other))?;
+    }
+    Ok(written)
+}
+
+fn remove(root: &Root, path: &str) -> Result<()> {
+    match root.parent(path)? {
+        Some((dir, name)) => dir.remove(&name).and_then(|()| dir.sync()),
+        None => Ok(()),
+    }
+}
+
+/// The extension by which apt knows how a key is written; `None` for what is none.
+fn armor(key: &[u8]) -> Option<&'static str> {
+    if key.trim_ascii_start().starts_with(b"-----BEGIN PGP PUBLIC KEY BLOCK-----") {
+        return Some("asc");
+    }
+    // A packet of type 6, a public key, in the old or the new format (RFC 9580, section 4.2).
+    let is_key = key.first().is_some_and(|tag| tag & 0xfc == 0x98 || *tag == 0xc6);
+    is_key.then_some("gpg")
+}
+
+fn render(source: &PackageSource, key: &str) -> String {
+    let mut text = format!("{KEY_COMMENT}{}\n", source.keyring);
+    for line in &source.sources {
+        let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
+        let signed = match rest.trim_start().strip_prefix('[') {
+            Some(options) => format!("{kind} [signed-by={key} {}\n", options.trim_start()),
+            None => format!("{kind} [signed-by={key}] {}\n", rest.trim_start()),
+        };
+        text.push_str(&signed);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ARMORED: &[u8] =
+        b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQINBF\n-----END PGP PUBLIC KEY BLOCK-----\n";
+
+    fn gvisor() -> PackageSource {
+        PackageSource {
+            name: "gvisor".into(),
+            keyring: "https://gvisor.example.com/archive.key".into(),
+            sources: vec![
+                "deb [arch=amd64] https://storage.example.com/gvisor release main".into(),
+                "deb-src https://storage.example.com/gvisor release main".into(),
+            ],
+        }
+    }
+
+    fn root() -> (tempfile::TempDir, Root) {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        (folder, root)
+    }
+
+    #[test]
+    fn a_key_is_good_for_its_own_repository_only() {
+        let (folder, root) = root();
+        assert_eq!(find(&root, &gvisor()).unwrap(), None);
+        write(&root, &gvisor(), ARMORED, None).unwrap();
+        assert_eq!(
+            std::fs::read_to_string(folder.path().join("etc/apt/sources.list.d/gvisor.list")).unwrap(),
+            "# Signed with the key https://gvisor.example.com/archive.key\n\
+             deb [signed-by=/etc/apt/keyrings/gvisor.asc arch=amd64] https://storage.example.com/gvisor release main\n\
+             deb-src [signed-by=/etc/apt/keyrings/gvisor.asc] https://storage.example.com/gvisor release main\n"
+        );
+        assert_eq!(find(&root, &gvisor()).unwrap(), Some(gvisor()));
+    }
+
+    #[test]
+    fn a_list_with_another_key_or_without_its_key_is_not_the_wanted_one() {
+        let (folder, root) = root();
+        write(&root, &gvisor(), &[0x99, 1, 0x0d], None).unwrap();
+        assert!(folder.path().join("etc/apt/keyrings/gvisor.gpg").exists());
+        write(&root, &gvisor(), ARMORED, None).unwrap();
+        assert!(!folder.path().join("etc/apt/keyrings/gvisor.gpg").exists());
+        let rotated = PackageSource { keyring: "https://gvisor.example.com/new.key".into(), ..gvisor() };
+        assert_ne!(find(&root, &rotated).unwrap(), Some(rotated));
+        std::fs::remove_file(folder.path().join("etc/apt/keyrings/gvisor.asc")).unwrap();
+        assert_ne!(find(&root, &gvisor()).unwrap(), Some(gvisor()));
+        // As upstream's nodeup leaves it.
+        let list = folder.path().join("etc/apt/sources.list.d/gvisor.list");
+        std::fs::write(&list, gvisor().sources.join("\n")).unwrap();
+        let found = find(&root, &gvisor()).unwrap().unwrap();
+        assert_eq!((found.keyring.as_str(), &found.sources), ("", &gvisor().sources));
+    }
+
+    #[test]
+    fn what_is_no_key_is_refused_and_what_was_written_can_be_taken_back() {
+        let (folder, root) = root();
+        let error = write(&root, &gvisor(), b"<html>Not found</html>", None).err().unwrap().to_string();
+        assert!(error.contains("archive.key serves is no OpenPGP key"), "{error}");
+        let written = write(&root, &gvisor(), ARMORED, None).unwrap();
+        written.take_back(&root).unwrap();
+        assert_eq!(find(&root, &gvisor()).unwrap(), None);
+        assert!(!folder.path().join("etc/apt/keyrings/gvisor.asc").exists());
+    }
+}
