@@ -117,7 +117,9 @@ impl Progress for Watch {
         logging::about(step);
         self.bars.suspend(|| log::debug!("applying {}", step.resource));
         let patience = match step.stage {
-            Stage::Packages | Stage::Runtime | Stage::Images | Stage::Services => PATIENCE_WITH_OTHERS,
+            Stage::Packages | Stage::Runtime | Stage::Images | Stage::Pods | Stage::Services => {
+                PATIENCE_WITH_OTHERS
+            }
             Stage::Users | Stage::Mounts | Stage::Files | Stage::Kernel | Stage::Removals => {
                 service_manager::PATIENCE
             }
