@@ -25,6 +25,9 @@ const RUNTIME_FOLDERS: [&str; 6] = [
     "/var/lib/cni",
 ];
 
+/// What kubelet writes for logind where it is to end pods before the machine (pkg/kubelet/nodeshutdown/systemd).
+const LOGIND_SETTINGS: &str = "/etc/systemd/logind.conf.d/99-kubelet.conf";
+
 /// What the agent keeps for itself.
 const OWN_FOLDERS: [&str; 2] = ["/var/cache/nodeup", "/var/lib/kops-agent"];
 
@@ -79,6 +82,9 @@ impl Host {
         }
         let (kept, mut removed) = kept_and_removed(&record);
         removed.extend(own);
+        if containers && self.root.read(LOGIND_SETTINGS)?.is_some() {
+            removed.push(ResourceId::new(Kind::File, LOGIND_SETTINGS));
+        }
         Ok(Reset { units, containers, mounts: self.mounts.below(runtime)?, removed, folders, kept })
     }
 

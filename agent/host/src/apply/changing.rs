@@ -66,7 +66,7 @@ impl Host {
             return Ok(None);
         }
         let attempt = Attempt::new(desired, config_hash);
-        let journal = match Journal::read(&self.root)? {
+        let mut journal = match Journal::read(&self.root)? {
             Some(interrupted) => Some(interrupted.towards(attempt)),
             None => {
                 // What a run may have left that was killed before it had a journal, or after.
@@ -74,13 +74,13 @@ impl Host {
                 (!plan.is_empty()).then(|| Journal::new(attempt))
             }
         };
-        let journal = match journal {
-            Some(mut journal) => {
-                self.keep(&mut journal, plan, desired, record, written)?;
-                Some(journal).filter(Journal::changes_anything)
+        if let Some(begun) = &mut journal {
+            self.keep(begun, plan, desired, record, written)?;
+            if !begun.changes_anything() {
+                Journal::end(&self.root)?;
+                journal = None;
             }
-            None => None,
-        };
+        }
         Ok(Some(Changing { journal: Mutex::new(journal), waited: Mutex::default() }))
     }
 }
