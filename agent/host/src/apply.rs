@@ -255,6 +255,11 @@ impl Run<'_> {
         {
             self.progress.warned(&format!("the kernel module {name} may be missing: {error}"));
         }
+        if let Some(line) = kernel.forbidden(name)? {
+            self.progress.warned(&format!(
+                "{line} keeps the kernel module {name} from being loaded at boot, which this node needs; remove it"
+            ));
+        }
         if kernel.has(name) {
             kernel.load(name)?;
         } else {

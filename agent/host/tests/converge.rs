@@ -120,9 +120,9 @@ async fn a_node_is_made_and_a_second_run_does_nothing() {
         [
             "packages: install chrony socat",
             "users: user etcd (uid 10002, home none, shell /sbin/nologin)",
+            "kernel: load br_netfilter",
             "owner: /var/etcd/config belongs to etcd:etcd",
             "run: sysctl --system",
-            "kernel: load br_netfilter",
             "systemd: daemon-reload",
             "systemd: enable containerd.service",
             "systemd: start containerd.service",
