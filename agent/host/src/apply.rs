@@ -9,7 +9,7 @@ use std::io::{BufRead as _, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
 use kops_agent_plan::diff::{Plan, Stage, Step, Summary, sha256_hex};
-use kops_agent_plan::resource::{DesiredState, Image, KernelModule, Resource, ResourceId};
+use kops_agent_plan::resource::{DesiredState, Image, KernelModule, Kind, Resource, ResourceId};
 
 use crate::assets::{Downloads, Progress};
 use crate::error::{Error, Result};
@@ -82,9 +82,11 @@ impl Host {
                 .map(|step| Ok((step, find(desired, &step.resource)?)))
                 .collect::<Result<_>>()?;
             run.stage(stage, &steps)?;
+            run.ipv6_prefix(&steps).await?;
             report.applied.extend(steps.iter().map(|(step, _)| step.resource.clone()));
             tokio::task::yield_now().await;
         }
+        self.register(desired, secrets, progress).await?;
         run.removals(plan)?;
         report.applied.extend(plan.stage(Stage::Removals).map(|step| step.resource.clone()));
         let written = run.written();
@@ -185,6 +187,19 @@ impl Run<'_> {
             // What is removed has nothing desired to it, and is dealt with apart.
             Stage::Removals => Ok(()),
         }
+    }
+
+    /// Asks for the addresses of this node's pods, before anything runs that gives them out.
+    async fn ipv6_prefix(&self, steps: &Steps<'_>) -> Result<()> {
+        let Some((step, _)) = steps.iter().find(|(step, _)| step.resource.kind == Kind::Ipv6Prefix) else {
+            return Ok(());
+        };
+        self.progress.applying(step);
+        self.host.remote.assign_ipv6_prefix().await.map_err(|reason| Error::Path {
+            doing: "get",
+            path: "a range of IPv6 addresses for this node's pods".into(),
+            reason,
+        })
     }
 
     fn each(&self, steps: &Steps<'_>, act: fn(&Self, &Resource) -> Result<()>) -> Result<()> {

@@ -16,6 +16,7 @@ use crate::system::kernel::Kernel;
 use crate::system::mounts::Mounts;
 use crate::system::packages::PackageManager;
 use crate::system::recorded::Recorder;
+use crate::system::remote::{Nobody, Remote};
 use crate::system::systemd::{Systemctl, Systemd};
 use crate::system::users::Users;
 use crate::system::{commands, kernel, mounts, packages, users};
@@ -34,6 +35,7 @@ pub struct Host {
     pub(crate) kernel: Arc<dyn Kernel>,
     pub(crate) images: Arc<dyn Images>,
     pub(crate) commands: Arc<dyn Commands>,
+    pub(crate) remote: Arc<dyn Remote>,
     pub(crate) extra_hours: u32,
     pub(crate) depth: Depth,
     clock: Box<dyn Fn() -> SystemTime + Send + Sync>,
@@ -55,6 +57,7 @@ impl Host {
             kernel: Arc::new(kernel::Machine(root.clone())),
             images: Arc::new(Ctr),
             commands: Arc::new(commands::Machine(root.clone())),
+            remote: Arc::new(Nobody),
             extra_hours: extra_hours(),
             depth: Depth::default(),
             clock: Box::new(SystemTime::now),
@@ -79,7 +82,8 @@ impl Host {
             mounts: recorder.clone(),
             kernel: recorder.clone(),
             images: recorder.clone(),
-            commands: recorder,
+            commands: recorder.clone(),
+            remote: recorder,
             extra_hours: extra_hours(),
             depth: Depth::default(),
             clock: Box::new(SystemTime::now),
@@ -106,6 +110,11 @@ impl Host {
     /// The same host, with another way to run commands.
     pub fn with_commands(self, commands: Arc<dyn Commands>) -> Host {
         Host { commands, ..self }
+    }
+
+    /// The same host, with these to ask over the network.
+    pub fn with_remote(self, remote: Arc<dyn Remote>) -> Host {
+        Host { remote, ..self }
     }
 
     /// The same host, with another kernel.

@@ -15,6 +15,7 @@ mod lock;
 mod observe;
 mod prepare;
 mod record;
+mod registration;
 mod reset;
 mod root;
 mod secrets;

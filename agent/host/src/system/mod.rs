@@ -8,6 +8,7 @@ mod modprobe;
 pub mod mounts;
 pub mod packages;
 pub(crate) mod recorded;
+pub mod remote;
 pub(crate) mod sysctls;
 pub mod systemd;
 pub mod users;
