@@ -97,6 +97,7 @@ impl Host {
                 None => error,
             });
         }
+        self.register(desired, secrets, progress).await?;
         run.removals(plan)?;
         report.applied.extend(plan.stage(Stage::Removals).map(|step| step.resource.clone()));
         let written = prepared.written();
@@ -197,6 +198,7 @@ impl Run<'_> {
                 .map(|step| Ok((step, find(self.desired, &step.resource)?)))
                 .collect::<Result<_>>()?;
             self.stage(stage, &steps).await?;
+            self.ipv6_prefix(&steps).await?;
             if stage == Stage::Files {
                 self.host.forget_starts(self.plan)?;
             }
@@ -228,6 +230,19 @@ impl Run<'_> {
             // What is removed has nothing desired to it, and is dealt with apart.
             Stage::Removals => Ok(()),
         }
+    }
+
+    /// Asks for the addresses of this node's pods, before anything runs that gives them out.
+    async fn ipv6_prefix(&self, steps: &Steps<'_>) -> Result<()> {
+        let Some((step, _)) = steps.iter().find(|(step, _)| step.resource.kind == Kind::Ipv6Prefix) else {
+            return Ok(());
+        };
+        self.progress.applying(step);
+        self.host.remote.assign_ipv6_prefix().await.map_err(|reason| Error::Path {
+            doing: "get",
+            path: "a range of IPv6 addresses for this node's pods".into(),
+            reason,
+        })
     }
 
     fn each(&self, steps: &Steps<'_>, act: fn(&Self, &Resource) -> Result<()>) -> Result<()> {
@@ -297,6 +312,11 @@ impl Run<'_> {
             && let Err(error) = self.host.packages.install(&[package], self.progress)
         {
             self.progress.warned(&format!("the kernel module {name} may be missing: {error}"));
+        }
+        if let Some(line) = kernel.forbidden(name)? {
+            self.progress.warned(&format!(
+                "{line} keeps the kernel module {name} from being loaded at boot, which this node needs; remove it"
+            ));
         }
         if kernel.has(name) {
             kernel.load(name)?;

@@ -51,14 +51,6 @@ pub enum Error {
         /// The process, as far as it is known.
         pid: String,
     },
-    /// What is asked for cannot be done by this version.
-    #[error("{id}: {what} is not supported yet")]
-    Unsupported {
-        /// The resource.
-        id: ResourceId,
-        /// What is not supported.
-        what: &'static str,
-    },
     /// A component that was restarted is not well.
     #[error("{resource} did not come back: {why}; look at {look_at}")]
     Unwell {
@@ -94,13 +86,7 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// Whether somebody has to change the configuration before trying again can help.
     pub fn is_configuration(&self) -> bool {
-        matches!(
-            self,
-            Error::Certificate(_)
-                | Error::MissingSecret { .. }
-                | Error::Unsupported { .. }
-                | Error::Invalid { .. }
-        )
+        matches!(self, Error::Certificate(_) | Error::MissingSecret { .. } | Error::Invalid { .. })
     }
 
     /// `doing` something to `path` failed with `error`.

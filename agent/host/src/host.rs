@@ -17,6 +17,7 @@ use crate::system::kernel::Kernel;
 use crate::system::mounts::Mounts;
 use crate::system::packages::PackageManager;
 use crate::system::recorded::Recorder;
+use crate::system::remote::{Nobody, Remote};
 use crate::system::systemd::{self, Systemd};
 use crate::system::users::Users;
 use crate::system::{commands, kernel, mounts, packages, users};
@@ -38,6 +39,7 @@ pub struct Host {
     pub(crate) health: Arc<dyn Health>,
     pub(crate) pace: Pace,
     pub(crate) retries_failed: bool,
+    pub(crate) remote: Arc<dyn Remote>,
     pub(crate) extra_hours: u32,
     pub(crate) depth: Depth,
     clock: Box<dyn Fn() -> SystemTime + Send + Sync>,
@@ -57,9 +59,10 @@ impl Host {
             packages: Arc::new(packages::Machine(root.clone())),
             users: Arc::new(users::Machine(root.clone())),
             mounts: Arc::new(mounts::Machine),
-            kernel: Arc::new(kernel::Machine),
+            kernel: Arc::new(kernel::Machine(root.clone())),
             images: Arc::new(Ctr),
-            commands: Arc::new(commands::Machine),
+            commands: Arc::new(commands::Machine(root.clone())),
+            remote: Arc::new(Nobody),
             health: Arc::new(health::Machine),
             pace: Pace::default(),
             retries_failed: false,
@@ -88,9 +91,10 @@ impl Host {
             kernel: recorder.clone(),
             images: recorder.clone(),
             commands: recorder.clone(),
-            health: recorder,
+            health: recorder.clone(),
             pace: Pace::default(),
             retries_failed: false,
+            remote: recorder,
             extra_hours: extra_hours(),
             depth: Depth::default(),
             clock: Box::new(SystemTime::now),
@@ -132,6 +136,11 @@ impl Host {
     /// The same host, which tries a change again that was rolled back, or does not.
     pub fn retrying_failed(self, retries_failed: bool) -> Host {
         Host { retries_failed, ..self }
+    }
+
+    /// The same host, with these to ask over the network.
+    pub fn with_remote(self, remote: Arc<dyn Remote>) -> Host {
+        Host { remote, ..self }
     }
 
     /// The same host, with another kernel.

@@ -17,6 +17,7 @@ mod lock;
 mod observe;
 mod prepare;
 mod record;
+mod registration;
 mod reset;
 mod rollback;
 mod root;

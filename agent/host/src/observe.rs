@@ -16,6 +16,7 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::hosts_file;
 use crate::record::{Depth, Record};
+use crate::registration;
 use crate::root::{Dir, Entry, Metadata};
 use crate::secrets::Secrets;
 use crate::stamps::Stamp;
@@ -149,8 +150,11 @@ impl<'a> Observer<'a> {
             Resource::Image(image) => same(self.has_image(image)?),
             Resource::Unit(unit) => self.unit(unit)?,
             Resource::PackageSource(source) => found(host.packages.source(source)?.map(Into::into)),
-            // Not supported yet; applying says so.
-            Resource::Ipv6Prefix(_) | Resource::DiscoveryRegistration(_) => None,
+            Resource::Ipv6Prefix(_) => same(host.remote.has_assigned_ipv6_prefix()),
+            Resource::DiscoveryRegistration(registration) => {
+                let known = Stamp::Remote.read(&host.root, &registration.name)?;
+                same(known == Some(registration::digest(registration)))
+            }
         })
     }
 

@@ -92,7 +92,7 @@ pub(crate) async fn prepare<'a>(
         .collect::<Result<_>>()?;
     let mut requests = BTreeMap::new();
     for (step, resource) in &steps {
-        refuse_unsupported(step, resource)?;
+        refuse_directory_in_the_way(step)?;
         refuse_foreign_number(host, resource)?;
         request_downloads(host, step, resource, &mut requests)?;
     }
@@ -137,23 +137,15 @@ pub(crate) fn find<'a>(desired: &'a DesiredState, id: &ResourceId) -> Result<&'a
     })
 }
 
-fn refuse_unsupported(step: &Step, resource: &Resource) -> Result<()> {
-    let what = match resource {
-        Resource::Ipv6Prefix(_) => "asking the cloud for an IPv6 prefix",
-        Resource::DiscoveryRegistration(_) => "registering with a discovery service",
-        _ => {
-            let is_in_the_way =
-                |change: &Change| matches!(change, Change::Replace { what } if what == "a directory");
-            return match step.changes.iter().find(|change| is_in_the_way(change)) {
-                Some(_) => Err(Error::Invalid {
-                    id: step.resource.clone(),
-                    reason: "a directory is in its place; move it away".into(),
-                }),
-                None => Ok(()),
-            };
-        }
-    };
-    Err(Error::Unsupported { id: step.resource.clone(), what })
+fn refuse_directory_in_the_way(step: &Step) -> Result<()> {
+    let is_in_the_way = |change: &Change| matches!(change, Change::Replace { what } if what == "a directory");
+    match step.changes.iter().find(|change| is_in_the_way(change)) {
+        Some(_) => Err(Error::Invalid {
+            id: step.resource.clone(),
+            reason: "a directory is in its place; move it away".into(),
+        }),
+        None => Ok(()),
+    }
 }
 
 /// A number that belongs to somebody else is nobody's to give: their files would be shared.

@@ -24,6 +24,8 @@ pub(crate) enum Stamp {
     Member,
     /// An image: the digest of the archive that was loaded.
     Image,
+    /// Something asked of others over the network: the digest of what was asked.
+    Remote,
 }
 
 impl Stamp {
@@ -33,6 +35,7 @@ impl Stamp {
             Stamp::Commands => "commands",
             Stamp::Member => "members",
             Stamp::Image => "images",
+            Stamp::Remote => "remote",
         }
     }
 

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex};
 use kops_agent_host::health::Pace;
 use kops_agent_host::system::commands::Commands;
 use kops_agent_host::system::kernel::Kernel;
+use kops_agent_host::system::remote::{Asking, Remote};
 use kops_agent_host::system::systemd::{Systemd, UnitState};
-use kops_agent_host::{Error, Host};
+use kops_agent_host::{Error, Host, PemPair};
 use kops_agent_plan::diff::{Action, Enablement, Plan, diff, text};
 use kops_agent_plan::resource::*;
 use support::{CALM, Machine, downloads, noon, state};
@@ -121,9 +122,9 @@ async fn a_node_is_made_and_a_second_run_does_nothing() {
         [
             "packages: install chrony socat",
             "users: user etcd (uid 10002, home none, shell /sbin/nologin)",
+            "kernel: load br_netfilter",
             "owner: /var/etcd/config belongs to etcd:etcd",
             "run: sysctl --system",
-            "kernel: load br_netfilter",
             "systemd: daemon-reload",
             "systemd: enable containerd.service",
             "systemd: start containerd.service",
@@ -406,10 +407,6 @@ async fn what_cannot_be_done_is_refused_before_anything_is_touched() {
         (Resource::from(unreadable), "needs the secret no-such, which is not in the state store"),
         (bad.into(), "its content is not base64"),
         (Certificate { signer: "other-ca".into(), ..certificate("x") }.into(), "keyset other-ca"),
-        (
-            Ipv6Prefix { name: "prefix".into() }.into(),
-            "asking the cloud for an IPv6 prefix is not supported yet",
-        ),
         (Directory::new("relative").into(), "it is not an absolute path"),
     ] {
         let mut desired = node();
@@ -477,4 +474,63 @@ async fn a_plan_of_another_state_is_refused() {
     }
     let error = is_send(run).await.unwrap_err().to_string();
     assert!(error.contains("not of the same run"), "{error}");
+}
+
+/// Others who count what they are asked, and fail as often as they are told.
+struct Counting {
+    assigned: AtomicUsize,
+    registered: Mutex<Vec<PemPair>>,
+    failures: AtomicUsize,
+}
+
+impl Remote for Counting {
+    fn assign_ipv6_prefix(&self) -> Asking<'_> {
+        self.assigned.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn has_assigned_ipv6_prefix(&self) -> bool {
+        self.assigned.load(Ordering::SeqCst) > 0
+    }
+
+    fn register<'a>(&'a self, _: &'a DiscoveryRegistration, identity: &'a PemPair) -> Asking<'a> {
+        self.registered.lock().unwrap().push(identity.clone());
+        let fails = self
+            .failures
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+            .is_ok();
+        Box::pin(async move { if fails { Err("nobody there".into()) } else { Ok(()) } })
+    }
+}
+
+#[tokio::test]
+async fn a_discovery_service_that_is_down_does_not_keep_a_node_from_being_made() {
+    let machine = Machine::new();
+    let remote = Arc::new(Counting {
+        assigned: AtomicUsize::new(0),
+        registered: Mutex::default(),
+        failures: AtomicUsize::new(1),
+    });
+    let host = || machine.host().with_remote(remote.clone());
+    let registration = DiscoveryRegistration {
+        name: "register".into(),
+        url: "https://discovery.example.com/u".into(),
+        certificate: "discovery".into(),
+        object: "{}".into(),
+    };
+    let mut desired = node();
+    desired.add(certificate("discovery"));
+    desired.add(registration);
+    desired.add(Ipv6Prefix { name: "prefix".into() });
+    machine.converge_with(&host(), &desired).await.unwrap();
+    let left = machine.plan(&host(), &desired);
+    assert_eq!(left.steps.len(), 1, "the registration is left to do: {left:#?}");
+    machine.converge_with(&host(), &desired).await.unwrap();
+    assert!(machine.plan(&host(), &desired).is_empty());
+    assert_eq!(remote.assigned.load(Ordering::SeqCst), 1);
+    // The service may have forgotten it.
+    machine.converge_with(&host(), &desired).await.unwrap();
+    let registered = remote.registered.lock().unwrap();
+    assert_eq!(registered.len(), 3);
+    assert_eq!(registered[0].certificate.matches("BEGIN CERTIFICATE").count(), 2, "its authority follows it");
 }

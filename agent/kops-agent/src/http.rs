@@ -50,6 +50,17 @@ pub fn client() -> Result<Client, HttpError> {
         .build()?)
 }
 
+/// A client for one server of the world that asks who one is: with this configuration of TLS, and what else
+/// [`client`] has.
+///
+/// # Errors
+/// If the client cannot be set up.
+pub fn client_with(config: rustls::ClientConfig) -> Result<Client, HttpError> {
+    let builder =
+        if proxies_are_off(|name| std::env::var(name).ok()) { builder().no_proxy() } else { builder() };
+    Ok(builder.tls_backend_preconfigured(config).redirect(reqwest::redirect::Policy::none()).build()?)
+}
+
 /// A client for a cloud's metadata service: link-local, so never through a proxy, without TLS, and
 /// never redirected.
 ///

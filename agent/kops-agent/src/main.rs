@@ -20,6 +20,7 @@ mod node;
 mod nodeup;
 mod output;
 mod progress;
+mod remote;
 mod render;
 mod reset;
 mod retry;
@@ -36,6 +37,7 @@ mod verify;
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -201,5 +203,9 @@ async fn facts(args: &FactsArgs) -> Result<u8> {
 
 /// This machine, or the scratch root in its place.
 pub(crate) fn open_host(root: &Path) -> Result<Host> {
-    Ok(if root == Path::new("/") { Host::machine()? } else { Host::scratch(root)? })
+    Ok(if root == Path::new("/") {
+        Host::machine()?.with_remote(Arc::new(remote::World))
+    } else {
+        Host::scratch(root)?
+    })
 }

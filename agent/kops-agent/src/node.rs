@@ -10,11 +10,11 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use kops_agent_host::{Buckets, Downloads, Host, Patience, Report, Scope};
 use kops_agent_plan::desired;
-use kops_agent_plan::diff::{Plan, diff_with_owned, with_labels};
+use kops_agent_plan::diff::{Observed, Plan, diff_with_owned, with_labels};
 use kops_agent_plan::facts::Facts;
 use kops_agent_plan::go_yaml;
 use kops_agent_plan::resolve::{self, NodeConfig, Problems};
-use kops_agent_plan::resource::DesiredState;
+use kops_agent_plan::resource::{DesiredState, Kind};
 use kops_agent_plan::spec::{BootConfig, NodeupConfig};
 
 use crate::cli::{RootArgs, SpecArgs, StoreArgs};
@@ -37,6 +37,8 @@ pub struct Decision {
     pub config_hash: String,
     /// The hashes of downloads that were told, by URL, so that nobody has to be asked again.
     pub known_hashes: BTreeMap<String, String>,
+    /// The range of IPv6 addresses that the cloud has given this machine for its pods; empty where it has given none.
+    pub ipv6_prefix: String,
     /// Where it was read, and where its downloads may be too.
     pub store: Arc<Store>,
 }
@@ -51,6 +53,8 @@ pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
     let spec = spec(&store, args, hashes).await?;
     let known_hashes = spec.origin.known_hashes();
     let materials = Materials::new(&spec);
+    let aws = spec.inputs.facts.cloud.aws.as_ref();
+    let ipv6_prefix = aws.map(|aws| aws.ipv6_prefix.clone()).unwrap_or_default();
     let node = resolve(spec)?;
     let desired = desired(&node).map_err(wrong)?;
     let config_hash = match node.boot.nodeup_config_hash.as_str() {
@@ -58,7 +62,7 @@ pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
         pinned => pinned.to_owned(),
     };
     log::debug!("{} is a {} of {}", node.node_name, node.boot.instance_group_role, node.cluster_name());
-    Ok(Decision { desired, materials, config_hash, known_hashes, store })
+    Ok(Decision { desired, materials, config_hash, known_hashes, ipv6_prefix, store })
 }
 
 /// Steps 1 to 3: boot config, facts, store.
@@ -100,7 +104,13 @@ pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
 /// What cannot be observed.
 pub fn plan(host: &Host, decision: &Decision) -> Result<Plan> {
     service_manager::doing("observing this machine");
-    let observed = host.observe(&decision.desired, &decision.materials).context("observing this machine")?;
+    let mut observed =
+        host.observe(&decision.desired, &decision.materials).context("observing this machine")?;
+    for (id, resource) in decision.desired.iter().filter(|(id, _)| id.kind == Kind::Ipv6Prefix) {
+        if !decision.ipv6_prefix.is_empty() {
+            observed.insert(id.clone(), Observed::Resource(resource.clone()));
+        }
+    }
     let owned = host.owned().context("observing what earlier runs left")?;
     let labels =
         host.wrong_labels(&decision.desired).context("observing the SELinux labels of this machine")?;

@@ -7,7 +7,8 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
 use rustls_native_certs::CertificateResult;
 use thiserror::Error;
@@ -96,6 +97,31 @@ pub fn client_config() -> Result<ClientConfig, rustls::Error> {
             .with_no_client_auth()),
         Err(reason) => refusing_every_server(reason.to_string()),
     }
+}
+
+/// How to be a TLS client that trusts the host's CA bundle and says who it is, by a PEM chain and its key.
+///
+/// # Errors
+/// If there is no bundle, or the chain and its key are none.
+pub fn client_config_as(chain: &str, key: &str) -> Result<ClientConfig, rustls::Error> {
+    let bundle = CaBundle::of_this_host().map_err(|error| rustls::Error::General(error.to_string()))?;
+    config_as(bundle.roots.clone(), chain, key)
+}
+
+/// The same, with these roots.
+///
+/// # Errors
+/// If the chain and its key are none.
+pub fn config_as(roots: Arc<RootCertStore>, chain: &str, key: &str) -> Result<ClientConfig, rustls::Error> {
+    let unreadable = |what: &str| rustls::Error::General(format!("the client's own {what} cannot be read"));
+    let chain = CertificateDer::pem_slice_iter(chain.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| unreadable("certificate"))?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| unreadable("key"))?;
+    ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_client_auth_cert(chain, key)
 }
 
 /// How to be a client that will not speak TLS to anybody.

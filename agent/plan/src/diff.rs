@@ -44,10 +44,10 @@ pub enum Stage {
     Users,
     /// File systems; the files on them come later.
     Mounts,
+    /// Kernel modules; the parameters that they bring are set with the files that come later.
+    Kernel,
     /// Directories, certificates, files, links and `/etc/hosts`.
     Files,
-    /// Kernel modules.
-    Kernel,
     /// The container runtime.
     Runtime,
     /// Container images.
@@ -67,8 +67,8 @@ impl Stage {
         Stage::Packages,
         Stage::Users,
         Stage::Mounts,
-        Stage::Files,
         Stage::Kernel,
+        Stage::Files,
         Stage::Runtime,
         Stage::Images,
         Stage::Pods,

@@ -196,6 +196,9 @@ pub struct AwsFacts {
     /// `mac` of the primary interface.
     #[serde(default)]
     pub mac: String,
+    /// `network/interfaces/macs/<mac>/ipv6-prefix` of the primary interface; empty where it has none yet.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ipv6_prefix: String,
     /// Limits of the instance type. Only EC2's DescribeInstanceTypes knows them, and the agent does not
     /// ask it yet: absent, unless a facts file says them.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -1,9 +1,13 @@
 //! Programs.
 
 use std::io::{Read, Write as _};
+use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
+use super::sysctls;
+use crate::assets::Progress;
 use crate::error::{Error, Result};
+use crate::root::Root;
 
 /// How much of what a failed program said is repeated.
 const LINES_OF_OUTPUT: usize = 10;
@@ -15,15 +19,28 @@ pub trait Commands: Send + Sync {
     /// # Errors
     /// It cannot be started, or it fails.
     fn run(&self, command: &[String]) -> Result<()>;
+
+    /// Sets the kernel parameters that these files set, where the command of upstream's is `sysctl --system`.
+    ///
+    /// # Errors
+    /// One of them cannot be set.
+    fn set_parameters(&self, files: &[&str], progress: &dyn Progress) -> Result<()> {
+        let _ = (files, progress);
+        self.run(&sysctls::COMMAND.map(str::to_owned))
+    }
 }
 
 /// This machine's programs.
-pub struct Machine;
+pub(crate) struct Machine(pub(crate) Root);
 
 impl Commands for Machine {
     fn run(&self, command: &[String]) -> Result<()> {
         let words: Vec<&str> = command.iter().map(String::as_str).collect();
         run(&words).map(drop)
+    }
+
+    fn set_parameters(&self, files: &[&str], progress: &dyn Progress) -> Result<()> {
+        sysctls::set(&self.0, files, Path::new("/proc/sys"), progress)
     }
 }
 
@@ -124,7 +141,7 @@ mod tests {
         assert!(error.contains("exit status: 3") && error.ends_with("no such thing"), "{error}");
         let error = run(&["/no/such/program"]).unwrap_err().to_string();
         assert!(error.contains("cannot be run: No such file"), "{error}");
-        assert!(Machine.run(&[]).is_err());
+        assert!(run(&[]).is_err());
     }
 
     #[test]

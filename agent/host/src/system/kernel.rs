@@ -5,7 +5,9 @@ use std::path::Path;
 use nix::sys::utsname::uname;
 
 use super::commands::run;
+use super::modprobe;
 use crate::error::{Error, Result};
+use crate::root::Root;
 
 /// The running kernel.
 pub trait Kernel: Send + Sync {
@@ -18,6 +20,15 @@ pub trait Kernel: Send + Sync {
     /// Whether the running kernel has such a module, loaded or not.
     fn has(&self, module: &str) -> bool;
 
+    /// The line of a file that keeps a module from being loaded, if there is one.
+    ///
+    /// # Errors
+    /// The files cannot be read.
+    fn forbidden(&self, module: &str) -> Result<Option<String>> {
+        let _ = module;
+        Ok(None)
+    }
+
     /// Loads a module.
     ///
     /// # Errors
@@ -26,7 +37,7 @@ pub trait Kernel: Send + Sync {
 }
 
 /// This machine's kernel.
-pub struct Machine;
+pub(crate) struct Machine(pub(crate) Root);
 
 impl Kernel for Machine {
     fn is_loaded(&self, module: &str) -> Result<bool> {
@@ -41,6 +52,10 @@ impl Kernel for Machine {
 
     fn has(&self, module: &str) -> bool {
         run(&["modprobe", "--dry-run", "--quiet", "--", module]).is_ok()
+    }
+
+    fn forbidden(&self, module: &str) -> Result<Option<String>> {
+        modprobe::against(&self.0, module)
     }
 
     fn load(&self, module: &str) -> Result<()> {

@@ -4,8 +4,11 @@
 pub mod commands;
 pub mod images;
 pub mod kernel;
+mod modprobe;
 pub mod mounts;
 pub mod packages;
 pub(crate) mod recorded;
+pub mod remote;
+pub(crate) mod sysctls;
 pub mod systemd;
 pub mod users;

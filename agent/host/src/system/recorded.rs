@@ -7,7 +7,9 @@ use std::sync::{Mutex, PoisonError};
 
 use kops_agent_plan::diff::Enablement;
 use kops_agent_plan::health::{Check, StaticPod};
-use kops_agent_plan::resource::{BindMount, Group, Mount, PackageSource, ResourceId, User};
+use kops_agent_plan::resource::{
+    BindMount, DiscoveryRegistration, Group, Mount, PackageSource, ResourceId, User,
+};
 use serde::{Deserialize, Serialize};
 
 use super::commands::Commands;
@@ -15,12 +17,14 @@ use super::images::Images;
 use super::kernel::Kernel;
 use super::mounts::Mounts;
 use super::packages::{PackageManager, find_source, write_source};
+use super::remote::Remote;
 use super::systemd::{Systemd, UnitState};
 use super::users::Users;
 use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::health::{Asking, Health};
 use crate::root::Root;
+use crate::secrets::PemPair;
 use crate::staged::write_file;
 
 /// What would have been asked, a line each, in order.
@@ -45,6 +49,7 @@ struct State {
     modules: BTreeSet<String>,
     images: BTreeSet<String>,
     units: BTreeMap<String, RecordedUnit>,
+    has_ipv6_prefix: bool,
     /// Owner and group of every path that is not root's.
     owners: BTreeMap<String, (String, String)>,
     /// Units that do not start: whoever wants to see what a run makes of that writes them here.
@@ -337,6 +342,22 @@ impl Health for Recorder {
 
     fn last_words(&self, _resource: &ResourceId) -> Vec<String> {
         Vec::new()
+    }
+}
+
+impl Remote for Recorder {
+    fn assign_ipv6_prefix(&self) -> Asking<'_> {
+        let noted = self.note("cloud: assign an IPv6 prefix", |state| state.has_ipv6_prefix = true);
+        Box::pin(async { noted.map_err(|error| error.to_string()) })
+    }
+
+    fn has_assigned_ipv6_prefix(&self) -> bool {
+        self.read(|state| state.has_ipv6_prefix)
+    }
+
+    fn register<'a>(&'a self, registration: &'a DiscoveryRegistration, _: &'a PemPair) -> Asking<'a> {
+        let noted = self.note(&format!("discovery: register with {}", registration.url), |_| {});
+        Box::pin(async { noted.map_err(|error| error.to_string()) })
     }
 }
 

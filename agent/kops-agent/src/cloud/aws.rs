@@ -1,7 +1,7 @@
 //! An EC2 instance, by its metadata service (IMDSv2 only: every question carries a token).
 
-#[allow(dead_code)] // Who asks comes next.
 pub mod ec2;
+pub mod ipv6_prefix;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -34,6 +34,10 @@ const ITEMS: [&str; 10] = [
     "autoscaling/target-lifecycle-state",
 ];
 
+/// What is asked for of the primary interface.
+const IPV6_PREFIX: &str = "ipv6-prefix";
+const INTERFACE_ID: &str = "interface-id";
+
 /// The answers, by item; what the instance does not have is absent.
 type Answers = BTreeMap<&'static str, String>;
 
@@ -63,12 +67,16 @@ fn endpoint(variable: impl Fn(&str) -> Option<String>) -> Result<String, Metadat
 /// # Errors
 /// If it cannot be asked, or is none of EC2.
 pub(super) async fn observe(endpoint: &str, retries: Retries) -> Result<AwsFacts, MetadataError> {
-    let imds = Imds { service: MetadataService::new(endpoint, retries)?, token: Mutex::default() };
+    let imds = Imds::at(endpoint, retries)?;
     let mut answers = Answers::new();
     for item in ITEMS {
         if let Some(answer) = imds.get(item).await? {
             answers.insert(item, answer);
         }
+    }
+    if let Some(mac) = answers.get("mac") {
+        let prefixes = imds.get(&item_of_interface(mac, IPV6_PREFIX)).await?;
+        answers.insert(IPV6_PREFIX, prefixes.unwrap_or_default());
     }
     parse(&answers)
         .map_err(|missing| imds.service.unusable(&path_of(missing), "it is empty or does not exist (404)"))
@@ -87,6 +95,7 @@ fn parse(answers: &Answers) -> Result<AwsFacts, &'static str> {
         local_ipv4: optional("local-ipv4"),
         public_ipv4: optional("public-ipv4"),
         ipv6: optional("ipv6"),
+        ipv6_prefix: optional(IPV6_PREFIX).lines().next().unwrap_or_default().trim().to_owned(),
         local_hostname: optional("local-hostname"),
         mac: needed("mac")?,
         target_lifecycle_state: optional("autoscaling/target-lifecycle-state"),
@@ -94,6 +103,10 @@ fn parse(answers: &Answers) -> Result<AwsFacts, &'static str> {
         network_interfaces: None,
         gpu: false,
     })
+}
+
+fn item_of_interface(mac: &str, item: &str) -> String {
+    format!("network/interfaces/macs/{mac}/{item}")
 }
 
 fn path_of(item: &str) -> String {
@@ -107,6 +120,15 @@ struct Imds {
 }
 
 impl Imds {
+    fn at(endpoint: &str, retries: Retries) -> Result<Imds, MetadataError> {
+        Ok(Imds { service: MetadataService::new(endpoint, retries)?, token: Mutex::default() })
+    }
+
+    async fn get_needed(&self, item: &str) -> Result<String, MetadataError> {
+        let answer = self.get(item).await?.filter(|answer| !answer.is_empty());
+        answer.ok_or_else(|| self.service.unusable(&path_of(item), "it is empty or does not exist (404)"))
+    }
+
     async fn get(&self, item: &str) -> Result<Option<String>, MetadataError> {
         let path = path_of(item);
         match self.service.get(&path, &self.token_header().await?).await {

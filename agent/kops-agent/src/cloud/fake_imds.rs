@@ -28,6 +28,7 @@ struct State {
     questions_with_token: u32,
     questions_per_token: u32,
     credentials_missing_for: u32,
+    prefix: Option<&'static str>,
 }
 
 /// The service.
@@ -51,6 +52,7 @@ impl FakeImds {
             questions_with_token: 0,
             questions_per_token: u32::MAX,
             credentials_missing_for: 0,
+            prefix: None,
         }));
         let shared = state.clone();
         let server = TestServer::start_on(listener, move |request| {
@@ -73,6 +75,11 @@ impl FakeImds {
     /// Refuses each token after so many questions.
     pub fn let_tokens_expire_after(&self, questions: u32) {
         self.state.lock().unwrap().questions_per_token = questions;
+    }
+
+    /// Tells of this IPv6 prefix from now on.
+    pub fn give_prefix(&self, prefix: &'static str) {
+        self.state.lock().unwrap().prefix = Some(prefix);
     }
 
     /// Has no credentials of the role for so many questions.
@@ -112,6 +119,11 @@ fn answer(state: &mut State, request: &Request<Incoming>) -> Answer {
         "local-ipv4" => text(200, "172.20.32.10"),
         "local-hostname" => text(200, "ip-172-20-32-10.eu-west-1.compute.internal"),
         "mac" => text(200, "02:00:00:00:00:01"),
+        "network/interfaces/macs/02:00:00:00:00:01/interface-id" => text(200, "eni-0123456789abcdef0"),
+        "network/interfaces/macs/02:00:00:00:00:01/ipv6-prefix" => match state.prefix {
+            Some(prefix) => text(200, prefix),
+            None => text(404, ""),
+        },
         "iam/security-credentials/" | "iam/security-credentials" if state.credentials_missing_for > 0 => {
             state.credentials_missing_for -= 1;
             text(404, "")

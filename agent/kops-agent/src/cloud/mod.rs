@@ -51,6 +51,14 @@ pub async fn gce_access_token(
     gce::access_token(&MetadataService::new(endpoint, retries)?).await
 }
 
+/// Gets this EC2 instance a range of IPv6 addresses for its pods, if it has none, and says which.
+///
+/// # Errors
+/// If it cannot be asked for, or is not given.
+pub async fn assign_ipv6_prefix() -> Result<String> {
+    Ok(aws::ipv6_prefix::assign(&aws::endpoint_of_environment()?, None, Retries::default()).await?)
+}
+
 /// The facts that a file holds, as YAML or JSON, in the place of observation.
 ///
 /// # Errors

@@ -321,4 +321,4 @@ fn amazon(region: &str, shared: &SdkConfig) -> String {
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

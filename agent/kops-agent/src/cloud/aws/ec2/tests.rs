@@ -34,7 +34,8 @@ fn credentials(secret: &str) -> Credentials {
     Credentials::new("AKIDEXAMPLE", secret, Some("the-session".into()), None, "test")
 }
 
-fn ec2(endpoint: &str, secret: &str) -> Ec2 {
+/// EC2 at an endpoint, asked with this secret.
+pub fn ec2(endpoint: &str, secret: &str) -> Ec2 {
     let provider = SharedCredentialsProvider::new(credentials(secret));
     Ec2::new(endpoint.to_owned(), REGION, Some(provider)).unwrap()
 }

@@ -1,0 +1,64 @@
+//! Registering with the cluster's discovery service, which tells others by which keys the node's tokens are signed.
+//!
+//! The service is a hosted one, and the node works without it: where it cannot be reached, the next run tries again.
+//! It keeps registrations in memory only, so that every run registers, whether or not anything has changed.
+//!
+//! Source: upup/pkg/fi/nodeup/nodetasks/discovery_service_register.go; there, a service that is down keeps a control
+//! plane from being set up.
+
+use kops_agent_plan::diff::sha256_hex;
+use kops_agent_plan::resource::{DesiredState, DiscoveryRegistration, Resource};
+
+use crate::assets::Progress;
+use crate::certs::Certificates;
+use crate::error::Result;
+use crate::host::Host;
+use crate::secrets::{PemPair, Secrets};
+use crate::stamps::Stamp;
+
+/// What tells one registration from another.
+pub(crate) fn digest(registration: &DiscoveryRegistration) -> String {
+    sha256_hex(format!("{}\n{}", registration.url, registration.object).as_bytes())
+}
+
+impl Host {
+    /// Makes every registration that is desired; tells of those that fail.
+    pub(crate) async fn register(
+        &self,
+        desired: &DesiredState,
+        secrets: &dyn Secrets,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        for (_, resource) in desired.iter() {
+            let Resource::DiscoveryRegistration(registration) = resource else { continue };
+            let identity = self.identity(desired, secrets, &registration.certificate)?;
+            match self.remote.register(registration, &identity).await {
+                Ok(()) => {
+                    let digest = digest(registration);
+                    if Stamp::Remote.read(&self.root, &registration.name)?.as_ref() != Some(&digest) {
+                        Stamp::Remote.write(&self.root, &registration.name, &digest)?;
+                    }
+                }
+                Err(why) => progress.warned(&format!(
+                    "cannot register with the discovery service {}: {why}; the node works without it, and the next run \
+                     tries again",
+                    registration.url
+                )),
+            }
+        }
+        Ok(())
+    }
+
+    /// A certificate that no file holds: it is issued for the occasion. The service takes the last certificate that
+    /// it is shown for the authority.
+    fn identity(&self, desired: &DesiredState, secrets: &dyn Secrets, name: &str) -> Result<PemPair> {
+        let mut certificates =
+            Certificates::observe(&self.root, desired, secrets, self.now(), self.extra_hours)?;
+        certificates.issue(name)?;
+        let authority = certificates.ca(name).unwrap_or_default();
+        Ok(PemPair {
+            certificate: certificates.certificate(name).unwrap_or_default() + &authority,
+            private_key: certificates.private_key(name).unwrap_or_default(),
+        })
+    }
+}

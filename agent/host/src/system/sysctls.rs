@@ -1,0 +1,343 @@
+//! Kernel parameters: those of our own files are set, one by one, and whoever stands against them is named.
+//!
+//! Upstream runs `sysctl --system`, which sets those of every file on the machine, and fails where any of them, be it
+//! anybody's, cannot be set. What sysctl.d(5) says of the order of files holds here too: what a later file sets at every
+//! boot is left to it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use crate::assets::Progress;
+use crate::error::{Error, Result};
+use crate::root::Root;
+
+/// Where such files are, the first place before the others where a name is in several (sysctl.d(5)).
+const FOLDERS: [&str; 5] =
+    ["/etc/sysctl.d", "/run/sysctl.d", "/usr/local/lib/sysctl.d", "/usr/lib/sysctl.d", "/lib/sysctl.d"];
+/// Read after all of them, by sysctl(8) and by way of a link that Debian has.
+const LAST: &str = "/etc/sysctl.conf";
+
+/// The command by which upstream has parameters set, those of every file.
+pub(crate) const COMMAND: [&str; 2] = ["sysctl", "--system"];
+
+/// A line of such a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Setting {
+    /// Below `/proc/sys`; may have `*` in it.
+    path: String,
+    value: String,
+    /// Whether nobody minds if it cannot be set.
+    is_optional: bool,
+}
+
+/// A file, and what it sets.
+type Settings = (String, Vec<Setting>);
+
+/// Sets what these files set, below `proc_sys`.
+pub(super) fn set(root: &Root, files: &[&str], proc_sys: &Path, progress: &dyn Progress) -> Result<()> {
+    let all = in_order(root)?;
+    for (at, (file, settings)) in
+        all.iter().enumerate().filter(|(_, (file, _))| files.contains(&file.as_str()))
+    {
+        for (line, setting) in settings.iter().enumerate() {
+            let found = expand(proc_sys, &setting.path);
+            if found.is_empty() && !setting.path.contains('*') {
+                progress.warned(&format!(
+                    "{file}: this kernel has no parameter {}; is a module missing? Going on without it",
+                    dotted(&setting.path)
+                ));
+            }
+            for path in found {
+                let again = settings[line + 1..].iter().map(|later| (file, later));
+                let later = all[at + 1..]
+                    .iter()
+                    .flat_map(|(file, settings)| settings.iter().map(move |later| (file, later)));
+                match again.chain(later).filter(|(_, later)| matches(&later.path, &path)).last() {
+                    None => write(proc_sys, file, &path, setting, progress)?,
+                    Some((_, winner)) if winner.value == setting.value => {
+                        write(proc_sys, file, &path, setting, progress)?;
+                    }
+                    Some((winning, _)) if winning == file => {}
+                    Some((winning, winner)) => progress.warned(&format!(
+                        "{file} sets {name} to {}, but {winning}, which is read after it, to {}, and that is left to it; \
+                         take {name} out of one of them",
+                        setting.value,
+                        winner.value,
+                        name = dotted(&path)
+                    )),
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Every file, in the order in which it is read.
+fn in_order(root: &Root) -> Result<Vec<Settings>> {
+    let mut by_name: BTreeMap<String, String> = BTreeMap::new();
+    for folder in FOLDERS {
+        let Some(dir) = root.dir(folder)? else { continue };
+        for name in dir.names()?.into_iter().filter(|name| name.ends_with(".conf") && !name.starts_with('.'))
+        {
+            by_name.entry(name.clone()).or_insert_with(|| format!("{folder}/{name}"));
+        }
+    }
+    let mut files = Vec::new();
+    for path in by_name.into_values().chain([LAST.to_owned()]) {
+        if let Some(bytes) = root.read(&path)? {
+            files.push((path, parse(&String::from_utf8_lossy(&bytes))));
+        }
+    }
+    Ok(files)
+}
+
+fn parse(text: &str) -> Vec<Setting> {
+    let line = |line: &str| {
+        let line = line.trim();
+        if line.starts_with(['#', ';']) {
+            return None;
+        }
+        // A name without a value keeps it out of what `*` stands for, which is a matter of boot only.
+        let (name, value) = line.split_once('=')?;
+        let (name, is_optional) = match name.trim().strip_prefix('-') {
+            Some(name) => (name.trim_start(), true),
+            None => (name.trim(), false),
+        };
+        Some(Setting { path: slashed(name), value: plain(value), is_optional })
+    };
+    text.lines().filter_map(line).collect()
+}
+
+/// The path of a parameter: whichever of `.` and `/` comes first separates, and the other is part of a name.
+fn slashed(name: &str) -> String {
+    match name.find(['.', '/']) {
+        Some(at) if name.as_bytes()[at] == b'.' => swapped(name),
+        _ => name.to_owned(),
+    }
+}
+
+/// The name of a parameter, as people write it.
+fn dotted(path: &str) -> String {
+    swapped(path)
+}
+
+fn swapped(name: &str) -> String {
+    let swap = |letter| match letter {
+        '.' => '/',
+        '/' => '.',
+        other => other,
+    };
+    name.chars().map(swap).collect()
+}
+
+/// The kernel separates numbers with tabs.
+fn plain(value: &str) -> String {
+    value.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+/// The parameters that a path stands for, those that are there.
+fn expand(proc_sys: &Path, pattern: &str) -> Vec<String> {
+    if !pattern.contains('*') {
+        return if proc_sys.join(pattern).is_file() { vec![pattern.to_owned()] } else { vec![] };
+    }
+    let mut found = vec![String::new()];
+    for part in pattern.split('/') {
+        let below = |above: &String| -> Vec<String> {
+            let join =
+                |name: &str| if above.is_empty() { name.to_owned() } else { format!("{above}/{name}") };
+            if !part.contains('*') {
+                return vec![join(part)];
+            }
+            let entries = std::fs::read_dir(proc_sys.join(above)).into_iter().flatten().flatten();
+            let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+            let mut names: Vec<String> = names.filter(|name| matches_part(part, name)).collect();
+            names.sort();
+            names.iter().map(|name| join(name)).collect()
+        };
+        found = found.iter().flat_map(below).collect();
+    }
+    found.retain(|path| proc_sys.join(path).is_file());
+    found
+}
+
+fn matches(pattern: &str, path: &str) -> bool {
+    let (pattern, path): (Vec<&str>, Vec<&str>) = (pattern.split('/').collect(), path.split('/').collect());
+    pattern.len() == path.len() && pattern.iter().zip(path).all(|(pattern, name)| matches_part(pattern, name))
+}
+
+/// Whether a name is one that `*` of a pattern may stand in.
+fn matches_part(pattern: &str, name: &str) -> bool {
+    match pattern.split_once('*') {
+        None => pattern == name,
+        Some((before, after)) => name.strip_prefix(before).is_some_and(|rest| {
+            (0..=rest.len())
+                .filter(|at| rest.is_char_boundary(*at))
+                .any(|at| matches_part(after, &rest[at..]))
+        }),
+    }
+}
+
+fn write(proc_sys: &Path, file: &str, path: &str, setting: &Setting, progress: &dyn Progress) -> Result<()> {
+    let target: PathBuf = proc_sys.join(path);
+    // Some can be written only.
+    if std::fs::read_to_string(&target).is_ok_and(|present| plain(&present) == setting.value) {
+        return Ok(());
+    }
+    let Err(error) = std::fs::write(&target, format!("{}\n", setting.value)) else { return Ok(()) };
+    let failed = Error::Path {
+        doing: "set the kernel parameter",
+        path: format!("{} to {}, as {file} says", dotted(path), setting.value),
+        reason: crate::error::explain(&error),
+    };
+    if setting.is_optional {
+        progress.warned(&failed.to_string());
+        return Ok(());
+    }
+    Err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+
+    const OURS: &str = "/etc/sysctl.d/99-k8s-general.conf";
+
+    #[derive(Default)]
+    struct Said(Mutex<Vec<String>>);
+
+    impl Progress for Said {
+        fn warned(&self, what: &str) {
+            self.0.lock().unwrap().push(what.to_owned());
+        }
+    }
+
+    /// A machine with these files, and a kernel with these parameters.
+    struct Machine(tempfile::TempDir);
+
+    impl Machine {
+        fn with(files: &[(&str, &str)], parameters: &[(&str, &str)]) -> Machine {
+            let folder = tempfile::tempdir().unwrap();
+            let parameters = parameters.iter().map(|(path, value)| (format!("/proc/sys/{path}"), *value));
+            for (path, text) in files.iter().map(|(path, text)| ((*path).to_owned(), *text)).chain(parameters)
+            {
+                let path = folder.path().join(path.trim_start_matches('/'));
+                std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+                std::fs::write(path, text).unwrap();
+            }
+            Machine(folder)
+        }
+
+        fn set(&self) -> (Result<()>, Vec<String>) {
+            let said = Said::default();
+            let root = Root::open(self.0.path()).unwrap();
+            let ended = set(&root, &[OURS], &self.0.path().join("proc/sys"), &said);
+            (ended, said.0.into_inner().unwrap())
+        }
+
+        fn value(&self, path: &str) -> String {
+            std::fs::read_to_string(self.0.path().join("proc/sys").join(path)).unwrap().trim().to_owned()
+        }
+    }
+
+    #[test]
+    fn only_our_own_are_set_and_nobody_elses_fail_us() {
+        let machine = Machine::with(
+            &[
+                (OURS, "# text\n; text\nvm.max_map_count = 1048576\nnet.ipv4.tcp_wmem = 4096 87380\n"),
+                ("/etc/sysctl.d/10-theirs.conf", "kernel.no_such = 1\nkernel.panic = 60\n"),
+            ],
+            &[
+                ("vm/max_map_count", "65530\n"),
+                ("net/ipv4/tcp_wmem", "4096\t87380\n"),
+                ("kernel/panic", "0\n"),
+            ],
+        );
+        let (ended, said) = machine.set();
+        ended.unwrap();
+        assert_eq!(
+            (machine.value("vm/max_map_count").as_str(), machine.value("kernel/panic").as_str()),
+            ("1048576", "0")
+        );
+        // What has the value already is not written.
+        assert_eq!(machine.value("net/ipv4/tcp_wmem"), "4096\t87380");
+        assert_eq!(said, [""; 0]);
+    }
+
+    #[test]
+    fn a_later_file_wins_and_is_named() {
+        let machine = Machine::with(
+            &[
+                (OURS, "vm.a = 1\nvm.b = 1\nvm.c = 1\nvm.d = 1\nvm.d = 2\nvm.e = 1\n"),
+                ("/usr/lib/sysctl.d/99-zz.conf", "vm/a = 7\nvm.b = 1\nvm.e = 5\n"),
+                // Masks the one of the distribution.
+                ("/etc/sysctl.d/99-zz.conf", "vm/a = 8\nvm.b = 1\n"),
+                ("/run/sysctl.d/10-before.conf", "vm.c = 9\n"),
+                (LAST, "vm.? = 9\n"),
+            ],
+            &[("vm/a", "0"), ("vm/b", "0"), ("vm/c", "0"), ("vm/d", "0"), ("vm/e", "0")],
+        );
+        let (ended, said) = machine.set();
+        ended.unwrap();
+        assert_eq!(
+            ["a", "b", "c", "d", "e"].map(|name| machine.value(&format!("vm/{name}"))),
+            ["0", "1", "1", "2", "1"]
+        );
+        assert_eq!(
+            said,
+            [
+                "/etc/sysctl.d/99-k8s-general.conf sets vm.a to 1, but /etc/sysctl.d/99-zz.conf, which is read after it, \
+                 to 8, and that is left to it; take vm.a out of one of them"
+            ]
+        );
+    }
+
+    #[test]
+    fn a_star_stands_for_interfaces_that_are_there() {
+        let machine = Machine::with(
+            &[(
+                OURS,
+                "net.ipv4.conf.lxc*.rp_filter=0\nnet.ipv4.conf.eth0/5.rp_filter=0\nnet.ipv4.conf.no*.rp_filter=0\n",
+            )],
+            &[
+                ("net/ipv4/conf/lxc1/rp_filter", "1"),
+                ("net/ipv4/conf/lxc2/rp_filter", "1"),
+                ("net/ipv4/conf/eth0/rp_filter", "1"),
+                ("net/ipv4/conf/eth0.5/rp_filter", "1"),
+            ],
+        );
+        let (ended, said) = machine.set();
+        ended.unwrap();
+        let value = |name: &str| machine.value(&format!("net/ipv4/conf/{name}/rp_filter"));
+        assert_eq!(["lxc1", "lxc2", "eth0", "eth0.5"].map(value), ["0", "0", "1", "0"]);
+        assert_eq!(said, [""; 0]);
+    }
+
+    #[test]
+    fn what_the_kernel_lacks_is_named_and_what_it_refuses_ends_the_run() {
+        let machine =
+            Machine::with(&[(OURS, "net.bridge.bridge-nf-call-iptables = 1\nvm.a = 1\n")], &[("vm/a", "0")]);
+        let (ended, said) = machine.set();
+        ended.unwrap();
+        assert!(said[0].contains("no parameter net.bridge.bridge-nf-call-iptables"), "{said:?}");
+        assert_eq!(machine.value("vm/a"), "1");
+
+        // A parameter of the kernel's that takes no such value, by a link to a real one.
+        for (line, fails) in [("vm.refused = none\n", true), ("-vm.refused = none\n", false)] {
+            let machine = Machine::with(&[(OURS, line)], &[("vm/a", "0")]);
+            std::os::unix::fs::symlink(
+                "/proc/self/oom_score_adj",
+                machine.0.path().join("proc/sys/vm/refused"),
+            )
+            .unwrap();
+            let (ended, said) = machine.set();
+            let problem = ended.err().map(|error| error.to_string()).into_iter().chain(said).next().unwrap();
+            assert!(
+                problem.contains("vm.refused to none, as /etc/sysctl.d/99-k8s-general.conf says"),
+                "{problem}"
+            );
+            assert_eq!(machine.set().0.is_err(), fails);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Those whom this machine asks over the network while it becomes a node: its cloud, and the discovery service.
+//!
+//! Source: upup/pkg/fi/nodeup/nodetasks/discovery_service_register.go, and client-go's server-side apply.
+
+use std::time::Duration;
+
+use kops_agent_host::PemPair;
+use kops_agent_host::system::remote::{Asking, Remote};
+use kops_agent_plan::resource::DiscoveryRegistration;
+use reqwest::Client;
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use serde_json::Value;
+
+use crate::{cloud, http, tls};
+
+/// By whom the fields of the registration are owned (upstream's name, for the same object).
+const FIELD_MANAGER: &str = "nodeup-register";
+/// A control plane is not kept waiting for longer: it works without being registered.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How much of an answer is repeated.
+const LONGEST_ANSWER: usize = 300;
+
+/// The cloud of this machine, and services elsewhere.
+pub struct World;
+
+impl Remote for World {
+    fn assign_ipv6_prefix(&self) -> Asking<'_> {
+        Box::pin(async {
+            let prefix = cloud::assign_ipv6_prefix().await.map_err(|error| format!("{error:#}"))?;
+            log::info!("this node's pods get their addresses from {prefix}");
+            Ok(())
+        })
+    }
+
+    fn register<'a>(&'a self, registration: &'a DiscoveryRegistration, identity: &'a PemPair) -> Asking<'a> {
+        Box::pin(async {
+            let config = tls::client_config_as(&identity.certificate, &identity.private_key);
+            let client = http::client_with(config.map_err(|error| error.to_string())?);
+            register(&client.map_err(|error| error.to_string())?, registration).await
+        })
+    }
+}
+
+async fn register(client: &Client, registration: &DiscoveryRegistration) -> Result<(), String> {
+    let url = url_of(registration).ok_or("its object is none: it has no namespace or no name")?;
+    let answer = client
+        .patch(url)
+        .timeout(PATIENCE)
+        .header(CONTENT_TYPE, "application/apply-patch+yaml")
+        .header(ACCEPT, "application/json")
+        .body(registration.object.clone())
+        .send()
+        .await
+        .map_err(http::innermost_cause)?;
+    let status = answer.status();
+    if status.is_success() {
+        return Ok(());
+    }
+    let said: String = answer.text().await.unwrap_or_default().trim().chars().take(LONGEST_ANSWER).collect();
+    Err(format!("it answers {status} {said}").trim_end().to_owned())
+}
+
+/// Where the object of a registration is.
+fn url_of(registration: &DiscoveryRegistration) -> Option<String> {
+    let object: Value = serde_json::from_str(&registration.object).ok()?;
+    let metadata = &object["metadata"];
+    Some(format!(
+        "{}/apis/{}/namespaces/{}/discoveryendpoints/{}?fieldManager={FIELD_MANAGER}&force=false",
+        registration.url.trim_end_matches('/'),
+        object["apiVersion"].as_str()?,
+        metadata["namespace"].as_str()?,
+        metadata["name"].as_str()?
+    ))
+}
+
+#[cfg(test)]
+mod tests;
