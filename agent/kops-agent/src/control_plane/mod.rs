@@ -1,0 +1,1 @@
+//! Control-plane mode: what kops-controller does on upstream's control planes.
