@@ -11,6 +11,8 @@ pub mod diff;
 pub mod explain;
 pub mod facts;
 pub mod go_yaml;
+pub mod identity;
+pub mod labels;
 pub mod resolve;
 pub mod resource;
 pub mod spec;
