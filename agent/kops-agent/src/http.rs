@@ -73,6 +73,16 @@ fn proxies_are_off(variable: impl Fn(&str) -> Option<String>) -> bool {
     exceptions.split(',').any(|exception| exception.trim() == "*")
 }
 
+/// What a failed request failed of in the end, without the URL: whoever asked knows it better.
+pub fn innermost_cause(error: reqwest::Error) -> String {
+    let error = error.without_url();
+    let mut innermost: &dyn std::error::Error = &error;
+    while let Some(source) = innermost.source() {
+        innermost = source;
+    }
+    innermost.to_string()
+}
+
 fn builder() -> ClientBuilder {
     Client::builder()
         .user_agent(concat!("kops-agent/", env!("CARGO_PKG_VERSION")))

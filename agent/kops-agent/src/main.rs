@@ -4,6 +4,7 @@
 // `pub` says here that other modules may use it: a binary has no other public.
 #![allow(unreachable_pub)]
 
+mod aws_sdk;
 mod cli;
 mod cloud;
 mod config;

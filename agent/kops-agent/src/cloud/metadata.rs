@@ -7,7 +7,7 @@ use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, StatusCode};
 use thiserror::Error;
 
-use crate::http::{HttpError, metadata_client};
+use crate::http::{HttpError, innermost_cause, metadata_client};
 use crate::retry::Retries;
 
 /// The longest answer that is read, in bytes; what is asked for is a line or a short list.
@@ -213,10 +213,5 @@ fn of_transport(error: reqwest::Error) -> Failure {
     if error.is_timeout() && !error.is_connect() {
         return Failure::NoAnswer;
     }
-    let error = error.without_url();
-    let mut innermost: &dyn std::error::Error = &error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    Failure::Passing(innermost.to_string())
+    Failure::Passing(innermost_cause(error))
 }

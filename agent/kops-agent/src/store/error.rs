@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
+use crate::aws_sdk::SetupError;
 use crate::tls::NoCaBundle;
 
 /// Why a file of a state store cannot be had.
@@ -118,6 +119,12 @@ pub enum StoreError {
         /// Why.
         source: io::Error,
     },
+}
+
+impl From<SetupError> for StoreError {
+    fn from(error: SetupError) -> StoreError {
+        StoreError::BadSettings(error.to_string())
+    }
 }
 
 impl StoreError {

@@ -1,0 +1,82 @@
+//! The AWS SDK's HTTP client, for whatever the SDK asks on our behalf: files of S3, and credentials.
+
+use aws_sdk_s3::config::SharedHttpClient;
+use aws_smithy_http_client::proxy::ProxyConfig;
+use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
+use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
+use aws_smithy_http_client::{Builder, Connector};
+use thiserror::Error;
+
+use crate::dns::SystemResolver;
+use crate::tls::CaBundle;
+
+/// The SDK cannot be set up; says why, and what to do.
+#[derive(Debug, Error)]
+#[error("{0}")]
+pub struct SetupError(String);
+
+/// A client that trusts these certificates, or, where there are none, speaks no TLS.
+///
+/// # Errors
+/// If TLS cannot be set up, or a proxy is no URL.
+pub fn http_client(bundle: Option<&CaBundle>) -> Result<SharedHttpClient, SetupError> {
+    let roots = bundle
+        .map_or_else(TrustStore::empty, |bundle| TrustStore::empty().with_pem_certificate(bundle.to_pem()));
+    let tls = TlsContext::builder()
+        .with_trust_store(roots)
+        .build()
+        .map_err(|error| SetupError(format!("TLS cannot be set up: {error}")))?;
+    let proxy = proxy(|name| std::env::var(name).ok())?;
+    Ok(Builder::new().build_with_connector_fn(move |settings, components| {
+        let mut connector = Connector::builder();
+        connector.set_connector_settings(settings.cloned());
+        connector.set_sleep_impl(components.and_then(|components| components.sleep_impl()));
+        connector
+            .tls_provider(Provider::rustls(CryptoMode::AwsLc))
+            .tls_context(tls.clone())
+            .proxy_config(proxy.clone())
+            .build_with_resolver(SystemResolver)
+    }))
+}
+
+/// The proxy for HTTPS. Plain HTTP goes straight: it is the metadata service, or a server nearby.
+fn proxy(variable: impl Fn(&str) -> Option<String>) -> Result<ProxyConfig, SetupError> {
+    let set = |names: &[&str]| names.iter().filter_map(|name| variable(name)).find(|value| !value.is_empty());
+    let Some(url) = set(&["https_proxy", "HTTPS_PROXY", "all_proxy", "ALL_PROXY"]) else {
+        return Ok(ProxyConfig::disabled());
+    };
+    let url = if url.contains("://") { url } else { format!("http://{url}") };
+    // The URL may hold a password, so it is not shown.
+    let proxy = ProxyConfig::https(url.as_str())
+        .map_err(|_| SetupError("HTTPS_PROXY is no URL, as in http://proxy.example.com:3128".into()))?;
+    Ok(match set(&["no_proxy", "NO_PROXY"]) {
+        Some(exceptions) => proxy.no_proxy(exceptions),
+        None => proxy,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_proxy_comes_from_the_environment() {
+        assert!(proxy(|_| None).unwrap().is_disabled());
+        assert!(proxy(|_| Some(String::new())).unwrap().is_disabled());
+        for url in
+            ["http://proxy.example.com:3128", "proxy.example.com:3128", "http://user:hidden@[fd00::1]:3128/"]
+        {
+            let variable = |name: &str| (name == "HTTPS_PROXY").then(|| url.to_owned());
+            assert!(!proxy(variable).unwrap().is_disabled(), "{url}");
+        }
+    }
+
+    #[test]
+    fn a_proxy_that_is_no_url_is_refused_without_showing_it() {
+        let error =
+            proxy(|name| (name == "https_proxy").then(|| "http://us er:hidden@proxy".into())).unwrap_err();
+        let error = error.to_string();
+        assert!(error.contains("HTTPS_PROXY is no URL") && !error.contains("hidden"), "{error}");
+    }
+}
