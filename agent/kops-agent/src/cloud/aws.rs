@@ -2,6 +2,7 @@
 
 #[allow(dead_code)] // Who asks comes next.
 pub mod ec2;
+pub mod instances;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -2,8 +2,9 @@
 //!
 //! One file a cloud. Asking its metadata service and making sense of the answers are kept apart.
 
-mod aws;
+pub mod aws;
 mod azure;
+pub mod calls;
 mod digital_ocean;
 #[cfg(test)]
 pub mod fake_imds;
