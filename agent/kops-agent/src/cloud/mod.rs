@@ -52,6 +52,14 @@ pub async fn gce_access_token(
     gce::access_token(&MetadataService::new(endpoint, retries)?).await
 }
 
+/// The region of AWS that this machine is in.
+///
+/// # Errors
+/// If its metadata service cannot be asked.
+pub async fn aws_region() -> Result<String, MetadataError> {
+    Ok(aws::observe(&aws::endpoint_of_environment()?, Retries::default()).await?.region)
+}
+
 /// The facts that a file holds, as YAML or JSON, in the place of observation.
 ///
 /// # Errors
