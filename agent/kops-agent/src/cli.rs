@@ -401,6 +401,9 @@ pub struct ControllerArgs {
     /// Read what is below URL from the folder DIR; may be given more than once.
     #[arg(long, value_name = "URL=DIR")]
     pub store_mirror: Vec<String>,
+    /// After how many seconds the state store is looked at again for changed instance groups.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    pub store_interval: u64,
     /// Where /healthz, /readyz and /metrics are answered.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3989")]
     pub health_listen: String,

@@ -1,4 +1,4 @@
-//! Events: what people find with `kubectl describe node`.
+//! Events: what people find with `kubectl get events -n kube-system`.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
@@ -12,7 +12,7 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, Error};
 use tokio::time::{Instant, timeout};
 
-/// kOps lets its controller create Events here; the API server takes those about Nodes here.
+/// kOps lets its controller create Events nowhere else.
 const NAMESPACE: &str = "kube-system";
 /// The API server forgets an Event after an hour, so it is said again.
 const SAID_AGAIN_AFTER: Duration = Duration::from_secs(60 * 60);
@@ -43,6 +43,9 @@ impl Events {
         match timeout(PATIENCE, self.events.create(&PostParams::default(), &event)).await {
             Ok(Ok(_)) => {}
             Ok(Err(Error::Api(status))) if status.code == 409 => {}
+            Ok(Err(Error::Api(status))) => {
+                log::warn!("the Event {reason} about the Node {node} was not created: {}", status.message);
+            }
             Ok(Err(error)) => log::warn!("the Event {reason} about the Node {node} was not created: {error}"),
             Err(_) => log::warn!("the Event {reason} about the Node {node} was not created: no answer"),
         }
@@ -68,6 +71,8 @@ fn event(name: &str, node: &str, reason: &str, message: &str) -> Event {
             api_version: Some("v1".into()),
             kind: Some("Node".into()),
             name: Some(node.into()),
+            // A Node is in no namespace, but an Event of this one must be about something in it.
+            namespace: Some(NAMESPACE.into()),
             // kubelet's own Events, and so those that `kubectl describe node` looks for, have the name for it.
             uid: Some(node.into()),
             ..ObjectReference::default()

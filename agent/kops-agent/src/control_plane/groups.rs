@@ -1,6 +1,6 @@
 //! The instance groups of the cluster, as the state store has them, and the labels of their nodes.
 //!
-//! The store is looked at once a minute, by one request that tells which files are others than before. Where it cannot
+//! The store is looked at every so often, by one request that tells which files are others than before. Where it cannot
 //! be read, what was last known holds.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,8 +17,6 @@ use crate::store::{Store, StoreError};
 /// The labels of a group's nodes.
 pub type Labels = BTreeMap<String, String>;
 
-/// How often the store is looked at; up to a tenth more, other for each process.
-const INTERVAL: Duration = Duration::from_secs(60);
 const COMPLETED_SPEC: &str = "cluster-completed.spec";
 const GROUPS: &str = "instancegroup/";
 /// What comes after every file of [`GROUPS`].
@@ -39,6 +37,7 @@ pub enum Group {
 pub struct Groups {
     store: Arc<Store>,
     base: String,
+    interval: Duration,
     known: Mutex<Known>,
 }
 
@@ -56,9 +55,9 @@ struct Known {
 pub struct Changed(pub BTreeSet<String>);
 
 impl Groups {
-    /// The groups of the cluster whose folder in the store is `base`.
-    pub fn of(store: Arc<Store>, base: &str) -> Groups {
-        Groups { store, base: base.trim_end_matches('/').to_owned(), known: Mutex::default() }
+    /// The groups of the cluster whose folder in the store is `base`, to be looked at so often.
+    pub fn of(store: Arc<Store>, base: &str, interval: Duration) -> Groups {
+        Groups { store, base: base.trim_end_matches('/').to_owned(), interval, known: Mutex::default() }
     }
 
     /// What is known of the group of this name.
@@ -97,8 +96,9 @@ impl Groups {
 
     /// When to look at the store the next time.
     pub fn pause(&self) -> impl Future<Output = ()> + use<> {
-        let jitter = INTERVAL.mul_f64(f64::from(std::process::id() % 100) / 1000.0);
-        tokio::time::sleep(INTERVAL + jitter)
+        // Up to a tenth more, and for each process another: several do not come at once.
+        let jitter = self.interval.mul_f64(f64::from(std::process::id() % 100) / 1000.0);
+        tokio::time::sleep(self.interval + jitter)
     }
 
     async fn read(
@@ -197,7 +197,8 @@ mod tests {
         fs::write(folder.path().join("igconfig/node/nodes/nodeupconfig.yaml"), "").unwrap();
         write_group(folder.path(), "nodes", "role: Node, nodeLabels: {a: '1'}");
         write_group(folder.path(), "control-plane", "role: Master");
-        let groups = Groups::of(Arc::new(Store::new(&[]).unwrap()), folder.path().to_str().unwrap());
+        let groups =
+            Groups::of(Arc::new(Store::new(&[]).unwrap()), folder.path().to_str().unwrap(), Duration::MAX);
         (folder, groups)
     }
 

@@ -137,7 +137,7 @@ async fn node_labels(
     Ok(NodeLabels {
         nodes: Nodes::of(client.clone()),
         identifier: Identifier::of(cloud, metrics.cache_hits.clone()),
-        groups: Groups::of(store, &options.config_base),
+        groups: Groups::of(store, &options.config_base, Duration::from_secs(args.store_interval)),
         events: Events::of(client.clone()),
         metrics: metrics.clone(),
         mode,
