@@ -16,7 +16,7 @@ use crate::system::kernel::Kernel;
 use crate::system::mounts::Mounts;
 use crate::system::packages::PackageManager;
 use crate::system::recorded::Recorder;
-use crate::system::systemd::{Systemctl, Systemd};
+use crate::system::systemd::{self, Systemd};
 use crate::system::users::Users;
 use crate::system::{commands, kernel, mounts, packages, users};
 
@@ -41,14 +41,15 @@ pub struct Host {
 }
 
 impl Host {
-    /// This machine: files below `/`, systemctl, and whichever package manager there is.
+    /// This machine: files below `/`, systemd over the system bus or by systemctl, and whichever package manager
+    /// there is.
     ///
     /// # Errors
     /// `/` cannot be opened.
     pub fn machine() -> Result<Host> {
         let root = Root::open(Path::new("/"))?;
         Ok(Host {
-            systemd: Arc::new(Systemctl),
+            systemd: Arc::<systemd::Machine>::default(),
             packages: Arc::new(packages::Machine),
             users: Arc::new(users::Machine(root.clone())),
             mounts: Arc::new(mounts::Machine),

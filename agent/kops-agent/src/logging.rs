@@ -1,8 +1,14 @@
 //! Where messages go: to the journal under systemd, else to standard error as plain lines.
+//!
+//! In the journal, what is about a step of the plan has fields to look for it by:
+//! `KOPS_AGENT_RESOURCE` (`file:/etc/hosts`), `KOPS_AGENT_STAGE` and `KOPS_AGENT_ACTION`.
 
 use std::io::Write;
 use std::os::unix::fs::MetadataExt;
+use std::sync::{Mutex, PoisonError};
 
+use kops_agent_plan::diff::{Action, Step};
+use kops_agent_plan::resource::ResourceId;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use systemd_journal_logger::JournalLog;
 
@@ -32,6 +38,45 @@ pub fn start(verbosity: u8) {
     log::set_max_level(level);
 }
 
+/// The step that is under way, as the journal's fields have it.
+struct Fields {
+    resource: ResourceId,
+    fields: [(&'static str, String); 3],
+}
+
+static STEP: Mutex<Option<Fields>> = Mutex::new(None);
+
+/// From now on messages that name this step's resource are about the step.
+pub fn about(step: &Step) {
+    let action = match step.action {
+        Action::Create => "create",
+        Action::Change => "change",
+        Action::Restart => "restart",
+        Action::Remove => "remove",
+    };
+    let resource = step.resource.clone();
+    let fields = [
+        // Without the space that it has for people: it is to be typed in a shell.
+        ("KOPS_AGENT_RESOURCE", format!("{}:{}", resource.kind.name(), resource.name)),
+        ("KOPS_AGENT_STAGE", step.stage.name().to_owned()),
+        ("KOPS_AGENT_ACTION", action.to_owned()),
+    ];
+    *STEP.lock().unwrap_or_else(PoisonError::into_inner) = Some(Fields { resource, fields });
+}
+
+/// From now on messages are about no step.
+pub fn no_step() {
+    *STEP.lock().unwrap_or_else(PoisonError::into_inner) = None;
+}
+
+/// The fields of the step that a message is about. Several files are written before they take their places together,
+/// so the step that was begun last is not what every failure is about.
+fn fields_of(message: &str) -> Option<[(&'static str, String); 3]> {
+    let step = STEP.lock().unwrap_or_else(PoisonError::into_inner);
+    let step = step.as_ref().filter(|step| message.contains(&step.resource.name))?;
+    Some(step.fields.clone())
+}
+
 /// systemd tells by `JOURNAL_STREAM` which file its journal is at; a redirected stderr is another.
 fn stderr_is_the_journal() -> bool {
     let Some(stream) = std::env::var("JOURNAL_STREAM").ok() else { return false };
@@ -51,8 +96,12 @@ impl<L: Log> Log for OursOnly<L> {
     }
 
     fn log(&self, record: &Record<'_>) {
-        if self.enabled(record.metadata()) {
-            self.inner.log(record);
+        if !self.enabled(record.metadata()) {
+            return;
+        }
+        match fields_of(&record.args().to_string()) {
+            Some(fields) => self.inner.log(&record.to_builder().key_values(&fields.as_slice()).build()),
+            None => self.inner.log(record),
         }
     }
 
@@ -80,4 +129,27 @@ impl Log for Lines {
     }
 
     fn flush(&self) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use kops_agent_plan::diff::Stage;
+    use kops_agent_plan::resource::Kind;
+
+    use super::*;
+
+    #[test]
+    fn what_names_the_resource_of_a_step_is_about_the_step() {
+        let resource = ResourceId::new(Kind::File, "/etc/x");
+        about(&Step { stage: Stage::Files, resource, action: Action::Create, changes: vec![] });
+        let fields = fields_of("cannot write /etc/x: no space").expect("it names the file");
+        let fields = fields.map(|(name, value)| format!("{name}={value}"));
+        assert_eq!(
+            fields,
+            ["KOPS_AGENT_RESOURCE=file:/etc/x", "KOPS_AGENT_STAGE=files", "KOPS_AGENT_ACTION=create"]
+        );
+        assert!(fields_of("trying again in 30 seconds").is_none());
+        no_step();
+        assert!(fields_of("cannot write /etc/x: no space").is_none());
+    }
 }

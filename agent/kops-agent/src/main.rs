@@ -24,6 +24,7 @@ mod progress;
 mod render;
 mod reset;
 mod retry;
+mod service_manager;
 mod source;
 mod status;
 mod stop;
@@ -54,6 +55,7 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 fn main() -> ExitCode {
     let cli = Cli::parse_from(nodeup::with_nodeup_spelling(std::env::args().collect()));
     logging::start(cli.verbosity);
+    service_manager::start();
     tls::install_provider();
     let runtime = match runtime(&cli.command) {
         Ok(runtime) => runtime,
@@ -75,6 +77,7 @@ fn runtime(command: &Command) -> std::io::Result<Runtime> {
 
 fn failed(error: &anyhow::Error) -> ExitCode {
     log::error!("{}", output::error_text(error));
+    service_manager::failed(format_args!("failed: {}", output::error_text(error)));
     exit::exit_code(exit::code_of(error))
 }
 
@@ -127,6 +130,11 @@ async fn converge_until_done(args: &ConvergeArgs) -> Result<u8> {
             Err(error) if exit::code_of(&error) == exit::FAILED && retries != 0 => {
                 log::error!("{}", output::error_text(&error));
                 log::info!("trying again in {} seconds", RETRY_INTERVAL.as_secs());
+                service_manager::doing(format_args!(
+                    "trying again in {} seconds, because the last try failed: {}",
+                    RETRY_INTERVAL.as_secs(),
+                    output::error_text(&error)
+                ));
                 tokio::time::sleep(RETRY_INTERVAL).await;
                 retries -= i64::from(retries > 0);
             }
@@ -142,7 +150,10 @@ async fn converge(args: &ConvergeArgs) -> Result<u8> {
         node::converge(&args.root, &open_host(&args.root.root)?, &decision).await
     };
     match report.await {
-        Ok(report) => output::print_report(&report, args.output),
+        Ok(report) => {
+            service_manager::ready("converged");
+            output::print_report(&report, args.output)
+        }
         Err(error) => {
             note_failure(&args.root.root, &error);
             Err(error)

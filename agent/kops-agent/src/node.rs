@@ -24,7 +24,7 @@ use crate::progress::Watch;
 use crate::retry::Retries;
 use crate::source::NodeSpec;
 use crate::store::Store;
-use crate::{cloud, http, source};
+use crate::{cloud, http, service_manager, source};
 
 /// A node, decided.
 #[derive(Debug)]
@@ -46,6 +46,7 @@ pub struct Decision {
 /// # Errors
 /// Whatever of it cannot be read, and everything that is wrong with the configuration.
 pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
+    service_manager::doing("reading what the cluster wants of this node");
     let store = Arc::new(store(&args.store)?);
     let spec = spec(&store, args, hashes).await?;
     let known_hashes = spec.origin.known_hashes();
@@ -98,6 +99,7 @@ pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
 /// # Errors
 /// What cannot be observed.
 pub fn plan(host: &Host, decision: &Decision) -> Result<Plan> {
+    service_manager::doing("observing this machine");
     let observed = host.observe(&decision.desired, &decision.materials).context("observing this machine")?;
     let owned = host.owned().context("observing what earlier runs left")?;
     Ok(diff_with_owned(&decision.desired, &observed, &owned))

@@ -1,18 +1,34 @@
-//! What a person sees while a node converges: bars on a terminal, lines elsewhere.
+//! What is told of a run while it is under way: to a person, as bars on a terminal or as lines elsewhere; and to
+//! systemd, where it waits.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::IsTerminal;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kops_agent_host::Progress;
-use kops_agent_plan::diff::Step;
+use kops_agent_plan::diff::{Stage, Step};
+
+use crate::{logging, service_manager};
+
+/// How long a package manager may be at work without a sign of it, its wait for others' locks included.
+const PATIENCE_WITH_PACKAGES: Duration = Duration::from_secs(60 * 60);
 
 /// Watches a run and shows it.
 pub struct Watch {
     bars: MultiProgress,
-    downloads: Mutex<BTreeMap<String, ProgressBar>>,
+    downloads: Mutex<BTreeMap<String, Download>>,
     on_terminal: bool,
+}
+
+/// A download that is under way.
+#[derive(Default)]
+struct Download {
+    bar: Option<ProgressBar>,
+    present: u64,
+    total: Option<u64>,
 }
 
 impl Watch {
@@ -20,11 +36,24 @@ impl Watch {
     pub fn new() -> Watch {
         let on_terminal = std::io::stderr().is_terminal();
         let target = if on_terminal { ProgressDrawTarget::stderr() } else { ProgressDrawTarget::hidden() };
+        logging::no_step();
         Watch { bars: MultiProgress::with_draw_target(target), downloads: Mutex::default(), on_terminal }
     }
 
-    fn downloads(&self) -> MutexGuard<'_, BTreeMap<String, ProgressBar>> {
+    fn downloads(&self) -> MutexGuard<'_, BTreeMap<String, Download>> {
         self.downloads.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn bar(&self, name: &str, total: Option<u64>, present: u64) -> ProgressBar {
+        let bar = match total {
+            Some(total) => ProgressBar::new(total)
+                .with_style(Watch::style("{prefix:36} {wide_bar} {bytes:>10}/{total_bytes:10} {eta:>4}")),
+            None => ProgressBar::no_length().with_style(Watch::style("{prefix:36} {spinner} {bytes:>10}")),
+        };
+        let bar = self.bars.add(bar);
+        bar.set_prefix(file_name(name).to_owned());
+        bar.set_position(present);
+        bar
     }
 
     fn style(template: &str) -> ProgressStyle {
@@ -36,34 +65,36 @@ impl Progress for Watch {
     fn download_started(&self, name: &str, total: Option<u64>, present: u64) {
         if !self.on_terminal {
             log::info!("downloading {name}");
-            return;
         }
-        let bar = match total {
-            Some(total) => ProgressBar::new(total)
-                .with_style(Watch::style("{prefix:36} {wide_bar} {bytes:>10}/{total_bytes:10} {eta:>4}")),
-            None => ProgressBar::no_length().with_style(Watch::style("{prefix:36} {spinner} {bytes:>10}")),
-        };
-        let bar = self.bars.add(bar);
-        bar.set_prefix(name.rsplit('/').next().unwrap_or(name).to_owned());
-        bar.set_position(present);
-        self.downloads().insert(name.to_owned(), bar);
+        let bar = self.on_terminal.then(|| self.bar(name, total, present));
+        let mut downloads = self.downloads();
+        downloads.insert(name.to_owned(), Download { bar, present, total });
+        service_manager::doing(Downloading(&downloads));
     }
 
     fn download_advanced(&self, name: &str, bytes: u64) {
-        if let Some(bar) = self.downloads().get(name) {
-            bar.inc(bytes);
+        let mut downloads = self.downloads();
+        if let Some(download) = downloads.get_mut(name) {
+            download.present += bytes;
+            if let Some(bar) = &download.bar {
+                bar.inc(bytes);
+            }
         }
+        service_manager::doing(Downloading(&downloads));
     }
 
     fn download_finished(&self, name: &str) {
-        match self.downloads().remove(name) {
+        let mut downloads = self.downloads();
+        match downloads.remove(name).and_then(|download| download.bar) {
             Some(bar) => bar.finish_and_clear(),
             None => log::debug!("downloaded and verified {name}"),
         }
+        service_manager::doing(Downloading(&downloads));
     }
 
     fn download_retried(&self, name: &str, why: &str) {
         self.bars.suspend(|| log::warn!("downloading {name} again: {why}"));
+        service_manager::doing(format_args!("downloading {} again: {why}", file_name(name)));
     }
 
     fn warned(&self, about: &str) {
@@ -71,6 +102,53 @@ impl Progress for Watch {
     }
 
     fn applying(&self, step: &Step) {
+        logging::about(step);
         self.bars.suspend(|| log::debug!("applying {}", step.resource));
+        let patience = match step.stage {
+            Stage::Packages => PATIENCE_WITH_PACKAGES,
+            _ => service_manager::PATIENCE,
+        };
+        service_manager::waiting(format_args!("{}: {}", step.stage.name(), step.resource), patience);
+    }
+}
+
+/// The downloads that are under way, in a few words.
+struct Downloading<'a>(&'a BTreeMap<String, Download>);
+
+impl fmt::Display for Downloading<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(first) = self.0.keys().next() else { return f.write_str("downloading") };
+        write!(f, "downloading {}", file_name(first))?;
+        if self.0.len() > 1 {
+            write!(f, " and {} more", self.0.len() - 1)?;
+        }
+        let megabytes = |bytes: u64| bytes / 1_000_000;
+        write!(f, ": {} ", megabytes(self.0.values().map(|download| download.present).sum()))?;
+        match self.0.values().map(|download| download.total).sum::<Option<u64>>() {
+            Some(total) => write!(f, "of {} MB", megabytes(total)),
+            None => f.write_str("MB"),
+        }
+    }
+}
+
+/// What a download is called in a few words: what comes before and after in its URL may let one in.
+fn file_name(url: &str) -> &str {
+    let path = url.split(['?', '#']).next().unwrap_or(url);
+    path.rsplit('/').next().unwrap_or(path)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn downloads_are_told_in_a_few_words() {
+        let download = |present, total| Download { bar: None, present, total };
+        let mut downloads = BTreeMap::from([("https://u:p@x/a/kubelet?sig=s".to_owned(), download(0, None))]);
+        assert_eq!(Downloading(&downloads).to_string(), "downloading kubelet: 0 MB");
+        downloads.insert("https://x/z".into(), download(2_500_000, Some(4_000_000)));
+        assert_eq!(Downloading(&downloads).to_string(), "downloading kubelet and 1 more: 2 MB");
+        downloads.remove("https://u:p@x/a/kubelet?sig=s");
+        assert_eq!(Downloading(&downloads).to_string(), "downloading z: 2 of 4 MB");
     }
 }

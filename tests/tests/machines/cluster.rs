@@ -92,9 +92,19 @@ impl Cluster {
         }
     }
 
+    /// The variables by which an agent reaches the store.
+    pub fn environment(&self) -> [String; 4] {
+        self.s3.environment(REGION).map(|(name, value)| format!("{name}={value}"))
+    }
+
+    /// Where the store is.
+    pub fn config_base(&self) -> &'static str {
+        CONFIG_BASE
+    }
+
     /// Runs a command of the agent's on a machine, as an operator would.
     pub fn agent(&self, machine: &Machine, verb: &str, flags: &[&str]) -> Ended {
-        let environment = self.s3.environment(REGION).map(|(name, value)| format!("{name}={value}"));
+        let environment = self.environment();
         let mut command = vec!["env"];
         command.extend(environment.iter().map(String::as_str));
         // A worker's boot config has no place of the store.
@@ -105,7 +115,7 @@ impl Cluster {
 
     /// Does what a boot script of kOps does once it has downloaded nodeup: has it install its unit, which converges.
     pub fn start_as_user_data_does(&self, machine: &Machine) -> Ended {
-        let environment = self.s3.environment(REGION).map(|(name, value)| format!("{name}={value}"));
+        let environment = self.environment();
         let mut command = vec!["env"];
         command.extend(environment.iter().map(String::as_str));
         let conf = format!("--conf={BOOT_CONFIG}");
@@ -279,6 +289,7 @@ fn install(files: &Path, store: &ExampleStore, group: &str, address: Ipv4Addr, p
         "[Service]\nExecStart=\nExecStart=/usr/local/bin/kubelet \"$DAEMON_ARGS\" --fail-cgroupv1=false\n",
     );
     write(POD, &pod());
+    crate::service::install(files);
 }
 
 /// A pod for the node, which no cloud's controller is there to call ready for pods.

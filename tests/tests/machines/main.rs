@@ -11,6 +11,8 @@ mod machine;
 mod metadata;
 mod network;
 mod registry;
+mod service;
+mod systemd;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -243,16 +245,19 @@ fn becomes_a_cluster(suite: &str) {
     let cluster = Cluster::boot(suite);
     let (control_plane, node) = (&cluster.control_plane, &cluster.node);
 
-    step("the boot script's call on the control plane, and converge on the node");
+    step("the boot script's call on the control plane, and the packages' service on the node");
     thread::scope(|scope| {
         scope.spawn(|| {
             disturb_apt(node);
-            converge(&cluster, node);
+            service::converges(&cluster, node);
             assert_eq!(node.show("apt-locks.service", "ActiveState"), "inactive", "nobody met the locks");
         });
         let started = cluster.start_as_user_data_does(control_plane);
         assert_eq!(started.code, Some(0), "{}", control_plane.explain(&started));
     });
+    service::is_clean(control_plane, "kops-configuration.service");
+    service::is_clean(node, "kops-agent.service");
+    service::is_clean(node, "kops-agent-verify.service");
     for machine in [control_plane, node] {
         packages_are_debians_own(&cluster, machine);
         programs_run_from_our_units(machine);
@@ -277,6 +282,8 @@ fn becomes_a_cluster(suite: &str) {
     only_what_reads_a_changed_setting_is_restarted(&cluster);
     step("damage");
     damage_is_found_and_repaired(&cluster, node);
+    step("a stuck run");
+    service::a_stuck_run_is_ended(node);
     step("the end");
 }
 

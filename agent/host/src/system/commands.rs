@@ -82,6 +82,10 @@ fn prepare(command: &[&str]) -> Result<Command> {
     let mut prepared = Command::new(program);
     // What programs say is read here, so it must not depend on the language of whoever runs us.
     prepared.args(arguments).env("LC_ALL", "C").env("DEBIAN_FRONTEND", "noninteractive");
+    // They are between systemd and this process (sd_notify(3), sd_watchdog_enabled(3)).
+    for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {
+        prepared.env_remove(name);
+    }
     Ok(prepared)
 }
 

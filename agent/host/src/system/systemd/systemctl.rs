@@ -1,87 +1,21 @@
-//! systemd.
+//! systemd, asked by `systemctl`: where there is no system bus, and for who has no right to it.
 
-use kops_agent_plan::diff::Enablement;
-
-use super::commands::{ask, refused, run};
+use super::state::{self, PROPERTIES};
+use super::{Systemd, UnitState};
 use crate::error::{Error, Result};
-
-/// What systemd knows of a unit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnitState {
-    /// Whether there is such a unit.
-    pub is_known: bool,
-    /// Whether it starts at boot.
-    pub enablement: Enablement,
-    /// Whether it runs, or has done what it is for.
-    pub running: bool,
-}
-
-/// The manager of units.
-pub trait Systemd: Send + Sync {
-    /// The states of these units, in their order.
-    ///
-    /// # Errors
-    /// systemd cannot be asked.
-    fn states(&self, units: &[&str]) -> Result<Vec<UnitState>>;
-
-    /// Reads all unit files again.
-    ///
-    /// # Errors
-    /// systemd cannot be asked.
-    fn reload(&self) -> Result<()>;
-
-    /// Lets a unit start at boot.
-    ///
-    /// # Errors
-    /// systemd refuses.
-    fn enable(&self, unit: &str) -> Result<()>;
-
-    /// Keeps a unit from starting at boot.
-    ///
-    /// # Errors
-    /// systemd refuses.
-    fn disable(&self, unit: &str) -> Result<()>;
-
-    /// Starts a unit, and waits until it runs.
-    ///
-    /// # Errors
-    /// It does not start.
-    fn start(&self, unit: &str) -> Result<()>;
-
-    /// Stops a unit, and waits until it has stopped.
-    ///
-    /// # Errors
-    /// It does not stop.
-    fn stop(&self, unit: &str) -> Result<()>;
-
-    /// Ends everything that still runs in a unit at once, stopped or not.
-    ///
-    /// # Errors
-    /// systemd cannot be asked.
-    fn kill(&self, unit: &str) -> Result<()>;
-
-    /// Restarts a unit, and waits until it runs.
-    ///
-    /// # Errors
-    /// It does not start again.
-    fn restart(&self, unit: &str) -> Result<()>;
-}
+use crate::system::commands::{ask, refused, run};
 
 /// This machine's systemd, asked by `systemctl`.
 pub struct Systemctl;
-
-const SHOW: [&str; 3] = [
-    "systemctl",
-    "show",
-    "--property=LoadState,ActiveState,UnitFileState,Type,Result,TriggeredBy,ExecMainStartTimestampMonotonic",
-];
 
 impl Systemd for Systemctl {
     fn states(&self, units: &[&str]) -> Result<Vec<UnitState>> {
         if units.is_empty() {
             return Ok(vec![]);
         }
-        let command: Vec<&str> = SHOW.iter().chain(&["--"]).chain(units).copied().collect();
+        let properties = format!("--property={}", PROPERTIES.join(","));
+        let mut command = vec!["systemctl", "show", &properties, "--"];
+        command.extend(units);
         let states = parse(&run(&command)?);
         if states.len() == units.len() {
             Ok(states)
@@ -135,32 +69,15 @@ fn parse(shown: &str) -> Vec<UnitState> {
 }
 
 fn parse_block(block: &str) -> UnitState {
-    let get = |name: &str| {
+    state::read(|name| {
         block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
-    };
-    let enablement = match get("UnitFileState") {
-        "enabled" | "alias" | "linked" => Enablement::Enabled,
-        "static" | "indirect" | "generated" | "transient" => Enablement::Static,
-        _ => Enablement::Disabled,
-    };
-    let running = match get("ActiveState") {
-        // A unit that systemd restarts again and again is `activating`: there is nothing to start.
-        "active" | "reloading" | "refreshing" | "activating" => true,
-        "inactive" => has_done_its_work(get),
-        _ => false,
-    };
-    UnitState { is_known: get("LoadState") != "not-found", enablement, running }
-}
-
-/// Whether a unit is at rest because nothing is left for it to do: a timer or socket starts it when
-/// it is needed, or it was to run once and has, since the machine started.
-fn has_done_its_work<'a>(get: impl Fn(&str) -> &'a str) -> bool {
-    let has_run = !matches!(get("ExecMainStartTimestampMonotonic"), "" | "0");
-    get("Result") == "success" && (!get("TriggeredBy").is_empty() || (get("Type") == "oneshot" && has_run))
+    })
 }
 
 #[cfg(test)]
 mod tests {
+    use kops_agent_plan::diff::Enablement;
+
     use super::*;
 
     #[test]

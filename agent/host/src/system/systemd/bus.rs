@@ -1,0 +1,398 @@
+//! systemd, asked over the system bus: one connection for a whole run, and no process for each question.
+//!
+//! Source of all names: org.freedesktop.systemd1(5). Callers wait in threads that may belong to a runtime of their
+//! own, so the connection has a runtime, and thereby a thread, to itself.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::future::try_join_all;
+use tokio::runtime::{Builder, Runtime};
+use zbus::message::Type;
+use zbus::{Connection, DynamicType, MatchRule, Message, MessageStream, OwnedObjectPath, OwnedVariant, fdo};
+
+use super::state::{self, PROPERTIES};
+use super::{Systemd, UnitState};
+use crate::error::{Error, Result};
+
+/// Where the system bus is unless `DBUS_SYSTEM_BUS_ADDRESS` says otherwise (D-Bus specification, "Well-known
+/// Message Bus Instances"; systemd keeps it below /run).
+const SOCKET: &str = "/run/dbus/system_bus_socket";
+const SYSTEMD: &str = "org.freedesktop.systemd1";
+const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
+const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+const PROPERTIES_OF: &str = "org.freedesktop.DBus.Properties";
+
+/// For who listens and does not answer: a bus that is only starting takes less.
+const PATIENCE_FOR_THE_BUS: Duration = Duration::from_secs(10);
+/// For an answer, of which the slowest is that all unit files were read again. What a job takes is between
+/// systemd and the unit, which has timeouts of its own.
+const PATIENCE_FOR_AN_ANSWER: Duration = Duration::from_secs(180);
+/// So many ends of jobs may come, of all units, before ours is looked for among them.
+const JOBS_IN_BETWEEN: usize = 4096;
+
+/// This machine's systemd, asked over the system bus.
+pub struct Bus {
+    connection: Connection,
+    /// There until it is dropped.
+    runtime: Option<Runtime>,
+}
+
+/// Why something did not come about.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// systemd has answered, and this is why it does not do it.
+    Refused(Error),
+    /// The bus has gone, or systemd from it, before there was an answer.
+    Lost {
+        /// Whether systemd had begun.
+        has_begun: bool,
+        /// What is wrong with the bus.
+        why: String,
+    },
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Error {
+        match failure {
+            Failure::Refused(error) => error,
+            Failure::Lost { why, .. } => Error::Path {
+                doing: "ask",
+                path: "systemd over the system bus".into(),
+                reason: format!("{why}; see `journalctl -u dbus.service`"),
+            },
+        }
+    }
+}
+
+impl Bus {
+    /// Connects to the system bus, if there is one and systemd is on it.
+    ///
+    /// # Errors
+    /// There is none, or it cannot be used, and why, for people.
+    pub fn connect() -> Result<Bus, String> {
+        let address = match std::env::var("DBUS_SYSTEM_BUS_ADDRESS") {
+            Ok(address) if !address.is_empty() => address,
+            _ if Path::new(SOCKET).exists() => format!("unix:path={SOCKET}"),
+            _ => return Err(format!("there is no {SOCKET}")),
+        };
+        let mut builder = Builder::new_multi_thread();
+        let runtime = builder.worker_threads(1).thread_name("systemd-bus").enable_all().build();
+        let runtime = runtime.map_err(|error| format!("its thread cannot be started: {error}"))?;
+        let connecting = connect(address.clone());
+        let in_time = async move { tokio::time::timeout(PATIENCE_FOR_THE_BUS, connecting).await };
+        match wait(&runtime, in_time) {
+            Some(Ok(Ok(connection))) => Ok(Bus { connection, runtime: Some(runtime) }),
+            failed => {
+                runtime.shutdown_background();
+                Err(match failed {
+                    Some(Ok(Err(error))) => format!("{address} cannot be used: {error}"),
+                    _ => format!("{address} does not answer"),
+                })
+            }
+        }
+    }
+
+    pub(super) fn states(&self, units: &[&str]) -> Result<Vec<UnitState>, Failure> {
+        let units: Vec<String> = units.iter().map(|unit| (*unit).to_owned()).collect();
+        self.wait(|connection| async move {
+            let asking = units.iter().map(|unit| async {
+                let properties = properties(&connection, unit).await?;
+                Ok(state::read(|name| properties.get(name).map_or("", String::as_str)))
+            });
+            try_join_all(asking).await
+        })
+    }
+
+    pub(super) fn reload(&self) -> Result<(), Failure> {
+        self.wait(|connection| async move { reload(&connection).await })
+    }
+
+    pub(super) fn enable(&self, unit: &str) -> Result<(), Failure> {
+        let unit = unit.to_owned();
+        self.wait(|connection| async move {
+            let arguments = (vec![&unit], false, false);
+            ask(&connection, "EnableUnitFiles", &arguments)
+                .await
+                .map_err(|why| why.while_doing("enable", &unit))?;
+            // As systemctl does: the links count only once they are read.
+            reload(&connection).await
+        })
+    }
+
+    pub(super) fn disable(&self, unit: &str) -> Result<(), Failure> {
+        let unit = unit.to_owned();
+        self.wait(|connection| async move {
+            let arguments = (vec![&unit], false);
+            ask(&connection, "DisableUnitFiles", &arguments)
+                .await
+                .map_err(|why| why.while_doing("disable", &unit))?;
+            reload(&connection).await
+        })
+    }
+
+    pub(super) fn start(&self, unit: &str) -> Result<(), Failure> {
+        self.job("start", "StartUnit", unit)
+    }
+
+    pub(super) fn stop(&self, unit: &str) -> Result<(), Failure> {
+        self.job("stop", "StopUnit", unit)
+    }
+
+    pub(super) fn restart(&self, unit: &str) -> Result<(), Failure> {
+        self.job("restart", "RestartUnit", unit)
+    }
+
+    pub(super) fn kill(&self, unit: &str) -> Result<(), Failure> {
+        let unit = unit.to_owned();
+        self.wait(|connection| async move {
+            match ask(&connection, "KillUnit", &(&unit, "all", nix::libc::SIGKILL)).await {
+                // It is refused where nothing is left to end, which is as good.
+                Ok(_) | Err(Unanswered::Refused(_)) => Ok(()),
+                Err(lost) => Err(lost.while_doing("kill", &unit)),
+            }
+        })
+    }
+
+    fn job(&self, doing: &'static str, method: &'static str, unit: &str) -> Result<(), Failure> {
+        let unit = unit.to_owned();
+        self.wait(move |connection| async move { job(&connection, doing, method, &unit).await })
+    }
+
+    /// Has the connection's own thread do something, and waits for it.
+    fn wait<T, F>(&self, act: impl FnOnce(Connection) -> F) -> Result<T, Failure>
+    where
+        T: Send + 'static,
+        F: Future<Output = Result<T, Failure>> + Send + 'static,
+    {
+        let acting = act(self.connection.clone());
+        let outcome = self.runtime.as_ref().and_then(|runtime| wait(runtime, acting));
+        outcome.unwrap_or_else(|| Err(Failure::Lost { has_begun: false, why: "its thread has ended".into() }))
+    }
+}
+
+impl Drop for Bus {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Whoever drops it may be a runtime that must not wait.
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Systemd for Bus {
+    fn states(&self, units: &[&str]) -> Result<Vec<UnitState>> {
+        Ok(Bus::states(self, units)?)
+    }
+
+    fn reload(&self) -> Result<()> {
+        Ok(Bus::reload(self)?)
+    }
+
+    fn enable(&self, unit: &str) -> Result<()> {
+        Ok(Bus::enable(self, unit)?)
+    }
+
+    fn disable(&self, unit: &str) -> Result<()> {
+        Ok(Bus::disable(self, unit)?)
+    }
+
+    fn start(&self, unit: &str) -> Result<()> {
+        Ok(Bus::start(self, unit)?)
+    }
+
+    fn stop(&self, unit: &str) -> Result<()> {
+        Ok(Bus::stop(self, unit)?)
+    }
+
+    fn kill(&self, unit: &str) -> Result<()> {
+        Ok(Bus::kill(self, unit)?)
+    }
+
+    fn restart(&self, unit: &str) -> Result<()> {
+        Ok(Bus::restart(self, unit)?)
+    }
+}
+
+/// Runs a future on a runtime's own thread, from a thread that may belong to another; `None` if it panicked.
+fn wait<T: Send + 'static>(runtime: &Runtime, future: impl Future<Output = T> + Send + 'static) -> Option<T> {
+    let (done, waiting) = sync_channel(1);
+    runtime.spawn(async move {
+        // Whoever waits is there until this comes.
+        let _ = done.send(future.await);
+    });
+    waiting.recv().ok()
+}
+
+async fn connect(address: String) -> zbus::Result<Connection> {
+    let builder = zbus::connection::Builder::address(address.as_str());
+    let connection = builder.method_timeout(PATIENCE_FOR_AN_ANSWER).build().await?;
+    // Without it systemd tells nobody of jobs; and it shows that systemd is on this bus.
+    call(&connection, MANAGER_PATH, MANAGER, "Subscribe", &()).await?;
+    Ok(connection)
+}
+
+async fn call<B: serde::Serialize + DynamicType>(
+    connection: &Connection,
+    path: &str,
+    interface: &str,
+    method: &str,
+    arguments: &B,
+) -> zbus::Result<Message> {
+    connection.call_method(Some(SYSTEMD), path, Some(interface), method, arguments).await
+}
+
+/// Why a question has no answer.
+enum Unanswered {
+    /// systemd refuses, and says why.
+    Refused(String),
+    /// The bus or systemd has gone.
+    Lost(String),
+}
+
+impl Unanswered {
+    fn while_doing(self, doing: &'static str, unit: &str) -> Failure {
+        match self {
+            Unanswered::Refused(reason) => {
+                Failure::Refused(Error::Path { doing, path: unit.to_owned(), reason })
+            }
+            Unanswered::Lost(why) => Failure::Lost { has_begun: false, why },
+        }
+    }
+}
+
+impl From<zbus::Error> for Unanswered {
+    fn from(error: zbus::Error) -> Unanswered {
+        match &error {
+            zbus::Error::MethodError(name, said, _) => {
+                Unanswered::Refused(said.clone().unwrap_or_else(|| name.to_string()))
+            }
+            zbus::Error::FDO(standard) => match &**standard {
+                fdo::Error::Failed(said)
+                | fdo::Error::NoMemory(said)
+                | fdo::Error::NotSupported(said)
+                | fdo::Error::LimitsExceeded(said)
+                | fdo::Error::AccessDenied(said)
+                | fdo::Error::InteractiveAuthorizationRequired(said)
+                | fdo::Error::InvalidArgs(said)
+                | fdo::Error::FileNotFound(said)
+                | fdo::Error::FileExists(said) => Unanswered::Refused(said.clone()),
+                _ => Unanswered::Lost(error.to_string()),
+            },
+            _ => Unanswered::Lost(error.to_string()),
+        }
+    }
+}
+
+/// Asks the manager of units.
+async fn ask<B: serde::Serialize + DynamicType>(
+    connection: &Connection,
+    method: &str,
+    arguments: &B,
+) -> Result<Message, Unanswered> {
+    Ok(call(connection, MANAGER_PATH, MANAGER, method, arguments).await?)
+}
+
+async fn reload(connection: &Connection) -> Result<(), Failure> {
+    match ask(connection, "Reload", &()).await {
+        Ok(_) => Ok(()),
+        Err(why) => Err(why.while_doing("have systemd read", "all unit files")),
+    }
+}
+
+/// The properties of a unit that are read, as `systemctl show` writes them.
+async fn properties(connection: &Connection, unit: &str) -> Result<BTreeMap<String, String>, Failure> {
+    let all = async {
+        let path: OwnedObjectPath = ask(connection, "LoadUnit", &(unit,)).await?.body().deserialize()?;
+        // Of all interfaces of the unit, as systemctl asks for them.
+        let shown = call(connection, path.as_str(), PROPERTIES_OF, "GetAll", &("",)).await?;
+        let shown: BTreeMap<String, OwnedVariant> = shown.body().deserialize()?;
+        Ok(shown)
+    };
+    let shown = all.await.map_err(|why: Unanswered| why.while_doing("look at", unit))?;
+    let is_read = |(name, value): (String, OwnedVariant)| {
+        let is_read = PROPERTIES.contains(&name.as_str());
+        is_read.then(|| (name, as_text(value)))
+    };
+    Ok(shown.into_iter().filter_map(is_read).collect())
+}
+
+fn as_text(value: OwnedVariant) -> String {
+    if let Ok(text) = <&str>::try_from(&value) {
+        return text.to_owned();
+    }
+    if let Ok(number) = u64::try_from(&value) {
+        return number.to_string();
+    }
+    // The third type that there is among those that are read.
+    Vec::<String>::try_from(value).unwrap_or_default().join(" ")
+}
+
+/// Asks for a job, and waits for its end.
+async fn job(
+    connection: &Connection,
+    doing: &'static str,
+    method: &'static str,
+    unit: &str,
+) -> Result<(), Failure> {
+    let lost = |has_begun| move |error: zbus::Error| Failure::Lost { has_begun, why: error.to_string() };
+    // Before it is asked for: it may end at once.
+    let mut ends = ends_of_jobs(connection).await.map_err(lost(false))?;
+    let job =
+        ask(connection, method, &(unit, "replace")).await.map_err(|why| why.while_doing(doing, unit))?;
+    let job: OwnedObjectPath = job.body().deserialize().map_err(lost(true))?;
+    while let Some(end) = ends.next().await {
+        let end = end.map_err(lost(true))?;
+        let body = end.body();
+        let (_, ended, _, result): (u32, OwnedObjectPath, String, String) =
+            body.deserialize().map_err(lost(true))?;
+        if ended != job {
+            continue;
+        }
+        return match result.as_str() {
+            // Whatever was not needed is as well done.
+            "done" | "skipped" => Ok(()),
+            _ => Err(Failure::Refused(Error::Path {
+                doing,
+                path: unit.to_owned(),
+                reason: why_it_ended(connection, unit, &result).await,
+            })),
+        };
+    }
+    Err(Failure::Lost { has_begun: true, why: "the connection has ended".into() })
+}
+
+async fn ends_of_jobs(connection: &Connection) -> zbus::Result<MessageStream> {
+    let rule = MatchRule::builder()
+        .msg_type(Type::Signal)
+        .sender(SYSTEMD)
+        .path(MANAGER_PATH)
+        .interface(MANAGER)
+        .member("JobRemoved")
+        .build()?;
+    MessageStream::for_match_rule(rule, connection, NonZeroUsize::new(JOBS_IN_BETWEEN)).await
+}
+
+/// What the end of a job means (org.freedesktop.systemd1(5), "JobRemoved").
+async fn why_it_ended(connection: &Connection, unit: &str, result: &str) -> String {
+    let meaning = match result {
+        "failed" => {
+            // If it cannot be asked any more, its log still has it.
+            let properties = properties(connection, unit).await.unwrap_or_default();
+            match properties.get("Result").map(String::as_str) {
+                None | Some("" | "success") => "its job has failed".to_owned(),
+                Some(result) => format!("it has failed with the result {result}"),
+            }
+        }
+        "timeout" => "its job took longer than it may".to_owned(),
+        "dependency" => "a unit that it needs did not start".to_owned(),
+        "canceled" | "collected" => "another request to systemd took the place of this one".to_owned(),
+        other => format!("its job ended as `{other}`"),
+    };
+    format!("{meaning}; see `journalctl -u {unit}`")
+}

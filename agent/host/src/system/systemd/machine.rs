@@ -1,0 +1,94 @@
+//! This machine's systemd: over the system bus where there is one, else by `systemctl`, which also knows ways of
+//! its own. A bus may not be there yet, and may go: a package manager that is run on the way may restart it.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::bus::{Bus, Failure};
+use super::{Systemctl, Systemd, UnitState};
+use crate::error::Result;
+
+/// This machine's systemd. How it is asked is decided when it first is.
+#[derive(Default)]
+pub struct Machine {
+    bus: OnceLock<Option<Bus>>,
+    is_lost: AtomicBool,
+}
+
+impl Machine {
+    fn bus(&self) -> Option<&Bus> {
+        if self.is_lost.load(Ordering::Relaxed) {
+            return None;
+        }
+        let decide = || match Bus::connect() {
+            Ok(bus) => {
+                log::debug!("systemd is asked over the system bus");
+                Some(bus)
+            }
+            Err(why) => {
+                log::debug!("systemd is asked by systemctl: {why}");
+                None
+            }
+        };
+        self.bus.get_or_init(decide).as_ref()
+    }
+
+    /// Asks over the bus as long as there is one. `by_systemctl` is told whether systemd has begun already to do what
+    /// it is asked for.
+    fn ask<T>(
+        &self,
+        over_the_bus: impl FnOnce(&Bus) -> Result<T, Failure>,
+        by_systemctl: impl FnOnce(bool) -> Result<T>,
+    ) -> Result<T> {
+        let Some(bus) = self.bus() else { return by_systemctl(false) };
+        match over_the_bus(bus) {
+            Ok(answer) => Ok(answer),
+            Err(Failure::Refused(error)) => Err(error),
+            Err(Failure::Lost { has_begun, why }) => {
+                if !self.is_lost.swap(true, Ordering::Relaxed) {
+                    log::debug!("systemd is asked by systemctl from here on: {why}");
+                }
+                by_systemctl(has_begun)
+            }
+        }
+    }
+}
+
+impl Systemd for Machine {
+    fn states(&self, units: &[&str]) -> Result<Vec<UnitState>> {
+        self.ask(|bus| bus.states(units), |_| Systemctl.states(units))
+    }
+
+    fn reload(&self) -> Result<()> {
+        self.ask(Bus::reload, |_| Systemctl.reload())
+    }
+
+    fn enable(&self, unit: &str) -> Result<()> {
+        self.ask(|bus| bus.enable(unit), |_| Systemctl.enable(unit))
+    }
+
+    fn disable(&self, unit: &str) -> Result<()> {
+        self.ask(|bus| bus.disable(unit), |_| Systemctl.disable(unit))
+    }
+
+    fn start(&self, unit: &str) -> Result<()> {
+        self.ask(|bus| bus.start(unit), |_| Systemctl.start(unit))
+    }
+
+    fn stop(&self, unit: &str) -> Result<()> {
+        self.ask(|bus| bus.stop(unit), |_| Systemctl.stop(unit))
+    }
+
+    fn kill(&self, unit: &str) -> Result<()> {
+        self.ask(|bus| bus.kill(unit), |_| Systemctl.kill(unit))
+    }
+
+    fn restart(&self, unit: &str) -> Result<()> {
+        let by_systemctl = |has_begun| match has_begun {
+            // A start joins the restart that is under way, and waits for it.
+            true => Systemctl.start(unit),
+            false => Systemctl.restart(unit),
+        };
+        self.ask(|bus| bus.restart(unit), by_systemctl)
+    }
+}

@@ -1,0 +1,201 @@
+//! What systemd is told of a run while it waits for it (sd_notify(3)): what is being done, that there is progress,
+//! that the node has converged. Where nobody listens, nothing is told and nothing is an error.
+//!
+//! A run does its work on the thread that its runtime has, and is silent while it waits for a package manager, say. So
+//! another thread tells: what is being done as soon as that changes, and from time to time that the run is alive, as
+//! long as it has shown a sign of that within the time that it allowed itself. After that systemd's own timeouts
+//! (`WatchdogSec=`, which counts from the first sign on, and `TimeoutStartSec=`) run out, and it ends the run.
+
+use std::fmt::Display;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sd_notify::NotifyState;
+
+/// For how long a run may show no sign of life. Whatever it waits for has a deadline of its own that is shorter.
+pub const PATIENCE: Duration = Duration::from_secs(15 * 60);
+/// How often systemd is told that a run is alive, unless its watchdog wants to know more often.
+const BEAT: Duration = Duration::from_secs(20);
+/// How many beats may get lost before systemd takes a run for dead.
+const BEATS: u32 = 3;
+/// What is longer is of no use in a line of `systemctl status`. In characters.
+const LONGEST_STATUS: usize = 300;
+
+static LISTENER: OnceLock<Arc<Shared>> = OnceLock::new();
+
+/// Begins to tell systemd of this process, if it listens.
+pub fn start() {
+    if std::env::var_os("NOTIFY_SOCKET").is_none() {
+        return;
+    }
+    let shared = Arc::new(Shared { run: Mutex::new(Run::new(Instant::now())), changed: Condvar::new() });
+    let telling = Arc::clone(&shared);
+    let beat = beat(sd_notify::watchdog_enabled());
+    match thread::Builder::new().name("service-manager".into()).spawn(move || telling.tell(beat)) {
+        Ok(_) => drop(LISTENER.set(shared)),
+        Err(error) => log::debug!("systemd is told nothing of this run: no thread could be started: {error}"),
+    }
+}
+
+/// What is done from now on, in words; it may take up to [`PATIENCE`] until the next sign of life.
+pub fn doing(what: impl Display) {
+    waiting(what, PATIENCE);
+}
+
+/// What is done from now on, in words, and how long it may take until the next sign of life.
+pub fn waiting(what: impl Display, patience: Duration) {
+    if let Some(shared) = LISTENER.get() {
+        shared.lock().does(one_line(&what.to_string()), Instant::now(), patience);
+        shared.changed.notify_one();
+    }
+}
+
+/// The node has converged: whatever waits for it may start.
+pub fn ready(what: impl Display) {
+    end(Some(NotifyState::Ready), &what);
+}
+
+/// This process has been asked to stop, and does so.
+pub fn stopping(what: impl Display) {
+    end(Some(NotifyState::Stopping), &what);
+}
+
+/// This process ends, and why.
+pub fn failed(what: impl Display) {
+    end(None, &what);
+}
+
+/// Tells the end of a run, after which nothing else is told.
+fn end(state: Option<NotifyState<'_>>, what: &dyn Display) {
+    let Some(shared) = LISTENER.get() else { return };
+    // While this is held, nothing can overtake it.
+    let mut run = shared.lock();
+    if !std::mem::replace(&mut run.has_ended, true) {
+        let status = one_line(&what.to_string());
+        let states: Vec<_> = state.into_iter().chain([NotifyState::Status(&status)]).collect();
+        notify(&states);
+    }
+}
+
+fn notify(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        log::debug!("systemd could not be told of this run: {error}");
+    }
+}
+
+struct Shared {
+    run: Mutex<Run>,
+    changed: Condvar,
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Run> {
+        self.run.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells until the run has ended.
+    fn tell(&self, beat: Duration) {
+        let mut run = self.lock();
+        let mut next_beat = Instant::now();
+        while !run.has_ended {
+            let now = Instant::now();
+            let mut states = Vec::new();
+            let status = std::mem::take(&mut run.untold).then(|| run.status.clone());
+            states.extend(status.as_deref().map(NotifyState::Status));
+            if now >= next_beat {
+                next_beat = now + beat;
+                states.extend(run.beat(now, beat));
+            }
+            if !states.is_empty() {
+                notify(&states);
+            }
+            let wait = next_beat.saturating_duration_since(Instant::now());
+            run = self.changed.wait_timeout(run, wait).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// A run, as far as systemd is concerned.
+struct Run {
+    status: String,
+    /// Whether systemd does not know the status yet.
+    untold: bool,
+    /// Until when it is taken for alive without another sign.
+    alive_until: Instant,
+    is_given_up: bool,
+    has_ended: bool,
+}
+
+impl Run {
+    fn new(now: Instant) -> Run {
+        let status = "starting".to_owned();
+        Run { status, untold: true, alive_until: now + PATIENCE, is_given_up: false, has_ended: false }
+    }
+
+    fn does(&mut self, what: String, now: Instant, patience: Duration) {
+        self.untold |= what != self.status;
+        self.status = what;
+        self.alive_until = now + patience;
+        self.is_given_up = false;
+    }
+
+    /// What is told at a beat: that the run is alive, or nothing.
+    fn beat(&mut self, now: Instant, beat: Duration) -> Vec<NotifyState<'static>> {
+        if now <= self.alive_until {
+            let extension = u32::try_from((beat * BEATS).as_micros()).unwrap_or(u32::MAX);
+            return vec![NotifyState::ExtendTimeoutUsec(extension), NotifyState::Watchdog];
+        }
+        if !std::mem::replace(&mut self.is_given_up, true) {
+            log::error!(
+                "nothing has moved for too long; this is left to systemd's timeouts to end. The last that was begun: {}",
+                self.status
+            );
+        }
+        vec![]
+    }
+}
+
+/// How often to tell that a run is alive: at least twice as often as a watchdog wants to hear it.
+fn beat(watchdog: Option<Duration>) -> Duration {
+    watchdog.map_or(BEAT, |watchdog| BEAT.min(watchdog / 2)).max(Duration::from_millis(1))
+}
+
+/// A line break in a status would begin another message to systemd.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST_STATUS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_alive_as_long_as_it_shows_it() {
+        let start = Instant::now();
+        let seconds = Duration::from_secs;
+        let mut run = Run::new(start);
+        let beats = |run: &mut Run, at| !run.beat(start + at, BEAT).is_empty();
+        assert!(beats(&mut run, PATIENCE));
+        assert!(!beats(&mut run, PATIENCE + seconds(1)));
+        // What goes on after all is alive again.
+        run.does("downloading".into(), start + PATIENCE + seconds(2), PATIENCE);
+        assert!(beats(&mut run, PATIENCE * 2));
+        run.does("waiting".into(), start, seconds(30));
+        assert!(beats(&mut run, seconds(30)) && !beats(&mut run, seconds(31)));
+    }
+
+    #[test]
+    fn the_watchdog_hears_of_it_in_time() {
+        assert_eq!(beat(None), BEAT);
+        assert_eq!(beat(Some(Duration::from_secs(3600))), BEAT);
+        assert_eq!(beat(Some(Duration::from_secs(10))), Duration::from_secs(5));
+        assert!(beat(Some(Duration::ZERO)) > Duration::ZERO);
+    }
+
+    #[test]
+    fn a_status_cannot_say_more_than_a_status() {
+        assert_eq!(one_line("a\nREADY=1\r\tb"), "a READY=1  b");
+        assert_eq!(one_line(&"ä".repeat(1000)).chars().count(), LONGEST_STATUS);
+    }
+}

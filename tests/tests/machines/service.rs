@@ -1,0 +1,136 @@
+//! The agent as a service of a real systemd's, from the units that packages install.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::cluster::{AGENT, BOOT_CONFIG, Cluster};
+use crate::machine::Machine;
+
+const UNIT: &str = "kops-agent.service";
+/// Where packages have it.
+const PROGRAM: &str = "/usr/bin/kops-agent";
+const STUCK: &str = "/run/systemd/system/kops-agent.service.d/stuck.conf";
+
+/// Lays out what a package installs, and a unit that is to start once the node has converged.
+pub fn install(files: &Path) {
+    let place = |path: &str| {
+        let path = files.join(path.trim_start_matches('/'));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        path
+    };
+    for unit in fs::read_dir(crate::path_of("../units")).unwrap() {
+        let unit = unit.unwrap();
+        let name = unit.file_name().into_string().unwrap();
+        fs::copy(unit.path(), place(&format!("/usr/lib/systemd/system/{name}"))).unwrap();
+    }
+    fs::copy(crate::agent(), place(PROGRAM)).unwrap();
+    fs::set_permissions(place(PROGRAM), fs::Permissions::from_mode(0o755)).unwrap();
+    let after = format!(
+        "[Unit]\nAfter={UNIT}\n[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=systemctl is-active kubelet.service\n"
+    );
+    fs::write(place("/etc/systemd/system/after-kops-agent.service"), after).unwrap();
+}
+
+/// Tells the service where this cluster's store is.
+fn configure(cluster: &Cluster, machine: &Machine) {
+    let write = |path: &str, text: &str| {
+        machine.run(&["mkdir", "--parents", Path::new(path).parent().unwrap().to_str().unwrap()]);
+        machine.run(&["sh", "-c", "printf %s \"$1\" >\"$0\"", path, text]);
+    };
+    write("/etc/sysconfig/kops-configuration", &cluster.environment().map(|line| line + "\n").concat());
+    // A worker's boot config has no place of the store.
+    let converge = format!(
+        "[Service]\nExecStart=\nExecStart={PROGRAM} converge --conf {BOOT_CONFIG} --config-base {} --v=2\n",
+        cluster.config_base()
+    );
+    write("/etc/systemd/system/kops-agent.service.d/cluster.conf", &converge);
+    machine.run(&["systemctl", "daemon-reload"]);
+}
+
+/// Has a machine converge as it does where a package has installed the agent.
+pub fn converges(cluster: &Cluster, machine: &Machine) {
+    configure(cluster, machine);
+    machine.run(&["systemctl", "start", "--no-block", UNIT, "after-kops-agent.service"]);
+    // It waits there for whoever holds apt's locks.
+    machine.until("systemd is told what is being done", || {
+        machine.show(UNIT, "StatusText").starts_with("packages: package ").then_some(())
+    });
+    assert_eq!(machine.show(UNIT, "ActiveState"), "activating");
+    assert_eq!(machine.show("after-kops-agent.service", "ActiveState"), "inactive", "it did not wait");
+    let state = machine.until("the service has started or failed", || {
+        Some(machine.show(UNIT, "ActiveState")).filter(|state| state != "activating")
+    });
+    assert_eq!(state, "active", "{}", machine.run(&["journalctl", "--no-pager", "--unit", UNIT]));
+    assert_eq!(machine.show(UNIT, "SubState"), "exited");
+    assert_eq!(machine.show(UNIT, "StatusText"), "converged");
+    // It asked for what a converged node has.
+    machine.until("what is ordered after it has started", || {
+        (machine.show("after-kops-agent.service", "ActiveState") == "active").then_some(())
+    });
+    steps_are_found_in_the_journal(machine);
+}
+
+fn journal(machine: &Machine, matches: &[&str]) -> Vec<Value> {
+    let command = [&["journalctl", "--no-pager", "--output=json"][..], matches].concat();
+    machine.run(&command).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn steps_are_found_in_the_journal(machine: &Machine) {
+    let lines = journal(machine, &["KOPS_AGENT_RESOURCE=unit:kubelet.service"]);
+    let line = lines.first().expect("the journal has nothing about kubelet.service");
+    for (field, value) in [
+        ("KOPS_AGENT_STAGE", "services"),
+        ("KOPS_AGENT_ACTION", "create"),
+        ("MESSAGE", "applying unit kubelet.service"),
+        ("SYSLOG_IDENTIFIER", "kops-agent"),
+        ("_SYSTEMD_UNIT", UNIT),
+    ] {
+        assert_eq!(line[field], value, "{field} of {line:#}");
+    }
+    let files = journal(machine, &["KOPS_AGENT_STAGE=files", "KOPS_AGENT_ACTION=create"]);
+    assert!(files.len() > 10, "{files:#?}");
+}
+
+/// systemd says of a unit that it ignores something without failing.
+pub fn is_clean(machine: &Machine, unit: &str) {
+    let verified = machine.try_run(&["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit]);
+    assert_eq!((verified.code, verified.stderr.as_str()), (Some(0), ""), "{unit}");
+}
+
+/// A run that shows no sign of life any more is ended, and systemd says so; one that does is not.
+pub fn a_stuck_run_is_ended(machine: &Machine) {
+    machine.run(&["mkfifo", "/root/nobody-writes-here"]);
+    // With a watchdog the signs are closer together.
+    let stuck = format!(
+        "[Service]\nTimeoutStartSec=1s\nTimeoutStopSec=1s\nWatchdogSec=1s\nRestart=no\nExecStart=\n\
+         ExecStart={AGENT} converge --conf /root/nobody-writes-here\n"
+    );
+    machine.run(&["mkdir", "--parents", Path::new(STUCK).parent().unwrap().to_str().unwrap()]);
+    machine.run(&["sh", "-c", "printf %s \"$1\" >\"$0\"", STUCK, &stuck]);
+    machine.run(&["systemctl", "daemon-reload"]);
+    machine.run(&["systemctl", "restart", "--no-block", UNIT]);
+    let process = machine.until("the run waits", || {
+        let waits = machine.show(UNIT, "StatusText") == "reading what the cluster wants of this node";
+        Some(machine.show(UNIT, "MainPID")).filter(|process| waits && process != "0")
+    });
+    machine.until("its time has been extended", || {
+        let started: u64 = machine.show(UNIT, "ExecMainStartTimestampMonotonic").parse().unwrap();
+        let uptime = machine.read("/proc/uptime");
+        let now: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
+        (now * 1e6 > started as f64 + 4e6).then_some(())
+    });
+    assert_eq!(machine.show(UNIT, "ActiveState"), "activating");
+    machine.run(&["kill", "-STOP", &process]);
+    machine.until("systemd has ended it", || (machine.show(UNIT, "ActiveState") == "failed").then_some(()));
+    assert_eq!(machine.show(UNIT, "Result"), "watchdog");
+    let said = journal(machine, &["_PID=1", "UNIT=kops-agent.service"]);
+    let is_of_the_end =
+        |line: &Value| line["MESSAGE"].as_str().is_some_and(|text| text.contains("Watchdog timeout"));
+    assert!(said.iter().any(is_of_the_end), "{said:#?}");
+    machine.run(&["rm", STUCK, "/root/nobody-writes-here"]);
+    machine.run(&["systemctl", "daemon-reload"]);
+    machine.run(&["systemctl", "start", UNIT]);
+}

@@ -1,0 +1,219 @@
+//! A real systemd, asked by the agent's own code over the system bus and by `systemctl`: both must get the same done
+//! and see the same.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use crate::machine::Machine;
+use crate::network::Network;
+use crate::script;
+
+const DRIVERS: &str = "/root/systemd-drivers";
+
+/// Units of which each way of asking has its own instance, so that none sees what the other has done.
+const UNITS: [(&str, &str); 12] = [
+    ("works@.service", "[Service]\nExecStart=sleep infinity\n[Install]\nWantedBy=multi-user.target\n"),
+    (
+        "notifies@.service",
+        "[Service]\nType=notify\nNotifyAccess=all\nExecStart=sh -c 'systemd-notify --ready; exec sleep infinity'\n",
+    ),
+    ("once@.service", "[Service]\nType=oneshot\nExecStart=true\n[Install]\nWantedBy=multi-user.target\n"),
+    ("stays@.service", "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=true\n"),
+    ("fails@.service", "[Service]\nType=oneshot\nExecStart=false\n[Install]\nAlias=failing-%i.service\n"),
+    ("too-slow@.service", "[Service]\nType=notify\nTimeoutStartSec=300ms\nExecStart=sleep infinity\n"),
+    (
+        "needs@.service",
+        "[Unit]\nRequires=fails@%i.service\nAfter=fails@%i.service\n[Service]\nExecStart=true\n",
+    ),
+    ("skipped@.service", "[Unit]\nConditionPathExists=/no\n[Service]\nExecStart=true\n"),
+    ("timed@.service", "[Service]\nExecStart=sleep infinity\n"),
+    ("timed@.timer", "[Timer]\nOnCalendar=2100-01-01\n[Install]\nWantedBy=timers.target\n"),
+    (
+        "listens@.socket",
+        "[Socket]\nListenStream=/run/listens-%i\nAccept=yes\n[Install]\nWantedBy=sockets.target\n",
+    ),
+    ("broken@.service", "[Service]\nType=simple\n"),
+];
+
+/// What is done to each of them, one after another. What a killed unit becomes, it becomes later.
+const VERBS: [&str; 9] =
+    ["state", "start", "start", "restart", "enable", "start", "disable", "stop", "state"];
+
+/// Units of every other type, as every machine has them.
+const OTHERS: [&str; 10] = [
+    "-.mount",
+    "-.slice",
+    "basic.target",
+    "dbus.service",
+    "dbus.socket",
+    "init.scope",
+    "systemd-ask-password-console.path",
+    "systemd-journald.service",
+    "systemd-tmpfiles-clean.service",
+    "systemd-tmpfiles-clean.timer",
+];
+
+/// Some of what must come out, so that both ways are not wrong alike; `@` stands for the way's own instance.
+const EXPECTED: [&str; 19] = [
+    "start works@.service: ok, known, Disabled, running",
+    "enable works@.service: ok, known, Enabled, running",
+    "stop works@.service: ok, known, Disabled, not running",
+    "start notifies@.service: ok, known, Static, running",
+    // systemd forgets what has run to its end unless something wants it, as whoever enables it does.
+    "start once@.service: ok, known, Disabled, not running",
+    "start once@.service: ok, known, Enabled, running",
+    "stop stays@.service: ok, known, Static, not running",
+    "start fails@.service: refused, known, Disabled, not running",
+    "start too-slow@.service: refused, known, Static, not running",
+    "start needs@.service: refused, known, Static, not running",
+    "start skipped@.service: ok, known, Static, not running",
+    "state systemd-tmpfiles-clean.service: ok, known, Static, running",
+    "enable timed@.timer: ok, known, Enabled, running",
+    "start listens@.socket: ok, known, Disabled, running",
+    "start broken@.service: refused, known, Static, not running",
+    "start masked@.service: refused, known, Disabled, not running",
+    "enable masked@.service: refused, known, Disabled, not running",
+    "start unknown@.service: refused, not known, Disabled, not running",
+    "state -.mount: ok, known, Disabled, running",
+];
+
+/// Ends only when it is let go, and writes down each time that it ran.
+const SLOW: &str = "[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=sh -c 'echo >>/root/began; until test -e /root/go; do sleep 0.05; done'\n";
+
+fn boot(suite: &str) -> (Machine, Network) {
+    let root = PathBuf::from(script("machines/root", &[suite]).trim()).join("rootfs");
+    let network = Network::up(&[("systemd", Ipv4Addr::new(10, 99, 0, 10))]);
+    let machine = Machine::boot("systemd", &network.namespace("systemd"), &root, &[], lay_out);
+    (machine, network)
+}
+
+fn lay_out(files: &Path) {
+    let units = files.join("etc/systemd/system");
+    fs::create_dir_all(&units).unwrap();
+    for (name, text) in UNITS.iter().chain(&[("slow.service", SLOW)]) {
+        fs::write(units.join(name), text).unwrap();
+    }
+    symlink("/dev/null", units.join("masked@.service")).unwrap();
+    let drivers = files.join(DRIVERS.trim_start_matches('/'));
+    fs::create_dir_all(drivers.parent().unwrap()).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_systemd-drivers"), &drivers).unwrap();
+    fs::set_permissions(&drivers, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+/// The verbs for the units of this instance, as arguments.
+fn requests(instance: &str) -> Vec<String> {
+    let own = UNITS.iter().map(|(name, _)| *name).chain(["masked@.service", "unknown@.service"]);
+    let own = own.flat_map(|unit| VERBS.map(|verb| (verb, unit.replace('@', &format!("@{instance}")))));
+    let others = OTHERS.map(|unit| ("state", unit.to_owned()));
+    own.chain(others).flat_map(|(verb, unit)| [verb.to_owned(), unit]).collect()
+}
+
+/// What a way of asking printed, and what it said of what was refused.
+fn drive(machine: &Machine, way: &str) -> (Vec<String>, String) {
+    let requests = requests(way);
+    let mut command = vec![DRIVERS, way];
+    command.extend(requests.iter().map(String::as_str));
+    let ended = machine.try_run(&command);
+    assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
+    let instance = format!("@{way}");
+    (ended.stdout.lines().map(|line| line.replace(&instance, "@")).collect(), ended.stderr)
+}
+
+fn both_ways_do_and_see_the_same(machine: &Machine) {
+    let (over_the_bus, said) = drive(machine, "bus");
+    let (by_systemctl, _) = drive(machine, "systemctl");
+    for (over_the_bus, by_systemctl) in over_the_bus.iter().zip(&by_systemctl) {
+        assert_eq!(over_the_bus, by_systemctl);
+    }
+    assert_eq!(over_the_bus.len(), by_systemctl.len());
+    for line in EXPECTED {
+        assert!(over_the_bus.iter().any(|found| found == line), "no {line:?} in {over_the_bus:#?}");
+    }
+    for sentence in [
+        "cannot start fails@bus.service: it has failed with the result exit-code; see `journalctl -u fails@bus.service`",
+        "cannot start too-slow@bus.service: it has failed with the result timeout; see `journalctl -u",
+        "cannot start needs@bus.service: a unit that it needs did not start; see `journalctl -u",
+        "cannot start masked@bus.service: Unit masked@bus.service is masked.",
+        "cannot start unknown@bus.service: Unit unknown@bus.service not found.",
+    ] {
+        assert!(said.contains(sentence), "no {sentence:?} in {said}");
+    }
+}
+
+fn a_killed_unit_has_ended(machine: &Machine) {
+    for way in ["bus", "systemctl"] {
+        let unit = format!("works@killed-{way}.service");
+        // What is not there cannot be killed, which is as good.
+        let ended =
+            machine.try_run(&[DRIVERS, way, "start", &unit, "kill", &unit, "kill", "unknown.service"]);
+        assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
+        assert!(ended.stdout.contains("kill unknown.service: ok"), "{}", ended.stdout);
+        machine
+            .until("the unit has been killed", || (machine.show(&unit, "Result") == "signal").then_some(()));
+    }
+}
+
+/// What a unit was asked for counts, whatever becomes of the bus: it is not asked for twice.
+fn a_bus_that_goes_is_done_without(machine: &Machine) {
+    let driving = thread::scope(|scope| {
+        let driving = scope.spawn(|| {
+            machine.try_run(&[DRIVERS, "machine", "restart", "slow.service", "state", "dbus.service"])
+        });
+        machine.until("the unit is being started", || {
+            (machine.try_run(&["test", "-e", "/root/began"]).code == Some(0)).then_some(())
+        });
+        machine.run(&["systemctl", "kill", "--signal=SIGKILL", "dbus.service"]);
+        // Only then may it end: a job that has ended before would have been told by the bus.
+        machine.until("systemctl waits in the place of the bus", || {
+            (machine.try_run(&["pgrep", "--full", "systemctl start -- slow.service"]).code == Some(0))
+                .then_some(())
+        });
+        machine.run(&["touch", "/root/go"]);
+        driving.join().unwrap()
+    });
+    assert_eq!(driving.code, Some(0), "{}", machine.explain(&driving));
+    assert!(driving.stdout.starts_with("restart slow.service: ok, known, Static, running\n"), "{driving:?}");
+    assert_eq!(driving.stderr.matches("systemd is asked over the system bus").count(), 1, "{driving:?}");
+    assert_eq!(
+        driving.stderr.matches("systemd is asked by systemctl from here on").count(),
+        1,
+        "{driving:?}"
+    );
+    assert_eq!(machine.read("/root/began"), "\n", "the unit was not started once");
+}
+
+fn without_a_bus_it_is_done_as_well(machine: &Machine) {
+    let nowhere = "DBUS_SYSTEM_BUS_ADDRESS=unix:path=/run/no-such-bus";
+    let unit = "works@no-bus.service";
+    let ended = machine.try_run(&["env", nowhere, DRIVERS, "machine", "start", unit, "stop", unit]);
+    assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
+    assert_eq!(ended.stdout.matches(": ok").count(), 2, "{ended:?}");
+    assert_eq!(
+        ended.stderr.matches("systemd is asked by systemctl: unix:path=/run/no-such-bus").count(),
+        1,
+        "{ended:?}"
+    );
+}
+
+fn systemd_is_asked(suite: &str) {
+    let (machine, _network) = boot(suite);
+    both_ways_do_and_see_the_same(&machine);
+    a_killed_unit_has_ended(&machine);
+    a_bus_that_goes_is_done_without(&machine);
+    without_a_bus_it_is_done_as_well(&machine);
+}
+
+#[test]
+#[ignore = "boots machines: tests/machines/run"]
+fn debian_12_s_systemd_is_asked_in_both_ways() {
+    systemd_is_asked("bookworm");
+}
+
+#[test]
+#[ignore = "boots machines: tests/machines/run"]
+fn debian_13_s_systemd_is_asked_in_both_ways() {
+    systemd_is_asked("trixie");
+}
