@@ -1,7 +1,6 @@
 //! The command line.
 
 mod change;
-mod spelling;
 
 use std::path::PathBuf;
 
@@ -9,7 +8,6 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 
 pub use change::ChangeArgs;
-pub use spelling::with_nodeup_spelling;
 
 /// The version with the commit it was built from.
 pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("KOPS_AGENT_COMMIT"), ")");
@@ -63,6 +61,8 @@ pub enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    /// Control-plane mode: label nodes by their instance group, as kops-controller does.
+    Controller(ControllerArgs),
     /// Say where a value on the machine comes from: a field of a file, a fact, or a default.
     Explain(ExplainArgs),
     /// Print completions for a shell.
@@ -74,7 +74,7 @@ pub enum Command {
     Man,
     /// Do what nodeup does with the same flags.
     #[command(hide = true)]
-    Nodeup(NodeupArgs),
+    Nodeup(crate::nodeup::NodeupArgs),
 }
 
 /// What can be done with a configuration.
@@ -399,6 +399,32 @@ pub struct ExplainArgs {
     pub output: Output,
 }
 
+/// Arguments of `controller`.
+#[derive(Args, Clone, Debug)]
+pub struct ControllerArgs {
+    /// kops-controller's configuration, as kOps writes it.
+    #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/kops-controller/config.yaml")]
+    pub conf: PathBuf,
+    /// How the API server is reached; without it, as a pod of the cluster.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Read what is below URL from the folder DIR; may be given more than once.
+    #[arg(long, value_name = "URL=DIR")]
+    pub store_mirror: Vec<String>,
+    /// After how many seconds the state store is looked at again for changed instance groups.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    pub store_interval: u64,
+    /// Where /healthz, /readyz and /metrics are answered.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3989")]
+    pub health_listen: String,
+    /// Look at every Node once, and end.
+    #[arg(long)]
+    pub once: bool,
+    /// With --once: print what would change, as a diff per node, and change nothing.
+    #[arg(long, requires = "once")]
+    pub dry_run: bool,
+}
+
 /// Arguments of `facts`.
 #[derive(Args, Clone, Debug)]
 pub struct FactsArgs {
@@ -413,67 +439,14 @@ pub struct FactsArgs {
     pub output: Output,
 }
 
-/// nodeup's own flags (cmd/nodeup/main.go).
-#[derive(Args, Clone, Debug)]
-pub struct NodeupArgs {
-    /// Where the boot config is.
-    #[arg(long, default_value = "node.yaml")]
-    pub conf: PathBuf,
-    /// Where downloads are kept.
-    #[arg(long, default_value = "/var/cache/nodeup")]
-    pub cache: PathBuf,
-    /// How often to try again after a failure; -1 for as long as it takes.
-    #[arg(long, default_value_t = -1, allow_negative_numbers = true)]
-    pub retries: i64,
-    /// Show what would be done.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, require_equals = true)]
-    pub dryrun: bool,
-    /// `direct`, or `dryrun`.
-    #[arg(long, default_value = "direct", value_parser = ["direct", "dryrun"])]
-    pub target: String,
-    /// Install a unit that does this at boot, instead of doing it now.
-    #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, require_equals = true)]
-    pub install_systemd_unit: bool,
-}
-
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
+    use clap::CommandFactory;
 
-    fn parse(args: &[&str]) -> Result<Cli, clap::Error> {
-        Cli::try_parse_from(with_nodeup_spelling(args.iter().map(|arg| (*arg).to_owned()).collect()))
-    }
+    use super::*;
 
     #[test]
     fn the_command_line_is_consistent() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
-    }
-
-    #[test]
-    fn nodeups_own_call_is_understood() {
-        let cli =
-            parse(&["kops-agent", "--install-systemd-unit", "--conf=/opt/kops/conf/kube_env.yaml", "--v=8"])
-                .unwrap();
-        let Command::Nodeup(args) = cli.command else { panic!("{cli:?}") };
-        assert!(args.install_systemd_unit && !args.dryrun);
-        assert_eq!(args.conf, PathBuf::from("/opt/kops/conf/kube_env.yaml"));
-        assert_eq!((args.retries, cli.verbosity), (-1, 8));
-    }
-
-    #[test]
-    fn one_dash_is_as_good_as_two() {
-        let cli = parse(&["nodeup", "-conf", "x.yaml", "-retries=3", "-dryrun", "-v", "2"]).unwrap();
-        let Command::Nodeup(args) = cli.command else { panic!("{cli:?}") };
-        assert!(args.dryrun);
-        assert_eq!((args.retries, cli.verbosity), (3, 2));
-    }
-
-    #[test]
-    fn commands_are_not_taken_for_nodeups_flags() {
-        let cli = parse(&["kops-agent", "-v", "2", "plan", "--conf", "x.yaml"]).unwrap();
-        assert!(matches!(cli.command, Command::Plan(_)));
-        assert!(parse(&["kops-agent", "--wrong"]).is_err());
     }
 }

@@ -8,6 +8,7 @@ mod aws_sdk;
 mod cli;
 mod cloud;
 mod config;
+mod control_plane;
 mod dns;
 mod exit;
 mod explain;
@@ -44,6 +45,8 @@ use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use kops_agent_host::{Host, Record};
 
+use tokio::runtime::{Builder, Runtime};
+
 use hashes::HashSource;
 
 use cli::{Cli, Command, ConvergeArgs, FactsArgs, PlanArgs, RenderArgs};
@@ -52,17 +55,25 @@ use cli::{Cli, Command, ConvergeArgs, FactsArgs, PlanArgs, RenderArgs};
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
-    let cli = Cli::parse_from(cli::with_nodeup_spelling(std::env::args().collect()));
+    let cli = Cli::parse_from(nodeup::with_nodeup_spelling(std::env::args().collect()));
     logging::start(cli.verbosity);
     service_manager::start();
     tls::install_provider();
-    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+    let runtime = match runtime(&cli.command) {
         Ok(runtime) => runtime,
         Err(error) => return failed(&anyhow::Error::new(error).context("starting the agent's runtime")),
     };
     match runtime.block_on(run(cli.command)) {
         Ok(code) => exit::exit_code(code),
         Err(error) => failed(&error),
+    }
+}
+
+/// A node converges on one thread; a control plane serves on all there are.
+fn runtime(command: &Command) -> std::io::Result<Runtime> {
+    match command {
+        Command::Controller(_) => Builder::new_multi_thread().enable_all().build(),
+        _ => Builder::new_current_thread().enable_all().build(),
     }
 }
 
@@ -82,6 +93,7 @@ async fn run(command: Command) -> Result<u8> {
         Command::Render(args) => render(&args).await,
         Command::Facts(args) => facts(&args).await,
         Command::Config { command } => config::run(command).await,
+        Command::Controller(args) => control_plane::run(&args).await,
         Command::Explain(args) => explain::run(&args).await,
         Command::Nodeup(args) => nodeup::run(args).await,
         Command::Completions { shell } => {

@@ -12,6 +12,8 @@ pub mod explain;
 pub mod facts;
 pub mod go_yaml;
 pub mod health;
+pub mod identity;
+pub mod labels;
 pub mod resolve;
 pub mod resource;
 pub mod spec;

@@ -2,8 +2,9 @@
 //!
 //! One file a cloud. Asking its metadata service and making sense of the answers are kept apart.
 
-mod aws;
+pub mod aws;
 mod azure;
+pub mod calls;
 mod digital_ocean;
 #[cfg(test)]
 pub mod fake_imds;
@@ -57,6 +58,14 @@ pub async fn gce_access_token(
 /// If it cannot be asked for, or is not given.
 pub async fn assign_ipv6_prefix() -> Result<String> {
     Ok(aws::ipv6_prefix::assign(&aws::endpoint_of_environment()?, None, Retries::default()).await?)
+}
+
+/// The region of AWS that this machine is in.
+///
+/// # Errors
+/// If its metadata service cannot be asked.
+pub async fn aws_region() -> Result<String, MetadataError> {
+    Ok(aws::observe(&aws::endpoint_of_environment()?, Retries::default()).await?.region)
 }
 
 /// The facts that a file holds, as YAML or JSON, in the place of observation.

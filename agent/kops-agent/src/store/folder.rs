@@ -1,7 +1,9 @@
 //! A store in a folder of this machine.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Read};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use super::LARGEST_FILE;
@@ -34,6 +36,32 @@ pub(super) fn list(path: &Path, url: &str) -> Result<Vec<String>, StoreError> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
         Err(error) => Err(failed(path, url, error)),
     }
+}
+
+/// The files in the folder at `path`, which is known as `url`, whose paths from there lie between two.
+pub(super) fn versions(
+    path: &Path,
+    url: &str,
+    first: &str,
+    last: &str,
+) -> Result<BTreeMap<String, String>, StoreError> {
+    let mut versions = BTreeMap::new();
+    let mut folders = vec![String::new()];
+    while let Some(folder) = folders.pop() {
+        for name in list(&path.join(&folder), url)? {
+            let name = if folder.is_empty() { name } else { format!("{folder}/{name}") };
+            // Metadata of what is gone meanwhile, or of a link to nowhere, is none: it is no file.
+            let Ok(metadata) = fs::metadata(path.join(&name)) else { continue };
+            let may_hold = first.starts_with(&format!("{name}/")) || name.as_str() >= first;
+            if metadata.is_dir() && may_hold && name.as_str() <= last {
+                folders.push(name);
+            } else if metadata.is_file() && (first..=last).contains(&name.as_str()) {
+                let version = (metadata.ino(), metadata.len(), metadata.mtime(), metadata.mtime_nsec());
+                versions.insert(name, format!("{version:?}"));
+            }
+        }
+    }
+    Ok(versions)
 }
 
 fn failed(path: &Path, url: &str, error: io::Error) -> StoreError {

@@ -10,6 +10,8 @@ mod mirror;
 mod s3;
 mod url;
 
+use std::collections::BTreeMap;
+
 use tokio::sync::OnceCell;
 
 pub use error::StoreError;
@@ -90,6 +92,27 @@ impl Store {
         match url.parse()? {
             StoreUrl::Folder(folder) => folder::list(&folder, url),
             StoreUrl::S3(prefix) => self.s3().await?.list(&prefix).await,
+        }
+    }
+
+    /// The files below a URL whose paths from there lie between two, `first` and `last` included, with what tells
+    /// one content of a file from another. One request for hundreds of files.
+    ///
+    /// # Errors
+    /// If the folder may not be read, or its store cannot be reached.
+    pub async fn versions(
+        &self,
+        url: &str,
+        first: &str,
+        last: &str,
+    ) -> Result<BTreeMap<String, String>, StoreError> {
+        let url = url.trim_end_matches('/');
+        if let Some(folder) = self.mirrored(url)? {
+            return folder::versions(&folder, url, first, last);
+        }
+        match url.parse()? {
+            StoreUrl::Folder(folder) => folder::versions(&folder, url, first, last),
+            StoreUrl::S3(prefix) => self.s3().await?.versions(&prefix, first, last).await,
         }
     }
 

@@ -21,7 +21,7 @@ pub(super) fn kubelet_config(inputs: &Inputs<'_>) -> KubeletConfigSpec {
     let taints = taints(inputs, &base, &overlay);
     // Upstream secures every kubelet that the cluster opens; only a group can open its own.
     let opened_by_cluster = base.anonymous_auth == Some(true);
-    base.node_labels = node_labels(inputs, &base, &overlay);
+    base.node_labels = merged_node_labels(inputs, &base, &overlay);
 
     let mut kubelet = merge(&base, &overlay);
     kubelet.taints = taints.into_iter().collect();
@@ -43,7 +43,13 @@ fn base(inputs: &Inputs<'_>) -> KubeletConfigSpec {
     base
 }
 
-fn node_labels(
+/// The labels of the group's nodes.
+pub(super) fn node_labels(inputs: &Inputs<'_>) -> BTreeMap<String, String> {
+    let overlay = inputs.instance_group.spec.kubelet.clone().unwrap_or_default();
+    merged_node_labels(inputs, &base(inputs), &overlay)
+}
+
+fn merged_node_labels(
     inputs: &Inputs<'_>,
     base: &KubeletConfigSpec,
     overlay: &KubeletConfigSpec,

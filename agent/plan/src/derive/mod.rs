@@ -82,6 +82,33 @@ pub struct Inputs<'a> {
     pub etcd_addresses: &'a [String],
 }
 
+/// The labels of the nodes of a group, which kops-controller gives them (upstream: `pkg/nodelabels/builder.go`, and
+/// what `populate_instancegroup_spec.go` adds). `roles` are those of all groups of the cluster.
+pub fn node_labels(
+    cluster: &Cluster,
+    instance_group: &InstanceGroup,
+    roles: &BTreeSet<InstanceGroupRole>,
+) -> BTreeMap<String, String> {
+    // Nothing else of what a configuration is derived from has a say in it.
+    kubelet::node_labels(&Inputs {
+        cluster,
+        user_cluster: None,
+        instance_group,
+        roles,
+        keysets: &BTreeMap::new(),
+        secrets: &BTreeMap::new(),
+        cluster_addons: None,
+        bootstrap_channel: None,
+        addon_manifests: &BTreeMap::new(),
+        asset_hashes: &KnownHashes::default(),
+        machine_type: None,
+        machine_type_has_gpu: None,
+        worker_kubernetes_version: None,
+        api_server_addresses: &[],
+        etcd_addresses: &[],
+    })
+}
+
 impl Inputs<'_> {
     fn role(&self) -> InstanceGroupRole {
         self.instance_group.spec.role

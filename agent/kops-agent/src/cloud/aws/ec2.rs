@@ -168,6 +168,14 @@ impl Ec2 {
         })
     }
 
+    /// EC2 at an endpoint, as somebody whom a stand-in believes.
+    #[cfg(test)]
+    pub fn for_tests(endpoint: &str) -> Ec2 {
+        let credentials = Credentials::new("AKIDEXAMPLE", "secret", None, None, "test");
+        let provider = SharedCredentialsProvider::new(credentials);
+        Ec2::new(endpoint.to_owned(), "us-test-1", Some(provider)).expect("a client")
+    }
+
     /// Asks once, and gives the document that EC2 answers with. Parameters are named as EC2's reference does
     /// (`NetworkInterfaceId`, `Filter.1.Value.1`).
     ///

@@ -126,6 +126,43 @@ impl S3 {
         Ok(names)
     }
 
+    /// The ETags of the objects below the prefix whose names from there lie between two.
+    pub(super) async fn versions(
+        &self,
+        prefix: &S3Url,
+        first: &str,
+        last: &str,
+    ) -> Result<BTreeMap<String, String>, StoreError> {
+        let key_prefix = format!("{}/", prefix.key.trim_end_matches('/'));
+        // The name before the first one: listing starts after it.
+        let mut start_after = format!("{key_prefix}{}", &first[..first.len().saturating_sub(1)]);
+        let mut versions = BTreeMap::new();
+        loop {
+            let page = self
+                .attempt(prefix, |client| {
+                    let request = client
+                        .list_objects_v2()
+                        .bucket(&prefix.bucket)
+                        .prefix(&key_prefix)
+                        .start_after(&start_after);
+                    async move { Ok(request.send().await?) }
+                })
+                .await?;
+            let mut is_beyond = false;
+            for object in page.contents() {
+                let Some(name) = object.key().and_then(|key| key.strip_prefix(&key_prefix)) else { continue };
+                is_beyond |= name > last;
+                if (first..=last).contains(&name) {
+                    versions.insert(name.to_owned(), object.e_tag().unwrap_or_default().to_owned());
+                }
+                start_after = format!("{key_prefix}{name}");
+            }
+            if is_beyond || page.is_truncated() != Some(true) || page.contents().is_empty() {
+                return Ok(versions);
+            }
+        }
+    }
+
     /// Makes one request, in the right region, again where that helps.
     async fn attempt<T, F>(&self, object: &S3Url, request: impl Fn(Client) -> F) -> Result<T, StoreError>
     where

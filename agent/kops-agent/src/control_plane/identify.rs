@@ -1,0 +1,112 @@
+//! Who a Node is, asked of its cloud, and remembered for as long as the answer stands.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kops_agent_plan::identity::aws::{self, AwsCluster};
+use kops_agent_plan::identity::{Identity, Refusal};
+use kops_agent_plan::labels::ObservedNode;
+use prometheus_client::metrics::counter::Counter;
+use tokio::time::Instant;
+
+use crate::cloud::aws::instances::Instances;
+
+/// How long an identity stands. An instance's id is never given to another, but its tags may change. Less than the hour
+/// after which all Nodes are looked at again.
+const REMEMBERED_FOR: Duration = Duration::from_secs(50 * 60);
+
+/// Why it is not known who a Node is.
+#[derive(Clone, Debug)]
+pub enum NotIdentified {
+    /// It has not said yet which instance it is.
+    NotYet,
+    /// It is not believed.
+    Refused(Refusal),
+    /// The cloud could not be asked.
+    Unavailable(String),
+}
+
+/// Whom to ask.
+pub enum Cloud {
+    /// EC2.
+    Aws {
+        /// The cluster.
+        cluster: AwsCluster,
+        /// Where its instances are asked for.
+        instances: Instances,
+    },
+}
+
+/// Identifies Nodes.
+pub struct Identifier {
+    cloud: Cloud,
+    remembered: Mutex<BTreeMap<String, Remembered>>,
+    hits: Counter,
+}
+
+struct Remembered {
+    provider_id: String,
+    identity: Arc<Identity>,
+    until: Instant,
+}
+
+impl Identifier {
+    /// Asks this cloud, and counts what it did not have to ask.
+    pub fn of(cloud: Cloud, hits: Counter) -> Identifier {
+        Identifier { cloud, remembered: Mutex::default(), hits }
+    }
+
+    /// Who a Node is.
+    ///
+    /// # Errors
+    /// Why that is not known.
+    pub async fn identify(&self, node: &ObservedNode) -> Result<Arc<Identity>, NotIdentified> {
+        if node.provider_id.is_empty() {
+            return Err(NotIdentified::NotYet);
+        }
+        if let Some(identity) = self.remembered(node) {
+            self.hits.inc();
+            return Ok(identity);
+        }
+        let identity = Arc::new(match &self.cloud {
+            Cloud::Aws { cluster, instances } => on_aws(node, cluster, instances).await?,
+        });
+        let remembered = Remembered {
+            provider_id: node.provider_id.clone(),
+            identity: identity.clone(),
+            until: Instant::now() + REMEMBERED_FOR,
+        };
+        self.lock().insert(node.name.clone(), remembered);
+        Ok(identity)
+    }
+
+    /// Forgets a Node that is gone.
+    pub fn forget(&self, node: &str) {
+        self.lock().remove(node);
+    }
+
+    fn remembered(&self, node: &ObservedNode) -> Option<Arc<Identity>> {
+        let remembered = self.lock();
+        let known = remembered.get(&node.name)?;
+        let stands = known.provider_id == node.provider_id && Instant::now() < known.until;
+        stands.then(|| known.identity.clone())
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Remembered>> {
+        self.remembered.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn on_aws(
+    node: &ObservedNode,
+    cluster: &AwsCluster,
+    instances: &Instances,
+) -> Result<Identity, NotIdentified> {
+    let id = aws::instance_id(&node.provider_id).map_err(NotIdentified::Refused)?;
+    match instances.get(id).await {
+        Ok(Some(instance)) => aws::identify(&node.name, &instance, cluster).map_err(NotIdentified::Refused),
+        Ok(None) => Err(NotIdentified::Refused(Refusal::NoSuchInstance { instance: id.to_owned() })),
+        Err(error) => Err(NotIdentified::Unavailable(error.to_string())),
+    }
+}

@@ -1,0 +1,188 @@
+//! What control-plane mode counts, for Prometheus; under controller-runtime's names where it has one, so that
+//! dashboards and rules written for upstream's kops-controller go on working.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::cloud::calls::CloudCalls;
+
+/// The controller's name in the labels, as upstream has it.
+const NODE: &str = "node";
+/// Upper bounds of controller-runtime's buckets, in seconds.
+const SECONDS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
+
+/// What came of looking at a Node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reconciled {
+    /// It is as it should be.
+    Success,
+    /// It could not be dealt with, and will be looked at again.
+    Error,
+    /// It is not who it says it is, or cannot be given labels for another reason.
+    Refused,
+}
+
+impl EncodeLabelValue for Reconciled {
+    fn encode(
+        &self,
+        encoder: &mut prometheus_client::encoding::LabelValueEncoder<'_>,
+    ) -> Result<(), std::fmt::Error> {
+        let name = match self {
+            Reconciled::Success => "success",
+            Reconciled::Error => "error",
+            Reconciled::Refused => "refused",
+        };
+        name.encode(encoder)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByResult {
+    controller: &'static str,
+    result: Reconciled,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
+/// All that is counted. Clones count together.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    reconciled: Family<ByResult, Counter>,
+    errors: Family<[(&'static str, &'static str); 1], Counter>,
+    seconds: Histogram,
+    depth: Gauge,
+    refusals: Family<Reason, Counter>,
+    /// Patches that the API server took.
+    pub patches: Counter,
+    /// Nodes whose instance was known without asking the cloud.
+    pub cache_hits: Counter,
+    /// Whether this process holds the Lease.
+    pub leads: Gauge,
+    /// Whether the state store could be read when it was last looked at.
+    pub store_is_readable: Gauge,
+    /// Calls to the cloud.
+    pub cloud_calls: CloudCalls,
+}
+
+impl Metrics {
+    /// Nothing counted yet.
+    pub fn new() -> Metrics {
+        Metrics {
+            reconciled: Family::default(),
+            errors: Family::default(),
+            seconds: Histogram::new(SECONDS),
+            depth: Gauge::default(),
+            refusals: Family::default(),
+            patches: Counter::default(),
+            cache_hits: Counter::default(),
+            leads: Gauge::default(),
+            store_is_readable: Gauge::default(),
+            cloud_calls: CloudCalls::default(),
+        }
+    }
+
+    /// Counts that a Node was looked at, and for how long.
+    pub fn reconciled(&self, result: Reconciled, took: Duration) {
+        self.reconciled.get_or_create(&ByResult { controller: NODE, result }).inc();
+        if result == Reconciled::Error {
+            self.errors.get_or_create(&[("controller", NODE)]).inc();
+        }
+        self.seconds.observe(took.as_secs_f64());
+    }
+
+    /// Counts that a Node was refused, and why.
+    pub fn refused(&self, reason: &'static str) {
+        self.refusals.get_or_create(&Reason { reason }).inc();
+    }
+
+    /// Notes how many Nodes wait.
+    pub fn queued(&self, depth: usize) {
+        self.depth.set(i64::try_from(depth).unwrap_or(i64::MAX));
+    }
+
+    /// All of it with what it means, to be shown.
+    pub fn registry(&self) -> Registry {
+        let mut registry = Registry::default();
+        registry.register(
+            "controller_runtime_reconcile",
+            "Nodes that were looked at, by what came of it",
+            self.reconciled.clone(),
+        );
+        registry.register(
+            "controller_runtime_reconcile_errors",
+            "Nodes that were looked at and could not be dealt with",
+            self.errors.clone(),
+        );
+        registry.register(
+            "controller_runtime_reconcile_time_seconds",
+            "How long it took to look at a Node",
+            self.seconds.clone(),
+        );
+        registry.register("workqueue_depth", "Nodes that wait to be looked at", self.depth.clone());
+        registry.register(
+            "kops_agent_node_refusals",
+            "Nodes that got no labels because they are not believed, by reason",
+            self.refusals.clone(),
+        );
+        registry.register("kops_agent_node_patches", "Patches of Nodes", self.patches.clone());
+        registry.register(
+            "kops_agent_instance_cache_hits",
+            "Nodes whose instance was known without asking the cloud",
+            self.cache_hits.clone(),
+        );
+        registry.register(
+            "leader_election_master_status",
+            "Whether this process holds the Lease kops-controller-leader",
+            self.leads.clone(),
+        );
+        registry.register(
+            "kops_agent_state_store_readable",
+            "Whether the state store could be read when it was last looked at",
+            self.store_is_readable.clone(),
+        );
+        registry.register("kops_agent_cloud_calls", "Calls to the cloud", self.cloud_calls.metric());
+        registry
+    }
+}
+
+/// The metrics as text (OpenMetrics).
+pub fn text(registry: &Registry) -> String {
+    let mut text = String::new();
+    // Writing to a String does not fail.
+    let _ = encode(&mut text, registry);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_have_controller_runtimes_names() {
+        let metrics = Metrics::new();
+        metrics.reconciled(Reconciled::Success, Duration::from_millis(3));
+        metrics.reconciled(Reconciled::Error, Duration::from_secs(3));
+        metrics.refused("InstanceNotFound");
+        metrics.queued(7);
+        let text = text(&metrics.registry());
+        for line in [
+            r#"controller_runtime_reconcile_total{controller="node",result="success"} 1"#,
+            r#"controller_runtime_reconcile_errors_total{controller="node"} 1"#,
+            r#"controller_runtime_reconcile_time_seconds_bucket{le="0.005"} 1"#,
+            "workqueue_depth 7",
+            r#"kops_agent_node_refusals_total{reason="InstanceNotFound"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} is not in:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,196 @@
+//! Control-plane mode: what kops-controller does on upstream's control planes.
+//!
+//! `run` reads top to bottom as what there is: the configuration, the API server, who leads, the controller of nodes.
+
+mod events;
+mod groups;
+mod health;
+mod identify;
+mod kubernetes;
+mod lease;
+mod metrics;
+mod node_api;
+mod node_labels;
+mod queue;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use kops_agent_plan::identity::aws::AwsCluster;
+use kops_agent_plan::labels::LabelPatch;
+use kops_agent_plan::spec::{CloudProvider, KopsControllerOptions};
+use kube::Client;
+use tokio::sync::watch;
+
+use crate::cli::ControllerArgs;
+use crate::cloud::aws::ec2::Ec2;
+use crate::cloud::aws::instances::Instances;
+use crate::exit::{self, WrongConfiguration};
+use crate::retry::Retries;
+use crate::store::Store;
+use crate::{cloud, output, stop};
+
+use events::Events;
+use groups::Groups;
+use health::Health;
+use identify::{Cloud, Identifier};
+use lease::{Election, Leadership};
+use metrics::Metrics;
+use node_api::Nodes;
+use node_labels::{Found, Mode, NodeLabels};
+
+/// How long the store is asked before the controller goes on without.
+const STORE_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Does what `kops-agent controller` is asked to, until it is asked to stop.
+///
+/// # Errors
+/// If the configuration is wrong, or something that it cannot do without fails for good.
+pub async fn run(args: &ControllerArgs) -> Result<u8> {
+    let stopped = stop::asked()?;
+    let options = options(args)?;
+    let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
+    let metrics = Metrics::new();
+    if args.once {
+        let mode = if args.dry_run { Mode::Show } else { Mode::Apply(Leadership::uncontested()) };
+        let found = node_labels(args, &options, &client, &metrics, mode).await?.run_once().await?;
+        return print(&found);
+    }
+
+    let election = Election::new(client.clone(), identity()?);
+    let node_labels =
+        node_labels(args, &options, &client, &metrics, Mode::Apply(election.leadership())).await?;
+    let (listener, address) = health::listen(&args.health_listen).await?;
+    log::info!("/healthz, /readyz and /metrics are at http://{address}");
+    let state = Arc::new(State::default());
+    let registry = Arc::new(metrics.registry());
+
+    tokio::select! {
+        signal = stopped => {
+            log::info!("stopping, because {signal} came");
+            election.release().await;
+            Ok(exit::CONVERGED)
+        }
+        () = health::serve(listener, state.clone(), registry) => Ok(exit::FAILED),
+        () = election.run() => Ok(exit::FAILED),
+        result = while_leading(election.leads(), &node_labels, &metrics, &state) => result,
+    }
+}
+
+/// Labels nodes whenever this process leads.
+async fn while_leading(
+    mut leads: watch::Receiver<bool>,
+    node_labels: &NodeLabels,
+    metrics: &Metrics,
+    state: &State,
+) -> Result<u8> {
+    loop {
+        leads.wait_for(|leads| *leads).await.context("contending for the Lease")?;
+        metrics.leads.set(1);
+        state.is_ready.store(true, Ordering::Relaxed);
+        tokio::select! {
+            result = node_labels.run() => result?,
+            result = leads.wait_for(|leads| !*leads) => drop(result.context("contending for the Lease")?),
+        }
+        metrics.leads.set(0);
+    }
+}
+
+/// What probes are told.
+#[derive(Debug, Default)]
+struct State {
+    is_ready: AtomicBool,
+}
+
+impl Health for State {
+    fn live(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        match self.is_ready.load(Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err("it has not led yet".into()),
+        }
+    }
+}
+
+fn options(args: &ControllerArgs) -> Result<KopsControllerOptions> {
+    let name = args.conf.display().to_string();
+    let text = std::fs::read(&args.conf)
+        .with_context(|| format!("reading kops-controller's configuration {name}"))?;
+    Ok(KopsControllerOptions::parse(&text, &name)?)
+}
+
+async fn node_labels(
+    args: &ControllerArgs,
+    options: &KopsControllerOptions,
+    client: &Client,
+    metrics: &Metrics,
+    mode: Mode,
+) -> Result<NodeLabels> {
+    let patience = Retries { deadline: STORE_PATIENCE, attempt: STORE_PATIENCE / 2, ..Retries::default() };
+    let store = Arc::new(Store::new(&args.store_mirror)?.with_retries(patience));
+    let cloud = cloud(options, metrics).await?;
+    Ok(NodeLabels {
+        nodes: Nodes::of(client.clone()),
+        identifier: Identifier::of(cloud, metrics.cache_hits.clone()),
+        groups: Groups::of(store, &options.config_base, Duration::from_secs(args.store_interval)),
+        events: Events::of(client.clone()),
+        metrics: metrics.clone(),
+        mode,
+    })
+}
+
+async fn cloud(options: &KopsControllerOptions, metrics: &Metrics) -> Result<Cloud> {
+    match options.cloud {
+        CloudProvider::Aws => {
+            let verifier = options.server.as_ref().and_then(|server| server.provider.aws.as_ref());
+            let region = match verifier.map(|aws| aws.region.clone()).filter(|region| !region.is_empty()) {
+                Some(region) => region,
+                None => cloud::aws_region().await.context("finding out in which region of AWS this is")?,
+            };
+            let cluster = AwsCluster {
+                name: options.cluster_name.clone(),
+                region: region.clone(),
+                use_ip_based_node_names: verifier.is_some_and(|aws| aws.use_ip_based_node_names),
+            };
+            let ec2 = Ec2::of_region(&region).await?;
+            Ok(Cloud::Aws { cluster, instances: Instances::of(ec2, metrics.cloud_calls.clone()) })
+        }
+        other => Err(WrongConfiguration(format!(
+            "nodes of the cloud {other} cannot be identified yet: leave them to kOps' kops-controller"
+        ))
+        .into()),
+    }
+}
+
+/// A name that no other contender has.
+fn identity() -> Result<String> {
+    let host = nix::unistd::gethostname().context("reading this machine's name")?;
+    let unique = std::fs::read_to_string("/proc/sys/kernel/random/uuid").context("making a unique name")?;
+    Ok(format!("{}_{}", host.to_string_lossy(), unique.trim()))
+}
+
+fn print(found: &Found) -> Result<u8> {
+    let mut text = String::new();
+    for (node, patch) in &found.patches {
+        text.push_str(&shown(node, patch));
+    }
+    for (node, problem) in &found.problems {
+        log::warn!("the Node {node}: {problem}");
+    }
+    if found.patches.is_empty() {
+        log::info!("no Node's labels would change");
+    }
+    output::print_bytes(text.as_bytes())
+}
+
+/// A patch as a diff.
+fn shown(node: &str, patch: &LabelPatch) -> String {
+    let set = patch.set.iter().map(|(key, value)| format!("  + {key}: {value:?}\n"));
+    let removed = patch.remove.iter().map(|key| format!("  - {key}\n"));
+    format!("node {node}\n{}", set.chain(removed).collect::<String>())
+}

@@ -1,0 +1,127 @@
+//! Nodes on the API server: how they are watched, read and patched.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Node;
+use kops_agent_plan::labels::{FIELD_MANAGER, LabelPatch, ObservedNode, managed_labels};
+use kube::api::{Api, Patch, PatchParams};
+use kube::core::{ApiResource, Object};
+use kube::{Client, Error};
+use serde::Deserialize;
+
+/// A Node with the little that anybody here looks at: a cluster has thousands of them.
+pub type NodeObject = Object<NodeSpec, NodeStatus>;
+
+/// `spec` of a Node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeSpec {
+    #[serde(rename = "providerID")]
+    provider_id: String,
+}
+
+/// `status` of a Node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct NodeStatus {
+    conditions: Vec<NodeCondition>,
+}
+
+#[derive(Clone, Debug, Deserialize)]
+struct NodeCondition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+}
+
+/// The Nodes of a cluster.
+#[derive(Clone)]
+pub struct Nodes {
+    api: Api<NodeObject>,
+}
+
+impl Nodes {
+    /// The Nodes that this client can reach.
+    pub fn of(client: Client) -> Nodes {
+        Nodes { api: Api::all_with(client, &resource()) }
+    }
+
+    /// For watching them.
+    pub fn api(&self) -> Api<NodeObject> {
+        self.api.clone()
+    }
+
+    /// Changes labels of a Node, if it is still the one that was observed.
+    ///
+    /// # Errors
+    /// It is another one by now (409), is gone (404), or the API server cannot be asked.
+    pub async fn patch(&self, node: &ObservedNode, patch: &LabelPatch) -> Result<(), Error> {
+        let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+        let patch = Patch::Merge(patch.to_json(&node.resource_version));
+        self.api.patch(&node.name, &parameters, &patch).await.map(drop)
+    }
+
+    /// Whether the Node of that name is ready; `None` if there is no such Node. Asks the API server itself.
+    ///
+    /// # Errors
+    /// The API server cannot be asked.
+    pub async fn is_ready(&self, name: &str) -> Result<Option<bool>, Error> {
+        let node = self.api.get_opt(name).await?;
+        Ok(node.map(|node| {
+            let conditions = node.status.map(|status| status.conditions).unwrap_or_default();
+            conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+        }))
+    }
+}
+
+fn resource() -> ApiResource {
+    ApiResource::erase::<Node>(&())
+}
+
+/// What is looked at of a Node as the API server has it.
+pub fn observed(node: NodeObject) -> Arc<ObservedNode> {
+    let metadata = node.metadata;
+    let written_by_us = metadata
+        .managed_fields
+        .iter()
+        .flatten()
+        .filter(|entry| entry.manager.as_deref() == Some(FIELD_MANAGER))
+        .filter_map(|entry| entry.fields_v1.as_ref())
+        .flat_map(|fields| managed_labels(&fields.0).map(str::to_owned).collect::<Vec<_>>())
+        .collect();
+    Arc::new(ObservedNode {
+        name: metadata.name.unwrap_or_default(),
+        provider_id: node.spec.provider_id,
+        labels: metadata.labels.unwrap_or_default(),
+        written_by_us,
+        resource_version: metadata.resource_version.unwrap_or_default(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_matters_of_a_node_is_read() {
+        let node: NodeObject = serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": "i-1", "resourceVersion": "7", "labels": {"a": "1", "b": "2"}, "managedFields": [
+                {"manager": "kops-controller", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+                 "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}}},
+                {"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": {"f:b": {}}}}}]},
+            "spec": {"providerID": "aws:///a/i-1", "podCIDR": "10.0.0.0/24"},
+            "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]}
+        }))
+        .unwrap();
+        let node = observed(node);
+        assert_eq!((node.name.as_str(), node.provider_id.as_str()), ("i-1", "aws:///a/i-1"));
+        assert_eq!(node.written_by_us, ["a".to_owned()].into());
+        let bare: NodeObject =
+            serde_json::from_value(json!({"metadata": {"name": "new"}, "spec": {}, "status": {}})).unwrap();
+        assert_eq!(observed(bare).provider_id, "");
+    }
+}

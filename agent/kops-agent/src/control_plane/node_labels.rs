@@ -1,0 +1,364 @@
+//! The controller of nodes: every Node gets the labels of its instance group.
+//!
+//! Nodes are watched; one whose labels or providerID changed is looked at. The cloud says who it is, the state store
+//! what its group's nodes are labelled, and a patch makes it so. What a machine says of itself is never believed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use kops_agent_plan::identity::{Identity, Refusal};
+use kops_agent_plan::labels::{self, LabelPatch, ObservedNode};
+use kube::api::ListParams;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::events::Events;
+use super::groups::{Changed, Group, Groups};
+use super::identify::{Identifier, NotIdentified};
+use super::lease::Leadership;
+use super::metrics::{Metrics, Reconciled};
+use super::node_api::{NodeObject, Nodes, observed};
+use super::queue::Queue;
+
+/// Patches that are under way at the same time.
+const PATCHES_AT_ONCE: usize = 32;
+/// All Nodes are looked at again after so long: together, for the cloud to be asked in few calls.
+const RESYNC: Duration = Duration::from_secs(60 * 60);
+/// How long the watch has to bring a Node's new version, after a patch met with one.
+const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
+/// Nodes of one answer of the API server.
+const PAGE: u32 = 500;
+
+/// What the controller works with.
+pub struct NodeLabels {
+    /// The Nodes.
+    pub nodes: Nodes,
+    /// Who they are.
+    pub identifier: Identifier,
+    /// What their groups are labelled.
+    pub groups: Groups,
+    /// Where a refusal is told.
+    pub events: Events,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// What is done with a patch.
+    pub mode: Mode,
+}
+
+/// What is done with a patch.
+#[derive(Clone)]
+pub enum Mode {
+    /// It is applied while this process leads.
+    Apply(Leadership),
+    /// It is shown, and not applied.
+    Show,
+}
+
+/// What came of looking at a Node.
+enum Outcome {
+    /// It is as it should be, now.
+    Done,
+    /// It would be patched.
+    Shown(LabelPatch),
+    /// It cannot be dealt with before something about it changes.
+    NotYet,
+    /// It changed while it was looked at.
+    Conflict,
+    Refused(Refusal),
+    Failed(String),
+}
+
+/// What a single run found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The patches of Nodes, by name.
+    pub patches: BTreeMap<String, LabelPatch>,
+    /// Why Nodes were not dealt with, by name.
+    pub problems: BTreeMap<String, String>,
+}
+
+type Looking<'a> = FuturesUnordered<BoxFuture<'a, (Arc<ObservedNode>, Outcome, Duration)>>;
+
+impl NodeLabels {
+    /// Goes on until it is dropped, or the watch of Nodes ends, which it does not.
+    ///
+    /// # Errors
+    /// It ended all the same.
+    pub async fn run(&self) -> Result<()> {
+        let mut watch = Box::pin(watcher(self.nodes.api(), watcher::Config::default()).default_backoff());
+        let mut index = Index::default();
+        let slots = Semaphore::new(PATCHES_AT_ONCE);
+        let mut looking = Looking::new();
+        let mut refreshing: BoxFuture<'_, Changed> = Box::pin(self.groups.refresh());
+        let mut groups_were_read = false;
+        let mut resync = Instant::now() + RESYNC;
+        loop {
+            let now = Instant::now();
+            if index.is_complete && groups_were_read {
+                for name in index.queue.take(now) {
+                    match index.nodes.get(&name) {
+                        Some(node) => looking.push(self.look(node.clone(), &slots)),
+                        None => index.queue.done(&name),
+                    }
+                }
+            }
+            self.metrics.queued(index.queue.depth(now));
+            let wake = index.queue.next_due().filter(|_| index.is_complete && groups_were_read);
+            tokio::select! {
+                event = watch.next() => match event {
+                    Some(Ok(event)) => self.seen(&mut index, event),
+                    Some(Err(error)) => log::warn!("watching Nodes: {error}; trying again"),
+                    None => return Err(anyhow!("the watch of Nodes ended")),
+                },
+                Some((node, outcome, took)) = looking.next() => {
+                    self.settle(&mut index, &node, outcome, took);
+                }
+                changed = &mut refreshing => {
+                    groups_were_read = true;
+                    self.metrics.store_is_readable.set(i64::from(self.groups.is_current()));
+                    index.groups_changed(&changed);
+                    refreshing = Box::pin(async {
+                        self.groups.pause().await;
+                        self.groups.refresh().await
+                    });
+                }
+                () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => {}
+                () = sleep_until(resync) => {
+                    index.look_at_all();
+                    resync += RESYNC;
+                }
+            }
+        }
+    }
+
+    /// Looks at every Node once.
+    ///
+    /// # Errors
+    /// The Nodes cannot be listed.
+    pub async fn run_once(&self) -> Result<Found> {
+        self.groups.refresh().await;
+        let mut found = Found::default();
+        let slots = Semaphore::new(PATCHES_AT_ONCE);
+        let mut looking = Looking::new();
+        for node in self.list().await? {
+            looking.push(self.look(node, &slots));
+        }
+        while let Some((node, outcome, _)) = looking.next().await {
+            let problem = match outcome {
+                Outcome::Done => continue,
+                Outcome::Shown(patch) => {
+                    found.patches.insert(node.name.clone(), patch);
+                    continue;
+                }
+                Outcome::Conflict => "it was changed by somebody at the same time; run this again".to_owned(),
+                Outcome::NotYet => "it has not said yet which instance it is".to_owned(),
+                Outcome::Refused(refusal) => refusal.to_string(),
+                Outcome::Failed(problem) => problem,
+            };
+            found.problems.insert(node.name.clone(), problem);
+        }
+        Ok(found)
+    }
+
+    async fn list(&self) -> Result<Vec<Arc<ObservedNode>>, kube::Error> {
+        let api = self.nodes.api();
+        let mut nodes = Vec::new();
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            let list = api.list(&page).await?;
+            nodes.extend(list.items.into_iter().map(observed));
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = ListParams::default().limit(PAGE).continue_token(&token),
+                None => return Ok(nodes),
+            }
+        }
+    }
+
+    fn seen(&self, index: &mut Index, event: Event<NodeObject>) {
+        for gone in index.apply(event) {
+            self.identifier.forget(&gone);
+        }
+    }
+
+    /// Deals with one Node.
+    fn look<'a>(
+        &'a self,
+        node: Arc<ObservedNode>,
+        slots: &'a Semaphore,
+    ) -> BoxFuture<'a, (Arc<ObservedNode>, Outcome, Duration)> {
+        Box::pin(async move {
+            let begun = Instant::now();
+            let outcome = self.outcome(&node, slots).await;
+            if let (Outcome::Refused(refusal), Mode::Apply(_)) = (&outcome, &self.mode) {
+                self.events.warn(&node.name, refusal.reason(), &refusal.to_string()).await;
+            }
+            (node, outcome, begun.elapsed())
+        })
+    }
+
+    async fn outcome(&self, node: &ObservedNode, slots: &Semaphore) -> Outcome {
+        let identity = match self.identifier.identify(node).await {
+            Ok(identity) => identity,
+            Err(NotIdentified::NotYet) => return Outcome::NotYet,
+            Err(NotIdentified::Refused(refusal)) => return Outcome::Refused(refusal),
+            Err(NotIdentified::Unavailable(problem)) => return Outcome::Failed(problem),
+        };
+        let wanted = match self.wanted(node, &identity) {
+            Ok(wanted) => wanted,
+            Err(refusal) => return Outcome::Refused(refusal),
+        };
+        let Some(patch) = labels::diff(node, &wanted) else { return Outcome::Done };
+        match &self.mode {
+            Mode::Show => Outcome::Shown(patch),
+            Mode::Apply(leadership) => self.patch(node, &patch, leadership, slots).await,
+        }
+    }
+
+    fn wanted(&self, node: &ObservedNode, identity: &Identity) -> Result<BTreeMap<String, String>, Refusal> {
+        match self.groups.get(&identity.instance_group) {
+            Group::Known(of_group) => Ok(labels::wanted(identity, Some(&of_group))),
+            Group::Unreadable => Ok(labels::wanted(identity, None)),
+            Group::Unknown => Err(Refusal::UnknownInstanceGroup {
+                instance: node.provider_id.clone(),
+                instance_group: identity.instance_group.clone(),
+            }),
+        }
+    }
+
+    async fn patch(
+        &self,
+        node: &ObservedNode,
+        patch: &LabelPatch,
+        leadership: &Leadership,
+        slots: &Semaphore,
+    ) -> Outcome {
+        let Ok(_slot) = slots.acquire().await else { return Outcome::NotYet };
+        if leadership.remaining().is_none() {
+            return Outcome::Failed("this process does not lead any more".into());
+        }
+        match timeout(Leadership::LONGEST_WRITE, self.nodes.patch(node, patch)).await {
+            Ok(Ok(())) => {
+                self.metrics.patches.inc();
+                log::info!("labelled the Node {}: {}", node.name, in_words(patch));
+                Outcome::Done
+            }
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => Outcome::Conflict,
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Outcome::NotYet,
+            Ok(Err(error)) => Outcome::Failed(format!("its labels cannot be patched: {error}")),
+            Err(_) => Outcome::Failed("its labels cannot be patched: the API server does not answer".into()),
+        }
+    }
+
+    fn settle(&self, index: &mut Index, node: &ObservedNode, outcome: Outcome, took: Duration) {
+        let name = node.name.as_str();
+        let (result, problem) = match outcome {
+            Outcome::Done | Outcome::NotYet | Outcome::Shown(_) | Outcome::Conflict => {
+                (Reconciled::Success, None)
+            }
+            Outcome::Failed(ref problem) => (Reconciled::Error, Some(problem.clone())),
+            Outcome::Refused(ref refusal) => {
+                self.metrics.refused(refusal.reason());
+                (Reconciled::Refused, Some(refusal.to_string()))
+            }
+        };
+        self.metrics.reconciled(result, took);
+        match problem {
+            None => index.queue.done(name),
+            Some(problem) => {
+                let pause = index.queue.failed(name, Instant::now());
+                log::warn!("the Node {name}: {problem}; looking again in {pause:.0?}");
+            }
+        }
+        if matches!(outcome, Outcome::Conflict) {
+            index.queue.add(name, Instant::now() + CONFLICT_PAUSE);
+        }
+    }
+}
+
+/// The Nodes as they were last seen, and which of them are to be looked at.
+#[derive(Default)]
+struct Index {
+    nodes: BTreeMap<String, Arc<ObservedNode>>,
+    /// Those of a list that is not complete yet.
+    listed: BTreeMap<String, Arc<ObservedNode>>,
+    is_complete: bool,
+    queue: Queue,
+}
+
+impl Index {
+    /// Takes in what happened, and tells which Nodes are gone.
+    fn apply(&mut self, event: Event<NodeObject>) -> Vec<String> {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(node) => {
+                let node = observed(node);
+                self.listed.insert(node.name.clone(), node);
+            }
+            Event::InitDone => return self.replace(),
+            Event::Apply(node) => self.see(observed(node)),
+            Event::Delete(node) => {
+                let name = node.metadata.name.unwrap_or_default();
+                self.nodes.remove(&name);
+                self.queue.forget(&name);
+                return vec![name];
+            }
+        }
+        vec![]
+    }
+
+    fn replace(&mut self) -> Vec<String> {
+        let listed = std::mem::take(&mut self.listed);
+        let gone: Vec<String> =
+            self.nodes.keys().filter(|name| !listed.contains_key(*name)).cloned().collect();
+        for name in &gone {
+            self.nodes.remove(name);
+            self.queue.forget(name);
+        }
+        for node in listed.into_values() {
+            self.see(node);
+        }
+        self.is_complete = true;
+        gone
+    }
+
+    /// A kubelet reports every few seconds; only what decides labels has a Node looked at.
+    fn see(&mut self, node: Arc<ObservedNode>) {
+        let before = self.nodes.get(&node.name);
+        let is_same = before
+            .is_some_and(|before| before.labels == node.labels && before.provider_id == node.provider_id);
+        if !is_same {
+            self.queue.add(&node.name, Instant::now());
+        }
+        self.nodes.insert(node.name.clone(), node);
+    }
+
+    fn groups_changed(&mut self, changed: &Changed) {
+        if changed.0.is_empty() {
+            return;
+        }
+        log::info!(
+            "instance groups have changed: {}",
+            changed.0.iter().cloned().collect::<Vec<_>>().join(", ")
+        );
+        // Who is in which group, the identifier remembers: asking for all of them costs nothing.
+        self.look_at_all();
+    }
+
+    fn look_at_all(&mut self) {
+        for name in self.nodes.keys() {
+            self.queue.add(name, Instant::now());
+        }
+    }
+}
+
+fn in_words(patch: &LabelPatch) -> String {
+    let set = patch.set.iter().map(|(key, value)| format!("{key}={value}"));
+    let removed = patch.remove.iter().map(|key| format!("{key}-"));
+    set.chain(removed).collect::<Vec<_>>().join(" ")
+}

@@ -1,0 +1,150 @@
+//! Which Nodes are to be looked at, and when: for the controller of nodes.
+//!
+//! A Node is looked at by one at a time; what changes meanwhile has it looked at once more. One that fails is looked
+//! at again later and later, each at its own moment, so that a thousand failures at once do not come back at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10 * 60);
+
+/// The Nodes that wait, by name.
+#[derive(Debug, Default)]
+pub struct Queue {
+    due: BTreeMap<String, Instant>,
+    working: BTreeSet<String>,
+    failures: BTreeMap<String, u32>,
+}
+
+impl Queue {
+    /// Has a Node looked at now, or as soon as who looks at it is done.
+    pub fn add(&mut self, name: &str, now: Instant) {
+        self.due.insert(name.to_owned(), now);
+    }
+
+    /// The Nodes that are due and that nobody looks at; from now on somebody does.
+    pub fn take(&mut self, now: Instant) -> Vec<String> {
+        let is_ready = |(name, due): &(&String, &Instant)| **due <= now && !self.working.contains(*name);
+        let ready: Vec<String> = self.due.iter().filter(is_ready).map(|(name, _)| name.clone()).collect();
+        for name in &ready {
+            self.due.remove(name);
+            self.working.insert(name.clone());
+        }
+        ready
+    }
+
+    /// A Node was looked at and is as it should be.
+    pub fn done(&mut self, name: &str) {
+        self.working.remove(name);
+        self.failures.remove(name);
+    }
+
+    /// A Node could not be dealt with. It is looked at again, unless it is due anyway.
+    pub fn failed(&mut self, name: &str, now: Instant) -> Duration {
+        self.working.remove(name);
+        let failures = self.failures.entry(name.to_owned()).or_default();
+        let pause = pause(name, *failures);
+        *failures = failures.saturating_add(1);
+        self.due.entry(name.to_owned()).or_insert(now + pause);
+        pause
+    }
+
+    /// Nobody looks at a Node any more, and nothing of it is remembered.
+    pub fn forget(&mut self, name: &str) {
+        self.due.remove(name);
+        self.failures.remove(name);
+    }
+
+    /// When the next one is due that nobody looks at.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.due.iter().filter(|(name, _)| !self.working.contains(*name)).map(|(_, due)| *due).min()
+    }
+
+    /// How many wait that are due.
+    pub fn depth(&self, now: Instant) -> usize {
+        self.due.values().filter(|due| **due <= now).count()
+    }
+
+    /// Whether nobody is looked at and nobody waits, other than after a failure.
+    pub fn is_idle(&self) -> bool {
+        self.working.is_empty() && self.due.keys().all(|name| self.failures.contains_key(name))
+    }
+}
+
+/// Twice as long after each failure, and for each Node a little different.
+fn pause(name: &str, failures: u32) -> Duration {
+    let doubled = FIRST_PAUSE.saturating_mul(2u32.saturating_pow(failures.min(16)));
+    let spread = name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % 256;
+    let pause = doubled.min(LONGEST_PAUSE);
+    pause - pause.mul_f64(f64::from(spread) / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_looked_at_by_two_and_no_change_is_missed() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.add("a", now);
+        queue.add("a", now);
+        assert_eq!(queue.take(now), ["a"]);
+        queue.add("a", now);
+        assert_eq!(queue.take(now), [""; 0]);
+        assert_eq!(queue.next_due(), None, "nothing to wake up for");
+        assert_eq!(queue.depth(now), 1);
+        queue.done("a");
+        assert_eq!(queue.take(now), ["a"]);
+        queue.done("a");
+        assert!(queue.is_idle());
+    }
+
+    #[test]
+    fn failures_come_back_later_and_later() {
+        let (mut queue, mut now) = (Queue::default(), Instant::now());
+        queue.add("a", now);
+        let mut pauses = Vec::new();
+        for _ in 0..14 {
+            assert_eq!(queue.take(now), ["a"]);
+            let pause = queue.failed("a", now);
+            assert_eq!(queue.next_due(), Some(now + pause));
+            assert_eq!(queue.take(now), [""; 0]);
+            now += pause;
+            pauses.push(pause);
+        }
+        assert!(pauses[0] <= Duration::from_secs(1) && pauses[0] >= Duration::from_millis(700));
+        assert!(pauses.windows(2).all(|pair| pair[0] <= pair[1]));
+        assert_eq!(pauses[12], pauses[13]);
+        assert!(pauses[13] <= LONGEST_PAUSE);
+        assert!(queue.is_idle());
+        assert_eq!(queue.take(now), ["a"]);
+        queue.done("a");
+        assert!(queue.next_due().is_none() && queue.failures.is_empty());
+    }
+
+    #[test]
+    fn a_change_does_not_wait_for_the_end_of_a_pause() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.add("a", now);
+        queue.take(now);
+        queue.failed("a", now);
+        queue.add("a", now);
+        assert_eq!(queue.take(now), ["a"]);
+        queue.add("a", now);
+        queue.failed("a", now);
+        assert_eq!(queue.take(now), ["a"], "it changed while it was looked at");
+        queue.forget("a");
+        queue.done("a");
+        assert_eq!(queue.next_due(), None);
+    }
+
+    #[test]
+    fn many_failures_do_not_come_back_at_once() {
+        let pauses: BTreeSet<Duration> =
+            (0..1000).map(|number| pause(&format!("i-{number:017x}"), 4)).collect();
+        assert!(pauses.len() > 100, "{}", pauses.len());
+    }
+}

@@ -1,0 +1,239 @@
+//! Who a Node is on AWS: `spec.providerID` → EC2 instance → its tags.
+//!
+//! Sources: upstream's `pkg/nodeidentity/aws/identify.go`; node names: `upup/pkg/fi/nodeup/command.go`
+//! (`evaluateHostnameOverride`) and `pkg/bootstrap/awsbootstrap/verifier.go`.
+
+use std::collections::BTreeMap;
+
+use super::{Identity, Refusal};
+
+/// The tag with the name of an instance's group.
+pub const INSTANCE_GROUP_TAG: &str = "kops.k8s.io/instancegroup";
+/// The tag with the name of an instance's cluster.
+pub const CLUSTER_TAG: &str = "KubernetesCluster";
+/// What tags begin with that note down a label of the group's nodes.
+const LABEL_TAG_PREFIX: &str = "k8s.io/cluster-autoscaler/node-template/label/";
+/// The states of an instance in which its Node may be there.
+const AT_WORK: [&str; 2] = ["running", "pending"];
+const FORM: &str = "aws:///eu-west-1a/i-0123456789abcdef0";
+
+/// What EC2 tells of an instance, as far as somebody needs it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ec2Instance {
+    /// Its id.
+    pub instance_id: String,
+    /// `running`, `stopped`, …
+    pub state: String,
+    /// Why it costs less than others: `spot`, `scheduled`, `capacity-block`; empty where it does not.
+    pub lifecycle: String,
+    /// The account that it belongs to; empty if EC2 did not say.
+    pub owner_id: String,
+    /// The name that its subnet's DNS gives it.
+    pub private_dns_name: String,
+    /// Its main private IPv4 address.
+    pub private_ip_address: String,
+    /// Its network interfaces.
+    pub network_interfaces: Vec<Ec2NetworkInterface>,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+/// What EC2 tells of a network interface of an instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Ec2NetworkInterface {
+    /// `attached`, `attaching`, …
+    pub attachment_status: String,
+    /// Its number on the instance; 0 is the one that it was started with.
+    pub device_index: i32,
+    /// Its main private IPv4 address.
+    pub private_ip_address: String,
+    /// Its public IPv4 address; empty where it has none.
+    pub public_ip_address: String,
+    /// Its IPv6 addresses, in EC2's order.
+    pub ipv6_addresses: Vec<String>,
+}
+
+/// What is known of a cluster on AWS before anybody is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AwsCluster {
+    /// Its name.
+    pub name: String,
+    /// The region of its machines.
+    pub region: String,
+    /// Whether its nodes are called after their private address rather than their instance.
+    pub use_ip_based_node_names: bool,
+}
+
+/// The id of the instance that a providerID names.
+///
+/// # Errors
+/// If it names none that EC2 could have.
+pub fn instance_id(provider_id: &str) -> Result<&str, Refusal> {
+    let refusal = || Refusal::ProviderId { provider_id: provider_id.to_owned(), cloud: "AWS", form: FORM };
+    let parts: Vec<&str> = provider_id.strip_prefix("aws://").ok_or_else(refusal)?.split('/').collect();
+    match parts.as_slice() {
+        ["", _, id] if is_instance_id(id) => Ok(id),
+        _ => Err(refusal()),
+    }
+}
+
+/// Whether EC2 could have an instance of that id. It refuses a whole question over one that it could not have.
+pub fn is_instance_id(id: &str) -> bool {
+    id.strip_prefix("i-").is_some_and(|number| {
+        matches!(number.len(), 8 | 17)
+            && number.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
+    })
+}
+
+/// The name that the Node of an instance has.
+pub fn node_name(instance: &Ec2Instance, cluster: &AwsCluster) -> String {
+    if !cluster.use_ip_based_node_names {
+        return instance.instance_id.clone();
+    }
+    let domain = match cluster.region.as_str() {
+        "us-east-1" => "ec2.internal".to_owned(),
+        region => format!("{region}.compute.internal"),
+    };
+    format!("ip-{}.{domain}", instance.private_ip_address.replace('.', "-"))
+}
+
+/// Who the Node of that name is, if the instance that it says it is is its own.
+///
+/// # Errors
+/// Why it is not believed.
+pub fn identify(node: &str, instance: &Ec2Instance, cluster: &AwsCluster) -> Result<Identity, Refusal> {
+    let id = || instance.instance_id.clone();
+    if !AT_WORK.contains(&instance.state.as_str()) {
+        return Err(Refusal::NotRunning { instance: id(), state: instance.state.clone() });
+    }
+    let owner = instance.tags.get(CLUSTER_TAG);
+    if owner != Some(&cluster.name) {
+        let owner = owner.map_or_else(|| "no cluster".to_owned(), |owner| format!("the cluster {owner}"));
+        return Err(Refusal::OtherCluster { instance: id(), owner, cluster: cluster.name.clone() });
+    }
+    let expected = node_name(instance, cluster);
+    if node != expected {
+        return Err(Refusal::OtherNode { instance: id(), expected });
+    }
+    let Some(instance_group) = instance.tags.get(INSTANCE_GROUP_TAG).filter(|name| !name.is_empty()) else {
+        let missing = format!("it has no tag {INSTANCE_GROUP_TAG}");
+        return Err(Refusal::NoInstanceGroup { instance: id(), missing });
+    };
+    Ok(Identity {
+        instance_group: instance_group.clone(),
+        noted_labels: noted_labels(&instance.tags),
+        instance_labels: lifecycle_labels(&instance.lifecycle),
+    })
+}
+
+fn noted_labels(tags: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let label = |(tag, value): (&String, &String)| {
+        Some((tag.strip_prefix(LABEL_TAG_PREFIX)?.to_owned(), value.clone()))
+    };
+    tags.iter().filter_map(label).collect()
+}
+
+fn lifecycle_labels(lifecycle: &str) -> BTreeMap<String, String> {
+    match lifecycle {
+        "" => BTreeMap::new(),
+        lifecycle => {
+            BTreeMap::from([(format!("node-role.kubernetes.io/{lifecycle}-worker"), "true".to_owned())])
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: &str = "i-0123456789abcdef0";
+
+    fn cluster(use_ip_based_node_names: bool) -> AwsCluster {
+        AwsCluster { name: "c.example.com".into(), region: "eu-west-1".into(), use_ip_based_node_names }
+    }
+
+    fn instance() -> Ec2Instance {
+        let tags = [
+            (CLUSTER_TAG, "c.example.com"),
+            (INSTANCE_GROUP_TAG, "nodes"),
+            ("k8s.io/cluster-autoscaler/node-template/label/node-role.kubernetes.io/node", ""),
+            ("k8s.io/cluster-autoscaler/node-template/taint/x", "y:NoSchedule"),
+            ("Name", "nodes.c.example.com"),
+        ];
+        Ec2Instance {
+            instance_id: ID.into(),
+            state: "running".into(),
+            private_ip_address: "10.0.3.4".into(),
+            tags: tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+            ..Ec2Instance::default()
+        }
+    }
+
+    #[test]
+    fn a_provider_id_names_an_instance() {
+        assert_eq!(instance_id("aws:///eu-west-1a/i-0123456789abcdef0").unwrap(), ID);
+        assert_eq!(instance_id("aws:///eu-west-1a/i-01234567").unwrap(), "i-01234567");
+        for malformed in [
+            "",
+            "gce://project/zone/name",
+            "aws:///eu-west-1a",
+            "aws:///eu-west-1a/",
+            "aws:///eu-west-1a/i-0123456789abcdef0/x",
+            "aws://x/eu-west-1a/i-0123456789abcdef0",
+            "aws:///eu-west-1a/i-0123456789ABCDEF0",
+            "aws:///eu-west-1a/i-0123456789abcdef0,i-0123456789abcdef1",
+            "aws:///eu-west-1a/mi-0123456789abcdef0",
+        ] {
+            let refusal = instance_id(malformed).unwrap_err();
+            assert_eq!(refusal.reason(), "InvalidProviderID");
+            assert!(refusal.to_string().contains(&format!("{malformed:?}")), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn a_node_that_has_its_instances_name_is_believed() {
+        let identity = identify(ID, &instance(), &cluster(false)).unwrap();
+        assert_eq!(identity.instance_group, "nodes");
+        assert_eq!(
+            identity.noted_labels,
+            BTreeMap::from([("node-role.kubernetes.io/node".to_owned(), String::new())])
+        );
+        assert!(identity.instance_labels.is_empty());
+        assert!(identify("ip-10-0-3-4.eu-west-1.compute.internal", &instance(), &cluster(true)).is_ok());
+        let virginia = AwsCluster { region: "us-east-1".into(), ..cluster(true) };
+        assert!(identify("ip-10-0-3-4.ec2.internal", &instance(), &virginia).is_ok());
+    }
+
+    #[test]
+    fn a_spot_instance_says_so() {
+        let spot = Ec2Instance { lifecycle: "spot".into(), ..instance() };
+        let labels = identify(ID, &spot, &cluster(false)).unwrap().instance_labels;
+        assert_eq!(labels["node-role.kubernetes.io/spot-worker"], "true");
+    }
+
+    #[test]
+    fn nobody_else_is_believed() {
+        let without = |tag: &str| {
+            let mut instance = instance();
+            instance.tags.remove(tag);
+            instance
+        };
+        let mut foreign = instance();
+        foreign.tags.insert(CLUSTER_TAG.into(), "other.example.com".into());
+        let stopped = Ec2Instance { state: "stopped".into(), ..instance() };
+        let terminated = Ec2Instance { state: "terminated".into(), ..instance() };
+        for (node, instance, reason, expected) in [
+            ("i-0fffffffffffffff0", instance(), "InstanceOfOtherNode", ID),
+            ("ip-10-0-3-4.eu-west-1.compute.internal", instance(), "InstanceOfOtherNode", ID),
+            (ID, foreign, "InstanceOfOtherCluster", "the cluster other.example.com"),
+            (ID, without(CLUSTER_TAG), "InstanceOfOtherCluster", "no cluster"),
+            (ID, without(INSTANCE_GROUP_TAG), "InstanceGroupUnknown", INSTANCE_GROUP_TAG),
+            (ID, stopped, "InstanceNotRunning", "stopped"),
+            (ID, terminated, "InstanceNotRunning", "terminated"),
+        ] {
+            let refusal = identify(node, &instance, &cluster(false)).unwrap_err();
+            assert_eq!(refusal.reason(), reason);
+            assert!(refusal.to_string().contains(expected), "{refusal}");
+        }
+    }
+}

@@ -1,0 +1,204 @@
+//! The configuration of kops-controller, which kOps writes into the ConfigMap `kube-system/kops-controller`.
+//!
+//! Source: upstream's `cmd/kops-controller/pkg/config/options.go`; the clouds' own options are in
+//! `pkg/bootstrap/awsbootstrap/verifier.go`, `upup/pkg/fi/cloudup/gce/tpm/types.go` and
+//! `pkg/bootstrap/pkibootstrap/options.go`.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::cloud_provider::CloudProvider;
+use super::error::SpecError;
+use super::omit::is_zero;
+use super::yaml::parse_yaml;
+
+/// What kops-controller is told about its cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct KopsControllerOptions {
+    /// The cluster's name.
+    #[serde(default)]
+    pub cluster_name: String,
+    /// The cloud that the cluster's machines are in.
+    pub cloud: CloudProvider,
+    /// URL of the cluster's folder in the state store.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub config_base: String,
+    /// URL of the secrets in the state store.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub secret_store: String,
+    /// The bootstrap server, if there is to be one.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub server: Option<KopsControllerServerOptions>,
+    /// Whether upstream's controller remembers who an instance is. Ours always does.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub cache_nodeidentity_info: bool,
+    /// Whether nodes get their pods' addresses from the cloud.
+    #[serde(rename = "enableCloudIPAM", default, skip_serializing_if = "is_zero")]
+    pub enable_cloud_ipam: bool,
+    /// Cluster API.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub capi: Option<CapiOptions>,
+}
+
+impl KopsControllerOptions {
+    /// Reads a `config.yaml`; `source_file` is what errors name.
+    ///
+    /// # Errors
+    /// If it is no YAML mapping, a field has the wrong type, or names no cluster or no cloud that kOps knows.
+    pub fn parse(text: &[u8], source_file: &str) -> Result<KopsControllerOptions, SpecError> {
+        let options: KopsControllerOptions = parse_yaml(text, source_file)?;
+        match options.cluster_name.as_str() {
+            "" => Err(SpecError::of_field(source_file, "clusterName", "it is missing")),
+            _ => Ok(options),
+        }
+    }
+}
+
+/// Cluster API.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct CapiOptions {
+    /// Whether Machines of Cluster API are nodes of this cluster.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub enabled: Option<bool>,
+}
+
+/// The bootstrap server.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct KopsControllerServerOptions {
+    /// Where it listens: `:3988`, or with an address before the colon.
+    #[serde(rename = "Listen")]
+    pub listen: String,
+    /// Who vouches for machines.
+    pub provider: ServerProviderOptions,
+    /// Machines that are known by a key of their own.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub pki: Option<PkiOptions>,
+    /// Path of the key with which it serves.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub server_key_path: String,
+    /// Path of the certificate with which it serves.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub server_certificate_path: String,
+    /// Folder of the authorities' certificates and keys.
+    #[serde(rename = "caBasePath")]
+    pub ca_base_path: String,
+    /// The authorities that sign.
+    #[serde(rename = "signingCAs")]
+    pub signing_cas: Vec<String>,
+    /// The certificates that nodes may ask for.
+    pub cert_names: Vec<String>,
+}
+
+/// Who vouches for machines: a cloud.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ServerProviderOptions {
+    /// Amazon Web Services.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub aws: Option<AwsVerifierOptions>,
+    /// Google Compute Engine.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub gce: Option<GceVerifierOptions>,
+    /// Other clouds, by kOps' keys for them.
+    #[serde(flatten)]
+    pub others: BTreeMap<String, Value>,
+}
+
+/// Machines that AWS vouches for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct AwsVerifierOptions {
+    /// The IAM roles that workers have.
+    pub nodes_roles: Vec<String>,
+    /// The region.
+    #[serde(rename = "Region")]
+    pub region: String,
+    /// Whether nodes are called after their private address rather than their instance.
+    #[serde(rename = "useIPBasedNodeNames", skip_serializing_if = "is_zero")]
+    pub use_ip_based_node_names: bool,
+}
+
+/// Machines that Google vouches for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct GceVerifierOptions {
+    /// The project.
+    #[serde(rename = "projectID")]
+    pub project_id: String,
+    /// The region.
+    pub region: String,
+    /// The cluster's name, as it is in the machines' metadata.
+    pub cluster_name: String,
+    /// By how many seconds a machine's clock may differ.
+    #[serde(rename = "MaxTimeSkew")]
+    pub max_time_skew: i64,
+}
+
+/// Machines that are known by a key of their own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PkiOptions {
+    /// By how many seconds a machine's clock may differ; zero is 300.
+    #[serde(rename = "MaxTimeSkew", skip_serializing_if = "is_zero")]
+    pub max_time_skew: i64,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn parse(text: &str) -> Result<KopsControllerOptions, SpecError> {
+        KopsControllerOptions::parse(text.as_bytes(), "config.yaml")
+    }
+
+    #[test]
+    fn the_file_that_kops_writes_is_read_as_it_is() {
+        let options = parse(
+            r#"{"clusterName":"c.example.com","cloud":"aws","configBase":"s3://clusters/c.example.com",
+                "secretStore":"s3://clusters/c.example.com/secrets","server":{"Listen":":3988","provider":{"aws":
+                {"nodesRoles":["nodes.c.example.com"],"Region":"us-test-1"}},"serverKeyPath":
+                "/etc/kubernetes/kops-controller/pki/kops-controller.key","serverCertificatePath":
+                "/etc/kubernetes/kops-controller/pki/kops-controller.crt","caBasePath":
+                "/etc/kubernetes/kops-controller/pki","signingCAs":["kubernetes-ca"],"certNames":
+                ["kubelet","kubelet-server","kube-proxy"]},"somethingNew":1}"#,
+        )
+        .unwrap();
+        assert_eq!(options.cloud, CloudProvider::Aws);
+        let server = options.server.unwrap();
+        assert_eq!(server.listen, ":3988");
+        assert_eq!(server.signing_cas, ["kubernetes-ca"]);
+        let aws = server.provider.aws.unwrap();
+        assert_eq!((aws.region.as_str(), aws.use_ip_based_node_names), ("us-test-1", false));
+    }
+
+    #[test]
+    fn google_and_other_clouds_have_options_of_their_own() {
+        let options = parse(
+            "{clusterName: c, cloud: gce, server: {provider: {gce: {projectID: p, region: r, clusterName: c, \
+             MaxTimeSkew: 300}, hetzner: {}}}}",
+        )
+        .unwrap();
+        let provider = options.server.unwrap().provider;
+        assert_eq!(provider.gce.unwrap().max_time_skew, 300);
+        assert!(provider.others.contains_key("hetzner"));
+    }
+
+    #[test]
+    fn a_file_without_cluster_or_cloud_is_refused() {
+        for (text, expected) in [
+            ("{cloud: aws}", "clusterName"),
+            ("{clusterName: c}", "cloud"),
+            ("{clusterName: c, cloud: moon}", "moon"),
+            ("{clusterName: c, cloud: aws, server: {certNames: kubelet}}", "server.certNames"),
+        ] {
+            let error = parse(text).unwrap_err().to_string();
+            assert!(error.contains(expected) && error.contains("config.yaml"), "{error}");
+        }
+    }
+}

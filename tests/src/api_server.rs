@@ -1,0 +1,312 @@
+//! A real kube-apiserver with its etcd on loopback, for as long as its value lives.
+//!
+//! It authorizes as kOps has it (`Node,RBAC`), so that a right that is missing fails a test.
+
+use std::fs::{self, File};
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail, ensure};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, date_time_ymd,
+};
+use tempfile::TempDir;
+
+const START_WITHIN: Duration = Duration::from_secs(90);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// etcd and an API server.
+#[derive(Debug)]
+pub struct ApiServer {
+    folder: TempDir,
+    assets: PathBuf,
+    authority: Authority,
+    etcd: Process,
+    etcd_url: String,
+    port: u16,
+    api_server: Option<Process>,
+}
+
+impl ApiServer {
+    /// Starts `etcd` and `kube-apiserver` of this folder, and waits until they are ready.
+    ///
+    /// # Errors
+    /// If one of them does not start.
+    pub fn start(assets: &Path) -> anyhow::Result<ApiServer> {
+        let folder = tempfile::tempdir()?;
+        let path = |name: &str| folder.path().join(name);
+        let authority = Authority::new()?;
+        fs::write(path("ca.crt"), &authority.certificate)?;
+        let (certificate, key) = authority.issue(&Holder::Server)?;
+        fs::write(path("server.crt"), certificate)?;
+        fs::write(path("server.key"), key)?;
+        let service_account = KeyPair::generate()?;
+        fs::write(path("service-account.key"), service_account.serialize_pem())?;
+        fs::write(path("service-account.pub"), service_account.public_key_pem())?;
+
+        let [client, peer, port] = free_ports()?;
+        let etcd_url = format!("http://127.0.0.1:{client}");
+        let peer_url = format!("http://127.0.0.1:{peer}");
+        let mut etcd = Command::new(assets.join("etcd"));
+        etcd.args(["--name=a", "--unsafe-no-fsync", "--log-level=error"])
+            .arg(format!("--data-dir={}", path("etcd").display()))
+            .args([format!("--listen-client-urls={etcd_url}"), format!("--advertise-client-urls={etcd_url}")])
+            .args([
+                format!("--listen-peer-urls={peer_url}"),
+                format!("--initial-advertise-peer-urls={peer_url}"),
+            ])
+            .arg(format!("--initial-cluster=a={peer_url}"));
+        let etcd = Process::start(etcd, &path("etcd.log"))?;
+        let mut server = ApiServer {
+            assets: assets.to_owned(),
+            authority,
+            etcd,
+            etcd_url,
+            port,
+            api_server: None,
+            folder,
+        };
+        server.start_api_server()?;
+        Ok(server)
+    }
+
+    /// Starts the API server again after [`ApiServer::kill_api_server`], and waits until it is ready.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub fn start_api_server(&mut self) -> anyhow::Result<()> {
+        let path = |name: &str| self.folder.path().join(name).display().to_string();
+        let mut command = Command::new(self.assets.join("kube-apiserver"));
+        command
+            .args([
+                "--bind-address=127.0.0.1",
+                "--advertise-address=127.0.0.1",
+                "--authorization-mode=Node,RBAC",
+            ])
+            .args(["--service-cluster-ip-range=10.0.0.0/24", "--disable-admission-plugins=ServiceAccount"])
+            .args(["--service-account-issuer=https://kubernetes.default.svc", "--event-ttl=1h"])
+            .arg(format!("--etcd-servers={}", self.etcd_url))
+            .arg(format!("--secure-port={}", self.port))
+            .arg(format!("--cert-dir={}", path("generated")))
+            .arg(format!("--client-ca-file={}", path("ca.crt")))
+            .arg(format!("--tls-cert-file={}", path("server.crt")))
+            .arg(format!("--tls-private-key-file={}", path("server.key")))
+            .arg(format!("--service-account-key-file={}", path("service-account.pub")))
+            .arg(format!("--service-account-signing-key-file={}", path("service-account.key")));
+        let mut process = Process::start(command, &self.folder.path().join("kube-apiserver.log"))?;
+        let admin = self.kubeconfig("admin", &["system:masters"])?;
+        let deadline = Instant::now() + START_WITHIN;
+        while !self.is_ready(&admin)? {
+            ensure!(Instant::now() < deadline, "kube-apiserver is not ready in time:\n{}", process.log());
+            process.ensure_runs("kube-apiserver")?;
+            self.etcd.ensure_runs("etcd")?;
+            sleep(LOOK_EVERY);
+        }
+        self.api_server = Some(process);
+        Ok(())
+    }
+
+    /// Ends the API server at once, and leaves etcd.
+    pub fn kill_api_server(&mut self) {
+        self.api_server = None;
+    }
+
+    /// Stops or continues etcd, for whoever wants it to be slow.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn pause_etcd(&self, paused: bool) -> anyhow::Result<()> {
+        use nix::sys::signal::{Signal, kill};
+        let signal = if paused { Signal::SIGSTOP } else { Signal::SIGCONT };
+        kill(self.etcd.id(), signal).context("signalling etcd")
+    }
+
+    /// The id of the API server's process, if it runs.
+    pub fn process_id(&self) -> Option<u32> {
+        self.api_server.as_ref().map(|process| process.child.id())
+    }
+
+    /// Where it listens.
+    pub fn url(&self) -> String {
+        format!("https://127.0.0.1:{}", self.port)
+    }
+
+    /// A kubeconfig of a user in some groups, in a file that is readable by its owner only.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn kubeconfig(&self, user: &str, groups: &[&str]) -> anyhow::Result<PathBuf> {
+        use base64::Engine as _;
+        use std::os::unix::fs::PermissionsExt as _;
+        let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+        let (certificate, key) = self.authority.issue(&Holder::Client { user, groups })?;
+        let kubeconfig = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "test", "cluster":
+                {"server": self.url(), "certificate-authority-data": encode(&self.authority.certificate)}}],
+            "users": [{"name": "test", "user":
+                {"client-certificate-data": encode(&certificate), "client-key-data": encode(&key)}}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
+        });
+        let name = format!("{}.kubeconfig", user.replace([':', '/'], "-"));
+        let path = self.folder.path().join(name);
+        fs::write(&path, kubeconfig.to_string())?;
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
+        Ok(path)
+    }
+
+    /// Runs kubectl as the administrator, and gives what it prints.
+    ///
+    /// # Errors
+    /// If it fails, with what it says.
+    pub fn kubectl(&self, arguments: &[&str], input: &str) -> anyhow::Result<String> {
+        self.kubectl_with(&self.kubeconfig("admin", &["system:masters"])?, arguments, input)
+    }
+
+    fn is_ready(&self, admin: &Path) -> anyhow::Result<bool> {
+        // RBAC's own roles come a moment after the server says that it is ready.
+        Ok(self.kubectl_with(admin, &["get", "--raw", "/readyz"], "").is_ok()
+            && self.kubectl_with(admin, &["get", "namespace", "kube-system"], "").is_ok())
+    }
+
+    fn kubectl_with(&self, kubeconfig: &Path, arguments: &[&str], input: &str) -> anyhow::Result<String> {
+        use std::io::Write as _;
+        let mut child = Command::new(self.assets.join("kubectl"))
+            .arg(format!("--kubeconfig={}", kubeconfig.display()))
+            .args(["--request-timeout=10s", "--cache-dir"])
+            .arg(self.folder.path().join("kubectl"))
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .with_context(|| format!("running kubectl of {}", self.assets.display()))?;
+        child.stdin.take().context("kubectl has no standard input")?.write_all(input.as_bytes())?;
+        let output = child.wait_with_output()?;
+        if !output.status.success() {
+            bail!("kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(String::from_utf8(output.stdout)?)
+    }
+}
+
+/// A program that ends with its owner.
+#[derive(Debug)]
+struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    fn start(mut command: Command, log: &Path) -> anyhow::Result<Process> {
+        let file = File::create(log)?;
+        let child = command
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .spawn()
+            .with_context(|| format!("starting {:?}", command.get_program()))?;
+        Ok(Process { child, log: log.to_owned() })
+    }
+
+    fn id(&self) -> nix::unistd::Pid {
+        nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).unwrap_or(i32::MAX))
+    }
+
+    fn ensure_runs(&mut self, name: &str) -> anyhow::Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!("{name} ended, {status}:\n{}", self.log()),
+        }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Who vouches for the API server and its users.
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    certificate: String,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Authority")
+    }
+}
+
+enum Holder<'a> {
+    Server,
+    Client { user: &'a str, groups: &'a [&'a str] },
+}
+
+impl Authority {
+    fn new() -> anyhow::Result<Authority> {
+        let key = KeyPair::generate()?;
+        let mut params = params("kubernetes-ca", &[]);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+        let certificate = params.self_signed(&key)?.pem();
+        Ok(Authority { issuer: Issuer::new(params, key), certificate })
+    }
+
+    fn issue(&self, holder: &Holder<'_>) -> anyhow::Result<(String, String)> {
+        let key = KeyPair::generate()?;
+        let params = match holder {
+            Holder::Server => {
+                let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
+                params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+                valid(params)
+            }
+            Holder::Client { user, groups } => {
+                let mut params = params(user, groups);
+                params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+                params
+            }
+        };
+        Ok((params.signed_by(&key, &self.issuer)?.pem(), key.serialize_pem()))
+    }
+}
+
+fn params(common_name: &str, organizations: &[&str]) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    for organization in organizations {
+        params.distinguished_name.push(DnType::OrganizationName, *organization);
+    }
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    valid(params)
+}
+
+/// In fixed years, so that no test depends on the day it runs.
+fn valid(mut params: CertificateParams) -> CertificateParams {
+    params.not_before = date_time_ymd(2026, 1, 1);
+    params.not_after = date_time_ymd(2046, 1, 1);
+    params
+}
+
+/// Ports that nobody listens on at the moment; all of them held until the last is found, so that they differ.
+fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
+    let mut held = Vec::new();
+    let mut ports = [0; N];
+    for port in &mut ports {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?;
+        *port = listener.local_addr()?.port();
+        held.push(listener);
+    }
+    Ok(ports)
+}

@@ -1,0 +1,220 @@
+//! EC2 as the agent asks it, for as long as its value lives: instances with their tags, refusals, and moods.
+//!
+//! Source: the EC2 API Reference, `DescribeInstances`, and "Error codes".
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+
+use crate::loopback::LoopbackServer;
+
+/// The account whose EC2 this is.
+pub const ACCOUNT: &str = "123456789012";
+/// The tag with the name of an instance's cluster.
+pub const CLUSTER_TAG: &str = "KubernetesCluster";
+/// The tag with the name of an instance's group.
+pub const INSTANCE_GROUP_TAG: &str = "kops.k8s.io/instancegroup";
+
+/// An instance.
+#[derive(Clone, Debug)]
+pub struct Instance {
+    /// `running`, `stopped`, …
+    pub state: String,
+    /// `spot`, or empty.
+    pub lifecycle: String,
+    /// Its private address.
+    pub private_ip: String,
+    /// Its tags.
+    pub tags: BTreeMap<String, String>,
+}
+
+impl Instance {
+    /// A running one of a group of a cluster.
+    pub fn of_group(cluster: &str, group: &str) -> Instance {
+        let tags = [(CLUSTER_TAG, cluster), (INSTANCE_GROUP_TAG, group)];
+        Instance {
+            state: "running".into(),
+            lifecycle: String::new(),
+            private_ip: "10.0.0.1".into(),
+            tags: tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+        }
+    }
+
+    /// The same with a tag more.
+    pub fn tagged(mut self, key: &str, value: &str) -> Instance {
+        self.tags.insert(key.to_owned(), value.to_owned());
+        self
+    }
+}
+
+/// How EC2 is to answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mood {
+    /// As usual.
+    #[default]
+    Good,
+    /// That it is asked too much.
+    Throttling,
+    /// With an error of its own.
+    Down,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    instances: BTreeMap<String, Instance>,
+    mood: Mood,
+    delay: Duration,
+    calls: Vec<usize>,
+}
+
+/// A running EC2; dropping it stops it.
+#[derive(Debug)]
+pub struct Ec2 {
+    state: Arc<Mutex<State>>,
+    server: LoopbackServer,
+}
+
+impl Ec2 {
+    /// Starts without any instance.
+    ///
+    /// # Errors
+    /// If there is no free port or no thread to be had.
+    pub fn start() -> anyhow::Result<Ec2> {
+        let state = Arc::<Mutex<State>>::default();
+        let answering = state.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let state = answering.clone();
+            async move { Ok::<_, Infallible>(answer(request, &state).await) }
+        });
+        Ok(Ec2 { state, server: LoopbackServer::start("ec2", service)? })
+    }
+
+    /// Adds an instance, or changes it.
+    pub fn put(&self, id: &str, instance: Instance) {
+        self.state().instances.insert(id.to_owned(), instance);
+    }
+
+    /// Takes an instance away.
+    pub fn remove(&self, id: &str) {
+        self.state().instances.remove(id);
+    }
+
+    /// Answers like this from now on.
+    pub fn set_mood(&self, mood: Mood) {
+        self.state().mood = mood;
+    }
+
+    /// Answers so late from now on.
+    pub fn set_delay(&self, delay: Duration) {
+        self.state().delay = delay;
+    }
+
+    /// For how many instances each call so far asked.
+    pub fn calls(&self) -> Vec<usize> {
+        self.state().calls.clone()
+    }
+
+    /// The variables by which it is found, and somebody to ask as.
+    pub fn environment(&self) -> [(&'static str, String); 4] {
+        [
+            ("AWS_ENDPOINT_URL_EC2", self.server.url()),
+            ("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE".into()),
+            ("AWS_SECRET_ACCESS_KEY", "secret".into()),
+            ("AWS_EC2_METADATA_DISABLED", "true".into()),
+        ]
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn answer(request: Request<Incoming>, state: &Mutex<State>) -> Response<String> {
+    let is_signed = request.headers().get("authorization").is_some_and(|value| {
+        value.to_str().is_ok_and(|value| value.starts_with("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/"))
+    });
+    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let form: BTreeMap<String, String> = form_urlencoded::parse(&body).into_owned().collect();
+    let ids: Vec<&String> =
+        form.iter().filter(|(name, _)| name.starts_with("InstanceId.")).map(|(_, id)| id).collect();
+    let (mood, delay) = {
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.calls.push(ids.len());
+        (state.mood, state.delay)
+    };
+    tokio::time::sleep(delay).await;
+    match mood {
+        Mood::Throttling => return refusal(503, "RequestLimitExceeded", "Request limit exceeded."),
+        Mood::Down => return refusal(500, "InternalError", "An internal error has occurred"),
+        Mood::Good if !is_signed => {
+            return refusal(401, "AuthFailure", "AWS was not able to validate the credentials");
+        }
+        Mood::Good => {}
+    }
+    if form.get("Action").map(String::as_str) != Some("DescribeInstances") {
+        return refusal(400, "InvalidAction", "The action is not valid for this web service");
+    }
+    let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    let unknown: Vec<&str> =
+        ids.iter().filter(|id| !state.instances.contains_key(**id)).map(|id| id.as_str()).collect();
+    if !unknown.is_empty() {
+        let message = format!("The instance IDs '{}' do not exist", unknown.join(", "));
+        return refusal(400, "InvalidInstanceID.NotFound", &message);
+    }
+    let items: String = ids.iter().map(|id| item(id, &state.instances[*id])).collect();
+    xml(
+        StatusCode::OK,
+        format!(
+            "<DescribeInstancesResponse xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>r</requestId>\
+             <reservationSet>{items}</reservationSet></DescribeInstancesResponse>"
+        ),
+    )
+}
+
+fn item(id: &str, instance: &Instance) -> String {
+    let mut tags = String::new();
+    for (key, value) in &instance.tags {
+        // Writing to a String does not fail.
+        let _ = write!(tags, "<item><key>{}</key><value>{}</value></item>", escaped(key), escaped(value));
+    }
+    let lifecycle = match instance.lifecycle.as_str() {
+        "" => String::new(),
+        lifecycle => format!("<instanceLifecycle>{lifecycle}</instanceLifecycle>"),
+    };
+    format!(
+        "<item><reservationId>r-{id}</reservationId><ownerId>{ACCOUNT}</ownerId><instancesSet><item>\
+         <instanceId>{id}</instanceId><instanceState><code>16</code><name>{}</name></instanceState>\
+         <privateDnsName>ip-10-0-0-1.us-test-1.compute.internal</privateDnsName>\
+         <privateIpAddress>{}</privateIpAddress>{lifecycle}<tagSet>{tags}</tagSet>\
+         </item></instancesSet></item>",
+        instance.state, instance.private_ip
+    )
+}
+
+fn refusal(status: u16, code: &str, message: &str) -> Response<String> {
+    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
+    xml(
+        status,
+        format!(
+            "<Response><Errors><Error><Code>{code}</Code><Message>{message}</Message></Error></Errors>\
+             <RequestID>r</RequestID></Response>"
+        ),
+    )
+}
+
+fn xml(status: StatusCode, document: String) -> Response<String> {
+    let mut response = Response::new(format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{document}"));
+    *response.status_mut() = status;
+    response
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}

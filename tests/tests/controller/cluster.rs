@@ -1,0 +1,267 @@
+//! A cluster for a controller: a real API server, EC2, and a state store in a folder.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kops_agent_tests::api_server::ApiServer;
+use kops_agent_tests::ec2::Ec2;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// The cluster's name.
+pub const CLUSTER: &str = "c.example.com";
+/// The label with a node's group.
+pub const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
+/// The label of workers.
+pub const NODE_ROLE: &str = "node-role.kubernetes.io/node";
+/// The user that kOps' RBAC is for.
+const USER: &str = "system:serviceaccount:kube-system:kops-controller";
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The id of an instance.
+pub fn id(number: usize) -> String {
+    format!("i-{number:017x}")
+}
+
+/// Waits until something is so, which it must be in time.
+#[track_caller]
+pub fn eventually(what: &str, is_so: impl Fn() -> bool) {
+    let begun = Instant::now();
+    while !is_so() {
+        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
+        thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn path_of(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file)
+}
+
+/// A running cluster.
+pub struct Cluster {
+    pub api: ApiServer,
+    pub ec2: Ec2,
+    folder: TempDir,
+}
+
+impl Cluster {
+    /// One without Nodes, with kOps' RBAC and the groups `nodes` and `control-plane`.
+    pub fn start() -> Cluster {
+        let assets = std::env::var_os("KUBEBUILDER_ASSETS")
+            .expect("KUBEBUILDER_ASSETS is set by tests/controller/run");
+        let api = ApiServer::start(Path::new(&assets)).unwrap();
+        let rbac = fs::read_to_string(path_of("packaging/kubernetes/rbac.yaml")).unwrap();
+        api.kubectl(&["apply", "-f", "-"], &rbac).unwrap();
+        let cluster = Cluster { api, ec2: Ec2::start().unwrap(), folder: tempfile::tempdir().unwrap() };
+        fs::create_dir_all(cluster.store().join("instancegroup")).unwrap();
+        let spec = "{apiVersion: kops.k8s.io/v1alpha2, kind: Cluster, metadata: {name: c.example.com}, spec: \
+                    {cloudProvider: aws, kubernetesVersion: 1.36.0, networking: {cni: {}}}}";
+        fs::write(cluster.store().join("cluster-completed.spec"), spec).unwrap();
+        cluster.write_group("nodes", "role: Node, nodeLabels: {kops.k8s.io/instancegroup: nodes, tier: web}");
+        cluster.write_group(
+            "control-plane",
+            "role: Master, nodeLabels: {kops.k8s.io/instancegroup: control-plane}",
+        );
+        let options = json!({
+            "clusterName": CLUSTER, "cloud": "aws", "configBase": "s3://clusters/c.example.com",
+            "server": {"Listen": ":3988", "provider": {"aws": {"nodesRoles": ["nodes"], "Region": "us-test-1"}}}
+        });
+        fs::write(cluster.folder.path().join("config.yaml"), options.to_string()).unwrap();
+        cluster
+    }
+
+    fn store(&self) -> PathBuf {
+        self.folder.path().join("store")
+    }
+
+    /// Writes a group into the store.
+    pub fn write_group(&self, name: &str, spec: &str) {
+        let text = format!(
+            "{{apiVersion: kops.k8s.io/v1alpha2, kind: InstanceGroup, metadata: {{name: {name}}}, spec: {{{spec}}}}}"
+        );
+        fs::write(self.store().join("instancegroup").join(name), text).unwrap();
+    }
+
+    /// Makes the store unreadable.
+    pub fn break_store(&self) {
+        fs::rename(self.store(), self.folder.path().join("store.gone")).unwrap();
+    }
+
+    /// Runs kubectl as the administrator.
+    #[track_caller]
+    pub fn kubectl(&self, arguments: &[&str]) -> String {
+        self.api.kubectl(arguments, "").unwrap()
+    }
+
+    /// Creates a Node, which says that it is this instance.
+    pub fn create_node(&self, name: &str, instance: Option<&str>) {
+        let provider_id = instance.map(|id| format!("aws:///us-test-1a/{id}")).unwrap_or_default();
+        self.create_node_saying(name, &provider_id);
+    }
+
+    /// Creates a Node with this providerID.
+    #[track_caller]
+    pub fn create_node_saying(&self, name: &str, provider_id: &str) {
+        // As a kubelet does it. Of an object without any field of somebody's the API server tells nobody's.
+        let labels = json!({"kubernetes.io/hostname": name});
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+            "spec": {"providerID": provider_id}
+        });
+        self.api.kubectl(&["create", "-f", "-"], &node.to_string()).unwrap();
+    }
+
+    /// Creates a Node unless it is there.
+    pub fn ensure_node(&self, name: &str) {
+        if self.api.kubectl(&["get", "node", name], "").is_err() {
+            self.create_node(name, Some(name));
+        }
+    }
+
+    /// Patches a Node.
+    pub fn patch_node(&self, name: &str, patch: &str) {
+        self.kubectl(&["patch", "node", name, "--type=merge", "-p", patch]);
+    }
+
+    /// Does what a kubelet does all the time.
+    pub fn report(&self, name: &str) {
+        let time = "2026-11-21T00:00:00Z";
+        let patch = json!({"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady",
+            "message": "", "lastHeartbeatTime": time, "lastTransitionTime": time}]}});
+        self.kubectl(&[
+            "patch",
+            "node",
+            name,
+            "--subresource=status",
+            "--type=merge",
+            "-p",
+            &patch.to_string(),
+        ]);
+    }
+
+    /// A label of a Node.
+    pub fn label(&self, node: &str, label: &str) -> Option<String> {
+        let node: Value = serde_json::from_str(&self.kubectl(&["get", "node", node, "-o", "json"])).unwrap();
+        Some(node["metadata"]["labels"].get(label)?.as_str().unwrap().to_owned())
+    }
+
+    /// The reasons of the Events about a Node.
+    pub fn reasons(&self, node: &str) -> String {
+        let selector = format!("involvedObject.name={node}");
+        self.kubectl(&[
+            "get",
+            "events",
+            "-n",
+            "kube-system",
+            "--field-selector",
+            &selector,
+            "-o",
+            "jsonpath={.items[*].reason}",
+        ])
+    }
+
+    /// Who holds the Lease.
+    pub fn holder(&self) -> String {
+        self.kubectl(&[
+            "get",
+            "lease",
+            "-n",
+            "kube-system",
+            "kops-controller-leader",
+            "-o",
+            "jsonpath={.spec.holderIdentity}",
+        ])
+    }
+
+    /// What a controller prints that looks once.
+    #[track_caller]
+    pub fn once(&self, arguments: &[&str]) -> String {
+        let output = self.command().arg("--once").args(arguments).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    /// Starts a controller.
+    pub fn controller(&self) -> Controller {
+        let mut command = self.command();
+        command.args(["--health-listen", "127.0.0.1:0", "--store-interval", "1"]);
+        Controller::start(command)
+    }
+
+    fn command(&self) -> Command {
+        let agent = std::env::var_os("KOPS_AGENT").map(PathBuf::from);
+        let agent = agent.unwrap_or_else(|| path_of("target/debug/kops-agent"));
+        let mut command = Command::new(agent);
+        command
+            .env_clear()
+            .envs(self.ec2.environment())
+            .args(["-v", "2", "controller", "--conf"])
+            .arg(self.folder.path().join("config.yaml"))
+            .arg("--kubeconfig")
+            .arg(self.api.kubeconfig(USER, &[]).unwrap())
+            .arg("--store-mirror")
+            .arg(format!("s3://clusters/c.example.com={}", self.store().display()));
+        command
+    }
+}
+
+/// A running controller; dropping it kills it.
+pub struct Controller {
+    child: Child,
+    address: String,
+    begun: Instant,
+}
+
+impl Controller {
+    #[allow(clippy::print_stderr)]
+    fn start(mut command: Command) -> Controller {
+        let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let log = BufReader::new(child.stderr.take().unwrap());
+        let (sender, address) = mpsc::channel();
+        // What it says goes on to whoever looks at a failed test.
+        thread::spawn(move || {
+            for line in log.lines().map_while(Result::ok) {
+                eprintln!("    {line}");
+                if let Some((_, address)) = line.split_once("are at http://") {
+                    let _ = sender.send(address.to_owned());
+                }
+            }
+        });
+        let address = address.recv_timeout(PATIENCE).expect("the controller says where it listens");
+        Controller { child, address, begun: Instant::now() }
+    }
+
+    /// How long it has been running.
+    pub fn uptime(&self) -> Duration {
+        self.begun.elapsed()
+    }
+
+    /// What it answers to GET.
+    pub fn get(&self, path: &str) -> String {
+        let mut socket = TcpStream::connect(&self.address).unwrap();
+        write!(socket, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
+    /// Asks it to end, which it does.
+    pub fn terminate(mut self) {
+        let id = nix::unistd::Pid::from_raw(self.child.id().try_into().unwrap());
+        nix::sys::signal::kill(id, nix::sys::signal::Signal::SIGTERM).unwrap();
+        assert!(self.child.wait().unwrap().success());
+    }
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
