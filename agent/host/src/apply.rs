@@ -14,10 +14,9 @@ use kops_agent_plan::resource::{DesiredState, Image, KernelModule, Resource, Res
 use crate::assets::{Downloads, Progress};
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::hosts_file;
-use crate::observe::{boot_text, unit_path};
+use crate::observe::boot_text;
 use crate::prepare::{Prepared, find, hashes_of, prepare};
-use crate::record::{Failure, Record};
+use crate::record::{Failure, Record, written_file};
 use crate::secrets::Secrets;
 use crate::staged::{sweep, write_file};
 use crate::stamps::Stamp;
@@ -68,8 +67,8 @@ impl Host {
     ) -> Result<Report> {
         let _lock = self.lock()?;
         let prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
-        self.sweep(desired)?;
         let mut record = self.record()?;
+        self.sweep(desired, &record)?;
         if scope != Scope::Part && !plan.is_empty() {
             record.claim(plan);
             record.write(&self.root)?;
@@ -133,19 +132,12 @@ impl Host {
         record.write(&self.root)
     }
 
-    /// Removes the beginnings of files that a killed run may have left.
-    fn sweep(&self, desired: &DesiredState) -> Result<()> {
-        for (_, resource) in desired.iter() {
-            match resource {
-                Resource::File(file) => sweep(&self.root, &file.path)?,
-                Resource::Symlink(link) => sweep(&self.root, &link.path)?,
-                Resource::Unit(unit) => sweep(&self.root, &unit_path(&unit.name))?,
-                Resource::KernelModule(module) => sweep(&self.root, &boot_file(&module.name))?,
-                Resource::HostsEntry(_) => sweep(&self.root, hosts_file::PATH)?,
-                _ => {}
-            }
-        }
-        Ok(())
+    /// Removes the beginnings of files that a killed run may have left, also of what has not been wanted since.
+    fn sweep(&self, desired: &DesiredState, record: &Record) -> Result<()> {
+        let desired = desired.iter().map(|(id, _)| id);
+        let recorded = record.claims().map(|(id, _)| id);
+        let files: BTreeSet<String> = desired.chain(recorded).filter_map(written_file).collect();
+        files.iter().try_for_each(|path| sweep(&self.root, path))
     }
 }
 

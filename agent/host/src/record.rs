@@ -207,6 +207,15 @@ fn file_path(id: &ResourceId) -> Option<String> {
     }
 }
 
+/// The file that is written anew where a resource is made or changed.
+pub(crate) fn written_file(id: &ResourceId) -> Option<String> {
+    match id.kind {
+        Kind::Symlink => Some(id.name.clone()),
+        Kind::HostsEntry => Some(hosts_file::PATH.to_owned()),
+        _ => file_path(id),
+    }
+}
+
 fn left(
     root: &Root,
     id: &ResourceId,
