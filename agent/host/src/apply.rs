@@ -18,8 +18,8 @@ use crate::observe::boot_text;
 use crate::prepare::{Prepared, find, hashes_of, prepare};
 use crate::record::{Failure, Record, written_file};
 use crate::secrets::Secrets;
-use crate::staged::{sweep, write_file};
-use crate::stamps::Stamp;
+use crate::staged::{sweep, sweep_below, write_file};
+use crate::stamps::{STATE, Stamp};
 use crate::system::kernel::boot_file;
 
 /// What was done.
@@ -69,11 +69,12 @@ impl Host {
         let prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
         let mut record = self.record()?;
         self.sweep(desired, &record)?;
+        let run = Run { host: self, desired, secrets, prepared: &prepared, progress };
+        let written = run.written();
         if scope != Scope::Part && !plan.is_empty() {
-            record.claim(plan);
+            record.claim(plan, desired, &written);
             record.write(&self.root)?;
         }
-        let run = Run { host: self, desired, secrets, prepared: &prepared, progress };
         let mut report = Report { summary: plan.summary(), ..Report::default() };
         for stage in Stage::ALL.into_iter().filter(|stage| *stage != Stage::Removals) {
             let steps: Vec<(&Step, &Resource)> = plan
@@ -86,7 +87,6 @@ impl Host {
         }
         run.removals(plan)?;
         report.applied.extend(plan.stage(Stage::Removals).map(|step| step.resource.clone()));
-        let written = run.written();
         drop(prepared);
         if let Scope::Node { config_hash, known_hashes } = scope {
             let is_settled = record.failure.is_none() && record.config_hash == config_hash;
@@ -137,7 +137,8 @@ impl Host {
         let desired = desired.iter().map(|(id, _)| id);
         let recorded = record.claims().map(|(id, _)| id);
         let files: BTreeSet<String> = desired.chain(recorded).filter_map(written_file).collect();
-        files.iter().try_for_each(|path| sweep(&self.root, path))
+        files.iter().try_for_each(|path| sweep(&self.root, path))?;
+        sweep_below(&self.root, STATE)
     }
 }
 

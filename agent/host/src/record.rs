@@ -4,6 +4,8 @@
 //! A resource is claimed before it is first written and settled after a run: whatever interrupts a run, nothing of
 //! the agent's is left unclaimed. Without the record nothing is lost but this knowledge.
 
+mod begun;
+
 use std::collections::BTreeMap;
 
 use kops_agent_plan::diff::{Action, Owned, OwnedNow, OwnedState, Plan};
@@ -16,6 +18,7 @@ use crate::observe::{digest, unit_path};
 use crate::root::{Dir, Entry, Metadata, Root};
 use crate::staged::write_file;
 use crate::system::kernel::boot_file;
+use begun::Begun;
 
 /// What was left on a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -54,6 +57,9 @@ struct Claim {
     /// As it was left; `None` where a run was interrupted before that was known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     left: Option<Left>,
+    /// As a run that is under way, or was interrupted, writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    begun: Option<Begun>,
 }
 
 /// How a resource was left.
@@ -111,13 +117,17 @@ impl Record {
         write_file(root, Record::PATH, 0o600, None, &bytes)
     }
 
-    /// Claims what a plan writes.
-    pub(crate) fn claim(&mut self, plan: &Plan) {
+    /// Claims what a plan writes. `written` has the hashes of the files that are written, by path.
+    pub(crate) fn claim(&mut self, plan: &Plan, desired: &DesiredState, written: &BTreeMap<String, String>) {
         for step in &plan.steps {
             if has_record(step.resource.kind) && step.action != Action::Remove {
                 let was_there = step.action != Action::Create;
-                let claim = Claim { was_there, left: None };
-                self.resources.entry(step.resource.clone()).or_insert(claim);
+                let new = Claim { was_there, left: None, begun: None };
+                let claim = self.resources.entry(step.resource.clone()).or_insert(new);
+                claim.begun = desired
+                    .get(&step.resource)
+                    .and_then(|resource| Begun::of(resource, written))
+                    .or(claim.begun.take());
             }
         }
     }
@@ -137,7 +147,7 @@ impl Record {
             let was_there = before.is_none_or(|claim| claim.was_there);
             let known = before.and_then(|claim| claim.left.as_ref());
             if let Some(left) = left(root, id, resource, known, written)? {
-                settled.insert(id.clone(), Claim { was_there, left: Some(left) });
+                settled.insert(id.clone(), Claim { was_there, left: Some(left), begun: None });
             }
         }
         self.resources = settled;
@@ -150,7 +160,7 @@ impl Record {
         let hosts = String::from_utf8_lossy(&hosts);
         let mut owned = OwnedState::new();
         for (id, claim) in &self.resources {
-            let now = now(root, id, claim.left.as_ref(), &hosts, depth)?;
+            let now = now(root, id, claim, &hosts, depth)?;
             owned.insert(id.clone(), Owned { was_there: claim.was_there, now });
         }
         Ok(owned)
@@ -255,7 +265,7 @@ fn has_certificate(resource: &Resource) -> bool {
     matches!(file.content, Content::Certificate(_) | Content::Kubeconfig(_))
 }
 
-fn now(root: &Root, id: &ResourceId, left: Option<&Left>, hosts: &str, depth: Depth) -> Result<OwnedNow> {
+fn now(root: &Root, id: &ResourceId, claim: &Claim, hosts: &str, depth: Depth) -> Result<OwnedNow> {
     if id.kind == Kind::HostsEntry {
         let is_there = hosts_file::find(hosts, &id.name).is_some();
         return Ok(if is_there { OwnedNow::AsLeft } else { OwnedNow::Gone });
@@ -264,7 +274,7 @@ fn now(root: &Root, id: &ResourceId, left: Option<&Left>, hosts: &str, depth: De
     let Some((dir, name)) = root.parent(&path)? else { return Ok(OwnedNow::Gone) };
     let Some(entry) = dir.entry(&name)? else { return Ok(OwnedNow::Gone) };
     let mut how = Vec::new();
-    match (left, &entry) {
+    match (&claim.left, &entry) {
         (Some(Left::File { sha256, metadata: known, .. }), Entry::File(metadata)) => {
             if let Some(sha256) = sha256
                 && has_other_content(&dir, &name, sha256, known, metadata, depth)?
@@ -281,6 +291,11 @@ fn now(root: &Root, id: &ResourceId, left: Option<&Left>, hosts: &str, depth: De
         (Some(_), _) => how.push("type".to_owned()),
         // A run was interrupted before it was known how it was left.
         (None, _) => how.push("content".to_owned()),
+    }
+    if let (false, Some(begun)) = (how.is_empty(), &claim.begun)
+        && begun.is_at(&dir, &name, &entry)?
+    {
+        return Ok(OwnedNow::AsLeft);
     }
     Ok(if how.is_empty() { OwnedNow::AsLeft } else { OwnedNow::Changed(how) })
 }
@@ -318,7 +333,7 @@ impl Metadata {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use kops_agent_plan::diff::{Stage, Step};
+    use kops_agent_plan::diff::{Stage, Step, sha256_hex};
     use kops_agent_plan::resource::{Directory, Symlink};
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -347,7 +362,7 @@ mod tests {
             std::os::unix::fs::symlink("d", folder.path().join("etc/link")).unwrap();
             let steps = desired.iter().map(|(_, resource)| step(resource, Action::Create)).collect();
             let mut record = Record::default();
-            record.claim(&Plan { steps, ..Plan::default() });
+            record.claim(&Plan { steps, ..Plan::default() }, &desired, &BTreeMap::new());
             record.settle(&root, &desired, &BTreeMap::new()).unwrap();
             Machine { folder, root, desired, record }
         }
@@ -407,7 +422,8 @@ mod tests {
         let mut machine = Machine::settled();
         let mut record = Record::default();
         let file = File::text("/etc/d/file", "text").into();
-        record.claim(&Plan { steps: vec![step(&file, Action::Change)], ..Plan::default() });
+        let plan = Plan { steps: vec![step(&file, Action::Change)], ..Plan::default() };
+        record.claim(&plan, &machine.desired, &BTreeMap::new());
         record.settle(&machine.root, &machine.desired, &BTreeMap::new()).unwrap();
         machine.record = record;
         let owned = machine.record.owned(&machine.root, Depth::Touched).unwrap();
@@ -415,6 +431,30 @@ mod tests {
             owned.values().all(|owned| owned.was_there),
             "changed, or right before the agent came: {owned:#?}"
         );
+    }
+
+    #[test]
+    fn what_an_interrupted_run_wrote_is_as_it_was_left() {
+        let mut machine = Machine::settled();
+        let mut desired = DesiredState::default();
+        desired.add(File::text("/etc/d/file", "another"));
+        desired.add(Symlink { path: "/etc/link".into(), target: "e".into() });
+        let steps = desired.iter().map(|(_, resource)| step(resource, Action::Change)).collect();
+        let written = BTreeMap::from([("/etc/d/file".to_owned(), sha256_hex(b"another"))]);
+        machine.record.claim(&Plan { steps, ..Plan::default() }, &desired, &written);
+        for text in ["text", "another"] {
+            std::fs::write(machine.file(), text).unwrap();
+            assert_eq!(machine.now("file /etc/d/file", Depth::Touched), OwnedNow::AsLeft, "{text}");
+        }
+        std::fs::write(machine.file(), "anothe").unwrap();
+        assert_ne!(machine.now("file /etc/d/file", Depth::Touched), OwnedNow::AsLeft);
+        for (target, is_ours) in [("d", true), ("e", true), ("f", false)] {
+            let link = machine.folder.path().join("etc/link");
+            std::fs::remove_file(&link).unwrap();
+            std::os::unix::fs::symlink(target, link).unwrap();
+            let now = machine.now("symlink /etc/link", Depth::Touched);
+            assert_eq!(now == OwnedNow::AsLeft, is_ours, "{target}");
+        }
     }
 
     #[test]
@@ -435,7 +475,7 @@ mod tests {
             }
         };
         let known = machine.record.known_sha256("/etc/d/file", &metadata(&machine));
-        assert_eq!(known, Some(kops_agent_plan::diff::sha256_hex(b"text").as_str()));
+        assert_eq!(known, Some(sha256_hex(b"text").as_str()));
         std::fs::write(machine.file(), "tex").unwrap();
         assert_eq!(machine.record.known_sha256("/etc/d/file", &metadata(&machine)), None);
     }

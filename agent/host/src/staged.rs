@@ -13,14 +13,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::error::{Error, Result};
-use crate::root::{Dir, Root, set_mode, set_owner};
+use crate::root::{Dir, Entry, Root, set_mode, set_owner};
 
 /// How many files are waited for at a time.
 const AT_ONCE: usize = 8;
 
+/// How the names of files end that are not complete yet.
+const SUFFIX: &str = ".kops-agent";
+
 /// The name under which a file is written before it takes its own.
 pub(crate) fn temporary_name(name: &str) -> String {
-    format!(".{name}.kops-agent")
+    format!(".{name}{SUFFIX}")
 }
 
 /// A file while it is written. Dropped, it was never there.
@@ -195,6 +198,19 @@ pub(crate) fn sweep(root: &Root, path: &str) -> Result<()> {
     }
 }
 
+/// Removes what a killed run may have left in a folder of the agent's own, and in the folders there.
+pub(crate) fn sweep_below(root: &Root, path: &str) -> Result<()> {
+    let Some(dir) = root.dir(path)? else { return Ok(()) };
+    for name in dir.names()? {
+        if name.starts_with('.') && name.ends_with(SUFFIX) {
+            dir.remove(&name)?;
+        } else if matches!(dir.entry(&name)?, Some(Entry::Directory(_))) {
+            sweep_below(root, &format!("{path}/{name}"))?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
@@ -271,10 +287,18 @@ mod tests {
         let root = Root::open(temp.path()).unwrap();
         std::fs::write(temp.path().join(".a.kops-agent"), "left behind").unwrap();
         std::fs::write(temp.path().join(".b.kops-agent"), "left behind").unwrap();
+        std::fs::create_dir_all(temp.path().join("own/below")).unwrap();
+        std::fs::write(temp.path().join("own/.c.kops-agent"), "left behind").unwrap();
+        std::fs::write(temp.path().join("own/below/.d.kops-agent"), "left behind").unwrap();
+        std::fs::write(temp.path().join("own/below/kept"), "").unwrap();
         write_file(&root, "/a", 0o644, None, b"new").unwrap();
         sweep(&root, "/b").unwrap();
         sweep(&root, "/missing/c").unwrap();
-        assert_eq!(names(temp.path()), ["a"]);
+        sweep_below(&root, "/own").unwrap();
+        sweep_below(&root, "/missing").unwrap();
+        assert_eq!(names(temp.path()), ["a", "own"]);
+        assert_eq!(names(&temp.path().join("own")), ["below"]);
+        assert_eq!(names(&temp.path().join("own/below")), ["kept"]);
         assert_eq!(std::fs::read_to_string(temp.path().join("a")).unwrap(), "new");
     }
 
