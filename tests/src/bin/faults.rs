@@ -56,6 +56,7 @@ fn main() -> anyhow::Result<ExitCode> {
     let scenarios = vec![
         Scenario::first_run(&arguments.agent, folder.path(), &keysets)?,
         Scenario::changed(&arguments.agent, folder.path(), &keysets)?,
+        Scenario::withdrawn(&arguments.agent, folder.path(), &keysets)?,
     ];
     for scenario in &scenarios {
         let random = scenario.expected.random().len();

@@ -64,6 +64,26 @@ impl Expected {
         Expected { before, wanted, random }
     }
 
+    /// The same, where these files may be made anew as well.
+    pub fn with_random(&self, more: &BTreeSet<String>) -> Expected {
+        Expected { random: self.random.union(more).cloned().collect(), ..self.clone() }
+    }
+
+    /// In what one tree differs from another, but for the agent's own.
+    pub fn differences(one: &Tree, other: &Tree) -> Vec<String> {
+        let (one, other) = (one.entries(), other.entries());
+        let paths: BTreeSet<&String> = one.keys().chain(other.keys()).filter(|path| !is_own(path)).collect();
+        let body =
+            |tree: &BTreeMap<String, &Node>, path: &String| tree.get(path).map(|node| node.body.clone());
+        let is_file = |body: &Option<Body>| !matches!(body, Some(Body::Directory(_)));
+        paths
+            .into_iter()
+            .map(|path| (path, body(&one, path), body(&other, path)))
+            .filter(|(_, one, other)| one != other && (is_file(one) || is_file(other)))
+            .map(|(path, ..)| format!("/{path} has changed once more"))
+            .collect()
+    }
+
     /// What is to become of the machine.
     pub fn wanted(&self) -> &Tree {
         &self.wanted

@@ -7,7 +7,9 @@ use std::hash::{Hash as _, Hasher as _};
 
 use anyhow::Context;
 
-use super::filesystem::{FAULTS, Fault, Struck};
+use super::check::Expected;
+use super::fault::{FAULTS, Fault};
+use super::filesystem::Struck;
 use super::power::{Disk, SURVIVES, Survives};
 use super::scenario::{Ended, Run, Scenario};
 use super::tree::{Body, Tree};
@@ -32,6 +34,8 @@ impl Disturbance {
             Disturbance::Fault(Fault::Killed) => "SIGKILL",
             Disturbance::Fault(Fault::Terminated) => "SIGTERM",
             Disturbance::Fault(Fault::Stopped) => "second-run",
+            Disturbance::Fault(Fault::ClockBack) => "clock-back",
+            Disturbance::Fault(Fault::ClockAhead) => "clock-ahead",
             Disturbance::Cut(Survives::Everything) => "power-all",
             Disturbance::Cut(Survives::OnlyWhatIsSynced) => "power-synced",
             Disturbance::Cut(Survives::NamesButNoData) => "power-names",
@@ -40,7 +44,7 @@ impl Disturbance {
 
     /// All of them.
     pub fn all() -> Vec<Disturbance> {
-        let faults = FAULTS.into_iter().map(Disturbance::Fault);
+        let faults = FAULTS.iter().copied().map(Disturbance::Fault);
         faults.chain(SURVIVES.into_iter().map(Disturbance::Cut)).collect()
     }
 }
@@ -90,7 +94,7 @@ impl Matrix {
         let mut cases = Vec::new();
         for (scenario, of) in self.0.iter().enumerate() {
             for number in 0..of.log.len() {
-                let faults = FAULTS.into_iter().map(Disturbance::Fault);
+                let faults = FAULTS.iter().copied().map(Disturbance::Fault);
                 cases.extend(faults.map(|disturbance| Case { scenario, disturbance, number }));
             }
             let mut disk = Disk::new(&of.before);
@@ -155,7 +159,7 @@ fn with_cut(scenario: &Scenario, survives: Survives, number: usize) -> anyhow::R
     }
     let after = disk.after_cut(survives);
     let mut problems = named("after the cut", scenario.expected.half_done(&after));
-    recover(scenario, after, &mut problems)?;
+    recover(scenario, &scenario.expected_next, after, &mut problems)?;
     Ok(Verdict { outcome: Outcome::Stopped, struck, problems })
 }
 
@@ -165,32 +169,46 @@ fn with_fault(scenario: &Scenario, fault: Fault, number: usize) -> anyhow::Resul
         let problems = if ended.is_code(0) { vec![] } else { vec![format!("failed undisturbed: {ended:?}")] };
         return Ok(Verdict { outcome: Outcome::Unreached, struck: None, problems });
     }
+    let (expected, expected_next) = match fault.jump() {
+        Some(_) => (&scenario.expected_by_any_clock(), &scenario.expected_next_by_any_clock()),
+        None => (&scenario.expected, &scenario.expected_next),
+    };
     let mut problems = named("shown", disturbed.shown);
     problems.extend(wrong_end(fault, &ended, second.as_ref()));
-    problems.extend(named("after the fault", scenario.expected.half_done(&disturbed.tree)));
+    problems.extend(named("after the fault", expected.half_done(&disturbed.tree)));
     let outcome = if ended.is_code(0) { Outcome::Finished } else { Outcome::Stopped };
     if outcome == Outcome::Finished {
-        let wrong = scenario.expected.not_converged(&disturbed.tree);
+        let wrong = expected.not_converged(&disturbed.tree);
         problems.extend(named("though it said that it had converged", wrong));
     }
-    let after = recover(scenario, disturbed.tree, &mut problems)?;
+    let after = recover(scenario, expected_next, disturbed.tree, &mut problems)?;
     let restarts = |tree| scenario.restarts_of_kubelet(tree);
     if restarts(scenario.expected.wanted()) > restarts(&scenario.before)
         && restarts(&after) <= restarts(&scenario.before)
     {
         problems.push("the kubelet was never restarted".into());
     }
+    if fault.jump().is_some() {
+        // What was made by a clock that was wrong is made anew once, and no more.
+        let again = recover(scenario, expected_next, after.clone(), &mut problems)?;
+        problems.extend(named("the run after the next", Expected::differences(&after, &again)));
+    }
     Ok(Verdict { outcome, struck: disturbed.struck, problems })
 }
 
 /// The next run, which nothing disturbs.
-fn recover(scenario: &Scenario, tree: Tree, problems: &mut Vec<String>) -> anyhow::Result<Tree> {
-    let next = scenario.run(tree, None)?;
+fn recover(
+    scenario: &Scenario,
+    expected: &Expected,
+    tree: Tree,
+    problems: &mut Vec<String>,
+) -> anyhow::Result<Tree> {
+    let next = scenario.run_next(tree)?;
     if !next.ended.is_code(0) {
         problems.push(format!("the next run fails: {:?}", next.ended));
     }
     problems.extend(named("shown by the next run", next.disturbed.shown));
-    problems.extend(named("after the next run", scenario.expected.not_converged(&next.disturbed.tree)));
+    problems.extend(named("after the next run", expected.not_converged(&next.disturbed.tree)));
     Ok(next.disturbed.tree)
 }
 
@@ -208,6 +226,8 @@ fn wrong_end(fault: Fault, ended: &Ended, second: Option<&Ended>) -> Option<Stri
         Fault::Unreadable => ended.is_code(0) || (ended.is_code(1) && says("Input/output error")),
         Fault::ReadOnly => ended.is_code(0) || (ended.is_code(1) && says("Read-only file system")),
         Fault::NoDescriptors => ended.is_code(0) || (ended.is_code(1) && says("Too many open files")),
+        // Certificates that are not valid yet, or not any more, are nothing to go on with.
+        Fault::ClockBack | Fault::ClockAhead => ended.is_code(0) || (ended.is_code(1) && says("clock")),
         Fault::Stopped => second.is_some_and(|second| {
             let process = format!("process {}", ended.pid);
             let was_refused = second.is_code(1)
