@@ -16,6 +16,9 @@ use kops_agent_tests::faults::scenario::Scenario;
 use kops_agent_tests::faults::table::Table;
 use kops_agent_tests::faults::tree::Tree;
 
+/// After how many cases it is said how far it has come.
+const PROGRESS: usize = 500;
+
 #[derive(Parser)]
 struct Arguments {
     /// The agent's binary.
@@ -138,7 +141,12 @@ fn try_all(matrix: &Matrix, cases: &[Case], jobs: usize, output: &mut impl Write
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let verdict = matrix.try_case(*case);
                     tell(&matrix.name(*case), &verdict);
-                    done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((*case, verdict));
+                    let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    done.push((*case, verdict));
+                    if done.len() % PROGRESS == 0 {
+                        let _ =
+                            writeln!(io::stderr(), "{} cases in {} s", done.len(), start.elapsed().as_secs());
+                    }
                 }
             });
         }

@@ -64,9 +64,10 @@ impl Fault {
             Fault::Killed => Signal::SIGKILL,
             Fault::Terminated => Signal::SIGTERM,
             Fault::Stopped => Signal::SIGSTOP,
-            // Another process's limits are set by prlimit(2), which util-linux has a command for.
+            // Another process's limits are set by prlimit(2), which util-linux has a command for. Descriptors 0 to 3 are
+            // taken by any program at work; with a limit of none at all, fcntl(F_DUPFD) answers EINVAL, and not EMFILE.
             Fault::NoDescriptors => {
-                let _ = Command::new("prlimit").args(["--pid", &pid.to_string(), "--nofile=0:0"]).status();
+                let _ = Command::new("prlimit").args(["--pid", &pid.to_string(), "--nofile=4:4"]).status();
                 return;
             }
             Fault::ClockBack | Fault::ClockAhead => return clock.jump(self.jump().unwrap_or_default()),
