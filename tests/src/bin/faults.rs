@@ -65,13 +65,14 @@ fn main() -> anyhow::Result<ExitCode> {
         let random = scenario.expected.random().len();
         writeln!(
             output,
-            "{}: {}: {} operations, {random} files anew",
+            "{}: {}: {} operations, {random} files anew; the time is asked for at {} steps",
             scenario.name,
             scenario.about,
-            scenario.log.len()
+            scenario.log.len(),
+            scenario.jumps.len()
         )?;
     }
-    let matrix = Matrix(scenarios);
+    let matrix = Matrix::new(scenarios);
     let all = matrix.cases()?;
     let in_all = all.len();
     writeln!(output, "{in_all} cases in all")?;
@@ -88,7 +89,12 @@ fn main() -> anyhow::Result<ExitCode> {
     ensure!(!cases.is_empty(), "there are no such cases");
 
     let table = try_all(&matrix, &cases, arguments.jobs, &mut output)?;
-    let text = format!("{} of {in_all} cases.\n\n{}", cases.len(), table.markdown());
+    let recoveries = matrix.recoveries();
+    let text = format!(
+        "{} of {in_all} cases, which left {recoveries} trees that are not alike.\n\n{}",
+        cases.len(),
+        table.markdown()
+    );
     writeln!(output, "\n{text}")?;
     if let Some(readme) = arguments.write {
         write_between_markers(&readme, &text)?;

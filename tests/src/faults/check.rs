@@ -36,7 +36,8 @@ pub fn is_own(path: &str) -> bool {
     is_in(NOTES) || is_in(CACHE) || CACHE.starts_with(&format!("{path}/"))
 }
 
-fn is_temporary(path: &str) -> bool {
+/// Whether a file has not got its name yet.
+pub(super) fn is_temporary(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     name.starts_with('.') && name.ends_with(TEMPORARY)
 }
@@ -165,7 +166,7 @@ fn shown(entries: &BTreeMap<String, &Node>) -> Vec<String> {
 }
 
 /// A text without what is random in it: long rows of letters and digits, over as many lines as they go.
-fn form(bytes: &[u8]) -> String {
+pub(super) fn form(bytes: &[u8]) -> String {
     let is_digit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
     let text = String::from_utf8_lossy(bytes);
     let mut lines: Vec<&str> = Vec::new();
@@ -195,7 +196,7 @@ fn form(bytes: &[u8]) -> String {
 }
 
 /// Why a certificate's key is not its own, if it is not.
-fn apart(path: &str, now: &BTreeMap<String, &Node>) -> Option<String> {
+pub(super) fn apart(path: &str, now: &BTreeMap<String, &Node>) -> Option<String> {
     let text = |path: &str| match &now.get(path)?.body {
         Body::File(bytes) => String::from_utf8(bytes.to_vec()).ok(),
         _ => None,

@@ -32,7 +32,8 @@ const WORD: u64 = 8;
 const MOST_WORDS: u64 = 1 << 16;
 
 /// Runs a command to its end by this clock, or kills it if it takes longer than `longest`. It is called with nothing but
-/// the environment and arguments that `command` sets, and its error output goes to `stderr`.
+/// the environment and arguments that `command` sets, and its error output goes to `stderr`. `asked` is called whenever
+/// it has asked for the time.
 ///
 /// # Errors
 /// If it cannot be started or traced.
@@ -41,6 +42,7 @@ pub fn run(
     stderr: File,
     clock: &Offset,
     longest: Duration,
+    asked: &dyn Fn(),
 ) -> anyhow::Result<(u32, ExitStatus)> {
     // A shell in its place waits until it is traced.
     let mut waiting = Command::new("/bin/sh");
@@ -48,7 +50,7 @@ pub fn run(
     waiting.args(["-c", "read -r go; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
     waiting.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(stderr);
     let mut child = waiting.spawn().context("running /bin/sh")?;
-    let traced = Traced { pid: Pid::from_raw(i32::try_from(child.id())?), clock };
+    let traced = Traced { pid: Pid::from_raw(i32::try_from(child.id())?), clock, asked };
     let options = Options::PTRACE_O_TRACEEXEC
         | Options::PTRACE_O_TRACECLONE
         | Options::PTRACE_O_TRACESYSGOOD
@@ -75,6 +77,7 @@ fn kill_late(pid: Pid, ended: &Receiver<()>, longest: Duration) {
 struct Traced<'a> {
     pid: Pid,
     clock: &'a Offset,
+    asked: &'a dyn Fn(),
 }
 
 impl Traced<'_> {
@@ -98,9 +101,8 @@ impl Traced<'_> {
                     (pid, None)
                 }
                 WaitStatus::PtraceSyscall(pid) => {
-                    match (&memory, self.clock.seconds()) {
-                        (None, _) | (_, 0) => {}
-                        (Some(memory), by) => alive(move_time(pid, memory, by))?.unwrap_or_default(),
+                    if let Some(memory) = &memory {
+                        alive(self.move_time(pid, memory))?;
                     }
                     (pid, None)
                 }
@@ -111,6 +113,29 @@ impl Traced<'_> {
             alive(ptrace::syscall(pid, signal).map_err(anyhow::Error::from))?;
         }
     }
+
+    /// Changes the answer to a question for the time, where a thread has just got one.
+    #[allow(non_upper_case_globals)] // As libc spells them.
+    fn move_time(&self, pid: Pid, memory: &Memory) -> anyhow::Result<()> {
+        if ptrace::syscall_info(pid)?.op != PTRACE_SYSCALL_INFO_EXIT {
+            return Ok(());
+        }
+        let mut registers = ptrace::getregs(pid)?;
+        let clock = i32::try_from(registers.rdi).unwrap_or(-1);
+        let at = match i64::try_from(registers.orig_rax).unwrap_or(-1) {
+            SYS_clock_gettime if matches!(clock, CLOCK_REALTIME | CLOCK_REALTIME_COARSE) => registers.rsi,
+            SYS_gettimeofday if registers.rdi != 0 => registers.rdi,
+            SYS_time => {
+                registers.rax = registers.rax.wrapping_add_signed(self.clock.seconds());
+                ptrace::setregs(pid, registers)?;
+                (self.asked)();
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        (self.asked)();
+        memory.add(at, self.clock.seconds())
+    }
 }
 
 /// Nothing where the process was killed meanwhile, which shows when it is waited for.
@@ -119,27 +144,6 @@ fn alive<T>(result: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.downcast_ref::<Errno>() == Some(&Errno::ESRCH) => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-/// Changes the answer to a question for the time, where a thread has just got one.
-#[allow(non_upper_case_globals)] // As libc spells them.
-fn move_time(pid: Pid, memory: &Memory, by: i64) -> anyhow::Result<()> {
-    if ptrace::syscall_info(pid)?.op != PTRACE_SYSCALL_INFO_EXIT {
-        return Ok(());
-    }
-    let mut registers = ptrace::getregs(pid)?;
-    let clock = i32::try_from(registers.rdi).unwrap_or(-1);
-    match i64::try_from(registers.orig_rax).unwrap_or(-1) {
-        SYS_clock_gettime if matches!(clock, CLOCK_REALTIME | CLOCK_REALTIME_COARSE) => {
-            memory.add(registers.rsi, by)
-        }
-        SYS_gettimeofday if registers.rdi != 0 => memory.add(registers.rdi, by),
-        SYS_time => {
-            registers.rax = registers.rax.wrapping_add_signed(by);
-            Ok(ptrace::setregs(pid, registers)?)
-        }
-        _ => Ok(()),
     }
 }
 
@@ -191,6 +195,7 @@ impl Memory {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
     use std::io::{Read as _, Seek as _};
 
     use super::*;
@@ -198,13 +203,16 @@ mod tests {
     const LONGEST: Duration = Duration::from_secs(60);
 
     fn year_by(seconds: i64) -> String {
-        let clock = Offset::default();
+        let (clock, asked) = (Offset::default(), Cell::new(0));
         clock.jump(seconds);
         let mut said = tempfile::tempfile().unwrap();
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "exec date -u +%Y >&2"]);
-        let (_, status) = run(&command, said.try_clone().unwrap(), &clock, LONGEST).unwrap();
+        let (_, status) =
+            run(&command, said.try_clone().unwrap(), &clock, LONGEST, &|| asked.set(asked.get() + 1))
+                .unwrap();
         assert!(status.success(), "{status:?}");
+        assert!(asked.get() > 0, "nobody asked for the time");
         said.rewind().unwrap();
         let mut text = String::new();
         said.read_to_string(&mut text).unwrap();
@@ -222,7 +230,8 @@ mod tests {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", "while :; do :; done"]);
         let stderr = tempfile::tempfile().unwrap();
-        let (_, status) = run(&command, stderr, &Offset::default(), Duration::from_millis(100)).unwrap();
+        let (_, status) =
+            run(&command, stderr, &Offset::default(), Duration::from_millis(100), &|| ()).unwrap();
         assert_eq!(status.signal(), Some(Signal::SIGKILL as i32));
     }
 }

@@ -164,6 +164,11 @@ impl Mounted {
         &self.clock
     }
 
+    /// How many operations were done.
+    pub fn done(&self) -> usize {
+        lock(&self.state).disturbed.log.len()
+    }
+
     /// Whether the fault has struck.
     pub fn has_struck(&self) -> bool {
         lock(&self.state).disturbed.struck.is_some()

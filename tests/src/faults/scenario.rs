@@ -6,6 +6,8 @@ use std::io::{Read, Seek};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+#[cfg(target_arch = "x86_64")]
+use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -13,7 +15,7 @@ use anyhow::{Context, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::check::Expected;
+use super::check::{Expected, is_own};
 #[cfg(target_arch = "x86_64")]
 use super::clock;
 use super::fault::Fault;
@@ -29,6 +31,8 @@ const LONGEST_RUN: Duration = Duration::from_secs(120);
 const POLL: Duration = Duration::from_millis(1);
 /// For how many seconds the agent tries to reach a server again: all that there are answer at once.
 const PATIENCE: &str = "5";
+/// No number or name of the agent's notes is longer.
+const SHORTEST_HASH: usize = 32;
 const REQUESTS: &str = "var/lib/kops-agent/recorded/requests.txt";
 
 /// A machine before a run, and what the run makes of it.
@@ -45,6 +49,9 @@ pub struct Scenario {
     pub expected_next: Expected,
     /// Everything that a run which nothing disturbs does.
     pub log: Vec<Logged>,
+    /// The operations, by number, at which it makes a difference that the clock jumps: before the first, and before each
+    /// that came next when the agent had asked for the time. Jumps between which nobody asks are the same.
+    pub jumps: BTreeSet<usize>,
     agent: PathBuf,
     folder: PathBuf,
     group: &'static str,
@@ -53,6 +60,8 @@ pub struct Scenario {
     next: Option<ExampleStore>,
     /// Files that a run has made anew where there was nothing yet: certificates and keys.
     issued: BTreeSet<String>,
+    /// Hashes in the agent's notes that were there before the run, or that every run notes.
+    hashes: BTreeSet<String>,
 }
 
 /// How a run ended.
@@ -162,12 +171,14 @@ impl Scenario {
             expected_next: expected.clone(),
             expected,
             log: Vec::new(),
+            jumps: BTreeSet::new(),
             agent,
             folder,
             group,
             cluster,
             next: None,
             issued: BTreeSet::new(),
+            hashes: BTreeSet::new(),
         };
         scenario.begin_with(scenario.before.clone())?;
         Ok(scenario)
@@ -188,8 +199,30 @@ impl Scenario {
                 Expected::new(before.clone(), next.disturbed.tree.clone(), &next.disturbed.tree)
             }
         };
+        self.hashes = &hashes(&before) | &(&hashes(self.expected.wanted()) & &hashes(&again.tree));
+        self.jumps = self.find_jumps(&before)?;
         (self.before, self.log) = (before, one.log);
         Ok(())
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn find_jumps(&self, before: &Tree) -> anyhow::Result<BTreeSet<usize>> {
+        let folder = tempfile::tempdir_in(&self.folder).context("making a folder to mount at")?;
+        let mounted = Mounted::mount(before.clone(), None, folder.path())?;
+        let jumps = Mutex::new(BTreeSet::from([0]));
+        let asked = || _ = jumps.lock().unwrap_or_else(PoisonError::into_inner).insert(mounted.done());
+        let (agent, stderr) = (self.agent(&self.cluster.store, folder.path()), tempfile::tempfile()?);
+        let (_, status) = clock::run(&agent, stderr, mounted.clock(), LONGEST_RUN, &asked)?;
+        ensure!(status.success(), "the agent fails while it is traced: {status}");
+        let mut jumps = jumps.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // After the last operation nothing can strike.
+        jumps.remove(&mounted.done());
+        Ok(jumps)
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn find_jumps(&self, _: &Tree) -> anyhow::Result<BTreeSet<usize>> {
+        Ok(BTreeSet::new())
     }
 
     /// [`Scenario::expected`] where the clock was wrong: certificates may be new though nobody wanted new ones.
@@ -200,6 +233,16 @@ impl Scenario {
     /// [`Scenario::expected_next`] where the clock was wrong.
     pub fn expected_next_by_any_clock(&self) -> Expected {
         self.expected_next.with_random(&self.issued)
+    }
+
+    /// Whether a file is made anew by every run, or by one that finds nothing.
+    pub fn is_issued(&self, path: &str) -> bool {
+        self.issued.contains(path)
+    }
+
+    /// Whether it is a hash that was noted before the run, or that every run notes.
+    pub fn is_lasting_hash(&self, word: &str) -> bool {
+        self.hashes.contains(word)
     }
 
     fn undisturbed(&self, tree: &Tree) -> anyhow::Result<Disturbed> {
@@ -249,7 +292,8 @@ impl Scenario {
         #[cfg(target_arch = "x86_64")]
         if fault.is_some_and(|(_, fault)| fault.jump().is_some()) {
             let stderr = tempfile::tempfile().context("making a file for what the agent says")?;
-            let (pid, status) = clock::run(&agent(), stderr.try_clone()?, mounted.clock(), LONGEST_RUN)?;
+            let (pid, status) =
+                clock::run(&agent(), stderr.try_clone()?, mounted.clock(), LONGEST_RUN, &|| ())?;
             let ended = Ended { status, pid, stderr: said(stderr)? };
             return Ok(Run { ended, second: None, disturbed: mounted.unmount() });
         }
@@ -284,6 +328,23 @@ fn spawn(mut agent: Command) -> anyhow::Result<(Child, File)> {
     agent.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr.try_clone()?);
     let child = agent.spawn().with_context(|| format!("running {}", agent.get_program().display()))?;
     Ok((child, stderr))
+}
+
+/// The rows of letters and digits in a text.
+pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty())
+}
+
+/// The hashes in the agent's own files.
+fn hashes(tree: &Tree) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (path, node) in tree.entries() {
+        if let (true, Body::File(bytes)) = (is_own(&path), &node.body) {
+            let text = String::from_utf8_lossy(bytes);
+            found.extend(words(&text).filter(|word| word.len() >= SHORTEST_HASH).map(str::to_owned));
+        }
+    }
+    found
 }
 
 /// Waits until a run ends, with something to do meanwhile.
