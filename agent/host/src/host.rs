@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use nix::ifaddrs::getifaddrs;
 
+use crate::digests::Digests;
 use crate::error::Result;
 use crate::lock::{Lock, Locks};
 use crate::record::Depth;
@@ -36,6 +37,7 @@ pub struct Host {
     pub(crate) commands: Arc<dyn Commands>,
     pub(crate) extra_hours: u32,
     pub(crate) depth: Depth,
+    digests: Digests,
     clock: Box<dyn Fn() -> SystemTime + Send + Sync>,
     locks: Locks,
 }
@@ -57,6 +59,7 @@ impl Host {
             commands: Arc::new(commands::Machine),
             extra_hours: extra_hours(),
             depth: Depth::default(),
+            digests: Digests::default(),
             clock: Box::new(SystemTime::now),
             locks: Locks::default(),
             root,
@@ -82,6 +85,7 @@ impl Host {
             commands: recorder,
             extra_hours: extra_hours(),
             depth: Depth::default(),
+            digests: Digests::default(),
             clock: Box::new(SystemTime::now),
             locks: Locks::default(),
             root,
@@ -120,6 +124,11 @@ impl Host {
     /// Another run holds it, or the root cannot be written to.
     pub fn lock(&self) -> Result<Lock> {
         self.locks.take(&self.root)
+    }
+
+    /// How big files are read, where they are.
+    pub(crate) fn deep(&self) -> Option<&Digests> {
+        (self.depth == Depth::Content).then_some(&self.digests)
     }
 
     /// Now, in RFC 3339 and whole seconds.

@@ -146,17 +146,23 @@ pub(crate) fn place(files: Vec<Sealed>) -> Result<()> {
             dirs.push(Arc::clone(&file.dir));
         }
     }
-    in_parallel(&dirs, |dir| dir.sync())
+    in_parallel(AT_ONCE, &dirs, |dir| dir.sync())
 }
 
 /// Waits until all of these are on the disk, together: a journal takes many files at the price of one.
 pub(crate) fn seal_all(files: Vec<Staged>) -> Result<Vec<Sealed>> {
-    in_parallel(&files, |staged| staged.file.sync_all().map_err(|error| staged.failed("write", error)))?;
+    in_parallel(AT_ONCE, &files, |staged| {
+        staged.file.sync_all().map_err(|error| staged.failed("write", error))
+    })?;
     Ok(files.into_iter().map(|staged| Sealed(staged.temporary)).collect())
 }
 
-/// Does something that waits with each of `items`, several at a time, and tells the first failure.
-fn in_parallel<T: Sync>(items: &[T], act: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
+/// Does something with each of `items`, `at_once` at a time, and tells the first failure.
+pub(crate) fn in_parallel<T: Sync>(
+    at_once: usize,
+    items: &[T],
+    act: impl Fn(&T) -> Result<()> + Sync,
+) -> Result<()> {
     let next = AtomicUsize::new(0);
     let work = || -> Result<()> {
         while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -165,7 +171,7 @@ fn in_parallel<T: Sync>(items: &[T], act: impl Fn(&T) -> Result<()> + Sync) -> R
         Ok(())
     };
     thread::scope(|scope| {
-        let helpers = AT_ONCE.min(items.len()).saturating_sub(1);
+        let helpers = at_once.min(items.len()).saturating_sub(1);
         // Where there can be no more threads, fewer do it.
         let helpers: Vec<_> =
             (0..helpers).map_while(|_| thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
@@ -266,8 +272,8 @@ mod tests {
             37 => Err(Error::Path { doing: "write", path: "37".into(), reason: String::new() }),
             _ => Ok(()),
         };
-        assert!(in_parallel(&items, act).unwrap_err().to_string().contains("37"));
-        in_parallel(&items[..37], act).unwrap();
+        assert!(in_parallel(AT_ONCE, &items, act).unwrap_err().to_string().contains("37"));
+        in_parallel(AT_ONCE, &items[..37], act).unwrap();
     }
 
     #[test]
