@@ -128,14 +128,13 @@ pub async fn missing(
 struct Unanswered(anyhow::Error);
 
 impl Unanswered {
-    /// How long it is worth trying again: as long as it is the network that is not there.
+    /// How long it is worth trying again: names may resolve later in a boot. The store has tried again already.
     fn patience(&self) -> Duration {
-        let is_network = |error: &reqwest::Error| error.is_connect() || error.is_timeout();
-        match self.0.downcast_ref::<reqwest::Error>().is_some_and(is_network) {
-            true => Duration::MAX,
-            // The store has tried again already.
-            false => Duration::ZERO,
-        }
+        if self.name().is_some() { Duration::MAX } else { Duration::ZERO }
+    }
+
+    fn name(&self) -> Option<&NameError> {
+        self.0.chain().find_map(|cause| cause.downcast_ref())
     }
 
     fn of(self, asset: &AssetUrl) -> anyhow::Error {
@@ -148,7 +147,7 @@ impl Unanswered {
 
 impl fmt::Display for Unanswered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.chain().find_map(|cause| cause.downcast_ref::<NameError>()) {
+        match self.name() {
             Some(name) => write!(f, "{name}"),
             None => write!(f, "{:#}", self.0),
         }
