@@ -19,13 +19,12 @@ use changing::Changing;
 use crate::assets::{Downloads, Progress};
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::hosts_file;
-use crate::observe::{boot_text, unit_path};
+use crate::observe::boot_text;
 use crate::prepare::{Prepared, find, hashes_of, prepare};
-use crate::record::{Failure, Record};
+use crate::record::{Failure, Record, written_file};
 use crate::secrets::Secrets;
-use crate::staged::{sweep, write_file};
-use crate::stamps::Stamp;
+use crate::staged::{sweep, sweep_below, write_file};
+use crate::stamps::{STATE, Stamp};
 use crate::system::kernel::boot_file;
 
 /// What was done.
@@ -79,11 +78,12 @@ impl Host {
         }
         self.refuse_what_failed(plan, desired, scope)?;
         let prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
-        self.sweep(desired)?;
         let mut record = self.record()?;
-        let changing = self.begin_change(plan, desired, &record, &prepared.written(), scope)?;
+        let written = prepared.written();
+        self.sweep(desired, &record)?;
+        let changing = self.begin_change(plan, desired, &record, &written, scope)?;
         if scope != Scope::Part && !plan.is_empty() {
-            record.claim(plan);
+            record.claim(plan, desired, &written);
             record.write(&self.root)?;
         }
         let run = Run { host: self, plan, desired, secrets, prepared: &prepared, progress, changing };
@@ -100,7 +100,6 @@ impl Host {
         self.register(desired, secrets, progress).await?;
         run.removals(plan)?;
         report.applied.extend(plan.stage(Stage::Removals).map(|step| step.resource.clone()));
-        let written = prepared.written();
         drop(prepared);
         if let Scope::Node { config_hash, known_hashes } = scope {
             let has_failed = record.failure.is_some() || record.rolled_back.is_some();
@@ -158,19 +157,13 @@ impl Host {
         record.write(&self.root)
     }
 
-    /// Removes the beginnings of files that a killed run may have left.
-    fn sweep(&self, desired: &DesiredState) -> Result<()> {
-        for (_, resource) in desired.iter() {
-            match resource {
-                Resource::File(file) => sweep(&self.root, &file.path)?,
-                Resource::Symlink(link) => sweep(&self.root, &link.path)?,
-                Resource::Unit(unit) => sweep(&self.root, &unit_path(&unit.name))?,
-                Resource::KernelModule(module) => sweep(&self.root, &boot_file(&module.name))?,
-                Resource::HostsEntry(_) => sweep(&self.root, hosts_file::PATH)?,
-                _ => {}
-            }
-        }
-        Ok(())
+    /// Removes the beginnings of files that a killed run may have left, also of what has not been wanted since.
+    fn sweep(&self, desired: &DesiredState, record: &Record) -> Result<()> {
+        let desired = desired.iter().map(|(id, _)| id);
+        let recorded = record.claims().map(|(id, _)| id);
+        let files: BTreeSet<String> = desired.chain(recorded).filter_map(written_file).collect();
+        files.iter().try_for_each(|path| sweep(&self.root, path))?;
+        sweep_below(&self.root, STATE)
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::SystemTime;
 
 use nix::ifaddrs::getifaddrs;
 
+use crate::digests::Digests;
 use crate::error::Result;
 use crate::health::{self, Health, Pace};
 use crate::lock::{Lock, Locks};
@@ -42,6 +43,7 @@ pub struct Host {
     pub(crate) remote: Arc<dyn Remote>,
     pub(crate) extra_hours: u32,
     pub(crate) depth: Depth,
+    digests: Digests,
     clock: Box<dyn Fn() -> SystemTime + Send + Sync>,
     locks: Locks,
 }
@@ -68,6 +70,7 @@ impl Host {
             retries_failed: false,
             extra_hours: extra_hours(),
             depth: Depth::default(),
+            digests: Digests::default(),
             clock: Box::new(SystemTime::now),
             locks: Locks::default(),
             root,
@@ -97,6 +100,7 @@ impl Host {
             remote: recorder,
             extra_hours: extra_hours(),
             depth: Depth::default(),
+            digests: Digests::default(),
             clock: Box::new(SystemTime::now),
             locks: Locks::default(),
             root,
@@ -155,6 +159,11 @@ impl Host {
     /// Another run holds it, or the root cannot be written to.
     pub fn lock(&self) -> Result<Lock> {
         self.locks.take(&self.root)
+    }
+
+    /// How big files are read, where they are.
+    pub(crate) fn deep(&self) -> Option<&Digests> {
+        (self.depth == Depth::Content).then_some(&self.digests)
     }
 
     /// Now, in RFC 3339 and whole seconds.

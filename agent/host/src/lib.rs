@@ -7,6 +7,7 @@ mod apply;
 mod assets;
 mod certs;
 mod contents;
+mod digests;
 mod error;
 pub mod facts;
 pub mod health;

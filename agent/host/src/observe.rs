@@ -39,7 +39,7 @@ impl Host {
     /// # Errors
     /// Something cannot be looked at.
     pub fn owned(&self) -> Result<OwnedState> {
-        self.record()?.owned(&self.root, self.depth)
+        self.record()?.owned(&self.root, self.deep())
     }
 
     /// What is recorded of earlier runs.
@@ -219,9 +219,11 @@ impl<'a> Observer<'a> {
             return Ok((sha256, text.map_or(ObservedContent::Bytes, ObservedContent::Text)));
         }
         let known = self.written.get(&file.path).map(String::as_str);
-        let sha256 = match known.or_else(|| self.record.known_sha256(&file.path, &metadata)) {
-            Some(known) => known.to_owned(),
-            None => digest(dir, name)?,
+        let known = known.or_else(|| self.record.known_sha256(&file.path, &metadata));
+        let sha256 = match (known, self.host.deep()) {
+            (Some(known), _) => known.to_owned(),
+            (None, Some(digests)) => digests.of(&file.path, dir, name, &metadata)?,
+            (None, None) => digest(dir, name)?,
         };
         let content = match &file.content {
             Content::Text(_) | Content::Base64(_) => ObservedContent::Bytes,

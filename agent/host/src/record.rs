@@ -4,12 +4,15 @@
 //! A resource is claimed before it is first written and settled after a run: whatever interrupts a run, nothing of
 //! the agent's is left unclaimed. Without the record nothing is lost but this knowledge.
 
+mod begun;
+
 use std::collections::BTreeMap;
 
 use kops_agent_plan::diff::{Action, Owned, OwnedNow, OwnedState, Plan};
 use kops_agent_plan::resource::{Content, DesiredState, File, Kind, Resource, ResourceId};
 use serde::{Deserialize, Serialize};
 
+use crate::digests::Digests;
 use crate::error::{Error, Result};
 use crate::hosts_file;
 use crate::observe::{digest, unit_path};
@@ -17,6 +20,7 @@ use crate::rollback::RolledBack;
 use crate::root::{Dir, Entry, Metadata, Root};
 use crate::staged::write_file;
 use crate::system::kernel::boot_file;
+use begun::Begun;
 
 /// What was left on a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +62,9 @@ struct Claim {
     /// As it was left; `None` where a run was interrupted before that was known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     left: Option<Left>,
+    /// As a run that is under way, or was interrupted, writes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    begun: Option<Begun>,
 }
 
 /// How a resource was left.
@@ -115,13 +122,17 @@ impl Record {
         write_file(root, Record::PATH, 0o600, None, &bytes)
     }
 
-    /// Claims what a plan writes.
-    pub(crate) fn claim(&mut self, plan: &Plan) {
+    /// Claims what a plan writes. `written` has the hashes of the files that are written, by path.
+    pub(crate) fn claim(&mut self, plan: &Plan, desired: &DesiredState, written: &BTreeMap<String, String>) {
         for step in &plan.steps {
             if has_record(step.resource.kind) && step.action != Action::Remove {
                 let was_there = step.action != Action::Create;
-                let claim = Claim { was_there, left: None };
-                self.resources.entry(step.resource.clone()).or_insert(claim);
+                let new = Claim { was_there, left: None, begun: None };
+                let claim = self.resources.entry(step.resource.clone()).or_insert(new);
+                claim.begun = desired
+                    .get(&step.resource)
+                    .and_then(|resource| Begun::of(resource, written))
+                    .or(claim.begun.take());
             }
         }
     }
@@ -141,7 +152,7 @@ impl Record {
             let was_there = before.is_none_or(|claim| claim.was_there);
             let known = before.and_then(|claim| claim.left.as_ref());
             if let Some(left) = left(root, id, resource, known, written)? {
-                settled.insert(id.clone(), Claim { was_there, left: Some(left) });
+                settled.insert(id.clone(), Claim { was_there, left: Some(left), begun: None });
             }
         }
         self.resources = settled;
@@ -151,6 +162,7 @@ impl Record {
     /// Forgets what was claimed since everything was last settled: the change that it was for was taken back.
     pub(crate) fn unclaim(&mut self) {
         self.resources.retain(|_, claim| claim.left.is_some());
+        self.resources.values_mut().for_each(|claim| claim.begun = None);
     }
 
     /// Whether a file with this content is as the agent left it: to write it is to repair, and no change.
@@ -162,16 +174,30 @@ impl Record {
         }
     }
 
-    /// Everything that was left, as it is now.
-    pub(crate) fn owned(&self, root: &Root, depth: Depth) -> Result<OwnedState> {
+    /// Everything that was left, as it is now. With `deep`, big files are read although nothing has touched them.
+    pub(crate) fn owned(&self, root: &Root, deep: Option<&Digests>) -> Result<OwnedState> {
+        if let Some(digests) = deep {
+            digests.read_ahead(root, &self.largest_first())?;
+        }
         let hosts = root.read(hosts_file::PATH)?.unwrap_or_default();
         let hosts = String::from_utf8_lossy(&hosts);
         let mut owned = OwnedState::new();
         for (id, claim) in &self.resources {
-            let now = now(root, id, claim.left.as_ref(), &hosts, depth)?;
+            let now = now(root, id, claim, &hosts, deep)?;
             owned.insert(id.clone(), Owned { was_there: claim.was_there, now });
         }
         Ok(owned)
+    }
+
+    /// The files whose content is known, by path.
+    fn largest_first(&self) -> Vec<String> {
+        let known = |(id, claim): (&ResourceId, &Claim)| match &claim.left {
+            Some(Left::File { sha256: Some(_), metadata, .. }) => Some((metadata.size, path_of(id))),
+            _ => None,
+        };
+        let mut files: Vec<(u64, String)> = self.resources.iter().filter_map(known).collect();
+        files.sort_by_key(|(size, _)| std::cmp::Reverse(*size));
+        files.into_iter().map(|(_, path)| path).collect()
     }
 
     /// The SHA-256 that a file of this metadata must have, because nothing has touched it since it was known.
@@ -225,6 +251,15 @@ fn file_path(id: &ResourceId) -> Option<String> {
     }
 }
 
+/// The file that is written anew where a resource is made or changed.
+pub(crate) fn written_file(id: &ResourceId) -> Option<String> {
+    match id.kind {
+        Kind::Symlink => Some(id.name.clone()),
+        Kind::HostsEntry => Some(hosts_file::PATH.to_owned()),
+        _ => file_path(id),
+    }
+}
+
 fn left(
     root: &Root,
     id: &ResourceId,
@@ -264,7 +299,7 @@ fn has_certificate(resource: &Resource) -> bool {
     matches!(file.content, Content::Certificate(_) | Content::Kubeconfig(_))
 }
 
-fn now(root: &Root, id: &ResourceId, left: Option<&Left>, hosts: &str, depth: Depth) -> Result<OwnedNow> {
+fn now(root: &Root, id: &ResourceId, claim: &Claim, hosts: &str, deep: Option<&Digests>) -> Result<OwnedNow> {
     if id.kind == Kind::HostsEntry {
         let is_there = hosts_file::find(hosts, &id.name).is_some();
         return Ok(if is_there { OwnedNow::AsLeft } else { OwnedNow::Gone });
@@ -273,10 +308,10 @@ fn now(root: &Root, id: &ResourceId, left: Option<&Left>, hosts: &str, depth: De
     let Some((dir, name)) = root.parent(&path)? else { return Ok(OwnedNow::Gone) };
     let Some(entry) = dir.entry(&name)? else { return Ok(OwnedNow::Gone) };
     let mut how = Vec::new();
-    match (left, &entry) {
+    match (&claim.left, &entry) {
         (Some(Left::File { sha256, metadata: known, .. }), Entry::File(metadata)) => {
             if let Some(sha256) = sha256
-                && has_other_content(&dir, &name, sha256, known, metadata, depth)?
+                && has_other_content(&path, &dir, &name, sha256, known, metadata, deep)?
             {
                 how.push("content".to_owned());
             }
@@ -291,26 +326,36 @@ fn now(root: &Root, id: &ResourceId, left: Option<&Left>, hosts: &str, depth: De
         // A run was interrupted before it was known how it was left.
         (None, _) => how.push("content".to_owned()),
     }
+    if let (false, Some(begun)) = (how.is_empty(), &claim.begun)
+        && begun.is_at(&dir, &name, &entry)?
+    {
+        return Ok(OwnedNow::AsLeft);
+    }
     Ok(if how.is_empty() { OwnedNow::AsLeft } else { OwnedNow::Changed(how) })
 }
 
 fn has_other_content(
+    path: &str,
     dir: &Dir,
     name: &str,
     sha256: &str,
     known: &Metadata,
     metadata: &Metadata,
-    depth: Depth,
+    deep: Option<&Digests>,
 ) -> Result<bool> {
-    if depth == Depth::Touched && known.is_untouched(metadata) {
-        return Ok(false);
+    if known.size != metadata.size {
+        return Ok(true);
     }
-    Ok(known.size != metadata.size || digest(dir, name)? != sha256)
+    Ok(match deep {
+        None if known.is_untouched(metadata) => false,
+        None => digest(dir, name)? != sha256,
+        Some(digests) => digests.of(path, dir, name, metadata)? != sha256,
+    })
 }
 
 impl Metadata {
     /// Whether a file that had these was not written since: the kernel sets the time of change, and nobody else.
-    fn is_untouched(&self, now: &Metadata) -> bool {
+    pub(crate) fn is_untouched(&self, now: &Metadata) -> bool {
         (self.inode, self.size, self.changed) == (now.inode, now.size, now.changed)
     }
 
@@ -325,127 +370,4 @@ impl Metadata {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use kops_agent_plan::diff::{Stage, Step};
-    use kops_agent_plan::resource::{Directory, Symlink};
-    use std::os::unix::fs::PermissionsExt as _;
-
-    struct Machine {
-        folder: tempfile::TempDir,
-        root: Root,
-        desired: DesiredState,
-        record: Record,
-    }
-
-    fn step(resource: &Resource, action: Action) -> Step {
-        Step { stage: Stage::Files, resource: resource.id(), action, changes: vec![] }
-    }
-
-    impl Machine {
-        /// A machine with a file, a directory and a link that the agent has just made.
-        fn settled() -> Machine {
-            let folder = tempfile::tempdir().unwrap();
-            let root = Root::open(folder.path()).unwrap();
-            let mut desired = DesiredState::default();
-            desired.add(Directory::new("/etc/d"));
-            desired.add(File::text("/etc/d/file", "text"));
-            desired.add(Symlink { path: "/etc/link".into(), target: "d".into() });
-            std::fs::create_dir_all(folder.path().join("etc/d")).unwrap();
-            std::fs::write(folder.path().join("etc/d/file"), "text").unwrap();
-            std::os::unix::fs::symlink("d", folder.path().join("etc/link")).unwrap();
-            let steps = desired.iter().map(|(_, resource)| step(resource, Action::Create)).collect();
-            let mut record = Record::default();
-            record.claim(&Plan { steps, ..Plan::default() });
-            record.settle(&root, &desired, &BTreeMap::new()).unwrap();
-            Machine { folder, root, desired, record }
-        }
-
-        fn file(&self) -> std::path::PathBuf {
-            self.folder.path().join("etc/d/file")
-        }
-
-        fn now(&self, id: &str, depth: Depth) -> OwnedNow {
-            let owned = self.record.owned(&self.root, depth).unwrap();
-            owned.into_iter().find(|(found, _)| found.to_string() == id).unwrap().1.now
-        }
-    }
-
-    #[test]
-    fn what_was_left_is_known_again_after_it_was_written_down() {
-        let machine = Machine::settled();
-        machine.record.write(&machine.root).unwrap();
-        assert_eq!(Record::read(&machine.root).unwrap(), machine.record);
-        let path = machine.folder.path().join("var/lib/kops-agent/record.json");
-        assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-        for id in ["directory /etc/d", "file /etc/d/file", "symlink /etc/link"] {
-            assert_eq!(machine.now(id, Depth::Touched), OwnedNow::AsLeft, "{id}");
-            assert_eq!(machine.now(id, Depth::Content), OwnedNow::AsLeft, "{id}");
-        }
-        std::fs::write(path, "{broken").unwrap();
-        assert_eq!(Record::read(&machine.root).unwrap(), Record::default());
-    }
-
-    #[test]
-    fn what_others_do_is_told() {
-        let machine = Machine::settled();
-        std::fs::write(machine.file(), "another text").unwrap();
-        std::fs::set_permissions(machine.file(), std::fs::Permissions::from_mode(0o600)).unwrap();
-        let changed = |how: &[&str]| OwnedNow::Changed(how.iter().map(|how| (*how).to_owned()).collect());
-        assert_eq!(machine.now("file /etc/d/file", Depth::Touched), changed(&["content", "mode"]));
-        std::fs::remove_file(machine.file()).unwrap();
-        assert_eq!(machine.now("file /etc/d/file", Depth::Touched), OwnedNow::Gone);
-        std::fs::create_dir(machine.file()).unwrap();
-        assert_eq!(machine.now("file /etc/d/file", Depth::Touched), changed(&["type"]));
-        std::fs::remove_file(machine.folder.path().join("etc/link")).unwrap();
-        std::os::unix::fs::symlink("e", machine.folder.path().join("etc/link")).unwrap();
-        assert_eq!(machine.now("symlink /etc/link", Depth::Touched), changed(&["target"]));
-    }
-
-    #[test]
-    fn a_file_that_is_written_with_the_same_bytes_is_as_it_was_left() {
-        let machine = Machine::settled();
-        std::fs::remove_file(machine.file()).unwrap();
-        std::fs::write(machine.file(), "text").unwrap();
-        std::fs::set_permissions(machine.file(), std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(machine.now("file /etc/d/file", Depth::Touched), OwnedNow::AsLeft);
-    }
-
-    #[test]
-    fn what_was_there_before_is_never_the_agents_own() {
-        let mut machine = Machine::settled();
-        let mut record = Record::default();
-        let file = File::text("/etc/d/file", "text").into();
-        record.claim(&Plan { steps: vec![step(&file, Action::Change)], ..Plan::default() });
-        record.settle(&machine.root, &machine.desired, &BTreeMap::new()).unwrap();
-        machine.record = record;
-        let owned = machine.record.owned(&machine.root, Depth::Touched).unwrap();
-        assert!(
-            owned.values().all(|owned| owned.was_there),
-            "changed, or right before the agent came: {owned:#?}"
-        );
-    }
-
-    #[test]
-    fn what_is_no_longer_desired_is_forgotten() {
-        let mut machine = Machine::settled();
-        machine.record.settle(&machine.root, &DesiredState::default(), &BTreeMap::new()).unwrap();
-        assert_eq!(machine.record.claims().count(), 0);
-    }
-
-    #[test]
-    fn the_hash_of_a_file_is_known_until_it_is_touched() {
-        let machine = Machine::settled();
-        let metadata = |machine: &Machine| {
-            let (dir, name) = machine.root.parent("/etc/d/file").unwrap().unwrap();
-            match dir.entry(&name).unwrap().unwrap() {
-                Entry::File(metadata) => metadata,
-                _ => panic!("not a file"),
-            }
-        };
-        let known = machine.record.known_sha256("/etc/d/file", &metadata(&machine));
-        assert_eq!(known, Some(kops_agent_plan::diff::sha256_hex(b"text").as_str()));
-        std::fs::write(machine.file(), "tex").unwrap();
-        assert_eq!(machine.record.known_sha256("/etc/d/file", &metadata(&machine)), None);
-    }
-}
+mod tests;

@@ -10,7 +10,8 @@ use serde::Serialize;
 use crate::error::Result;
 use crate::host::Host;
 use crate::observe::unit_path;
-use crate::record::{Record, path_of};
+use crate::record::{Record, path_of, written_file};
+use crate::staged::temporary_name;
 
 /// The slice in which kubelet puts pods where systemd manages control groups.
 const PODS: &str = "kubepods.slice";
@@ -105,6 +106,9 @@ impl Host {
             progress.doing("removing the entries in /etc/hosts");
             self.remove_hosts_entries(&hosts)?;
         }
+        for id in reset.removed.iter().chain(&reset.kept) {
+            self.remove_beginning(id)?;
+        }
         for id in reset.removed.iter().filter(|id| !is_host(id)) {
             progress.doing(&format!("removing {id}"));
             self.remove(id)?;
@@ -141,6 +145,15 @@ impl Host {
             _ => {}
         }
         self.systemd.disable(unit)
+    }
+
+    /// Overwrites and removes what a killed run may have begun beside a file: there may be a key in it.
+    fn remove_beginning(&self, id: &ResourceId) -> Result<()> {
+        let Some(path) = written_file(id) else { return Ok(()) };
+        match self.root.parent(&path)? {
+            Some((dir, name)) => dir.shred(&temporary_name(&name)),
+            None => Ok(()),
+        }
     }
 
     fn remove(&self, id: &ResourceId) -> Result<()> {

@@ -13,14 +13,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::error::{Error, Result};
-use crate::root::{Dir, Root, set_mode, set_owner};
+use crate::root::{Dir, Entry, Root, set_mode, set_owner};
 
 /// How many files are waited for at a time.
 const AT_ONCE: usize = 8;
 
+/// How the names of files end that are not complete yet.
+const SUFFIX: &str = ".kops-agent";
+
 /// The name under which a file is written before it takes its own.
 pub(crate) fn temporary_name(name: &str) -> String {
-    format!(".{name}.kops-agent")
+    format!(".{name}{SUFFIX}")
 }
 
 /// A file while it is written. Dropped, it was never there.
@@ -157,17 +160,23 @@ pub(crate) fn place(files: Vec<Sealed>) -> Result<()> {
             dirs.push(Arc::clone(&file.dir));
         }
     }
-    in_parallel(&dirs, |dir| dir.sync())
+    in_parallel(AT_ONCE, &dirs, |dir| dir.sync())
 }
 
 /// Waits until all of these are on the disk, together: a journal takes many files at the price of one.
 pub(crate) fn seal_all(files: Vec<Staged>) -> Result<Vec<Sealed>> {
-    in_parallel(&files, |staged| staged.file.sync_all().map_err(|error| staged.failed("write", error)))?;
+    in_parallel(AT_ONCE, &files, |staged| {
+        staged.file.sync_all().map_err(|error| staged.failed("write", error))
+    })?;
     Ok(files.into_iter().map(|staged| Sealed(staged.temporary)).collect())
 }
 
-/// Does something that waits with each of `items`, several at a time, and tells the first failure.
-fn in_parallel<T: Sync>(items: &[T], act: impl Fn(&T) -> Result<()> + Sync) -> Result<()> {
+/// Does something with each of `items`, `at_once` at a time, and tells the first failure.
+pub(crate) fn in_parallel<T: Sync>(
+    at_once: usize,
+    items: &[T],
+    act: impl Fn(&T) -> Result<()> + Sync,
+) -> Result<()> {
     let next = AtomicUsize::new(0);
     let work = || -> Result<()> {
         while let Some(item) = items.get(next.fetch_add(1, Ordering::Relaxed)) {
@@ -176,7 +185,7 @@ fn in_parallel<T: Sync>(items: &[T], act: impl Fn(&T) -> Result<()> + Sync) -> R
         Ok(())
     };
     thread::scope(|scope| {
-        let helpers = AT_ONCE.min(items.len()).saturating_sub(1);
+        let helpers = at_once.min(items.len()).saturating_sub(1);
         // Where there can be no more threads, fewer do it.
         let helpers: Vec<_> =
             (0..helpers).map_while(|_| thread::Builder::new().spawn_scoped(scope, work).ok()).collect();
@@ -207,6 +216,19 @@ pub(crate) fn sweep(root: &Root, path: &str) -> Result<()> {
         Some((dir, name)) => dir.remove(&temporary_name(&name)),
         None => Ok(()),
     }
+}
+
+/// Removes what a killed run may have left in a folder of the agent's own, and in the folders there.
+pub(crate) fn sweep_below(root: &Root, path: &str) -> Result<()> {
+    let Some(dir) = root.dir(path)? else { return Ok(()) };
+    for name in dir.names()? {
+        if name.starts_with('.') && name.ends_with(SUFFIX) {
+            dir.remove(&name)?;
+        } else if matches!(dir.entry(&name)?, Some(Entry::Directory(_))) {
+            sweep_below(root, &format!("{path}/{name}"))?;
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -297,8 +319,8 @@ mod tests {
             37 => Err(Error::Path { doing: "write", path: "37".into(), reason: String::new() }),
             _ => Ok(()),
         };
-        assert!(in_parallel(&items, act).unwrap_err().to_string().contains("37"));
-        in_parallel(&items[..37], act).unwrap();
+        assert!(in_parallel(AT_ONCE, &items, act).unwrap_err().to_string().contains("37"));
+        in_parallel(AT_ONCE, &items[..37], act).unwrap();
     }
 
     #[test]
@@ -318,10 +340,18 @@ mod tests {
         let root = Root::open(temp.path()).unwrap();
         std::fs::write(temp.path().join(".a.kops-agent"), "left behind").unwrap();
         std::fs::write(temp.path().join(".b.kops-agent"), "left behind").unwrap();
+        std::fs::create_dir_all(temp.path().join("own/below")).unwrap();
+        std::fs::write(temp.path().join("own/.c.kops-agent"), "left behind").unwrap();
+        std::fs::write(temp.path().join("own/below/.d.kops-agent"), "left behind").unwrap();
+        std::fs::write(temp.path().join("own/below/kept"), "").unwrap();
         write_file(&root, "/a", 0o644, None, b"new").unwrap();
         sweep(&root, "/b").unwrap();
         sweep(&root, "/missing/c").unwrap();
-        assert_eq!(names(temp.path()), ["a"]);
+        sweep_below(&root, "/own").unwrap();
+        sweep_below(&root, "/missing").unwrap();
+        assert_eq!(names(temp.path()), ["a", "own"]);
+        assert_eq!(names(&temp.path().join("own")), ["below"]);
+        assert_eq!(names(&temp.path().join("own/below")), ["kept"]);
         assert_eq!(std::fs::read_to_string(temp.path().join("a")).unwrap(), "new");
     }
 

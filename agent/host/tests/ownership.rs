@@ -12,6 +12,14 @@ use kops_agent_plan::resource::{DesiredState, Directory, File, HostsEntry, Kind,
 
 use support::Machine;
 
+/// What runs leave that are killed while they write a part of [`everything`].
+const BEGUN: [&str; 4] = [
+    "/etc/ours/.a.kops-agent",
+    "/etc/.link.kops-agent",
+    "/etc/.hosts.kops-agent",
+    "/etc/systemd/system/.old.service.kops-agent",
+];
+
 fn everything() -> DesiredState {
     let mut state = DesiredState::default();
     state.add(Directory::new("/etc/ours"));
@@ -69,6 +77,18 @@ async fn what_is_no_longer_wanted_goes() {
     // It has been told once, and is nobody's any more.
     let plan = machine.plan(&machine.host(), &wanted);
     assert!(plan.is_empty() && plan.kept.is_empty(), "{plan:#?}");
+}
+
+#[tokio::test]
+async fn what_a_killed_run_began_goes_though_nobody_wants_it_any_more() {
+    let machine = Machine::new();
+    machine.converge(&everything()).await.unwrap();
+    for path in BEGUN {
+        fs::write(machine.path(path), "half").unwrap();
+    }
+    machine.converge(&DesiredState::default()).await.unwrap();
+    assert_eq!(machine.leftovers(), [""; 0]);
+    assert!(!machine.path("/etc/ours").exists(), "it was not empty when it was to go");
 }
 
 #[tokio::test]
@@ -139,6 +159,10 @@ async fn a_reset_leaves_what_was_there_before_and_nothing_else() {
     fs::write(machine.path("/var/lib/kubelet/pods/x/volume"), "").unwrap();
     fs::create_dir_all(machine.path("/etc/systemd/system")).unwrap();
     fs::write(machine.path("/etc/systemd/system/kops-configuration.service"), "").unwrap();
+    // And so does a run that is killed.
+    for path in BEGUN.iter().chain(&["/etc/.theirs.kops-agent"]) {
+        fs::write(machine.path(path), "half").unwrap();
+    }
 
     let host = machine.host();
     let reset = host.plan_reset(&["kops-configuration.service", "absent.service"]).unwrap();
@@ -151,6 +175,7 @@ async fn a_reset_leaves_what_was_there_before_and_nothing_else() {
     assert_eq!(told, "a", "planning changed something");
     host.reset(&reset, &Deaf).unwrap();
     assert_eq!(machine.tree(), ["/etc/hosts", "/etc/theirs"]);
+    assert_eq!(machine.leftovers(), [""; 0]);
     for gone in ["/etc/ours", "/var/lib/kubelet", "/var/lib/kops-agent", "/var/cache/nodeup"] {
         assert!(!machine.path(gone).exists(), "{gone}");
     }

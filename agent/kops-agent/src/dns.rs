@@ -8,18 +8,49 @@ use std::net::{IpAddr, SocketAddr};
 use aws_smithy_runtime_api::client::dns::{DnsFuture, ResolveDns, ResolveDnsError};
 use hickory_resolver::TokioResolver;
 use hickory_resolver::config::LookupIpStrategy;
-use hickory_resolver::net::NetError;
+use hickory_resolver::net::{DnsError, NetError};
+use hickory_resolver::proto::op::ResponseCode;
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
+use thiserror::Error;
+
+/// A name that has no address, for now. It has no source: its text is all that there is to tell.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("the name {name} cannot be resolved: {reason}")]
+pub struct NameError {
+    /// The name.
+    name: String,
+    /// What is wrong, in words.
+    reason: String,
+}
+
+impl NameError {
+    fn new(name: &str, error: &NetError) -> NameError {
+        let reason = match error {
+            NetError::Dns(DnsError::NoRecordsFound(none)) if none.response_code == ResponseCode::NXDomain => {
+                "the name server says that there is no such name".to_owned()
+            }
+            NetError::Dns(DnsError::NoRecordsFound(_)) => "the name server has no address of it".to_owned(),
+            NetError::Dns(DnsError::ResponseCode(code)) => format!("the name server answers {code}"),
+            NetError::Timeout => "no name server answers".to_owned(),
+            NetError::NoConnections => "no name server can be reached".to_owned(),
+            other => other.to_string(),
+        };
+        NameError { name: name.to_owned(), reason }
+    }
+}
 
 /// Resolves as `/etc/resolv.conf` and `/etc/hosts` are now: early in a boot they still change.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemResolver;
 
 impl SystemResolver {
-    async fn lookup(name: &str) -> Result<Vec<IpAddr>, NetError> {
-        let mut builder = TokioResolver::builder_tokio()?;
-        builder.options_mut().ip_strategy = LookupIpStrategy::Ipv6AndIpv4;
-        Ok(builder.build()?.lookup_ip(name).await?.iter().collect())
+    async fn lookup(name: &str) -> Result<Vec<IpAddr>, NameError> {
+        let addresses = async {
+            let mut builder = TokioResolver::builder_tokio()?;
+            builder.options_mut().ip_strategy = LookupIpStrategy::Ipv6AndIpv4;
+            Ok(builder.build()?.lookup_ip(name).await?.iter().collect())
+        };
+        addresses.await.map_err(|error| NameError::new(name, &error))
     }
 }
 

@@ -5,6 +5,7 @@
 //! to the publisher; `NodeupConfigHash`, where the boot config has it, proves all of them at once.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use kops_agent_host::Location;
 use kops_agent_plan::derive::{self, AssetHashes, AssetUrl, Inputs, KnownHashes};
 use kops_agent_plan::facts::Architecture;
 
+use crate::dns::NameError;
 use crate::exit::WrongConfiguration;
 use crate::store::{Store, StoreError};
 use crate::{http, tls};
@@ -100,7 +102,12 @@ pub async fn missing(
         .map(|asset| {
             let client = client.clone();
             async move {
-                let hash = ask(&client, store, &asset).await;
+                let what = format!("the SHA-256 of {}", asset.download_url);
+                let hash = store
+                    .retries()
+                    .run(&what, || ask(&client, store, &asset), Unanswered::patience)
+                    .await
+                    .map_err(|gave_up| gave_up.error.of(&asset));
                 (asset.download_url, hash)
             }
         })
@@ -116,11 +123,46 @@ pub async fn missing(
     Ok(found)
 }
 
+/// No server could be reached that may know a hash.
+#[derive(Debug)]
+struct Unanswered(anyhow::Error);
+
+impl Unanswered {
+    /// How long it is worth trying again: names may resolve later in a boot. The store has tried again already.
+    fn patience(&self) -> Duration {
+        if self.name().is_some() { Duration::MAX } else { Duration::ZERO }
+    }
+
+    fn name(&self) -> Option<&NameError> {
+        self.0.chain().find_map(|cause| cause.downcast_ref())
+    }
+
+    fn of(self, asset: &AssetUrl) -> anyhow::Error {
+        self.0.context(format!(
+            "asking for the SHA-256 of {}, which no configuration gives; check the network, or give it with --asset-hashes",
+            asset.download_url
+        ))
+    }
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => write!(f, "{name}"),
+            None => write!(f, "{:#}", self.0),
+        }
+    }
+}
+
 /// Asks beside the download, the mirror first and then the publisher, then the release's own list.
 ///
 /// That no server could be reached at all is an error, which may pass; that none of those reached knows the
 /// hash is not.
-async fn ask(client: &reqwest::Client, store: &Store, asset: &AssetUrl) -> Result<Option<String>> {
+async fn ask(
+    client: &reqwest::Client,
+    store: &Store,
+    asset: &AssetUrl,
+) -> Result<Option<String>, Unanswered> {
     let mut urls = vec![&asset.download_url];
     if asset.canonical_url != asset.download_url {
         urls.push(&asset.canonical_url);
@@ -141,7 +183,8 @@ async fn ask(client: &reqwest::Client, store: &Store, asset: &AssetUrl) -> Resul
                     }
                 }
                 Err(error) => {
-                    unreachable = Some(error);
+                    // Of the mirror, which was asked first, there is most to say.
+                    unreachable = unreachable.or(Some(error));
                     // The rest of this server's lists would fail alike.
                     break;
                 }
@@ -149,10 +192,7 @@ async fn ask(client: &reqwest::Client, store: &Store, asset: &AssetUrl) -> Resul
         }
     }
     match unreachable {
-        Some(error) if !answered => Err(error.context(format!(
-            "asking for the SHA-256 of {}, which no configuration gives; check the network, or give it with --asset-hashes",
-            asset.download_url
-        ))),
+        Some(error) if !answered => Err(Unanswered(error)),
         _ => Ok(None),
     }
 }

@@ -16,6 +16,9 @@ use kops_agent_tests::faults::scenario::Scenario;
 use kops_agent_tests::faults::table::Table;
 use kops_agent_tests::faults::tree::Tree;
 
+/// After how many cases it is said how far it has come.
+const PROGRESS: usize = 500;
+
 #[derive(Parser)]
 struct Arguments {
     /// The agent's binary.
@@ -57,18 +60,20 @@ fn main() -> anyhow::Result<ExitCode> {
         Scenario::first_run(&arguments.agent, folder.path(), &keysets)?,
         Scenario::changed(&arguments.agent, folder.path(), &keysets)?,
         Scenario::rolled_back(&arguments.agent, folder.path(), &keysets)?,
+        Scenario::withdrawn(&arguments.agent, folder.path(), &keysets)?,
     ];
     for scenario in &scenarios {
         let random = scenario.expected.random().len();
         writeln!(
             output,
-            "{}: {}: {} operations, {random} files anew",
+            "{}: {}: {} operations, {random} files anew; the time is asked for at {} steps",
             scenario.name,
             scenario.about,
-            scenario.log.len()
+            scenario.log.len(),
+            scenario.jumps.len()
         )?;
     }
-    let matrix = Matrix(scenarios);
+    let matrix = Matrix::new(scenarios);
     let all = matrix.cases()?;
     let in_all = all.len();
     writeln!(output, "{in_all} cases in all")?;
@@ -85,7 +90,12 @@ fn main() -> anyhow::Result<ExitCode> {
     ensure!(!cases.is_empty(), "there are no such cases");
 
     let table = try_all(&matrix, &cases, arguments.jobs, &mut output)?;
-    let text = format!("{} of {in_all} cases.\n\n{}", cases.len(), table.markdown());
+    let recoveries = matrix.recoveries();
+    let text = format!(
+        "{} of {in_all} cases, which left {recoveries} trees that are not alike.\n\n{}",
+        cases.len(),
+        table.markdown()
+    );
     writeln!(output, "\n{text}")?;
     if let Some(readme) = arguments.write {
         write_between_markers(&readme, &text)?;
@@ -138,7 +148,12 @@ fn try_all(matrix: &Matrix, cases: &[Case], jobs: usize, output: &mut impl Write
                 while let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let verdict = matrix.try_case(*case);
                     tell(&matrix.name(*case), &verdict);
-                    done.lock().unwrap_or_else(std::sync::PoisonError::into_inner).push((*case, verdict));
+                    let mut done = done.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+                    done.push((*case, verdict));
+                    if done.len() % PROGRESS == 0 {
+                        let _ =
+                            writeln!(io::stderr(), "{} cases in {} s", done.len(), start.elapsed().as_secs());
+                    }
                 }
             });
         }

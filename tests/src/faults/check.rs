@@ -36,7 +36,8 @@ pub fn is_own(path: &str) -> bool {
     is_in(NOTES) || is_in(CACHE) || CACHE.starts_with(&format!("{path}/"))
 }
 
-fn is_temporary(path: &str) -> bool {
+/// Whether a file has not got its name yet.
+pub(super) fn is_temporary(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     name.starts_with('.') && name.ends_with(TEMPORARY)
 }
@@ -69,6 +70,26 @@ impl Expected {
     /// The same, of a run that makes this of the machine on the way.
     pub fn trying(self, tried: Tree) -> Expected {
         Expected { tried: Some(tried), ..self }
+    }
+
+    /// The same, where these files may be made anew as well.
+    pub fn with_random(&self, more: &BTreeSet<String>) -> Expected {
+        Expected { random: self.random.union(more).cloned().collect(), ..self.clone() }
+    }
+
+    /// In what one tree differs from another, but for the agent's own.
+    pub fn differences(one: &Tree, other: &Tree) -> Vec<String> {
+        let (one, other) = (one.entries(), other.entries());
+        let paths: BTreeSet<&String> = one.keys().chain(other.keys()).filter(|path| !is_own(path)).collect();
+        let body =
+            |tree: &BTreeMap<String, &Node>, path: &String| tree.get(path).map(|node| node.body.clone());
+        let is_file = |body: &Option<Body>| !matches!(body, Some(Body::Directory(_)));
+        paths
+            .into_iter()
+            .map(|path| (path, body(&one, path), body(&other, path)))
+            .filter(|(_, one, other)| one != other && (is_file(one) || is_file(other)))
+            .map(|(path, ..)| format!("/{path} has changed once more"))
+            .collect()
     }
 
     /// What is to become of the machine.
@@ -153,7 +174,7 @@ fn shown(entries: &BTreeMap<String, &Node>) -> Vec<String> {
 }
 
 /// A text without what is random in it: long rows of letters and digits, over as many lines as they go.
-fn form(bytes: &[u8]) -> String {
+pub(super) fn form(bytes: &[u8]) -> String {
     let is_digit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '=');
     let text = String::from_utf8_lossy(bytes);
     let mut lines: Vec<&str> = Vec::new();
@@ -183,7 +204,7 @@ fn form(bytes: &[u8]) -> String {
 }
 
 /// Why a certificate's key is not its own, if it is not.
-fn apart(path: &str, now: &BTreeMap<String, &Node>) -> Option<String> {
+pub(super) fn apart(path: &str, now: &BTreeMap<String, &Node>) -> Option<String> {
     let text = |path: &str| match &now.get(path)?.body {
         Body::File(bytes) => String::from_utf8(bytes.to_vec()).ok(),
         _ => None,

@@ -3,56 +3,25 @@
 use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
-use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use fuser::consts::FOPEN_KEEP_CACHE;
 use fuser::{
     BackgroundSession, FileAttr, FileType, Filesystem, MountOption, ReplyAttr, ReplyCreate, ReplyData,
     ReplyDirectory, ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, TimeOrNow,
 };
 use nix::errno::Errno;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 
 use super::check::shows_a_key;
+use super::fault::{Fault, Offset};
 use super::operation::{Logged, Operation};
-use super::tree::{Body, Inode, Node, Tree};
+use super::tree::{Body, Inode, Node, ROOT, Tree};
 
-/// Names change by way of the kernel only, so it may keep them for as long as it likes.
-const NAMES_LAST: Duration = Duration::from_secs(3600);
+/// All changes come by way of the kernel, so it may keep what it knows for as long as it likes.
+const KNOWN_FOR: Duration = Duration::from_secs(3600);
 const BLOCK: u32 = 4096;
 const MANY: u64 = 1 << 24;
-
-/// What goes wrong at an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Fault {
-    /// The disk is full from then on: what takes no room still works.
-    Full,
-    /// The disk does not do this one thing.
-    Unreadable,
-    /// The file system is read-only from then on.
-    ReadOnly,
-    /// The agent gets no new file descriptor from then on, by its limit.
-    NoDescriptors,
-    /// The agent is killed, and the operation never done.
-    Killed,
-    /// The agent is asked to end, and the operation done.
-    Terminated,
-    /// The agent is stopped, so that another can come meanwhile, and the operation done.
-    Stopped,
-}
-
-/// All of them.
-pub const FAULTS: [Fault; 7] = [
-    Fault::Full,
-    Fault::Unreadable,
-    Fault::ReadOnly,
-    Fault::NoDescriptors,
-    Fault::Killed,
-    Fault::Terminated,
-    Fault::Stopped,
-];
 
 /// Where a fault struck.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +49,7 @@ struct State {
     disturbed: Disturbed,
     unused: Inode,
     fault: Option<(usize, Fault)>,
+    clock: Offset,
 }
 
 impl State {
@@ -94,7 +64,7 @@ impl State {
                 let tree = &self.disturbed.tree;
                 let struck = Struck { kind: operation.kind(tree), path: operation.path(tree) };
                 self.disturbed.struck = Some(struck);
-                strike(fault, by);
+                fault.strike(by, &self.clock);
             }
             match fault {
                 Fault::Full if needs_room => return Err(Errno::ENOSPC),
@@ -104,7 +74,7 @@ impl State {
                 _ => {}
             }
         }
-        let logged = Logged { operation, at: SystemTime::now() };
+        let logged = Logged { operation, at: self.clock.now() };
         self.disturbed.tree.apply(&logged)?;
         self.watch(&logged.operation);
         self.disturbed.log.push(logged);
@@ -121,7 +91,7 @@ impl State {
     }
 
     fn make(&mut self, by: &Request<'_>, parent: Inode, name: &OsStr, mode: u32, body: Body) -> Answer {
-        let (inode, at) = (self.unused, SystemTime::now());
+        let (inode, at) = (self.unused, self.clock.now());
         let node = Node { mode: mode & 0o7777, owner: (by.uid(), by.gid()), modified: at, changed: at, body };
         self.change(by.pid(), Operation::Make { parent, name: text(name)?, inode, node })?;
         self.unused += 1;
@@ -158,25 +128,6 @@ impl State {
 
 type Answer = Result<FileAttr, Errno>;
 
-/// Does to the agent what the fault does to it.
-fn strike(fault: Fault, pid: u32) {
-    let pid = pid.to_string();
-    let signal = match fault {
-        Fault::Killed => Signal::SIGKILL,
-        Fault::Terminated => Signal::SIGTERM,
-        Fault::Stopped => Signal::SIGSTOP,
-        // Another process's limits are set by prlimit(2), which util-linux has a command for.
-        Fault::NoDescriptors => {
-            let _ = Command::new("prlimit").args(["--pid", &pid, "--nofile=0:0"]).status();
-            return;
-        }
-        Fault::Full | Fault::Unreadable | Fault::ReadOnly => return,
-    };
-    if let Ok(pid) = pid.parse() {
-        let _ = kill(Pid::from_raw(pid), signal);
-    }
-}
-
 fn text(name: &OsStr) -> Result<String, Errno> {
     name.to_str().map(str::to_owned).ok_or(Errno::EILSEQ)
 }
@@ -188,6 +139,7 @@ fn code(error: Errno) -> i32 {
 /// A tree that is mounted; dropping it unmounts it.
 pub struct Mounted {
     state: Arc<Mutex<State>>,
+    clock: Offset,
     session: Option<BackgroundSession>,
 }
 
@@ -200,10 +152,21 @@ impl Mounted {
     pub fn mount(tree: Tree, fault: Option<(usize, Fault)>, at: &Path) -> io::Result<Mounted> {
         let unused = tree.unused();
         let disturbed = Disturbed { tree, log: Vec::new(), struck: None, shown: Vec::new() };
-        let state = Arc::new(Mutex::new(State { disturbed, unused, fault }));
+        let clock = Offset::default();
+        let state = Arc::new(Mutex::new(State { disturbed, unused, fault, clock: clock.clone() }));
         let options = [MountOption::FSName("kops-agent-faults".into()), MountOption::DefaultPermissions];
         let session = fuser::spawn_mount2(Front(Arc::clone(&state)), at, &options)?;
-        Ok(Mounted { state, session: Some(session) })
+        Ok(Mounted { state, clock, session: Some(session) })
+    }
+
+    /// The clock that a fault has jump.
+    pub fn clock(&self) -> &Offset {
+        &self.clock
+    }
+
+    /// How many operations were done.
+    pub fn done(&self) -> usize {
+        lock(&self.state).disturbed.log.len()
     }
 
     /// Whether the fault has struck.
@@ -213,9 +176,9 @@ impl Mounted {
 
     /// Unmounts it and says what became of it.
     pub fn unmount(mut self) -> Disturbed {
-        if let Some(session) = self.session.take() {
-            session.join();
-        }
+        // Not joined: whoever has made a mount namespace meanwhile has a copy of the mount, and the kernel goes on asking
+        // until that is gone.
+        drop(self.session.take());
         let mut state = lock(&self.state);
         let now = Tree::of(state.disturbed.tree.nodes().clone());
         let empty = Disturbed { tree: now.clone(), log: Vec::new(), struck: None, shown: Vec::new() };
@@ -245,16 +208,24 @@ impl Front {
     }
 }
 
+/// Answers with an inode, or with the news that there is none, which the kernel keeps as well.
+fn found(answer: Answer, nobody: FileAttr, reply: ReplyEntry) {
+    match answer {
+        Err(Errno::ENOENT) => reply.entry(&KNOWN_FOR, &nobody, 0),
+        answer => entry(answer, reply),
+    }
+}
+
 fn entry(answer: Answer, reply: ReplyEntry) {
     match answer {
-        Ok(attributes) => reply.entry(&NAMES_LAST, &attributes, 0),
+        Ok(attributes) => reply.entry(&KNOWN_FOR, &attributes, 0),
         Err(error) => reply.error(code(error)),
     }
 }
 
 fn attr(answer: Answer, reply: ReplyAttr) {
     match answer {
-        Ok(attributes) => reply.attr(&Duration::ZERO, &attributes),
+        Ok(attributes) => reply.attr(&KNOWN_FOR, &attributes),
         Err(error) => reply.error(code(error)),
     }
 }
@@ -262,8 +233,15 @@ fn attr(answer: Answer, reply: ReplyAttr) {
 impl Filesystem for Front {
     fn lookup(&mut self, _: &Request<'_>, parent: u64, name: &OsStr, reply: ReplyEntry) {
         let state = lock(&self.0);
-        let found = text(name).and_then(|name| state.disturbed.tree.lookup(parent, &name));
-        entry(found.and_then(|inode| state.attributes(inode)), reply);
+        let inode = text(name).and_then(|name| state.disturbed.tree.lookup(parent, &name));
+        match state.attributes(ROOT) {
+            // An inode 0 is none.
+            Ok(root) => {
+                let nobody = FileAttr { ino: 0, ..root };
+                found(inode.and_then(|inode| state.attributes(inode)), nobody, reply);
+            }
+            Err(error) => reply.error(code(error)),
+        }
     }
 
     fn getattr(&mut self, _: &Request<'_>, ino: u64, _: Option<u64>, reply: ReplyAttr) {
@@ -288,6 +266,8 @@ impl Filesystem for Front {
         _flags: Option<u32>,
         reply: ReplyAttr,
     ) {
+        let mut state = lock(&self.0);
+        let now = state.clock.now();
         let change = Operation::Change {
             inode: ino,
             mode: mode.map(|mode| mode & 0o7777),
@@ -295,10 +275,9 @@ impl Filesystem for Front {
             size: size.and_then(|size| usize::try_from(size).ok()),
             modified: mtime.map(|time| match time {
                 TimeOrNow::SpecificTime(time) => time,
-                TimeOrNow::Now => SystemTime::now(),
+                TimeOrNow::Now => now,
             }),
         };
-        let mut state = lock(&self.0);
         let changed = state.change(by.pid(), change);
         attr(changed.and_then(|()| state.attributes(ino)), reply);
     }
@@ -367,8 +346,13 @@ impl Filesystem for Front {
         // O_WRONLY and O_RDWR, as every Linux has them.
         match flags & 0b11 != 0 && self.is_read_only() {
             true => reply.error(code(Errno::EROFS)),
-            false => reply.opened(0, 0),
+            false => reply.opened(0, FOPEN_KEEP_CACHE),
         }
+    }
+
+    fn opendir(&mut self, _: &Request<'_>, _ino: u64, _flags: i32, reply: ReplyOpen) {
+        // The kernel opens directories by itself from then on.
+        reply.error(code(Errno::ENOSYS));
     }
 
     fn read(
@@ -453,7 +437,7 @@ impl Filesystem for Front {
         reply: ReplyCreate,
     ) {
         match lock(&self.0).make(by, parent, name, mode & !umask, Body::File(Arc::default())) {
-            Ok(attributes) => reply.created(&NAMES_LAST, &attributes, 0, 0, 0),
+            Ok(attributes) => reply.created(&KNOWN_FOR, &attributes, 0, 0, 0),
             Err(error) => reply.error(code(error)),
         }
     }

@@ -1,15 +1,18 @@
 //! Every fault at every step, and what comes of it.
 
-use std::collections::BTreeSet;
 use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::hash::{Hash as _, Hasher as _};
+use std::sync::{Mutex, PoisonError};
 
 use anyhow::Context;
 
-use super::filesystem::{FAULTS, Fault, Struck};
+use super::check::{Expected, apart, form, is_own, is_temporary};
+use super::fault::{FAULTS, Fault};
+use super::filesystem::Struck;
 use super::power::{Disk, SURVIVES, Survives};
-use super::scenario::{Ended, Run, Scenario};
+use super::scenario::{Ended, Run, Scenario, words};
 use super::tree::{Body, Tree};
 
 /// What is done to a run.
@@ -32,6 +35,8 @@ impl Disturbance {
             Disturbance::Fault(Fault::Killed) => "SIGKILL",
             Disturbance::Fault(Fault::Terminated) => "SIGTERM",
             Disturbance::Fault(Fault::Stopped) => "second-run",
+            Disturbance::Fault(Fault::ClockBack) => "clock-back",
+            Disturbance::Fault(Fault::ClockAhead) => "clock-ahead",
             Disturbance::Cut(Survives::Everything) => "power-all",
             Disturbance::Cut(Survives::OnlyWhatIsSynced) => "power-synced",
             Disturbance::Cut(Survives::NamesButNoData) => "power-names",
@@ -40,7 +45,7 @@ impl Disturbance {
 
     /// All of them.
     pub fn all() -> Vec<Disturbance> {
-        let faults = FAULTS.into_iter().map(Disturbance::Fault);
+        let faults = FAULTS.iter().copied().map(Disturbance::Fault);
         faults.chain(SURVIVES.into_iter().map(Disturbance::Cut)).collect()
     }
 }
@@ -79,18 +84,40 @@ pub struct Verdict {
 }
 
 /// Scenarios by number.
-pub struct Matrix(pub Vec<Scenario>);
+pub struct Matrix {
+    scenarios: Vec<Scenario>,
+    /// What came of the next run on a tree, by its scenario and its [`likeness`].
+    recovered: Mutex<BTreeMap<(usize, bool, u64), Recovered>>,
+}
+
+/// What came of a next run.
+#[derive(Clone, Default)]
+struct Recovered {
+    problems: Vec<String>,
+    restarts_of_kubelet: usize,
+}
 
 impl Matrix {
+    /// A matrix of these scenarios.
+    pub fn new(scenarios: Vec<Scenario>) -> Matrix {
+        Matrix { scenarios, recovered: Mutex::default() }
+    }
+
+    /// On how many trees a next run went on, of those that differ by more than keys, times and the numbers of inodes.
+    pub fn recoveries(&self) -> usize {
+        self.recovered.lock().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// Every case. Cuts that leave the same tree as the cut before are one.
     ///
     /// # Errors
     /// If a log cannot be replayed.
     pub fn cases(&self) -> anyhow::Result<Vec<Case>> {
         let mut cases = Vec::new();
-        for (scenario, of) in self.0.iter().enumerate() {
+        for (scenario, of) in self.scenarios.iter().enumerate() {
             for number in 0..of.log.len() {
-                let faults = FAULTS.into_iter().map(Disturbance::Fault);
+                let strikes = |fault: &Fault| fault.jump().is_none() || of.jumps.contains(&number);
+                let faults = FAULTS.iter().copied().filter(strikes).map(Disturbance::Fault);
                 cases.extend(faults.map(|disturbance| Case { scenario, disturbance, number }));
             }
             let mut disk = Disk::new(&of.before);
@@ -111,7 +138,7 @@ impl Matrix {
 
     /// The name of a case, by which it can be asked for.
     pub fn name(&self, case: Case) -> String {
-        format!("{}/{}/{}", self.0[case.scenario].name, case.disturbance.name(), case.number)
+        format!("{}/{}/{}", self.scenarios[case.scenario].name, case.disturbance.name(), case.number)
     }
 
     /// Tries one.
@@ -119,12 +146,130 @@ impl Matrix {
     /// # Errors
     /// If the agent cannot be run at all.
     pub fn try_case(&self, case: Case) -> anyhow::Result<Verdict> {
-        let scenario = &self.0[case.scenario];
+        let scenario = &self.scenarios[case.scenario];
         match case.disturbance {
-            Disturbance::Fault(fault) => with_fault(scenario, fault, case.number),
-            Disturbance::Cut(survives) => with_cut(scenario, survives, case.number),
+            Disturbance::Fault(fault) => self.with_fault(case.scenario, scenario, fault, case.number),
+            Disturbance::Cut(survives) => self.with_cut(case.scenario, scenario, survives, case.number),
         }
     }
+
+    fn with_cut(
+        &self,
+        id: usize,
+        scenario: &Scenario,
+        survives: Survives,
+        number: usize,
+    ) -> anyhow::Result<Verdict> {
+        let mut disk = Disk::new(&scenario.before);
+        let mut tree = scenario.before.clone();
+        let mut struck = None;
+        for (at, logged) in scenario.log.iter().take(number + 1).enumerate() {
+            if at == number {
+                let (kind, path) = (logged.operation.kind(&tree), logged.operation.path(&tree));
+                struck = Some(Struck { kind, path });
+                break;
+            }
+            disk.replay(logged).context("replaying a run")?;
+            tree.apply(logged).context("replaying a run")?;
+        }
+        let after = disk.after_cut(survives);
+        let mut problems = named("after the cut", scenario.expected.half_done(&after));
+        problems.extend(self.recovered(id, false, after)?.problems);
+        Ok(Verdict { outcome: Outcome::Stopped, struck, problems })
+    }
+
+    fn with_fault(
+        &self,
+        id: usize,
+        scenario: &Scenario,
+        fault: Fault,
+        number: usize,
+    ) -> anyhow::Result<Verdict> {
+        let Run { ended, second, disturbed } =
+            scenario.run(scenario.before.clone(), Some((number, fault)))?;
+        if disturbed.struck.is_none() {
+            let problems = match scenario.has_ended_well(&ended) {
+                true => vec![],
+                false => vec![format!("failed undisturbed: {ended:?}")],
+            };
+            return Ok(Verdict { outcome: Outcome::Unreached, struck: None, problems });
+        }
+        let any_clock = fault.jump().is_some();
+        let expected = if any_clock { &scenario.expected_by_any_clock() } else { &scenario.expected };
+        let mut problems = named("shown", disturbed.shown);
+        problems.extend(wrong_end(scenario, fault, &ended, second.as_ref()));
+        problems.extend(named("after the fault", expected.half_done(&disturbed.tree)));
+        let outcome = if scenario.has_ended_well(&ended) { Outcome::Finished } else { Outcome::Stopped };
+        if outcome == Outcome::Finished {
+            let wrong = expected.not_converged(&disturbed.tree);
+            problems.extend(named("though it said that it had converged", wrong));
+        }
+        let recovered = self.recovered(id, any_clock, disturbed.tree)?;
+        problems.extend(recovered.problems);
+        let before = scenario.restarts_of_kubelet(&scenario.before);
+        if scenario.restarts_of_kubelet(scenario.expected.wanted()) > before
+            && recovered.restarts_of_kubelet <= before
+        {
+            problems.push("the kubelet was never restarted".into());
+        }
+        Ok(Verdict { outcome, struck: disturbed.struck, problems })
+    }
+
+    /// What comes of the next run on what was left; trees that are alike are gone on from once.
+    fn recovered(&self, id: usize, any_clock: bool, tree: Tree) -> anyhow::Result<Recovered> {
+        let scenario = &self.scenarios[id];
+        let key = (id, any_clock, likeness(scenario, &tree));
+        let known = |matrix: &Matrix| {
+            matrix.recovered.lock().unwrap_or_else(PoisonError::into_inner).get(&key).cloned()
+        };
+        if let Some(known) = known(self) {
+            return Ok(known);
+        }
+        let expected =
+            if any_clock { &scenario.expected_next_by_any_clock() } else { &scenario.expected_next };
+        let mut recovered = Recovered::default();
+        let after = recover(scenario, expected, tree, &mut recovered.problems)?;
+        recovered.restarts_of_kubelet = scenario.restarts_of_kubelet(&after);
+        if any_clock {
+            // What was made by a clock that was wrong is made anew once, and no more.
+            let again = recover(scenario, expected, after.clone(), &mut recovered.problems)?;
+            recovered.problems.extend(named("the run after the next", Expected::differences(&after, &again)));
+        }
+        self.recovered.lock().unwrap_or_else(PoisonError::into_inner).insert(key, recovered.clone());
+        Ok(recovered)
+    }
+}
+
+/// A number for all trees that differ by no more than fresh keys, times and the numbers of inodes.
+fn likeness(scenario: &Scenario, tree: &Tree) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    let entries = tree.entries();
+    for (path, node) in &entries {
+        (path, node.mode, node.owner).hash(&mut hasher);
+        match &node.body {
+            Body::File(bytes) if is_own(path) && !bytes.contains(&0) => {
+                lasting(scenario, bytes).hash(&mut hasher)
+            }
+            Body::File(bytes) if is_temporary(path) || scenario.is_issued(path) => {
+                form(bytes).hash(&mut hasher)
+            }
+            Body::File(bytes) => bytes.hash(&mut hasher),
+            Body::Symlink(target) => target.hash(&mut hasher),
+            Body::Directory(_) => {}
+        }
+        if scenario.is_issued(path) {
+            apart(path, &entries).hash(&mut hasher);
+        }
+    }
+    hasher.finish()
+}
+
+/// A note of the agent's without times, numbers, and hashes of what is made anew.
+fn lasting(scenario: &Scenario, bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let is_lasting =
+        |word: &&str| !word.contains(|c: char| c.is_ascii_digit()) || scenario.is_lasting_hash(word);
+    words(&text).filter(is_lasting).collect::<Vec<_>>().join(" ")
 }
 
 fn fingerprint(tree: &Tree) -> u64 {
@@ -140,61 +285,19 @@ fn fingerprint(tree: &Tree) -> u64 {
     hasher.finish()
 }
 
-fn with_cut(scenario: &Scenario, survives: Survives, number: usize) -> anyhow::Result<Verdict> {
-    let mut disk = Disk::new(&scenario.before);
-    let mut tree = scenario.before.clone();
-    let mut struck = None;
-    for (at, logged) in scenario.log.iter().take(number + 1).enumerate() {
-        if at == number {
-            let (kind, path) = (logged.operation.kind(&tree), logged.operation.path(&tree));
-            struck = Some(Struck { kind, path });
-            break;
-        }
-        disk.replay(logged).context("replaying a run")?;
-        tree.apply(logged).context("replaying a run")?;
-    }
-    let after = disk.after_cut(survives);
-    let mut problems = named("after the cut", scenario.expected.half_done(&after));
-    recover(scenario, after, &mut problems)?;
-    Ok(Verdict { outcome: Outcome::Stopped, struck, problems })
-}
-
-fn with_fault(scenario: &Scenario, fault: Fault, number: usize) -> anyhow::Result<Verdict> {
-    let Run { ended, second, disturbed } = scenario.run(scenario.before.clone(), Some((number, fault)))?;
-    if disturbed.struck.is_none() {
-        let problems = if scenario.has_ended_well(&ended) {
-            vec![]
-        } else {
-            vec![format!("failed undisturbed: {ended:?}")]
-        };
-        return Ok(Verdict { outcome: Outcome::Unreached, struck: None, problems });
-    }
-    let mut problems = named("shown", disturbed.shown);
-    problems.extend(wrong_end(scenario, fault, &ended, second.as_ref()));
-    problems.extend(named("after the fault", scenario.expected.half_done(&disturbed.tree)));
-    let outcome = if scenario.has_ended_well(&ended) { Outcome::Finished } else { Outcome::Stopped };
-    if outcome == Outcome::Finished {
-        let wrong = scenario.expected.not_converged(&disturbed.tree);
-        problems.extend(named("though it said that it had converged", wrong));
-    }
-    let after = recover(scenario, disturbed.tree, &mut problems)?;
-    let restarts = |tree| scenario.restarts_of_kubelet(tree);
-    if restarts(scenario.expected.wanted()) > restarts(&scenario.before)
-        && restarts(&after) <= restarts(&scenario.before)
-    {
-        problems.push("the kubelet was never restarted".into());
-    }
-    Ok(Verdict { outcome, struck: disturbed.struck, problems })
-}
-
 /// The next run, which nothing disturbs.
-fn recover(scenario: &Scenario, tree: Tree, problems: &mut Vec<String>) -> anyhow::Result<Tree> {
-    let next = scenario.run(tree, None)?;
+fn recover(
+    scenario: &Scenario,
+    expected: &Expected,
+    tree: Tree,
+    problems: &mut Vec<String>,
+) -> anyhow::Result<Tree> {
+    let next = scenario.run_next(tree)?;
     if !scenario.has_ended_well(&next.ended) {
         problems.push(format!("the next run fails: {:?}", next.ended));
     }
     problems.extend(named("shown by the next run", next.disturbed.shown));
-    problems.extend(named("after the next run", scenario.expected.not_converged(&next.disturbed.tree)));
+    problems.extend(named("after the next run", expected.not_converged(&next.disturbed.tree)));
     Ok(next.disturbed.tree)
 }
 
@@ -213,6 +316,8 @@ fn wrong_end(scenario: &Scenario, fault: Fault, ended: &Ended, second: Option<&E
         Fault::Unreadable => is_well(ended) || (ended.is_code(1) && says("Input/output error")),
         Fault::ReadOnly => is_well(ended) || (ended.is_code(1) && says("Read-only file system")),
         Fault::NoDescriptors => is_well(ended) || (ended.is_code(1) && says("Too many open files")),
+        // Certificates that are not valid yet, or not any more, are nothing to go on with.
+        Fault::ClockBack | Fault::ClockAhead => is_well(ended) || (ended.is_code(1) && says("clock")),
         Fault::Stopped => second.is_some_and(|second| {
             let process = format!("process {}", ended.pid);
             let was_refused = second.is_code(1)

@@ -1,10 +1,13 @@
 //! Machines of the example cluster on which the agent is disturbed.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
+#[cfg(target_arch = "x86_64")]
+use std::sync::{Mutex, PoisonError};
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,19 +15,24 @@ use anyhow::{Context, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use super::check::Expected;
-use super::filesystem::{Disturbed, Fault, Mounted};
+use super::check::{Expected, is_own};
+#[cfg(target_arch = "x86_64")]
+use super::clock;
+use super::fault::Fault;
+use super::filesystem::{Disturbed, Mounted};
 use super::operation::{Logged, Operation};
 use super::tree::{Body, Tree};
 use crate::example_cluster::ExampleCluster;
 use crate::example_keys::Keyset;
-use crate::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
+use crate::example_store::{BUCKET, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES};
 
 /// A run that takes longer hangs.
 const LONGEST_RUN: Duration = Duration::from_secs(120);
-const POLL: Duration = Duration::from_millis(5);
+const POLL: Duration = Duration::from_millis(1);
 /// For how many seconds the agent tries to reach a server again: all that there are answer at once.
 const PATIENCE: &str = "5";
+/// No number or name of the agent's notes is longer.
+const SHORTEST_HASH: usize = 32;
 const REQUESTS: &str = "var/lib/kops-agent/recorded/requests.txt";
 const STATE: &str = "var/lib/kops-agent/recorded/state.json";
 
@@ -38,14 +46,25 @@ pub struct Scenario {
     pub before: Tree,
     /// What is to become of it.
     pub expected: Expected,
+    /// What is to become of it by the next run, whose configuration may be another one.
+    pub expected_next: Expected,
     /// Everything that a run which nothing disturbs does.
     pub log: Vec<Logged>,
     /// Whether such a run takes back what it has done.
     rolls_back: bool,
+    /// The operations, by number, at which it makes a difference that the clock jumps: before the first, and before each
+    /// that came next when the agent had asked for the time. Jumps between which nobody asks are the same.
+    pub jumps: BTreeSet<usize>,
     agent: PathBuf,
     folder: PathBuf,
     group: &'static str,
     cluster: ExampleCluster,
+    /// The store that the next run reads, where that is another one.
+    next: Option<ExampleStore>,
+    /// Files that a run has made anew where there was nothing yet: certificates and keys.
+    issued: BTreeSet<String>,
+    /// Hashes in the agent's notes that were there before the run, or that every run notes.
+    hashes: BTreeSet<String>,
 }
 
 /// How a run ended.
@@ -113,6 +132,30 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// A run on a converged worker that gets a file and a unit more. They are withdrawn before the next run.
+    ///
+    /// # Errors
+    /// If the agent does not converge where nothing disturbs it.
+    pub fn withdrawn(agent: &Path, folder: &Path, keysets: &[Keyset]) -> anyhow::Result<Scenario> {
+        const MORE: &str = "  fileAssets: [{name: new, path: /etc/new, content: hello}]\n  hooks: [{name: new, manifest: \"[Service]\\nType=oneshot\\nExecStart=/bin/true\\n\"}]\n";
+        let folder = folder.join("withdrawn");
+        let cluster = ExampleCluster::start(&folder.join("cluster"), keysets)?;
+        let mirror = cluster.downloads.as_ref().map(|downloads| downloads.url());
+        let next = ExampleStore::write_with_keys(&folder.join("next"), mirror.as_deref(), keysets)?;
+        let about =
+            "a converged worker that gets a file and a unit more, which are withdrawn before the next run";
+        let mut scenario = Scenario::new("withdrawn", about, agent, folder, NODES, cluster)?;
+        let before = scenario.expected.wanted().clone();
+        scenario.cluster.edit("instancegroup/nodes", "  role: Node\n", &format!("{MORE}  role: Node\n"))?;
+        scenario.next = Some(next);
+        scenario.begin_with(before)?;
+        for path in ["etc/new", "etc/systemd/system/new.service"] {
+            ensure!(scenario.expected.wanted().at(path).is_ok(), "/{path} was not made");
+            ensure!(scenario.expected_next.wanted().at(path).is_err(), "/{path} was not withdrawn");
+        }
+        Ok(scenario)
+    }
+
     /// A run on a converged worker whose configuration has changed to one with which the kubelet does not come back.
     ///
     /// # Errors
@@ -142,6 +185,7 @@ impl Scenario {
             Expected::new(before.clone(), before.clone(), &before).not_converged(scenario.expected.wanted());
         ensure!(wrong.is_empty(), "a run that rolls back does not put everything back: {wrong:?}");
         scenario.expected = scenario.expected.trying(tried);
+        scenario.expected_next = scenario.expected.clone();
         Ok(scenario)
     }
 
@@ -160,13 +204,18 @@ impl Scenario {
             name,
             about,
             before,
+            expected_next: expected.clone(),
             expected,
             log: Vec::new(),
             rolls_back: false,
+            jumps: BTreeSet::new(),
             agent,
             folder,
             group,
             cluster,
+            next: None,
+            issued: BTreeSet::new(),
+            hashes: BTreeSet::new(),
         };
         scenario.begin_with(scenario.before.clone())?;
         Ok(scenario)
@@ -178,8 +227,59 @@ impl Scenario {
         self.expected = Expected::new(before.clone(), one.tree.clone(), &again.tree);
         let wrong = self.expected.not_converged(&again.tree);
         ensure!(wrong.is_empty(), "two undisturbed runs differ: {wrong:?}");
+        self.issued.extend(self.expected.random().iter().cloned());
+        self.expected_next = match self.next {
+            None => self.expected.clone(),
+            Some(_) => {
+                let next = self.run_next(one.tree)?;
+                ensure!(next.ended.is_code(0), "the agent fails undisturbed: {}", next.ended.stderr);
+                Expected::new(before.clone(), next.disturbed.tree.clone(), &next.disturbed.tree)
+            }
+        };
+        self.hashes = &hashes(&before) | &(&hashes(self.expected.wanted()) & &hashes(&again.tree));
+        self.jumps = self.find_jumps(&before)?;
         (self.before, self.log) = (before, one.log);
         Ok(())
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    fn find_jumps(&self, before: &Tree) -> anyhow::Result<BTreeSet<usize>> {
+        let folder = tempfile::tempdir_in(&self.folder).context("making a folder to mount at")?;
+        let mounted = Mounted::mount(before.clone(), None, folder.path())?;
+        let jumps = Mutex::new(BTreeSet::from([0]));
+        let asked = || _ = jumps.lock().unwrap_or_else(PoisonError::into_inner).insert(mounted.done());
+        let (agent, stderr) = (self.agent(&self.cluster.store, folder.path()), tempfile::tempfile()?);
+        let (_, status) = clock::run(&agent, stderr, mounted.clock(), LONGEST_RUN, &asked)?;
+        ensure!(status.success() || self.rolls_back, "the agent fails while it is traced: {status}");
+        let mut jumps = jumps.into_inner().unwrap_or_else(PoisonError::into_inner);
+        // After the last operation nothing can strike.
+        jumps.remove(&mounted.done());
+        Ok(jumps)
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn find_jumps(&self, _: &Tree) -> anyhow::Result<BTreeSet<usize>> {
+        Ok(BTreeSet::new())
+    }
+
+    /// [`Scenario::expected`] where the clock was wrong: certificates may be new though nobody wanted new ones.
+    pub fn expected_by_any_clock(&self) -> Expected {
+        self.expected.with_random(&self.issued)
+    }
+
+    /// [`Scenario::expected_next`] where the clock was wrong.
+    pub fn expected_next_by_any_clock(&self) -> Expected {
+        self.expected_next.with_random(&self.issued)
+    }
+
+    /// Whether a file is made anew by every run, or by one that finds nothing.
+    pub fn is_issued(&self, path: &str) -> bool {
+        self.issued.contains(path)
+    }
+
+    /// Whether it is a hash that was noted before the run, or that every run notes.
+    pub fn is_lasting_hash(&self, word: &str) -> bool {
+        self.hashes.contains(word)
     }
 
     fn undisturbed(&self, tree: &Tree) -> anyhow::Result<Disturbed> {
@@ -213,15 +313,41 @@ impl Scenario {
     /// # Errors
     /// If it cannot be run there, or does not end.
     pub fn run(&self, tree: Tree, fault: Option<(usize, Fault)>) -> anyhow::Result<Run> {
+        self.run_from(&self.cluster.store, tree, fault)
+    }
+
+    /// Has the agent converge on what another run has left, with nothing to disturb it.
+    ///
+    /// # Errors
+    /// If it cannot be run there, or does not end.
+    pub fn run_next(&self, tree: Tree) -> anyhow::Result<Run> {
+        self.run_from(self.next.as_ref().unwrap_or(&self.cluster.store), tree, None)
+    }
+
+    fn run_from(
+        &self,
+        store: &ExampleStore,
+        tree: Tree,
+        fault: Option<(usize, Fault)>,
+    ) -> anyhow::Result<Run> {
         let folder = tempfile::tempdir_in(&self.folder).context("making a folder to mount at")?;
         let mounted = Mounted::mount(tree, fault, folder.path())
             .with_context(|| format!("mounting a FUSE file system at {}", folder.path().display()))?;
-        let (child, stderr) = self.spawn(folder.path())?;
+        let agent = || self.agent(store, folder.path());
+        #[cfg(target_arch = "x86_64")]
+        if fault.is_some_and(|(_, fault)| fault.jump().is_some()) {
+            let stderr = tempfile::tempfile().context("making a file for what the agent says")?;
+            let (pid, status) =
+                clock::run(&agent(), stderr.try_clone()?, mounted.clock(), LONGEST_RUN, &|| ())?;
+            let ended = Ended { status, pid, stderr: said(stderr)? };
+            return Ok(Run { ended, second: None, disturbed: mounted.unmount() });
+        }
+        let (child, stderr) = spawn(agent())?;
         let mut second = None;
         let ended = wait(child, stderr, |pid| {
             let is_stopped = matches!(fault, Some((_, Fault::Stopped))) && mounted.has_struck();
             if is_stopped && second.is_none() {
-                let (child, stderr) = self.spawn(folder.path())?;
+                let (child, stderr) = spawn(agent())?;
                 second = Some(wait(child, stderr, |_| Ok(()))?);
                 kill(Pid::from_raw(pid), Signal::SIGCONT).context("having a stopped agent go on")?;
             }
@@ -230,16 +356,40 @@ impl Scenario {
         Ok(Run { ended, second, disturbed: mounted.unmount() })
     }
 
-    fn spawn(&self, root: &Path) -> anyhow::Result<(Child, File)> {
-        let stderr = tempfile::tempfile().context("making a file for what the agent says")?;
+    /// The call of the agent. It reads the store from a folder: faults of servers are tried elsewhere.
+    fn agent(&self, store: &ExampleStore, root: &Path) -> Command {
         let mut agent = self.cluster.agent(&self.agent, "converge", self.group, CONFIG_BASE);
         // By TLS nobody is reached: a mirror that fails must not send a test to the publishers.
         agent.env("HTTPS_PROXY", "http://127.0.0.1:1");
+        let bucket = store.buckets().join(BUCKET);
+        agent.arg("--store-mirror").arg(format!("s3://{BUCKET}={}", bucket.display()));
         agent.args(["--download-patience", PATIENCE, "--store-patience", PATIENCE, "--root"]).arg(root);
-        agent.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr.try_clone()?);
-        let child = agent.spawn().with_context(|| format!("running {}", self.agent.display()))?;
-        Ok((child, stderr))
+        agent
     }
+}
+
+fn spawn(mut agent: Command) -> anyhow::Result<(Child, File)> {
+    let stderr = tempfile::tempfile().context("making a file for what the agent says")?;
+    agent.stdin(Stdio::null()).stdout(Stdio::null()).stderr(stderr.try_clone()?);
+    let child = agent.spawn().with_context(|| format!("running {}", agent.get_program().display()))?;
+    Ok((child, stderr))
+}
+
+/// The rows of letters and digits in a text.
+pub(super) fn words(text: &str) -> impl Iterator<Item = &str> {
+    text.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty())
+}
+
+/// The hashes in the agent's own files.
+fn hashes(tree: &Tree) -> BTreeSet<String> {
+    let mut found = BTreeSet::new();
+    for (path, node) in tree.entries() {
+        if let (true, Body::File(bytes)) = (is_own(&path), &node.body) {
+            let text = String::from_utf8_lossy(bytes);
+            found.extend(words(&text).filter(|word| word.len() >= SHORTEST_HASH).map(str::to_owned));
+        }
+    }
+    found
 }
 
 /// The same tree with a field of a JSON file set.
@@ -259,7 +409,7 @@ fn with_setting(tree: &Tree, path: &str, field: &str, value: serde_json::Value) 
 /// Waits until a run ends, with something to do meanwhile.
 fn wait(
     mut child: Child,
-    mut stderr: File,
+    stderr: File,
     mut meanwhile: impl FnMut(i32) -> anyhow::Result<()>,
 ) -> anyhow::Result<Ended> {
     let (start, pid) = (Instant::now(), child.id());
@@ -274,10 +424,14 @@ fn wait(
         meanwhile(i32::try_from(pid)?)?;
         sleep(POLL);
     };
+    Ok(Ended { status, pid, stderr: said(stderr)? })
+}
+
+fn said(mut stderr: File) -> anyhow::Result<String> {
     let mut said = String::new();
     stderr.rewind()?;
     stderr.read_to_string(&mut said).context("reading what the agent said")?;
-    Ok(Ended { status, pid, stderr: said })
+    Ok(said)
 }
 
 impl Ended {

@@ -66,6 +66,11 @@ impl Store {
         Store { retries, ..self }
     }
 
+    /// How long to go on trying, and how fast.
+    pub fn retries(&self) -> Retries {
+        self.retries
+    }
+
     /// The file at a URL.
     ///
     /// # Errors

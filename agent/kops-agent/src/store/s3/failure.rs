@@ -10,6 +10,7 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 
 use super::super::error::StoreError;
 use super::super::url::S3Url;
+use crate::dns::NameError;
 use crate::retry::GaveUp;
 
 /// What went wrong in one attempt.
@@ -126,11 +127,14 @@ where
     }
 }
 
-/// An error and its causes in one line, none of them twice.
+/// An error and its causes in one line, none of them twice. A name without an address says all by itself.
 pub(in crate::store) fn chain(error: &dyn Error) -> String {
     let mut text = String::new();
     let mut next = Some(error);
     while let Some(error) = next {
+        if let Some(name) = error.source().and_then(|source| source.downcast_ref::<NameError>()) {
+            return name.to_string();
+        }
         let cause = error.to_string();
         if !text.contains(&cause) {
             if !text.is_empty() {

@@ -1,0 +1,74 @@
+//! Reading every byte: files are hashed on all cores, and each once in the life of a process as long as nothing touches it.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread::available_parallelism;
+
+use crate::error::Result;
+use crate::observe::digest;
+use crate::root::{Dir, Entry, Metadata, Root};
+use crate::staged::in_parallel;
+
+/// What files were when they were read, and their SHA-256, by path.
+#[derive(Default)]
+pub(crate) struct Digests(Mutex<BTreeMap<String, (Metadata, String)>>);
+
+impl Digests {
+    fn known(&self) -> MutexGuard<'_, BTreeMap<String, (Metadata, String)>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The SHA-256 of the file of this name in `dir`, which is at `path`.
+    pub(crate) fn of(&self, path: &str, dir: &Dir, name: &str, metadata: &Metadata) -> Result<String> {
+        if let Some((read, sha256)) = self.known().get(path)
+            && read.is_untouched(metadata)
+        {
+            return Ok(sha256.clone());
+        }
+        let sha256 = digest(dir, name)?;
+        self.known().insert(path.to_owned(), (*metadata, sha256.clone()));
+        Ok(sha256)
+    }
+
+    /// Reads these files, as many at a time as there are cores; what is no file is passed over.
+    pub(crate) fn read_ahead(&self, root: &Root, paths: &[String]) -> Result<()> {
+        let cores = available_parallelism().map_or(1, usize::from);
+        in_parallel(cores, paths, |path| {
+            if let Some((dir, name)) = root.parent(path)?
+                && let Some(Entry::File(metadata)) = dir.entry(&name)?
+            {
+                self.of(path, &dir, &name, &metadata)?;
+            }
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kops_agent_plan::diff::sha256_hex;
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_again_only_when_it_was_touched() {
+        let temp = tempfile::tempdir().unwrap();
+        let root = Root::open(temp.path()).unwrap();
+        let digests = Digests::default();
+        let paths: Vec<String> = (0..20).map(|number| format!("/{number}")).collect();
+        paths[..19].iter().for_each(|path| std::fs::write(temp.path().join(&path[1..]), path).unwrap());
+        digests.read_ahead(&root, &paths).unwrap();
+        assert_eq!(digests.known().len(), 19);
+
+        let (dir, name) = root.parent("/7").unwrap().unwrap();
+        let of = || match dir.entry(&name).unwrap() {
+            Some(Entry::File(metadata)) => digests.of("/7", &dir, &name, &metadata).unwrap(),
+            _ => panic!("not a file"),
+        };
+        assert_eq!(of(), sha256_hex(b"/7"));
+        digests.known().get_mut("/7").unwrap().1 = "known".into();
+        assert_eq!(of(), "known");
+        std::fs::write(temp.path().join("7"), "another").unwrap();
+        assert_eq!(of(), sha256_hex(b"another"));
+    }
+}

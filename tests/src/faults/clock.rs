@@ -1,0 +1,237 @@
+//! A clock that jumps under a process, which knows nothing of it.
+//!
+//! A static program cannot be given another libc, and no namespace has a real-time clock of its own. But whoever traces
+//! a process can blank the address of the vDSO in its auxiliary vector (getauxval(3), `AT_SYSINFO_EHDR`): it then asks
+//! the kernel for the time, as on machines without a vDSO, and every answer can be changed before it is seen.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::FileExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, ensure};
+use nix::errno::Errno;
+use nix::libc::{
+    AT_NULL, AT_SYSINFO_EHDR, CLOCK_REALTIME, CLOCK_REALTIME_COARSE, PTRACE_EVENT_EXEC,
+    PTRACE_SYSCALL_INFO_EXIT, SYS_clock_gettime, SYS_gettimeofday, SYS_time,
+};
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use super::fault::Offset;
+
+/// `AT_IGNORE` of elf(5), which libc does not name.
+const AT_IGNORE: u64 = 1;
+const WORD: u64 = 8;
+/// More words are in no argument list and environment of a test.
+const MOST_WORDS: u64 = 1 << 16;
+
+/// Runs a command to its end by this clock, or kills it if it takes longer than `longest`. It is called with nothing but
+/// the environment and arguments that `command` sets, and its error output goes to `stderr`. `asked` is called whenever
+/// it has asked for the time.
+///
+/// # Errors
+/// If it cannot be started or traced.
+pub fn run(
+    command: &Command,
+    stderr: File,
+    clock: &Offset,
+    longest: Duration,
+    asked: &dyn Fn(),
+) -> anyhow::Result<(u32, ExitStatus)> {
+    // A shell in its place waits until it is traced.
+    let mut waiting = Command::new("/bin/sh");
+    waiting.env_clear().envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    waiting.args(["-c", "read -r go; exec \"$@\"", "sh"]).arg(command.get_program()).args(command.get_args());
+    waiting.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(stderr);
+    let mut child = waiting.spawn().context("running /bin/sh")?;
+    let traced = Traced { pid: Pid::from_raw(i32::try_from(child.id())?), clock, asked };
+    let options = Options::PTRACE_O_TRACEEXEC
+        | Options::PTRACE_O_TRACECLONE
+        | Options::PTRACE_O_TRACESYSGOOD
+        | Options::PTRACE_O_EXITKILL;
+    ptrace::seize(traced.pid, options).context("tracing the agent")?;
+    let (done, ended) = channel();
+    let pid = traced.pid;
+    let watch = thread::spawn(move || kill_late(pid, &ended, longest));
+    // What it waits for: the end of its input.
+    drop(child.stdin.take());
+    let status = traced.to_its_end();
+    drop(done);
+    let _ = watch.join();
+    Ok((child.id(), status?))
+}
+
+/// Kills a process unless its end is told in time.
+fn kill_late(pid: Pid, ended: &Receiver<()>, longest: Duration) {
+    if ended.recv_timeout(longest) == Err(RecvTimeoutError::Timeout) {
+        let _ = kill(pid, Signal::SIGKILL);
+    }
+}
+
+struct Traced<'a> {
+    pid: Pid,
+    clock: &'a Offset,
+    asked: &'a dyn Fn(),
+}
+
+impl Traced<'_> {
+    fn to_its_end(&self) -> anyhow::Result<ExitStatus> {
+        let mut memory = None;
+        loop {
+            // Only whom this thread traces: others run agents of their own.
+            let status = waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD))
+                .context("waiting for the agent")?;
+            let (pid, signal) = match status {
+                WaitStatus::Exited(pid, code) if pid == self.pid => {
+                    return Ok(ExitStatus::from_raw(code << 8));
+                }
+                WaitStatus::Signaled(pid, signal, _) if pid == self.pid => {
+                    return Ok(ExitStatus::from_raw(signal as i32));
+                }
+                WaitStatus::PtraceEvent(pid, _, PTRACE_EVENT_EXEC) => {
+                    let of_agent = Memory::of(pid)?;
+                    of_agent.hide_vdso(ptrace::getregs(pid)?.rsp)?;
+                    memory = Some(of_agent);
+                    (pid, None)
+                }
+                WaitStatus::PtraceSyscall(pid) => {
+                    if let Some(memory) = &memory {
+                        alive(self.move_time(pid, memory))?;
+                    }
+                    (pid, None)
+                }
+                WaitStatus::PtraceEvent(pid, ..) => (pid, None),
+                WaitStatus::Stopped(pid, signal) => (pid, Some(signal)),
+                _ => continue,
+            };
+            alive(ptrace::syscall(pid, signal).map_err(anyhow::Error::from))?;
+        }
+    }
+
+    /// Changes the answer to a question for the time, where a thread has just got one.
+    #[allow(non_upper_case_globals)] // As libc spells them.
+    fn move_time(&self, pid: Pid, memory: &Memory) -> anyhow::Result<()> {
+        if ptrace::syscall_info(pid)?.op != PTRACE_SYSCALL_INFO_EXIT {
+            return Ok(());
+        }
+        let mut registers = ptrace::getregs(pid)?;
+        let clock = i32::try_from(registers.rdi).unwrap_or(-1);
+        let at = match i64::try_from(registers.orig_rax).unwrap_or(-1) {
+            SYS_clock_gettime if matches!(clock, CLOCK_REALTIME | CLOCK_REALTIME_COARSE) => registers.rsi,
+            SYS_gettimeofday if registers.rdi != 0 => registers.rdi,
+            SYS_time => {
+                registers.rax = registers.rax.wrapping_add_signed(self.clock.seconds());
+                ptrace::setregs(pid, registers)?;
+                (self.asked)();
+                return Ok(());
+            }
+            _ => return Ok(()),
+        };
+        (self.asked)();
+        memory.add(at, self.clock.seconds())
+    }
+}
+
+/// Nothing where the process was killed meanwhile, which shows when it is waited for.
+fn alive<T>(result: anyhow::Result<T>) -> anyhow::Result<Option<T>> {
+    match result {
+        Ok(value) => Ok(Some(value)),
+        Err(error) if error.downcast_ref::<Errno>() == Some(&Errno::ESRCH) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The memory of a process that is traced.
+struct Memory(File);
+
+impl Memory {
+    fn of(pid: Pid) -> anyhow::Result<Memory> {
+        let path = format!("/proc/{pid}/mem");
+        let file = OpenOptions::new().read(true).write(true).open(&path);
+        Ok(Memory(file.with_context(|| format!("opening {path}"))?))
+    }
+
+    fn word(&self, at: u64) -> anyhow::Result<u64> {
+        let mut bytes = [0; 8];
+        self.0.read_exact_at(&mut bytes, at).context("reading the agent's memory")?;
+        Ok(u64::from_ne_bytes(bytes))
+    }
+
+    fn set_word(&self, at: u64, value: u64) -> anyhow::Result<()> {
+        self.0.write_all_at(&value.to_ne_bytes(), at).context("writing the agent's memory")
+    }
+
+    /// Adds to the first word of a `timespec` or `timeval`: the seconds.
+    fn add(&self, at: u64, seconds: i64) -> anyhow::Result<()> {
+        self.set_word(at, self.word(at)?.wrapping_add_signed(seconds))
+    }
+
+    /// Takes the vDSO from a program that has just been loaded. From the top of the stack on there are a count, the
+    /// arguments, a zero, the environment, a zero, and the auxiliary vector (the System V ABI's processor supplements).
+    fn hide_vdso(&self, stack: u64) -> anyhow::Result<()> {
+        let arguments = self.word(stack)?;
+        let mut at = stack + (arguments + 2) * WORD;
+        let end = at + MOST_WORDS * WORD;
+        while self.word(at)? != 0 {
+            at += WORD;
+            ensure!(at < end, "the agent's environment has no end");
+        }
+        at += WORD;
+        loop {
+            match self.word(at)? {
+                AT_SYSINFO_EHDR => return self.set_word(at, AT_IGNORE),
+                AT_NULL => return Ok(()),
+                _ => at += 2 * WORD,
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::io::{Read as _, Seek as _};
+
+    use super::*;
+
+    const LONGEST: Duration = Duration::from_secs(60);
+
+    fn year_by(seconds: i64) -> String {
+        let (clock, asked) = (Offset::default(), Cell::new(0));
+        clock.jump(seconds);
+        let mut said = tempfile::tempfile().unwrap();
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "exec date -u +%Y >&2"]);
+        let (_, status) =
+            run(&command, said.try_clone().unwrap(), &clock, LONGEST, &|| asked.set(asked.get() + 1))
+                .unwrap();
+        assert!(status.success(), "{status:?}");
+        assert!(asked.get() > 0, "nobody asked for the time");
+        said.rewind().unwrap();
+        let mut text = String::new();
+        said.read_to_string(&mut text).unwrap();
+        text.trim().to_owned()
+    }
+
+    #[test]
+    fn a_program_goes_by_the_clock_that_is_wrong() {
+        let (now, then) = (year_by(0), year_by(3653 * 24 * 3600));
+        assert_eq!(then.parse::<i32>().unwrap() - now.parse::<i32>().unwrap(), 10, "{now} {then}");
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_killed() {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "while :; do :; done"]);
+        let stderr = tempfile::tempfile().unwrap();
+        let (_, status) =
+            run(&command, stderr, &Offset::default(), Duration::from_millis(100), &|| ()).unwrap();
+        assert_eq!(status.signal(), Some(Signal::SIGKILL as i32));
+    }
+}

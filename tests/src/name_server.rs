@@ -1,0 +1,159 @@
+//! A name server on port 53 of a network namespace, which fails for a while and then knows every name of a test.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::Context;
+
+/// RFC 1035, section 4.1.1.
+const HEADER: usize = 12;
+const A: u16 = 1;
+const INTERNET: u16 = 1;
+/// How often the server looks whether it is to stop.
+const POLL: Duration = Duration::from_millis(20);
+/// The largest question that comes without extensions (RFC 1035, section 4.2.1), and enough for one with.
+const LARGEST: usize = 4096;
+
+/// How a name server fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameFault {
+    /// It says that it cannot find out (`SERVFAIL`).
+    CannotTell,
+    /// It says that there is no such name (`NXDOMAIN`).
+    NoSuchName,
+    /// It says nothing.
+    Silent,
+}
+
+/// A running name server; dropping it stops it.
+pub struct NameServer {
+    asked: Arc<Mutex<BTreeMap<String, usize>>>,
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl NameServer {
+    /// Answers the first questions for each name of `failing` so, as many as it says, and all others with 127.0.0.1.
+    ///
+    /// # Errors
+    /// If port 53 of the loopback interface is not to be had.
+    pub fn start(fault: NameFault, failing: &[(&str, usize)]) -> anyhow::Result<NameServer> {
+        let failing: BTreeMap<String, usize> =
+            failing.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        let socket =
+            UdpSocket::bind((Ipv4Addr::LOCALHOST, 53)).context("taking port 53 of the loopback interface")?;
+        socket.set_read_timeout(Some(POLL))?;
+        let (asked, stop) = (Arc::<Mutex<BTreeMap<String, usize>>>::default(), Arc::<AtomicBool>::default());
+        let (counts, is_over) = (Arc::clone(&asked), Arc::clone(&stop));
+        let thread = thread::Builder::new().name("names".into()).spawn(move || {
+            let mut packet = [0; LARGEST];
+            while !is_over.load(Ordering::Relaxed) {
+                let Ok((size, from)) = socket.recv_from(&mut packet) else { continue };
+                let Some(question) = Question::read(&packet[..size]) else { continue };
+                let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
+                let count = counts.entry(question.name.clone()).or_default();
+                *count += 1;
+                let fault = failing.get(&question.name).filter(|most| *count <= **most).map(|_| fault);
+                drop(counts);
+                answer(&socket, from, &question, fault);
+            }
+        })?;
+        Ok(NameServer { asked, stop, thread: Some(thread) })
+    }
+
+    /// How often it was asked for a name.
+    pub fn asked(&self, name: &str) -> usize {
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        asked.get(name).copied().unwrap_or_default()
+    }
+}
+
+impl Drop for NameServer {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// One question (RFC 1035, section 4.1.2).
+#[derive(Debug, PartialEq, Eq)]
+struct Question {
+    id: [u8; 2],
+    name: String,
+    kind: u16,
+    bytes: Vec<u8>,
+}
+
+impl Question {
+    fn read(packet: &[u8]) -> Option<Question> {
+        let id = [*packet.first()?, *packet.get(1)?];
+        let (mut at, mut labels) = (HEADER, Vec::new());
+        loop {
+            let size = usize::from(*packet.get(at)?);
+            at += 1;
+            if size == 0 {
+                break;
+            }
+            labels.push(String::from_utf8_lossy(packet.get(at..at + size)?).to_ascii_lowercase());
+            at += size;
+        }
+        let kind = u16::from_be_bytes([*packet.get(at)?, *packet.get(at + 1)?]);
+        let bytes = packet.get(HEADER..at + 4)?.to_vec();
+        Some(Question { id, name: labels.join("."), kind, bytes })
+    }
+
+    /// The answer: with an address where one was asked for, or with this code.
+    fn answer(&self, code: u8) -> Vec<u8> {
+        let has_address = code == 0 && self.kind == A;
+        let mut packet = self.id.to_vec();
+        // An answer, recursion asked for and available.
+        packet.extend([0x81, 0x80 | code, 0, 1, 0, u8::from(has_address), 0, 0, 0, 0]);
+        packet.extend(&self.bytes);
+        if has_address {
+            // The name of the question, for one second.
+            packet.extend([0xc0, 0x0c]);
+            packet.extend(A.to_be_bytes());
+            packet.extend(INTERNET.to_be_bytes());
+            packet.extend([0, 0, 0, 1, 0, 4]);
+            packet.extend(Ipv4Addr::LOCALHOST.octets());
+        }
+        packet
+    }
+}
+
+fn answer(socket: &UdpSocket, to: SocketAddr, question: &Question, fault: Option<NameFault>) {
+    let code = match fault {
+        Some(NameFault::Silent) => return,
+        Some(NameFault::CannotTell) => 2,
+        Some(NameFault::NoSuchName) => 3,
+        None => 0,
+    };
+    // Who does not get it asks again.
+    let _ = socket.send_to(&question.answer(code), to);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_question_is_read_and_answered() {
+        let mut packet = vec![7, 9, 1, 0, 0, 1, 0, 0, 0, 0, 0, 0];
+        packet.extend(b"\x05STORE\x04test\x00\x00\x01\x00\x01");
+        let question = Question::read(&packet).unwrap();
+        assert_eq!((question.name.as_str(), question.kind), ("store.test", A));
+        let answer = question.answer(0);
+        assert_eq!(answer[..8], [7, 9, 0x81, 0x80, 0, 1, 0, 1]);
+        assert_eq!(answer[answer.len() - 4..], [127, 0, 0, 1]);
+        assert_eq!(question.answer(3)[3..8], [0x83, 0, 1, 0, 0]);
+        for size in 0..packet.len() {
+            assert_eq!(Question::read(&packet[..size]), None, "{size}");
+        }
+    }
+}
