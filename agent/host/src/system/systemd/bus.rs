@@ -120,7 +120,8 @@ impl Bus {
             ask(&connection, "EnableUnitFiles", &arguments)
                 .await
                 .map_err(|why| why.while_doing("enable", &unit))?;
-            // As systemctl does: the links count only once they are read.
+            // As systemctl does: the links count only once they are read. What it does besides with an init script of
+            // the same name has no effect where there is a unit.
             reload(&connection).await
         })
     }
