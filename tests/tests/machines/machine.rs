@@ -110,7 +110,7 @@ impl Machine {
     /// Asks again and again until there is an answer.
     #[track_caller]
     pub fn until<T>(&self, what: &str, answer: impl Fn() -> Option<T>) -> T {
-        self.until_within(Duration::from_secs(120), what, answer)
+        self.until_within(Duration::from_secs(300), what, answer)
     }
 
     #[track_caller]
