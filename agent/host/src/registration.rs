@@ -55,7 +55,7 @@ impl Host {
         let mut certificates =
             Certificates::observe(&self.root, desired, secrets, self.now(), self.extra_hours)?;
         certificates.issue(name)?;
-        let authority = certificates.ca(name).unwrap_or_default();
+        let authority = certificates.signer(name).unwrap_or_default();
         Ok(PemPair {
             certificate: certificates.certificate(name).unwrap_or_default() + &authority,
             private_key: certificates.private_key(name).unwrap_or_default(),

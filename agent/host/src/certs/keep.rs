@@ -137,6 +137,20 @@ pub(super) fn first_der(pem: &str) -> Option<Vec<u8>> {
     ders(pem).into_iter().next()
 }
 
+/// A certificate, and after it those of a PEM text that are not the same.
+pub(super) fn with_others(first: &str, others: &str) -> String {
+    const END: &str = "-----END CERTIFICATE-----";
+    let known = first_der(first);
+    let mut all = first.to_owned();
+    for other in others.split_inclusive(END) {
+        if first_der(other).is_some_and(|der| Some(&der) != known.as_ref()) {
+            all.push_str(other.trim_start());
+            all.push('\n');
+        }
+    }
+    all
+}
+
 /// The first certificate of a PEM text, as a text of its own.
 pub(super) fn first_pem(pem: &str) -> String {
     const END: &str = "-----END CERTIFICATE-----";

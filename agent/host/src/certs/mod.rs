@@ -209,7 +209,7 @@ impl<'a> Certificates<'a> {
     pub(crate) fn certificate(&self, name: &str) -> Option<String> {
         let (pair, wanted) = self.pair(name)?;
         let leaf = keep::first_pem(&pair.certificate);
-        Some(if wanted.include_root { leaf + &self.ca(name)? } else { leaf })
+        Some(if wanted.include_root { leaf + &self.signer(name)? } else { leaf })
     }
 
     /// The bytes of a file that holds a private key; `None` until it is issued.
@@ -217,17 +217,23 @@ impl<'a> Certificates<'a> {
         Some(self.pair(name)?.0.private_key.clone())
     }
 
-    /// The bytes of a file that holds the authority of a certificate: on a control plane the one that
-    /// signs, elsewhere all that are trusted (nodeup/pkg/model/context.go, `BuildIssuedKubeconfig` and
-    /// `BuildBootstrapKubeconfig`).
+    /// The authority that has signed a certificate.
+    pub(crate) fn signer(&self, name: &str) -> Option<String> {
+        Some(self.authority(self.entries.get(name)?.wanted)?.pem().to_owned())
+    }
+
+    /// The bytes of a file that holds the authorities of a certificate: all that are trusted, the one that signs
+    /// here first.
+    ///
+    /// Upstream trusts, on a control plane, the one that signs and no other (nodeup/pkg/model/context.go,
+    /// `BuildIssuedKubeconfig`), so that when another begins to sign, each component is cut off from those that have
+    /// not been restarted yet.
     pub(crate) fn ca(&self, name: &str) -> Option<String> {
         let wanted = self.entries.get(name)?.wanted;
-        match wanted.issuer {
-            Issuer::Local => Some(self.authority(wanted)?.pem().to_owned()),
-            Issuer::Bootstrap => self
-                .secrets
-                .trusted_certificates(&wanted.signer)
-                .or_else(|| Some(self.authority(wanted)?.pem().to_owned())),
+        let trusted = self.secrets.trusted_certificates(&wanted.signer);
+        match (wanted.issuer, self.authority(wanted)) {
+            (Issuer::Local, signer) => Some(keep::with_others(signer?.pem(), &trusted.unwrap_or_default())),
+            (Issuer::Bootstrap, signer) => trusted.or_else(|| Some(signer?.pem().to_owned())),
         }
     }
 
@@ -290,5 +296,7 @@ fn found(root: &Root, desired: &DesiredState, name: &str) -> Result<Found> {
     Ok(Found { pairs, is_partial, is_used })
 }
 
+#[cfg(test)]
+mod rotation_tests;
 #[cfg(test)]
 mod tests;

@@ -1,0 +1,157 @@
+//! An authority is replaced in kOps' order: another one is trusted too, then signs, then the old one is trusted no
+//! more (docs/operations/rotate-secrets.md). Whatever is restarted first or last in between, everybody verifies
+//! everybody, by rustls.
+
+use std::sync::Arc;
+
+use kops_agent_plan::resource::{CertificateType, File, Subject};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose};
+use rustls::RootCertStore;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::crypto::aws_lc_rs::default_provider;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::server::WebPkiClientVerifier;
+use time::Duration;
+use time::macros::datetime;
+
+use super::*;
+
+const NOW: OffsetDateTime = datetime!(2026-11-21 12:00 UTC);
+
+/// A keyset: its trusted items, by id.
+#[derive(Clone)]
+struct Keyset(Vec<(&'static str, PemPair)>);
+
+impl Secrets for Keyset {
+    fn keyset_item(&self, _keyset: &str, id: &str) -> Option<PemPair> {
+        self.0.iter().find(|(known, _)| *known == id).map(|(_, item)| item.clone())
+    }
+
+    fn trusted_certificates(&self, _keyset: &str) -> Option<String> {
+        Some(self.0.iter().map(|(_, item)| item.certificate.as_str()).collect())
+    }
+
+    fn secret(&self, _name: &str) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn bootstrap_certificate(&self, _name: &str) -> Option<PemPair> {
+        None
+    }
+}
+
+fn authority(id: &str) -> PemPair {
+    let key = KeyPair::generate().unwrap();
+    let mut params = CertificateParams::default();
+    params.distinguished_name.push(DnType::CommonName, format!("kubernetes-ca {id}"));
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+    (params.not_before, params.not_after) = (NOW - Duration::days(300), NOW + Duration::days(3650));
+    let certificate = params.self_signed(&key).unwrap().pem();
+    PemPair { certificate, private_key: key.serialize_pem() }
+}
+
+/// What a phase of the rotation leaves on a machine.
+struct Phase {
+    certificate: String,
+    ca: String,
+    kubeconfig_ca: String,
+}
+
+/// The phases: who is trusted, and who signs.
+fn phases() -> Vec<Phase> {
+    let (old, new) = (("1", authority("old")), ("2", authority("new")));
+    [
+        (vec![old.clone()], "1"),
+        (vec![old.clone(), new.clone()], "1"),
+        (vec![old, new.clone()], "2"),
+        (vec![new], "2"),
+    ]
+    .into_iter()
+    .map(|(trusted, signs)| phase(&Keyset(trusted), signs))
+    .collect()
+}
+
+fn phase(keyset: &Keyset, signs: &str) -> Phase {
+    let wanted = Certificate {
+        name: "component".into(),
+        signer: "kubernetes-ca".into(),
+        keypair_id: signs.into(),
+        certificate_type: CertificateType::ClientServer,
+        subject: Subject { common_name: "component".into(), organization: vec![] },
+        sans: vec!["component.example.com".into()],
+        issuer: Issuer::Local,
+        include_root: true,
+    };
+    let kubeconfig =
+        Kubeconfig { certificate: "component".into(), server: "https://component.example.com".into() };
+    let mut desired = DesiredState::default();
+    desired.add(File::new("/component.kubeconfig", Content::Kubeconfig(kubeconfig.clone())));
+    desired.add(wanted);
+    let folder = tempfile::tempdir().unwrap();
+    let root = Root::open(folder.path()).unwrap();
+    let mut certificates = Certificates::observe(&root, &desired, keyset, NOW, 0).unwrap();
+    certificates.issue("component").unwrap();
+    let text = certificates.kubeconfig(&kubeconfig).unwrap();
+    let field = "certificate-authority-data: ";
+    let encoded = text.lines().find_map(|line| line.trim().strip_prefix(field)).unwrap();
+    let kubeconfig_ca = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, encoded).unwrap();
+    Phase {
+        certificate: certificates.certificate("component").unwrap(),
+        ca: certificates.ca("component").unwrap(),
+        kubeconfig_ca: String::from_utf8(kubeconfig_ca).unwrap(),
+    }
+}
+
+fn chain(pem: &str) -> Vec<CertificateDer<'static>> {
+    CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().unwrap()
+}
+
+/// Whether whoever trusts `ca` takes this certificate, as a server's and as a client's.
+fn verifies(certificate: &str, ca: &str) -> bool {
+    let mut roots = RootCertStore::empty();
+    chain(ca).into_iter().for_each(|root| roots.add(root).unwrap());
+    let (roots, provider) = (Arc::new(roots), Arc::new(default_provider()));
+    let chain = chain(certificate);
+    let now = u64::try_from(NOW.unix_timestamp()).unwrap();
+    let now = UnixTime::since_unix_epoch(std::time::Duration::from_secs(now));
+    let name = ServerName::try_from("component.example.com").unwrap();
+    let servers =
+        WebPkiServerVerifier::builder_with_provider(roots.clone(), provider.clone()).build().unwrap();
+    let clients = WebPkiClientVerifier::builder_with_provider(roots, provider).build().unwrap();
+    servers.verify_server_cert(&chain[0], &chain[1..], &name, &[], now).is_ok()
+        && clients.verify_client_cert(&chain[0], &chain[1..], now).is_ok()
+}
+
+#[test]
+fn whoever_is_restarted_first_everybody_verifies_everybody() {
+    let phases = phases();
+    for (at, pair) in phases.windows(2).enumerate() {
+        // Those that have read the files of before, and those that have read the new ones.
+        for server in pair {
+            for client in pair {
+                assert!(verifies(&server.certificate, &client.ca), "between phases {at} and {}", at + 1);
+                assert!(
+                    verifies(&server.certificate, &client.kubeconfig_ca),
+                    "kubeconfigs, after phase {at}"
+                );
+            }
+        }
+    }
+    // That the old one is trusted no more is the end of it.
+    assert!(!verifies(&phases[0].certificate, &phases[3].ca));
+}
+
+#[test]
+fn a_chain_ends_with_the_one_that_has_signed() {
+    for phase in phases() {
+        let chain = chain(&phase.certificate);
+        assert_eq!(chain.len(), 2);
+        assert!(
+            verifies(&phase.certificate, &keep::first_pem(&phase.ca)),
+            "the signer comes first of the trusted"
+        );
+    }
+}
