@@ -56,6 +56,14 @@ pub fn ready(what: impl Display) {
     end(Some(NotifyState::Ready), &what);
 }
 
+/// This process serves from now on, until it is asked to stop; whatever waits for it may start.
+pub fn serving(what: impl Display) {
+    doing(&what);
+    if LISTENER.get().is_some() {
+        notify(&[NotifyState::Ready]);
+    }
+}
+
 /// This process has been asked to stop, and does so.
 pub fn stopping(what: impl Display) {
     end(Some(NotifyState::Stopping), &what);

@@ -19,6 +19,8 @@ use kube::{Client, Error};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::service_manager;
+
 /// Namespace of the Lease.
 pub const NAMESPACE: &str = "kube-system";
 /// Name of the Lease.
@@ -30,6 +32,8 @@ const LEASE_DURATION: Duration = Duration::from_secs(15);
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// How often a holder renews, and others look.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
+/// Whoever has not contended for so long is stuck.
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 
 /// Whether this process may write. Clones tell the same.
 #[derive(Clone, Debug)]
@@ -80,6 +84,8 @@ pub struct Election {
     identity: String,
     leadership: Leadership,
     leads: watch::Sender<bool>,
+    /// Milliseconds after the start at which this last contended.
+    beat: AtomicU64,
 }
 
 impl Election {
@@ -91,6 +97,7 @@ impl Election {
             identity,
             leadership: Leadership::none(),
             leads,
+            beat: AtomicU64::new(0),
         }
     }
 
@@ -118,6 +125,7 @@ impl Election {
                 ),
             }
             self.tell();
+            self.show_life();
             sleep(RETRY_PERIOD).await;
             self.tell();
         }
@@ -143,6 +151,22 @@ impl Election {
         if let Ok(Err(error)) = timeout(RETRY_PERIOD, release).await {
             log::debug!("the Lease {NAMESPACE}/{NAME} was not let go: {error}");
         }
+    }
+
+    /// Whether this still contends: each time takes a few seconds, whatever the API server does.
+    pub fn is_alive(&self) -> bool {
+        let beat = Duration::from_millis(self.beat.load(Ordering::Relaxed));
+        self.leadership.start.elapsed().saturating_sub(beat) < LONGEST_SILENCE
+    }
+
+    fn show_life(&self) {
+        let now = self.leadership.start.elapsed().as_millis();
+        self.beat.store(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let what = match self.leadership.remaining() {
+            Some(_) => "leading: nodes are labelled by this process",
+            None => "waiting for its turn: another process leads",
+        };
+        service_manager::waiting(what, LONGEST_SILENCE);
     }
 
     fn tell(&self) {

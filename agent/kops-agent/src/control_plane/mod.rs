@@ -13,6 +13,8 @@ mod node_api;
 mod node_labels;
 mod queue;
 
+use std::fs::File;
+use std::io::Read as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -30,7 +32,7 @@ use crate::cloud::aws::instances::Instances;
 use crate::exit::{self, WrongConfiguration};
 use crate::retry::Retries;
 use crate::store::Store;
-use crate::{cloud, output, stop};
+use crate::{cloud, output, service_manager, stop};
 
 use events::Events;
 use groups::Groups;
@@ -59,13 +61,14 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         return print(&found);
     }
 
-    let election = Election::new(client.clone(), identity()?);
-    let node_labels =
-        node_labels(args, &options, &client, &metrics, Mode::Apply(election.leadership())).await?;
+    let election = Arc::new(Election::new(client.clone(), identity()?));
+    let mode = Mode::Apply(election.leadership());
+    let node_labels = Arc::new(node_labels(args, &options, &client, &metrics, mode).await?);
     let (listener, address) = health::listen(&args.health_listen).await?;
     log::info!("/healthz, /readyz and /metrics are at http://{address}");
-    let state = Arc::new(State::default());
+    let state = Arc::new(State { election: election.clone(), node_labels: node_labels.clone() });
     let registry = Arc::new(metrics.registry());
+    service_manager::serving("contending for the Lease");
 
     tokio::select! {
         signal = stopped => {
@@ -73,9 +76,9 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
             election.release().await;
             Ok(exit::CONVERGED)
         }
-        () = health::serve(listener, state.clone(), registry) => Ok(exit::FAILED),
+        () = health::serve(listener, state, registry) => Ok(exit::FAILED),
         () = election.run() => Ok(exit::FAILED),
-        result = while_leading(election.leads(), &node_labels, &metrics, &state) => result,
+        result = while_leading(election.leads(), &node_labels, &metrics) => result,
     }
 }
 
@@ -84,35 +87,38 @@ async fn while_leading(
     mut leads: watch::Receiver<bool>,
     node_labels: &NodeLabels,
     metrics: &Metrics,
-    state: &State,
 ) -> Result<u8> {
     loop {
         leads.wait_for(|leads| *leads).await.context("contending for the Lease")?;
         metrics.leads.set(1);
-        state.is_ready.store(true, Ordering::Relaxed);
         tokio::select! {
             result = node_labels.run() => result?,
             result = leads.wait_for(|leads| !*leads) => drop(result.context("contending for the Lease")?),
         }
+        node_labels.is_synced.store(false, Ordering::Relaxed);
         metrics.leads.set(0);
     }
 }
 
 /// What probes are told.
-#[derive(Debug, Default)]
 struct State {
-    is_ready: AtomicBool,
+    election: Arc<Election>,
+    node_labels: Arc<NodeLabels>,
 }
 
 impl Health for State {
     fn live(&self) -> Result<(), String> {
-        Ok(())
+        match self.election.is_alive() {
+            true => Ok(()),
+            false => Err("it does not contend for the Lease any more".into()),
+        }
     }
 
     fn ready(&self) -> Result<(), String> {
-        match self.is_ready.load(Ordering::Relaxed) {
-            true => Ok(()),
-            false => Err("it has not led yet".into()),
+        let leads = self.election.leadership().remaining().is_some();
+        match !leads || self.node_labels.is_synced.load(Ordering::Relaxed) {
+            true => self.live(),
+            false => Err("it leads, and does not know all Nodes yet".into()),
         }
     }
 }
@@ -141,6 +147,7 @@ async fn node_labels(
         events: Events::of(client.clone()),
         metrics: metrics.clone(),
         mode,
+        is_synced: AtomicBool::new(false),
     })
 }
 
@@ -170,8 +177,12 @@ async fn cloud(options: &KopsControllerOptions, metrics: &Metrics) -> Result<Clo
 /// A name that no other contender has.
 fn identity() -> Result<String> {
     let host = nix::unistd::gethostname().context("reading this machine's name")?;
-    let unique = std::fs::read_to_string("/proc/sys/kernel/random/uuid").context("making a unique name")?;
-    Ok(format!("{}_{}", host.to_string_lossy(), unique.trim()))
+    let mut random = [0; 16];
+    File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut random))
+        .context("reading /dev/urandom to make a unique name")?;
+    let unique: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(format!("{}_{unique}", host.to_string_lossy()))
 }
 
 fn print(found: &Found) -> Result<u8> {

@@ -5,12 +5,12 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Node;
 use kops_agent_plan::labels::{FIELD_MANAGER, LabelPatch, ObservedNode, managed_labels};
 use kube::api::{Api, Patch, PatchParams};
-use kube::core::{ApiResource, Object};
+use kube::core::{ApiResource, NotUsed, Object};
 use kube::{Client, Error};
 use serde::Deserialize;
 
 /// A Node with the little that anybody here looks at: a cluster has thousands of them.
-pub type NodeObject = Object<NodeSpec, NodeStatus>;
+pub type NodeObject = Object<NodeSpec, NotUsed>;
 
 /// `spec` of a Node.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -18,20 +18,6 @@ pub type NodeObject = Object<NodeSpec, NodeStatus>;
 pub struct NodeSpec {
     #[serde(rename = "providerID")]
     provider_id: String,
-}
-
-/// `status` of a Node.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-pub struct NodeStatus {
-    conditions: Vec<NodeCondition>,
-}
-
-#[derive(Clone, Debug, Deserialize)]
-struct NodeCondition {
-    #[serde(rename = "type")]
-    type_: String,
-    status: String,
 }
 
 /// The Nodes of a cluster.
@@ -59,18 +45,6 @@ impl Nodes {
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         let patch = Patch::Merge(patch.to_json(&node.resource_version));
         self.api.patch(&node.name, &parameters, &patch).await.map(drop)
-    }
-
-    /// Whether the Node of that name is ready; `None` if there is no such Node. Asks the API server itself.
-    ///
-    /// # Errors
-    /// The API server cannot be asked.
-    pub async fn is_ready(&self, name: &str) -> Result<Option<bool>, Error> {
-        let node = self.api.get_opt(name).await?;
-        Ok(node.map(|node| {
-            let conditions = node.status.map(|status| status.conditions).unwrap_or_default();
-            conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
-        }))
     }
 }
 

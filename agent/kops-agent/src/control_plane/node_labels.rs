@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
@@ -49,6 +50,8 @@ pub struct NodeLabels {
     pub metrics: Metrics,
     /// What is done with a patch.
     pub mode: Mode,
+    /// Whether all Nodes are known.
+    pub is_synced: AtomicBool,
 }
 
 /// What is done with a patch.
@@ -112,7 +115,10 @@ impl NodeLabels {
             let wake = index.queue.next_due().filter(|_| index.is_complete && groups_were_read);
             tokio::select! {
                 event = watch.next() => match event {
-                    Some(Ok(event)) => self.seen(&mut index, event),
+                    Some(Ok(event)) => {
+                        self.seen(&mut index, event);
+                        self.is_synced.store(index.is_complete, Ordering::Relaxed);
+                    }
                     Some(Err(error)) => log::warn!("watching Nodes: {error}; trying again"),
                     None => return Err(anyhow!("the watch of Nodes ended")),
                 },

@@ -69,6 +69,7 @@ impl Queue {
     }
 
     /// Whether nobody is looked at and nobody waits, other than after a failure.
+    #[cfg(test)]
     pub fn is_idle(&self) -> bool {
         self.working.is_empty() && self.due.keys().all(|name| self.failures.contains_key(name))
     }
