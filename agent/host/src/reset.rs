@@ -29,6 +29,9 @@ const RUNTIME_FOLDERS: [&str; 6] = [
 /// What kubelet writes for logind where it is to end pods before the machine (pkg/kubelet/nodeshutdown/systemd).
 const LOGIND_SETTINGS: &str = "/etc/systemd/logind.conf.d/99-kubelet.conf";
 
+/// Where network namespaces have names, and how containerd's CRI plugin calls those of pods (its pkg/netns).
+const NETWORKS: (&str, &str) = ("/run/netns", "cni-");
+
 /// What the agent keeps for itself.
 const OWN_FOLDERS: [&str; 2] = ["/var/cache/nodeup", "/var/lib/kops-agent"];
 
@@ -86,7 +89,9 @@ impl Host {
         if containers && self.root.read(LOGIND_SETTINGS)?.is_some() {
             removed.push(ResourceId::new(Kind::File, LOGIND_SETTINGS));
         }
-        Ok(Reset { units, containers, mounts: self.mounts.below(runtime)?, removed, folders, kept })
+        let mut mounts = self.mounts.below(runtime)?;
+        mounts.extend(self.pod_networks(containers)?);
+        Ok(Reset { units, containers, mounts, removed, folders, kept })
     }
 
     /// Does what [`Host::plan_reset`] says. What is interrupted can be done again.
@@ -99,7 +104,12 @@ impl Host {
             progress.doing(&format!("stopping {unit}"));
             self.stop(unit)?;
         }
-        self.unmount_all(runtime_folders(reset.containers), progress)?;
+        self.unmount_all(|| self.mounts.below(runtime_folders(reset.containers)), progress)?;
+        for path in self.unmount_all(|| self.pod_networks(reset.containers), progress)? {
+            if let Some((dir, name)) = self.root.parent(&path)? {
+                dir.remove(&name)?;
+            }
+        }
         let is_host = |id: &&ResourceId| id.kind == Kind::HostsEntry;
         let hosts: Vec<&str> = reset.removed.iter().filter(is_host).map(|id| id.name.as_str()).collect();
         if !hosts.is_empty() {
@@ -123,17 +133,31 @@ impl Host {
         Ok(())
     }
 
-    /// Unmounts what is mounted in some folders by now: most mounts of pods go with those.
-    fn unmount_all(&self, folders: &[&str], progress: &dyn Resetting) -> Result<()> {
-        for path in self.mounts.below(folders)? {
+    /// Unmounts what is there by now, and says what that was: most mounts of pods go with those, and some with others.
+    fn unmount_all(
+        &self,
+        mounts: impl Fn() -> Result<Vec<String>>,
+        progress: &dyn Resetting,
+    ) -> Result<Vec<String>> {
+        let found = mounts()?;
+        for path in &found {
             progress.doing(&format!("unmounting {path}"));
-            if let Err(error) = self.mounts.unmount(&path)
-                && self.mounts.below(folders)?.contains(&path)
+            if let Err(error) = self.mounts.unmount(path)
+                && mounts()?.contains(path)
             {
                 return Err(error);
             }
         }
-        Ok(())
+        Ok(found)
+    }
+
+    /// The network namespaces of pods, by where they are mounted.
+    fn pod_networks(&self, containers: bool) -> Result<Vec<String>> {
+        let (folder, prefix) = NETWORKS;
+        let of_pods = format!("{folder}/{prefix}");
+        let mut paths = if containers { self.mounts.below(&[folder])? } else { Vec::new() };
+        paths.retain(|path| path.starts_with(&of_pods));
+        Ok(paths)
     }
 
     fn stop(&self, unit: &str) -> Result<()> {
