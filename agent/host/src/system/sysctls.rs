@@ -52,7 +52,7 @@ pub(super) fn set(root: &Root, files: &[&str], proc_sys: &Path, progress: &dyn P
                 let later = all[at + 1..]
                     .iter()
                     .flat_map(|(file, settings)| settings.iter().map(move |later| (file, later)));
-                match again.chain(later).filter(|(_, later)| matches(&later.path, &path)).last() {
+                match again.chain(later).rfind(|(_, later)| matches(&later.path, &path)) {
                     None => write(proc_sys, file, &path, setting, progress)?,
                     Some((_, winner)) if winner.value == setting.value => {
                         write(proc_sys, file, &path, setting, progress)?;
