@@ -59,11 +59,12 @@ pub trait Resetting {
 }
 
 impl Host {
-    /// What a reset would do. `own_units` are units by which the agent itself is started. Changes nothing.
+    /// What a reset would do. `own_units` are units by which the agent itself is started, and `own_files` what they
+    /// read. Changes nothing.
     ///
     /// # Errors
     /// Something cannot be looked at.
-    pub fn plan_reset(&self, own_units: &[&str]) -> Result<Reset> {
+    pub fn plan_reset(&self, own_units: &[&str], own_files: &[&str]) -> Result<Reset> {
         let record = self.record()?;
         let mut units: Vec<String> = Vec::new();
         for unit in own_units {
@@ -86,8 +87,11 @@ impl Host {
         }
         let (kept, mut removed) = kept_and_removed(&record);
         removed.extend(own);
-        if containers && self.root.read(LOGIND_SETTINGS)?.is_some() {
-            removed.push(ResourceId::new(Kind::File, LOGIND_SETTINGS));
+        let of_kubelet = containers.then_some(&LOGIND_SETTINGS);
+        for path in own_files.iter().chain(of_kubelet) {
+            if self.root.read(path)?.is_some() {
+                removed.push(ResourceId::new(Kind::File, *path));
+            }
         }
         let mut mounts = self.mounts.below(runtime)?;
         mounts.extend(self.pod_networks(containers)?);

@@ -15,7 +15,8 @@ use crate::{http, output};
 /// The unit that calls this program at boot, by nodeup's name for it.
 pub(crate) const UNIT: &str = "kops-configuration.service";
 const UNIT_FILE: &str = "/etc/systemd/system/kops-configuration.service";
-const ENVIRONMENT: &str = "/etc/sysconfig/kops-configuration";
+/// What the unit needs to reach the state store; there may be credentials in it.
+pub(crate) const ENVIRONMENT: &str = "/etc/sysconfig/kops-configuration";
 
 /// Variables that the unit needs to reach the state store: each is passed on where the first of its group is set.
 const STORE_VARIABLES: &[&[&str]] = &[

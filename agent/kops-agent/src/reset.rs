@@ -17,7 +17,7 @@ pub(crate) fn run(args: &ResetArgs) -> Result<u8> {
         bail!("{} is no directory: there is nothing to reset", args.root.display());
     }
     let host = open_host(&args.root)?;
-    let reset = host.plan_reset(&[install_unit::UNIT])?;
+    let reset = host.plan_reset(&[install_unit::UNIT], &[install_unit::ENVIRONMENT])?;
     output::print_bytes(text(&reset).as_bytes())?;
     if !args.yes && !is_confirmed()? {
         bail!("nothing was reset");
