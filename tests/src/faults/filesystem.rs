@@ -106,6 +106,8 @@ impl State {
             Body::Symlink(target) => (FileType::Symlink, target.len()),
         };
         let size = u64::try_from(size).unwrap_or_default();
+        // The kernel counts on from here, and refuses to link what it takes for gone.
+        let links = if kind == FileType::RegularFile { self.disturbed.tree.links(inode) } else { 1 };
         Ok(FileAttr {
             ino: inode,
             size,
@@ -116,7 +118,7 @@ impl State {
             crtime: node.modified,
             kind,
             perm: u16::try_from(node.mode).unwrap_or_default(),
-            nlink: 1,
+            nlink: u32::try_from(links).unwrap_or(u32::MAX),
             uid: node.owner.0,
             gid: node.owner.1,
             rdev: 0,

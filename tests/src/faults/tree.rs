@@ -142,6 +142,15 @@ impl Tree {
         self.walk().into_iter().map(|(path, inode)| (path, &self.nodes[&inode])).collect()
     }
 
+    /// How many names lead to an inode.
+    pub fn links(&self, inode: Inode) -> usize {
+        let names = self.nodes.values().filter_map(|node| match &node.body {
+            Body::Directory(names) => Some(names.values()),
+            Body::File(_) | Body::Symlink(_) => None,
+        });
+        names.flatten().filter(|named| **named == inode).count()
+    }
+
     /// A path that leads to an inode; nothing where none does.
     pub fn path_of(&self, inode: Inode) -> String {
         self.walk().into_iter().find(|(_, found)| *found == inode).map(|(path, _)| path).unwrap_or_default()
