@@ -54,12 +54,13 @@ fn configure(cluster: &Cluster, machine: &Machine) {
 pub fn converges(cluster: &Cluster, machine: &Machine) {
     configure(cluster, machine);
     machine.run(&["systemctl", "start", "--no-block", UNIT, "after-kops-agent.service"]);
-    // It waits there for whoever holds apt's locks.
-    machine.until("systemd is told what is being done", || {
-        machine.show(UNIT, "StatusText").starts_with("packages: package ").then_some(())
+    // It waits for whoever holds apt's locks, and says so.
+    machine.until("systemd is told what is being waited for", || {
+        machine.show(UNIT, "StatusText").contains("waiting for python3").then_some(())
     });
     assert_eq!(machine.show(UNIT, "ActiveState"), "activating");
     assert_eq!(machine.show("after-kops-agent.service", "ActiveState"), "inactive", "it did not wait");
+    machine.run(&["touch", "/root/apt-may-go-on"]);
     let state = machine.until("the service has started or failed", || {
         Some(machine.show(UNIT, "ActiveState")).filter(|state| state != "activating")
     });
