@@ -1,0 +1,240 @@
+//! What a machine asks of kops-controller, and what it is answered, as JSON.
+//!
+//! Source: upstream's `pkg/apis/nodeup/bootstrap.go` and `cmd/kops-controller/pkg/server/server.go`. Every field is
+//! written where upstream writes it, empty or not, and may be missing, null or in another case of letters where upstream
+//! would read it so.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde_json::{Map, Value};
+
+use crate::spec::SpecError;
+
+/// The one version there is.
+pub const API_VERSION: &str = "bootstrap.kops.k8s.io/v1alpha1";
+
+/// What a machine asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct BootstrapRequest {
+    /// [`API_VERSION`].
+    #[serde(default)]
+    pub api_version: String,
+    /// The certificates that it wants, and for each the public key, in PEM; none is `null` in a request for the
+    /// configuration.
+    #[serde(default)]
+    pub certs: Option<BTreeMap<String, String>>,
+    /// For each authority, the id of the key pair that the machine trusts.
+    #[serde(rename = "keypairIDs", default)]
+    pub keypair_ids: Option<BTreeMap<String, String>>,
+    /// Whether it wants its configuration.
+    #[serde(default)]
+    pub include_node_config: bool,
+    /// How it can be called back, in clouds where that is the proof.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub challenge: Option<ChallengeRequest>,
+}
+
+/// How a machine can be called back.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ChallengeRequest {
+    /// Where it listens. For information: the address to call comes from the cloud.
+    #[serde(default)]
+    pub endpoint: String,
+    /// PEM of the certificate with which it answers.
+    #[serde(default)]
+    pub ca: Bytes,
+    /// Names the challenge: 32 hexadecimal digits.
+    #[serde(rename = "challengeID", default)]
+    pub challenge_id: String,
+    /// What only the two of them know.
+    #[serde(default)]
+    pub challenge_secret: Bytes,
+}
+
+/// What a machine is answered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct BootstrapResponse {
+    /// For each name, a certificate in PEM.
+    #[serde(rename = "Certs", skip_serializing_if = "BTreeMap::is_empty")]
+    pub certs: BTreeMap<String, String>,
+    /// Its configuration, if it asked for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_config: Option<ServedNodeConfig>,
+}
+
+/// The configuration of a machine that does not read the state store.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct ServedNodeConfig {
+    /// The text of its group's `nodeupconfig.yaml`.
+    pub nodeup_config: String,
+    /// Secrets that nodes have, by name; upstream knows `dockerconfig`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_secrets: BTreeMap<String, Bytes>,
+}
+
+impl BootstrapRequest {
+    /// A request for the configuration.
+    pub fn for_node_config() -> BootstrapRequest {
+        BootstrapRequest {
+            api_version: API_VERSION.into(),
+            certs: None,
+            keypair_ids: None,
+            include_node_config: true,
+            challenge: None,
+        }
+    }
+
+    /// A request for certificates: for each name the public key, for each authority the id of the key pair trusted.
+    pub fn for_certs(
+        certs: BTreeMap<String, String>,
+        keypair_ids: BTreeMap<String, String>,
+    ) -> BootstrapRequest {
+        BootstrapRequest {
+            api_version: API_VERSION.into(),
+            certs: Some(certs),
+            keypair_ids: Some(keypair_ids),
+            include_node_config: false,
+            challenge: None,
+        }
+    }
+
+    /// Reads a request's body, whose author is not known yet.
+    ///
+    /// # Errors
+    /// If it is no JSON object, a field has the wrong type, or it is of another version.
+    pub fn parse(body: &[u8]) -> Result<BootstrapRequest, SpecError> {
+        let request: BootstrapRequest = parse(body, "the request")?;
+        match request.api_version.as_str() {
+            API_VERSION => Ok(request),
+            other => Err(SpecError::of_field(
+                "the request",
+                "apiVersion",
+                format!("it is {other:?}, and only {API_VERSION:?} is understood"),
+            )),
+        }
+    }
+}
+
+impl BootstrapResponse {
+    /// Reads an answer's body.
+    ///
+    /// # Errors
+    /// If it is no JSON object, or a field has the wrong type.
+    pub fn parse(body: &[u8]) -> Result<BootstrapResponse, SpecError> {
+        parse(body, "kops-controller's answer")
+    }
+}
+
+/// Bytes that JSON has as standard base64, as Go's `[]byte`. They may be secret: `Debug` does not show them.
+#[derive(Clone, Default, PartialEq, Eq)]
+pub struct Bytes(pub Vec<u8>);
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{} bytes", self.0.len())
+    }
+}
+
+impl Serialize for Bytes {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&STANDARD.encode(&self.0))
+    }
+}
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        let text = Option::<String>::deserialize(deserializer)?.unwrap_or_default();
+        STANDARD.decode(text).map(Bytes).map_err(|_| serde::de::Error::custom("it is not base64"))
+    }
+}
+
+fn parse<T: serde::de::DeserializeOwned>(body: &[u8], source: &str) -> Result<T, SpecError> {
+    let fields: Map<String, Value> =
+        serde_json::from_slice(body).map_err(|_| SpecError::of_file(source, "it is not a JSON object"))?;
+    let document = Value::Object(fields.into_iter().map(respelled).collect());
+    serde_path_to_error::deserialize(document).map_err(|error| {
+        SpecError::of_field(source, &error.path().to_string(), "it does not have the type that it should")
+    })
+}
+
+/// A field as we spell it, where it differs in the case of its letters only: Go does not mind.
+fn respelled((key, value): (String, Value)) -> (String, Value) {
+    const FIELDS: [&str; 7] =
+        ["apiVersion", "certs", "keypairIDs", "includeNodeConfig", "challenge", "Certs", "nodeConfig"];
+    if FIELDS.contains(&key.as_str()) {
+        return (key, value);
+    }
+    let spelled = FIELDS.iter().find(|field| field.eq_ignore_ascii_case(&key));
+    (spelled.map_or(key, |field| (*field).to_owned()), value)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_request_for_the_configuration_has_upstreams_bytes() {
+        assert_eq!(
+            serde_json::to_string(&BootstrapRequest::for_node_config()).unwrap(),
+            r#"{"apiVersion":"bootstrap.kops.k8s.io/v1alpha1","certs":null,"keypairIDs":null,"includeNodeConfig":true}"#
+        );
+    }
+
+    #[test]
+    fn a_request_for_certificates_has_upstreams_bytes() {
+        let one = |key: &str, value: &str| BTreeMap::from([(key.to_owned(), value.to_owned())]);
+        let request = BootstrapRequest::for_certs(one("kubelet", "PEM"), one("kubernetes-ca", "12"));
+        assert_eq!(
+            serde_json::to_string(&request).unwrap(),
+            r#"{"apiVersion":"bootstrap.kops.k8s.io/v1alpha1","certs":{"kubelet":"PEM"},"keypairIDs":{"kubernetes-ca":"12"},"includeNodeConfig":false}"#
+        );
+    }
+
+    #[test]
+    fn what_another_spells_or_adds_is_understood() {
+        let request = BootstrapRequest::parse(
+            br#"{"APIVersion":"bootstrap.kops.k8s.io/v1alpha1","CERTS":null,"more":1,"challenge":{"challengeSecret":"AAE="}}"#,
+        )
+        .unwrap();
+        assert_eq!(request.certs, None);
+        assert_eq!(request.challenge.unwrap().challenge_secret, Bytes(vec![0, 1]));
+    }
+
+    #[test]
+    fn what_is_no_request_is_refused_and_not_repeated() {
+        for (body, expected) in [
+            ("secret", "JSON object"),
+            ("[]", "JSON object"),
+            (r#"{"apiVersion":"v2"}"#, "v2"),
+            (r#"{"apiVersion":"bootstrap.kops.k8s.io/v1alpha1","certs":"secret"}"#, "certs"),
+            (
+                r#"{"apiVersion":"bootstrap.kops.k8s.io/v1alpha1","challenge":{"ca":"secret!"}}"#,
+                "challenge.ca",
+            ),
+        ] {
+            let error = BootstrapRequest::parse(body.as_bytes()).unwrap_err().to_string();
+            assert!(error.contains(expected) && !error.contains("secret"), "{error}");
+        }
+    }
+
+    #[test]
+    fn an_answer_is_read_as_upstream_writes_it() {
+        let response = BootstrapResponse::parse(
+            br#"{"Certs":{"kubelet":"PEM"},"nodeConfig":{"nodeupConfig":"a: b\n","nodeSecrets":{"dockerconfig":"e30="}}}"#,
+        )
+        .unwrap();
+        assert_eq!(response.certs["kubelet"], "PEM");
+        let config = response.node_config.unwrap();
+        assert_eq!(config.nodeup_config, "a: b\n");
+        assert_eq!(config.node_secrets["dockerconfig"].0, b"{}");
+    }
+}

@@ -1,0 +1,7 @@
+//! How a machine that has no access to the state store becomes a node: it asks kops-controller, which answers whom the
+//! cloud vouches for.
+//!
+//! Here is what both sides must agree on, byte for byte, with kOps' own programs as well as with ours: [`message`] is
+//! what they say to each other.
+
+pub mod message;
