@@ -2,6 +2,7 @@
 
 mod changing;
 mod files;
+mod pods;
 mod removals;
 mod units;
 
@@ -118,14 +119,18 @@ impl Host {
         Ok(report)
     }
 
-    /// Forgets with what units were started that are to be started anew, once what they read is written: one that is
-    /// interrupted from here on, or does not come back, is due again, even where all that it reads is right by then.
+    /// Forgets with what units and static pods were started that are to be started anew, once what they read is written:
+    /// one that is interrupted from here on, or does not come back, is due again, even where all that it reads is right
+    /// by then.
     fn forget_starts(&self, plan: &Plan) -> Result<()> {
         let is_due = |change: &Change| matches!(change, Change::Start | Change::Restart { .. });
-        plan.steps
-            .iter()
-            .filter(|step| step.resource.kind == Kind::Unit && step.changes.iter().any(is_due))
-            .try_for_each(|step| Stamp::Unit.put_back(&self.root, &step.resource.name, None))
+        plan.steps.iter().try_for_each(|step| match step.resource.kind {
+            Kind::Unit if step.changes.iter().any(is_due) => {
+                Stamp::Unit.put_back(&self.root, &step.resource.name, None)
+            }
+            Kind::File if step.starts_pod() => Stamp::Pod.put_back(&self.root, &step.resource.name, None),
+            _ => Ok(()),
+        })
     }
 
     /// Records how everything was left.

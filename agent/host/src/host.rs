@@ -17,6 +17,7 @@ use crate::system::images::{Ctr, Images};
 use crate::system::kernel::Kernel;
 use crate::system::mounts::Mounts;
 use crate::system::packages::PackageManager;
+use crate::system::pods::{self, Pods};
 use crate::system::recorded::Recorder;
 use crate::system::remote::{Nobody, Remote};
 use crate::system::systemd::{self, Systemd};
@@ -38,6 +39,7 @@ pub struct Host {
     pub(crate) images: Arc<dyn Images>,
     pub(crate) commands: Arc<dyn Commands>,
     pub(crate) health: Arc<dyn Health>,
+    pub(crate) pods: Arc<dyn Pods>,
     pub(crate) pace: Pace,
     pub(crate) retries_failed: bool,
     pub(crate) remote: Arc<dyn Remote>,
@@ -66,6 +68,7 @@ impl Host {
             commands: Arc::new(commands::Machine(root.clone())),
             remote: Arc::new(Nobody),
             health: Arc::new(health::Machine),
+            pods: Arc::new(pods::Ctr),
             pace: Pace::default(),
             retries_failed: false,
             extra_hours: extra_hours(),
@@ -95,6 +98,7 @@ impl Host {
             images: recorder.clone(),
             commands: recorder.clone(),
             health: recorder.clone(),
+            pods: recorder.clone(),
             pace: Pace::default(),
             retries_failed: false,
             remote: recorder,
@@ -130,6 +134,11 @@ impl Host {
     /// The same host, with other components to ask how they are.
     pub fn with_health(self, health: Arc<dyn Health>) -> Host {
         Host { health, ..self }
+    }
+
+    /// The same host, with another runtime of static pods.
+    pub fn with_pods(self, pods: Arc<dyn Pods>) -> Host {
+        Host { pods, ..self }
     }
 
     /// The same host, which waits for components in another way.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kops_agent_plan::diff::{
     Observed, ObservedContent, ObservedFile, ObservedState, ObservedUnit, OwnedState, sha256_hex,
 };
+use kops_agent_plan::health;
 use kops_agent_plan::resource::{
     Content, DesiredState, Directory, File, HostsEntry, Image, KernelModule, Mode, Resource, Symlink, Unit,
 };
@@ -197,8 +198,20 @@ impl<'a> Observer<'a> {
             [] => None,
             _ => Stamp::Commands.read(&self.host.root, &file.path)?,
         };
+        let pod_mounted = match health::is_manifest(&file.path) {
+            true => Stamp::Pod.read(&self.host.root, &file.path)?,
+            false => None,
+        };
         let mode = Mode(metadata.mode);
-        Ok(Some(Observed::File(ObservedFile { mode, owner, group, sha256, content, commands_ran_for })))
+        Ok(Some(Observed::File(ObservedFile {
+            mode,
+            owner,
+            group,
+            sha256,
+            content,
+            commands_ran_for,
+            pod_mounted,
+        })))
     }
 
     fn content(

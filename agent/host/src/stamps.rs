@@ -24,6 +24,8 @@ pub(crate) enum Stamp {
     Member,
     /// An image: the digest of the archive that was loaded.
     Image,
+    /// The file of a static pod: the digest of what it had mounted when it was last started.
+    Pod,
     /// Something asked of others over the network: the digest of what was asked.
     Remote,
 }
@@ -35,6 +37,7 @@ impl Stamp {
             Stamp::Commands => "commands",
             Stamp::Member => "members",
             Stamp::Image => "images",
+            Stamp::Pod => "pods",
             Stamp::Remote => "remote",
         }
     }

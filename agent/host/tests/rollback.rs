@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kops_agent_host::health::{Asking, Health, Pace};
+use kops_agent_host::system::pods::Pods;
 use kops_agent_host::system::systemd::{Systemd, UnitState};
 use kops_agent_host::{Error, Host, Record, Resetting};
 use kops_agent_plan::diff::{Enablement, sha256_hex};
@@ -22,7 +23,7 @@ const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
 const TOKEN: &str = "/etc/token";
 
 /// A machine's systemd and components: what reads a text with `bad` in it is not well. kubelet sees manifests as soon
-/// as they are written, unless it is not well itself.
+/// as they are written, unless it is not well itself; a pod reads its key when it is started.
 struct Node {
     root: PathBuf,
     units: Mutex<BTreeMap<String, (bool, bool)>>,
@@ -57,6 +58,16 @@ impl Node {
 
     fn is_well(&self, unit: &str) -> bool {
         self.started_with.lock().unwrap().get(unit).is_some_and(|text| !text.contains("bad"))
+    }
+
+    /// The key with which a pod was started, of which `uid` is the UID now.
+    fn key_of(&self, pod: &str, uid: &str) -> String {
+        let mut started = self.started_with.lock().unwrap();
+        let started = started.entry(format!("pod {pod}")).or_default();
+        if !started.starts_with(uid) {
+            *started = format!("{uid} {}", self.read(&key_path(pod)));
+        }
+        started.clone()
     }
 
     /// What was asked since this was called last.
@@ -117,7 +128,9 @@ impl Health for Node {
         if asked.last() != Some(&news) {
             asked.push(news);
         }
-        match manifest.contains("bad") || !self.is_well("kubelet.service") {
+        drop(asked);
+        let has_bad_key = self.key_of(&pod.name, &uid).contains("bad");
+        match manifest.contains("bad") || has_bad_key || !self.is_well("kubelet.service") {
             true => Err(format!("{} does not run", pod.name)),
             false => Ok(Some(uid)),
         }
@@ -126,6 +139,18 @@ impl Health for Node {
     fn last_words(&self, _resource: &ResourceId) -> Vec<String> {
         vec!["unknown field bad".into()]
     }
+}
+
+impl Pods for Node {
+    fn end_containers(&self, pod: &StaticPod, _socket: &str) -> Result<(), Error> {
+        self.asked.lock().unwrap().push(format!("end {}", pod.name));
+        self.started_with.lock().unwrap().remove(&format!("pod {}", pod.name));
+        Ok(())
+    }
+}
+
+fn key_path(pod: &str) -> String {
+    format!("/srv/kubernetes/{pod}/tls.key")
 }
 
 const PACE: Pace = Pace {
@@ -162,6 +187,20 @@ fn with_pods(mut state: DesiredState, versions: [&str; 3]) -> DesiredState {
     state
 }
 
+/// The same node with static pods that do not change and have these keys mounted.
+fn with_keys(keys: [&str; 3]) -> DesiredState {
+    let mut state = node("1");
+    for (name, key) in ["kube-scheduler", "kube-apiserver", "etcd-main"].into_iter().zip(keys) {
+        let text = format!(
+            "metadata: {{name: {name}, namespace: kube-system}}\nspec: {{containers: [{{name: {name}}}], \
+             volumes: [{{name: keys, hostPath: {{path: /srv/kubernetes/{name}}}}}]}}\n"
+        );
+        state.add(File::text(format!("/etc/kubernetes/manifests/{name}.manifest"), text));
+        state.add(File::text(key_path(name), key).mode(Mode::PRIVATE));
+    }
+    state
+}
+
 struct Scene {
     machine: Machine,
     node: Arc<Node>,
@@ -181,7 +220,10 @@ impl Scene {
 
     fn host(&self) -> Host {
         let host = Host::scratch(self.machine.root.path()).unwrap().with_clock(noon);
-        host.with_systemd(self.node.clone()).with_health(self.node.clone()).with_pace(PACE)
+        host.with_systemd(self.node.clone())
+            .with_health(self.node.clone())
+            .with_pods(self.node.clone())
+            .with_pace(PACE)
     }
 
     async fn converge(&self, state: &DesiredState) -> Result<(), Error> {
@@ -298,6 +340,55 @@ async fn a_pod_that_does_not_come_back_takes_back_those_before_it() {
     assert!(!news.contains(&"restart kubelet.service".to_owned()), "its turn never came: {news:?}");
     assert_eq!(news.iter().rfind(|news| news.starts_with("pod etcd-main")).unwrap(), "pod etcd-main # 1");
     assert!(scene.machine.plan(&scene.host(), &before).is_empty());
+    scene.is_clean();
+}
+
+#[tokio::test]
+async fn pods_whose_keys_change_are_started_anew_one_after_another() {
+    let scene = Scene::converged(&with_keys(["1", "1", "1"])).await;
+    assert!(scene.machine.plan(&scene.host(), &with_keys(["1", "1", "1"])).is_empty());
+    scene.converge(&with_keys(["1", "2", "2"])).await.unwrap();
+    let ended = |news: Vec<String>| {
+        news.into_iter().filter(|news| news.starts_with("end ") || news.starts_with("restart ")).collect()
+    };
+    let news: Vec<String> = ended(scene.node.news());
+    assert_eq!(news, ["end etcd-main", "end kube-apiserver"], "each once, and nobody else");
+    scene.converge(&with_keys(["1", "2", "2"])).await.unwrap();
+    assert_eq!(ended(scene.node.news()), [""; 0]);
+    scene.is_clean();
+}
+
+#[tokio::test]
+async fn a_pod_that_does_not_come_back_with_a_new_key_gets_the_old_one_again() {
+    let before = with_keys(["1", "1", "1"]);
+    let scene = Scene::converged(&before).await;
+    let files = scene.files();
+    let error = scene.converge(&with_keys(["2", "bad", "2"])).await.unwrap_err();
+    assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
+    assert_eq!(scene.files(), files);
+    let news = scene.node.news();
+    let ended: Vec<&String> = news.iter().filter(|news| news.starts_with("end ")).collect();
+    assert_eq!(ended, ["end etcd-main", "end kube-apiserver", "end etcd-main", "end kube-apiserver"]);
+    let status = scene.host().status().unwrap();
+    assert_eq!(status.rolled_back.unwrap().still_wrong, [""; 0]);
+    assert!(scene.machine.plan(&scene.host(), &before).is_empty());
+    scene.is_clean();
+}
+
+#[tokio::test]
+async fn a_pod_that_an_interrupted_run_did_not_get_to_is_started_anew_by_the_next() {
+    let scene = Scene::converged(&with_keys(["1", "1", "1"])).await;
+    let patient = scene.host().with_pace(Pace { patience: Duration::from_secs(60), ..PACE });
+    let bad = with_keys(["2", "2", "bad"]);
+    let run = scene.machine.converge_with(&patient, &bad);
+    // It would wait for etcd for a minute.
+    tokio::time::timeout(Duration::from_millis(100), run).await.unwrap_err();
+    drop(patient);
+    scene.node.news();
+    scene.converge(&with_keys(["2", "2", "3"])).await.unwrap();
+    let news = scene.node.news();
+    let ended: Vec<&String> = news.iter().filter(|news| news.starts_with("end ")).collect();
+    assert_eq!(ended, ["end etcd-main", "end kube-apiserver", "end kube-scheduler"]);
     scene.is_clean();
 }
 

@@ -8,6 +8,7 @@
 mod compare;
 mod labels;
 mod observed;
+mod pods;
 mod removals;
 mod renumbered;
 pub mod text;
@@ -26,6 +27,7 @@ pub use observed::{
     Enablement, Observed, ObservedCertificate, ObservedContent, ObservedFile, ObservedState, ObservedUnit,
     sha256_hex,
 };
+pub use pods::{mounted, mounted_digest};
 pub use removals::{Kept, Owned, OwnedNow, OwnedState};
 pub use units::restart_digest;
 
@@ -192,9 +194,16 @@ pub enum Change {
     /// Restart it.
     Restart {
         /// The resources whose change it has not seen; empty where an earlier run was interrupted
-        /// before it could restart the unit.
+        /// before it could restart it.
         because: Vec<ResourceId>,
     },
+}
+
+impl Change {
+    /// Whether content is written.
+    fn writes(&self) -> bool {
+        matches!(self, Change::Write { .. } | Change::WriteBytes { .. } | Change::WriteHidden { .. })
+    }
 }
 
 /// What is done to one resource.
@@ -220,12 +229,17 @@ impl Step {
 
     /// Whether content is written.
     pub fn writes(&self) -> bool {
-        self.changes.iter().any(|change| {
-            matches!(change, Change::Write { .. } | Change::WriteBytes { .. } | Change::WriteHidden { .. })
-        })
+        self.changes.iter().any(Change::writes)
     }
 
-    /// Whether a unit is restarted.
+    /// Whether a static pod is started, anew or for the first time: by kubelet when its file is written, else by us.
+    pub fn starts_pod(&self) -> bool {
+        self.stage == Stage::Pods
+            && self.action != Action::Remove
+            && (self.changes_content() || self.restarts())
+    }
+
+    /// Whether a unit or a static pod is restarted.
     pub fn restarts(&self) -> bool {
         self.changes.iter().any(|change| matches!(change, Change::Restart { .. }))
     }
@@ -256,7 +270,7 @@ pub struct Summary {
     pub create: usize,
     /// Resources that differ.
     pub change: usize,
-    /// Units that are restarted, for whatever reason.
+    /// Units and static pods that are restarted, for whatever reason.
     pub restart: usize,
     /// Resources that are taken away.
     #[serde(default)]
@@ -297,21 +311,40 @@ impl Plan {
 /// [`diff_with_owned`] removes what the agent itself left.
 pub fn diff(desired: &DesiredState, observed: &ObservedState) -> Plan {
     let mut plan = Plan::default();
-    for (id, resource) in desired.iter().filter(|(id, _)| id.kind != Kind::Unit) {
-        let present = observed.get(id).map(|present| renumbered::as_left(present, &plan));
-        let changes = compare::changes(resource, present.as_deref(), &|certificate| {
-            plan.step(&ResourceId::new(Kind::Certificate, certificate)).is_some()
-        });
+    let (files, started): (Vec<_>, Vec<_>) = desired.iter().partition(|(id, _)| !is_started(id));
+    for (id, resource) in files.into_iter().chain(started) {
+        let changes = match resource {
+            Resource::Unit(unit) => units::changes(unit, observed, &plan),
+            _ => changes(resource, desired, observed, &plan),
+        };
         push(&mut plan, id, observed.contains_key(id), changes);
-    }
-    for (id, resource) in desired.iter() {
-        if let Resource::Unit(unit) = resource {
-            let changes = units::changes(unit, observed, &plan);
-            push(&mut plan, id, observed.contains_key(id), changes);
-        }
     }
     plan.steps.sort_by(|a, b| position(&a.resource).cmp(&position(&b.resource)));
     plan
+}
+
+/// Whether it is started and reads others' files then: those are looked at first.
+fn is_started(id: &ResourceId) -> bool {
+    id.kind == Kind::Unit || Stage::of(id) == Stage::Pods
+}
+
+/// What must change about a resource that is no unit.
+fn changes(
+    resource: &Resource,
+    desired: &DesiredState,
+    observed: &ObservedState,
+    plan: &Plan,
+) -> Option<Vec<Change>> {
+    let present = observed.get(&resource.id()).map(|present| renumbered::as_left(present, plan));
+    let mut changes = compare::changes(resource, present.as_deref(), &|certificate| {
+        plan.step(&ResourceId::new(Kind::Certificate, certificate)).is_some()
+    })?;
+    // kubelet itself starts a pod anew whose file is written.
+    let is_written = changes.iter().any(Change::writes);
+    if let (Resource::File(file), false) = (resource, is_written) {
+        changes.extend(pods::restart(file, desired, observed, plan));
+    }
+    Some(changes)
 }
 
 /// As [`diff`], with what the agent left at an earlier time and is no longer wanted.

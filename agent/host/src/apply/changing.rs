@@ -8,7 +8,7 @@ use kops_agent_plan::diff::{Action, Change, KUBELET, Plan, Stage, Step};
 use kops_agent_plan::health::{self, Component};
 use kops_agent_plan::resource::{DesiredState, Kind, Resource, ResourceId};
 
-use super::{Run, Scope, Steps};
+use super::{Run, Scope};
 use crate::error::{Error, Result};
 use crate::health::Expected;
 use crate::host::Host;
@@ -86,16 +86,6 @@ impl Host {
 }
 
 impl Run<'_> {
-    /// The files of static pods, one after another.
-    pub(super) async fn pods(&self, steps: &Steps<'_>) -> Result<()> {
-        for one in steps {
-            self.note_begun(&one.0.resource)?;
-            self.files(std::slice::from_ref(one))?;
-            self.wait_after(one.0).await?;
-        }
-        Ok(())
-    }
-
     /// Notes that a component is about to be started anew.
     pub(super) fn note_begun(&self, component: &ResourceId) -> Result<()> {
         let Some(changing) = &self.changing else { return Ok(()) };

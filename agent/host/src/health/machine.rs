@@ -6,18 +6,16 @@ use std::time::Duration;
 use kops_agent_plan::health::{Check, StaticPod};
 use kops_agent_plan::resource::{Kind, ResourceId};
 use reqwest::{Client, redirect};
-use serde::Deserialize;
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
 use super::{Asking, Health};
-use crate::system::commands::{Outcome, ask};
+use crate::system::commands::ask;
+use crate::system::ctr::{self, Container};
 
 /// kubelet's own probes wait as long for the API server's pod.
 const ANSWER_WITHIN: Duration = Duration::from_secs(15);
 const CONNECT_WITHIN: Duration = Duration::from_secs(5);
-/// The deadlines of `ctr`, so that a runtime that hangs is told of and not waited for.
-const CTR_DEADLINES: [&str; 4] = ["--timeout", "15s", "--connect-timeout", "5s"];
 /// How much of an answer is repeated.
 const LONGEST_ANSWER: usize = 300;
 /// A program in Go that gives up may write as many lines about itself.
@@ -43,19 +41,10 @@ impl Health for Machine {
     }
 
     fn pod_uid(&self, pod: &StaticPod, socket: &str) -> Result<Option<String>, String> {
-        let Some(listed) = ctr(socket, &list_of(pod)) else { return Ok(None) };
-        let listed = told(listed)?;
-        let tasks = told(ctr(socket, &["tasks", "list"]).ok_or("ctr is gone")?)?;
-        let running = running_tasks(&tasks);
-        let mut containers = Vec::new();
-        for id in listed.lines().filter(|id| running.contains(*id)) {
-            // One that has ended since is no longer known.
-            let Some(info) = ctr(socket, &["containers", "info", id]).and_then(|info| told(info).ok()) else {
-                continue;
-            };
-            containers.extend(serde_json::from_str::<Container>(&info));
+        match ctr::running(pod, socket)? {
+            Some(containers) => complete(pod, &containers).map(Some),
+            None => Ok(None),
         }
-        complete(pod, &containers).map(Some)
     }
 
     fn last_words(&self, resource: &ResourceId) -> Vec<String> {
@@ -126,8 +115,8 @@ async fn runtime(socket: &str) -> Result<(), String> {
         Ok(Ok(_)) => {}
     }
     // Where there is no ctr, a runtime that takes connections is believed.
-    let Some(plugins) = ctr(socket, &["plugins", "list"]) else { return Ok(()) };
-    cri_is_loaded(&told(plugins)?)
+    let Some(plugins) = ctr::ask(socket, &["plugins", "list"]) else { return Ok(()) };
+    cri_is_loaded(&ctr::told(plugins)?)
 }
 
 /// Whether containerd's plugin for kubelet works: containerd goes on without it.
@@ -143,66 +132,11 @@ fn cri_is_loaded(plugins: &str) -> Result<(), String> {
     }
 }
 
-/// Runs `ctr`; `None` where there is none.
-fn ctr(socket: &str, arguments: &[impl AsRef<str>]) -> Option<Outcome> {
-    let mut command = vec!["ctr", "--address", socket, "--namespace", "k8s.io"];
-    command.extend(CTR_DEADLINES);
-    command.extend(arguments.iter().map(AsRef::as_ref));
-    ask(&command).ok()
-}
-
-fn told(outcome: Outcome) -> Result<String, String> {
-    if outcome.status.success() { Ok(outcome.stdout) } else { Err(format!("ctr: {}", outcome.stderr.trim())) }
-}
-
-/// The names that containerd's CRI plugin gives to what kubelet tells it of a container.
-mod labels {
-    pub(super) const KIND: &str = "io.cri-containerd.kind";
-    pub(super) const NAMESPACE: &str = "io.kubernetes.pod.namespace";
-    pub(super) const POD: &str = "io.kubernetes.pod.name";
-    pub(super) const UID: &str = "io.kubernetes.pod.uid";
-    pub(super) const CONTAINER: &str = "io.kubernetes.container.name";
-}
-
-/// The arguments that have `ctr` list the containers of pods that have such containers.
-fn list_of(pod: &StaticPod) -> Vec<String> {
-    let filter = |container: &String| {
-        format!(
-            "labels.\"{}\"==container,labels.\"{}\"=={},labels.\"{}\"=={container}",
-            labels::KIND,
-            labels::NAMESPACE,
-            pod.namespace,
-            labels::CONTAINER
-        )
-    };
-    let words = ["containers", "list", "--quiet"].map(str::to_owned);
-    words.into_iter().chain(pod.containers.iter().map(filter)).collect()
-}
-
-/// The ids of tasks that run, of what `ctr tasks list` prints.
-fn running_tasks(listed: &str) -> BTreeSet<&str> {
-    listed
-        .lines()
-        .filter_map(|line| line.trim_end().strip_suffix("RUNNING")?.split_whitespace().next())
-        .collect()
-}
-
-#[derive(Deserialize)]
-struct Container {
-    #[serde(rename = "Labels", default)]
-    labels: BTreeMap<String, String>,
-}
-
-/// The UID of the pod all of whose containers are among these. kubelet makes the UID of a static pod of the hash of its
-/// manifest (pkg/kubelet/config/common.go), without the dashes that the API server's UIDs have.
+/// The UID of the pod all of whose containers are among these.
 fn complete(pod: &StaticPod, running: &[Container]) -> Result<String, String> {
     let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
-    for Container { labels } in running {
-        let label = |name: &str| labels.get(name).map(String::as_str).unwrap_or_default();
-        let is_its = label(labels::POD).strip_prefix(&pod.name).is_some_and(|rest| rest.starts_with('-'));
-        if is_its && !label(labels::UID).contains('-') {
-            found.entry(label(labels::UID)).or_default().insert(label(labels::CONTAINER));
-        }
+    for container in running {
+        found.entry(container.uid()).or_default().insert(container.name());
     }
     let is_complete =
         |names: &BTreeSet<&str>| pod.containers.iter().all(|name| names.contains(name.as_str()));
@@ -224,30 +158,21 @@ mod tests {
             namespace: "kube-system".into(),
             name: "kube-apiserver".into(),
             containers: ["kube-apiserver", "healthcheck"].map(str::to_owned).into(),
+            termination_grace_period_seconds: 30,
         }
-    }
-
-    fn container(pod: &str, uid: &str, name: &str) -> Container {
-        let labels = [(labels::POD, pod), (labels::UID, uid), (labels::CONTAINER, name)];
-        Container { labels: labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into() }
     }
 
     #[test]
     fn a_static_pod_runs_once_all_of_its_containers_do() {
-        let node = "kube-apiserver-i-01";
-        let one = [container(node, "aaa", "kube-apiserver")];
-        let error = complete(&pod(), &one).unwrap_err();
+        let complete = |running: &[Container]| super::complete(&pod(), running);
+        let one = [Container::stand_in("aaa", "kube-apiserver")];
+        let error = complete(&one).unwrap_err();
         assert_eq!(error, "of the pod kube-system/kube-apiserver does not run: healthcheck");
-        let of_two = [container(node, "aaa", "kube-apiserver"), container(node, "bbb", "healthcheck")];
-        assert!(complete(&pod(), &of_two).is_err());
-        let all = [container(node, "bbb", "healthcheck"), container(node, "bbb", "kube-apiserver")];
-        assert_eq!(complete(&pod(), &all).unwrap(), "bbb");
-        let of_the_api_server =
-            [container(node, "b-b", "healthcheck"), container(node, "b-b", "kube-apiserver")];
-        assert!(complete(&pod(), &of_the_api_server).is_err());
-        let others =
-            [container("kube-apiserverx-1", "b", "healthcheck"), container("x", "b", "kube-apiserver")];
-        assert!(complete(&pod(), &others).is_err());
+        let of_two =
+            [Container::stand_in("aaa", "kube-apiserver"), Container::stand_in("bbb", "healthcheck")];
+        assert!(complete(&of_two).is_err());
+        let all = [Container::stand_in("bbb", "healthcheck"), Container::stand_in("bbb", "kube-apiserver")];
+        assert_eq!(complete(&all).unwrap(), "bbb");
     }
 
     #[test]
@@ -261,9 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn tasks_and_plugins_are_read_as_ctr_prints_them() {
-        let tasks = "TASK    PID    STATUS    \nabc     12     RUNNING\ndef     13     STOPPED\n";
-        assert_eq!(running_tasks(tasks), BTreeSet::from(["abc"]));
+    fn plugins_are_read_as_ctr_prints_them() {
         let plugins = |status: &str| {
             format!(
                 "TYPE                      ID       PLATFORMS      STATUS    \n\

@@ -71,6 +71,13 @@ pub(super) struct Kept {
     /// The UID of the pod that ran, if it is the file of a static one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pod: Option<String>,
+    /// Whether that pod stays, and its containers only are started anew.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub(super) restarts_pod: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 /// What was in the place of a resource.
@@ -164,8 +171,13 @@ impl Journal {
         &self.begun
     }
 
-    /// The UID of the static pod that ran of this file before.
+    /// The UID of the static pod that ran of this file before, if the change gives it another.
     pub(crate) fn pod_before(&self, file: &ResourceId) -> Option<&str> {
-        self.kept.get(file)?.pod.as_deref()
+        self.kept.get(file).filter(|kept| !kept.restarts_pod)?.pod.as_deref()
+    }
+
+    /// Whether the change ends the containers of the static pod of this file.
+    pub(super) fn restarts_pod(&self, file: &ResourceId) -> bool {
+        self.kept.get(file).is_some_and(|kept| kept.restarts_pod)
     }
 }

@@ -51,6 +51,7 @@ impl Host {
                 stamps: self.stamps(&step.resource)?,
                 unit: self.unit_was(resource)?,
                 pod: self.pod_was(&step.resource)?,
+                restarts_pod: step.starts_pod() && step.restarts(),
             };
             journal.kept.insert(step.resource.clone(), kept);
         }
@@ -96,7 +97,7 @@ impl Host {
 
     fn stamps(&self, id: &ResourceId) -> Result<Vec<(Stamp, Option<String>)>> {
         let kinds: &[Stamp] = match id.kind {
-            Kind::File => &[Stamp::Commands, Stamp::Member],
+            Kind::File => &[Stamp::Commands, Stamp::Member, Stamp::Pod],
             Kind::Unit => &[Stamp::Unit],
             _ => &[],
         };
@@ -130,6 +131,7 @@ fn is_repair(step: &Step, resource: &Resource, record: &Record, written: &BTreeM
         Resource::File(file) if step.changes_content() => {
             written.get(&file.path).is_some_and(|sha256| record.has_left(&step.resource, sha256))
         }
+        Resource::File(_) => step.action == Action::Restart,
         Resource::Symlink(link) => record.has_left(&step.resource, &link.target),
         Resource::Unit(unit) if step.writes() => {
             let text = unit.text.as_deref().unwrap_or_default();

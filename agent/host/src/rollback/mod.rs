@@ -100,6 +100,9 @@ impl Host {
             self.put_back(&journal, |id| id == pod)?;
             if journal.begun.contains(pod) {
                 progress.waiting(pod);
+                if journal.restarts_pod(pod) {
+                    self.end_containers(&pod.name, &self.present_texts())?;
+                }
                 self.wait_for_pod_of_before(&journal, pod, &mut still_wrong).await?;
             }
         }

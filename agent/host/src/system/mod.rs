@@ -2,11 +2,13 @@
 //! machine itself, and a recorder that notes what it would have asked.
 
 pub mod commands;
+pub(crate) mod ctr;
 pub mod images;
 pub mod kernel;
 mod modprobe;
 pub mod mounts;
 pub mod packages;
+pub mod pods;
 pub(crate) mod recorded;
 pub mod remote;
 pub(crate) mod sysctls;

@@ -17,6 +17,7 @@ use super::images::Images;
 use super::kernel::Kernel;
 use super::mounts::Mounts;
 use super::packages::{PackageManager, find_source, write_source};
+use super::pods::Pods;
 use super::remote::Remote;
 use super::systemd::{Systemd, UnitState};
 use super::users::Users;
@@ -342,6 +343,12 @@ impl Health for Recorder {
 
     fn last_words(&self, _resource: &ResourceId) -> Vec<String> {
         Vec::new()
+    }
+}
+
+impl Pods for Recorder {
+    fn end_containers(&self, pod: &StaticPod, _socket: &str) -> Result<()> {
+        self.note(&format!("containerd: end the containers of {}/{}", pod.namespace, pod.name), |_| {})
     }
 }
 

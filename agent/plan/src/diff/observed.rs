@@ -41,6 +41,8 @@ pub struct ObservedFile {
     /// SHA-256 of the content for which the file's commands ([`crate::resource::File::on_change`])
     /// last ran to their end.
     pub commands_ran_for: Option<String>,
+    /// What [`super::mounted_digest`] gave when the static pod of this file was last started.
+    pub pod_mounted: Option<String>,
 }
 
 /// What is known of a file's content besides its hash.

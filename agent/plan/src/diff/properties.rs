@@ -32,6 +32,7 @@ fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {
                 owner: file.owner.clone(),
                 group: file.group.clone(),
                 commands_ran_for: Some(sha256.clone()),
+                pod_mounted: None,
                 sha256,
                 content,
             })
@@ -328,6 +329,7 @@ fn secrets_and_private_files_are_never_shown() {
             sha256: sha256_hex(b"hunter2"),
             content,
             commands_ran_for: None,
+            pod_mounted: None,
         })
     };
     let observed = ObservedState::from([

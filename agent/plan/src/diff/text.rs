@@ -183,6 +183,7 @@ mod tests {
                 sha256: sha256_hex(b"one\n"),
                 content: ObservedContent::Text("one\n".into()),
                 commands_ran_for: None,
+                pod_mounted: None,
             }),
         )]);
         diff(&desired, &observed)

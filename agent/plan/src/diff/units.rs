@@ -29,7 +29,7 @@ pub fn restart_digest(unit: &Unit, observed: &ObservedState) -> Option<String> {
 
 /// What of a resource a running program depends on. Owner and mode are none of it: they matter when
 /// it opens the file, which it has done.
-fn fingerprint(observed: Option<&Observed>) -> String {
+pub(super) fn fingerprint(observed: Option<&Observed>) -> String {
     match observed {
         None => "absent".into(),
         Some(Observed::File(file)) => file.sha256.clone(),

@@ -10,7 +10,12 @@ pub(super) struct Manifest {
     pub(super) pod: StaticPod,
     /// The URLs on this machine at which kubelet asks, too.
     pub(super) probes: Vec<String>,
+    /// The paths of this machine that it has mounted, other than `/`.
+    pub(super) host_paths: Vec<String>,
 }
+
+/// How long containers have to end where the manifest does not say (pkg/apis/core/v1/defaults.go).
+const TERMINATION_GRACE_PERIOD_SECONDS: u64 = 30;
 
 #[derive(Deserialize)]
 struct Pod {
@@ -31,6 +36,20 @@ struct Spec {
     #[serde(default)]
     host_network: bool,
     containers: Vec<Container>,
+    #[serde(default)]
+    volumes: Vec<Volume>,
+    termination_grace_period_seconds: Option<u64>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Volume {
+    host_path: Option<HostPath>,
+}
+
+#[derive(Deserialize)]
+struct HostPath {
+    path: String,
 }
 
 #[derive(Deserialize)]
@@ -65,10 +84,15 @@ pub(super) fn read(text: &str) -> Option<Manifest> {
         namespace: metadata.namespace.unwrap_or_else(|| "default".into()),
         name: metadata.name,
         containers: spec.containers.iter().map(|container| container.name.clone()).collect(),
+        termination_grace_period_seconds: spec
+            .termination_grace_period_seconds
+            .unwrap_or(TERMINATION_GRACE_PERIOD_SECONDS),
     };
+    let host_paths = spec.volumes.into_iter().filter_map(|volume| Some(volume.host_path?.path));
+    let host_paths = host_paths.filter(|path| path != "/").collect();
     // Elsewhere than on the node's own network the pod's address would have to be known.
     let asked = if spec.host_network { spec.containers } else { Vec::new() };
-    Some(Manifest { pod, probes: asked.into_iter().filter_map(probe).collect() })
+    Some(Manifest { pod, probes: asked.into_iter().filter_map(probe).collect(), host_paths })
 }
 
 /// Where to ask a container: whether it is ready says more than whether it lives.

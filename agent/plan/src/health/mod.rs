@@ -61,6 +61,8 @@ pub struct StaticPod {
     pub name: String,
     /// The names of its containers.
     pub containers: BTreeSet<String>,
+    /// How many seconds they have to end.
+    pub termination_grace_period_seconds: u64,
 }
 
 /// Something that runs on a node, and by what it is known to be well.
@@ -99,7 +101,7 @@ pub fn after(step: &Step, texts: Texts<'_>) -> Option<Component> {
             step.changes.iter().any(is_started).then(|| of_unit(&step.resource.name, texts))
         }
         Kind::File if step.stage == Stage::Pods => {
-            step.changes_content().then(|| of_manifest(&step.resource.name, texts)).flatten()
+            step.starts_pod().then(|| of_manifest(&step.resource.name, texts)).flatten()
         }
         Kind::File => step.changes.iter().find_map(restarted_unit).map(|unit| of_unit(unit, texts)),
         _ => None,
@@ -128,6 +130,12 @@ pub fn of_manifest(path: &str, texts: Texts<'_>) -> Option<Component> {
     }
     checks.extend(urls.into_iter().map(|url| Check::Answers { url }));
     Some(Component { resource: ResourceId::new(Kind::File, path), checks })
+}
+
+/// The paths of the machine that the pod of a manifest has mounted; none for what is no pod's, and not `/`: who has
+/// that looks for what it wants by itself.
+pub fn mounted_paths(manifest: &str) -> Vec<String> {
+    manifest::read(manifest).map_or(vec![], |manifest| manifest.host_paths)
 }
 
 /// In which order static pods are changed.

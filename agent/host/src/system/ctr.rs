@@ -1,0 +1,150 @@
+//! The containers of static pods, as containerd's `ctr` tells of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kops_agent_plan::health::StaticPod;
+use serde::Deserialize;
+
+use super::commands::{self, Outcome};
+
+/// So that a runtime that hangs is told of and not waited for.
+const DEADLINES: [&str; 4] = ["--timeout", "15s", "--connect-timeout", "5s"];
+
+/// The names that containerd's CRI plugin gives to what kubelet tells it of a container.
+mod labels {
+    pub(super) const KIND: &str = "io.cri-containerd.kind";
+    pub(super) const NAMESPACE: &str = "io.kubernetes.pod.namespace";
+    pub(super) const POD: &str = "io.kubernetes.pod.name";
+    pub(super) const UID: &str = "io.kubernetes.pod.uid";
+    pub(super) const CONTAINER: &str = "io.kubernetes.container.name";
+}
+
+/// A container of a pod.
+#[derive(Deserialize)]
+pub(crate) struct Container {
+    #[serde(rename = "ID")]
+    pub(crate) id: String,
+    #[serde(rename = "Labels", default)]
+    labels: BTreeMap<String, String>,
+}
+
+impl Container {
+    /// The UID of its pod.
+    pub(crate) fn uid(&self) -> &str {
+        self.label(labels::UID)
+    }
+
+    /// Its name in the manifest.
+    pub(crate) fn name(&self) -> &str {
+        self.label(labels::CONTAINER)
+    }
+
+    /// Whether it is of this static pod. kubelet makes the UID of a static pod of the hash of its manifest
+    /// (pkg/kubelet/config/common.go), without the dashes that the API server's UIDs have.
+    fn is_of(&self, pod: &StaticPod) -> bool {
+        let is_named =
+            self.label(labels::POD).strip_prefix(&pod.name).is_some_and(|rest| rest.starts_with('-'));
+        is_named && !self.uid().contains('-')
+    }
+
+    fn label(&self, name: &str) -> &str {
+        self.labels.get(name).map(String::as_str).unwrap_or_default()
+    }
+
+    #[cfg(test)]
+    pub(crate) fn stand_in(uid: &str, name: &str) -> Container {
+        let labels = [(labels::UID, uid), (labels::CONTAINER, name)];
+        Container {
+            id: format!("{uid}-{name}"),
+            labels: labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+        }
+    }
+}
+
+/// The containers of a static pod that run; `None` where there is no `ctr` to ask.
+pub(crate) fn running(pod: &StaticPod, socket: &str) -> Result<Option<Vec<Container>>, String> {
+    let Some(listed) = ask(socket, &list_of(pod)) else { return Ok(None) };
+    let listed = told(listed)?;
+    let running = running_tasks(socket)?;
+    let mut containers = Vec::new();
+    for id in listed.lines().filter(|id| running.contains(*id)) {
+        // One that has ended since is no longer known.
+        let Some(info) = ask(socket, &["containers", "info", id]).and_then(|info| told(info).ok()) else {
+            continue;
+        };
+        containers.extend(serde_json::from_str::<Container>(&info).ok().filter(|found| found.is_of(pod)));
+    }
+    Ok(Some(containers))
+}
+
+/// The ids of the containers in which something runs.
+pub(crate) fn running_tasks(socket: &str) -> Result<BTreeSet<String>, String> {
+    let tasks = told(ask(socket, &["tasks", "list"]).ok_or("ctr is gone")?)?;
+    Ok(running_of(&tasks))
+}
+
+/// Runs `ctr`; `None` where there is none.
+pub(crate) fn ask(socket: &str, arguments: &[impl AsRef<str>]) -> Option<Outcome> {
+    let mut command = vec!["ctr", "--address", socket, "--namespace", "k8s.io"];
+    command.extend(DEADLINES);
+    command.extend(arguments.iter().map(AsRef::as_ref));
+    commands::ask(&command).ok()
+}
+
+/// What it printed, or said of why it failed.
+pub(crate) fn told(outcome: Outcome) -> Result<String, String> {
+    if outcome.status.success() { Ok(outcome.stdout) } else { Err(format!("ctr: {}", outcome.stderr.trim())) }
+}
+
+/// The arguments that have `ctr` list the containers of pods that have such containers.
+fn list_of(pod: &StaticPod) -> Vec<String> {
+    let filter = |container: &String| {
+        format!(
+            "labels.\"{}\"==container,labels.\"{}\"=={},labels.\"{}\"=={container}",
+            labels::KIND,
+            labels::NAMESPACE,
+            pod.namespace,
+            labels::CONTAINER
+        )
+    };
+    let words = ["containers", "list", "--quiet"].map(str::to_owned);
+    words.into_iter().chain(pod.containers.iter().map(filter)).collect()
+}
+
+fn running_of(listed: &str) -> BTreeSet<String> {
+    listed
+        .lines()
+        .filter_map(|line| line.trim_end().strip_suffix("RUNNING")?.split_whitespace().next())
+        .map(str::to_owned)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_are_read_as_ctr_prints_them() {
+        let tasks = "TASK    PID    STATUS    \nabc     12     RUNNING\ndef     13     STOPPED\n";
+        assert_eq!(running_of(tasks), BTreeSet::from(["abc".to_owned()]));
+    }
+
+    #[test]
+    fn a_container_is_its_static_pods_and_no_others() {
+        let pod = StaticPod {
+            namespace: "kube-system".into(),
+            name: "kube-apiserver".into(),
+            containers: BTreeSet::new(),
+            termination_grace_period_seconds: 30,
+        };
+        let is_of = |name: &str, uid: &str| {
+            let json =
+                format!(r#"{{"ID":"a","Labels":{{"{}":"{name}","{}":"{uid}"}}}}"#, labels::POD, labels::UID);
+            serde_json::from_str::<Container>(&json).unwrap().is_of(&pod)
+        };
+        assert!(is_of("kube-apiserver-i-01", "aaa"));
+        assert!(!is_of("kube-apiserver-i-01", "a-a"), "that is one of the API server's");
+        assert!(!is_of("kube-apiserverx-1", "aaa"));
+        assert!(!is_of("x", "aaa"));
+    }
+}

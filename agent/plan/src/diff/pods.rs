@@ -1,0 +1,161 @@
+//! What a static pod needs besides its file: to be started anew when a file that its containers have mounted has
+//! changed, for programs read their keys and configurations when they start.
+//!
+//! kubelet starts a pod anew when its manifest changes, and for nothing else. Whether a pod has seen the present content
+//! of what it mounts is told as it is for units: by the digest that is noted when it is started.
+
+use super::observed::{Observed, ObservedState, sha256_hex};
+use super::units::fingerprint;
+use super::{Change, Plan, Step};
+use crate::health;
+use crate::resource::{Content, DesiredState, File, Resource, ResourceId};
+
+/// The desired files and links that the containers of a static pod have mounted; none for what is no static pod's file.
+pub fn mounted<'a>(manifest: &File, desired: &'a DesiredState) -> Vec<(&'a ResourceId, &'a Resource)> {
+    let Content::Text(text) = &manifest.content else { return Vec::new() };
+    if !health::is_manifest(&manifest.path) {
+        return Vec::new();
+    }
+    let paths = health::mounted_paths(text);
+    let is_mounted = |id: &ResourceId| paths.iter().any(|path| is_at_or_below(&id.name, path));
+    desired
+        .iter()
+        .filter(|(id, resource)| match resource {
+            // The programs themselves write on what is only created, as their logs.
+            Resource::File(file) => !file.create_only && is_mounted(id),
+            Resource::Symlink(_) => is_mounted(id),
+            _ => false,
+        })
+        .collect()
+}
+
+/// The digest of everything that a static pod has mounted, as it was observed; `None` where that is nothing of the
+/// agent's.
+pub fn mounted_digest(manifest: &File, desired: &DesiredState, observed: &ObservedState) -> Option<String> {
+    let mounted = mounted(manifest, desired);
+    let line = |(id, _): &(&ResourceId, &Resource)| format!("{id} {}\n", fingerprint(observed.get(id)));
+    (!mounted.is_empty()).then(|| sha256_hex(mounted.iter().map(line).collect::<String>().as_bytes()))
+}
+
+/// The restart that a static pod needs, given that everything else in `plan` is done first.
+pub(super) fn restart(
+    manifest: &File,
+    desired: &DesiredState,
+    observed: &ObservedState,
+    plan: &Plan,
+) -> Option<Change> {
+    let id = Resource::from(manifest.clone()).id();
+    let Some(Observed::File(present)) = observed.get(&id) else { return None };
+    let digest = mounted_digest(manifest, desired, observed)?;
+    let is_changed = |id: &&ResourceId| plan.step(id).is_some_and(Step::changes_content);
+    let because: Vec<ResourceId> =
+        mounted(manifest, desired).into_iter().map(|(id, _)| id).filter(is_changed).cloned().collect();
+    let is_stale = present.pod_mounted.as_ref() != Some(&digest);
+    (is_stale || !because.is_empty()).then_some(Change::Restart { because })
+}
+
+fn is_at_or_below(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder.trim_end_matches('/'))
+        .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::{Action, ObservedContent, ObservedFile, diff};
+    use super::*;
+    use crate::resource::Mode;
+
+    const MANIFEST: &str = "/etc/kubernetes/manifests/a.manifest";
+
+    fn pod(paths: &[&str]) -> String {
+        let volume = |path: &&str| format!("{{name: v, hostPath: {{path: {path}}}}}");
+        let volumes: Vec<String> = paths.iter().map(volume).collect();
+        format!("metadata: {{name: a}}\nspec: {{containers: [], volumes: [{}]}}\n", volumes.join(", "))
+    }
+
+    fn desired(paths: &[&str]) -> DesiredState {
+        let mut desired = DesiredState::default();
+        desired.add(File::text(MANIFEST, pod(paths)));
+        desired.add(File::text("/srv/keys/a.key", "new"));
+        desired.add(File::text("/srv/keys2", "new"));
+        desired.add(File { create_only: true, ..File::text("/srv/keys/a.log", "") });
+        desired
+    }
+
+    fn present(text: &str, pod_mounted: Option<String>) -> Observed {
+        Observed::File(ObservedFile {
+            mode: Mode::FILE,
+            owner: "root".into(),
+            group: "root".into(),
+            sha256: sha256_hex(text.as_bytes()),
+            content: ObservedContent::Text(text.into()),
+            commands_ran_for: None,
+            pod_mounted,
+        })
+    }
+
+    fn file_id(path: &str) -> ResourceId {
+        Resource::from(File::text(path, "")).id()
+    }
+
+    /// What is there: the manifest as desired, and the mounted key with this text.
+    fn observed(paths: &[&str], key: &str, noted: Option<String>) -> ObservedState {
+        ObservedState::from([
+            (file_id(MANIFEST), present(&pod(paths), noted)),
+            (file_id("/srv/keys/a.key"), present(key, None)),
+            (file_id("/srv/keys/a.log"), present("", None)),
+            (file_id("/srv/keys2"), present("new", None)),
+        ])
+    }
+
+    fn manifest(desired: &DesiredState) -> File {
+        let Some(Resource::File(file)) = desired.get(&file_id(MANIFEST)) else { panic!("no manifest") };
+        file.clone()
+    }
+
+    #[test]
+    fn what_is_at_or_below_a_mounted_path_is_mounted_and_no_log() {
+        let of = |paths: &[&str]| {
+            let desired = desired(paths);
+            let manifest = manifest(&desired);
+            mounted(&manifest, &desired).into_iter().map(|(id, _)| id.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&["/srv/keys"]), ["/srv/keys/a.key"]);
+        assert_eq!(of(&["/srv/keys/"]), ["/srv/keys/a.key"]);
+        assert_eq!(of(&["/srv/keys/a.key", "/etc/ssl"]), ["/srv/keys/a.key"]);
+        assert_eq!(of(&["/srv"]).len(), 2);
+        assert!(of(&["/"]).is_empty(), "who has the whole machine mounted reads what it wants by itself");
+        assert!(of(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_pod_is_restarted_when_what_it_mounts_changes_or_had_changed_before_it_was_started() {
+        let paths = ["/srv/keys"];
+        let desired = desired(&paths);
+        let manifest = manifest(&desired);
+        let right = mounted_digest(&manifest, &desired, &observed(&paths, "new", None));
+        assert!(diff(&desired, &observed(&paths, "new", right.clone())).is_empty());
+
+        let before = mounted_digest(&manifest, &desired, &observed(&paths, "old", None));
+        let plan = diff(&desired, &observed(&paths, "old", before.clone()));
+        let step = plan.step(&file_id(MANIFEST)).unwrap();
+        assert_eq!(step.action, Action::Restart);
+        assert_eq!(step.changes, [Change::Restart { because: vec![file_id("/srv/keys/a.key")] }]);
+        assert_eq!(plan.summary().restart, 1);
+
+        for noted in [before, None] {
+            let plan = diff(&desired, &observed(&paths, "new", noted));
+            assert_eq!(plan.step(&file_id(MANIFEST)).unwrap().changes, [Change::Restart { because: vec![] }]);
+        }
+    }
+
+    #[test]
+    fn a_pod_whose_manifest_changes_is_restarted_by_kubelet() {
+        let desired = desired(&["/srv/keys"]);
+        let plan = diff(&desired, &observed(&["/srv/keys", "/etc/ssl"], "old", None));
+        let step = plan.step(&file_id(MANIFEST)).unwrap();
+        assert!(step.writes() && !step.restarts());
+        assert!(diff(&desired, &ObservedState::new()).steps.iter().all(|step| !step.restarts()));
+    }
+}
