@@ -20,6 +20,7 @@ use crate::rollback::RolledBack;
 use crate::root::{Dir, Entry, Metadata, Root};
 use crate::staged::write_file;
 use crate::system::kernel::boot_file;
+use crate::system::packages::list_path;
 use begun::Begun;
 
 /// What was left on a machine.
@@ -247,6 +248,7 @@ fn file_path(id: &ResourceId) -> Option<String> {
         Kind::File => Some(id.name.clone()),
         Kind::Unit => Some(unit_path(&id.name)),
         Kind::KernelModule => Some(boot_file(&id.name)),
+        Kind::PackageSource => Some(list_path(&id.name)),
         _ => None,
     }
 }

@@ -4,13 +4,16 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use kops_agent_host::Depth;
 use kops_agent_plan::diff::OwnedNow;
-use kops_agent_plan::resource::{DesiredState, Directory, File, HostsEntry, Kind, ResourceId, Symlink, Unit};
+use kops_agent_plan::resource::{
+    DesiredState, Directory, File, HostsEntry, Kind, PackageSource, ResourceId, Symlink, Unit,
+};
 
-use support::Machine;
+use support::{Machine, Mirror};
 
 /// What runs leave that are killed while they write a part of [`everything`].
 const BEGUN: [&str; 4] = [
@@ -205,4 +208,33 @@ async fn the_status_tells_what_changed_and_what_failed() {
     assert!(status().converged);
     machine.host().note_failure("no network").unwrap();
     assert!(!status().converged);
+}
+
+#[tokio::test]
+async fn a_repository_goes_with_its_key_and_one_that_was_there_stays() {
+    const KEY: &[u8] =
+        b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQINBF\n-----END PGP PUBLIC KEY BLOCK-----\n";
+    let keys = Mirror::start_with(BTreeMap::from([("/a.asc".to_owned(), KEY.to_vec())])).unwrap();
+    let mut state = DesiredState::default();
+    for name in ["ours", "theirs"] {
+        state.add(PackageSource {
+            name: name.into(),
+            keyring: format!("{}/a.asc", keys.url()),
+            sources: vec!["deb https://packages.example.com ./".into()],
+        });
+    }
+    let machine = Machine::new();
+    let lists = machine.path("/etc/apt/sources.list.d");
+    fs::create_dir_all(&lists).unwrap();
+    fs::write(lists.join("theirs.list"), "deb https://other.example.com ./\n").unwrap();
+    machine.converge(&state).await.unwrap();
+    assert!(machine.path("/etc/apt/keyrings/ours.asc").exists() && lists.join("ours.list").exists());
+
+    let plan = machine.plan(&machine.host(), &DesiredState::default());
+    let steps: Vec<String> = plan.steps.iter().map(|step| step.resource.to_string()).collect();
+    assert_eq!(steps, ["package-source ours"]);
+    assert_eq!(plan.kept[0].why, "it was there before kops-agent");
+    machine.converge(&DesiredState::default()).await.unwrap();
+    assert!(!machine.path("/etc/apt/keyrings/ours.asc").exists() && !lists.join("ours.list").exists());
+    assert!(machine.path("/etc/apt/keyrings/theirs.asc").exists() && lists.join("theirs.list").exists());
 }

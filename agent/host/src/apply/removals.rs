@@ -1,15 +1,16 @@
 //! The last stage: what the agent left at an earlier time and nobody wants any more.
 
-use kops_agent_plan::diff::{Change, Plan, Stage, Step};
+use kops_agent_plan::diff::{Change, Stage, Step};
 use kops_agent_plan::resource::Kind;
 
 use super::Run;
 use crate::error::Result;
 use crate::record::path_of;
+use crate::system::packages::remove_keys;
 
 impl Run<'_> {
-    pub(super) fn removals(&self, plan: &Plan) -> Result<()> {
-        let steps: Vec<&Step> = plan.stage(Stage::Removals).collect();
+    pub(super) fn removals(&self) -> Result<()> {
+        let steps: Vec<&Step> = self.plan.stage(Stage::Removals).collect();
         let is_host = |step: &&&Step| step.resource.kind == Kind::HostsEntry;
         let hosts: Vec<&str> = steps.iter().filter(is_host).map(|step| step.resource.name.as_str()).collect();
         if !hosts.is_empty() {
@@ -37,6 +38,10 @@ impl Run<'_> {
         let Some((dir, name)) = self.host.root.parent(&path_of(&step.resource))? else { return Ok(()) };
         match step.resource.kind {
             Kind::Directory => dir.remove_dir_if_empty(&name)?,
+            Kind::PackageSource => {
+                dir.remove(&name)?;
+                remove_keys(&self.host.root, &step.resource.name)?;
+            }
             _ => dir.remove(&name)?,
         }
         dir.sync()

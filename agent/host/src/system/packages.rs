@@ -14,7 +14,7 @@ use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::root::Root;
 use locks::Waiting;
-pub(crate) use sources::{find as find_source, write as write_source};
+pub(crate) use sources::{find as find_source, list_path, remove_keys, write as write_source};
 
 /// The package manager.
 pub trait PackageManager: Send + Sync {
@@ -97,7 +97,7 @@ impl PackageManager for Machine {
 
     fn install(&self, packages: &[&str], progress: &dyn Progress) -> Result<()> {
         match self.manager()? {
-            Manager::Apt => apt::install(packages, Waiting::told_to(progress), progress),
+            Manager::Apt => apt::install(packages, Waiting::told_to(progress)),
             Manager::Rpm(installer) => dnf::install(installer, packages, Waiting::told_to(progress)),
         }
     }

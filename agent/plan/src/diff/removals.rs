@@ -51,16 +51,22 @@ pub(super) fn removals(desired: &DesiredState, owned: &OwnedState) -> (Vec<Step>
         }
         let keep = |why: &str| Kept { resource: id.clone(), why: why.to_owned() };
         match (id.kind, now) {
-            (Kind::File | Kind::Symlink | Kind::Unit | Kind::Directory | Kind::KernelModule, _)
-                if *was_there =>
-            {
+            (
+                Kind::File
+                | Kind::Symlink
+                | Kind::Unit
+                | Kind::Directory
+                | Kind::KernelModule
+                | Kind::PackageSource,
+                _,
+            ) if *was_there => {
                 kept.push(keep("it was there before kops-agent"));
             }
             (_, OwnedNow::Changed(how)) if id.kind != Kind::Directory => {
                 kept.push(keep(&format!("its {} was changed since kops-agent wrote it", how.join(" and "))));
             }
             (Kind::Unit, _) => steps.push(step(id, vec![Change::Stop, Change::Disable, Change::Remove])),
-            (Kind::File | Kind::Symlink | Kind::HostsEntry | Kind::KernelModule, _) => {
+            (Kind::File | Kind::Symlink | Kind::HostsEntry | Kind::KernelModule | Kind::PackageSource, _) => {
                 steps.push(step(id, vec![Change::Remove]));
             }
             (Kind::Directory, _) => steps.push(step(id, vec![Change::RemoveIfEmpty])),
@@ -108,13 +114,20 @@ mod tests {
             owned(Kind::File, "/etc/gone", false, OwnedNow::Gone),
             owned(Kind::Unit, "a.service", false, OwnedNow::AsLeft),
             owned(Kind::Package, "chrony", false, OwnedNow::AsLeft),
+            owned(Kind::PackageSource, "gvisor", false, OwnedNow::AsLeft),
         ]);
         let mut desired = DesiredState::default();
         desired.add(File::text("/etc/wanted", ""));
         let (steps, kept) = removals(&desired, &owned);
         assert_eq!(
             names(&steps),
-            ["unit a.service", "file /etc/a/b/c", "directory /etc/a/b", "directory /etc/a"]
+            [
+                "unit a.service",
+                "file /etc/a/b/c",
+                "package-source gvisor",
+                "directory /etc/a/b",
+                "directory /etc/a"
+            ]
         );
         assert_eq!(kept, []);
     }

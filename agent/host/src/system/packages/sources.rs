@@ -77,6 +77,11 @@ pub(crate) fn write(
     Ok(written)
 }
 
+/// Removes the keys of a repository, whose list is gone.
+pub(crate) fn remove_keys(root: &Root, name: &str) -> Result<()> {
+    EXTENSIONS.iter().try_for_each(|extension| remove(root, &key_path(name, extension)))
+}
+
 fn remove(root: &Root, path: &str) -> Result<()> {
     match root.parent(path)? {
         Some((dir, name)) => dir.remove(&name).and_then(|()| dir.sync()),
