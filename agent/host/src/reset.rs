@@ -2,6 +2,9 @@
 //! agent left removed, keys and certificates overwritten first. Nothing else is touched.
 
 use std::cmp::Reverse;
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::Duration;
 
 use kops_agent_plan::diff::{CONTAINER_RUNTIME, KUBELET};
 use kops_agent_plan::resource::{Kind, ResourceId};
@@ -12,9 +15,13 @@ use crate::host::Host;
 use crate::observe::unit_path;
 use crate::record::{Record, path_of, written_file};
 use crate::staged::temporary_name;
+use crate::system::packages::remove_keys;
+use crate::system::systemd::Systemd;
 
 /// The slice in which kubelet puts pods where systemd manages control groups.
 const PODS: &str = "kubepods.slice";
+/// How long pods have to end: what Kubernetes gives them, where systemd would wait for a minute and a half.
+const GRACE: Duration = Duration::from_secs(30);
 
 /// What containers, kubelet and the network plugins leave behind while they run, and nobody else uses.
 const RUNTIME_FOLDERS: [&str; 6] = [
@@ -167,7 +174,7 @@ impl Host {
     fn stop(&self, unit: &str) -> Result<()> {
         self.systemd.stop(unit)?;
         match unit {
-            KUBELET => self.systemd.stop(PODS)?,
+            KUBELET => stop_or_kill(&*self.systemd, PODS, GRACE)?,
             // What keeps containers running outlives their runtime.
             CONTAINER_RUNTIME => self.systemd.kill(unit)?,
             _ => {}
@@ -189,9 +196,25 @@ impl Host {
         match id.kind {
             Kind::Directory => dir.remove_dir_if_empty(&name),
             Kind::File => dir.shred(&name),
+            Kind::PackageSource => dir.remove(&name).and_then(|()| remove_keys(&self.root, &id.name)),
             _ => dir.remove(&name),
         }
     }
+}
+
+/// Stops a unit, and kills what is left of it after some time.
+fn stop_or_kill(systemd: &dyn Systemd, unit: &str, grace: Duration) -> Result<()> {
+    thread::scope(|scope| {
+        let (ended, waiting) = channel();
+        scope.spawn(move || ended.send(systemd.stop(unit)));
+        match waiting.recv_timeout(grace) {
+            Ok(stopped) => stopped,
+            Err(_) => {
+                systemd.kill(unit)?;
+                waiting.recv().unwrap_or(Ok(()))
+            }
+        }
+    })
 }
 
 /// What stays because something was there before, and what goes; what is in a directory goes before it.
@@ -219,5 +242,66 @@ fn rank(unit: &str) -> u8 {
         KUBELET => 0,
         CONTAINER_RUNTIME => 2,
         _ => 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Condvar, Mutex};
+
+    use super::*;
+    use crate::system::systemd::UnitState;
+
+    /// A unit that ends only when it is killed, if it is `stubborn`.
+    #[derive(Default)]
+    struct Unit {
+        stubborn: bool,
+        asked: Mutex<Vec<&'static str>>,
+        killed: Condvar,
+    }
+
+    impl Systemd for Unit {
+        fn stop(&self, _: &str) -> Result<()> {
+            let mut asked = self.asked.lock().unwrap();
+            asked.push("stop");
+            while self.stubborn && !asked.contains(&"kill") {
+                asked = self.killed.wait(asked).unwrap();
+            }
+            Ok(())
+        }
+        fn kill(&self, _: &str) -> Result<()> {
+            self.asked.lock().unwrap().push("kill");
+            self.killed.notify_all();
+            Ok(())
+        }
+        fn states(&self, _: &[&str]) -> Result<Vec<UnitState>> {
+            unreachable!()
+        }
+        fn reload(&self) -> Result<()> {
+            unreachable!()
+        }
+        fn enable(&self, _: &str) -> Result<()> {
+            unreachable!()
+        }
+        fn disable(&self, _: &str) -> Result<()> {
+            unreachable!()
+        }
+        fn start(&self, _: &str) -> Result<()> {
+            unreachable!()
+        }
+        fn restart(&self, _: &str) -> Result<()> {
+            unreachable!()
+        }
+    }
+
+    #[test]
+    fn what_does_not_end_in_time_is_killed_and_what_does_is_not() {
+        let unit = Unit::default();
+        stop_or_kill(&unit, PODS, Duration::from_secs(600)).unwrap();
+        assert_eq!(*unit.asked.lock().unwrap(), ["stop"]);
+        let unit = Unit { stubborn: true, ..Unit::default() };
+        stop_or_kill(&unit, PODS, Duration::from_millis(10)).unwrap();
+        let asked = unit.asked.lock().unwrap();
+        assert!(asked.contains(&"kill") && asked.contains(&"stop"), "{asked:?}");
     }
 }
