@@ -282,6 +282,7 @@ fn becomes_a_cluster(suite: &str) {
     upkeep::drift_is_verified_and_repaired(&cluster, node);
     step("static pods change");
     upkeep::static_pods_change_one_after_another(&cluster);
+    upkeep::a_static_pod_reads_its_new_kubeconfig(&cluster);
     step("a spec that kubelet refuses");
     upkeep::what_kubelet_refuses_is_rolled_back(&cluster, node);
     step("reset");

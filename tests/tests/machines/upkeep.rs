@@ -124,6 +124,25 @@ pub fn static_pods_change_one_after_another(cluster: &Cluster) {
     assert!(between >= STEADY, "the scheduler was changed {between} s after the controller manager");
 }
 
+/// A static pod whose kubeconfig is issued anew is started anew with it, in the pod that it has, and nobody else is.
+pub fn a_static_pod_reads_its_new_kubeconfig(cluster: &Cluster) {
+    let machine = &cluster.control_plane;
+    let (units, before) = (running_since(machine), pods(machine));
+    machine.run(&["rm", "/var/lib/kube-scheduler/kubeconfig"]);
+    converge(cluster, machine);
+    assert_eq!(running_since(machine), units, "a static pod restarts no unit");
+    let after = pods(machine);
+    let scheduler = format!("kube-scheduler-{CONTROL_PLANE_NAME}");
+    let others = |pods: &[(String, String, f64)]| -> Vec<(String, String, f64)> {
+        pods.iter().filter(|(pod, ..)| *pod != scheduler).cloned().collect()
+    };
+    assert_eq!(others(&before), others(&after), "only the scheduler has another kubeconfig");
+    assert_eq!(before.len(), after.len(), "before: {before:#?}\nafter: {after:#?}");
+    assert!(before.iter().all(|pod| pod.0 != scheduler || !after.contains(pod)), "{after:#?}");
+    let again = cluster.agent(machine, "plan", &["--exit-code"]);
+    assert_eq!(again.code, Some(0), "{}", machine.explain(&again));
+}
+
 /// The containers of pods that run: the pod's name, the container's id, and when it was made, in seconds.
 fn pods(machine: &Machine) -> Vec<(String, String, f64)> {
     let script = r#"
