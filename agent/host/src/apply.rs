@@ -77,9 +77,9 @@ impl Host {
             // What was planned is out of date now.
             return Err(Error::RolledBack(Box::new(rolled_back)));
         }
-        self.refuse_what_failed(plan, desired, scope)?;
-        let prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
         let mut record = self.record()?;
+        self.refuse_what_failed(plan, desired, &record, scope)?;
+        let prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
         let written = prepared.written();
         self.sweep(desired, &record)?;
         let changing = self.begin_change(plan, desired, &record, &written, scope)?;
@@ -99,7 +99,7 @@ impl Host {
             });
         }
         self.register(desired, secrets, progress).await?;
-        run.removals(plan)?;
+        run.removals()?;
         report.applied.extend(plan.stage(Stage::Removals).map(|step| step.resource.clone()));
         drop(prepared);
         if let Scope::Node { config_hash, known_hashes } = scope {
@@ -196,7 +196,6 @@ impl Run<'_> {
                 .map(|step| Ok((step, find(self.desired, &step.resource)?)))
                 .collect::<Result<_>>()?;
             self.stage(stage, &steps).await?;
-            self.ipv6_prefix(&steps).await?;
             if stage == Stage::Files {
                 self.host.forget_starts(self.plan)?;
             }
@@ -219,7 +218,7 @@ impl Run<'_> {
                 for (step, _) in steps {
                     self.wait_after(step).await?;
                 }
-                Ok(())
+                self.ipv6_prefix(steps).await
             }
             Stage::Kernel => self.each(steps, Run::module),
             Stage::Images => self.images(steps),

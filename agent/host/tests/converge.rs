@@ -7,10 +7,10 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use kops_agent_host::health::Pace;
+use kops_agent_host::health::{Asking, Pace};
 use kops_agent_host::system::commands::Commands;
 use kops_agent_host::system::kernel::Kernel;
-use kops_agent_host::system::remote::{Asking, Remote};
+use kops_agent_host::system::remote::Remote;
 use kops_agent_host::system::systemd::{Systemd, UnitState};
 use kops_agent_host::{Error, Host, PemPair};
 use kops_agent_plan::diff::{Action, Enablement, Plan, diff, text};

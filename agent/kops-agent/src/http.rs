@@ -38,9 +38,7 @@ pub fn client() -> Result<Client, HttpError> {
     let mut config = tls::client_config()?;
     // reqwest leaves this to whoever brings a configuration of TLS, and speaks HTTP/1.1 without it.
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    let builder =
-        if proxies_are_off(|name| std::env::var(name).ok()) { builder().no_proxy() } else { builder() };
-    Ok(builder
+    Ok(proxied_builder()
         .tls_backend_preconfigured(config)
         .redirect(kops_agent_host::redirects())
         .http2_initial_stream_window_size(STREAM_WINDOW)
@@ -56,9 +54,10 @@ pub fn client() -> Result<Client, HttpError> {
 /// # Errors
 /// If the client cannot be set up.
 pub fn client_with(config: rustls::ClientConfig) -> Result<Client, HttpError> {
-    let builder =
-        if proxies_are_off(|name| std::env::var(name).ok()) { builder().no_proxy() } else { builder() };
-    Ok(builder.tls_backend_preconfigured(config).redirect(reqwest::redirect::Policy::none()).build()?)
+    Ok(proxied_builder()
+        .tls_backend_preconfigured(config)
+        .redirect(reqwest::redirect::Policy::none())
+        .build()?)
 }
 
 /// A client for a cloud's metadata service: link-local, so never through a proxy, without TLS, and
@@ -75,6 +74,11 @@ pub fn metadata_client() -> Result<Client, HttpError> {
         .redirect(reqwest::redirect::Policy::none())
         .connect_timeout(Duration::from_secs(2))
         .build()?)
+}
+
+/// What goes to the world, through the proxies that the environment names.
+fn proxied_builder() -> ClientBuilder {
+    if proxies_are_off(|name| std::env::var(name).ok()) { builder().no_proxy() } else { builder() }
 }
 
 /// Whether `*` is among the exceptions, which to Go and curl stands for everything, and to reqwest for all names, but

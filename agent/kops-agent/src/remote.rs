@@ -5,7 +5,8 @@
 use std::time::Duration;
 
 use kops_agent_host::PemPair;
-use kops_agent_host::system::remote::{Asking, Remote};
+use kops_agent_host::health::Asking;
+use kops_agent_host::system::remote::Remote;
 use kops_agent_plan::resource::DiscoveryRegistration;
 use reqwest::Client;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};

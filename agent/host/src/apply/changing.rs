@@ -34,16 +34,17 @@ impl Host {
         &self,
         plan: &Plan,
         desired: &DesiredState,
+        record: &Record,
         scope: Scope<'_>,
     ) -> Result<()> {
         let Scope::Node { config_hash, .. } = scope else { return Ok(()) };
-        match self.record()?.rolled_back {
+        match &record.rolled_back {
             Some(failed)
                 if !self.retries_failed
                     && !plan.is_empty()
                     && failed.is_of(&Attempt::new(desired, config_hash)) =>
             {
-                Err(Error::FailedBefore(Box::new(failed)))
+                Err(Error::FailedBefore(Box::new(failed.clone())))
             }
             _ => Ok(()),
         }

@@ -12,6 +12,9 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::secrets::PemPair;
 
+/// The last line of a certificate in PEM.
+const END: &str = "-----END CERTIFICATE-----";
+
 /// A certificate is renewed when no more than this part of its life is left.
 const RENEWED_BEFORE: i32 = 3;
 
@@ -139,7 +142,6 @@ pub(super) fn first_der(pem: &str) -> Option<Vec<u8>> {
 
 /// A certificate, and after it those of a PEM text that are not the same.
 pub(super) fn with_others(first: &str, others: &str) -> String {
-    const END: &str = "-----END CERTIFICATE-----";
     let known = first_der(first);
     let mut all = first.to_owned();
     for other in others.split_inclusive(END) {
@@ -153,7 +155,6 @@ pub(super) fn with_others(first: &str, others: &str) -> String {
 
 /// The first certificate of a PEM text, as a text of its own.
 pub(super) fn first_pem(pem: &str) -> String {
-    const END: &str = "-----END CERTIFICATE-----";
     match pem.split_once(END) {
         Some((first, _)) => format!("{}{END}\n", first.trim_start()),
         None => pem.to_owned(),

@@ -24,7 +24,7 @@ pub trait Health: Send + Sync {
     fn last_words(&self, resource: &ResourceId) -> Vec<String>;
 }
 
-/// An answer that is on its way.
+/// An answer that is on its way; where it is a failure, it says what is wrong.
 pub type Asking<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
 /// For how long components are waited for, and how often they are asked.

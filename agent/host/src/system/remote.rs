@@ -1,13 +1,9 @@
 //! What a node asks of others over the network while a plan is applied.
 
-use std::pin::Pin;
-
 use kops_agent_plan::resource::DiscoveryRegistration;
 
+use crate::health::Asking;
 use crate::secrets::PemPair;
-
-/// A request on its way; its failure says what is wrong, and what to do.
-pub type Asking<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
 
 /// Those others.
 pub trait Remote: Send + Sync {

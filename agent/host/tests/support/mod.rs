@@ -48,10 +48,10 @@ impl Secrets for Store {
     }
 }
 
-/// A scratch root, and everything to converge it with.
 /// The configuration that every desired state of these tests is taken to follow from.
 pub(crate) const SCOPE: Scope<'static> = Scope::Node { config_hash: "hash", known_hashes: &BTreeMap::new() };
 
+/// A scratch root, and everything to converge it with.
 pub(crate) struct Machine {
     pub(crate) root: tempfile::TempDir,
     pub(crate) store: Store,

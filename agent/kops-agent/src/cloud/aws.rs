@@ -195,14 +195,9 @@ mod tests {
 
     use super::*;
     use crate::cloud::fake_imds::{FakeImds, Trouble};
+    use crate::retry::FAST;
     use crate::test_server::{TestServer, text};
 
-    const FAST: Retries = Retries {
-        deadline: Duration::from_secs(30),
-        attempt: Duration::from_secs(10),
-        first_pause: Duration::from_millis(5),
-        longest_pause: Duration::from_millis(20),
-    };
     const SHORT: Retries =
         Retries { deadline: Duration::from_millis(300), attempt: Duration::from_millis(100), ..FAST };
 

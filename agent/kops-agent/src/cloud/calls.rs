@@ -6,7 +6,6 @@ use prometheus_client::metrics::family::Family;
 
 /// What came of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
-#[allow(non_camel_case_types)]
 pub enum Outcome {
     /// It was answered.
     Success,

@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 
 use super::locks::{LockFile, Waiting};
-use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::system::commands::{Outcome, ask, refused};
 
@@ -113,8 +112,8 @@ fn is_like(pattern: &str, version: &str) -> bool {
 }
 
 /// Installs packages, after finishing what an earlier installation has left half done.
-pub(super) fn install(packages: &[&str], waiting: Waiting<'_>, progress: &dyn Progress) -> Result<()> {
-    finish_interrupted(waiting, progress)?;
+pub(super) fn install(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
+    finish_interrupted(waiting)?;
     let update = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "update"];
     let updated = unlocked(waiting, &update)?;
     let keep = format!("Dpkg::Options::={KEEP_CONFIGURATION}");
@@ -148,7 +147,9 @@ pub(super) fn install(packages: &[&str], waiting: Waiting<'_>, progress: &dyn Pr
         (true, true) => Ok(()),
         // A repository that nothing wanted comes from may be out of order for as long as it likes.
         (true, false) => {
-            progress.warned(&format!("some package lists may be old: {}", refused(&update, &updated)));
+            waiting
+                .progress
+                .warned(&format!("some package lists may be old: {}", refused(&update, &updated)));
             Ok(())
         }
         (false, true) => Err(refused(&install, &outcome)),
@@ -180,15 +181,15 @@ pub(super) fn update_from(list: &str, waiting: Waiting<'_>) -> Result<()> {
 }
 
 /// Finishes an installation that was cut off half-way: dpkg's own way, which does nothing where there is nothing to do.
-fn finish_interrupted(waiting: Waiting<'_>, progress: &dyn Progress) -> Result<()> {
+fn finish_interrupted(waiting: Waiting<'_>) -> Result<()> {
     waiting.for_locks(&LOCKS)?;
     let configure = ["dpkg", KEEP_CONFIGURATION, "--configure", "-a"];
     let outcome = ask(&configure)?;
     if !outcome.status.success() {
         // It may be a package of which the node needs nothing; if not, apt fails next.
-        progress.warned(&format!("a package cannot be set up: {}", refused(&configure, &outcome)));
+        waiting.progress.warned(&format!("a package cannot be set up: {}", refused(&configure, &outcome)));
     } else if outcome.stdout.contains("Setting up") {
-        progress.warned("an installation of packages had been interrupted; it is finished now");
+        waiting.progress.warned("an installation of packages had been interrupted; it is finished now");
     }
     Ok(())
 }

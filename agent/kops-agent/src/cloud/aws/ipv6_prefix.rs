@@ -83,14 +83,9 @@ mod tests {
     use super::super::observe;
     use super::*;
     use crate::cloud::fake_imds::FakeImds;
+    use crate::retry::FAST;
     use crate::test_server::{HangUp, TestServer, text};
 
-    const FAST: Retries = Retries {
-        deadline: Duration::from_secs(30),
-        attempt: Duration::from_secs(10),
-        first_pause: Duration::from_millis(5),
-        longest_pause: Duration::from_millis(20),
-    };
     const PREFIX: &str = "2001:db8:1234:1a00:9691::/80";
     const GIVEN: &str = "<AssignIpv6AddressesResponse><assignedIpv6Addresses/><assignedIpv6PrefixSet><item>\
                          2001:db8:1234:1a00:9691::/80</item></assignedIpv6PrefixSet></AssignIpv6AddressesResponse>";

@@ -16,6 +16,8 @@ use std::time::Duration;
 
 use aws_sdk_s3::Client;
 use aws_sdk_s3::config::{Config, ProvideCredentials, Region, SharedCredentialsProvider};
+use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
+use aws_sdk_s3::operation::list_objects_v2::builders::ListObjectsV2FluentBuilder;
 use aws_sdk_s3::presigning::PresigningConfig;
 use tokio::time::timeout;
 
@@ -92,23 +94,12 @@ impl S3 {
 
     /// The names below the prefix, as far as the next slash.
     pub(super) async fn list(&self, prefix: &S3Url) -> Result<Vec<String>, StoreError> {
-        let key_prefix = match prefix.key.trim_end_matches('/') {
-            "" => String::new(),
-            key => format!("{key}/"),
-        };
+        let key_prefix = key_prefix(prefix);
         let mut names = Vec::new();
         let mut next_page = None;
         loop {
             let page = self
-                .attempt(prefix, |client| {
-                    let request = client
-                        .list_objects_v2()
-                        .bucket(&prefix.bucket)
-                        .prefix(&key_prefix)
-                        .delimiter("/")
-                        .set_continuation_token(next_page.clone());
-                    async move { Ok(request.send().await?) }
-                })
+                .page(prefix, |request| request.delimiter("/").set_continuation_token(next_page.clone()))
                 .await?;
             let files = page.contents().iter().filter_map(|object| object.key());
             let folders = page.common_prefixes().iter().filter_map(|folder| folder.prefix());
@@ -133,21 +124,12 @@ impl S3 {
         first: &str,
         last: &str,
     ) -> Result<BTreeMap<String, String>, StoreError> {
-        let key_prefix = format!("{}/", prefix.key.trim_end_matches('/'));
+        let key_prefix = key_prefix(prefix);
         // The name before the first one: listing starts after it.
         let mut start_after = format!("{key_prefix}{}", &first[..first.len().saturating_sub(1)]);
         let mut versions = BTreeMap::new();
         loop {
-            let page = self
-                .attempt(prefix, |client| {
-                    let request = client
-                        .list_objects_v2()
-                        .bucket(&prefix.bucket)
-                        .prefix(&key_prefix)
-                        .start_after(&start_after);
-                    async move { Ok(request.send().await?) }
-                })
-                .await?;
+            let page = self.page(prefix, |request| request.start_after(&start_after)).await?;
             let mut is_beyond = false;
             for object in page.contents() {
                 let Some(name) = object.key().and_then(|key| key.strip_prefix(&key_prefix)) else { continue };
@@ -161,6 +143,20 @@ impl S3 {
                 return Ok(versions);
             }
         }
+    }
+
+    /// A page of what there is below the prefix.
+    async fn page(
+        &self,
+        prefix: &S3Url,
+        narrowed: impl Fn(ListObjectsV2FluentBuilder) -> ListObjectsV2FluentBuilder,
+    ) -> Result<ListObjectsV2Output, StoreError> {
+        self.attempt(prefix, |client| {
+            let request = client.list_objects_v2().bucket(&prefix.bucket).prefix(key_prefix(prefix));
+            let request = narrowed(request);
+            async move { Ok(request.send().await?) }
+        })
+        .await
     }
 
     /// Makes one request, in the right region, again where that helps.
@@ -239,6 +235,14 @@ impl S3 {
     fn remember_region(&self, bucket: &str, region: Region) {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         clients.region_of_bucket.insert(bucket.to_owned(), region);
+    }
+}
+
+/// With what the keys of everything below a prefix begin.
+fn key_prefix(prefix: &S3Url) -> String {
+    match prefix.key.trim_end_matches('/') {
+        "" => String::new(),
+        key => format!("{key}/"),
     }
 }
 

@@ -18,16 +18,9 @@ use s3s_fs::FileSystem;
 use tempfile::TempDir;
 
 use super::S3Settings;
-use crate::retry::Retries;
+use crate::retry::{FAST, Retries};
 use crate::store::{LARGEST_FILE, Store, StoreError};
 use crate::test_server::{Answer, HangUp, TestServer, text};
-
-const FAST: Retries = Retries {
-    deadline: Duration::from_secs(30),
-    attempt: Duration::from_secs(10),
-    first_pause: Duration::from_millis(5),
-    longest_pause: Duration::from_millis(20),
-};
 
 const SHORT: Retries = Retries { deadline: Duration::from_millis(300), ..FAST };
 
