@@ -30,6 +30,7 @@ macro_rules! specs {
 
 const STORE: &[(&str, &str)] = specs!("store":
     "addons/bootstrap-channel.yaml",
+    "addons/kops-controller.addons.k8s.io/k8s-1.16.yaml",
     "backups/etcd/events/control/etcd-cluster-spec",
     "backups/etcd/main/control/etcd-cluster-spec",
     "cluster-completed.spec",

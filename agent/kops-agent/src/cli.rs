@@ -159,6 +159,11 @@ pub struct SpecArgs {
     /// can be used instead.
     #[arg(long, value_enum, default_value_t)]
     pub on_hash_mismatch: OnHashMismatch,
+
+    /// On a control plane, run control-plane mode as a service (`kops-agent controller`), in place of kOps'
+    /// kops-controller: with its configuration, a kubeconfig and the unit.
+    #[arg(long)]
+    pub controller: bool,
 }
 
 /// How the state store is reached.
@@ -381,6 +386,7 @@ impl CheckArgs {
             facts: self.facts.clone(),
             asset_hashes: None,
             on_hash_mismatch: OnHashMismatch::Warn,
+            controller: false,
         })
     }
 }

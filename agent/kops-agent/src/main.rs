@@ -9,6 +9,7 @@ mod cli;
 mod cloud;
 mod config;
 mod control_plane;
+mod controller_service;
 mod dns;
 mod exit;
 mod explain;

@@ -14,7 +14,7 @@ use kops_agent_plan::diff::{Observed, Plan, diff_with_owned, with_labels};
 use kops_agent_plan::facts::Facts;
 use kops_agent_plan::go_yaml;
 use kops_agent_plan::resolve::{self, NodeConfig, Problems};
-use kops_agent_plan::resource::{DesiredState, Kind};
+use kops_agent_plan::resource::{Conflict, DesiredState, Kind};
 use kops_agent_plan::spec::{BootConfig, NodeupConfig};
 
 use crate::cli::{RootArgs, SpecArgs, StoreArgs};
@@ -24,7 +24,7 @@ use crate::progress::Watch;
 use crate::retry::Retries;
 use crate::source::NodeSpec;
 use crate::store::Store;
-use crate::{cloud, http, service_manager, source};
+use crate::{cloud, controller_service, http, service_manager, source};
 
 /// A node, decided.
 #[derive(Debug)]
@@ -56,7 +56,14 @@ pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
     let aws = spec.inputs.facts.cloud.aws.as_ref();
     let ipv6_prefix = aws.map(|aws| aws.ipv6_prefix.clone()).unwrap_or_default();
     let node = resolve(spec)?;
-    let desired = desired(&node).map_err(wrong)?;
+    let desired = match args.controller && node.is_control_plane() {
+        true => {
+            let service = controller_service::read(&store, &source::config_base(args, &node.boot)?).await?;
+            desired::desired_with_controller(&node, &service).map_err(contradictory)
+        }
+        false => desired(&node),
+    }
+    .map_err(wrong)?;
     let config_hash = match node.boot.nodeup_config_hash.as_str() {
         "" => NodeupConfig::hash(go_yaml::to_string(&node.config).as_bytes()),
         pinned => pinned.to_owned(),
@@ -168,11 +175,13 @@ fn wrong(problems: Problems) -> anyhow::Error {
 /// # Errors
 /// What is described twice.
 pub fn desired(node: &NodeConfig) -> Result<DesiredState, Problems> {
-    desired::desired(node).map_err(|conflicts| {
-        let mut problems = Problems::default();
-        for conflict in conflicts {
-            problems.add("", conflict.to_string());
-        }
-        problems
-    })
+    desired::desired(node).map_err(contradictory)
+}
+
+fn contradictory(conflicts: Vec<Conflict>) -> Problems {
+    let mut problems = Problems::default();
+    for conflict in conflicts {
+        problems.add("", conflict.to_string());
+    }
+    problems
 }

@@ -47,6 +47,7 @@ pub(crate) async fn run(args: NodeupArgs) -> Result<u8> {
         facts: None,
         asset_hashes: None,
         on_hash_mismatch: OnHashMismatch::default(),
+        controller: false,
     };
     let root = RootArgs { root: PathBuf::from("/"), cache: args.cache, download_patience: DOWNLOAD_PATIENCE };
     let (output, color) = (Output::default(), Color::default());

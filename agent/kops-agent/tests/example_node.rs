@@ -65,6 +65,36 @@ fn a_node_converges_and_stays() {
 }
 
 #[test]
+fn the_controller_is_a_service_of_a_control_plane_that_asks_for_it() {
+    const FILES: [&str; 4] = [
+        "etc/kubernetes/kops-controller/config.yaml",
+        "etc/kubernetes/kops-controller/kubeconfig",
+        "etc/kubernetes/kops-controller/pki",
+        "etc/systemd/system/kops-agent-controller.service",
+    ];
+    let machine = Machine::of(CONTROL_PLANE);
+    machine.run("converge", &["--controller"]).with(0, &[]);
+    let read = |path: &str| fs::read_to_string(machine.root().join(path)).unwrap();
+    let config: serde_json::Value = serde_json::from_str(&read(FILES[0])).unwrap();
+    for path in ["serverCertificatePath", "serverKeyPath"] {
+        let named = config["server"][path].as_str().unwrap().trim_start_matches('/');
+        assert!(machine.root().join(named).is_file(), "{named} is not where the configuration says");
+    }
+    let kubeconfig = fs::metadata(machine.root().join(FILES[1])).unwrap();
+    assert_eq!(kubeconfig.permissions().mode() & 0o777, 0o400);
+    let requests = read("var/lib/kops-agent/recorded/requests.txt");
+    assert!(requests.contains("systemd: start kops-agent-controller.service"), "{requests}");
+    machine.run("plan", &["--exit-code", "--controller"]).with(0, &[]);
+
+    machine.run("converge", &[]).with(0, &[]);
+    let left: Vec<_> = machine.files().into_iter().filter(|file| FILES.contains(&file.as_str())).collect();
+    assert_eq!(left, [""; 0], "it is not wanted any more");
+    let worker = Machine::of(NODES);
+    worker.run("converge", &["--controller"]).with(0, &[]);
+    assert!(!worker.files().contains(&FILES[0].to_owned()), "a worker has no controller");
+}
+
+#[test]
 fn an_edited_file_is_shown_and_put_right() {
     let machine = Machine::of(NODES);
     machine.run("converge", &[]).with(0, &[]);

@@ -20,6 +20,7 @@ mod differences;
 mod download_url;
 mod images;
 mod instance_group;
+mod kops_controller_config;
 mod kubelet;
 mod merge;
 mod needed_files;
@@ -38,6 +39,7 @@ pub use assets::{AssetUrl, asset_urls};
 pub use boot_config::boot_config;
 pub use config::{nodeup_config, nodeup_config_and_problems};
 pub use differences::{FieldDifference, differences};
+pub use kops_controller_config::{kops_controller_config, kops_controller_manifest};
 pub use needed_files::{NeededFiles, addon_manifests, former_keyset_name, needed_files};
 pub use proof::{Reason, reasons, unhashed};
 

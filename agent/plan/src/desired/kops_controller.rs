@@ -10,9 +10,9 @@ use crate::resource::{CertificateType, Content, DesiredState, Directory, File, M
 use super::{certificates, keypair};
 
 /// The user as whom it runs (pkg/wellknownusers); also the name of its certificate.
-const NAME: &str = "kops-controller";
+pub(super) const NAME: &str = "kops-controller";
 const UID: u32 = 10011;
-const DIRECTORY: &str = "/etc/kubernetes/kops-controller";
+pub(super) const DIRECTORY: &str = "/etc/kubernetes/kops-controller";
 
 /// Adds the user and its files, where this is a control-plane machine.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {

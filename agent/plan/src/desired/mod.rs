@@ -9,6 +9,7 @@ mod certificates;
 mod cloud_config;
 mod container_os_directories;
 mod containerd;
+mod controller_service;
 mod crictl;
 mod discovery_service;
 mod environment_file;
@@ -59,11 +60,31 @@ mod warm_pool;
 use crate::resolve::NodeConfig;
 use crate::resource::{Conflict, DesiredState};
 
+pub use controller_service::ControllerService;
+
 /// Everything this node must have.
 ///
 /// # Errors
 /// The resources that a user's own fileAssets, hooks or units describe differently from kOps.
 pub fn desired(node: &NodeConfig) -> Result<DesiredState, Vec<Conflict>> {
+    without_services_of_ours(node).checked()
+}
+
+/// The same, and on a control-plane machine control-plane mode as a service.
+///
+/// # Errors
+/// As [`desired`]'s.
+pub fn desired_with_controller(
+    node: &NodeConfig,
+    service: &ControllerService,
+) -> Result<DesiredState, Vec<Conflict>> {
+    let mut state = without_services_of_ours(node);
+    controller_service::add(node, service, &mut state);
+    state.checked()
+}
+
+/// What kOps itself has a node have.
+fn without_services_of_ours(node: &NodeConfig) -> DesiredState {
     let mut state = DesiredState::default();
     for add in [
         cloud_config::add,
@@ -106,5 +127,5 @@ pub fn desired(node: &NodeConfig) -> Result<DesiredState, Vec<Conflict>> {
     ] {
         add(node, &mut state);
     }
-    state.checked()
+    state
 }

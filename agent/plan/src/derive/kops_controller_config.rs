@@ -1,0 +1,89 @@
+//! Where kOps wrote kops-controller's configuration: into a ConfigMap among the addons, which are in the state store as they
+//! are applied (upstream: `upup/models/cloudup/resources/addons/kops-controller.addons.k8s.io`).
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// The folder of its manifests among the addons.
+const ADDON: &str = "kops-controller.addons.k8s.io/";
+const NAME: &str = "kops-controller";
+const KEY: &str = "config.yaml";
+
+#[derive(Deserialize)]
+struct Object {
+    #[serde(default)]
+    kind: String,
+    #[serde(default)]
+    metadata: Metadata,
+    #[serde(default)]
+    data: serde_json::Value,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Metadata {
+    name: String,
+}
+
+/// Which of the addons' manifests has kops-controller's configuration in it, by their paths below `addons`.
+pub fn kops_controller_manifest<'a>(manifests: impl IntoIterator<Item = &'a String>) -> Option<&'a str> {
+    manifests.into_iter().map(String::as_str).find(|path| path.starts_with(ADDON))
+}
+
+/// The configuration itself, of the text of that manifest.
+///
+/// # Errors
+/// It is no YAML, or there is none in it; the message says which.
+pub fn kops_controller_config(manifest: &str) -> Result<String, String> {
+    for document in serde_yaml::Deserializer::from_str(manifest) {
+        let object =
+            Option::<Object>::deserialize(document).map_err(|error| format!("it is no YAML: {error}"))?;
+        let Some(object) = object.filter(|object| object.kind == "ConfigMap" && object.metadata.name == NAME)
+        else {
+            continue;
+        };
+        let data: BTreeMap<String, String> = serde_json::from_value(object.data).unwrap_or_default();
+        if let Some(config) = data.get(KEY) {
+            return Ok(config.clone());
+        }
+    }
+    Err(format!("there is no ConfigMap {NAME} with {KEY} in it"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: kops-controller\n  namespace: kube-system\ndata:\n  \
+                            config.yaml: |\n    {\"clusterName\":\"c\"}\n---\napiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: kops-controller}\n";
+
+    #[test]
+    fn the_configuration_is_that_of_the_config_map() {
+        assert_eq!(kops_controller_config(MANIFEST).unwrap(), "{\"clusterName\":\"c\"}\n");
+        let behind =
+            format!("---\nkind: ServiceAccount\nmetadata: {{name: kops-controller}}\n---\n{MANIFEST}");
+        assert!(kops_controller_config(&behind).is_ok());
+    }
+
+    #[test]
+    fn what_has_none_is_told() {
+        for (manifest, expected) in [
+            ("", "no ConfigMap"),
+            ("kind: ConfigMap\nmetadata: {name: other}\ndata: {config.yaml: x}\n", "no ConfigMap"),
+            ("kind: ConfigMap\nmetadata: {name: kops-controller}\ndata: {other: x}\n", "no ConfigMap"),
+            ("kind: [\n", "no YAML"),
+        ] {
+            let error = kops_controller_config(manifest).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn its_manifest_is_found_by_the_addons_name() {
+        let manifests = ["a/b.yaml".to_owned(), "kops-controller.addons.k8s.io/k8s-1.16.yaml".to_owned()];
+        assert_eq!(kops_controller_manifest(&manifests), Some(manifests[1].as_str()));
+        assert_eq!(kops_controller_manifest(&manifests[..1]), None);
+    }
+}

@@ -1,0 +1,88 @@
+//! kops-agent's control-plane mode as a service of a control-plane machine, for clusters that have it in place of kOps'
+//! kops-controller: the unit, and what it finds the API server, its configuration and its keys by.
+//!
+//! kOps' pods see the machine's `/etc/kubernetes/kops-controller` as its folder `pki`, and their configuration names the
+//! keys by paths in there. A link of that name makes the same configuration right for the machine itself.
+
+use crate::resolve::NodeConfig;
+use crate::resource::{DesiredState, File, Mode, Symlink, Unit};
+
+use super::{certificates, kops_controller};
+
+/// The unit.
+const UNIT: &str = "kops-agent-controller.service";
+const UNIT_TEXT: &str = include_str!("../../../../units/kops-agent-controller.service");
+/// The program that the unit's text names.
+const PROGRAM: &str = "/usr/bin/kops-agent";
+
+/// Whom the rights are given that kOps installs for its kops-controller
+/// (upup/models/cloudup/resources/addons/kops-controller.addons.k8s.io/k8s-1.16.yaml.template).
+const IDENTITY: &str = "system:serviceaccount:kube-system:kops-controller";
+const CERTIFICATE: &str = "kops-controller-client";
+
+/// What the service is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControllerService {
+    /// kops-controller's `config.yaml`, as kOps wrote it ([`crate::derive::kops_controller_config`]).
+    pub options: String,
+    /// Path of this program.
+    pub program: String,
+}
+
+/// Adds the service to what a control-plane machine must have; other machines have none.
+pub(super) fn add(node: &NodeConfig, service: &ControllerService, state: &mut DesiredState) {
+    if !node.is_control_plane() {
+        return;
+    }
+    let path = |file: &str| format!("{}/{file}", kops_controller::DIRECTORY);
+    let (options, kubeconfig) = (path("config.yaml"), path("kubeconfig"));
+    state.add(File::text(&options, &service.options).owned_by(kops_controller::NAME));
+    let identity = certificates::user(IDENTITY);
+    let content = certificates::issued_kubeconfig(state, node, CERTIFICATE, identity);
+    state.add(File::new(&kubeconfig, content).mode(Mode(0o400)).owned_by(kops_controller::NAME));
+    state.add(Symlink { path: path("pki"), target: ".".into() });
+    let text = UNIT_TEXT.replace(PROGRAM, &service.program);
+    state.add(Unit::new(UNIT, text).restarted_by_files([options, kubeconfig]));
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use crate::resolve::testing::{api_server, control_plane};
+    use crate::resource::{Kind, ResourceId};
+
+    use super::*;
+
+    fn service() -> ControllerService {
+        ControllerService { options: "{\"clusterName\":\"c\"}".into(), program: "/opt/agent".into() }
+    }
+
+    #[test]
+    fn it_finds_its_keys_where_kops_configuration_says_and_is_whom_kops_lets_label_nodes() {
+        let mut state = DesiredState::default();
+        add(&control_plane(|_| {}), &service(), &mut state);
+        let get = |kind, name: &str| -> Value {
+            serde_json::to_value(state.get(&ResourceId::new(kind, name)).unwrap()).unwrap()
+        };
+        assert_eq!(
+            get(Kind::File, "/etc/kubernetes/kops-controller/config.yaml")["content"]["text"],
+            service().options.as_str()
+        );
+        let kubeconfig = get(Kind::File, "/etc/kubernetes/kops-controller/kubeconfig");
+        assert_eq!((&kubeconfig["mode"], &kubeconfig["owner"]), (&json!("0400"), &json!("kops-controller")));
+        assert_eq!(get(Kind::Certificate, CERTIFICATE)["subject"]["commonName"], IDENTITY);
+        assert_eq!(get(Kind::Symlink, "/etc/kubernetes/kops-controller/pki")["target"], ".");
+        let unit = get(Kind::Unit, UNIT)["text"].as_str().unwrap().to_owned();
+        assert!(unit.contains("ExecStart=/opt/agent controller --conf /etc/kubernetes/"), "{unit}");
+        assert!(!unit.contains(PROGRAM), "{unit}");
+    }
+
+    #[test]
+    fn a_dedicated_api_server_has_none() {
+        let mut state = DesiredState::default();
+        add(&api_server(|_| {}), &service(), &mut state);
+        assert!(state.is_empty());
+    }
+}
