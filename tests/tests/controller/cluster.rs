@@ -101,20 +101,18 @@ impl Cluster {
 
     /// Creates a Node, which says that it is this instance.
     pub fn create_node(&self, name: &str, instance: Option<&str>) {
-        let provider_id = instance.map(|id| format!("aws:///us-test-1a/{id}")).unwrap_or_default();
-        self.create_node_saying(name, &provider_id);
+        self.create_node_saying(name, &provider_id(instance));
     }
 
     /// Creates a Node with this providerID.
     #[track_caller]
     pub fn create_node_saying(&self, name: &str, provider_id: &str) {
-        // As a kubelet does it. Of an object without any field of somebody's the API server tells nobody's.
-        let labels = json!({"kubernetes.io/hostname": name});
-        let node = json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
-            "spec": {"providerID": provider_id}
-        });
-        self.api.kubectl(&["create", "-f", "-"], &node.to_string()).unwrap();
+        self.api.kubectl(&["create", "-f", "-"], &node_saying(name, provider_id).to_string()).unwrap();
+    }
+
+    /// A Node as a kubelet creates it, which says that it is this instance.
+    pub fn node(name: &str, instance: Option<&str>) -> Value {
+        node_saying(name, &provider_id(instance))
     }
 
     /// Creates a Node unless it is there.
@@ -211,6 +209,19 @@ impl Cluster {
     }
 }
 
+fn provider_id(instance: Option<&str>) -> String {
+    instance.map(|id| format!("aws:///us-test-1a/{id}")).unwrap_or_default()
+}
+
+fn node_saying(name: &str, provider_id: &str) -> Value {
+    // As a kubelet does it. Of an object without any field of somebody's the API server tells nobody's.
+    let labels = json!({"kubernetes.io/hostname": name});
+    json!({
+        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+        "spec": {"providerID": provider_id}
+    })
+}
+
 /// A running controller; dropping it kills it.
 pub struct Controller {
     child: Child,
@@ -240,6 +251,13 @@ impl Controller {
     /// How long it has been running.
     pub fn uptime(&self) -> Duration {
         self.begun.elapsed()
+    }
+
+    /// The most memory that it has had, in MB.
+    pub fn peak_memory(&self) -> f64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        peak.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0 / 1e6
     }
 
     /// What it answers to GET.
