@@ -4,6 +4,7 @@ pub mod api_server;
 pub mod downloads;
 pub mod ec2;
 pub mod example_cluster;
+pub mod example_control_plane;
 pub mod example_keys;
 pub mod example_store;
 pub mod faults;

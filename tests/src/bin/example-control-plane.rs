@@ -1,0 +1,40 @@
+//! The example's control plane: an API server with Nodes and a stand-in for EC2, both on loopback, until its standard
+//! input closes.
+
+use std::io::{self, Write};
+use std::path::PathBuf;
+
+use anyhow::Context;
+use clap::Parser;
+use kops_agent_tests::example_control_plane::ExampleControlPlane;
+use kops_agent_tests::example_store::REGION;
+
+#[derive(Parser)]
+struct Arguments {
+    /// Folder to write the store and the controller's configuration to; made if it is not there.
+    folder: PathBuf,
+    /// Folder of etcd, kube-apiserver and kubectl.
+    #[arg(long)]
+    assets: PathBuf,
+    /// The rights of kops-controller, as a manifest.
+    #[arg(long)]
+    rbac: PathBuf,
+}
+
+/// Prints what the demo needs to know, as a shell would set it, and an empty line once all is ready.
+fn main() -> anyhow::Result<()> {
+    let Arguments { folder, assets, rbac } = Arguments::parse();
+    let rbac = std::fs::read_to_string(&rbac).with_context(|| format!("reading {}", rbac.display()))?;
+    let example = ExampleControlPlane::start(&assets, &folder, &rbac)?;
+    let mut output = io::stdout().lock();
+    for (name, value) in example.ec2.environment() {
+        writeln!(output, "{name}={value}")?;
+    }
+    writeln!(output, "AWS_REGION={REGION}")?;
+    writeln!(output, "CONFIG={}", example.config.display())?;
+    writeln!(output, "KUBECONFIG={}", example.kubeconfig.display())?;
+    writeln!(output, "STORE_MIRROR={}\n", example.store_mirror)?;
+    output.flush()?;
+    io::copy(&mut io::stdin(), &mut io::sink())?;
+    Ok(())
+}

@@ -1,0 +1,69 @@
+//! A control plane to try control-plane mode on: a real kube-apiserver and etcd with kOps' RBAC, a stand-in for EC2,
+//! and Nodes that nobody has labelled, all on loopback.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde_json::json;
+
+use crate::api_server::ApiServer;
+use crate::ec2::{Ec2, Instance};
+use crate::example_store::{BUCKET, CLUSTER, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES, REGION};
+
+/// The user to whom kOps gives the rights of its kops-controller.
+const USER: &str = "system:serviceaccount:kube-system:kops-controller";
+
+/// An instance, the group that EC2 says it is of, and the instance that its Node says it is.
+const MACHINES: [(&str, &str, &str); 4] = [
+    ("i-0c0ffee0000000001", CONTROL_PLANE, "i-0c0ffee0000000001"),
+    ("i-0c0ffee0000000002", NODES, "i-0c0ffee0000000002"),
+    ("i-0c0ffee0000000003", NODES, "i-0c0ffee0000000003"),
+    // A worker that would like to be the control plane.
+    ("i-0bad0000000000004", NODES, "i-0c0ffee0000000001"),
+];
+
+/// The running control plane; dropping it stops it.
+#[derive(Debug)]
+pub struct ExampleControlPlane {
+    /// The API server.
+    pub api: ApiServer,
+    /// The cloud.
+    pub ec2: Ec2,
+    /// kops-controller's configuration.
+    pub config: PathBuf,
+    /// Whom the controller is, to the API server.
+    pub kubeconfig: PathBuf,
+    /// `URL=DIR`, for `--store-mirror`.
+    pub store_mirror: String,
+}
+
+impl ExampleControlPlane {
+    /// Starts one with the programs of the folder `assets`, which keeps its files in `folder`; `rbac` is what kOps
+    /// installs.
+    ///
+    /// # Errors
+    /// If a program does not start, or a file cannot be written.
+    pub fn start(assets: &Path, folder: &Path, rbac: &str) -> anyhow::Result<ExampleControlPlane> {
+        let store = ExampleStore::write(folder, None)?;
+        let api = ApiServer::start(assets)?;
+        api.kubectl(&["apply", "-f", "-"], rbac)?;
+        let ec2 = Ec2::start()?;
+        for (instance, group, claimed) in MACHINES {
+            ec2.put(instance, Instance::of_group(CLUSTER, group));
+            let node = json!({
+                "apiVersion": "v1", "kind": "Node",
+                "metadata": {"name": instance, "labels": {"kubernetes.io/hostname": instance}},
+                "spec": {"providerID": format!("aws:///{REGION}a/{claimed}")}
+            });
+            api.kubectl(&["create", "-f", "-"], &node.to_string())?;
+        }
+        // Without `server`: nobody bootstraps here.
+        let options = json!({"clusterName": CLUSTER, "cloud": "aws", "configBase": CONFIG_BASE});
+        let config = folder.join("config.yaml");
+        fs::write(&config, options.to_string()).context("writing the controller's configuration")?;
+        let kubeconfig = api.kubeconfig(USER, &[])?;
+        let store_mirror = format!("s3://{BUCKET}={}", store.buckets().join(BUCKET).display());
+        Ok(ExampleControlPlane { api, ec2, config, kubeconfig, store_mirror })
+    }
+}
