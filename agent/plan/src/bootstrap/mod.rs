@@ -4,4 +4,5 @@
 //! Here is what both sides must agree on, byte for byte, with kOps' own programs as well as with ours: [`message`] is
 //! what they say to each other.
 
+pub mod challenge;
 pub mod message;

@@ -1,0 +1,244 @@
+//! The call-back: in clouds where a machine can tell no more than its number, kops-controller calls the address that the
+//! cloud knows of that machine, and asks who answers there for a proof that it made the request.
+//!
+//! It is one call of gRPC. Here is what goes over the wire, and the proof. Source: upstream's
+//! `pkg/bootstrap/challenge.go` and `proto/kops/bootstrap/v1/bootstrap.proto`; Protocol Buffers' "Encoding"; gRPC's
+//! "PROTOCOL-HTTP2", "Length-Prefixed-Message".
+
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+
+use crate::spec::CloudProvider;
+
+/// The path of the call.
+pub const METHOD: &str = "/kops.bootstrap.v1.CallbackService/Challenge";
+/// The port at which machines listen for it while they ask (upstream: `pkg/wellknownports/wellknownports.go`).
+pub const PORT: u16 = 3987;
+/// The longest message that is read, in bytes: one takes about fifty.
+pub const LONGEST_MESSAGE: usize = 4096;
+
+const ID: u32 = 1;
+const RANDOM: u32 = 2;
+const RESPONSE: u32 = 1;
+/// The wire type of strings and bytes.
+const LENGTH_DELIMITED: u32 = 2;
+
+/// Whether machines of a cloud are called back (upstream: `pkg/apis/kops/model/features.go`).
+pub fn is_called_back(cloud: CloudProvider) -> bool {
+    matches!(
+        cloud,
+        CloudProvider::Hetzner
+            | CloudProvider::DigitalOcean
+            | CloudProvider::Scaleway
+            | CloudProvider::Azure
+            | CloudProvider::Linode
+    )
+}
+
+/// The name in the certificate with which a machine of this cluster answers.
+pub fn server_name(cluster: &str) -> String {
+    format!("challenge-server.{cluster}")
+}
+
+/// The common name of whoever calls a machine of this cluster.
+pub fn caller_name(cluster: &str) -> String {
+    format!("kops-controller.{cluster}")
+}
+
+/// The proof: who knows the secret of the request can give it for any `random`.
+pub fn answer(secret: &[u8], random: &[u8]) -> [u8; 32] {
+    Sha256::new().chain_update(secret).chain_update(random).finalize().into()
+}
+
+/// A message that is none.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("it is no gRPC message of a call-back: {0}")]
+pub struct Malformed(&'static str);
+
+/// What kops-controller asks.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Challenge {
+    /// Names the request that is to be proven.
+    pub id: String,
+    /// What the proof is to be made for.
+    pub random: Vec<u8>,
+}
+
+impl Challenge {
+    /// As gRPC sends it.
+    pub fn encode(&self) -> Vec<u8> {
+        framed(&[(ID, self.id.as_bytes()), (RANDOM, &self.random)])
+    }
+
+    /// Reads one.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn decode(frame: &[u8]) -> Result<Challenge, Malformed> {
+        let mut challenge = Challenge { id: String::new(), random: Vec::new() };
+        for (field, value) in fields(frame)? {
+            match field {
+                ID => {
+                    challenge.id =
+                        String::from_utf8(value.to_vec()).map_err(|_| Malformed("its id is no text"))?
+                }
+                RANDOM => challenge.random = value.to_vec(),
+                _ => {}
+            }
+        }
+        Ok(challenge)
+    }
+}
+
+/// A proof as gRPC sends it.
+pub fn encode_answer(answer: &[u8]) -> Vec<u8> {
+    framed(&[(RESPONSE, answer)])
+}
+
+/// Reads a proof.
+///
+/// # Errors
+/// What is wrong with the message.
+pub fn decode_answer(frame: &[u8]) -> Result<Vec<u8>, Malformed> {
+    let found = fields(frame)?
+        .into_iter()
+        .filter(|(field, _)| *field == RESPONSE)
+        .map(|(_, value)| value)
+        .next_back();
+    Ok(found.unwrap_or_default().to_vec())
+}
+
+/// A message of such fields behind its length. Empty fields are left out, as proto3 has it.
+fn framed(fields: &[(u32, &[u8])]) -> Vec<u8> {
+    let mut message = Vec::new();
+    for (field, value) in fields.iter().filter(|(_, value)| !value.is_empty()) {
+        put_number(&mut message, u64::from(field << 3 | LENGTH_DELIMITED));
+        put_number(&mut message, value.len() as u64);
+        message.extend_from_slice(value);
+    }
+    let mut frame = vec![0];
+    frame.extend(u32::try_from(message.len()).unwrap_or(u32::MAX).to_be_bytes());
+    frame.extend(message);
+    frame
+}
+
+/// The strings and bytes of a message behind its length, by their numbers; fields of other types are passed over.
+fn fields(frame: &[u8]) -> Result<Vec<(u32, &[u8])>, Malformed> {
+    let (head, mut rest) = frame.split_at_checked(5).ok_or(Malformed("it is cut off"))?;
+    if head[0] != 0 {
+        return Err(Malformed("it is compressed"));
+    }
+    if usize::try_from(u32::from_be_bytes([head[1], head[2], head[3], head[4]])) != Ok(rest.len()) {
+        return Err(Malformed("its length is another than it says"));
+    }
+    let mut fields = Vec::new();
+    while !rest.is_empty() {
+        let key = take_number(&mut rest)?;
+        let field =
+            u32::try_from(key >> 3).map_err(|_| Malformed("a field has no number that could be one"))?;
+        match key & 7 {
+            0 => drop(take_number(&mut rest)?),
+            1 => drop(take(&mut rest, 8)?),
+            2 => {
+                let length =
+                    usize::try_from(take_number(&mut rest)?).map_err(|_| Malformed("it is cut off"))?;
+                fields.push((field, take(&mut rest, length)?));
+            }
+            5 => drop(take(&mut rest, 4)?),
+            _ => return Err(Malformed("a field has a type that there is none of")),
+        }
+    }
+    Ok(fields)
+}
+
+fn put_number(message: &mut Vec<u8>, mut number: u64) {
+    while number >= 0x80 {
+        message.push((number & 0x7f) as u8 | 0x80);
+        number >>= 7;
+    }
+    message.push(number as u8);
+}
+
+fn take_number(rest: &mut &[u8]) -> Result<u64, Malformed> {
+    let mut number = 0;
+    for shift in (0..64).step_by(7) {
+        let byte = take(rest, 1)?[0];
+        number |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Ok(number);
+        }
+    }
+    Err(Malformed("a number does not end"))
+}
+
+fn take<'a>(rest: &mut &'a [u8], length: usize) -> Result<&'a [u8], Malformed> {
+    let (taken, left) = rest.split_at_checked(length).ok_or(Malformed("it is cut off"))?;
+    *rest = left;
+    Ok(taken)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn hex(bytes: &[u8]) -> String {
+        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    #[test]
+    fn the_proof_is_upstreams() {
+        let secret: Vec<u8> = (0..16).collect();
+        let random: Vec<u8> = (16..32).collect();
+        assert_eq!(
+            hex(&answer(&secret, &random)),
+            "630dcd2966c4336691125448bbb25b4ff412a49c732db2c8abc1b8581bd710dd"
+        );
+    }
+
+    #[test]
+    fn messages_have_the_bytes_of_protocol_buffers_behind_their_length() {
+        let challenge = Challenge { id: "ab".into(), random: vec![1, 2, 3] };
+        assert_eq!(hex(&challenge.encode()), "00000000090a0261621203010203");
+        assert_eq!(Challenge::decode(&challenge.encode()).unwrap(), challenge);
+        assert_eq!(hex(&encode_answer(&[9; 2])), "00000000040a020909");
+        assert_eq!(decode_answer(&encode_answer(&[9; 32])).unwrap(), [9; 32]);
+        assert_eq!(decode_answer(&[0; 5]).unwrap(), [0; 0]);
+    }
+
+    #[test]
+    fn what_another_adds_is_passed_over_and_what_is_none_is_refused() {
+        // A number, eight bytes, four bytes and a string of fields that we do not know.
+        let more = [0x18, 0x96, 0x01, 0x21, 0, 0, 0, 0, 0, 0, 0, 0, 0x2d, 0, 0, 0, 0, 0x32, 0, 0x0a, 1, b'a'];
+        let mut frame = vec![0, 0, 0, 0, more.len() as u8];
+        frame.extend(more);
+        assert_eq!(Challenge::decode(&frame).unwrap().id, "a");
+        for frame in [
+            &[][..],
+            &[1, 0, 0, 0, 0],
+            &[0, 0, 0, 0, 1],
+            &[0, 0, 0, 0, 2, 0x0a, 5],
+            &[0, 0, 0, 0, 1, 0x0b],
+            &[0, 0, 0, 0, 3, 0x0a, 1, 0xff],
+        ] {
+            assert!(Challenge::decode(frame).is_err(), "{frame:?}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn whatever_comes_is_read_or_refused(frame in proptest::collection::vec(any::<u8>(), 0..64)) {
+            if let Ok(challenge) = Challenge::decode(&frame) {
+                prop_assert_eq!(Challenge::decode(&challenge.encode()).unwrap(), challenge);
+            }
+        }
+
+        #[test]
+        fn what_is_sent_is_what_comes(id in ".{0,200}", random in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let challenge = Challenge { id, random };
+            prop_assert_eq!(Challenge::decode(&challenge.encode()).unwrap(), challenge);
+        }
+    }
+}
