@@ -5,6 +5,7 @@
 #![allow(unreachable_pub)]
 
 mod aws_sdk;
+mod callback;
 mod cli;
 mod cloud;
 mod config;

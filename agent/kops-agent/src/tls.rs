@@ -5,13 +5,19 @@ use std::sync::{Arc, OnceLock};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use kops_agent_host::common_name_and_validity;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::client::verify_server_name;
+use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
+};
 use rustls_native_certs::CertificateResult;
 use thiserror::Error;
+use time::OffsetDateTime;
 
 /// There is nobody to trust.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -113,15 +119,63 @@ pub fn client_config_as(chain: &str, key: &str) -> Result<ClientConfig, rustls::
 /// # Errors
 /// If the chain and its key are none.
 pub fn config_as(roots: Arc<RootCertStore>, chain: &str, key: &str) -> Result<ClientConfig, rustls::Error> {
-    let unreadable = |what: &str| rustls::Error::General(format!("the client's own {what} cannot be read"));
-    let chain = CertificateDer::pem_slice_iter(chain.as_bytes())
-        .collect::<Result<Vec<_>, _>>()
-        .map_err(|_| unreadable("certificate"))?;
-    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| unreadable("key"))?;
+    let (chain, key) = chain_and_key(chain, key)?;
     ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()?
         .with_root_certificates(roots)
         .with_client_auth_cert(chain, key)
+}
+
+/// How to be a TLS server, by a PEM chain and its key, to clients that one of these authorities (PEM) vouches for.
+///
+/// # Errors
+/// If there is no authority among them, or the chain and its key are none.
+pub fn server_config_for_clients_of(
+    authorities: &str,
+    chain: &str,
+    key: &str,
+) -> Result<ServerConfig, rustls::Error> {
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(authorities.as_bytes()).flatten());
+    let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+        .build()
+        .map_err(|error| rustls::Error::General(error.to_string()))?;
+    let (chain, key) = chain_and_key(chain, key)?;
+    ServerConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_client_cert_verifier(clients)
+        .with_single_cert(chain, key)
+}
+
+/// How to be a TLS client, as whom a PEM chain and its key say, to the one server that has this certificate (PEM).
+///
+/// # Errors
+/// If it is none, or the chain and its key are none.
+pub fn client_config_pinned_to(
+    certificate: &[u8],
+    chain: &str,
+    key: &str,
+) -> Result<ClientConfig, rustls::Error> {
+    let certificate = CertificateDer::from_pem_slice(certificate)
+        .map_err(|_| rustls::Error::General("the server's certificate cannot be read".into()))?;
+    let (chain, key) = chain_and_key(chain, key)?;
+    ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(TrustOne { certificate, provider: provider() }))
+        .with_client_auth_cert(chain, key)
+}
+
+fn chain_and_key(
+    chain: &str,
+    key: &str,
+) -> Result<(Vec<CertificateDer<'static>>, PrivateKeyDer<'static>), rustls::Error> {
+    let unreadable = |what: &str| rustls::Error::General(format!("our own {what} cannot be read"));
+    let chain = CertificateDer::pem_slice_iter(chain.as_bytes())
+        .collect::<Result<Vec<_>, _>>()
+        .map_err(|_| unreadable("certificate"))?;
+    let key = PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|_| unreadable("key"))?;
+    Ok((chain, key))
 }
 
 /// How to be a client that will not speak TLS to anybody.
@@ -182,6 +236,58 @@ impl ServerCertVerifier for TrustNobody {
         _dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, rustls::Error> {
         self.refusal()
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// Trusts one certificate, whoever has signed it: whoever knows it has it from where it is trusted.
+#[derive(Debug)]
+struct TrustOne {
+    certificate: CertificateDer<'static>,
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for TrustOne {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if *end_entity != self.certificate {
+            return Err(CertificateError::UnknownIssuer.into());
+        }
+        verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
+        let now =
+            i64::try_from(now.as_secs()).ok().and_then(|now| OffsetDateTime::from_unix_timestamp(now).ok());
+        match now.and_then(|now| common_name_and_validity(end_entity, now)) {
+            Some((_, true)) => Ok(ServerCertVerified::assertion()),
+            Some((_, false)) => Err(CertificateError::Expired.into()),
+            None => Err(CertificateError::BadEncoding.into()),
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

@@ -8,6 +8,7 @@ mod authority;
 mod issue;
 mod keep;
 mod kubeconfig;
+mod self_signed;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,8 @@ use crate::error::Result;
 use crate::root::Root;
 use crate::secrets::{PemPair, Secrets};
 use authority::Authority;
+
+pub use self_signed::{common_name_and_validity, self_signed};
 
 /// Why a certificate cannot be issued.
 #[derive(Debug, thiserror::Error)]

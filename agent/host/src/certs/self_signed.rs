@@ -1,0 +1,69 @@
+//! Certificates that vouch for themselves, for a few minutes between two who know each other otherwise.
+
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
+    SerialNumber,
+};
+use time::{Duration, OffsetDateTime};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::CertificateError;
+use crate::secrets::PemPair;
+
+/// The life of one, before and after it is made (pkg/bootstrap/challenge_server.go).
+const BACKDATED: Duration = Duration::minutes(15);
+const LIFETIME: Duration = Duration::minutes(45);
+
+/// A serving certificate for a name, signed by its own key. It is no authority.
+///
+/// # Errors
+/// If the name is none, or no key can be made.
+pub fn self_signed(name: &str, now: OffsetDateTime) -> Result<PemPair, CertificateError> {
+    let invalid =
+        |error: rcgen::Error| CertificateError::Invalid { name: name.to_owned(), reason: error.to_string() };
+    let mut params = CertificateParams::new([name.to_owned()]).map_err(invalid)?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.serial_number = Some(SerialNumber::from(1));
+    params.is_ca = IsCa::ExplicitNoCa;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    let now = now.replace_nanosecond(0).unwrap_or(now);
+    (params.not_before, params.not_after) = (now - BACKDATED, now + LIFETIME);
+    let key = KeyPair::generate().map_err(invalid)?;
+    let certificate = params.self_signed(&key).map_err(invalid)?.pem();
+    Ok(PemPair { certificate, private_key: key.serialize_pem() })
+}
+
+/// The common name of a certificate's subject, and whether the certificate is valid at a time; `None` for what is no
+/// certificate, or has not just one name.
+pub fn common_name_and_validity(der: &[u8], now: OffsetDateTime) -> Option<(String, bool)> {
+    let (_, certificate) = X509Certificate::from_der(der).ok()?;
+    let mut names = certificate.subject().iter_common_name();
+    let name = names.next().filter(|_| names.next().is_none())?.as_str().ok()?.to_owned();
+    let validity = certificate.validity();
+    let is_valid = validity.not_before.to_datetime() <= now && now < validity.not_after.to_datetime();
+    Some((name, is_valid))
+}
+
+#[cfg(test)]
+mod tests {
+    use time::macros::datetime;
+
+    use super::super::keep::first_der;
+    use super::*;
+
+    #[test]
+    fn one_has_its_name_and_lives_for_an_hour() {
+        let now = datetime!(2026-11-22 12:00 UTC);
+        let der =
+            first_der(&self_signed("challenge-server.c.example.com", now).unwrap().certificate).unwrap();
+        let at = |time| common_name_and_validity(&der, time).unwrap();
+        assert_eq!(at(now), ("challenge-server.c.example.com".to_owned(), true));
+        assert!(at(now - Duration::minutes(15)).1 && !at(now - Duration::minutes(16)).1);
+        assert!(!at(now + Duration::minutes(45)).1);
+        let (_, certificate) = X509Certificate::from_der(&der).unwrap();
+        assert!(!certificate.is_ca());
+        assert_eq!(common_name_and_validity(b"no certificate", now), None);
+    }
+}

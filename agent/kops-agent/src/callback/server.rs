@@ -1,0 +1,244 @@
+//! The machine's side: listens while the machine asks kops-controller for something, and proves to kops-controller, and to
+//! nobody else, that it has asked.
+//!
+//! Only the last challenge that was made is answered, and once.
+
+use std::convert::Infallible;
+use std::fs::File;
+use std::io::Read as _;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Empty, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kops_agent_host::{CertificateError, common_name_and_validity, self_signed};
+use kops_agent_plan::bootstrap::challenge::{
+    Challenge, LONGEST_MESSAGE, METHOD, answer, caller_name, encode_answer, server_name,
+};
+use kops_agent_plan::bootstrap::message::{Bytes as Base64, ChallengeRequest};
+use rustls::ServerConfig;
+use thiserror::Error;
+use time::OffsetDateTime;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::grpc;
+use crate::tls;
+
+/// kops-controllers are few, and call once.
+const CONNECTIONS: usize = 16;
+const CALL_WITHIN: Duration = Duration::from_secs(30);
+const SECRET: usize = 16;
+
+/// Why nobody can be answered.
+#[derive(Debug, Error)]
+pub enum CallbackServerError {
+    /// The port is taken, say.
+    #[error("cannot listen on {address} for kops-controller's call-back: {cause}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// No certificate can be made.
+    #[error("cannot make a certificate for kops-controller's call-back: {0}")]
+    Certificate(#[from] CertificateError),
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS for kops-controller's call-back: {0}")]
+    Tls(#[from] rustls::Error),
+    /// There is no randomness.
+    #[error("cannot read /dev/urandom to make a secret: {0}")]
+    Random(std::io::Error),
+}
+
+/// Listens; dropping it stops that.
+#[derive(Debug)]
+pub struct CallbackServer {
+    certificate: String,
+    address: SocketAddr,
+    known: Arc<Mutex<Option<Known>>>,
+    serving: JoinHandle<()>,
+}
+
+/// A challenge that may be answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    id: String,
+    secret: Base64,
+}
+
+impl CallbackServer {
+    /// Listens for the kops-controller of a cluster, whose certificate one of these authorities (PEM) has signed.
+    ///
+    /// # Errors
+    /// If that cannot be.
+    pub async fn start(
+        cluster: &str,
+        authorities: &str,
+        address: SocketAddr,
+    ) -> Result<CallbackServer, CallbackServerError> {
+        let pair = self_signed(&server_name(cluster), OffsetDateTime::now_utc())?;
+        let mut config =
+            tls::server_config_for_clients_of(authorities, &pair.certificate, &pair.private_key)?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let failed = |cause| CallbackServerError::Listen { address, cause };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let known = Arc::<Mutex<Option<Known>>>::default();
+        let serving = tokio::spawn(serve(listener, config, Arc::from(caller_name(cluster)), known.clone()));
+        Ok(CallbackServer { certificate: pair.certificate, address, known, serving })
+    }
+
+    /// A challenge for the next request. Those before it are not answered any more.
+    ///
+    /// # Errors
+    /// If there is no randomness.
+    pub fn challenge(&self) -> Result<ChallengeRequest, CallbackServerError> {
+        let mut random = [0; 2 * SECRET];
+        File::open("/dev/urandom")
+            .and_then(|mut file| file.read_exact(&mut random))
+            .map_err(CallbackServerError::Random)?;
+        let (id, secret) = random.split_at(SECRET);
+        let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
+        let secret = Base64(secret.to_vec());
+        *lock(&self.known) = Some(Known { id: id.clone(), secret: secret.clone() });
+        Ok(ChallengeRequest {
+            endpoint: self.address.to_string(),
+            ca: Base64(self.certificate.clone().into_bytes()),
+            challenge_id: id,
+            challenge_secret: secret,
+        })
+    }
+}
+
+impl Drop for CallbackServer {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+fn lock(known: &Mutex<Option<Known>>) -> std::sync::MutexGuard<'_, Option<Known>> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn serve(
+    listener: TcpListener,
+    config: ServerConfig,
+    caller: Arc<str>,
+    known: Arc<Mutex<Option<Known>>>,
+) {
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let Ok(slot) = slots.clone().acquire_owned().await else { return };
+        let Ok((socket, remote)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let (acceptor, caller, known) = (acceptor.clone(), caller.clone(), known.clone());
+        tokio::spawn(async move {
+            if timeout(CALL_WITHIN, connection(socket, &acceptor, &caller, known)).await.is_err() {
+                log::debug!("{remote} was not done with its call-back in time");
+            }
+            drop(slot);
+        });
+    }
+}
+
+async fn connection(
+    socket: TcpStream,
+    acceptor: &TlsAcceptor,
+    caller: &str,
+    known: Arc<Mutex<Option<Known>>>,
+) {
+    let stream = match acceptor.accept(socket).await {
+        Ok(stream) => stream,
+        Err(error) => {
+            log::debug!("a call-back is refused: {error}");
+            return;
+        }
+    };
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let name = certificate.and_then(|der| common_name_and_validity(der, OffsetDateTime::now_utc()));
+    let is_kops_controller = name.is_some_and(|(name, _)| name == caller);
+    let service = service_fn(move |request| {
+        let known = known.clone();
+        async move {
+            Ok::<_, Infallible>(match is_kops_controller {
+                true => called(request, &known).await,
+                false => refused(Code::Unauthenticated, "the caller is not this cluster's kops-controller"),
+            })
+        }
+    });
+    let _hung_up = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_header_list_size(16 * 1024)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+async fn called(request: Request<Incoming>, known: &Mutex<Option<Known>>) -> Response<Body> {
+    if request.uri().path() != METHOD {
+        return refused(Code::Unimplemented, "there is no such call");
+    }
+    let Ok(body) = Limited::new(request.into_body(), LONGEST_MESSAGE).collect().await else {
+        return refused(Code::InvalidArgument, "the message is cut off or too long");
+    };
+    let challenge = match Challenge::decode(&body.to_bytes()) {
+        Ok(challenge) if !challenge.id.is_empty() => challenge,
+        Ok(_) => return refused(Code::InvalidArgument, "the challenge has no id"),
+        Err(error) => return refused(Code::InvalidArgument, &error.to_string()),
+    };
+    let answered = {
+        let mut known = lock(known);
+        match known.take_if(|known| known.id == challenge.id) {
+            Some(known) => answer(&known.secret.0, &challenge.random),
+            None => return refused(Code::NotFound, "there is no such challenge, or it was answered"),
+        }
+    };
+    log::debug!("kops-controller has called back");
+    let trailers = HeaderMap::from_iter([(
+        hyper::header::HeaderName::from_static(grpc::STATUS),
+        HeaderValue::from_static(grpc::OK),
+    )]);
+    let message = Full::new(Bytes::from(encode_answer(&answered)));
+    response(message.with_trailers(std::future::ready(Some(Ok(trailers)))).boxed())
+}
+
+type Body = BoxBody<Bytes, Infallible>;
+
+/// Codes of gRPC's (its "Status codes").
+#[derive(Clone, Copy)]
+enum Code {
+    InvalidArgument = 3,
+    NotFound = 5,
+    Unimplemented = 12,
+    Unauthenticated = 16,
+}
+
+fn refused(code: Code, message: &str) -> Response<Body> {
+    log::debug!("a call-back is refused: {message}");
+    let mut response = response(Empty::new().boxed());
+    response.headers_mut().insert(grpc::STATUS, HeaderValue::from(code as u16));
+    if let Ok(message) = HeaderValue::from_str(message) {
+        response.headers_mut().insert(grpc::MESSAGE, message);
+    }
+    response
+}
+
+fn response(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(grpc::CONTENT_TYPE));
+    response
+}

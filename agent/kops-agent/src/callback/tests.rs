@@ -1,0 +1,106 @@
+#![allow(clippy::unwrap_used)]
+use std::net::{Ipv4Addr, SocketAddr};
+
+use kops_agent_host::PemPair;
+use kops_agent_plan::bootstrap::challenge::{caller_name, server_name};
+use kops_agent_plan::bootstrap::message::ChallengeRequest;
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+
+use super::*;
+
+const CLUSTER: &str = "c.example.com";
+const RANDOM: [u8; 16] = [7; 16];
+
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        crate::tls::install_provider();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Authority { issuer: Issuer::new(params, key), pem }
+    }
+
+    fn identity(&self, common_name: &str) -> PemPair {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        PemPair { certificate, private_key: key.serialize_pem() }
+    }
+}
+
+async fn machine(authority: &Authority) -> CallbackServer {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    CallbackServer::start(CLUSTER, &authority.pem, address).await.unwrap()
+}
+
+fn address(challenge: &ChallengeRequest) -> SocketAddr {
+    challenge.endpoint.parse().unwrap()
+}
+
+async fn call(challenge: &ChallengeRequest, identity: &PemPair) -> Result<(), CallFailed> {
+    Caller::of(CLUSTER).call(address(challenge), challenge, identity, RANDOM).await
+}
+
+#[tokio::test]
+async fn a_machine_proves_once_that_it_has_asked() {
+    let authority = Authority::new();
+    let (machine, identity) = (machine(&authority).await, authority.identity(&caller_name(CLUSTER)));
+    let challenge = machine.challenge().unwrap();
+    call(&challenge, &identity).await.unwrap();
+    let again = call(&challenge, &identity).await.unwrap_err();
+    assert!(matches!(&again, CallFailed::Refused(_, status) if status == "5"), "{again}");
+
+    let old = machine.challenge().unwrap();
+    let new = machine.challenge().unwrap();
+    assert!(
+        matches!(call(&old, &identity).await, Err(CallFailed::Refused(..))),
+        "a later request took its place"
+    );
+    call(&new, &identity).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_does_not_know_the_secret_or_has_not_asked_proves_nothing() {
+    let authority = Authority::new();
+    let (machine, identity) = (machine(&authority).await, authority.identity(&caller_name(CLUSTER)));
+    // Somebody who asks with a secret of his own, and names another machine's challenge.
+    let mut lie = machine.challenge().unwrap();
+    lie.challenge_secret.0[0] ^= 1;
+    assert!(matches!(call(&lie, &identity).await, Err(CallFailed::Unproven(_))));
+    // Whose certificate is another one than that which was told.
+    let mut lie = machine.challenge().unwrap();
+    lie.ca.0 = kops_agent_host::self_signed(&server_name(CLUSTER), time::OffsetDateTime::now_utc())
+        .unwrap()
+        .certificate
+        .into_bytes();
+    assert!(matches!(call(&lie, &identity).await, Err(CallFailed::NotAnswered(..))));
+    let mut lie = machine.challenge().unwrap();
+    lie.challenge_id.clear();
+    assert!(matches!(call(&lie, &identity).await, Err(CallFailed::Incomplete("challengeID"))));
+    let silent = machine.challenge().unwrap();
+    drop(machine);
+    let error = call(&silent, &identity).await.unwrap_err().to_string();
+    assert!(error.contains("does not answer its call-back"), "{error}");
+}
+
+#[tokio::test]
+async fn only_the_clusters_kops_controller_is_answered() {
+    let authority = Authority::new();
+    let machine = machine(&authority).await;
+    let challenge = machine.challenge().unwrap();
+    let node = authority.identity("system:node:i-1");
+    let error = call(&challenge, &node).await.unwrap_err();
+    assert!(matches!(&error, CallFailed::Refused(_, status) if status == "16"), "{error}");
+    let stranger = Authority::new().identity(&caller_name(CLUSTER));
+    assert!(matches!(call(&challenge, &stranger).await, Err(CallFailed::NotAnswered(..))));
+    // Neither has used it up.
+    call(&challenge, &authority.identity(&caller_name(CLUSTER))).await.unwrap();
+}
