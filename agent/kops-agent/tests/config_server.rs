@@ -11,10 +11,12 @@ use std::process::{Command, Stdio};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use example::apart::apart;
 use example::{Ended, Machine, keysets};
 use kops_agent_tests::example_keys::Keyset;
 use kops_agent_tests::example_store::{CLUSTER, NODES};
 use kops_agent_tests::kops_controller::{Asked, KopsController, Mood, Served, server_name};
+use kops_agent_tests::name_server::{NameFault, NameServer};
 use sha2::{Digest as _, Sha256};
 
 const DOCKER_CONFIG: &str = r#"{"auths":{"registry.example.com":{"auth":"aHVzaA=="}}}"#;
@@ -310,6 +312,27 @@ fn a_server_that_says_nothing_is_given_up() {
     server.answer_next(&[Mood::Silent]);
     worker.run("converge", &server).with(1, &["it takes longer than 15 seconds", "in 1 tries"]);
     worker.is_untouched();
+}
+
+#[test]
+fn a_kops_controller_that_is_not_in_dns_yet_is_waited_for() {
+    apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
+        for (fault, reason) in [
+            (NameFault::NoSuchName, "the name server says that there is no such name; trying again"),
+            (NameFault::Placeholder, "its address is 203.0.113.123, which kOps writes there"),
+        ] {
+            let worker = Worker::new();
+            let server = worker.kops_controller();
+            let name = server_name();
+            let names = NameServer::start(fault, &[(&name, 4)]).unwrap();
+            let url = server.url().replace("127.0.0.1", &name);
+            let mut agent = worker.agent("converge", &[url], &worker.served.authority);
+            let converged = Ended::of(agent.args(["--store-patience", "60"]));
+            converged.with(0, &["it is not in DNS yet", reason]);
+            assert!(names.asked(&name) > 4);
+            assert_eq!(server.asked(), honest(&CERTIFICATES));
+        }
+    });
 }
 
 #[test]
