@@ -6,8 +6,8 @@ use anyhow::{Context, ensure};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{
-    BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256, RsaKeySize,
-    SerialNumber, date_time_ymd,
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256,
+    RsaKeySize, SerialNumber, date_time_ymd,
 };
 use serde_json::json;
 
@@ -80,6 +80,14 @@ impl Keyset {
         let certificate = params.self_signed(&key).with_context(|| format!("signing {name}"))?.pem();
         let private_key = pem("RSA PRIVATE KEY", rsa_private_key(key.serialized_der())?);
         Ok(Keyset { name: name.to_owned(), id, certificate, private_key })
+    }
+
+    /// What signs with it.
+    ///
+    /// # Errors
+    /// If it is not what [`Keyset::make`] makes.
+    pub fn issuer(&self) -> anyhow::Result<Issuer<'static, KeyPair>> {
+        Ok(Issuer::from_ca_cert_pem(&self.certificate, KeyPair::from_pem(&self.private_key)?)?)
     }
 
     /// `keyset.yaml` (upstream: `pkg/apis/kops/v1alpha2/keyset.go`).

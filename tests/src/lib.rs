@@ -8,6 +8,7 @@ pub mod example_control_plane;
 pub mod example_keys;
 pub mod example_store;
 pub mod faults;
+pub mod kops_controller;
 pub mod loopback;
 pub mod name_server;
 pub mod proxy;

@@ -16,12 +16,14 @@ use hyper::service::Service;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
-use rcgen::{CertifiedKey, generate_simple_self_signed};
+use rcgen::{CertificateParams, CertifiedKey, KeyPair, date_time_ymd, generate_simple_self_signed};
 use rustls::ServerConfig;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
+
+use crate::example_keys::Keyset;
 
 /// A running server; dropping it stops it and cuts its connections.
 #[derive(Debug)]
@@ -51,6 +53,20 @@ impl Identity {
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names)?;
         let key = PrivateKeyDer::try_from(signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
         Ok(Identity { certificate_pem: cert.pem(), certificate: cert.der().clone(), key })
+    }
+
+    /// One of this DNS name that an authority has signed, as kOps does for kops-controller.
+    ///
+    /// # Errors
+    /// If the authority cannot sign.
+    pub fn signed_by(authority: &Keyset, name: &str) -> anyhow::Result<Identity> {
+        let signing_key = KeyPair::generate()?;
+        let mut params = CertificateParams::new([name.to_owned()])?;
+        // As long as the authority itself, so that no test depends on the day it runs.
+        (params.not_before, params.not_after) = (date_time_ymd(2026, 1, 1), date_time_ymd(2045, 1, 1));
+        let certificate = params.signed_by(&signing_key, &authority.issuer()?)?;
+        let key = PrivateKeyDer::try_from(signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
+        Ok(Identity { certificate_pem: certificate.pem(), certificate: certificate.der().clone(), key })
     }
 
     fn acceptor(&self) -> anyhow::Result<TlsAcceptor> {

@@ -27,6 +27,8 @@ pub enum NameFault {
     NoSuchName,
     /// It says nothing.
     Silent,
+    /// It has the address that kOps writes into DNS until there is a control plane (`pkg/dns/placeholder.go`).
+    Placeholder,
 }
 
 /// A running name server; dropping it stops it.
@@ -108,8 +110,8 @@ impl Question {
         Some(Question { id, name: labels.join("."), kind, bytes })
     }
 
-    /// The answer: with an address where one was asked for, or with this code.
-    fn answer(&self, code: u8) -> Vec<u8> {
+    /// The answer: with this address where one was asked for, or with this code.
+    fn answer(&self, code: u8, address: Ipv4Addr) -> Vec<u8> {
         let has_address = code == 0 && self.kind == A;
         let mut packet = self.id.to_vec();
         // An answer, recursion asked for and available.
@@ -121,7 +123,7 @@ impl Question {
             packet.extend(A.to_be_bytes());
             packet.extend(INTERNET.to_be_bytes());
             packet.extend([0, 0, 0, 1, 0, 4]);
-            packet.extend(Ipv4Addr::LOCALHOST.octets());
+            packet.extend(address.octets());
         }
         packet
     }
@@ -132,10 +134,14 @@ fn answer(socket: &UdpSocket, to: SocketAddr, question: &Question, fault: Option
         Some(NameFault::Silent) => return,
         Some(NameFault::CannotTell) => 2,
         Some(NameFault::NoSuchName) => 3,
-        None => 0,
+        Some(NameFault::Placeholder) | None => 0,
+    };
+    let address = match fault {
+        Some(NameFault::Placeholder) => Ipv4Addr::new(203, 0, 113, 123),
+        _ => Ipv4Addr::LOCALHOST,
     };
     // Who does not get it asks again.
-    let _ = socket.send_to(&question.answer(code), to);
+    let _ = socket.send_to(&question.answer(code, address), to);
 }
 
 #[cfg(test)]
@@ -148,10 +154,10 @@ mod tests {
         packet.extend(b"\x05STORE\x04test\x00\x00\x01\x00\x01");
         let question = Question::read(&packet).unwrap();
         assert_eq!((question.name.as_str(), question.kind), ("store.test", A));
-        let answer = question.answer(0);
+        let answer = question.answer(0, Ipv4Addr::LOCALHOST);
         assert_eq!(answer[..8], [7, 9, 0x81, 0x80, 0, 1, 0, 1]);
         assert_eq!(answer[answer.len() - 4..], [127, 0, 0, 1]);
-        assert_eq!(question.answer(3)[3..8], [0x83, 0, 1, 0, 0]);
+        assert_eq!(question.answer(3, Ipv4Addr::LOCALHOST)[3..8], [0x83, 0, 1, 0, 0]);
         for size in 0..packet.len() {
             assert_eq!(Question::read(&packet[..size]), None, "{size}");
         }

@@ -1,6 +1,7 @@
 //! The AWS SDK's HTTP client, for whatever the SDK asks on our behalf: files of S3, and credentials.
 
-use aws_sdk_s3::config::SharedHttpClient;
+use aws_config::{BehaviorVersion, SdkConfig};
+use aws_sdk_s3::config::{Region, SharedHttpClient};
 use aws_smithy_http_client::proxy::ProxyConfig;
 use aws_smithy_http_client::tls::rustls_provider::CryptoMode;
 use aws_smithy_http_client::tls::{Provider, TlsContext, TrustStore};
@@ -14,6 +15,16 @@ use crate::tls::CaBundle;
 #[derive(Debug, Error)]
 #[error("{0}")]
 pub struct SetupError(String);
+
+/// What every AWS tool would find on this machine for a region: settings, and who gives credentials.
+///
+/// # Errors
+/// As [`http_client`].
+pub async fn shared_config(region: &str, bundle: Option<&CaBundle>) -> Result<SdkConfig, SetupError> {
+    let region = Region::new(region.to_owned());
+    let loader = aws_config::defaults(BehaviorVersion::latest()).http_client(http_client(bundle)?);
+    Ok(loader.region(region).load().await)
+}
 
 /// A client that trusts these certificates, or, where there are none, speaks no TLS.
 ///

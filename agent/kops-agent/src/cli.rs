@@ -173,7 +173,7 @@ pub struct StoreArgs {
     #[arg(long, value_name = "URL=DIR")]
     pub store_mirror: Vec<String>,
 
-    /// For how many seconds to try again to reach a store that does not answer.
+    /// For how many seconds to try again to reach a store, or a kops-controller in its place, that does not answer.
     #[arg(long, value_name = "SECONDS", default_value_t = STORE_PATIENCE)]
     pub store_patience: u64,
 }

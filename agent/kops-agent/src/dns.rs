@@ -21,10 +21,17 @@ pub struct NameError {
     name: String,
     /// What is wrong, in words.
     reason: String,
+    is_not_there: bool,
 }
 
 impl NameError {
+    /// Whether a name server has said that the name has no address, not that it cannot tell.
+    pub fn is_not_there(&self) -> bool {
+        self.is_not_there
+    }
+
     fn new(name: &str, error: &NetError) -> NameError {
+        let is_not_there = matches!(error, NetError::Dns(DnsError::NoRecordsFound(_)));
         let reason = match error {
             NetError::Dns(DnsError::NoRecordsFound(none)) if none.response_code == ResponseCode::NXDomain => {
                 "the name server says that there is no such name".to_owned()
@@ -35,7 +42,7 @@ impl NameError {
             NetError::NoConnections => "no name server can be reached".to_owned(),
             other => other.to_string(),
         };
-        NameError { name: name.to_owned(), reason }
+        NameError { name: name.to_owned(), reason, is_not_there }
     }
 }
 
@@ -44,7 +51,11 @@ impl NameError {
 pub struct SystemResolver;
 
 impl SystemResolver {
-    async fn lookup(name: &str) -> Result<Vec<IpAddr>, NameError> {
+    /// The addresses of a name.
+    ///
+    /// # Errors
+    /// If it has none, or nobody can tell.
+    pub async fn lookup(name: &str) -> Result<Vec<IpAddr>, NameError> {
         let addresses = async {
             let mut builder = TokioResolver::builder_tokio()?;
             builder.options_mut().ip_strategy = LookupIpStrategy::Ipv6AndIpv4;

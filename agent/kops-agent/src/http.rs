@@ -1,5 +1,6 @@
 //! The HTTP clients of this process.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -57,6 +58,27 @@ pub fn client_with(config: rustls::ClientConfig) -> Result<Client, HttpError> {
     Ok(proxied_builder()
         .tls_backend_preconfigured(config)
         .redirect(reqwest::redirect::Policy::none())
+        .build()?)
+}
+
+/// A client for a server of the cluster itself, as kops-controller's are: at these addresses, never through a proxy,
+/// in HTTP/1.1, and never redirected. Each request has to end within `patience`.
+///
+/// # Errors
+/// If the client cannot be set up.
+pub fn cluster_client(
+    config: rustls::ClientConfig,
+    name: &str,
+    addresses: &[SocketAddr],
+    patience: Duration,
+) -> Result<Client, HttpError> {
+    Ok(builder()
+        .tls_backend_preconfigured(config)
+        .http1_only()
+        .no_proxy()
+        .redirect(reqwest::redirect::Policy::none())
+        .resolve_to_addrs(name, addresses)
+        .timeout(patience)
         .build()?)
 }
 

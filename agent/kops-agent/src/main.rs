@@ -5,6 +5,7 @@
 #![allow(unreachable_pub)]
 
 mod aws_sdk;
+mod bootstrap_client;
 mod callback;
 mod cli;
 mod cloud;
@@ -131,6 +132,12 @@ async fn converge_until_done(args: &ConvergeArgs) -> Result<u8> {
     let mut retries = args.retries;
     loop {
         match converge(args).await {
+            // As upstream's nodeup ends; what is to be done then is another one's to decide.
+            Err(error) if bootstrap_client::is_already_registered(&error) => {
+                log::warn!("{}", output::error_text(&error));
+                service_manager::ready("left as it is: this machine is a node already");
+                return Ok(exit::CONVERGED);
+            }
             Err(error) if exit::code_of(&error) == exit::FAILED && retries != 0 => {
                 log::error!("{}", output::error_text(&error));
                 log::info!("trying again in {} seconds", RETRY_INTERVAL.as_secs());
@@ -159,7 +166,9 @@ async fn converge(args: &ConvergeArgs) -> Result<u8> {
             output::print_report(&report, args.output)
         }
         Err(error) => {
-            note_failure(&args.root.root, &error);
+            if !bootstrap_client::is_already_registered(&error) {
+                note_failure(&args.root.root, &error);
+            }
             Err(error)
         }
     }

@@ -1,6 +1,6 @@
 //! The keys and secrets that a desired state refers to, kept apart from it until it is applied.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use kops_agent_host::{PemPair, Secrets};
@@ -8,12 +8,14 @@ use kops_agent_plan::spec::{Keyset, Secret};
 
 use crate::source::NodeSpec;
 
-/// What was read of the store's `pki/` and `secrets/` for one node.
+/// What was read of the store's `pki/` and `secrets/` for one node, and what kops-controller has issued to it.
 #[derive(Clone, Default)]
 pub struct Materials {
     keysets: BTreeMap<String, Keyset>,
     secrets: BTreeMap<String, Secret>,
     cas: BTreeMap<String, String>,
+    bootstrapped: BTreeMap<String, PemPair>,
+    kept: BTreeSet<String>,
 }
 
 impl fmt::Debug for Materials {
@@ -32,7 +34,18 @@ impl Materials {
             keysets: spec.inputs.keysets.clone(),
             secrets: spec.secrets.clone(),
             cas: spec.inputs.config.cas.clone(),
+            ..Materials::default()
         }
+    }
+
+    /// The same, with these certificates of kops-controller's by name.
+    pub fn with_bootstrapped(self, bootstrapped: BTreeMap<String, PemPair>) -> Materials {
+        Materials { bootstrapped, ..self }
+    }
+
+    /// The same for a node that keeps these certificates as long as they are valid.
+    pub fn keeping(&self, names: impl IntoIterator<Item = String>) -> Materials {
+        Materials { kept: names.into_iter().collect(), ..self.clone() }
     }
 }
 
@@ -60,7 +73,11 @@ impl Secrets for Materials {
         names.iter().filter_map(|name| std::env::var(name).ok()).find(|value| !value.is_empty())
     }
 
-    fn bootstrap_certificate(&self, _: &str) -> Option<PemPair> {
-        None
+    fn bootstrap_certificate(&self, name: &str) -> Option<PemPair> {
+        self.bootstrapped.get(name).cloned()
+    }
+
+    fn keeps_certificate(&self, name: &str) -> bool {
+        self.kept.contains(name)
     }
 }

@@ -17,6 +17,7 @@ use kops_agent_plan::resolve::{self, NodeConfig, Problems};
 use kops_agent_plan::resource::{Conflict, DesiredState, Kind};
 use kops_agent_plan::spec::{BootConfig, NodeupConfig};
 
+use crate::bootstrap_client::{KopsController, with_certificates};
 use crate::cli::{RootArgs, SpecArgs, StoreArgs};
 use crate::hashes::HashSource;
 use crate::materials::Materials;
@@ -33,6 +34,8 @@ pub struct Decision {
     pub desired: DesiredState,
     /// The keys and secrets that this refers to.
     pub materials: Materials,
+    /// Who issues the certificates that this machine cannot.
+    pub kops_controller: KopsController,
     /// `NodeupConfigHash` of the configuration that it follows from.
     pub config_hash: String,
     /// The hashes of downloads that were told, by URL, so that nobody has to be asked again.
@@ -54,6 +57,7 @@ pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
     let known_hashes = spec.origin.known_hashes();
     let materials = Materials::new(&spec);
     let aws = spec.inputs.facts.cloud.aws.as_ref();
+    let facts = spec.inputs.facts.clone();
     let ipv6_prefix = aws.map(|aws| aws.ipv6_prefix.clone()).unwrap_or_default();
     let node = resolve(spec)?;
     let desired = match args.controller && node.is_control_plane() {
@@ -64,12 +68,15 @@ pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
         false => desired(&node),
     }
     .map_err(wrong)?;
+    let authorities = node.config.cas.get(resolve::KUBERNETES_CA).map(String::as_str);
+    let patience = store.retries().deadline;
+    let kops_controller = KopsController::of(&node.boot, authorities, &facts, patience);
     let config_hash = match node.boot.nodeup_config_hash.as_str() {
         "" => NodeupConfig::hash(go_yaml::to_string(&node.config).as_bytes()),
         pinned => pinned.to_owned(),
     };
     log::debug!("{} is a {} of {}", node.node_name, node.boot.instance_group_role, node.cluster_name());
-    Ok(Decision { desired, materials, config_hash, known_hashes, ipv6_prefix, store })
+    Ok(Decision { desired, materials, kops_controller, config_hash, known_hashes, ipv6_prefix, store })
 }
 
 /// Steps 1 to 3: boot config, facts, store.
@@ -110,9 +117,16 @@ pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
 /// # Errors
 /// What cannot be observed.
 pub fn plan(host: &Host, decision: &Decision) -> Result<Plan> {
+    plan_with(host, decision, &decision.materials)
+}
+
+/// The same, with other keys and secrets.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_with(host: &Host, decision: &Decision, materials: &Materials) -> Result<Plan> {
     service_manager::doing("observing this machine");
-    let mut observed =
-        host.observe(&decision.desired, &decision.materials).context("observing this machine")?;
+    let mut observed = host.observe(&decision.desired, materials).context("observing this machine")?;
     for (id, resource) in decision.desired.iter().filter(|(id, _)| id.kind == Kind::Ipv6Prefix) {
         if !decision.ipv6_prefix.is_empty() {
             observed.insert(id.clone(), Observed::Resource(resource.clone()));
@@ -135,6 +149,7 @@ pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Resu
         log::warn!("a run was interrupted while it rolled back a change; that is done now: {rolled_back}");
     }
     let plan = plan(host, decision)?;
+    let (plan, materials) = with_certificates(host, decision, plan).await?;
     let patience =
         Patience { give_up_after: Duration::from_secs(args.download_patience), ..Patience::default() };
     let downloads = Downloads::new(http::client()?)
@@ -142,7 +157,7 @@ pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Resu
         .buckets(Arc::clone(&decision.store) as Arc<dyn Buckets>)
         .patience(patience);
     let scope = Scope::Node { config_hash: &decision.config_hash, known_hashes: &decision.known_hashes };
-    Ok(host.apply(&plan, &decision.desired, &decision.materials, &downloads, &watch, scope).await?)
+    Ok(host.apply(&plan, &decision.desired, &materials, &downloads, &watch, scope).await?)
 }
 
 /// The boot config in this file.

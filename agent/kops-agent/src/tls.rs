@@ -105,6 +105,23 @@ pub fn client_config() -> Result<ClientConfig, rustls::Error> {
     }
 }
 
+/// How to be a TLS client that trusts the authorities in this PEM text and nobody else.
+///
+/// # Errors
+/// If there is no authority in it.
+pub fn client_config_trusting(authorities: &str) -> Result<ClientConfig, rustls::Error> {
+    let certificates = CertificateDer::pem_slice_iter(authorities.as_bytes()).filter_map(Result::ok);
+    let mut roots = RootCertStore::empty();
+    let (usable, _) = roots.add_parsable_certificates(certificates);
+    if usable == 0 {
+        return Err(rustls::Error::General("there is no PEM certificate of an authority to trust".into()));
+    }
+    Ok(ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots)
+        .with_no_client_auth())
+}
+
 /// How to be a TLS client that trusts the host's CA bundle and says who it is, by a PEM chain and its key.
 ///
 /// # Errors

@@ -6,7 +6,7 @@ use kops_agent_host::Depth;
 
 use crate::cli::VerifyArgs;
 use crate::hashes::HashSource;
-use crate::{exit, node, open_host, output};
+use crate::{bootstrap_client, exit, node, open_host, output};
 
 /// Tells the differences, and mends them if asked.
 pub(crate) async fn run(args: &VerifyArgs) -> Result<u8> {
@@ -20,6 +20,12 @@ pub(crate) async fn run(args: &VerifyArgs) -> Result<u8> {
     };
     let (decision, plan) = match decided.await {
         Ok(decided) => decided,
+        // It tells a node that works nothing; what it was last told is all there is to compare with.
+        Err(error) if bootstrap_client::is_already_registered(&error) => {
+            log::warn!("what is wanted of this node now is not known: {}", output::error_text(&error));
+            output::print_verification(&changed, None, args.output, args.color)?;
+            return Ok(if changed.is_empty() { exit::CONVERGED } else { exit::DIFFERENT });
+        }
         Err(error) => {
             // What is known without the state store is worth telling.
             output::print_verification(&changed, None, args.output, args.color)?;

@@ -3,44 +3,16 @@
 //! In a network namespace of each test's own, where port 53 is free, with an `/etc/resolv.conf` of its own. That takes
 //! root; without it there is nothing to see here.
 
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used)]
 
 mod example;
 
 use std::fs;
-use std::path::Path;
-use std::process::Command;
-use std::thread;
 
+use example::apart::apart;
 use example::{Ended, Machine};
 use kops_agent_tests::example_store::NODES;
 use kops_agent_tests::name_server::{NameFault, NameServer};
-use nix::mount::{MsFlags, mount};
-use nix::sched::{CloneFlags, unshare};
-use nix::unistd::geteuid;
-
-/// Does something in namespaces of its own, with a loopback interface and this `/etc/resolv.conf`.
-fn apart(resolv_conf: &str, act: impl FnOnce() + Send) {
-    if !geteuid().is_root() {
-        eprintln!("skipped: only root may have a network of its own");
-        return;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("resolv.conf");
-    fs::write(&file, resolv_conf).unwrap();
-    thread::scope(|scope| {
-        // Namespaces are a thread's, and of the threads and processes that it starts.
-        let done = scope.spawn(|| {
-            unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).unwrap();
-            let nothing = None::<&Path>;
-            mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing).unwrap();
-            mount(Some(&file), "/etc/resolv.conf", nothing, MsFlags::MS_BIND, nothing).unwrap();
-            assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
-            act();
-        });
-        done.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    });
-}
 
 const STORE: &str = "store.test";
 const MIRROR: &str = "mirror.test";

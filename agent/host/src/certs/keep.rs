@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use kops_agent_plan::resource::{Certificate, CertificateType};
+use kops_agent_plan::resource::{Certificate, CertificateType, Issuer};
 use rcgen::{KeyPair, PublicKeyData as _};
 use time::OffsetDateTime;
 use x509_parser::extensions::GeneralName;
@@ -18,53 +18,90 @@ const END: &str = "-----END CERTIFICATE-----";
 /// A certificate is renewed when no more than this part of its life is left.
 const RENEWED_BEFORE: i32 = 3;
 
+/// Why a certificate is replaced.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Reason {
+    /// It does not serve its purpose.
+    Unfit(String),
+    /// It still serves it, but not for much longer.
+    Renewal(String),
+}
+
+impl Reason {
+    /// The reason in words.
+    pub(super) fn text(self) -> String {
+        match self {
+            Reason::Unfit(text) | Reason::Renewal(text) => text,
+        }
+    }
+}
+
 /// Why `present` must be replaced; `None` while it is good. `signers` are in PEM.
 pub(super) fn why_replace(
     present: &PemPair,
     wanted: &Certificate,
     signers: &str,
     now: OffsetDateTime,
-) -> Option<String> {
-    let Some(der) = first_der(&present.certificate) else { return Some("it cannot be read".into()) };
-    let Ok((_, certificate)) = X509Certificate::from_der(&der) else {
-        return Some("it cannot be read".into());
-    };
-    if !key_belongs_to(&certificate, &present.private_key) {
-        return Some("its key does not belong to it".into());
-    }
-    if names_of(&certificate) != Some(wanted_names(wanted)) {
-        return Some("its names are not those that are wanted".into());
-    }
-    if subject_of(&certificate) != Some(wanted_subject(wanted)) {
-        return Some("its subject is not the one that is wanted".into());
-    }
-    if type_of(&certificate) != Some(wanted.certificate_type) || certificate.is_ca() {
-        return Some("it may not be used for what it is wanted for".into());
-    }
+) -> Option<Reason> {
+    let unreadable = || Some(Reason::Unfit("it cannot be read".into()));
+    let Some(der) = first_der(&present.certificate) else { return unreadable() };
+    let Ok((_, certificate)) = X509Certificate::from_der(&der) else { return unreadable() };
     let signers: Vec<Vec<u8>> = ders(signers);
-    let Some(signer) = signers.iter().find_map(|der| signer_of(&certificate, der)) else {
-        return Some(format!("it is not signed by the present {}", wanted.signer));
+    match why_unfit(&certificate, present, wanted, &signers, now) {
+        Ok(signer) => why_renew(&certificate, signer.validity().not_after.to_datetime(), now),
+        Err(why) => Some(Reason::Unfit(why)),
+    }
+}
+
+/// Why a certificate does not serve its purpose, or else who has signed it.
+fn why_unfit<'a>(
+    certificate: &X509Certificate<'_>,
+    present: &PemPair,
+    wanted: &Certificate,
+    signers: &'a [Vec<u8>],
+    now: OffsetDateTime,
+) -> Result<X509Certificate<'a>, String> {
+    if !key_belongs_to(certificate, &present.private_key) {
+        return Err("its key does not belong to it".into());
+    }
+    // The bootstrap server gives the names that the cloud tells it.
+    if wanted.issuer == Issuer::Local && names_of(certificate) != Some(wanted_names(wanted)) {
+        return Err("its names are not those that are wanted".into());
+    }
+    if subject_of(certificate) != Some(wanted_subject(wanted)) {
+        return Err("its subject is not the one that is wanted".into());
+    }
+    if type_of(certificate) != Some(wanted.certificate_type) || certificate.is_ca() {
+        return Err("it may not be used for what it is wanted for".into());
+    }
+    let Some(signer) = signers.iter().find_map(|der| signer_of(certificate, der)) else {
+        return Err(format!("it is not signed by the present {}", wanted.signer));
     };
-    why_renew(&certificate, signer.validity().not_after.to_datetime(), now)
+    let (begins, ends) = life_of(certificate);
+    if now < begins {
+        return Err("it is not valid yet by this machine's clock".into());
+    }
+    if now >= ends {
+        return Err("it has expired".into());
+    }
+    Ok(signer)
 }
 
 fn why_renew(
     certificate: &X509Certificate<'_>,
     signer_ends: OffsetDateTime,
     now: OffsetDateTime,
-) -> Option<String> {
-    let validity = certificate.validity();
-    let (begins, ends) = (validity.not_before.to_datetime(), validity.not_after.to_datetime());
-    if now < begins {
-        return Some("it is not valid yet by this machine's clock".into());
-    }
-    if now >= ends {
-        return Some("it has expired".into());
-    }
+) -> Option<Reason> {
+    let (begins, ends) = life_of(certificate);
     // One that lives as long as its signer could not be renewed for longer.
     let is_renewable = ends < signer_ends;
     (is_renewable && ends - now <= (ends - begins) / RENEWED_BEFORE)
-        .then(|| "less than a third of its life is left".into())
+        .then(|| Reason::Renewal("less than a third of its life is left".into()))
+}
+
+fn life_of(certificate: &X509Certificate<'_>) -> (OffsetDateTime, OffsetDateTime) {
+    let validity = certificate.validity();
+    (validity.not_before.to_datetime(), validity.not_after.to_datetime())
 }
 
 fn key_belongs_to(certificate: &X509Certificate<'_>, private_key: &str) -> bool {

@@ -5,6 +5,7 @@
 //! run that was interrupted between two of the files finds their certificate unfit and issues another.
 
 mod authority;
+mod bootstrap;
 mod issue;
 mod keep;
 mod kubeconfig;
@@ -20,6 +21,9 @@ use crate::error::Result;
 use crate::root::Root;
 use crate::secrets::{PemPair, Secrets};
 use authority::Authority;
+use keep::Reason;
+
+pub use bootstrap::NodeKey;
 
 pub use self_signed::{common_name_and_validity, self_signed};
 
@@ -50,7 +54,7 @@ pub enum CertificateError {
     },
     /// The bootstrap server should have issued it.
     #[error(
-        "certificate {name}: the bootstrap protocol is not supported yet: this node gets its certificates from the control plane's bootstrap server, unless it may read the private key of keyset {keyset}"
+        "certificate {name}: kops-controller issues it to this node, which may not read the private key of keyset {keyset}, and has not been asked for it; run again"
     )]
     NoBootstrap {
         /// The certificate.
@@ -148,14 +152,19 @@ impl<'a> Certificates<'a> {
     fn examine(&self, wanted: &'a Certificate, found: Found) -> Result<Entry<'a>> {
         let signers = match self.authority(wanted) {
             Some(authority) => authority.pem().to_owned(),
-            None => self.secrets.trusted_certificates(&wanted.signer).ok_or_else(|| no_authority(wanted))?,
+            None => trusted(self.secrets, wanted)?,
         };
         let mut replace = None;
         for pair in found.pairs {
             match keep::why_replace(&pair, wanted, &signers, self.now) {
-                None => return Ok(Entry { wanted, pair: Some(pair), is_used: found.is_used, replace: None }),
-                Some(why) => replace = replace.or(Some(why)),
+                Some(Reason::Renewal(_)) if self.secrets.keeps_certificate(&wanted.name) => {}
+                Some(why) => {
+                    replace = replace.or(Some(why.text()));
+                    continue;
+                }
+                None => {}
             }
+            return Ok(Entry { wanted, pair: Some(pair), is_used: found.is_used, replace: None });
         }
         if replace.is_none() && found.is_partial {
             replace = Some("its certificate or its key is missing".into());
@@ -251,6 +260,11 @@ impl<'a> Certificates<'a> {
             &pair.private_key,
         ))
     }
+}
+
+/// The authorities whose signature makes a certificate good.
+pub(crate) fn trusted(secrets: &dyn Secrets, wanted: &Certificate) -> Result<String, CertificateError> {
+    secrets.trusted_certificates(&wanted.signer).ok_or_else(|| no_authority(wanted))
 }
 
 fn no_authority(wanted: &Certificate) -> CertificateError {

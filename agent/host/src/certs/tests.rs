@@ -268,35 +268,95 @@ fn unfit_authorities_are_refused() {
     assert!(missing.contains("item \"5\" of keyset kubernetes-ca is not in the state store"), "{missing}");
 }
 
+fn bootstrapped() -> Certificate {
+    Certificate { issuer: Issuer::Bootstrap, keypair_id: String::new(), sans: Vec::new(), ..wanted("") }
+}
+
+/// A store whose authorities' keys a node may not read, what kops-controller has issued to it, and what it keeps.
+struct NoKeys {
+    store: Store,
+    issued: Option<PemPair>,
+    kept: bool,
+}
+
+impl Secrets for NoKeys {
+    fn keyset_item(&self, _keyset: &str, _id: &str) -> Option<PemPair> {
+        None
+    }
+
+    fn trusted_certificates(&self, keyset: &str) -> Option<String> {
+        self.store.trusted_certificates(keyset)
+    }
+
+    fn secret(&self, _name: &str) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn bootstrap_certificate(&self, _name: &str) -> Option<PemPair> {
+        self.issued.clone()
+    }
+
+    fn keeps_certificate(&self, _name: &str) -> bool {
+        self.kept
+    }
+}
+
 #[test]
 fn a_node_that_may_read_the_key_signs_for_itself_and_another_is_told_why_not() {
     let temp = tempfile::tempdir().unwrap();
     let root = Root::open(temp.path()).unwrap();
-    let bootstrap = Certificate { issuer: Issuer::Bootstrap, keypair_id: String::new(), ..wanted("") };
-    let state = state(bootstrap);
+    let state = state(bootstrapped());
     let store = Store(vec![good_ca()]);
     let mut certificates = Certificates::observe(&root, &state, &store, NOW, 0).unwrap();
     certificates.issue("kubelet-server").unwrap();
     assert!(certificates.certificate("kubelet-server").is_some());
 
-    struct NoKeys(Store);
-    impl Secrets for NoKeys {
-        fn keyset_item(&self, _keyset: &str, _id: &str) -> Option<PemPair> {
-            None
-        }
-        fn trusted_certificates(&self, keyset: &str) -> Option<String> {
-            self.0.trusted_certificates(keyset)
-        }
-        fn secret(&self, _name: &str) -> Option<Vec<u8>> {
-            None
-        }
-        fn bootstrap_certificate(&self, _name: &str) -> Option<PemPair> {
-            None
-        }
-    }
-    let store = NoKeys(store);
+    let store = NoKeys { store, issued: None, kept: false };
     let mut certificates = Certificates::observe(&root, &state, &store, NOW, 0).unwrap();
     let error = certificates.issue("kubelet-server").unwrap_err().to_string();
-    assert!(error.contains("the bootstrap protocol is not supported yet"), "{error}");
+    assert!(error.contains("kops-controller issues it to this node"), "{error}");
     assert_eq!(certificates.ca("kubelet-server"), store.trusted_certificates("kubernetes-ca"));
+}
+
+#[test]
+fn what_kops_controller_issues_has_the_names_that_it_gives() {
+    let temp = tempfile::tempdir().unwrap();
+    let root = Root::open(temp.path()).unwrap();
+    let store = Store(vec![good_ca()]);
+    let authority = Authority::load("kubernetes-ca", "0", store.0[0].clone(), NOW).unwrap();
+    let issued = issue::issue(&wanted("0"), &authority, NOW, 7).unwrap();
+    let store = NoKeys { store, issued: Some(issued.clone()), kept: false };
+    let state = state(bootstrapped());
+    let mut certificates = Certificates::observe(&root, &state, &store, NOW, 0).unwrap();
+    certificates.issue("kubelet-server").unwrap();
+    assert_eq!(certificates.private_key("kubelet-server"), Some(issued.private_key.clone()));
+
+    write(temp.path(), &issued);
+    let why = |kept: bool, later: Duration| {
+        let store = NoKeys { store: Store(store.store.0.clone()), issued: None, kept };
+        let certificates = Certificates::observe(&root, &state, &store, NOW + later, 0).unwrap();
+        match certificates.observed("kubelet-server").unwrap() {
+            Observed::Certificate(observed) => observed.replace,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(why(false, Duration::ZERO), None);
+    assert_eq!(why(false, Duration::days(303)).as_deref(), Some("less than a third of its life is left"));
+    // One that cannot be renewed is kept as long as it is valid, and no longer.
+    assert_eq!(why(true, Duration::days(303)), None);
+    assert_eq!(why(true, Duration::days(500)).as_deref(), Some("it has expired"));
+}
+
+#[test]
+fn a_key_is_shown_to_kops_controller_as_upstream_shows_it() {
+    let key = NodeKey::generate("kubelet").unwrap();
+    let lines: Vec<String> = key.public_pem().lines().map(str::to_owned).collect();
+    assert_eq!(lines[0], "-----BEGIN RSA PUBLIC KEY-----");
+    assert_eq!(lines[lines.len() - 1], "-----END RSA PUBLIC KEY-----");
+    let der = STANDARD.decode(lines[1..lines.len() - 1].concat()).unwrap();
+    let (rest, spki) = x509_parser::prelude::SubjectPublicKeyInfo::from_der(&der).unwrap();
+    assert!(rest.is_empty());
+    assert_eq!(spki.parsed().unwrap().key_size(), 2048);
+    assert_eq!(format!("{key:?}"), "NodeKey(redacted)");
+    assert!(key.with_certificate("").private_key.starts_with("-----BEGIN PRIVATE KEY-----"));
 }

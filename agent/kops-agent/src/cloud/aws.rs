@@ -1,6 +1,7 @@
 //! An EC2 instance, by its metadata service (IMDSv2 only: every question carries a token).
 
 pub mod ec2;
+pub mod endpoint;
 pub mod instances;
 pub mod ipv6_prefix;
 

@@ -1,11 +1,13 @@
 //! Step 3 of the way: from the boot config to everything that decides the node.
 //!
-//! Two sources give the same result. `cluster_spec` reads the completed Cluster and the InstanceGroup, from
+//! Three sources give the same result. `cluster_spec` reads the completed Cluster and the InstanceGroup, from
 //! which `derivation` derives the node's configuration; `nodeup_config` reads what kOps derived. Where the boot
 //! config pins that one, they are held against each other: equal bytes prove the whole derivation, and where
-//! they differ the pinned one wins if it can be read, for kOps vouched for it.
+//! they differ the pinned one wins if it can be read, for kOps vouched for it. `config_server` asks kops-controller for
+//! what kOps derived, on a machine that does not read the store.
 
 pub(crate) mod cluster_spec;
+mod config_server;
 pub(crate) mod derivation;
 mod nodeup_config;
 
@@ -17,6 +19,7 @@ use kops_agent_plan::facts::Facts;
 use kops_agent_plan::resolve::{Inputs, Problems};
 use kops_agent_plan::spec::{BootConfig, Keyset, NodeupConfig, Secret};
 
+use crate::bootstrap_client::KopsController;
 use crate::cli::{ConfigFrom, OnHashMismatch, SpecArgs};
 use crate::exit::WrongConfiguration;
 use crate::hashes::HashSource;
@@ -57,6 +60,10 @@ pub async fn read(
     facts: Facts,
     hashes: HashSource,
 ) -> Result<NodeSpec> {
+    let has_store = args.config_base.is_some() || boot.config_base.is_some();
+    if !has_store && args.config_from != ConfigFrom::ClusterSpec && config_server::is_to_be_asked(&boot) {
+        return served(store, boot, facts).await;
+    }
     let base = config_base(args, &boot)?;
     if args.config_from == ConfigFrom::NodeupConfig {
         let pinned = nodeup_config::read(store, &base, &boot).await?;
@@ -76,8 +83,8 @@ pub async fn read(
 pub(crate) fn config_base(args: &SpecArgs, boot: &BootConfig) -> Result<String> {
     let base = args.config_base.clone().or_else(|| boot.config_base.clone()).ok_or_else(|| {
         WrongConfiguration(format!(
-            "the boot config {} has no ConfigBase, and getting the configuration from a config server is not \
-             supported yet; give the cluster's folder in the state store with --config-base",
+            "the boot config {} has no ConfigBase, so the cluster's folder in the state store is not known; give it with \
+             --config-base",
             args.conf.display()
         ))
     })?;
@@ -190,12 +197,66 @@ fn indented(lines: &[String]) -> String {
     lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
 }
 
-/// A worker's nodeupconfig leaves out the authority that its boot config brings.
+/// A worker's nodeupconfig leaves out the authority that its boot config brings. Whatever else came over the network
+/// does not change whom it trusts.
 pub(crate) fn trust_the_boot_configs_authority(boot: &BootConfig, config: &mut NodeupConfig) {
     if let Some(server) = &boot.config_server
         && !server.ca_certificates.is_empty()
     {
-        config.cas.entry("kubernetes-ca".into()).or_insert_with(|| server.ca_certificates.clone());
+        config.cas.insert("kubernetes-ca".into(), server.ca_certificates.clone());
+    }
+}
+
+/// The node of a machine that asks kops-controller: it has no keysets, and the secrets that it is given.
+async fn served(store: &Store, boot: BootConfig, facts: Facts) -> Result<NodeSpec> {
+    let kops_controller = KopsController::of(&boot, None, &facts, store.retries().deadline);
+    let config_server::Served { pinned, secrets } = config_server::read(&kops_controller, &boot).await?;
+    let mut spec = NodeSpec::of(boot, facts, Configuration::of_pinned(pinned));
+    for name in spec.inputs.wanted_secrets() {
+        if let Some(secret) = secrets.get(&name) {
+            spec.keep_secret(name, secret.clone());
+        }
+    }
+    for path in spec.inputs.wanted_manifests() {
+        if !path.contains("://") {
+            return Err(WrongConfiguration(format!(
+                "this node is to run the manifest {path} of the state store, which it does not read: kops-controller \
+                 serves no manifests; give it the cluster's folder in the store with --config-base"
+            ))
+            .into());
+        }
+        spec.read_manifest(store, path.clone(), path).await?;
+    }
+    Ok(spec)
+}
+
+impl NodeSpec {
+    /// Without what the configuration refers to.
+    fn of(boot: BootConfig, facts: Facts, configuration: Configuration) -> NodeSpec {
+        let Configuration { mut config, problems, origin } = configuration;
+        trust_the_boot_configs_authority(&boot, &mut config);
+        let inputs = Inputs {
+            boot,
+            config,
+            keysets: BTreeMap::new(),
+            secret_names: BTreeSet::new(),
+            manifests: BTreeMap::new(),
+            facts,
+        };
+        NodeSpec { inputs, secrets: BTreeMap::new(), problems, origin }
+    }
+
+    fn keep_secret(&mut self, name: String, secret: Secret) {
+        self.inputs.secret_names.insert(name.clone());
+        self.secrets.insert(name, secret);
+    }
+
+    async fn read_manifest(&mut self, store: &Store, path: String, url: String) -> Result<()> {
+        let manifest = store.read(&url).await.with_context(|| format!("reading manifest {path}"))?;
+        let manifest =
+            String::from_utf8(manifest).map_err(|_| WrongConfiguration(format!("{url} is not text")))?;
+        self.inputs.manifests.insert(path, manifest);
+        Ok(())
     }
 }
 
@@ -207,21 +268,7 @@ async fn complete(
     facts: Facts,
     configuration: Configuration,
 ) -> Result<NodeSpec> {
-    let Configuration { mut config, problems, origin } = configuration;
-    trust_the_boot_configs_authority(&boot, &mut config);
-    let mut spec = NodeSpec {
-        inputs: Inputs {
-            boot,
-            config,
-            keysets: BTreeMap::new(),
-            secret_names: BTreeSet::new(),
-            manifests: BTreeMap::new(),
-            facts,
-        },
-        secrets: BTreeMap::new(),
-        problems,
-        origin,
-    };
+    let mut spec = NodeSpec::of(boot, facts, configuration);
     let (keypairs, secrets) = match &spec.inputs.config.config_store {
         Some(config_store) => (config_store.keypairs.clone(), config_store.secrets.clone()),
         None => Default::default(),
@@ -242,16 +289,12 @@ async fn complete(
             None => files.secret(&name).await?,
         };
         if let Some(secret) = secret {
-            spec.inputs.secret_names.insert(name.clone());
-            spec.secrets.insert(name, secret);
+            spec.keep_secret(name, secret);
         }
     }
     for path in spec.inputs.wanted_manifests() {
         let url = if path.contains("://") { path.clone() } else { format!("{base}/{path}") };
-        let manifest = store.read(&url).await.with_context(|| format!("reading manifest {path}"))?;
-        let manifest =
-            String::from_utf8(manifest).map_err(|_| WrongConfiguration(format!("{url} is not text")))?;
-        spec.inputs.manifests.insert(path, manifest);
+        spec.read_manifest(store, path, url).await?;
     }
     Ok(spec)
 }

@@ -51,7 +51,11 @@ pub(super) async fn pinned(store: &Store, base: &str, boot: &BootConfig) -> Resu
     text.map(|text| parse(text, boot, url)).transpose()
 }
 
-fn parse(text: Vec<u8>, boot: &BootConfig, url: String) -> Result<Pinned> {
+/// What was read, if it is the one that the boot config pins.
+///
+/// # Errors
+/// If it is not the pinned one, or is no configuration.
+pub(super) fn parse(text: Vec<u8>, boot: &BootConfig, url: String) -> Result<Pinned> {
     if !boot.nodeup_config_hash.is_empty() {
         NodeupConfig::verify_hash(&text, &boot.nodeup_config_hash, &url)?;
     }

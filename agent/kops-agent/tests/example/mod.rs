@@ -3,6 +3,8 @@
 // Each test binary has this module to itself and needs another part of it.
 #![allow(dead_code, unreachable_pub)]
 
+pub mod apart;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -56,10 +56,9 @@ fn kubeconfig(node: &NodeConfig, state: &mut DesiredState) -> Content {
 
 /// What kubelet's own server shows to the API server.
 fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
-    let names = &node.kubelet.serving_names;
-    let subject = certificates::user(names.first().map_or("", String::as_str));
     let certificate = if node.has_api_server() {
-        let names = names.clone();
+        let names = node.kubelet.serving_names.clone();
+        let subject = certificates::user(names.first().map_or("", String::as_str));
         certificates::issued(
             node,
             paths::KUBELET_SERVER,
@@ -69,8 +68,10 @@ fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
             names,
         )
     } else {
-        // The bootstrap server takes the names from the cloud; those of the machine's own are not believed.
+        // The bootstrap server takes the names from the cloud; those of the machine's own are not believed. The subject
+        // is the Node's name (cmd/kops-controller/pkg/server/server.go, `issueCert`).
         let names = Vec::new();
+        let subject = certificates::user(&node.node_name);
         certificates::bootstrapped(
             node,
             paths::KUBELET_SERVER,

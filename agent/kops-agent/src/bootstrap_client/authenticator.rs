@@ -1,0 +1,74 @@
+//! How a machine shows kops-controller who it is, by its cloud.
+
+use futures_util::future::BoxFuture;
+use kops_agent_plan::spec::CloudProvider;
+use reqwest::header::HeaderValue;
+use thiserror::Error;
+
+use super::aws::AwsAuthenticator;
+use crate::aws_sdk::SetupError;
+use crate::tls::NoCaBundle;
+
+/// Why a machine cannot show who it is.
+#[derive(Debug, Error)]
+pub enum AuthenticationError {
+    /// This is not built.
+    #[error(
+        "machines on {0} cannot show it yet, only those on AWS can; let this one read the state store instead, with \
+         ConfigBase in its boot config or --config-base"
+    )]
+    UnsupportedCloud(CloudProvider),
+    /// AWS has regions, and this machine's is not known.
+    #[error("the region of AWS is not among this machine's facts (cloud.aws.region)")]
+    NoRegion,
+    /// There is nobody to be.
+    #[error(
+        "there are no credentials to sign with: {0}; give the instance the role of its group, as kOps does, and let it \
+         reach its metadata service"
+    )]
+    NoCredentials(String),
+    /// The proof cannot be written.
+    #[error("{0}")]
+    NotSigned(String),
+    /// The endpoint of STS is none.
+    #[error("{variable} is {value:?}, which is no URL")]
+    Endpoint {
+        /// The variable.
+        variable: &'static str,
+        /// Its value.
+        value: String,
+    },
+    /// Credentials come from a server that needs TLS.
+    #[error(transparent)]
+    NoCaBundle(#[from] NoCaBundle),
+    /// No credentials can be asked for.
+    #[error("the environment's settings of AWS are wrong: {0}")]
+    Settings(#[from] SetupError),
+}
+
+impl AuthenticationError {
+    /// Whether somebody has to change the configuration before trying again can help.
+    pub fn is_configuration(&self) -> bool {
+        matches!(self, AuthenticationError::UnsupportedCloud(_) | AuthenticationError::Endpoint { .. })
+    }
+}
+
+/// Shows kops-controller who this machine is.
+pub trait Authenticator: Send + Sync {
+    /// The value of the header `Authorization` for a request of this body. Each is good for one request.
+    fn token<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Result<HeaderValue, AuthenticationError>>;
+}
+
+/// The authenticator of a cloud.
+///
+/// # Errors
+/// If there is none, or it cannot be set up.
+pub(super) async fn of(
+    provider: CloudProvider,
+    region: &str,
+) -> Result<Box<dyn Authenticator>, AuthenticationError> {
+    match provider {
+        CloudProvider::Aws => Ok(Box::new(AwsAuthenticator::of_region(region).await?)),
+        other => Err(AuthenticationError::UnsupportedCloud(other)),
+    }
+}

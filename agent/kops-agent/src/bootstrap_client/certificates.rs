@@ -1,0 +1,110 @@
+//! The certificates that a plan needs and this machine cannot sign: keys are made here, kops-controller is asked once
+//! for all of them, and what it answers is looked at before anything is written.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use kops_agent_host::{Host, NodeKey, PemPair, Secrets as _};
+use kops_agent_plan::diff::{Action, Plan, Step};
+use kops_agent_plan::resource::{Certificate, DesiredState, Issuer, Kind, Resource};
+
+use super::{BootstrapError, KopsController};
+use crate::materials::Materials;
+use crate::node::{Decision, plan_with};
+
+/// A plan, and all the keys and certificates that it takes to carry it out: whatever kops-controller issues has been
+/// asked for. A certificate that is due to be renewed is kept where kops-controller gives a node none any more, and the
+/// plan is another one then.
+///
+/// # Errors
+/// If kops-controller does not issue one without which this machine is no node.
+pub async fn with_certificates(host: &Host, decision: &Decision, plan: Plan) -> Result<(Plan, Materials)> {
+    let materials = decision.materials.clone();
+    let wanted = to_be_asked_for(&plan, &decision.desired, &materials);
+    if wanted.is_empty() {
+        return Ok((plan, materials));
+    }
+    let server = match issued(host, &decision.kops_controller, &wanted, &materials).await {
+        Ok(issued) => return Ok((plan, materials.with_bootstrapped(issued))),
+        Err(BootstrapError::AlreadyRegistered { server, .. }) => server,
+        Err(error) => return Err(error).context("getting this node's certificates"),
+    };
+    let due = names(&wanted);
+    let kept = materials.keeping(wanted.iter().map(|certificate| certificate.name.clone()));
+    let plan = plan_with(host, decision, &kept)?;
+    let missing = to_be_asked_for(&plan, &decision.desired, &kept);
+    if !missing.is_empty() {
+        let missing = format!("; it still needs {}", names(&missing));
+        return Err(BootstrapError::AlreadyRegistered { server, missing }.into());
+    }
+    log::warn!(
+        "the certificates that are due to be renewed ({due}) are kept while they are valid: {server} gives a node \
+         that is registered and ready no others; to renew them, replace this instance"
+    );
+    Ok((plan, kept))
+}
+
+/// What a plan issues, and this machine cannot.
+fn to_be_asked_for<'a>(
+    plan: &Plan,
+    desired: &'a DesiredState,
+    materials: &Materials,
+) -> Vec<&'a Certificate> {
+    let issued = |step: &&Step| step.resource.kind == Kind::Certificate && step.action != Action::Remove;
+    plan.steps
+        .iter()
+        .filter(issued)
+        .filter_map(|step| match desired.get(&step.resource) {
+            Some(Resource::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        })
+        .filter(|wanted| wanted.issuer == Issuer::Bootstrap)
+        .filter(|wanted| materials.keyset_item(&wanted.signer, &wanted.keypair_id).is_none())
+        .collect()
+}
+
+/// Asks for all of them at once. Keys outlive a try, so that a server that answered into the void says the same again.
+async fn issued(
+    host: &Host,
+    kops_controller: &KopsController,
+    wanted: &[&Certificate],
+    materials: &Materials,
+) -> Result<BTreeMap<String, PemPair>, BootstrapError> {
+    let mut keys = BTreeMap::new();
+    for certificate in wanted {
+        keys.insert(certificate.name.as_str(), NodeKey::generate(&certificate.name)?);
+        // A run that is asked to stop can, between two keys.
+        tokio::task::yield_now().await;
+    }
+    let public_keys = keys.iter().map(|(name, key)| ((*name).to_owned(), key.public_pem())).collect();
+    let keypair_ids = wanted
+        .iter()
+        .filter(|certificate| !certificate.keypair_id.is_empty())
+        .map(|certificate| (certificate.signer.clone(), certificate.keypair_id.clone()))
+        .collect();
+    let accept = |certificates: BTreeMap<String, String>| {
+        wanted
+            .iter()
+            .map(|wanted| {
+                let name = &wanted.name;
+                let pair = certificates
+                    .get(name)
+                    .zip(keys.get(name.as_str()))
+                    .map(|(certificate, key)| key.with_certificate(certificate))
+                    .ok_or_else(|| format!("has no certificate {name} in it"))?;
+                match host.why_unfit(&pair, wanted, materials) {
+                    Ok(None) => Ok((name.clone(), pair)),
+                    Ok(Some(why)) => {
+                        Err(format!("has a certificate {name} that is not the one asked for: {why}"))
+                    }
+                    Err(error) => Err(format!("has a certificate {name} that cannot be verified: {error}")),
+                }
+            })
+            .collect()
+    };
+    kops_controller.certificates(public_keys, keypair_ids, accept).await
+}
+
+fn names(certificates: &[&Certificate]) -> String {
+    certificates.iter().map(|certificate| certificate.name.as_str()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,272 @@
+//! A machine without access to the state store asks kops-controller for what it needs: its configuration, and
+//! certificates for keys that it has made itself.
+//!
+//! Source: upstream's `pkg/kopscontrollerclient/client.go` and `getNodeConfigFromServers` in
+//! `upup/pkg/fi/nodeup/command.go`. Unlike there, servers that refuse are asked again after a growing pause only.
+
+mod authenticator;
+mod aws;
+mod certificates;
+mod server;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::time::Duration;
+
+use kops_agent_plan::bootstrap::message::{BootstrapRequest, BootstrapResponse, ServedNodeConfig};
+use kops_agent_plan::facts::Facts;
+use kops_agent_plan::spec::{BootConfig, CloudProvider};
+use thiserror::Error;
+
+use crate::http::HttpError;
+use crate::retry::{GaveUp, Retries};
+use crate::tls;
+
+pub use authenticator::{AuthenticationError, Authenticator};
+pub use certificates::with_certificates;
+use server::{Failure, NoServer, Server};
+
+/// The port at which kops-controller listens (upstream: `pkg/wellknownports/wellknownports.go`).
+const PORT: u16 = 3988;
+
+/// Between two rounds of asking, a control plane that starts is given this time at first, and later this.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Why kops-controller did not give what it was asked for.
+#[derive(Debug, Error)]
+pub enum BootstrapError {
+    /// It gives nothing to a node that has joined the cluster already.
+    #[error(
+        "{server} answers that this machine's Node is registered and ready; kops-controller then gives out neither \
+         configuration nor certificates, so nothing of them was changed{missing}"
+    )]
+    AlreadyRegistered {
+        /// Who says so.
+        server: String,
+        /// What this machine needed all the same; begins with punctuation.
+        missing: String,
+    },
+    /// No server gave it.
+    #[error(
+        "no kops-controller gives this machine {what}, in {attempts} tries within {seconds} seconds:{failures}"
+    )]
+    NotGiven {
+        /// What was asked for.
+        what: String,
+        /// How often each was asked.
+        attempts: u32,
+        /// For how long.
+        seconds: u64,
+        /// What each said in the end; begins with a space or a line break.
+        failures: String,
+    },
+    /// There is nobody to ask.
+    #[error(transparent)]
+    NoServer(#[from] NoServer),
+    /// This machine cannot say who it is.
+    #[error("cannot show kops-controller who this machine is: {0}")]
+    Authentication(#[from] AuthenticationError),
+    /// Nobody can be asked.
+    #[error("cannot ask kops-controller: {0}")]
+    Http(#[from] HttpError),
+    /// A key or a certificate could not be dealt with.
+    #[error(transparent)]
+    Certificate(#[from] kops_agent_host::CertificateError),
+}
+
+impl BootstrapError {
+    /// Whether somebody has to change the configuration before trying again can help.
+    pub fn is_configuration(&self) -> bool {
+        match self {
+            BootstrapError::NoServer(_) => true,
+            BootstrapError::Authentication(error) => error.is_configuration(),
+            _ => false,
+        }
+    }
+}
+
+/// Whether a run ended because this machine is a node already, which is nothing to worry about.
+pub fn is_already_registered(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(BootstrapError::AlreadyRegistered { .. })))
+}
+
+/// The kops-controllers of a cluster, for one of its machines.
+#[derive(Clone, Debug)]
+pub struct KopsController {
+    /// URLs, each as good as the others.
+    servers: Vec<String>,
+    /// The name that their certificates bear; empty where it is the one in the URL.
+    tls_server_name: String,
+    /// PEM of who signs their certificates.
+    authorities: String,
+    provider: CloudProvider,
+    /// The region of AWS, where this is AWS.
+    region: String,
+    retries: Retries,
+}
+
+impl KopsController {
+    /// Where the boot config says, or else at its usual name or, in a cluster without DNS, at the addresses of the
+    /// API server; `authorities` is what is known of `kubernetes-ca` beside the boot config.
+    pub fn of(
+        boot: &BootConfig,
+        authorities: Option<&str>,
+        facts: &Facts,
+        patience: Duration,
+    ) -> KopsController {
+        let named = boot.config_server.clone().unwrap_or_default();
+        let usual_name = format!("kops-controller.internal.{}", boot.cluster_name);
+        let (servers, tls_server_name) = match boot.api_server_ips.as_slice() {
+            _ if !named.servers.is_empty() => (named.servers, named.tls_server_name),
+            [] => (vec![format!("https://{usual_name}:{PORT}/")], String::new()),
+            addresses => {
+                (addresses.iter().map(|address| server::url_of_address(address)).collect(), usual_name)
+            }
+        };
+        let authorities = match named.ca_certificates {
+            given if !given.is_empty() => given,
+            _ => authorities.unwrap_or_default().to_owned(),
+        };
+        KopsController {
+            servers,
+            tls_server_name,
+            authorities,
+            provider: boot.cloud_provider,
+            region: facts.cloud.aws.as_ref().map(|aws| aws.region.clone()).unwrap_or_default(),
+            retries: Retries {
+                deadline: patience,
+                attempt: server::PATIENCE,
+                first_pause: FIRST_PAUSE,
+                longest_pause: LONGEST_PAUSE,
+            },
+        }
+    }
+
+    /// The configuration of this machine, and who has given it.
+    ///
+    /// # Errors
+    /// If nobody gives it in time, or there is nobody to ask.
+    pub async fn node_config(&self) -> Result<(String, ServedNodeConfig), BootstrapError> {
+        let accept = |answer: BootstrapResponse| match answer.node_config {
+            Some(config) if !config.nodeup_config.is_empty() => Ok(config),
+            _ => Err("has no configuration in it (nodeConfig.nodeupConfig)".to_owned()),
+        };
+        self.ask("its configuration", &BootstrapRequest::for_node_config(), accept).await
+    }
+
+    /// Certificates for these public keys, by name, and what `accept` makes of them.
+    async fn certificates<T>(
+        &self,
+        public_keys: BTreeMap<String, String>,
+        keypair_ids: BTreeMap<String, String>,
+        accept: impl Fn(BTreeMap<String, String>) -> Result<T, String>,
+    ) -> Result<T, BootstrapError> {
+        let names: Vec<&str> = public_keys.keys().map(String::as_str).collect();
+        let what = format!("its certificates ({})", names.join(", "));
+        let request = BootstrapRequest::for_certs(public_keys.clone(), keypair_ids);
+        let (_, given) = self.ask(&what, &request, |answer| accept(answer.certs)).await?;
+        Ok(given)
+    }
+
+    /// Asks one server after the other, and all of them again after a pause, for an answer that is accepted.
+    async fn ask<T>(
+        &self,
+        what: &str,
+        request: &BootstrapRequest,
+        accept: impl Fn(BootstrapResponse) -> Result<T, String>,
+    ) -> Result<(String, T), BootstrapError> {
+        let servers = Server::all(&self.servers, &self.tls_server_name)?;
+        let asking = Asking {
+            authenticator: authenticator::of(self.provider, &self.region).await?,
+            trust: tls::client_config_trusting(&self.authorities).map_err(|_| NoServer::NobodyTrusted)?,
+            body: serde_json::to_string(request).map_err(|error| {
+                AuthenticationError::NotSigned(format!("the request cannot be written: {error}"))
+            })?,
+        };
+        let patience = |failed: &Round| match failed {
+            Round::AlreadyRegistered(_) => Duration::ZERO,
+            Round::Failed(_) => Duration::MAX,
+        };
+        let round = || asking.round(&servers, &accept);
+        let gave_up = match self.retries.run(&format!("asking for {what}"), round, patience).await {
+            Ok(given) => return Ok(given),
+            Err(gave_up) => gave_up,
+        };
+        Err(match gave_up {
+            GaveUp { error: Round::AlreadyRegistered(server), .. } => {
+                BootstrapError::AlreadyRegistered { server, missing: String::new() }
+            }
+            GaveUp { error, attempts, waited } => BootstrapError::NotGiven {
+                what: what.to_owned(),
+                attempts,
+                seconds: waited.as_secs(),
+                failures: error.to_string(),
+            },
+        })
+    }
+}
+
+/// A request, and all that it takes to make it.
+struct Asking {
+    authenticator: Box<dyn Authenticator>,
+    trust: rustls::ClientConfig,
+    body: String,
+}
+
+impl Asking {
+    async fn round<T>(
+        &self,
+        servers: &[Server],
+        accept: impl Fn(BootstrapResponse) -> Result<T, String>,
+    ) -> Result<(String, T), Round> {
+        let mut failures = Vec::new();
+        for server in servers {
+            match self.try_once(server, &accept).await {
+                Ok(given) => return Ok((server.url().to_owned(), given)),
+                Err(Failure::AlreadyRegistered) => {
+                    return Err(Round::AlreadyRegistered(server.url().to_owned()));
+                }
+                Err(failure) => failures.push((server.url().to_owned(), failure)),
+            }
+        }
+        Err(Round::Failed(failures))
+    }
+
+    /// Asks with a proof of its own: the one of an earlier try may be too old, or have been used.
+    async fn try_once<T>(
+        &self,
+        server: &Server,
+        accept: impl Fn(BootstrapResponse) -> Result<T, String>,
+    ) -> Result<T, Failure> {
+        let addresses = server.addresses().await?;
+        let token = self.authenticator.token(self.body.as_bytes()).await?;
+        let answer = server.post(&self.trust, &addresses, token, self.body.clone()).await?;
+        let answer = BootstrapResponse::parse(&answer)
+            .map_err(|error| Failure::Unusable(format!("cannot be read: {error}")))?;
+        accept(answer).map_err(Failure::Unusable)
+    }
+}
+
+/// All servers asked in vain.
+#[derive(Debug)]
+enum Round {
+    /// This one says that there is no need.
+    AlreadyRegistered(String),
+    /// What became of each.
+    Failed(Vec<(String, Failure)>),
+}
+
+impl fmt::Display for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Round::AlreadyRegistered(server) => write!(f, " {server}: this machine is registered"),
+            Round::Failed(failures) => match failures.as_slice() {
+                [(server, failure)] => write!(f, " {server}: {failure}"),
+                failures => {
+                    failures.iter().try_for_each(|(server, failure)| write!(f, "\n  {server}: {failure}"))
+                }
+            },
+        }
+    }
+}

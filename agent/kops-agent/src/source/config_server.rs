@@ -1,0 +1,36 @@
+//! The node's configuration as kops-controller serves it to machines that do not read the state store
+//! (upstream: `getNodeConfigFromServers` in `upup/pkg/fi/nodeup/command.go`).
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use kops_agent_plan::spec::{BootConfig, Secret};
+
+use super::nodeup_config::{self, Pinned};
+use crate::bootstrap_client::KopsController;
+
+/// What was served.
+pub(super) struct Served {
+    /// The configuration.
+    pub(super) pinned: Pinned,
+    /// The secrets that came with it, by name.
+    pub(super) secrets: BTreeMap<String, Secret>,
+}
+
+/// Whether the boot config leaves this machine nobody else to ask.
+pub(super) fn is_to_be_asked(boot: &BootConfig) -> bool {
+    boot.config_server.as_ref().is_some_and(|server| !server.servers.is_empty())
+}
+
+/// Asks for it, and refuses one that does not have the hash that the boot config pins.
+///
+/// # Errors
+/// If nobody serves it, or it is not the pinned one, or is no configuration.
+pub(super) async fn read(kops_controller: &KopsController, boot: &BootConfig) -> Result<Served> {
+    let (server, served) =
+        kops_controller.node_config().await.context("getting this machine's configuration")?;
+    let url = format!("nodeupConfig of {server}");
+    let pinned = nodeup_config::parse(served.nodeup_config.into_bytes(), boot, url)?;
+    let secrets = served.node_secrets.into_iter().map(|(name, bytes)| (name, Secret::of(bytes.0))).collect();
+    Ok(Served { pinned, secrets })
+}

@@ -1,0 +1,348 @@
+//! A worker that may not read the state store becomes a node with what kops-controller gives it, and with nothing that
+//! anybody else gives it in its name.
+
+#![allow(clippy::unwrap_used)]
+
+mod example;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::{Command, Stdio};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use example::apart::apart;
+use example::{Ended, Machine, keysets};
+use kops_agent_tests::example_keys::Keyset;
+use kops_agent_tests::example_store::{CLUSTER, NODES};
+use kops_agent_tests::kops_controller::{Asked, KopsController, Mood, Served, server_name};
+use kops_agent_tests::name_server::{NameFault, NameServer};
+use sha2::{Digest as _, Sha256};
+
+const DOCKER_CONFIG: &str = r#"{"auths":{"registry.example.com":{"auth":"aHVzaA=="}}}"#;
+const NODE: &str = "i-0d3a0c0ffee000002";
+const CERTIFICATES: [&str; 3] = ["kube-proxy", "kubelet", "kubelet-server"];
+
+/// A worker whose boot config names kops-controllers and no store.
+struct Worker {
+    machine: Machine,
+    served: Served,
+}
+
+fn kubernetes_ca() -> Keyset {
+    keysets().iter().find(|keyset| keyset.name == "kubernetes-ca").unwrap().clone()
+}
+
+impl Worker {
+    fn new() -> Worker {
+        let machine = Machine::of(NODES);
+        let nodeup_config = Ended::of(
+            Command::new(env!("CARGO_BIN_EXE_kops-agent"))
+                .env_clear()
+                .envs(machine.cluster.environment())
+                .args(["config", "derive", "--instance-group", NODES, "--config-base"])
+                .arg(kops_agent_tests::example_store::CONFIG_BASE),
+        );
+        nodeup_config.with(0, &[]);
+        let served = Served {
+            authority: kubernetes_ca(),
+            node_name: NODE.to_owned(),
+            nodeup_config: nodeup_config.stdout,
+            docker_config: DOCKER_CONFIG.to_owned(),
+        };
+        Worker { machine, served }
+    }
+
+    fn kops_controller(&self) -> KopsController {
+        KopsController::start(self.served.clone()).unwrap()
+    }
+
+    /// The agent's call on this machine, which is told of these kops-controllers and of who signs for them.
+    fn agent(&self, verb: &str, servers: &[String], authority: &Keyset) -> Command {
+        let indented = |text: &str| text.lines().map(|line| format!("    {line}\n")).collect::<String>();
+        let servers: String = servers.iter().map(|url| format!("  - {url}\n")).collect();
+        let hash = STANDARD.encode(Sha256::digest(&self.served.nodeup_config));
+        let boot_config = format!(
+            "CloudProvider: aws\nClusterName: {CLUSTER}\nConfigServer:\n  CACertificates: |\n{}  servers:\n{servers}  \
+             tlsServerName: {}\nInstanceGroupName: {NODES}\nInstanceGroupRole: Node\nNodeupConfigHash: {hash}\n",
+            indented(&authority.certificate),
+            server_name(),
+        );
+        let conf = self.machine.folder().join("kube_env.yaml");
+        fs::write(&conf, boot_config).unwrap();
+        let mut agent = Command::new(env!("CARGO_BIN_EXE_kops-agent"));
+        agent.env_clear().env("HTTPS_PROXY", "http://127.0.0.1:1");
+        // A key of the instance's role; the store is nowhere.
+        agent.env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE").env("AWS_SECRET_ACCESS_KEY", "secret");
+        agent.args([verb, "--conf"]).arg(conf).arg("--root").arg(self.machine.root());
+        agent.arg("--facts").arg(self.machine.cluster.store.facts(NODES));
+        agent
+    }
+
+    fn run(&self, verb: &str, server: &KopsController) -> Ended {
+        once(&mut self.agent(verb, &[server.url()], &self.served.authority))
+    }
+
+    fn read(&self, path: &str) -> String {
+        fs::read_to_string(self.machine.root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// Certificate, key and trusted authorities of a kubeconfig.
+    fn kubeconfig(&self, path: &str) -> [String; 3] {
+        let kubeconfig: serde_yaml::Value = serde_yaml::from_str(&self.read(path)).unwrap();
+        let user = &kubeconfig["users"][0]["user"];
+        let cluster = &kubeconfig["clusters"][0]["cluster"];
+        [&user["client-certificate-data"], &user["client-key-data"], &cluster["certificate-authority-data"]]
+            .map(|value| String::from_utf8(STANDARD.decode(value.as_str().unwrap()).unwrap()).unwrap())
+    }
+
+    #[track_caller]
+    fn is_untouched(&self) {
+        assert_eq!(self.machine.files(), [""; 0]);
+    }
+}
+
+/// A run that asks every server once.
+fn once(agent: &mut Command) -> Ended {
+    Ended::of(agent.args(["--store-patience", "1"]))
+}
+
+fn honest(asked: &[&str]) -> Vec<Asked> {
+    let mut all = vec![Asked::Configuration(Mood::Honest)];
+    if !asked.is_empty() {
+        all.push(certificates(Mood::Honest, asked));
+    }
+    all
+}
+
+fn certificates(mood: Mood, names: &[&str]) -> Asked {
+    Asked::Certificates(names.iter().map(|name| (*name).to_owned()).collect(), mood)
+}
+
+fn openssl(arguments: &[&str], input: &str) -> String {
+    let mut openssl = Command::new("openssl");
+    openssl.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut openssl = openssl.spawn().unwrap();
+    std::io::Write::write_all(openssl.stdin.as_mut().unwrap(), input.as_bytes()).unwrap();
+    let output = openssl.wait_with_output().unwrap();
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn a_worker_becomes_a_node_with_nothing_but_kops_controller() {
+    let worker = Worker::new();
+    let server = worker.kops_controller();
+
+    let plan = worker.run("plan", &server);
+    plan.with(0, &[]);
+    assert!(plan.stdout.contains("kubelet-server"), "{plan:#?}");
+    assert_eq!(server.asked(), honest(&[]), "a plan asks for no certificates");
+    worker.is_untouched();
+
+    let converged = worker.run("converge", &server);
+    converged.with(0, &[]);
+    assert_eq!(server.asked(), honest(&CERTIFICATES));
+    assert_eq!(server.problems(), [""; 0]);
+    for said in [&plan.stdout, &plan.stderr, &converged.stdout, &converged.stderr] {
+        assert!(!said.contains("PRIVATE KEY") && !said.contains("x-aws-sts"), "{said}");
+    }
+
+    let ca = worker.machine.folder().join("ca.pem");
+    fs::write(&ca, &worker.served.authority.certificate).unwrap();
+    let [kubelet, kubelet_key, trusted] = worker.kubeconfig("var/lib/kubelet/kubeconfig");
+    let [proxy, proxy_key, _] = worker.kubeconfig("var/lib/kube-proxy/kubeconfig");
+    let server_pair =
+        ["crt", "key"].map(|suffix| worker.read(&format!("srv/kubernetes/kubelet-server.{suffix}")));
+    let [serving, serving_key] = &server_pair;
+    assert_eq!(trusted.trim(), worker.served.authority.certificate.trim());
+    for (certificate, key) in [(&kubelet, &kubelet_key), (&proxy, &proxy_key), (serving, serving_key)] {
+        openssl(&["verify", "-CAfile", ca.to_str().unwrap()], certificate);
+        assert_eq!(openssl(&["x509", "-noout", "-pubkey"], certificate), openssl(&["pkey", "-pubout"], key));
+    }
+    let subject = openssl(&["x509", "-noout", "-subject", "-nameopt", "RFC2253"], &kubelet);
+    assert_eq!(subject.trim(), format!("subject=CN=system:node:{NODE},O=system:nodes"));
+    let key = worker.machine.root().join("srv/kubernetes/kubelet-server.key");
+    assert_eq!(fs::metadata(key).unwrap().permissions().mode() & 0o777, 0o400);
+    assert_eq!(worker.read("root/.docker/config.json"), DOCKER_CONFIG);
+
+    let again = worker.run("converge", &server);
+    again.with(0, &[]);
+    assert!(again.stdout.contains("Nothing to do"), "{again:#?}");
+    assert_eq!(server.asked(), honest(&[]), "what is good is kept");
+}
+
+#[test]
+fn a_server_that_refuses_is_asked_again_with_another_proof() {
+    let worker = Worker::new();
+    let server = worker.kops_controller();
+    let refusing = Mood::Refusing(403, "failed to verify token\n");
+    server.answer_next(&[refusing.clone(), Mood::Honest, refusing.clone()]);
+    let converged = Ended::of(
+        worker.agent("converge", &[server.url()], &worker.served.authority).args(["--store-patience", "30"]),
+    );
+    converged.with(0, &["403 (failed to verify token)", "trying again"]);
+    let expected = [
+        Asked::Configuration(refusing.clone()),
+        Asked::Configuration(Mood::Honest),
+        certificates(refusing, &CERTIFICATES),
+        certificates(Mood::Honest, &CERTIFICATES),
+    ];
+    assert_eq!(server.asked(), expected);
+    // Among them would be a token that was used twice.
+    assert_eq!(server.problems(), [""; 0]);
+}
+
+#[test]
+fn each_server_is_as_good_as_the_others() {
+    let worker = Worker::new();
+    let (foreign, good) =
+        (KopsController::start_as("other.example.com", worker.served.clone()), worker.kops_controller());
+    let servers = ["https://127.0.0.1:1/".to_owned(), foreign.unwrap().url(), good.url()];
+    once(&mut worker.agent("converge", &servers, &worker.served.authority)).with(0, &[]);
+    assert_eq!(good.asked(), honest(&CERTIFICATES));
+}
+
+#[test]
+fn impostors_are_told_nothing() {
+    let worker = Worker::new();
+    let other = Keyset::make("kubernetes-ca", kubernetes_ca().id).unwrap();
+    let server = worker.kops_controller();
+    let foreign = once(&mut worker.agent("converge", &[server.url()], &other));
+    foreign.with(1, &["invalid peer certificate", "ConfigServer.CACertificates"]);
+    assert_eq!(server.asked(), []);
+
+    let other_name = KopsController::start_as("other.example.com", worker.served.clone()).unwrap();
+    worker.run("converge", &other_name).with(1, &["invalid peer certificate", "tlsServerName"]);
+    assert_eq!(other_name.asked(), []);
+    assert_eq!([server.problems(), other_name.problems()].concat(), [""; 0]);
+    worker.is_untouched();
+}
+
+#[test]
+fn a_machine_that_is_a_node_already_is_left_alone() {
+    let worker = Worker::new();
+    let server = worker.kops_controller();
+    let registered = Mood::Refusing(409, "");
+    server.answer_next(&[registered.clone()]);
+    worker.run("converge", &server).with(0, &["registered and ready"]);
+    worker.is_untouched();
+    server.answer_next(&[Mood::Honest, registered.clone()]);
+    worker
+        .run("converge", &server)
+        .with(0, &["registered and ready", "it still needs kube-proxy, kubelet, kubelet-server"]);
+    worker.is_untouched();
+    // What would change nobody can tell, and no difference is not it.
+    server.answer_next(&[registered.clone()]);
+    worker.run("plan", &server).with(1, &["registered and ready"]);
+
+    server.answer_next(&[]);
+    worker.run("converge", &server).with(0, &[]);
+    server.answer_next(&[registered.clone()]);
+    worker.run("verify", &server).with(0, &["registered and ready"]);
+    fs::write(worker.machine.root().join("etc/containerd/config.toml"), "changed").unwrap();
+    server.answer_next(&[registered]);
+    worker.run("verify", &server).with(4, &["registered and ready"]);
+}
+
+#[test]
+fn a_node_that_gets_no_new_certificates_keeps_those_that_are_valid() {
+    let worker = Worker::new();
+    let server = worker.kops_controller();
+    server.answer_next(&[Mood::Honest, Mood::ShortLived]);
+    worker.run("converge", &server).with(0, &[]);
+    let before = worker.read("var/lib/kubelet/kubeconfig");
+    let config = worker.machine.root().join("etc/containerd/config.toml");
+    let right = fs::read_to_string(&config).unwrap();
+    fs::write(&config, "changed").unwrap();
+    server.asked();
+
+    let registered = Mood::Refusing(409, "");
+    server.answer_next(&[Mood::Honest, registered.clone()]);
+    let kept = worker.run("converge", &server);
+    kept.with(0, &["due to be renewed (kube-proxy, kubelet, kubelet-server) are kept"]);
+    assert_eq!(server.asked()[1], certificates(registered, &CERTIFICATES));
+    assert_eq!(worker.read("var/lib/kubelet/kubeconfig"), before);
+    assert_eq!(fs::read_to_string(&config).unwrap(), right, "all else is put right");
+
+    server.answer_next(&[]);
+    worker.run("converge", &server).with(0, &[]);
+    assert_ne!(worker.read("var/lib/kubelet/kubeconfig"), before, "another kops-controller renews them");
+}
+
+#[test]
+fn lies_are_refused_before_anything_is_written() {
+    let worker = Worker::new();
+    let server = worker.kops_controller();
+    for (lie, code, expected) in [
+        (Mood::OtherConfiguration, 3, "NodeupConfigHash"),
+        (Mood::Babbling, 1, "JSON object"),
+        (Mood::Empty, 1, "has no configuration in it"),
+        (Mood::Endless, 1, "longer than 4 MiB"),
+        (Mood::Refusing(500, "internal error\nsecret\n"), 1, "500 (internal error)"),
+        (Mood::Refusing(307, ""), 1, "307"),
+        (Mood::Refusing(204, ""), 1, "204"),
+    ] {
+        server.answer_next(&vec![lie.clone(); 9]);
+        let refused = worker.run("converge", &server);
+        refused.with(code, &[expected]);
+        assert!(!refused.stderr.contains("secret"), "{refused:#?}");
+        worker.is_untouched();
+    }
+    for (lie, expected) in [
+        (Mood::Empty, "no certificate kube"),
+        (Mood::Without("kubelet"), "no certificate kubelet in it"),
+        (Mood::OtherKey, "its key does not belong to it"),
+        (Mood::OtherAuthority, "not signed by the present kubernetes-ca"),
+        (Mood::OtherNode, "its subject is not the one that is wanted"),
+        (Mood::Endless, "longer than 4 MiB"),
+    ] {
+        let moods = std::iter::once(Mood::Honest).chain(vec![lie; 9]).collect::<Vec<_>>();
+        server.answer_next(&moods);
+        worker.run("converge", &server).with(1, &[expected, "getting this node's certificates"]);
+        worker.is_untouched();
+    }
+    assert_eq!(server.problems(), [""; 0]);
+}
+
+#[test]
+fn a_server_that_says_nothing_is_given_up() {
+    let worker = Worker::new();
+    let server = worker.kops_controller();
+    server.answer_next(&[Mood::Silent]);
+    worker.run("converge", &server).with(1, &["it takes longer than 15 seconds", "in 1 tries"]);
+    worker.is_untouched();
+}
+
+#[test]
+fn a_kops_controller_that_is_not_in_dns_yet_is_waited_for() {
+    apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
+        for (fault, reason) in [
+            (NameFault::NoSuchName, "the name server says that there is no such name; trying again"),
+            (NameFault::Placeholder, "its address is 203.0.113.123, which kOps writes there"),
+        ] {
+            let worker = Worker::new();
+            let server = worker.kops_controller();
+            let name = server_name();
+            let names = NameServer::start(fault, &[(&name, 4)]).unwrap();
+            let url = server.url().replace("127.0.0.1", &name);
+            let mut agent = worker.agent("converge", &[url], &worker.served.authority);
+            let converged = Ended::of(agent.args(["--store-patience", "60"]));
+            converged.with(0, &["it is not in DNS yet", reason]);
+            assert!(names.asked(&name) > 4);
+            assert_eq!(server.asked(), honest(&CERTIFICATES));
+        }
+    });
+}
+
+#[test]
+fn other_clouds_are_refused_by_name() {
+    let worker = Worker::new();
+    let server = worker.kops_controller();
+    let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
+    let conf = worker.machine.folder().join("kube_env.yaml");
+    let text = fs::read_to_string(&conf).unwrap().replace("CloudProvider: aws", "CloudProvider: hetzner");
+    fs::write(&conf, text).unwrap();
+    once(&mut agent).with(3, &["machines on hetzner cannot", "--config-base"]);
+    assert_eq!(server.asked(), []);
+}

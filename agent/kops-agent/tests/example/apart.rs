@@ -1,0 +1,36 @@
+//! A network of a test's own.
+
+// A skipped test says so.
+#![allow(clippy::print_stderr)]
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::thread;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::geteuid;
+
+/// Does something in namespaces of its own, with a loopback interface and this `/etc/resolv.conf`.
+pub fn apart(resolv_conf: &str, act: impl FnOnce() + Send) {
+    if !geteuid().is_root() {
+        eprintln!("skipped: only root may have a network of its own");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("resolv.conf");
+    fs::write(&file, resolv_conf).unwrap();
+    thread::scope(|scope| {
+        // Namespaces are a thread's, and of the threads and processes that it starts.
+        let done = scope.spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).unwrap();
+            let nothing = None::<&Path>;
+            mount(nothing, "/", nothing, MsFlags::MS_REC | MsFlags::MS_PRIVATE, nothing).unwrap();
+            mount(Some(&file), "/etc/resolv.conf", nothing, MsFlags::MS_BIND, nothing).unwrap();
+            assert!(Command::new("ip").args(["link", "set", "lo", "up"]).status().unwrap().success());
+            act();
+        });
+        done.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}

@@ -1,0 +1,340 @@
+//! A stand-in for kops-controller's bootstrap server, as upstream's nodes know it, and in moods that it should not have.
+//!
+//! It looks at requests as upstream's server does, but cannot ask AWS whose a token is: its form and the hash in it
+//! have to do. Source: upstream's `cmd/kops-controller/pkg/server/server.go` and `pkg/bootstrap/awsbootstrap`.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::{Duration, SystemTime};
+
+use anyhow::{Context as _, bail, ensure};
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode, Version};
+use rcgen::{
+    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
+    SubjectPublicKeyInfo, date_time_ymd,
+};
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::example_keys::Keyset;
+use crate::example_store::CLUSTER;
+use crate::loopback::{Identity, LoopbackServer};
+
+/// The name in the certificate of the example cluster's kops-controller.
+pub fn server_name() -> String {
+    format!("kops-controller.internal.{CLUSTER}")
+}
+
+/// What it has for the one node that it knows.
+#[derive(Clone)]
+pub struct Served {
+    /// Who signs for it and its nodes.
+    pub authority: Keyset,
+    /// The node's name.
+    pub node_name: String,
+    /// The text of its group's `nodeupconfig.yaml`.
+    pub nodeup_config: String,
+    /// The secret `dockerconfig`.
+    pub docker_config: String,
+}
+
+/// How it answers one request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Mood {
+    /// As it should.
+    Honest,
+    /// As it should, with certificates of which little life is left.
+    ShortLived,
+    /// With this status and text.
+    Refusing(u16, &'static str),
+    /// Not at all.
+    Silent,
+    /// Without end.
+    Endless,
+    /// With something else than JSON.
+    Babbling,
+    /// With nothing in it.
+    Empty,
+    /// Without the certificate of this name.
+    Without(&'static str),
+    /// With certificates for a key of its own.
+    OtherKey,
+    /// With certificates that an authority of the same name has signed.
+    OtherAuthority,
+    /// With certificates for another node.
+    OtherNode,
+    /// With another configuration.
+    OtherConfiguration,
+}
+
+/// What it was asked for, and how it answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The configuration.
+    Configuration(Mood),
+    /// Certificates of these names.
+    Certificates(Vec<String>, Mood),
+}
+
+/// A running one; dropping it stops it.
+pub struct KopsController {
+    server: LoopbackServer,
+    state: Arc<State>,
+}
+
+struct State {
+    served: Served,
+    impostor: Keyset,
+    moods: Mutex<VecDeque<Mood>>,
+    asked: Mutex<Vec<Asked>>,
+    problems: Mutex<Vec<String>>,
+    tokens: Mutex<BTreeSet<String>>,
+}
+
+impl KopsController {
+    /// The one of the example cluster.
+    ///
+    /// # Errors
+    /// If there is no free port, or the authority cannot sign.
+    pub fn start(served: Served) -> anyhow::Result<KopsController> {
+        KopsController::start_as(&server_name(), served)
+    }
+
+    /// One with a certificate of this name.
+    ///
+    /// # Errors
+    /// If there is no free port, or the authority cannot sign.
+    pub fn start_as(name: &str, served: Served) -> anyhow::Result<KopsController> {
+        let identity = Identity::signed_by(&served.authority, name)?;
+        let impostor = Keyset::make(&served.authority.name, served.authority.id)?;
+        let state = Arc::new(State {
+            served,
+            impostor,
+            moods: Mutex::default(),
+            asked: Mutex::default(),
+            problems: Mutex::default(),
+            tokens: Mutex::default(),
+        });
+        let handler = Arc::clone(&state);
+        let service = service_fn(move |request| {
+            let state = Arc::clone(&handler);
+            async move { Ok::<_, Infallible>(state.answer(request).await) }
+        });
+        Ok(KopsController {
+            server: LoopbackServer::start_tls("kops-controller", service, &identity)?,
+            state,
+        })
+    }
+
+    /// Its URL, with its address in the place of its name.
+    pub fn url(&self) -> String {
+        format!("{}/", self.server.url())
+    }
+
+    /// Has it answer the next requests in these moods, and honestly after them. They are those of another run, which
+    /// may have a token of an earlier one, if both are of the same second.
+    pub fn answer_next(&self, moods: &[Mood]) {
+        lock(&self.state.tokens).clear();
+        *lock(&self.state.moods) = moods.iter().cloned().collect();
+    }
+
+    /// What it was asked since this was last called. What comes next is another run's.
+    pub fn asked(&self) -> Vec<Asked> {
+        lock(&self.state.tokens).clear();
+        std::mem::take(&mut *lock(&self.state.asked))
+    }
+
+    /// What was wrong with what it was asked.
+    pub fn problems(&self) -> Vec<String> {
+        lock(&self.state.problems).clone()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl State {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
+        let checked = match self.check(request).await {
+            Ok(checked) => checked,
+            Err(problem) => {
+                lock(&self.problems).push(format!("{problem:#}"));
+                return answer(403, "failed to verify token\n");
+            }
+        };
+        let mood = lock(&self.moods).pop_front().unwrap_or(Mood::Honest);
+        let certs = checked["certs"].as_object();
+        lock(&self.asked).push(match certs {
+            Some(certs) => Asked::Certificates(certs.keys().cloned().collect(), mood.clone()),
+            None => Asked::Configuration(mood.clone()),
+        });
+        match mood {
+            Mood::Refusing(status, text) => return answer(status, text),
+            Mood::Silent => std::future::pending().await,
+            Mood::Endless => return Response::new(Answer::Endless),
+            Mood::Babbling => return answer(200, "<html>Welcome</html>"),
+            Mood::Empty => return answer(200, "{}\n"),
+            _ => {}
+        }
+        let body = match certs {
+            None => Ok(self.configuration(&mood)),
+            Some(certs) => self.certificates(certs, &mood),
+        };
+        match body {
+            Ok(body) => answer(200, &format!("{body}\n")),
+            Err(problem) => {
+                lock(&self.problems).push(format!("{problem:#}"));
+                answer(400, "failed to issue\n")
+            }
+        }
+    }
+
+    /// The request, if it is one that upstream's server would take.
+    async fn check(&self, request: Request<Incoming>) -> anyhow::Result<Value> {
+        ensure!(request.method() == Method::POST && request.uri() == "/bootstrap", "not POST /bootstrap");
+        ensure!(request.version() == Version::HTTP_11, "not HTTP/1.1");
+        ensure!(request.headers()["content-type"] == "application/json", "not JSON");
+        let token = request.headers().get("authorization").context("no token")?.to_str()?.to_owned();
+        let body = request.into_body().collect().await?.to_bytes();
+        check_token(&token, &body)?;
+        ensure!(lock(&self.tokens).insert(token), "a token was used twice");
+        let body: Value = serde_json::from_slice(&body)?;
+        ensure!(body["apiVersion"] == "bootstrap.kops.k8s.io/v1alpha1", "another version");
+        let wants_configuration = body["includeNodeConfig"].as_bool().context("no includeNodeConfig")?;
+        ensure!(wants_configuration == body["certs"].is_null(), "both or neither");
+        ensure!(wants_configuration == body["keypairIDs"].is_null(), "keypairIDs do not fit");
+        if !wants_configuration {
+            let expected = json!({ &self.served.authority.name: self.served.authority.id.to_string() });
+            ensure!(body["keypairIDs"] == expected, "keypairIDs are {}", body["keypairIDs"]);
+        }
+        Ok(body)
+    }
+
+    fn configuration(&self, mood: &Mood) -> Value {
+        let mut text = self.served.nodeup_config.clone();
+        if *mood == Mood::OtherConfiguration {
+            text.push_str("# somebody was here\n");
+        }
+        let secrets = json!({ "dockerconfig": STANDARD.encode(&self.served.docker_config) });
+        json!({ "nodeConfig": { "nodeupConfig": text, "nodeSecrets": secrets } })
+    }
+
+    fn certificates(&self, certs: &serde_json::Map<String, Value>, mood: &Mood) -> anyhow::Result<Value> {
+        let mut issued = BTreeMap::new();
+        for (name, key) in certs {
+            let certificate = self.certificate(name, key.as_str().context("a key is no text")?, mood)?;
+            if name != name_in(mood) {
+                issued.insert(name, certificate);
+            }
+        }
+        Ok(json!({ "Certs": issued }))
+    }
+
+    fn certificate(&self, name: &str, key: &str, mood: &Mood) -> anyhow::Result<String> {
+        ensure!(key.starts_with("-----BEGIN RSA PUBLIC KEY-----\n"), "{name}: {key}");
+        let key = SubjectPublicKeyInfo::from_pem(key)?;
+        let node = if *mood == Mood::OtherNode { "i-0another" } else { &self.served.node_name };
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        let (subject, usages, extended) = match name {
+            "kubelet" => {
+                params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+                (format!("system:node:{node}"), vec![], ExtendedKeyUsagePurpose::ClientAuth)
+            }
+            "kubelet-server" => {
+                params.subject_alt_names = names(node)?;
+                let usages = vec![KeyUsagePurpose::KeyEncipherment];
+                (node.to_owned(), usages, ExtendedKeyUsagePurpose::ServerAuth)
+            }
+            "kube-proxy" => ("system:kube-proxy".to_owned(), vec![], ExtendedKeyUsagePurpose::ClientAuth),
+            other => bail!("{other} is not issued"),
+        };
+        params.distinguished_name.push(DnType::CommonName, subject);
+        params.key_usages = [vec![KeyUsagePurpose::DigitalSignature], usages].concat();
+        params.extended_key_usages = vec![extended];
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.not_before = date_time_ymd(2026, 1, 1);
+        params.not_after = match mood {
+            Mood::ShortLived => (SystemTime::now() + Duration::from_secs(24 * 60 * 60)).into(),
+            _ => date_time_ymd(2045, 1, 1),
+        };
+        let authority = if *mood == Mood::OtherAuthority { &self.impostor } else { &self.served.authority };
+        let issuer = authority.issuer()?;
+        let certificate = match mood {
+            Mood::OtherKey => params.signed_by(&KeyPair::generate()?, &issuer)?,
+            _ => params.signed_by(&key, &issuer)?,
+        };
+        Ok(certificate.pem())
+    }
+}
+
+fn name_in(mood: &Mood) -> &'static str {
+    match mood {
+        Mood::Without(name) => name,
+        _ => "",
+    }
+}
+
+/// The names that the cloud would tell of a node.
+fn names(node: &str) -> anyhow::Result<Vec<rcgen::SanType>> {
+    Ok(CertificateParams::new([node.to_owned(), "10.20.32.20".to_owned()])?.subject_alt_names)
+}
+
+/// Whether a token is of the first form of AWS, and for this body.
+fn check_token(token: &str, body: &[u8]) -> anyhow::Result<()> {
+    let payload = token.strip_prefix("x-aws-sts ").context("another kind of token")?;
+    let headers: BTreeMap<String, Vec<String>> = serde_json::from_slice(&STANDARD.decode(payload)?)?;
+    let header = |name: &str| match headers.get(name).map(Vec::as_slice) {
+        Some([value]) => Ok(value.as_str()),
+        other => bail!("{name} is {other:?}"),
+    };
+    let hash = STANDARD_NO_PAD.encode(Sha256::digest(body));
+    ensure!(header("X-Kops-Request-Sha")? == hash, "the token is for another request");
+    ensure!(header("Content-Type")? == "application/x-www-form-urlencoded; charset=utf-8", "no form");
+    ensure!(header("X-Amz-Date")?.len() == "20240518T131902Z".len(), "no time");
+    let authorization = header("Authorization")?;
+    let parts = authorization.strip_prefix("AWS4-HMAC-SHA256 ").context("another algorithm")?;
+    let parts: BTreeMap<&str, &str> = parts.split(", ").filter_map(|part| part.split_once('=')).collect();
+    let signed: Vec<&str> = parts.get("SignedHeaders").context("no SignedHeaders")?.split(';').collect();
+    ensure!(signed.contains(&"x-kops-request-sha") && signed.contains(&"host"), "signed are {signed:?}");
+    ensure!(parts.get("Signature").is_some_and(|signature| signature.len() == 64), "no signature");
+    let scope = parts.get("Credential").context("no Credential")?;
+    ensure!(scope.ends_with("/eu-west-1/sts/aws4_request"), "the scope is {scope}");
+    Ok(())
+}
+
+/// The body of an answer.
+enum Answer {
+    Text(Option<Bytes>),
+    Endless,
+}
+
+impl Body for Answer {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        Poll::Ready(match &mut *self {
+            Answer::Text(text) => text.take().map(|text| Ok(Frame::data(text))),
+            Answer::Endless => Some(Ok(Frame::data(Bytes::from_static(&[b' '; 1 << 16])))),
+        })
+    }
+}
+
+fn answer(status: u16, text: &str) -> Response<Answer> {
+    let mut response = Response::new(Answer::Text(Some(Bytes::from(text.to_owned()))));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
+    response
+}
