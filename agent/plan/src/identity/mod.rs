@@ -2,9 +2,11 @@
 //! of itself.
 //!
 //! A kubelet sets `spec.providerID` of its own Node, so that is a claim. It is believed only where the instance that
-//! it names is one of the cluster's, runs, and has the Node's very name. [`aws`] decides so from what EC2 tells.
+//! it names is one of the cluster's, runs, and has the Node's very name. [`aws`] decides so from what EC2 tells, [`gce`] from
+//! what Compute Engine does.
 
 pub mod aws;
+pub mod gce;
 
 use std::collections::BTreeMap;
 
