@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kops_agent_plan::identity::aws::AwsCluster;
+use kops_agent_plan::identity::gce::{GceCluster, is_project, is_resource_name};
 use kops_agent_plan::labels::LabelPatch;
 use kops_agent_plan::spec::{CloudProvider, KopsControllerOptions};
 use kube::Client;
@@ -29,6 +30,8 @@ use tokio::sync::watch;
 use crate::cli::ControllerArgs;
 use crate::cloud::aws::ec2::Ec2;
 use crate::cloud::aws::instances::Instances;
+use crate::cloud::gce::compute::Compute;
+use crate::cloud::gce::managed_groups::ManagedGroups;
 use crate::exit::{self, WrongConfiguration};
 use crate::retry::Retries;
 use crate::store::Store;
@@ -167,11 +170,39 @@ async fn cloud(options: &KopsControllerOptions, metrics: &Metrics) -> Result<Clo
             let ec2 = Ec2::of_region(&region).await?;
             Ok(Cloud::Aws { cluster, instances: Instances::of(ec2, metrics.cloud_calls.clone()) })
         }
+        CloudProvider::Gce => {
+            let cluster = gce_cluster(options).await?;
+            let compute = Compute::of_environment(&cluster.project, metrics.cloud_calls.clone())?;
+            Ok(Cloud::Gce(ManagedGroups::of(compute, cluster)))
+        }
         other => Err(WrongConfiguration(format!(
             "nodes of the cloud {other} cannot be identified yet: leave them to kOps' kops-controller"
         ))
         .into()),
     }
+}
+
+/// The cluster's project and region, as kOps has written them down, or else those of this machine.
+async fn gce_cluster(options: &KopsControllerOptions) -> Result<GceCluster> {
+    let verifier = options.server.as_ref().and_then(|server| server.provider.gce.as_ref());
+    let written = verifier.map(|gce| (gce.project_id.clone(), gce.region.clone())).unwrap_or_default();
+    let (project, region) = match written {
+        (project, region) if !project.is_empty() && !region.is_empty() => (project, region),
+        (project, region) => {
+            let place = cloud::gce::place().await.context("finding out in which project of GCE this is")?;
+            let own_region = place.zone.rsplit_once('-').map(|(region, _)| region.to_owned());
+            let or = |written: String, own: String| if written.is_empty() { own } else { written };
+            (or(project, place.project), or(region, own_region.unwrap_or_default()))
+        }
+    };
+    if !is_project(&project) || !is_resource_name(&region) {
+        return Err(WrongConfiguration(format!(
+            "server.provider.gce says that the cluster is in the project {project:?} and the region {region:?}: write \
+             them as Google does, or leave both out where this machine is in the same"
+        ))
+        .into());
+    }
+    Ok(GceCluster { name: options.cluster_name.clone(), project, region })
 }
 
 /// A name that no other contender has.

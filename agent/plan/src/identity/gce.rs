@@ -176,6 +176,25 @@ pub fn in_order_of_likelihood<'a>(
     groups
 }
 
+/// The path of a template below its project, of its URL: `global/instanceTemplates/NAME`, or that of a region.
+pub fn template_path(url: &str) -> Option<&str> {
+    let (_, after) = url.rsplit_once("projects/")?;
+    let (_, path) = after.split_once('/')?;
+    let is_path = match path.split('/').collect::<Vec<_>>().as_slice() {
+        ["global", "instanceTemplates", name] => is_resource_name(name),
+        ["regions", region, "instanceTemplates", name] => {
+            is_resource_name(region) && is_resource_name(name)
+        }
+        _ => false,
+    };
+    is_path.then_some(path)
+}
+
+/// Whether an instance is in the state in which its Node may be there.
+pub fn is_at_work(instance: &ManagedInstance) -> bool {
+    instance.status == AT_WORK
+}
+
 /// Whether instances of a template are the cluster's.
 pub fn is_of_cluster(template: &InstanceTemplate, cluster: &GceCluster) -> bool {
     template.metadata.get(CLUSTER_METADATA) == Some(&cluster.name)
@@ -193,7 +212,7 @@ pub fn identify(
     cluster: &GceCluster,
 ) -> Result<Identity, Refusal> {
     let name = || instance.path.name.clone();
-    if instance.status != AT_WORK {
+    if !is_at_work(instance) {
         return Err(Refusal::NotRunning { instance: name(), state: instance.status.clone() });
     }
     if !is_of_cluster(template, cluster) {

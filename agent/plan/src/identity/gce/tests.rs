@@ -104,6 +104,22 @@ fn nobody_else_is_believed() {
 }
 
 #[test]
+fn a_template_is_where_its_url_says() {
+    let google = "https://www.googleapis.com/compute/v1/projects/my-project";
+    for (path, expected) in [
+        ("/global/instanceTemplates/nodes-1", Some("global/instanceTemplates/nodes-1")),
+        ("/regions/us-test1/instanceTemplates/n", Some("regions/us-test1/instanceTemplates/n")),
+        ("/global/instanceTemplates/../x", None),
+        ("/global/instanceTemplates/n?x=y", None),
+        ("/global/images/n", None),
+        ("", None),
+    ] {
+        assert_eq!(template_path(&format!("{google}{path}")), expected);
+    }
+    assert_eq!(template_path("projects/p/global/instanceTemplates/n"), Some("global/instanceTemplates/n"));
+}
+
+#[test]
 fn an_instance_that_no_group_lists_is_told_why() {
     let alone = |status: &str, cluster: &str| GceInstance {
         name: NODE.into(),
