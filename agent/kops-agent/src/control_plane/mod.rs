@@ -2,6 +2,7 @@
 //!
 //! `run` reads top to bottom as what there is: the configuration, the API server, who leads, the controller of nodes.
 
+mod bootstrap;
 mod events;
 mod groups;
 mod health;

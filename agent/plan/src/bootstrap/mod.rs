@@ -2,6 +2,7 @@
 //! cloud vouches for.
 //!
 //! Here is what both sides must agree on, byte for byte, with kOps' own programs as well as with ours: [`message`] is
-//! what they say to each other.
+//! what they say to each other, [`aws_token`] how a machine on AWS proves who it is.
 
+pub mod aws_token;
 pub mod message;

@@ -1,0 +1,71 @@
+//! What both forms of a token have in common.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use serde::de::DeserializeOwned;
+use sha2::{Digest as _, Sha256};
+use time::PrimitiveDateTime;
+use time::macros::format_description;
+
+use super::{AHEAD, Expected, TokenProblem, VALID_FOR};
+
+/// The hash of a request's body as a token has it: SHA-256 in base64 without padding.
+pub fn body_hash(body: &[u8]) -> String {
+    STANDARD_NO_PAD.encode(Sha256::digest(body))
+}
+
+/// Headers as Go has them in JSON: each with a list of values.
+pub(super) type JsonHeaders = BTreeMap<String, Vec<String>>;
+
+/// The JSON that a token is.
+pub(super) fn decode<T: DeserializeOwned>(payload: &str) -> Result<T, TokenProblem> {
+    let json = STANDARD.decode(payload).map_err(|_| TokenProblem::Malformed("it is not base64"))?;
+    serde_json::from_slice(&json).map_err(|_| TokenProblem::Malformed("it is not the JSON that it should be"))
+}
+
+/// The headers that `known` names in small letters, each once; others are refused, so that none slips through.
+pub(super) fn one_of_each(
+    headers: JsonHeaders,
+    known: &[&'static str],
+) -> Result<BTreeMap<&'static str, String>, TokenProblem> {
+    let mut found = BTreeMap::new();
+    for (name, values) in headers {
+        let name = known
+            .iter()
+            .find(|known| known.eq_ignore_ascii_case(&name))
+            .ok_or(TokenProblem::Malformed("it has a header that is no part of it"))?;
+        let Ok([value]) = <[String; 1]>::try_from(values) else {
+            return Err(TokenProblem::Malformed("a header of it has not one value"));
+        };
+        if value.bytes().any(|byte| !(b' '..=b'~').contains(&byte)) {
+            return Err(TokenProblem::Malformed("a header of it holds characters that none may"));
+        }
+        if found.insert(*name, value).is_some() {
+            return Err(TokenProblem::Malformed("it has a header twice"));
+        }
+    }
+    Ok(found)
+}
+
+/// Whether it was made for this request.
+pub(super) fn check_hash(found: Option<&String>, body: &[u8]) -> Result<(), TokenProblem> {
+    match found.is_some_and(|found| *found == body_hash(body)) {
+        true => Ok(()),
+        false => Err(TokenProblem::OtherRequest),
+    }
+}
+
+/// Whether a time as Signature Version 4 writes it is near enough.
+pub(super) fn check_time(date: &str, expected: &Expected<'_>) -> Result<(), TokenProblem> {
+    let signed =
+        PrimitiveDateTime::parse(date, format_description!("[year][month][day]T[hour][minute][second]Z"))
+            .map_err(|_| TokenProblem::Malformed("X-Amz-Date is no time"))?;
+    let age = expected.now.saturating_sub(signed.assume_utc().unix_timestamp());
+    match age {
+        seconds if seconds > VALID_FOR => Err(TokenProblem::Expired { seconds }),
+        ahead if ahead < -AHEAD => Err(TokenProblem::FromTheFuture { seconds: -ahead }),
+        _ => Ok(()),
+    }
+}
