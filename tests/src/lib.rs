@@ -7,6 +7,7 @@ pub mod example_cluster;
 pub mod example_keys;
 pub mod example_store;
 pub mod faults;
+pub mod gce;
 pub mod loopback;
 pub mod name_server;
 pub mod proxy;

@@ -90,9 +90,9 @@ impl Gs {
         let mut names = Vec::new();
         for page in self.pages(prefix, &below, &parameters).await? {
             let all = page.items.into_iter().map(|item| item.name).chain(page.prefixes);
-            names.extend(all.filter_map(|name| {
-                Some(name.strip_prefix(&below)?.trim_end_matches('/').to_owned())
-            }));
+            names.extend(
+                all.filter_map(|name| Some(name.strip_prefix(&below)?.trim_end_matches('/').to_owned())),
+            );
         }
         // A "folder" that some tool has made is an object of the prefix's own name.
         names.retain(|name| !name.is_empty());

@@ -2,7 +2,8 @@
 //! cloud vouches for.
 //!
 //! Here is what both sides must agree on, byte for byte, with kOps' own programs as well as with ours: [`message`] is
-//! what they say to each other, [`aws_token`] how a machine on AWS proves who it is.
+//! what they say to each other, [`aws_token`] how a machine on AWS proves who it is, [`gce_token`] how one on GCE does.
 
 pub mod aws_token;
+pub mod gce_token;
 pub mod message;

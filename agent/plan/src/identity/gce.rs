@@ -167,13 +167,17 @@ pub fn in_order_of_likelihood<'a>(
     // As kOps names them (upstream: `NameForInstanceGroupManager`); one that is too long is cut, and comes later.
     let suffix = format!("-{}", cluster.name.replace('.', "-"));
     let likelihood = |group: &ManagedGroup| {
-        let rest = instance.strip_prefix(&group.base_instance_name);
-        let begins_so = rest.is_some_and(|rest| rest.starts_with('-'));
-        (begins_so, group.name.ends_with(&suffix), group.base_instance_name.len())
+        (names_so(group, instance), group.name.ends_with(&suffix), group.base_instance_name.len())
     };
     let mut groups: Vec<&ManagedGroup> = groups.iter().collect();
     groups.sort_by_key(|group| std::cmp::Reverse(likelihood(group)));
     groups
+}
+
+/// Whether a group gives its instances names like that. Only somebody who has it make one by name can give another.
+pub fn names_so(group: &ManagedGroup, instance: &str) -> bool {
+    let rest = instance.strip_prefix(&group.base_instance_name);
+    rest.is_some_and(|rest| rest.starts_with('-'))
 }
 
 /// The path of a template below its project, of its URL: `global/instanceTemplates/NAME`, or that of a region.
@@ -182,9 +186,7 @@ pub fn template_path(url: &str) -> Option<&str> {
     let (_, path) = after.split_once('/')?;
     let is_path = match path.split('/').collect::<Vec<_>>().as_slice() {
         ["global", "instanceTemplates", name] => is_resource_name(name),
-        ["regions", region, "instanceTemplates", name] => {
-            is_resource_name(region) && is_resource_name(name)
-        }
+        ["regions", region, "instanceTemplates", name] => is_resource_name(region) && is_resource_name(name),
         _ => false,
     };
     is_path.then_some(path)
@@ -193,6 +195,16 @@ pub fn template_path(url: &str) -> Option<&str> {
 /// Whether an instance is in the state in which its Node may be there.
 pub fn is_at_work(instance: &ManagedInstance) -> bool {
     instance.status == AT_WORK
+}
+
+/// The names and addresses that the serving certificate of an instance's kubelet is for: those of its first network
+/// interface that has any (upstream: `GetInstanceCertificateAlternateNames`).
+pub fn certificate_names(instance: &GceInstance) -> Vec<String> {
+    let of_interface = |interface: &GceNetworkInterface| {
+        let addresses = [interface.network_ip.clone(), interface.ipv6_address.clone()];
+        addresses.into_iter().filter(|address| !address.is_empty()).collect::<Vec<_>>()
+    };
+    instance.network_interfaces.iter().map(of_interface).find(|names| !names.is_empty()).unwrap_or_default()
 }
 
 /// Whether instances of a template are the cluster's.

@@ -19,7 +19,6 @@ use super::ec2::{Ec2, Ec2Error};
 use crate::cloud::calls::{CloudCalls, Outcome};
 use crate::cloud::ration::Ration;
 
-
 /// How long a question waits for others to go with.
 const WINDOW: Duration = Duration::from_millis(50);
 /// The most instances of one call. EC2 answers with up to 1000.

@@ -261,7 +261,10 @@ mod tests {
             {"instance": "https://www.googleapis.com/compute/v1/projects/p/zones/z-1-a/instances/nodes-2", "currentAction": "CREATING"}]}"#;
         let (instances, next) = serde_json::from_str::<ManagedInstances>(text).unwrap().into_parts();
         let [instance] = instances.try_into().unwrap();
-        assert_eq!((instance.id, instance.path.zone.as_str(), instance.path.name.as_str()), (u64::MAX, "z-1-a", "nodes-1"));
+        assert_eq!(
+            (instance.id, instance.path.zone.as_str(), instance.path.name.as_str()),
+            (u64::MAX, "z-1-a", "nodes-1")
+        );
         assert_eq!(next, None);
     }
 

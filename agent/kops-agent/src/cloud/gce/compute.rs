@@ -349,7 +349,8 @@ impl Compute {
     }
 
     async fn send(&self, question: &Question<'_>) -> Result<Response, ComputeError> {
-        let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(&question.parameters).finish();
+        let query =
+            form_urlencoded::Serializer::new(String::new()).extend_pairs(&question.parameters).finish();
         let url = format!("{}/projects/{}/{}?{query}", self.endpoint, self.project, question.path);
         let token = self.tokens.header().await?;
         let mut request = self.client.request(question.method.clone(), url);

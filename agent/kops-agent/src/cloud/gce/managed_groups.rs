@@ -16,16 +16,23 @@ use kops_agent_plan::identity::gce::{
 use super::coalesced::Coalesced;
 use super::compute::{Compute, ComputeError};
 
-/// How old a list of a zone's groups may be. One that is missed is looked for in a new one before it is denied.
-const GROUPS_FOR: Duration = Duration::from_secs(10 * 60);
-/// How old a group's list may be that has the instance. One that does not, or not running, is never believed.
+/// How old a list of a zone's groups may be, and how old where none of them has the instance. Who makes up instances
+/// does not get to ask Google each time.
+const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
+/// How old a group's list may be that has the instance. One that does not, or not running, is not believed.
 const LISTED_FOR: Duration = Duration::from_secs(10);
+/// How old the list of a group may be that names its instances otherwise.
+const UNLIKELY_FOR: Duration = Duration::from_secs(60);
 /// How old a template may be: it never changes, but another may come after it under its name.
 const TEMPLATE_FOR: Duration = Duration::from_secs(60 * 60);
-/// Templates that are remembered.
-const MOST_TEMPLATES: usize = 4096;
+/// How old an instance's key may be: it is of the instance as long as that has its number. Who sends tokens that another
+/// has signed does not get to ask Google each time.
+const KEY_FOR: Duration = Duration::from_secs(10 * 60);
+/// Templates, and keys, that are remembered.
+const MOST_REMEMBERED: usize = 8192;
 
 type Asked<T> = Arc<Coalesced<T, ComputeError>>;
+type Remembered<K, T> = Mutex<BTreeMap<K, Asked<T>>>;
 type Listing = BTreeMap<String, ManagedInstance>;
 
 /// An instance as its group knows it.
@@ -47,7 +54,9 @@ struct Inner {
     cluster: GceCluster,
     zones: Mutex<BTreeMap<String, Arc<Zone>>>,
     /// By their paths below the project.
-    templates: Mutex<BTreeMap<String, Asked<InstanceTemplate>>>,
+    templates: Remembered<String, InstanceTemplate>,
+    /// By the instances' numbers.
+    signing_keys: Remembered<u64, Option<String>>,
 }
 
 #[derive(Debug, Default)]
@@ -60,8 +69,8 @@ struct Zone {
 impl ManagedGroups {
     /// Asks Compute Engine for the groups of this cluster.
     pub fn of(compute: Compute, cluster: GceCluster) -> ManagedGroups {
-        let (zones, templates) = (Mutex::default(), Mutex::default());
-        ManagedGroups(Arc::new(Inner { compute, cluster, zones, templates }))
+        let (zones, templates, signing_keys) = (Mutex::default(), Mutex::default(), Mutex::default());
+        ManagedGroups(Arc::new(Inner { compute, cluster, zones, templates, signing_keys }))
     }
 
     /// The cluster.
@@ -82,7 +91,7 @@ impl ManagedGroups {
     pub async fn find(&self, instance: &InstancePath) -> Result<Option<Managed>, Arc<ComputeError>> {
         let zone = locked(&self.0.zones).entry(instance.zone.clone()).or_default().clone();
         let mut asked = BTreeSet::new();
-        for longest in [GROUPS_FOR, Duration::ZERO] {
+        for longest in GROUPS_FOR {
             let groups = self.groups(&zone, &instance.zone, longest).await?;
             for group in gce::in_order_of_likelihood(&groups, &instance.name, self.cluster()) {
                 if !asked.insert(group.name.clone()) || !self.is_of_cluster(group).await? {
@@ -102,11 +111,20 @@ impl ManagedGroups {
     ///
     /// # Errors
     /// If that cannot be asked.
-    pub async fn instance(
-        &self,
-        instance: &InstancePath,
-    ) -> Result<Option<GceInstance>, Arc<ComputeError>> {
+    pub async fn instance(&self, instance: &InstancePath) -> Result<Option<GceInstance>, Arc<ComputeError>> {
         Ok(self.compute().instance(instance).await?)
+    }
+
+    /// The key, in PEM, with which the TPM of an instance signs; `None` if it has none.
+    ///
+    /// # Errors
+    /// If that cannot be asked.
+    pub async fn signing_key(
+        &self,
+        instance: &ManagedInstance,
+    ) -> Result<Arc<Option<String>>, Arc<ComputeError>> {
+        let asked = remembered(&self.0.signing_keys, instance.id);
+        asked.get(KEY_FOR, self.compute().signing_key(&instance.path)).await
     }
 
     /// The groups of a zone, of whatever cluster.
@@ -159,29 +177,34 @@ impl ManagedGroups {
                 Err(error) => Err(error),
             }
         };
-        let known = listing.get(LISTED_FOR, ask()).await?;
-        match known.get(&instance.name) {
-            Some(listed) if gce::is_at_work(listed) => Ok(Some(listed.clone())),
-            _ => Ok(listing.get(Duration::ZERO, ask()).await?.get(&instance.name).cloned()),
+        let is_likely = gce::names_so(group, &instance.name);
+        let known = listing.get(if is_likely { LISTED_FOR } else { UNLIKELY_FOR }, ask()).await?;
+        let listed = known.get(&instance.name).cloned();
+        if !is_likely || listed.as_ref().is_some_and(gce::is_at_work) {
+            return Ok(listed);
         }
+        Ok(listing.get(Duration::ZERO, ask()).await?.get(&instance.name).cloned())
     }
 
     /// The template of a URL; `None` if it is none of the project's, or gone.
     async fn template(&self, url: &str) -> Result<Option<Arc<InstanceTemplate>>, Arc<ComputeError>> {
         let Some(path) = gce::template_path(url) else { return Ok(None) };
-        let asked = {
-            let mut templates = locked(&self.0.templates);
-            if templates.len() >= MOST_TEMPLATES && !templates.contains_key(path) {
-                templates.clear();
-            }
-            templates.entry(path.to_owned()).or_default().clone()
-        };
+        let asked = remembered(&self.0.templates, path.to_owned());
         match asked.get(TEMPLATE_FOR, self.compute().instance_template(path)).await {
             Ok(template) => Ok(Some(template)),
             Err(error) if matches!(*error, ComputeError::NotFound { .. }) => Ok(None),
             Err(error) => Err(error),
         }
     }
+}
+
+/// What was asked under a key, or is to be.
+fn remembered<K: Ord, T>(all: &Remembered<K, T>, key: K) -> Asked<T> {
+    let mut all = locked(all);
+    if all.len() >= MOST_REMEMBERED && !all.contains_key(&key) {
+        all.clear();
+    }
+    all.entry(key).or_default().clone()
 }
 
 fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

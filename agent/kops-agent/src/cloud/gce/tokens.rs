@@ -85,8 +85,7 @@ impl Tokens {
         // The answer may hold the token, so it is not shown.
         let unusable = || self.metadata.unusable(PATH, "its answer is no token");
         let Answer { access_token, expires_in } = serde_json::from_str(&answer).map_err(|_| unusable())?;
-        let mut header =
-            HeaderValue::try_from(format!("Bearer {access_token}")).map_err(|_| unusable())?;
+        let mut header = HeaderValue::try_from(format!("Bearer {access_token}")).map_err(|_| unusable())?;
         header.set_sensitive(true);
         let good_until = asked + Duration::from_secs(expires_in).saturating_sub(SPARE);
         Ok(Token { header, good_until })

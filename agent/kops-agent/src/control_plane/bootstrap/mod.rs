@@ -2,4 +2,6 @@
 
 // Until it is served.
 #[allow(dead_code)]
+pub mod gce;
+#[allow(dead_code)]
 pub mod verifier;

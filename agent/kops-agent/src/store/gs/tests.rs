@@ -69,7 +69,9 @@ fn listed(query: &str) -> String {
     let page = &entries[start..entries.len().min(start + PAGE)];
     let items: Vec<_> = page
         .iter()
-        .filter_map(|(name, generation)| Some(serde_json::json!({"name": name, "generation": (*generation)?})))
+        .filter_map(|(name, generation)| {
+            Some(serde_json::json!({"name": name, "generation": (*generation)?}))
+        })
         .collect();
     let prefixes: Vec<&String> =
         page.iter().filter(|(_, generation)| generation.is_none()).map(|(name, _)| name).collect();

@@ -38,9 +38,8 @@ fn prefixed_with_cluster(suffix: &str, cluster: &str) -> String {
 
 /// The first digits of the name's FNV-1a (draft-eastlake-fnv), 32 bits.
 fn hash(name: &str) -> String {
-    let hash = name.bytes().fold(0x811c_9dc5_u32, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    });
+    let hash =
+        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     let digit = |number: usize| BASE32_HEX[(hash >> (27 - 5 * number)) as usize % 32];
     (0..HASH_LENGTH).map(|number| char::from(digit(number))).collect()
 }

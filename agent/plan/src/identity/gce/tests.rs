@@ -120,6 +120,24 @@ fn a_template_is_where_its_url_says() {
 }
 
 #[test]
+fn a_certificate_is_for_the_first_interface_that_has_an_address() {
+    let interface = |network_ip: &str, ipv6_address: &str| GceNetworkInterface {
+        network_ip: network_ip.into(),
+        ipv6_address: ipv6_address.into(),
+    };
+    for (network_interfaces, expected) in [
+        (vec![], vec![]),
+        (vec![interface("10.0.0.1", ""), interface("10.1.0.1", "")], vec!["10.0.0.1"]),
+        (vec![interface("", ""), interface("10.1.0.1", "2001:db8::1")], vec!["10.1.0.1", "2001:db8::1"]),
+    ] {
+        assert_eq!(
+            certificate_names(&GceInstance { network_interfaces, ..GceInstance::default() }),
+            expected
+        );
+    }
+}
+
+#[test]
 fn an_instance_that_no_group_lists_is_told_why() {
     let alone = |status: &str, cluster: &str| GceInstance {
         name: NODE.into(),
