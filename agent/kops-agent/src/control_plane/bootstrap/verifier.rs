@@ -5,7 +5,6 @@
 //! cloud once it is polled; there are only so many of those at a time.
 
 use std::fmt;
-use std::net::SocketAddr;
 
 use futures_util::future::BoxFuture;
 
@@ -16,8 +15,6 @@ pub struct Presented<'a> {
     pub token: &'a str,
     /// The whole body, which the token must have been made for.
     pub body: &'a [u8],
-    /// Where it comes from.
-    pub remote: SocketAddr,
     /// Seconds since 1970.
     pub now: i64,
 }
