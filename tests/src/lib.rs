@@ -14,4 +14,6 @@ pub mod proxy;
 pub mod publishers;
 pub mod random;
 pub mod s3;
+pub mod sigv4;
 pub mod stand_ins;
+pub mod sts;

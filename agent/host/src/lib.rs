@@ -34,7 +34,7 @@ pub use assets::{
     Buckets, DownloadError, Downloads, Locating, Location, MirrorFailure, NotLocated, Patience, Progress,
     Silent, redirects,
 };
-pub use certs::CertificateError;
+pub use certs::{CertificateError, SigningAuthority};
 pub use contents::secret_text;
 pub use error::{Error, Result};
 pub use host::Host;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use kops_agent_tests::api_server::ApiServer;
 use kops_agent_tests::ec2::Ec2;
-use kops_agent_tests::gce::{self, Gce};
+use kops_agent_tests::gce::Gce;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -81,17 +81,15 @@ impl Cluster {
         cluster
     }
 
-    /// The same on GCE, as kOps configures it there.
+    /// The same on GCE.
     pub fn start_on_gce(gce: &Gce) -> Cluster {
         let cluster = Cluster { environment: gce.environment().into(), ..Cluster::start() };
         let spec = fs::read_to_string(cluster.store().join("cluster-completed.spec")).unwrap();
         let spec = spec.replace("cloudProvider: aws", "cloudProvider: gce");
         fs::write(cluster.store().join("cluster-completed.spec"), spec).unwrap();
-        let provider = json!({"gce": {"projectID": gce::PROJECT, "region": "us-test1", "clusterName": CLUSTER,
-            "MaxTimeSkew": 300}});
+        // Without a bootstrap server, whose options would tell the project and region: it asks the metadata server.
         let options = json!({
-            "clusterName": CLUSTER, "cloud": "gce", "configBase": "s3://clusters/c.example.com",
-            "server": {"Listen": ":3988", "provider": provider}
+            "clusterName": CLUSTER, "cloud": "gce", "configBase": "s3://clusters/c.example.com"
         });
         fs::write(cluster.folder.path().join("config.yaml"), options.to_string()).unwrap();
         cluster

@@ -8,6 +8,7 @@ mod authority;
 mod issue;
 mod keep;
 mod kubeconfig;
+mod signing;
 
 use std::collections::BTreeMap;
 
@@ -19,6 +20,7 @@ use crate::error::Result;
 use crate::root::Root;
 use crate::secrets::{PemPair, Secrets};
 use authority::Authority;
+pub use signing::SigningAuthority;
 
 /// Why a certificate cannot be issued.
 #[derive(Debug, thiserror::Error)]

@@ -1,8 +1,11 @@
 //! An EC2 instance, by its metadata service (IMDSv2 only: every question carries a token).
 
 pub mod ec2;
+pub mod endpoint;
 pub mod instances;
 pub mod ipv6_prefix;
+pub mod signing;
+pub mod sts;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

@@ -44,7 +44,7 @@ pub enum Cloud {
 
 /// Identifies Nodes.
 pub struct Identifier {
-    cloud: Cloud,
+    cloud: Arc<Cloud>,
     remembered: Mutex<BTreeMap<String, Remembered>>,
     hits: Counter,
 }
@@ -57,7 +57,7 @@ struct Remembered {
 
 impl Identifier {
     /// Asks this cloud, and counts what it did not have to ask.
-    pub fn of(cloud: Cloud, hits: Counter) -> Identifier {
+    pub fn of(cloud: Arc<Cloud>, hits: Counter) -> Identifier {
         Identifier { cloud, remembered: Mutex::default(), hits }
     }
 
@@ -73,7 +73,7 @@ impl Identifier {
             self.hits.inc();
             return Ok(identity);
         }
-        let identity = Arc::new(match &self.cloud {
+        let identity = Arc::new(match &*self.cloud {
             Cloud::Aws { cluster, instances } => on_aws(node, cluster, instances).await?,
             Cloud::Gce(groups) => on_gce(node, groups).await?,
         });

@@ -1,6 +1,6 @@
 //! Control-plane mode: what kops-controller does on upstream's control planes.
 //!
-//! `run` reads top to bottom as what there is: the configuration, the API server, who leads, the controller of nodes.
+//! `run` reads top to bottom as what there is: the configuration, the API server, who leads, the controller of nodes, the bootstrap server.
 
 mod bootstrap;
 mod events;
@@ -59,25 +59,35 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let options = options(args)?;
     let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
     let metrics = Metrics::new();
+    let store = store(args)?;
+    let cloud = Arc::new(cloud(&options, &metrics).await?);
+    let node_labels = |mode| node_labels(args, &options, &client, &metrics, &store, &cloud, mode);
     if args.once {
         let mode = if args.dry_run { Mode::Show } else { Mode::Apply(Leadership::uncontested()) };
-        let found = node_labels(args, &options, &client, &metrics, mode).await?.run_once().await?;
+        let found = node_labels(mode).run_once().await?;
         return print(&found);
     }
 
     let election = Arc::new(Election::new(client.clone(), identity()?));
     let mode = Mode::Apply(election.leadership());
-    let node_labels = Arc::new(node_labels(args, &options, &client, &metrics, mode).await?);
+    let node_labels = Arc::new(node_labels(mode));
     let (listener, address) = health::listen(&args.health_listen).await?;
     log::info!("/healthz, /readyz and /metrics are at http://{address}");
     let state = Arc::new(State { election: election.clone(), node_labels: node_labels.clone() });
     let registry = Arc::new(metrics.registry());
+    let nodes = Nodes::of(client.clone());
+    let serving = bootstrap::start(&options, &cloud, nodes, store.clone(), &metrics).await?;
     service_manager::serving("contending for the Lease");
 
     tokio::select! {
         signal = stopped => {
             log::info!("stopping, because {signal} came");
-            election.release().await;
+            let drain = async {
+                if let Some(serving) = serving {
+                    serving.drain().await;
+                }
+            };
+            tokio::join!(election.release(), drain);
             Ok(exit::CONVERGED)
         }
         () = health::serve(listener, state, registry) => Ok(exit::FAILED),
@@ -134,25 +144,30 @@ fn options(args: &ControllerArgs) -> Result<KopsControllerOptions> {
     Ok(KopsControllerOptions::parse(&text, &name)?)
 }
 
-async fn node_labels(
+fn store(args: &ControllerArgs) -> Result<Arc<Store>> {
+    let patience = Retries { deadline: STORE_PATIENCE, attempt: STORE_PATIENCE / 2, ..Retries::default() };
+    Ok(Arc::new(Store::new(&args.store_mirror)?.with_retries(patience)))
+}
+
+fn node_labels(
     args: &ControllerArgs,
     options: &KopsControllerOptions,
     client: &Client,
     metrics: &Metrics,
+    store: &Arc<Store>,
+    cloud: &Arc<Cloud>,
     mode: Mode,
-) -> Result<NodeLabels> {
-    let patience = Retries { deadline: STORE_PATIENCE, attempt: STORE_PATIENCE / 2, ..Retries::default() };
-    let store = Arc::new(Store::new(&args.store_mirror)?.with_retries(patience));
-    let cloud = cloud(options, metrics).await?;
-    Ok(NodeLabels {
+) -> NodeLabels {
+    let interval = Duration::from_secs(args.store_interval);
+    NodeLabels {
         nodes: Nodes::of(client.clone()),
-        identifier: Identifier::of(cloud, metrics.cache_hits.clone()),
-        groups: Groups::of(store, &options.config_base, Duration::from_secs(args.store_interval)),
+        identifier: Identifier::of(cloud.clone(), metrics.cache_hits.clone()),
+        groups: Groups::of(store.clone(), &options.config_base, interval),
         events: Events::of(client.clone()),
         metrics: metrics.clone(),
         mode,
         is_synced: AtomicBool::new(false),
-    })
+    }
 }
 
 async fn cloud(options: &KopsControllerOptions, metrics: &Metrics) -> Result<Cloud> {

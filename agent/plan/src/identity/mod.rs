@@ -37,13 +37,13 @@ pub enum Refusal {
         form: &'static str,
     },
     /// The cloud knows no such instance.
-    #[error("{instance}, which spec.providerID names, does not exist in this account, project or region")]
+    #[error("the instance {instance} does not exist in this account, project or region")]
     NoSuchInstance {
         /// The instance.
         instance: String,
     },
     /// The instance is not at work.
-    #[error("{instance}, which spec.providerID names, is {state}, and a Node's instance runs")]
+    #[error("the instance {instance} is {state}, and a Node's instance runs")]
     NotRunning {
         /// The instance.
         instance: String,
@@ -51,7 +51,7 @@ pub enum Refusal {
         state: String,
     },
     /// The instance belongs to somebody else.
-    #[error("{instance}, which spec.providerID names, belongs to {owner}, not to the cluster {cluster}")]
+    #[error("the instance {instance} belongs to {owner}, not to the cluster {cluster}")]
     OtherCluster {
         /// The instance.
         instance: String,
@@ -62,8 +62,8 @@ pub enum Refusal {
     },
     /// The instance is another Node's.
     #[error(
-        "{instance}, which spec.providerID names, is the machine of the Node {expected}: this Node claims to be another \
-         machine than it is"
+        "the instance {instance}, which spec.providerID names, is the machine of the Node {expected}: this Node claims to \
+         be another machine than it is"
     )]
     OtherNode {
         /// The instance.

@@ -404,7 +404,7 @@ impl Compute {
             (_, "insufficientPermissions") | (401, _) => {
                 "; give this instance the scope compute, or cloud-platform".into()
             }
-            (403, _) => format!("; let this instance's service account do compute.{action}"),
+            (403, _) => format!("; let this instance's service account do compute.{}", permission(action)),
             _ => String::new(),
         };
         ComputeError::Refused { action, status, reason, message: error.message, advice }
@@ -421,6 +421,14 @@ impl Compute {
             false => innermost_cause(error),
         };
         ComputeError::Unreachable { action, endpoint: self.endpoint.clone(), cause }
+    }
+}
+
+/// The permission that an action takes; most have one of their own.
+fn permission(action: &'static str) -> &'static str {
+    match action {
+        "instanceGroupManagers.listManagedInstances" => "instanceGroupManagers.get",
+        action => action,
     }
 }
 

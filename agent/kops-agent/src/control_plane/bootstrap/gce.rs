@@ -9,12 +9,9 @@ use std::sync::Arc;
 use kops_agent_plan::bootstrap::gce_token::{Expected, GceToken, TokenProblem, USUAL_SKEW};
 use kops_agent_plan::identity::{Refusal as NoNode, gce};
 
-use super::verifier::{Examined, Presented, Refusal, VerifiedNode, Verifier};
+use super::verifier::{Examined, Presented, Refusal, VerifiedNode, Verifier, challenge_endpoint};
 use crate::cloud::gce::compute::ComputeError;
 use crate::cloud::gce::managed_groups::ManagedGroups;
-
-/// Where a machine that has a challenge to answer listens.
-const CHALLENGE_PORT: u16 = 3987;
 
 /// Tells who machines on GCE are.
 pub struct GceVerifier {
@@ -56,7 +53,7 @@ impl GceVerifier {
             instance_group: identity.instance_group,
             challenge_endpoint: address
                 .filter(|address| !address.is_empty())
-                .map(|address| format!("{address}:{CHALLENGE_PORT}"))
+                .map(challenge_endpoint)
                 .unwrap_or_default(),
         })
     }

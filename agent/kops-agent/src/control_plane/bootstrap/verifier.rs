@@ -5,9 +5,11 @@
 //! cloud once it is polled; there are only so many of those at a time.
 
 use std::fmt;
-use std::net::SocketAddr;
 
 use futures_util::future::BoxFuture;
+
+/// Where a machine that has a challenge to answer listens (upstream: `pkg/wellknownports`).
+const CHALLENGE_PORT: u16 = 3987;
 
 /// What a machine sends.
 #[derive(Clone, Copy)]
@@ -16,8 +18,6 @@ pub struct Presented<'a> {
     pub token: &'a str,
     /// The whole body, which the token must have been made for.
     pub body: &'a [u8],
-    /// Where it comes from.
-    pub remote: SocketAddr,
     /// Seconds since 1970.
     pub now: i64,
 }
@@ -35,6 +35,14 @@ pub struct VerifiedNode {
     pub instance_group: String,
     /// Where it can be called back (`10.0.0.1:3987`); empty where it is not known.
     pub challenge_endpoint: String,
+}
+
+/// Where a machine with this address listens for whoever calls it back; a challenge always has that port.
+pub fn challenge_endpoint(address: &str) -> String {
+    match address.contains(':') {
+        true => format!("[{address}]:{CHALLENGE_PORT}"),
+        false => format!("{address}:{CHALLENGE_PORT}"),
+    }
 }
 
 /// Why a machine is not given what it asks for.

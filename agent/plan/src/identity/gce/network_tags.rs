@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::fnv::fnv32a;
+
 /// What a tag ends with, and the label that it stands for.
 const ROLES: [(&str, &str); 3] = [
     ("-k8s-io-role-control-plane", "node-role.kubernetes.io/control-plane"),
@@ -36,10 +38,9 @@ fn prefixed_with_cluster(suffix: &str, cluster: &str) -> String {
     format!("{}-{}{suffix}", String::from_utf8_lossy(beginning), hash(&name))
 }
 
-/// The first digits of the name's FNV-1a (draft-eastlake-fnv), 32 bits.
+/// The first digits of the name's hash.
 fn hash(name: &str) -> String {
-    let hash =
-        name.bytes().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    let hash = fnv32a(name.as_bytes());
     let digit = |number: usize| BASE32_HEX[(hash >> (27 - 5 * number)) as usize % 32];
     (0..HASH_LENGTH).map(|number| char::from(digit(number))).collect()
 }
