@@ -300,8 +300,9 @@ impl Signed {
     }
 
     fn is_of(&self, principal: &Principal) -> bool {
-        let value = |name: &String| self.headers.get(name).map(|value| (name.as_str(), value.as_str()));
-        let Some(headers) = self.signed_headers.iter().map(value).collect::<Option<Vec<_>>>() else {
+        let names = self.signed_headers.iter().map(String::as_str);
+        let values = names.map(|name| Some((name, self.headers.get(name)?.as_str())));
+        let Some(headers) = values.collect::<Option<Vec<_>>>() else {
             return false;
         };
         let signable = Signable {
