@@ -92,7 +92,7 @@ impl BootstrapMetrics {
         self.seconds.observe(took.as_secs_f64());
     }
 
-    fn register(&self, registry: &mut Registry) {
+    pub(super) fn register(&self, registry: &mut Registry) {
         registry.register(
             "kops_agent_bootstrap_requests",
             "Machines that asked to become nodes, by what came of it",

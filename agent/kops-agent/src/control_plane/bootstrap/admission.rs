@@ -198,7 +198,7 @@ mod tests {
         Origin::of([10, 0, 0, last].into())
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn a_flood_waits_behind_itself() {
         let admission = Admission::new(LIMITS, Gauge::default());
         let mut flood = Vec::new();
@@ -221,9 +221,12 @@ mod tests {
         assert!(second.as_mut().now_or_never().unwrap().is_ok());
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn who_waits_too_long_is_told_and_leaves_no_trace() {
-        let admission = Arc::new(Admission::new(Limits { at_once: 1, ..LIMITS }, Gauge::default()));
+        let admission = Arc::new(Admission::new(
+            Limits { at_once: 1, patience: Duration::from_millis(20), ..LIMITS },
+            Gauge::default(),
+        ));
         let first = admission.enter(origin(1)).await.unwrap();
         let refusal = admission.enter(origin(2)).await.err().unwrap();
         assert_eq!((refusal.answer, refusal.reason), (Answer::Busy, "QueuedTooLong"));

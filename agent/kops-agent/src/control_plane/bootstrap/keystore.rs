@@ -83,7 +83,7 @@ impl Keystore {
     }
 
     /// Reads the files again if they are others than before.
-    fn refresh(&self) {
+    pub fn refresh(&self) {
         let stamps = self.files.stamps();
         if self.now.read().unwrap_or_else(PoisonError::into_inner).0 == stamps {
             return;

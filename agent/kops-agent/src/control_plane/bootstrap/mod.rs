@@ -12,6 +12,8 @@ mod grants;
 mod keystore;
 mod replay;
 mod server;
+#[cfg(test)]
+mod tests;
 pub mod verifier;
 
 use std::net::SocketAddr;
@@ -182,7 +184,7 @@ impl Bootstrap {
         let Examined { fingerprint, verification } = examine(&self.verifiers, &presented)?;
         let request = BootstrapRequest::parse(asked.body)
             .map_err(|error| bad_request("RequestMalformed", format!("failed to decode: {error}")))?;
-        let under_way = self.taken.take(fingerprint)?;
+        let under_way = self.taken.take(fingerprint, Instant::now())?;
 
         let _admitted = self.admission.enter(Origin::of(asked.remote.ip())).await?;
         known.node = timeout(VERIFIED_WITHIN, verification)

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
 
 use aws_credential_types::provider::future;
 use aws_sdk_s3::config::ProvideCredentials;
