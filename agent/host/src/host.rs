@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use kops_agent_plan::fnv::fnv32;
 use nix::ifaddrs::getifaddrs;
 
 use crate::digests::Digests;
@@ -214,20 +215,4 @@ fn extra_hours() -> u32 {
         .unwrap_or_default();
     addresses.sort();
     fnv32(addresses.concat().as_bytes()) % HOURS_OF_A_MONTH
-}
-
-/// FNV-1 (draft-eastlake-fnv), 32 bits.
-fn fnv32(bytes: &[u8]) -> u32 {
-    bytes.iter().fold(0x811c_9dc5, |hash: u32, byte| hash.wrapping_mul(0x0100_0193) ^ u32::from(*byte))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_hash_is_fnv_1() {
-        assert_eq!(fnv32(b""), 0x811c_9dc5);
-        assert_eq!(fnv32(b"foobar"), 0x31f0_b262);
-    }
 }

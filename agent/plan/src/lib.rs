@@ -11,6 +11,7 @@ pub mod desired;
 pub mod diff;
 pub mod explain;
 pub mod facts;
+pub mod fnv;
 pub mod go_yaml;
 pub mod health;
 pub mod identity;

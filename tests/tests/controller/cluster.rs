@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use kops_agent_tests::api_server::ApiServer;
 use kops_agent_tests::ec2::Ec2;
+use kops_agent_tests::gce::Gce;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -48,6 +49,8 @@ pub struct Cluster {
     pub api: ApiServer,
     pub ec2: Ec2,
     folder: TempDir,
+    /// Where its cloud is found.
+    environment: Vec<(&'static str, String)>,
 }
 
 impl Cluster {
@@ -58,7 +61,9 @@ impl Cluster {
         let api = ApiServer::start(Path::new(&assets)).unwrap();
         let rbac = fs::read_to_string(path_of("packaging/kubernetes/rbac.yaml")).unwrap();
         api.kubectl(&["apply", "-f", "-"], &rbac).unwrap();
-        let cluster = Cluster { api, ec2: Ec2::start().unwrap(), folder: tempfile::tempdir().unwrap() };
+        let ec2 = Ec2::start().unwrap();
+        let environment = ec2.environment().into();
+        let cluster = Cluster { api, ec2, folder: tempfile::tempdir().unwrap(), environment };
         fs::create_dir_all(cluster.store().join("instancegroup")).unwrap();
         let spec = "{apiVersion: kops.k8s.io/v1alpha2, kind: Cluster, metadata: {name: c.example.com}, spec: \
                     {cloudProvider: aws, kubernetesVersion: 1.36.0, networking: {cni: {}}}}";
@@ -71,6 +76,20 @@ impl Cluster {
         let options = json!({
             "clusterName": CLUSTER, "cloud": "aws", "configBase": "s3://clusters/c.example.com",
             "server": {"Listen": ":3988", "provider": {"aws": {"nodesRoles": ["nodes"], "Region": "us-test-1"}}}
+        });
+        fs::write(cluster.folder.path().join("config.yaml"), options.to_string()).unwrap();
+        cluster
+    }
+
+    /// The same on GCE.
+    pub fn start_on_gce(gce: &Gce) -> Cluster {
+        let cluster = Cluster { environment: gce.environment().into(), ..Cluster::start() };
+        let spec = fs::read_to_string(cluster.store().join("cluster-completed.spec")).unwrap();
+        let spec = spec.replace("cloudProvider: aws", "cloudProvider: gce");
+        fs::write(cluster.store().join("cluster-completed.spec"), spec).unwrap();
+        // Without a bootstrap server, whose options would tell the project and region: it asks the metadata server.
+        let options = json!({
+            "clusterName": CLUSTER, "cloud": "gce", "configBase": "s3://clusters/c.example.com"
         });
         fs::write(cluster.folder.path().join("config.yaml"), options.to_string()).unwrap();
         cluster
@@ -198,7 +217,7 @@ impl Cluster {
         let mut command = Command::new(agent);
         command
             .env_clear()
-            .envs(self.ec2.environment())
+            .envs(self.environment.clone())
             .args(["-v", "2", "controller", "--conf"])
             .arg(self.folder.path().join("config.yaml"))
             .arg("--kubeconfig")

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
 mod cluster;
+mod gce;
 mod scale;
 
 use std::time::Duration;

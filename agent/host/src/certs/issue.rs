@@ -1,11 +1,11 @@
-//! Issuing a certificate with a new key.
+//! Issuing a certificate, with a new key or for one that is there.
 
 use std::net::IpAddr;
 
 use kops_agent_plan::resource::{Certificate, CertificateType};
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
-    PublicKeyData as _, SanType, SerialNumber,
+    PublicKeyData, SanType, SerialNumber,
 };
 use sha2::{Digest, Sha256};
 use time::{Duration, OffsetDateTime};
@@ -29,33 +29,53 @@ pub(super) fn issue(
     now: OffsetDateTime,
     extra_hours: u32,
 ) -> Result<PemPair, CertificateError> {
-    let invalid = |reason: String| CertificateError::Invalid { name: wanted.name.clone(), reason };
-    let key = KeyPair::generate().map_err(|error| invalid(format!("no key could be made: {error}")))?;
+    let key =
+        KeyPair::generate().map_err(|error| invalid(wanted, format!("no key could be made: {error}")))?;
+    // As random as the key, which is made for this one certificate.
+    let hash = Sha256::digest(key.subject_public_key_info());
+    let mut random = [0; 16];
+    random.copy_from_slice(&hash[..16]);
+    let certificate = sign(wanted, &key, random, authority, now, extra_hours)?;
+    Ok(PemPair { certificate, private_key: key.serialize_pem() })
+}
+
+/// Signs a certificate for a key that is somebody's, and gives it in PEM.
+pub(super) fn sign(
+    wanted: &Certificate,
+    key: &impl PublicKeyData,
+    random: [u8; 16],
+    authority: &Authority,
+    now: OffsetDateTime,
+    extra_hours: u32,
+) -> Result<String, CertificateError> {
     let (authority_begins, authority_ends) = authority.validity();
     let now = now.replace_nanosecond(0).unwrap_or(now);
 
     let mut params = CertificateParams::default();
     params.not_before = (now - BACKDATED).max(authority_begins);
     params.not_after = (now + LIFETIME + Duration::hours(extra_hours.into())).min(authority_ends);
-    params.serial_number = Some(serial(&key));
-    params.distinguished_name = subject(wanted).map_err(invalid)?;
-    params.subject_alt_names = names(&wanted.sans).map_err(invalid)?;
+    params.serial_number = Some(serial(random));
+    params.distinguished_name = subject(wanted).map_err(|problem| invalid(wanted, problem))?;
+    params.subject_alt_names = names(&wanted.sans).map_err(|problem| invalid(wanted, problem))?;
     params.is_ca = IsCa::ExplicitNoCa;
     (params.key_usages, params.extended_key_usages) = usages(wanted.certificate_type);
     params.use_authority_key_identifier_extension = true;
 
     let certificate = params
-        .signed_by(&key, authority.issuer())
-        .map_err(|error| invalid(format!("it could not be signed: {error}")))?;
-    Ok(PemPair { certificate: certificate.pem(), private_key: key.serialize_pem() })
+        .signed_by(key, authority.issuer())
+        .map_err(|error| invalid(wanted, format!("it could not be signed: {error}")))?;
+    Ok(certificate.pem())
 }
 
-/// As random as the key, which is made for this one certificate.
-fn serial(key: &KeyPair) -> SerialNumber {
-    let mut bytes = Sha256::digest(key.subject_public_key_info())[..16].to_vec();
+/// What is not to be had of a certificate.
+pub(super) fn invalid(wanted: &Certificate, reason: String) -> CertificateError {
+    CertificateError::Invalid { name: wanted.name.clone(), reason }
+}
+
+fn serial(mut random: [u8; 16]) -> SerialNumber {
     // Positive, and of the same length whatever the first bits are.
-    bytes[0] = bytes[0] & 0x7f | 0x40;
-    SerialNumber::from(bytes)
+    random[0] = random[0] & 0x7f | 0x40;
+    SerialNumber::from_slice(&random)
 }
 
 fn subject(wanted: &Certificate) -> Result<DistinguishedName, String> {

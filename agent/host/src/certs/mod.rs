@@ -10,6 +10,7 @@ mod issue;
 mod keep;
 mod kubeconfig;
 mod self_signed;
+mod signing;
 
 use std::collections::BTreeMap;
 
@@ -24,8 +25,8 @@ use authority::Authority;
 use keep::Reason;
 
 pub use bootstrap::NodeKey;
-
 pub use self_signed::{common_name_and_validity, self_signed};
+pub use signing::SigningAuthority;
 
 /// Why a certificate cannot be issued.
 #[derive(Debug, thiserror::Error)]

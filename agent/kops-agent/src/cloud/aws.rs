@@ -4,6 +4,8 @@ pub mod ec2;
 pub mod endpoint;
 pub mod instances;
 pub mod ipv6_prefix;
+pub mod signing;
+pub mod sts;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};

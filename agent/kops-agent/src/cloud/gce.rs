@@ -1,12 +1,16 @@
-//! A GCE instance, by its metadata server.
+//! A GCE instance, by its metadata server; and for the control plane, Compute Engine itself.
 
-use std::time::Duration;
+mod answer;
+mod coalesced;
+pub mod compute;
+pub mod managed_groups;
+pub mod tokens;
 
 use kops_agent_plan::facts::GceFacts;
 use reqwest::header::{HeaderMap, HeaderValue};
-use serde::Deserialize;
 
 use super::metadata::{MetadataError, MetadataService};
+use crate::retry::Retries;
 
 /// Where the metadata server is; `GCE_METADATA_HOST`, which Google's own clients know, moves it.
 pub(super) fn endpoint_of_environment() -> String {
@@ -19,48 +23,40 @@ pub(super) fn endpoint_of_environment() -> String {
 /// # Errors
 /// If the server cannot be asked, or is none of GCE.
 pub(super) async fn observe(service: &MetadataService) -> Result<GceFacts, MetadataError> {
-    let mut headers = HeaderMap::new();
-    headers.insert("metadata-flavor", HeaderValue::from_static("Google"));
-    let get = async |item: &str| service.get_needed(&format!("/computeMetadata/v1/{item}"), &headers).await;
-    Ok(GceFacts { hostname: get("instance/hostname").await?, project: get("project/project-id").await? })
+    let hostname = get(service, "instance/hostname").await?;
+    Ok(GceFacts { hostname, project: get(service, "project/project-id").await? })
 }
 
-/// A token by which Google's services know this instance's service account.
-pub struct AccessToken {
-    /// What to say after `Bearer`. A secret.
-    pub value: String,
-    /// For how long it is good.
-    pub lifetime: Duration,
-}
-
-/// Asks for a token (cloud.google.com/compute/docs/access/authenticate-workloads).
+/// Which project and zone this instance is in.
 ///
 /// # Errors
-/// If the server cannot be asked, or gives none: an instance may have no service account.
-pub(super) async fn access_token(service: &MetadataService) -> Result<AccessToken, MetadataError> {
-    #[derive(Deserialize)]
-    struct Answer {
-        access_token: String,
-        expires_in: u64,
-    }
-    let path = "/computeMetadata/v1/instance/service-accounts/default/token";
+/// If the server cannot be asked, or is none of GCE.
+pub async fn place() -> Result<Place, MetadataError> {
+    let service = MetadataService::new(endpoint_of_environment(), Retries::default())?;
+    // `projects/NUMBER/zones/ZONE`
+    let zone = get(&service, "instance/zone").await?;
+    let zone = zone.rsplit('/').next().unwrap_or_default().to_owned();
+    Ok(Place { project: get(&service, "project/project-id").await?, zone })
+}
+
+/// Where an instance is.
+pub struct Place {
+    /// The id of its project.
+    pub project: String,
+    /// Its zone.
+    pub zone: String,
+}
+
+async fn get(service: &MetadataService, item: &str) -> Result<String, MetadataError> {
     let mut headers = HeaderMap::new();
     headers.insert("metadata-flavor", HeaderValue::from_static("Google"));
-    let answer = service.get_needed(path, &headers).await?;
-    match serde_json::from_str(&answer) {
-        Ok(Answer { access_token: value, expires_in }) => {
-            Ok(AccessToken { value, lifetime: Duration::from_secs(expires_in) })
-        }
-        // The answer may hold the token, so it is not shown.
-        Err(_) => Err(service.unusable(path, "its answer is no token")),
-    }
+    service.get_needed(&format!("/computeMetadata/v1/{item}"), &headers).await
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::retry::Retries;
     use crate::test_server::{TestServer, text};
 
     #[tokio::test]
@@ -90,28 +86,5 @@ mod tests {
         let service = MetadataService::new(server.url.clone(), Retries::default()).unwrap();
         let error = observe(&service).await.unwrap_err().to_string();
         assert!(error.contains("instance/hostname: it is empty or does not exist"), "{error}");
-    }
-
-    #[tokio::test]
-    async fn a_token_is_asked_for_and_what_is_none_is_not_shown() {
-        let server = TestServer::start(|request| async move {
-            let flavor = request.headers().get("metadata-flavor").is_some_and(|flavor| flavor == "Google");
-            Ok(match request.uri().path() {
-                "/computeMetadata/v1/instance/service-accounts/default/token" if flavor => {
-                    text(200, r#"{"access_token": "hidden", "expires_in": 3599, "token_type": "Bearer"}"#)
-                }
-                "/none/computeMetadata/v1/instance/service-accounts/default/token" => {
-                    text(200, r#"{"access_token": "hidden"}"#)
-                }
-                _ => text(404, ""),
-            })
-        })
-        .await;
-        let at =
-            |path: &str| MetadataService::new(format!("{}{path}", server.url), Retries::default()).unwrap();
-        let token = access_token(&at("")).await.unwrap();
-        assert_eq!((token.value.as_str(), token.lifetime.as_secs()), ("hidden", 3599));
-        let error = access_token(&at("/none")).await.err().unwrap().to_string();
-        assert!(error.contains("is no token") && !error.contains("hidden"), "{error}");
     }
 }

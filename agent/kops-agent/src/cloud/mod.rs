@@ -8,10 +8,11 @@ pub mod calls;
 mod digital_ocean;
 #[cfg(test)]
 pub mod fake_imds;
-mod gce;
+pub mod gce;
 mod hetzner;
 mod linode;
 mod metadata;
+mod ration;
 
 use std::path::Path;
 
@@ -20,7 +21,6 @@ use kops_agent_host::facts::observe_host;
 use kops_agent_plan::facts::{CloudFacts, Facts};
 use kops_agent_plan::spec::{CloudProvider, parse_yaml};
 
-pub use gce::AccessToken;
 pub use metadata::MetadataError;
 
 use crate::retry::Retries;
@@ -38,18 +38,6 @@ pub async fn observe(root: &Path, provider: Option<CloudProvider>) -> Result<Fac
         None => CloudFacts::default(),
     };
     Ok(facts)
-}
-
-/// A token of this GCE instance's service account, from the metadata server at `endpoint`, or from the usual one.
-///
-/// # Errors
-/// If it cannot be asked, or gives none.
-pub async fn gce_access_token(
-    endpoint: Option<&str>,
-    retries: Retries,
-) -> Result<AccessToken, MetadataError> {
-    let endpoint = endpoint.map_or_else(gce::endpoint_of_environment, str::to_owned);
-    gce::access_token(&MetadataService::new(endpoint, retries)?).await
 }
 
 /// Gets this EC2 instance a range of IPv6 addresses for its pods, if it has none, and says which.

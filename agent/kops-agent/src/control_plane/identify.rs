@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kops_agent_plan::identity::aws::{self, AwsCluster};
-use kops_agent_plan::identity::{Identity, Refusal};
+use kops_agent_plan::identity::{Identity, Refusal, gce};
 use kops_agent_plan::labels::ObservedNode;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
 
 use crate::cloud::aws::instances::Instances;
+use crate::cloud::gce::compute::ComputeError;
+use crate::cloud::gce::managed_groups::ManagedGroups;
 
 /// How long an identity stands. An instance's id is never given to another, but its tags may change. Less than the hour
 /// after which all Nodes are looked at again.
@@ -36,11 +38,13 @@ pub enum Cloud {
         /// Where its instances are asked for.
         instances: Instances,
     },
+    /// Compute Engine.
+    Gce(ManagedGroups),
 }
 
 /// Identifies Nodes.
 pub struct Identifier {
-    cloud: Cloud,
+    cloud: Arc<Cloud>,
     remembered: Mutex<BTreeMap<String, Remembered>>,
     hits: Counter,
 }
@@ -53,7 +57,7 @@ struct Remembered {
 
 impl Identifier {
     /// Asks this cloud, and counts what it did not have to ask.
-    pub fn of(cloud: Cloud, hits: Counter) -> Identifier {
+    pub fn of(cloud: Arc<Cloud>, hits: Counter) -> Identifier {
         Identifier { cloud, remembered: Mutex::default(), hits }
     }
 
@@ -69,8 +73,9 @@ impl Identifier {
             self.hits.inc();
             return Ok(identity);
         }
-        let identity = Arc::new(match &self.cloud {
+        let identity = Arc::new(match &*self.cloud {
             Cloud::Aws { cluster, instances } => on_aws(node, cluster, instances).await?,
+            Cloud::Gce(groups) => on_gce(node, groups).await?,
         });
         let remembered = Remembered {
             provider_id: node.provider_id.clone(),
@@ -109,4 +114,19 @@ async fn on_aws(
         Ok(None) => Err(NotIdentified::Refused(Refusal::NoSuchInstance { instance: id.to_owned() })),
         Err(error) => Err(NotIdentified::Unavailable(error.to_string())),
     }
+}
+
+async fn on_gce(node: &ObservedNode, groups: &ManagedGroups) -> Result<Identity, NotIdentified> {
+    let unavailable = |error: Arc<ComputeError>| NotIdentified::Unavailable(error.to_string());
+    let cluster = groups.cluster();
+    let path = gce::instance_path(&node.provider_id, cluster).map_err(NotIdentified::Refused)?;
+    let identity = match groups.find(&path).await.map_err(unavailable)? {
+        Some(managed) => gce::identify(&node.name, &managed.instance, &managed.template, cluster),
+        // Only to tell people why.
+        None => Err(match groups.instance(&path).await.map_err(unavailable)? {
+            Some(instance) => gce::unlisted(&instance, cluster),
+            None => Refusal::NoSuchInstance { instance: path.name },
+        }),
+    };
+    identity.map_err(NotIdentified::Refused)
 }

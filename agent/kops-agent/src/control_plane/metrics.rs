@@ -54,6 +54,73 @@ struct Reason {
     reason: &'static str,
 }
 
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByOutcome {
+    outcome: &'static str,
+    reason: &'static str,
+}
+
+/// What the bootstrap server counts. Clones count together.
+#[derive(Clone, Debug)]
+pub struct BootstrapMetrics {
+    requests: Family<ByOutcome, Counter>,
+    seconds: Histogram,
+    /// Requests that wait to be verified.
+    pub waiting: Gauge,
+    /// Connections that are open.
+    pub connections: Gauge,
+    /// Connections that were closed at once, because there were too many.
+    pub connections_refused: Counter,
+}
+
+impl BootstrapMetrics {
+    /// Nothing counted yet.
+    pub fn new() -> BootstrapMetrics {
+        BootstrapMetrics {
+            requests: Family::default(),
+            seconds: Histogram::new(SECONDS),
+            waiting: Gauge::default(),
+            connections: Gauge::default(),
+            connections_refused: Counter::default(),
+        }
+    }
+
+    /// Counts that a machine was answered, and after how long.
+    pub fn answered(&self, reason: &'static str, is_granted: bool, took: Duration) {
+        let outcome = if is_granted { "granted" } else { "refused" };
+        self.requests.get_or_create(&ByOutcome { outcome, reason }).inc();
+        self.seconds.observe(took.as_secs_f64());
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "kops_agent_bootstrap_requests",
+            "Machines that asked to become nodes, by what came of it",
+            self.requests.clone(),
+        );
+        registry.register(
+            "kops_agent_bootstrap_seconds",
+            "How long it took to answer a machine",
+            self.seconds.clone(),
+        );
+        registry.register(
+            "kops_agent_bootstrap_waiting",
+            "Requests that wait to be verified",
+            self.waiting.clone(),
+        );
+        registry.register(
+            "kops_agent_bootstrap_connections",
+            "Connections to the bootstrap server",
+            self.connections.clone(),
+        );
+        registry.register(
+            "kops_agent_bootstrap_connections_refused",
+            "Connections to the bootstrap server that were closed at once, because there were too many",
+            self.connections_refused.clone(),
+        );
+    }
+}
+
 /// All that is counted. Clones count together.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -72,6 +139,8 @@ pub struct Metrics {
     pub store_is_readable: Gauge,
     /// Calls to the cloud.
     pub cloud_calls: CloudCalls,
+    /// The bootstrap server.
+    pub bootstrap: BootstrapMetrics,
 }
 
 impl Metrics {
@@ -88,6 +157,7 @@ impl Metrics {
             leads: Gauge::default(),
             store_is_readable: Gauge::default(),
             cloud_calls: CloudCalls::default(),
+            bootstrap: BootstrapMetrics::new(),
         }
     }
 
@@ -151,6 +221,7 @@ impl Metrics {
             self.store_is_readable.clone(),
         );
         registry.register("kops_agent_cloud_calls", "Calls to the cloud", self.cloud_calls.metric());
+        self.bootstrap.register(&mut registry);
         registry
     }
 }

@@ -1,7 +1,8 @@
 //! Control-plane mode: what kops-controller does on upstream's control planes.
 //!
-//! `run` reads top to bottom as what there is: the configuration, the API server, who leads, the controller of nodes.
+//! `run` reads top to bottom as what there is: the configuration, the API server, who leads, the controller of nodes, the bootstrap server.
 
+mod bootstrap;
 mod events;
 mod groups;
 mod health;
@@ -21,6 +22,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kops_agent_plan::identity::aws::AwsCluster;
+use kops_agent_plan::identity::gce::{GceCluster, is_project, is_resource_name};
 use kops_agent_plan::labels::LabelPatch;
 use kops_agent_plan::spec::{CloudProvider, KopsControllerOptions};
 use kube::Client;
@@ -29,6 +31,8 @@ use tokio::sync::watch;
 use crate::cli::ControllerArgs;
 use crate::cloud::aws::ec2::Ec2;
 use crate::cloud::aws::instances::Instances;
+use crate::cloud::gce::compute::Compute;
+use crate::cloud::gce::managed_groups::ManagedGroups;
 use crate::exit::{self, WrongConfiguration};
 use crate::retry::Retries;
 use crate::store::Store;
@@ -55,25 +59,35 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let options = options(args)?;
     let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
     let metrics = Metrics::new();
+    let store = store(args)?;
+    let cloud = Arc::new(cloud(&options, &metrics).await?);
+    let node_labels = |mode| node_labels(args, &options, &client, &metrics, &store, &cloud, mode);
     if args.once {
         let mode = if args.dry_run { Mode::Show } else { Mode::Apply(Leadership::uncontested()) };
-        let found = node_labels(args, &options, &client, &metrics, mode).await?.run_once().await?;
+        let found = node_labels(mode).run_once().await?;
         return print(&found);
     }
 
     let election = Arc::new(Election::new(client.clone(), identity()?));
     let mode = Mode::Apply(election.leadership());
-    let node_labels = Arc::new(node_labels(args, &options, &client, &metrics, mode).await?);
+    let node_labels = Arc::new(node_labels(mode));
     let (listener, address) = health::listen(&args.health_listen).await?;
     log::info!("/healthz, /readyz and /metrics are at http://{address}");
     let state = Arc::new(State { election: election.clone(), node_labels: node_labels.clone() });
     let registry = Arc::new(metrics.registry());
+    let nodes = Nodes::of(client.clone());
+    let serving = bootstrap::start(&options, &cloud, nodes, store.clone(), &metrics).await?;
     service_manager::serving("contending for the Lease");
 
     tokio::select! {
         signal = stopped => {
             log::info!("stopping, because {signal} came");
-            election.release().await;
+            let drain = async {
+                if let Some(serving) = serving {
+                    serving.drain().await;
+                }
+            };
+            tokio::join!(election.release(), drain);
             Ok(exit::CONVERGED)
         }
         () = health::serve(listener, state, registry) => Ok(exit::FAILED),
@@ -130,25 +144,30 @@ fn options(args: &ControllerArgs) -> Result<KopsControllerOptions> {
     Ok(KopsControllerOptions::parse(&text, &name)?)
 }
 
-async fn node_labels(
+fn store(args: &ControllerArgs) -> Result<Arc<Store>> {
+    let patience = Retries { deadline: STORE_PATIENCE, attempt: STORE_PATIENCE / 2, ..Retries::default() };
+    Ok(Arc::new(Store::new(&args.store_mirror)?.with_retries(patience)))
+}
+
+fn node_labels(
     args: &ControllerArgs,
     options: &KopsControllerOptions,
     client: &Client,
     metrics: &Metrics,
+    store: &Arc<Store>,
+    cloud: &Arc<Cloud>,
     mode: Mode,
-) -> Result<NodeLabels> {
-    let patience = Retries { deadline: STORE_PATIENCE, attempt: STORE_PATIENCE / 2, ..Retries::default() };
-    let store = Arc::new(Store::new(&args.store_mirror)?.with_retries(patience));
-    let cloud = cloud(options, metrics).await?;
-    Ok(NodeLabels {
+) -> NodeLabels {
+    let interval = Duration::from_secs(args.store_interval);
+    NodeLabels {
         nodes: Nodes::of(client.clone()),
-        identifier: Identifier::of(cloud, metrics.cache_hits.clone()),
-        groups: Groups::of(store, &options.config_base, Duration::from_secs(args.store_interval)),
+        identifier: Identifier::of(cloud.clone(), metrics.cache_hits.clone()),
+        groups: Groups::of(store.clone(), &options.config_base, interval),
         events: Events::of(client.clone()),
         metrics: metrics.clone(),
         mode,
         is_synced: AtomicBool::new(false),
-    })
+    }
 }
 
 async fn cloud(options: &KopsControllerOptions, metrics: &Metrics) -> Result<Cloud> {
@@ -167,11 +186,39 @@ async fn cloud(options: &KopsControllerOptions, metrics: &Metrics) -> Result<Clo
             let ec2 = Ec2::of_region(&region).await?;
             Ok(Cloud::Aws { cluster, instances: Instances::of(ec2, metrics.cloud_calls.clone()) })
         }
+        CloudProvider::Gce => {
+            let cluster = gce_cluster(options).await?;
+            let compute = Compute::of_environment(&cluster.project, metrics.cloud_calls.clone())?;
+            Ok(Cloud::Gce(ManagedGroups::of(compute, cluster)))
+        }
         other => Err(WrongConfiguration(format!(
             "nodes of the cloud {other} cannot be identified yet: leave them to kOps' kops-controller"
         ))
         .into()),
     }
+}
+
+/// The cluster's project and region, as kOps has written them down, or else those of this machine.
+async fn gce_cluster(options: &KopsControllerOptions) -> Result<GceCluster> {
+    let verifier = options.server.as_ref().and_then(|server| server.provider.gce.as_ref());
+    let written = verifier.map(|gce| (gce.project_id.clone(), gce.region.clone())).unwrap_or_default();
+    let (project, region) = match written {
+        (project, region) if !project.is_empty() && !region.is_empty() => (project, region),
+        (project, region) => {
+            let place = cloud::gce::place().await.context("finding out in which project of GCE this is")?;
+            let own_region = place.zone.rsplit_once('-').map(|(region, _)| region.to_owned());
+            let or = |written: String, own: String| if written.is_empty() { own } else { written };
+            (or(project, place.project), or(region, own_region.unwrap_or_default()))
+        }
+    };
+    if !is_project(&project) || !is_resource_name(&region) {
+        return Err(WrongConfiguration(format!(
+            "server.provider.gce says that the cluster is in the project {project:?} and the region {region:?}: write \
+             them as Google does, or leave both out where this machine is in the same"
+        ))
+        .into());
+    }
+    Ok(GceCluster { name: options.cluster_name.clone(), project, region })
 }
 
 /// A name that no other contender has.

@@ -20,21 +20,49 @@ pub struct NodeSpec {
     provider_id: String,
 }
 
+/// `status` of a Node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct NodeStatus {
+    conditions: Vec<Condition>,
+}
+
+/// One of its conditions.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct Condition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+}
+
 /// The Nodes of a cluster.
 #[derive(Clone)]
 pub struct Nodes {
+    client: Client,
     api: Api<NodeObject>,
 }
 
 impl Nodes {
     /// The Nodes that this client can reach.
     pub fn of(client: Client) -> Nodes {
-        Nodes { api: Api::all_with(client, &resource()) }
+        Nodes { api: Api::all_with(client.clone(), &resource()), client }
     }
 
     /// For watching them.
     pub fn api(&self) -> Api<NodeObject> {
         self.api.clone()
+    }
+
+    /// Whether there is a Node of this name, and it is at work.
+    ///
+    /// # Errors
+    /// The API server cannot be asked.
+    pub async fn is_ready(&self, name: &str) -> Result<bool, Error> {
+        let nodes: Api<Object<NotUsed, NodeStatus>> = Api::all_with(self.client.clone(), &resource());
+        let node = nodes.get_opt(name).await?;
+        let conditions = node.and_then(|node| node.status).unwrap_or_default().conditions;
+        Ok(conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"))
     }
 
     /// Changes labels of a Node, if it is still the one that was observed.

@@ -5,7 +5,6 @@ use kops_agent_host::{Buckets, Locating, Location, NotLocated};
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 
-use super::gs::Gs;
 use super::url::{S3Url, StoreUrl};
 use super::{Store, StoreError};
 
@@ -30,12 +29,7 @@ impl Store {
             return Ok(Some(plain(Url::parse(&signed).map_err(|_| unusable())?, size)));
         }
         let (bucket, object) = rest.split_once('/').ok_or_else(unusable)?;
-        self.gs
-            .get_or_try_init(async || Gs::new(self.retries))
-            .await?
-            .locate(url, bucket, object)
-            .await
-            .map(Some)
+        self.gs().await?.locate(url, bucket, object).await.map(Some)
     }
 }
 

@@ -89,7 +89,7 @@ pub enum StoreError {
     },
     /// The URL means a store that cannot be read yet.
     #[error(
-        "{url}: {scheme}:// stores are not supported yet; supported are s3:// and file://, and any from a folder by --store-mirror URL=DIR"
+        "{url}: {scheme}:// stores are not supported yet; supported are s3://, gs:// and file://, and any from a folder by --store-mirror URL=DIR"
     )]
     Unsupported {
         /// The URL.

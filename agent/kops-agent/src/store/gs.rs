@@ -1,59 +1,129 @@
-//! Objects of Google Cloud Storage for downloads, by its JSON API and as the instance's service account.
+//! Buckets of Google Cloud Storage, by its JSON API and as the instance's service account.
 //!
-//! No library of Google's: what is needed of it are two requests, and their libraries bring a TLS and an HTTP client
+//! No library of Google's: what is needed of it are three requests, and their libraries bring a TLS and an HTTP client
 //! of their own.
+//!
+//! Source: the Cloud Storage JSON API v1, `objects.get` and `objects.list`.
 
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use kops_agent_host::Location;
-use reqwest::header::{AUTHORIZATION, HeaderMap, HeaderValue};
-use reqwest::{Client, StatusCode, Url};
+use reqwest::header::{AUTHORIZATION, HeaderMap};
+use reqwest::{Client, Response, StatusCode, Url};
 use serde::Deserialize;
-use tokio::sync::Mutex;
 
-use super::StoreError;
-use crate::cloud::gce_access_token;
+use super::url::GsUrl;
+use super::{LARGEST_FILE, StoreError};
+use crate::cloud::gce::tokens::Tokens;
 use crate::http;
-use crate::retry::Retries;
+use crate::retry::{GaveUp, Retries};
+use crate::tls;
 
-const ENDPOINT: &str = "https://storage.googleapis.com";
-/// A token is not used so close to its end: a download may begin a while after it was asked how large it is.
-const SPARE: Duration = Duration::from_secs(120);
+const ENDPOINT: &str = "https://storage.googleapis.com/storage/v1";
 /// How long asking for an object's size may take.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// On a machine that is none of GCE no patience helps, and the metadata server is there before the node is.
-const LONGEST: Duration = Duration::from_secs(15);
+/// The longest list that is read, in bytes: one page has a thousand names.
+const LONGEST_LIST: u64 = 4 * 1024 * 1024;
+/// More pages than a state store could have.
+const MOST_PAGES: usize = 1000;
 
 /// Every bucket.
+#[derive(Debug)]
 pub(super) struct Gs {
     client: Client,
+    /// Up to the version of the API.
     endpoint: String,
-    /// Where the metadata server is, if not where it usually is.
-    metadata: Option<String>,
     retries: Retries,
-    token: Mutex<Option<Token>>,
+    tokens: Tokens,
 }
 
-struct Token {
-    /// `Bearer …`, marked as a secret.
-    header: HeaderValue,
-    good_until: Instant,
+/// A page of the names of objects.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Page {
+    items: Vec<Item>,
+    prefixes: Vec<String>,
+    next_page_token: String,
 }
 
-impl std::fmt::Debug for Gs {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Gs").field("endpoint", &self.endpoint).finish_non_exhaustive()
-    }
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Item {
+    name: String,
+    /// Another for each content that the object ever had.
+    generation: String,
 }
 
 impl Gs {
+    /// Google's, or where `CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE` says.
+    ///
     /// # Errors
-    /// If there can be no HTTP client.
+    /// If there can be no HTTP client, or the server is to be reached by TLS, but this host trusts nobody.
     pub(super) fn new(retries: Retries) -> Result<Gs, StoreError> {
-        let client = http::client().map_err(|error| StoreError::BadSettings(error.to_string()))?;
-        let retries = Retries { deadline: retries.deadline.min(LONGEST), ..retries };
-        Ok(Gs { client, endpoint: ENDPOINT.into(), metadata: None, retries, token: Mutex::default() })
+        let endpoint = std::env::var("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE").unwrap_or_default();
+        let endpoint = if endpoint.is_empty() { ENDPOINT } else { endpoint.trim_end_matches('/') };
+        tls::require_ca_bundle_for([endpoint])?;
+        let unusable = |error: &dyn std::error::Error| StoreError::BadSettings(error.to_string());
+        let tokens = Tokens::of_environment(retries).map_err(|error| unusable(&error))?;
+        let client = http::client().map_err(|error| unusable(&error))?;
+        Ok(Gs { client, endpoint: endpoint.to_owned(), retries, tokens })
+    }
+
+    /// The object.
+    pub(super) async fn read(&self, object: &GsUrl) -> Result<Vec<u8>, StoreError> {
+        let address = format!("{}?alt=media", self.address(&object.bucket, &object.object));
+        self.get(object, &address, LARGEST_FILE).await
+    }
+
+    /// The names below the prefix, as far as the next slash.
+    pub(super) async fn list(&self, prefix: &GsUrl) -> Result<Vec<String>, StoreError> {
+        let below = match prefix.object.trim_end_matches('/') {
+            "" => String::new(),
+            folder => format!("{folder}/"),
+        };
+        let parameters = [("delimiter", "/"), ("fields", "items(name),prefixes,nextPageToken")];
+        let mut names = Vec::new();
+        for page in self.pages(prefix, &below, &parameters).await? {
+            let all = page.items.into_iter().map(|item| item.name).chain(page.prefixes);
+            names.extend(
+                all.filter_map(|name| Some(name.strip_prefix(&below)?.trim_end_matches('/').to_owned())),
+            );
+        }
+        // A "folder" that some tool has made is an object of the prefix's own name.
+        names.retain(|name| !name.is_empty());
+        names.sort();
+        names.dedup();
+        Ok(names)
+    }
+
+    /// The generations of the objects below the prefix whose names from there lie between two.
+    pub(super) async fn versions(
+        &self,
+        prefix: &GsUrl,
+        first: &str,
+        last: &str,
+    ) -> Result<BTreeMap<String, String>, StoreError> {
+        let below = format!("{}/", prefix.object.trim_end_matches('/'));
+        // The end that Google takes is behind the last name; no name that it leaves out sorts before that one.
+        let (start, end) = (format!("{below}{first}"), format!("{below}{last}!"));
+        let parameters = [
+            ("startOffset", start.as_str()),
+            ("endOffset", end.as_str()),
+            ("fields", "items(name,generation),nextPageToken"),
+        ];
+        let mut versions = BTreeMap::new();
+        for item in self.pages(prefix, &below, &parameters).await?.into_iter().flat_map(|page| page.items) {
+            let Some(name) = item.name.strip_prefix(&below) else { continue };
+            if (first..=last).contains(&name) {
+                versions.insert(name.to_owned(), item.generation);
+            }
+        }
+        Ok(versions)
     }
 
     /// How to ask for an object. `object` is its name as in a URL, `url` what it is called in messages.
@@ -62,44 +132,13 @@ impl Gs {
         struct Metadata {
             size: String,
         }
-        let name = escaped(&unescaped(object));
-        let address = format!("{}/storage/v1/b/{}/o/{name}", self.endpoint, escaped(bucket));
+        let address = self.address(bucket, &unescaped(object));
         let mut headers = HeaderMap::new();
-        headers.insert(AUTHORIZATION, self.token(url).await?);
-        let unreachable = |cause: String| StoreError::Unreachable {
-            url: url.into(),
-            cause,
-            attempts: 1,
-            waited: Duration::ZERO,
-        };
-        let request = self.client.get(format!("{address}?fields=size")).headers(headers.clone());
-        let answer = request
-            .timeout(PATIENCE)
-            .send()
-            .await
-            .map_err(|error| unreachable(super::s3::chain(&error.without_url())))?;
-        match answer.status() {
-            StatusCode::OK => {}
-            StatusCode::NOT_FOUND => {
-                return Err(StoreError::NotFound { url: url.into(), place: String::new() });
-            }
-            status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) => {
-                return Err(StoreError::Credentials {
-                    url: url.into(),
-                    problem: format!(
-                        "{status}; give the instance's service account storage.objects.get on the bucket (role \
-                         roles/storage.objectViewer), and the instance the scope devstorage.read_only"
-                    ),
-                });
-            }
-            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
-                return Err(unreachable(format!("it answers {status}")));
-            }
-            status => {
-                let (code, message) = (String::new(), "is this the name of an object?".into());
-                return Err(StoreError::Refused { url: url.into(), status: status.as_u16(), code, message });
-            }
-        }
+        let token = self.tokens.header().await;
+        headers.insert(AUTHORIZATION, token.map_err(|error| no_token(url, &error.to_string()))?);
+        let once = |error| GaveUp { error, attempts: 1, waited: Duration::ZERO };
+        let asked = self.send(&format!("{address}?fields=size"), PATIENCE).await;
+        let answer = asked.map_err(|failure| store_error(url, once(failure)))?;
         // Without it the download goes as well.
         let size = answer.json::<Metadata>().await.ok().and_then(|metadata| metadata.size.parse().ok());
         let address = Url::parse(&format!("{address}?alt=media"))
@@ -107,24 +146,141 @@ impl Gs {
         Ok(Location { url: address, headers, size })
     }
 
-    /// A token that is good for a while, asked for once.
-    async fn token(&self, url: &str) -> Result<HeaderValue, StoreError> {
-        let mut token = self.token.lock().await;
-        if let Some(token) = token.as_ref().filter(|token| token.good_until > Instant::now()) {
-            return Ok(token.header.clone());
+    async fn pages(
+        &self,
+        prefix: &GsUrl,
+        below: &str,
+        parameters: &[(&str, &str)],
+    ) -> Result<Vec<Page>, StoreError> {
+        let mut pages = Vec::new();
+        let mut token = String::new();
+        for _ in 0..MOST_PAGES {
+            let query = form_urlencoded::Serializer::new(String::new())
+                .append_pair("prefix", below)
+                .extend_pairs(parameters)
+                .extend_pairs((!token.is_empty()).then_some(("pageToken", token.as_str())))
+                .finish();
+            let address = format!("{}/b/{}/o?{query}", self.endpoint, escaped(&prefix.bucket));
+            let bytes = match self.get(prefix, &address, LONGEST_LIST).await {
+                // Of a prefix there may be nothing; so it is the bucket that is not there.
+                Err(StoreError::NotFound { url, .. }) => {
+                    return Err(StoreError::WrongBucket { url, bucket: prefix.bucket.clone() });
+                }
+                answer => answer?,
+            };
+            let mut page: Page = serde_json::from_slice(&bytes).map_err(|error| StoreError::Refused {
+                url: prefix.to_string(),
+                status: 200,
+                code: String::new(),
+                message: format!("what is no list of objects: {error}"),
+            })?;
+            token = std::mem::take(&mut page.next_page_token);
+            pages.push(page);
+            if token.is_empty() {
+                break;
+            }
         }
-        let problem = |problem: String| StoreError::Credentials { url: url.into(), problem };
-        let asked = Instant::now();
-        let fresh = gce_access_token(self.metadata.as_deref(), self.retries).await.map_err(|error| {
-            problem(format!("there is no token of the instance's service account: {error}"))
-        })?;
-        let mut header = HeaderValue::try_from(format!("Bearer {}", fresh.value))
-            .map_err(|_| problem("the metadata server's token is none".into()))?;
-        header.set_sensitive(true);
-        *token =
-            Some(Token { header: header.clone(), good_until: asked + fresh.lifetime.saturating_sub(SPARE) });
-        Ok(header)
+        Ok(pages)
     }
+
+    fn address(&self, bucket: &str, object: &str) -> String {
+        format!("{}/b/{}/o/{}", self.endpoint, escaped(bucket), escaped(object))
+    }
+
+    /// What is at an address, asked for again where that helps.
+    async fn get(&self, what: &GsUrl, address: &str, largest: u64) -> Result<Vec<u8>, StoreError> {
+        let url = what.to_string();
+        let patience = |failure: &Failure| match failure {
+            Failure::Passing(_) => Duration::MAX,
+            Failure::NoToken(_) | Failure::Status(_) | Failure::TooLarge => Duration::ZERO,
+        };
+        let attempt = || async { read(self.send(address, self.retries.attempt).await?, largest).await };
+        let asked = self.retries.run(&url, attempt, patience).await;
+        asked.map_err(|gave_up| store_error(&url, gave_up))
+    }
+
+    async fn send(&self, address: &str, patience: Duration) -> Result<Response, Failure> {
+        for is_last in [false, true] {
+            let token = self.tokens.header().await.map_err(|error| Failure::NoToken(error.to_string()))?;
+            let request = self.client.get(address).header(AUTHORIZATION, token).timeout(patience);
+            let answer = request.send().await.map_err(of_transport)?;
+            match answer.status() {
+                StatusCode::OK => return Ok(answer),
+                // A token may be revoked before its end.
+                StatusCode::UNAUTHORIZED if !is_last => self.tokens.forget().await,
+                status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+                    return Err(Failure::Passing(format!("it answers {status}")));
+                }
+                status => return Err(Failure::Status(status)),
+            }
+        }
+        Err(Failure::Status(StatusCode::UNAUTHORIZED))
+    }
+}
+
+/// What went wrong in one attempt.
+#[derive(Debug)]
+enum Failure {
+    /// It may work later.
+    Passing(String),
+    /// There is nobody to ask as.
+    NoToken(String),
+    /// Google answers with this.
+    Status(StatusCode),
+    TooLarge,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Passing(problem) | Failure::NoToken(problem) => f.write_str(problem),
+            Failure::Status(status) => write!(f, "it answers {status}"),
+            Failure::TooLarge => f.write_str("it is too large"),
+        }
+    }
+}
+
+fn of_transport(error: reqwest::Error) -> Failure {
+    Failure::Passing(super::s3::chain(&error.without_url()))
+}
+
+async fn read(mut answer: Response, largest: u64) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(of_transport)? {
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() as u64 > largest {
+            return Err(Failure::TooLarge);
+        }
+    }
+    Ok(bytes)
+}
+
+/// What to tell the user of it.
+fn store_error(url: &str, gave_up: GaveUp<Failure>) -> StoreError {
+    let GaveUp { error, attempts, waited } = gave_up;
+    let url = url.to_owned();
+    match error {
+        Failure::Passing(cause) => StoreError::Unreachable { url, cause, attempts, waited },
+        Failure::NoToken(problem) => no_token(url, &problem),
+        Failure::Status(StatusCode::NOT_FOUND) => StoreError::NotFound { url, place: String::new() },
+        Failure::Status(status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => {
+            let problem = format!(
+                "{status}; give the instance's service account storage.objects.get and storage.objects.list on the \
+                 bucket (role roles/storage.objectViewer), and the instance the scope devstorage.read_only"
+            );
+            StoreError::Credentials { url, problem }
+        }
+        Failure::Status(status) => {
+            let (code, message) = (String::new(), "is this the name of an object?".into());
+            StoreError::Refused { url, status: status.as_u16(), code, message }
+        }
+        Failure::TooLarge => StoreError::TooLarge { url },
+    }
+}
+
+fn no_token(url: impl Into<String>, problem: &str) -> StoreError {
+    let problem = format!("there is no token of the instance's service account: {problem}");
+    StoreError::Credentials { url: url.into(), problem }
 }
 
 /// A name as one segment of a path (RFC 3986, section 2.3).
@@ -158,92 +314,4 @@ pub(super) fn unescaped(text: &str) -> String {
         }
     }
     String::from_utf8_lossy(&bytes).into_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    use super::*;
-    use crate::test_server::{TestServer, text};
-
-    const URL: &str = "gs://assets/release/v1/a%2Bb";
-
-    /// Google's storage and metadata server, as one.
-    async fn google(tokens: Arc<AtomicU32>, lifetime: u32) -> TestServer {
-        TestServer::start(move |request| {
-            let tokens = Arc::clone(&tokens);
-            async move {
-                let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
-                let lets_in = header("authorization") == Some("Bearer hidden");
-                Ok(match (request.uri().path(), request.uri().query()) {
-                    ("/computeMetadata/v1/instance/service-accounts/default/token", _) => {
-                        tokens.fetch_add(1, Ordering::Relaxed);
-                        text(200, &format!(r#"{{"access_token": "hidden", "expires_in": {lifetime}}}"#))
-                    }
-                    (_, _) if !lets_in => text(401, ""),
-                    ("/storage/v1/b/assets/o/release%2Fv1%2Fa%2Bb", Some("fields=size")) => {
-                        text(200, r#"{"size": "5"}"#)
-                    }
-                    ("/storage/v1/b/assets/o/release%2Fv1%2Fa%2Bb", Some("alt=media")) => text(200, "hello"),
-                    ("/storage/v1/b/assets/o/secret", _) => text(403, ""),
-                    ("/storage/v1/b/assets/o/busy", _) => text(503, ""),
-                    _ => text(404, ""),
-                })
-            }
-        })
-        .await
-    }
-
-    fn gs(server: &TestServer) -> Gs {
-        let gs = Gs::new(Retries::default()).unwrap();
-        Gs { endpoint: server.url.clone(), metadata: Some(server.url.clone()), ..gs }
-    }
-
-    #[tokio::test]
-    async fn an_object_is_asked_for_with_the_instances_token_which_is_asked_for_once() {
-        let tokens = Arc::new(AtomicU32::new(0));
-        let server = google(Arc::clone(&tokens), 3599).await;
-        let gs = gs(&server);
-        for _ in 0..3 {
-            let Location { url, headers, size } = gs.locate(URL, "assets", "release/v1/a%2Bb").await.unwrap();
-            assert_eq!(size, Some(5));
-            let answer = gs.client.get(url).headers(headers.clone()).send().await.unwrap();
-            assert_eq!(answer.text().await.unwrap(), "hello");
-            assert!(!format!("{headers:?}").contains("hidden"));
-        }
-        assert_eq!(tokens.load(Ordering::Relaxed), 1);
-    }
-
-    #[tokio::test]
-    async fn a_token_that_is_about_to_end_is_not_used_again() {
-        let tokens = Arc::new(AtomicU32::new(0));
-        let server = google(Arc::clone(&tokens), 30).await;
-        let gs = gs(&server);
-        for _ in 0..2 {
-            gs.locate(URL, "assets", "release/v1/a%2Bb").await.unwrap();
-        }
-        assert_eq!(tokens.load(Ordering::Relaxed), 2);
-    }
-
-    #[tokio::test]
-    async fn what_is_wrong_is_told_apart() {
-        let server = google(Arc::default(), 3599).await;
-        let gs = gs(&server);
-        let error = async |object| gs.locate(URL, "assets", object).await.unwrap_err();
-        assert!(matches!(error("none").await, StoreError::NotFound { .. }));
-        assert!(matches!(error("busy").await, StoreError::Unreachable { .. }));
-        let forbidden = error("secret").await.to_string();
-        assert!(
-            forbidden.contains("403 Forbidden") && forbidden.contains("storage.objects.get"),
-            "{forbidden}"
-        );
-    }
-
-    #[test]
-    fn names_are_escaped_as_one_segment() {
-        assert_eq!(escaped(&unescaped("a/b%2Fc d%zz%")), "a%2Fb%2Fc%20d%25zz%25");
-    }
 }

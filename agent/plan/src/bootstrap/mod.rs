@@ -2,9 +2,12 @@
 //! cloud vouches for.
 //!
 //! Here is what both sides must agree on, byte for byte, with kOps' own programs as well as with ours: [`message`] is
-//! what they say to each other, [`aws_token`] how a machine on AWS proves who it is, and
-//! [`challenge`] how one is called back.
+//! what they say to each other, [`aws_token`] how a machine on AWS proves who it is, [`gce_token`] how one on GCE does, and
+//! [`challenge`] how one is called back. [`certificates`] and [`node_config`] decide what it is given.
 
 pub mod aws_token;
+pub mod certificates;
 pub mod challenge;
+pub mod gce_token;
 pub mod message;
+pub mod node_config;

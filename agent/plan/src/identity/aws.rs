@@ -126,6 +126,35 @@ pub fn identify(node: &str, instance: &Ec2Instance, cluster: &AwsCluster) -> Res
     })
 }
 
+/// The names and addresses that the certificate of an instance's kubelet is for, as upstream's
+/// `GetInstanceCertificateNames` has them.
+pub fn certificate_names(instance: &Ec2Instance, cluster: &AwsCluster) -> Vec<String> {
+    let mut names = vec![instance.instance_id.clone(), instance.private_dns_name.clone()];
+    let is_first = |interface: &&Ec2NetworkInterface| {
+        interface.device_index == 0 && !interface.attachment_status.is_empty()
+    };
+    for interface in instance.network_interfaces.iter().filter(is_first) {
+        names.push(interface.private_ip_address.clone());
+        names.extend(interface.ipv6_addresses.first().cloned());
+        names.push(interface.public_ip_address.clone());
+    }
+    let node = node_name(instance, cluster);
+    if !names.contains(&node) {
+        names.push(node);
+    }
+    names.retain(|name| !name.is_empty());
+    names
+}
+
+/// The address at which an instance can be called, if EC2 tells any.
+pub fn address(instance: &Ec2Instance) -> Option<&str> {
+    let interfaces = instance.network_interfaces.iter();
+    let mut addresses = interfaces.flat_map(|interface| {
+        std::iter::once(&interface.private_ip_address).chain(&interface.ipv6_addresses)
+    });
+    addresses.find(|address| !address.is_empty()).map(String::as_str)
+}
+
 fn noted_labels(tags: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let label = |(tag, value): (&String, &String)| {
         Some((tag.strip_prefix(LABEL_TAG_PREFIX)?.to_owned(), value.clone()))

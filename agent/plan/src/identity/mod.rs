@@ -2,9 +2,11 @@
 //! of itself.
 //!
 //! A kubelet sets `spec.providerID` of its own Node, so that is a claim. It is believed only where the instance that
-//! it names is one of the cluster's, runs, and has the Node's very name. [`aws`] decides so from what EC2 tells.
+//! it names is one of the cluster's, runs, and has the Node's very name. [`aws`] decides so from what EC2 tells, [`gce`] from
+//! what Compute Engine does.
 
 pub mod aws;
+pub mod gce;
 
 use std::collections::BTreeMap;
 
@@ -35,13 +37,13 @@ pub enum Refusal {
         form: &'static str,
     },
     /// The cloud knows no such instance.
-    #[error("{instance}, which spec.providerID names, does not exist in this account, project or region")]
+    #[error("the instance {instance} does not exist in this account, project or region")]
     NoSuchInstance {
         /// The instance.
         instance: String,
     },
     /// The instance is not at work.
-    #[error("{instance}, which spec.providerID names, is {state}, and a Node's instance runs")]
+    #[error("the instance {instance} is {state}, and a Node's instance runs")]
     NotRunning {
         /// The instance.
         instance: String,
@@ -49,7 +51,7 @@ pub enum Refusal {
         state: String,
     },
     /// The instance belongs to somebody else.
-    #[error("{instance}, which spec.providerID names, belongs to {owner}, not to the cluster {cluster}")]
+    #[error("the instance {instance} belongs to {owner}, not to the cluster {cluster}")]
     OtherCluster {
         /// The instance.
         instance: String,
@@ -60,8 +62,8 @@ pub enum Refusal {
     },
     /// The instance is another Node's.
     #[error(
-        "{instance}, which spec.providerID names, is the machine of the Node {expected}: this Node claims to be another \
-         machine than it is"
+        "the instance {instance}, which spec.providerID names, is the machine of the Node {expected}: this Node claims to \
+         be another machine than it is"
     )]
     OtherNode {
         /// The instance.

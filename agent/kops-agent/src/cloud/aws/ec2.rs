@@ -5,32 +5,28 @@
 //!
 //! Source: the EC2 API Reference, "Query requests" and "Error codes"; for hosts, "Service endpoints".
 
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use aws_config::{BehaviorVersion, SdkConfig};
-use aws_sdk_s3::config::{Credentials, ProvideCredentials, Region, SharedCredentialsProvider};
-use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
-use aws_sigv4::sign::v4;
+#[cfg(test)]
+use aws_sdk_s3::config::Credentials;
+use aws_sdk_s3::config::SharedCredentialsProvider;
 use aws_smithy_xml::decode::{Document, try_data};
-use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use reqwest::{Client, Request, Response};
 use thiserror::Error;
-use tokio::sync::Mutex;
 
-use crate::aws_sdk::{SetupError, http_client};
+use super::endpoint::Endpoint;
+use super::signing::{Signer, SigningError};
+use crate::aws_sdk::SetupError;
 use crate::http::{self, HttpError, innermost_cause};
-use crate::tls::{CaBundle, NoCaBundle};
+use crate::tls::NoCaBundle;
 
 /// The version of the API whose actions and documents are spoken.
 const VERSION: &str = "2016-11-15";
-const FORM: &str = "application/x-www-form-urlencoded; charset=utf-8";
 
 /// One request with its answer may take this long: some answers describe a thousand machines.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// The longest answer that is read, in bytes.
 const LONGEST_ANSWER: usize = 64 * 1024 * 1024;
-/// Credentials that end sooner than this are asked for anew.
-const RENEWED_BEFORE: Duration = Duration::from_secs(5 * 60);
 
 /// Error codes of whoever asks too often.
 const TOO_OFTEN: [&str; 4] =
@@ -126,9 +122,7 @@ impl Ec2Error {
 pub struct Ec2 {
     client: Client,
     endpoint: String,
-    region: String,
-    provider: Option<SharedCredentialsProvider>,
-    credentials: Mutex<Option<Credentials>>,
+    signer: Signer,
 }
 
 impl Ec2 {
@@ -137,21 +131,8 @@ impl Ec2 {
     /// # Errors
     /// If this host trusts nobody, or a proxy is no URL.
     pub async fn of_region(region: &str) -> Result<Ec2, Ec2Error> {
-        let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let endpoint = set("AWS_ENDPOINT_URL_EC2").or_else(|| set("AWS_ENDPOINT_URL"));
-        // Whoever gives the credentials may need TLS even where EC2 does not.
-        let bundle = match CaBundle::of_this_host() {
-            Err(missing) if endpoint.as_deref().is_none_or(|url| url.starts_with("https://")) => {
-                return Err(missing.into());
-            }
-            bundle => bundle.ok(),
-        };
-        let shared = aws_config::defaults(BehaviorVersion::latest())
-            .http_client(http_client(bundle)?)
-            .region(Region::new(region.to_owned()))
-            .load()
-            .await;
-        Ec2::new(endpoint.unwrap_or_else(|| amazon(region, &shared)), region, shared.credentials_provider())
+        let Endpoint { url, settings } = Endpoint::of("ec2", region).await?;
+        Ec2::new(url, region, settings.credentials_provider())
     }
 
     fn new(
@@ -162,9 +143,7 @@ impl Ec2 {
         Ok(Ec2 {
             client: http::client()?,
             endpoint: format!("{}/", endpoint.trim_end_matches('/')),
-            region: region.to_owned(),
-            provider,
-            credentials: Mutex::default(),
+            signer: Signer::of("ec2", region, provider),
         })
     }
 
@@ -198,58 +177,10 @@ impl Ec2 {
     }
 
     async fn signed(&self, form: String) -> Result<Request, Ec2Error> {
-        let not_signed = |cause: &dyn std::error::Error| Ec2Error::NotSigned {
-            endpoint: self.endpoint.clone(),
-            cause: cause.to_string(),
-        };
-        let identity = self.credentials().await?.into();
-        let parameters = v4::SigningParams::builder()
-            .identity(&identity)
-            .region(&self.region)
-            .name("ec2")
-            .time(SystemTime::now())
-            .settings(SigningSettings::default())
-            .build()
-            .map_err(|error| not_signed(&error))?
-            .into();
-        let headers = [(CONTENT_TYPE.as_str(), FORM)];
-        let body = SignableBody::Bytes(form.as_bytes());
-        let signable = SignableRequest::new("POST", &self.endpoint, headers.into_iter(), body)
-            .map_err(|error| not_signed(&error))?;
-        let (instructions, _signature) =
-            sign(signable, &parameters).map_err(|error| not_signed(&error))?.into_parts();
-        let mut request = self
-            .client
-            .post(&self.endpoint)
-            .timeout(PATIENCE)
-            .header(CONTENT_TYPE, FORM)
-            .body(form)
-            .build()
-            .map_err(|error| not_signed(&error))?;
-        for (name, value) in instructions.headers() {
-            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|error| not_signed(&error))?;
-            let mut value = HeaderValue::from_str(value).map_err(|error| not_signed(&error))?;
-            value.set_sensitive(true);
-            request.headers_mut().insert(name, value);
-        }
-        Ok(request)
-    }
-
-    /// Credentials that are good for a while yet. They are remembered: a role's are asked of the metadata service.
-    async fn credentials(&self) -> Result<Credentials, Ec2Error> {
-        let mut remembered = self.credentials.lock().await;
-        let soon = SystemTime::now() + RENEWED_BEFORE;
-        if let Some(known) = remembered.as_ref().filter(|known| known.expiry().is_none_or(|end| end > soon)) {
-            return Ok(known.clone());
-        }
-        let Some(provider) = &self.provider else {
-            return Err(Ec2Error::NoCredentials("nothing is set that could give any".into()));
-        };
-        let fresh = provider
-            .provide_credentials()
-            .await
-            .map_err(|error| Ec2Error::NoCredentials(error.to_string()))?;
-        Ok(remembered.insert(fresh).clone())
+        self.signer.post(&self.client, &self.endpoint, form, PATIENCE).await.map_err(|error| match error {
+            SigningError::NoCredentials(cause) => Ec2Error::NoCredentials(cause),
+            SigningError::NotSigned(cause) => Ec2Error::NotSigned { endpoint: self.endpoint.clone(), cause },
+        })
     }
 
     async fn document(&self, action: &str, mut answer: Response) -> Result<String, Ec2Error> {
@@ -308,24 +239,6 @@ pub fn text_of(document: &str, name: &str) -> Option<String> {
         }
     }
     None
-}
-
-/// Amazon's own endpoint of a region, by the partition that the region is of.
-fn amazon(region: &str, shared: &SdkConfig) -> String {
-    let begins = |prefix: &str| region.starts_with(prefix);
-    let is_dual_stack = shared.use_dual_stack().unwrap_or(false);
-    let suffix = match () {
-        () if begins("cn-") && is_dual_stack => "api.amazonwebservices.com.cn",
-        () if begins("cn-") => "amazonaws.com.cn",
-        () if begins("us-isob-") => "sc2s.sgov.gov",
-        () if begins("us-isof-") || begins("eu-isof-") => "csp.hci.ic.gov",
-        () if begins("us-iso-") => "c2s.ic.gov",
-        () if begins("eu-isoe-") => "cloud.adc-e.uk",
-        () if begins("eusc-") => "amazonaws.eu",
-        () if is_dual_stack => "api.aws",
-        () => "amazonaws.com",
-    };
-    format!("https://ec2.{region}.{suffix}")
 }
 
 #[cfg(test)]

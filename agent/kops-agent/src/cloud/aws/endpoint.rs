@@ -1,6 +1,42 @@
-//! Where a service of AWS is.
+//! Where a service of AWS is asked: where the environment says, else at Amazon's own endpoint.
 //!
-//! Source: for hosts, each service's "endpoints and quotas" in the AWS General Reference.
+//! Source: "Service-specific endpoints" of the AWS SDKs' reference; for hosts, each service's "endpoints and quotas".
+
+use aws_config::SdkConfig;
+
+use super::ec2::Ec2Error;
+use crate::aws_sdk::shared_config;
+use crate::tls::CaBundle;
+
+/// A service in a region, and how it is asked.
+pub struct Endpoint {
+    /// Its URL, with a slash at its end.
+    pub url: String,
+    /// Who asks, and more settings of the environment.
+    pub settings: SdkConfig,
+}
+
+impl Endpoint {
+    /// That of `service` (`ec2`): where `AWS_ENDPOINT_URL_EC2` or `AWS_ENDPOINT_URL` says, else at Amazon's.
+    ///
+    /// # Errors
+    /// If this host trusts nobody, or a proxy is no URL.
+    pub async fn of(service: &str, region: &str) -> Result<Endpoint, Ec2Error> {
+        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
+        let of_service = format!("AWS_ENDPOINT_URL_{}", service.to_uppercase());
+        let url = set(&of_service).or_else(|| set("AWS_ENDPOINT_URL"));
+        // Whoever gives the credentials may need TLS even where the service does not.
+        let bundle = match CaBundle::of_this_host() {
+            Err(missing) if url.as_deref().is_none_or(|url| url.starts_with("https://")) => {
+                return Err(missing.into());
+            }
+            bundle => bundle.ok(),
+        };
+        let settings = shared_config(region, bundle).await?;
+        let url = url.unwrap_or_else(|| amazon(service, region, settings.use_dual_stack().unwrap_or(false)));
+        Ok(Endpoint { url: format!("{}/", url.trim_end_matches('/')), settings })
+    }
+}
 
 /// Amazon's own endpoint of a service in a region, by the partition that the region is of.
 pub fn amazon(service: &str, region: &str, is_dual_stack: bool) -> String {

@@ -6,7 +6,6 @@
 //! while EC2 says that it is too much.
 
 mod answer;
-mod ration;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ec2::{Ec2, Ec2Error};
 use crate::cloud::calls::{CloudCalls, Outcome};
-use ration::Ration;
+use crate::cloud::ration::Ration;
 
 /// How long a question waits for others to go with.
 const WINDOW: Duration = Duration::from_millis(50);
@@ -30,6 +29,10 @@ const CALLS_AT_ONCE: usize = 4;
 const LONGEST_QUEUE: usize = 16 * 1024;
 /// How often one question is put while EC2 says that it is too much.
 const TRIES: u32 = 4;
+/// EC2 lets an account make 100 Describe calls at once and 20 a second after that, for those that name what they want
+/// (EC2's developer guide, "Request throttling"). Half of it is left to everybody else.
+const BURST: f64 = 50.0;
+const PER_SECOND: f64 = 10.0;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const ACTION: &str = "DescribeInstances";
 
@@ -51,7 +54,7 @@ impl Instances {
     /// Asks EC2, as long as somebody has this.
     pub fn of(ec2: Ec2, calls: CloudCalls) -> Instances {
         let (questions, waiting) = mpsc::channel(LONGEST_QUEUE);
-        let asking = Arc::new(Asking { ec2, calls, ration: Mutex::new(Ration::of_describe_calls()) });
+        let asking = Arc::new(Asking { ec2, calls, ration: Mutex::new(Ration::of(BURST, PER_SECOND)) });
         tokio::spawn(collect(asking, waiting));
         Instances { questions }
     }

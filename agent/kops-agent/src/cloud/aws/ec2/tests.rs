@@ -4,14 +4,19 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::SystemTime;
 
 use aws_credential_types::provider::future;
+use aws_sdk_s3::config::ProvideCredentials;
+use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, sign};
+use aws_sigv4::sign::v4;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use time::macros::format_description;
 use time::{OffsetDateTime, PrimitiveDateTime};
 
 use super::*;
+use crate::cloud::aws::endpoint::amazon;
 use crate::test_server::{TestServer, text};
 
 const REGION: &str = "eu-west-1";
@@ -189,20 +194,18 @@ async fn credentials_are_kept_until_they_are_about_to_end() {
 
 #[test]
 fn every_partition_has_its_endpoint() {
-    let plain = SdkConfig::builder().build();
-    let dual_stack = SdkConfig::builder().use_dual_stack(true).build();
-    for (region, shared, expected) in [
-        ("eu-west-1", &plain, "https://ec2.eu-west-1.amazonaws.com"),
-        ("us-gov-west-1", &plain, "https://ec2.us-gov-west-1.amazonaws.com"),
-        ("cn-north-1", &plain, "https://ec2.cn-north-1.amazonaws.com.cn"),
-        ("us-iso-east-1", &plain, "https://ec2.us-iso-east-1.c2s.ic.gov"),
-        ("us-isob-east-1", &plain, "https://ec2.us-isob-east-1.sc2s.sgov.gov"),
-        ("us-isof-south-1", &plain, "https://ec2.us-isof-south-1.csp.hci.ic.gov"),
-        ("eusc-de-east-1", &plain, "https://ec2.eusc-de-east-1.amazonaws.eu"),
-        ("eu-west-1", &dual_stack, "https://ec2.eu-west-1.api.aws"),
-        ("cn-north-1", &dual_stack, "https://ec2.cn-north-1.api.amazonwebservices.com.cn"),
+    for (region, is_dual_stack, expected) in [
+        ("eu-west-1", false, "https://ec2.eu-west-1.amazonaws.com"),
+        ("us-gov-west-1", false, "https://ec2.us-gov-west-1.amazonaws.com"),
+        ("cn-north-1", false, "https://ec2.cn-north-1.amazonaws.com.cn"),
+        ("us-iso-east-1", false, "https://ec2.us-iso-east-1.c2s.ic.gov"),
+        ("us-isob-east-1", false, "https://ec2.us-isob-east-1.sc2s.sgov.gov"),
+        ("us-isof-south-1", false, "https://ec2.us-isof-south-1.csp.hci.ic.gov"),
+        ("eusc-de-east-1", false, "https://ec2.eusc-de-east-1.amazonaws.eu"),
+        ("eu-west-1", true, "https://ec2.eu-west-1.api.aws"),
+        ("cn-north-1", true, "https://ec2.cn-north-1.api.amazonwebservices.com.cn"),
     ] {
-        assert_eq!(amazon(region, shared), expected);
+        assert_eq!(amazon("ec2", region, is_dual_stack), expected);
     }
 }
 

@@ -1,34 +1,32 @@
-//! How many calls may be made: a token bucket, with a pause where EC2 asks for one.
+//! How many calls may be made of a cloud: a token bucket, with a pause where the cloud asks for one.
 
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// EC2 lets an account make 100 Describe calls at once and 20 a second after that, for those that name what they want
-/// (EC2's developer guide, "Request throttling"). Half of it is left to everybody else.
-const BURST: f64 = 50.0;
-const PER_SECOND: f64 = 10.0;
-
 /// Who may make how many calls.
 #[derive(Debug)]
 pub(super) struct Ration {
+    burst: f64,
+    per_second: f64,
     tokens: f64,
     counted_at: Instant,
     not_before: Instant,
 }
 
 impl Ration {
-    pub(super) fn of_describe_calls() -> Ration {
+    /// So many calls at once, and so many a second after that.
+    pub(super) fn of(burst: f64, per_second: f64) -> Ration {
         let now = Instant::now();
-        Ration { tokens: BURST, counted_at: now, not_before: now }
+        Ration { burst, per_second, tokens: burst, counted_at: now, not_before: now }
     }
 
     /// How long to wait before the next call, which is counted as made.
     pub(super) fn take(&mut self, now: Instant) -> Duration {
-        let earned = now.saturating_duration_since(self.counted_at).as_secs_f64() * PER_SECOND;
-        self.tokens = (self.tokens + earned).min(BURST) - 1.0;
+        let earned = now.saturating_duration_since(self.counted_at).as_secs_f64() * self.per_second;
+        self.tokens = (self.tokens + earned).min(self.burst) - 1.0;
         self.counted_at = now;
-        let until_earned = Duration::from_secs_f64((-self.tokens / PER_SECOND).max(0.0));
+        let until_earned = Duration::from_secs_f64((-self.tokens / self.per_second).max(0.0));
         until_earned.max(self.not_before.saturating_duration_since(now))
     }
 
@@ -44,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_burst_goes_at_once_and_the_rest_in_its_time() {
-        let mut ration = Ration::of_describe_calls();
+        let mut ration = Ration::of(50.0, 10.0);
         let now = ration.counted_at;
         let pauses: Vec<Duration> = (0..60).map(|_| ration.take(now)).collect();
         assert!(pauses[..50].iter().all(Duration::is_zero));
@@ -54,14 +52,14 @@ mod tests {
 
     #[test]
     fn it_never_holds_more_than_a_burst() {
-        let mut ration = Ration::of_describe_calls();
+        let mut ration = Ration::of(50.0, 10.0);
         let later = ration.counted_at + Duration::from_secs(3600);
         assert_eq!((0..60).filter(|_| ration.take(later).is_zero()).count(), 50);
     }
 
     #[test]
     fn a_pause_is_for_everybody() {
-        let mut ration = Ration::of_describe_calls();
+        let mut ration = Ration::of(50.0, 10.0);
         let now = ration.counted_at;
         ration.put_off(now, Duration::from_secs(4));
         ration.put_off(now, Duration::from_secs(1));

@@ -1,0 +1,103 @@
+//! One question that many have at the same time: it is asked once, for all of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until};
+
+/// How long a question waits for others who have the same.
+const WINDOW: Duration = Duration::from_millis(50);
+/// How long after one answer the same is asked again at the earliest.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// The last answer to a question, for whom it is good enough.
+#[derive(Debug)]
+pub(super) struct Coalesced<T, E> {
+    last: Mutex<Option<Answered<T, E>>>,
+}
+
+#[derive(Debug)]
+struct Answered<T, E> {
+    /// When it was asked for.
+    at: Instant,
+    answer: Result<Arc<T>, Arc<E>>,
+}
+
+// Not derived: that would want T and E to have a default.
+impl<T, E> Default for Coalesced<T, E> {
+    fn default() -> Coalesced<T, E> {
+        Coalesced { last: Mutex::default() }
+    }
+}
+
+impl<T, E> Coalesced<T, E> {
+    /// The answer, from `ask` where the last one was asked for longer ago than `longest`. With no time at all, it is one
+    /// that was asked for after this was called. A failure is told to those who were waiting for it, and not remembered.
+    pub(super) async fn get(
+        &self,
+        longest: Duration,
+        ask: impl Future<Output = Result<T, E>>,
+    ) -> Result<Arc<T>, Arc<E>> {
+        let called = Instant::now();
+        // Whoever has this asks; all others wait here, and find the answer.
+        let mut last = self.last.lock().await;
+        if let Some(answered) = last.as_ref() {
+            let good_for = if answered.answer.is_ok() { longest } else { Duration::ZERO };
+            if answered.at + good_for >= called {
+                return answered.answer.clone();
+            }
+            sleep_until(answered.at + INTERVAL).await;
+        }
+        sleep_until(called + WINDOW).await;
+        let at = Instant::now();
+        let answer = ask.await.map(Arc::new).map_err(Arc::new);
+        *last = Some(Answered { at, answer: answer.clone() });
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use futures_util::future::join_all;
+
+    use super::*;
+
+    async fn ask(count: &AtomicU32) -> Result<u32, String> {
+        Ok(count.fetch_add(1, Ordering::Relaxed))
+    }
+
+    #[tokio::test]
+    async fn who_asks_at_the_same_time_gets_the_same_answer() {
+        let (coalesced, count) = (Coalesced::default(), AtomicU32::new(0));
+        let questions = (0..1000).map(|_| coalesced.get(Duration::ZERO, ask(&count)));
+        assert!(join_all(questions).await.iter().all(|answer| **answer.as_ref().unwrap() == 0));
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_good_for_those_whom_it_is_young_enough_for() {
+        let (coalesced, count) = (Coalesced::default(), AtomicU32::new(0));
+        let minute = Duration::from_secs(60);
+        for (longest, expected) in [(minute, 0), (minute, 0), (Duration::ZERO, 1), (minute, 1)] {
+            assert_eq!(*coalesced.get(longest, ask(&count)).await.unwrap(), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_told_to_all_who_wait_and_not_remembered() {
+        let (coalesced, count) = (Coalesced::default(), AtomicU32::new(0));
+        let fail = async || {
+            count.fetch_add(1, Ordering::Relaxed);
+            Err::<u32, _>("busy".to_owned())
+        };
+        let minute = Duration::from_secs(60);
+        let answers = join_all((0..10).map(|_| coalesced.get(minute, fail()))).await;
+        assert!(answers.iter().all(|answer| **answer.as_ref().unwrap_err() == "busy"));
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+        assert_eq!(*coalesced.get(minute, ask(&count)).await.unwrap(), 1);
+    }
+}

@@ -1,0 +1,215 @@
+//! Which managed instance group of the cluster lists an instance, for whoever has to know it: the controller of nodes
+//! and the bootstrap server.
+//!
+//! Groups are asked, not instances: one list of a zone's groups, one list of each group's instances for all who have a
+//! question about one of them, and each template once. Upstream begins with the instance and follows its `created-by`,
+//! which costs four requests a node, for metadata that the instance may write itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kops_agent_plan::identity::gce::{
+    self, GceCluster, GceInstance, InstancePath, InstanceTemplate, ManagedGroup, ManagedInstance,
+};
+
+use super::coalesced::Coalesced;
+use super::compute::{Compute, ComputeError};
+
+/// How old a list of a zone's groups may be, and how old where none of them has the instance. Who makes up instances
+/// does not get to ask Google each time.
+const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
+/// How old a group's list may be that has the instance. One that does not, or not running, is not believed.
+const LISTED_FOR: Duration = Duration::from_secs(10);
+/// How old the list of a group may be that names its instances otherwise.
+const UNLIKELY_FOR: Duration = Duration::from_secs(60);
+/// How old a template may be: it never changes, but another may come after it under its name.
+const TEMPLATE_FOR: Duration = Duration::from_secs(60 * 60);
+/// How old an instance's key may be: it is of the instance as long as that has its number. Who sends tokens that another
+/// has signed does not get to ask Google each time.
+const KEY_FOR: Duration = Duration::from_secs(10 * 60);
+/// Templates, and keys, that are remembered.
+const MOST_REMEMBERED: usize = 8192;
+
+type Asked<T> = Arc<Coalesced<T, ComputeError>>;
+type Remembered<K, T> = Mutex<BTreeMap<K, Asked<T>>>;
+type Listing = BTreeMap<String, ManagedInstance>;
+
+/// An instance as its group knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Managed {
+    /// What the group's list says of it.
+    pub instance: ManagedInstance,
+    /// The template that the group made it from.
+    pub template: Arc<InstanceTemplate>,
+}
+
+/// The managed instance groups of a cluster's zones. Clones ask together.
+#[derive(Clone, Debug)]
+pub struct ManagedGroups(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    compute: Compute,
+    cluster: GceCluster,
+    zones: Mutex<BTreeMap<String, Arc<Zone>>>,
+    /// By their paths below the project.
+    templates: Remembered<String, InstanceTemplate>,
+    /// By the instances' numbers.
+    signing_keys: Remembered<u64, Option<String>>,
+}
+
+#[derive(Debug, Default)]
+struct Zone {
+    groups: Coalesced<Vec<ManagedGroup>, ComputeError>,
+    /// By the group's name.
+    listings: Mutex<BTreeMap<String, Asked<Listing>>>,
+}
+
+impl ManagedGroups {
+    /// Asks Compute Engine for the groups of this cluster.
+    pub fn of(compute: Compute, cluster: GceCluster) -> ManagedGroups {
+        let (zones, templates, signing_keys) = (Mutex::default(), Mutex::default(), Mutex::default());
+        ManagedGroups(Arc::new(Inner { compute, cluster, zones, templates, signing_keys }))
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &GceCluster {
+        &self.0.cluster
+    }
+
+    /// Compute Engine.
+    pub fn compute(&self) -> &Compute {
+        &self.0.compute
+    }
+
+    /// The instance as a group of the cluster has it in its list, and the template that it was made from; `None` if no
+    /// group of the cluster lists it.
+    ///
+    /// # Errors
+    /// If that cannot be asked.
+    pub async fn find(&self, instance: &InstancePath) -> Result<Option<Managed>, Arc<ComputeError>> {
+        let zone = locked(&self.0.zones).entry(instance.zone.clone()).or_default().clone();
+        let mut asked = BTreeSet::new();
+        for longest in GROUPS_FOR {
+            let groups = self.groups(&zone, &instance.zone, longest).await?;
+            for group in gce::in_order_of_likelihood(&groups, &instance.name, self.cluster()) {
+                if !asked.insert(group.name.clone()) || !self.is_of_cluster(group).await? {
+                    continue;
+                }
+                if let Some(instance) = self.listed(&zone, group, instance).await? {
+                    let template = self.template(&instance.instance_template).await?;
+                    let template = template.unwrap_or_default();
+                    return Ok(Some(Managed { instance, template }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// What there is of an instance; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// If that cannot be asked.
+    pub async fn instance(&self, instance: &InstancePath) -> Result<Option<GceInstance>, Arc<ComputeError>> {
+        Ok(self.compute().instance(instance).await?)
+    }
+
+    /// The key, in PEM, with which the TPM of an instance signs; `None` if it has none.
+    ///
+    /// # Errors
+    /// If that cannot be asked.
+    pub async fn signing_key(
+        &self,
+        instance: &ManagedInstance,
+    ) -> Result<Arc<Option<String>>, Arc<ComputeError>> {
+        let asked = remembered(&self.0.signing_keys, instance.id);
+        asked.get(KEY_FOR, self.compute().signing_key(&instance.path)).await
+    }
+
+    /// The groups of a zone, of whatever cluster.
+    async fn groups(
+        &self,
+        zone: &Zone,
+        name: &str,
+        longest: Duration,
+    ) -> Result<Arc<Vec<ManagedGroup>>, Arc<ComputeError>> {
+        let ask = async {
+            match self.compute().managed_groups(name).await {
+                // Google has no such zone.
+                Err(ComputeError::NotFound { .. }) => Ok(Vec::new()),
+                answer => answer,
+            }
+        };
+        let groups = zone.groups.get(longest, ask).await?;
+        locked(&zone.listings).retain(|name, _| groups.iter().any(|group| group.name == *name));
+        Ok(groups)
+    }
+
+    /// Whether a group makes instances of the cluster.
+    async fn is_of_cluster(&self, group: &ManagedGroup) -> Result<bool, Arc<ComputeError>> {
+        for url in &group.instance_templates {
+            let template = self.template(url).await?;
+            if template.is_some_and(|template| gce::is_of_cluster(&template, self.cluster())) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What a group's list says of an instance.
+    async fn listed(
+        &self,
+        zone: &Zone,
+        group: &ManagedGroup,
+        instance: &InstancePath,
+    ) -> Result<Option<ManagedInstance>, Arc<ComputeError>> {
+        let listing = locked(&zone.listings).entry(group.name.clone()).or_default().clone();
+        let ask = async || {
+            match self.compute().managed_instances(&instance.zone, &group.name).await {
+                Ok(instances) => {
+                    // Only what was asked for: nobody is to be identified by an answer to another question.
+                    let of_zone = instances.into_iter().filter(|listed| listed.path.zone == instance.zone);
+                    Ok(of_zone.map(|instance| (instance.path.name.clone(), instance)).collect())
+                }
+                // It is gone since the groups were listed.
+                Err(ComputeError::NotFound { .. }) => Ok(Listing::new()),
+                Err(error) => Err(error),
+            }
+        };
+        let is_likely = gce::names_so(group, &instance.name);
+        let known = listing.get(if is_likely { LISTED_FOR } else { UNLIKELY_FOR }, ask()).await?;
+        let listed = known.get(&instance.name).cloned();
+        if !is_likely || listed.as_ref().is_some_and(gce::is_at_work) {
+            return Ok(listed);
+        }
+        Ok(listing.get(Duration::ZERO, ask()).await?.get(&instance.name).cloned())
+    }
+
+    /// The template of a URL; `None` if it is none of the project's, or gone.
+    async fn template(&self, url: &str) -> Result<Option<Arc<InstanceTemplate>>, Arc<ComputeError>> {
+        let Some(path) = gce::template_path(url) else { return Ok(None) };
+        let asked = remembered(&self.0.templates, path.to_owned());
+        match asked.get(TEMPLATE_FOR, self.compute().instance_template(path)).await {
+            Ok(template) => Ok(Some(template)),
+            Err(error) if matches!(*error, ComputeError::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// What was asked under a key, or is to be.
+fn remembered<K: Ord, T>(all: &Remembered<K, T>, key: K) -> Asked<T> {
+    let mut all = locked(all);
+    if all.len() >= MOST_REMEMBERED && !all.contains_key(&key) {
+        all.clear();
+    }
+    all.entry(key).or_default().clone()
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

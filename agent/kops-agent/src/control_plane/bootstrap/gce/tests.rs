@@ -1,0 +1,147 @@
+//! Compute Engine is a stand-in on loopback; a key of RSA stands in for the TPM's.
+
+#![allow(clippy::unwrap_used)]
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kops_agent_plan::bootstrap::gce_token::{AUDIENCE, PREFIX};
+use kops_agent_plan::identity::gce::GceCluster;
+use kops_agent_tests::gce::{Gce, Instance, Mood, PROJECT, ZONE};
+use rcgen::{KeyPair, PKCS_RSA_SHA256, PublicKeyData as _, RsaKeySize, SigningKey as _};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use super::super::verifier::Answer;
+use super::*;
+use crate::cloud::calls::CloudCalls;
+use crate::cloud::gce::compute::Compute;
+
+const CLUSTER: &str = "c.example.com";
+const BODY: &[u8] = b"{}";
+const NOW: i64 = 1_700_000_000;
+const NODE: &str = "nodes-x1y2";
+
+struct Cluster {
+    gce: Gce,
+    group: String,
+    verifier: GceVerifier,
+    tpm: KeyPair,
+}
+
+impl Cluster {
+    /// One with a node whose TPM this is.
+    fn new() -> Cluster {
+        let gce = Gce::start().unwrap();
+        let group = gce.put_group(CLUSTER, "nodes");
+        let tpm = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+        let instance = gce.create_instance(&group, NODE);
+        gce.put_instance(NODE, Instance { signing_key: pem(&tpm), ..instance });
+        let compute = Compute::for_tests(&gce.url(), CloudCalls::default());
+        let cluster = GceCluster { name: CLUSTER.into(), project: PROJECT.into(), region: "us-test1".into() };
+        let verifier = GceVerifier::of(ManagedGroups::of(compute, cluster), 0);
+        Cluster { gce, group, verifier, tpm }
+    }
+
+    async fn verify(&self, token: &str) -> Result<VerifiedNode, Refusal> {
+        let presented = Presented { token, body: BODY, now: NOW };
+        self.verifier.examine(&presented).unwrap()?.verification.await
+    }
+
+    async fn reason(&self, token: &str) -> &'static str {
+        self.verify(token).await.unwrap_err().reason
+    }
+}
+
+/// The public key as Google gives it.
+fn pem(key: &KeyPair) -> String {
+    let base64 = STANDARD.encode(key.subject_public_key_info());
+    format!("-----BEGIN PUBLIC KEY-----\n{base64}\n-----END PUBLIC KEY-----\n")
+}
+
+fn token(instance: &str, tpm: &KeyPair) -> String {
+    let data = json!({
+        "gcpProjectID": PROJECT, "zone": ZONE, "instance": instance, "timestamp": NOW - 1, "audience": AUDIENCE,
+        "requestHash": STANDARD.encode(Sha256::digest(BODY)),
+    });
+    let data = data.to_string();
+    let signature = tpm.sign(data.as_bytes()).unwrap();
+    let token = json!({"signature": STANDARD.encode(signature), "data": STANDARD.encode(data)});
+    format!("{PREFIX}{}", STANDARD.encode(token.to_string()))
+}
+
+#[tokio::test]
+async fn a_machine_that_google_vouches_for_is_known() {
+    let cluster = Cluster::new();
+    let node = cluster.verify(&token(NODE, &cluster.tpm)).await.unwrap();
+    assert_eq!(
+        node,
+        VerifiedNode {
+            instance: format!("gce://{PROJECT}/{ZONE}/{NODE}"),
+            node_name: NODE.into(),
+            certificate_names: vec!["10.0.0.1".into()],
+            instance_group: "nodes".into(),
+            challenge_endpoint: "10.0.0.1:3987".into(),
+        }
+    );
+}
+
+#[tokio::test]
+async fn what_a_machine_writes_into_its_metadata_changes_nothing() {
+    let cluster = Cluster::new();
+    let instance = cluster.gce.create_instance(&cluster.group, NODE);
+    let instance = Instance { signing_key: pem(&cluster.tpm), ..instance }
+        .saying("kops-k8s-io-instance-group-name", "control-plane")
+        .saying("created-by", "projects/123/zones/us-test1-a/instanceGroupManagers/other");
+    cluster.gce.put_instance(NODE, instance);
+    assert_eq!(cluster.verify(&token(NODE, &cluster.tpm)).await.unwrap().instance_group, "nodes");
+}
+
+#[tokio::test]
+async fn nobody_else_is() {
+    let cluster = Cluster::new();
+    let gce = &cluster.gce;
+    let other_tpm = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+    assert_eq!(cluster.reason(&token(NODE, &other_tpm)).await, "WrongSignature");
+
+    let other = gce.put_group("d.example.com", "nodes");
+    let of_other = gce.create_instance(&other, "nodes-other");
+    let by = |instance: Instance| Instance { signing_key: pem(&cluster.tpm), ..instance };
+    gce.put_instance("nodes-other", by(of_other));
+    let alone = Instance { group: None, ..gce.create_instance(&cluster.group, "nodes-alone") };
+    gce.put_instance("nodes-alone", by(alone));
+    let stopped = Instance { status: "STOPPING".into(), ..gce.create_instance(&cluster.group, "nodes-stop") };
+    gce.put_instance("nodes-stop", by(stopped));
+    gce.create_instance(&cluster.group, "nodes-bare");
+    for (instance, reason) in [
+        ("nodes-other", "InstanceGroupUnknown"),
+        ("nodes-alone", "InstanceGroupUnknown"),
+        ("nodes-none", "InstanceGroupUnknown"),
+        ("nodes-stop", "InstanceNotRunning"),
+        ("nodes-bare", "NoSigningKey"),
+    ] {
+        assert_eq!(cluster.reason(&token(instance, &cluster.tpm)).await, reason, "{instance}");
+    }
+    assert_eq!(cluster.reason("x-gce-tpm e30=").await, "MalformedToken");
+    let presented = Presented { token: "x-aws-sts e30=", body: BODY, now: NOW };
+    assert!(cluster.verifier.examine(&presented).is_none());
+}
+
+#[tokio::test]
+async fn a_flood_of_lies_is_a_handful_of_calls() {
+    let cluster = Cluster::new();
+    let other_tpm = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+    let lie = token(NODE, &other_tpm);
+    let answers = futures_util::future::join_all((0..200).map(|_| cluster.reason(&lie))).await;
+    assert!(answers.iter().all(|reason| *reason == "WrongSignature"));
+    // The groups, their template, the instances of the one, and the key.
+    assert_eq!(cluster.gce.calls().len(), 4, "{:?}", cluster.gce.calls());
+}
+
+#[tokio::test]
+async fn a_cloud_that_cannot_be_asked_is_no_refusal() {
+    let cluster = Cluster::new();
+    cluster.gce.set_mood(Mood::Forbidding);
+    let refusal = cluster.verify(&token(NODE, &cluster.tpm)).await.unwrap_err();
+    assert_eq!((refusal.answer, refusal.reason), (Answer::Unavailable, "ComputeUnavailable"));
+    assert!(!refusal.message.contains("ya29"), "{}", refusal.message);
+}

@@ -1,0 +1,180 @@
+//! The keys on this machine: of the authorities that sign, and of the server itself. Read again when their files
+//! change, so that none has to be restarted for a new certificate.
+//!
+//! Source: upstream's `cmd/kops-controller/pkg/server/keystore.go`, and `nodeup/pkg/model/kops_controller.go`, which
+//! writes the files.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use kops_agent_host::{PemPair, SigningAuthority};
+use kops_agent_plan::spec::KopsControllerServerOptions;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use time::OffsetDateTime;
+
+use crate::output::error_text;
+
+/// How often the files are looked at.
+const LOOKED_AT_EVERY: Duration = Duration::from_secs(10);
+const KEYPAIR_IDS: &str = "keypair-ids.yaml";
+
+/// What was read.
+pub struct Keys {
+    /// The authorities, by the names of their keysets.
+    pub authorities: BTreeMap<String, SigningAuthority>,
+    /// The id of each authority's key pair.
+    pub keypair_ids: BTreeMap<String, String>,
+    server: Arc<CertifiedKey>,
+}
+
+/// The files, and what was last read of them.
+pub struct Keystore {
+    files: Files,
+    now: RwLock<(Vec<Stamp>, Arc<Keys>)>,
+}
+
+struct Files {
+    folder: PathBuf,
+    signing_cas: Vec<String>,
+    server_certificate: PathBuf,
+    server_key: PathBuf,
+}
+
+/// What tells one content of a file from another, without reading it; `None` where there is no file.
+type Stamp = Option<(u64, u64, i64, i64)>;
+
+impl Keystore {
+    /// Reads the files that the configuration names.
+    ///
+    /// # Errors
+    /// One of them is missing, or not what it should be.
+    pub fn load(options: &KopsControllerServerOptions) -> Result<Keystore> {
+        let files = Files {
+            folder: PathBuf::from(&options.ca_base_path),
+            signing_cas: options.signing_cas.clone(),
+            server_certificate: PathBuf::from(&options.server_certificate_path),
+            server_key: PathBuf::from(&options.server_key_path),
+        };
+        let stamps = files.stamps();
+        let keys = Arc::new(files.read()?);
+        Ok(Keystore { files, now: RwLock::new((stamps, keys)) })
+    }
+
+    /// What was last read.
+    pub fn keys(&self) -> Arc<Keys> {
+        self.now.read().unwrap_or_else(PoisonError::into_inner).1.clone()
+    }
+
+    /// Looks at the files every so often, for ever. Where they are wrong, what was last read holds.
+    pub async fn watch(&self) {
+        loop {
+            tokio::time::sleep(LOOKED_AT_EVERY).await;
+            self.refresh();
+        }
+    }
+
+    /// Reads the files again if they are others than before.
+    pub fn refresh(&self) {
+        let stamps = self.files.stamps();
+        if self.now.read().unwrap_or_else(PoisonError::into_inner).0 == stamps {
+            return;
+        }
+        let read = self.files.read();
+        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+        // What was wrong is not read again before it changes once more.
+        now.0 = stamps;
+        match read {
+            Ok(keys) => {
+                log::info!("the bootstrap server's keys and certificates have changed, and were read again");
+                now.1 = Arc::new(keys);
+            }
+            Err(error) => log::error!(
+                "the bootstrap server's keys and certificates have changed, and cannot be used; the earlier ones hold: {}",
+                error_text(&error)
+            ),
+        }
+    }
+}
+
+impl fmt::Debug for Keystore {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Keystore({})", self.files.folder.display())
+    }
+}
+
+impl ResolvesServerCert for Keystore {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.keys().server.clone())
+    }
+}
+
+impl Files {
+    fn all(&self) -> Vec<PathBuf> {
+        let of_authority = |name: &String| [self.certificate(name), self.key(name)];
+        let mut all: Vec<PathBuf> = self.signing_cas.iter().flat_map(of_authority).collect();
+        all.extend([self.folder.join(KEYPAIR_IDS), self.server_certificate.clone(), self.server_key.clone()]);
+        all
+    }
+
+    fn certificate(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.crt"))
+    }
+
+    fn key(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.key"))
+    }
+
+    fn stamps(&self) -> Vec<Stamp> {
+        let stamp = |path: &PathBuf| {
+            let metadata = std::fs::metadata(path).ok()?;
+            Some((metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
+        };
+        self.all().iter().map(stamp).collect()
+    }
+
+    fn read(&self) -> Result<Keys> {
+        let ids = self.folder.join(KEYPAIR_IDS);
+        let keypair_ids: BTreeMap<String, String> = serde_yaml::from_str(&text(&ids)?)
+            .map_err(|_| anyhow!("{} is no mapping of names to ids", ids.display()))?;
+        let mut authorities = BTreeMap::new();
+        for name in &self.signing_cas {
+            let pair =
+                PemPair { certificate: text(&self.certificate(name))?, private_key: text(&self.key(name))? };
+            let id = keypair_ids.get(name).map_or("", String::as_str);
+            let authority = SigningAuthority::load(name, id, pair, OffsetDateTime::now_utc())
+                .with_context(|| format!("reading {}", self.certificate(name).display()))?;
+            authorities.insert(name.clone(), authority);
+        }
+        Ok(Keys { authorities, keypair_ids, server: Arc::new(self.server()?) })
+    }
+
+    fn server(&self) -> Result<CertifiedKey> {
+        let no_certificate = || format!("{} holds no PEM certificate", self.server_certificate.display());
+        let chain = CertificateDer::pem_slice_iter(text(&self.server_certificate)?.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .with_context(no_certificate)?;
+        if chain.is_empty() {
+            return Err(anyhow!(no_certificate()));
+        }
+        let of_key = || format!("the private key {}", self.server_key.display());
+        let key = PrivateKeyDer::from_pem_slice(text(&self.server_key)?.as_bytes())
+            .map_err(|_| anyhow!("{} is no PEM key", of_key()))?;
+        let key = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())
+            .with_context(|| format!("{} with {}", of_key(), self.server_certificate.display()))?;
+        key.keys_match().with_context(of_key)?;
+        Ok(key)
+    }
+}
+
+fn text(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+}

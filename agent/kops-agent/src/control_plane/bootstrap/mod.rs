@@ -1,0 +1,264 @@
+//! The bootstrap server: a machine that can prove who it is gets what it needs to be a node.
+//!
+//! Nobody is known here before they are verified, so whatever comes before that has a bound: connections, times,
+//! lengths, questions to the cloud. [`Bootstrap::answer`] reads top to bottom as what a request meets.
+
+mod addresses;
+mod admission;
+mod aws;
+mod connections;
+mod gce;
+mod grants;
+mod keystore;
+mod replay;
+mod server;
+#[cfg(test)]
+mod tests;
+pub mod verifier;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::Result;
+use kops_agent_plan::bootstrap::message::BootstrapRequest;
+use kops_agent_plan::bootstrap::node_config::is_dns_name;
+use kops_agent_plan::spec::{KopsControllerOptions, KopsControllerServerOptions};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, timeout};
+
+use super::identify::Cloud;
+use super::metrics::{BootstrapMetrics, Metrics};
+use super::node_api::Nodes;
+use crate::cloud::aws::sts::Sts;
+use crate::exit::WrongConfiguration;
+use crate::output::error_text;
+use crate::store::Store;
+use addresses::Origin;
+use admission::Admission;
+use aws::AwsVerifier;
+use gce::GceVerifier;
+use grants::Grants;
+use keystore::Keystore;
+use replay::Taken;
+use server::Server;
+use verifier::{Answer, Examined, Presented, Refusal, VerifiedNode, Verifier, examine};
+
+/// How long the cloud may take to say who a machine is; and the API server, to say whether its Node is at work.
+const VERIFIED_WITHIN: Duration = Duration::from_secs(8);
+const NODE_WITHIN: Duration = Duration::from_secs(4);
+/// The longest explanation that is logged, in characters: parts of it may be a stranger's.
+const LONGEST_MESSAGE: usize = 512;
+
+/// Who serves.
+pub struct Serving {
+    stop: watch::Sender<bool>,
+    tasks: [JoinHandle<()>; 2],
+}
+
+/// Answers machines.
+pub struct Bootstrap {
+    verifiers: Vec<Box<dyn Verifier>>,
+    taken: Taken,
+    admission: Admission,
+    nodes: Nodes,
+    grants: Grants,
+    metrics: BootstrapMetrics,
+}
+
+/// A request, as far as it matters.
+pub struct Asked<'a> {
+    /// Who asks.
+    pub remote: SocketAddr,
+    /// The header `Authorization`; empty where there is none, or more than one.
+    pub token: &'a str,
+    /// The body.
+    pub body: &'a [u8],
+}
+
+/// What is known of a request while it is dealt with, for the log.
+#[derive(Default)]
+struct Known {
+    node: VerifiedNode,
+    given: String,
+}
+
+/// Begins to serve, if the configuration has a server.
+///
+/// # Errors
+/// If a file of it is missing or wrong, nobody vouches for machines here, or the address is not to be had.
+pub async fn start(
+    options: &KopsControllerOptions,
+    cloud: &Cloud,
+    nodes: Nodes,
+    store: Arc<Store>,
+    metrics: &Metrics,
+) -> Result<Option<Serving>> {
+    let Some(server) = &options.server else { return Ok(None) };
+    let keystore = Arc::new(Keystore::load(server)?);
+    let bootstrap = Arc::new(Bootstrap {
+        verifiers: verifiers(server, cloud, metrics).await?,
+        taken: Taken::default(),
+        admission: Admission::new(admission::Limits::default(), metrics.bootstrap.waiting.clone()),
+        nodes,
+        grants: Grants::of(
+            store,
+            &options.config_base,
+            &options.secret_store,
+            &server.cert_names,
+            keystore.clone(),
+        ),
+        metrics: metrics.bootstrap.clone(),
+    });
+    let server =
+        Server::listen(&server.listen, keystore.clone(), bootstrap, server::Limits::default()).await?;
+    log::info!("machines bootstrap at https://{}/bootstrap", server.address()?);
+    Ok(Some(Serving::of(server, keystore)))
+}
+
+/// Who vouches for machines.
+async fn verifiers(
+    server: &KopsControllerServerOptions,
+    cloud: &Cloud,
+    metrics: &Metrics,
+) -> Result<Vec<Box<dyn Verifier>>> {
+    let mut verifiers: Vec<Box<dyn Verifier>> = Vec::new();
+    match (cloud, &server.provider.aws, &server.provider.gce) {
+        (Cloud::Aws { cluster, instances }, Some(aws), _) => verifiers.push(Box::new(AwsVerifier {
+            cluster: cluster.clone(),
+            nodes_roles: aws.nodes_roles.clone(),
+            sts: Sts::of_region(&cluster.region, metrics.cloud_calls.clone()).await?,
+            instances: instances.clone(),
+        })),
+        (Cloud::Gce(groups), _, Some(gce)) => {
+            verifiers.push(Box::new(GceVerifier::of(groups.clone(), gce.max_time_skew)));
+        }
+        (Cloud::Aws { .. } | Cloud::Gce(_), _, _) => {}
+    }
+    if verifiers.is_empty() {
+        let problem =
+            "server.provider names no cloud whose machines can be verified: is this another cloud's file?";
+        return Err(WrongConfiguration(problem.into()).into());
+    }
+    Ok(verifiers)
+}
+
+impl Serving {
+    fn of(server: Server, keystore: Arc<Keystore>) -> Serving {
+        let (stop, stopped) = watch::channel(false);
+        let watching = tokio::spawn(async move { keystore.watch().await });
+        Serving { stop, tasks: [tokio::spawn(server.serve(stopped)), watching] }
+    }
+
+    /// Takes nobody on any more, and lets those who are connected finish.
+    pub async fn drain(self) {
+        let [serving, watching] = self.tasks;
+        watching.abort();
+        let _ = self.stop.send(true);
+        // It ends by itself, in time.
+        let _ = serving.await;
+    }
+}
+
+impl Bootstrap {
+    /// What a machine is answered: JSON, or why not.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub async fn answer(&self, asked: &Asked<'_>, within: Duration) -> Result<String, Refusal> {
+        let began = Instant::now();
+        let mut known = Known::default();
+        let answered = timeout(within, self.give(asked, &mut known))
+            .await
+            .unwrap_or_else(|_| Err(Refusal::unavailable("Deadline", "it takes too long")));
+        let reason = answered.as_ref().map_or_else(|refusal| refusal.reason, |_| "Granted");
+        self.metrics.answered(reason, answered.is_ok(), began.elapsed());
+        audit(asked.remote, &known, &answered);
+        answered
+    }
+
+    async fn give(&self, asked: &Asked<'_>, known: &mut Known) -> Result<String, Refusal> {
+        // What costs nothing comes first.
+        let presented = Presented { token: asked.token, body: asked.body, now: seconds() };
+        let Examined { fingerprint, verification } = examine(&self.verifiers, &presented)?;
+        let request = BootstrapRequest::parse(asked.body)
+            .map_err(|error| bad_request("RequestMalformed", format!("failed to decode: {error}")))?;
+        let under_way = self.taken.take(fingerprint, Instant::now())?;
+
+        let _admitted = self.admission.enter(Origin::of(asked.remote.ip())).await?;
+        known.node = timeout(VERIFIED_WITHIN, verification)
+            .await
+            .unwrap_or_else(|_| Err(Refusal::unavailable("CloudTooSlow", "its cloud takes too long")))?;
+        let name = known.node.node_name.clone();
+        if !is_dns_name(&name) {
+            return Err(Refusal::not_verified("NoNodeName", format!("{name:?} is no name of a Node")));
+        }
+        under_way.used_by(&name)?;
+        self.refuse_the_registered(&name).await?;
+
+        let response = self.grants.give(&known.node, &request).await?;
+        known.given = given(&request);
+        let mut json = serde_json::to_string(&response)
+            .map_err(|error| Refusal::unavailable("AnswerNotWritten", error))?;
+        json.push('\n');
+        Ok(json)
+    }
+
+    /// A Node that is at work has its certificates: who asks for them once more may be a pod on it.
+    async fn refuse_the_registered(&self, name: &str) -> Result<(), Refusal> {
+        let unavailable = |problem: String| Refusal::unavailable("ApiServerUnavailable", problem);
+        match timeout(NODE_WITHIN, self.nodes.is_ready(name)).await {
+            Ok(Ok(false)) => Ok(()),
+            Ok(Ok(true)) => Err(Refusal {
+                answer: Answer::AlreadyRegistered,
+                reason: "AlreadyRegistered",
+                message: format!("the Node {name} is registered and Ready"),
+            }),
+            Ok(Err(error)) => Err(unavailable(format!(
+                "the API server does not tell about the Node {name}: {}",
+                error_text(&error.into())
+            ))),
+            Err(_) => Err(unavailable(format!("the API server does not tell about the Node {name} in time"))),
+        }
+    }
+}
+
+fn bad_request(reason: &'static str, message: String) -> Refusal {
+    Refusal { answer: Answer::BadRequest, reason, message }
+}
+
+/// What a request asks for, in words.
+fn given(request: &BootstrapRequest) -> String {
+    let certs = request.certs.iter().flatten().map(|(name, _)| name.as_str());
+    let config = request.include_node_config.then_some("its configuration");
+    let all: Vec<&str> = config.into_iter().chain(certs).collect();
+    if all.is_empty() { "nothing".into() } else { all.join(", ") }
+}
+
+/// One line for each request: who, what, and why not.
+fn audit(remote: SocketAddr, known: &Known, answered: &Result<String, Refusal>) {
+    let VerifiedNode { instance, node_name, instance_group, .. } = &known.node;
+    match answered {
+        Ok(_) => log::info!(
+            remote:%, node = node_name.as_str(), instance = instance.as_str(), instance_group = instance_group.as_str(),
+            outcome = "granted", given = known.given.as_str();
+            "bootstrap: granted {} to the node {node_name} ({instance} of {instance_group}) at {remote}", known.given
+        ),
+        Err(refusal) => {
+            let message: String = refusal.message.chars().take(LONGEST_MESSAGE).collect();
+            let who = if node_name.is_empty() { "somebody" } else { node_name.as_str() };
+            log::warn!(
+                remote:%, node = node_name.as_str(), instance = instance.as_str(), outcome = "refused",
+                reason = refusal.reason;
+                "bootstrap: refused {who} at {remote}: {}: {message}", refusal.reason
+            );
+        }
+    }
+}
+
+/// Seconds since 1970.
+fn seconds() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,139 @@
+//! A token is taken once. A machine makes a new one for every try, so who comes with one a second time has it from
+//! somebody else.
+//!
+//! It is remembered for as long as it could be taken again. Only tokens that were verified are: nobody else can fill
+//! this memory, and of a machine it holds no more than a few.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::verifier::{Answer, Refusal};
+
+/// Longer than any token is good for, counted from when it was taken.
+const REMEMBERED_FOR: Duration = Duration::from_secs(25 * 60);
+/// The most tokens of all machines. Some thousand nodes that all start at once need some ten thousand.
+const MOST: usize = 64 * 1024;
+/// The most tokens of one machine within that time: upstream's node makes one every ten seconds while it fails.
+const MOST_OF_ONE: usize = 256;
+
+/// The tokens that were taken.
+#[derive(Default)]
+pub struct Taken {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Somebody is asked about them now.
+    under_way: BTreeSet<Vec<u8>>,
+    /// They were good.
+    used: BTreeSet<Vec<u8>>,
+    /// The same, with when they are forgotten and whose they are: the oldest first.
+    by_age: VecDeque<(Instant, Vec<u8>, String)>,
+    of_node: BTreeMap<String, usize>,
+}
+
+/// A token that is being verified. Dropped, it may come again.
+pub struct UnderWay<'a> {
+    taken: &'a Taken,
+    fingerprint: Vec<u8>,
+    since: Instant,
+}
+
+impl Taken {
+    /// Takes a token.
+    ///
+    /// # Errors
+    /// It was taken before.
+    pub fn take(&self, fingerprint: Vec<u8>, now: Instant) -> Result<UnderWay<'_>, Refusal> {
+        let mut state = self.lock();
+        state.forget_old(now);
+        if state.used.contains(&fingerprint) || !state.under_way.insert(fingerprint.clone()) {
+            let problem = "its token has been used before: somebody may have listened";
+            return Err(Refusal::not_verified("TokenReplayed", problem));
+        }
+        Ok(UnderWay { taken: self, fingerprint, since: now })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn forget_old(&mut self, now: Instant) {
+        while self.by_age.front().is_some_and(|(until, ..)| *until <= now) {
+            let Some((_, fingerprint, node)) = self.by_age.pop_front() else { return };
+            self.used.remove(&fingerprint);
+            match self.of_node.get_mut(&node) {
+                Some(count) if *count > 1 => *count -= 1,
+                _ => drop(self.of_node.remove(&node)),
+            }
+        }
+    }
+}
+
+impl UnderWay<'_> {
+    /// The token was good, and this machine's: it is remembered.
+    ///
+    /// # Errors
+    /// There are too many to remember, so nobody can be let in: who comes back later finds room.
+    pub fn used_by(self, node: &str) -> Result<(), Refusal> {
+        let mut state = self.taken.lock();
+        let of_node = state.of_node.get(node).copied().unwrap_or(0);
+        if state.used.len() >= MOST || of_node >= MOST_OF_ONE {
+            let problem =
+                "more tokens came than can be remembered; there is room again once the earlier ones expire";
+            return Err(Refusal { answer: Answer::Busy, reason: "TooManyTokens", message: problem.into() });
+        }
+        state.used.insert(self.fingerprint.clone());
+        state.by_age.push_back((self.since + REMEMBERED_FOR, self.fingerprint.clone(), node.to_owned()));
+        state.of_node.insert(node.to_owned(), of_node + 1);
+        Ok(())
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.taken.lock().under_way.remove(&self.fingerprint);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_token_is_taken_once_until_it_is_too_old_anyway() {
+        let (taken, now) = (Taken::default(), Instant::now());
+        taken.take(vec![1], now).unwrap().used_by("a").unwrap();
+        assert_eq!(taken.take(vec![1], now).err().unwrap().reason, "TokenReplayed");
+        assert!(taken.take(vec![1], now + REMEMBERED_FOR - Duration::from_secs(1)).is_err());
+        assert!(taken.take(vec![1], now + REMEMBERED_FOR).is_ok());
+        assert!(taken.lock().of_node.is_empty() && taken.lock().by_age.is_empty());
+    }
+
+    #[test]
+    fn a_token_is_not_taken_twice_at_the_same_time_and_again_where_nobody_could_be_asked() {
+        let taken = Taken::default();
+        let first = taken.take(vec![1], Instant::now()).unwrap();
+        assert!(taken.take(vec![1], Instant::now()).is_err());
+        drop(first);
+        assert!(taken.take(vec![1], Instant::now()).is_ok());
+    }
+
+    #[test]
+    fn one_machine_cannot_fill_the_memory() {
+        let taken = Taken::default();
+        for number in 0..MOST_OF_ONE {
+            taken.take(number.to_be_bytes().to_vec(), Instant::now()).unwrap().used_by("greedy").unwrap();
+        }
+        let refusal = taken.take(vec![1], Instant::now()).unwrap().used_by("greedy").unwrap_err();
+        assert_eq!((refusal.answer, refusal.reason), (Answer::Busy, "TooManyTokens"));
+        taken.take(vec![1], Instant::now()).unwrap().used_by("modest").unwrap();
+    }
+}

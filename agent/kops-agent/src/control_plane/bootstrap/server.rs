@@ -1,0 +1,251 @@
+//! The server itself: TLS, and HTTP that is bounded in every way, for people whom nobody knows yet.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use hyper::body::{Body as _, Incoming};
+use hyper::header::{ALLOW, AUTHORIZATION, CONTENT_TYPE, HeaderValue, RETRY_AFTER};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use super::addresses::Origin;
+use super::connections::Connections;
+use super::keystore::Keystore;
+use super::verifier::{Answer, Refusal};
+use super::{Asked, Bootstrap};
+
+/// What a connection may cost.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections at the same time.
+    pub connections: usize,
+    /// Of one origin.
+    pub connections_of_one: usize,
+    /// For the TLS handshake; for the header; for the body.
+    pub patience: Duration,
+    /// For the answer.
+    pub answer_within: Duration,
+    /// For all of it, the sending of the answer included.
+    pub connection_within: Duration,
+    /// How long those who are connected may go on while the server stops.
+    pub drain_within: Duration,
+}
+
+impl Default for Limits {
+    /// A machine waits 15 seconds for its answer.
+    fn default() -> Limits {
+        Limits {
+            connections: 2048,
+            connections_of_one: 128,
+            patience: Duration::from_secs(5),
+            answer_within: Duration::from_secs(14),
+            connection_within: Duration::from_secs(30),
+            drain_within: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The longest header, in bytes: tokens have some KiB.
+const LONGEST_HEADER: usize = 16 * 1024;
+/// The longest body, in bytes: five public keys have some 4 KiB.
+const LONGEST_BODY: usize = 64 * 1024;
+
+/// A server that listens.
+pub struct Server {
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    bootstrap: Arc<Bootstrap>,
+    connections: Arc<Connections>,
+    limits: Limits,
+}
+
+impl Server {
+    /// Listens at an address as Go writes it: `:3988` is that port of every address.
+    ///
+    /// # Errors
+    /// If somebody else listens there, or nobody may.
+    pub async fn listen(
+        address: &str,
+        keystore: Arc<Keystore>,
+        bootstrap: Arc<Bootstrap>,
+        limits: Limits,
+    ) -> Result<Server> {
+        let failed = || format!("listening on {address} (server.Listen) for machines that bootstrap");
+        let listener = match address.strip_prefix(':') {
+            // Where the kernel has no IPv6 there is IPv4 only.
+            Some(port) => match TcpListener::bind(format!("[::]:{port}")).await {
+                Ok(listener) => listener,
+                Err(_) => TcpListener::bind(format!("0.0.0.0:{port}")).await.with_context(failed)?,
+            },
+            None => TcpListener::bind(address).await.with_context(failed)?,
+        };
+        let mut tls = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .with_context(failed)?
+            .with_no_client_auth()
+            .with_cert_resolver(keystore);
+        tls.alpn_protocols = vec![b"http/1.1".to_vec()];
+        let open = bootstrap.metrics.connections.clone();
+        let connections = Connections::new(limits.connections, limits.connections_of_one, open);
+        Ok(Server { listener, acceptor: TlsAcceptor::from(Arc::new(tls)), bootstrap, connections, limits })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// If the kernel does not say.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Serves until it is told to stop; then lets those who are connected finish, for a while.
+    pub async fn serve(self, mut stop: watch::Receiver<bool>) {
+        let mut open = JoinSet::new();
+        let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
+        let mut stopped = std::pin::pin!(stopped);
+        loop {
+            tokio::select! {
+                () = &mut stopped => break,
+                Some(_) = open.join_next(), if !open.is_empty() => {}
+                accepted = self.listener.accept() => match accepted {
+                    Ok((socket, remote)) => self.accept(socket, remote, &mut open),
+                    // It fails where there are no file descriptors, say; somebody may close one.
+                    Err(_) => sleep(Duration::from_millis(50)).await,
+                },
+            }
+        }
+        drop(self.listener);
+        let all = async { while open.join_next().await.is_some() {} };
+        if timeout(self.limits.drain_within, all).await.is_err() {
+            log::warn!("{} connections to the bootstrap server are cut, because it stops", open.len());
+        }
+    }
+
+    fn accept(&self, socket: TcpStream, remote: SocketAddr, open: &mut JoinSet<()>) {
+        let Some((slot, ended)) = self.connections.open(Origin::of(remote.ip())) else {
+            self.bootstrap.metrics.connections_refused.inc();
+            return;
+        };
+        // What is sent is sent at once; that it fails harms nobody.
+        let _ = socket.set_nodelay(true);
+        let connection =
+            connection(socket, remote, self.acceptor.clone(), self.bootstrap.clone(), self.limits);
+        let within = self.limits.connection_within;
+        open.spawn(async move {
+            tokio::select! {
+                _ = timeout(within, connection) => {}
+                _ = ended => {}
+            }
+            drop(slot);
+        });
+    }
+}
+
+async fn connection(
+    socket: TcpStream,
+    remote: SocketAddr,
+    acceptor: TlsAcceptor,
+    bootstrap: Arc<Bootstrap>,
+    limits: Limits,
+) {
+    // Who speaks no TLS, or not to us, hangs up or is hung up on.
+    let Ok(Ok(stream)) = timeout(limits.patience, acceptor.accept(socket)).await else { return };
+    let service = service_fn(|request| {
+        let bootstrap = bootstrap.clone();
+        async move { Ok::<_, Infallible>(answer(request, remote, &bootstrap, &limits).await) }
+    });
+    let _hung_up = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(limits.patience)
+        .max_buf_size(LONGEST_HEADER)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    remote: SocketAddr,
+    bootstrap: &Bootstrap,
+    limits: &Limits,
+) -> Response<String> {
+    let allowed = match request.uri().path() {
+        "/bootstrap" => Method::POST,
+        "/healthz" => Method::GET,
+        _ => return text(StatusCode::NOT_FOUND, "there are /bootstrap and /healthz"),
+    };
+    if request.method() != allowed {
+        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "it is POST /bootstrap and GET /healthz");
+        let allow = if allowed == Method::POST { "POST" } else { "GET" };
+        response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
+        return response;
+    }
+    if allowed == Method::GET {
+        return text(StatusCode::OK, "ok");
+    }
+    let tokens: Vec<&HeaderValue> = request.headers().get_all(AUTHORIZATION).iter().collect();
+    let token = match tokens.as_slice() {
+        [token] => token.to_str().unwrap_or_default().to_owned(),
+        _ => String::new(),
+    };
+    let body = match body(request.into_body(), limits).await {
+        Ok(body) => body,
+        Err(response) => return response,
+    };
+    let asked = Asked { remote, token: &token, body: &body };
+    match bootstrap.answer(&asked, limits.answer_within).await {
+        Ok(json) => {
+            let mut response = text(StatusCode::OK, json);
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response
+        }
+        Err(refusal) => refused(refusal),
+    }
+}
+
+async fn body(body: Incoming, limits: &Limits) -> Result<Vec<u8>, Response<String>> {
+    let too_large = || text(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large");
+    if body.size_hint().lower() > LONGEST_BODY as u64 {
+        return Err(too_large());
+    }
+    match timeout(limits.patience, Limited::new(body, LONGEST_BODY).collect()).await {
+        Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => Err(text(StatusCode::BAD_REQUEST, "failed to read body")),
+        Err(_) => Err(text(StatusCode::REQUEST_TIMEOUT, "the request does not come in time")),
+    }
+}
+
+/// What upstream answers; more than that is in our log only.
+fn refused(refusal: Refusal) -> Response<String> {
+    match refusal.answer {
+        Answer::NotVerified => text(StatusCode::FORBIDDEN, "failed to verify token"),
+        Answer::AlreadyRegistered => text(StatusCode::CONFLICT, ""),
+        Answer::BadRequest => text(StatusCode::BAD_REQUEST, refusal.message),
+        Answer::Unavailable => text(StatusCode::INTERNAL_SERVER_ERROR, "internal error"),
+        Answer::Busy => {
+            let mut response = text(StatusCode::SERVICE_UNAVAILABLE, "too busy, come again");
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));
+            response
+        }
+    }
+}
+
+fn text(status: StatusCode, text: impl Into<String>) -> Response<String> {
+    let mut response = Response::new(text.into());
+    *response.status_mut() = status;
+    response
+}

@@ -1,0 +1,147 @@
+//! What an honest machine gets.
+
+use x509_parser::pem::Pem;
+
+use super::*;
+
+#[tokio::test]
+async fn a_machine_gets_certificates_that_say_what_the_cloud_says() {
+    let world = World::new().await;
+    let machine = world.machine(ID);
+    let key = KeyPair::generate().unwrap();
+    let names = ["kubelet", "kubelet-server", "kube-proxy", "etcd-client-cilium"];
+    for version in [1, 2] {
+        let body = for_certificates(&names, &key);
+        let token = match version {
+            1 => world.v1(&machine, &body),
+            _ => machine.token_v2(&world.sts.host(), REGION, &body, seconds()),
+        };
+        let (status, answer) = world.ask(&token, body).await;
+        assert_eq!(status, 200, "{answer}");
+        let answer: Value = serde_json::from_str(&answer).unwrap();
+        assert!(answer.get("nodeConfig").is_none());
+        assert_eq!(answer["Certs"].as_object().unwrap().len(), 4);
+
+        let (_, authority) = x509_parser::pem::parse_x509_pem(world.authority.pem.as_bytes()).unwrap();
+        let authority = authority.parse_x509().unwrap();
+        for (name, subject) in [
+            ("kubelet", format!("O=system:nodes, CN=system:node:{ID}")),
+            ("kubelet-server", format!("CN={ID}")),
+            ("kube-proxy", "CN=system:kube-proxy".into()),
+        ] {
+            let pem = answer["Certs"][name].as_str().unwrap();
+            let blocks: Vec<Pem> = Pem::iter_from_buffer(pem.as_bytes()).map(Result::unwrap).collect();
+            assert_eq!(blocks.len(), 1, "the leaf only");
+            let certificate = blocks[0].parse_x509().unwrap();
+            certificate.verify_signature(Some(authority.public_key())).unwrap();
+            assert_eq!(certificate.subject().to_string(), subject);
+            assert_eq!(certificate.public_key().raw, key.subject_public_key_info());
+            let usage = certificate.extended_key_usage().unwrap().unwrap().value;
+            assert_eq!(
+                (usage.server_auth, usage.client_auth),
+                (name == "kubelet-server", name != "kubelet-server")
+            );
+            let names = certificate.subject_alternative_name().unwrap();
+            let names: Vec<String> = names
+                .map(|names| names.value.general_names.iter().map(ToString::to_string).collect())
+                .unwrap_or_default();
+            match name {
+                "kubelet-server" => assert_eq!(
+                    names,
+                    [format!("DNSName({ID})"), "DNSName(ip-10-0-0-1.us-test-1.compute.internal)".into()]
+                ),
+                _ => assert!(names.is_empty(), "{names:?}"),
+            }
+            // 48 hours ago to 11069 hours from now, by the FNV-1 of the Node's name.
+            let validity = certificate.validity();
+            let hours = (validity.not_after.timestamp() - validity.not_before.timestamp()) / 3600;
+            assert_eq!(hours, 11_069 + 48);
+            assert!(!certificate.is_ca());
+        }
+    }
+    assert!(world.counted("Granted"));
+}
+
+#[tokio::test]
+async fn a_machine_gets_the_configuration_of_its_group_and_its_secrets() {
+    let world = World::new().await;
+    let machine = world.machine(ID);
+    let body = request(Value::Null, Value::Null, true);
+    let (status, answer) = world.ask(&world.v1(&machine, &body), body).await;
+    assert_eq!(status, 200, "{answer}");
+    assert_eq!(
+        answer,
+        "{\"nodeConfig\":{\"nodeupConfig\":\"Networking: {}\\n\",\"nodeSecrets\":{\"dockerconfig\":\"e30=\"}}}\n"
+    );
+}
+
+#[tokio::test]
+async fn a_machine_of_a_group_without_configuration_hears_so() {
+    let world = World::new().await;
+    let machine = world.machine(ID);
+    for group in ["more", "../../pki"] {
+        world.ec2.put(ID, Instance::of_group(CLUSTER, group));
+        let body = request(Value::Null, Value::Null, true);
+        let (status, answer) = world.ask(&world.v1(&machine, &body), body).await;
+        assert!(status == 400 && answer.starts_with("failed to build node config"), "{status} {answer}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_is_ready_is_not_registered_again() {
+    let world = World::new().await;
+    let machine = world.machine(ID);
+    world.ready.lock().unwrap().insert(ID.into());
+    let body = request(json!({}), json!({}), false);
+    assert_eq!(world.ask(&world.v1(&machine, &body), body).await, (409, String::new()));
+    assert!(world.counted("AlreadyRegistered"));
+}
+
+#[tokio::test]
+async fn probes_are_answered() {
+    let world = World::new().await;
+    let client = world.client(Ipv4Addr::LOCALHOST);
+    let answer = client.get(world.url().replace("/bootstrap", "/healthz")).send().await.unwrap();
+    assert_eq!((answer.status().as_u16(), answer.text().await.unwrap().as_str()), (200, "ok"));
+}
+
+#[tokio::test]
+async fn a_new_certificate_and_a_new_authority_are_taken_up() {
+    let mut world = World::new().await;
+    let machine = world.machine(ID);
+    let renewed = Authority::new("kubernetes-ca");
+    renewed.write(&world.pki(), "kubernetes-ca");
+    renewed.write_server(&world.pki());
+    world.keystore.refresh();
+    world.authority = renewed;
+    let key = KeyPair::generate().unwrap();
+    let body = for_certificates(&["kubelet"], &key);
+    let (status, answer) = world.ask(&world.v1(&machine, &body), body).await;
+    assert_eq!(status, 200, "{answer}");
+
+    // What cannot be read does no harm.
+    fs::write(world.pki().join("kops-controller.key"), "no key").unwrap();
+    world.keystore.refresh();
+    // Another request, for another token.
+    let body = for_certificates(&["kube-proxy"], &key);
+    assert_eq!(world.ask(&world.v1(&machine, &body), body).await.0, 200);
+}
+
+#[tokio::test]
+async fn who_is_connected_is_answered_while_the_server_stops() {
+    let mut world = World::new().await;
+    let machine = world.machine(ID);
+    world.sts.set_mood(kops_agent_tests::sts::Mood::Late(Duration::from_millis(500)));
+    let body = request(json!({}), json!({}), false);
+    let token = world.v1(&machine, &body);
+    let serving = world.serving.take().unwrap();
+    let stop = async {
+        while world.sts.calls() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        serving.drain().await;
+    };
+    let ((status, _), ()) = tokio::join!(world.ask(&token, body), stop);
+    assert_eq!(status, 200);
+    assert!(tokio::net::TcpStream::connect(world.address).await.is_err(), "nobody is taken on any more");
+}

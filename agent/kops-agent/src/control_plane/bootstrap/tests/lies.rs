@@ -1,0 +1,227 @@
+//! What liars get: a status, and nothing more.
+
+use kops_agent_tests::ec2::{ACCOUNT, CLUSTER_TAG, INSTANCE_GROUP_TAG};
+use kops_agent_tests::sts::Mood;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::*;
+
+const FORBIDDEN: &str = "failed to verify token";
+
+fn empty() -> Vec<u8> {
+    request(json!({}), json!({}), false)
+}
+
+async fn assert_refused(world: &World, token: &str, reason: &str) {
+    assert_eq!(world.ask(token, empty()).await, (403, FORBIDDEN.to_owned()), "{reason}");
+    assert!(world.counted(reason), "{reason}");
+}
+
+#[tokio::test]
+async fn a_token_is_good_once_and_for_one_request() {
+    let world = World::new().await;
+    let machine = world.machine(ID);
+    let token = world.v1(&machine, &empty());
+    assert_eq!(world.ask(&token, empty()).await.0, 200);
+    assert_refused(&world, &token, "TokenReplayed").await;
+    assert_refused(&world, &world.v1(&machine, b"{}"), "TokenOfOtherRequest").await;
+}
+
+#[tokio::test]
+async fn a_bad_token_is_refused_without_asking_anybody() {
+    let world = World::new().await;
+    let machine = world.machine(ID);
+    let (host, body, now) = (world.sts.host(), empty(), seconds());
+    for (token, reason) in [
+        (String::new(), "UnknownToken"),
+        ("Bearer x".into(), "UnknownToken"),
+        ("x-aws-sts !".into(), "MalformedToken"),
+        (machine.token_v1(&host, REGION, &body, now - 1000), "TokenExpired"),
+        (machine.token_v1(&host, REGION, &body, now + 1000), "TokenFromTheFuture"),
+        (machine.token_v1(&host, "eu-west-1", &body, now), "TokenForOtherCall"),
+        (machine.token_v2("sts.example.com", REGION, &body, now), "TokenForOtherCall"),
+        (machine.token_v2(&host, REGION, &body, now - 1000), "TokenExpired"),
+    ] {
+        assert_refused(&world, &token, reason).await;
+    }
+    assert_eq!((world.sts.calls(), world.ec2.calls().len()), (0, 0));
+}
+
+#[tokio::test]
+async fn whom_sts_does_not_know_as_a_node_is_refused() {
+    let world = World::new().await;
+    let good = world.machine(ID);
+    let body = empty();
+    let forged = Principal { secret: "guessed".into(), ..good.clone() };
+    assert_refused(&world, &world.v1(&forged, &body), "RefusedBySts").await;
+    // The host is signed, but not sent, in the first form.
+    let elsewhere = good.token_v1("sts.example.com", REGION, &body, seconds());
+    assert_refused(&world, &elsewhere, "RefusedBySts").await;
+
+    let key = |number: u8| format!("ASIAOTHER{number}");
+    let elsewhere = good.arn.replace(ACCOUNT, "210987654321");
+    for (principal, reason) in [
+        (Principal { account: "210987654321".into(), arn: elsewhere, ..good.clone() }, "OtherAccount"),
+        (Principal::instance("control-plane.c.example.com", ID), "OtherRole"),
+        (Principal { user_id: "AROAEXAMPLE:i-0fffffffffffffff0".into(), ..good.clone() }, "OtherRole"),
+        (Principal { arn: format!("arn:aws:iam::{ACCOUNT}:user/Alice"), ..good.clone() }, "OtherRole"),
+    ]
+    .into_iter()
+    .zip(0..)
+    .map(|((principal, reason), number)| (Principal { access_key: key(number), ..principal }, reason))
+    {
+        world.sts.put(&principal);
+        assert_refused(&world, &world.v1(&principal, &body), reason).await;
+    }
+    assert!(world.ec2.calls().is_empty(), "EC2 is asked about nodes only");
+}
+
+#[tokio::test]
+async fn an_instance_that_is_no_node_of_the_cluster_is_refused() {
+    let world = World::new().await;
+    let machine = world.machine(ID);
+    let with = |change: fn(&mut Instance)| {
+        let mut instance = Instance::of_group(CLUSTER, "nodes");
+        change(&mut instance);
+        instance
+    };
+    for (instance, reason) in [
+        (with(|instance| instance.state = "stopped".into()), "InstanceNotRunning"),
+        (with(|instance| instance.state = "terminated".into()), "InstanceNotRunning"),
+        (Instance::of_group("other.example.com", "nodes"), "InstanceOfOtherCluster"),
+        (with(|instance| drop(instance.tags.remove(CLUSTER_TAG))), "InstanceOfOtherCluster"),
+        (with(|instance| drop(instance.tags.remove(INSTANCE_GROUP_TAG))), "InstanceGroupUnknown"),
+    ] {
+        world.ec2.put(ID, instance);
+        assert_refused(&world, &world.v1_later(&machine), reason).await;
+    }
+    world.ec2.remove(ID);
+    assert_refused(&world, &world.v1_later(&machine), "InstanceNotFound").await;
+}
+
+impl World {
+    /// A token that no other has: signatures of the same second are the same.
+    fn v1_later(&self, machine: &Principal) -> String {
+        static LATER: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
+        let later = LATER.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 200;
+        machine.token_v1(&self.sts.host(), REGION, &empty(), seconds() - later)
+    }
+}
+
+#[tokio::test]
+async fn an_sts_in_a_mood_is_believed_nothing() {
+    let world = World::new().await;
+    let machine = world.machine(ID);
+    // Who we are ourselves is asked first, once.
+    assert_eq!(world.ask(&world.v1_later(&machine), empty()).await.0, 200);
+    let elsewhere = TestServer::start(|_| async { Ok(text(200, "<Arn>evil</Arn>")) }).await;
+    for mood in [Mood::Redirecting(elsewhere.url.clone()), Mood::Down, Mood::Endless] {
+        world.sts.set_mood(mood.clone());
+        let answer = world.ask(&world.v1_later(&machine), empty()).await;
+        assert_eq!(answer, (500, "internal error".into()), "{mood:?}");
+        assert!(world.counted("StsUnavailable"));
+    }
+    world.sts.set_mood(Mood::Good);
+    world.ec2.set_mood(kops_agent_tests::ec2::Mood::Down);
+    let answer = world.ask(&world.v1_later(&machine), empty()).await;
+    assert_eq!(answer, (500, "internal error".into()));
+    assert!(world.counted("Ec2Unavailable"));
+}
+
+#[tokio::test]
+async fn a_certificate_that_nobody_may_have_is_refused() {
+    let world = World::new().await;
+    let machine = world.machine(ID);
+    let key = KeyPair::generate().unwrap();
+    let (good, ids) = (public_key(&key), json!({"kubernetes-ca": "7"}));
+    let weak = "-----BEGIN RSA PUBLIC KEY-----\nMIGfMA0GCSqGSIb3DQEBAQUAA4GNADCBiQKBgQCmtZ7vL+XHZiartfTdALlc8bK+\n87K10bc5w4JqQXI4SjZhlqw5Q3UIOzAO7JgE4P4IQvYpKfic1iO37ejZzMkNfKlO\ng0MXFQyqry7obl3HwqJd2JuyTMNo8wFp8u9n09426UIkM2+mFEMaj+EWcMe2QtQ1\nE7HQvXnmYPVh7SFBkQIDAQAB\n-----END RSA PUBLIC KEY-----\n";
+    for (certs, ids, expected) in [
+        (
+            json!({"kube-router": good}),
+            ids.clone(),
+            "failed to issue \"kube-router\": no certificate of that name",
+        ),
+        (json!({"admin": good}), ids.clone(), "failed to issue \"admin\": no certificate of that name"),
+        (
+            json!({"kubelet": good}),
+            json!({"kubernetes-ca": "6"}),
+            "trusts the key pair \"6\" of kubernetes-ca",
+        ),
+        (
+            json!({"kubelet": good}),
+            json!({"service-account": "7"}),
+            "trusts the key pair \"\" of kubernetes-ca",
+        ),
+        (json!({"kubelet": "x"}), ids.clone(), "is not a SubjectPublicKeyInfo"),
+        (json!({"kubelet": good.replace("RSA ", "")}), ids.clone(), "is not a SubjectPublicKeyInfo"),
+        (json!({"kubelet": weak}), ids.clone(), "neither RSA of 2048"),
+    ] {
+        let body = request(certs, ids, false);
+        let (status, answer) = world.ask(&world.v1(&machine, &body), body).await;
+        assert!(status == 400 && answer.contains(expected), "{status} {answer}");
+    }
+    for body in [&b"junk"[..], br#"{"apiVersion":"v2"}"#] {
+        let (status, answer) = world.ask(&world.v1(&machine, body), body.to_vec()).await;
+        assert!(status == 400 && answer.starts_with("failed to decode"), "{status} {answer}");
+    }
+    // Who says nothing of key pairs is not held to them: clients before kOps 1.22.
+    let body = request(json!({"kubelet": good}), Value::Null, false);
+    assert_eq!(world.ask(&world.v1(&machine, &body), body).await.0, 200);
+}
+
+#[tokio::test]
+async fn what_is_no_bootstrap_is_refused_by_its_form() {
+    let world = World::new().await;
+    let client = world.client(Ipv4Addr::LOCALHOST);
+    let status = async |request: reqwest::RequestBuilder| request.send().await.unwrap().status().as_u16();
+    assert_eq!(status(client.get(world.url())).await, 405);
+    assert_eq!(status(client.put(world.url())).await, 405);
+    assert_eq!(status(client.post(world.url().replace("/bootstrap", "/healthz"))).await, 405);
+    assert_eq!(status(client.post(world.url() + "/../secrets")).await, 404);
+    assert_eq!(status(client.post(world.url()).body(vec![b' '; 64 * 1024 + 1])).await, 413);
+    let token = format!("x-aws-sts {}", "A".repeat(20 * 1024));
+    let huge = client.post(world.url()).header("Authorization", token).send().await;
+    assert!(huge.is_err() || huge.unwrap().status().as_u16() == 431);
+    let twice = client.post(world.url()).header("Authorization", "a").header("Authorization", "b");
+    assert_eq!(status(twice).await, 403);
+}
+
+#[tokio::test]
+async fn who_is_slow_or_speaks_no_tls_is_hung_up_on() {
+    let limits = server::Limits { patience: Duration::from_millis(300), ..server::Limits::default() };
+    let world = World::with(limits, admission::Limits::default()).await;
+    for said in [&b""[..], b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00"] {
+        let mut socket = TcpStream::connect(world.address).await.unwrap();
+        socket.write_all(said).await.unwrap();
+        let mut heard = Vec::new();
+        let hung_up = timeout(Duration::from_secs(10), socket.read_to_end(&mut heard)).await;
+        assert!(hung_up.is_ok(), "{said:?}");
+        assert!(!String::from_utf8_lossy(&heard).contains("HTTP"), "{said:?}");
+    }
+    // A body that does not come.
+    let (sender, endless) = tokio::sync::mpsc::channel::<Result<Vec<u8>, std::io::Error>>(1);
+    let endless = futures_util::stream::unfold(endless, |mut endless| async {
+        endless.recv().await.map(|chunk| (chunk, endless))
+    });
+    let client = world.client(Ipv4Addr::LOCALHOST);
+    let request = client.post(world.url()).body(reqwest::Body::wrap_stream(endless)).send();
+    assert_eq!(request.await.unwrap().status().as_u16(), 408);
+    drop(sender);
+}
+
+#[tokio::test]
+async fn an_address_has_its_share_of_connections() {
+    let limits = server::Limits { connections_of_one: 2, ..server::Limits::default() };
+    let world = World::with(limits, admission::Limits::default()).await;
+    let first = TcpStream::connect(world.address).await.unwrap();
+    let _second = TcpStream::connect(world.address).await.unwrap();
+    let mut third = TcpStream::connect(world.address).await.unwrap();
+    let mut heard = [0];
+    // Closed at once; another address is served all the same.
+    assert!(matches!(third.read(&mut heard).await, Ok(0) | Err(_)));
+    let client = world.client(Ipv4Addr::new(127, 0, 0, 2));
+    let health = world.url().replace("/bootstrap", "/healthz");
+    assert_eq!(client.get(health).send().await.unwrap().status().as_u16(), 200);
+    drop(first);
+}

@@ -1,0 +1,113 @@
+//! Who a machine is that asks to become a node: each cloud has a way to tell.
+//!
+//! A token is looked at twice. [`Verifier::examine`] finds what is wrong with it without asking anybody, so that a
+//! flood of bad ones costs nothing but a look. What it does not refuse comes with a [`Verification`], which asks the
+//! cloud once it is polled; there are only so many of those at a time.
+
+use std::fmt;
+
+use futures_util::future::BoxFuture;
+
+/// Where a machine that has a challenge to answer listens (upstream: `pkg/wellknownports`).
+const CHALLENGE_PORT: u16 = 3987;
+
+/// What a machine sends.
+#[derive(Clone, Copy)]
+pub struct Presented<'a> {
+    /// The header `Authorization`.
+    pub token: &'a str,
+    /// The whole body, which the token must have been made for.
+    pub body: &'a [u8],
+    /// Seconds since 1970.
+    pub now: i64,
+}
+
+/// Who a machine is, as its cloud says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VerifiedNode {
+    /// The instance, in its cloud's words.
+    pub instance: String,
+    /// The name that its Node has.
+    pub node_name: String,
+    /// The names and addresses that its serving certificate is for.
+    pub certificate_names: Vec<String>,
+    /// The name of its instance group; empty if it is in none.
+    pub instance_group: String,
+    /// Where it can be called back (`10.0.0.1:3987`); empty where it is not known.
+    pub challenge_endpoint: String,
+}
+
+/// Where a machine with this address listens for whoever calls it back; a challenge always has that port.
+pub fn challenge_endpoint(address: &str) -> String {
+    match address.contains(':') {
+        true => format!("[{address}]:{CHALLENGE_PORT}"),
+        false => format!("{address}:{CHALLENGE_PORT}"),
+    }
+}
+
+/// Why a machine is not given what it asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What it is answered.
+    pub answer: Answer,
+    /// Why, in a word: a label of a metric, so one of few.
+    pub reason: &'static str,
+    /// Why, in words for the log. They are not sent to the machine, and hold no secret.
+    pub message: String,
+}
+
+/// What a machine is answered that is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// It is not who it says, or may not ask.
+    NotVerified,
+    /// A Node of its name is at work already.
+    AlreadyRegistered,
+    /// What it asks is wrong; this is said to it.
+    BadRequest,
+    /// There is too much to do.
+    Busy,
+    /// Who must be asked does not answer.
+    Unavailable,
+}
+
+impl Refusal {
+    /// It is not who it says.
+    pub fn not_verified(reason: &'static str, problem: impl fmt::Display) -> Refusal {
+        Refusal { answer: Answer::NotVerified, reason, message: problem.to_string() }
+    }
+
+    /// Who must be asked does not answer.
+    pub fn unavailable(reason: &'static str, problem: impl fmt::Display) -> Refusal {
+        Refusal { answer: Answer::Unavailable, reason, message: problem.to_string() }
+    }
+}
+
+/// A token that nothing is wrong with at first sight.
+pub struct Examined<'a> {
+    /// What is different for each token that a machine makes: its signature, say. A token is taken once.
+    pub fingerprint: Vec<u8>,
+    /// Asks the cloud. It does nothing before it is polled, and stops when it is dropped.
+    pub verification: Verification<'a>,
+}
+
+/// What tells who a machine is.
+pub type Verification<'a> = BoxFuture<'a, Result<VerifiedNode, Refusal>>;
+
+/// Tells who machines of one cloud are.
+pub trait Verifier: Send + Sync {
+    /// Looks at a token without asking anybody; `None` if it is none of this cloud's, by its prefix.
+    fn examine<'a>(&'a self, presented: &Presented<'_>) -> Option<Result<Examined<'a>, Refusal>>;
+}
+
+/// Looks at a token by whichever verifier it is for.
+///
+/// # Errors
+/// It is for none, or bad.
+pub fn examine<'a>(
+    verifiers: &'a [Box<dyn Verifier>],
+    presented: &Presented<'_>,
+) -> Result<Examined<'a>, Refusal> {
+    let unknown = || Err(Refusal::not_verified("UnknownToken", "its token is none that this cluster knows"));
+    verifiers.iter().find_map(|verifier| verifier.examine(presented)).unwrap_or_else(unknown)
+}

@@ -1,0 +1,160 @@
+//! Google's storage and metadata server are one stand-in on loopback.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::Mutex;
+
+use super::*;
+use crate::test_server::{TestServer, text};
+
+const URL: &str = "gs://assets/release/v1/a%2Bb";
+const TOKEN: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
+
+/// The objects of the bucket `state`, and how many are on a page.
+const OBJECTS: [(&str, &str); 7] = [
+    ("c/cluster-completed.spec", "1"),
+    ("c/config", "2"),
+    ("c/igconfig/node/nodes/nodeupconfig.yaml", "3"),
+    ("c/instancegroup/control-plane", "4"),
+    ("c/instancegroup/nodes", "5"),
+    ("c/pki/ca", "6"),
+    ("cc/config", "7"),
+];
+const PAGE: usize = 2;
+
+async fn google() -> (TestServer, Arc<Mutex<Vec<String>>>) {
+    let asked = Arc::<Mutex<Vec<String>>>::default();
+    let log = Arc::clone(&asked);
+    let server = TestServer::start(move |request| {
+        let uri = request.uri().clone();
+        log.lock().unwrap().push(uri.path().to_owned());
+        let lets_in = request.headers().get("authorization").is_some_and(|value| value == "Bearer hidden");
+        async move {
+            Ok(match (uri.path(), uri.query()) {
+                (TOKEN, _) => text(200, r#"{"access_token": "hidden", "expires_in": 3599}"#),
+                (_, _) if !lets_in => text(401, ""),
+                ("/b/assets/o/release%2Fv1%2Fa%2Bb", Some("fields=size")) => text(200, r#"{"size": "5"}"#),
+                ("/b/assets/o/release%2Fv1%2Fa%2Bb", Some("alt=media")) => text(200, "hello"),
+                ("/b/assets/o/secret", _) => text(403, ""),
+                ("/b/assets/o/busy", _) => text(503, ""),
+                ("/b/state/o/c%2Fconfig", Some("alt=media")) => text(200, "kind: Cluster"),
+                ("/b/state/o", Some(query)) => text(200, &listed(query)),
+                _ => text(404, ""),
+            })
+        }
+    })
+    .await;
+    (server, asked)
+}
+
+/// A page of the bucket's objects, as Google has them.
+fn listed(query: &str) -> String {
+    let query: BTreeMap<String, String> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+    let get = |name: &str| query.get(name).map_or("", String::as_str);
+    let (prefix, delimiter, end) = (get("prefix"), get("delimiter"), get("endOffset"));
+    let is_within =
+        |name: &str| name.starts_with(prefix) && name >= get("startOffset") && (end.is_empty() || name < end);
+    // What is up to the delimiter, once; and the rest as it is.
+    let mut entries: Vec<(String, Option<&str>)> = OBJECTS
+        .iter()
+        .filter(|(name, _)| is_within(name))
+        .map(|(name, generation)| match name[prefix.len()..].split_once('/') {
+            Some((folder, _)) if delimiter == "/" => (format!("{prefix}{folder}/"), None),
+            _ => ((*name).to_owned(), Some(*generation)),
+        })
+        .collect();
+    entries.dedup();
+    let start = get("pageToken").parse().unwrap_or(0);
+    let page = &entries[start..entries.len().min(start + PAGE)];
+    let items: Vec<_> = page
+        .iter()
+        .filter_map(|(name, generation)| {
+            Some(serde_json::json!({"name": name, "generation": (*generation)?}))
+        })
+        .collect();
+    let prefixes: Vec<&String> =
+        page.iter().filter(|(_, generation)| generation.is_none()).map(|(name, _)| name).collect();
+    let mut answer = serde_json::json!({"kind": "storage#objects", "items": items, "prefixes": prefixes});
+    if start + PAGE < entries.len() {
+        answer["nextPageToken"] = (start + PAGE).to_string().into();
+    }
+    answer.to_string()
+}
+
+fn gs(server: &TestServer) -> Gs {
+    let retries = Retries { deadline: Duration::from_millis(100), ..Retries::default() };
+    let tokens = Tokens::at(server.url.clone(), retries).unwrap();
+    Gs { endpoint: server.url.clone(), tokens, ..Gs::new(retries).unwrap() }
+}
+
+fn url(object: &str) -> GsUrl {
+    GsUrl { bucket: "state".into(), object: object.into() }
+}
+
+#[tokio::test]
+async fn an_object_is_asked_for_with_the_instances_token_which_is_asked_for_once() {
+    let (server, asked) = google().await;
+    let gs = gs(&server);
+    for _ in 0..3 {
+        let Location { url, headers, size } = gs.locate(URL, "assets", "release/v1/a%2Bb").await.unwrap();
+        assert_eq!(size, Some(5));
+        let answer = gs.client.get(url).headers(headers.clone()).send().await.unwrap();
+        assert_eq!(answer.text().await.unwrap(), "hello");
+        assert!(!format!("{headers:?}").contains("hidden"));
+    }
+    assert_eq!(asked.lock().unwrap().iter().filter(|path| *path == TOKEN).count(), 1);
+}
+
+#[tokio::test]
+async fn what_is_wrong_is_told_apart() {
+    let (server, _) = google().await;
+    let gs = gs(&server);
+    let error = async |object| gs.locate(URL, "assets", object).await.unwrap_err();
+    assert!(matches!(error("none").await, StoreError::NotFound { .. }));
+    assert!(matches!(error("busy").await, StoreError::Unreachable { .. }));
+    let forbidden = error("secret").await.to_string();
+    assert!(forbidden.contains("403 Forbidden") && forbidden.contains("storage.objects.get"), "{forbidden}");
+
+    assert!(matches!(gs.read(&url("c/none")).await.unwrap_err(), StoreError::NotFound { .. }));
+    let elsewhere = GsUrl { bucket: "none".into(), object: "c".into() };
+    assert!(matches!(gs.list(&elsewhere).await.unwrap_err(), StoreError::WrongBucket { .. }));
+    let busy = GsUrl { bucket: "assets".into(), object: "busy".into() };
+    assert!(matches!(gs.read(&busy).await.unwrap_err(), StoreError::Unreachable { .. }));
+}
+
+#[tokio::test]
+async fn a_state_store_is_read_and_listed_page_by_page() {
+    let (server, _) = google().await;
+    let gs = gs(&server);
+    assert_eq!(gs.read(&url("c/config")).await.unwrap(), b"kind: Cluster");
+    assert_eq!(
+        gs.list(&url("c")).await.unwrap(),
+        ["cluster-completed.spec", "config", "igconfig", "instancegroup", "pki"]
+    );
+    assert_eq!(gs.list(&url("c/instancegroup/")).await.unwrap(), ["control-plane", "nodes"]);
+    assert_eq!(gs.list(&url("")).await.unwrap(), ["c", "cc"]);
+    assert_eq!(gs.list(&url("none")).await.unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn versions_are_generations_of_the_objects_between_two() {
+    let (server, _) = google().await;
+    let versions = gs(&server).versions(&url("c"), "config", "instancegroup/nodes").await.unwrap();
+    let versions: Vec<(&str, &str)> =
+        versions.iter().map(|(name, version)| (name.as_str(), version.as_str())).collect();
+    assert_eq!(
+        versions,
+        [
+            ("config", "2"),
+            ("igconfig/node/nodes/nodeupconfig.yaml", "3"),
+            ("instancegroup/control-plane", "4"),
+            ("instancegroup/nodes", "5")
+        ]
+    );
+}
+
+#[test]
+fn names_are_escaped_as_one_segment() {
+    assert_eq!(escaped(&unescaped("a/b%2Fc d%zz%")), "a%2Fb%2Fc%20d%25zz%25");
+}

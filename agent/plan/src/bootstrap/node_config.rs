@@ -1,0 +1,37 @@
+//! Where in the state store the configuration is that kops-controller serves to a machine of a group.
+
+/// The file below the cluster's folder; `None` where the group's name is none that a group can have: it becomes a part
+/// of a path, and comes from the cloud.
+///
+/// Upstream's folder is `node` for every role that asks (`cmd/kops-controller/pkg/server/node_config.go`).
+pub fn nodeup_config_file(instance_group: &str) -> Option<String> {
+    is_dns_name(instance_group).then(|| format!("igconfig/node/{instance_group}/nodeupconfig.yaml"))
+}
+
+/// Whether it is a name as RFC 1123 and Kubernetes have it, with or without dots: of groups, and of Nodes.
+pub fn is_dns_name(name: &str) -> bool {
+    let is_label = |label: &str| {
+        let is_inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        !label.is_empty() && !label.starts_with('-') && !label.ends_with('-') && label.bytes().all(is_inner)
+    };
+    name.len() <= 253 && name.split('.').all(is_label)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_name_of_a_group_becomes_a_path() {
+        assert_eq!(
+            nodeup_config_file("nodes-1.eu").as_deref(),
+            Some("igconfig/node/nodes-1.eu/nodeupconfig.yaml")
+        );
+        let long = "a".repeat(254);
+        for name in
+            ["", ".", "..", "a..b", "../control-plane", "a/b", "Nodes", "-a", "a-", "a\n", "a%2fb", &long]
+        {
+            assert_eq!(nodeup_config_file(name), None, "{name:?}");
+        }
+    }
+}

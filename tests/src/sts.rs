@@ -1,0 +1,338 @@
+//! STS as the bootstrap server asks it, for as long as its value lives: it checks signatures, tells whose they are, and
+//! has moods. And the machines that sign.
+//!
+//! Source: the STS API Reference, `GetCallerIdentity`; tokens: upstream's `pkg/bootstrap/awsbootstrap/authenticator.go`.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+use time::OffsetDateTime;
+use time::macros::format_description;
+
+use crate::ec2::ACCOUNT;
+use crate::loopback::LoopbackServer;
+use crate::sigv4::Signable;
+
+const BODY: &str = "Action=GetCallerIdentity&Version=2011-06-15";
+const FORM: &str = "application/x-www-form-urlencoded; charset=utf-8";
+const FORMAT: &[time::format_description::BorrowedFormatItem<'_>] =
+    format_description!("[year][month][day]T[hour][minute][second]Z");
+
+/// Somebody who signs.
+#[derive(Clone, Debug)]
+pub struct Principal {
+    /// The id of the key.
+    pub access_key: String,
+    /// The key.
+    pub secret: String,
+    /// What a role's temporary key comes with.
+    pub session_token: String,
+    /// Who it is.
+    pub arn: String,
+    /// Who it is, once more.
+    pub user_id: String,
+    /// Of which account.
+    pub account: String,
+}
+
+impl Principal {
+    /// An instance with a role.
+    pub fn instance(role: &str, instance: &str) -> Principal {
+        Principal {
+            access_key: format!("ASIA{}", instance.replace('-', "").to_uppercase()),
+            secret: format!("secret of {instance}"),
+            session_token: format!("session/of+{instance}=="),
+            arn: format!("arn:aws:sts::{ACCOUNT}:assumed-role/{role}/{instance}"),
+            user_id: format!("AROAEXAMPLE:{instance}"),
+            account: ACCOUNT.into(),
+        }
+    }
+
+    /// A token of the first form for a request, signed at this time (seconds since 1970).
+    pub fn token_v1(&self, host: &str, region: &str, body: &[u8], at: i64) -> String {
+        let (date, hash) = (date(at), hash(body));
+        let headers = [
+            ("content-length", "43"),
+            ("content-type", FORM),
+            ("host", host),
+            ("x-amz-date", &date),
+            ("x-amz-security-token", &self.session_token),
+            ("x-kops-request-sha", &hash),
+        ];
+        let signable = Signable {
+            method: "POST",
+            query: "",
+            headers: &headers,
+            body: BODY.as_bytes(),
+            date: &date,
+            region,
+            service: "sts",
+        };
+        let authorization = format!(
+            "AWS4-HMAC-SHA256 Credential={}/{}, SignedHeaders={}, Signature={}",
+            self.access_key,
+            signable.scope(),
+            signable.signed_headers(),
+            signable.signature(&self.secret)
+        );
+        let token = json!({
+            "Authorization": [authorization],
+            "Content-Type": [FORM],
+            "X-Amz-Date": [date],
+            "X-Amz-Security-Token": [self.session_token],
+            "X-Kops-Request-Sha": [hash],
+        });
+        format!("x-aws-sts {}", STANDARD.encode(token.to_string()))
+    }
+
+    /// A token of the second form.
+    pub fn token_v2(&self, host: &str, region: &str, body: &[u8], at: i64) -> String {
+        let (date, hash) = (date(at), hash(body));
+        let headers = [("host", host), ("x-kops-request-sha", hash.as_str())];
+        let mut signable = Signable {
+            method: "GET",
+            query: "",
+            headers: &headers,
+            body: b"",
+            date: &date,
+            region,
+            service: "sts",
+        };
+        let query = form_urlencoded::Serializer::new(String::new())
+            .append_pair("Action", "GetCallerIdentity")
+            .append_pair("Version", "2011-06-15")
+            .append_pair("X-Amz-Algorithm", "AWS4-HMAC-SHA256")
+            .append_pair("X-Amz-Credential", &format!("{}/{}", self.access_key, signable.scope()))
+            .append_pair("X-Amz-Date", &date)
+            .append_pair("X-Amz-Security-Token", &self.session_token)
+            .append_pair("X-Amz-SignedHeaders", &signable.signed_headers())
+            .finish();
+        signable.query = &query;
+        let signature = signable.signature(&self.secret);
+        let url = format!("https://{host}/?{query}&X-Amz-Signature={signature}");
+        let headers = json!({"Host": [host], "X-Kops-Request-Sha": [hash]});
+        let token = json!({"url": url, "method": "GET", "headers": headers});
+        format!("x-aws-sts-v2 {}", STANDARD.encode(token.to_string()))
+    }
+}
+
+/// How STS is to answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Mood {
+    /// As usual.
+    #[default]
+    Good,
+    /// That somebody else is to be asked.
+    Redirecting(String),
+    /// With an error of its own.
+    Down,
+    /// With more than anybody wants to read.
+    Endless,
+    /// So late.
+    Late(Duration),
+}
+
+#[derive(Debug, Default)]
+struct State {
+    known: BTreeMap<String, Principal>,
+    mood: Mood,
+    calls: usize,
+}
+
+/// A running STS; dropping it stops it.
+#[derive(Debug)]
+pub struct Sts {
+    state: Arc<Mutex<State>>,
+    server: LoopbackServer,
+}
+
+impl Sts {
+    /// Starts, and knows nobody.
+    ///
+    /// # Errors
+    /// If there is no free port or no thread to be had.
+    pub fn start() -> anyhow::Result<Sts> {
+        let state = Arc::<Mutex<State>>::default();
+        let answering = state.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let state = answering.clone();
+            async move { Ok::<_, Infallible>(answer(request, &state).await) }
+        });
+        Ok(Sts { state, server: LoopbackServer::start("sts", service)? })
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> String {
+        self.server.url()
+    }
+
+    /// Its host with its port.
+    pub fn host(&self) -> String {
+        self.url().trim_start_matches("http://").trim_end_matches('/').to_owned()
+    }
+
+    /// Knows somebody from now on.
+    pub fn put(&self, principal: &Principal) {
+        self.state().known.insert(principal.access_key.clone(), principal.clone());
+    }
+
+    /// Answers like this from now on.
+    pub fn set_mood(&self, mood: Mood) {
+        self.state().mood = mood;
+    }
+
+    /// How often it was asked.
+    pub fn calls(&self) -> usize {
+        self.state().calls
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+async fn answer(request: Request<Incoming>, state: &Mutex<State>) -> Response<String> {
+    let mood = {
+        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.calls += 1;
+        state.mood.clone()
+    };
+    match mood {
+        Mood::Good => {}
+        Mood::Late(delay) => tokio::time::sleep(delay).await,
+        Mood::Down => {
+            return xml(500, "<ErrorResponse><Error><Code>InternalFailure</Code></Error></ErrorResponse>");
+        }
+        Mood::Endless => return xml(200, &"<GetCallerIdentityResponse>".repeat(100_000)),
+        Mood::Redirecting(url) => {
+            let mut response = xml(307, "");
+            if let Ok(url) = url.parse() {
+                response.headers_mut().insert("location", url);
+            }
+            return response;
+        }
+    }
+    let Some(signed) = Signed::read(request).await else {
+        return refusal("MissingAuthenticationToken");
+    };
+    let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    match state.known.get(&signed.access_key) {
+        None => refusal("InvalidClientTokenId"),
+        Some(principal) if signed.is_of(principal) => xml(
+            200,
+            &format!(
+                "<GetCallerIdentityResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><GetCallerIdentityResult>\
+                 <Arn>{}</Arn><UserId>{}</UserId><Account>{}</Account></GetCallerIdentityResult><ResponseMetadata>\
+                 <RequestId>r</RequestId></ResponseMetadata></GetCallerIdentityResponse>",
+                principal.arn, principal.user_id, principal.account
+            ),
+        ),
+        Some(_) => refusal("SignatureDoesNotMatch"),
+    }
+}
+
+/// A request, and what its signature says of itself.
+struct Signed {
+    method: String,
+    query: String,
+    headers: BTreeMap<String, String>,
+    body: Vec<u8>,
+    access_key: String,
+    region: String,
+    signed_headers: Vec<String>,
+    signature: String,
+    date: String,
+}
+
+impl Signed {
+    async fn read(request: Request<Incoming>) -> Option<Signed> {
+        let text = |value: &hyper::header::HeaderValue| value.to_str().map(str::to_owned).ok();
+        let headers: BTreeMap<String, String> = request
+            .headers()
+            .iter()
+            .filter_map(|(name, value)| Some((name.as_str().to_owned(), text(value)?)))
+            .collect();
+        let all = request.uri().query().unwrap_or_default().to_owned();
+        let method = request.method().to_string();
+        let body = request.into_body().collect().await.ok()?.to_bytes().to_vec();
+        let parameters: BTreeMap<String, String> =
+            form_urlencoded::parse(all.as_bytes()).into_owned().collect();
+        let (credential, signed_headers, signature) = match headers.get("authorization") {
+            Some(authorization) => {
+                let parts = authorization.strip_prefix("AWS4-HMAC-SHA256 ")?.split(", ");
+                let parts: BTreeMap<&str, &str> = parts.filter_map(|part| part.split_once('=')).collect();
+                (*parts.get("Credential")?, *parts.get("SignedHeaders")?, *parts.get("Signature")?)
+            }
+            None => (
+                parameters.get("X-Amz-Credential")?.as_str(),
+                parameters.get("X-Amz-SignedHeaders")?.as_str(),
+                parameters.get("X-Amz-Signature")?.as_str(),
+            ),
+        };
+        let mut scope = credential.split('/');
+        let (access_key, region) = (scope.next()?.to_owned(), scope.nth(1)?.to_owned());
+        let date = parameters.get("X-Amz-Date").or_else(|| headers.get("x-amz-date"))?.clone();
+        let query: Vec<&str> = all
+            .split('&')
+            .filter(|parameter| !parameter.is_empty() && !parameter.starts_with("X-Amz-Signature="))
+            .collect();
+        Some(Signed {
+            method,
+            query: query.join("&"),
+            access_key,
+            region,
+            signed_headers: signed_headers.split(';').map(str::to_owned).collect(),
+            signature: signature.to_owned(),
+            date,
+            headers,
+            body,
+        })
+    }
+
+    fn is_of(&self, principal: &Principal) -> bool {
+        let names = self.signed_headers.iter().map(String::as_str);
+        let values = names.map(|name| Some((name, self.headers.get(name)?.as_str())));
+        let Some(headers) = values.collect::<Option<Vec<_>>>() else {
+            return false;
+        };
+        let signable = Signable {
+            method: &self.method,
+            query: &self.query,
+            headers: &headers,
+            body: &self.body,
+            date: &self.date,
+            region: &self.region,
+            service: "sts",
+        };
+        signable.signature(&principal.secret) == self.signature
+    }
+}
+
+fn refusal(code: &str) -> Response<String> {
+    xml(403, &format!("<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code></Error></ErrorResponse>"))
+}
+
+fn xml(status: u16, document: &str) -> Response<String> {
+    let mut response = Response::new(document.to_owned());
+    *response.status_mut() = hyper::StatusCode::from_u16(status).unwrap_or_default();
+    response
+}
+
+fn hash(body: &[u8]) -> String {
+    STANDARD_NO_PAD.encode(Sha256::digest(body))
+}
+
+fn date(at: i64) -> String {
+    let at = OffsetDateTime::from_unix_timestamp(at).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+    at.format(FORMAT).unwrap_or_default()
+}
