@@ -95,6 +95,14 @@ impl Cluster {
         cluster
     }
 
+    /// The same in another region of AWS, with its cloud elsewhere.
+    pub fn elsewhere(self, region: &str, environment: Vec<(&'static str, String)>) -> Cluster {
+        let config = self.folder.path().join("config.yaml");
+        let text = fs::read_to_string(&config).unwrap();
+        fs::write(&config, text.replace("us-test-1", region)).unwrap();
+        Cluster { environment, ..self }
+    }
+
     fn store(&self) -> PathBuf {
         self.folder.path().join("store")
     }

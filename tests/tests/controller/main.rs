@@ -7,6 +7,7 @@
 
 mod cluster;
 mod gce;
+mod moto;
 mod scale;
 
 use std::time::Duration;
@@ -145,6 +146,25 @@ fn faults_pass_by() {
         cluster.label(&id(2), GROUP_LABEL).is_some()
     });
     assert_eq!(cluster.label(&id(2), "tier").as_deref(), Some("web"), "as the group was last known");
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn who_cannot_renew_its_lease_because_etcd_hangs_leads_no_more_until_it_does_not() {
+    let cluster = Cluster::start();
+    let controller = cluster.controller();
+    let leads = |status: &str| {
+        controller.get("/metrics").contains(&format!("leader_election_master_status {status}"))
+    };
+    eventually("it leads", || leads("1"));
+    cluster.api.pause_etcd(true).unwrap();
+    eventually("it leads no more", || leads("0"));
+    assert_eq!(controller.get("/healthz"), "ok", "a restart would not help");
+    cluster.api.pause_etcd(false).unwrap();
+    eventually("it leads again", || leads("1"));
+    cluster.ec2.put(&id(1), nodes());
+    cluster.ensure_node(&id(1));
+    eventually("and labels", || cluster.label(&id(1), GROUP_LABEL).is_some());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! `run` reads top to bottom as what there is: the configuration, the API server, who leads, the controller of nodes, the bootstrap server.
 
 mod bootstrap;
+mod changed_files;
 mod events;
 mod groups;
 mod health;
@@ -16,6 +17,7 @@ mod queue;
 
 use std::fs::File;
 use std::io::Read as _;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -38,6 +40,7 @@ use crate::retry::Retries;
 use crate::store::Store;
 use crate::{cloud, output, service_manager, stop};
 
+use changed_files::changed;
 use events::Events;
 use groups::Groups;
 use health::Health;
@@ -79,9 +82,18 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let serving = bootstrap::start(&options, &cloud, nodes, store.clone(), &metrics).await?;
     service_manager::serving("contending for the Lease");
 
+    let read: Vec<PathBuf> = std::iter::once(&args.conf).chain(&args.kubeconfig).cloned().collect();
+    let over = async {
+        tokio::select! {
+            signal = stopped => format!("{signal} came"),
+            file = changed(&read, changed_files::LOOKED_AT_EVERY) => {
+                format!("{} has changed: systemd, or whoever runs this, starts it anew with it", file.display())
+            }
+        }
+    };
     tokio::select! {
-        signal = stopped => {
-            log::info!("stopping, because {signal} came");
+        why = over => {
+            log::info!("stopping, because {why}");
             let drain = async {
                 if let Some(serving) = serving {
                     serving.drain().await;

@@ -127,6 +127,33 @@ mod tests {
     }
 
     #[test]
+    fn an_hour_without_the_cloud_costs_few_looks_and_is_over_soon_after() {
+        const NODES: usize = 5000;
+        let (mut queue, begun) = (Queue::default(), Instant::now());
+        (0..NODES).for_each(|number| queue.add(&format!("i-{number:017x}"), begun));
+        let (mut now, mut looks, back) = (begun, 0, begun + Duration::from_secs(60 * 60));
+        while now < back {
+            for name in queue.take(now) {
+                queue.failed(&name, now);
+                looks += 1;
+            }
+            now = queue.next_due().expect("every Node is looked at again");
+        }
+        // One a second at first, and one in ten minutes later: not one in a second for an hour.
+        assert!(looks / NODES <= 20, "{looks} looks at {NODES} Nodes");
+        let mut dealt_with = 0;
+        while let Some(due) = queue.next_due() {
+            now = due;
+            for name in queue.take(now) {
+                queue.done(&name);
+                dealt_with += 1;
+            }
+        }
+        assert_eq!(dealt_with, NODES);
+        assert!(now - back <= LONGEST_PAUSE, "the last one waits for {:?}", now - back);
+    }
+
+    #[test]
     fn a_change_does_not_wait_for_the_end_of_a_pause() {
         let (mut queue, now) = (Queue::default(), Instant::now());
         queue.add("a", now);

@@ -6,10 +6,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use kops_agent_host::{PemPair, SigningAuthority};
@@ -21,10 +19,9 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use time::OffsetDateTime;
 
+use super::super::changed_files::{LOOKED_AT_EVERY, Stamps};
 use crate::output::error_text;
 
-/// How often the files are looked at.
-const LOOKED_AT_EVERY: Duration = Duration::from_secs(10);
 const KEYPAIR_IDS: &str = "keypair-ids.yaml";
 
 /// What was read.
@@ -39,7 +36,7 @@ pub struct Keys {
 /// The files, and what was last read of them.
 pub struct Keystore {
     files: Files,
-    now: RwLock<(Vec<Stamp>, Arc<Keys>)>,
+    now: RwLock<(Stamps, Arc<Keys>)>,
 }
 
 struct Files {
@@ -48,9 +45,6 @@ struct Files {
     server_certificate: PathBuf,
     server_key: PathBuf,
 }
-
-/// What tells one content of a file from another, without reading it; `None` where there is no file.
-type Stamp = Option<(u64, u64, i64, i64)>;
 
 impl Keystore {
     /// Reads the files that the configuration names.
@@ -64,7 +58,7 @@ impl Keystore {
             server_certificate: PathBuf::from(&options.server_certificate_path),
             server_key: PathBuf::from(&options.server_key_path),
         };
-        let stamps = files.stamps();
+        let stamps = Stamps::of(&files.all());
         let keys = Arc::new(files.read()?);
         Ok(Keystore { files, now: RwLock::new((stamps, keys)) })
     }
@@ -84,7 +78,7 @@ impl Keystore {
 
     /// Reads the files again if they are others than before.
     pub fn refresh(&self) {
-        let stamps = self.files.stamps();
+        let stamps = Stamps::of(&self.files.all());
         if self.now.read().unwrap_or_else(PoisonError::into_inner).0 == stamps {
             return;
         }
@@ -131,14 +125,6 @@ impl Files {
 
     fn key(&self, name: &str) -> PathBuf {
         self.folder.join(format!("{name}.key"))
-    }
-
-    fn stamps(&self) -> Vec<Stamp> {
-        let stamp = |path: &PathBuf| {
-            let metadata = std::fs::metadata(path).ok()?;
-            Some((metadata.ino(), metadata.size(), metadata.mtime(), metadata.mtime_nsec()))
-        };
-        self.all().iter().map(stamp).collect()
     }
 
     fn read(&self) -> Result<Keys> {

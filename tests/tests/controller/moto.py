@@ -1,0 +1,36 @@
+"""Makes instances in moto's EC2, and prints their ids: one of the cluster's, one of another's, one that is stopped."""
+
+import json
+import sys
+
+import boto3
+
+endpoint, region, cluster = sys.argv[1:]
+ec2 = boto3.client(
+    "ec2",
+    endpoint_url=endpoint,
+    region_name=region,
+    aws_access_key_id="AKIDEXAMPLE",
+    aws_secret_access_key="secret",
+)
+
+
+def run(owner, group):
+    tags = [
+        {"Key": "KubernetesCluster", "Value": owner},
+        {"Key": "kops.k8s.io/instancegroup", "Value": group},
+    ]
+    image = ec2.describe_images()["Images"][0]["ImageId"]
+    answer = ec2.run_instances(
+        ImageId=image,
+        InstanceType="t3.micro",
+        MinCount=1,
+        MaxCount=1,
+        TagSpecifications=[{"ResourceType": "instance", "Tags": tags}],
+    )
+    return answer["Instances"][0]["InstanceId"]
+
+
+ids = {"nodes": run(cluster, "nodes"), "other": run("other.example.com", "nodes"), "stopped": run(cluster, "nodes")}
+ec2.stop_instances(InstanceIds=[ids["stopped"]])
+print(json.dumps(ids))

@@ -1,0 +1,94 @@
+//! The controller against moto, an EC2 of others' making: that ours is like Amazon's shall not be our own word only.
+
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, eventually, id};
+
+/// moto has machines in regions that there are, only.
+const REGION: &str = "us-east-1";
+const START_WITHIN: Duration = Duration::from_secs(60);
+
+/// A running server of moto's; dropping it stops it.
+struct Moto {
+    child: Child,
+    python: PathBuf,
+    url: String,
+}
+
+impl Moto {
+    /// Starts the one of `MOTO`, the folder of a virtual environment of Python's that has it.
+    fn start() -> Moto {
+        let environment = std::env::var_os("MOTO").expect("MOTO is set by tests/controller/run");
+        let programs = Path::new(&environment).join("bin");
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let child = Command::new(programs.join("moto_server"))
+            .args(["-H", "127.0.0.1", "-p", &address.port().to_string()])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let begun = Instant::now();
+        while TcpStream::connect(address).is_err() {
+            assert!(begun.elapsed() < START_WITHIN, "moto does not start");
+            thread::sleep(Duration::from_millis(50));
+        }
+        Moto { child, python: programs.join("python"), url: format!("http://{address}") }
+    }
+
+    /// Makes instances, and tells their ids by what is the matter with them.
+    fn make_instances(&self) -> Value {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/controller/moto.py");
+        let output =
+            Command::new(&self.python).arg(script).args([&self.url, REGION, CLUSTER]).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    }
+
+    fn environment(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("AWS_ENDPOINT_URL", self.url.clone()),
+            ("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE".into()),
+            ("AWS_SECRET_ACCESS_KEY", "secret".into()),
+            ("AWS_EC2_METADATA_DISABLED", "true".into()),
+        ]
+    }
+}
+
+impl Drop for Moto {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+#[ignore = "starts an API server and moto: tests/controller/run"]
+fn motos_instances_are_told_apart() {
+    let moto = Moto::start();
+    let instances = moto.make_instances();
+    let of = |what: &str| instances[what].as_str().unwrap().to_owned();
+    let cluster = Cluster::start().elsewhere(REGION, moto.environment());
+    let refused = [
+        (of("other"), "InstanceOfOtherCluster"),
+        (of("stopped"), "InstanceNotRunning"),
+        (id(1), "InstanceNotFound"),
+    ];
+    cluster.create_node(&of("nodes"), Some(&of("nodes")));
+    for (node, _) in &refused {
+        cluster.create_node(node, Some(node));
+    }
+    let _controller = cluster.controller();
+    eventually("the cluster's own node is labelled", || {
+        cluster.label(&of("nodes"), GROUP_LABEL).as_deref() == Some("nodes")
+    });
+    for (node, reason) in &refused {
+        eventually(&format!("an Event says {reason}"), || cluster.reasons(node).contains(reason));
+        assert_eq!(cluster.label(node, GROUP_LABEL), None, "{reason}");
+    }
+}
