@@ -39,6 +39,12 @@ pub(crate) async fn run(args: &VerifyArgs) -> Result<u8> {
     if !args.repair {
         return Ok(exit::DIFFERENT);
     }
-    let report = node::converge(&args.root, &host, &decision).await?;
-    output::print_report(&report, args.output)
+    match node::converge(&args.root, &host, &decision).await {
+        Ok(report) => output::print_report(&report, args.output),
+        Err(error) if bootstrap_client::is_already_registered(&error) => {
+            log::warn!("the differences stay: {}", output::error_text(&error));
+            Ok(exit::DIFFERENT)
+        }
+        Err(error) => Err(error),
+    }
 }

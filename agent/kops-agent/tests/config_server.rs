@@ -224,7 +224,7 @@ fn a_machine_that_is_a_node_already_is_left_alone() {
     let worker = Worker::new();
     let server = worker.kops_controller();
     let registered = Mood::Refusing(409, "");
-    server.answer_next(&[registered.clone()]);
+    server.answer_next(std::slice::from_ref(&registered));
     worker.run("converge", &server).with(0, &["registered and ready"]);
     worker.is_untouched();
     server.answer_next(&[Mood::Honest, registered.clone()]);
@@ -233,12 +233,12 @@ fn a_machine_that_is_a_node_already_is_left_alone() {
         .with(0, &["registered and ready", "it still needs kube-proxy, kubelet, kubelet-server"]);
     worker.is_untouched();
     // What would change nobody can tell, and no difference is not it.
-    server.answer_next(&[registered.clone()]);
+    server.answer_next(std::slice::from_ref(&registered));
     worker.run("plan", &server).with(1, &["registered and ready"]);
 
     server.answer_next(&[]);
     worker.run("converge", &server).with(0, &[]);
-    server.answer_next(&[registered.clone()]);
+    server.answer_next(std::slice::from_ref(&registered));
     worker.run("verify", &server).with(0, &["registered and ready"]);
     fs::write(worker.machine.root().join("etc/containerd/config.toml"), "changed").unwrap();
     server.answer_next(&[registered]);
