@@ -236,7 +236,10 @@ pub fn text(registry: &Registry) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+    use crate::cloud::calls::Outcome;
 
     #[test]
     fn metrics_have_controller_runtimes_names() {
@@ -254,6 +257,32 @@ mod tests {
             r#"kops_agent_node_refusals_total{reason="InstanceNotFound"} 1"#,
         ] {
             assert!(text.contains(line), "{line} is not in:\n{text}");
+        }
+    }
+
+    /// The names of metrics that a text speaks of.
+    fn names(text: &str) -> BTreeSet<&str> {
+        const FAMILIES: [&str; 4] = ["controller_runtime_", "workqueue_", "leader_election_", "kops_agent_"];
+        let words = text.split(|byte: char| !byte.is_ascii_alphanumeric() && byte != '_');
+        words.filter(|word| FAMILIES.iter().any(|family| word.starts_with(family))).collect()
+    }
+
+    #[test]
+    fn dashboard_and_rules_ask_for_what_there_is() {
+        let metrics = Metrics::new();
+        metrics.reconciled(Reconciled::Error, Duration::from_secs(3));
+        metrics.refused("InstanceNotFound");
+        metrics.bootstrap.answered("Granted", true, Duration::from_secs(1));
+        metrics.cloud_calls.count("ec2", "DescribeInstances", Outcome::Success);
+        let (text, of_nodes) = (text(&metrics.registry()), include_str!("../status.rs"));
+        let known: BTreeSet<&str> = names(&text).union(&names(of_nodes)).copied().collect();
+        for asked in [
+            include_str!("../../../../packaging/grafana/kops-agent.json"),
+            include_str!("../../../../packaging/prometheus/rules.yaml"),
+        ] {
+            let unknown: Vec<_> = names(asked).difference(&known).copied().collect();
+            assert_eq!(unknown, [""; 0]);
+            assert!(names(asked).len() > 8, "they are not found");
         }
     }
 }
