@@ -17,6 +17,8 @@ use tempfile::TempDir;
 
 /// The cluster's name.
 pub const CLUSTER: &str = "c.example.com";
+/// The region of AWS that it is in.
+pub const REGION: &str = "us-test-1";
 /// The label with a node's group.
 pub const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 /// The label of workers.
@@ -63,7 +65,7 @@ impl Cluster {
         api.kubectl(&["apply", "-f", "-"], &rbac).unwrap();
         let ec2 = Ec2::start().unwrap();
         let environment = ec2.environment().into();
-        let cluster = Cluster { api, ec2, folder: tempfile::tempdir().unwrap(), environment };
+        let mut cluster = Cluster { api, ec2, folder: tempfile::tempdir().unwrap(), environment };
         fs::create_dir_all(cluster.store().join("instancegroup")).unwrap();
         let spec = "{apiVersion: kops.k8s.io/v1alpha2, kind: Cluster, metadata: {name: c.example.com}, spec: \
                     {cloudProvider: aws, kubernetesVersion: 1.36.0, networking: {cni: {}}}}";
@@ -73,9 +75,9 @@ impl Cluster {
             "control-plane",
             "role: Master, nodeLabels: {kops.k8s.io/instancegroup: control-plane}",
         );
+        cluster.environment.push(("AWS_REGION", REGION.to_owned()));
         let options = json!({
-            "clusterName": CLUSTER, "cloud": "aws", "configBase": "s3://clusters/c.example.com",
-            "server": {"Listen": ":3988", "provider": {"aws": {"nodesRoles": ["nodes"], "Region": "us-test-1"}}}
+            "clusterName": CLUSTER, "cloud": "aws", "configBase": "s3://clusters/c.example.com"
         });
         fs::write(cluster.folder.path().join("config.yaml"), options.to_string()).unwrap();
         cluster
@@ -95,12 +97,31 @@ impl Cluster {
         cluster
     }
 
+    /// The same with a variable more for its controllers.
+    pub fn with_environment(mut self, name: &'static str, value: &str) -> Cluster {
+        self.environment.push((name, value.to_owned()));
+        self
+    }
+
+    /// A folder beside the store.
+    pub fn make_folder(&self, name: &str) -> PathBuf {
+        let folder = self.folder.path().join(name);
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    /// Configures controllers with this bootstrap server.
+    pub fn configure(&self, server: &Value) {
+        let options = json!({
+            "clusterName": CLUSTER, "cloud": "aws", "configBase": "s3://clusters/c.example.com", "server": server
+        });
+        fs::write(self.folder.path().join("config.yaml"), options.to_string()).unwrap();
+    }
+
     /// The same in another region of AWS, with its cloud elsewhere.
     pub fn elsewhere(self, region: &str, environment: Vec<(&'static str, String)>) -> Cluster {
-        let config = self.folder.path().join("config.yaml");
-        let text = fs::read_to_string(&config).unwrap();
-        fs::write(&config, text.replace("us-test-1", region)).unwrap();
-        Cluster { environment, ..self }
+        let region = ("AWS_REGION", region.to_owned());
+        Cluster { environment: environment.into_iter().chain([region]).collect(), ..self }
     }
 
     fn store(&self) -> PathBuf {
@@ -278,6 +299,14 @@ impl Controller {
     /// How long it has been running.
     pub fn uptime(&self) -> Duration {
         self.begun.elapsed()
+    }
+
+    /// For how many seconds processors have worked for it.
+    pub fn processor_time(&self) -> f64 {
+        let stat = fs::read_to_string(format!("/proc/{}/stat", self.child.id())).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(") ").unwrap().1.split(' ').collect();
+        // utime and stime of proc(5), in ticks of a hundredth of a second.
+        fields[11..13].iter().map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / 100.0
     }
 
     /// The most memory that it has had, in MB.

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
+mod bootstrap;
 mod cluster;
 mod gce;
 mod moto;

@@ -1,0 +1,262 @@
+//! Machines that bootstrap from the controller, against a real API server: what they get, and what it costs.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use kops_agent_tests::ec2::Instance;
+use kops_agent_tests::example_keys::Keyset;
+use kops_agent_tests::sts::{Principal, Sts};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
+use rcgen::{KeyPair, PKCS_RSA_SHA256, PublicKeyData as _, RsaKeySize};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use serde_json::{Value, json};
+
+use crate::cluster::{CLUSTER, Cluster, Controller, REGION, eventually, id};
+
+const ROLE: &str = "nodes.c.example.com";
+
+/// A cluster whose controller serves machines, and the machines' way to it.
+struct World {
+    cluster: Cluster,
+    sts: Sts,
+    address: SocketAddr,
+    trust: Arc<ClientConfig>,
+    name: ServerName<'static>,
+}
+
+impl World {
+    fn start() -> World {
+        let sts = Sts::start().unwrap();
+        // Whose account is the cluster's: the controller asks as this one.
+        let of_controller = Principal::instance("control-plane.c.example.com", "i-0ccccccccccccccc0");
+        let of_controller = Principal {
+            access_key: "AKIDEXAMPLE".into(),
+            secret: "secret".into(),
+            session_token: String::new(),
+            ..of_controller
+        };
+        sts.put(&of_controller);
+        let cluster = Cluster::start().with_environment("AWS_ENDPOINT_URL_STS", &sts.url());
+        let name = format!("kops-controller.internal.{CLUSTER}");
+        let authority = Keyset::make("kubernetes-ca", 7).unwrap();
+        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let pki = cluster.make_folder("pki");
+        let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+        let serving = rcgen::CertificateParams::new([name.clone()]).unwrap();
+        let serving = serving.signed_by(&key, &authority.issuer().unwrap()).unwrap();
+        for (file, text) in [
+            ("kops-controller.crt", serving.pem()),
+            ("kops-controller.key", key.serialize_pem()),
+            ("kubernetes-ca.crt", authority.certificate.clone()),
+            ("kubernetes-ca.key", authority.private_key.clone()),
+            ("keypair-ids.yaml", "kubernetes-ca: '7'\n".to_owned()),
+        ] {
+            fs::write(pki.join(file), text).unwrap();
+        }
+        cluster.configure(&json!({
+            "Listen": address.to_string(), "provider": {"aws": {"nodesRoles": [ROLE], "Region": REGION}},
+            "serverKeyPath": pki.join("kops-controller.key"), "serverCertificatePath": pki.join("kops-controller.crt"),
+            "caBasePath": pki, "signingCAs": ["kubernetes-ca"], "certNames": ["kubelet", "kubelet-server", "kube-proxy"]
+        }));
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(authority.certificate.as_bytes()).unwrap()).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let trust = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        World { cluster, sts, address, trust: Arc::new(trust), name: name.try_into().unwrap() }
+    }
+
+    fn controller(&self) -> Controller {
+        let controller = self.cluster.controller();
+        eventually("machines are served", || std::net::TcpStream::connect(self.address).is_ok());
+        controller
+    }
+
+    /// A machine of the cluster.
+    fn machine(&self, number: usize) -> Principal {
+        let machine = Principal::instance(ROLE, &id(number));
+        self.sts.put(&machine);
+        self.cluster.ec2.put(&id(number), Instance::of_group(CLUSTER, "nodes"));
+        machine
+    }
+
+    fn token(&self, machine: &Principal, body: &str) -> String {
+        let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
+        machine.token_v1(&self.sts.host(), REGION, body.as_bytes(), now.try_into().unwrap())
+    }
+
+    /// Asks from an address of its own: the status, and what is answered; status 0 where nobody answers.
+    fn ask(&self, from: Ipv4Addr, token: &str, body: &str) -> (u16, String) {
+        self.try_ask(from, token, body).unwrap_or_default()
+    }
+
+    fn try_ask(&self, from: Ipv4Addr, token: &str, body: &str) -> Option<(u16, String)> {
+        let SocketAddr::V4(address) = self.address else { return None };
+        let socket = socket(AddressFamily::Inet, SockType::Stream, SockFlag::SOCK_CLOEXEC, None).ok()?;
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&socket);
+        let [a, b, c, d] = from.octets();
+        bind(fd, &SockaddrIn::new(a, b, c, d, 0)).ok()?;
+        connect(fd, &SockaddrIn::from(address)).ok()?;
+        let socket = std::net::TcpStream::from(socket);
+        socket.set_read_timeout(Some(Duration::from_secs(15))).ok()?;
+        let connection = ClientConnection::new(self.trust.clone(), self.name.clone()).ok()?;
+        let mut stream = StreamOwned::new(connection, socket);
+        write!(
+            stream,
+            "POST /bootstrap HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\nContent-Type: application/json\r\n\
+             Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+            body.len()
+        )
+        .ok()?;
+        let mut answer = Vec::new();
+        // Some do not say goodbye in TLS.
+        let _ = stream.read_to_end(&mut answer);
+        let answer = String::from_utf8(answer).ok()?;
+        let status = answer.split(' ').nth(1)?.parse().ok()?;
+        Some((status, answer.split_once("\r\n\r\n")?.1.to_owned()))
+    }
+}
+
+/// A request for a node's certificates.
+fn request(key: &KeyPair) -> String {
+    use base64::Engine as _;
+    let der = base64::engine::general_purpose::STANDARD.encode(key.subject_public_key_info());
+    let pem = format!("-----BEGIN RSA PUBLIC KEY-----\n{der}\n-----END RSA PUBLIC KEY-----\n");
+    json!({
+        "apiVersion": "bootstrap.kops.k8s.io/v1alpha1",
+        "certs": {"kubelet": pem, "kubelet-server": pem}, "keypairIDs": {"kubernetes-ca": "7"}, "includeNodeConfig": false
+    })
+    .to_string()
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn a_machine_bootstraps_and_not_once_more_when_it_is_a_node() {
+    let world = World::start();
+    let _controller = world.controller();
+    let machine = world.machine(1);
+    let body = request(&KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap());
+    let token = world.token(&machine, &body);
+    let (status, answer) = world.ask(Ipv4Addr::new(127, 0, 1, 1), &token, &body);
+    assert_eq!(status, 200, "{answer}");
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert!(
+        answer["Certs"]["kubelet"].as_str().unwrap().starts_with("-----BEGIN CERTIFICATE-----"),
+        "{answer}"
+    );
+    let (status, _) = world.ask(Ipv4Addr::new(127, 0, 1, 1), &token, &body);
+    assert_eq!(status, 403, "a token is good once");
+
+    world.cluster.create_node(&id(1), Some(&id(1)));
+    world.cluster.report(&id(1));
+    let other = request(&KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap());
+    let (status, answer) = world.ask(Ipv4Addr::new(127, 0, 1, 1), &world.token(&machine, &other), &other);
+    assert_eq!((status, answer.as_str()), (409, ""));
+}
+
+/// How long requests took.
+struct Taken(Vec<Duration>);
+
+impl Taken {
+    fn percentile(&mut self, percent: usize) -> Duration {
+        self.0.sort();
+        self.0[(self.0.len() * percent / 100).min(self.0.len() - 1)]
+    }
+}
+
+/// Has machines bootstrap, each once, a few at a time.
+fn all_bootstrap(world: &World, machines: &[(Principal, String)]) -> Taken {
+    const HANDS: usize = 4;
+    let next = AtomicUsize::new(0);
+    let took = thread::scope(|scope| {
+        let hands: Vec<_> = (0..HANDS)
+            .map(|_| {
+                scope.spawn(|| {
+                    let mut took = Vec::new();
+                    while let Some((machine, body)) = machines.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        let number = next.load(Ordering::Relaxed);
+                        let from =
+                            Ipv4Addr::new(127, 0, 1 + (number / 200 % 50) as u8, 1 + (number % 200) as u8);
+                        let (token, begun) = (world.token(machine, body), Instant::now());
+                        let (status, answer) = world.ask(from, &token, body);
+                        assert_eq!(status, 200, "{answer}");
+                        took.push(begun.elapsed());
+                    }
+                    took
+                })
+            })
+            .collect();
+        hands.into_iter().flat_map(|hand| hand.join().unwrap()).collect()
+    });
+    Taken(took)
+}
+
+#[test]
+#[ignore = "measures: tests/bench/run controller"]
+#[allow(clippy::print_stdout)]
+fn measured_bootstrap() {
+    const MACHINES: usize = 1000;
+    let world = World::start();
+    let controller = world.controller();
+    let rsa = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+    let ecdsa = KeyPair::generate().unwrap();
+    let machines = |from: usize, count: usize, key: &KeyPair| -> Vec<(Principal, String)> {
+        (from..from + count).map(|number| (world.machine(number), request(key))).collect()
+    };
+    println!("| what | measured | promised |\n| --- | --- | --- |");
+    let mut calm = Taken(Vec::new());
+    for (what, from, key) in [("RSA 2048", 10_000, &rsa), ("ECDSA P-256", 20_000, &ecdsa)] {
+        let machines = machines(from, MACHINES, key);
+        let before = controller.processor_time();
+        let mut took = all_bootstrap(&world, &machines);
+        let rate = MACHINES as f64 / (controller.processor_time() - before);
+        println!(
+            "| machines that bootstrap in a second of one core, keys of {what}, two certificates each | {rate:.0} | at least 200 |"
+        );
+        println!(
+            "| their median and p99, ms | {:.0}, {:.0} | |",
+            millis(took.percentile(50)),
+            millis(took.percentile(99))
+        );
+        calm = took;
+    }
+    let machines = machines(30_000, MACHINES / 4, &ecdsa);
+    let over = AtomicBool::new(false);
+    let lies = AtomicUsize::new(0);
+    let mut flooded = thread::scope(|scope| {
+        for liar in 1..=4 {
+            let (world, over, lies) = (&world, &over, &lies);
+            scope.spawn(move || {
+                while !over.load(Ordering::Relaxed) {
+                    world.ask(Ipv4Addr::new(127, 0, 200, liar), "x-aws-sts e30", "{}");
+                    lies.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let took = all_bootstrap(&world, &machines);
+        over.store(true, Ordering::Relaxed);
+        took
+    });
+    let (calm, flooded) = (calm.percentile(99), flooded.percentile(99));
+    println!(
+        "| p99 while four liars ask without pause ({} lies), ms | {:.0} | |",
+        lies.load(Ordering::Relaxed),
+        millis(flooded)
+    );
+    println!("| its ratio to the calm one | {:.2} | at most 2 |", flooded.as_secs_f64() / calm.as_secs_f64());
+    println!("| peak memory of the controller, MB | {:.1} | 64 |", controller.peak_memory());
+}
+
+fn millis(duration: Duration) -> f64 {
+    duration.as_secs_f64() * 1e3
+}
