@@ -76,7 +76,14 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let state = Arc::new(State { election: election.clone(), node_labels: node_labels.clone() });
     let registry = Arc::new(metrics.registry());
     let nodes = Nodes::of(client.clone());
-    let serving = bootstrap::start(&options, &cloud, nodes, store.clone(), &metrics).await?;
+    let setup = bootstrap::Setup {
+        options: options.clone(),
+        cloud: cloud.clone(),
+        nodes,
+        store: store.clone(),
+        metrics: metrics.clone(),
+    };
+    let serving = setup.start();
     service_manager::serving("contending for the Lease");
 
     tokio::select! {

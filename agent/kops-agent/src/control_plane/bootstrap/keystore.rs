@@ -59,10 +59,10 @@ impl Keystore {
     /// One of them is missing, or not what it should be.
     pub fn load(options: &KopsControllerServerOptions) -> Result<Keystore> {
         let files = Files {
-            folder: PathBuf::from(&options.ca_base_path),
+            folder: here(&options.ca_base_path),
             signing_cas: options.signing_cas.clone(),
-            server_certificate: PathBuf::from(&options.server_certificate_path),
-            server_key: PathBuf::from(&options.server_key_path),
+            server_certificate: here(&options.server_certificate_path),
+            server_key: here(&options.server_key_path),
         };
         let stamps = files.stamps();
         let keys = Arc::new(files.read()?);
@@ -172,6 +172,17 @@ impl Files {
             .with_context(|| format!("{} with {}", of_key(), self.server_certificate.display()))?;
         key.keys_match().with_context(of_key)?;
         Ok(key)
+    }
+}
+
+/// A path of the configuration on this machine. The configuration has kops-controller's pod in mind, which finds in a
+/// folder `pki` of `/etc/kubernetes/kops-controller` what on the machine itself is right there.
+fn here(path: &str) -> PathBuf {
+    let path = PathBuf::from(path);
+    let on_the_machine: PathBuf = path.components().filter(|part| part.as_os_str() != "pki").collect();
+    match !path.exists() && on_the_machine.exists() {
+        true => on_the_machine,
+        false => path,
     }
 }
 

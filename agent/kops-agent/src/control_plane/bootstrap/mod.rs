@@ -20,7 +20,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use kops_agent_plan::bootstrap::message::BootstrapRequest;
 use kops_agent_plan::bootstrap::node_config::is_dns_name;
 use kops_agent_plan::spec::{KopsControllerOptions, KopsControllerServerOptions};
@@ -48,13 +48,15 @@ use verifier::{Answer, Examined, Presented, Refusal, VerifiedNode, Verifier, exa
 /// How long the cloud may take to say who a machine is; and the API server, to say whether its Node is at work.
 const VERIFIED_WITHIN: Duration = Duration::from_secs(8);
 const NODE_WITHIN: Duration = Duration::from_secs(4);
+/// How often it is tried to serve, where that is not possible yet.
+const TRIED_EVERY: Duration = Duration::from_secs(10);
 /// The longest explanation that is logged, in characters: parts of it may be a stranger's.
 const LONGEST_MESSAGE: usize = 512;
 
 /// Who serves.
 pub struct Serving {
     stop: watch::Sender<bool>,
-    tasks: [JoinHandle<()>; 2],
+    task: JoinHandle<()>,
 }
 
 /// Answers machines.
@@ -84,37 +86,81 @@ struct Known {
     given: String,
 }
 
-/// Begins to serve, if the configuration has a server.
-///
-/// # Errors
-/// If a file of it is missing or wrong, nobody vouches for machines here, or the address is not to be had.
-pub async fn start(
-    options: &KopsControllerOptions,
-    cloud: &Cloud,
-    nodes: Nodes,
-    store: Arc<Store>,
-    metrics: &Metrics,
-) -> Result<Option<Serving>> {
-    let Some(server) = &options.server else { return Ok(None) };
-    let keystore = Arc::new(Keystore::load(server)?);
-    let bootstrap = Arc::new(Bootstrap {
-        verifiers: verifiers(server, cloud, metrics).await?,
-        taken: Taken::default(),
-        admission: Admission::new(admission::Limits::default(), metrics.bootstrap.waiting.clone()),
-        nodes,
-        grants: Grants::of(
-            store,
-            &options.config_base,
-            &options.secret_store,
-            &server.cert_names,
-            keystore.clone(),
-        ),
-        metrics: metrics.bootstrap.clone(),
-    });
-    let server =
-        Server::listen(&server.listen, keystore.clone(), bootstrap, server::Limits::default()).await?;
-    log::info!("machines bootstrap at https://{}/bootstrap", server.address()?);
-    Ok(Some(Serving::of(server, keystore)))
+/// What it takes to serve.
+pub struct Setup {
+    /// The configuration.
+    pub options: KopsControllerOptions,
+    /// Whom to ask who machines are.
+    pub cloud: Arc<Cloud>,
+    /// The Nodes that are there already.
+    pub nodes: Nodes,
+    /// Where configurations are.
+    pub store: Arc<Store>,
+    /// What is counted.
+    pub metrics: Metrics,
+}
+
+impl Setup {
+    /// Serves from now on, if the configuration has a server. Where that is not possible yet, it is tried again: kOps'
+    /// own kops-controller may still have the port, or the keys may not be there before the first node run.
+    pub fn start(self) -> Option<Serving> {
+        self.options.server.as_ref()?;
+        let (stop, stopped) = watch::channel(false);
+        Some(Serving { stop, task: tokio::spawn(self.keep_trying(stopped)) })
+    }
+
+    async fn keep_trying(self, mut stopped: watch::Receiver<bool>) {
+        let mut said = String::new();
+        loop {
+            match self.listen().await {
+                Ok((server, keystore)) => return serve(server, &keystore, stopped).await,
+                Err(error) => {
+                    let problem = error_text(&error);
+                    if problem != said {
+                        log::error!(
+                            "machines cannot bootstrap here; this is tried again until they can: {problem}"
+                        );
+                    }
+                    said = problem;
+                }
+            }
+            if timeout(TRIED_EVERY, stopped.wait_for(|stopped| *stopped)).await.is_ok() {
+                return;
+            }
+        }
+    }
+
+    async fn listen(&self) -> Result<(Server, Arc<Keystore>)> {
+        let options = &self.options;
+        let server = options.server.as_ref().context("there is no server in the configuration")?;
+        let keystore = Arc::new(Keystore::load(server)?);
+        let metrics = self.metrics.bootstrap.clone();
+        let bootstrap = Arc::new(Bootstrap {
+            verifiers: verifiers(server, &self.cloud, &self.metrics).await?,
+            taken: Taken::default(),
+            admission: Admission::new(admission::Limits::default(), metrics.waiting.clone()),
+            nodes: self.nodes.clone(),
+            grants: Grants::of(
+                self.store.clone(),
+                &options.config_base,
+                &options.secret_store,
+                &server.cert_names,
+                keystore.clone(),
+            ),
+            metrics,
+        });
+        let server =
+            Server::listen(&server.listen, keystore.clone(), bootstrap, server::Limits::default()).await?;
+        log::info!("machines bootstrap at https://{}/bootstrap", server.address()?);
+        Ok((server, keystore))
+    }
+}
+
+async fn serve(server: Server, keystore: &Keystore, stopped: watch::Receiver<bool>) {
+    tokio::select! {
+        () = server.serve(stopped) => {}
+        () = keystore.watch() => {}
+    }
 }
 
 /// Who vouches for machines.
@@ -145,19 +191,11 @@ async fn verifiers(
 }
 
 impl Serving {
-    fn of(server: Server, keystore: Arc<Keystore>) -> Serving {
-        let (stop, stopped) = watch::channel(false);
-        let watching = tokio::spawn(async move { keystore.watch().await });
-        Serving { stop, tasks: [tokio::spawn(server.serve(stopped)), watching] }
-    }
-
     /// Takes nobody on any more, and lets those who are connected finish.
     pub async fn drain(self) {
-        let [serving, watching] = self.tasks;
-        watching.abort();
         let _ = self.stop.send(true);
         // It ends by itself, in time.
-        let _ = serving.await;
+        let _ = self.task.await;
     }
 }
 

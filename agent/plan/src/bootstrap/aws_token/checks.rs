@@ -65,7 +65,7 @@ pub(super) fn check_time(date: &str, expected: &Expected<'_>) -> Result<(), Toke
     let age = expected.now.saturating_sub(signed.assume_utc().unix_timestamp());
     match age {
         seconds if seconds > VALID_FOR => Err(TokenProblem::Expired { seconds }),
-        ahead if ahead < -AHEAD => Err(TokenProblem::FromTheFuture { seconds: -ahead }),
+        ahead if ahead < -AHEAD => Err(TokenProblem::FromTheFuture { seconds: ahead.saturating_neg() }),
         _ => Ok(()),
     }
 }

@@ -122,8 +122,7 @@ async fn a_new_certificate_and_a_new_authority_are_taken_up() {
     // What cannot be read does no harm.
     fs::write(world.pki().join("kops-controller.key"), "no key").unwrap();
     world.keystore.refresh();
-    // Another request, for another token.
-    let body = for_certificates(&["kube-proxy"], &key);
+    let body = for_certificates(&["kubelet"], &key);
     assert_eq!(world.ask(&world.v1(&machine, &body), body).await.0, 200);
 }
 

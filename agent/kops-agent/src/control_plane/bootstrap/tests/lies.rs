@@ -94,19 +94,10 @@ async fn an_instance_that_is_no_node_of_the_cluster_is_refused() {
         (with(|instance| drop(instance.tags.remove(INSTANCE_GROUP_TAG))), "InstanceGroupUnknown"),
     ] {
         world.ec2.put(ID, instance);
-        assert_refused(&world, &world.v1_later(&machine), reason).await;
+        assert_refused(&world, &world.v1(&machine, &empty()), reason).await;
     }
     world.ec2.remove(ID);
-    assert_refused(&world, &world.v1_later(&machine), "InstanceNotFound").await;
-}
-
-impl World {
-    /// A token that no other has: signatures of the same second are the same.
-    fn v1_later(&self, machine: &Principal) -> String {
-        static LATER: std::sync::atomic::AtomicI64 = std::sync::atomic::AtomicI64::new(0);
-        let later = LATER.fetch_add(1, std::sync::atomic::Ordering::Relaxed) % 200;
-        machine.token_v1(&self.sts.host(), REGION, &empty(), seconds() - later)
-    }
+    assert_refused(&world, &world.v1(&machine, &empty()), "InstanceNotFound").await;
 }
 
 #[tokio::test]
@@ -114,17 +105,17 @@ async fn an_sts_in_a_mood_is_believed_nothing() {
     let world = World::new().await;
     let machine = world.machine(ID);
     // Who we are ourselves is asked first, once.
-    assert_eq!(world.ask(&world.v1_later(&machine), empty()).await.0, 200);
+    assert_eq!(world.ask(&world.v1(&machine, &empty()), empty()).await.0, 200);
     let elsewhere = TestServer::start(|_| async { Ok(text(200, "<Arn>evil</Arn>")) }).await;
     for mood in [Mood::Redirecting(elsewhere.url.clone()), Mood::Down, Mood::Endless] {
         world.sts.set_mood(mood.clone());
-        let answer = world.ask(&world.v1_later(&machine), empty()).await;
+        let answer = world.ask(&world.v1(&machine, &empty()), empty()).await;
         assert_eq!(answer, (500, "internal error".into()), "{mood:?}");
         assert!(world.counted("StsUnavailable"));
     }
     world.sts.set_mood(Mood::Good);
     world.ec2.set_mood(kops_agent_tests::ec2::Mood::Down);
-    let answer = world.ask(&world.v1_later(&machine), empty()).await;
+    let answer = world.ask(&world.v1(&machine, &empty()), empty()).await;
     assert_eq!(answer, (500, "internal error".into()));
     assert!(world.counted("Ec2Unavailable"));
 }

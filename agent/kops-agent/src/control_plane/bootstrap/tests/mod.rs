@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
+use std::sync::atomic::{AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use kops_agent_plan::identity::aws::AwsCluster;
@@ -86,6 +87,7 @@ struct World {
     metrics: BootstrapMetrics,
     address: SocketAddr,
     serving: Option<Serving>,
+    tokens: AtomicI64,
 }
 
 impl World {
@@ -155,8 +157,23 @@ impl World {
         });
         let server = Server::listen(&options.listen, keystore.clone(), bootstrap, limits).await.unwrap();
         let address = server.address().unwrap();
-        let serving = Some(Serving::of(server, keystore.clone()));
-        World { folder, authority, ec2, sts, ready, _api: api, keystore, metrics, address, serving }
+        let (stop, stopped) = watch::channel(false);
+        let keys = keystore.clone();
+        let task = tokio::spawn(async move { serve(server, &keys, stopped).await });
+        let serving = Some(Serving { stop, task });
+        World {
+            folder,
+            authority,
+            ec2,
+            sts,
+            ready,
+            _api: api,
+            keystore,
+            metrics,
+            address,
+            serving,
+            tokens: AtomicI64::new(0),
+        }
     }
 
     fn pki(&self) -> std::path::PathBuf {
@@ -171,8 +188,10 @@ impl World {
         machine
     }
 
+    /// A token that no other has: what is signed twice in the same second is the same.
     fn v1(&self, machine: &Principal, body: &[u8]) -> String {
-        machine.token_v1(&self.sts.host(), REGION, body, seconds())
+        let earlier = self.tokens.fetch_add(1, Ordering::Relaxed) % 500;
+        machine.token_v1(&self.sts.host(), REGION, body, seconds() - earlier)
     }
 
     /// Somebody who trusts the cluster's authority, at an address of the loopback interface.
