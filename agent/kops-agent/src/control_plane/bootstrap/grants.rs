@@ -25,6 +25,9 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a file is taken as it was: a hundred machines of a group that start together cost one look.
 const FRESH_FOR: Duration = Duration::from_secs(5);
 
+/// A file of the store, if there is one.
+type StoredFile = Option<Arc<Vec<u8>>>;
+
 /// Gives.
 pub struct Grants {
     store: Arc<Store>,
@@ -33,7 +36,7 @@ pub struct Grants {
     cert_names: BTreeSet<String>,
     keystore: Arc<Keystore>,
     /// What the store had at a URL, and when.
-    read: Mutex<BTreeMap<String, (Instant, Option<Arc<Vec<u8>>>)>>,
+    read: Mutex<BTreeMap<String, (Instant, StoredFile)>>,
 }
 
 impl Grants {
@@ -137,7 +140,7 @@ impl Grants {
     }
 
     /// The file at a URL, if there is one. Who asks for the same file meanwhile waits for this answer.
-    async fn file(&self, url: &str) -> Result<Option<Arc<Vec<u8>>>, Refusal> {
+    async fn file(&self, url: &str) -> Result<StoredFile, Refusal> {
         let unavailable = |problem: String| Refusal::unavailable("StoreUnavailable", problem);
         let look = async {
             let mut read = self.read.lock().await;

@@ -12,6 +12,7 @@ const HONEST: u8 = 100;
 const PATIENCE: Duration = Duration::from_secs(300);
 
 #[tokio::test(flavor = "multi_thread")]
+#[allow(clippy::print_stdout)]
 #[ignore = "it takes both cores for a minute; `tests/run controller --flood` runs it"]
 async fn a_flood_of_10_000_lies() {
     let world = Arc::new(World::new().await);
