@@ -5,11 +5,12 @@
 pub mod aws;
 mod azure;
 pub mod calls;
+mod coalesced;
 mod digital_ocean;
 #[cfg(test)]
 pub mod fake_imds;
 pub mod gce;
-mod hetzner;
+pub mod hetzner;
 mod linode;
 mod metadata;
 mod ration;

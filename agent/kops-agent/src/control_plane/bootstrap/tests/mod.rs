@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod flood;
+mod hetzner;
 mod honest;
 mod lies;
 
@@ -14,6 +15,7 @@ use std::sync::{Mutex, PoisonError};
 
 use kops_agent_plan::identity::aws::AwsCluster;
 use kops_agent_tests::ec2::{Ec2, Instance};
+use kops_agent_tests::hetzner::{Hetzner, TOKEN};
 use kops_agent_tests::sts::{Principal, Sts as StsStandIn};
 use kube::{Client as KubeClient, Config};
 use rcgen::{
@@ -29,6 +31,7 @@ use super::*;
 use crate::cloud::aws::ec2::Ec2 as Ec2Client;
 use crate::cloud::aws::instances::Instances;
 use crate::cloud::calls::CloudCalls;
+use crate::cloud::hetzner::servers::HetznerServers;
 use crate::test_server::{TestServer, text};
 
 const CLUSTER: &str = "c.example.com";
@@ -79,6 +82,7 @@ struct World {
     authority: Authority,
     ec2: Ec2,
     sts: StsStandIn,
+    hetzner: Hetzner,
     /// The Nodes that are Ready.
     ready: Arc<Mutex<BTreeSet<String>>>,
     _api: TestServer,
@@ -137,12 +141,16 @@ impl World {
             sts: Sts::for_tests(&sts.url(), REGION, &controller.access_key, &controller.secret),
             instances: Instances::of(Ec2Client::for_tests(&ec2_url), CloudCalls::default()),
         };
+        let hetzner = Hetzner::start().unwrap();
+        let servers = HetznerServers::at(&hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap();
+        let on_hetzner = HetznerVerifier { servers: Arc::new(servers) };
         let kube = KubeClient::try_from(Config::new(api.url.parse().unwrap())).unwrap();
         let base = store.to_str().unwrap();
         let bootstrap = Arc::new(Bootstrap {
-            verifiers: vec![Box::new(verifier)],
+            verifiers: vec![Box::new(verifier), Box::new(on_hetzner)],
             taken: Taken::default(),
             admission: Admission::new(admission, metrics.waiting.clone()),
+            call_back: CallBack::of(CLUSTER, keystore.clone()),
             nodes: Nodes::of(kube),
             grants: Grants::of(
                 Arc::new(Store::new(&[]).unwrap()),
@@ -156,7 +164,7 @@ impl World {
         let server = Server::listen(&options.listen, keystore.clone(), bootstrap, limits).await.unwrap();
         let address = server.address().unwrap();
         let serving = Some(Serving::of(server, keystore.clone()));
-        World { folder, authority, ec2, sts, ready, _api: api, keystore, metrics, address, serving }
+        World { folder, authority, ec2, sts, hetzner, ready, _api: api, keystore, metrics, address, serving }
     }
 
     fn pki(&self) -> std::path::PathBuf {
