@@ -341,8 +341,9 @@ fn other_clouds_are_refused_by_name() {
     let server = worker.kops_controller();
     let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
     let conf = worker.machine.folder().join("kube_env.yaml");
-    let text = fs::read_to_string(&conf).unwrap().replace("CloudProvider: aws", "CloudProvider: hetzner");
+    let text =
+        fs::read_to_string(&conf).unwrap().replace("CloudProvider: aws", "CloudProvider: digitalocean");
     fs::write(&conf, text).unwrap();
-    once(&mut agent).with(3, &["machines on hetzner cannot", "--config-base"]);
+    once(&mut agent).with(3, &["machines on digitalocean cannot", "--config-base"]);
     assert_eq!(server.asked(), []);
 }

@@ -22,12 +22,17 @@ const BACKDATED: Duration = Duration::hours(48);
 /// The object identifier of an organization's name, for every one after the first.
 const ORGANIZATION: [u64; 4] = [2, 5, 4, 10];
 
+/// How long a certificate of a node lives.
+pub(super) fn lifetime(extra_hours: u32) -> Duration {
+    LIFETIME + Duration::hours(extra_hours.into())
+}
+
 /// Issues a certificate that says all that `wanted` says and nothing else.
 pub(super) fn issue(
     wanted: &Certificate,
     authority: &Authority,
     now: OffsetDateTime,
-    extra_hours: u32,
+    lifetime: Duration,
 ) -> Result<PemPair, CertificateError> {
     let key =
         KeyPair::generate().map_err(|error| invalid(wanted, format!("no key could be made: {error}")))?;
@@ -35,7 +40,7 @@ pub(super) fn issue(
     let hash = Sha256::digest(key.subject_public_key_info());
     let mut random = [0; 16];
     random.copy_from_slice(&hash[..16]);
-    let certificate = sign(wanted, &key, random, authority, now, extra_hours)?;
+    let certificate = sign(wanted, &key, random, authority, now, lifetime)?;
     Ok(PemPair { certificate, private_key: key.serialize_pem() })
 }
 
@@ -46,14 +51,14 @@ pub(super) fn sign(
     random: [u8; 16],
     authority: &Authority,
     now: OffsetDateTime,
-    extra_hours: u32,
+    lifetime: Duration,
 ) -> Result<String, CertificateError> {
     let (authority_begins, authority_ends) = authority.validity();
     let now = now.replace_nanosecond(0).unwrap_or(now);
 
     let mut params = CertificateParams::default();
     params.not_before = (now - BACKDATED).max(authority_begins);
-    params.not_after = (now + LIFETIME + Duration::hours(extra_hours.into())).min(authority_ends);
+    params.not_after = (now + lifetime).min(authority_ends);
     params.serial_number = Some(serial(random));
     params.distinguished_name = subject(wanted).map_err(|problem| invalid(wanted, problem))?;
     params.subject_alt_names = names(&wanted.sans).map_err(|problem| invalid(wanted, problem))?;

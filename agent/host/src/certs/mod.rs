@@ -197,7 +197,9 @@ impl<'a> Certificates<'a> {
         };
         let pair = match (bootstrapped, self.authority(wanted)) {
             (Some(pair), _) => pair,
-            (None, Some(authority)) => issue::issue(wanted, authority, self.now, self.extra_hours)?,
+            (None, Some(authority)) => {
+                issue::issue(wanted, authority, self.now, issue::lifetime(self.extra_hours))?
+            }
             (None, None) => {
                 return Err(CertificateError::NoBootstrap {
                     name: name.into(),

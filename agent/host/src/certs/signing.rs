@@ -2,11 +2,11 @@
 
 use kops_agent_plan::resource::Certificate;
 use rcgen::SubjectPublicKeyInfo;
-use time::OffsetDateTime;
+use time::{Duration, OffsetDateTime};
 
 use super::CertificateError;
 use super::authority::Authority;
-use super::issue::{invalid, sign};
+use super::issue::{invalid, issue, lifetime, sign};
 use crate::secrets::PemPair;
 
 /// An authority that signs for machines that ask for it.
@@ -41,11 +41,31 @@ impl SigningAuthority {
         now: OffsetDateTime,
         extra_hours: u32,
     ) -> Result<String, CertificateError> {
-        if now >= self.0.validity().1 {
-            return Err(invalid(wanted, format!("its authority {} has expired", wanted.signer)));
-        }
+        self.check_validity(wanted, now)?;
         let key = SubjectPublicKeyInfo::from_der(public_key_der)
             .map_err(|error| invalid(wanted, format!("its public key cannot be certified: {error}")))?;
-        sign(wanted, &key, random, &self.0, now, extra_hours)
+        sign(wanted, &key, random, &self.0, now, lifetime(extra_hours))
+    }
+
+    /// Issues a certificate that says all that `wanted` says and nothing else, with a new key, to whoever holds the
+    /// authority himself. It lives for so long, but no longer than the authority.
+    ///
+    /// # Errors
+    /// If what is wanted cannot be written into a certificate, no key can be made, or the authority has expired.
+    pub fn issue(
+        &self,
+        wanted: &Certificate,
+        now: OffsetDateTime,
+        lifetime: Duration,
+    ) -> Result<PemPair, CertificateError> {
+        self.check_validity(wanted, now)?;
+        issue(wanted, &self.0, now, lifetime)
+    }
+
+    fn check_validity(&self, wanted: &Certificate, now: OffsetDateTime) -> Result<(), CertificateError> {
+        match now >= self.0.validity().1 {
+            true => Err(invalid(wanted, format!("its authority {} has expired", wanted.signer))),
+            false => Ok(()),
+        }
     }
 }

@@ -107,8 +107,13 @@ fn every_field_of_an_issued_certificate_is_what_it_should_be() {
     ] {
         let item = good_ca();
         let authority = Authority::load("kubernetes-ca", "0", item.clone(), NOW).unwrap();
-        let pair =
-            issue::issue(&Certificate { certificate_type: kind, ..wanted("0") }, &authority, NOW, 7).unwrap();
+        let pair = issue::issue(
+            &Certificate { certificate_type: kind, ..wanted("0") },
+            &authority,
+            NOW,
+            issue::lifetime(7),
+        )
+        .unwrap();
         let (leaf, ca) =
             (keep::first_der(&pair.certificate).unwrap(), keep::first_der(&item.certificate).unwrap());
         let leaf = X509Certificate::from_der(&leaf).unwrap().1;
@@ -324,7 +329,7 @@ fn what_kops_controller_issues_has_the_names_that_it_gives() {
     let root = Root::open(temp.path()).unwrap();
     let store = Store(vec![good_ca()]);
     let authority = Authority::load("kubernetes-ca", "0", store.0[0].clone(), NOW).unwrap();
-    let issued = issue::issue(&wanted("0"), &authority, NOW, 7).unwrap();
+    let issued = issue::issue(&wanted("0"), &authority, NOW, issue::lifetime(7)).unwrap();
     let store = NoKeys { store, issued: Some(issued.clone()), kept: false };
     let state = state(bootstrapped());
     let mut certificates = Certificates::observe(&root, &state, &store, NOW, 0).unwrap();

@@ -1,11 +1,13 @@
 //! How a machine shows kops-controller who it is, by its cloud.
 
 use futures_util::future::BoxFuture;
+use kops_agent_plan::facts::CloudFacts;
 use kops_agent_plan::spec::CloudProvider;
 use reqwest::header::HeaderValue;
 use thiserror::Error;
 
 use super::aws::AwsAuthenticator;
+use super::hetzner::HetznerAuthenticator;
 use crate::aws_sdk::SetupError;
 use crate::tls::NoCaBundle;
 
@@ -14,13 +16,18 @@ use crate::tls::NoCaBundle;
 pub enum AuthenticationError {
     /// This is not built.
     #[error(
-        "machines on {0} cannot show it yet, only those on AWS can; let this one read the state store instead, with \
+        "machines on {0} cannot show it yet, only those on AWS and Hetzner Cloud can; let this one read the state store instead, with \
          ConfigBase in its boot config or --config-base"
     )]
     UnsupportedCloud(CloudProvider),
     /// AWS has regions, and this machine's is not known.
     #[error("the region of AWS is not among this machine's facts (cloud.aws.region)")]
     NoRegion,
+    /// Hetzner has numbers, and this machine's is not known.
+    #[error(
+        "the number of this server is not among this machine's facts (cloud.hetzner.instanceID is {0:?})"
+    )]
+    NoServerId(String),
     /// There is nobody to be.
     #[error(
         "there are no credentials to sign with: {0}; give the instance the role of its group, as kOps does, and let it \
@@ -59,16 +66,20 @@ pub trait Authenticator: Send + Sync {
     fn token<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Result<HeaderValue, AuthenticationError>>;
 }
 
-/// The authenticator of a cloud.
+/// The authenticator of a machine in a cloud, which says this of it.
 ///
 /// # Errors
 /// If there is none, or it cannot be set up.
 pub(super) async fn of(
     provider: CloudProvider,
-    region: &str,
+    facts: &CloudFacts,
 ) -> Result<Box<dyn Authenticator>, AuthenticationError> {
     match provider {
-        CloudProvider::Aws => Ok(Box::new(AwsAuthenticator::of_region(region).await?)),
+        CloudProvider::Aws => {
+            let region = facts.aws.as_ref().map(|aws| aws.region.as_str()).unwrap_or_default();
+            Ok(Box::new(AwsAuthenticator::of_region(region).await?))
+        }
+        CloudProvider::Hetzner => Ok(Box::new(HetznerAuthenticator::of(facts.hetzner.as_ref())?)),
         other => Err(AuthenticationError::UnsupportedCloud(other)),
     }
 }

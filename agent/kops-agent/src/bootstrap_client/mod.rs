@@ -7,17 +7,21 @@
 mod authenticator;
 mod aws;
 mod certificates;
+mod hetzner;
 mod server;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use kops_agent_plan::bootstrap::challenge::{self, is_called_back};
 use kops_agent_plan::bootstrap::message::{BootstrapRequest, BootstrapResponse, ServedNodeConfig};
-use kops_agent_plan::facts::Facts;
+use kops_agent_plan::facts::{CloudFacts, Facts};
 use kops_agent_plan::spec::{BootConfig, CloudProvider};
 use thiserror::Error;
 
+use crate::callback::{CallbackServer, CallbackServerError};
 use crate::http::HttpError;
 use crate::retry::{GaveUp, Retries};
 use crate::tls;
@@ -67,6 +71,9 @@ pub enum BootstrapError {
     /// This machine cannot say who it is.
     #[error("cannot show kops-controller who this machine is: {0}")]
     Authentication(#[from] AuthenticationError),
+    /// kops-controller would call back in vain.
+    #[error(transparent)]
+    Callback(#[from] CallbackServerError),
     /// Nobody can be asked.
     #[error("cannot ask kops-controller: {0}")]
     Http(#[from] HttpError),
@@ -100,9 +107,12 @@ pub struct KopsController {
     tls_server_name: String,
     /// PEM of who signs their certificates.
     authorities: String,
+    cluster: String,
     provider: CloudProvider,
-    /// The region of AWS, where this is AWS.
-    region: String,
+    /// What the cloud says of this machine.
+    cloud: CloudFacts,
+    /// Where to listen for the call-back; and where, if that is not to be had.
+    called_back_at: [SocketAddr; 2],
     retries: Retries,
 }
 
@@ -132,8 +142,14 @@ impl KopsController {
             servers,
             tls_server_name,
             authorities,
+            cluster: boot.cluster_name.clone(),
             provider: boot.cloud_provider,
-            region: facts.cloud.aws.as_ref().map(|aws| aws.region.clone()).unwrap_or_default(),
+            cloud: facts.cloud.clone(),
+            // Where the kernel has no IPv6 there is IPv4 only.
+            called_back_at: [
+                (Ipv6Addr::UNSPECIFIED, challenge::PORT).into(),
+                (Ipv4Addr::UNSPECIFIED, challenge::PORT).into(),
+            ],
             retries: Retries {
                 deadline: patience,
                 attempt: server::PATIENCE,
@@ -141,6 +157,12 @@ impl KopsController {
                 longest_pause: LONGEST_PAUSE,
             },
         }
+    }
+
+    /// The same, called back at this address, since a test shares its machine with others.
+    #[cfg(test)]
+    pub fn called_back_at(self, address: SocketAddr) -> KopsController {
+        KopsController { called_back_at: [address; 2], ..self }
     }
 
     /// The configuration of this machine, and who has given it.
@@ -156,7 +178,10 @@ impl KopsController {
     }
 
     /// Certificates for these public keys, by name, and what `accept` makes of them.
-    async fn certificates<T>(
+    ///
+    /// # Errors
+    /// If nobody gives them in time, or there is nobody to ask.
+    pub async fn certificates<T>(
         &self,
         public_keys: BTreeMap<String, String>,
         keypair_ids: BTreeMap<String, String>,
@@ -178,11 +203,13 @@ impl KopsController {
     ) -> Result<(String, T), BootstrapError> {
         let servers = Server::all(&self.servers, &self.tls_server_name)?;
         let asking = Asking {
-            authenticator: authenticator::of(self.provider, &self.region).await?,
+            authenticator: authenticator::of(self.provider, &self.cloud).await?,
             trust: tls::client_config_trusting(&self.authorities).map_err(|_| NoServer::NobodyTrusted)?,
-            body: serde_json::to_string(request).map_err(|error| {
-                AuthenticationError::NotSigned(format!("the request cannot be written: {error}"))
-            })?,
+            callback: match is_called_back(self.provider) {
+                true => Some(self.listen().await?),
+                false => None,
+            },
+            request: request.clone(),
         };
         let patience = |failed: &Round| match failed {
             Round::AlreadyRegistered(_) => Duration::ZERO,
@@ -205,13 +232,25 @@ impl KopsController {
             },
         })
     }
+
+    /// Listens for kops-controller's call-back.
+    async fn listen(&self) -> Result<CallbackServer, BootstrapError> {
+        let start = |address| CallbackServer::start(&self.cluster, &self.authorities, address);
+        let [first, second] = self.called_back_at;
+        match start(first).await {
+            Err(CallbackServerError::Listen { .. }) => Ok(start(second).await?),
+            started => Ok(started?),
+        }
+    }
 }
 
 /// A request, and all that it takes to make it.
 struct Asking {
     authenticator: Box<dyn Authenticator>,
     trust: rustls::ClientConfig,
-    body: String,
+    /// Who answers kops-controller's call-back, where it calls back.
+    callback: Option<CallbackServer>,
+    request: BootstrapRequest,
 }
 
 impl Asking {
@@ -240,11 +279,21 @@ impl Asking {
         accept: impl Fn(BootstrapResponse) -> Result<T, String>,
     ) -> Result<T, Failure> {
         let addresses = server.addresses().await?;
-        let token = self.authenticator.token(self.body.as_bytes()).await?;
-        let answer = server.post(&self.trust, &addresses, token, self.body.clone()).await?;
+        let body = self.body()?;
+        let token = self.authenticator.token(body.as_bytes()).await?;
+        let answer = server.post(&self.trust, &addresses, token, body).await?;
         let answer = BootstrapResponse::parse(&answer)
             .map_err(|error| Failure::Unusable(format!("cannot be read: {error}")))?;
         accept(answer).map_err(Failure::Unusable)
+    }
+
+    /// The request as JSON. A challenge is good for one try.
+    fn body(&self) -> Result<String, Failure> {
+        let challenge = self.callback.as_ref().map(CallbackServer::challenge).transpose()?;
+        let request = BootstrapRequest { challenge, ..self.request.clone() };
+        serde_json::to_string(&request).map_err(|error| {
+            AuthenticationError::NotSigned(format!("the request cannot be written: {error}")).into()
+        })
     }
 }
 

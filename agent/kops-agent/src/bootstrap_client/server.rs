@@ -9,6 +9,7 @@ use rustls::ClientConfig;
 use thiserror::Error;
 
 use super::{AuthenticationError, PORT};
+use crate::callback::CallbackServerError;
 use crate::dns::{NameError, SystemResolver};
 use crate::http::{HttpError, cluster_client, innermost_cause};
 
@@ -65,6 +66,8 @@ pub(super) enum Failure {
     NamesTakeTooLong,
     #[error("cannot show who this machine is: {0}")]
     Authentication(#[from] AuthenticationError),
+    #[error("{0}")]
+    Callback(#[from] CallbackServerError),
     #[error("{0}")]
     Http(#[from] HttpError),
     #[error("it cannot be asked: {0}")]

@@ -7,7 +7,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 
-pub use caller::{CallFailed, Caller};
+pub use caller::Caller;
 pub use server::{CallbackServer, CallbackServerError};
 
 /// What gRPC calls its own content, and the headers with which it says how a call ended.

@@ -6,6 +6,7 @@ use kops_agent_plan::bootstrap::challenge::{caller_name, server_name};
 use kops_agent_plan::bootstrap::message::ChallengeRequest;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
+use super::caller::CallFailed;
 use super::*;
 
 const CLUSTER: &str = "c.example.com";

@@ -1,7 +1,6 @@
 //! A GCE instance, by its metadata server; and for the control plane, Compute Engine itself.
 
 mod answer;
-mod coalesced;
 pub mod compute;
 pub mod managed_groups;
 pub mod tokens;

@@ -5,11 +5,12 @@
 pub mod aws;
 mod azure;
 pub mod calls;
+mod coalesced;
 mod digital_ocean;
 #[cfg(test)]
 pub mod fake_imds;
 pub mod gce;
-mod hetzner;
+pub mod hetzner;
 mod linode;
 mod metadata;
 mod ration;
@@ -48,11 +49,14 @@ pub async fn assign_ipv6_prefix() -> Result<String> {
     Ok(aws::ipv6_prefix::assign(&aws::endpoint_of_environment()?, None, Retries::default()).await?)
 }
 
-/// The region of AWS that this machine is in.
+/// The region of AWS that `AWS_REGION` names, as kOps has it in the environment, or else that this machine is in.
 ///
 /// # Errors
 /// If its metadata service cannot be asked.
 pub async fn aws_region() -> Result<String, MetadataError> {
+    if let Some(region) = std::env::var("AWS_REGION").ok().filter(|region| !region.is_empty()) {
+        return Ok(region);
+    }
     Ok(aws::observe(&aws::endpoint_of_environment()?, Retries::default()).await?.region)
 }
 

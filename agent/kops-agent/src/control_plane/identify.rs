@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use crate::cloud::aws::instances::Instances;
 use crate::cloud::gce::compute::ComputeError;
 use crate::cloud::gce::managed_groups::ManagedGroups;
+use crate::cloud::hetzner::servers::HetznerServers;
 
 /// How long an identity stands. An instance's id is never given to another, but its tags may change. Less than the hour
 /// after which all Nodes are looked at again.
@@ -40,6 +41,18 @@ pub enum Cloud {
     },
     /// Compute Engine.
     Gce(ManagedGroups),
+    /// Hetzner Cloud, which is asked by the bootstrap server only.
+    Hetzner(Arc<HetznerServers>),
+}
+
+impl Cloud {
+    /// Whether Nodes can be identified here, which it takes to label them.
+    pub fn identifies_nodes(&self) -> bool {
+        match self {
+            Cloud::Aws { .. } | Cloud::Gce(_) => true,
+            Cloud::Hetzner(_) => false,
+        }
+    }
 }
 
 /// Identifies Nodes.
@@ -76,6 +89,10 @@ impl Identifier {
         let identity = Arc::new(match &*self.cloud {
             Cloud::Aws { cluster, instances } => on_aws(node, cluster, instances).await?,
             Cloud::Gce(groups) => on_gce(node, groups).await?,
+            Cloud::Hetzner(_) => {
+                let problem = "Nodes on Hetzner Cloud cannot be identified yet";
+                return Err(NotIdentified::Unavailable(problem.into()));
+            }
         });
         let remembered = Remembered {
             provider_id: node.provider_id.clone(),

@@ -35,6 +35,7 @@ use crate::cloud::aws::ec2::Ec2;
 use crate::cloud::aws::instances::Instances;
 use crate::cloud::gce::compute::Compute;
 use crate::cloud::gce::managed_groups::ManagedGroups;
+use crate::cloud::hetzner::servers::{HetznerError, HetznerServers};
 use crate::exit::{self, WrongConfiguration};
 use crate::retry::Retries;
 use crate::store::Store;
@@ -65,6 +66,14 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let store = store(args)?;
     let cloud = Arc::new(cloud(&options, &metrics).await?);
     let node_labels = |mode| node_labels(args, &options, &client, &metrics, &store, &cloud, mode);
+    let labels_nodes = cloud.identifies_nodes();
+    if !labels_nodes {
+        // Without a server, or once, there is nothing else to do.
+        if args.once || options.server.is_none() {
+            return Err(not_identified(options.cloud).into());
+        }
+        log::warn!("{}; only the bootstrap server runs here", not_identified(options.cloud));
+    }
     if args.once {
         let mode = if args.dry_run { Mode::Show } else { Mode::Apply(Leadership::uncontested()) };
         let found = node_labels(mode).run_once().await?;
@@ -76,7 +85,10 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let node_labels = Arc::new(node_labels(mode));
     let (listener, address) = health::listen(&args.health_listen).await?;
     log::info!("/healthz, /readyz and /metrics are at http://{address}");
-    let state = Arc::new(State { election: election.clone(), node_labels: node_labels.clone() });
+    let state = Arc::new(State {
+        election: labels_nodes.then(|| election.clone()),
+        node_labels: node_labels.clone(),
+    });
     let registry = Arc::new(metrics.registry());
     let nodes = Nodes::of(client.clone());
     let setup = bootstrap::Setup {
@@ -87,7 +99,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         metrics: metrics.clone(),
     };
     let serving = setup.start();
-    service_manager::serving("contending for the Lease");
+    service_manager::serving(if labels_nodes { "contending for the Lease" } else { "serving machines" });
 
     let read: Vec<PathBuf> = std::iter::once(&args.conf).chain(&args.kubeconfig).cloned().collect();
     let over = async {
@@ -110,8 +122,9 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
             Ok(exit::CONVERGED)
         }
         () = health::serve(listener, state, registry) => Ok(exit::FAILED),
-        () = election.run() => Ok(exit::FAILED),
-        result = while_leading(election.leads(), &node_labels, &metrics) => result,
+        // Who labels no Nodes leaves the Lease to those who do.
+        () = election.run(), if labels_nodes => Ok(exit::FAILED),
+        result = while_leading(election.leads(), &node_labels, &metrics), if labels_nodes => result,
     }
 }
 
@@ -135,20 +148,22 @@ async fn while_leading(
 
 /// What probes are told.
 struct State {
-    election: Arc<Election>,
+    /// None where Nodes are not labelled.
+    election: Option<Arc<Election>>,
     node_labels: Arc<NodeLabels>,
 }
 
 impl Health for State {
     fn live(&self) -> Result<(), String> {
-        match self.election.is_alive() {
+        match self.election.as_ref().is_none_or(|election| election.is_alive()) {
             true => Ok(()),
             false => Err("it does not contend for the Lease any more".into()),
         }
     }
 
     fn ready(&self) -> Result<(), String> {
-        let leads = self.election.leadership().remaining().is_some();
+        let leads =
+            self.election.as_ref().is_some_and(|election| election.leadership().remaining().is_some());
         match !leads || self.node_labels.is_synced.load(Ordering::Relaxed) {
             true => self.live(),
             false => Err("it leads, and does not know all Nodes yet".into()),
@@ -210,10 +225,25 @@ async fn cloud(options: &KopsControllerOptions, metrics: &Metrics) -> Result<Clo
             let compute = Compute::of_environment(&cluster.project, metrics.cloud_calls.clone())?;
             Ok(Cloud::Gce(ManagedGroups::of(compute, cluster)))
         }
-        other => Err(WrongConfiguration(format!(
-            "nodes of the cloud {other} cannot be identified yet: leave them to kOps' kops-controller"
-        ))
-        .into()),
+        CloudProvider::Hetzner => {
+            let servers = HetznerServers::of_environment(&options.cluster_name, metrics.cloud_calls.clone());
+            Ok(Cloud::Hetzner(Arc::new(servers.map_err(hetzner_failed)?)))
+        }
+        other => Err(not_identified(other).into()),
+    }
+}
+
+fn not_identified(cloud: CloudProvider) -> WrongConfiguration {
+    WrongConfiguration(format!(
+        "nodes of the cloud {cloud} cannot be identified yet, so they get no labels: leave those to kOps' \
+         kops-controller"
+    ))
+}
+
+fn hetzner_failed(error: HetznerError) -> anyhow::Error {
+    match error.is_configuration() {
+        true => WrongConfiguration(error.to_string()).into(),
+        false => anyhow::Error::from(error).context("preparing to ask Hetzner Cloud who machines are"),
     }
 }
 

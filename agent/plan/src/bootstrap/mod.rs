@@ -2,12 +2,13 @@
 //! cloud vouches for.
 //!
 //! Here is what both sides must agree on, byte for byte, with kOps' own programs as well as with ours: [`message`] is
-//! what they say to each other, [`aws_token`] how a machine on AWS proves who it is, [`gce_token`] how one on GCE does, and
-//! [`challenge`] how one is called back. [`certificates`] and [`node_config`] decide what it is given.
+//! what they say to each other, [`aws_token`] how a machine on AWS proves who it is, [`gce_token`] how one on GCE does,
+//! [`hetzner_token`] what one on Hetzner Cloud says, and [`challenge`] how one is called back. [`certificates`] and [`node_config`] decide what it is given.
 
 pub mod aws_token;
 pub mod certificates;
 pub mod challenge;
 pub mod gce_token;
+pub mod hetzner_token;
 pub mod message;
 pub mod node_config;

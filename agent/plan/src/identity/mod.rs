@@ -3,10 +3,11 @@
 //!
 //! A kubelet sets `spec.providerID` of its own Node, so that is a claim. It is believed only where the instance that
 //! it names is one of the cluster's, runs, and has the Node's very name. [`aws`] decides so from what EC2 tells, [`gce`] from
-//! what Compute Engine does.
+//! what Compute Engine does, [`hetzner`] from what Hetzner Cloud does.
 
 pub mod aws;
 pub mod gce;
+pub mod hetzner;
 
 use std::collections::BTreeMap;
 

@@ -13,8 +13,8 @@ use kops_agent_plan::identity::gce::{
     self, GceCluster, GceInstance, InstancePath, InstanceTemplate, ManagedGroup, ManagedInstance,
 };
 
-use super::coalesced::Coalesced;
 use super::compute::{Compute, ComputeError};
+use crate::cloud::coalesced::Coalesced;
 
 /// How old a list of a zone's groups may be, and how old where none of them has the instance. Who makes up instances
 /// does not get to ask Google each time.

@@ -6,7 +6,7 @@ use kops_agent_plan::bootstrap::aws_token::{AwsToken, Expected};
 use kops_agent_plan::identity::Refusal as NoNode;
 use kops_agent_plan::identity::aws::{self, AwsCluster, Ec2Instance};
 
-use super::verifier::{Examined, Presented, Refusal, VerifiedNode, Verifier, challenge_endpoint};
+use super::verifier::{Examined, Presented, Proof, Refusal, VerifiedNode, Verifier, challenge_endpoint};
 use crate::cloud::aws::instances::Instances;
 use crate::cloud::aws::sts::{Sts, StsError};
 
@@ -31,7 +31,7 @@ impl Verifier for AwsVerifier {
             Err(problem) => return Some(Err(Refusal::not_verified(problem.reason(), problem))),
         };
         let fingerprint = token.signature.clone().into_bytes();
-        Some(Ok(Examined { fingerprint, verification: Box::pin(self.verify(token)) }))
+        Some(Ok(Examined { fingerprint, proof: Proof::Token, verification: Box::pin(self.verify(token)) }))
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use kops_agent_plan::bootstrap::gce_token::{Expected, GceToken, TokenProblem, USUAL_SKEW};
 use kops_agent_plan::identity::{Refusal as NoNode, gce};
 
-use super::verifier::{Examined, Presented, Refusal, VerifiedNode, Verifier, challenge_endpoint};
+use super::verifier::{Examined, Presented, Proof, Refusal, VerifiedNode, Verifier, challenge_endpoint};
 use crate::cloud::gce::compute::ComputeError;
 use crate::cloud::gce::managed_groups::ManagedGroups;
 
@@ -68,7 +68,7 @@ impl Verifier for GceVerifier {
             Err(problem) => return Some(Err(not_verified(problem))),
         };
         let fingerprint = token.signature.clone();
-        Some(Ok(Examined { fingerprint, verification: Box::pin(self.verify(token)) }))
+        Some(Ok(Examined { fingerprint, proof: Proof::Token, verification: Box::pin(self.verify(token)) }))
     }
 }
 

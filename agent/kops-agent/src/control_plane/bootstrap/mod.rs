@@ -6,9 +6,11 @@
 mod addresses;
 mod admission;
 mod aws;
+mod call_back;
 mod connections;
 mod gce;
 mod grants;
+mod hetzner;
 mod keystore;
 mod replay;
 mod server;
@@ -38,12 +40,14 @@ use crate::store::Store;
 use addresses::Origin;
 use admission::Admission;
 use aws::AwsVerifier;
+use call_back::CallBack;
 use gce::GceVerifier;
 use grants::Grants;
+use hetzner::HetznerVerifier;
 use keystore::Keystore;
 use replay::Taken;
 use server::Server;
-use verifier::{Answer, Examined, Presented, Refusal, VerifiedNode, Verifier, examine};
+use verifier::{Answer, Examined, Presented, Proof, Refusal, VerifiedNode, Verifier, examine};
 
 /// How long the cloud may take to say who a machine is; and the API server, to say whether its Node is at work.
 const VERIFIED_WITHIN: Duration = Duration::from_secs(8);
@@ -64,6 +68,7 @@ pub struct Bootstrap {
     verifiers: Vec<Box<dyn Verifier>>,
     taken: Taken,
     admission: Admission,
+    call_back: CallBack,
     nodes: Nodes,
     grants: Grants,
     metrics: BootstrapMetrics,
@@ -139,6 +144,7 @@ impl Setup {
             verifiers: verifiers(server, &self.cloud, &self.metrics).await?,
             taken: Taken::default(),
             admission: Admission::new(admission::Limits::default(), metrics.waiting.clone()),
+            call_back: CallBack::of(&options.cluster_name, keystore.clone()),
             nodes: self.nodes.clone(),
             grants: Grants::of(
                 self.store.clone(),
@@ -180,7 +186,10 @@ async fn verifiers(
         (Cloud::Gce(groups), _, Some(gce)) => {
             verifiers.push(Box::new(GceVerifier::of(groups.clone(), gce.max_time_skew)));
         }
-        (Cloud::Aws { .. } | Cloud::Gce(_), _, _) => {}
+        (Cloud::Hetzner(servers), _, _) if server.provider.others.contains_key("hetzner") => {
+            verifiers.push(Box::new(HetznerVerifier { servers: servers.clone() }));
+        }
+        (Cloud::Aws { .. } | Cloud::Gce(_) | Cloud::Hetzner(_), _, _) => {}
     }
     if verifiers.is_empty() {
         let problem =
@@ -219,9 +228,13 @@ impl Bootstrap {
     async fn give(&self, asked: &Asked<'_>, known: &mut Known) -> Result<String, Refusal> {
         // What costs nothing comes first.
         let presented = Presented { token: asked.token, body: asked.body, now: seconds() };
-        let Examined { fingerprint, verification } = examine(&self.verifiers, &presented)?;
+        let Examined { fingerprint, proof, verification } = examine(&self.verifiers, &presented)?;
         let request = BootstrapRequest::parse(asked.body)
             .map_err(|error| bad_request("RequestMalformed", format!("failed to decode: {error}")))?;
+        let challenge = match proof {
+            Proof::Token => None,
+            Proof::CallBack => Some(request.challenge.as_ref().ok_or_else(call_back::no_challenge)?),
+        };
         let under_way = self.taken.take(fingerprint, Instant::now())?;
 
         let _admitted = self.admission.enter(Origin::of(asked.remote.ip())).await?;
@@ -231,6 +244,9 @@ impl Bootstrap {
         let name = known.node.node_name.clone();
         if !is_dns_name(&name) {
             return Err(Refusal::not_verified("NoNodeName", format!("{name:?} is no name of a Node")));
+        }
+        if let Some(challenge) = challenge {
+            self.call_back.prove(&known.node, challenge).await?;
         }
         under_way.used_by(&name)?;
         self.refuse_the_registered(&name).await?;

@@ -233,6 +233,7 @@ async fn body(body: Incoming, limits: &Limits) -> Result<Vec<u8>, Response<Strin
 fn refused(refusal: Refusal) -> Response<String> {
     match refusal.answer {
         Answer::NotVerified => text(StatusCode::FORBIDDEN, "failed to verify token"),
+        Answer::NotProven => text(StatusCode::BAD_REQUEST, "callback failed"),
         Answer::AlreadyRegistered => text(StatusCode::CONFLICT, ""),
         Answer::BadRequest => text(StatusCode::BAD_REQUEST, refusal.message),
         Answer::Unavailable => text(StatusCode::INTERNAL_SERVER_ERROR, "internal error"),

@@ -7,9 +7,7 @@
 use std::fmt;
 
 use futures_util::future::BoxFuture;
-
-/// Where a machine that has a challenge to answer listens (upstream: `pkg/wellknownports`).
-const CHALLENGE_PORT: u16 = 3987;
+use kops_agent_plan::bootstrap::challenge::PORT;
 
 /// What a machine sends.
 #[derive(Clone, Copy)]
@@ -40,8 +38,8 @@ pub struct VerifiedNode {
 /// Where a machine with this address listens for whoever calls it back; a challenge always has that port.
 pub fn challenge_endpoint(address: &str) -> String {
     match address.contains(':') {
-        true => format!("[{address}]:{CHALLENGE_PORT}"),
-        false => format!("{address}:{CHALLENGE_PORT}"),
+        true => format!("[{address}]:{PORT}"),
+        false => format!("{address}:{PORT}"),
     }
 }
 
@@ -61,6 +59,8 @@ pub struct Refusal {
 pub enum Answer {
     /// It is not who it says, or may not ask.
     NotVerified,
+    /// It did not prove that it has asked when it was called back.
+    NotProven,
     /// A Node of its name is at work already.
     AlreadyRegistered,
     /// What it asks is wrong; this is said to it.
@@ -83,10 +83,21 @@ impl Refusal {
     }
 }
 
+/// What proves that it is the machine itself which asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proof {
+    /// The token, which nobody else could have made.
+    Token,
+    /// The machine's answer when it is called back: anybody could have written the token.
+    CallBack,
+}
+
 /// A token that nothing is wrong with at first sight.
 pub struct Examined<'a> {
     /// What is different for each token that a machine makes: its signature, say. A token is taken once.
     pub fingerprint: Vec<u8>,
+    /// Whether the token proves that it is this machine's.
+    pub proof: Proof,
     /// Asks the cloud. It does nothing before it is polled, and stops when it is dropped.
     pub verification: Verification<'a>,
 }

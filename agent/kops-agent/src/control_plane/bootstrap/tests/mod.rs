@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod flood;
+mod hetzner;
 mod honest;
 mod lies;
 
@@ -15,6 +16,7 @@ use std::sync::{Mutex, PoisonError};
 
 use kops_agent_plan::identity::aws::AwsCluster;
 use kops_agent_tests::ec2::{Ec2, Instance};
+use kops_agent_tests::hetzner::{Hetzner, TOKEN};
 use kops_agent_tests::sts::{Principal, Sts as StsStandIn};
 use kube::{Client as KubeClient, Config};
 use rcgen::{
@@ -30,6 +32,7 @@ use super::*;
 use crate::cloud::aws::ec2::Ec2 as Ec2Client;
 use crate::cloud::aws::instances::Instances;
 use crate::cloud::calls::CloudCalls;
+use crate::cloud::hetzner::servers::HetznerServers;
 use crate::test_server::{TestServer, text};
 
 const CLUSTER: &str = "c.example.com";
@@ -80,6 +83,7 @@ struct World {
     authority: Authority,
     ec2: Ec2,
     sts: StsStandIn,
+    hetzner: Hetzner,
     /// The Nodes that are Ready.
     ready: Arc<Mutex<BTreeSet<String>>>,
     _api: TestServer,
@@ -139,12 +143,16 @@ impl World {
             sts: Sts::for_tests(&sts.url(), REGION, &controller.access_key, &controller.secret),
             instances: Instances::of(Ec2Client::for_tests(&ec2_url), CloudCalls::default()),
         };
+        let hetzner = Hetzner::start().unwrap();
+        let servers = HetznerServers::at(&hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap();
+        let on_hetzner = HetznerVerifier { servers: Arc::new(servers) };
         let kube = KubeClient::try_from(Config::new(api.url.parse().unwrap())).unwrap();
         let base = store.to_str().unwrap();
         let bootstrap = Arc::new(Bootstrap {
-            verifiers: vec![Box::new(verifier)],
+            verifiers: vec![Box::new(verifier), Box::new(on_hetzner)],
             taken: Taken::default(),
             admission: Admission::new(admission, metrics.waiting.clone()),
+            call_back: CallBack::of(CLUSTER, keystore.clone()),
             nodes: Nodes::of(kube),
             grants: Grants::of(
                 Arc::new(Store::new(&[]).unwrap()),
@@ -166,6 +174,7 @@ impl World {
             authority,
             ec2,
             sts,
+            hetzner,
             ready,
             _api: api,
             keystore,

@@ -1,0 +1,171 @@
+//! Machines on Hetzner Cloud, which say a number and are called back: our own node's side against our own server.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use kops_agent_plan::bootstrap::challenge::PORT;
+use kops_agent_plan::facts::{Facts, HetznerFacts};
+use kops_agent_plan::spec::BootConfig;
+use kops_agent_tests::hetzner::{CLUSTER_LABEL, INSTANCE_GROUP_LABEL, Mood, Server as Known};
+
+use super::*;
+use crate::bootstrap_client::{BootstrapError, KopsController};
+
+/// An address of the loopback interface that no other test has, nor another process of tests: the port of the call-back
+/// is always the same.
+fn address() -> IpAddr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = (std::process::id() & 0xffff).to_be_bytes();
+    IpAddr::from([
+        127,
+        128 | high >> 1,
+        high << 7 | low >> 1,
+        low << 7 | NEXT.fetch_add(1, Ordering::Relaxed),
+    ])
+}
+
+fn known(name: &str, address: IpAddr) -> Known {
+    Known::of_group(CLUSTER, "nodes", name, address)
+}
+
+/// The node's side of a machine that has this number, or says so.
+fn machine(world: &World, id: u64, address: IpAddr) -> KopsController {
+    let boot: BootConfig = serde_json::from_value(json!({
+        "CloudProvider": "hetzner", "ClusterName": CLUSTER, "InstanceGroupName": "nodes", "InstanceGroupRole": "Node",
+        "ConfigServer": {"servers": [format!("https://{}/", world.address)], "tlsServerName": NAME,
+                         "CACertificates": world.authority.pem}
+    }))
+    .unwrap();
+    let mut facts = Facts::default();
+    facts.cloud.hetzner = Some(HetznerFacts { instance_id: id.to_string(), ..HetznerFacts::default() });
+    KopsController::of(&boot, None, &facts, Duration::ZERO).called_back_at(SocketAddr::new(address, PORT))
+}
+
+async fn certificates(machine: &KopsController) -> Result<BTreeMap<String, String>, BootstrapError> {
+    let key = KeyPair::generate().unwrap();
+    let public_keys = ["kubelet", "kubelet-server"].map(|name| (name.to_owned(), public_key(&key)));
+    let keypair_ids = [("kubernetes-ca".to_owned(), "7".to_owned())];
+    machine.certificates(public_keys.into(), keypair_ids.into(), Ok).await
+}
+
+fn assert_not_proven(world: &World, asked: Result<BTreeMap<String, String>, BootstrapError>) {
+    let error = asked.unwrap_err().to_string();
+    assert!(error.contains("400 (callback failed)"), "{error}");
+    assert!(world.counted("CallbackFailed") && !world.counted("Granted"));
+}
+
+#[tokio::test]
+async fn a_machine_that_answers_its_call_back_becomes_a_node() {
+    let world = World::new().await;
+    let address = address();
+    world.hetzner.put(4711, known("nodes-1a2b", address));
+    let machine = machine(&world, 4711, address);
+    let (_, config) = machine.node_config().await.unwrap();
+    assert_eq!(config.nodeup_config, NODEUP_CONFIG);
+    let certificates = certificates(&machine).await.unwrap();
+    for (name, subject) in
+        [("kubelet", "O=system:nodes, CN=system:node:nodes-1a2b"), ("kubelet-server", "CN=nodes-1a2b")]
+    {
+        let (_, pem) = x509_parser::pem::parse_x509_pem(certificates[name].as_bytes()).unwrap();
+        let certificate = pem.parse_x509().unwrap();
+        assert_eq!(certificate.subject().to_string(), subject);
+        if name == "kubelet-server" {
+            let names = &certificate.subject_alternative_name().unwrap().unwrap().value.general_names;
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            assert_eq!(names, ["IPAddress(192.0.2.7)".to_owned(), format!("IPAddress({address})")]);
+        }
+    }
+    assert_eq!(world.hetzner.calls(), 1);
+    world.ready.lock().unwrap().insert("nodes-1a2b".into());
+    let error = machine.node_config().await.unwrap_err();
+    assert!(matches!(error, BootstrapError::AlreadyRegistered { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn who_names_another_machines_number_gets_nothing() {
+    let world = World::new().await;
+    let (own, others) = (address(), address());
+    world.hetzner.put(1, known("liar", own));
+    world.hetzner.put(2, known("honest", others));
+    let liar = machine(&world, 2, own);
+    // Nobody listens there, or the machine which is there has asked for something else.
+    assert_not_proven(&world, certificates(&liar).await);
+    let at_work =
+        crate::callback::CallbackServer::start(CLUSTER, &world.authority.pem, SocketAddr::new(others, PORT));
+    let at_work = at_work.await.unwrap();
+    let _challenge = at_work.challenge().unwrap();
+    assert_not_proven(&world, certificates(&liar).await);
+    // Not even whether that machine is a node already.
+    world.ready.lock().unwrap().insert("honest".into());
+    assert_not_proven(&world, certificates(&liar).await);
+}
+
+#[tokio::test]
+async fn a_request_without_a_challenge_is_refused_without_asking_anybody() {
+    let world = World::new().await;
+    world.hetzner.put(1, known("a", address()));
+    let body = request(json!({}), json!({}), false);
+    assert_eq!(world.ask("x-hetzner-id 1", body.clone()).await, (400, "callback failed".to_owned()));
+    for token in ["x-hetzner-id ", "x-hetzner-id 1/../2", "x-hetzner-id -1"] {
+        assert_eq!(world.ask(token, body.clone()).await.0, 403);
+    }
+    assert!(world.counted("CallbackFailed") && world.counted("MalformedToken"));
+    assert_eq!(world.hetzner.calls(), 0);
+}
+
+#[tokio::test]
+async fn only_running_servers_of_the_cluster_are_called_back() {
+    let world = World::new().await;
+    let address = address();
+    let with_label = |key: &str, value: &str| {
+        let mut server = known("a", address);
+        server.labels.insert(key.into(), value.into());
+        server
+    };
+    let cases = [
+        (2, Known { status: "off".into(), ..known("a", address) }, "InstanceNotRunning"),
+        (3, with_label(CLUSTER_LABEL, "other.example.com"), "InstanceNotFound"),
+        (4, with_label(INSTANCE_GROUP_LABEL, ""), "InstanceGroupUnknown"),
+        (5, Known { private_ips: Vec::new(), ..known("a", address) }, "NoPrivateAddress"),
+        (6, known("No_Name", address), "NoNodeName"),
+    ];
+    for (id, server, _) in &cases {
+        world.hetzner.put(*id, server.clone());
+    }
+    for (id, reason) in cases.iter().map(|(id, _, reason)| (*id, *reason)).chain([(7, "InstanceNotFound")]) {
+        let error = certificates(&machine(&world, id, address)).await.unwrap_err().to_string();
+        assert!(error.contains("403 (failed to verify token)"), "{reason}: {error}");
+        assert!(world.counted(reason), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn while_hetzner_does_not_answer_nobody_is_let_in() {
+    let world = World::new().await;
+    let address = address();
+    world.hetzner.put(1, known("a", address));
+    world.hetzner.set_mood(Mood::Down);
+    let error = certificates(&machine(&world, 1, address)).await.unwrap_err().to_string();
+    assert!(error.contains("500 (internal error)") && world.counted("HetznerUnavailable"), "{error}");
+}
+
+#[tokio::test]
+async fn machines_are_called_with_one_certificate_until_half_its_life_is_over() {
+    let world = World::new().await;
+    let call_back = CallBack::of(CLUSTER, world.keystore.clone());
+    let now = Instant::now();
+    let after = |minutes: u64| call_back.identity(now + Duration::from_secs(60 * minutes)).unwrap();
+    let first = after(0);
+    let (_, pem) = x509_parser::pem::parse_x509_pem(first.certificate.as_bytes()).unwrap();
+    let certificate = pem.parse_x509().unwrap();
+    assert_eq!(certificate.subject().to_string(), "CN=kops-controller.c.example.com");
+    assert!(certificate.extended_key_usage().unwrap().unwrap().value.client_auth);
+    let left = certificate.validity().time_to_expiration().unwrap();
+    assert!(left > Duration::from_secs(3500) && left <= Duration::from_secs(3600), "{left:?}");
+    assert!(Arc::ptr_eq(&first, &after(29)));
+    let second = after(31);
+    assert!(!Arc::ptr_eq(&first, &second));
+    // Another authority signs another.
+    Authority::new("kubernetes-ca").write(&world.pki(), "kubernetes-ca");
+    world.keystore.refresh();
+    assert!(!Arc::ptr_eq(&second, &after(32)));
+}

@@ -1,0 +1,117 @@
+//! Who a machine on Hetzner Cloud is: the server of its number, by the labels that kOps gives to servers, which only
+//! somebody with a token of the project can change.
+//!
+//! Sources: upstream's `upup/pkg/fi/cloudup/hetzner/cloud.go` (names of labels) and `verifier.go` there. Unlike there,
+//! the server has to run, and to be of this cluster.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::{Identity, Refusal};
+
+/// The label with the name of the cluster.
+pub const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
+/// The label with the name of the instance group.
+pub const INSTANCE_GROUP_LABEL: &str = "kops.k8s.io/instance-group";
+/// The states in which a server may ask; Hetzner calls it starting for a while after it runs.
+const AT_WORK: [&str; 2] = ["running", "starting"];
+
+/// What Hetzner tells of a server.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HetznerServer {
+    /// Its number, which no other ever gets.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// `running`, `off`, …
+    pub status: String,
+    /// Its labels.
+    pub labels: BTreeMap<String, String>,
+    /// Its public address, if it has one.
+    pub public_ipv4: Option<Ipv4Addr>,
+    /// Its address in each private network, in Hetzner's order.
+    pub private_ips: Vec<IpAddr>,
+}
+
+/// Who a server is in a cluster.
+///
+/// # Errors
+/// Why it is no machine of the cluster.
+pub fn identify(server: &HetznerServer, cluster: &str) -> Result<Identity, Refusal> {
+    let instance = server.id.to_string();
+    let label = |key| server.labels.get(key).map(String::as_str).filter(|value| !value.is_empty());
+    let owner = label(CLUSTER_LABEL);
+    if owner != Some(cluster) {
+        let owner = owner.map_or_else(|| "nobody".to_owned(), |owner| format!("the cluster {owner}"));
+        return Err(Refusal::OtherCluster { instance, owner, cluster: cluster.to_owned() });
+    }
+    if !AT_WORK.contains(&server.status.as_str()) {
+        return Err(Refusal::NotRunning { instance, state: server.status.clone() });
+    }
+    let Some(instance_group) = label(INSTANCE_GROUP_LABEL) else {
+        let missing = format!("it has no label {INSTANCE_GROUP_LABEL}");
+        return Err(Refusal::NoInstanceGroup { instance, missing });
+    };
+    Ok(Identity { instance_group: instance_group.to_owned(), ..Identity::default() })
+}
+
+/// The addresses that its serving certificate is for: the public one, then the private ones.
+pub fn certificate_names(server: &HetznerServer) -> Vec<String> {
+    let public = server.public_ipv4.map(|address| address.to_string());
+    public.into_iter().chain(server.private_ips.iter().map(ToString::to_string)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const CLUSTER: &str = "c.example.com";
+
+    fn server() -> HetznerServer {
+        let labels = [(CLUSTER_LABEL, CLUSTER), (INSTANCE_GROUP_LABEL, "nodes")];
+        HetznerServer {
+            id: 4711,
+            name: "nodes-1a2b".into(),
+            status: "running".into(),
+            labels: labels.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
+            public_ipv4: Some(Ipv4Addr::new(192, 0, 2, 1)),
+            private_ips: vec![IpAddr::from([10, 0, 0, 2])],
+        }
+    }
+
+    fn refused(change: impl FnOnce(&mut HetznerServer)) -> &'static str {
+        let mut server = server();
+        change(&mut server);
+        identify(&server, CLUSTER).unwrap_err().reason()
+    }
+
+    #[test]
+    fn a_running_server_of_the_cluster_is_of_its_group() {
+        assert_eq!(identify(&server(), CLUSTER).unwrap().instance_group, "nodes");
+        let starting = HetznerServer { status: "starting".into(), ..server() };
+        assert!(identify(&starting, CLUSTER).is_ok());
+        assert_eq!(certificate_names(&server()), ["192.0.2.1", "10.0.0.2"]);
+        assert_eq!(certificate_names(&HetznerServer { public_ipv4: None, ..server() }), ["10.0.0.2"]);
+    }
+
+    #[test]
+    fn a_server_of_others_or_of_no_group_or_that_does_not_run_is_refused() {
+        let other = |server: &mut HetznerServer| {
+            server.labels.insert(CLUSTER_LABEL.into(), "other.example.com".into());
+        };
+        assert_eq!(refused(other), "InstanceOfOtherCluster");
+        assert_eq!(refused(|server| drop(server.labels.remove(CLUSTER_LABEL))), "InstanceOfOtherCluster");
+        for status in ["off", "deleting", "initializing", ""] {
+            assert_eq!(refused(|server| server.status = status.into()), "InstanceNotRunning");
+        }
+        assert_eq!(
+            refused(|server| drop(server.labels.remove(INSTANCE_GROUP_LABEL))),
+            "InstanceGroupUnknown"
+        );
+        let empty = |server: &mut HetznerServer| {
+            server.labels.insert(INSTANCE_GROUP_LABEL.into(), String::new());
+        };
+        assert_eq!(refused(empty), "InstanceGroupUnknown");
+    }
+}
