@@ -216,7 +216,11 @@ impl KopsController {
             Round::Failed(_) => Duration::MAX,
         };
         let round = || asking.round(&servers, &accept);
-        let gave_up = match self.retries.run(&format!("asking for {what}"), round, patience).await {
+        let asked = self.retries.run(&format!("asking for {what}"), round, patience).await;
+        if let Some(callback) = asking.callback {
+            callback.stop().await;
+        }
+        let gave_up = match asked {
             Ok(given) => return Ok(given),
             Err(gave_up) => gave_up,
         };

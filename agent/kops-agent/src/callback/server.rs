@@ -62,7 +62,7 @@ pub enum CallbackServerError {
     Random(std::io::Error),
 }
 
-/// Listens; dropping it stops that.
+/// Listens; dropping it stops that, some time.
 #[derive(Debug)]
 pub struct CallbackServer {
     certificate: String,
@@ -98,6 +98,12 @@ impl CallbackServer {
         let known = Arc::<Mutex<Option<Known>>>::default();
         let serving = tokio::spawn(serve(listener, config, Arc::from(caller_name(cluster)), known.clone()));
         Ok(CallbackServer { certificate: pair.certificate, address, known, serving })
+    }
+
+    /// Stops to listen, and comes back once the address is free for the next one.
+    pub async fn stop(mut self) {
+        self.serving.abort();
+        let _ = (&mut self.serving).await;
     }
 
     /// A challenge for the next request. Those before it are not answered any more.
