@@ -20,19 +20,33 @@ use serde_json::{Value, json};
 
 use crate::cluster::{CLUSTER, Cluster, Controller, REGION, eventually, id};
 
-const ROLE: &str = "nodes.c.example.com";
+/// The IAM role of nodes.
+pub const ROLE: &str = "nodes.c.example.com";
 
 /// A cluster whose controller serves machines, and the machines' way to it.
-struct World {
+pub struct World {
     cluster: Cluster,
-    sts: Sts,
     address: SocketAddr,
     trust: Arc<ClientConfig>,
     name: ServerName<'static>,
 }
 
-impl World {
-    fn start() -> World {
+/// The same, where a stand-in is STS.
+struct WithSts {
+    world: World,
+    sts: Sts,
+}
+
+impl std::ops::Deref for WithSts {
+    type Target = World;
+
+    fn deref(&self) -> &World {
+        &self.world
+    }
+}
+
+impl WithSts {
+    fn start() -> WithSts {
         let sts = Sts::start().unwrap();
         // Whose account is the cluster's: the controller asks as this one.
         let of_controller = Principal::instance("control-plane.c.example.com", "i-0ccccccccccccccc0");
@@ -44,6 +58,25 @@ impl World {
         };
         sts.put(&of_controller);
         let cluster = Cluster::start().with_environment("AWS_ENDPOINT_URL_STS", &sts.url());
+        WithSts { world: World::of(cluster, REGION), sts }
+    }
+
+    /// A machine of the cluster.
+    fn machine(&self, number: usize) -> Principal {
+        let machine = Principal::instance(ROLE, &id(number));
+        self.sts.put(&machine);
+        self.cluster.ec2.put(&id(number), Instance::of_group(CLUSTER, "nodes"));
+        machine
+    }
+
+    fn token(&self, machine: &Principal, body: &str) -> String {
+        World::token_for(machine, &self.sts.host(), REGION, body)
+    }
+}
+
+impl World {
+    /// A cluster in a region, with a bootstrap server.
+    pub fn of(cluster: Cluster, region: &str) -> World {
         let name = format!("kops-controller.internal.{CLUSTER}");
         let authority = Keyset::make("kubernetes-ca", 7).unwrap();
         let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
@@ -61,7 +94,7 @@ impl World {
             fs::write(pki.join(file), text).unwrap();
         }
         cluster.configure(&json!({
-            "Listen": address.to_string(), "provider": {"aws": {"nodesRoles": [ROLE], "Region": REGION}},
+            "Listen": address.to_string(), "provider": {"aws": {"nodesRoles": [ROLE], "Region": region}},
             "serverKeyPath": pki.join("kops-controller.key"), "serverCertificatePath": pki.join("kops-controller.crt"),
             "caBasePath": pki, "signingCAs": ["kubernetes-ca"], "certNames": ["kubelet", "kubelet-server", "kube-proxy"]
         }));
@@ -73,30 +106,24 @@ impl World {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        World { cluster, sts, address, trust: Arc::new(trust), name: name.try_into().unwrap() }
+        World { cluster, address, trust: Arc::new(trust), name: name.try_into().unwrap() }
     }
 
-    fn controller(&self) -> Controller {
+    /// A controller that serves machines.
+    pub fn controller(&self) -> Controller {
         let controller = self.cluster.controller();
         eventually("machines are served", || std::net::TcpStream::connect(self.address).is_ok());
         controller
     }
 
-    /// A machine of the cluster.
-    fn machine(&self, number: usize) -> Principal {
-        let machine = Principal::instance(ROLE, &id(number));
-        self.sts.put(&machine);
-        self.cluster.ec2.put(&id(number), Instance::of_group(CLUSTER, "nodes"));
-        machine
-    }
-
-    fn token(&self, machine: &Principal, body: &str) -> String {
+    /// A machine's token for a request, signed for the STS at a host.
+    pub fn token_for(machine: &Principal, sts: &str, region: &str, body: &str) -> String {
         let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs();
-        machine.token_v1(&self.sts.host(), REGION, body.as_bytes(), now.try_into().unwrap())
+        machine.token_v1(sts, region, body.as_bytes(), now.try_into().unwrap())
     }
 
     /// Asks from an address of its own: the status, and what is answered; status 0 where nobody answers.
-    fn ask(&self, from: Ipv4Addr, token: &str, body: &str) -> (u16, String) {
+    pub fn ask(&self, from: Ipv4Addr, token: &str, body: &str) -> (u16, String) {
         self.try_ask(from, token, body).unwrap_or_default()
     }
 
@@ -128,7 +155,7 @@ impl World {
 }
 
 /// A request for a node's certificates.
-fn request(key: &KeyPair) -> String {
+pub fn request(key: &KeyPair) -> String {
     use base64::Engine as _;
     let der = base64::engine::general_purpose::STANDARD.encode(key.subject_public_key_info());
     let pem = format!("-----BEGIN RSA PUBLIC KEY-----\n{der}\n-----END RSA PUBLIC KEY-----\n");
@@ -142,7 +169,7 @@ fn request(key: &KeyPair) -> String {
 #[test]
 #[ignore = "starts an API server: tests/controller/run"]
 fn a_machine_bootstraps_and_not_once_more_when_it_is_a_node() {
-    let world = World::start();
+    let world = WithSts::start();
     let _controller = world.controller();
     let machine = world.machine(1);
     let body = request(&KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap());
@@ -175,7 +202,7 @@ impl Taken {
 }
 
 /// Has machines bootstrap, each once, a few at a time.
-fn all_bootstrap(world: &World, machines: &[(Principal, String)]) -> Taken {
+fn all_bootstrap(world: &WithSts, machines: &[(Principal, String)]) -> Taken {
     const HANDS: usize = 4;
     let next = AtomicUsize::new(0);
     let took = thread::scope(|scope| {
@@ -206,7 +233,7 @@ fn all_bootstrap(world: &World, machines: &[(Principal, String)]) -> Taken {
 #[allow(clippy::print_stdout)]
 fn measured_bootstrap() {
     const MACHINES: usize = 1000;
-    let world = World::start();
+    let world = WithSts::start();
     let controller = world.controller();
     let rsa = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
     let ecdsa = KeyPair::generate().unwrap();

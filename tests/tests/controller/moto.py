@@ -1,18 +1,27 @@
-"""Makes instances in moto's EC2, and prints their ids: one of the cluster's, one of another's, one that is stopped."""
+"""Makes instances in moto's EC2, and prints their ids: one of the cluster's, one of another's, one that is stopped.
+
+And the credentials that the role of nodes would give to the first of them, by moto's STS.
+"""
 
 import json
 import sys
 
 import boto3
 
-endpoint, region, cluster = sys.argv[1:]
-ec2 = boto3.client(
-    "ec2",
-    endpoint_url=endpoint,
-    region_name=region,
-    aws_access_key_id="AKIDEXAMPLE",
-    aws_secret_access_key="secret",
-)
+endpoint, region, cluster, role = sys.argv[1:]
+
+
+def client(service):
+    return boto3.client(
+        service,
+        endpoint_url=endpoint,
+        region_name=region,
+        aws_access_key_id="AKIDEXAMPLE",
+        aws_secret_access_key="secret",
+    )
+
+
+ec2 = client("ec2")
 
 
 def run(owner, group):
@@ -33,4 +42,7 @@ def run(owner, group):
 
 ids = {"nodes": run(cluster, "nodes"), "other": run("other.example.com", "nodes"), "stopped": run(cluster, "nodes")}
 ec2.stop_instances(InstanceIds=[ids["stopped"]])
-print(json.dumps(ids))
+arn = f"arn:aws:iam::123456789012:role/{role}"
+given = client("sts").assume_role(RoleArn=arn, RoleSessionName=ids["nodes"])["Credentials"]
+credentials = {name: given[name] for name in ("AccessKeyId", "SecretAccessKey", "SessionToken")}
+print(json.dumps({"ids": ids, "credentials": credentials}))

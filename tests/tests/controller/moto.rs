@@ -1,13 +1,16 @@
 //! The controller against moto, an EC2 of others' making: that ours is like Amazon's shall not be our own word only.
 
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kops_agent_tests::sts::Principal;
+use rcgen::KeyPair;
 use serde_json::Value;
 
+use crate::bootstrap::{ROLE, World, request};
 use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, eventually, id};
 
 /// moto has machines in regions that there are, only.
@@ -18,6 +21,7 @@ const START_WITHIN: Duration = Duration::from_secs(60);
 struct Moto {
     child: Child,
     python: PathBuf,
+    address: SocketAddr,
     url: String,
 }
 
@@ -38,14 +42,14 @@ impl Moto {
             assert!(begun.elapsed() < START_WITHIN, "moto does not start");
             thread::sleep(Duration::from_millis(50));
         }
-        Moto { child, python: programs.join("python"), url: format!("http://{address}") }
+        Moto { child, python: programs.join("python"), address, url: format!("http://{address}") }
     }
 
-    /// Makes instances, and tells their ids by what is the matter with them.
+    /// Makes instances, and tells their ids by what is the matter with them, and the credentials of one.
     fn make_instances(&self) -> Value {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/controller/moto.py");
         let output =
-            Command::new(&self.python).arg(script).args([&self.url, REGION, CLUSTER]).output().unwrap();
+            Command::new(&self.python).arg(script).args([&self.url, REGION, CLUSTER, ROLE]).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         serde_json::from_slice(&output.stdout).unwrap()
     }
@@ -71,8 +75,8 @@ impl Drop for Moto {
 #[ignore = "starts an API server and moto: tests/controller/run"]
 fn motos_instances_are_told_apart() {
     let moto = Moto::start();
-    let instances = moto.make_instances();
-    let of = |what: &str| instances[what].as_str().unwrap().to_owned();
+    let made = moto.make_instances();
+    let of = |what: &str| made["ids"][what].as_str().unwrap().to_owned();
     let cluster = Cluster::start().elsewhere(REGION, moto.environment());
     let refused = [
         (of("other"), "InstanceOfOtherCluster"),
@@ -91,4 +95,30 @@ fn motos_instances_are_told_apart() {
         eventually(&format!("an Event says {reason}"), || cluster.reasons(node).contains(reason));
         assert_eq!(cluster.label(node, GROUP_LABEL), None, "{reason}");
     }
+}
+
+#[test]
+#[ignore = "starts an API server and moto: tests/controller/run"]
+fn motos_sts_says_who_bootstraps() {
+    let moto = Moto::start();
+    let made = moto.make_instances();
+    let given = |name: &str| made["credentials"][name].as_str().unwrap().to_owned();
+    let instance = made["ids"]["nodes"].as_str().unwrap();
+    let machine = Principal {
+        access_key: given("AccessKeyId"),
+        secret: given("SecretAccessKey"),
+        session_token: given("SessionToken"),
+        ..Principal::instance(ROLE, instance)
+    };
+    let world = World::of(Cluster::start().elsewhere(REGION, moto.environment()), REGION);
+    let _controller = world.controller();
+    let body = request(&KeyPair::generate().unwrap());
+    let token = |machine: &Principal| World::token_for(machine, &moto.address.to_string(), REGION, &body);
+    let from = Ipv4Addr::new(127, 0, 1, 1);
+    let (status, answer) = world.ask(from, &token(&machine), &body);
+    assert_eq!(status, 200, "{answer}");
+    assert!(answer.contains("BEGIN CERTIFICATE"), "{answer}");
+    // moto believes every signature, but knows whose a key is: nobody's session is no instance's.
+    let nobody = Principal { access_key: "ASIAUNKNOWN".into(), ..machine };
+    assert_eq!(world.ask(from, &token(&nobody), &body).0, 403);
 }
