@@ -281,7 +281,7 @@ fn measured_bootstrap() {
         millis(flooded)
     );
     println!("| its ratio to the calm one | {:.2} | at most 2 |", flooded.as_secs_f64() / calm.as_secs_f64());
-    println!("| peak memory of the controller, MB | {:.1} | 64 |", controller.peak_memory());
+    println!("| peak memory of the controller, MiB | {:.1} | 64 |", controller.peak_memory());
 }
 
 fn millis(duration: Duration) -> f64 {

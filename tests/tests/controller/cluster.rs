@@ -309,11 +309,11 @@ impl Controller {
         fields[11..13].iter().map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / 100.0
     }
 
-    /// The most memory that it has had, in MB.
+    /// The most memory that it has had, in MiB.
     pub fn peak_memory(&self) -> f64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
-        peak.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0 / 1e6
+        peak.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
     }
 
     /// What it answers to GET.

@@ -77,7 +77,7 @@ fn measured_5000_nodes() {
     println!("| --- | --- | --- |");
     println!("| calls of EC2 for {NODES} nodes without labels | {calls} | 10 |");
     println!("| seconds until all are labelled, the API server beside it | {labelled:.1} | 60 |");
-    println!("| peak memory of the controller, MB | {:.1} | 64 |", controller.peak_memory());
+    println!("| peak memory of the controller, MiB | {:.1} | 64 |", controller.peak_memory());
     println!("| writes within a minute in which nothing changes | {writes} | 0 |");
     println!("| calls of EC2 in that minute (the store: one listing) | {asked} | 0 |");
     println!(
