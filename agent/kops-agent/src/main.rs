@@ -183,8 +183,13 @@ fn note_failure(root: &Path, error: &anyhow::Error) {
         }
         Ok(())
     };
-    if let Err(error) = note() {
-        log::debug!("the failure could not be noted for `kops-agent status`: {error:#}");
+    let Err(error) = note() else { return };
+    let text =
+        format!("the failure could not be noted for `kops-agent status`: {}", output::error_text(&error));
+    match error.downcast_ref() {
+        // The run that is at work notes its own end.
+        Some(kops_agent_host::Error::Locked { .. }) => log::debug!("{text}"),
+        _ => log::warn!("{text}"),
     }
 }
 

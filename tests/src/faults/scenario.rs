@@ -293,7 +293,10 @@ impl Scenario {
     pub fn has_ended_well(&self, ended: &Ended) -> bool {
         match self.rolls_back {
             false => ended.is_code(0),
-            true => ended.is_code(1) && ended.stderr.contains("rolled back"),
+            true => {
+                let is_noted = !ended.stderr.contains("could not be noted");
+                ended.is_code(1) && ended.stderr.contains("rolled back") && is_noted
+            }
         }
     }
 
