@@ -78,7 +78,6 @@ async fn a_machine_gets_the_configuration_of_its_group_and_its_secrets() {
 #[tokio::test]
 async fn a_machine_of_a_group_without_configuration_hears_so() {
     for group in ["more", "../../pki"] {
-        // One for each: who asks the same twice within a second has the same token.
         let world = World::new().await;
         let machine = world.machine(ID);
         world.ec2.put(ID, Instance::of_group(CLUSTER, group));

@@ -91,6 +91,7 @@ struct World {
     metrics: BootstrapMetrics,
     address: SocketAddr,
     serving: Option<Serving>,
+    began: i64,
     tokens: AtomicI64,
 }
 
@@ -181,6 +182,7 @@ impl World {
             metrics,
             address,
             serving,
+            began: seconds(),
             tokens: AtomicI64::new(0),
         }
     }
@@ -197,10 +199,10 @@ impl World {
         machine
     }
 
-    /// A token that no other has: what is signed twice in the same second is the same.
+    /// A token that no other has: what is signed twice for the same second is the same.
     fn v1(&self, machine: &Principal, body: &[u8]) -> String {
         let earlier = self.tokens.fetch_add(1, Ordering::Relaxed) % 500;
-        machine.token_v1(&self.sts.host(), REGION, body, seconds() - earlier)
+        machine.token_v1(&self.sts.host(), REGION, body, self.began - earlier)
     }
 
     /// Somebody who trusts the cluster's authority, at an address of the loopback interface.
