@@ -24,6 +24,7 @@ mod node;
 mod nodeup;
 mod output;
 mod progress;
+mod random;
 mod remote;
 mod render;
 mod reset;

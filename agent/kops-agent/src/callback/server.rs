@@ -4,8 +4,6 @@
 //! Only the last challenge that was made is answered, and once.
 
 use std::convert::Infallible;
-use std::fs::File;
-use std::io::Read as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -33,6 +31,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::grpc;
+use crate::random::{self, NoRandomness};
 use crate::tls;
 
 /// kops-controllers are few, and call once.
@@ -58,8 +57,8 @@ pub enum CallbackServerError {
     #[error("cannot set up TLS for kops-controller's call-back: {0}")]
     Tls(#[from] rustls::Error),
     /// There is no randomness.
-    #[error("cannot read /dev/urandom to make a secret: {0}")]
-    Random(std::io::Error),
+    #[error("cannot make a secret for kops-controller's call-back: {0}")]
+    Random(#[from] NoRandomness),
 }
 
 /// Listens; dropping it stops that, some time.
@@ -111,13 +110,7 @@ impl CallbackServer {
     /// # Errors
     /// If there is no randomness.
     pub fn challenge(&self) -> Result<ChallengeRequest, CallbackServerError> {
-        let mut random = [0; 2 * SECRET];
-        File::open("/dev/urandom")
-            .and_then(|mut file| file.read_exact(&mut random))
-            .map_err(CallbackServerError::Random)?;
-        let (id, secret) = random.split_at(SECRET);
-        let id: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
-        let secret = Base64(secret.to_vec());
+        let (id, secret) = (random::name()?, Base64(random::bytes::<SECRET>()?.to_vec()));
         *lock(&self.known) = Some(Known { id: id.clone(), secret: secret.clone() });
         Ok(ChallengeRequest {
             endpoint: self.address.to_string(),

@@ -15,8 +15,6 @@ mod node_api;
 mod node_labels;
 mod queue;
 
-use std::fs::File;
-use std::io::Read as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,7 +37,7 @@ use crate::cloud::hetzner::servers::{HetznerError, HetznerServers};
 use crate::exit::{self, WrongConfiguration};
 use crate::retry::Retries;
 use crate::store::Store;
-use crate::{cloud, output, service_manager, stop};
+use crate::{cloud, output, random, service_manager, stop};
 
 use changed_files::changed;
 use events::Events;
@@ -273,11 +271,7 @@ async fn gce_cluster(options: &KopsControllerOptions) -> Result<GceCluster> {
 /// A name that no other contender has.
 fn identity() -> Result<String> {
     let host = nix::unistd::gethostname().context("reading this machine's name")?;
-    let mut random = [0; 16];
-    File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut random))
-        .context("reading /dev/urandom to make a unique name")?;
-    let unique: String = random.iter().map(|byte| format!("{byte:02x}")).collect();
+    let unique = random::name().context("making a unique name")?;
     Ok(format!("{}_{unique}", host.to_string_lossy()))
 }
 

@@ -9,13 +9,13 @@ use kops_agent_host::PemPair;
 use kops_agent_plan::bootstrap::challenge::caller_name;
 use kops_agent_plan::bootstrap::message::ChallengeRequest;
 use kops_agent_plan::resource::{Certificate, CertificateType, Issuer, Subject};
-use rustls::crypto::aws_lc_rs;
 use time::OffsetDateTime;
 use tokio::time::{Instant, timeout};
 
 use super::keystore::{Keys, Keystore};
 use super::verifier::{Answer, Refusal, VerifiedNode};
 use crate::callback::Caller;
+use crate::random;
 
 /// A machine waits 15 seconds for its answer, and for this it waits itself.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
@@ -62,11 +62,7 @@ impl CallBack {
             Refusal::not_verified("NoPrivateAddress", format!("{endpoint:?} is no address to call back"))
         })?;
         let identity = self.identity(Instant::now())?;
-        let mut random = [0; 16];
-        aws_lc_rs::default_provider()
-            .secure_random
-            .fill(&mut random)
-            .map_err(|_| not_made(&"there are no random numbers"))?;
+        let random = random::bytes().map_err(|error| not_made(&error))?;
         let call = self.caller.call(address, challenge, &identity, random);
         match timeout(ANSWERED_WITHIN, call).await {
             Ok(Ok(())) => Ok(()),

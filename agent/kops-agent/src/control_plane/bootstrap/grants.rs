@@ -8,7 +8,6 @@ use kops_agent_plan::bootstrap::certificates::{self, Asker, Offer};
 use kops_agent_plan::bootstrap::message::{BootstrapRequest, BootstrapResponse, Bytes, ServedNodeConfig};
 use kops_agent_plan::bootstrap::node_config::nodeup_config_file;
 use kops_agent_plan::spec::Secret;
-use rustls::crypto::aws_lc_rs;
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
@@ -16,6 +15,7 @@ use tokio::time::{Instant, timeout};
 use super::keystore::{Keys, Keystore};
 use super::verifier::{Answer, Refusal, VerifiedNode};
 use crate::output::error_text;
+use crate::random;
 use crate::store::{Store, StoreError};
 
 /// The one secret that nodes get this way.
@@ -101,11 +101,7 @@ impl Grants {
         let authority = keys.authorities.get(&order.certificate.signer).ok_or_else(|| {
             unavailable(&format!("{} is none of server.signingCAs", order.certificate.signer))
         })?;
-        let mut random = [0; 16];
-        aws_lc_rs::default_provider()
-            .secure_random
-            .fill(&mut random)
-            .map_err(|_| unavailable("there are no random numbers"))?;
+        let random = random::bytes().map_err(|error| unavailable(&error.to_string()))?;
         authority
             .sign(
                 &order.certificate,
