@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
-use kops_agent_plan::diff::{Change, Plan, Stage, Step, Summary};
+use kops_agent_plan::diff::{Change, ObservedState, Plan, Stage, Step, Summary};
 use kops_agent_plan::resource::{DesiredState, Image, KernelModule, Kind, Resource, ResourceId};
 
 pub(crate) use files::restarts_the_agent;
@@ -20,7 +20,7 @@ use changing::Changing;
 use crate::assets::{Downloads, Progress};
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::observe::boot_text;
+use crate::observe::{Observer, boot_text};
 use crate::prepare::{Prepared, find, hashes_of, prepare};
 use crate::record::{Failure, Record, written_file};
 use crate::secrets::Secrets;
@@ -227,6 +227,13 @@ impl Run<'_> {
             // What is removed has nothing desired to it, and is dealt with apart.
             Stage::Removals => Ok(()),
         }
+    }
+
+    /// What there is of some resources now, for whatever is about to be started with them.
+    fn found<'r>(&'r self, resources: impl Iterator<Item = &'r Resource>) -> Result<ObservedState> {
+        Observer::new(self.host, &self.prepared.certificates, self.secrets, resources)?
+            .having_written(self.prepared.downloaded().collect())
+            .all()
     }
 
     /// Asks for the addresses of this node's pods, before anything runs that gives them out.

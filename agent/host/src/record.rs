@@ -90,7 +90,7 @@ enum Left {
     HostsEntry,
 }
 
-fn is_false(value: &bool) -> bool {
+pub(crate) fn is_false(value: &bool) -> bool {
     !value
 }
 

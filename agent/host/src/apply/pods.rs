@@ -10,7 +10,6 @@ use kops_agent_plan::resource::{File, Resource};
 use super::{Run, Steps};
 use crate::error::Result;
 use crate::host::Host;
-use crate::observe::Observer;
 use crate::stamps::Stamp;
 
 impl Run<'_> {
@@ -45,10 +44,7 @@ impl Run<'_> {
     /// The digest of what a static pod finds mounted when it is started now.
     fn digest_of_mounted(&self, manifest: &File) -> Result<Option<String>> {
         let mounted = mounted(manifest, self.desired).into_iter().map(|(_, resource)| resource);
-        let found = Observer::new(self.host, &self.prepared.certificates, self.secrets, mounted)?
-            .having_written(self.prepared.downloaded().collect())
-            .all()?;
-        Ok(mounted_digest(manifest, self.desired, &found))
+        Ok(mounted_digest(manifest, self.desired, &self.found(mounted)?))
     }
 }
 

@@ -10,7 +10,7 @@ use kops_agent_plan::resource::{Resource, Unit};
 
 use super::{Run, Steps};
 use crate::error::{Error, Result};
-use crate::observe::{Observer, unit_path};
+use crate::observe::unit_path;
 use crate::selinux::FileKind;
 use crate::staged::{Staged, place};
 use crate::stamps::Stamp;
@@ -85,9 +85,6 @@ impl Run<'_> {
     /// The digest of what a unit finds when it is started now.
     fn digest_of(&self, unit: &Unit) -> Result<Option<String>> {
         let read = unit.restarted_by.iter().filter_map(|id| self.desired.get(id));
-        let found = Observer::new(self.host, &self.prepared.certificates, self.secrets, read)?
-            .having_written(self.prepared.downloaded().collect())
-            .all()?;
-        Ok(restart_digest(unit, &found))
+        Ok(restart_digest(unit, &self.found(read)?))
     }
 }

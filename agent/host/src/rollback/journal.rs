@@ -11,6 +11,7 @@ use kops_agent_plan::resource::{DesiredState, Resource, ResourceId};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
+use crate::record::is_false;
 use crate::root::{Metadata, Root};
 use crate::staged::write_file;
 use crate::stamps::Stamp;
@@ -74,10 +75,6 @@ pub(super) struct Kept {
     /// Whether that pod stays, and its containers only are started anew.
     #[serde(default, skip_serializing_if = "is_false")]
     pub(super) restarts_pod: bool,
-}
-
-fn is_false(value: &bool) -> bool {
-    !value
 }
 
 /// What was in the place of a resource.

@@ -32,7 +32,10 @@ pub fn mounted<'a>(manifest: &File, desired: &'a DesiredState) -> Vec<(&'a Resou
 /// The digest of everything that a static pod has mounted, as it was observed; `None` where that is nothing of the
 /// agent's.
 pub fn mounted_digest(manifest: &File, desired: &DesiredState, observed: &ObservedState) -> Option<String> {
-    let mounted = mounted(manifest, desired);
+    digest_of(&mounted(manifest, desired), observed)
+}
+
+fn digest_of(mounted: &[(&ResourceId, &Resource)], observed: &ObservedState) -> Option<String> {
     let line = |(id, _): &(&ResourceId, &Resource)| format!("{id} {}\n", fingerprint(observed.get(id)));
     (!mounted.is_empty()).then(|| sha256_hex(mounted.iter().map(line).collect::<String>().as_bytes()))
 }
@@ -46,10 +49,11 @@ pub(super) fn restart(
 ) -> Option<Change> {
     let id = Resource::from(manifest.clone()).id();
     let Some(Observed::File(present)) = observed.get(&id) else { return None };
-    let digest = mounted_digest(manifest, desired, observed)?;
+    let mounted = mounted(manifest, desired);
+    let digest = digest_of(&mounted, observed)?;
     let is_changed = |id: &&ResourceId| plan.step(id).is_some_and(Step::changes_content);
     let because: Vec<ResourceId> =
-        mounted(manifest, desired).into_iter().map(|(id, _)| id).filter(is_changed).cloned().collect();
+        mounted.into_iter().map(|(id, _)| id).filter(is_changed).cloned().collect();
     let is_stale = present.pod_mounted.as_ref() != Some(&digest);
     (is_stale || !because.is_empty()).then_some(Change::Restart { because })
 }
