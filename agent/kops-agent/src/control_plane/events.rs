@@ -12,14 +12,15 @@ use kube::api::{Api, ObjectMeta, PostParams};
 use kube::{Client, Error};
 use tokio::time::{Instant, timeout};
 
-/// kOps lets its controller create Events nowhere else.
-const NAMESPACE: &str = "kube-system";
+use super::lease::NAMESPACE;
+
 /// The API server forgets an Event after an hour, so it is said again.
 const SAID_AGAIN_AFTER: Duration = Duration::from_secs(60 * 60);
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Says things about Nodes, each once.
 pub struct Events {
+    /// kOps lets its controller create Events in its own namespace only.
     events: Api<Event>,
     said: Mutex<BTreeMap<String, Instant>>,
 }
