@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use kops_agent_plan::bootstrap::challenge::{self, is_called_back};
 use kops_agent_plan::bootstrap::message::{BootstrapRequest, BootstrapResponse, ServedNodeConfig};
+use kops_agent_plan::bootstrap::{server_name, server_url};
 use kops_agent_plan::facts::{CloudFacts, Facts};
 use kops_agent_plan::spec::{BootConfig, CloudProvider};
 use thiserror::Error;
@@ -29,9 +30,6 @@ use crate::tls;
 pub use authenticator::{AuthenticationError, Authenticator};
 pub use certificates::with_certificates;
 use server::{Failure, NoServer, Server};
-
-/// The port at which kops-controller listens (upstream: `pkg/wellknownports/wellknownports.go`).
-const PORT: u16 = 3988;
 
 /// Between two rounds of asking, a control plane that starts is given this time at first, and later this.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -126,13 +124,11 @@ impl KopsController {
         patience: Duration,
     ) -> KopsController {
         let named = boot.config_server.clone().unwrap_or_default();
-        let usual_name = format!("kops-controller.internal.{}", boot.cluster_name);
+        let usual_name = server_name(&boot.cluster_name);
         let (servers, tls_server_name) = match boot.api_server_ips.as_slice() {
             _ if !named.servers.is_empty() => (named.servers, named.tls_server_name),
-            [] => (vec![format!("https://{usual_name}:{PORT}/")], String::new()),
-            addresses => {
-                (addresses.iter().map(|address| server::url_of_address(address)).collect(), usual_name)
-            }
+            [] => (vec![server_url(&usual_name)], String::new()),
+            addresses => (addresses.iter().map(|address| server_url(address)).collect(), usual_name),
         };
         let authorities = match named.ca_certificates {
             given if !given.is_empty() => given,

@@ -3,12 +3,13 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
+use kops_agent_plan::bootstrap::PORT;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Response, Url};
 use rustls::ClientConfig;
 use thiserror::Error;
 
-use super::{AuthenticationError, PORT};
+use super::AuthenticationError;
 use crate::callback::CallbackServerError;
 use crate::dns::{NameError, SystemResolver};
 use crate::http::{HttpError, cluster_client, innermost_cause};
@@ -172,14 +173,6 @@ impl Server {
     }
 }
 
-/// The URL of the kops-controller at an address.
-pub(super) fn url_of_address(address: &str) -> String {
-    match address.parse() {
-        Ok(IpAddr::V6(address)) => format!("https://[{address}]:{PORT}/"),
-        _ => format!("https://{address}:{PORT}/"),
-    }
-}
-
 /// The addresses at which somebody may be.
 fn in_use(found: &[IpAddr]) -> Result<Vec<IpAddr>, Failure> {
     let used: Vec<IpAddr> = found.iter().copied().filter(|address| !PLACEHOLDERS.contains(address)).collect();
@@ -251,6 +244,8 @@ fn unreachable(error: reqwest::Error) -> Failure {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use kops_agent_plan::bootstrap::server_url;
+
     use super::*;
 
     #[test]
@@ -274,8 +269,8 @@ mod tests {
             let error = Server::new(given, "").unwrap_err().to_string();
             assert!(error.contains(expected) && error.contains(given), "{error}");
         }
-        assert_eq!(url_of_address("10.0.0.1"), "https://10.0.0.1:3988/");
-        assert_eq!(url_of_address("fd00::1"), "https://[fd00::1]:3988/");
+        assert_eq!(server_url("10.0.0.1"), "https://10.0.0.1:3988/");
+        assert_eq!(server_url("fd00::1"), "https://[fd00::1]:3988/");
     }
 
     #[test]

@@ -3,7 +3,8 @@
 //!
 //! Here is what both sides must agree on, byte for byte, with kOps' own programs as well as with ours: [`message`] is
 //! what they say to each other, [`aws_token`] how a machine on AWS proves who it is, [`gce_token`] how one on GCE does,
-//! [`hetzner_token`] what one on Hetzner Cloud says, and [`challenge`] how one is called back. [`certificates`] and [`node_config`] decide what it is given.
+//! [`hetzner_token`] what one on Hetzner Cloud says, and [`challenge`] how one is called back. [`certificates`] and
+//! [`node_config`] decide what it is given.
 
 pub mod aws_token;
 pub mod certificates;
@@ -12,3 +13,19 @@ pub mod gce_token;
 pub mod hetzner_token;
 pub mod message;
 pub mod node_config;
+
+/// The port of kops-controller (upstream: `pkg/wellknownports/wellknownports.go`).
+pub const PORT: u16 = 3988;
+
+/// The URL of the kops-controller at a name or an address.
+pub fn server_url(host: &str) -> String {
+    match host.contains(':') {
+        true => format!("https://[{host}]:{PORT}/"),
+        false => format!("https://{host}:{PORT}/"),
+    }
+}
+
+/// The name that kops-controller has within its cluster, and in its certificate.
+pub fn server_name(cluster: &str) -> String {
+    format!("kops-controller.internal.{cluster}")
+}

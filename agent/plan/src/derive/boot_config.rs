@@ -8,11 +8,9 @@ use ipnet::IpNet;
 use super::Inputs;
 use super::authorities::keyset;
 use super::config::{config_base, uses_none_dns};
+use crate::bootstrap::{server_name, server_url};
 use crate::resolve::{KUBERNETES_CA, Problems};
 use crate::spec::{BootConfig, CloudProvider, ConfigServerOptions, InstanceGroupRole};
-
-/// The port of kops-controller (upstream: `pkg/wellknownports/wellknownports.go`).
-const KOPS_CONTROLLER_PORT: u16 = 3988;
 
 /// Derives the boot config. `nodeup_config_hash` is [`crate::spec::NodeupConfig::hash`] of the bytes
 /// of the group's `nodeupconfig.yaml`.
@@ -47,11 +45,7 @@ pub fn boot_config(inputs: &Inputs<'_>, nodeup_config_hash: &str) -> Result<Boot
 }
 
 fn config_server(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Problems) -> ConfigServerOptions {
-    let name = format!("kops-controller.internal.{}", inputs.cluster.metadata.name);
-    let server = |host: &str| match host.contains(':') {
-        true => format!("https://[{host}]:{KOPS_CONTROLLER_PORT}/"),
-        false => format!("https://{host}:{KOPS_CONTROLLER_PORT}/"),
-    };
+    let name = server_name(&inputs.cluster.metadata.name);
     let ca_certificates = if inputs.role() == InstanceGroupRole::Bastion {
         String::new()
     } else {
@@ -61,12 +55,12 @@ fn config_server(inputs: &Inputs<'_>, addresses: &[String], problems: &mut Probl
     };
     if addresses.is_empty() {
         return ConfigServerOptions {
-            servers: vec![server(&name)],
+            servers: vec![server_url(&name)],
             tls_server_name: String::new(),
             ca_certificates,
         };
     }
-    let servers = addresses.iter().map(|address| server(address)).collect();
+    let servers = addresses.iter().map(|address| server_url(address)).collect();
     ConfigServerOptions { servers, tls_server_name: name, ca_certificates }
 }
 

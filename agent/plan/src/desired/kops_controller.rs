@@ -3,6 +3,7 @@
 //!
 //! Source: nodeup/pkg/model/kops_controller.go.
 
+use crate::bootstrap::server_name;
 use crate::go_yaml;
 use crate::resolve::{KUBERNETES_CA, NodeConfig};
 use crate::resource::{CertificateType, Content, DesiredState, Directory, File, Mode, User};
@@ -34,7 +35,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
 }
 
 fn add_serving_certificate(node: &NodeConfig, state: &mut DesiredState) {
-    let mut names = vec![format!("kops-controller.internal.{}", node.cluster_name())];
+    let mut names = vec![server_name(node.cluster_name())];
     names.extend(node.boot.api_server_ips.iter().cloned());
     state.add(certificates::issued(
         node,
