@@ -37,7 +37,7 @@ pub fn http_client(bundle: Option<&CaBundle>) -> Result<SharedHttpClient, SetupE
         .with_trust_store(roots)
         .build()
         .map_err(|error| SetupError(format!("TLS cannot be set up: {error}")))?;
-    let proxy = proxy(|name| std::env::var(name).ok())?;
+    let proxy = proxy(environment_variable)?;
     Ok(Builder::new().build_with_connector_fn(move |settings, components| {
         let mut connector = Connector::builder();
         connector.set_connector_settings(settings.cloned());
@@ -48,6 +48,25 @@ pub fn http_client(bundle: Option<&CaBundle>) -> Result<SharedHttpClient, SetupE
             .proxy_config(proxy.clone())
             .build_with_resolver(SystemResolver)
     }))
+}
+
+/// Where the environment says that a service is (`S3`), and by which variable: the SDK's own rule, for whoever asks without
+/// it or must know beforehand.
+pub fn endpoint_of_environment(
+    service: &str,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Option<(String, String)> {
+    let names = [format!("AWS_ENDPOINT_URL_{service}"), "AWS_ENDPOINT_URL".to_owned()];
+    let set = |name: String| {
+        let url = variable(&name).filter(|url| !url.is_empty())?;
+        Some((name, url))
+    };
+    names.into_iter().find_map(set)
+}
+
+/// A variable of this process' environment.
+pub fn environment_variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
 }
 
 /// The proxy for HTTPS. Plain HTTP goes straight: it is the metadata service, or a server nearby.

@@ -45,6 +45,17 @@ impl CaBundle {
         bundle.as_ref().map_err(Clone::clone)
     }
 
+    /// The same, where it may be done without: only if TLS is needed its absence is a failure.
+    ///
+    /// # Errors
+    /// If it is needed, and no usable certificate is found.
+    pub fn unless_unneeded(is_needed: bool) -> Result<Option<&'static CaBundle>, NoCaBundle> {
+        match CaBundle::of_this_host() {
+            Err(missing) if is_needed => Err(missing),
+            bundle => Ok(bundle.ok()),
+        }
+    }
+
     fn from_found(found: CertificateResult) -> Result<CaBundle, NoCaBundle> {
         let mut roots = RootCertStore::empty();
         // Bundles hold certificates that rustls rightly refuses; those are nobody's mistake here.

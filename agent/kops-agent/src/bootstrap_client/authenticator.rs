@@ -41,7 +41,7 @@ pub enum AuthenticationError {
     #[error("{variable} is {value:?}, which is no URL")]
     Endpoint {
         /// The variable.
-        variable: &'static str,
+        variable: String,
         /// Its value.
         value: String,
     },

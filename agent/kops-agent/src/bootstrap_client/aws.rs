@@ -20,12 +20,9 @@ use reqwest::Url;
 use reqwest::header::HeaderValue;
 
 use super::{AuthenticationError, Authenticator};
-use crate::aws_sdk::shared_config;
+use crate::aws_sdk::{endpoint_of_environment, environment_variable, shared_config};
 use crate::cloud::aws::endpoint;
 use crate::tls::CaBundle;
-
-/// Where STS is, if it is not where Amazon has it; the first that is set counts.
-const ENDPOINTS: [&str; 2] = ["AWS_ENDPOINT_URL_STS", "AWS_ENDPOINT_URL"];
 
 /// Signs with the credentials that every AWS tool would find: on an instance, those of its role.
 #[derive(Debug)]
@@ -50,7 +47,7 @@ impl AwsAuthenticator {
         let provider = shared
             .credentials_provider()
             .ok_or_else(|| AuthenticationError::NoCredentials("nothing is set that could give any".into()))?;
-        let host = match set_endpoint(|name| std::env::var(name).ok())? {
+        let host = match set_endpoint(environment_variable)? {
             Some(host) => host,
             None => {
                 let url = endpoint::amazon(STS_SERVICE, region, shared.use_dual_stack().unwrap_or(false));
@@ -124,8 +121,7 @@ fn spelled_as_in_go(name: &str) -> String {
 
 /// The host that the environment names.
 fn set_endpoint(variable: impl Fn(&str) -> Option<String>) -> Result<Option<String>, AuthenticationError> {
-    let set = |name: &'static str| Some((name, variable(name).filter(|value| !value.is_empty())?));
-    let Some((variable, value)) = ENDPOINTS.into_iter().find_map(set) else { return Ok(None) };
+    let Some((variable, value)) = endpoint_of_environment("STS", variable) else { return Ok(None) };
     let url = Url::parse(&value).ok();
     let host = url.as_ref().and_then(|url| {
         let host = url.host_str().filter(|host| !host.is_empty())?;

@@ -5,7 +5,7 @@
 use aws_config::SdkConfig;
 
 use super::ec2::Ec2Error;
-use crate::aws_sdk::shared_config;
+use crate::aws_sdk::{endpoint_of_environment, environment_variable, shared_config};
 use crate::tls::CaBundle;
 
 /// A service in a region, and how it is asked.
@@ -22,16 +22,10 @@ impl Endpoint {
     /// # Errors
     /// If this host trusts nobody, or a proxy is no URL.
     pub async fn of(service: &str, region: &str) -> Result<Endpoint, Ec2Error> {
-        let set = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let of_service = format!("AWS_ENDPOINT_URL_{}", service.to_uppercase());
-        let url = set(&of_service).or_else(|| set("AWS_ENDPOINT_URL"));
+        let url = endpoint_of_environment(&service.to_uppercase(), environment_variable).map(|(_, url)| url);
         // Whoever gives the credentials may need TLS even where the service does not.
-        let bundle = match CaBundle::of_this_host() {
-            Err(missing) if url.as_deref().is_none_or(|url| url.starts_with("https://")) => {
-                return Err(missing.into());
-            }
-            bundle => bundle.ok(),
-        };
+        let needs_tls = url.as_deref().is_none_or(|url| url.starts_with("https://"));
+        let bundle = CaBundle::unless_unneeded(needs_tls)?;
         let settings = shared_config(region, bundle).await?;
         let url = url.unwrap_or_else(|| amazon(service, region, settings.use_dual_stack().unwrap_or(false)));
         Ok(Endpoint { url: format!("{}/", url.trim_end_matches('/')), settings })

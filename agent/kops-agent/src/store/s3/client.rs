@@ -9,7 +9,7 @@ use aws_sdk_s3::config::{Builder, Config, Credentials, Region, SharedCredentials
 
 use super::super::error::StoreError;
 use super::settings::S3Settings;
-use crate::aws_sdk::http_client;
+use crate::aws_sdk::{endpoint_of_environment, environment_variable, http_client};
 use crate::tls::CaBundle;
 
 /// What a client for any region is made from, and who will sign its requests.
@@ -36,13 +36,10 @@ pub(super) async fn config(
             (builder, Some(credentials))
         }
         S3Settings::Aws => {
-            let endpoint = endpoint_of_environment();
+            let endpoint = endpoint_of_environment("S3", environment_variable).map(|(_, url)| url);
             let needs_tls = endpoint.as_deref().is_none_or(|endpoint| endpoint.starts_with("https://"));
             // Whoever gives the credentials may need TLS even where S3 does not.
-            let bundle = match CaBundle::of_this_host() {
-                Err(missing) if needs_tls => return Err(missing.into()),
-                bundle => bundle.ok(),
-            };
+            let bundle = CaBundle::unless_unneeded(needs_tls)?;
             let shared = aws_config::defaults(BehaviorVersion::latest())
                 .http_client(http_client(bundle)?)
                 .load()
@@ -67,12 +64,6 @@ pub(super) async fn config(
 /// The SDK refuses it together with an endpoint of one's own.
 fn dual_stack(shared: &SdkConfig, endpoint: Option<&str>) -> bool {
     endpoint.is_none() && shared.endpoint_url().is_none() && shared.use_dual_stack().unwrap_or(true)
-}
-
-/// The endpoint that the SDK itself will find in the environment.
-fn endpoint_of_environment() -> Option<String> {
-    let set = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    set("AWS_ENDPOINT_URL_S3").or_else(|| set("AWS_ENDPOINT_URL"))
 }
 
 #[cfg(test)]
