@@ -18,7 +18,7 @@ use reqwest::{Client, Response, StatusCode, Url};
 use serde::Deserialize;
 
 use super::url::GsUrl;
-use super::{LARGEST_FILE, StoreError};
+use super::{LARGEST_FILE, StoreError, distinct};
 use crate::cloud::gce::tokens::Tokens;
 use crate::http;
 use crate::retry::{GaveUp, Retries};
@@ -87,18 +87,14 @@ impl Gs {
             folder => format!("{folder}/"),
         };
         let parameters = [("delimiter", "/"), ("fields", "items(name),prefixes,nextPageToken")];
-        let mut names = Vec::new();
+        let mut names: Vec<String> = Vec::new();
         for page in self.pages(prefix, &below, &parameters).await? {
             let all = page.items.into_iter().map(|item| item.name).chain(page.prefixes);
             names.extend(
                 all.filter_map(|name| Some(name.strip_prefix(&below)?.trim_end_matches('/').to_owned())),
             );
         }
-        // A "folder" that some tool has made is an object of the prefix's own name.
-        names.retain(|name| !name.is_empty());
-        names.sort();
-        names.dedup();
-        Ok(names)
+        Ok(distinct(names))
     }
 
     /// The generations of the objects below the prefix whose names from there lie between two.

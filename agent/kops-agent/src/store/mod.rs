@@ -148,6 +148,15 @@ impl Store {
     }
 }
 
+/// The names in a folder of a bucket, each once. A "folder" that some tool has made is an object of the prefix's own name,
+/// which leaves none.
+fn distinct(mut names: Vec<String>) -> Vec<String> {
+    names.retain(|name| !name.is_empty());
+    names.sort();
+    names.dedup();
+    names
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]

@@ -23,9 +23,9 @@ use tokio::time::timeout;
 
 pub use settings::S3Settings;
 
-use super::LARGEST_FILE;
 use super::error::StoreError;
 use super::url::S3Url;
+use super::{LARGEST_FILE, distinct};
 use crate::retry::Retries;
 use failure::Failure;
 pub(in crate::store) use failure::chain;
@@ -95,7 +95,7 @@ impl S3 {
     /// The names below the prefix, as far as the next slash.
     pub(super) async fn list(&self, prefix: &S3Url) -> Result<Vec<String>, StoreError> {
         let key_prefix = key_prefix(prefix);
-        let mut names = Vec::new();
+        let mut names: Vec<String> = Vec::new();
         let mut next_page = None;
         loop {
             let page = self
@@ -110,11 +110,7 @@ impl S3 {
                 break;
             }
         }
-        // A "folder" that some tool has made is an object of the prefix's own name.
-        names.retain(|name| !name.is_empty());
-        names.sort();
-        names.dedup();
-        Ok(names)
+        Ok(distinct(names))
     }
 
     /// The ETags of the objects below the prefix whose names from there lie between two.
