@@ -29,6 +29,16 @@ pub enum Error {
         /// How it ended, and what it said.
         outcome: String,
     },
+    /// systemd does not do what it is asked, or what it started has failed.
+    #[error("cannot {doing} {unit}: {reason}")]
+    Unit {
+        /// What was asked (`restart`).
+        doing: &'static str,
+        /// The unit.
+        unit: String,
+        /// What is wrong, and where there is more to see.
+        reason: String,
+    },
     /// A certificate could not be issued.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
@@ -87,6 +97,12 @@ impl Error {
     /// Whether somebody has to change the configuration before trying again can help.
     pub fn is_configuration(&self) -> bool {
         matches!(self, Error::Certificate(_) | Error::MissingSecret { .. } | Error::Invalid { .. })
+    }
+
+    /// Whether a program of the machine refuses, or systemd does: that is about a component, and not about the disk or
+    /// the bus, of which everything else would fail too.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self, Error::Command { .. } | Error::Unit { .. })
     }
 
     /// `doing` something to `path` failed with `error`.

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use kops_agent_host::health::{Asking, Health, Pace};
+use kops_agent_host::system::commands::Commands;
 use kops_agent_host::system::pods::Pods;
 use kops_agent_host::system::systemd::{Systemd, UnitState};
 use kops_agent_host::{Error, Host, Record, Resetting};
@@ -30,6 +31,8 @@ struct Node {
     asked: Mutex<Vec<String>>,
     /// What each component was started with.
     started_with: Mutex<BTreeMap<String, String>>,
+    /// What systemd does not do, whenever it is asked.
+    refused: Mutex<Vec<String>>,
 }
 
 impl Node {
@@ -39,6 +42,7 @@ impl Node {
             units: Mutex::default(),
             asked: Mutex::default(),
             started_with: Mutex::default(),
+            refused: Mutex::default(),
         })
     }
 
@@ -46,8 +50,19 @@ impl Node {
         std::fs::read_to_string(self.root.join(path.trim_start_matches('/'))).unwrap_or_default()
     }
 
-    fn act(&self, verb: &str, unit: &str, change: impl FnOnce(&mut (bool, bool))) -> Result<(), Error> {
-        self.asked.lock().unwrap().push(format!("{verb} {unit}").trim_end().to_owned());
+    fn act(
+        &self,
+        verb: &'static str,
+        unit: &str,
+        change: impl FnOnce(&mut (bool, bool)),
+    ) -> Result<(), Error> {
+        let asked = format!("{verb} {unit}");
+        self.asked.lock().unwrap().push(asked.clone());
+        let is_spoilt =
+            verb == "restart" && self.read(&format!("/etc/systemd/system/{unit}")).contains("refused");
+        if is_spoilt || self.refused.lock().unwrap().contains(&asked) {
+            return Err(Error::Unit { doing: verb, unit: unit.into(), reason: "its job has failed".into() });
+        }
         change(self.units.lock().unwrap().entry(unit.into()).or_default());
         if matches!(verb, "start" | "restart") {
             let read = self.read(KUBELET_CONFIG) + &self.read(&format!("/etc/systemd/system/{unit}"));
@@ -230,6 +245,20 @@ impl Scene {
         self.machine.converge_with(&self.host(), state).await.map(drop)
     }
 
+    /// A run that would wait for a minute, and is interrupted once it has asked for this.
+    async fn interrupt(&self, state: &DesiredState, once_asked: &str) {
+        let patient = self.host().with_pace(Pace { patience: Duration::from_secs(60), ..PACE });
+        let has_asked = async {
+            while !self.node.asked.lock().unwrap().iter().any(|asked| asked == once_asked) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        tokio::select! {
+            outcome = self.machine.converge_with(&patient, state) => panic!("it has ended: {:?}", outcome.err()),
+            () = has_asked => {}
+        }
+    }
+
     /// Everything that is not the agent's own business: paths with modes and contents.
     fn files(&self) -> Vec<String> {
         let describe = |path: &String| {
@@ -297,6 +326,78 @@ async fn everything_is_put_back_if_kubelet_does_not_come_back() {
     let status = scene.host().status().unwrap();
     assert!(status.converged && status.rolled_back.is_none() && status.failure.is_none(), "{status:?}");
     assert!(!scene.machine.path("/etc/kops/only-1").exists());
+    scene.is_clean();
+}
+
+#[tokio::test]
+async fn a_unit_whose_job_fails_is_a_component_that_does_not_come_back() {
+    let scene = Scene::converged(&node("1")).await;
+    let before = scene.files();
+    let error = scene.converge(&node("refused")).await.unwrap_err();
+    assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
+    assert!(error.to_string().contains("cannot restart kubelet.service: its job has failed"), "{error}");
+    assert_eq!(scene.files(), before);
+    assert_eq!(scene.host().status().unwrap().rolled_back.unwrap().still_wrong, [""; 0]);
+    scene.is_clean();
+}
+
+/// Programs that fail where a file has the text of before.
+struct Spoilt(PathBuf);
+
+impl Commands for Spoilt {
+    fn run(&self, command: &[String]) -> Result<(), Error> {
+        match std::fs::read_to_string(&self.0).unwrap_or_default().contains('1') {
+            true => Err(Error::Command { command: command.join(" "), outcome: "fails".into() }),
+            false => Ok(()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_fails_while_everything_is_put_back_does_not_keep_the_rest_from_it() {
+    let with_command = |version: &str| {
+        let mut state = node(version);
+        state.add(File::text("/etc/rules", version).on_change(&["load-rules"]));
+        state
+    };
+    let scene = Scene::converged(&with_command("1")).await;
+    scene.node.enable("chrony.service").unwrap();
+    let before = scene.files();
+    *scene.node.refused.lock().unwrap() =
+        vec!["stop only-bad.service".into(), "disable only-bad.service".into()];
+    let host = scene.host().with_commands(Arc::new(Spoilt(scene.machine.path("/etc/rules"))));
+    let error = scene.machine.converge_with(&host, &with_command("bad")).await.unwrap_err();
+    assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
+    assert_eq!(scene.files(), before);
+    let news = scene.node.news();
+    assert_eq!(news.iter().filter(|news| *news == "restart kubelet.service").count(), 2, "{news:?}");
+    let wrong = scene.host().status().unwrap().rolled_back.unwrap().still_wrong;
+    let expected = ["cannot stop only-bad.service", "cannot disable only-bad.service", "`load-rules` fails"];
+    assert_eq!(wrong.len(), expected.len(), "{wrong:?}");
+    assert!(expected.iter().all(|part| wrong.iter().any(|wrong| wrong.contains(part))), "{wrong:?}");
+    scene.is_clean();
+}
+
+#[tokio::test]
+async fn units_that_did_not_run_or_start_at_boot_before_do_neither_again() {
+    let scene = Scene::converged(&node("1")).await;
+    // What an operator has done to a unit of ours that the next configuration wants to run.
+    scene.node.disable("containerd.service").unwrap();
+    scene.node.stop("containerd.service").unwrap();
+    scene.node.news();
+    scene.converge(&node("bad")).await.unwrap_err();
+    let news = scene.node.news();
+    let of_containerd: Vec<&String> =
+        news.iter().filter(|news| news.ends_with("containerd.service")).collect();
+    assert_eq!(
+        of_containerd,
+        [
+            "enable containerd.service",
+            "start containerd.service",
+            "stop containerd.service",
+            "disable containerd.service"
+        ]
+    );
     scene.is_clean();
 }
 
@@ -378,12 +479,7 @@ async fn a_pod_that_does_not_come_back_with_a_new_key_gets_the_old_one_again() {
 #[tokio::test]
 async fn a_pod_that_an_interrupted_run_did_not_get_to_is_started_anew_by_the_next() {
     let scene = Scene::converged(&with_keys(["1", "1", "1"])).await;
-    let patient = scene.host().with_pace(Pace { patience: Duration::from_secs(60), ..PACE });
-    let bad = with_keys(["2", "2", "bad"]);
-    let run = scene.machine.converge_with(&patient, &bad);
-    // It would wait for etcd for a minute.
-    tokio::time::timeout(Duration::from_millis(100), run).await.unwrap_err();
-    drop(patient);
+    scene.interrupt(&with_keys(["2", "2", "bad"]), "end etcd-main").await;
     scene.node.news();
     scene.converge(&with_keys(["2", "2", "3"])).await.unwrap();
     let news = scene.node.news();
@@ -397,12 +493,7 @@ async fn what_was_interrupted_while_it_waited_goes_on() {
     for (then, is_good) in [("bad", false), ("22", true)] {
         let scene = Scene::converged(&node("1")).await;
         let before = scene.files();
-        let patient = scene.host().with_pace(Pace { patience: Duration::from_secs(60), ..PACE });
-        let bad = node("bad");
-        let run = scene.machine.converge_with(&patient, &bad);
-        // It would wait for a minute.
-        tokio::time::timeout(Duration::from_millis(100), run).await.unwrap_err();
-        drop(patient);
+        scene.interrupt(&node("bad"), "restart kubelet.service").await;
         assert!(scene.machine.path("/var/lib/kops-agent/rollback/journal.json").exists());
         let folder = scene.machine.path("/var/lib/kops-agent/rollback").metadata().unwrap();
         assert_eq!(folder.mode() & 0o777, 0o700);
@@ -421,11 +512,8 @@ async fn what_was_interrupted_while_it_waited_goes_on() {
 async fn pods_that_an_interrupted_run_has_changed_are_waited_for_by_the_next() {
     let scene = Scene::converged(&with_pods(node("1"), ["1", "1", "1"])).await;
     let before = scene.files();
-    let patient = scene.host().with_pace(Pace { patience: Duration::from_secs(60), ..PACE });
     let bad = with_pods(node("1"), ["bad", "1", "1"]);
-    let run = scene.machine.converge_with(&patient, &bad);
-    tokio::time::timeout(Duration::from_millis(100), run).await.unwrap_err();
-    drop(patient);
+    scene.interrupt(&bad, "pod kube-scheduler # bad").await;
     assert!(scene.machine.plan(&scene.host(), &bad).is_empty(), "all files are written");
     let error = scene.converge(&bad).await.unwrap_err();
     assert!(matches!(error, Error::RolledBack(_)), "{error}");
@@ -469,11 +557,7 @@ async fn a_reset_after_an_interrupted_change_takes_what_was_kept_and_spares_what
     std::fs::write(machine.path("/etc/motd"), "hello").unwrap();
     let scene = Scene { node: Node::of(&machine), machine };
     scene.converge(&with_motd("1", Mode::FILE)).await.unwrap();
-    let patient = scene.host().with_pace(Pace { patience: Duration::from_secs(60), ..PACE });
-    let bad = with_motd("bad", Mode::PRIVATE);
-    let run = scene.machine.converge_with(&patient, &bad);
-    tokio::time::timeout(Duration::from_millis(100), run).await.unwrap_err();
-    drop(patient);
+    scene.interrupt(&with_motd("bad", Mode::PRIVATE), "restart kubelet.service").await;
     let motd = scene.machine.path("/etc/motd").metadata().unwrap();
     assert_eq!(motd.nlink(), 2, "it is not kept by a second name, so this test shows nothing");
 

@@ -15,7 +15,6 @@ use crate::root::{set_mode, set_owner};
 use crate::selinux::FileKind;
 use crate::staged::{Sealed, Staged, place, seal_all, temporary_name};
 use crate::stamps::Stamp;
-use crate::system::sysctls::COMMAND;
 
 impl Run<'_> {
     pub(super) fn files(&self, steps: &Steps<'_>) -> Result<()> {
@@ -156,15 +155,9 @@ impl Run<'_> {
             for change in &step.changes {
                 let Change::Run { command } = change else { continue };
                 if !restarts_the_agent(command) && !done.contains(&command.as_slice()) {
-                    match *command == COMMAND {
-                        true => {
-                            let on_change = |file: &&File| file.on_change.contains(command);
-                            let its = files.iter().map(|(_, file)| *file).filter(on_change);
-                            let its: Vec<&str> = its.map(|file| file.path.as_str()).collect();
-                            self.host.commands.set_parameters(&its, self.progress)?;
-                        }
-                        false => self.host.commands.run(command)?,
-                    }
+                    let its = files.iter().filter(|(_, file)| file.on_change.contains(command));
+                    let its: Vec<&str> = its.map(|(_, file)| file.path.as_str()).collect();
+                    self.host.commands.run_for(command, &its, self.progress)?;
                     done.push(command);
                 }
                 if !changed.iter().any(|known| known.path == file.path) {

@@ -9,7 +9,7 @@ use kops_agent_plan::health;
 use kops_agent_plan::resource::{Resource, Unit};
 
 use super::{Run, Steps};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::observe::unit_path;
 use crate::selinux::FileKind;
 use crate::staged::{Staged, place};
@@ -68,9 +68,8 @@ impl Run<'_> {
         let digest = self.digest_of(unit)?;
         match act() {
             Ok(()) => self.wait_after(step).await?,
-            // A disk that is full or broken says nothing of the unit.
-            Err(error @ Error::Path { .. }) => return Err(error),
-            Err(error) if self.changing.is_some() => {
+            // A disk that is full, or a bus that has gone, says nothing of the unit.
+            Err(error) if error.is_refusal() && self.changing.is_some() => {
                 let component = health::of_unit(&unit.name, &|_| None);
                 return Err(self.host.unwell(&component, &error.to_string()));
             }

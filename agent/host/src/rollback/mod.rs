@@ -86,11 +86,11 @@ impl Host {
             journal.write(&self.root)?;
         }
         let is_pod = |id: &ResourceId| id.kind == Kind::File && health::is_manifest(&id.name);
-        self.put_units_back(&journal)?;
-        self.put_back(&journal, |id| !is_pod(id))?;
-        self.systemd.reload()?;
-        self.run_commands_again(&journal)?;
         let mut still_wrong = Vec::new();
+        self.put_units_back(&journal, &mut still_wrong)?;
+        self.put_back(&journal, |id| !is_pod(id))?;
+        note(self.systemd.reload(), &mut still_wrong)?;
+        self.run_commands_again(&journal, progress, &mut still_wrong)?;
         for unit in units_in_order(&journal) {
             self.restart_as_before(unit, progress, &mut still_wrong).await?;
         }
@@ -101,7 +101,7 @@ impl Host {
             if journal.begun.contains(pod) {
                 progress.waiting(pod);
                 if journal.restarts_pod(pod) {
-                    self.end_containers(&pod.name, &self.present_texts())?;
+                    note(self.end_containers(&pod.name, &self.present_texts()), &mut still_wrong)?;
                 }
                 self.wait_for_pod_of_before(&journal, pod, &mut still_wrong).await?;
             }
@@ -121,8 +121,8 @@ impl Host {
         let component = health::of_unit(&unit.name, &self.present_texts());
         let waited = match self.systemd.restart(&unit.name) {
             Ok(()) => self.wait_until_well(&component, Expected::Any).await,
-            Err(error @ Error::Path { .. }) => return Err(error),
-            Err(error) => Err(self.unwell(&component, &error.to_string())),
+            Err(error) if error.is_refusal() => Err(self.unwell(&component, &error.to_string())),
+            Err(error) => Err(error),
         };
         note(waited, still_wrong)
     }
@@ -170,10 +170,10 @@ impl Host {
     }
 }
 
-/// What is wrong with a component ends no rollback: the others are to be put back all the same.
-fn note(waited: Result<()>, still_wrong: &mut Vec<String>) -> Result<()> {
-    match waited {
-        Err(error @ Error::Unwell { .. }) => {
+/// What is wrong with a component, or refused by it, ends no rollback: the others are to be put back all the same.
+fn note(outcome: Result<()>, still_wrong: &mut Vec<String>) -> Result<()> {
+    match outcome {
+        Err(error) if error.is_refusal() || matches!(error, Error::Unwell { .. }) => {
             still_wrong.push(error.to_string());
             Ok(())
         }

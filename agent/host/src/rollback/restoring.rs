@@ -1,10 +1,15 @@
 //! Putting back what a change has replaced. All of it can be done again, wherever it was interrupted.
 
+use std::collections::BTreeMap;
+
 use kops_agent_plan::diff::Enablement;
 use kops_agent_plan::resource::{HostsEntry, Kind, ResourceId};
 
 use super::journal::{FOLDER, Journal, Was};
 use super::keeping::copy;
+use super::note;
+use crate::apply::restarts_the_agent;
+use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::record::path_of;
@@ -12,18 +17,19 @@ use crate::root::{Dir, Metadata, Root, set_mode, set_owner};
 use crate::staged::temporary_name;
 
 impl Host {
-    /// Stops the units that there were none of before, and has those start at boot that did.
-    pub(super) fn put_units_back(&self, journal: &Journal) -> Result<()> {
+    /// Stops the units that did not run before, and has those start at boot that did, and no others.
+    pub(super) fn put_units_back(&self, journal: &Journal, still_wrong: &mut Vec<String>) -> Result<()> {
         for (id, kept) in &journal.kept {
             let Some(before) = kept.unit else { continue };
             let states = self.systemd.states(&[&id.name])?;
-            let Some(now) = states.first() else { continue };
-            if !before.known && now.is_known {
-                self.systemd.stop(&id.name)?;
-                self.systemd.disable(&id.name)?;
+            let Some(now) = states.first().filter(|now| now.is_known) else { continue };
+            if !before.running && now.running {
+                note(self.systemd.stop(&id.name), still_wrong)?;
             }
-            if before.known && before.enabled && now.enablement == Enablement::Disabled {
-                self.systemd.enable(&id.name)?;
+            match now.enablement {
+                Enablement::Enabled if !before.enabled => note(self.systemd.disable(&id.name), still_wrong)?,
+                Enablement::Disabled if before.enabled => note(self.systemd.enable(&id.name), still_wrong)?,
+                _ => {}
             }
         }
         Ok(())
@@ -98,13 +104,20 @@ impl Host {
     }
 
     /// Runs the commands of the files that are back, each once.
-    pub(super) fn run_commands_again(&self, journal: &Journal) -> Result<()> {
-        let mut done: Vec<&Vec<String>> = Vec::new();
-        for command in journal.kept.values().flat_map(|kept| &kept.commands) {
-            if !crate::apply::restarts_the_agent(command) && !done.contains(&command) {
-                self.commands.run(command)?;
-                done.push(command);
+    pub(super) fn run_commands_again(
+        &self,
+        journal: &Journal,
+        progress: &dyn Progress,
+        still_wrong: &mut Vec<String>,
+    ) -> Result<()> {
+        let mut files_of: BTreeMap<&[String], Vec<&str>> = BTreeMap::new();
+        for (id, kept) in &journal.kept {
+            for command in kept.commands.iter().filter(|command| !restarts_the_agent(command)) {
+                files_of.entry(command).or_default().push(&id.name);
             }
+        }
+        for (command, files) in files_of {
+            note(self.commands.run_for(command, &files, progress), still_wrong)?;
         }
         Ok(())
     }

@@ -20,6 +20,17 @@ pub trait Commands: Send + Sync {
     /// It cannot be started, or it fails.
     fn run(&self, command: &[String]) -> Result<()>;
 
+    /// Runs a command that these files name.
+    ///
+    /// # Errors
+    /// It cannot be started, or it fails; or a kernel parameter cannot be set.
+    fn run_for(&self, command: &[String], files: &[&str], progress: &dyn Progress) -> Result<()> {
+        match *command == sysctls::COMMAND {
+            true => self.set_parameters(files, progress),
+            false => self.run(command),
+        }
+    }
+
     /// Sets the kernel parameters that these files set, where the command of upstream's is `sysctl --system`.
     ///
     /// # Errors

@@ -11,6 +11,6 @@ pub mod packages;
 pub mod pods;
 pub(crate) mod recorded;
 pub mod remote;
-pub(crate) mod sysctls;
+mod sysctls;
 pub mod systemd;
 pub mod users;

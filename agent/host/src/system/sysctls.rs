@@ -18,7 +18,7 @@ const FOLDERS: [&str; 5] =
 const LAST: &str = "/etc/sysctl.conf";
 
 /// The command by which upstream has parameters set, those of every file.
-pub(crate) const COMMAND: [&str; 2] = ["sysctl", "--system"];
+pub(super) const COMMAND: [&str; 2] = ["sysctl", "--system"];
 
 /// A line of such a file.
 #[derive(Clone, Debug, PartialEq, Eq)]

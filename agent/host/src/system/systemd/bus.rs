@@ -260,7 +260,7 @@ impl Unanswered {
     fn while_doing(self, doing: &'static str, unit: &str) -> Failure {
         match self {
             Unanswered::Refused(reason) => {
-                Failure::Refused(Error::Path { doing, path: unit.to_owned(), reason })
+                Failure::Refused(Error::Unit { doing, unit: unit.to_owned(), reason })
             }
             Unanswered::Lost(why) => Failure::Lost { has_begun: false, why },
         }
@@ -358,9 +358,9 @@ async fn job(
         return match result.as_str() {
             // Whatever was not needed is as well done.
             "done" | "skipped" => Ok(()),
-            _ => Err(Failure::Refused(Error::Path {
+            _ => Err(Failure::Refused(Error::Unit {
                 doing,
-                path: unit.to_owned(),
+                unit: unit.to_owned(),
                 reason: why_it_ended(connection, unit, &result).await,
             })),
         };
