@@ -3,7 +3,6 @@
 //! It authorizes as kOps has it (`Node,RBAC`), so that a right that is missing fails a test.
 
 use std::fs::{self, File};
-use std::net::{Ipv4Addr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -15,6 +14,8 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, date_time_ymd,
 };
 use tempfile::TempDir;
+
+use crate::ports::free_port;
 
 const START_WITHIN: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -48,7 +49,7 @@ impl ApiServer {
         fs::write(path("service-account.key"), service_account.serialize_pem())?;
         fs::write(path("service-account.pub"), service_account.public_key_pem())?;
 
-        let [client, peer, port] = free_ports()?;
+        let [client, peer, port] = [free_port()?, free_port()?, free_port()?];
         let etcd_url = format!("http://127.0.0.1:{client}");
         let peer_url = format!("http://127.0.0.1:{peer}");
         let mut etcd = Command::new(assets.join("etcd"));
@@ -142,6 +143,12 @@ impl ApiServer {
     pub fn kubeconfig(&self, user: &str, groups: &[&str]) -> anyhow::Result<PathBuf> {
         use base64::Engine as _;
         use std::os::unix::fs::PermissionsExt as _;
+        let name = format!("{}.kubeconfig", user.replace([':', '/'], "-"));
+        let path = self.folder.path().join(name);
+        // Whoever was started with it would be started anew if it changed.
+        if path.exists() {
+            return Ok(path);
+        }
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
         let (certificate, key) = self.authority.issue(&Holder::Client { user, groups })?;
         let kubeconfig = serde_json::json!({
@@ -152,8 +159,6 @@ impl ApiServer {
                 {"client-certificate-data": encode(&certificate), "client-key-data": encode(&key)}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
         });
-        let name = format!("{}.kubeconfig", user.replace([':', '/'], "-"));
-        let path = self.folder.path().join(name);
         fs::write(&path, kubeconfig.to_string())?;
         fs::set_permissions(&path, fs::Permissions::from_mode(0o600))?;
         Ok(path)
@@ -177,7 +182,7 @@ impl ApiServer {
         use std::io::Write as _;
         let mut child = Command::new(self.assets.join("kubectl"))
             .arg(format!("--kubeconfig={}", kubeconfig.display()))
-            .args(["--request-timeout=10s", "--cache-dir"])
+            .args(["--request-timeout=60s", "--cache-dir"])
             .arg(self.folder.path().join("kubectl"))
             .args(arguments)
             .stdin(Stdio::piped())
@@ -297,16 +302,4 @@ fn valid(mut params: CertificateParams) -> CertificateParams {
     params.not_before = date_time_ymd(2026, 1, 1);
     params.not_after = date_time_ymd(2046, 1, 1);
     params
-}
-
-/// Ports that nobody listens on at the moment; all of them held until the last is found, so that they differ.
-fn free_ports<const N: usize>() -> anyhow::Result<[u16; N]> {
-    let mut held = Vec::new();
-    let mut ports = [0; N];
-    for port in &mut ports {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?;
-        *port = listener.local_addr()?.port();
-        held.push(listener);
-    }
-    Ok(ports)
 }

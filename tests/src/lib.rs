@@ -13,6 +13,7 @@ pub mod hetzner;
 pub mod kops_controller;
 pub mod loopback;
 pub mod name_server;
+pub mod ports;
 pub mod proxy;
 pub mod publishers;
 pub mod random;

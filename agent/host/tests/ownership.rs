@@ -112,7 +112,7 @@ async fn a_file_that_nothing_has_touched_is_read_only_when_asked() {
     let now = |depth| machine.host().with_depth(depth).owned().unwrap()[&id].now.clone();
     assert_eq!(now(Depth::Touched), OwnedNow::AsLeft);
     assert_eq!(now(Depth::Content), OwnedNow::AsLeft);
-    fs::write(machine.path("/etc/ours/a"), "A").unwrap();
+    fs::write(machine.path("/etc/ours/a"), "AA").unwrap();
     assert_eq!(now(Depth::Touched), OwnedNow::Changed(vec!["content".into()]));
 }
 

@@ -27,7 +27,7 @@ use crate::example_keys::Keyset;
 use crate::example_store::{BUCKET, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES};
 
 /// A run that takes longer hangs.
-const LONGEST_RUN: Duration = Duration::from_secs(120);
+const LONGEST_RUN: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(1);
 /// For how many seconds the agent tries to reach a server again: all that there are answer at once.
 const PATIENCE: &str = "5";

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use kops_agent_tests::ec2::Instance;
 use kops_agent_tests::example_keys::Keyset;
+use kops_agent_tests::ports::free_port;
 use kops_agent_tests::sts::{Principal, Sts};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, connect, socket};
 use rcgen::{KeyPair, PKCS_RSA_SHA256, PublicKeyData as _, RsaKeySize};
@@ -79,7 +80,7 @@ impl World {
     pub fn of(cluster: Cluster, region: &str) -> World {
         let name = format!("kops-controller.internal.{CLUSTER}");
         let authority = Keyset::make("kubernetes-ca", 7).unwrap();
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
         let pki = cluster.make_folder("pki");
         let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
         let serving = rcgen::CertificateParams::new([name.clone()]).unwrap();

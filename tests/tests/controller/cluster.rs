@@ -25,7 +25,7 @@ pub const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 pub const NODE_ROLE: &str = "node-role.kubernetes.io/node";
 /// The user that kOps' RBAC is for.
 const USER: &str = "system:serviceaccount:kube-system:kops-controller";
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(300);
 
 /// The id of an instance.
 pub fn id(number: usize) -> String {

@@ -1,11 +1,12 @@
 //! The controller against moto, an EC2 of others' making: that ours is like Amazon's shall not be our own word only.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use kops_agent_tests::ports::free_port;
 use kops_agent_tests::sts::Principal;
 use rcgen::KeyPair;
 use serde_json::Value;
@@ -30,7 +31,7 @@ impl Moto {
     fn start() -> Moto {
         let environment = std::env::var_os("MOTO").expect("MOTO is set by tests/controller/run");
         let programs = Path::new(&environment).join("bin");
-        let address = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
         let child = Command::new(programs.join("moto_server"))
             .args(["-H", "127.0.0.1", "-p", &address.port().to_string()])
             .stdout(Stdio::null())

@@ -106,7 +106,7 @@ pub fn a_stuck_run_is_ended(machine: &Machine) {
     machine.run(&["mkfifo", "/root/nobody-writes-here"]);
     // With a watchdog the signs are closer together.
     let stuck = format!(
-        "[Service]\nTimeoutStartSec=1s\nTimeoutStopSec=1s\nWatchdogSec=1s\nRestart=no\nExecStart=\n\
+        "[Service]\nTimeoutStartSec=5s\nTimeoutStopSec=5s\nWatchdogSec=5s\nRestart=no\nExecStart=\n\
          ExecStart={AGENT} converge --conf /root/nobody-writes-here\n"
     );
     machine.run(&["mkdir", "--parents", Path::new(STUCK).parent().unwrap().to_str().unwrap()]);
@@ -121,12 +121,13 @@ pub fn a_stuck_run_is_ended(machine: &Machine) {
         let started: u64 = machine.show(UNIT, "ExecMainStartTimestampMonotonic").parse().unwrap();
         let uptime = machine.read("/proc/uptime");
         let now: f64 = uptime.split(' ').next().unwrap().parse().unwrap();
-        (now * 1e6 > started as f64 + 4e6).then_some(())
+        (now * 1e6 > started as f64 + 12e6).then_some(())
     });
     assert_eq!(machine.show(UNIT, "ActiveState"), "activating");
     machine.run(&["kill", "-STOP", &process]);
     machine.until("systemd has ended it", || (machine.show(UNIT, "ActiveState") == "failed").then_some(()));
     assert_eq!(machine.show(UNIT, "Result"), "watchdog");
+    machine.run(&["journalctl", "--sync"]);
     let said = journal(machine, &["_PID=1", "UNIT=kops-agent.service"]);
     let is_of_the_end =
         |line: &Value| line["MESSAGE"].as_str().is_some_and(|text| text.contains("Watchdog timeout"));

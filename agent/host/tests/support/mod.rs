@@ -163,10 +163,10 @@ pub(crate) const CALM: Patience = Patience {
 };
 
 /// For what succeeds though a server is silent.
-pub(crate) const STEADY: Patience = Patience { stalled_after: Duration::from_millis(800), ..CALM };
+pub(crate) const STEADY: Patience = Patience { stalled_after: Duration::from_secs(3), ..CALM };
 
 /// For what is given up.
-pub(crate) const IMPATIENT: Patience = Patience { give_up_after: Duration::from_millis(400), ..STEADY };
+pub(crate) const IMPATIENT: Patience = Patience { give_up_after: Duration::from_secs(2), ..STEADY };
 
 /// A client as the agent's, that trusts these certificates only.
 pub(crate) fn client(trusted: &[&str]) -> reqwest::Client {

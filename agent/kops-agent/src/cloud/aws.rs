@@ -273,8 +273,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_service_that_is_not_there_is_given_up_with_the_reason() {
-        let address = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-        let error = observe(&format!("http://{address}"), SHORT).await.unwrap_err();
+        // Bound, so that nobody else gets the port, but not listening.
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let error = observe(&format!("http://{}", socket.local_addr().unwrap()), SHORT).await.unwrap_err();
         assert!(matches!(error, MetadataError::Unreachable { .. }), "{error:?}");
         let error = error.to_string();
         assert!(error.contains("onnection refused") && error.contains("--facts"), "{error}");

@@ -148,8 +148,10 @@ async fn what_ec2_refuses_and_what_is_not_ec2_are_told_apart() {
 
 #[tokio::test]
 async fn nobody_there_and_no_credentials_may_pass() {
-    let free = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let url = format!("http://{free}");
+    // Bound, so that nobody else gets the port, but not listening.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let url = format!("http://{}", socket.local_addr().unwrap());
     let error = ec2(&url, "the-secret").query("DescribeInstances", &[]).await.unwrap_err();
     assert!(matches!(&error, Ec2Error::Unreachable { .. }) && error.is_passing(), "{error}");
 

@@ -1,0 +1,47 @@
+//! Ports for programs that are started with one and tell nobody which they got.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use anyhow::Context as _;
+
+/// Below those that the kernel gives out to whoever asks for any, and above those that have names.
+const FIRST: u16 = 12_000;
+const COUNT: u16 = 18_000;
+/// How far processes that run beside each other begin apart.
+const APART: u32 = 61;
+
+static TAKEN: AtomicU16 = AtomicU16::new(0);
+
+/// A port of the loopback interface that nobody listens on, and that nobody else is given: neither by this function
+/// within this process nor by the kernel.
+///
+/// # Errors
+/// If all are taken.
+pub fn free_port() -> anyhow::Result<u16> {
+    let from = std::process::id().wrapping_mul(APART) % u32::from(COUNT);
+    for _ in 0..COUNT {
+        let at = from + u32::from(TAKEN.fetch_add(1, Ordering::Relaxed));
+        let port = FIRST + u16::try_from(at % u32::from(COUNT))?;
+        if TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    None.context("no port of the loopback interface is free")
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn each_is_another_one_and_free() {
+        let (one, other) = (free_port().unwrap(), free_port().unwrap());
+        assert_ne!(one, other);
+        for port in [one, other] {
+            assert!((FIRST..FIRST + COUNT).contains(&port));
+            TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+        }
+    }
+}
