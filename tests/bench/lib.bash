@@ -54,6 +54,16 @@ fill_mirror() {
 
 median() { sort -n | awk '{ value[NR] = $1 } END { print value[int((NR + 1) / 2)] }'; }
 
+# at_most WHAT MEASURED LIMIT, at_least WHAT MEASURED LIMIT: a promise, and whether it is kept.
+broken=0
+at_most() { is_kept "$1" "$2" "<=" "$3"; }
+at_least() { is_kept "$1" "$2" ">=" "$3"; }
+is_kept() {
+    awk "BEGIN { exit !($2 $3 $4) }" && return
+    echo "NOT KEPT: $1 is $2, promised: $3 $4" >&2
+    broken=1
+}
+
 # this_machine DIR: what it was measured on.
 this_machine() {
     echo "$(uname -m), $(nproc) cores of $(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1), Linux $(uname -r), $(stat -f -c %T "$1"); $(date -u +%F)"

@@ -85,4 +85,6 @@ fn measured_5000_nodes() {
         new[NEW_NODES / 2],
         new[NEW_NODES - 1]
     );
+    assert!(calls <= 10 && labelled <= 60.0 && controller.peak_memory() <= 64.0);
+    assert!(writes == 0 && asked <= 1 && new[NEW_NODES - 1] <= 1.0);
 }
