@@ -181,8 +181,12 @@ fn restarted_by_converging(cluster: &Cluster, machine: &Machine) -> Vec<&'static
     let plan = cluster.agent(machine, "plan", &["--exit-code"]);
     assert_eq!(plan.code, Some(0), "left to do on {}: {}", machine.name(), machine.explain(&plan));
     assert_eq!(self::containers(machine), containers, "pods do not outlive the restart of what runs them");
-    let after = running_since(machine);
-    before.iter().zip(after).filter(|(before, after)| *before != after).map(|(_, (unit, _))| unit).collect()
+    restarted(&before, &running_since(machine))
+}
+
+/// The units that run since another time than before.
+fn restarted(before: &[(&'static str, String)], after: &[(&'static str, String)]) -> Vec<&'static str> {
+    before.iter().zip(after).filter(|(before, after)| before != after).map(|(_, (unit, _))| *unit).collect()
 }
 
 /// The running containers, each with its process.
@@ -285,6 +289,8 @@ fn becomes_a_cluster(suite: &str) {
     upkeep::a_static_pod_reads_its_new_kubeconfig(&cluster);
     step("a spec that kubelet refuses");
     upkeep::what_kubelet_refuses_is_rolled_back(&cluster, node);
+    step("a spec that containerd refuses");
+    upkeep::what_containerd_refuses_is_rolled_back(&cluster, node);
     step("reset");
     upkeep::a_reset_leaves_no_trace(node, &bare_node);
     upkeep::a_reset_leaves_no_trace(control_plane, &bare_control_plane);

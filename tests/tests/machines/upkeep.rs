@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::cluster::{AGENT, CONTROL_PLANE_NAME, Cluster, NODE_NAME};
 use crate::machine::{Ended, Machine};
-use crate::{READY, converge, node_has, running_since};
+use crate::{READY, containers, converge, node_has, restarted, running_since};
 
 /// Long enough for a kubelet that starts, and short for one that does not.
 const PATIENCE: &str = "8";
@@ -45,13 +45,7 @@ pub fn what_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
     node.run(&["test", "!", "-e", "/var/lib/kops-agent/rollback"]);
     node_has(cluster, NODE_NAME, READY, "True");
     let after = running_since(node);
-    let restarted: Vec<_> = before
-        .iter()
-        .zip(&after)
-        .filter(|(before, after)| before != after)
-        .map(|(_, (unit, _))| *unit)
-        .collect();
-    assert_eq!(restarted, ["kubelet.service"]);
+    assert_eq!(restarted(&before, &after), ["kubelet.service"]);
 
     let status = agent(node, &["status"]);
     assert_eq!(status.code, DIFFERENT, "{status:?}");
@@ -70,6 +64,29 @@ pub fn what_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
     converge(cluster, node);
     has(&node.read(config), &["maxParallelImagePulls: 3"]);
     node_has(cluster, NODE_NAME, READY, "True");
+    is_well(node);
+}
+
+/// A setting with which containerd does not even start: the node has its runtime again, and its pods never went.
+pub fn what_containerd_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
+    const BAD: &str = "    logLevel: loud\n    runc:";
+    const GOOD: &str = "    logLevel: debug\n    runc:";
+    let (units, pods) = (running_since(node), containers(node));
+    cluster.edit_spec(GOOD, BAD);
+    let ended = cluster.agent(node, "converge", &["--health-patience", PATIENCE]);
+    assert_eq!(ended.code, Some(1), "{}", node.explain(&ended));
+    has(
+        &ended.stderr,
+        &[
+            "unit containerd.service did not come back: cannot restart containerd.service",
+            "with which everything is well again",
+        ],
+    );
+    assert_eq!(restarted(&units, &running_since(node)), ["containerd.service"]);
+    assert_eq!(containers(node), pods);
+    node_has(cluster, NODE_NAME, READY, "True");
+    cluster.edit_spec(BAD, GOOD);
+    converge(cluster, node);
     is_well(node);
 }
 
