@@ -282,7 +282,7 @@ impl NodeLabels {
             }
         }
         if matches!(outcome, Outcome::Conflict) {
-            index.queue.add(name, Instant::now() + CONFLICT_PAUSE);
+            index.queue.changed(name, Instant::now() + CONFLICT_PAUSE);
         }
     }
 }
@@ -335,11 +335,11 @@ impl Index {
 
     /// A kubelet reports every few seconds; only what decides labels has a Node looked at.
     fn see(&mut self, node: Arc<ObservedNode>) {
-        let before = self.nodes.get(&node.name);
-        let is_same = before
-            .is_some_and(|before| before.labels == node.labels && before.provider_id == node.provider_id);
-        if !is_same {
-            self.queue.add(&node.name, Instant::now());
+        let now = Instant::now();
+        match self.nodes.get(&node.name) {
+            Some(before) if before.provider_id != node.provider_id => self.queue.wake(&node.name, now),
+            Some(before) if before.labels == node.labels => {}
+            _ => self.queue.changed(&node.name, now),
         }
         self.nodes.insert(node.name.clone(), node);
     }
@@ -358,7 +358,7 @@ impl Index {
 
     fn look_at_all(&mut self) {
         for name in self.nodes.keys() {
-            self.queue.add(name, Instant::now());
+            self.queue.wake(name, Instant::now());
         }
     }
 }

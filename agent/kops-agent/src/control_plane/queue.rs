@@ -1,7 +1,8 @@
 //! Which Nodes are to be looked at, and when: for the controller of nodes.
 //!
 //! A Node is looked at by one at a time; what changes meanwhile has it looked at once more. One that fails is looked
-//! at again later and later, each at its own moment, so that a thousand failures at once do not come back at once.
+//! at again later and later, each at its own moment, so that a thousand failures at once do not come back at once; and
+//! no sooner because it changes, for a machine that is not believed can change its Node as often as it likes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -16,19 +17,33 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(10 * 60);
 pub struct Queue {
     due: BTreeMap<String, Instant>,
     working: BTreeSet<String>,
+    /// Those that were woken while somebody looked at them.
+    woken: BTreeSet<String>,
     failures: BTreeMap<String, u32>,
+    /// Until when those that failed are left alone.
+    pauses: BTreeMap<String, Instant>,
 }
 
 impl Queue {
-    /// Has a Node looked at now, or as soon as who looks at it is done.
-    pub fn add(&mut self, name: &str, now: Instant) {
-        self.due.insert(name.to_owned(), now);
+    /// A Node changed: it is looked at as soon as who looks at it is done, and its pause after a failure is over.
+    pub fn changed(&mut self, name: &str, now: Instant) {
+        let due = self.due.entry(name.to_owned()).or_insert(now);
+        *due = now.min(*due);
+    }
+
+    /// Has a Node looked at then, or as soon as who looks at it is done, pause or not: what it failed for may be over.
+    pub fn wake(&mut self, name: &str, at: Instant) {
+        self.pauses.remove(name);
+        if self.working.contains(name) {
+            self.woken.insert(name.to_owned());
+        }
+        self.changed(name, at);
     }
 
     /// The Nodes that are due and that nobody looks at; from now on somebody does.
     pub fn take(&mut self, now: Instant) -> Vec<String> {
-        let is_ready = |(name, due): &(&String, &Instant)| **due <= now && !self.working.contains(*name);
-        let ready: Vec<String> = self.due.iter().filter(is_ready).map(|(name, _)| name.clone()).collect();
+        let ready: Vec<String> =
+            self.waiting().filter(|(_, due)| *due <= now).map(|(name, _)| name.clone()).collect();
         for name in &ready {
             self.due.remove(name);
             self.working.insert(name.clone());
@@ -39,16 +54,23 @@ impl Queue {
     /// A Node was looked at and is as it should be.
     pub fn done(&mut self, name: &str) {
         self.working.remove(name);
+        self.woken.remove(name);
         self.failures.remove(name);
+        self.pauses.remove(name);
     }
 
-    /// A Node could not be dealt with. It is looked at again, unless it is due anyway.
+    /// A Node could not be dealt with. It is looked at again after a pause, which this returns, or at once if it was woken
+    /// meanwhile.
     pub fn failed(&mut self, name: &str, now: Instant) -> Duration {
         self.working.remove(name);
         let failures = self.failures.entry(name.to_owned()).or_default();
         let pause = pause(name, *failures);
         *failures = failures.saturating_add(1);
-        self.due.entry(name.to_owned()).or_insert(now + pause);
+        if self.woken.remove(name) {
+            return Duration::ZERO;
+        }
+        self.pauses.insert(name.to_owned(), now + pause);
+        self.changed(name, now + pause);
         pause
     }
 
@@ -56,22 +78,33 @@ impl Queue {
     pub fn forget(&mut self, name: &str) {
         self.due.remove(name);
         self.failures.remove(name);
+        self.pauses.remove(name);
     }
 
     /// When the next one is due that nobody looks at.
     pub fn next_due(&self) -> Option<Instant> {
-        self.due.iter().filter(|(name, _)| !self.working.contains(*name)).map(|(_, due)| *due).min()
+        self.waiting().map(|(_, due)| due).min()
     }
 
     /// How many wait that are due.
     pub fn depth(&self, now: Instant) -> usize {
-        self.due.values().filter(|due| **due <= now).count()
+        self.due.iter().filter(|(name, due)| self.not_before(name, **due) <= now).count()
     }
 
     /// Whether nobody is looked at and nobody waits, other than after a failure.
     #[cfg(test)]
     pub fn is_idle(&self) -> bool {
         self.working.is_empty() && self.due.keys().all(|name| self.failures.contains_key(name))
+    }
+
+    /// Those that nobody looks at, and from when on somebody may.
+    fn waiting(&self) -> impl Iterator<Item = (&String, Instant)> {
+        let idle = self.due.iter().filter(|(name, _)| !self.working.contains(*name));
+        idle.map(|(name, due)| (name, self.not_before(name, *due)))
+    }
+
+    fn not_before(&self, name: &str, due: Instant) -> Instant {
+        self.pauses.get(name).map_or(due, |pause| due.max(*pause))
     }
 }
 
@@ -90,10 +123,10 @@ mod tests {
     #[test]
     fn nobody_is_looked_at_by_two_and_no_change_is_missed() {
         let (mut queue, now) = (Queue::default(), Instant::now());
-        queue.add("a", now);
-        queue.add("a", now);
+        queue.changed("a", now);
+        queue.changed("a", now);
         assert_eq!(queue.take(now), ["a"]);
-        queue.add("a", now);
+        queue.changed("a", now);
         assert_eq!(queue.take(now), [""; 0]);
         assert_eq!(queue.next_due(), None, "nothing to wake up for");
         assert_eq!(queue.depth(now), 1);
@@ -106,7 +139,7 @@ mod tests {
     #[test]
     fn failures_come_back_later_and_later() {
         let (mut queue, mut now) = (Queue::default(), Instant::now());
-        queue.add("a", now);
+        queue.changed("a", now);
         let mut pauses = Vec::new();
         for _ in 0..14 {
             assert_eq!(queue.take(now), ["a"]);
@@ -130,7 +163,7 @@ mod tests {
     fn an_hour_without_the_cloud_costs_few_looks_and_is_over_soon_after() {
         const NODES: usize = 5000;
         let (mut queue, begun) = (Queue::default(), Instant::now());
-        (0..NODES).for_each(|number| queue.add(&format!("i-{number:017x}"), begun));
+        (0..NODES).for_each(|number| queue.changed(&format!("i-{number:017x}"), begun));
         let (mut now, mut looks, back) = (begun, 0, begun + Duration::from_secs(60 * 60));
         while now < back {
             for name in queue.take(now) {
@@ -154,16 +187,35 @@ mod tests {
     }
 
     #[test]
-    fn a_change_does_not_wait_for_the_end_of_a_pause() {
+    fn what_failed_is_left_alone_however_often_it_changes() {
         let (mut queue, now) = (Queue::default(), Instant::now());
-        queue.add("a", now);
+        queue.changed("a", now);
         queue.take(now);
-        queue.failed("a", now);
-        queue.add("a", now);
+        queue.changed("a", now);
+        let pause = queue.failed("a", now);
+        queue.changed("a", now);
+        assert_eq!(queue.take(now), [""; 0]);
+        assert_eq!((queue.next_due(), queue.depth(now)), (Some(now + pause), 0));
+        assert_eq!(queue.take(now + pause), ["a"]);
+        queue.changed("a", now + pause);
+        queue.done("a");
+        assert_eq!(queue.take(now + pause), ["a"], "it changed while it was looked at");
+    }
+
+    #[test]
+    fn who_is_woken_does_not_wait_for_the_end_of_a_pause() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.changed("a", now);
+        queue.take(now);
+        let first = queue.failed("a", now);
+        queue.wake("a", now);
         assert_eq!(queue.take(now), ["a"]);
-        queue.add("a", now);
-        queue.failed("a", now);
-        assert_eq!(queue.take(now), ["a"], "it changed while it was looked at");
+        assert!(queue.failed("a", now) > first, "its failures are not forgotten");
+        queue.wake("a", now);
+        queue.take(now);
+        queue.wake("a", now);
+        assert_eq!(queue.failed("a", now), Duration::ZERO);
+        assert_eq!(queue.take(now), ["a"], "what it failed for may have been over already");
         queue.forget("a");
         queue.done("a");
         assert_eq!(queue.next_due(), None);
