@@ -144,8 +144,7 @@ impl Groups {
         }
         let roles: BTreeSet<InstanceGroupRole> = read.groups.values().map(|group| group.spec.role).collect();
         let labels = |group: &InstanceGroup| Arc::new(derive::node_labels(&cluster, group, &roles));
-        let labels =
-            read.groups.values().map(|group| (group.metadata.name.clone(), labels(group))).collect();
+        let labels = read.groups.values().map(|group| (group.metadata.name.clone(), labels(group))).collect();
         Ok(Some((read, labels)))
     }
 

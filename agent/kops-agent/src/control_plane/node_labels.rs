@@ -33,6 +33,8 @@ const PATCHES_AT_ONCE: usize = 32;
 const RESYNC: Duration = Duration::from_secs(60 * 60);
 /// How long the watch has to bring a Node's new version, after a patch met with one.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
+/// What is the matter where it does not.
+const OUTDATED: &str = "it has changed, and the watch of Nodes does not say how";
 /// Nodes of one answer of the API server.
 const PAGE: u32 = 500;
 
@@ -65,8 +67,10 @@ pub enum Mode {
 
 /// What came of looking at a Node.
 enum Outcome {
-    /// It is as it should be, now.
+    /// It is as it should be.
     Done,
+    /// It was patched, and is as it should be now.
+    Patched,
     /// It would be patched.
     Shown(LabelPatch),
     /// It cannot be dealt with before something about it changes.
@@ -80,8 +84,10 @@ enum Outcome {
 /// What a single run found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The patches of Nodes, by name.
+    /// The patches of Nodes that were not applied, by name.
     pub patches: BTreeMap<String, LabelPatch>,
+    /// How many Nodes were patched.
+    pub patched: usize,
     /// Why Nodes were not dealt with, by name.
     pub problems: BTreeMap<String, String>,
 }
@@ -158,6 +164,10 @@ impl NodeLabels {
         while let Some((node, outcome, _)) = looking.next().await {
             let problem = match outcome {
                 Outcome::Done => continue,
+                Outcome::Patched => {
+                    found.patched += 1;
+                    continue;
+                }
                 Outcome::Shown(patch) => {
                     found.patches.insert(node.name.clone(), patch);
                     continue;
@@ -252,7 +262,7 @@ impl NodeLabels {
             Ok(Ok(())) => {
                 self.metrics.patches.inc();
                 log::info!("labelled the Node {}: {}", node.name, in_words(patch));
-                Outcome::Done
+                Outcome::Patched
             }
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => Outcome::Conflict,
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => Outcome::NotYet,
@@ -262,11 +272,13 @@ impl NodeLabels {
     }
 
     fn settle(&self, index: &mut Index, node: &ObservedNode, outcome: Outcome, took: Duration) {
-        let name = node.name.as_str();
+        let (name, now) = (node.name.as_str(), Instant::now());
         let (result, problem) = match outcome {
-            Outcome::Done | Outcome::NotYet | Outcome::Shown(_) | Outcome::Conflict => {
+            Outcome::Done | Outcome::Patched | Outcome::NotYet | Outcome::Shown(_) => {
                 (Reconciled::Success, None)
             }
+            Outcome::Conflict if !index.is_outdated(node) => (Reconciled::Requeued, None),
+            Outcome::Conflict => (Reconciled::Error, Some(OUTDATED.to_owned())),
             Outcome::Failed(ref problem) => (Reconciled::Error, Some(problem.clone())),
             Outcome::Refused(ref refusal) => {
                 self.metrics.refused(refusal.reason());
@@ -277,12 +289,21 @@ impl NodeLabels {
         match problem {
             None => index.queue.done(name),
             Some(problem) => {
-                let pause = index.queue.failed(name, Instant::now());
+                let pause = index.queue.failed(name, now);
                 log::warn!("the Node {name}: {problem}; looking again in {pause:.0?}");
             }
         }
-        if matches!(outcome, Outcome::Conflict) {
-            index.queue.changed(name, Instant::now() + CONFLICT_PAUSE);
+        match outcome {
+            Outcome::Conflict => index.conflicted(node, now),
+            _ => drop(index.outdated.remove(name)),
+        }
+        if matches!(outcome, Outcome::Patched)
+            && let Some(pause) = index.queue.written(name, now)
+        {
+            log::warn!(
+                "the Node {name}: its labels are written again and again, for somebody else changes them; it is left \
+                 alone for {pause:.0?}"
+            );
         }
     }
 }
@@ -295,6 +316,8 @@ struct Index {
     listed: BTreeMap<String, Arc<ObservedNode>>,
     is_complete: bool,
     queue: Queue,
+    /// Nodes that the API server has another version of than what was last seen, with the version that it has not.
+    outdated: BTreeMap<String, String>,
 }
 
 impl Index {
@@ -310,8 +333,7 @@ impl Index {
             Event::Apply(node) => self.see(observed(node)),
             Event::Delete(node) => {
                 let name = node.metadata.name.unwrap_or_default();
-                self.nodes.remove(&name);
-                self.queue.forget(&name);
+                self.forget(&name);
                 return vec![name];
             }
         }
@@ -323,8 +345,7 @@ impl Index {
         let gone: Vec<String> =
             self.nodes.keys().filter(|name| !listed.contains_key(*name)).cloned().collect();
         for name in &gone {
-            self.nodes.remove(name);
-            self.queue.forget(name);
+            self.forget(name);
         }
         for node in listed.into_values() {
             self.see(node);
@@ -333,15 +354,37 @@ impl Index {
         gone
     }
 
-    /// A kubelet reports every few seconds; only what decides labels has a Node looked at.
+    fn forget(&mut self, name: &str) {
+        self.nodes.remove(name);
+        self.queue.forget(name);
+        self.outdated.remove(name);
+    }
+
+    /// A kubelet reports every few seconds; only what decides labels has a Node looked at, or that it is known again.
     fn see(&mut self, node: Arc<ObservedNode>) {
         let now = Instant::now();
+        let is_awaited =
+            self.outdated.get(&node.name).is_some_and(|version| *version != node.resource_version);
         match self.nodes.get(&node.name) {
             Some(before) if before.provider_id != node.provider_id => self.queue.wake(&node.name, now),
+            Some(_) if is_awaited => self.queue.wake(&node.name, now + CONFLICT_PAUSE),
             Some(before) if before.labels == node.labels => {}
             _ => self.queue.changed(&node.name, now),
         }
         self.nodes.insert(node.name.clone(), node);
+    }
+
+    /// Whether this very version of a Node was found to be outdated before.
+    fn is_outdated(&self, node: &ObservedNode) -> bool {
+        self.outdated.get(&node.name) == Some(&node.resource_version)
+    }
+
+    /// A patch met with another version of a Node than the one that was looked at.
+    fn conflicted(&mut self, node: &ObservedNode, now: Instant) {
+        if !self.is_outdated(node) {
+            self.outdated.insert(node.name.clone(), node.resource_version.clone());
+            self.queue.changed(&node.name, now + CONFLICT_PAUSE);
+        }
     }
 
     fn groups_changed(&mut self, changed: &Changed) {

@@ -2,7 +2,8 @@
 //!
 //! A Node is looked at by one at a time; what changes meanwhile has it looked at once more. One that fails is looked
 //! at again later and later, each at its own moment, so that a thousand failures at once do not come back at once; and
-//! no sooner because it changes, for a machine that is not believed can change its Node as often as it likes.
+//! no sooner because it changes, for a machine that is not believed can change its Node as often as it likes. One whose
+//! labels are written again and again is left alone for longer and longer too: somebody else undoes what we write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,6 +12,10 @@ use tokio::time::Instant;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10 * 60);
+/// How often a Node is written to without a pause, as when it is new and its group is being edited.
+const WRITES_AT_ONCE: u32 = 4;
+/// After so long without a write, the earlier ones are forgotten. More than the longest pause between two.
+const WRITES_FORGOTTEN: Duration = Duration::from_secs(30 * 60);
 
 /// The Nodes that wait, by name.
 #[derive(Debug, Default)]
@@ -22,6 +27,16 @@ pub struct Queue {
     failures: BTreeMap<String, u32>,
     /// Until when those that failed are left alone.
     pauses: BTreeMap<String, Instant>,
+    writes: BTreeMap<String, Writes>,
+}
+
+/// The writes to a Node of late.
+#[derive(Debug)]
+struct Writes {
+    times: u32,
+    last: Instant,
+    /// Until when the Node is left alone, whatever happens to it.
+    rest: Instant,
 }
 
 impl Queue {
@@ -59,6 +74,20 @@ impl Queue {
         self.pauses.remove(name);
     }
 
+    /// A Node was written to. If it was so again and again, it is left alone for the pause that this returns.
+    pub fn written(&mut self, name: &str, now: Instant) -> Option<Duration> {
+        let first = Writes { times: 0, last: now, rest: now };
+        let writes = self.writes.entry(name.to_owned()).or_insert(first);
+        if now.saturating_duration_since(writes.last) > WRITES_FORGOTTEN {
+            writes.times = 0;
+        }
+        writes.times = writes.times.saturating_add(1);
+        writes.last = now;
+        let pause = writes.times.checked_sub(WRITES_AT_ONCE + 1).map(|again| pause(name, again));
+        writes.rest = now + pause.unwrap_or_default();
+        pause
+    }
+
     /// A Node could not be dealt with. It is looked at again after a pause, which this returns, or at once if it was woken
     /// meanwhile.
     pub fn failed(&mut self, name: &str, now: Instant) -> Duration {
@@ -79,6 +108,7 @@ impl Queue {
         self.due.remove(name);
         self.failures.remove(name);
         self.pauses.remove(name);
+        self.writes.remove(name);
     }
 
     /// When the next one is due that nobody looks at.
@@ -104,7 +134,9 @@ impl Queue {
     }
 
     fn not_before(&self, name: &str, due: Instant) -> Instant {
-        self.pauses.get(name).map_or(due, |pause| due.max(*pause))
+        let pause = self.pauses.get(name).copied();
+        let rest = self.writes.get(name).map(|writes| writes.rest);
+        [pause, rest].into_iter().flatten().fold(due, Instant::max)
     }
 }
 
@@ -219,6 +251,30 @@ mod tests {
         queue.forget("a");
         queue.done("a");
         assert_eq!(queue.next_due(), None);
+    }
+
+    #[test]
+    fn what_somebody_undoes_is_written_again_later_and_later() {
+        let (mut queue, begun) = (Queue::default(), Instant::now());
+        let (mut now, mut writes) = (begun, 0);
+        queue.changed("a", now);
+        while now < begun + Duration::from_secs(60 * 60) {
+            assert_eq!(queue.take(now), ["a"]);
+            let pause = queue.written("a", now);
+            writes += 1;
+            assert_eq!(pause.is_some(), writes > WRITES_AT_ONCE);
+            queue.done("a");
+            // It is undone at once, and even what ends a failure's pause does not end this one.
+            queue.changed("a", now);
+            queue.wake("a", now);
+            now = queue.next_due().expect("it is due");
+        }
+        assert!((10..=20).contains(&writes), "{writes} writes in an hour");
+
+        // What is not undone may be written again some other day.
+        now += WRITES_FORGOTTEN + Duration::from_secs(1);
+        queue.take(now);
+        assert_eq!(queue.written("a", now), None);
     }
 
     #[test]
