@@ -13,6 +13,7 @@ mod lease;
 mod metrics;
 mod node_api;
 mod node_labels;
+mod once;
 mod queue;
 
 use std::path::PathBuf;
@@ -23,7 +24,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use kops_agent_plan::identity::aws::AwsCluster;
 use kops_agent_plan::identity::gce::{GceCluster, is_project, is_resource_name};
-use kops_agent_plan::labels::LabelPatch;
 use kops_agent_plan::spec::{CloudProvider, KopsControllerOptions};
 use kube::Client;
 use tokio::sync::watch;
@@ -37,7 +37,7 @@ use crate::cloud::hetzner::servers::{HetznerError, HetznerServers};
 use crate::exit::{self, WrongConfiguration};
 use crate::retry::Retries;
 use crate::store::Store;
-use crate::{cloud, output, random, service_manager, stop};
+use crate::{cloud, random, service_manager, stop};
 
 use changed_files::changed;
 use events::Events;
@@ -47,7 +47,7 @@ use identify::{Cloud, Identifier};
 use lease::{Election, Leadership};
 use metrics::Metrics;
 use node_api::Nodes;
-use node_labels::{Found, Mode, NodeLabels};
+use node_labels::{Mode, NodeLabels};
 
 /// How long the store is asked before the controller goes on without.
 const STORE_PATIENCE: Duration = Duration::from_secs(10);
@@ -74,8 +74,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     }
     if args.once {
         let mode = if args.dry_run { Mode::Show } else { Mode::Apply(Leadership::uncontested()) };
-        let found = node_labels(mode).run_once().await?;
-        return print(&found);
+        return once::print(&node_labels(mode).run_once().await?);
     }
 
     let election = Arc::new(Election::new(client.clone(), identity()?));
@@ -273,25 +272,4 @@ fn identity() -> Result<String> {
     let host = nix::unistd::gethostname().context("reading this machine's name")?;
     let unique = random::name().context("making a unique name")?;
     Ok(format!("{}_{unique}", host.to_string_lossy()))
-}
-
-fn print(found: &Found) -> Result<u8> {
-    let mut text = String::new();
-    for (node, patch) in &found.patches {
-        text.push_str(&shown(node, patch));
-    }
-    for (node, problem) in &found.problems {
-        log::warn!("the Node {node}: {problem}");
-    }
-    if found.patches.is_empty() {
-        log::info!("no Node's labels would change");
-    }
-    output::print_bytes(text.as_bytes())
-}
-
-/// A patch as a diff.
-fn shown(node: &str, patch: &LabelPatch) -> String {
-    let set = patch.set.iter().map(|(key, value)| format!("  + {key}: {value:?}\n"));
-    let removed = patch.remove.iter().map(|key| format!("  - {key}\n"));
-    format!("node {node}\n{}", set.chain(removed).collect::<String>())
 }

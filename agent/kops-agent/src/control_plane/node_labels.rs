@@ -90,6 +90,8 @@ pub struct Found {
     pub patched: usize,
     /// Why Nodes were not dealt with, by name.
     pub problems: BTreeMap<String, String>,
+    /// How many of them may be dealt with by trying again.
+    pub failed: usize,
 }
 
 type Looking<'a> = FuturesUnordered<BoxFuture<'a, (Arc<ObservedNode>, Outcome, Duration)>>;
@@ -162,6 +164,7 @@ impl NodeLabels {
             looking.push(self.look(node, &slots));
         }
         while let Some((node, outcome, _)) = looking.next().await {
+            found.failed += usize::from(matches!(outcome, Outcome::Conflict | Outcome::Failed(_)));
             let problem = match outcome {
                 Outcome::Done => continue,
                 Outcome::Patched => {
