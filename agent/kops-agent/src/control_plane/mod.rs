@@ -47,7 +47,7 @@ use identify::{Cloud, Identifier};
 use lease::{Election, Leadership};
 use metrics::Metrics;
 use node_api::Nodes;
-use node_labels::{Mode, NodeLabels};
+use node_labels::{LIST_PATIENCE, Mode, NodeLabels};
 
 /// How long the store is asked before the controller goes on without.
 const STORE_PATIENCE: Duration = Duration::from_secs(10);
@@ -198,6 +198,7 @@ fn node_labels(
         metrics: metrics.clone(),
         mode,
         is_synced: AtomicBool::new(false),
+        list_patience: LIST_PATIENCE,
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use kops_agent_plan::identity::{Identity, Refusal};
@@ -37,6 +37,9 @@ const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
 const OUTDATED: &str = "it has changed, and the watch of Nodes does not say how";
 /// Nodes of one answer of the API server.
 const PAGE: u32 = 500;
+/// How long such an answer may take to come. Without this, one on a connection that nobody has at its other end is waited for
+/// for ever.
+pub const LIST_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the controller works with.
 pub struct NodeLabels {
@@ -54,6 +57,8 @@ pub struct NodeLabels {
     pub mode: Mode,
     /// Whether all Nodes are known.
     pub is_synced: AtomicBool,
+    /// How long a part of the list of Nodes may take to come: [`LIST_PATIENCE`].
+    pub list_patience: Duration,
 }
 
 /// What is done with a patch.
@@ -102,7 +107,10 @@ impl NodeLabels {
     /// # Errors
     /// It ended all the same.
     pub async fn run(&self) -> Result<()> {
-        let mut watch = Box::pin(watcher(self.nodes.api(), watcher::Config::default()).default_backoff());
+        let new_watch = || Box::pin(watcher(self.nodes.api(), watcher::Config::default()).default_backoff());
+        let mut watch = new_watch();
+        // Since when the next part of the list of Nodes is waited for.
+        let mut listing: Option<Instant> = None;
         let mut index = Index::default();
         let slots = Semaphore::new(PATCHES_AT_ONCE);
         let mut looking = Looking::new();
@@ -124,12 +132,22 @@ impl NodeLabels {
             tokio::select! {
                 event = watch.next() => match event {
                     Some(Ok(event)) => {
+                        let is_listing = matches!(event, Event::Init | Event::InitApply(_));
+                        listing = is_listing.then(Instant::now);
                         self.seen(&mut index, event);
                         self.is_synced.store(index.is_complete, Ordering::Relaxed);
                     }
-                    Some(Err(error)) => log::warn!("watching Nodes: {error}; trying again"),
+                    Some(Err(error)) => {
+                        listing = None;
+                        log::warn!("watching Nodes: {error}; trying again");
+                    }
                     None => return Err(anyhow!("the watch of Nodes ended")),
                 },
+                () = sleep_until(listing.unwrap_or(now) + self.list_patience), if listing.is_some() => {
+                    log::warn!("listing Nodes: {}; trying again", no_answer(self.list_patience));
+                    listing = None;
+                    watch = new_watch();
+                }
                 Some((node, outcome, took)) = looking.next() => {
                     self.settle(&mut index, &node, outcome, took);
                 }
@@ -185,12 +203,16 @@ impl NodeLabels {
         Ok(found)
     }
 
-    async fn list(&self) -> Result<Vec<Arc<ObservedNode>>, kube::Error> {
+    async fn list(&self) -> Result<Vec<Arc<ObservedNode>>> {
         let api = self.nodes.api();
         let mut nodes = Vec::new();
         let mut page = ListParams::default().limit(PAGE);
         loop {
-            let list = api.list(&page).await?;
+            let answer = timeout(self.list_patience, api.list(&page)).await;
+            let list = answer
+                .map_err(|_| anyhow!(no_answer(self.list_patience)))
+                .and_then(|answer| Ok(answer?))
+                .context("listing Nodes")?;
             nodes.extend(list.items.into_iter().map(observed));
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = ListParams::default().limit(PAGE).continue_token(&token),
@@ -409,8 +431,15 @@ impl Index {
     }
 }
 
+fn no_answer(patience: Duration) -> String {
+    format!("the API server does not answer within {patience:.0?}")
+}
+
 fn in_words(patch: &LabelPatch) -> String {
     let set = patch.set.iter().map(|(key, value)| format!("{key}={value}"));
     let removed = patch.remove.iter().map(|key| format!("{key}-"));
     set.chain(removed).collect::<Vec<_>>().join(" ")
 }
+
+#[cfg(test)]
+mod tests;
