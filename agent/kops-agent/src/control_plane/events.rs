@@ -165,6 +165,8 @@ mod tests {
                 if is_first {
                     full.wait().await;
                 }
+                // Time for more to come, if they may.
+                tokio::time::sleep(Duration::from_millis(50)).await;
                 now.forget_permits(1);
                 Ok(text(409, r#"{"apiVersion":"v1","kind":"Status","status":"Failure","code":409}"#))
             }
