@@ -16,6 +16,9 @@ use std::time::Duration;
 use cluster::{CLUSTER, Cluster, GROUP_LABEL, NODE_ROLE, eventually, id};
 use kops_agent_tests::ec2::{CLUSTER_TAG, INSTANCE_GROUP_TAG, Instance, Mood};
 
+const LEADS: &str = r#"leader_election_master_status{name="kops-controller-leader"} 1"#;
+const LEADS_NOT: &str = r#"leader_election_master_status{name="kops-controller-leader"} 0"#;
+
 fn nodes() -> Instance {
     Instance::of_group(CLUSTER, "nodes")
 }
@@ -71,7 +74,7 @@ fn nodes_get_the_labels_of_their_group_and_nobody_elses() {
     let calls = cluster.ec2.calls().len();
     assert!(calls <= 4, "{calls} calls of EC2 for four nodes, one of them in a dry run too");
     let metrics = controller.get("/metrics");
-    assert!(metrics.contains("leader_election_master_status 1"), "{metrics}");
+    assert!(metrics.contains(LEADS), "{metrics}");
     assert_eq!(controller.get("/readyz"), "ok");
 }
 
@@ -154,15 +157,13 @@ fn faults_pass_by() {
 fn who_cannot_renew_its_lease_because_etcd_hangs_leads_no_more_until_it_does_not() {
     let cluster = Cluster::start();
     let controller = cluster.controller();
-    let leads = |status: &str| {
-        controller.get("/metrics").contains(&format!("leader_election_master_status {status}"))
-    };
-    eventually("it leads", || leads("1"));
+    let leads = |status: &str| controller.get("/metrics").contains(status);
+    eventually("it leads", || leads(LEADS));
     cluster.api.pause_etcd(true).unwrap();
-    eventually("it leads no more", || leads("0"));
+    eventually("it leads no more", || leads(LEADS_NOT));
     assert_eq!(controller.get("/healthz"), "ok", "a restart would not help");
     cluster.api.pause_etcd(false).unwrap();
-    eventually("it leads again", || leads("1"));
+    eventually("it leads again", || leads(LEADS));
     cluster.ec2.put(&id(1), nodes());
     cluster.ensure_node(&id(1));
     eventually("and labels", || cluster.label(&id(1), GROUP_LABEL).is_some());
@@ -173,12 +174,12 @@ fn who_cannot_renew_its_lease_because_etcd_hangs_leads_no_more_until_it_does_not
 fn one_of_two_writes_and_the_other_takes_over() {
     let cluster = Cluster::start();
     let first = cluster.controller();
-    eventually("the first leads", || first.get("/metrics").contains("leader_election_master_status 1"));
+    eventually("the first leads", || first.get("/metrics").contains(LEADS));
     let second = cluster.controller();
     let holder = cluster.holder();
-    assert!(second.get("/metrics").contains("leader_election_master_status 0"));
+    assert!(second.get("/metrics").contains(LEADS_NOT));
     first.terminate();
-    eventually("the second leads", || second.get("/metrics").contains("leader_election_master_status 1"));
+    eventually("the second leads", || second.get("/metrics").contains(LEADS));
     assert_ne!(cluster.holder(), holder);
 
     // One that is killed does not let go: the next waits until its Lease has ended.
@@ -186,7 +187,7 @@ fn one_of_two_writes_and_the_other_takes_over() {
     drop(second);
     cluster.ec2.put(&id(1), nodes());
     cluster.create_node(&id(1), Some(&id(1)));
-    eventually("the third leads", || third.get("/metrics").contains("leader_election_master_status 1"));
+    eventually("the third leads", || third.get("/metrics").contains(LEADS));
     eventually("and labels", || cluster.label(&id(1), GROUP_LABEL).is_some());
 }
 

@@ -24,20 +24,40 @@ impl Stamps {
     }
 }
 
-/// Waits until one of these files is another than it was at first, and is there.
-pub async fn changed(files: &[PathBuf], every: Duration) -> &Path {
-    let before: Vec<Stamps> = files.iter().map(|file| Stamps::of(&[file])).collect();
-    loop {
-        tokio::time::sleep(every).await;
-        let changed = |(file, before): &(&PathBuf, &Stamps)| file.exists() && Stamps::of(&[file]) != **before;
-        if let Some((file, _)) = files.iter().zip(&before).find(changed) {
-            return file;
+/// Files, and what they were when they were last looked at.
+#[derive(Debug)]
+pub struct Watched {
+    files: Vec<(PathBuf, Stamps)>,
+}
+
+impl Watched {
+    /// These files, as they are now. Whoever reads them afterwards misses no change.
+    pub fn new(files: Vec<PathBuf>) -> Watched {
+        let now = |file: PathBuf| {
+            let stamps = Stamps::of(&[&file]);
+            (file, stamps)
+        };
+        Watched { files: files.into_iter().map(now).collect() }
+    }
+
+    /// Waits until one of them is another than it was, and is there.
+    pub async fn changed(&mut self, every: Duration) -> PathBuf {
+        loop {
+            tokio::time::sleep(every).await;
+            for (file, before) in &mut self.files {
+                let now = Stamps::of(&[&file]);
+                if file.exists() && now != *before {
+                    *before = now;
+                    return file.clone();
+                }
+            }
         }
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[tokio::test]
@@ -45,18 +65,15 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let files = ["a", "b"].map(|name| folder.path().join(name));
         files.iter().for_each(|file| std::fs::write(file, "1").unwrap());
-        let waiting = changed(&files, Duration::from_millis(1));
-        tokio::pin!(waiting);
-        // Polled once, it knows what they were.
-        tokio::select! {
-            biased;
-            file = &mut waiting => panic!("{} has not changed", file.display()),
-            () = std::future::ready(()) => {}
-        }
+        let mut watched = Watched::new(files.to_vec());
         std::fs::remove_file(&files[0]).unwrap();
         let new = folder.path().join("new");
         std::fs::write(&new, "2").unwrap();
         std::fs::rename(&new, &files[1]).unwrap();
-        assert_eq!(waiting.await, files[1]);
+        assert_eq!(watched.changed(Duration::from_millis(1)).await, files[1]);
+
+        // What was told is not told again; what comes back is.
+        std::fs::write(&files[0], "new").unwrap();
+        assert_eq!(watched.changed(Duration::from_millis(1)).await, files[0]);
     }
 }

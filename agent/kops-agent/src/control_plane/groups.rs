@@ -1,7 +1,7 @@
 //! The instance groups of the cluster, as the state store has them, and the labels of their nodes.
 //!
 //! The store is looked at every so often, by one request that tells which files are others than before. Where it cannot
-//! be read, what was last known holds.
+//! be read, or one group cannot, what was last known of it holds.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -29,7 +29,7 @@ pub enum Group {
     Known(Arc<Labels>),
     /// The cluster has no such group.
     Unknown,
-    /// The store has not been read yet, and cannot be.
+    /// It may be a new one: what the store has of it has not been read yet, and cannot be.
     Unreadable,
 }
 
@@ -45,9 +45,20 @@ pub struct Groups {
 struct Known {
     /// By name; `None` while the store has never been read.
     groups: Option<BTreeMap<String, Arc<Labels>>>,
-    versions: BTreeMap<String, String>,
-    /// Since when the store cannot be read, if it cannot: said once.
+    read: Read,
+    /// Whether the store cannot be read: said once.
     failing: bool,
+}
+
+/// What was read of the store.
+#[derive(Clone, Default)]
+struct Read {
+    /// Of which version each file is.
+    versions: BTreeMap<String, String>,
+    /// The groups as they were when they could last be read, by file.
+    groups: BTreeMap<String, Arc<InstanceGroup>>,
+    /// Why files cannot be read.
+    problems: BTreeMap<String, String>,
 }
 
 /// What is different since the store was last looked at.
@@ -65,27 +76,30 @@ impl Groups {
         let known = self.known();
         match &known.groups {
             None => Group::Unreadable,
-            Some(groups) => groups.get(name).cloned().map_or(Group::Unknown, Group::Known),
+            Some(groups) => match groups.get(name) {
+                Some(labels) => Group::Known(labels.clone()),
+                None if known.is_current() => Group::Unknown,
+                None => Group::Unreadable,
+            },
         }
     }
 
-    /// Whether the store could be read when it was last looked at.
+    /// Whether all of the store could be read when it was last looked at.
     pub fn is_current(&self) -> bool {
-        let known = self.known();
-        known.groups.is_some() && !known.failing
+        self.known().is_current()
     }
 
     /// Looks at the store, and tells which groups have other labels than before, or came or went.
     pub async fn refresh(&self) -> Changed {
-        let before = self.known().versions.clone();
-        match self.read(&before).await {
+        let before = self.known().read.clone();
+        match self.read(before).await {
             Ok(None) => {
                 self.recovered();
                 Changed::default()
             }
-            Ok(Some((versions, groups))) => {
+            Ok(Some((read, labels))) => {
                 self.recovered();
-                self.replace(versions, groups)
+                self.replace(read, labels)
             }
             Err(error) => {
                 self.failed(&error);
@@ -101,46 +115,66 @@ impl Groups {
         tokio::time::sleep(self.interval + jitter)
     }
 
-    async fn read(
-        &self,
-        before: &BTreeMap<String, String>,
-    ) -> Result<Option<(BTreeMap<String, String>, BTreeMap<String, Arc<Labels>>)>> {
-        let all = self.store.versions(&self.base, COMPLETED_SPEC, BEHIND_GROUPS).await?;
-        let is_read = |name: &String| name == COMPLETED_SPEC || name.starts_with(GROUPS);
-        let versions: BTreeMap<String, String> = all.into_iter().filter(|(name, _)| is_read(name)).collect();
-        if versions == *before {
+    /// What the store has, if that is something else than before.
+    async fn read(&self, before: Read) -> Result<Option<(Read, BTreeMap<String, Arc<Labels>>)>> {
+        let mut versions = self.store.versions(&self.base, COMPLETED_SPEC, BEHIND_GROUPS).await?;
+        versions.retain(|name, _| name == COMPLETED_SPEC || is_group(name));
+        if versions == before.versions {
             return Ok(None);
         }
-        let groups = self.read_all(versions.keys()).await?;
-        Ok(Some((versions, groups)))
-    }
-
-    async fn read_all(&self, files: impl Iterator<Item = &String>) -> Result<BTreeMap<String, Arc<Labels>>> {
         let url = format!("{}/{COMPLETED_SPEC}", self.base);
         let cluster = Cluster::parse(&self.store.read(&url).await?, &url)?;
-        let mut groups = Vec::new();
-        for name in files.filter_map(|file| file.strip_prefix(GROUPS)) {
-            let url = format!("{}/{GROUPS}{name}", self.base);
-            match self.store.read(&url).await {
-                Ok(text) => groups.push(InstanceGroup::parse(&text, &url)?),
-                // It was deleted since it was listed.
-                Err(StoreError::NotFound { .. }) => {}
-                Err(error) => return Err(error).context("reading an instance group"),
+        let mut read = Read::default();
+        for (file, version) in versions {
+            if file != COMPLETED_SPEC {
+                match self.read_group(&file).await? {
+                    Ok(group) => {
+                        read.groups.extend(group.map(|group| (file.clone(), Arc::new(group))));
+                    }
+                    Err(problem) => {
+                        let last = before.groups.get(&file).cloned();
+                        read.groups.extend(last.map(|group| (file.clone(), group)));
+                        read.problems.insert(file, problem);
+                        // Without its version, it is read again the next time.
+                        continue;
+                    }
+                }
             }
+            read.versions.insert(file, version);
         }
-        let roles: BTreeSet<InstanceGroupRole> = groups.iter().map(|group| group.spec.role).collect();
+        let roles: BTreeSet<InstanceGroupRole> = read.groups.values().map(|group| group.spec.role).collect();
         let labels = |group: &InstanceGroup| Arc::new(derive::node_labels(&cluster, group, &roles));
-        Ok(groups.iter().map(|group| (group.metadata.name.clone(), labels(group))).collect())
+        let labels = read.groups.values().map(|group| (group.metadata.name.clone(), labels(group))).collect();
+        Ok(Some((read, labels)))
     }
 
-    fn replace(&self, versions: BTreeMap<String, String>, groups: BTreeMap<String, Arc<Labels>>) -> Changed {
+    /// The group of a file, unless that is gone since it was listed; or what is wrong with this one file.
+    async fn read_group(&self, file: &str) -> Result<Result<Option<InstanceGroup>, String>> {
+        let url = format!("{}/{file}", self.base);
+        match self.store.read(&url).await {
+            Ok(text) => Ok(InstanceGroup::parse(&text, &url).map(Some).map_err(|error| error.to_string())),
+            Err(StoreError::NotFound { .. }) => Ok(Ok(None)),
+            Err(error) if is_of_file(&error) => Ok(Err(error.to_string())),
+            Err(error) => Err(error).context("reading an instance group"),
+        }
+    }
+
+    fn replace(&self, read: Read, labels: BTreeMap<String, Arc<Labels>>) -> Changed {
         let mut known = self.known();
+        for (file, problem) in &read.problems {
+            if known.read.problems.get(file) != Some(problem) {
+                log::warn!("an instance group cannot be read; what was last read of it holds: {problem}");
+            }
+        }
+        for file in known.read.problems.keys().filter(|file| !read.problems.contains_key(*file)) {
+            log::info!("{}/{file} can be read again, or is gone", self.base);
+        }
         let before = known.groups.take().unwrap_or_default();
-        let names: BTreeSet<&String> = before.keys().chain(groups.keys()).collect();
+        let names: BTreeSet<&String> = before.keys().chain(labels.keys()).collect();
         let changed =
-            names.into_iter().filter(|name| before.get(*name) != groups.get(*name)).cloned().collect();
-        known.versions = versions;
-        known.groups = Some(groups);
+            names.into_iter().filter(|name| before.get(*name) != labels.get(*name)).cloned().collect();
+        known.read = read;
+        known.groups = Some(labels);
         Changed(changed)
     }
 
@@ -170,6 +204,26 @@ impl Groups {
     }
 }
 
+impl Known {
+    fn is_current(&self) -> bool {
+        self.groups.is_some() && !self.failing && self.read.problems.is_empty()
+    }
+}
+
+/// Whether a file of the store is one of a group. What people make a folder with in a bucket has the folder's own name.
+fn is_group(file: &str) -> bool {
+    file.strip_prefix(GROUPS).is_some_and(|name| !name.is_empty() && !name.contains('/'))
+}
+
+/// Whether a file alone is the trouble, as where its key may not be used, and others can be read.
+fn is_of_file(error: &StoreError) -> bool {
+    match error {
+        StoreError::Forbidden { .. } | StoreError::TooLarge { .. } | StoreError::Io { .. } => true,
+        StoreError::Refused { status, .. } => *status < 500,
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -190,11 +244,13 @@ mod tests {
 
     fn store() -> (tempfile::TempDir, Groups) {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["instancegroup", "backups/etcd", "igconfig/node/nodes"] {
+        for name in ["instancegroup/old", "backups/etcd", "igconfig/node/nodes"] {
             fs::create_dir_all(folder.path().join(name)).unwrap();
         }
         fs::write(folder.path().join(COMPLETED_SPEC), CLUSTER).unwrap();
-        fs::write(folder.path().join("igconfig/node/nodes/nodeupconfig.yaml"), "").unwrap();
+        for name in ["igconfig/node/nodes/nodeupconfig.yaml", "instancegroup/old/nodes"] {
+            fs::write(folder.path().join(name), "no group").unwrap();
+        }
         write_group(folder.path(), "nodes", "role: Node, nodeLabels: {a: '1'}");
         write_group(folder.path(), "control-plane", "role: Master");
         let groups =
@@ -243,16 +299,47 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_last_known_holds_while_the_store_cannot_be_read() {
+    async fn a_group_that_cannot_be_read_is_as_it_was_and_the_others_go_on() {
         let (folder, groups) = store();
         groups.refresh().await;
         assert!(groups.is_current());
-        fs::write(folder.path().join("instancegroup/nodes"), "{spec: [").unwrap();
+        for name in ["nodes", "new"] {
+            fs::write(folder.path().join("instancegroup").join(name), "{spec: [").unwrap();
+        }
+        write_group(folder.path(), "control-plane", "role: Master, nodeLabels: {b: '1'}");
+        assert_eq!(groups.refresh().await, changed(&["control-plane"]));
+        assert!(!groups.is_current());
+        assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="]);
+        assert_eq!(groups.get("new"), Group::Unreadable, "it may be the one that cannot be read");
+        assert_eq!(groups.refresh().await, changed(&[]));
+        assert!(!groups.is_current());
+        write_group(folder.path(), "nodes", "role: Node");
+        fs::remove_file(folder.path().join("instancegroup/new")).unwrap();
+        assert_eq!(groups.refresh().await, changed(&["nodes"]));
+        assert!(groups.is_current());
+        assert_eq!(groups.get("new"), Group::Unknown);
+    }
+
+    #[tokio::test]
+    async fn what_was_last_known_holds_while_the_store_cannot_be_read() {
+        let (folder, groups) = store();
+        groups.refresh().await;
+        fs::write(folder.path().join(COMPLETED_SPEC), "{spec: [").unwrap();
+        write_group(folder.path(), "new", "role: Node");
         assert_eq!(groups.refresh().await, changed(&[]));
         assert!(!groups.is_current());
         assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="]);
-        write_group(folder.path(), "nodes", "role: Node");
-        assert_eq!(groups.refresh().await, changed(&["nodes"]));
+        assert_eq!(groups.get("new"), Group::Unreadable, "it may be a new one");
+        fs::write(folder.path().join(COMPLETED_SPEC), CLUSTER).unwrap();
+        assert_eq!(groups.refresh().await, changed(&["new"]));
         assert!(groups.is_current());
+    }
+
+    #[test]
+    fn what_makes_a_folder_is_no_group() {
+        assert!(is_group("instancegroup/nodes"));
+        for file in ["instancegroup/", "instancegroup/old/nodes", "igconfig/node/nodes"] {
+            assert!(!is_group(file), "{file}");
+        }
     }
 }

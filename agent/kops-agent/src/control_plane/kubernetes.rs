@@ -1,28 +1,42 @@
 //! How the API server is reached: by a kubeconfig, or as a pod.
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+
+/// A connection on which nothing comes for so long is given up. A watch on which nothing happens is ended by the API server
+/// sooner, after the 290 s that kube asks for.
+const LONGEST_SILENCE: Duration = Duration::from_secs(5 * 60);
 
 /// A client of the API server of the kubeconfig's current context; without one, of the cluster that this is a pod of.
 ///
 /// # Errors
 /// If the kubeconfig cannot be read, or there is none and this is no pod.
 pub async fn client(kubeconfig: Option<&Path>) -> Result<Client> {
-    let config = match kubeconfig {
-        Some(path) => {
-            let of_file = || format!("reading the kubeconfig {}", path.display());
-            let kubeconfig = Kubeconfig::read_from(path).with_context(of_file)?;
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-                .await
-                .with_context(of_file)?
-        }
+    let mut config = match kubeconfig {
+        Some(path) => Config::from_custom_kubeconfig(read(path)?, &KubeConfigOptions::default())
+            .await
+            .with_context(|| of_file(path))?,
         None => Config::incluster().context(
             "finding the API server; this is no pod (which would have KUBERNETES_SERVICE_HOST and a service \
              account's token), so give --kubeconfig",
         )?,
     };
+    config.read_timeout = Some(LONGEST_SILENCE);
     Client::try_from(config).context("setting up a client of the API server")
+}
+
+/// What a kubeconfig says.
+///
+/// # Errors
+/// If it cannot be read, or is none.
+pub fn read(path: &Path) -> Result<Kubeconfig> {
+    Kubeconfig::read_from(path).with_context(|| of_file(path))
+}
+
+fn of_file(path: &Path) -> String {
+    format!("reading the kubeconfig {}", path.display())
 }

@@ -53,6 +53,20 @@ impl Leadership {
         Leadership { start: Instant::now(), until: Arc::new(AtomicU64::new(u64::MAX)) }
     }
 
+    /// Leadership of somebody who has just renewed the Lease and never will again.
+    #[cfg(test)]
+    pub fn renewed_now() -> Leadership {
+        let leadership = Leadership::none();
+        leadership.renewed(leadership.start);
+        leadership
+    }
+
+    /// Leadership of somebody who does not lead.
+    #[cfg(test)]
+    pub fn of_another() -> Leadership {
+        Leadership::none()
+    }
+
     /// For how much longer this process may begin to write; `None` if it may not. What is begun then and takes
     /// no longer than [`Leadership::LONGEST_WRITE`] ends before anybody else may write.
     pub fn remaining(&self) -> Option<Duration> {

@@ -11,6 +11,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use super::lease;
 use crate::cloud::calls::CloudCalls;
 
 /// The controller's name in the labels, as upstream has it.
@@ -25,6 +26,8 @@ pub enum Reconciled {
     Success,
     /// It could not be dealt with, and will be looked at again.
     Error,
+    /// It changed meanwhile, and is looked at again.
+    Requeued,
     /// It is not who it says it is, or cannot be given labels for another reason.
     Refused,
 }
@@ -37,6 +40,7 @@ impl EncodeLabelValue for Reconciled {
         let name = match self {
             Reconciled::Success => "success",
             Reconciled::Error => "error",
+            Reconciled::Requeued => "requeue_after",
             Reconciled::Refused => "refused",
         };
         name.encode(encoder)
@@ -45,7 +49,6 @@ impl EncodeLabelValue for Reconciled {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct ByResult {
-    controller: &'static str,
     result: Reconciled,
 }
 
@@ -125,7 +128,7 @@ impl BootstrapMetrics {
 #[derive(Clone, Debug)]
 pub struct Metrics {
     reconciled: Family<ByResult, Counter>,
-    errors: Family<[(&'static str, &'static str); 1], Counter>,
+    errors: Counter,
     seconds: Histogram,
     depth: Gauge,
     refusals: Family<Reason, Counter>,
@@ -148,7 +151,7 @@ impl Metrics {
     pub fn new() -> Metrics {
         Metrics {
             reconciled: Family::default(),
-            errors: Family::default(),
+            errors: Counter::default(),
             seconds: Histogram::new(SECONDS),
             depth: Gauge::default(),
             refusals: Family::default(),
@@ -163,9 +166,9 @@ impl Metrics {
 
     /// Counts that a Node was looked at, and for how long.
     pub fn reconciled(&self, result: Reconciled, took: Duration) {
-        self.reconciled.get_or_create(&ByResult { controller: NODE, result }).inc();
+        self.reconciled.get_or_create(&ByResult { result }).inc();
         if result == Reconciled::Error {
-            self.errors.get_or_create(&[("controller", NODE)]).inc();
+            self.errors.inc();
         }
         self.seconds.observe(took.as_secs_f64());
     }
@@ -183,22 +186,29 @@ impl Metrics {
     /// All of it with what it means, to be shown.
     pub fn registry(&self) -> Registry {
         let mut registry = Registry::default();
-        registry.register(
+        let of_controller = registry.sub_registry_with_label(("controller".into(), NODE.into()));
+        of_controller.register(
             "controller_runtime_reconcile",
             "Nodes that were looked at, by what came of it",
             self.reconciled.clone(),
         );
-        registry.register(
+        of_controller.register(
             "controller_runtime_reconcile_errors",
             "Nodes that were looked at and could not be dealt with",
             self.errors.clone(),
         );
-        registry.register(
+        of_controller.register(
             "controller_runtime_reconcile_time_seconds",
             "How long it took to look at a Node",
             self.seconds.clone(),
         );
-        registry.register("workqueue_depth", "Nodes that wait to be looked at", self.depth.clone());
+        of_controller
+            .sub_registry_with_labels(
+                [("name", NODE), ("priority", "0")]
+                    .into_iter()
+                    .map(|(label, value)| (label.into(), value.into())),
+            )
+            .register("workqueue_depth", "Nodes that wait to be looked at", self.depth.clone());
         registry.register(
             "kops_agent_node_refusals",
             "Nodes that got no labels because they are not believed, by reason",
@@ -210,7 +220,7 @@ impl Metrics {
             "Nodes whose instance was known without asking the cloud",
             self.cache_hits.clone(),
         );
-        registry.register(
+        registry.sub_registry_with_label(("name".into(), lease::NAME.into())).register(
             "leader_election_master_status",
             "Whether this process holds the Lease kops-controller-leader",
             self.leads.clone(),
@@ -242,7 +252,7 @@ mod tests {
     use crate::cloud::calls::Outcome;
 
     #[test]
-    fn metrics_have_controller_runtimes_names() {
+    fn metrics_have_controller_runtimes_names_and_labels() {
         let metrics = Metrics::new();
         metrics.reconciled(Reconciled::Success, Duration::from_millis(3));
         metrics.reconciled(Reconciled::Error, Duration::from_secs(3));
@@ -252,8 +262,9 @@ mod tests {
         for line in [
             r#"controller_runtime_reconcile_total{controller="node",result="success"} 1"#,
             r#"controller_runtime_reconcile_errors_total{controller="node"} 1"#,
-            r#"controller_runtime_reconcile_time_seconds_bucket{le="0.005"} 1"#,
-            "workqueue_depth 7",
+            r#"controller_runtime_reconcile_time_seconds_bucket{controller="node",le="0.005"} 1"#,
+            r#"workqueue_depth{controller="node",name="node",priority="0"} 7"#,
+            r#"leader_election_master_status{name="kops-controller-leader"} 0"#,
             r#"kops_agent_node_refusals_total{reason="InstanceNotFound"} 1"#,
         ] {
             assert!(text.contains(line), "{line} is not in:\n{text}");

@@ -13,6 +13,7 @@ mod lease;
 mod metrics;
 mod node_api;
 mod node_labels;
+mod once;
 mod queue;
 
 use std::path::PathBuf;
@@ -23,7 +24,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use kops_agent_plan::identity::aws::AwsCluster;
 use kops_agent_plan::identity::gce::{GceCluster, is_project, is_resource_name};
-use kops_agent_plan::labels::LabelPatch;
 use kops_agent_plan::spec::{CloudProvider, KopsControllerOptions};
 use kube::Client;
 use tokio::sync::watch;
@@ -39,7 +39,7 @@ use crate::retry::Retries;
 use crate::store::Store;
 use crate::{cloud, output, random, service_manager, stop};
 
-use changed_files::changed;
+use changed_files::Watched;
 use events::Events;
 use groups::Groups;
 use health::Health;
@@ -47,7 +47,7 @@ use identify::{Cloud, Identifier};
 use lease::{Election, Leadership};
 use metrics::Metrics;
 use node_api::Nodes;
-use node_labels::{Found, Mode, NodeLabels};
+use node_labels::{LIST_PATIENCE, Mode, NodeLabels};
 
 /// How long the store is asked before the controller goes on without.
 const STORE_PATIENCE: Duration = Duration::from_secs(10);
@@ -58,24 +58,24 @@ const STORE_PATIENCE: Duration = Duration::from_secs(10);
 /// If the configuration is wrong, or something that it cannot do without fails for good.
 pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let stopped = stop::asked()?;
+    let mut files = Watched::new(std::iter::once(&args.conf).chain(&args.kubeconfig).cloned().collect());
     let options = options(args)?;
     let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
     let metrics = Metrics::new();
     let store = store(args)?;
     let cloud = Arc::new(cloud(&options, &metrics).await?);
     let node_labels = |mode| node_labels(args, &options, &client, &metrics, &store, &cloud, mode);
-    let labels_nodes = cloud.identifies_nodes();
-    if !labels_nodes {
-        // Without a server, or once, there is nothing else to do.
-        if args.once || options.server.is_none() {
+    if args.once {
+        if !cloud.identifies_nodes() {
             return Err(not_identified(options.cloud).into());
         }
-        log::warn!("{}; only the bootstrap server runs here", not_identified(options.cloud));
-    }
-    if args.once {
         let mode = if args.dry_run { Mode::Show } else { Mode::Apply(Leadership::uncontested()) };
-        let found = node_labels(mode).run_once().await?;
-        return print(&found);
+        return once::print(&node_labels(mode).run_once().await?);
+    }
+    let left_to_upstream = left_to_upstream(&options)?;
+    let labels_nodes = left_to_upstream.is_none();
+    if let Some(why) = left_to_upstream {
+        log::warn!("{why}; only the bootstrap server runs here");
     }
 
     let election = Arc::new(Election::new(client.clone(), identity()?));
@@ -99,11 +99,10 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let serving = setup.start();
     service_manager::serving(if labels_nodes { "contending for the Lease" } else { "serving machines" });
 
-    let read: Vec<PathBuf> = std::iter::once(&args.conf).chain(&args.kubeconfig).cloned().collect();
     let over = async {
         tokio::select! {
             signal = stopped => format!("{signal} came"),
-            file = changed(&read, changed_files::LOOKED_AT_EVERY) => {
+            file = changed_for_good(&mut files, args, changed_files::LOOKED_AT_EVERY) => {
                 format!("{} has changed: systemd, or whoever runs this, starts it anew with it", file.display())
             }
         }
@@ -124,6 +123,29 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         () = election.run(), if labels_nodes => Ok(exit::FAILED),
         result = while_leading(election.leads(), &node_labels, &metrics), if labels_nodes => result,
     }
+}
+
+/// Waits until a file that was read at the start is another, and nothing is wrong with it. Whoever ended for one that cannot be
+/// used would not come back, though it is mended.
+async fn changed_for_good(files: &mut Watched, args: &ControllerArgs, every: Duration) -> PathBuf {
+    loop {
+        let file = files.changed(every).await;
+        match can_be_used(args) {
+            Ok(()) => return file,
+            Err(error) => log::error!(
+                "{} has changed, and cannot be used; what was read of it at the start holds: {}",
+                file.display(),
+                output::error_text(&error)
+            ),
+        }
+    }
+}
+
+/// # Errors
+/// What is wrong with the files, as far as they tell.
+fn can_be_used(args: &ControllerArgs) -> Result<()> {
+    left_to_upstream(&options(args)?)?;
+    args.kubeconfig.as_deref().map_or(Ok(()), |path| kubernetes::read(path).map(drop))
 }
 
 /// Labels nodes whenever this process leads.
@@ -199,6 +221,7 @@ fn node_labels(
         metrics: metrics.clone(),
         mode,
         is_synced: AtomicBool::new(false),
+        list_patience: LIST_PATIENCE,
     }
 }
 
@@ -228,6 +251,34 @@ async fn cloud(options: &KopsControllerOptions, metrics: &Metrics) -> Result<Clo
             Ok(Cloud::Hetzner(Arc::new(servers.map_err(hetzner_failed)?)))
         }
         other => Err(not_identified(other).into()),
+    }
+}
+
+/// Why the Lease, and the Nodes' labels with it, are left to kOps' kops-controller, if they are: what else it does only while
+/// it holds the Lease, nobody would do.
+///
+/// # Errors
+/// There is nothing else to do here.
+fn left_to_upstream(options: &KopsControllerOptions) -> Result<Option<String>, WrongConfiguration> {
+    let does_capi = options.capi.as_ref().is_some_and(|capi| capi.enabled == Some(true));
+    let why = match options.cloud {
+        CloudProvider::Aws | CloudProvider::Gce if options.enable_cloud_ipam => {
+            "enableCloudIPAM is set, and kops-agent does not give Nodes their pods' addresses: leave that, and the \
+             Nodes' labels, to kOps' kops-controller"
+                .to_owned()
+        }
+        CloudProvider::Aws | CloudProvider::Gce if does_capi => {
+            "capi.enabled is set, and kops-agent does nothing for Cluster API: leave that, and the Nodes' labels, to \
+             kOps' kops-controller"
+                .to_owned()
+        }
+        CloudProvider::Aws | CloudProvider::Gce => return Ok(None),
+        CloudProvider::Hetzner => not_identified(CloudProvider::Hetzner).0,
+        cloud => return Err(not_identified(cloud)),
+    };
+    match options.server {
+        Some(_) => Ok(Some(why)),
+        None => Err(WrongConfiguration(why)),
     }
 }
 
@@ -275,23 +326,5 @@ fn identity() -> Result<String> {
     Ok(format!("{}_{unique}", host.to_string_lossy()))
 }
 
-fn print(found: &Found) -> Result<u8> {
-    let mut text = String::new();
-    for (node, patch) in &found.patches {
-        text.push_str(&shown(node, patch));
-    }
-    for (node, problem) in &found.problems {
-        log::warn!("the Node {node}: {problem}");
-    }
-    if found.patches.is_empty() {
-        log::info!("no Node's labels would change");
-    }
-    output::print_bytes(text.as_bytes())
-}
-
-/// A patch as a diff.
-fn shown(node: &str, patch: &LabelPatch) -> String {
-    let set = patch.set.iter().map(|(key, value)| format!("  + {key}: {value:?}\n"));
-    let removed = patch.remove.iter().map(|key| format!("  - {key}\n"));
-    format!("node {node}\n{}", set.chain(removed).collect::<String>())
-}
+#[cfg(test)]
+mod tests;

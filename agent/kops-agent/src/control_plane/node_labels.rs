@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
+use anyhow::{Context, Result, anyhow};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use kops_agent_plan::identity::{Identity, Refusal};
@@ -33,8 +33,13 @@ const PATCHES_AT_ONCE: usize = 32;
 const RESYNC: Duration = Duration::from_secs(60 * 60);
 /// How long the watch has to bring a Node's new version, after a patch met with one.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
+/// What is the matter where it does not.
+const OUTDATED: &str = "it has changed, and the watch of Nodes does not say how";
 /// Nodes of one answer of the API server.
 const PAGE: u32 = 500;
+/// How long such an answer may take to come. Without this, one on a connection that nobody has at its other end is waited for
+/// for ever.
+pub const LIST_PATIENCE: Duration = Duration::from_secs(60);
 
 /// What the controller works with.
 pub struct NodeLabels {
@@ -52,6 +57,8 @@ pub struct NodeLabels {
     pub mode: Mode,
     /// Whether all Nodes are known.
     pub is_synced: AtomicBool,
+    /// How long a part of the list of Nodes may take to come: [`LIST_PATIENCE`].
+    pub list_patience: Duration,
 }
 
 /// What is done with a patch.
@@ -65,8 +72,10 @@ pub enum Mode {
 
 /// What came of looking at a Node.
 enum Outcome {
-    /// It is as it should be, now.
+    /// It is as it should be.
     Done,
+    /// It was patched, and is as it should be now.
+    Patched,
     /// It would be patched.
     Shown(LabelPatch),
     /// It cannot be dealt with before something about it changes.
@@ -80,10 +89,14 @@ enum Outcome {
 /// What a single run found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The patches of Nodes, by name.
+    /// The patches of Nodes that were not applied, by name.
     pub patches: BTreeMap<String, LabelPatch>,
+    /// How many Nodes were patched.
+    pub patched: usize,
     /// Why Nodes were not dealt with, by name.
     pub problems: BTreeMap<String, String>,
+    /// How many of them may be dealt with by trying again.
+    pub failed: usize,
 }
 
 type Looking<'a> = FuturesUnordered<BoxFuture<'a, (Arc<ObservedNode>, Outcome, Duration)>>;
@@ -94,7 +107,10 @@ impl NodeLabels {
     /// # Errors
     /// It ended all the same.
     pub async fn run(&self) -> Result<()> {
-        let mut watch = Box::pin(watcher(self.nodes.api(), watcher::Config::default()).default_backoff());
+        let new_watch = || Box::pin(watcher(self.nodes.api(), watcher::Config::default()).default_backoff());
+        let mut watch = new_watch();
+        // Since when the next part of the list of Nodes is waited for.
+        let mut listing: Option<Instant> = None;
         let mut index = Index::default();
         let slots = Semaphore::new(PATCHES_AT_ONCE);
         let mut looking = Looking::new();
@@ -116,12 +132,22 @@ impl NodeLabels {
             tokio::select! {
                 event = watch.next() => match event {
                     Some(Ok(event)) => {
+                        let is_listing = matches!(event, Event::Init | Event::InitApply(_));
+                        listing = is_listing.then(Instant::now);
                         self.seen(&mut index, event);
                         self.is_synced.store(index.is_complete, Ordering::Relaxed);
                     }
-                    Some(Err(error)) => log::warn!("watching Nodes: {error}; trying again"),
+                    Some(Err(error)) => {
+                        listing = None;
+                        log::warn!("watching Nodes: {error}; trying again");
+                    }
                     None => return Err(anyhow!("the watch of Nodes ended")),
                 },
+                () = sleep_until(listing.unwrap_or(now) + self.list_patience), if listing.is_some() => {
+                    log::warn!("listing Nodes: {}; trying again", no_answer(self.list_patience));
+                    listing = None;
+                    watch = new_watch();
+                }
                 Some((node, outcome, took)) = looking.next() => {
                     self.settle(&mut index, &node, outcome, took);
                 }
@@ -156,8 +182,13 @@ impl NodeLabels {
             looking.push(self.look(node, &slots));
         }
         while let Some((node, outcome, _)) = looking.next().await {
+            found.failed += usize::from(matches!(outcome, Outcome::Conflict | Outcome::Failed(_)));
             let problem = match outcome {
                 Outcome::Done => continue,
+                Outcome::Patched => {
+                    found.patched += 1;
+                    continue;
+                }
                 Outcome::Shown(patch) => {
                     found.patches.insert(node.name.clone(), patch);
                     continue;
@@ -172,12 +203,16 @@ impl NodeLabels {
         Ok(found)
     }
 
-    async fn list(&self) -> Result<Vec<Arc<ObservedNode>>, kube::Error> {
+    async fn list(&self) -> Result<Vec<Arc<ObservedNode>>> {
         let api = self.nodes.api();
         let mut nodes = Vec::new();
         let mut page = ListParams::default().limit(PAGE);
         loop {
-            let list = api.list(&page).await?;
+            let answer = timeout(self.list_patience, api.list(&page)).await;
+            let list = answer
+                .map_err(|_| anyhow!(no_answer(self.list_patience)))
+                .and_then(|answer| Ok(answer?))
+                .context("listing Nodes")?;
             nodes.extend(list.items.into_iter().map(observed));
             match list.metadata.continue_.filter(|token| !token.is_empty()) {
                 Some(token) => page = ListParams::default().limit(PAGE).continue_token(&token),
@@ -252,7 +287,7 @@ impl NodeLabels {
             Ok(Ok(())) => {
                 self.metrics.patches.inc();
                 log::info!("labelled the Node {}: {}", node.name, in_words(patch));
-                Outcome::Done
+                Outcome::Patched
             }
             Ok(Err(kube::Error::Api(status))) if status.code == 409 => Outcome::Conflict,
             Ok(Err(kube::Error::Api(status))) if status.code == 404 => Outcome::NotYet,
@@ -262,11 +297,13 @@ impl NodeLabels {
     }
 
     fn settle(&self, index: &mut Index, node: &ObservedNode, outcome: Outcome, took: Duration) {
-        let name = node.name.as_str();
+        let (name, now) = (node.name.as_str(), Instant::now());
         let (result, problem) = match outcome {
-            Outcome::Done | Outcome::NotYet | Outcome::Shown(_) | Outcome::Conflict => {
+            Outcome::Done | Outcome::Patched | Outcome::NotYet | Outcome::Shown(_) => {
                 (Reconciled::Success, None)
             }
+            Outcome::Conflict if !index.is_outdated(node) => (Reconciled::Requeued, None),
+            Outcome::Conflict => (Reconciled::Error, Some(OUTDATED.to_owned())),
             Outcome::Failed(ref problem) => (Reconciled::Error, Some(problem.clone())),
             Outcome::Refused(ref refusal) => {
                 self.metrics.refused(refusal.reason());
@@ -277,12 +314,21 @@ impl NodeLabels {
         match problem {
             None => index.queue.done(name),
             Some(problem) => {
-                let pause = index.queue.failed(name, Instant::now());
+                let pause = index.queue.failed(name, now);
                 log::warn!("the Node {name}: {problem}; looking again in {pause:.0?}");
             }
         }
-        if matches!(outcome, Outcome::Conflict) {
-            index.queue.add(name, Instant::now() + CONFLICT_PAUSE);
+        match outcome {
+            Outcome::Conflict => index.conflicted(node, now),
+            _ => drop(index.outdated.remove(name)),
+        }
+        if matches!(outcome, Outcome::Patched)
+            && let Some(pause) = index.queue.written(name, now)
+        {
+            log::warn!(
+                "the Node {name}: its labels are written again and again, for somebody else changes them; it is left \
+                 alone for {pause:.0?}"
+            );
         }
     }
 }
@@ -295,6 +341,8 @@ struct Index {
     listed: BTreeMap<String, Arc<ObservedNode>>,
     is_complete: bool,
     queue: Queue,
+    /// Nodes that the API server has another version of than what was last seen, with the version that it has not.
+    outdated: BTreeMap<String, String>,
 }
 
 impl Index {
@@ -310,8 +358,7 @@ impl Index {
             Event::Apply(node) => self.see(observed(node)),
             Event::Delete(node) => {
                 let name = node.metadata.name.unwrap_or_default();
-                self.nodes.remove(&name);
-                self.queue.forget(&name);
+                self.forget(&name);
                 return vec![name];
             }
         }
@@ -323,8 +370,7 @@ impl Index {
         let gone: Vec<String> =
             self.nodes.keys().filter(|name| !listed.contains_key(*name)).cloned().collect();
         for name in &gone {
-            self.nodes.remove(name);
-            self.queue.forget(name);
+            self.forget(name);
         }
         for node in listed.into_values() {
             self.see(node);
@@ -333,15 +379,37 @@ impl Index {
         gone
     }
 
-    /// A kubelet reports every few seconds; only what decides labels has a Node looked at.
+    fn forget(&mut self, name: &str) {
+        self.nodes.remove(name);
+        self.queue.forget(name);
+        self.outdated.remove(name);
+    }
+
+    /// A kubelet reports every few seconds; only what decides labels has a Node looked at, or that it is known again.
     fn see(&mut self, node: Arc<ObservedNode>) {
-        let before = self.nodes.get(&node.name);
-        let is_same = before
-            .is_some_and(|before| before.labels == node.labels && before.provider_id == node.provider_id);
-        if !is_same {
-            self.queue.add(&node.name, Instant::now());
+        let now = Instant::now();
+        let is_awaited =
+            self.outdated.get(&node.name).is_some_and(|version| *version != node.resource_version);
+        match self.nodes.get(&node.name) {
+            Some(before) if before.provider_id != node.provider_id => self.queue.wake(&node.name, now),
+            Some(_) if is_awaited => self.queue.wake(&node.name, now + CONFLICT_PAUSE),
+            Some(before) if before.labels == node.labels => {}
+            _ => self.queue.changed(&node.name, now),
         }
         self.nodes.insert(node.name.clone(), node);
+    }
+
+    /// Whether this very version of a Node was found to be outdated before.
+    fn is_outdated(&self, node: &ObservedNode) -> bool {
+        self.outdated.get(&node.name) == Some(&node.resource_version)
+    }
+
+    /// A patch met with another version of a Node than the one that was looked at.
+    fn conflicted(&mut self, node: &ObservedNode, now: Instant) {
+        if !self.is_outdated(node) {
+            self.outdated.insert(node.name.clone(), node.resource_version.clone());
+            self.queue.changed(&node.name, now + CONFLICT_PAUSE);
+        }
     }
 
     fn groups_changed(&mut self, changed: &Changed) {
@@ -358,9 +426,13 @@ impl Index {
 
     fn look_at_all(&mut self) {
         for name in self.nodes.keys() {
-            self.queue.add(name, Instant::now());
+            self.queue.wake(name, Instant::now());
         }
     }
+}
+
+fn no_answer(patience: Duration) -> String {
+    format!("the API server does not answer within {patience:.0?}")
 }
 
 fn in_words(patch: &LabelPatch) -> String {
@@ -368,3 +440,6 @@ fn in_words(patch: &LabelPatch) -> String {
     let removed = patch.remove.iter().map(|key| format!("{key}-"));
     set.chain(removed).collect::<Vec<_>>().join(" ")
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,7 +1,9 @@
 //! Which Nodes are to be looked at, and when: for the controller of nodes.
 //!
 //! A Node is looked at by one at a time; what changes meanwhile has it looked at once more. One that fails is looked
-//! at again later and later, each at its own moment, so that a thousand failures at once do not come back at once.
+//! at again later and later, each at its own moment, so that a thousand failures at once do not come back at once; and
+//! no sooner because it changes, for a machine that is not believed can change its Node as often as it likes. One whose
+//! labels are written again and again is left alone for longer and longer too: somebody else undoes what we write.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -10,25 +12,53 @@ use tokio::time::Instant;
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10 * 60);
+/// How often a Node is written to without a pause, as when it is new and its group is being edited.
+const WRITES_AT_ONCE: u32 = 4;
+/// After so long without a write, the earlier ones are forgotten. More than the longest pause between two.
+const WRITES_FORGOTTEN: Duration = Duration::from_secs(30 * 60);
 
 /// The Nodes that wait, by name.
 #[derive(Debug, Default)]
 pub struct Queue {
     due: BTreeMap<String, Instant>,
     working: BTreeSet<String>,
+    /// Those that were woken while somebody looked at them.
+    woken: BTreeSet<String>,
     failures: BTreeMap<String, u32>,
+    /// Until when those that failed are left alone.
+    pauses: BTreeMap<String, Instant>,
+    writes: BTreeMap<String, Writes>,
+}
+
+/// The writes to a Node of late.
+#[derive(Debug)]
+struct Writes {
+    times: u32,
+    last: Instant,
+    /// Until when the Node is left alone, whatever happens to it.
+    rest: Instant,
 }
 
 impl Queue {
-    /// Has a Node looked at now, or as soon as who looks at it is done.
-    pub fn add(&mut self, name: &str, now: Instant) {
-        self.due.insert(name.to_owned(), now);
+    /// A Node changed: it is looked at as soon as who looks at it is done, and its pause after a failure is over.
+    pub fn changed(&mut self, name: &str, now: Instant) {
+        let due = self.due.entry(name.to_owned()).or_insert(now);
+        *due = now.min(*due);
+    }
+
+    /// Has a Node looked at then, or as soon as who looks at it is done, pause or not: what it failed for may be over.
+    pub fn wake(&mut self, name: &str, at: Instant) {
+        self.pauses.remove(name);
+        if self.working.contains(name) {
+            self.woken.insert(name.to_owned());
+        }
+        self.changed(name, at);
     }
 
     /// The Nodes that are due and that nobody looks at; from now on somebody does.
     pub fn take(&mut self, now: Instant) -> Vec<String> {
-        let is_ready = |(name, due): &(&String, &Instant)| **due <= now && !self.working.contains(*name);
-        let ready: Vec<String> = self.due.iter().filter(is_ready).map(|(name, _)| name.clone()).collect();
+        let ready: Vec<String> =
+            self.waiting().filter(|(_, due)| *due <= now).map(|(name, _)| name.clone()).collect();
         for name in &ready {
             self.due.remove(name);
             self.working.insert(name.clone());
@@ -39,16 +69,37 @@ impl Queue {
     /// A Node was looked at and is as it should be.
     pub fn done(&mut self, name: &str) {
         self.working.remove(name);
+        self.woken.remove(name);
         self.failures.remove(name);
+        self.pauses.remove(name);
     }
 
-    /// A Node could not be dealt with. It is looked at again, unless it is due anyway.
+    /// A Node was written to. If it was so again and again, it is left alone for the pause that this returns.
+    pub fn written(&mut self, name: &str, now: Instant) -> Option<Duration> {
+        let first = Writes { times: 0, last: now, rest: now };
+        let writes = self.writes.entry(name.to_owned()).or_insert(first);
+        if now.saturating_duration_since(writes.last) > WRITES_FORGOTTEN {
+            writes.times = 0;
+        }
+        writes.times = writes.times.saturating_add(1);
+        writes.last = now;
+        let pause = writes.times.checked_sub(WRITES_AT_ONCE + 1).map(|again| pause(name, again));
+        writes.rest = now + pause.unwrap_or_default();
+        pause
+    }
+
+    /// A Node could not be dealt with. It is looked at again after a pause, which this returns, or at once if it was woken
+    /// meanwhile.
     pub fn failed(&mut self, name: &str, now: Instant) -> Duration {
         self.working.remove(name);
         let failures = self.failures.entry(name.to_owned()).or_default();
         let pause = pause(name, *failures);
         *failures = failures.saturating_add(1);
-        self.due.entry(name.to_owned()).or_insert(now + pause);
+        if self.woken.remove(name) {
+            return Duration::ZERO;
+        }
+        self.pauses.insert(name.to_owned(), now + pause);
+        self.changed(name, now + pause);
         pause
     }
 
@@ -56,22 +107,36 @@ impl Queue {
     pub fn forget(&mut self, name: &str) {
         self.due.remove(name);
         self.failures.remove(name);
+        self.pauses.remove(name);
+        self.writes.remove(name);
     }
 
     /// When the next one is due that nobody looks at.
     pub fn next_due(&self) -> Option<Instant> {
-        self.due.iter().filter(|(name, _)| !self.working.contains(*name)).map(|(_, due)| *due).min()
+        self.waiting().map(|(_, due)| due).min()
     }
 
     /// How many wait that are due.
     pub fn depth(&self, now: Instant) -> usize {
-        self.due.values().filter(|due| **due <= now).count()
+        self.due.iter().filter(|(name, due)| self.not_before(name, **due) <= now).count()
     }
 
     /// Whether nobody is looked at and nobody waits, other than after a failure.
     #[cfg(test)]
     pub fn is_idle(&self) -> bool {
         self.working.is_empty() && self.due.keys().all(|name| self.failures.contains_key(name))
+    }
+
+    /// Those that nobody looks at, and from when on somebody may.
+    fn waiting(&self) -> impl Iterator<Item = (&String, Instant)> {
+        let idle = self.due.iter().filter(|(name, _)| !self.working.contains(*name));
+        idle.map(|(name, due)| (name, self.not_before(name, *due)))
+    }
+
+    fn not_before(&self, name: &str, due: Instant) -> Instant {
+        let pause = self.pauses.get(name).copied();
+        let rest = self.writes.get(name).map(|writes| writes.rest);
+        [pause, rest].into_iter().flatten().fold(due, Instant::max)
     }
 }
 
@@ -90,10 +155,10 @@ mod tests {
     #[test]
     fn nobody_is_looked_at_by_two_and_no_change_is_missed() {
         let (mut queue, now) = (Queue::default(), Instant::now());
-        queue.add("a", now);
-        queue.add("a", now);
+        queue.changed("a", now);
+        queue.changed("a", now);
         assert_eq!(queue.take(now), ["a"]);
-        queue.add("a", now);
+        queue.changed("a", now);
         assert_eq!(queue.take(now), [""; 0]);
         assert_eq!(queue.next_due(), None, "nothing to wake up for");
         assert_eq!(queue.depth(now), 1);
@@ -106,7 +171,7 @@ mod tests {
     #[test]
     fn failures_come_back_later_and_later() {
         let (mut queue, mut now) = (Queue::default(), Instant::now());
-        queue.add("a", now);
+        queue.changed("a", now);
         let mut pauses = Vec::new();
         for _ in 0..14 {
             assert_eq!(queue.take(now), ["a"]);
@@ -130,7 +195,7 @@ mod tests {
     fn an_hour_without_the_cloud_costs_few_looks_and_is_over_soon_after() {
         const NODES: usize = 5000;
         let (mut queue, begun) = (Queue::default(), Instant::now());
-        (0..NODES).for_each(|number| queue.add(&format!("i-{number:017x}"), begun));
+        (0..NODES).for_each(|number| queue.changed(&format!("i-{number:017x}"), begun));
         let (mut now, mut looks, back) = (begun, 0, begun + Duration::from_secs(60 * 60));
         while now < back {
             for name in queue.take(now) {
@@ -154,19 +219,62 @@ mod tests {
     }
 
     #[test]
-    fn a_change_does_not_wait_for_the_end_of_a_pause() {
+    fn what_failed_is_left_alone_however_often_it_changes() {
         let (mut queue, now) = (Queue::default(), Instant::now());
-        queue.add("a", now);
+        queue.changed("a", now);
         queue.take(now);
-        queue.failed("a", now);
-        queue.add("a", now);
+        queue.changed("a", now);
+        let pause = queue.failed("a", now);
+        queue.changed("a", now);
+        assert_eq!(queue.take(now), [""; 0]);
+        assert_eq!((queue.next_due(), queue.depth(now)), (Some(now + pause), 0));
+        assert_eq!(queue.take(now + pause), ["a"]);
+        queue.changed("a", now + pause);
+        queue.done("a");
+        assert_eq!(queue.take(now + pause), ["a"], "it changed while it was looked at");
+    }
+
+    #[test]
+    fn who_is_woken_does_not_wait_for_the_end_of_a_pause() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.changed("a", now);
+        queue.take(now);
+        let first = queue.failed("a", now);
+        queue.wake("a", now);
         assert_eq!(queue.take(now), ["a"]);
-        queue.add("a", now);
-        queue.failed("a", now);
-        assert_eq!(queue.take(now), ["a"], "it changed while it was looked at");
+        assert!(queue.failed("a", now) > first, "its failures are not forgotten");
+        queue.wake("a", now);
+        queue.take(now);
+        queue.wake("a", now);
+        assert_eq!(queue.failed("a", now), Duration::ZERO);
+        assert_eq!(queue.take(now), ["a"], "what it failed for may have been over already");
         queue.forget("a");
         queue.done("a");
         assert_eq!(queue.next_due(), None);
+    }
+
+    #[test]
+    fn what_somebody_undoes_is_written_again_later_and_later() {
+        let (mut queue, begun) = (Queue::default(), Instant::now());
+        let (mut now, mut writes) = (begun, 0);
+        queue.changed("a", now);
+        while now < begun + Duration::from_secs(60 * 60) {
+            assert_eq!(queue.take(now), ["a"]);
+            let pause = queue.written("a", now);
+            writes += 1;
+            assert_eq!(pause.is_some(), writes > WRITES_AT_ONCE);
+            queue.done("a");
+            // It is undone at once, and even what ends a failure's pause does not end this one.
+            queue.changed("a", now);
+            queue.wake("a", now);
+            now = queue.next_due().expect("it is due");
+        }
+        assert!((10..=20).contains(&writes), "{writes} writes in an hour");
+
+        // What is not undone may be written again some other day.
+        now += WRITES_FORGOTTEN + Duration::from_secs(1);
+        queue.take(now);
+        assert_eq!(queue.written("a", now), None);
     }
 
     #[test]

@@ -43,7 +43,8 @@ pub use kops_controller_config::{kops_controller_config, kops_controller_manifes
 pub use needed_files::{NeededFiles, addon_manifests, former_keyset_name, needed_files};
 pub use proof::{Reason, reasons, unhashed};
 
-use crate::spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
+use crate::identity::aws::noted_labels;
+use crate::spec::{CloudProvider, Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
 
 /// Everything that a group's configuration is derived from.
 #[derive(Clone, Copy)]
@@ -86,13 +87,23 @@ pub struct Inputs<'a> {
 
 /// The labels of the nodes of a group, which kops-controller gives them (upstream: `pkg/nodelabels/builder.go`, and
 /// what `populate_instancegroup_spec.go` adds). `roles` are those of all groups of the cluster.
+///
+/// On AWS kops-controller reads them from the instance's tags, and so also gives those labels that a user has written
+/// there by `cloudLabels`; kOps' own win over them (`pkg/model/context.go`, `CloudTagsForInstanceGroup`).
 pub fn node_labels(
     cluster: &Cluster,
     instance_group: &InstanceGroup,
     roles: &BTreeSet<InstanceGroupRole>,
 ) -> BTreeMap<String, String> {
+    let mut labels = match cluster.cloud_provider() {
+        Some(CloudProvider::Aws) => [&cluster.spec.cloud_labels, &instance_group.spec.cloud_labels]
+            .into_iter()
+            .flat_map(noted_labels)
+            .collect(),
+        _ => BTreeMap::new(),
+    };
     // Nothing else of what a configuration is derived from has a say in it.
-    kubelet::node_labels(&Inputs {
+    labels.extend(kubelet::node_labels(&Inputs {
         cluster,
         user_cluster: None,
         instance_group,
@@ -108,7 +119,8 @@ pub fn node_labels(
         worker_kubernetes_version: None,
         api_server_addresses: &[],
         etcd_addresses: &[],
-    })
+    }));
+    labels
 }
 
 impl Inputs<'_> {
@@ -122,5 +134,37 @@ impl Inputs<'_> {
 
     fn is_control_plane(&self) -> bool {
         self.role() == InstanceGroupRole::ControlPlane
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const LABEL: &str = "k8s.io/cluster-autoscaler/node-template/label/";
+
+    fn labels(cloud: &str) -> Vec<String> {
+        let cluster = format!(
+            "{{apiVersion: kops.k8s.io/v1alpha2, kind: Cluster, metadata: {{name: c}}, spec: {{cloudProvider: {cloud}, \
+             kubernetesVersion: 1.34.1, cloudLabels: {{owner: me, {LABEL}a: cluster, {LABEL}b: cluster, {LABEL}c: \
+             cluster}}}}}}"
+        );
+        let group = format!(
+            "{{apiVersion: kops.k8s.io/v1alpha2, kind: InstanceGroup, metadata: {{name: nodes}}, spec: {{role: Node, \
+             nodeLabels: {{c: node}}, cloudLabels: {{{LABEL}b: group, {LABEL}c: group, {LABEL}d: group}}}}}}"
+        );
+        let cluster = Cluster::parse(cluster.as_bytes(), "cluster").unwrap();
+        let group = InstanceGroup::parse(group.as_bytes(), "group").unwrap();
+        let labels = node_labels(&cluster, &group, &BTreeSet::from([InstanceGroupRole::Node]));
+        labels.iter().map(|(key, value)| format!("{key}={value}")).collect()
+    }
+
+    #[test]
+    fn tags_that_a_user_adds_are_labels_on_aws_below_kops_own() {
+        let role = "node-role.kubernetes.io/node=";
+        assert_eq!(labels("aws"), ["a=cluster", "b=group", "c=node", "d=group", role]);
+        // Compute Engine's labels are too short for them.
+        assert_eq!(labels("gce"), ["c=node", role]);
     }
 }

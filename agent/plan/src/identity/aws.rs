@@ -155,7 +155,8 @@ pub fn address(instance: &Ec2Instance) -> Option<&str> {
     addresses.find(|address| !address.is_empty()).map(String::as_str)
 }
 
-fn noted_labels(tags: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+/// The labels that tags note down, of an instance or as kOps is told to give them to one (`cloudLabels`).
+pub fn noted_labels(tags: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let label = |(tag, value): (&String, &String)| {
         Some((tag.strip_prefix(LABEL_TAG_PREFIX)?.to_owned(), value.clone()))
     };
