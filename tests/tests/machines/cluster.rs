@@ -208,7 +208,7 @@ fn adapt(store: &ExampleStore, registry: &str) {
     let text = fs::read_to_string(&spec).unwrap();
     assert_eq!(
         text.matches("leaderElect: true").count(),
-        2,
+        3,
         "the example's components are no longer elected so"
     );
     fs::write(&spec, text.replace("leaderElect: true", "leaderElect: false")).unwrap();
