@@ -248,11 +248,12 @@ impl Bootstrap {
         if let Some(challenge) = challenge {
             self.call_back.prove(&known.node, challenge).await?;
         }
-        under_way.used_by(&name)?;
         self.refuse_the_registered(&name).await?;
 
         let response = self.grants.give(&known.node, &request).await?;
         known.given = given(&request);
+        // Not before: who is given nothing, because somebody cannot be asked now, comes again and again.
+        under_way.used_by(&name)?;
         let mut json = serde_json::to_string(&response)
             .map_err(|error| Refusal::unavailable("AnswerNotWritten", error))?;
         json.push('\n');
