@@ -35,7 +35,7 @@ use super::metrics::{BootstrapMetrics, Metrics};
 use super::node_api::Nodes;
 use crate::cloud::aws::sts::Sts;
 use crate::exit::WrongConfiguration;
-use crate::output::error_text;
+use crate::output::{error_text, one_line};
 use crate::store::Store;
 use addresses::Origin;
 use admission::Admission;
@@ -291,22 +291,24 @@ fn given(request: &BootstrapRequest) -> String {
     if all.is_empty() { "nothing".into() } else { all.join(", ") }
 }
 
-/// One line for each request: who, what, and why not.
+/// One line for each request: who, what, and why not. Much of it was written by strangers, who may not write lines of
+/// their own.
 fn audit(remote: SocketAddr, known: &Known, answered: &Result<String, Refusal>) {
-    let VerifiedNode { instance, node_name, instance_group, .. } = &known.node;
+    let clean = |text: &str| one_line(text, LONGEST_MESSAGE);
+    let (node, instance) = (clean(&known.node.node_name), clean(&known.node.instance));
+    let (group, given) = (clean(&known.node.instance_group), clean(&known.given));
     match answered {
         Ok(_) => log::info!(
-            remote:%, node = node_name.as_str(), instance = instance.as_str(), instance_group = instance_group.as_str(),
-            outcome = "granted", given = known.given.as_str();
-            "bootstrap: granted {} to the node {node_name} ({instance} of {instance_group}) at {remote}", known.given
+            remote:%, node = node.as_str(), instance = instance.as_str(), instance_group = group.as_str(),
+            outcome = "granted", given = given.as_str();
+            "bootstrap: granted {given} to the node {node} ({instance} of {group}) at {remote}"
         ),
-        Err(refusal) => {
-            let message: String = refusal.message.chars().take(LONGEST_MESSAGE).collect();
-            let who = if node_name.is_empty() { "somebody" } else { node_name.as_str() };
+        Err(Refusal { reason, message, .. }) => {
+            let message = clean(message);
+            let who = if node.is_empty() { "somebody" } else { node.as_str() };
             log::warn!(
-                remote:%, node = node_name.as_str(), instance = instance.as_str(), outcome = "refused",
-                reason = refusal.reason;
-                "bootstrap: refused {who} at {remote}: {}: {message}", refusal.reason
+                remote:%, node = node.as_str(), instance = instance.as_str(), outcome = "refused", reason = *reason;
+                "bootstrap: refused {who} at {remote}: {reason}: {message}"
             );
         }
     }
