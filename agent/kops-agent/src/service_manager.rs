@@ -6,6 +6,7 @@
 //! long as it has shown a sign of that within the time that it allowed itself. After that systemd's own timeouts
 //! (`WatchdogSec=`, which counts from the first sign on, and `TimeoutStartSec=`) run out, and it ends the run.
 
+use std::convert::Infallible;
 use std::fmt::Display;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
@@ -64,6 +65,18 @@ pub fn serving(what: impl Display) {
     doing(&what);
     if LISTENER.get().is_some() {
         notify(&[NotifyState::Ready]);
+    }
+}
+
+/// Shows for as long as it is polled that this process serves: that its runtime still gets to it.
+pub async fn go_on_serving(what: &str) -> Infallible {
+    again_and_again(BEAT, || doing(what)).await
+}
+
+async fn again_and_again(every: Duration, tell: impl Fn()) -> Infallible {
+    loop {
+        tell();
+        tokio::time::sleep(every).await;
     }
 }
 
@@ -174,6 +187,8 @@ fn beat(watchdog: Option<Duration>) -> Duration {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
 
     #[test]
@@ -197,5 +212,23 @@ mod tests {
         assert_eq!(beat(Some(Duration::from_secs(3600))), BEAT);
         assert_eq!(beat(Some(Duration::from_secs(10))), Duration::from_secs(5));
         assert!(beat(Some(Duration::ZERO)) > Duration::ZERO);
+    }
+
+    #[tokio::test]
+    async fn who_serves_shows_it_again_and_again() {
+        const { assert!(BEAT.as_secs() * 2 < PATIENCE.as_secs()) };
+        let told = AtomicU32::new(0);
+        let telling = again_and_again(Duration::from_millis(1), || {
+            told.fetch_add(1, Ordering::Relaxed);
+        });
+        let seen = async {
+            while told.load(Ordering::Relaxed) < 5 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            _ = telling => unreachable!("it has no end"),
+            () = seen => {}
+        }
     }
 }

@@ -49,6 +49,8 @@ use metrics::Metrics;
 use node_api::Nodes;
 use node_labels::{Found, Mode, NodeLabels};
 
+/// What is done where Nodes are not labelled.
+const SERVING: &str = "serving machines";
 /// How long the store is asked before the controller goes on without.
 const STORE_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -97,7 +99,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         metrics: metrics.clone(),
     };
     let serving = setup.start();
-    service_manager::serving(if labels_nodes { "contending for the Lease" } else { "serving machines" });
+    service_manager::serving(if labels_nodes { "contending for the Lease" } else { SERVING });
 
     let read: Vec<PathBuf> = std::iter::once(&args.conf).chain(&args.kubeconfig).cloned().collect();
     let over = async {
@@ -120,6 +122,8 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
             Ok(exit::CONVERGED)
         }
         () = health::serve(listener, state, registry) => Ok(exit::FAILED),
+        // Elsewhere it is contending for the Lease that shows life.
+        never = service_manager::go_on_serving(SERVING), if !labels_nodes => match never {},
         // Who labels no Nodes leaves the Lease to those who do.
         () = election.run(), if labels_nodes => Ok(exit::FAILED),
         result = while_leading(election.leads(), &node_labels, &metrics), if labels_nodes => result,
