@@ -8,6 +8,7 @@ mod admission;
 mod aws;
 mod call_back;
 mod connections;
+mod descriptors;
 mod gce;
 mod grants;
 mod hetzner;
@@ -251,9 +252,9 @@ impl Bootstrap {
         self.refuse_the_registered(&name).await?;
 
         let response = self.grants.give(&known.node, &request).await?;
-        known.given = given(&request);
         // Not before: who is given nothing, because somebody cannot be asked now, comes again and again.
         under_way.used_by(&name)?;
+        known.given = given(&request);
         let mut json = serde_json::to_string(&response)
             .map_err(|error| Refusal::unavailable("AnswerNotWritten", error))?;
         json.push('\n');
