@@ -13,7 +13,7 @@ use tokio::time::Instant;
 use super::verifier::{Answer, Refusal};
 
 /// Longer than any token is good for, counted from when it was taken.
-const REMEMBERED_FOR: Duration = Duration::from_secs(25 * 60);
+pub(super) const REMEMBERED_FOR: Duration = Duration::from_secs(25 * 60);
 /// The most tokens of all machines. Some thousand nodes that all start at once need some ten thousand.
 const MOST: usize = 64 * 1024;
 /// The most tokens of one machine within that time: a run of upstream's nodeup needs two, and is tried again where one

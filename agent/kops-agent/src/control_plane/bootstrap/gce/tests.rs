@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_plan::bootstrap::gce_token::{AUDIENCE, PREFIX};
@@ -159,4 +161,12 @@ async fn a_flood_of_made_up_zones_is_one_call_and_keeps_nobody_out() {
     assert!(answers.iter().all(|reason| *reason == "InstanceGroupUnknown"));
     assert_eq!(cluster.gce.calls(), ["zones.list"]);
     assert!(cluster.verify(&token(NODE, &cluster.tpm)).await.is_ok());
+}
+
+#[test]
+fn a_token_does_not_live_longer_than_it_is_remembered() {
+    assert_eq!((skew(0), skew(-1), skew(60), skew(MOST_SKEW)), (USUAL_SKEW, USUAL_SKEW, 60, MOST_SKEW));
+    assert_eq!(skew(86_400), MOST_SKEW);
+    // Made with a clock that is ahead by that much, it is good until it is behind by as much.
+    assert!(Duration::from_secs(2 * MOST_SKEW as u64) < super::super::replay::REMEMBERED_FOR);
 }
