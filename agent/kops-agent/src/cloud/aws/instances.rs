@@ -122,7 +122,7 @@ impl Asking {
             tries += 1;
             match self.ask(&ids).await {
                 // EC2 refuses a question as a whole if one of the instances does not exist, and names it.
-                Err(Ec2Error::Refused { code, message, .. }) if code == "InvalidInstanceID.NotFound" => {
+                Err(Ec2Error::Refused { code, message, .. }) if is_no_instance(&code) => {
                     let before = ids.len();
                     ids.retain(|id| !message.contains(id));
                     if ids.len() == before {
@@ -145,7 +145,7 @@ impl Asking {
         let mut found = BTreeMap::new();
         for id in ids {
             match self.ask(&BTreeSet::from([id])).await {
-                Err(Ec2Error::Refused { code, .. }) if code == "InvalidInstanceID.NotFound" => {}
+                Err(Ec2Error::Refused { code, .. }) if is_no_instance(&code) => {}
                 answer => found.extend(answer?),
             }
         }
@@ -183,6 +183,12 @@ fn outcome<T>(asked: &Result<T, Ec2Error>) -> Outcome {
         Err(Ec2Error::RequestLimitExceeded { .. }) => Outcome::Throttled,
         Err(_) => Outcome::Error,
     }
+}
+
+/// Whether an error code is that of an instance which there is not: `NotFound`, or `Malformed` where the id looked as if
+/// there could be one.
+fn is_no_instance(code: &str) -> bool {
+    code.starts_with("InvalidInstanceID.")
 }
 
 #[cfg(test)]

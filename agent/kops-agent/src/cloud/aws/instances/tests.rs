@@ -10,6 +10,7 @@ use super::*;
 use crate::test_server::{TestServer, text};
 
 const UNKNOWN: &str = "i-0fffffffffffffff0";
+const MALFORMED: &str = "i-ffffffff";
 
 fn id(number: usize) -> String {
     format!("i-{number:017x}")
@@ -49,6 +50,10 @@ async fn ec2(throttled: usize) -> (TestServer, Arc<AtomicUsize>) {
             if number < throttled {
                 return Ok(text(503, &refused("RequestLimitExceeded", "Request limit exceeded.")));
             }
+            if ids.iter().any(|id| id == MALFORMED) {
+                let message = format!("Invalid id: \"{MALFORMED}\"");
+                return Ok(text(400, &refused("InvalidInstanceID.Malformed", &message)));
+            }
             if ids.iter().any(|id| id == UNKNOWN) {
                 let message = format!("The instance IDs '{UNKNOWN}' do not exist");
                 return Ok(text(400, &refused("InvalidInstanceID.NotFound", &message)));
@@ -85,12 +90,16 @@ async fn one_that_does_not_exist_does_not_spoil_the_others() {
     let (server, asked) = ec2(0).await;
     let instances = instances(&server, &CloudCalls::default());
     let (id_of_1, id_of_2) = (id(1), id(2));
-    let (first, unknown, second) =
-        tokio::join!(instances.get(&id_of_1), instances.get(UNKNOWN), instances.get(&id_of_2));
+    let (first, unknown, malformed, second) = tokio::join!(
+        instances.get(&id_of_1),
+        instances.get(UNKNOWN),
+        instances.get(MALFORMED),
+        instances.get(&id_of_2)
+    );
     assert_eq!(first.unwrap().unwrap().instance_id, id(1));
-    assert_eq!(unknown.unwrap(), None);
+    assert_eq!((unknown.unwrap(), malformed.unwrap()), (None, None));
     assert_eq!(second.unwrap().unwrap().instance_id, id(2));
-    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    assert_eq!(asked.load(Ordering::SeqCst), 3);
 }
 
 #[tokio::test]
