@@ -123,3 +123,40 @@ async fn a_cloud_that_cannot_be_asked_is_told_to_everybody() {
         assert!(matches!(*answer.unwrap_err(), Ec2Error::Unreachable { .. }));
     }
 }
+
+#[tokio::test]
+async fn calls_that_hang_keep_nobody_waiting_for_long() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let server = TestServer::start(move |request| {
+        let hangs = count.fetch_add(1, Ordering::SeqCst) < CALLS_AT_ONCE;
+        async move {
+            if hangs {
+                std::future::pending::<()>().await;
+            }
+            let form = request.into_body().collect().await.unwrap().to_bytes();
+            let ids: Vec<String> = form_urlencoded::parse(&form)
+                .filter(|(name, _)| name.starts_with("InstanceId."))
+                .map(|(_, id)| id.into_owned())
+                .collect();
+            Ok(text(200, &described(&ids)))
+        }
+    })
+    .await;
+    const { assert!(PATIENCE.as_secs() <= 10) };
+    let ec2 = Ec2::for_tests(&server.url);
+    let instances = Instances::with_patience(Duration::from_secs(1), ec2, CloudCalls::default());
+    let mut hanging = Vec::new();
+    for number in 0..CALLS_AT_ONCE {
+        let instances = instances.clone();
+        hanging.push(tokio::spawn(async move { instances.get(&id(number)).await }));
+        // Those that come together would be one call.
+        while asked.load(Ordering::SeqCst) <= number {
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+    assert!(instances.get(&id(CALLS_AT_ONCE)).await.unwrap().is_some());
+    for answer in hanging {
+        assert!(matches!(*answer.await.unwrap().unwrap_err(), Ec2Error::Unreachable { .. }));
+    }
+}
