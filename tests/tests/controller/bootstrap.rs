@@ -191,6 +191,19 @@ fn a_machine_bootstraps_and_not_once_more_when_it_is_a_node() {
     assert_eq!((status, answer.as_str()), (409, ""));
 }
 
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn a_controller_that_cannot_serve_machines_is_not_ready_until_it_can() {
+    let world = WithSts::start();
+    let taken = TcpListener::bind(world.address).unwrap();
+    let controller = world.cluster.controller();
+    assert!(controller.get("/readyz").contains("machines cannot bootstrap"));
+    assert_eq!(controller.get("/healthz"), "ok");
+    drop(taken);
+    eventually("it serves", || controller.get("/readyz") == "ok");
+    assert_eq!(world.ask(Ipv4Addr::new(127, 0, 1, 1), "x-aws-sts e30", "{}").0, 403);
+}
+
 /// How long requests took.
 struct Taken(Vec<Duration>);
 

@@ -45,7 +45,7 @@ use groups::Groups;
 use health::Health;
 use identify::{Cloud, Identifier};
 use lease::{Election, Leadership};
-use metrics::Metrics;
+use metrics::{BootstrapMetrics, Metrics};
 use node_api::Nodes;
 use node_labels::{Found, Mode, NodeLabels};
 
@@ -88,6 +88,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let state = Arc::new(State {
         election: labels_nodes.then(|| election.clone()),
         node_labels: node_labels.clone(),
+        bootstrap: metrics.bootstrap.clone(),
     });
     let registry = Arc::new(metrics.registry());
     let nodes = Nodes::of(client.clone());
@@ -153,6 +154,7 @@ struct State {
     /// None where Nodes are not labelled.
     election: Option<Arc<Election>>,
     node_labels: Arc<NodeLabels>,
+    bootstrap: BootstrapMetrics,
 }
 
 impl Health for State {
@@ -164,6 +166,9 @@ impl Health for State {
     }
 
     fn ready(&self) -> Result<(), String> {
+        if self.bootstrap.down.get() != 0 {
+            return Err("machines cannot bootstrap here: its log says why".into());
+        }
         let leads =
             self.election.as_ref().is_some_and(|election| election.leadership().remaining().is_some());
         match !leads || self.node_labels.is_synced.load(Ordering::Relaxed) {

@@ -111,6 +111,7 @@ impl Setup {
     /// own kops-controller may still have the port, or the keys may not be there before the first node run.
     pub fn start(self) -> Option<Serving> {
         self.options.server.as_ref()?;
+        self.metrics.bootstrap.down.set(1);
         let (stop, stopped) = watch::channel(false);
         Some(Serving { stop, task: tokio::spawn(self.keep_trying(stopped)) })
     }
@@ -119,7 +120,12 @@ impl Setup {
         let mut said = String::new();
         loop {
             match self.listen().await {
-                Ok((server, keystore)) => return serve(server, &keystore, stopped).await,
+                Ok((server, keystore)) => {
+                    self.metrics.bootstrap.down.set(0);
+                    serve(server, &keystore, stopped).await;
+                    self.metrics.bootstrap.down.set(1);
+                    return;
+                }
                 Err(error) => {
                     let problem = error_text(&error);
                     if problem != said {

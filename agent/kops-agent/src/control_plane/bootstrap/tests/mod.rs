@@ -7,6 +7,7 @@ mod flood;
 mod hetzner;
 mod honest;
 mod lies;
+mod ready;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
