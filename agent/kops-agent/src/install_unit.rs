@@ -18,8 +18,8 @@ const UNIT_FILE: &str = "/etc/systemd/system/kops-configuration.service";
 /// What the unit needs to reach the state store; there may be credentials in it.
 pub(crate) const ENVIRONMENT: &str = "/etc/sysconfig/kops-configuration";
 
-/// Variables that the unit needs to reach the state store: each is passed on where the first of its group is set.
-const STORE_VARIABLES: &[&[&str]] = &[
+/// Variables that the unit needs to reach the state store, and the controller's to reach the cloud: each is passed on where the first of its group is set.
+const VARIABLES: &[&[&str]] = &[
     &["AWS_REGION"],
     &["S3_ENDPOINT", "S3_REGION", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"],
     &[
@@ -40,6 +40,8 @@ const STORE_VARIABLES: &[&[&str]] = &[
         "OPENSTACK_TLS_INSECURE_SKIP_VERIFY",
     ],
     &["OSS_REGION"],
+    // Upstream leaves it out, since its kops-controller is a pod that gets it otherwise.
+    &["HCLOUD_TOKEN"],
 ];
 
 /// Installs the unit on this machine, starts it, and waits for it as a boot script expects.
@@ -77,7 +79,7 @@ fn desired(command: &str, environment: String) -> DesiredState {
 }
 
 fn environment(variable: impl Fn(&str) -> Option<String>) -> String {
-    STORE_VARIABLES
+    VARIABLES
         .iter()
         .filter(|group| variable(group[0]).is_some_and(|value| !value.is_empty()))
         .flat_map(|group| group.iter())
@@ -108,7 +110,7 @@ mod tests {
     #[test]
     fn credentials_are_passed_on_only_where_their_endpoint_is_set() {
         let endpoint = |name: &str| {
-            (name != "OS_AUTH_URL" && name != "AWS_REGION" && name != "OSS_REGION")
+            (name != "OS_AUTH_URL" && name != "AWS_REGION" && name != "OSS_REGION" && name != "HCLOUD_TOKEN")
                 .then(|| format!("<{name}>"))
         };
         assert_eq!(
@@ -116,5 +118,7 @@ mod tests {
             "S3_ENDPOINT=<S3_ENDPOINT>\nS3_REGION=<S3_REGION>\nS3_ACCESS_KEY_ID=<S3_ACCESS_KEY_ID>\nS3_SECRET_ACCESS_KEY=<S3_SECRET_ACCESS_KEY>\n"
         );
         assert_eq!(environment(|_| None), "");
+        let on_hetzner = |name: &str| (name == "HCLOUD_TOKEN").then(|| "x".into());
+        assert_eq!(environment(on_hetzner), "HCLOUD_TOKEN=x\n");
     }
 }

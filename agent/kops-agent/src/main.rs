@@ -35,6 +35,8 @@ mod status;
 mod stop;
 mod store;
 #[cfg(test)]
+mod test_log;
+#[cfg(test)]
 mod test_server;
 mod tls;
 mod verify;

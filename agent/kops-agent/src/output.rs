@@ -25,6 +25,15 @@ pub fn print_bytes(bytes: &[u8]) -> Result<u8> {
     }
 }
 
+/// What a stranger may have written, as part of one line: nothing in it begins another line or steers a terminal, and it
+/// has so many characters at most.
+pub fn one_line(text: &str, longest: usize) -> String {
+    // Separators of lines and paragraphs, and what turns the direction of writing.
+    let is_harmful =
+        |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    text.chars().map(|c| if is_harmful(c) { ' ' } else { c }).take(longest).collect()
+}
+
 /// Prints everything a node must have.
 pub fn print_state(state: &DesiredState, output: Output) -> Result<u8> {
     match output {
@@ -213,5 +222,16 @@ fn in_color(color: Color) -> bool {
         Color::Always => true,
         Color::Never => false,
         Color::Auto => std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_line_is_one_line() {
+        assert_eq!(one_line("a\nREADY=1\r\tb\u{1b}[2J\u{2028}c\u{202e}", 99), "a READY=1  b [2J c ");
+        assert_eq!(one_line(&"ä".repeat(1000), 300).chars().count(), 300);
     }
 }

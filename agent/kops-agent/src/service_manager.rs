@@ -6,12 +6,15 @@
 //! long as it has shown a sign of that within the time that it allowed itself. After that systemd's own timeouts
 //! (`WatchdogSec=`, which counts from the first sign on, and `TimeoutStartSec=`) run out, and it ends the run.
 
+use std::convert::Infallible;
 use std::fmt::Display;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use sd_notify::NotifyState;
+
+use crate::output::one_line;
 
 /// For how long a run may show no sign of life. Whatever it waits for has a deadline of its own that is shorter.
 pub const PATIENCE: Duration = Duration::from_secs(15 * 60);
@@ -46,7 +49,8 @@ pub fn doing(what: impl Display) {
 /// What is done from now on, in words, and how long it may take until the next sign of life.
 pub fn waiting(what: impl Display, patience: Duration) {
     if let Some(shared) = LISTENER.get() {
-        shared.lock().does(one_line(&what.to_string()), Instant::now(), patience);
+        // A line break in a status would begin another message to systemd.
+        shared.lock().does(one_line(&what.to_string(), LONGEST_STATUS), Instant::now(), patience);
         shared.changed.notify_one();
     }
 }
@@ -61,6 +65,18 @@ pub fn serving(what: impl Display) {
     doing(&what);
     if LISTENER.get().is_some() {
         notify(&[NotifyState::Ready]);
+    }
+}
+
+/// Shows for as long as it is polled that this process serves: that its runtime still gets to it.
+pub async fn go_on_serving(what: &str) -> Infallible {
+    again_and_again(BEAT, || doing(what)).await
+}
+
+async fn again_and_again(every: Duration, tell: impl Fn()) -> Infallible {
+    loop {
+        tell();
+        tokio::time::sleep(every).await;
     }
 }
 
@@ -80,7 +96,7 @@ fn end(state: Option<NotifyState<'_>>, what: &dyn Display) {
     // While this is held, nothing can overtake it.
     let mut run = shared.lock();
     if !std::mem::replace(&mut run.has_ended, true) {
-        let status = one_line(&what.to_string());
+        let status = one_line(&what.to_string(), LONGEST_STATUS);
         let states: Vec<_> = state.into_iter().chain([NotifyState::Status(&status)]).collect();
         notify(&states);
     }
@@ -169,13 +185,10 @@ fn beat(watchdog: Option<Duration>) -> Duration {
     watchdog.map_or(BEAT, |watchdog| BEAT.min(watchdog / 2)).max(Duration::from_millis(1))
 }
 
-/// A line break in a status would begin another message to systemd.
-fn one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST_STATUS).collect()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::*;
 
     #[test]
@@ -201,9 +214,21 @@ mod tests {
         assert!(beat(Some(Duration::ZERO)) > Duration::ZERO);
     }
 
-    #[test]
-    fn a_status_cannot_say_more_than_a_status() {
-        assert_eq!(one_line("a\nREADY=1\r\tb"), "a READY=1  b");
-        assert_eq!(one_line(&"ä".repeat(1000)).chars().count(), LONGEST_STATUS);
+    #[tokio::test]
+    async fn who_serves_shows_it_again_and_again() {
+        const { assert!(BEAT.as_secs() * 2 < PATIENCE.as_secs()) };
+        let told = AtomicU32::new(0);
+        let telling = again_and_again(Duration::from_millis(1), || {
+            told.fetch_add(1, Ordering::Relaxed);
+        });
+        let seen = async {
+            while told.load(Ordering::Relaxed) < 5 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            _ = telling => unreachable!("it has no end"),
+            () = seen => {}
+        }
     }
 }

@@ -50,6 +50,7 @@ fn compute(request: &Request<Incoming>, state: &mut State) -> Response<String> {
         ["zones", _, "instanceGroupManagers", _, "listManagedInstances"] => {
             ("instanceGroupManagers.listManagedInstances", Method::POST)
         }
+        ["zones"] => ("zones.list", Method::GET),
         ["global", "instanceTemplates", _] => ("instanceTemplates.get", Method::GET),
         ["zones", _, "instances", _] => ("instances.get", Method::GET),
         ["zones", _, "instances", _, "getShieldedInstanceIdentity"] => {
@@ -85,6 +86,7 @@ fn compute(request: &Request<Incoming>, state: &mut State) -> Response<String> {
     let query = request.uri().query().unwrap_or_default();
     let query: BTreeMap<String, String> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
     match parts.as_slice() {
+        ["zones"] => page("items", ["us-other1-a", ZONE].map(zone).into(), &query, state.page),
         ["zones", zone, ..] if *zone != ZONE => missing(&format!("zones/{zone}")),
         ["zones", _, "instanceGroupManagers"] => {
             let groups = state.groups.iter().map(|(name, of_name)| group(name, of_name)).collect();
@@ -109,6 +111,11 @@ fn compute(request: &Request<Incoming>, state: &mut State) -> Response<String> {
 
 fn url(path: &str) -> String {
     format!("https://www.googleapis.com/compute/v1/projects/{PROJECT}/{path}")
+}
+
+fn zone(name: &str) -> Value {
+    let region = name.rsplit_once('-').map_or(name, |(region, _)| region);
+    json!({"kind": "compute#zone", "name": name, "region": url(&format!("regions/{region}")), "status": "UP"})
 }
 
 fn group(name: &str, group: &Group) -> Value {

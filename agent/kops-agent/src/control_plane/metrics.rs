@@ -74,6 +74,8 @@ pub struct BootstrapMetrics {
     pub connections: Gauge,
     /// Connections that were closed at once, because there were too many.
     pub connections_refused: Counter,
+    /// 1 while machines cannot bootstrap here, although they are to.
+    pub down: Gauge,
 }
 
 impl BootstrapMetrics {
@@ -85,6 +87,7 @@ impl BootstrapMetrics {
             waiting: Gauge::default(),
             connections: Gauge::default(),
             connections_refused: Counter::default(),
+            down: Gauge::default(),
         }
     }
 
@@ -120,6 +123,11 @@ impl BootstrapMetrics {
             "kops_agent_bootstrap_connections_refused",
             "Connections to the bootstrap server that were closed at once, because there were too many",
             self.connections_refused.clone(),
+        );
+        registry.register(
+            "kops_agent_bootstrap_down",
+            "Whether machines cannot bootstrap here, although the configuration has a server for them",
+            self.down.clone(),
         );
     }
 }

@@ -45,10 +45,12 @@ use groups::Groups;
 use health::Health;
 use identify::{Cloud, Identifier};
 use lease::{Election, Leadership};
-use metrics::Metrics;
+use metrics::{BootstrapMetrics, Metrics};
 use node_api::Nodes;
 use node_labels::{LIST_PATIENCE, Mode, NodeLabels};
 
+/// What is done where Nodes are not labelled.
+const SERVING: &str = "serving machines";
 /// How long the store is asked before the controller goes on without.
 const STORE_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -86,6 +88,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let state = Arc::new(State {
         election: labels_nodes.then(|| election.clone()),
         node_labels: node_labels.clone(),
+        bootstrap: metrics.bootstrap.clone(),
     });
     let registry = Arc::new(metrics.registry());
     let nodes = Nodes::of(client.clone());
@@ -97,7 +100,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         metrics: metrics.clone(),
     };
     let serving = setup.start();
-    service_manager::serving(if labels_nodes { "contending for the Lease" } else { "serving machines" });
+    service_manager::serving(if labels_nodes { "contending for the Lease" } else { SERVING });
 
     let over = async {
         tokio::select! {
@@ -119,6 +122,8 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
             Ok(exit::CONVERGED)
         }
         () = health::serve(listener, state, registry) => Ok(exit::FAILED),
+        // Elsewhere it is contending for the Lease that shows life.
+        never = service_manager::go_on_serving(SERVING), if !labels_nodes => match never {},
         // Who labels no Nodes leaves the Lease to those who do.
         () = election.run(), if labels_nodes => Ok(exit::FAILED),
         result = while_leading(election.leads(), &node_labels, &metrics), if labels_nodes => result,
@@ -171,6 +176,7 @@ struct State {
     /// None where Nodes are not labelled.
     election: Option<Arc<Election>>,
     node_labels: Arc<NodeLabels>,
+    bootstrap: BootstrapMetrics,
 }
 
 impl Health for State {
@@ -182,6 +188,9 @@ impl Health for State {
     }
 
     fn ready(&self) -> Result<(), String> {
+        if self.bootstrap.down.get() != 0 {
+            return Err("machines cannot bootstrap here: its log says why".into());
+        }
         let leads =
             self.election.as_ref().is_some_and(|election| election.leadership().remaining().is_some());
         match !leads || self.node_labels.is_synced.load(Ordering::Relaxed) {

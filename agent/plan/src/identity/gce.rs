@@ -260,6 +260,12 @@ pub fn unlisted(instance: &GceInstance, cluster: &GceCluster) -> Refusal {
 }
 
 fn other_cluster(instance: String, says: Option<&String>, cluster: &GceCluster) -> Refusal {
-    let owner = says.map_or_else(|| "no cluster".to_owned(), |owner| format!("the cluster {owner}"));
+    let owner =
+        says.map_or_else(|| "no cluster".to_owned(), |owner| format!("the cluster {}", quoted(owner)));
     Refusal::OtherCluster { instance, owner, cluster: cluster.name.clone() }
+}
+
+/// What an instance may have written itself, as part of one line of a log or an Event: not more than a name could be.
+fn quoted(text: &str) -> String {
+    text.chars().take(253).flat_map(char::escape_debug).collect()
 }

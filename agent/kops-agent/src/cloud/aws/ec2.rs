@@ -161,12 +161,25 @@ impl Ec2 {
     /// # Errors
     /// If EC2 cannot be asked, or refuses; [`Ec2Error::is_passing`] says whether to try again.
     pub async fn query(&self, action: &str, parameters: &[(&str, &str)]) -> Result<String, Ec2Error> {
+        self.query_within(PATIENCE, action, parameters).await
+    }
+
+    /// As [`Ec2::query`], for somebody who has less patience.
+    ///
+    /// # Errors
+    /// As there.
+    pub async fn query_within(
+        &self,
+        patience: Duration,
+        action: &str,
+        parameters: &[(&str, &str)],
+    ) -> Result<String, Ec2Error> {
         let form = form_urlencoded::Serializer::new(String::new())
             .append_pair("Action", action)
             .append_pair("Version", VERSION)
             .extend_pairs(parameters)
             .finish();
-        let request = self.signed(form).await?;
+        let request = self.signed(form, patience).await?;
         let answer = self.client.execute(request).await.map_err(|error| self.unreachable(action, error))?;
         let status = answer.status().as_u16();
         let document = self.document(action, answer).await?;
@@ -176,8 +189,8 @@ impl Ec2 {
         }
     }
 
-    async fn signed(&self, form: String) -> Result<Request, Ec2Error> {
-        self.signer.post(&self.client, &self.endpoint, form, PATIENCE).await.map_err(|error| match error {
+    async fn signed(&self, form: String, patience: Duration) -> Result<Request, Ec2Error> {
+        self.signer.post(&self.client, &self.endpoint, form, patience).await.map_err(|error| match error {
             SigningError::NoCredentials(cause) => Ec2Error::NoCredentials(cause),
             SigningError::NotSigned(cause) => Ec2Error::NotSigned { endpoint: self.endpoint.clone(), cause },
         })

@@ -33,6 +33,8 @@ const TRIES: u32 = 4;
 /// (EC2's developer guide, "Request throttling"). Half of it is left to everybody else.
 const BURST: f64 = 50.0;
 const PER_SECOND: f64 = 10.0;
+/// How long one call may take. It is short, since those that hang keep all others waiting.
+const PATIENCE: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const ACTION: &str = "DescribeInstances";
 
@@ -53,8 +55,13 @@ pub struct Instances {
 impl Instances {
     /// Asks EC2, as long as somebody has this.
     pub fn of(ec2: Ec2, calls: CloudCalls) -> Instances {
+        Instances::with_patience(PATIENCE, ec2, calls)
+    }
+
+    fn with_patience(patience: Duration, ec2: Ec2, calls: CloudCalls) -> Instances {
         let (questions, waiting) = mpsc::channel(LONGEST_QUEUE);
-        let asking = Arc::new(Asking { ec2, calls, ration: Mutex::new(Ration::of(BURST, PER_SECOND)) });
+        let ration = Mutex::new(Ration::of(BURST, PER_SECOND));
+        let asking = Arc::new(Asking { ec2, patience, calls, ration });
         tokio::spawn(collect(asking, waiting));
         Instances { questions }
     }
@@ -94,6 +101,7 @@ async fn collect(asking: Arc<Asking>, mut waiting: mpsc::Receiver<Question>) {
 
 struct Asking {
     ec2: Ec2,
+    patience: Duration,
     calls: CloudCalls,
     ration: Mutex<Ration>,
 }
@@ -122,7 +130,7 @@ impl Asking {
             tries += 1;
             match self.ask(&ids).await {
                 // EC2 refuses a question as a whole if one of the instances does not exist, and names it.
-                Err(Ec2Error::Refused { code, message, .. }) if code == "InvalidInstanceID.NotFound" => {
+                Err(Ec2Error::Refused { code, message, .. }) if is_no_instance(&code) => {
                     let before = ids.len();
                     ids.retain(|id| !message.contains(id));
                     if ids.len() == before {
@@ -145,7 +153,7 @@ impl Asking {
         let mut found = BTreeMap::new();
         for id in ids {
             match self.ask(&BTreeSet::from([id])).await {
-                Err(Ec2Error::Refused { code, .. }) if code == "InvalidInstanceID.NotFound" => {}
+                Err(Ec2Error::Refused { code, .. }) if is_no_instance(&code) => {}
                 answer => found.extend(answer?),
             }
         }
@@ -158,7 +166,7 @@ impl Asking {
             names.iter().map(String::as_str).zip(ids.iter().copied()).collect();
         let pause = self.ration.lock().await.take(Instant::now());
         sleep(pause).await;
-        let asked = self.ec2.query(ACTION, &parameters).await;
+        let asked = self.ec2.query_within(self.patience, ACTION, &parameters).await;
         self.calls.count("ec2", ACTION, outcome(&asked));
         let instances = answer::parse(&asked?).map_err(|problem| Ec2Error::Refused {
             action: ACTION.to_owned(),
@@ -175,6 +183,12 @@ impl Asking {
             .map(|instance| (instance.instance_id.clone(), Arc::new(instance)))
             .collect())
     }
+}
+
+/// Whether an error code is that of an instance which there is not: `NotFound`, or `Malformed` where the id looked as if
+/// there could be one.
+fn is_no_instance(code: &str) -> bool {
+    code.starts_with("InvalidInstanceID.")
 }
 
 fn outcome<T>(asked: &Result<T, Ec2Error>) -> Outcome {

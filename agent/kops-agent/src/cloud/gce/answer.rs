@@ -102,6 +102,39 @@ impl Page for ManagedInstances {
     }
 }
 
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Zones {
+    items: Vec<ZoneAnswer>,
+    next_page_token: Option<String>,
+}
+
+/// The fields of [`Zones`] that are asked for.
+pub(super) const ZONES: &str = "items(name,region),nextPageToken";
+
+/// A zone.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ZoneAnswer {
+    pub(super) name: String,
+    /// URL of its region.
+    region: String,
+}
+
+impl ZoneAnswer {
+    pub(super) fn is_of(&self, region: &str) -> bool {
+        self.region.rsplit_once('/').is_some_and(|(_, name)| name == region)
+    }
+}
+
+impl Page for Zones {
+    type Item = ZoneAnswer;
+
+    fn into_parts(self) -> (Vec<ZoneAnswer>, Option<String>) {
+        (self.items, self.next_page_token)
+    }
+}
+
 /// Where the instance of a URL is: `…/projects/PROJECT/zones/ZONE/instances/NAME`.
 fn path_of(url: &str) -> Option<InstancePath> {
     let (rest, name) = url.rsplit_once("/instances/")?;

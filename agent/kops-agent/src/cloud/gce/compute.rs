@@ -5,6 +5,7 @@
 //!
 //! Source: the Compute Engine API v1, its "Error codes" and "Rate quotas".
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kops_agent_plan::identity::gce::{
@@ -209,6 +210,17 @@ impl Compute {
         };
         let compute = Compute::new(&format!("{server}/compute/v1"), "my-project", tokens, calls);
         Compute { retries, ..compute.expect("a client") }
+    }
+
+    /// The names of a region's zones: of all that there are, as Google's own cloud controller asks, which has the same
+    /// rights as this.
+    ///
+    /// # Errors
+    /// If that cannot be asked.
+    pub async fn zones(&self, region: &str) -> Result<BTreeSet<String>, ComputeError> {
+        let fields = ("fields", answer::ZONES);
+        let zones = self.pages::<answer::Zones>("zones.list", Method::GET, "zones".into(), fields).await?;
+        Ok(zones.into_iter().filter(|zone| zone.is_of(region)).map(|zone| zone.name).collect())
     }
 
     /// All managed instance groups of a zone.

@@ -16,6 +16,8 @@ use kops_agent_plan::identity::gce::{
 use super::compute::{Compute, ComputeError};
 use crate::cloud::coalesced::Coalesced;
 
+/// How old the list of the region's zones may be.
+const ZONES_FOR: Duration = Duration::from_secs(10 * 60);
 /// How old a list of a zone's groups may be, and how old where none of them has the instance. Who makes up instances
 /// does not get to ask Google each time.
 const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
@@ -52,6 +54,8 @@ pub struct ManagedGroups(Arc<Inner>);
 struct Inner {
     compute: Compute,
     cluster: GceCluster,
+    /// The zones that there are.
+    region: Coalesced<BTreeSet<String>, ComputeError>,
     zones: Mutex<BTreeMap<String, Arc<Zone>>>,
     /// By their paths below the project.
     templates: Remembered<String, InstanceTemplate>,
@@ -69,8 +73,14 @@ struct Zone {
 impl ManagedGroups {
     /// Asks Compute Engine for the groups of this cluster.
     pub fn of(compute: Compute, cluster: GceCluster) -> ManagedGroups {
-        let (zones, templates, signing_keys) = (Mutex::default(), Mutex::default(), Mutex::default());
-        ManagedGroups(Arc::new(Inner { compute, cluster, zones, templates, signing_keys }))
+        ManagedGroups(Arc::new(Inner {
+            compute,
+            cluster,
+            region: Coalesced::default(),
+            zones: Mutex::default(),
+            templates: Mutex::default(),
+            signing_keys: Mutex::default(),
+        }))
     }
 
     /// The cluster.
@@ -89,6 +99,12 @@ impl ManagedGroups {
     /// # Errors
     /// If that cannot be asked.
     pub async fn find(&self, instance: &InstancePath) -> Result<Option<Managed>, Arc<ComputeError>> {
+        // Nothing is asked of, or remembered for, a zone that somebody has made up.
+        let region = &self.cluster().region;
+        let zones = self.0.region.get(ZONES_FOR, self.compute().zones(region)).await?;
+        if !zones.contains(&instance.zone) {
+            return Ok(None);
+        }
         let zone = locked(&self.0.zones).entry(instance.zone.clone()).or_default().clone();
         let mut asked = BTreeSet::new();
         for longest in GROUPS_FOR {

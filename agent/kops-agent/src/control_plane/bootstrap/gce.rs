@@ -13,6 +13,10 @@ use super::verifier::{Examined, Presented, Proof, Refusal, VerifiedNode, Verifie
 use crate::cloud::gce::compute::ComputeError;
 use crate::cloud::gce::managed_groups::ManagedGroups;
 
+/// The most seconds by which a machine's clock may differ: a token lives for twice that, and is to be remembered for as
+/// long ([`super::replay`]).
+const MOST_SKEW: i64 = 720;
+
 /// Tells who machines on GCE are.
 pub struct GceVerifier {
     groups: ManagedGroups,
@@ -21,9 +25,16 @@ pub struct GceVerifier {
 }
 
 impl GceVerifier {
-    /// Asks these groups, together with the controller of nodes; a skew of zero is the usual one.
+    /// Asks these groups, together with the controller of nodes; a skew of zero is the usual one, and none is larger than
+    /// [`MOST_SKEW`].
     pub fn of(groups: ManagedGroups, max_skew: i64) -> GceVerifier {
-        GceVerifier { groups, max_skew: if max_skew > 0 { max_skew } else { USUAL_SKEW } }
+        if max_skew > MOST_SKEW {
+            log::warn!(
+                "server.provider.gce.MaxTimeSkew is {max_skew} seconds, and {MOST_SKEW} are let pass: tokens that live \
+                 longer could be used twice"
+            );
+        }
+        GceVerifier { groups, max_skew: skew(max_skew) }
     }
 
     async fn verify(&self, token: GceToken) -> Result<VerifiedNode, Refusal> {
@@ -57,6 +68,11 @@ impl GceVerifier {
                 .unwrap_or_default(),
         })
     }
+}
+
+/// The skew that is let pass where this one is configured.
+fn skew(configured: i64) -> i64 {
+    if configured > 0 { configured.min(MOST_SKEW) } else { USUAL_SKEW }
 }
 
 impl Verifier for GceVerifier {

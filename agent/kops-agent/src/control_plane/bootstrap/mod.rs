@@ -8,6 +8,7 @@ mod admission;
 mod aws;
 mod call_back;
 mod connections;
+mod descriptors;
 mod gce;
 mod grants;
 mod hetzner;
@@ -35,7 +36,7 @@ use super::metrics::{BootstrapMetrics, Metrics};
 use super::node_api::Nodes;
 use crate::cloud::aws::sts::Sts;
 use crate::exit::WrongConfiguration;
-use crate::output::error_text;
+use crate::output::{error_text, one_line};
 use crate::store::Store;
 use addresses::Origin;
 use admission::Admission;
@@ -110,6 +111,7 @@ impl Setup {
     /// own kops-controller may still have the port, or the keys may not be there before the first node run.
     pub fn start(self) -> Option<Serving> {
         self.options.server.as_ref()?;
+        self.metrics.bootstrap.down.set(1);
         let (stop, stopped) = watch::channel(false);
         Some(Serving { stop, task: tokio::spawn(self.keep_trying(stopped)) })
     }
@@ -118,7 +120,12 @@ impl Setup {
         let mut said = String::new();
         loop {
             match self.listen().await {
-                Ok((server, keystore)) => return serve(server, &keystore, stopped).await,
+                Ok((server, keystore)) => {
+                    self.metrics.bootstrap.down.set(0);
+                    serve(server, &keystore, stopped).await;
+                    self.metrics.bootstrap.down.set(1);
+                    return;
+                }
                 Err(error) => {
                     let problem = error_text(&error);
                     if problem != said {
@@ -248,10 +255,11 @@ impl Bootstrap {
         if let Some(challenge) = challenge {
             self.call_back.prove(&known.node, challenge).await?;
         }
-        under_way.used_by(&name)?;
         self.refuse_the_registered(&name).await?;
 
         let response = self.grants.give(&known.node, &request).await?;
+        // Not before: who is given nothing, because somebody cannot be asked now, comes again and again.
+        under_way.used_by(&name)?;
         known.given = given(&request);
         let mut json = serde_json::to_string(&response)
             .map_err(|error| Refusal::unavailable("AnswerNotWritten", error))?;
@@ -290,22 +298,24 @@ fn given(request: &BootstrapRequest) -> String {
     if all.is_empty() { "nothing".into() } else { all.join(", ") }
 }
 
-/// One line for each request: who, what, and why not.
+/// One line for each request: who, what, and why not. Much of it was written by strangers, who may not write lines of
+/// their own.
 fn audit(remote: SocketAddr, known: &Known, answered: &Result<String, Refusal>) {
-    let VerifiedNode { instance, node_name, instance_group, .. } = &known.node;
+    let clean = |text: &str| one_line(text, LONGEST_MESSAGE);
+    let (node, instance) = (clean(&known.node.node_name), clean(&known.node.instance));
+    let (group, given) = (clean(&known.node.instance_group), clean(&known.given));
     match answered {
         Ok(_) => log::info!(
-            remote:%, node = node_name.as_str(), instance = instance.as_str(), instance_group = instance_group.as_str(),
-            outcome = "granted", given = known.given.as_str();
-            "bootstrap: granted {} to the node {node_name} ({instance} of {instance_group}) at {remote}", known.given
+            remote:%, node = node.as_str(), instance = instance.as_str(), instance_group = group.as_str(),
+            outcome = "granted", given = given.as_str();
+            "bootstrap: granted {given} to the node {node} ({instance} of {group}) at {remote}"
         ),
-        Err(refusal) => {
-            let message: String = refusal.message.chars().take(LONGEST_MESSAGE).collect();
-            let who = if node_name.is_empty() { "somebody" } else { node_name.as_str() };
+        Err(Refusal { reason, message, .. }) => {
+            let message = clean(message);
+            let who = if node.is_empty() { "somebody" } else { node.as_str() };
             log::warn!(
-                remote:%, node = node_name.as_str(), instance = instance.as_str(), outcome = "refused",
-                reason = refusal.reason;
-                "bootstrap: refused {who} at {remote}: {}: {message}", refusal.reason
+                remote:%, node = node.as_str(), instance = instance.as_str(), outcome = "refused", reason = *reason;
+                "bootstrap: refused {who} at {remote}: {reason}: {message}"
             );
         }
     }

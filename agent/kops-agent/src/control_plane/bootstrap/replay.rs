@@ -1,8 +1,8 @@
 //! A token is taken once. A machine makes a new one for every try, so who comes with one a second time has it from
 //! somebody else.
 //!
-//! It is remembered for as long as it could be taken again. Only tokens that were verified are: nobody else can fill
-//! this memory, and of a machine it holds no more than a few.
+//! It is remembered for as long as it could be taken again. Only tokens for which something was given are: nobody else
+//! can fill this memory, no outage fills it, and of a machine it holds no more than a few.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,10 +13,11 @@ use tokio::time::Instant;
 use super::verifier::{Answer, Refusal};
 
 /// Longer than any token is good for, counted from when it was taken.
-const REMEMBERED_FOR: Duration = Duration::from_secs(25 * 60);
+pub(super) const REMEMBERED_FOR: Duration = Duration::from_secs(25 * 60);
 /// The most tokens of all machines. Some thousand nodes that all start at once need some ten thousand.
 const MOST: usize = 64 * 1024;
-/// The most tokens of one machine within that time: upstream's node makes one every ten seconds while it fails.
+/// The most tokens of one machine within that time: a run of upstream's nodeup needs two, and is tried again where one
+/// fails after it was given them.
 const MOST_OF_ONE: usize = 256;
 
 /// The tokens that were taken.
@@ -29,14 +30,14 @@ pub struct Taken {
 struct State {
     /// Somebody is asked about them now.
     under_way: BTreeSet<Vec<u8>>,
-    /// They were good.
+    /// Something was given for them.
     used: BTreeSet<Vec<u8>>,
     /// The same, with when they are forgotten and whose they are: the oldest first.
     by_age: VecDeque<(Instant, Vec<u8>, String)>,
     of_node: BTreeMap<String, usize>,
 }
 
-/// A token that is being verified. Dropped, it may come again.
+/// A token whose machine is being dealt with. Dropped, it may come again.
 pub struct UnderWay<'a> {
     taken: &'a Taken,
     fingerprint: Vec<u8>,
@@ -77,7 +78,7 @@ impl State {
 }
 
 impl UnderWay<'_> {
-    /// The token was good, and this machine's: it is remembered.
+    /// This machine is given something for the token, which is remembered.
     ///
     /// # Errors
     /// There are too many to remember, so nobody can be let in: who comes back later finds room.

@@ -23,6 +23,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::addresses::Origin;
 use super::connections::Connections;
+use super::descriptors;
 use super::keystore::Keystore;
 use super::verifier::{Answer, Refusal};
 use super::{Asked, Bootstrap};
@@ -99,7 +100,8 @@ impl Server {
             .with_cert_resolver(keystore);
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let open = bootstrap.metrics.connections.clone();
-        let connections = Connections::new(limits.connections, limits.connections_of_one, open);
+        let most = descriptors::connections(limits.connections);
+        let connections = Connections::new(most, limits.connections_of_one, open);
         Ok(Server { listener, acceptor: TlsAcceptor::from(Arc::new(tls)), bootstrap, connections, limits })
     }
 

@@ -52,8 +52,9 @@ impl Caller {
 
     /// The id of the instance that it is, if it has one of these roles in the account and partition of `own`.
     ///
-    /// EC2 names the session of an instance's role after the instance. Who may assume the role from elsewhere chooses
-    /// that name, but not the one that comes with it in the user id, which must be the same.
+    /// EC2 names the session of an instance's role after the instance. Who may assume the role otherwise (by its trust
+    /// policy) chooses that name, and with it the one in the user id, so they can be any instance that has the role: nothing
+    /// in STS's answer tells them apart. The user id must be of the same session only because STS says it so.
     ///
     /// # Errors
     /// Why it is no node.

@@ -10,6 +10,7 @@ use super::*;
 use crate::test_server::{TestServer, text};
 
 const UNKNOWN: &str = "i-0fffffffffffffff0";
+const MALFORMED: &str = "i-ffffffff";
 
 fn id(number: usize) -> String {
     format!("i-{number:017x}")
@@ -49,6 +50,10 @@ async fn ec2(throttled: usize) -> (TestServer, Arc<AtomicUsize>) {
             if number < throttled {
                 return Ok(text(503, &refused("RequestLimitExceeded", "Request limit exceeded.")));
             }
+            if ids.iter().any(|id| id == MALFORMED) {
+                let message = format!("Invalid id: \"{MALFORMED}\"");
+                return Ok(text(400, &refused("InvalidInstanceID.Malformed", &message)));
+            }
             if ids.iter().any(|id| id == UNKNOWN) {
                 let message = format!("The instance IDs '{UNKNOWN}' do not exist");
                 return Ok(text(400, &refused("InvalidInstanceID.NotFound", &message)));
@@ -85,12 +90,16 @@ async fn one_that_does_not_exist_does_not_spoil_the_others() {
     let (server, asked) = ec2(0).await;
     let instances = instances(&server, &CloudCalls::default());
     let (id_of_1, id_of_2) = (id(1), id(2));
-    let (first, unknown, second) =
-        tokio::join!(instances.get(&id_of_1), instances.get(UNKNOWN), instances.get(&id_of_2));
+    let (first, unknown, malformed, second) = tokio::join!(
+        instances.get(&id_of_1),
+        instances.get(UNKNOWN),
+        instances.get(MALFORMED),
+        instances.get(&id_of_2)
+    );
     assert_eq!(first.unwrap().unwrap().instance_id, id(1));
-    assert_eq!(unknown.unwrap(), None);
+    assert_eq!((unknown.unwrap(), malformed.unwrap()), (None, None));
     assert_eq!(second.unwrap().unwrap().instance_id, id(2));
-    assert_eq!(asked.load(Ordering::SeqCst), 2);
+    assert_eq!(asked.load(Ordering::SeqCst), 3);
 }
 
 #[tokio::test]
@@ -112,5 +121,42 @@ async fn a_cloud_that_cannot_be_asked_is_told_to_everybody() {
     let (first, second) = tokio::join!(instances.get(&id_of_1), instances.get(&id_of_2));
     for answer in [first, second] {
         assert!(matches!(*answer.unwrap_err(), Ec2Error::Unreachable { .. }));
+    }
+}
+
+#[tokio::test]
+async fn calls_that_hang_keep_nobody_waiting_for_long() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = asked.clone();
+    let server = TestServer::start(move |request| {
+        let hangs = count.fetch_add(1, Ordering::SeqCst) < CALLS_AT_ONCE;
+        async move {
+            if hangs {
+                std::future::pending::<()>().await;
+            }
+            let form = request.into_body().collect().await.unwrap().to_bytes();
+            let ids: Vec<String> = form_urlencoded::parse(&form)
+                .filter(|(name, _)| name.starts_with("InstanceId."))
+                .map(|(_, id)| id.into_owned())
+                .collect();
+            Ok(text(200, &described(&ids)))
+        }
+    })
+    .await;
+    const { assert!(PATIENCE.as_secs() <= 10) };
+    let ec2 = Ec2::for_tests(&server.url);
+    let instances = Instances::with_patience(Duration::from_secs(1), ec2, CloudCalls::default());
+    let mut hanging = Vec::new();
+    for number in 0..CALLS_AT_ONCE {
+        let instances = instances.clone();
+        hanging.push(tokio::spawn(async move { instances.get(&id(number)).await }));
+        // Those that come together would be one call.
+        while asked.load(Ordering::SeqCst) <= number {
+            sleep(Duration::from_millis(5)).await;
+        }
+    }
+    assert!(instances.get(&id(CALLS_AT_ONCE)).await.unwrap().is_some());
+    for answer in hanging {
+        assert!(matches!(*answer.await.unwrap().unwrap_err(), Ec2Error::Unreachable { .. }));
     }
 }

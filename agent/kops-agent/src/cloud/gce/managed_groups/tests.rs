@@ -9,6 +9,7 @@ use super::*;
 use crate::cloud::calls::{CloudCalls, Outcome};
 
 const CLUSTER: &str = "c.example.com";
+const LIST_ZONES: &str = "zones.list";
 const LIST_GROUPS: &str = "instanceGroupManagers.list";
 const LIST_INSTANCES: &str = "instanceGroupManagers.listManagedInstances";
 
@@ -47,7 +48,7 @@ async fn thousands_of_instances_are_asked_for_by_their_groups() {
         assert_eq!(found.template.metadata[gce::INSTANCE_GROUP_METADATA], name.split_once('-').unwrap().0);
     }
     assert_eq!((gce.calls_of(LIST_GROUPS), gce.calls_of(LIST_INSTANCES)), (1, 50));
-    assert_eq!((gce.calls().len(), gce.tokens()), (101, 1));
+    assert_eq!((gce.calls().len(), gce.tokens()), (102, 1));
     assert_eq!(calls.counted("compute", LIST_INSTANCES, Outcome::Success), 50);
 }
 
@@ -128,16 +129,16 @@ async fn what_goes_wrong_is_said_and_passes() {
     let groups = asking(&gce, &calls);
     for (mood, expected) in [
         (Mood::Down, "503 backendError"),
-        (Mood::Forbidding, "let this instance's service account do compute.instanceGroupManagers.list"),
-        (Mood::Redirecting, "answers instanceGroupManagers.list with 302"),
+        (Mood::Forbidding, "let this instance's service account do compute.zones.list"),
+        (Mood::Redirecting, "answers zones.list with 302"),
         (Mood::Throttling, "rateLimitExceeded"),
     ] {
         gce.set_mood(mood);
         let error = groups.find(&path("nodes-1")).await.unwrap_err().to_string();
         assert!(error.contains(expected) && !error.contains("ya29"), "{error}");
     }
-    assert!(calls.counted("compute", LIST_GROUPS, Outcome::Throttled) > 1, "it was tried again");
-    assert!(calls.counted("compute", LIST_GROUPS, Outcome::Error) > 2);
+    assert!(calls.counted("compute", LIST_ZONES, Outcome::Throttled) > 1, "it was tried again");
+    assert!(calls.counted("compute", LIST_ZONES, Outcome::Error) > 2);
     gce.set_mood(Mood::Good);
     assert!(find(&groups, "nodes-1").await.is_some());
 }
@@ -160,4 +161,19 @@ async fn a_cloud_that_cannot_be_asked_is_told_to_everybody() {
     let (first, second) = (path("nodes-1"), path("nodes-2"));
     let (first, second) = tokio::join!(groups.find(&first), groups.find(&second));
     assert!(Arc::ptr_eq(&first.unwrap_err(), &second.unwrap_err()));
+}
+
+#[tokio::test]
+async fn zones_that_somebody_made_up_cost_nothing() {
+    let gce = Gce::start().unwrap();
+    let nodes = gce.put_group(CLUSTER, "nodes");
+    gce.create_instance(&nodes, "nodes-1");
+    let groups = asking(&gce, &CloudCalls::default());
+    for number in 0..500 {
+        let made_up = InstancePath { zone: format!("us-test1-x{number}"), name: "nodes-1".into() };
+        assert_eq!(groups.find(&made_up).await.unwrap(), None);
+    }
+    assert_eq!((gce.calls(), locked(&groups.0.zones).len()), (vec![LIST_ZONES.to_owned()], 0));
+    assert!(find(&groups, "nodes-1").await.is_some());
+    assert_eq!(gce.calls_of(LIST_ZONES), 1);
 }

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+use std::time::Duration;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_plan::bootstrap::gce_token::{AUDIENCE, PREFIX};
@@ -59,8 +61,12 @@ fn pem(key: &KeyPair) -> String {
 }
 
 fn token(instance: &str, tpm: &KeyPair) -> String {
+    token_in(ZONE, instance, tpm)
+}
+
+fn token_in(zone: &str, instance: &str, tpm: &KeyPair) -> String {
     let data = json!({
-        "gcpProjectID": PROJECT, "zone": ZONE, "instance": instance, "timestamp": NOW - 1, "audience": AUDIENCE,
+        "gcpProjectID": PROJECT, "zone": zone, "instance": instance, "timestamp": NOW - 1, "audience": AUDIENCE,
         "requestHash": STANDARD.encode(Sha256::digest(BODY)),
     });
     let data = data.to_string();
@@ -133,8 +139,8 @@ async fn a_flood_of_lies_is_a_handful_of_calls() {
     let lie = token(NODE, &other_tpm);
     let answers = futures_util::future::join_all((0..200).map(|_| cluster.reason(&lie))).await;
     assert!(answers.iter().all(|reason| *reason == "WrongSignature"));
-    // The groups, their template, the instances of the one, and the key.
-    assert_eq!(cluster.gce.calls().len(), 4, "{:?}", cluster.gce.calls());
+    // The zones, the groups, their template, the instances of the one, and the key.
+    assert_eq!(cluster.gce.calls().len(), 5, "{:?}", cluster.gce.calls());
 }
 
 #[tokio::test]
@@ -144,4 +150,23 @@ async fn a_cloud_that_cannot_be_asked_is_no_refusal() {
     let refusal = cluster.verify(&token(NODE, &cluster.tpm)).await.unwrap_err();
     assert_eq!((refusal.answer, refusal.reason), (Answer::Unavailable, "ComputeUnavailable"));
     assert!(!refusal.message.contains("ya29"), "{}", refusal.message);
+}
+
+#[tokio::test]
+async fn a_flood_of_made_up_zones_is_one_call_and_keeps_nobody_out() {
+    let cluster = Cluster::new();
+    let lies: Vec<String> =
+        (0..50).map(|number| token_in(&format!("us-test1-x{number}"), NODE, &cluster.tpm)).collect();
+    let answers = futures_util::future::join_all(lies.iter().map(|lie| cluster.reason(lie))).await;
+    assert!(answers.iter().all(|reason| *reason == "InstanceGroupUnknown"));
+    assert_eq!(cluster.gce.calls(), ["zones.list"]);
+    assert!(cluster.verify(&token(NODE, &cluster.tpm)).await.is_ok());
+}
+
+#[test]
+fn a_token_does_not_live_longer_than_it_is_remembered() {
+    assert_eq!((skew(0), skew(-1), skew(60), skew(MOST_SKEW)), (USUAL_SKEW, USUAL_SKEW, 60, MOST_SKEW));
+    assert_eq!(skew(86_400), MOST_SKEW);
+    // Made with a clock that is ahead by that much, it is good until it is behind by as much.
+    assert!(Duration::from_secs(2 * MOST_SKEW as u64) < super::super::replay::REMEMBERED_FOR);
 }

@@ -144,3 +144,23 @@ async fn who_is_connected_is_answered_while_the_server_stops() {
     assert_eq!(status, 200);
     assert!(tokio::net::TcpStream::connect(world.address).await.is_err(), "nobody is taken on any more");
 }
+
+/// A machine asks more often meanwhile than its tokens would be remembered.
+#[tokio::test]
+async fn an_outage_uses_nothing_up() {
+    const TRIES: usize = 304;
+    let world = World::new().await;
+    let machine = world.machine(ID);
+    let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+    let tokens: Vec<String> = (0..TRIES).map(|_| world.v1(&machine, &body)).collect();
+    world.api_is_down.store(true, Ordering::Relaxed);
+    for some in tokens.chunks(16) {
+        let asked = some.iter().map(|token| world.ask(token, body.clone()));
+        let answers = futures_util::future::join_all(asked).await;
+        assert!(answers.iter().all(|(status, _)| *status == 500), "{answers:?}");
+    }
+    world.api_is_down.store(false, Ordering::Relaxed);
+    // The very last one, too: nothing was given for it.
+    assert_eq!(world.ask(&tokens[TRIES - 1], body.clone()).await.0, 200);
+    assert_eq!(world.ask(&tokens[TRIES - 1], body).await.0, 403, "a token is good once");
+}

@@ -2,16 +2,18 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod audit;
 mod flood;
 mod hetzner;
 mod honest;
 mod lies;
+mod ready;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use kops_agent_plan::identity::aws::AwsCluster;
@@ -86,6 +88,8 @@ struct World {
     hetzner: Hetzner,
     /// The Nodes that are Ready.
     ready: Arc<Mutex<BTreeSet<String>>>,
+    /// Whether the API server has trouble of its own.
+    api_is_down: Arc<AtomicBool>,
     _api: TestServer,
     keystore: Arc<Keystore>,
     metrics: BootstrapMetrics,
@@ -130,7 +134,8 @@ impl World {
         let (ec2, sts) = (Ec2::start().unwrap(), StsStandIn::start().unwrap());
         let controller = Principal::instance("control-plane.c.example.com", "i-0ccccccccccccccc0");
         sts.put(&controller);
-        let (ready, api) = api_server().await;
+        let api_is_down = Arc::<AtomicBool>::default();
+        let (ready, api) = api_server(api_is_down.clone()).await;
         let metrics = BootstrapMetrics::new();
         let keystore = Arc::new(Keystore::load(&options).unwrap());
         let ec2_url = ec2.environment()[0].1.clone();
@@ -177,6 +182,7 @@ impl World {
             sts,
             hetzner,
             ready,
+            api_is_down,
             _api: api,
             keystore,
             metrics,
@@ -240,7 +246,7 @@ impl World {
 }
 
 /// The API server, as far as it tells of Nodes.
-async fn api_server() -> (Arc<Mutex<BTreeSet<String>>>, TestServer) {
+async fn api_server(is_down: Arc<AtomicBool>) -> (Arc<Mutex<BTreeSet<String>>>, TestServer) {
     let ready = Arc::<Mutex<BTreeSet<String>>>::default();
     let known = ready.clone();
     let server = TestServer::start(move |request| {
@@ -248,12 +254,14 @@ async fn api_server() -> (Arc<Mutex<BTreeSet<String>>>, TestServer) {
         let is_ready = name.as_ref().is_some_and(|name| {
             known.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
         });
+        let is_down = is_down.load(Ordering::Relaxed);
         async move {
             let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
                                 "message": "not found", "code": 404});
             let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}, "spec": {},
                               "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
             let mut answer = match is_ready {
+                _ if is_down => text(500, ""),
                 true => text(200, &node.to_string()),
                 false => text(404, &status.to_string()),
             };

@@ -1,0 +1,66 @@
+//! Every request is one line of the log, which says who asked, and what came of it.
+
+use super::*;
+use crate::test_log::{self, Line};
+
+/// Asks once from an address, and gives the status and the only line that the log got of it.
+async fn asked_from(world: &World, from: Ipv4Addr, token: &str, body: Vec<u8>) -> (u16, Line) {
+    let request = world.client(from).post(world.url()).header("Authorization", token).body(body);
+    let status = request.send().await.unwrap().status().as_u16();
+    let lines = test_log::lines_with(&format!(" at {from}:"));
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    assert!(!lines[0].text.contains(['\n', '\r', '\x1b']), "{lines:?}");
+    (status, lines[0].clone())
+}
+
+#[tokio::test]
+async fn who_was_given_what_is_written_down() {
+    test_log::start();
+    let world = World::new().await;
+    let body = for_certificates(&["kubelet", "kube-proxy"], &KeyPair::generate().unwrap());
+    let token = world.v1(&world.machine(ID), &body);
+    let (status, line) = asked_from(&world, Ipv4Addr::new(127, 0, 9, 1), &token, body).await;
+    assert_eq!(status, 200);
+    let said =
+        format!("bootstrap: granted kube-proxy, kubelet to the node {ID} ({ID} of nodes) at 127.0.9.1:");
+    assert!(line.text.starts_with(&said), "{line:?}");
+    for field in
+        ["outcome=granted", &format!("node={ID}"), "instance_group=nodes", "given=kube-proxy, kubelet"]
+    {
+        assert!(line.fields.iter().any(|known| known == field), "{field}: {line:?}");
+    }
+}
+
+#[tokio::test]
+async fn who_was_refused_is_written_down_with_why() {
+    test_log::start();
+    let world = World::new().await;
+    let body = request(json!({}), json!({}), true);
+    let known = world.machine(ID);
+    let forged = Principal { secret: "guessed".into(), ..known.clone() };
+    let token = world.v1(&forged, &body);
+    let (status, line) = asked_from(&world, Ipv4Addr::new(127, 0, 9, 2), &token, body.clone()).await;
+    assert_eq!(status, 403);
+    assert!(line.text.starts_with("bootstrap: refused somebody at 127.0.9.2:"), "{line:?}");
+    assert!(line.text.contains(": RefusedBySts: ") && !line.text.contains(&token), "{line:?}");
+    assert!(line.fields.contains(&"reason=RefusedBySts".to_owned()), "{line:?}");
+
+    world.ready.lock().unwrap().insert(ID.into());
+    let token = world.v1(&known, &body);
+    let (status, line) = asked_from(&world, Ipv4Addr::new(127, 0, 9, 3), &token, body).await;
+    assert_eq!(status, 409);
+    assert!(line.text.starts_with(&format!("bootstrap: refused {ID} at 127.0.9.3:")), "{line:?}");
+    assert!(line.fields.contains(&"outcome=refused".to_owned()), "{line:?}");
+}
+
+#[tokio::test]
+async fn a_stranger_writes_no_line_of_their_own() {
+    test_log::start();
+    let world = World::new().await;
+    let forged = Principal { secret: "guessed".into(), ..Principal::instance(ROLE, ID) };
+    let body = request(json!({"x\r\nbootstrap: granted all to the node evil\u{1b}[2J": 1}), json!({}), false);
+    let token = world.v1(&forged, &body);
+    let (status, line) = asked_from(&world, Ipv4Addr::new(127, 0, 9, 4), &token, body).await;
+    assert_eq!(status, 400);
+    assert!(line.text.starts_with("bootstrap: refused somebody at 127.0.9.4:"), "{line:?}");
+}

@@ -1,0 +1,114 @@
+//! Who asks whether this is ready hears whether machines can bootstrap.
+
+use std::net::TcpListener;
+
+use prometheus_client::registry::Registry;
+
+use super::*;
+use crate::control_plane::State;
+use crate::control_plane::events::Events;
+use crate::control_plane::groups::Groups;
+use crate::control_plane::health::{self, Health};
+use crate::control_plane::identify::Identifier;
+use crate::control_plane::node_labels::{Mode, NodeLabels};
+
+/// Labels no Nodes, and would ask nobody.
+fn node_labels(setup: &Setup) -> NodeLabels {
+    let nobody = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+    NodeLabels {
+        nodes: setup.nodes.clone(),
+        identifier: Identifier::of(setup.cloud.clone(), setup.metrics.cache_hits.clone()),
+        groups: Groups::of(setup.store.clone(), "file:///none", Duration::from_secs(60)),
+        events: Events::of(nobody),
+        metrics: setup.metrics.clone(),
+        mode: Mode::Show,
+        is_synced: AtomicBool::new(false),
+    }
+}
+
+/// A server of machines on Hetzner Cloud, at an address.
+fn setup(world: &World, listen: SocketAddr) -> Setup {
+    let pki = world.pki();
+    let options = json!({
+        "clusterName": CLUSTER, "cloud": "hetzner", "configBase": "file:///none",
+        "server": {
+            "Listen": listen.to_string(), "provider": {"hetzner": {}},
+            "serverKeyPath": pki.join("kops-controller.key"),
+            "serverCertificatePath": pki.join("kops-controller.crt"),
+            "caBasePath": pki, "signingCAs": ["kubernetes-ca"], "certNames": ["kubelet"]
+        }
+    });
+    let servers = HetznerServers::at(&world.hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap();
+    let nobody = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+    Setup {
+        options: KopsControllerOptions::parse(options.to_string().as_bytes(), "config.yaml").unwrap(),
+        cloud: Arc::new(Cloud::Hetzner(Arc::new(servers))),
+        nodes: Nodes::of(nobody),
+        store: Arc::new(Store::new(&[]).unwrap()),
+        metrics: Metrics::new(),
+    }
+}
+
+/// What is answered where probes ask.
+async fn probes(health: Arc<dyn Health>, registry: Registry) -> impl AsyncFn(&str) -> (u16, String) {
+    let (listener, address) = health::listen("127.0.0.1:0").await.unwrap();
+    tokio::spawn(health::serve(listener, health, Arc::new(registry)));
+    let client = Client::builder().no_proxy().build().unwrap();
+    async move |path: &str| {
+        let answer = client.get(format!("http://{address}{path}")).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+}
+
+#[tokio::test]
+async fn it_is_not_ready_while_machines_cannot_bootstrap() {
+    let world = World::new().await;
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let setup = setup(&world, address);
+    let metrics = setup.metrics.clone();
+    let node_labels = Arc::new(node_labels(&setup));
+    let state = State { election: None, node_labels, bootstrap: metrics.bootstrap.clone() };
+    let asked = probes(Arc::new(state), metrics.registry()).await;
+    assert_eq!(asked("/readyz").await, (200, "ok".into()), "there is nothing to serve yet");
+
+    let serving = setup.start().unwrap();
+    let not_ready = (503, "machines cannot bootstrap here: its log says why".into());
+    assert_eq!(asked("/readyz").await, not_ready, "somebody else has the port");
+    assert_eq!(asked("/healthz").await, (200, "ok".into()), "a restart would not help");
+    assert!(asked("/metrics").await.1.contains("kops_agent_bootstrap_down 1"));
+    serving.drain().await;
+
+    drop(taken);
+    let again = self::setup(&world, address);
+    let again = Setup { metrics: metrics.clone(), ..again };
+    let serving = again.start().unwrap();
+    let ready = async {
+        while asked("/readyz").await != (200, "ok".into()) {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(60), ready).await.expect("it is ready");
+    tokio::net::TcpStream::connect(address).await.unwrap();
+    serving.drain().await;
+    assert_eq!(asked("/readyz").await, not_ready, "it has stopped");
+}
+
+#[tokio::test]
+async fn what_does_not_live_says_so() {
+    struct Dead;
+    impl Health for Dead {
+        fn live(&self) -> Result<(), String> {
+            Err("it is dead".into())
+        }
+
+        fn ready(&self) -> Result<(), String> {
+            self.live()
+        }
+    }
+    let asked = probes(Arc::new(Dead), Metrics::new().registry()).await;
+    assert_eq!(asked("/healthz").await, (503, "it is dead".into()));
+    assert_eq!(asked("/readyz").await, (503, "it is dead".into()));
+    assert_eq!(asked("/metrics").await.0, 200);
+    assert_eq!(asked("/secrets").await.0, 404);
+}
