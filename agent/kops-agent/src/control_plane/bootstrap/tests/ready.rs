@@ -10,7 +10,7 @@ use crate::control_plane::events::Events;
 use crate::control_plane::groups::Groups;
 use crate::control_plane::health::{self, Health};
 use crate::control_plane::identify::Identifier;
-use crate::control_plane::node_labels::{Mode, NodeLabels};
+use crate::control_plane::node_labels::{LIST_PATIENCE, Mode, NodeLabels};
 
 /// Labels no Nodes, and would ask nobody.
 fn node_labels(setup: &Setup) -> NodeLabels {
@@ -23,6 +23,7 @@ fn node_labels(setup: &Setup) -> NodeLabels {
         metrics: setup.metrics.clone(),
         mode: Mode::Show,
         is_synced: AtomicBool::new(false),
+        list_patience: LIST_PATIENCE,
     }
 }
 
