@@ -22,7 +22,7 @@ use crate::root::{Dir, Entry, Metadata};
 use crate::secrets::Secrets;
 use crate::stamps::Stamp;
 use crate::system::kernel::boot_file;
-use crate::system::systemd::UnitState;
+use crate::system::systemd::{Rest, UnitState};
 
 /// Where the agent writes units: above what packages bring, and for no package to overwrite.
 const UNITS: &str = "/etc/systemd/system";
@@ -95,7 +95,7 @@ impl<'a> Observer<'a> {
                 _ => {}
             }
         }
-        let states = host.systemd.states(&units)?;
+        let states = host.unit_states(&units)?;
         let hosts = if has_hosts { host.root.read(hosts_file::PATH)?.unwrap_or_default() } else { vec![] };
         Ok(Observer {
             packages: host.packages.installed(&packages)?,
@@ -282,7 +282,8 @@ impl<'a> Observer<'a> {
         Ok(Some(Observed::Unit(ObservedUnit {
             text,
             enablement: state.enablement,
-            running: state.running,
+            // One that must not run has nothing to be done about when it is at rest, whatever it has done.
+            running: state.running && (unit.running || state.rests == Rest::No),
             stamp: Stamp::Unit.read(&self.host.root, &unit.name)?,
         })))
     }

@@ -18,6 +18,8 @@ pub(crate) const STATE: &str = "/var/lib/kops-agent";
 pub(crate) enum Stamp {
     /// A unit: the digest of what it had read when it was last started.
     Unit,
+    /// A unit that runs once: the boot of the machine in which it last did, to its end.
+    Run,
     /// A file: the digest for which its commands last ran to their end.
     Commands,
     /// A file: the archive and member from which it was unpacked, and its own digest.
@@ -34,6 +36,7 @@ impl Stamp {
     fn folder(self) -> &'static str {
         match self {
             Stamp::Unit => "units",
+            Stamp::Run => "runs",
             Stamp::Commands => "commands",
             Stamp::Member => "members",
             Stamp::Image => "images",

@@ -103,7 +103,7 @@ impl Host {
 
     fn unit_statuses(&self, record: &Record) -> Result<Vec<UnitStatus>> {
         let names = record.units();
-        let states = self.systemd.states(&names)?;
+        let states = self.unit_states(&names)?;
         let status = |(name, running): (&str, bool)| UnitStatus { name: name.to_owned(), running };
         Ok(names.into_iter().zip(states.iter().map(|state| state.running)).map(status).collect())
     }

@@ -11,7 +11,7 @@ use kops_agent_host::health::{Asking, Pace};
 use kops_agent_host::system::commands::Commands;
 use kops_agent_host::system::kernel::Kernel;
 use kops_agent_host::system::remote::Remote;
-use kops_agent_host::system::systemd::{Systemd, UnitState};
+use kops_agent_host::system::systemd::{Rest, Systemd, UnitState};
 use kops_agent_host::{Error, Host, PemPair};
 use kops_agent_plan::diff::{Action, Enablement, Plan, diff, text};
 use kops_agent_plan::resource::*;
@@ -260,7 +260,8 @@ impl Systemd for Failing {
             .map(|unit| {
                 let (enabled, running) = inner.get(*unit).copied().unwrap_or_default();
                 let enablement = if enabled { Enablement::Enabled } else { Enablement::Disabled };
-                UnitState { is_known: inner.contains_key(*unit), enablement, running }
+                let rests = if running { Rest::No } else { Rest::Yes };
+                UnitState { is_known: inner.contains_key(*unit), enablement, running, rests }
             })
             .collect())
     }

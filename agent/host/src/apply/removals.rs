@@ -6,6 +6,7 @@ use kops_agent_plan::resource::Kind;
 use super::Run;
 use crate::error::Result;
 use crate::record::path_of;
+use crate::stamps::Stamp;
 use crate::system::packages::remove_keys;
 
 impl Run<'_> {
@@ -38,6 +39,13 @@ impl Run<'_> {
         let Some((dir, name)) = self.host.root.parent(&path_of(&step.resource))? else { return Ok(()) };
         match step.resource.kind {
             Kind::Directory => dir.remove_dir_if_empty(&name)?,
+            Kind::Unit => {
+                // A unit of that name that comes back is another one.
+                for stamp in [Stamp::Unit, Stamp::Run] {
+                    stamp.put_back(&self.host.root, &step.resource.name, None)?;
+                }
+                dir.remove(&name)?;
+            }
             Kind::PackageSource => {
                 dir.remove(&name)?;
                 remove_keys(&self.host.root, &step.resource.name)?;

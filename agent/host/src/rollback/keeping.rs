@@ -106,7 +106,7 @@ impl Host {
 
     fn unit_was(&self, resource: &Resource) -> Result<Option<UnitWas>> {
         let Resource::Unit(unit) = resource else { return Ok(None) };
-        let states = self.systemd.states(&[&unit.name])?;
+        let states = self.unit_states(&[&unit.name])?;
         let has_file = self.root.read(&unit_path(&unit.name))?.is_some();
         Ok(states.first().map(|state| UnitWas {
             known: state.is_known || has_file,
