@@ -160,6 +160,11 @@ impl Record {
         Ok(())
     }
 
+    /// Whether a run was interrupted that wrote any of these.
+    pub(crate) fn has_begun(&self, which: impl Fn(&ResourceId) -> bool) -> bool {
+        self.resources.iter().any(|(id, claim)| claim.begun.is_some() && which(id))
+    }
+
     /// Forgets what was claimed since everything was last settled: the change that it was for was taken back.
     pub(crate) fn unclaim(&mut self) {
         self.resources.retain(|_, claim| claim.left.is_some());

@@ -4,6 +4,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use kops_agent_host::health::Pace;
 use kops_agent_host::system::kernel::Kernel;
 use kops_agent_host::system::systemd::{Rest, Systemd, UnitState};
 use kops_agent_host::{Error, Host};
-use kops_agent_plan::diff::Enablement;
+use kops_agent_plan::diff::{Change, Enablement};
 use kops_agent_plan::resource::*;
 use support::{Machine, state};
 
@@ -20,11 +21,18 @@ use support::{Machine, state};
 struct Forgetful {
     units: Mutex<BTreeMap<String, (bool, bool)>>,
     asked: Mutex<Vec<String>>,
+    /// Kubelet does not start without this file.
+    needs: Mutex<Option<PathBuf>>,
 }
 
 impl Forgetful {
     fn ask(&self, verb: &str, unit: &str, change: impl FnOnce(&mut (bool, bool))) -> Result<(), Error> {
         self.asked.lock().unwrap().push(format!("{verb} {unit}").trim_end().to_owned());
+        let needs = self.needs.lock().unwrap();
+        if unit == "kubelet.service" && needs.as_ref().is_some_and(|path| !path.exists()) {
+            let command = format!("systemctl {verb} {unit}");
+            return Err(Error::Command { command, outcome: "failed".into() });
+        }
         change(self.units.lock().unwrap().entry(unit.into()).or_default());
         Ok(())
     }
@@ -190,4 +198,59 @@ async fn a_hook_that_was_taken_out_and_comes_back_runs_again() {
     machine.converge(&without).await;
     let asked = machine.converge(&node(hook(""))).await;
     assert!(asked.contains(&"start disk-hook.service".to_owned()), "{asked:?}");
+}
+
+const DROP_IN: &str = "/etc/systemd/system/kubelet.service.d/10-memory.conf";
+
+/// A node whose kubelet has this drop-in, and somebody else's unit, too.
+fn with_drop_in(text: &str) -> DesiredState {
+    let kubelet = Unit::new("kubelet.service", "[Service]\n").restarted_by_files([DROP_IN]);
+    let mut desired = state([kubelet, Unit::new("containerd.service", "[Service]\n")]);
+    desired.add(File::text(DROP_IN, text));
+    desired
+}
+
+#[tokio::test]
+async fn a_drop_in_has_its_unit_started_anew_when_it_comes_and_when_it_goes() {
+    let machine = Node::new();
+    let without = state(["containerd.service", "kubelet.service"].map(|unit| Unit::new(unit, "[Service]\n")));
+    machine.converge(&without).await;
+    for text in ["[Service]\nMemoryMax=1G\n", "[Service]\nMemoryMax=2G\n"] {
+        assert_eq!(
+            machine.converge(&with_drop_in(text)).await,
+            ["daemon-reload", "daemon-reload", "restart kubelet.service"]
+        );
+    }
+    let plan = machine.machine.plan(&machine.host(), &without);
+    let steps: Vec<String> =
+        plan.steps.iter().map(|step| format!("{} {}", step.stage.name(), step.resource)).collect();
+    assert_eq!(steps, [format!("files file {DROP_IN}"), "services unit kubelet.service".to_owned()]);
+    let restart = Change::Restart { because: vec![ResourceId::new(Kind::File, DROP_IN)] };
+    assert_eq!(plan.steps[1].changes, [restart]);
+    assert_eq!(
+        machine.converge(&without).await,
+        ["daemon-reload", "daemon-reload", "restart kubelet.service"]
+    );
+    assert!(!machine.machine.path(DROP_IN).exists());
+}
+
+#[tokio::test]
+async fn a_drop_in_without_which_its_unit_does_not_start_is_put_back() {
+    let machine = Node::new();
+    machine.converge(&with_drop_in("[Service]\n")).await;
+    *machine.systemd.needs.lock().unwrap() = Some(machine.machine.path(DROP_IN));
+    let without = state(["containerd.service", "kubelet.service"].map(|unit| Unit::new(unit, "[Service]\n")));
+    let error = machine.machine.converge_with(&machine.host(), &without).await.unwrap_err();
+    assert!(matches!(error, Error::RolledBack(_)), "{error}");
+    assert_eq!(machine.machine.read(DROP_IN), "[Service]\n");
+    assert!(machine.machine.plan(&machine.host(), &with_drop_in("[Service]\n")).is_empty());
+}
+
+#[tokio::test]
+async fn a_drop_in_of_somebody_elses_unit_is_read() {
+    let machine = Node::new();
+    let drop_in = File::text("/etc/systemd/system/sshd.service.d/x.conf", "[Service]\n");
+    let asset = File::text("/etc/motd", "hello\n");
+    assert_eq!(machine.converge(&state([drop_in, asset.clone()])).await, ["daemon-reload"]);
+    assert_eq!(machine.converge(&state([asset])).await, ["daemon-reload"]);
 }

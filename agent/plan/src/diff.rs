@@ -61,7 +61,7 @@ pub enum Stage {
     Pods,
     /// All other units, those first that come before others, kubelet last.
     Services,
-    /// What the agent left at an earlier time and is no longer wanted.
+    /// What the agent left at an earlier time and is no longer wanted, but for drop-ins of units, which go with the files.
     Removals,
 }
 
@@ -312,7 +312,12 @@ impl Plan {
 /// Every desired resource that differs has exactly one step. What is not desired is left alone;
 /// [`diff_with_owned`] removes what the agent itself left.
 pub fn diff(desired: &DesiredState, observed: &ObservedState) -> Plan {
-    let mut plan = Plan::default();
+    diff_after(vec![], desired, observed)
+}
+
+/// As [`diff`], given that these steps are taken in any case.
+fn diff_after(steps: Vec<Step>, desired: &DesiredState, observed: &ObservedState) -> Plan {
+    let mut plan = Plan { steps, kept: vec![] };
     let order = Order::of(desired);
     let (files, started): (Vec<_>, Vec<_>) = desired.iter().partition(|(id, _)| !is_started(id));
     for (id, resource) in files.into_iter().chain(started) {
@@ -352,9 +357,10 @@ fn changes(
 
 /// As [`diff`], with what the agent left at an earlier time and is no longer wanted.
 pub fn diff_with_owned(desired: &DesiredState, observed: &ObservedState, owned: &OwnedState) -> Plan {
-    let mut plan = diff(desired, observed);
     let (steps, kept) = removals::removals(desired, owned);
-    plan.steps.extend(steps);
+    let (before, last): (Vec<_>, Vec<_>) = steps.into_iter().partition(|step| step.stage < Stage::Removals);
+    let mut plan = diff_after(before, desired, observed);
+    plan.steps.extend(last);
     plan.kept = kept;
     plan
 }

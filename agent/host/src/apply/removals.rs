@@ -1,7 +1,8 @@
 //! The last stage: what the agent left at an earlier time and nobody wants any more.
 
-use kops_agent_plan::diff::{Change, Stage, Step};
+use kops_agent_plan::diff::{Action, Change, Stage, Step};
 use kops_agent_plan::resource::Kind;
+use kops_agent_plan::unit_files::is_read_by_systemd;
 
 use super::Run;
 use crate::error::Result;
@@ -29,10 +30,25 @@ impl Run<'_> {
                 }
             }
         }
-        if steps.iter().any(|step| step.resource.kind == Kind::Unit) {
+        if steps.iter().any(|step| is_read_by_systemd(&step.resource)) {
             self.host.systemd.reload()?;
         }
         Ok(())
+    }
+
+    /// Removes the drop-ins that are no longer wanted, and has systemd read those that are, also of units that are not
+    /// the agent's.
+    pub(super) fn drop_ins(&self) -> Result<()> {
+        let mut is_unread = self.is_unread;
+        for step in self.plan.stage(Stage::Files) {
+            if step.action == Action::Remove {
+                self.progress.applying(step);
+                self.remove(step)?;
+            }
+            is_unread |= is_read_by_systemd(&step.resource)
+                && (step.action == Action::Remove || step.changes_content());
+        }
+        if is_unread { self.host.systemd.reload() } else { Ok(()) }
     }
 
     fn remove(&self, step: &Step) -> Result<()> {

@@ -28,9 +28,8 @@ pub fn with_labels(mut plan: Plan, wrong: &WrongLabels) -> Plan {
             Some(step) => step.changes.insert(0, change),
             None => {
                 let (stage, resource) = (Stage::of(id), id.clone());
-                let comes_later = |step: &Step| {
-                    (step.stage, rank(&step.resource), &step.resource) > (stage, rank(id), id)
-                };
+                let comes_later =
+                    |step: &Step| (step.stage, rank(&step.resource), &step.resource) > (stage, rank(id), id);
                 let at = plan.steps.iter().position(comes_later).unwrap_or(plan.steps.len());
                 plan.steps
                     .insert(at, Step { stage, resource, action: Action::Change, changes: vec![change] });

@@ -95,7 +95,8 @@ impl<'a> Units<'a> {
     fn before_runtime(&self) -> BTreeSet<String> {
         let none = BTreeSet::new();
         let mut found = BTreeSet::new();
-        let mut left: Vec<&str> = self.after.get(CONTAINER_RUNTIME).unwrap_or(&none).iter().copied().collect();
+        let mut left: Vec<&str> =
+            self.after.get(CONTAINER_RUNTIME).unwrap_or(&none).iter().copied().collect();
         while let Some(unit) = left.pop() {
             if ![CONTAINER_RUNTIME, KUBELET].contains(&unit) && found.insert(unit.to_owned()) {
                 left.extend(self.after.get(unit).unwrap_or(&none));
@@ -110,7 +111,8 @@ impl<'a> Units<'a> {
         let mut left = self.names.clone();
         let mut places = BTreeMap::new();
         while let Some(first) = left.first().copied() {
-            let is_free = |unit: &&&str| self.after.get(**unit).is_none_or(|others| others.is_disjoint(&left));
+            let is_free =
+                |unit: &&&str| self.after.get(**unit).is_none_or(|others| others.is_disjoint(&left));
             let next = left.iter().find(is_free).copied().unwrap_or(first);
             left.remove(next);
             places.insert(next.to_owned(), places.len());

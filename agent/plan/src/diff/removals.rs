@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Action, Change, Stage, Step};
 use crate::resource::{DesiredState, Kind, ResourceId};
+use crate::unit_files::drop_in_of;
 
 /// What the agent left on the machine when it last converged, as it is now.
 pub type OwnedState = BTreeMap<ResourceId, Owned>;
@@ -79,8 +80,10 @@ pub(super) fn removals(desired: &DesiredState, owned: &OwnedState) -> (Vec<Step>
     (steps, kept)
 }
 
+/// A drop-in goes before its unit is started anew without it.
 fn step(id: &ResourceId, changes: Vec<Change>) -> Step {
-    Step { stage: Stage::Removals, resource: id.clone(), action: Action::Remove, changes }
+    let stage = if drop_in_of(id).is_some() { Stage::Files } else { Stage::Removals };
+    Step { stage, resource: id.clone(), action: Action::Remove, changes }
 }
 
 fn rank(kind: Kind) -> u8 {
