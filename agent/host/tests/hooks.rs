@@ -254,3 +254,29 @@ async fn a_drop_in_of_somebody_elses_unit_is_read() {
     assert_eq!(machine.converge(&state([drop_in, asset.clone()])).await, ["daemon-reload"]);
     assert_eq!(machine.converge(&state([asset])).await, ["daemon-reload"]);
 }
+
+#[tokio::test]
+async fn a_containerd_of_the_distributions_is_restarted_once_for_all_that_it_reads() {
+    let machine = Node::new();
+    let drop_in = "/etc/systemd/system/containerd.service.d/10-kops.conf";
+    let with = |config: &str, text: &str| {
+        let unit =
+            Unit::existing("containerd.service").restarted_by_files([drop_in, "/etc/containerd/config.toml"]);
+        let mut desired = state([unit]);
+        desired.add(File::text("/etc/containerd/config.toml", config));
+        let commands =
+            [["systemctl", "daemon-reload"].as_slice(), &["systemctl", "restart", "containerd.service"]];
+        desired.add(commands.iter().fold(File::text(drop_in, text), |file, command| file.on_change(command)));
+        desired
+    };
+    machine.converge(&with("version = 3\n", "[Service]\n")).await;
+    let changed = with("version = 4\n", "[Service]\n");
+    assert_eq!(machine.converge(&changed).await, ["daemon-reload", "restart containerd.service"]);
+    let both = with("version = 3\n", "[Service]\nTasksMax=1\n");
+    assert_eq!(
+        machine.converge(&both).await,
+        ["daemon-reload", "daemon-reload", "restart containerd.service"]
+    );
+    let commands = machine.machine.requests().into_iter().filter(|request| request.starts_with("run: "));
+    assert_eq!(commands.collect::<Vec<_>>(), ["run: systemctl daemon-reload"; 2]);
+}
