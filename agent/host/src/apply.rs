@@ -11,7 +11,7 @@ use std::io::{BufRead as _, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
 use kops_agent_plan::diff::{Action, Change, ObservedState, Plan, Stage, Step, Summary};
-use kops_agent_plan::resource::{DesiredState, Image, KernelModule, Kind, Resource, ResourceId};
+use kops_agent_plan::resource::{DesiredState, Image, KernelModule, Kind, Mount, Resource, ResourceId};
 use kops_agent_plan::unit_files::is_read_by_systemd;
 
 pub(crate) use files::restarts_the_agent;
@@ -303,6 +303,7 @@ impl Run<'_> {
     fn mount(&self, resource: &Resource) -> Result<()> {
         match resource {
             Resource::Mount(mount) => {
+                self.refuse_mounted(mount)?;
                 self.host.root.make_dirs(&mount.path)?;
                 self.host.mounts.mount(mount)
             }
@@ -313,6 +314,19 @@ impl Run<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What is mounted already would be hidden, with whatever writes to it.
+    fn refuse_mounted(&self, mount: &Mount) -> Result<()> {
+        let Some(found) = self.host.mounts.mounted(mount)? else { return Ok(()) };
+        Err(Error::Path {
+            doing: "mount",
+            path: mount.device.clone(),
+            reason: format!(
+                "{} is mounted at {} already, as {}; unmount it, or choose another path",
+                found.device, mount.path, found.filesystem
+            ),
+        })
     }
 
     fn module(&self, resource: &Resource) -> Result<()> {

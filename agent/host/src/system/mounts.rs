@@ -5,6 +5,7 @@ use std::path::Path;
 use kops_agent_plan::resource::{BindMount, Mount};
 
 use super::commands::run;
+use super::devices;
 use crate::error::{Error, Result};
 
 /// The mounts of a machine.
@@ -24,7 +25,7 @@ pub trait Mounts: Send + Sync {
     /// Mounts a device, and makes a file system on it first if it is blank.
     ///
     /// # Errors
-    /// It holds something else, or cannot be mounted.
+    /// It is not there, holds something else, or cannot be mounted.
     fn mount(&self, mount: &Mount) -> Result<()>;
 
     /// Shows a directory at a second place.
@@ -77,25 +78,8 @@ impl Mounts for Machine {
     }
 
     fn mount(&self, mount: &Mount) -> Result<()> {
-        let present = run(&["wipefs", "--no-act", "--noheadings", "--output", "TYPE", "--", &mount.device])?;
-        match present.split_whitespace().next() {
-            None => {
-                let mkfs = format!("mkfs.{}", mount.filesystem);
-                let options: Vec<&str> = mount.format_options.iter().map(String::as_str).collect();
-                run(&[&[mkfs.as_str()], options.as_slice(), &[mount.device.as_str()]].concat())?;
-            }
-            Some(present) if present == mount.filesystem => {}
-            Some(present) => {
-                return Err(Error::Path {
-                    doing: "mount",
-                    path: mount.device.clone(),
-                    reason: format!(
-                        "it holds {present}, not {}; only a blank device is formatted, so wipe it if nothing on it is needed",
-                        mount.filesystem
-                    ),
-                });
-            }
-        }
+        devices::wait_for(&mount.device)?;
+        devices::format_if_blank(&mount.device, &mount.filesystem, &mount.format_options)?;
         let options = mount.mount_options.join(",");
         let mut command = vec!["mount", "--types", &mount.filesystem];
         if !options.is_empty() {
