@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_plan::diff::{
-    Observed, ObservedContent, ObservedFile, ObservedState, ObservedUnit, OwnedState, sha256_hex,
+    Observed, ObservedContent, ObservedFile, ObservedState, ObservedUnit, OwnedNow, OwnedState, sha256_hex,
 };
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{
-    Content, DesiredState, Directory, File, HostsEntry, Image, KernelModule, Mode, Resource, Symlink, Unit,
+    Content, DesiredState, Directory, File, HostsEntry, Image, KernelModule, Mode, Resource, ResourceId,
+    Symlink, Unit,
 };
 
 use crate::assets::for_each_piece;
@@ -40,7 +41,27 @@ impl Host {
     /// # Errors
     /// Something cannot be looked at.
     pub fn owned(&self) -> Result<OwnedState> {
-        self.record()?.owned(&self.root, self.deep())
+        self.owned_of(&self.record()?)
+    }
+
+    /// Everything that was left by a record, as it is now.
+    pub(crate) fn owned_of(&self, record: &Record) -> Result<OwnedState> {
+        let mut owned = record.owned(&self.root, self.deep())?;
+        let mounted = self.mounted_of(record.claims().map(|(id, _)| id))?;
+        for (id, owned) in owned.iter_mut().filter(|(id, _)| id.kind.is_mount()) {
+            if !mounted.contains(&id.name) {
+                owned.now = OwnedNow::Gone;
+            }
+        }
+        Ok(owned)
+    }
+
+    /// The mounts among these that are mounted, the innermost first.
+    pub(crate) fn mounted_of<'i>(&self, ids: impl Iterator<Item = &'i ResourceId>) -> Result<Vec<String>> {
+        let paths: Vec<&str> = ids.filter(|id| id.kind.is_mount()).map(|id| id.name.as_str()).collect();
+        let mut mounted = if paths.is_empty() { vec![] } else { self.mounts.below(&paths)? };
+        mounted.retain(|path| paths.contains(&path.as_str()));
+        Ok(mounted)
     }
 
     /// What is recorded of earlier runs.

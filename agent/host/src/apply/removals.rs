@@ -52,6 +52,9 @@ impl Run<'_> {
     }
 
     fn remove(&self, step: &Step) -> Result<()> {
+        if step.resource.kind.is_mount() {
+            return self.host.mounts.unmount(&step.resource.name);
+        }
         let Some((dir, name)) = self.host.root.parent(&path_of(&step.resource))? else { return Ok(()) };
         match step.resource.kind {
             Kind::Directory => dir.remove_dir_if_empty(&name)?,
