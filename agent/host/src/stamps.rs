@@ -22,6 +22,8 @@ pub(crate) enum Stamp {
     Run,
     /// A file: the digest for which its commands last ran to their end.
     Commands,
+    /// A file of kernel parameters: those that the kernel has otherwise than the file says, as they were once they were set.
+    Parameters,
     /// A file: the archive and member from which it was unpacked, and its own digest.
     Member,
     /// An image: the digest of the archive that was loaded.
@@ -38,6 +40,7 @@ impl Stamp {
             Stamp::Unit => "units",
             Stamp::Run => "runs",
             Stamp::Commands => "commands",
+            Stamp::Parameters => "parameters",
             Stamp::Member => "members",
             Stamp::Image => "images",
             Stamp::Pod => "pods",

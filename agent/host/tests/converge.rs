@@ -346,6 +346,36 @@ async fn a_command_that_failed_is_run_again_by_the_next_run() {
     assert!(machine.plan(&host(), &desired).is_empty());
 }
 
+/// A kernel whose parameters somebody has set otherwise, until they are set again.
+struct Altered(AtomicUsize);
+
+impl Commands for Altered {
+    fn run(&self, _: &[String]) -> Result<(), Error> {
+        self.0.store(0, Ordering::SeqCst);
+        Ok(())
+    }
+    fn has_other_parameters(&self, file: &str) -> Result<bool, Error> {
+        Ok(file == "/etc/sysctl.d/1.conf" && self.0.load(Ordering::SeqCst) == 1)
+    }
+}
+
+#[tokio::test]
+async fn a_parameter_that_somebody_set_otherwise_is_set_again() {
+    let machine = Machine::new();
+    let kernel = Arc::new(Altered(AtomicUsize::new(0)));
+    let host = || machine.host().with_commands(kernel.clone());
+    let file = |path: &str| File::text(path, "a").on_change(&["sysctl", "--system"]);
+    let desired = state(["/etc/sysctl.d/1.conf", "/etc/sysctl.d/2.conf"].map(file));
+    machine.converge_with(&host(), &desired).await.unwrap();
+    assert!(machine.plan(&host(), &desired).is_empty());
+    kernel.0.store(1, Ordering::SeqCst);
+    let plan = machine.plan(&host(), &desired);
+    let ids: Vec<String> = plan.steps.iter().map(|step| step.resource.to_string()).collect();
+    assert_eq!(ids, ["file /etc/sysctl.d/1.conf"]);
+    machine.converge_with(&host(), &desired).await.unwrap();
+    assert!(machine.plan(&host(), &desired).is_empty());
+}
+
 /// A kernel without any module.
 struct Bare;
 

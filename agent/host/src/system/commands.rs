@@ -28,6 +28,15 @@ pub trait Commands: Send + Sync {
         let _ = (files, progress);
         self.run(&sysctls::COMMAND.map(str::to_owned))
     }
+
+    /// Whether somebody has set a parameter otherwise since what this file says was set.
+    ///
+    /// # Errors
+    /// The files that set parameters cannot be read.
+    fn has_other_parameters(&self, file: &str) -> Result<bool> {
+        let _ = file;
+        Ok(false)
+    }
 }
 
 /// This machine's programs.
@@ -41,6 +50,10 @@ impl Commands for Machine {
 
     fn set_parameters(&self, files: &[&str], progress: &dyn Progress) -> Result<()> {
         sysctls::set(&self.0, files, Path::new("/proc/sys"), progress)
+    }
+
+    fn has_other_parameters(&self, file: &str) -> Result<bool> {
+        sysctls::differ(&self.0, file, Path::new("/proc/sys"))
     }
 }
 
