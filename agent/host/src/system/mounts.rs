@@ -1,5 +1,6 @@
 //! File systems and bind mounts.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use kops_agent_plan::resource::{BindMount, Mount};
@@ -69,11 +70,10 @@ impl Mounts for Machine {
             _ => found.options.contains(wanted),
         };
         let options = bind.options.iter().filter(|option| has(option)).cloned().collect();
-        let source = if found.within == bind.source.trim_end_matches('/') {
-            bind.source.clone()
-        } else {
-            found.within
-        };
+        // The kernel names a directory by its path within its file system, which may be mounted anywhere.
+        let is_same =
+            found.within == bind.source.trim_end_matches('/') || is_same_directory(&bind.source, &bind.path);
+        let source = if is_same { bind.source.clone() } else { found.within };
         Ok(Some(BindMount { source, options, ..bind.clone() }))
     }
 
@@ -111,6 +111,12 @@ impl Mounts for Machine {
     fn unmount(&self, path: &str) -> Result<()> {
         run(&["umount", "--", path]).map(drop)
     }
+}
+
+/// Whether two paths show one directory.
+fn is_same_directory(one: &str, other: &str) -> bool {
+    let identity = |path: &str| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 
 fn innermost_first(lines: &[Line], folders: &[&str]) -> Vec<String> {
@@ -186,6 +192,19 @@ mod tests {
         .collect();
         let found = innermost_first(&lines, &["/var/lib/kubelet", "/run/containerd"]);
         assert_eq!(found, ["/var/lib/kubelet/pods/x", "/var/lib/kubelet"]);
+    }
+
+    #[test]
+    fn a_directory_is_known_at_its_second_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        for name in ["one", "other"] {
+            std::fs::create_dir(path(name)).unwrap();
+        }
+        std::os::unix::fs::symlink("one", path("link")).unwrap();
+        assert!(is_same_directory(&path("one"), &path("link")));
+        assert!(!is_same_directory(&path("one"), &path("other")));
+        assert!(!is_same_directory(&path("gone"), &path("gone")));
     }
 
     #[test]
