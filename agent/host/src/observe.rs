@@ -23,7 +23,6 @@ use crate::root::{Dir, Entry, Metadata};
 use crate::secrets::Secrets;
 use crate::stamps::Stamp;
 use crate::system::kernel::boot_file;
-use crate::system::sysctls::COMMAND;
 use crate::system::systemd::{Rest, UnitState};
 
 /// Where the agent writes units: above what packages bring, and for no package to overwrite.
@@ -218,8 +217,8 @@ impl<'a> Observer<'a> {
         let (sha256, content) = self.content(file, &dir, &name, metadata)?;
         let commands_ran_for = match file.on_change.as_slice() {
             [] => None,
-            // To set them again is what mends it.
-            [command] if *command == COMMAND && self.host.commands.has_other_parameters(&file.path)? => None,
+            // To run them again is what mends it.
+            commands if self.host.commands.is_undone(commands, &file.path)? => None,
             _ => Stamp::Commands.read(&self.host.root, &file.path)?,
         };
         let pod_mounted = match health::is_manifest(&file.path) {

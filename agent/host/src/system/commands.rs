@@ -29,6 +29,14 @@ pub trait Commands: Send + Sync {
         self.run(&sysctls::COMMAND.map(str::to_owned))
     }
 
+    /// Whether somebody has undone what these commands of a file did.
+    ///
+    /// # Errors
+    /// The machine cannot be looked at.
+    fn is_undone(&self, commands: &[Vec<String>], file: &str) -> Result<bool> {
+        Ok(commands.iter().any(|command| *command == sysctls::COMMAND) && self.has_other_parameters(file)?)
+    }
+
     /// Whether somebody has set a parameter otherwise since what this file says was set.
     ///
     /// # Errors
