@@ -10,8 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read};
 
 use flate2::bufread::MultiGzDecoder;
-use kops_agent_plan::diff::{Change, ObservedState, Plan, Stage, Step, Summary};
-use kops_agent_plan::resource::{DesiredState, Image, KernelModule, Kind, Resource, ResourceId};
+use kops_agent_plan::diff::{Action, Change, ObservedState, Plan, Stage, Step, Summary};
+use kops_agent_plan::resource::{DesiredState, Image, KernelModule, Kind, Mount, Resource, ResourceId};
+use kops_agent_plan::unit_files::is_read_by_systemd;
 
 pub(crate) use files::restarts_the_agent;
 
@@ -83,11 +84,13 @@ impl Host {
         let written = prepared.written();
         self.sweep(desired, &record)?;
         let changing = self.begin_change(plan, desired, &record, &written, scope)?;
+        let is_unread = record.has_begun(is_read_by_systemd);
         if scope != Scope::Part && !plan.is_empty() {
             record.claim(plan, desired, &written);
             record.write(&self.root)?;
         }
-        let run = Run { host: self, plan, desired, secrets, prepared: &prepared, progress, changing };
+        let run =
+            Run { host: self, plan, desired, secrets, prepared: &prepared, progress, changing, is_unread };
         let mut report = Report { summary: plan.summary(), ..Report::default() };
         if let Err(error) = run.all(&mut report).await {
             return Err(match run.taken_back_by(&error) {
@@ -104,7 +107,7 @@ impl Host {
         drop(prepared);
         if let Scope::Node { config_hash, known_hashes } = scope {
             let has_failed = record.failure.is_some() || record.rolled_back.is_some();
-            let is_settled = !has_failed && record.config_hash == config_hash;
+            let is_settled = !has_failed && !is_unread && record.config_hash == config_hash;
             // A run that had nothing to do leaves the record as it is.
             if !(plan.is_empty() && plan.kept.is_empty() && is_settled) {
                 record.known_hashes = known_hashes.clone();
@@ -182,6 +185,8 @@ struct Run<'a> {
     progress: &'a dyn Progress,
     /// `None` where components are not waited for.
     changing: Option<Changing>,
+    /// Whether a run was interrupted that had written what systemd reads.
+    is_unread: bool,
 }
 
 type Steps<'a> = [(&'a Step, &'a Resource)];
@@ -193,13 +198,16 @@ impl Run<'_> {
             let steps: Vec<(&Step, &Resource)> = self
                 .plan
                 .stage(stage)
+                // What is removed has nothing desired to it.
+                .filter(|step| step.action != Action::Remove)
                 .map(|step| Ok((step, find(self.desired, &step.resource)?)))
                 .collect::<Result<_>>()?;
             self.stage(stage, &steps).await?;
             if stage == Stage::Files {
+                self.drop_ins()?;
                 self.host.forget_starts(self.plan)?;
             }
-            report.applied.extend(steps.iter().map(|(step, _)| step.resource.clone()));
+            report.applied.extend(self.plan.stage(stage).map(|step| step.resource.clone()));
             tokio::task::yield_now().await;
         }
         self.end_change().await
@@ -224,7 +232,7 @@ impl Run<'_> {
             Stage::Images => self.images(steps),
             Stage::Pods => self.pods(steps).await,
             Stage::Runtime | Stage::Services => self.units(steps).await,
-            // What is removed has nothing desired to it, and is dealt with apart.
+            // Dealt with apart.
             Stage::Removals => Ok(()),
         }
     }
@@ -295,6 +303,7 @@ impl Run<'_> {
     fn mount(&self, resource: &Resource) -> Result<()> {
         match resource {
             Resource::Mount(mount) => {
+                self.refuse_mounted(mount)?;
                 self.host.root.make_dirs(&mount.path)?;
                 self.host.mounts.mount(mount)
             }
@@ -305,6 +314,19 @@ impl Run<'_> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What is mounted already would be hidden, with whatever writes to it.
+    fn refuse_mounted(&self, mount: &Mount) -> Result<()> {
+        let Some(found) = self.host.mounts.mounted(mount)? else { return Ok(()) };
+        Err(Error::Path {
+            doing: "mount",
+            path: mount.device.clone(),
+            reason: format!(
+                "{} is mounted at {} already, as {}; unmount it, or choose another path",
+                found.device, mount.path, found.filesystem
+            ),
+        })
     }
 
     fn module(&self, resource: &Resource) -> Result<()> {

@@ -13,6 +13,7 @@ use crate::health::{self, Health, Pace};
 use crate::lock::{Lock, Locks};
 use crate::record::Depth;
 use crate::root::Root;
+use crate::stamps::Stamp;
 use crate::system::commands::Commands;
 use crate::system::images::{Ctr, Images};
 use crate::system::kernel::Kernel;
@@ -21,7 +22,7 @@ use crate::system::packages::PackageManager;
 use crate::system::pods::{self, Pods};
 use crate::system::recorded::Recorder;
 use crate::system::remote::{Nobody, Remote};
-use crate::system::systemd::{self, Systemd};
+use crate::system::systemd::{self, Rest, Systemd, UnitState};
 use crate::system::users::Users;
 use crate::system::{commands, kernel, mounts, packages, users};
 
@@ -182,6 +183,28 @@ impl Host {
         let seconds = now.replace_nanosecond(0).unwrap_or(now);
         // A year beyond 9999 has no such form.
         seconds.format(&time::format_description::well_known::Rfc3339).unwrap_or_default()
+    }
+
+    /// The states of these units, in their order. A unit that was to run once, and has since the machine started, has
+    /// done what it is for, also where systemd has forgotten that.
+    pub(crate) fn unit_states(&self, units: &[&str]) -> Result<Vec<UnitState>> {
+        let mut states = self.systemd.states(units)?;
+        for (state, unit) in states.iter_mut().zip(units) {
+            if !state.running && state.rests == Rest::RunsOnce {
+                let ran_in = Stamp::Run.read(&self.root, unit)?;
+                state.running = ran_in.is_some() && ran_in == Some(self.kernel.boot_id()?);
+            }
+        }
+        Ok(states)
+    }
+
+    /// Notes that a unit has run to its end, if it is one that runs once.
+    pub(crate) fn note_run(&self, unit: &str) -> Result<()> {
+        let rests = self.systemd.states(&[unit])?.first().map(|state| state.rests);
+        match rests {
+            Some(Rest::RunsOnce) => Stamp::Run.write(&self.root, unit, &self.kernel.boot_id()?),
+            _ => Ok(()),
+        }
     }
 
     /// Starts a unit, and waits until it runs, or has run where it is to run once. Holds no lock, so it may

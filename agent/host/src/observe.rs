@@ -3,11 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_plan::diff::{
-    Observed, ObservedContent, ObservedFile, ObservedState, ObservedUnit, OwnedState, sha256_hex,
+    Observed, ObservedContent, ObservedFile, ObservedState, ObservedUnit, OwnedNow, OwnedState, sha256_hex,
 };
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{
-    Content, DesiredState, Directory, File, HostsEntry, Image, KernelModule, Mode, Resource, Symlink, Unit,
+    Content, DesiredState, Directory, File, HostsEntry, Image, KernelModule, Mode, Resource, ResourceId,
+    Symlink, Unit,
 };
 
 use crate::assets::for_each_piece;
@@ -22,7 +23,7 @@ use crate::root::{Dir, Entry, Metadata};
 use crate::secrets::Secrets;
 use crate::stamps::Stamp;
 use crate::system::kernel::boot_file;
-use crate::system::systemd::UnitState;
+use crate::system::systemd::{Rest, UnitState};
 
 /// Where the agent writes units: above what packages bring, and for no package to overwrite.
 const UNITS: &str = "/etc/systemd/system";
@@ -40,7 +41,27 @@ impl Host {
     /// # Errors
     /// Something cannot be looked at.
     pub fn owned(&self) -> Result<OwnedState> {
-        self.record()?.owned(&self.root, self.deep())
+        self.owned_of(&self.record()?)
+    }
+
+    /// Everything that was left by a record, as it is now.
+    pub(crate) fn owned_of(&self, record: &Record) -> Result<OwnedState> {
+        let mut owned = record.owned(&self.root, self.deep())?;
+        let mounted = self.mounted_of(record.claims().map(|(id, _)| id))?;
+        for (id, owned) in owned.iter_mut().filter(|(id, _)| id.kind.is_mount()) {
+            if !mounted.contains(&id.name) {
+                owned.now = OwnedNow::Gone;
+            }
+        }
+        Ok(owned)
+    }
+
+    /// The mounts among these that are mounted, the innermost first.
+    pub(crate) fn mounted_of<'i>(&self, ids: impl Iterator<Item = &'i ResourceId>) -> Result<Vec<String>> {
+        let paths: Vec<&str> = ids.filter(|id| id.kind.is_mount()).map(|id| id.name.as_str()).collect();
+        let mut mounted = if paths.is_empty() { vec![] } else { self.mounts.below(&paths)? };
+        mounted.retain(|path| paths.contains(&path.as_str()));
+        Ok(mounted)
     }
 
     /// What is recorded of earlier runs.
@@ -95,7 +116,7 @@ impl<'a> Observer<'a> {
                 _ => {}
             }
         }
-        let states = host.systemd.states(&units)?;
+        let states = host.unit_states(&units)?;
         let hosts = if has_hosts { host.root.read(hosts_file::PATH)?.unwrap_or_default() } else { vec![] };
         Ok(Observer {
             packages: host.packages.installed(&packages)?,
@@ -196,6 +217,8 @@ impl<'a> Observer<'a> {
         let (sha256, content) = self.content(file, &dir, &name, metadata)?;
         let commands_ran_for = match file.on_change.as_slice() {
             [] => None,
+            // To run them again is what mends it.
+            commands if self.host.commands.is_undone(commands, &file.path)? => None,
             _ => Stamp::Commands.read(&self.host.root, &file.path)?,
         };
         let pod_mounted = match health::is_manifest(&file.path) {
@@ -282,7 +305,8 @@ impl<'a> Observer<'a> {
         Ok(Some(Observed::Unit(ObservedUnit {
             text,
             enablement: state.enablement,
-            running: state.running,
+            // One that must not run has nothing to be done about when it is at rest, whatever it has done.
+            running: state.running && (unit.running || state.rests == Rest::No),
             stamp: Stamp::Unit.read(&self.host.root, &unit.name)?,
         })))
     }

@@ -88,6 +88,8 @@ enum Left {
     Symlink(String),
     /// A name in `/etc/hosts`.
     HostsEntry,
+    /// Something mounted.
+    Mount,
 }
 
 pub(crate) fn is_false(value: &bool) -> bool {
@@ -130,6 +132,8 @@ impl Record {
                 let was_there = step.action != Action::Create;
                 let new = Claim { was_there, left: None, begun: None };
                 let claim = self.resources.entry(step.resource.clone()).or_insert(new);
+                // No mount outlives a boot: whoever mounts it has it.
+                claim.was_there &= was_there || !step.resource.kind.is_mount();
                 claim.begun = desired
                     .get(&step.resource)
                     .and_then(|resource| Begun::of(resource, written))
@@ -160,6 +164,11 @@ impl Record {
         Ok(())
     }
 
+    /// Whether a run was interrupted that wrote any of these.
+    pub(crate) fn has_begun(&self, which: impl Fn(&ResourceId) -> bool) -> bool {
+        self.resources.iter().any(|(id, claim)| claim.begun.is_some() && which(id))
+    }
+
     /// Forgets what was claimed since everything was last settled: the change that it was for was taken back.
     pub(crate) fn unclaim(&mut self) {
         self.resources.retain(|_, claim| claim.left.is_some());
@@ -175,7 +184,7 @@ impl Record {
         }
     }
 
-    /// Everything that was left, as it is now. With `deep`, big files are read although nothing has touched them.
+    /// Everything that was left, as it is now; mounts as if they were there. With `deep`, big files are read although nothing has touched them.
     pub(crate) fn owned(&self, root: &Root, deep: Option<&Digests>) -> Result<OwnedState> {
         if let Some(digests) = deep {
             digests.read_ahead(root, &self.largest_first())?;
@@ -235,6 +244,7 @@ impl Record {
 fn has_record(kind: Kind) -> bool {
     file_path(&ResourceId::new(kind, "")).is_some()
         || matches!(kind, Kind::Directory | Kind::Symlink | Kind::HostsEntry)
+        || kind.is_mount()
 }
 
 /// Where a recorded resource is: the file that it is, or the path that names it.
@@ -272,6 +282,9 @@ fn left(
     if id.kind == Kind::HostsEntry {
         return Ok(Some(Left::HostsEntry));
     }
+    if id.kind.is_mount() {
+        return Ok(Some(Left::Mount));
+    }
     let path = path_of(id);
     let Some((dir, name)) = root.parent(&path)? else { return Ok(None) };
     Ok(match dir.entry(&name)? {
@@ -305,6 +318,10 @@ fn now(root: &Root, id: &ResourceId, claim: &Claim, hosts: &str, deep: Option<&D
     if id.kind == Kind::HostsEntry {
         let is_there = hosts_file::find(hosts, &id.name).is_some();
         return Ok(if is_there { OwnedNow::AsLeft } else { OwnedNow::Gone });
+    }
+    if id.kind.is_mount() {
+        // Files do not tell.
+        return Ok(OwnedNow::AsLeft);
     }
     let path = path_of(id);
     let Some((dir, name)) = root.parent(&path)? else { return Ok(OwnedNow::Gone) };

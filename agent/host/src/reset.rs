@@ -102,6 +102,13 @@ impl Host {
         }
         let mut mounts = self.mounts.below(runtime)?;
         mounts.extend(self.pod_networks(containers)?);
+        mounts.extend(
+            self.mounted_of(removed.iter())?
+                .into_iter()
+                .filter(|path| !mounts.contains(path))
+                .collect::<Vec<_>>(),
+        );
+        removed.retain(|id| !id.kind.is_mount());
         Ok(Reset { units, containers, mounts, removed, folders, kept })
     }
 
@@ -130,7 +137,15 @@ impl Host {
         for id in reset.removed.iter().chain(&reset.kept) {
             self.remove_beginning(id)?;
         }
-        for id in reset.removed.iter().filter(|id| !is_host(id)) {
+        let (directories, files): (Vec<_>, Vec<_>) =
+            reset.removed.iter().filter(|id| !is_host(id)).partition(|id| id.kind == Kind::Directory);
+        for id in files {
+            progress.doing(&format!("removing {id}"));
+            self.remove(id)?;
+        }
+        // Volumes: what of the agent's is on them has gone, and nothing else goes.
+        self.unmount_all(|| self.mounted_among(&reset.mounts), progress)?;
+        for id in directories {
             progress.doing(&format!("removing {id}"));
             self.remove(id)?;
         }
@@ -160,6 +175,14 @@ impl Host {
             }
         }
         Ok(found)
+    }
+
+    /// Those of these that are mounted.
+    fn mounted_among(&self, paths: &[String]) -> Result<Vec<String>> {
+        let below: Vec<&str> = paths.iter().map(String::as_str).collect();
+        let mut mounted = if below.is_empty() { vec![] } else { self.mounts.below(&below)? };
+        mounted.retain(|path| paths.contains(path));
+        Ok(mounted)
     }
 
     /// The network namespaces of pods, by where they are mounted.

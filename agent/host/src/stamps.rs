@@ -18,8 +18,12 @@ pub(crate) const STATE: &str = "/var/lib/kops-agent";
 pub(crate) enum Stamp {
     /// A unit: the digest of what it had read when it was last started.
     Unit,
+    /// A unit that runs once: the boot of the machine in which it last did, to its end.
+    Run,
     /// A file: the digest for which its commands last ran to their end.
     Commands,
+    /// A file of kernel parameters: those that the kernel has otherwise than the file says, as they were once they were set.
+    Parameters,
     /// A file: the archive and member from which it was unpacked, and its own digest.
     Member,
     /// An image: the digest of the archive that was loaded.
@@ -34,7 +38,9 @@ impl Stamp {
     fn folder(self) -> &'static str {
         match self {
             Stamp::Unit => "units",
+            Stamp::Run => "runs",
             Stamp::Commands => "commands",
+            Stamp::Parameters => "parameters",
             Stamp::Member => "members",
             Stamp::Image => "images",
             Stamp::Pod => "pods",

@@ -77,7 +77,7 @@ impl Host {
     /// Something cannot be looked at.
     pub fn status(&self) -> Result<Status> {
         let record = self.record()?;
-        let changed = drift(&record.owned(&self.root, self.deep())?);
+        let changed = drift(&self.owned_of(&record)?);
         let units = self.unit_statuses(&record)?;
         let certificates = self.certificate_statuses(&record)?;
         let has_converged = !record.config_hash.is_empty() && record.failure.is_none();
@@ -103,7 +103,7 @@ impl Host {
 
     fn unit_statuses(&self, record: &Record) -> Result<Vec<UnitStatus>> {
         let names = record.units();
-        let states = self.systemd.states(&names)?;
+        let states = self.unit_states(&names)?;
         let status = |(name, running): (&str, bool)| UnitStatus { name: name.to_owned(), running };
         Ok(names.into_iter().zip(states.iter().map(|state| state.running)).map(status).collect())
     }

@@ -11,7 +11,7 @@ use kops_agent_host::health::{Asking, Pace};
 use kops_agent_host::system::commands::Commands;
 use kops_agent_host::system::kernel::Kernel;
 use kops_agent_host::system::remote::Remote;
-use kops_agent_host::system::systemd::{Systemd, UnitState};
+use kops_agent_host::system::systemd::{Rest, Systemd, UnitState};
 use kops_agent_host::{Error, Host, PemPair};
 use kops_agent_plan::diff::{Action, Enablement, Plan, diff, text};
 use kops_agent_plan::resource::*;
@@ -260,7 +260,8 @@ impl Systemd for Failing {
             .map(|unit| {
                 let (enabled, running) = inner.get(*unit).copied().unwrap_or_default();
                 let enablement = if enabled { Enablement::Enabled } else { Enablement::Disabled };
-                UnitState { is_known: inner.contains_key(*unit), enablement, running }
+                let rests = if running { Rest::No } else { Rest::Yes };
+                UnitState { is_known: inner.contains_key(*unit), enablement, running, rests }
             })
             .collect())
     }
@@ -342,6 +343,36 @@ async fn a_command_that_failed_is_run_again_by_the_next_run() {
     assert_eq!(machine.plan(&host(), &desired).steps.len(), 2);
     machine.converge_with(&host(), &desired).await.unwrap();
     assert_eq!(commands.0.load(Ordering::SeqCst), 2, "once for both files");
+    assert!(machine.plan(&host(), &desired).is_empty());
+}
+
+/// A kernel whose parameters somebody has set otherwise, until they are set again.
+struct Altered(AtomicUsize);
+
+impl Commands for Altered {
+    fn run(&self, _: &[String]) -> Result<(), Error> {
+        self.0.store(0, Ordering::SeqCst);
+        Ok(())
+    }
+    fn has_other_parameters(&self, file: &str) -> Result<bool, Error> {
+        Ok(file == "/etc/sysctl.d/1.conf" && self.0.load(Ordering::SeqCst) == 1)
+    }
+}
+
+#[tokio::test]
+async fn a_parameter_that_somebody_set_otherwise_is_set_again() {
+    let machine = Machine::new();
+    let kernel = Arc::new(Altered(AtomicUsize::new(0)));
+    let host = || machine.host().with_commands(kernel.clone());
+    let file = |path: &str| File::text(path, "a").on_change(&["sysctl", "--system"]);
+    let desired = state(["/etc/sysctl.d/1.conf", "/etc/sysctl.d/2.conf"].map(file));
+    machine.converge_with(&host(), &desired).await.unwrap();
+    assert!(machine.plan(&host(), &desired).is_empty());
+    kernel.0.store(1, Ordering::SeqCst);
+    let plan = machine.plan(&host(), &desired);
+    let ids: Vec<String> = plan.steps.iter().map(|step| step.resource.to_string()).collect();
+    assert_eq!(ids, ["file /etc/sysctl.d/1.conf"]);
+    machine.converge_with(&host(), &desired).await.unwrap();
     assert!(machine.plan(&host(), &desired).is_empty());
 }
 

@@ -8,6 +8,7 @@
 mod compare;
 mod labels;
 mod observed;
+mod order;
 mod pods;
 mod removals;
 mod renumbered;
@@ -21,6 +22,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::health;
 use crate::resource::{DesiredState, Kind, Resource, ResourceId};
+use order::Order;
 
 pub use labels::{WrongLabel, WrongLabels, with_labels};
 pub use observed::{
@@ -50,16 +52,16 @@ pub enum Stage {
     Kernel,
     /// Directories, certificates, files, links and `/etc/hosts`.
     Files,
-    /// The container runtime.
+    /// The container runtime, and the units that come before it.
     Runtime,
     /// Container images.
     Images,
     /// The files of static pods, one after another: etcd's, the API server's, then the others'. Before kubelet, which
     /// may not be newer than the API server (Kubernetes' version skew policy), and which runs them as it is.
     Pods,
-    /// All other units, kubelet last.
+    /// All other units, those first that come before others, kubelet last.
     Services,
-    /// What the agent left at an earlier time and is no longer wanted.
+    /// What the agent left at an earlier time and is no longer wanted, but for drop-ins of units, which go with the files.
     Removals,
 }
 
@@ -94,7 +96,7 @@ impl Stage {
         }
     }
 
-    /// The stage in which a resource is dealt with.
+    /// The stage in which a resource is dealt with, unless it is a unit that comes before the container runtime.
     pub fn of(id: &ResourceId) -> Stage {
         match id.kind {
             Kind::PackageSource | Kind::Package => Stage::Packages,
@@ -310,16 +312,22 @@ impl Plan {
 /// Every desired resource that differs has exactly one step. What is not desired is left alone;
 /// [`diff_with_owned`] removes what the agent itself left.
 pub fn diff(desired: &DesiredState, observed: &ObservedState) -> Plan {
-    let mut plan = Plan::default();
+    diff_after(vec![], desired, observed)
+}
+
+/// As [`diff`], given that these steps are taken in any case.
+fn diff_after(steps: Vec<Step>, desired: &DesiredState, observed: &ObservedState) -> Plan {
+    let mut plan = Plan { steps, kept: vec![] };
+    let order = Order::of(desired);
     let (files, started): (Vec<_>, Vec<_>) = desired.iter().partition(|(id, _)| !is_started(id));
     for (id, resource) in files.into_iter().chain(started) {
         let changes = match resource {
             Resource::Unit(unit) => units::changes(unit, observed, &plan),
             _ => changes(resource, desired, observed, &plan),
         };
-        push(&mut plan, id, observed.contains_key(id), changes);
+        push(&mut plan, order.stage(id), id, observed.contains_key(id), changes);
     }
-    plan.steps.sort_by(|a, b| position(&a.resource).cmp(&position(&b.resource)));
+    plan.steps.sort_by(|a, b| order.position(&a.resource).cmp(&order.position(&b.resource)));
     plan
 }
 
@@ -349,15 +357,16 @@ fn changes(
 
 /// As [`diff`], with what the agent left at an earlier time and is no longer wanted.
 pub fn diff_with_owned(desired: &DesiredState, observed: &ObservedState, owned: &OwnedState) -> Plan {
-    let mut plan = diff(desired, observed);
     let (steps, kept) = removals::removals(desired, owned);
-    plan.steps.extend(steps);
+    let (before, last): (Vec<_>, Vec<_>) = steps.into_iter().partition(|step| step.stage < Stage::Removals);
+    let mut plan = diff_after(before, desired, observed);
+    plan.steps.extend(last);
     plan.kept = kept;
     plan
 }
 
 /// Adds a step, unless the resource is there and nothing about it changes.
-fn push(plan: &mut Plan, id: &ResourceId, is_there: bool, changes: Option<Vec<Change>>) {
+fn push(plan: &mut Plan, stage: Stage, id: &ResourceId, is_there: bool, changes: Option<Vec<Change>>) {
     let Some(changes) = changes else { return };
     let action = match changes.as_slice() {
         _ if !is_there => Action::Create,
@@ -365,22 +374,5 @@ fn push(plan: &mut Plan, id: &ResourceId, is_there: bool, changes: Option<Vec<Ch
         [Change::Restart { .. }] => Action::Restart,
         _ => Action::Change,
     };
-    plan.steps.push(Step { stage: Stage::of(id), resource: id.clone(), action, changes });
-}
-
-/// Where a resource's step stands in a plan. Paths sort their parents first by themselves.
-fn position(id: &ResourceId) -> (Stage, u8, &ResourceId) {
-    let rank = match id.kind {
-        Kind::Package => 1,
-        Kind::User => 1,
-        Kind::Directory => 0,
-        Kind::Certificate => 1,
-        Kind::File if health::is_manifest(&id.name) => health::rank(&id.name) as u8,
-        Kind::File => 2,
-        Kind::Symlink | Kind::HostsEntry | Kind::Ipv6Prefix => 3,
-        Kind::Unit if id.name == KUBELET => 2,
-        Kind::Unit => 1,
-        _ => 0,
-    };
-    (Stage::of(id), rank, id)
+    plan.steps.push(Step { stage, resource: id.clone(), action, changes });
 }

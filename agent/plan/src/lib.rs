@@ -19,3 +19,4 @@ pub mod labels;
 pub mod resolve;
 pub mod resource;
 pub mod spec;
+pub mod unit_files;

@@ -5,7 +5,7 @@
 //! one right after another. Commands run last.
 
 use kops_agent_plan::diff::{Change, Step};
-use kops_agent_plan::resource::{Content, Directory, File, HostsEntry, Resource, Symlink};
+use kops_agent_plan::resource::{Content, Directory, File, HostsEntry, Kind, Resource, ResourceId, Symlink};
 
 use super::{Run, Steps};
 use crate::error::{Error, Result};
@@ -147,6 +147,16 @@ impl Run<'_> {
         self.host.write_hosts_entries(&entries)
     }
 
+    /// Whether a command restarts a unit that the plan starts or restarts anyway, once all that it reads is there.
+    fn is_restarted_later(&self, command: &[String]) -> bool {
+        let [program, verb, unit] = command else { return false };
+        let starts = |change: &Change| matches!(change, Change::Start | Change::Restart { .. });
+        let step = self.plan.step(&ResourceId::new(Kind::Unit, unit));
+        program == "systemctl"
+            && verb == "restart"
+            && step.is_some_and(|step| step.changes.iter().any(starts))
+    }
+
     /// Runs the commands of files that have changed, each once, and notes for which content they ran.
     fn commands(&self, files: &[(&Step, &File)]) -> Result<()> {
         let mut done: Vec<&[String]> = Vec::new();
@@ -154,7 +164,10 @@ impl Run<'_> {
         for (step, file) in files {
             for change in &step.changes {
                 let Change::Run { command } = change else { continue };
-                if !restarts_the_agent(command) && !done.contains(&command.as_slice()) {
+                if !restarts_the_agent(command)
+                    && !self.is_restarted_later(command)
+                    && !done.contains(&command.as_slice())
+                {
                     let its = files.iter().filter(|(_, file)| file.on_change.contains(command));
                     let its: Vec<&str> = its.map(|(_, file)| file.path.as_str()).collect();
                     self.host.commands.run_for(command, &its, self.progress)?;

@@ -1,11 +1,13 @@
 //! The last stage: what the agent left at an earlier time and nobody wants any more.
 
-use kops_agent_plan::diff::{Change, Stage, Step};
+use kops_agent_plan::diff::{Action, Change, Stage, Step};
 use kops_agent_plan::resource::Kind;
+use kops_agent_plan::unit_files::is_read_by_systemd;
 
 use super::Run;
 use crate::error::Result;
 use crate::record::path_of;
+use crate::stamps::Stamp;
 use crate::system::packages::remove_keys;
 
 impl Run<'_> {
@@ -28,16 +30,41 @@ impl Run<'_> {
                 }
             }
         }
-        if steps.iter().any(|step| step.resource.kind == Kind::Unit) {
+        if steps.iter().any(|step| is_read_by_systemd(&step.resource)) {
             self.host.systemd.reload()?;
         }
         Ok(())
     }
 
+    /// Removes the drop-ins that are no longer wanted, and has systemd read those that are, also of units that are not
+    /// the agent's.
+    pub(super) fn drop_ins(&self) -> Result<()> {
+        let mut is_unread = self.is_unread;
+        for step in self.plan.stage(Stage::Files) {
+            if step.action == Action::Remove {
+                self.progress.applying(step);
+                self.remove(step)?;
+            }
+            is_unread |= is_read_by_systemd(&step.resource)
+                && (step.action == Action::Remove || step.changes_content());
+        }
+        if is_unread { self.host.systemd.reload() } else { Ok(()) }
+    }
+
     fn remove(&self, step: &Step) -> Result<()> {
+        if step.resource.kind.is_mount() {
+            return self.host.mounts.unmount(&step.resource.name);
+        }
         let Some((dir, name)) = self.host.root.parent(&path_of(&step.resource))? else { return Ok(()) };
         match step.resource.kind {
             Kind::Directory => dir.remove_dir_if_empty(&name)?,
+            Kind::Unit => {
+                // A unit of that name that comes back is another one.
+                for stamp in [Stamp::Unit, Stamp::Run] {
+                    stamp.put_back(&self.host.root, &step.resource.name, None)?;
+                }
+                dir.remove(&name)?;
+            }
             Kind::PackageSource => {
                 dir.remove(&name)?;
                 remove_keys(&self.host.root, &step.resource.name)?;

@@ -75,6 +75,7 @@ impl Run<'_> {
             }
             Err(error) => return Err(error),
         }
+        self.host.note_run(&unit.name)?;
         match digest {
             Some(digest) => Stamp::Unit.write(&self.host.root, &unit.name, &digest),
             None => Ok(()),

@@ -7,6 +7,7 @@ use kops_agent_plan::resource::Kind;
 
 use crate::error::{Error, Result};
 use crate::host::Host;
+use crate::system::systemd::Rest;
 
 /// Which pod is expected where a static pod was changed: kubelet gives every manifest a UID of its own.
 #[derive(Clone, Copy, Debug)]
@@ -51,7 +52,12 @@ impl Host {
     ) -> Result<Result<(), String>> {
         for check in &component.checks {
             let answer = match check {
-                Check::Unit { name } => match self.systemd.states(&[name])?.iter().all(|state| state.running)
+                // One that runs once has, or systemd had not said that it was started.
+                Check::Unit { name } => match self
+                    .systemd
+                    .states(&[name])?
+                    .iter()
+                    .all(|state| state.running || state.rests == Rest::RunsOnce)
                 {
                     true => Ok(()),
                     false => Err("systemd says that it does not run".to_owned()),

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::sync::Arc;
 
-use kops_agent_plan::diff::{Action, Change, Enablement, Plan, Step, sha256_hex};
+use kops_agent_plan::diff::{Action, Change, Enablement, Plan, Stage, Step, sha256_hex};
 use kops_agent_plan::health;
-use kops_agent_plan::resource::{DesiredState, Kind, Resource, ResourceId};
+use kops_agent_plan::resource::{DesiredState, File, Kind, Resource, ResourceId};
 
 use super::journal::{FOLDER, Journal, Kept, UnitWas, Was};
 use crate::error::{Error, Result};
@@ -33,11 +33,15 @@ impl Host {
     ) -> Result<()> {
         let folder = self.root.make_dirs(FOLDER)?;
         folder.set_mode(0o700)?;
-        for step in plan.steps.iter().filter(|step| step.action != Action::Remove) {
+        for step in plan.steps.iter().filter(|step| step.stage != Stage::Removals) {
             if journal.kept.contains_key(&step.resource) {
                 continue;
             }
-            let resource = find(desired, &step.resource)?;
+            let removed = Resource::from(File::text(&step.resource.name, ""));
+            let resource = match step.action {
+                Action::Remove => &removed,
+                _ => find(desired, &step.resource)?,
+            };
             let was = match is_repair(step, resource, record, written) {
                 true => Was::Right,
                 false => match self.was(resource, &folder, &journal.kept.len().to_string())? {
@@ -106,7 +110,7 @@ impl Host {
 
     fn unit_was(&self, resource: &Resource) -> Result<Option<UnitWas>> {
         let Resource::Unit(unit) = resource else { return Ok(None) };
-        let states = self.systemd.states(&[&unit.name])?;
+        let states = self.unit_states(&[&unit.name])?;
         let has_file = self.root.read(&unit_path(&unit.name))?.is_some();
         Ok(states.first().map(|state| UnitWas {
             known: state.is_known || has_file,

@@ -39,6 +39,23 @@ pub trait Commands: Send + Sync {
         let _ = (files, progress);
         self.run(&sysctls::COMMAND.map(str::to_owned))
     }
+
+    /// Whether somebody has undone what these commands of a file did.
+    ///
+    /// # Errors
+    /// The machine cannot be looked at.
+    fn is_undone(&self, commands: &[Vec<String>], file: &str) -> Result<bool> {
+        Ok(commands.iter().any(|command| *command == sysctls::COMMAND) && self.has_other_parameters(file)?)
+    }
+
+    /// Whether somebody has set a parameter otherwise since what this file says was set.
+    ///
+    /// # Errors
+    /// The files that set parameters cannot be read.
+    fn has_other_parameters(&self, file: &str) -> Result<bool> {
+        let _ = file;
+        Ok(false)
+    }
 }
 
 /// This machine's programs.
@@ -52,6 +69,10 @@ impl Commands for Machine {
 
     fn set_parameters(&self, files: &[&str], progress: &dyn Progress) -> Result<()> {
         sysctls::set(&self.0, files, Path::new("/proc/sys"), progress)
+    }
+
+    fn has_other_parameters(&self, file: &str) -> Result<bool> {
+        sysctls::differ(&self.0, file, Path::new("/proc/sys"))
     }
 }
 

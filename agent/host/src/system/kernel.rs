@@ -29,6 +29,16 @@ pub trait Kernel: Send + Sync {
         Ok(None)
     }
 
+    /// What tells this boot of the machine from all others (random(4)).
+    ///
+    /// # Errors
+    /// The kernel cannot be asked.
+    fn boot_id(&self) -> Result<String> {
+        const PATH: &str = "/proc/sys/kernel/random/boot_id";
+        let id = std::fs::read_to_string(PATH).map_err(|error| Error::path("read", PATH, error))?;
+        Ok(id.trim().to_owned())
+    }
+
     /// Loads a module.
     ///
     /// # Errors

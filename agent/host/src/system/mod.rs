@@ -3,6 +3,7 @@
 
 pub mod commands;
 pub(crate) mod ctr;
+mod devices;
 pub mod images;
 pub mod kernel;
 mod modprobe;

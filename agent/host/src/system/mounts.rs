@@ -1,10 +1,12 @@
 //! File systems and bind mounts.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use kops_agent_plan::resource::{BindMount, Mount};
 
 use super::commands::run;
+use super::devices;
 use crate::error::{Error, Result};
 
 /// The mounts of a machine.
@@ -24,7 +26,7 @@ pub trait Mounts: Send + Sync {
     /// Mounts a device, and makes a file system on it first if it is blank.
     ///
     /// # Errors
-    /// It holds something else, or cannot be mounted.
+    /// It is not there, holds something else, or cannot be mounted.
     fn mount(&self, mount: &Mount) -> Result<()>;
 
     /// Shows a directory at a second place.
@@ -68,34 +70,16 @@ impl Mounts for Machine {
             _ => found.options.contains(wanted),
         };
         let options = bind.options.iter().filter(|option| has(option)).cloned().collect();
-        let source = if found.within == bind.source.trim_end_matches('/') {
-            bind.source.clone()
-        } else {
-            found.within
-        };
+        // The kernel names a directory by its path within its file system, which may be mounted anywhere.
+        let is_same =
+            found.within == bind.source.trim_end_matches('/') || is_same_directory(&bind.source, &bind.path);
+        let source = if is_same { bind.source.clone() } else { found.within };
         Ok(Some(BindMount { source, options, ..bind.clone() }))
     }
 
     fn mount(&self, mount: &Mount) -> Result<()> {
-        let present = run(&["wipefs", "--no-act", "--noheadings", "--output", "TYPE", "--", &mount.device])?;
-        match present.split_whitespace().next() {
-            None => {
-                let mkfs = format!("mkfs.{}", mount.filesystem);
-                let options: Vec<&str> = mount.format_options.iter().map(String::as_str).collect();
-                run(&[&[mkfs.as_str()], options.as_slice(), &[mount.device.as_str()]].concat())?;
-            }
-            Some(present) if present == mount.filesystem => {}
-            Some(present) => {
-                return Err(Error::Path {
-                    doing: "mount",
-                    path: mount.device.clone(),
-                    reason: format!(
-                        "it holds {present}, not {}; only a blank device is formatted, so wipe it if nothing on it is needed",
-                        mount.filesystem
-                    ),
-                });
-            }
-        }
+        devices::wait_for(&mount.device)?;
+        devices::format_if_blank(&mount.device, &mount.filesystem, &mount.format_options)?;
         let options = mount.mount_options.join(",");
         let mut command = vec!["mount", "--types", &mount.filesystem];
         if !options.is_empty() {
@@ -127,6 +111,12 @@ impl Mounts for Machine {
     fn unmount(&self, path: &str) -> Result<()> {
         run(&["umount", "--", path]).map(drop)
     }
+}
+
+/// Whether two paths show one directory.
+fn is_same_directory(one: &str, other: &str) -> bool {
+    let identity = |path: &str| std::fs::metadata(path).ok().map(|found| (found.dev(), found.ino()));
+    identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 
 fn innermost_first(lines: &[Line], folders: &[&str]) -> Vec<String> {
@@ -202,6 +192,19 @@ mod tests {
         .collect();
         let found = innermost_first(&lines, &["/var/lib/kubelet", "/run/containerd"]);
         assert_eq!(found, ["/var/lib/kubelet/pods/x", "/var/lib/kubelet"]);
+    }
+
+    #[test]
+    fn a_directory_is_known_at_its_second_place() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        for name in ["one", "other"] {
+            std::fs::create_dir(path(name)).unwrap();
+        }
+        std::os::unix::fs::symlink("one", path("link")).unwrap();
+        assert!(is_same_directory(&path("one"), &path("link")));
+        assert!(!is_same_directory(&path("one"), &path("other")));
+        assert!(!is_same_directory(&path("gone"), &path("gone")));
     }
 
     #[test]

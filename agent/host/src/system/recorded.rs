@@ -19,7 +19,7 @@ use super::mounts::Mounts;
 use super::packages::{PackageManager, find_source, write_source};
 use super::pods::Pods;
 use super::remote::Remote;
-use super::systemd::{Systemd, UnitState};
+use super::systemd::{Rest, Systemd, UnitState};
 use super::users::Users;
 use crate::assets::Progress;
 use crate::error::{Error, Result};
@@ -132,8 +132,14 @@ impl Systemd for Recorder {
                     is_known: true,
                     enablement: if *enabled { Enablement::Enabled } else { Enablement::Disabled },
                     running: *running,
+                    rests: if *running { Rest::No } else { Rest::Yes },
                 },
-                None => UnitState { is_known: false, enablement: Enablement::Disabled, running: false },
+                None => UnitState {
+                    is_known: false,
+                    enablement: Enablement::Disabled,
+                    running: false,
+                    rests: Rest::Yes,
+                },
             };
             units.iter().map(unit_state).collect()
         }))
@@ -302,6 +308,11 @@ impl Kernel for Recorder {
         true
     }
 
+    /// A directory is never started anew.
+    fn boot_id(&self) -> Result<String> {
+        Ok("recorded".into())
+    }
+
     fn load(&self, module: &str) -> Result<()> {
         self.note(&format!("kernel: load {module}"), |state| {
             state.modules.insert(module.into());
@@ -396,8 +407,13 @@ mod tests {
         assert_eq!(
             next.states(&["a.service", "b.service"]).unwrap(),
             [
-                UnitState { is_known: true, enablement: Enablement::Enabled, running: true },
-                UnitState { is_known: false, enablement: Enablement::Disabled, running: false },
+                UnitState { is_known: true, enablement: Enablement::Enabled, running: true, rests: Rest::No },
+                UnitState {
+                    is_known: false,
+                    enablement: Enablement::Disabled,
+                    running: false,
+                    rests: Rest::Yes
+                },
             ]
         );
         assert_eq!(next.owner_names("/a", 0, 0).unwrap(), ("etcd".into(), "etcd".into()));

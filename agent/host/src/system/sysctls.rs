@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::root::Root;
+use crate::stamps::Stamp;
 
 /// Where such files are, the first place before the others where a name is in several (sysctl.d(5)).
 const FOLDERS: [&str; 5] =
@@ -48,11 +49,7 @@ pub(super) fn set(root: &Root, files: &[&str], proc_sys: &Path, progress: &dyn P
                 ));
             }
             for path in found {
-                let again = settings[line + 1..].iter().map(|later| (file, later));
-                let later = all[at + 1..]
-                    .iter()
-                    .flat_map(|(file, settings)| settings.iter().map(move |later| (file, later)));
-                match again.chain(later).rfind(|(_, later)| matches(&later.path, &path)) {
+                match winner(&all, at, line, &path) {
                     None => write(proc_sys, file, &path, setting, progress)?,
                     Some((_, winner)) if winner.value == setting.value => {
                         write(proc_sys, file, &path, setting, progress)?;
@@ -68,8 +65,49 @@ pub(super) fn set(root: &Root, files: &[&str], proc_sys: &Path, progress: &dyn P
                 }
             }
         }
+        let others = others(&all, at, proc_sys);
+        let noted: Vec<String> = others.iter().map(|(path, value)| format!("{path} {value}")).collect();
+        let noted = (!noted.is_empty()).then(|| noted.join("\n"));
+        Stamp::Parameters.put_back(root, file, noted.as_deref())?;
     }
     Ok(())
+}
+
+/// Whether a parameter that this file sets is neither as it says nor as the kernel made of that: it rounds some, and
+/// writes others in its own way. What `*` stands for comes and goes with interfaces, and is nobody's drift.
+pub(super) fn differ(root: &Root, file: &str, proc_sys: &Path) -> Result<bool> {
+    let all = in_order(root)?;
+    let Some(at) = all.iter().position(|(path, _)| path == file) else { return Ok(false) };
+    let others = others(&all, at, proc_sys);
+    if others.is_empty() {
+        return Ok(false);
+    }
+    let noted = Stamp::Parameters.read(root, file)?.unwrap_or_default();
+    Ok(others.iter().any(|(path, value)| !noted.lines().any(|line| line == format!("{path} {value}"))))
+}
+
+/// The parameters that are other than a file sets them, with their values; not those that are left to a later one.
+fn others(all: &[Settings], at: usize, proc_sys: &Path) -> Vec<(String, String)> {
+    let mut others = Vec::new();
+    for (line, setting) in all[at].1.iter().enumerate().filter(|(_, setting)| !setting.path.contains('*')) {
+        // Some can be written only.
+        let Ok(present) = std::fs::read_to_string(proc_sys.join(&setting.path)) else { continue };
+        let is_left =
+            winner(all, at, line, &setting.path).is_some_and(|(_, winner)| winner.value != setting.value);
+        if !is_left && plain(&present) != setting.value {
+            others.push((setting.path.clone(), plain(&present)));
+        }
+    }
+    others
+}
+
+/// What sets a parameter after this line of this file, the last of all.
+fn winner<'a>(all: &'a [Settings], at: usize, line: usize, path: &str) -> Option<(&'a str, &'a Setting)> {
+    let again = all[at].1[line + 1..].iter().map(|later| (all[at].0.as_str(), later));
+    let later = all[at + 1..]
+        .iter()
+        .flat_map(|(file, settings)| settings.iter().map(move |later| (file.as_str(), later)));
+    again.chain(later).rfind(|(_, later)| matches(&later.path, path))
 }
 
 /// Every file, in the order in which it is read.
@@ -291,6 +329,39 @@ mod tests {
                  to 8, and that is left to it; take vm.a out of one of them"
             ]
         );
+    }
+
+    #[test]
+    fn what_somebody_sets_otherwise_is_seen_and_what_the_kernel_made_of_it_is_not() {
+        let machine = Machine::with(
+            &[
+                (OURS, "vm.a = 1\nvm.b = 1\nvm.gone = 1\n-vm.rounded = none\nnet.*.c = 1\n"),
+                ("/etc/sysctl.d/99-zz.conf", "vm.b = 2\n"),
+            ],
+            &[("vm/a", "0"), ("vm/b", "0"), ("net/x/c", "0")],
+        );
+        // A parameter of the kernel's that takes no such value, by a link to a real one.
+        let rounded = machine.0.path().join("proc/sys/vm/rounded");
+        std::os::unix::fs::symlink("/proc/self/oom_score_adj", &rounded).unwrap();
+        let root = Root::open(machine.0.path()).unwrap();
+        let differs = || differ(&root, OURS, &machine.0.path().join("proc/sys")).unwrap();
+        assert!(differs(), "nothing is set yet");
+        machine.set().0.unwrap();
+        assert!(!differs());
+        let write = |path: &str, value: &str| {
+            std::fs::write(machine.0.path().join("proc/sys").join(path), value).unwrap();
+        };
+        write("vm/b", "3");
+        write("net/x/c", "3");
+        assert!(!differs(), "what is left to others, and what comes and goes");
+        write("vm/a", "3\n");
+        assert!(differs());
+        machine.set().0.unwrap();
+        assert_eq!(machine.value("vm/a"), "1");
+        assert!(!differs());
+        std::fs::remove_file(&rounded).unwrap();
+        write("vm/rounded", "7");
+        assert!(differs(), "it is neither as desired nor as it was left");
     }
 
     #[test]

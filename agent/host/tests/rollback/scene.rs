@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kops_agent_host::health::{Asking, Health, Pace};
 use kops_agent_host::system::pods::Pods;
-use kops_agent_host::system::systemd::{Systemd, UnitState};
+use kops_agent_host::system::systemd::{Rest, Systemd, UnitState};
 use kops_agent_host::{Error, Host};
 use kops_agent_plan::diff::{Enablement, sha256_hex};
 use kops_agent_plan::health::{Check, StaticPod};
@@ -93,7 +93,8 @@ impl Systemd for Node {
         let state = |unit: &&str| {
             let (enabled, running) = known.get(*unit).copied().unwrap_or_default();
             let enablement = if enabled { Enablement::Enabled } else { Enablement::Disabled };
-            UnitState { is_known: known.contains_key(*unit), enablement, running }
+            let rests = if running { Rest::No } else { Rest::Yes };
+            UnitState { is_known: known.contains_key(*unit), enablement, running, rests }
         };
         Ok(units.iter().map(state).collect())
     }

@@ -23,3 +23,22 @@ fn add_directory(path: &str, state: &mut DesiredState) {
         state.add(Directory::new(path));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use crate::desired::desired;
+    use crate::desired::testing::Machine;
+    use crate::resource::{Kind, ResourceId};
+
+    #[test]
+    fn a_drop_in_restarts_its_unit() {
+        let path = "/etc/systemd/system/kubelet.service.d/10-x.conf";
+        let machine =
+            Machine::node().config(json!({ "FileAssets": [{ "path": path, "content": "[Service]\n" }] }));
+        let node = machine.desired(|node, state| *state = desired(node).unwrap());
+        let by = |unit: &str| node.unit(unit).restarted_by.contains(&ResourceId::new(Kind::File, path));
+        assert!(by("kubelet.service") && !by("containerd.service"));
+    }
+}

@@ -67,7 +67,9 @@ pub use controller_service::ControllerService;
 /// # Errors
 /// The resources that a user's own fileAssets, hooks or units describe differently from kOps.
 pub fn desired(node: &NodeConfig) -> Result<DesiredState, Vec<Conflict>> {
-    without_services_of_ours(node).checked()
+    let mut state = without_services_of_ours(node);
+    state.restart_by_drop_ins();
+    state.checked()
 }
 
 /// The same, and on a control-plane machine control-plane mode as a service.
@@ -80,6 +82,7 @@ pub fn desired_with_controller(
 ) -> Result<DesiredState, Vec<Conflict>> {
     let mut state = without_services_of_ours(node);
     controller_service::add(node, service, &mut state);
+    state.restart_by_drop_ins();
     state.checked()
 }
 

@@ -127,18 +127,15 @@ fn content_change(
     is_reissued: &dyn Fn(&str) -> bool,
 ) -> Option<Change> {
     match &file.content {
-        Content::Text(text) => text_change(file, text, present),
+        Content::Text(text) => text_change(file, text, present).map(|change| discreet(file, present, change)),
         Content::Base64(encoded) => {
             // What is no base64 never gets this far: it is refused before anything is planned or
             // written. Its own text stands for it here.
             let bytes = STANDARD.decode(encoded).unwrap_or_else(|_| encoded.clone().into_bytes());
             let to = sha256_hex(&bytes);
             let from = present.map(|present| present.sha256.clone());
-            (from.as_ref() != Some(&to)).then(|| Change::WriteBytes {
-                from,
-                to: format!("sha256 {to}"),
-                url: None,
-            })
+            let change = Change::WriteBytes { from: from.clone(), to: format!("sha256 {to}"), url: None };
+            (from.as_ref() != Some(&to)).then(|| discreet(file, present, change))
         }
         Content::Asset(asset) => asset_change(asset, present),
         Content::Certificate(name) | Content::PrivateKey(name) => {
@@ -168,10 +165,6 @@ fn text_change(file: &File, text: &str, present: Option<&ObservedFile>) -> Optio
         return None;
     }
     Some(match &present.content {
-        // What only its owner may read now may be a secret, whatever takes its place.
-        ObservedContent::Text(_) if is_private(present.mode) && !is_private(file.mode) => {
-            Change::WriteHidden { what: "the present file is private".into() }
-        }
         ObservedContent::Text(before) => Change::Write { diff: unified(&file.path, before, text) },
         _ => Change::WriteBytes {
             from: Some(present.sha256.clone()),
@@ -179,6 +172,20 @@ fn text_change(file: &File, text: &str, present: Option<&ObservedFile>) -> Optio
             url: None,
         },
     })
+}
+
+/// What is not for all to read, now or afterwards, may be a secret, a user's file more than others: neither the text
+/// nor its hash, which tells a short secret, is shown. Plans are printed to the journal.
+fn discreet(file: &File, present: Option<&ObservedFile>, change: Change) -> Change {
+    match present {
+        // There is nothing to tell of a log that is still empty.
+        _ if matches!(&change, Change::Write { diff } if diff.is_empty()) => change,
+        _ if is_private(file.mode) => Change::WriteHidden { what: "private".into() },
+        Some(present) if is_private(present.mode) => {
+            Change::WriteHidden { what: "the present file is private".into() }
+        }
+        _ => change,
+    }
 }
 
 fn is_private(mode: Mode) -> bool {

@@ -3,7 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Action, Change, Plan, Stage, Step, position};
+use super::order::rank;
+use super::{Action, Change, Plan, Stage, Step};
 use crate::resource::ResourceId;
 
 /// A label that is other than the policy's.
@@ -26,10 +27,10 @@ pub fn with_labels(mut plan: Plan, wrong: &WrongLabels) -> Plan {
             // First, as where a file is made: before it is any use to anybody.
             Some(step) => step.changes.insert(0, change),
             None => {
-                let comes_later =
-                    |step: &Step| step.stage == Stage::Removals || position(&step.resource) > position(id);
-                let at = plan.steps.iter().position(comes_later).unwrap_or(plan.steps.len());
                 let (stage, resource) = (Stage::of(id), id.clone());
+                let comes_later =
+                    |step: &Step| (step.stage, rank(&step.resource), &step.resource) > (stage, rank(id), id);
+                let at = plan.steps.iter().position(comes_later).unwrap_or(plan.steps.len());
                 plan.steps
                     .insert(at, Step { stage, resource, action: Action::Change, changes: vec![change] });
             }

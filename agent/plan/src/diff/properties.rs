@@ -321,9 +321,12 @@ fn secrets_and_private_files_are_never_shown() {
     let mut state = DesiredState::default();
     state.add(File::new("/token", Content::SecretText(vec![SecretPiece::Secret("t".into())])));
     state.add(File::text("/was-private", "harmless"));
-    let file = |content| {
+    state.add(File::text("/is-private", "hunter2").mode(Mode(0o440)));
+    state.add(File::text("/stays-private", "hunter2").mode(Mode(0o400)));
+    state.add(File::new("/is-new", Content::Base64("aHVudGVyMg==".into())).mode(Mode(0o400)));
+    let of_mode = |mode, content| {
         Observed::File(ObservedFile {
-            mode: Mode::PRIVATE,
+            mode,
             owner: "root".into(),
             group: "root".into(),
             sha256: sha256_hex(b"hunter2"),
@@ -332,13 +335,21 @@ fn secrets_and_private_files_are_never_shown() {
             pod_mounted: None,
         })
     };
+    let file = |content| of_mode(Mode::PRIVATE, content);
+    let text = |mode| match of_mode(mode, ObservedContent::Text("hunter22".into())) {
+        Observed::File(file) => Observed::File(ObservedFile { sha256: sha256_hex(b"hunter22"), ..file }),
+        other => other,
+    };
     let observed = ObservedState::from([
+        (ResourceId::new(Kind::File, "/is-private"), text(Mode::FILE)),
+        (ResourceId::new(Kind::File, "/stays-private"), text(Mode(0o400))),
         (ResourceId::new(Kind::File, "/token"), file(ObservedContent::Compared { as_desired: false })),
         (ResourceId::new(Kind::File, "/was-private"), file(ObservedContent::Text("hunter2".into()))),
     ]);
     let plan = diff(&state, &observed);
-    assert_eq!(plan.steps.len(), 2);
+    assert_eq!(plan.steps.len(), 5);
     let json = serde_json::to_string(&plan).unwrap();
+    assert!(!json.contains(&sha256_hex(b"hunter22")), "{json}");
     assert!(!json.contains("hunter2") && !json.contains(&sha256_hex(b"hunter2")), "{json}");
     assert!(json.contains("secret"), "{json}");
 }

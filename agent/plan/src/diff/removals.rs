@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Action, Change, Stage, Step};
 use crate::resource::{DesiredState, Kind, ResourceId};
+use crate::unit_files::drop_in_of;
 
 /// What the agent left on the machine when it last converged, as it is now.
 pub type OwnedState = BTreeMap<ResourceId, Owned>;
@@ -57,7 +58,9 @@ pub(super) fn removals(desired: &DesiredState, owned: &OwnedState) -> (Vec<Step>
                 | Kind::Unit
                 | Kind::Directory
                 | Kind::KernelModule
-                | Kind::PackageSource,
+                | Kind::PackageSource
+                | Kind::Mount
+                | Kind::BindMount,
                 _,
             ) if *was_there => {
                 kept.push(keep("it was there before kops-agent"));
@@ -66,27 +69,38 @@ pub(super) fn removals(desired: &DesiredState, owned: &OwnedState) -> (Vec<Step>
                 kept.push(keep(&format!("its {} was changed since kops-agent wrote it", how.join(" and "))));
             }
             (Kind::Unit, _) => steps.push(step(id, vec![Change::Stop, Change::Disable, Change::Remove])),
-            (Kind::File | Kind::Symlink | Kind::HostsEntry | Kind::KernelModule | Kind::PackageSource, _) => {
-                steps.push(step(id, vec![Change::Remove]));
-            }
+            // What is on a volume stays on it.
+            (
+                Kind::File
+                | Kind::Symlink
+                | Kind::HostsEntry
+                | Kind::KernelModule
+                | Kind::PackageSource
+                | Kind::Mount
+                | Kind::BindMount,
+                _,
+            ) => steps.push(step(id, vec![Change::Remove])),
             (Kind::Directory, _) => steps.push(step(id, vec![Change::RemoveIfEmpty])),
-            // Packages, users, images and mounts may be used by others by now.
+            // Packages, users and images may be used by others by now.
             _ => {}
         }
     }
-    // Units stop before what they read goes; what is in a directory goes before it.
+    // Units stop before what they read goes; what is in a directory, or on a volume, goes before it.
     steps.sort_by_key(|step| (rank(step.resource.kind), std::cmp::Reverse(step.resource.clone())));
     (steps, kept)
 }
 
+/// A drop-in goes before its unit is started anew without it.
 fn step(id: &ResourceId, changes: Vec<Change>) -> Step {
-    Step { stage: Stage::Removals, resource: id.clone(), action: Action::Remove, changes }
+    let stage = if drop_in_of(id).is_some() { Stage::Files } else { Stage::Removals };
+    Step { stage, resource: id.clone(), action: Action::Remove, changes }
 }
 
 fn rank(kind: Kind) -> u8 {
     match kind {
         Kind::Unit => 0,
-        Kind::Directory => 2,
+        Kind::Mount | Kind::BindMount => 2,
+        Kind::Directory => 3,
         _ => 1,
     }
 }
@@ -114,6 +128,10 @@ mod tests {
             owned(Kind::File, "/etc/gone", false, OwnedNow::Gone),
             owned(Kind::Unit, "a.service", false, OwnedNow::AsLeft),
             owned(Kind::Package, "chrony", false, OwnedNow::AsLeft),
+            owned(Kind::Mount, "/etc/a", false, OwnedNow::AsLeft),
+            owned(Kind::BindMount, "/opt", false, OwnedNow::AsLeft),
+            owned(Kind::BindMount, "/opt/bin", false, OwnedNow::AsLeft),
+            owned(Kind::Mount, "/unmounted", false, OwnedNow::Gone),
             owned(Kind::PackageSource, "gvisor", false, OwnedNow::AsLeft),
         ]);
         let mut desired = DesiredState::default();
@@ -125,6 +143,9 @@ mod tests {
                 "unit a.service",
                 "file /etc/a/b/c",
                 "package-source gvisor",
+                "bind-mount /opt/bin",
+                "bind-mount /opt",
+                "mount /etc/a",
                 "directory /etc/a/b",
                 "directory /etc/a"
             ]
@@ -136,6 +157,7 @@ mod tests {
     fn what_others_made_or_changed_stays_and_is_told() {
         let owned = OwnedState::from([
             owned(Kind::File, "/etc/before", true, OwnedNow::AsLeft),
+            owned(Kind::Mount, "/before", true, OwnedNow::AsLeft),
             owned(Kind::File, "/etc/edited", false, OwnedNow::Changed(vec!["content".into(), "mode".into()])),
             owned(Kind::Unit, "edited.service", false, OwnedNow::Changed(vec!["content".into()])),
         ]);
@@ -145,6 +167,7 @@ mod tests {
         assert_eq!(
             told,
             [
+                "mount /before: it was there before kops-agent",
                 "file /etc/before: it was there before kops-agent",
                 "file /etc/edited: its content and mode was changed since kops-agent wrote it",
                 "unit edited.service: its content was changed since kops-agent wrote it",

@@ -172,7 +172,7 @@ mod tests {
         let mut desired = DesiredState::default();
         desired.add(Package { name: "chrony".into() });
         desired.add(File::text("/etc/a", "one\ntwo\n"));
-        desired.add(File::text("/etc/b", "new\x1b[2J\n").mode(Mode::PRIVATE));
+        desired.add(File::text("/etc/b", "new\x1b[2J\n").owned_by("b"));
         desired.add(Unit::new("a.service", "[Unit]\n"));
         let observed = ObservedState::from([(
             Resource::from(File::text("/etc/a", "")).id(),
@@ -202,7 +202,7 @@ files
       @@ -1 +1,2 @@
        one
       +two
-  + file /etc/b: mode 0600
+  + file /etc/b: owner b, group b
       --- /dev/null
       +++ /etc/b
       @@ -0,0 +1 @@

@@ -8,8 +8,9 @@ use std::collections::BTreeSet;
 
 use super::compare::unified;
 use super::observed::{Enablement, Observed, ObservedState, ObservedUnit, sha256_hex};
-use super::{Change, Plan};
+use super::{Action, Change, Plan};
 use crate::resource::{Resource, ResourceId, Unit};
+use crate::unit_files::drop_in_of;
 
 /// The directory in which the agent writes units, and which the diff of a unit's text names.
 const UNITS: &str = "/etc/systemd/system";
@@ -89,6 +90,10 @@ fn state_change(
                 .filter(|id| plan.step(id).is_some_and(super::Step::changes_content))
                 .cloned()
                 .collect();
+            let removed = |step: &&super::Step| {
+                step.action == Action::Remove && drop_in_of(&step.resource) == Some(unit.name.as_str())
+            };
+            because.extend(plan.steps.iter().filter(removed).map(|step| step.resource.clone()));
             if text_changes {
                 because.push(Resource::from(unit.clone()).id());
             }

@@ -46,6 +46,11 @@ impl Kind {
         (Kind::Unit, "unit"),
     ];
 
+    /// Whether it is a mount, of whichever sort.
+    pub fn is_mount(self) -> bool {
+        matches!(self, Kind::Mount | Kind::BindMount)
+    }
+
     /// The word by which people see the kind in plans and messages.
     pub fn name(self) -> &'static str {
         Kind::NAMES.iter().find_map(|(kind, name)| (*kind == self).then_some(*name)).unwrap_or("resource")

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Resource, ResourceId};
+use super::{Kind, Resource, ResourceId};
+use crate::unit_files::drop_in_of;
 
 /// Two different descriptions of the same resource: which of them a node would get is chance, so neither is taken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -32,6 +33,20 @@ impl DesiredState {
             Some(_) => {}
             None => {
                 self.resources.insert(id, resource);
+            }
+        }
+    }
+
+    /// Has every unit restarted by its drop-ins, too.
+    pub(crate) fn restart_by_drop_ins(&mut self) {
+        let drop_ins: Vec<ResourceId> =
+            self.resources.keys().filter(|id| drop_in_of(id).is_some()).cloned().collect();
+        for id in drop_ins {
+            let unit = drop_in_of(&id).map(|unit| ResourceId::new(Kind::Unit, unit));
+            if let Some(Resource::Unit(unit)) = unit.and_then(|unit| self.resources.get_mut(&unit))
+                && !unit.restarted_by.contains(&id)
+            {
+                unit.restarted_by.push(id);
             }
         }
     }

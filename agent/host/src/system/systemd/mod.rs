@@ -22,6 +22,21 @@ pub struct UnitState {
     pub enablement: Enablement,
     /// Whether it runs, or has done what it is for.
     pub running: bool,
+    /// Whether it is at rest, and did not fail.
+    pub rests: Rest,
+}
+
+/// Whether a unit is at rest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Rest {
+    /// It runs, or has failed.
+    #[default]
+    No,
+    /// Nothing of it runs.
+    Yes,
+    /// Nothing of it runs, and it is one that runs once (`Type=oneshot`): whether it has, systemd forgets as soon as no
+    /// other unit names it (systemd.unit(5), "Unit Garbage Collection").
+    RunsOnce,
 }
 
 /// The manager of units.

@@ -2,7 +2,7 @@
 
 use kops_agent_plan::diff::Enablement;
 
-use super::UnitState;
+use super::{Rest, UnitState};
 
 /// The properties that are read, of `org.freedesktop.systemd1.Unit` and of the interface of the unit's own type.
 pub(super) const PROPERTIES: [&str; 7] = [
@@ -28,7 +28,12 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str) -> UnitState {
         "inactive" => has_done_its_work(&get),
         _ => false,
     };
-    UnitState { is_known: get("LoadState") != "not-found", enablement, running }
+    let rests = match (get("ActiveState"), get("Type"), get("Result")) {
+        ("inactive", "oneshot", "success") => Rest::RunsOnce,
+        ("inactive", _, _) => Rest::Yes,
+        _ => Rest::No,
+    };
+    UnitState { is_known: get("LoadState") != "not-found", enablement, running, rests }
 }
 
 /// Whether a unit is at rest because nothing is left for it to do: a timer or socket starts it when

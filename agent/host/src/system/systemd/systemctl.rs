@@ -78,6 +78,7 @@ fn parse_block(block: &str) -> UnitState {
 mod tests {
     use kops_agent_plan::diff::Enablement;
 
+    use super::super::Rest;
     use super::*;
 
     #[test]
@@ -93,17 +94,17 @@ mod tests {
                      Type=simple\nResult=success\nExecMainStartTimestampMonotonic=9\nLoadState=loaded\n\
                      ActiveState=inactive\nUnitFileState=disabled\nTriggeredBy=\n\n\
                      Type=simple\nResult=exit-code\nLoadState=loaded\nActiveState=failed\nUnitFileState=enabled\n";
-        let state = |is_known, enablement, running| UnitState { is_known, enablement, running };
+        let state = |is_known, enablement, running, rests| UnitState { is_known, enablement, running, rests };
         assert_eq!(
             parse(shown),
             [
-                state(true, Enablement::Enabled, true),
-                state(false, Enablement::Disabled, false),
-                state(true, Enablement::Static, true),
-                state(true, Enablement::Enabled, false),
-                state(true, Enablement::Static, true),
-                state(true, Enablement::Disabled, false),
-                state(true, Enablement::Enabled, false),
+                state(true, Enablement::Enabled, true, Rest::No),
+                state(false, Enablement::Disabled, false, Rest::Yes),
+                state(true, Enablement::Static, true, Rest::RunsOnce),
+                state(true, Enablement::Enabled, false, Rest::RunsOnce),
+                state(true, Enablement::Static, true, Rest::Yes),
+                state(true, Enablement::Disabled, false, Rest::Yes),
+                state(true, Enablement::Enabled, false, Rest::No),
             ]
         );
     }

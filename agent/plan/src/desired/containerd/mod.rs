@@ -22,6 +22,7 @@ use super::unit_file::{UnitFile, command_line};
 const LICENSE: &str = include_str!("license.txt");
 
 const PROGRAM: &str = "/usr/bin/containerd";
+const DROP_IN: &str = "/etc/systemd/system/containerd.service.d/10-kops.conf";
 const RUNC: &str = "/usr/sbin/runc";
 
 /// Adds containerd and its configuration, unless the user installs it in some way of their own.
@@ -39,7 +40,13 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     }
     match &node.container_runtime.release {
         Some(release) => add_release(node, release, state),
-        None => state.add(drop_in(node)),
+        None => {
+            state.add(drop_in(node));
+            // Whatever it runs with is read when it starts.
+            state.add(
+                Unit::existing("containerd.service").restarted_by_files([DROP_IN, paths::CONTAINERD_CONFIG]),
+            );
+        }
     }
 }
 
@@ -126,7 +133,7 @@ fn drop_in(node: &NodeConfig) -> File {
             format!("{PROGRAM} --config {}", paths::CONTAINERD_CONFIG),
         ),
     };
-    File::text("/etc/systemd/system/containerd.service.d/10-kops.conf", file.render())
+    File::text(DROP_IN, file.render())
         .on_change(&["systemctl", "daemon-reload"])
         .on_change(&["systemctl", "restart", "containerd.service"])
         // The agent's own unit, in the background: whoever applies this leaves it out, because a run

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::add;
 use crate::desired::testing::{Desired, Machine};
 use crate::desired::{crictl, gvisor, nerdctl, nvidia, paths};
+use crate::resource::{Kind, ResourceId};
 
 fn config(desired: &Desired) -> serde_json::Value {
     toml::from_str(desired.text(paths::CONTAINERD_CONFIG)).unwrap()
@@ -101,9 +102,14 @@ fn a_containerd_of_the_distributions_is_only_configured() {
             Machine::node().on(distro, "1").config(json!({ "containerdConfig": { "version": null }}));
         let desired = machine.desired(add);
         assert_eq!(config(&desired)["version"], 3);
-        assert!(!desired.has("unit containerd.service") && !desired.has("file /usr/bin/containerd"));
+        assert!(!desired.has("file /usr/bin/containerd"));
+        let unit = desired.unit("containerd.service");
+        assert_eq!(unit.text, None);
+        let restarts = |path: &str| unit.restarted_by.contains(&ResourceId::new(Kind::File, path));
+        assert!(restarts("/etc/containerd/config.toml"), "{unit:?}");
         let drop_in = desired.file("/etc/systemd/system/containerd.service.d/10-kops.conf");
         assert!(desired.text(&drop_in.path).contains(line), "{distro}");
+        assert!(restarts(&drop_in.path), "{unit:?}");
         assert_eq!(drop_in.on_change.len(), 3);
     }
 }

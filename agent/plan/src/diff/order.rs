@@ -1,0 +1,209 @@
+//! In which order resources are dealt with, and units started: systemd keeps `Before=` and `After=` only among what it is
+//! asked for at once, and a run asks for one unit after another.
+//!
+//! A hook that formats the disk on which images are kept says that it comes before containerd, and has to.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{CONTAINER_RUNTIME, KUBELET, Stage};
+use crate::health;
+use crate::resource::{DesiredState, Kind, Resource, ResourceId};
+
+/// The order among the units of a desired state, from what their texts say.
+pub(super) struct Order {
+    /// The units that the container runtime comes after, with those that they need.
+    before_runtime: BTreeSet<String>,
+    /// The place of every unit; kubelet is the last of its stage wherever that is.
+    places: BTreeMap<String, usize>,
+}
+
+impl Order {
+    pub(super) fn of(desired: &DesiredState) -> Order {
+        let units = Units::of(desired);
+        Order { before_runtime: units.before_runtime(), places: units.places() }
+    }
+
+    /// The stage in which a resource is dealt with.
+    pub(super) fn stage(&self, id: &ResourceId) -> Stage {
+        match id.kind {
+            Kind::Unit if self.before_runtime.contains(&id.name) => Stage::Runtime,
+            _ => Stage::of(id),
+        }
+    }
+
+    /// Where a resource's step stands in a plan.
+    pub(super) fn position<'a>(&self, id: &'a ResourceId) -> (Stage, u8, usize, &'a ResourceId) {
+        let place = match id.kind {
+            Kind::Unit => self.places.get(&id.name).copied().unwrap_or_default(),
+            _ => 0,
+        };
+        (self.stage(id), rank(id), place, id)
+    }
+}
+
+/// Where a resource's step stands within its stage. Paths sort their parents first by themselves.
+pub(super) fn rank(id: &ResourceId) -> u8 {
+    match id.kind {
+        Kind::Package => 1,
+        Kind::User => 1,
+        Kind::Directory => 0,
+        Kind::Certificate => 1,
+        Kind::File if health::is_manifest(&id.name) => health::rank(&id.name) as u8,
+        Kind::File => 2,
+        Kind::Symlink | Kind::HostsEntry | Kind::Ipv6Prefix => 3,
+        Kind::Unit if id.name == KUBELET => 2,
+        Kind::Unit => 1,
+        _ => 0,
+    }
+}
+
+/// What the texts of units say of one another, and of nobody else.
+#[derive(Default)]
+struct Units<'a> {
+    names: BTreeSet<&'a str>,
+    /// The units after which each comes.
+    after: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    /// The units without which each cannot start.
+    needs: BTreeMap<&'a str, BTreeSet<&'a str>>,
+}
+
+impl<'a> Units<'a> {
+    fn of(desired: &'a DesiredState) -> Units<'a> {
+        let mut units = Units::default();
+        let all = desired.iter().filter_map(|(_, resource)| match resource {
+            Resource::Unit(unit) => Some(unit),
+            _ => None,
+        });
+        let all: Vec<_> = all.collect();
+        units.names = all.iter().map(|unit| unit.name.as_str()).collect();
+        for unit in all {
+            let name = unit.name.as_str();
+            for (directive, other) in named_units(unit.text.as_deref().unwrap_or_default()) {
+                if !units.names.contains(other) || other == name {
+                    continue;
+                }
+                match directive {
+                    "Before" => units.after.entry(other).or_default().insert(name),
+                    "After" => units.after.entry(name).or_default().insert(other),
+                    _ => units.needs.entry(name).or_default().insert(other),
+                };
+            }
+        }
+        units
+    }
+
+    fn before_runtime(&self) -> BTreeSet<String> {
+        let none = BTreeSet::new();
+        let mut found = BTreeSet::new();
+        let mut left: Vec<&str> =
+            self.after.get(CONTAINER_RUNTIME).unwrap_or(&none).iter().copied().collect();
+        while let Some(unit) = left.pop() {
+            if ![CONTAINER_RUNTIME, KUBELET].contains(&unit) && found.insert(unit.to_owned()) {
+                left.extend(self.after.get(unit).unwrap_or(&none));
+                left.extend(self.needs.get(unit).unwrap_or(&none));
+            }
+        }
+        found
+    }
+
+    /// By name, but for what comes after another. Who is in a circle comes by name, too.
+    fn places(&self) -> BTreeMap<String, usize> {
+        let mut left = self.names.clone();
+        let mut places = BTreeMap::new();
+        while let Some(first) = left.first().copied() {
+            let is_free =
+                |unit: &&&str| self.after.get(**unit).is_none_or(|others| others.is_disjoint(&left));
+            let next = left.iter().find(is_free).copied().unwrap_or(first);
+            left.remove(next);
+            places.insert(next.to_owned(), places.len());
+        }
+        places
+    }
+}
+
+/// The units that a unit's `[Unit]` section names to come before or after it, or as needed (systemd.unit(5)).
+fn named_units(text: &str) -> Vec<(&str, &str)> {
+    let mut section = "";
+    // A line that ends in a backslash goes on in the next.
+    let mut continued = None;
+    let mut named = Vec::new();
+    for line in text.lines().map(str::trim) {
+        if line.starts_with(['#', ';']) {
+            continue;
+        }
+        if continued.is_none() && line.starts_with('[') {
+            section = line;
+            continue;
+        }
+        let (directive, value) = match (continued.take(), line.split_once('=')) {
+            (Some(directive), _) => (directive, line),
+            (None, Some((directive, value))) => (directive.trim_end(), value),
+            (None, None) => continue,
+        };
+        let words = value.trim_end_matches('\\').split_whitespace();
+        if section == "[Unit]" && ["Before", "After", "Requires", "Wants", "BindsTo"].contains(&directive) {
+            named.extend(words.map(|unit| (directive, unit)));
+        }
+        continued = value.ends_with('\\').then_some(directive);
+    }
+    named
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diff::{ObservedState, diff};
+    use crate::resource::Unit;
+
+    /// The units in the order in which they are started, with the stages.
+    fn started(units: &[(&str, &str)]) -> Vec<String> {
+        let mut desired = DesiredState::default();
+        for (name, text) in units {
+            desired.add(Unit::new(*name, format!("[Unit]\n{text}\n[Service]\nBefore=a.service\n")));
+        }
+        let plan = diff(&desired, &ObservedState::new());
+        plan.steps.iter().map(|step| format!("{}: {}", step.stage.name(), step.resource.name)).collect()
+    }
+
+    #[test]
+    fn a_hook_comes_before_what_it_says() {
+        assert_eq!(
+            started(&[
+                (CONTAINER_RUNTIME, "After=network.target"),
+                (KUBELET, "After=containerd.service"),
+                ("disk.service", "Before=raid.service other.target \\\n  containerd.service"),
+                ("raid.service", "Requires=modules.service\nBefore=containerd.service"),
+                ("modules.service", "Description=Before=a.service"),
+                ("a.service", "After=z.service"),
+                ("z.service", "Before=kubelet.service"),
+            ]),
+            [
+                "runtime: disk.service",
+                "runtime: modules.service",
+                "runtime: raid.service",
+                "runtime: containerd.service",
+                "services: z.service",
+                "services: a.service",
+                "services: kubelet.service",
+            ]
+        );
+    }
+
+    #[test]
+    fn kubelet_is_last_and_a_circle_ends() {
+        assert_eq!(
+            started(&[
+                (CONTAINER_RUNTIME, "Before=a.service"),
+                (KUBELET, "Before=containerd.service b.service"),
+                ("a.service", "Before=b.service"),
+                ("b.service", "Before=a.service"),
+            ]),
+            [
+                "runtime: containerd.service",
+                "services: a.service",
+                "services: b.service",
+                "services: kubelet.service"
+            ]
+        );
+    }
+}
