@@ -168,7 +168,8 @@ async fn a_reset_leaves_what_was_there_before_and_nothing_else() {
     }
 
     let host = machine.host();
-    let reset = host.plan_reset(&["kops-configuration.service", "absent.service"], &["/etc/absent"]).unwrap();
+    let reset =
+        host.plan_reset(&["kops-configuration.service", "absent.service"], &["/etc/absent"], &[]).unwrap();
     assert_eq!(
         reset.units,
         ["kops-configuration.service", "kubelet.service", "old.service", "containerd.service"]
@@ -184,7 +185,7 @@ async fn a_reset_leaves_what_was_there_before_and_nothing_else() {
     }
     assert!(!machine.read("/etc/hosts").contains("api.internal"));
     // Once more finds nothing to do.
-    let again = machine.host().plan_reset(&["kops-configuration.service"], &[]).unwrap();
+    let again = machine.host().plan_reset(&["kops-configuration.service"], &[], &[]).unwrap();
     assert_eq!((again.units, again.removed), (vec![], vec![]));
 }
 
