@@ -166,6 +166,11 @@ impl Record {
         self.resources.values_mut().for_each(|claim| claim.begun = None);
     }
 
+    /// Whether a run has begun to write something and has not come to its end: it is at work, or was interrupted.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.resources.values().any(|claim| claim.begun.is_some() || claim.left.is_none())
+    }
+
     /// Whether a file with this content is as the agent left it: to write it is to repair, and no change.
     pub(crate) fn has_left(&self, id: &ResourceId, content: &str) -> bool {
         match self.resources.get(id).and_then(|claim| claim.left.as_ref()) {

@@ -260,7 +260,7 @@ impl Systemd for Failing {
             .map(|unit| {
                 let (enabled, running) = inner.get(*unit).copied().unwrap_or_default();
                 let enablement = if enabled { Enablement::Enabled } else { Enablement::Disabled };
-                UnitState { is_known: inner.contains_key(*unit), enablement, running }
+                UnitState { is_known: inner.contains_key(*unit), enablement, running, restarting: false }
             })
             .collect())
     }

@@ -82,7 +82,7 @@ impl Systemd for Node {
         let state = |unit: &&str| {
             let (enabled, running) = known.get(*unit).copied().unwrap_or_default();
             let enablement = if enabled { Enablement::Enabled } else { Enablement::Disabled };
-            UnitState { is_known: known.contains_key(*unit), enablement, running }
+            UnitState { is_known: known.contains_key(*unit), enablement, running, restarting: false }
         };
         Ok(units.iter().map(state).collect())
     }

@@ -83,9 +83,14 @@ impl Systemd for Known {
         let state = |unit: &&str| match self.units.iter().find(|(known, _)| known == unit) {
             Some((_, enablement)) => {
                 let running = *enablement == Enablement::Enabled;
-                UnitState { is_known: true, enablement: *enablement, running }
+                UnitState { is_known: true, enablement: *enablement, running, restarting: false }
             }
-            None => UnitState { is_known: false, enablement: Enablement::Disabled, running: false },
+            None => UnitState {
+                is_known: false,
+                enablement: Enablement::Disabled,
+                running: false,
+                restarting: false,
+            },
         };
         Ok(units.iter().map(state).collect())
     }

@@ -132,8 +132,14 @@ impl Systemd for Recorder {
                     is_known: true,
                     enablement: if *enabled { Enablement::Enabled } else { Enablement::Disabled },
                     running: *running,
+                    restarting: false,
                 },
-                None => UnitState { is_known: false, enablement: Enablement::Disabled, running: false },
+                None => UnitState {
+                    is_known: false,
+                    enablement: Enablement::Disabled,
+                    running: false,
+                    restarting: false,
+                },
             };
             units.iter().map(unit_state).collect()
         }))
@@ -396,8 +402,18 @@ mod tests {
         assert_eq!(
             next.states(&["a.service", "b.service"]).unwrap(),
             [
-                UnitState { is_known: true, enablement: Enablement::Enabled, running: true },
-                UnitState { is_known: false, enablement: Enablement::Disabled, running: false },
+                UnitState {
+                    is_known: true,
+                    enablement: Enablement::Enabled,
+                    running: true,
+                    restarting: false
+                },
+                UnitState {
+                    is_known: false,
+                    enablement: Enablement::Disabled,
+                    running: false,
+                    restarting: false
+                },
             ]
         );
         assert_eq!(next.owner_names("/a", 0, 0).unwrap(), ("etcd".into(), "etcd".into()));

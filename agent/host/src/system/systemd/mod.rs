@@ -22,6 +22,9 @@ pub struct UnitState {
     pub enablement: Enablement,
     /// Whether it runs, or has done what it is for.
     pub running: bool,
+    /// Whether it has failed, and systemd is going to start it again after a while: nothing of it runs, though there is
+    /// nothing to start.
+    pub restarting: bool,
 }
 
 /// The manager of units.
