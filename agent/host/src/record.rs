@@ -322,7 +322,10 @@ fn now(root: &Root, id: &ResourceId, claim: &Claim, hosts: &str, deep: Option<&D
             {
                 how.push("content".to_owned());
             }
-            known.add_differences(metadata, &mut how);
+            // What was only to be made, as a log, is others' business from then on: nothing would put it right either.
+            if sha256.is_some() {
+                known.add_differences(metadata, &mut how);
+            }
         }
         (Some(Left::Directory(known)), Entry::Directory(metadata)) => {
             known.add_differences(metadata, &mut how)
