@@ -96,7 +96,11 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 impl Error {
     /// Whether somebody has to change the configuration before trying again can help.
     pub fn is_configuration(&self) -> bool {
-        matches!(self, Error::Certificate(_) | Error::MissingSecret { .. } | Error::Invalid { .. })
+        match self {
+            Error::Certificate(error) => error.is_configuration(),
+            Error::MissingSecret { .. } | Error::Invalid { .. } => true,
+            _ => false,
+        }
     }
 
     /// Whether a program of the machine refuses, or systemd does: that is about a component, and not about the disk or

@@ -175,6 +175,11 @@ impl Record {
         self.resources.values_mut().for_each(|claim| claim.begun = None);
     }
 
+    /// Whether a run has begun to write something and has not come to its end: it is at work, or was interrupted.
+    pub(crate) fn is_begun(&self) -> bool {
+        self.resources.values().any(|claim| claim.begun.is_some() || claim.left.is_none())
+    }
+
     /// Whether a file with this content is as the agent left it: to write it is to repair, and no change.
     pub(crate) fn has_left(&self, id: &ResourceId, content: &str) -> bool {
         match self.resources.get(id).and_then(|claim| claim.left.as_ref()) {
@@ -334,7 +339,10 @@ fn now(root: &Root, id: &ResourceId, claim: &Claim, hosts: &str, deep: Option<&D
             {
                 how.push("content".to_owned());
             }
-            known.add_differences(metadata, &mut how);
+            // What was only to be made, as a log, is others' business from then on: nothing would put it right either.
+            if sha256.is_some() {
+                known.add_differences(metadata, &mut how);
+            }
         }
         (Some(Left::Directory(known)), Entry::Directory(metadata)) => {
             known.add_differences(metadata, &mut how)

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
 
-use kops_agent_plan::diff::{CONTAINER_RUNTIME, KUBELET};
+use kops_agent_plan::diff::{CONTAINER_RUNTIME, Enablement, KUBELET};
 use kops_agent_plan::resource::{Kind, ResourceId};
 use serde::Serialize;
 
@@ -16,7 +16,7 @@ use crate::observe::unit_path;
 use crate::record::{Record, path_of, written_file};
 use crate::staged::temporary_name;
 use crate::system::packages::remove_keys;
-use crate::system::systemd::Systemd;
+use crate::system::systemd::{Systemd, UnitState};
 
 /// The slice in which kubelet puts pods where systemd manages control groups.
 const PODS: &str = "kubepods.slice";
@@ -66,12 +66,12 @@ pub trait Resetting {
 }
 
 impl Host {
-    /// What a reset would do. `own_units` are units by which the agent itself is started, and `own_files` what they
-    /// read. Changes nothing.
+    /// What a reset would do. `own_units` are units that the agent wrote and is started by, and `own_files` what they
+    /// read; `of_packages` are such units whose files are a package's, and stay. Changes nothing.
     ///
     /// # Errors
     /// Something cannot be looked at.
-    pub fn plan_reset(&self, own_units: &[&str], own_files: &[&str]) -> Result<Reset> {
+    pub fn plan_reset(&self, own_units: &[&str], own_files: &[&str], of_packages: &[&str]) -> Result<Reset> {
         let record = self.record()?;
         let mut units: Vec<String> = Vec::new();
         for unit in own_units {
@@ -82,6 +82,9 @@ impl Host {
         let own: Vec<ResourceId> = units.iter().map(|unit| ResourceId::new(Kind::Unit, unit)).collect();
         let mut of_node = record.units();
         of_node.sort_by_key(|unit| (rank(unit), (*unit).to_owned()));
+        // First of all: they would make the machine a node again, at once or at the next boot.
+        let starting = self.would_start(of_packages, &of_node)?;
+        units.splice(0..0, starting);
         units.extend(of_node.iter().map(|unit| (*unit).to_owned()));
 
         let containers = of_node.contains(&CONTAINER_RUNTIME) || of_node.contains(&KUBELET);
@@ -118,9 +121,10 @@ impl Host {
     /// The first thing that cannot be done.
     pub fn reset(&self, reset: &Reset, progress: &dyn Resetting) -> Result<()> {
         let _lock = self.lock()?;
-        for unit in &reset.units {
+        let names: Vec<&str> = reset.units.iter().map(String::as_str).collect();
+        for (unit, state) in names.iter().zip(self.systemd.states(&names)?) {
             progress.doing(&format!("stopping {unit}"));
-            self.stop(unit)?;
+            self.stop(unit, state)?;
         }
         self.unmount_all(|| self.mounts.below(runtime_folders(reset.containers)), progress)?;
         for path in self.unmount_all(|| self.pod_networks(reset.containers), progress)? {
@@ -194,15 +198,29 @@ impl Host {
         Ok(paths)
     }
 
-    fn stop(&self, unit: &str) -> Result<()> {
-        self.systemd.stop(unit)?;
+    /// Those of the units that start at boot, run, or are run by a timer; not those that are listed anyway.
+    fn would_start(&self, of_packages: &[&str], listed: &[&str]) -> Result<Vec<String>> {
+        let states = self.systemd.states(of_packages)?;
+        let would_start = |(unit, state): (&&str, UnitState)| {
+            let is_due = state.is_known && (state.running || state.enablement == Enablement::Enabled);
+            (is_due && !listed.contains(unit)).then(|| (*unit).to_owned())
+        };
+        Ok(of_packages.iter().zip(states).filter_map(would_start).collect())
+    }
+
+    fn stop(&self, unit: &str, state: UnitState) -> Result<()> {
+        // systemd refuses to stop what it does not know: an earlier reset, or somebody else, has removed it.
+        if state.is_known || state.running {
+            self.systemd.stop(unit)?;
+        }
+        // Pods and containers may run all the same.
         match unit {
             KUBELET => stop_or_kill(&*self.systemd, PODS, GRACE)?,
             // What keeps containers running outlives their runtime.
             CONTAINER_RUNTIME => self.systemd.kill(unit)?,
             _ => {}
         }
-        self.systemd.disable(unit)
+        if state.is_known { self.systemd.disable(unit) } else { Ok(()) }
     }
 
     /// Overwrites and removes what a killed run may have begun beside a file: there may be a key in it.
@@ -269,62 +287,4 @@ fn rank(unit: &str) -> u8 {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::{Condvar, Mutex};
-
-    use super::*;
-    use crate::system::systemd::UnitState;
-
-    /// A unit that ends only when it is killed, if it is `stubborn`.
-    #[derive(Default)]
-    struct Unit {
-        stubborn: bool,
-        asked: Mutex<Vec<&'static str>>,
-        killed: Condvar,
-    }
-
-    impl Systemd for Unit {
-        fn stop(&self, _: &str) -> Result<()> {
-            let mut asked = self.asked.lock().unwrap();
-            asked.push("stop");
-            while self.stubborn && !asked.contains(&"kill") {
-                asked = self.killed.wait(asked).unwrap();
-            }
-            Ok(())
-        }
-        fn kill(&self, _: &str) -> Result<()> {
-            self.asked.lock().unwrap().push("kill");
-            self.killed.notify_all();
-            Ok(())
-        }
-        fn states(&self, _: &[&str]) -> Result<Vec<UnitState>> {
-            unreachable!()
-        }
-        fn reload(&self) -> Result<()> {
-            unreachable!()
-        }
-        fn enable(&self, _: &str) -> Result<()> {
-            unreachable!()
-        }
-        fn disable(&self, _: &str) -> Result<()> {
-            unreachable!()
-        }
-        fn start(&self, _: &str) -> Result<()> {
-            unreachable!()
-        }
-        fn restart(&self, _: &str) -> Result<()> {
-            unreachable!()
-        }
-    }
-
-    #[test]
-    fn what_does_not_end_in_time_is_killed_and_what_does_is_not() {
-        let unit = Unit::default();
-        stop_or_kill(&unit, PODS, Duration::from_secs(600)).unwrap();
-        assert_eq!(*unit.asked.lock().unwrap(), ["stop"]);
-        let unit = Unit { stubborn: true, ..Unit::default() };
-        stop_or_kill(&unit, PODS, Duration::from_millis(10)).unwrap();
-        let asked = unit.asked.lock().unwrap();
-        assert!(asked.contains(&"kill") && asked.contains(&"stop"), "{asked:?}");
-    }
-}
+mod tests;

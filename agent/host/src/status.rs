@@ -11,7 +11,8 @@ use x509_parser::pem::Pem;
 use crate::error::Result;
 use crate::host::Host;
 use crate::record::{Failure, Record};
-use crate::rollback::RolledBack;
+use crate::rollback::{Journal, RolledBack};
+use crate::system::systemd::UnitState;
 
 /// How a machine is.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -27,6 +28,8 @@ pub struct Status {
     /// What the last run failed with, if it did.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<Failure>,
+    /// Whether a run has begun a change and has not come to its end: it is at work, or was killed.
+    pub unfinished: bool,
     /// The change that was taken back since, if one was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rolled_back: Option<RolledBack>,
@@ -70,6 +73,12 @@ pub struct CertificateStatus {
     pub days_left: Option<i64>,
 }
 
+impl UnitStatus {
+    fn of(name: &str, state: UnitState) -> UnitStatus {
+        UnitStatus { name: name.to_owned(), running: state.running && !state.restarting }
+    }
+}
+
 impl Host {
     /// Looks at the machine. Changes nothing.
     ///
@@ -80,12 +89,15 @@ impl Host {
         let changed = drift(&self.owned_of(&record)?);
         let units = self.unit_statuses(&record)?;
         let certificates = self.certificate_statuses(&record)?;
-        let has_converged = !record.config_hash.is_empty() && record.failure.is_none();
+        // Before a node has converged for the first time, a run keeps no journal; where nobody is to be waited for, none.
+        let unfinished = record.is_begun() || Journal::read(&self.root)?.is_some();
+        let has_converged = !record.config_hash.is_empty() && record.failure.is_none() && !unfinished;
         Ok(Status {
             converged: has_converged && changed.is_empty() && units.iter().all(|unit| unit.running),
             config_hash: record.config_hash,
             converged_since: record.converged_since,
             failure: record.failure,
+            unfinished,
             rolled_back: record.rolled_back,
             changed,
             units,
@@ -104,8 +116,7 @@ impl Host {
     fn unit_statuses(&self, record: &Record) -> Result<Vec<UnitStatus>> {
         let names = record.units();
         let states = self.unit_states(&names)?;
-        let status = |(name, running): (&str, bool)| UnitStatus { name: name.to_owned(), running };
-        Ok(names.into_iter().zip(states.iter().map(|state| state.running)).map(status).collect())
+        Ok(names.into_iter().zip(states).map(|(name, state)| UnitStatus::of(name, state)).collect())
     }
 
     fn certificate_statuses(&self, record: &Record) -> Result<Vec<CertificateStatus>> {
@@ -151,7 +162,61 @@ fn expiry(file: &[u8]) -> Option<OffsetDateTime> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use kops_agent_plan::diff::{Action, Enablement, Plan, Stage, Step, sha256_hex};
+    use kops_agent_plan::resource::{DesiredState, File};
+
     use super::*;
+    use crate::rollback::Attempt;
+    use crate::staged::write_file;
+    use crate::system::systemd::Rest;
+
+    #[test]
+    fn a_unit_that_is_restarted_again_and_again_does_not_run() {
+        let state = |restarting| UnitState {
+            is_known: true,
+            enablement: Enablement::Enabled,
+            running: true,
+            rests: Rest::No,
+            restarting,
+        };
+        assert!(UnitStatus::of("kubelet.service", state(false)).running);
+        assert!(!UnitStatus::of("kubelet.service", state(true)).running);
+    }
+
+    #[test]
+    fn a_change_that_was_begun_is_not_converged_to() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = Host::scratch(folder.path()).unwrap();
+        let mut desired = DesiredState::default();
+        desired.add(File::text("/etc/x", "new"));
+        write_file(&host.root, "/etc/x", 0o644, None, b"new").unwrap();
+        let mut record = Record::default();
+        record.config_hash = "hash".into();
+        record.settle(&host.root, &desired, &BTreeMap::new()).unwrap();
+        record.write(&host.root).unwrap();
+        assert!(host.status().unwrap().converged);
+
+        // Killed once the file was written: all that was wanted is there, and nothing has read it.
+        let mut begun = record.clone();
+        let (id, _) = desired.iter().next().unwrap();
+        let step =
+            Step { stage: Stage::Files, resource: id.clone(), action: Action::Change, changes: vec![] };
+        let written = BTreeMap::from([("/etc/x".to_owned(), sha256_hex(b"new"))]);
+        begun.claim(&Plan { steps: vec![step], ..Plan::default() }, &desired, &written);
+        begun.write(&host.root).unwrap();
+        let status = host.status().unwrap();
+        assert!(status.unfinished && !status.converged && status.changed.is_empty(), "{status:?}");
+
+        // Killed before it had claimed anything.
+        record.write(&host.root).unwrap();
+        Journal::new(Attempt::new(&desired, "next")).write(&host.root).unwrap();
+        let status = host.status().unwrap();
+        assert!(status.unfinished && !status.converged, "{status:?}");
+        Journal::end(&host.root).unwrap();
+        assert!(host.status().unwrap().converged);
+    }
 
     #[test]
     fn a_certificate_is_found_in_pem_and_in_a_kubeconfig() {

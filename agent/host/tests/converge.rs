@@ -261,7 +261,13 @@ impl Systemd for Failing {
                 let (enabled, running) = inner.get(*unit).copied().unwrap_or_default();
                 let enablement = if enabled { Enablement::Enabled } else { Enablement::Disabled };
                 let rests = if running { Rest::No } else { Rest::Yes };
-                UnitState { is_known: inner.contains_key(*unit), enablement, running, rests }
+                UnitState {
+                    is_known: inner.contains_key(*unit),
+                    enablement,
+                    running,
+                    rests,
+                    restarting: false,
+                }
             })
             .collect())
     }

@@ -58,7 +58,7 @@ impl Systemd for Forgetful {
                 (false, false) => (Enablement::Disabled, if running { Rest::No } else { Rest::Yes }),
             };
             let running = running && !is_hook(unit);
-            UnitState { is_known: known.contains_key(*unit), enablement, running, rests }
+            UnitState { is_known: known.contains_key(*unit), enablement, running, rests, restarting: false }
         };
         Ok(units.iter().map(state).collect())
     }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use kops_agent_host::Downloads;
 use kops_agent_plan::diff::sha256_hex;
-use kops_agent_plan::resource::File;
+use kops_agent_plan::resource::{Content, File};
 use kops_agent_tests::loopback::Identity;
 use support::{
     CALM, Fault, IMPATIENT, Machine, Mirror, STEADY, asset, body, client, downloads, mirror, mirrored, state,
@@ -297,4 +297,32 @@ async fn where_all_are_dead_each_is_named_and_one_that_comes_back_is_used() {
     mirror.break_next("/a", vec![Fault::Status(503); 6]);
     machine.converge(&desired).await.unwrap();
     assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes);
+}
+
+#[tokio::test]
+async fn what_says_that_it_unpacks_to_any_size_is_not_unpacked() {
+    // A few hundred bytes with the head of a file of four GiB.
+    let mut header = tar::Header::new_gnu();
+    header.set_path("bin/a").unwrap();
+    header.set_size(4 << 30);
+    header.set_mode(0o755);
+    header.set_cksum();
+    let bomb = header.as_bytes().to_vec();
+    let mirror = mirror();
+    let url = mirror.put("/bomb.tar", &bomb);
+    let machine = Machine::new().downloading(downloads(IMPATIENT));
+    let error = machine.error(&state([asset("/a", &url, &sha256_hex(&bomb), Some("bin/a"))])).await;
+    assert!(error.contains("bin/a would take 4.0 GiB unpacked"), "{error}");
+    assert_eq!(machine.tree(), [""; 0]);
+    // A mirror that lies is told of as one, and another serves the right archive.
+    let right = tar_gz(&[("bin/a", b"right")]);
+    let lying = mirror.put("/right.tar.gz", &bomb);
+    let honest = mirror.put("/mirror/right.tar.gz", &right);
+    let mut file = mirrored("/a", &[&lying, &honest], &sha256_hex(&right));
+    if let Content::Asset(asset) = &mut file.content {
+        asset.member = Some("bin/a".into());
+    }
+    let machine = Machine::new().downloading(downloads(CALM));
+    machine.converge(&state([file])).await.unwrap();
+    assert_eq!(machine.read("/a"), "right");
 }

@@ -87,7 +87,7 @@ async fn a_reset_unmounts_what_was_mounted_and_nothing_else() {
     machine.converge(&node).await.unwrap();
     std::fs::write(machine.path("/data/theirs"), "data").unwrap();
     let host = machine.host();
-    let reset = host.plan_reset(&[], &[]).unwrap();
+    let reset = host.plan_reset(&[], &[], &[]).unwrap();
     assert_eq!(reset.mounts, ["/opt/bin", "/data"]);
     host.reset(&reset, &Deaf).unwrap();
     let plan = machine.plan(&host, &node);

@@ -6,6 +6,7 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 
 use kops_agent_host::Depth;
 use kops_agent_plan::diff::OwnedNow;
@@ -168,7 +169,8 @@ async fn a_reset_leaves_what_was_there_before_and_nothing_else() {
     }
 
     let host = machine.host();
-    let reset = host.plan_reset(&["kops-configuration.service", "absent.service"], &["/etc/absent"]).unwrap();
+    let reset =
+        host.plan_reset(&["kops-configuration.service", "absent.service"], &["/etc/absent"], &[]).unwrap();
     assert_eq!(
         reset.units,
         ["kops-configuration.service", "kubelet.service", "old.service", "containerd.service"]
@@ -184,7 +186,7 @@ async fn a_reset_leaves_what_was_there_before_and_nothing_else() {
     }
     assert!(!machine.read("/etc/hosts").contains("api.internal"));
     // Once more finds nothing to do.
-    let again = machine.host().plan_reset(&["kops-configuration.service"], &[]).unwrap();
+    let again = machine.host().plan_reset(&["kops-configuration.service"], &[], &[]).unwrap();
     assert_eq!((again.units, again.removed), (vec![], vec![]));
 }
 
@@ -208,6 +210,22 @@ async fn the_status_tells_what_changed_and_what_failed() {
     assert!(status().converged);
     machine.host().note_failure("no network").unwrap();
     assert!(!status().converged);
+}
+
+#[tokio::test]
+async fn a_log_that_was_only_to_be_made_does_not_drift() {
+    let machine = Machine::new();
+    let mut state = everything();
+    state.add(File { create_only: true, ..File::text("/var/log/kube-proxy.log", "") });
+    machine.converge(&state).await.unwrap();
+    let log = machine.path("/var/log/kube-proxy.log");
+    fs::write(&log, "a line\n").unwrap();
+    fs::set_permissions(&log, fs::Permissions::from_mode(0o640)).unwrap();
+    assert!(machine.plan(&machine.host(), &state).is_empty());
+    assert_eq!(machine.host().drift().unwrap(), []);
+    fs::remove_file(&log).unwrap();
+    assert_eq!(machine.host().drift().unwrap().len(), 1, "it is made anew");
+    assert!(!machine.plan(&machine.host(), &state).is_empty());
 }
 
 #[tokio::test]

@@ -87,10 +87,13 @@ fn environment(variable: impl Fn(&str) -> Option<String>) -> String {
         .collect()
 }
 
+/// A oneshot, as nodeup's own: the boot script waits until it has ended. It tells what it does all the same, and one that
+/// is stuck is ended, as by `units/kops-agent.service`. systemd before 244 refuses a oneshot that is to be restarted.
 fn unit(command: &str) -> String {
     format!(
         "[Unit]\nDescription=Make this machine a node (kops-agent)\nDocumentation=https://github.com/kubernetes/kops\n\n\
-         [Service]\nEnvironmentFile={ENVIRONMENT}\nEnvironmentFile=/etc/environment\nExecStart={command}\nType=oneshot\n\n\
+         [Service]\nEnvironmentFile={ENVIRONMENT}\nEnvironmentFile=/etc/environment\nExecStart={command}\nType=oneshot\n\
+         NotifyAccess=main\nWatchdogSec=2min\nWatchdogSignal=SIGTERM\nKillMode=mixed\n\n\
          [Install]\nWantedBy=multi-user.target\n"
     )
 }
@@ -105,6 +108,17 @@ mod tests {
     fn nothing_is_started_while_others_are_kept_from_the_machine() {
         let desired = desired("/opt/kops/bin/nodeup --conf=x", String::new());
         assert!(desired.iter().all(|(id, _)| id.kind == Kind::File), "{desired:?}");
+    }
+
+    #[test]
+    fn systemd_hears_of_the_run_and_ends_one_that_is_stuck() {
+        let unit = unit("/opt/kops/bin/nodeup --conf=x");
+        let (_, service) = unit.split_once("[Service]\n").unwrap();
+        let (service, install) = service.split_once("\n\n").unwrap();
+        for line in ["Type=oneshot", "NotifyAccess=main", "WatchdogSec=2min", "WatchdogSignal=SIGTERM"] {
+            assert!(service.lines().any(|found| found == line), "{line} is not in {unit}");
+        }
+        assert_eq!(install, "[Install]\nWantedBy=multi-user.target\n");
     }
 
     #[test]

@@ -42,6 +42,7 @@ mod tls;
 mod verify;
 
 use std::collections::BTreeMap;
+use std::future::Future;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -118,16 +119,21 @@ async fn run(command: Command) -> Result<u8> {
 /// Converges, again after a failure as often as asked; never where the configuration itself is wrong, and no
 /// longer once it is asked to stop.
 pub(crate) async fn converge_with_retries(args: &ConvergeArgs) -> Result<u8> {
+    until_stopped(&args.root.root, converge_until_done(args)).await
+}
+
+/// Runs what changes a machine until it is done or is asked to stop; `status` tells of that.
+pub(crate) async fn until_stopped(root: &Path, run: impl Future<Output = Result<u8>>) -> Result<u8> {
     let stopped = stop::asked()?;
     tokio::select! {
         // Where a run could go on and is asked to stop, it stops.
         biased;
         signal = stopped => {
             let error = stop::stopped_by(signal);
-            note_failure(&args.root.root, &error);
+            note_failure(root, &error);
             Err(error)
         }
-        result = converge_until_done(args) => result,
+        result = run => result,
     }
 }
 
@@ -163,18 +169,19 @@ async fn converge(args: &ConvergeArgs) -> Result<u8> {
         let decision = node::decide(&args.spec, hashes).await?;
         node::converge(&args.root, &args.change.applied_to(open_host(&args.root.root)?), &decision).await
     };
-    match report.await {
-        Ok(report) => {
-            service_manager::ready("converged");
-            output::print_report(&report, args.output)
-        }
-        Err(error) => {
-            if !bootstrap_client::is_already_registered(&error) {
-                note_failure(&args.root.root, &error);
-            }
-            Err(error)
-        }
+    let report = noted(&args.root.root, report.await)?;
+    service_manager::ready("converged");
+    output::print_report(&report, args.output)
+}
+
+/// What a run came to that was to change a machine; where it failed, `status` tells of that.
+pub(crate) fn noted<T>(root: &Path, outcome: Result<T>) -> Result<T> {
+    if let Err(error) = &outcome
+        && !bootstrap_client::is_already_registered(error)
+    {
+        note_failure(root, error);
     }
+    outcome
 }
 
 /// Has `status` tell of a failure. Nothing is noted on a machine where no run has left anything yet: a

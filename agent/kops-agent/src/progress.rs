@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use kops_agent_host::Progress;
+use kops_agent_host::{Progress, shown_url};
 use kops_agent_plan::diff::{Stage, Step};
 use kops_agent_plan::resource::ResourceId;
 
@@ -66,7 +66,7 @@ impl Watch {
 impl Progress for Watch {
     fn download_started(&self, name: &str, total: Option<u64>, present: u64) {
         if !self.on_terminal {
-            log::info!("downloading {name}");
+            log::info!("downloading {}", shown_url(name));
         }
         let bar = self.on_terminal.then(|| self.bar(name, total, present));
         let mut downloads = self.downloads();
@@ -89,13 +89,13 @@ impl Progress for Watch {
         let mut downloads = self.downloads();
         match downloads.remove(name).and_then(|download| download.bar) {
             Some(bar) => bar.finish_and_clear(),
-            None => log::debug!("downloaded and verified {name}"),
+            None => log::debug!("downloaded and verified {}", shown_url(name)),
         }
         service_manager::doing(Downloading(&downloads));
     }
 
     fn download_retried(&self, name: &str, why: &str) {
-        self.bars.suspend(|| log::warn!("downloading {name} again: {why}"));
+        self.bars.suspend(|| log::warn!("downloading {} again: {why}", shown_url(name)));
         service_manager::doing(format_args!("downloading {} again: {why}", file_name(name)));
     }
 

@@ -8,8 +8,14 @@ use kops_agent_host::{Reset, Resetting};
 use crate::cli::ResetArgs;
 use crate::{exit, install_unit, open_host, output};
 
-/// The unit that packages install; its file is theirs and stays, but it must not start the node again.
-const OF_PACKAGES: &str = "kops-agent.service";
+/// The units that packages install (see `units/`), the timer before what it starts. Their files are the package's and stay,
+/// but they must not make the machine a node again.
+const OF_PACKAGES: [&str; 4] = [
+    "kops-agent-verify.timer",
+    "kops-agent-verify.service",
+    "kops-agent.service",
+    "kops-agent-controller.service",
+];
 
 /// Resets the node.
 pub(crate) fn run(args: &ResetArgs) -> Result<u8> {
@@ -17,16 +23,13 @@ pub(crate) fn run(args: &ResetArgs) -> Result<u8> {
         bail!("{} is no directory: there is nothing to reset", args.root.display());
     }
     let host = open_host(&args.root)?;
-    let reset = host.plan_reset(&[install_unit::UNIT], &[install_unit::ENVIRONMENT])?;
+    let reset = host.plan_reset(&[install_unit::UNIT], &[install_unit::ENVIRONMENT], &OF_PACKAGES)?;
     output::print_bytes(text(&reset).as_bytes())?;
     if !args.yes && !is_confirmed()? {
         bail!("nothing was reset");
     }
     host.reset(&reset, &Tell)?;
     output::print_bytes(b"This machine is no node any more.\n")?;
-    log::info!(
-        "{OF_PACKAGES}, where a package installed it, would make it one again: `systemctl disable {OF_PACKAGES}`"
-    );
     Ok(exit::CONVERGED)
 }
 

@@ -37,6 +37,7 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
         config_hash,
         converged_since,
         failure,
+        unfinished,
         rolled_back,
         changed,
         units,
@@ -61,6 +62,12 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
             failure.problem.replace('\n', "\n             ")
         )?;
     }
+    if *unfinished {
+        writeln!(
+            text,
+            "unfinished   a change was begun and has not come to its end: a run is at work on it, or was killed"
+        )?;
+    }
     if let Some(rolled_back) = rolled_back {
         write_rollback(text, rolled_back)?;
     }
@@ -78,7 +85,7 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
         writeln!(text, "             {}: {}", drift.resource, drift.how.join(", "))?;
     }
     write_certificates(text, certificates)?;
-    if !changed.is_empty() || (failure.is_some() && rolled_back.is_none()) {
+    if !changed.is_empty() || *unfinished || (failure.is_some() && rolled_back.is_none()) {
         writeln!(
             text,
             "to do        `kops-agent converge` puts right what differs; `kops-agent verify` shows it"
@@ -183,6 +190,7 @@ mod tests {
                 at: "2026-02-03T04:05:06Z".into(),
                 problem: "no network; plug it in".into(),
             }),
+            unfinished: true,
             rolled_back: None,
             changed: vec![Drift {
                 resource: ResourceId::new(Kind::File, "/etc/x"),
@@ -206,6 +214,7 @@ mod tests {
         for part in [
             "DIFFERS      from what it converged to at 2026-01-02T03:04:05Z",
             "FAILED at 2026-02-03T04:05:06Z: no network; plug it in",
+            "unfinished   a change was begun",
             "1 of 2 running",
             "kubelet.service does not run; `journalctl -u kubelet.service`",
             "file /etc/x: content, mode",
@@ -227,7 +236,13 @@ mod tests {
         .unwrap();
         let problem = rolled_back.to_string();
         let failure = Some(Failure { at: "2026-02-03T04:05:06Z".into(), problem });
-        let status = Status { rolled_back: Some(rolled_back), failure, changed: vec![], ..status() };
+        let status = Status {
+            rolled_back: Some(rolled_back),
+            failure,
+            unfinished: false,
+            changed: vec![],
+            ..status()
+        };
         let text = text(&status);
         for part in [
             "ROLLED BACK  at 2026-02-03T04:05:06Z from new= to abc=\n",

@@ -6,10 +6,19 @@ use kops_agent_host::Depth;
 
 use crate::cli::VerifyArgs;
 use crate::hashes::HashSource;
-use crate::{bootstrap_client, exit, node, open_host, output};
+use crate::{bootstrap_client, exit, node, noted, open_host, output, until_stopped};
 
-/// Tells the differences, and mends them if asked.
+/// Tells the differences, and mends them if asked. A repair that fails is told of by `status`, as any run that is to
+/// change the machine: a timer has nobody who reads what it says.
 pub(crate) async fn run(args: &VerifyArgs) -> Result<u8> {
+    if !args.repair {
+        return verify(args).await;
+    }
+    let root = &args.root.root;
+    until_stopped(root, async { noted(root, verify(args).await) }).await
+}
+
+async fn verify(args: &VerifyArgs) -> Result<u8> {
     let depth = if args.deep { Depth::Content } else { Depth::Touched };
     let host = args.change.applied_to(open_host(&args.root.root)?.with_depth(depth));
     let changed = host.drift()?;
@@ -33,7 +42,9 @@ pub(crate) async fn run(args: &VerifyArgs) -> Result<u8> {
         }
     };
     output::print_verification(&changed, Some(&plan), args.output, args.color)?;
-    if plan.is_empty() {
+    // A repair that succeeds with nothing to do ends the tale of one that failed.
+    let is_well_again = args.repair && host.record()?.failure.is_some();
+    if plan.is_empty() && !is_well_again {
         return Ok(if changed.is_empty() { exit::CONVERGED } else { exit::DIFFERENT });
     }
     if !args.repair {

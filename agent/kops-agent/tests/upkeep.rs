@@ -8,6 +8,7 @@ use std::fs;
 use std::process::{Command, Stdio};
 
 use example::{Ended, Machine};
+use kops_agent_host::Host;
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 
 const DIFFERENT: i32 = 4;
@@ -53,6 +54,44 @@ fn what_others_change_is_found_and_repaired() {
 
     node.run("verify", &["--repair"]).with(0, &[]);
     node.run("verify", &[]).with(0, &[]);
+}
+
+#[test]
+fn a_repair_that_fails_is_told_of_until_one_succeeds() {
+    let node = converged(NODES);
+    let config = node.root().join("etc/containerd/config.toml");
+    fs::remove_file(&config).unwrap();
+    fs::create_dir(&config).unwrap();
+    node.run("verify", &["--repair"]).with(3, &["config.toml: a directory is in its place"]);
+    let status = on_root(&node, &["status"]);
+    status.with(DIFFERENT, &[]);
+    assert!(status.stdout.contains("FAILED at"), "{}", status.stdout);
+
+    fs::remove_dir_all(&config).unwrap();
+    node.run("verify", &["--repair"]).with(0, &[]);
+    let status = on_root(&node, &["status"]);
+    status.with(0, &[]);
+    assert!(!status.stdout.contains("FAILED"), "{}", status.stdout);
+
+    // What failed before there was anything to do, as without the store, is forgotten by the next that has it.
+    let failed = Host::scratch(node.root()).unwrap();
+    failed.note_failure("the store cannot be reached").unwrap();
+    node.run("verify", &[]).with(0, &[]);
+    on_root(&node, &["status"]).with(DIFFERENT, &[]);
+    node.run("verify", &["--repair"]).with(0, &[]);
+    on_root(&node, &["status"]).with(0, &[]);
+}
+
+#[test]
+fn a_repair_without_the_store_is_a_failure_and_a_look_is_none() {
+    let node = converged(NODES);
+    node.cluster.s3.forbid("demo.example.com/instancegroup/nodes");
+    node.run("verify", &[]).with(1, &["instancegroup/nodes"]);
+    on_root(&node, &["status"]).with(0, &[]);
+    node.run("verify", &["--repair"]).with(1, &["instancegroup/nodes"]);
+    let status = on_root(&node, &["status"]);
+    status.with(DIFFERENT, &[]);
+    assert!(status.stdout.contains("access denied"), "{}", status.stdout);
 }
 
 #[test]

@@ -3,6 +3,16 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+/// A URL as it may be told to anyone: without the user and password, the query and the fragment, each of which may let
+/// one in.
+pub fn shown_url(url: &str) -> String {
+    let url = url.split(['?', '#']).next().unwrap_or(url);
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
+    let host = authority.rsplit('@').next().unwrap_or(authority);
+    format!("{scheme}://{host}{path}")
+}
+
 /// Why something could not be downloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
@@ -33,7 +43,7 @@ pub enum DownloadError {
         free: u64,
     },
     /// An archive lacks something.
-    #[error("the archive {url} has no file {member}; it has {present}")]
+    #[error("the archive {} has no file {member}; it has {present}", shown_url(.url))]
     NoMember {
         /// The archive.
         url: String,
@@ -43,7 +53,7 @@ pub enum DownloadError {
         present: String,
     },
     /// An archive cannot be read.
-    #[error("cannot unpack {url}: {reason}")]
+    #[error("cannot unpack {}: {reason}", shown_url(.url))]
     BadArchive {
         /// The archive.
         url: String,
@@ -62,12 +72,13 @@ pub struct MirrorFailure {
 }
 
 fn unavailable(name: &str, failures: &[MirrorFailure], attempts: usize, waited: Duration) -> String {
+    let name = shown_url(name);
     let mut text = match failures {
         [] => return format!("cannot download {name:?}: no URL is given"),
-        [MirrorFailure { url, reason }] => format!("cannot download {url}: {reason}"),
+        [MirrorFailure { url, reason }] => format!("cannot download {}: {reason}", shown_url(url)),
         _ => failures.iter().fold(
             format!("cannot download {name} from any of its {} mirrors", failures.len()),
-            |text, MirrorFailure { url, reason }| format!("{text}; {url}: {reason}"),
+            |text, MirrorFailure { url, reason }| format!("{text}; {}: {reason}", shown_url(url)),
         ),
     };
     if attempts > failures.len() {
@@ -108,6 +119,34 @@ mod tests {
             (3 << 30, "3.0 GiB"),
         ] {
             assert_eq!(in_units(bytes), shown);
+        }
+    }
+
+    #[test]
+    fn what_lets_one_in_is_not_told() {
+        const URL: &str = "https://user:token@mirror.example.com:8443/a/kubelet?sig=abc#x";
+        const SHOWN: &str = "https://mirror.example.com:8443/a/kubelet";
+        assert_eq!(shown_url(URL), SHOWN);
+        for plain in [SHOWN, "s3://bucket/a@b", "https://host", "no URL"] {
+            assert_eq!(shown_url(plain), plain);
+        }
+        let failure = || MirrorFailure { url: URL.into(), reason: "refused".into() };
+        let unavailable = |failures| DownloadError::Unavailable {
+            name: URL.into(),
+            failures,
+            attempts: 1,
+            waited: Duration::ZERO,
+        };
+        for error in [
+            unavailable(vec![]),
+            unavailable(vec![failure()]),
+            unavailable(vec![failure(), failure()]),
+            DownloadError::NoMember { url: URL.into(), member: "a".into(), present: "b".into() },
+            DownloadError::BadArchive { url: URL.into(), reason: "broken".into() },
+        ] {
+            let text = error.to_string();
+            assert!(text.contains(SHOWN), "{text}");
+            assert!(!text.contains("token") && !text.contains("sig="), "{text}");
         }
     }
 

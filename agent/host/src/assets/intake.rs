@@ -12,7 +12,7 @@ use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::cache::{Cache, Part};
 use super::download::Request;
-use super::error::DownloadError;
+use super::error::{DownloadError, in_units};
 use super::staging::{Making, Ready, Staging, Want};
 use super::syncer::{Syncer, Syncing};
 use super::unpack::{UnpackError, unpack};
@@ -22,6 +22,8 @@ use crate::error::{Error, Result};
 /// How many pieces may wait for the disk while another is on its way there. Each is as large as what was read from
 /// the network at once, up to some hundred kilobytes; more of them would only fill memory.
 const WAITING: usize = 1;
+/// What is unpacked of one archive at a time is no larger. The largest programs of a node have some hundred MiB.
+const LARGEST: u64 = 1 << 30;
 /// How much of the beginning is looked at to say what it is.
 const BEGINNING: usize = 512;
 
@@ -285,9 +287,11 @@ fn unpack_members(
         return Ok(());
     }
     let syncer = stream.syncer.clone();
-    unpack(stream, &members, |member, reader| {
-        let wants = wants.iter().filter(|want| want.member.as_deref() == Some(member));
+    unpack(stream, &members, |member, size, reader| {
+        let wants: Vec<&Want> = wants.iter().filter(|want| want.member.as_deref() == Some(member)).collect();
+        refuse_too_large(member, size.saturating_mul(wants.len() as u64), staging)?;
         let mut files = wants
+            .into_iter()
             .map(|want| staging.begin(want))
             .collect::<Result<Vec<Making>>>()
             .map_err(UnpackError::Own)?;
@@ -297,6 +301,20 @@ fn unpack_members(
         ready.extend(files.into_iter().map(|file| file.seal(&sha256, &syncer)));
         Ok(())
     })
+}
+
+/// Refuses what would fill the disk. A few kilobytes may say that they unpack to any size, and what they are is known only
+/// when all of them have come.
+fn refuse_too_large(member: &str, size: u64, staging: &Staging) -> Result<(), UnpackError> {
+    let free = staging.free_space().map_err(UnpackError::Own)?;
+    let most = free.min(LARGEST);
+    if size <= most {
+        return Ok(());
+    }
+    let (size, most) = (in_units(size), in_units(most));
+    Err(UnpackError::Unreadable(format!(
+        "{member} would take {size} unpacked, and no more than {most} are given to it on this disk"
+    )))
 }
 
 /// What bytes look like that are not what they should be.

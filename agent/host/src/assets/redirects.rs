@@ -2,6 +2,8 @@
 
 use reqwest::redirect::{Attempt, Policy};
 
+use super::error::shown_url;
+
 /// A chain that is longer leads nowhere; curl's own default is 50, browsers stop at 20.
 const MOST: usize = 10;
 
@@ -10,7 +12,7 @@ const MOST: usize = 10;
 pub fn redirects() -> Policy {
     Policy::custom(|attempt: Attempt<'_>| {
         let to = attempt.url();
-        let shown = |url: &reqwest::Url| format!("{}://{}{}", url.scheme(), url.authority(), url.path());
+        let shown = |url: &reqwest::Url| shown_url(url.as_str());
         let from = attempt.previous().last();
         let refusal = if from.is_some_and(|from| from.scheme() == "https") && to.scheme() != "https" {
             format!("it redirects from https to {}, which is not followed; mend the mirror", shown(to))

@@ -43,6 +43,11 @@ impl Staging {
         Ok(Staging { dir: Arc::new(dir), made: Arc::default() })
     }
 
+    /// How many bytes are free where files are made.
+    pub(super) fn free_space(&self) -> Result<u64> {
+        Ok(self.dir.free_space()?.1)
+    }
+
     /// Begins a file.
     pub(super) fn begin(&self, want: &Want) -> Result<Making> {
         let name = self.made.fetch_add(1, Ordering::Relaxed).to_string();

@@ -28,12 +28,12 @@ impl From<io::Error> for UnpackError {
     }
 }
 
-/// Hands each of `members` to `take`, in the order in which they are in the archive, and reads no further than
+/// Hands each of `members` to `take`, with its size, in the order in which they are in the archive, and reads no further than
 /// the last of them. Nothing of it is verified.
 pub(super) fn unpack(
     archive: &mut dyn BufRead,
     members: &BTreeSet<&str>,
-    mut take: impl FnMut(&str, &mut dyn Read) -> Result<(), UnpackError>,
+    mut take: impl FnMut(&str, u64, &mut dyn Read) -> Result<(), UnpackError>,
 ) -> Result<(), UnpackError> {
     let mut beginning = Vec::new();
     archive.take(GZIP.len() as u64).read_to_end(&mut beginning)?;
@@ -51,7 +51,7 @@ pub(super) fn unpack(
         let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
         let name = plain(&path);
         if let Some(member) = missing.iter().find(|member| plain(member) == name).copied() {
-            take(member, &mut entry)?;
+            take(member, entry.size(), &mut entry)?;
             missing.remove(member);
             if missing.is_empty() {
                 return Ok(());

@@ -27,6 +27,8 @@ impl Authority {
     ) -> Result<Authority, CertificateError> {
         let bad =
             |what: String| CertificateError::BadAuthority { keyset: keyset.into(), id: id.into(), what };
+        let not_now =
+            |what: String| CertificateError::NotValidNow { keyset: keyset.into(), id: id.into(), what };
         let der = first_der(&item.certificate).ok_or_else(|| bad("holds no PEM certificate".into()))?;
         let (_, certificate) =
             X509Certificate::from_der(&der).map_err(|error| bad(format!("cannot be read: {error}")))?;
@@ -42,12 +44,12 @@ impl Authority {
         let (not_before, not_after) = (validity.not_before.to_datetime(), validity.not_after.to_datetime());
         if now < not_before {
             let (from, now) = (day(not_before), day(now));
-            return Err(bad(format!(
+            return Err(not_now(format!(
                 "is valid only from {from}, and this machine's clock says {now}: set the clock"
             )));
         }
         if now >= not_after {
-            return Err(bad(format!(
+            return Err(not_now(format!(
                 "expired on {}: replace it with `kops create keypair {keyset} --primary`, and see that this machine's clock is right",
                 day(not_after)
             )));

@@ -53,6 +53,16 @@ pub enum CertificateError {
         /// What is wrong, and what to do.
         what: String,
     },
+    /// The signer is not valid now, by this machine's clock, which may be wrong.
+    #[error("the certificate authority {keyset} (item {id:?}) {what}")]
+    NotValidNow {
+        /// The keyset.
+        keyset: String,
+        /// The item.
+        id: String,
+        /// When it is, and what to do.
+        what: String,
+    },
     /// The bootstrap server should have issued it.
     #[error(
         "certificate {name}: kops-controller issues it to this node, which may not read the private key of keyset {keyset}, and has not been asked for it; run again"
@@ -77,6 +87,21 @@ pub enum CertificateError {
         /// What is wrong.
         reason: String,
     },
+}
+
+impl CertificateError {
+    /// Whether somebody has to change the configuration before trying again can help. A clock is set by who is no part of
+    /// it, and what says to run again means that.
+    pub fn is_configuration(&self) -> bool {
+        match self {
+            CertificateError::NoAuthority { .. }
+            | CertificateError::BadAuthority { .. }
+            | CertificateError::Invalid { .. } => true,
+            CertificateError::NotValidNow { .. }
+            | CertificateError::NoBootstrap { .. }
+            | CertificateError::Changed { .. } => false,
+        }
+    }
 }
 
 /// The certificates of one node, and what signs them.

@@ -92,10 +92,30 @@ fn why(wanted: Certificate, then: Certificate, store: &Store, later: Duration) -
     }
 }
 
-fn error(item: PemPair) -> String {
+fn refusal(item: PemPair) -> crate::Error {
     let temp = tempfile::tempdir().unwrap();
     let (root, state) = (Root::open(temp.path()).unwrap(), state(wanted("0")));
-    Certificates::observe(&root, &state, &Store(vec![item]), NOW, 0).err().unwrap().to_string()
+    Certificates::observe(&root, &state, &Store(vec![item]), NOW, 0).err().unwrap()
+}
+
+fn error(item: PemPair) -> String {
+    refusal(item).to_string()
+}
+
+#[test]
+fn what_a_clock_that_is_set_or_another_run_mends_is_no_wrong_configuration() {
+    let days = Duration::days;
+    let key = || KeyPair::generate().unwrap();
+    for (from, to) in [(NOW + days(1), NOW + days(9)), (NOW - days(9), NOW - days(1))] {
+        let error = refusal(ca(key(), from, to));
+        assert!(!error.is_configuration(), "{error}");
+    }
+    let name = || "kubelet".to_owned();
+    let changed = CertificateError::Changed { name: name() };
+    let not_asked = CertificateError::NoBootstrap { name: name(), keyset: "kubernetes-ca".into() };
+    assert!(!changed.is_configuration() && !not_asked.is_configuration());
+    let foreign = refusal(PemPair { private_key: key().serialize_pem(), ..good_ca() });
+    assert!(foreign.is_configuration(), "{foreign}");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use super::commands::{ask, feed, refused, run};
+use super::ctr::DEADLINES;
 use crate::error::Result;
 
 /// The image store of the container runtime.
@@ -40,11 +41,16 @@ pub struct Ctr;
 
 /// Where the kubelet looks for images.
 const NAMESPACE: [&str; 4] = ["ctr", "--namespace", "k8s.io", "images"];
+
+/// A question, which is answered in time or not at all; to pull and to load take what they take.
+fn question<'a>(words: &[&'a str]) -> Vec<&'a str> {
+    [&["ctr"], &DEADLINES[..], words].concat()
+}
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
 impl Images for Ctr {
     fn references(&self) -> Result<BTreeSet<String>> {
-        match ask(&[&NAMESPACE[..], &["list", "--quiet"]].concat()) {
+        match ask(&question(&["--namespace", "k8s.io", "images", "list", "--quiet"])) {
             Ok(outcome) if outcome.status.success() => {
                 Ok(outcome.stdout.lines().map(str::to_owned).collect())
             }
@@ -56,7 +62,7 @@ impl Images for Ctr {
     fn wait_until_ready(&self) -> Result<()> {
         let since = Instant::now();
         loop {
-            let command = ["ctr", "version"];
+            let command = question(&["version"]);
             let outcome = ask(&command)?;
             if outcome.status.success() {
                 return Ok(());
@@ -74,5 +80,16 @@ impl Images for Ctr {
 
     fn load(&self, _name: &str, archive: &mut dyn Read) -> Result<()> {
         feed(&[&NAMESPACE[..], &["import", "-"]].concat(), archive)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_runtime_that_hangs_is_not_waited_for() {
+        let command = question(&["version"]);
+        assert_eq!(command, ["ctr", "--timeout", "15s", "--connect-timeout", "5s", "version"]);
     }
 }

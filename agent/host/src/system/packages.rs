@@ -116,7 +116,7 @@ impl PackageManager for Machine {
         let written = sources::write(&self.0, source, key, Some((0, 0)))?;
         let read = apt::update_from(&written.list, Waiting::told_to(progress));
         if read.is_err() {
-            // It would be in the way of everybody who installs anything here.
+            // It would be in the way of everybody who installs anything here, and what was there before may be somebody's.
             written.take_back(&self.0)?;
         }
         read

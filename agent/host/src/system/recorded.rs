@@ -133,12 +133,14 @@ impl Systemd for Recorder {
                     enablement: if *enabled { Enablement::Enabled } else { Enablement::Disabled },
                     running: *running,
                     rests: if *running { Rest::No } else { Rest::Yes },
+                    restarting: false,
                 },
                 None => UnitState {
                     is_known: false,
                     enablement: Enablement::Disabled,
                     running: false,
                     rests: Rest::Yes,
+                    restarting: false,
                 },
             };
             units.iter().map(unit_state).collect()
@@ -407,12 +409,19 @@ mod tests {
         assert_eq!(
             next.states(&["a.service", "b.service"]).unwrap(),
             [
-                UnitState { is_known: true, enablement: Enablement::Enabled, running: true, rests: Rest::No },
+                UnitState {
+                    is_known: true,
+                    enablement: Enablement::Enabled,
+                    running: true,
+                    rests: Rest::No,
+                    restarting: false
+                },
                 UnitState {
                     is_known: false,
                     enablement: Enablement::Disabled,
                     running: false,
-                    rests: Rest::Yes
+                    rests: Rest::Yes,
+                    restarting: false
                 },
             ]
         );

@@ -76,7 +76,7 @@ async fn a_reset_after_an_interrupted_change_takes_what_was_kept_and_spares_what
     assert_eq!(motd.nlink(), 2, "it is not kept by a second name, so this test shows nothing");
 
     let host = scene.host();
-    host.reset(&host.plan_reset(&[], &[]).unwrap(), &Quiet).unwrap();
+    host.reset(&host.plan_reset(&[], &[], &[]).unwrap(), &Quiet).unwrap();
     assert_eq!(scene.machine.read("/etc/motd"), "hello");
     assert!(!scene.machine.path("/var/lib/kops-agent").exists());
 }

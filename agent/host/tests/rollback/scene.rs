@@ -94,7 +94,7 @@ impl Systemd for Node {
             let (enabled, running) = known.get(*unit).copied().unwrap_or_default();
             let enablement = if enabled { Enablement::Enabled } else { Enablement::Disabled };
             let rests = if running { Rest::No } else { Rest::Yes };
-            UnitState { is_known: known.contains_key(*unit), enablement, running, rests }
+            UnitState { is_known: known.contains_key(*unit), enablement, running, rests, restarting: false }
         };
         Ok(units.iter().map(state).collect())
     }

@@ -4,9 +4,10 @@
 //! (upup/pkg/fi/nodeup/nodetasks/aptsource.go). See sources.list(5) for `signed-by`.
 
 use kops_agent_plan::resource::{PackageSource, Resource};
+use nix::unistd::Uid;
 
 use crate::error::{Error, Result};
-use crate::root::Root;
+use crate::root::{Entry, Metadata, Root};
 use crate::staged::write_file;
 
 /// Where the URL of the key is told, for people and for us.
@@ -19,14 +20,35 @@ const EXTENSIONS: [&str; 2] = ["asc", "gpg"];
 pub(crate) struct Written {
     /// The list.
     pub(crate) list: String,
-    key: String,
+    /// What was there before, by path: an operator's list and key of the same name, or an earlier key of ours.
+    before: Vec<(String, Option<Before>)>,
+}
+
+/// A file that was there before.
+struct Before {
+    bytes: Vec<u8>,
+    metadata: Metadata,
 }
 
 impl Written {
-    /// Has never been.
+    /// Puts back what was there before.
     pub(super) fn take_back(&self, root: &Root) -> Result<()> {
-        remove(root, &self.list)?;
-        remove(root, &self.key)
+        self.before.iter().try_for_each(|(path, before)| match before {
+            Some(Before { bytes, metadata }) => {
+                // Whoever may not give files away owned it, too.
+                let owner = Uid::effective().is_root().then_some((metadata.uid, metadata.gid));
+                write_file(root, path, metadata.mode, owner, bytes)
+            }
+            None => remove(root, path),
+        })
+    }
+}
+
+fn before(root: &Root, path: &str) -> Result<Option<Before>> {
+    let Some((dir, name)) = root.parent(path)? else { return Ok(None) };
+    match dir.entry(&name)? {
+        Some(Entry::File(metadata)) => Ok(Some(Before { bytes: dir.read(&name)?, metadata })),
+        _ => Ok(None),
     }
 }
 
@@ -67,10 +89,16 @@ pub(crate) fn write(
         id: Resource::from(source.clone()).id(),
         reason: format!("what {} serves is no OpenPGP key", source.keyring),
     })?;
-    let written = Written { list: list_path(&source.name), key: key_path(&source.name, extension) };
+    let list = list_path(&source.name);
+    let key_file = key_path(&source.name, extension);
+    // Keys first, as below: a list is of no use without its own.
+    let paths = EXTENSIONS.map(|extension| key_path(&source.name, extension));
+    let paths = paths.into_iter().chain([list.clone()]);
+    let before = paths.map(|path| Ok((path.clone(), before(root, &path)?))).collect::<Result<_>>()?;
+    let written = Written { list, before };
     // apt's own user reads it.
-    write_file(root, &written.key, 0o644, owner, key)?;
-    write_file(root, &written.list, 0o644, owner, render(source, &written.key).as_bytes())?;
+    write_file(root, &key_file, 0o644, owner, key)?;
+    write_file(root, &written.list, 0o644, owner, render(source, &key_file).as_bytes())?;
     for other in EXTENSIONS.into_iter().filter(|other| *other != extension) {
         remove(root, &key_path(&source.name, other))?;
     }
@@ -114,6 +142,8 @@ fn render(source: &PackageSource, key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     const ARMORED: &[u8] =
@@ -177,5 +207,22 @@ mod tests {
         written.take_back(&root).unwrap();
         assert_eq!(find(&root, &gvisor()).unwrap(), None);
         assert!(!folder.path().join("etc/apt/keyrings/gvisor.asc").exists());
+    }
+
+    #[test]
+    fn what_was_there_before_is_there_again_after_it_was_taken_back() {
+        let (folder, root) = root();
+        let (list, key) = (list_path("gvisor"), key_path("gvisor", "gpg"));
+        write_file(&root, &list, 0o640, None, b"deb https://operators.example.com ./\n").unwrap();
+        write_file(&root, &key, 0o644, None, &[0x99, 1, 0x0d]).unwrap();
+        let written = write(&root, &gvisor(), ARMORED, None).unwrap();
+        assert_eq!(find(&root, &gvisor()).unwrap(), Some(gvisor()));
+        written.take_back(&root).unwrap();
+        let read = |path: &str| root.read(path).unwrap();
+        assert_eq!(read(&list).unwrap(), b"deb https://operators.example.com ./\n");
+        assert_eq!(read(&key).unwrap(), [0x99, 1, 0x0d]);
+        assert_eq!(read(&key_path("gvisor", "asc")), None);
+        let mode = std::fs::metadata(folder.path().join(&list[1..])).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
     }
 }

@@ -24,6 +24,9 @@ pub struct UnitState {
     pub running: bool,
     /// Whether it is at rest, and did not fail.
     pub rests: Rest,
+    /// Whether it has failed, and systemd is going to start it again after a while: nothing of it runs, though there is
+    /// nothing to start.
+    pub restarting: bool,
 }
 
 /// Whether a unit is at rest.

@@ -5,9 +5,10 @@ use kops_agent_plan::diff::Enablement;
 use super::{Rest, UnitState};
 
 /// The properties that are read, of `org.freedesktop.systemd1.Unit` and of the interface of the unit's own type.
-pub(super) const PROPERTIES: [&str; 7] = [
+pub(super) const PROPERTIES: [&str; 8] = [
     "LoadState",
     "ActiveState",
+    "SubState",
     "UnitFileState",
     "Type",
     "Result",
@@ -33,7 +34,9 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str) -> UnitState {
         ("inactive", _, _) => Rest::Yes,
         _ => Rest::No,
     };
-    UnitState { is_known: get("LoadState") != "not-found", enablement, running, rests }
+    // `auto-restart-queued` is of systemd 254 and later.
+    let restarting = get("SubState").starts_with("auto-restart");
+    UnitState { is_known: get("LoadState") != "not-found", enablement, running, rests, restarting }
 }
 
 /// Whether a unit is at rest because nothing is left for it to do: a timer or socket starts it when

@@ -94,7 +94,13 @@ mod tests {
                      Type=simple\nResult=success\nExecMainStartTimestampMonotonic=9\nLoadState=loaded\n\
                      ActiveState=inactive\nUnitFileState=disabled\nTriggeredBy=\n\n\
                      Type=simple\nResult=exit-code\nLoadState=loaded\nActiveState=failed\nUnitFileState=enabled\n";
-        let state = |is_known, enablement, running, rests| UnitState { is_known, enablement, running, rests };
+        let state = |is_known, enablement, running, rests| UnitState {
+            is_known,
+            enablement,
+            running,
+            rests,
+            restarting: false,
+        };
         assert_eq!(
             parse(shown),
             [
@@ -107,5 +113,14 @@ mod tests {
                 state(true, Enablement::Enabled, false, Rest::No),
             ]
         );
+    }
+
+    #[test]
+    fn a_unit_that_fails_again_and_again_is_not_taken_for_one_that_starts() {
+        let restarting = |sub: &str| {
+            parse_block(&format!("LoadState=loaded\nActiveState=activating\nSubState={sub}")).restarting
+        };
+        assert!(restarting("auto-restart") && restarting("auto-restart-queued"));
+        assert!(!restarting("start") && !restarting("start-pre"));
     }
 }

@@ -1,0 +1,193 @@
+use std::fs;
+use std::sync::{Arc, Condvar, Mutex};
+
+use kops_agent_plan::diff::{Action, Plan, Stage, Step};
+use kops_agent_plan::resource::{DesiredState, File, Unit as UnitResource};
+
+use super::*;
+use crate::staged::write_file;
+
+/// A unit that ends only when it is killed, if it is `stubborn`.
+#[derive(Default)]
+struct Unit {
+    stubborn: bool,
+    asked: Mutex<Vec<&'static str>>,
+    killed: Condvar,
+}
+
+impl Systemd for Unit {
+    fn stop(&self, _: &str) -> Result<()> {
+        let mut asked = self.asked.lock().unwrap();
+        asked.push("stop");
+        while self.stubborn && !asked.contains(&"kill") {
+            asked = self.killed.wait(asked).unwrap();
+        }
+        Ok(())
+    }
+    fn kill(&self, _: &str) -> Result<()> {
+        self.asked.lock().unwrap().push("kill");
+        self.killed.notify_all();
+        Ok(())
+    }
+    fn states(&self, _: &[&str]) -> Result<Vec<UnitState>> {
+        unreachable!()
+    }
+    fn reload(&self) -> Result<()> {
+        unreachable!()
+    }
+    fn enable(&self, _: &str) -> Result<()> {
+        unreachable!()
+    }
+    fn disable(&self, _: &str) -> Result<()> {
+        unreachable!()
+    }
+    fn start(&self, _: &str) -> Result<()> {
+        unreachable!()
+    }
+    fn restart(&self, _: &str) -> Result<()> {
+        unreachable!()
+    }
+}
+
+#[test]
+fn what_does_not_end_in_time_is_killed_and_what_does_is_not() {
+    let unit = Unit::default();
+    stop_or_kill(&unit, PODS, Duration::from_secs(600)).unwrap();
+    assert_eq!(*unit.asked.lock().unwrap(), ["stop"]);
+    let unit = Unit { stubborn: true, ..Unit::default() };
+    stop_or_kill(&unit, PODS, Duration::from_millis(10)).unwrap();
+    let asked = unit.asked.lock().unwrap();
+    assert!(asked.contains(&"kill") && asked.contains(&"stop"), "{asked:?}");
+}
+
+/// A systemd that knows and runs some units, and refuses the others as the real one does.
+#[derive(Default)]
+struct Known {
+    units: Vec<(&'static str, Enablement)>,
+    asked: Mutex<Vec<String>>,
+}
+
+impl Known {
+    fn ask(&self, verb: &str, unit: &str) -> Result<()> {
+        if !self.units.iter().any(|(known, _)| *known == unit) {
+            let reason = format!("Unit {unit} not loaded.");
+            return Err(crate::Error::Path { doing: "stop", path: unit.to_owned(), reason });
+        }
+        self.asked.lock().unwrap().push(format!("{verb} {unit}"));
+        Ok(())
+    }
+}
+
+impl Systemd for Known {
+    fn states(&self, units: &[&str]) -> Result<Vec<UnitState>> {
+        let state = |unit: &&str| match self.units.iter().find(|(known, _)| known == unit) {
+            Some((_, enablement)) => {
+                let running = *enablement == Enablement::Enabled;
+                UnitState {
+                    is_known: true,
+                    enablement: *enablement,
+                    running,
+                    rests: Rest::No,
+                    restarting: false,
+                }
+            }
+            None => UnitState {
+                is_known: false,
+                enablement: Enablement::Disabled,
+                running: false,
+                rests: Rest::Yes,
+                restarting: false,
+            },
+        };
+        Ok(units.iter().map(state).collect())
+    }
+    fn stop(&self, unit: &str) -> Result<()> {
+        if unit == PODS { Ok(()) } else { self.ask("stop", unit) }
+    }
+    fn kill(&self, _: &str) -> Result<()> {
+        Ok(())
+    }
+    fn disable(&self, unit: &str) -> Result<()> {
+        self.ask("disable", unit)
+    }
+    fn reload(&self) -> Result<()> {
+        Ok(())
+    }
+    fn enable(&self, _: &str) -> Result<()> {
+        unreachable!()
+    }
+    fn start(&self, _: &str) -> Result<()> {
+        unreachable!()
+    }
+    fn restart(&self, _: &str) -> Result<()> {
+        unreachable!()
+    }
+}
+
+struct Deaf;
+
+impl Resetting for Deaf {
+    fn doing(&self, _: &str) {}
+}
+
+/// The root of a node with kubelet, containerd and another unit.
+fn node() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let host = Host::scratch(folder.path()).unwrap();
+    let mut desired = DesiredState::default();
+    for unit in [KUBELET, CONTAINER_RUNTIME, "ours.service"] {
+        desired.add(UnitResource::new(unit, "[Service]\nExecStart=/bin/true\n"));
+    }
+    desired.add(File::text("/etc/ours", "ours"));
+    for unit in [KUBELET, CONTAINER_RUNTIME, "ours.service"] {
+        let path = unit_path(unit);
+        write_file(&host.root, &path, 0o644, None, b"[Service]\nExecStart=/bin/true\n").unwrap();
+    }
+    write_file(&host.root, "/etc/ours", 0o644, None, b"ours").unwrap();
+    let steps = desired.iter().map(|(id, _)| Step {
+        stage: Stage::of(id),
+        resource: id.clone(),
+        action: Action::Create,
+        changes: vec![],
+    });
+    let mut record = Record::default();
+    let none = std::collections::BTreeMap::new();
+    record.claim(&Plan { steps: steps.collect(), ..Plan::default() }, &desired, &none);
+    record.settle(&host.root, &desired, &none).unwrap();
+    record.write(&host.root).unwrap();
+    folder
+}
+
+#[test]
+fn what_systemd_does_not_know_any_more_holds_no_reset_up() {
+    let folder = node();
+    // Somebody has removed kubelet's unit; an earlier reset, that of ours.service.
+    let systemd =
+        Arc::new(Known { units: vec![(CONTAINER_RUNTIME, Enablement::Enabled)], ..Known::default() });
+    let host = Host::scratch(folder.path()).unwrap().with_systemd(systemd.clone());
+    let reset = host.plan_reset(&[], &[], &[]).unwrap();
+    assert_eq!(reset.units, [KUBELET, "ours.service", CONTAINER_RUNTIME]);
+    host.reset(&reset, &Deaf).unwrap();
+    assert_eq!(*systemd.asked.lock().unwrap(), ["stop containerd.service", "disable containerd.service"]);
+    assert!(!folder.path().join("etc/ours").exists());
+    // And what was reset can be reset.
+    let host = Host::scratch(folder.path()).unwrap().with_systemd(Arc::<Known>::default());
+    host.reset(&reset, &Deaf).unwrap();
+}
+
+#[test]
+fn what_would_make_it_a_node_again_is_stopped_first_and_keeps_its_file() {
+    let folder = node();
+    let of_packages = ["agent.timer", "agent.service", "absent.service"];
+    let timer = folder.path().join("usr/lib/systemd/system/agent.timer");
+    fs::create_dir_all(timer.parent().unwrap()).unwrap();
+    fs::write(&timer, "").unwrap();
+    let units = vec![("agent.timer", Enablement::Enabled), ("agent.service", Enablement::Disabled)];
+    let systemd = Arc::new(Known { units, ..Known::default() });
+    let host = Host::scratch(folder.path()).unwrap().with_systemd(systemd.clone());
+    let reset = host.plan_reset(&[], &[], &of_packages).unwrap();
+    assert_eq!(reset.units, ["agent.timer", KUBELET, "ours.service", CONTAINER_RUNTIME]);
+    host.reset(&reset, &Deaf).unwrap();
+    assert_eq!(*systemd.asked.lock().unwrap(), ["stop agent.timer", "disable agent.timer"]);
+    assert!(timer.exists(), "it is the package's");
+}
