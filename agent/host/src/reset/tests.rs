@@ -6,6 +6,7 @@ use kops_agent_plan::resource::{DesiredState, File, Unit as UnitResource};
 
 use super::*;
 use crate::staged::write_file;
+use crate::system::systemd::Rest;
 
 /// A unit that ends only when it is killed, if it is `stubborn`.
 #[derive(Default)]
