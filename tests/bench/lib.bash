@@ -1,5 +1,5 @@
 # What the benchmarks of this folder share: a mirror with programs as large as Kubernetes', and measuring.
-# shellcheck shell=bash disable=SC2154
+# shellcheck shell=bash disable=SC2154,SC2034
 # Its users set `targets`, `work` (a folder of their own), `LOG`, and `AT`: what a measured command is run by.
 
 # ---------------------------------------------------------------- what is downloaded
