@@ -32,7 +32,7 @@ pub mod system;
 pub use apply::{Report, Scope};
 pub use assets::{
     Buckets, DownloadError, Downloads, Locating, Location, MirrorFailure, NotLocated, Patience, Progress,
-    Silent, redirects, shown_url,
+    Silent, redirects,
 };
 pub use certs::{CertificateError, NodeKey, SigningAuthority, common_name_and_validity, self_signed};
 pub use contents::secret_text;

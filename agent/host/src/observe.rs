@@ -282,7 +282,8 @@ impl<'a> Observer<'a> {
 
     fn has_module(&self, module: &KernelModule) -> Result<bool> {
         let at_boot = self.host.root.read(&boot_file(&module.name))?;
-        let is_named = at_boot.is_some_and(|text| text == boot_text(&module.name).as_bytes());
+        let is_named = at_boot.is_some_and(|text| text == boot_text(&module.name).as_bytes())
+            && self.host.root.is_for_all_to_read(&boot_file(&module.name))?;
         let kernel = &self.host.kernel;
         Ok(is_named && (kernel.is_loaded(&module.name)? || !kernel.has(&module.name)))
     }
@@ -296,14 +297,23 @@ impl<'a> Observer<'a> {
     }
 
     fn unit(&self, unit: &Unit) -> Result<Option<Observed>> {
-        let text = self.host.root.read(&unit_path(&unit.name))?;
+        let path = unit_path(&unit.name);
+        let text = self.host.root.read(&path)?;
         let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let Some(state) = self.units.get(unit.name.as_str()) else { return Ok(None) };
         if !state.is_known && text.is_none() {
             return Ok(None);
         }
+        let access = match self.host.root.metadata(&path)? {
+            Some(metadata) => {
+                let (owner, group) = self.host.users.owner_names(&path, metadata.uid, metadata.gid)?;
+                Some((Mode(metadata.mode), owner, group))
+            }
+            None => None,
+        };
         Ok(Some(Observed::Unit(ObservedUnit {
             text,
+            access,
             enablement: state.enablement,
             // One that must not run has nothing to be done about when it is at rest, whatever it has done.
             running: state.running && (unit.running || state.rests == Rest::No),

@@ -18,7 +18,7 @@ use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::sys::statvfs::fstatvfs;
-use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, linkat, symlinkat, unlinkat};
+use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, geteuid, linkat, symlinkat, unlinkat};
 
 use serde::{Deserialize, Serialize};
 
@@ -123,6 +123,21 @@ impl Root {
             Some(Entry::File(_)) => dir.read(&name).map(Some),
             _ => Ok(None),
         }
+    }
+
+    /// Mode and owner of a regular file; `None` where there is none.
+    pub(crate) fn metadata(&self, path: &str) -> Result<Option<Metadata>> {
+        let Some((dir, name)) = self.parent(path)? else { return Ok(None) };
+        Ok(match dir.entry(&name)? {
+            Some(Entry::File(metadata)) => Some(metadata),
+            _ => None,
+        })
+    }
+
+    /// Whether all may read a regular file, and nobody but the agent's user may write it.
+    pub(crate) fn is_for_all_to_read(&self, path: &str) -> Result<bool> {
+        let is_so = |metadata: Metadata| metadata.mode == 0o644 && metadata.uid == geteuid().as_raw();
+        Ok(self.metadata(path)?.is_some_and(is_so))
     }
 }
 

@@ -6,12 +6,12 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 
 use kops_agent_host::Depth;
 use kops_agent_plan::diff::OwnedNow;
 use kops_agent_plan::resource::{
-    DesiredState, Directory, File, HostsEntry, Kind, PackageSource, ResourceId, Symlink, Unit,
+    DesiredState, Directory, File, HostsEntry, KernelModule, Kind, PackageSource, ResourceId, Symlink, Unit,
 };
 
 use support::{Machine, Mirror};
@@ -115,6 +115,27 @@ async fn a_file_that_nothing_has_touched_is_read_only_when_asked() {
     assert_eq!(now(Depth::Content), OwnedNow::AsLeft);
     fs::write(machine.path("/etc/ours/a"), "AA").unwrap();
     assert_eq!(now(Depth::Touched), OwnedNow::Changed(vec!["content".into()]));
+}
+
+#[tokio::test]
+async fn what_anybody_could_write_is_put_right() {
+    let mut desired = everything();
+    desired.add(KernelModule { name: "br_netfilter".into(), package: None });
+    let machine = Machine::new();
+    machine.converge(&desired).await.unwrap();
+    let units = machine.requests();
+    let paths = ["/etc/systemd/system/old.service", "/etc/modules-load.d/br_netfilter.conf"];
+    let mode = |path: &str| machine.path(path).metadata().unwrap().mode() & 0o7777;
+    for path in paths {
+        fs::set_permissions(machine.path(path), fs::Permissions::from_mode(0o666)).unwrap();
+    }
+    assert_eq!(machine.host().status().unwrap().changed.len(), 2);
+    machine.converge(&desired).await.unwrap();
+    assert_eq!(paths.map(mode), [0o644; 2]);
+    assert!(machine.host().status().unwrap().changed.is_empty());
+    let news = &machine.requests()[units.len()..];
+    assert!(!news.iter().any(|request| request.contains("start")), "nothing has to be restarted: {news:?}");
+    assert!(machine.plan(&machine.host(), &desired).is_empty());
 }
 
 #[tokio::test]

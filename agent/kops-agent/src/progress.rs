@@ -8,9 +8,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
-use kops_agent_host::{Progress, shown_url};
+use kops_agent_host::Progress;
 use kops_agent_plan::diff::{Stage, Step};
 use kops_agent_plan::resource::ResourceId;
+use kops_agent_plan::urls::shown_url;
 
 use crate::{logging, service_manager};
 

@@ -20,3 +20,4 @@ pub mod resolve;
 pub mod resource;
 pub mod spec;
 pub mod unit_files;
+pub mod urls;

@@ -20,7 +20,7 @@ impl Run<'_> {
         let mut sealed = Vec::new();
         for (step, resource) in steps {
             if let Resource::Unit(Unit { name, text: Some(text), .. }) = resource
-                && step.writes()
+                && (step.writes() || step.changes.iter().any(|change| matches!(change, Change::Set { .. })))
             {
                 let path = unit_path(name);
                 let owner = self.host.users.owner_ids(&path, "root", "root")?;

@@ -3,15 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-/// A URL as it may be told to anyone: without the user and password, the query and the fragment, each of which may let
-/// one in.
-pub fn shown_url(url: &str) -> String {
-    let url = url.split(['?', '#']).next().unwrap_or(url);
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-    let host = authority.rsplit('@').next().unwrap_or(authority);
-    format!("{scheme}://{host}{path}")
-}
+use kops_agent_plan::urls::shown_url;
 
 /// Why something could not be downloaded.
 #[derive(Debug, thiserror::Error)]
@@ -126,10 +118,6 @@ mod tests {
     fn what_lets_one_in_is_not_told() {
         const URL: &str = "https://user:token@mirror.example.com:8443/a/kubelet?sig=abc#x";
         const SHOWN: &str = "https://mirror.example.com:8443/a/kubelet";
-        assert_eq!(shown_url(URL), SHOWN);
-        for plain in [SHOWN, "s3://bucket/a@b", "https://host", "no URL"] {
-            assert_eq!(shown_url(plain), plain);
-        }
         let failure = || MirrorFailure { url: URL.into(), reason: "refused".into() };
         let unavailable = |failures| DownloadError::Unavailable {
             name: URL.into(),

@@ -27,7 +27,7 @@ pub use buckets::{Buckets, Locating, Location, NotLocated};
 pub(crate) use cache::Cache;
 pub(crate) use download::Request;
 pub use download::{Downloads, Patience};
-pub use error::{DownloadError, MirrorFailure, shown_url};
+pub use error::{DownloadError, MirrorFailure};
 pub use progress::{Progress, Silent};
 pub use redirects::redirects;
 pub(crate) use staging::{Ready, Want};

@@ -1,8 +1,7 @@
 //! Where a server may send us on to.
 
+use kops_agent_plan::urls::shown_url;
 use reqwest::redirect::{Attempt, Policy};
-
-use super::error::shown_url;
 
 /// A chain that is longer leads nowhere; curl's own default is 50, browsers stop at 20.
 const MOST: usize = 10;

@@ -8,6 +8,7 @@ use similar::TextDiff;
 use super::Change;
 use super::observed::{Observed, ObservedContent, ObservedFile, sha256_hex};
 use crate::resource::{AssetContent, Content, File, Mode, Resource};
+use crate::urls::shown_url;
 
 /// What must change; `None` where nothing must, not even come into being.
 ///
@@ -48,7 +49,7 @@ fn properties(desired: &Resource, present: Option<&Resource>) -> Vec<Change> {
     named_properties(desired).into_iter().filter_map(|(field, to)| set(field, find(field), to)).collect()
 }
 
-fn set(field: &str, from: Option<String>, to: String) -> Option<Change> {
+pub(super) fn set(field: &str, from: Option<String>, to: String) -> Option<Change> {
     (from.as_ref() != Some(&to)).then(|| Change::Set { field: field.into(), from, to })
 }
 
@@ -56,7 +57,7 @@ fn set(field: &str, from: Option<String>, to: String) -> Option<Change> {
 fn named_properties(resource: &Resource) -> Vec<(&'static str, String)> {
     match resource {
         Resource::PackageSource(x) => {
-            vec![("keyring", x.keyring.clone()), ("sources", x.sources.join("; "))]
+            vec![("keyring", shown_url(&x.keyring)), ("sources", x.sources.join("; "))]
         }
         Resource::Group(x) => vec![("gid", x.gid.to_string())],
         Resource::User(x) => {
@@ -207,7 +208,7 @@ fn asset_change(asset: &AssetContent, present: Option<&ObservedFile>) -> Option<
             Some(member) => format!("{member} of the archive with sha256 {hash}"),
             None => format!("sha256 {hash}"),
         },
-        url: Some(asset.url.clone()),
+        url: Some(shown_url(&asset.url)),
     })
 }
 

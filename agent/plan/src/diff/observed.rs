@@ -82,6 +82,8 @@ pub enum Enablement {
 pub struct ObservedUnit {
     /// The text in the place where the agent writes units; `None` where there is none.
     pub text: Option<String>,
+    /// The mode, owner and group of the file with that text.
+    pub access: Option<(Mode, String, String)>,
     /// Whether it starts at boot.
     pub enablement: Enablement,
     /// Whether it runs, or has done what it is for.

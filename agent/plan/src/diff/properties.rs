@@ -39,6 +39,7 @@ fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {
         }
         Resource::Unit(unit) => Observed::Unit(ObservedUnit {
             text: unit.text.clone(),
+            access: unit.text.is_some().then(|| (Mode::FILE, "root".into(), "root".into())),
             enablement: if unit.enabled { Enablement::Enabled } else { Enablement::Disabled },
             running: unit.running,
             stamp: restart_digest(unit, observed),

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use super::compare::unified;
+use super::compare::{set, unified};
 use super::observed::{Enablement, Observed, ObservedState, ObservedUnit, sha256_hex};
 use super::{Action, Change, Plan};
-use crate::resource::{Resource, ResourceId, Unit};
+use crate::resource::{Mode, Resource, ResourceId, Unit};
 use crate::unit_files::drop_in_of;
 
 /// The directory in which the agent writes units, and which the diff of a unit's text names.
@@ -50,7 +50,9 @@ pub(super) fn changes(unit: &Unit, observed: &ObservedState, plan: &Plan) -> Opt
     let text = text_change(unit, present);
     let enablement = enablement_change(unit, present);
     let state = state_change(unit, present, observed, plan, text.is_some());
-    let changes: Vec<Change> = [text, enablement, state].into_iter().flatten().collect();
+    let access = access_changes(unit, present);
+    let changes: Vec<Change> =
+        access.into_iter().chain([text, enablement, state].into_iter().flatten()).collect();
     // A unit of the distribution's that must not run and is not there needs nothing.
     if present.is_none() && changes.is_empty() { None } else { Some(changes) }
 }
@@ -61,6 +63,20 @@ fn text_change(unit: &Unit, present: Option<&ObservedUnit>) -> Option<Change> {
     (before != Some(desired)).then(|| Change::Write {
         diff: unified(&format!("{UNITS}/{}", unit.name), before.unwrap_or_default(), desired),
     })
+}
+
+/// Whoever may write the text of a unit may run what they like.
+fn access_changes(unit: &Unit, present: Option<&ObservedUnit>) -> Vec<Change> {
+    let access = present.filter(|_| unit.text.is_some()).and_then(|present| present.access.clone());
+    let Some((mode, owner, group)) = access else { return vec![] };
+    [
+        set("mode", Some(mode.to_string()), Mode::FILE.to_string()),
+        set("owner", Some(owner), "root".into()),
+        set("group", Some(group), "root".into()),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
 }
 
 fn enablement_change(unit: &Unit, present: Option<&ObservedUnit>) -> Option<Change> {

@@ -4,6 +4,7 @@
 //! (upup/pkg/fi/nodeup/nodetasks/aptsource.go). See sources.list(5) for `signed-by`.
 
 use kops_agent_plan::resource::{PackageSource, Resource};
+use kops_agent_plan::urls::shown_url;
 use nix::unistd::Uid;
 
 use crate::error::{Error, Result};
@@ -63,12 +64,17 @@ fn key_path(name: &str, extension: &str) -> String {
 
 /// What there is of a repository.
 pub(crate) fn find(root: &Root, wanted: &PackageSource) -> Result<Option<PackageSource>> {
-    let Some(text) = root.read(&list_path(&wanted.name))? else { return Ok(None) };
+    let list = list_path(&wanted.name);
+    let Some(text) = root.read(&list)? else { return Ok(None) };
+    if !root.is_for_all_to_read(&list)? {
+        return Ok(None);
+    }
     let text = String::from_utf8_lossy(&text);
     for extension in EXTENSIONS {
         let key = key_path(&wanted.name, extension);
         if text == render(wanted, &key)
             && root.read(&key)?.is_some_and(|bytes| armor(&bytes) == Some(extension))
+            && root.is_for_all_to_read(&key)?
         {
             return Ok(Some(wanted.clone()));
         }
@@ -87,7 +93,7 @@ pub(crate) fn write(
 ) -> Result<Written> {
     let extension = armor(key).ok_or_else(|| Error::Invalid {
         id: Resource::from(source.clone()).id(),
-        reason: format!("what {} serves is no OpenPGP key", source.keyring),
+        reason: format!("what {} serves is no OpenPGP key", shown_url(&source.keyring)),
     })?;
     let list = list_path(&source.name);
     let key_file = key_path(&source.name, extension);
@@ -128,7 +134,7 @@ fn armor(key: &[u8]) -> Option<&'static str> {
 }
 
 fn render(source: &PackageSource, key: &str) -> String {
-    let mut text = format!("{KEY_COMMENT}{}\n", source.keyring);
+    let mut text = format!("{KEY_COMMENT}{}\n", shown_url(&source.keyring));
     for line in &source.sources {
         let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
         let signed = match rest.trim_start().strip_prefix('[') {
