@@ -120,12 +120,15 @@ pub fn make_keysets() -> anyhow::Result<Vec<Keyset>> {
     })
 }
 
+/// What every token of the example's begins with, for whoever looks where they get to.
+pub const TOKEN_MARK: &str = "TokenOfTheExample";
+
 /// A file of `secrets/` with a new token (upstream: `upup/pkg/fi/secrets.go`).
 ///
 /// # Errors
 /// If there is no randomness to be had.
 pub fn make_token_file() -> anyhow::Result<String> {
-    Ok(json!({ "Data": STANDARD.encode(random::token(32)?) }).to_string())
+    Ok(json!({ "Data": STANDARD.encode(format!("{TOKEN_MARK}{}", random::token(32)?)) }).to_string())
 }
 
 /// The PKCS #1 key inside a PKCS #8 one: `SEQUENCE { version, algorithm, OCTET STRING }` (RFC 5958).

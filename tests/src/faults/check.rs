@@ -7,6 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use rcgen::{KeyPair, PublicKeyData as _};
 
 use super::tree::{Body, Node, Tree};
+use crate::example_keys::TOKEN_MARK;
 
 /// Where the agent keeps its own notes.
 const NOTES: &str = "var/lib/kops-agent";
@@ -14,18 +15,18 @@ const NOTES: &str = "var/lib/kops-agent";
 const CACHE: &str = "var/cache/nodeup";
 /// How the names of files end that are not whole yet.
 const TEMPORARY: &str = ".kops-agent";
-/// What is larger has no key in it.
-const LARGEST_KEY: usize = 1 << 20;
+/// What is larger has no secret in it.
+const LARGEST_SECRET: usize = 1 << 20;
 /// So many letters and digits in a row are no words.
 const SHORTEST_RANDOM: usize = 40;
 
-/// Whether a private key is in a file that others may read.
-pub fn shows_a_key(node: &Node) -> bool {
+/// Whether a private key or a token is in a file that others may read.
+pub fn shows_a_secret(node: &Node) -> bool {
     let Body::File(bytes) = &node.body else { return false };
     let has = |what: &[u8]| bytes.windows(what.len()).any(|window| window == what);
     node.mode & 0o077 != 0
-        && bytes.len() <= LARGEST_KEY
-        && (has(b"PRIVATE KEY-----") || has(b"client-key-data:"))
+        && bytes.len() <= LARGEST_SECRET
+        && (has(b"PRIVATE KEY-----") || has(b"client-key-data:") || has(TOKEN_MARK.as_bytes()))
 }
 
 /// Whether a path is the agent's own business: what is below its own folders, and the folders, which it makes when
@@ -169,8 +170,8 @@ fn describe(node: &Node) -> String {
 }
 
 fn shown(entries: &BTreeMap<String, &Node>) -> Vec<String> {
-    let shown = entries.iter().filter(|(_, node)| shows_a_key(node));
-    shown.map(|(path, node)| format!("/{path} has a key in it and mode {:o}", node.mode)).collect()
+    let shown = entries.iter().filter(|(_, node)| shows_a_secret(node));
+    shown.map(|(path, node)| format!("/{path} has a key or a token in it and mode {:o}", node.mode)).collect()
 }
 
 /// A text without what is random in it: long rows of letters and digits, over as many lines as they go.
@@ -264,6 +265,15 @@ mod tests {
 
     fn expected(before: &[(&str, &str, u32)], wanted: &[(&str, &str, u32)]) -> Expected {
         Expected::new(tree(before), tree(wanted), &tree(wanted))
+    }
+
+    #[test]
+    fn what_others_may_read_of_secrets_is_seen() {
+        let token = format!("{TOKEN_MARK}abc,kube,kube");
+        for text in ["-----BEGIN PRIVATE KEY-----", "client-key-data: x", &token] {
+            assert_eq!(shown(&tree(&[("a", text, 0o640)]).entries()).len(), 1, "{text}");
+            assert_eq!(shown(&tree(&[("a", text, 0o600)]).entries()), [""; 0], "{text}");
+        }
     }
 
     #[test]

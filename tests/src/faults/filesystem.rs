@@ -13,7 +13,7 @@ use fuser::{
 };
 use nix::errno::Errno;
 
-use super::check::shows_a_key;
+use super::check::shows_a_secret;
 use super::fault::{Fault, Offset};
 use super::operation::{Logged, Operation};
 use super::tree::{Body, Inode, Node, ROOT, Tree};
@@ -84,7 +84,7 @@ impl State {
     fn watch(&mut self, operation: &Operation) {
         let tree = &self.disturbed.tree;
         if let Some(inode) = operation.touches()
-            && tree.node(inode).is_ok_and(shows_a_key)
+            && tree.node(inode).is_ok_and(shows_a_secret)
         {
             self.disturbed.shown.push(tree.path_of(inode));
         }
