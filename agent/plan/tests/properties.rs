@@ -184,6 +184,8 @@ proptest! {
     #[test]
     fn no_value_breaks_out_of_its_line(role in select(&Role::ALL[..]), field: Index, text in odd_text()) {
         let field = field.get::<Field>(&TEXTS);
+        // A colon divides a taint in two values.
+        prop_assume!(!(format!("{field}/").contains("/taints/") && text.contains(':')));
         let Ok(state) = decide_with(role, field, &text) else { return Ok(()) };
         prop_assert!(!text.contains(['\n', '\r', '\0']), "{field} took {text:?}");
         let usual = decide_with(role, field, HARMLESS).map(|state| written::texts(&state)).unwrap_or_default();
