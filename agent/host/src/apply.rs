@@ -107,8 +107,7 @@ impl Host {
         drop(prepared);
         if let Scope::Node { config_hash, known_hashes } = scope {
             let has_failed = record.failure.is_some() || record.rolled_back.is_some();
-            let is_settled =
-                !has_failed && !is_unread && !record.is_begun() && record.config_hash == config_hash;
+            let is_settled = !has_failed && !record.is_begun() && record.config_hash == config_hash;
             // A run that had nothing to do leaves the record as it is.
             if !(plan.is_empty() && plan.kept.is_empty() && is_settled) {
                 record.known_hashes = known_hashes.clone();

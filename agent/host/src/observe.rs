@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_plan::diff::{
-    Observed, ObservedContent, ObservedFile, ObservedState, ObservedUnit, OwnedNow, OwnedState, sha256_hex,
+    Access, Observed, ObservedContent, ObservedFile, ObservedState, ObservedUnit, OwnedNow, OwnedState,
+    sha256_hex,
 };
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{
-    Content, DesiredState, Directory, File, HostsEntry, Image, KernelModule, Mode, Resource, ResourceId,
-    Symlink, Unit,
+    Content, DesiredState, Directory, File, HostsEntry, Image, KernelModule, Mode, Resource, Symlink, Unit,
 };
 
 use crate::assets::for_each_piece;
@@ -47,7 +47,8 @@ impl Host {
     /// Everything that was left by a record, as it is now.
     pub(crate) fn owned_of(&self, record: &Record) -> Result<OwnedState> {
         let mut owned = record.owned(&self.root, self.deep())?;
-        let mounted = self.mounted_of(record.claims().map(|(id, _)| id))?;
+        let mounts = record.claims().map(|(id, _)| id).filter(|id| id.kind.is_mount());
+        let mounted = self.mounted_among(&mounts.map(|id| id.name.as_str()).collect::<Vec<_>>())?;
         for (id, owned) in owned.iter_mut().filter(|(id, _)| id.kind.is_mount()) {
             if !mounted.contains(&id.name) {
                 owned.now = OwnedNow::Gone;
@@ -56,10 +57,9 @@ impl Host {
         Ok(owned)
     }
 
-    /// The mounts among these that are mounted, the innermost first.
-    pub(crate) fn mounted_of<'i>(&self, ids: impl Iterator<Item = &'i ResourceId>) -> Result<Vec<String>> {
-        let paths: Vec<&str> = ids.filter(|id| id.kind.is_mount()).map(|id| id.name.as_str()).collect();
-        let mut mounted = if paths.is_empty() { vec![] } else { self.mounts.below(&paths)? };
+    /// Those of these paths where something is mounted, the innermost first.
+    pub(crate) fn mounted_among(&self, paths: &[&str]) -> Result<Vec<String>> {
+        let mut mounted = if paths.is_empty() { vec![] } else { self.mounts.below(paths)? };
         mounted.retain(|path| paths.contains(&path.as_str()));
         Ok(mounted)
     }
@@ -225,16 +225,8 @@ impl<'a> Observer<'a> {
             true => Stamp::Pod.read(&self.host.root, &file.path)?,
             false => None,
         };
-        let mode = Mode(metadata.mode);
-        Ok(Some(Observed::File(ObservedFile {
-            mode,
-            owner,
-            group,
-            sha256,
-            content,
-            commands_ran_for,
-            pod_mounted,
-        })))
+        let access = Access { mode: Mode(metadata.mode), owner, group };
+        Ok(Some(Observed::File(ObservedFile { access, sha256, content, commands_ran_for, pod_mounted })))
     }
 
     fn content(
@@ -307,7 +299,7 @@ impl<'a> Observer<'a> {
         let access = match self.host.root.metadata(&path)? {
             Some(metadata) => {
                 let (owner, group) = self.host.users.owner_names(&path, metadata.uid, metadata.gid)?;
-                Some((Mode(metadata.mode), owner, group))
+                Some(Access { mode: Mode(metadata.mode), owner, group })
             }
             None => None,
         };

@@ -103,15 +103,11 @@ impl Host {
                 removed.push(ResourceId::new(Kind::File, *path));
             }
         }
-        let mut mounts = self.mounts.below(runtime)?;
-        mounts.extend(self.pod_networks(containers)?);
-        mounts.extend(
-            self.mounted_of(removed.iter())?
-                .into_iter()
-                .filter(|path| !mounts.contains(path))
-                .collect::<Vec<_>>(),
-        );
-        removed.retain(|id| !id.kind.is_mount());
+        let (volumes, removed): (Vec<_>, Vec<_>) = removed.into_iter().partition(|id| id.kind.is_mount());
+        let volumes: Vec<&str> = volumes.iter().map(|id| id.name.as_str()).collect();
+        let of_containers = [self.mounts.below(runtime)?, self.pod_networks(containers)?].concat();
+        let mut mounts = of_containers.clone();
+        mounts.extend(self.mounted_among(&volumes)?.into_iter().filter(|path| !of_containers.contains(path)));
         Ok(Reset { units, containers, mounts, removed, folders, kept })
     }
 
@@ -148,7 +144,8 @@ impl Host {
             self.remove(id)?;
         }
         // Volumes: what of the agent's is on them has gone, and nothing else goes.
-        self.unmount_all(|| self.mounted_among(&reset.mounts), progress)?;
+        let mounts: Vec<&str> = reset.mounts.iter().map(String::as_str).collect();
+        self.unmount_all(|| self.mounted_among(&mounts), progress)?;
         for id in directories {
             progress.doing(&format!("removing {id}"));
             self.remove(id)?;
@@ -179,14 +176,6 @@ impl Host {
             }
         }
         Ok(found)
-    }
-
-    /// Those of these that are mounted.
-    fn mounted_among(&self, paths: &[String]) -> Result<Vec<String>> {
-        let below: Vec<&str> = paths.iter().map(String::as_str).collect();
-        let mut mounted = if below.is_empty() { vec![] } else { self.mounts.below(&below)? };
-        mounted.retain(|path| paths.contains(path));
-        Ok(mounted)
     }
 
     /// The network namespaces of pods, by where they are mounted.

@@ -11,7 +11,7 @@ use kops_agent_host::health::{Asking, Pace};
 use kops_agent_host::system::commands::Commands;
 use kops_agent_host::system::kernel::Kernel;
 use kops_agent_host::system::remote::Remote;
-use kops_agent_host::system::systemd::{Rest, Systemd, UnitState};
+use kops_agent_host::system::systemd::{Systemd, UnitState};
 use kops_agent_host::{Error, Host, PemPair};
 use kops_agent_plan::diff::{Action, Enablement, Plan, diff, text};
 use kops_agent_plan::resource::*;
@@ -255,21 +255,12 @@ impl Failing {
 impl Systemd for Failing {
     fn states(&self, units: &[&str]) -> Result<Vec<UnitState>, Error> {
         let inner = self.inner.lock().unwrap();
-        Ok(units
-            .iter()
-            .map(|unit| {
-                let (enabled, running) = inner.get(*unit).copied().unwrap_or_default();
-                let enablement = if enabled { Enablement::Enabled } else { Enablement::Disabled };
-                let rests = if running { Rest::No } else { Rest::Yes };
-                UnitState {
-                    is_known: inner.contains_key(*unit),
-                    enablement,
-                    running,
-                    rests,
-                    restarting: false,
-                }
-            })
-            .collect())
+        let state = |unit: &&str| match inner.get(*unit) {
+            Some((true, running)) => UnitState::known(Enablement::Enabled, *running),
+            Some((false, running)) => UnitState::known(Enablement::Disabled, *running),
+            None => UnitState::UNKNOWN,
+        };
+        Ok(units.iter().map(state).collect())
     }
     fn reload(&self) -> Result<(), Error> {
         self.act("daemon-reload", "", |_| {})

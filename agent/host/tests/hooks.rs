@@ -51,14 +51,14 @@ impl Systemd for Forgetful {
     fn states(&self, units: &[&str]) -> Result<Vec<UnitState>, Error> {
         let known = self.units.lock().unwrap();
         let state = |unit: &&str| {
-            let (enabled, running) = known.get(*unit).copied().unwrap_or_default();
-            let (enablement, rests) = match (is_hook(unit), enabled) {
-                (true, _) => (Enablement::Static, Rest::RunsOnce),
-                (false, true) => (Enablement::Enabled, if running { Rest::No } else { Rest::Yes }),
-                (false, false) => (Enablement::Disabled, if running { Rest::No } else { Rest::Yes }),
-            };
-            let running = running && !is_hook(unit);
-            UnitState { is_known: known.contains_key(*unit), enablement, running, rests, restarting: false }
+            let Some((enabled, running)) = known.get(*unit).copied() else { return UnitState::UNKNOWN };
+            match (is_hook(unit), enabled) {
+                (true, _) => {
+                    UnitState { rests: Rest::RunsOnce, ..UnitState::known(Enablement::Static, false) }
+                }
+                (false, true) => UnitState::known(Enablement::Enabled, running),
+                (false, false) => UnitState::known(Enablement::Disabled, running),
+            }
         };
         Ok(units.iter().map(state).collect())
     }

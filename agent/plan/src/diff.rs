@@ -26,8 +26,8 @@ use order::Order;
 
 pub use labels::{WrongLabel, WrongLabels, with_labels};
 pub use observed::{
-    Enablement, Observed, ObservedCertificate, ObservedContent, ObservedFile, ObservedState, ObservedUnit,
-    sha256_hex,
+    Access, Enablement, Observed, ObservedCertificate, ObservedContent, ObservedFile, ObservedState,
+    ObservedUnit, sha256_hex,
 };
 pub use pods::{mounted, mounted_digest};
 pub use removals::{Kept, Owned, OwnedNow, OwnedState};

@@ -82,23 +82,11 @@ impl Known {
 impl Systemd for Known {
     fn states(&self, units: &[&str]) -> Result<Vec<UnitState>> {
         let state = |unit: &&str| match self.units.iter().find(|(known, _)| known == unit) {
-            Some((_, enablement)) => {
-                let running = *enablement == Enablement::Enabled;
-                UnitState {
-                    is_known: true,
-                    enablement: *enablement,
-                    running,
-                    rests: Rest::No,
-                    restarting: false,
-                }
-            }
-            None => UnitState {
-                is_known: false,
-                enablement: Enablement::Disabled,
-                running: false,
-                rests: Rest::Yes,
-                restarting: false,
+            Some((_, enablement)) => UnitState {
+                rests: Rest::No,
+                ..UnitState::known(*enablement, *enablement == Enablement::Enabled)
             },
+            None => UnitState::UNKNOWN,
         };
         Ok(units.iter().map(state).collect())
     }

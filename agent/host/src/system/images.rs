@@ -41,12 +41,12 @@ pub struct Ctr;
 
 /// Where the kubelet looks for images.
 const NAMESPACE: [&str; 4] = ["ctr", "--namespace", "k8s.io", "images"];
+const READY_WITHIN: Duration = Duration::from_secs(60);
 
 /// A question, which is answered in time or not at all; to pull and to load take what they take.
 fn question<'a>(words: &[&'a str]) -> Vec<&'a str> {
     [&["ctr"], &DEADLINES[..], words].concat()
 }
-const READY_WITHIN: Duration = Duration::from_secs(60);
 
 impl Images for Ctr {
     fn references(&self) -> Result<BTreeSet<String>> {

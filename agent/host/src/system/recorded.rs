@@ -19,7 +19,7 @@ use super::mounts::Mounts;
 use super::packages::{PackageManager, find_source, write_source};
 use super::pods::Pods;
 use super::remote::Remote;
-use super::systemd::{Rest, Systemd, UnitState};
+use super::systemd::{Systemd, UnitState};
 use super::users::Users;
 use crate::assets::Progress;
 use crate::error::{Error, Result};
@@ -128,20 +128,11 @@ impl Systemd for Recorder {
     fn states(&self, units: &[&str]) -> Result<Vec<UnitState>> {
         Ok(self.read(|state| {
             let unit_state = |unit: &&str| match state.units.get(*unit) {
-                Some(RecordedUnit { enabled, running }) => UnitState {
-                    is_known: true,
-                    enablement: if *enabled { Enablement::Enabled } else { Enablement::Disabled },
-                    running: *running,
-                    rests: if *running { Rest::No } else { Rest::Yes },
-                    restarting: false,
-                },
-                None => UnitState {
-                    is_known: false,
-                    enablement: Enablement::Disabled,
-                    running: false,
-                    rests: Rest::Yes,
-                    restarting: false,
-                },
+                Some(RecordedUnit { enabled, running }) => {
+                    let enablement = if *enabled { Enablement::Enabled } else { Enablement::Disabled };
+                    UnitState::known(enablement, *running)
+                }
+                None => UnitState::UNKNOWN,
             };
             units.iter().map(unit_state).collect()
         }))
@@ -408,22 +399,7 @@ mod tests {
         assert_eq!(next.installed(&["chrony", "tar"]).unwrap(), BTreeSet::from(["chrony".to_owned()]));
         assert_eq!(
             next.states(&["a.service", "b.service"]).unwrap(),
-            [
-                UnitState {
-                    is_known: true,
-                    enablement: Enablement::Enabled,
-                    running: true,
-                    rests: Rest::No,
-                    restarting: false
-                },
-                UnitState {
-                    is_known: false,
-                    enablement: Enablement::Disabled,
-                    running: false,
-                    rests: Rest::Yes,
-                    restarting: false
-                },
-            ]
+            [UnitState::known(Enablement::Enabled, true), UnitState::UNKNOWN]
         );
         assert_eq!(next.owner_names("/a", 0, 0).unwrap(), ("etcd".into(), "etcd".into()));
         assert_eq!(

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use kops_agent_host::health::{Asking, Health, Pace};
 use kops_agent_host::system::pods::Pods;
-use kops_agent_host::system::systemd::{Rest, Systemd, UnitState};
+use kops_agent_host::system::systemd::{Systemd, UnitState};
 use kops_agent_host::{Error, Host};
 use kops_agent_plan::diff::{Enablement, sha256_hex};
 use kops_agent_plan::health::{Check, StaticPod};
@@ -90,11 +90,10 @@ impl Node {
 impl Systemd for Node {
     fn states(&self, units: &[&str]) -> Result<Vec<UnitState>, Error> {
         let known = self.units.lock().unwrap();
-        let state = |unit: &&str| {
-            let (enabled, running) = known.get(*unit).copied().unwrap_or_default();
-            let enablement = if enabled { Enablement::Enabled } else { Enablement::Disabled };
-            let rests = if running { Rest::No } else { Rest::Yes };
-            UnitState { is_known: known.contains_key(*unit), enablement, running, rests, restarting: false }
+        let state = |unit: &&str| match known.get(*unit) {
+            Some((true, running)) => UnitState::known(Enablement::Enabled, *running),
+            Some((false, running)) => UnitState::known(Enablement::Disabled, *running),
+            None => UnitState::UNKNOWN,
         };
         Ok(units.iter().map(state).collect())
     }

@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use similar::TextDiff;
 
 use super::Change;
-use super::observed::{Observed, ObservedContent, ObservedFile, sha256_hex};
+use super::observed::{Access, Observed, ObservedContent, ObservedFile, sha256_hex};
 use crate::resource::{AssetContent, Content, File, Mode, Resource};
 use crate::urls::shown_url;
 
@@ -91,7 +91,7 @@ fn named_properties(resource: &Resource) -> Vec<(&'static str, String)> {
 
 fn new_file(file: &File, replaced: Option<Change>) -> Vec<Change> {
     let mut changes: Vec<Change> = replaced.into_iter().collect();
-    changes.extend(owner_and_mode(file, None));
+    changes.extend(access_changes(file, None));
     changes.extend(content_change(file, None, &|_| true));
     changes.extend(file.on_change.iter().map(|command| Change::Run { command: command.clone() }));
     changes
@@ -101,7 +101,7 @@ fn file_changes(file: &File, present: &ObservedFile, is_reissued: &dyn Fn(&str) 
     if file.create_only {
         return vec![];
     }
-    let mut changes = owner_and_mode(file, Some(present));
+    let mut changes = access_changes(file, Some(present));
     let content = content_change(file, Some(present), is_reissued);
     let is_new_to_commands = content.is_some() || present.commands_ran_for.as_ref() != Some(&present.sha256);
     changes.extend(content);
@@ -111,11 +111,17 @@ fn file_changes(file: &File, present: &ObservedFile, is_reissued: &dyn Fn(&str) 
     changes
 }
 
-fn owner_and_mode(file: &File, present: Option<&ObservedFile>) -> Vec<Change> {
+fn access_changes(file: &File, present: Option<&ObservedFile>) -> Vec<Change> {
+    let access = Access { mode: file.mode, owner: file.owner.clone(), group: file.group.clone() };
+    changes_of_access(present.map(|present| &present.access), access)
+}
+
+/// What makes `to` of who may do what with a file.
+pub(super) fn changes_of_access(from: Option<&Access>, to: Access) -> Vec<Change> {
     [
-        set("mode", present.map(|x| x.mode.to_string()), file.mode.to_string()),
-        set("owner", present.map(|x| x.owner.clone()), file.owner.clone()),
-        set("group", present.map(|x| x.group.clone()), file.group.clone()),
+        set("mode", from.map(|from| from.mode.to_string()), to.mode.to_string()),
+        set("owner", from.map(|from| from.owner.clone()), to.owner),
+        set("group", from.map(|from| from.group.clone()), to.group),
     ]
     .into_iter()
     .flatten()
@@ -182,7 +188,7 @@ fn discreet(file: &File, present: Option<&ObservedFile>, change: Change) -> Chan
         // There is nothing to tell of a log that is still empty.
         _ if matches!(&change, Change::Write { diff } if diff.is_empty()) => change,
         _ if is_private(file.mode) => Change::WriteHidden { what: "private".into() },
-        Some(present) if is_private(present.mode) => {
+        Some(present) if is_private(present.access.mode) => {
             Change::WriteHidden { what: "the present file is private".into() }
         }
         _ => change,

@@ -25,15 +25,29 @@ pub enum Observed {
     Other(String),
 }
 
-/// A regular file, as it was found.
+/// Who may do what with a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ObservedFile {
+pub struct Access {
     /// Permission bits.
     pub mode: Mode,
     /// Owning user, or its number where it has no name.
     pub owner: String,
     /// Owning group, or its number where it has no name.
     pub group: String,
+}
+
+impl Access {
+    /// What everybody may read and only root may write.
+    pub fn of_roots() -> Access {
+        Access { mode: Mode::FILE, owner: "root".into(), group: "root".into() }
+    }
+}
+
+/// A regular file, as it was found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ObservedFile {
+    /// Who may do what with it.
+    pub access: Access,
     /// Lower-case hexadecimal SHA-256 of the content.
     pub sha256: String,
     /// What is known of the content besides.
@@ -82,8 +96,8 @@ pub enum Enablement {
 pub struct ObservedUnit {
     /// The text in the place where the agent writes units; `None` where there is none.
     pub text: Option<String>,
-    /// The mode, owner and group of the file with that text.
-    pub access: Option<(Mode, String, String)>,
+    /// Who may do what with the file that has the text.
+    pub access: Option<Access>,
     /// Whether it starts at boot.
     pub enablement: Enablement,
     /// Whether it runs, or has done what it is for.

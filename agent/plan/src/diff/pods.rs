@@ -66,9 +66,8 @@ fn is_at_or_below(path: &str, folder: &str) -> bool {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::{Action, ObservedContent, ObservedFile, diff};
+    use super::super::{Access, Action, ObservedContent, ObservedFile, diff};
     use super::*;
-    use crate::resource::Mode;
 
     const MANIFEST: &str = "/etc/kubernetes/manifests/a.manifest";
 
@@ -89,9 +88,7 @@ mod tests {
 
     fn present(text: &str, pod_mounted: Option<String>) -> Observed {
         Observed::File(ObservedFile {
-            mode: Mode::FILE,
-            owner: "root".into(),
-            group: "root".into(),
+            access: Access::of_roots(),
             sha256: sha256_hex(text.as_bytes()),
             content: ObservedContent::Text(text.into()),
             commands_ran_for: None,

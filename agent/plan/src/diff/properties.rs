@@ -28,9 +28,7 @@ fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {
                 _ => (sha256_hex(&bytes), ObservedContent::Compared { as_desired: true }),
             };
             Observed::File(ObservedFile {
-                mode: file.mode,
-                owner: file.owner.clone(),
-                group: file.group.clone(),
+                access: Access { mode: file.mode, owner: file.owner.clone(), group: file.group.clone() },
                 commands_ran_for: Some(sha256.clone()),
                 pod_mounted: None,
                 sha256,
@@ -39,7 +37,7 @@ fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {
         }
         Resource::Unit(unit) => Observed::Unit(ObservedUnit {
             text: unit.text.clone(),
-            access: unit.text.is_some().then(|| (Mode::FILE, "root".into(), "root".into())),
+            access: unit.text.is_some().then(Access::of_roots),
             enablement: if unit.enabled { Enablement::Enabled } else { Enablement::Disabled },
             running: unit.running,
             stamp: restart_digest(unit, observed),
@@ -327,9 +325,7 @@ fn secrets_and_private_files_are_never_shown() {
     state.add(File::new("/is-new", Content::Base64("aHVudGVyMg==".into())).mode(Mode(0o400)));
     let of_mode = |mode, content| {
         Observed::File(ObservedFile {
-            mode,
-            owner: "root".into(),
-            group: "root".into(),
+            access: Access { mode, ..Access::of_roots() },
             sha256: sha256_hex(b"hunter2"),
             content,
             commands_ran_for: None,

@@ -9,7 +9,7 @@ use crate::resource::{Kind, Resource, ResourceId};
 /// A file or directory as it is found after this plan has dealt with users and groups.
 pub(super) fn as_left<'a>(present: &'a Observed, plan: &Plan) -> Cow<'a, Observed> {
     let (owner, group) = match present {
-        Observed::File(file) => (&file.owner, &file.group),
+        Observed::File(file) => (&file.access.owner, &file.access.group),
         Observed::Resource(Resource::Directory(directory)) => (&directory.owner, &directory.group),
         _ => return Cow::Borrowed(present),
     };
@@ -20,7 +20,7 @@ pub(super) fn as_left<'a>(present: &'a Observed, plan: &Plan) -> Cow<'a, Observe
     }
     let mut left = present.clone();
     let (owner, group) = match &mut left {
-        Observed::File(file) => (&mut file.owner, &mut file.group),
+        Observed::File(file) => (&mut file.access.owner, &mut file.access.group),
         Observed::Resource(Resource::Directory(directory)) => (&mut directory.owner, &mut directory.group),
         _ => return Cow::Borrowed(present),
     };

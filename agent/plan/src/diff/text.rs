@@ -163,8 +163,8 @@ impl Style {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diff::{Observed, ObservedContent, ObservedFile, ObservedState, diff, sha256_hex};
-    use crate::resource::{DesiredState, File, Mode, Package, Resource, Unit};
+    use crate::diff::{Access, Observed, ObservedContent, ObservedFile, ObservedState, diff, sha256_hex};
+    use crate::resource::{DesiredState, File, Package, Resource, Unit};
 
     const PLAIN: Style = Style { colour: false, diffs: true };
 
@@ -177,9 +177,7 @@ mod tests {
         let observed = ObservedState::from([(
             Resource::from(File::text("/etc/a", "")).id(),
             Observed::File(ObservedFile {
-                mode: Mode::FILE,
-                owner: "root".into(),
-                group: "root".into(),
+                access: Access::of_roots(),
                 sha256: sha256_hex(b"one\n"),
                 content: ObservedContent::Text("one\n".into()),
                 commands_ran_for: None,

@@ -6,10 +6,10 @@
 
 use std::collections::BTreeSet;
 
-use super::compare::{set, unified};
-use super::observed::{Enablement, Observed, ObservedState, ObservedUnit, sha256_hex};
+use super::compare::{changes_of_access, unified};
+use super::observed::{Access, Enablement, Observed, ObservedState, ObservedUnit, sha256_hex};
 use super::{Action, Change, Plan};
-use crate::resource::{Mode, Resource, ResourceId, Unit};
+use crate::resource::{Resource, ResourceId, Unit};
 use crate::unit_files::drop_in_of;
 
 /// The directory in which the agent writes units, and which the diff of a unit's text names.
@@ -67,16 +67,10 @@ fn text_change(unit: &Unit, present: Option<&ObservedUnit>) -> Option<Change> {
 
 /// Whoever may write the text of a unit may run what they like.
 fn access_changes(unit: &Unit, present: Option<&ObservedUnit>) -> Vec<Change> {
-    let access = present.filter(|_| unit.text.is_some()).and_then(|present| present.access.clone());
-    let Some((mode, owner, group)) = access else { return vec![] };
-    [
-        set("mode", Some(mode.to_string()), Mode::FILE.to_string()),
-        set("owner", Some(owner), "root".into()),
-        set("group", Some(group), "root".into()),
-    ]
-    .into_iter()
-    .flatten()
-    .collect()
+    match present.filter(|_| unit.text.is_some()).and_then(|present| present.access.as_ref()) {
+        Some(access) => changes_of_access(Some(access), Access::of_roots()),
+        None => vec![],
+    }
 }
 
 fn enablement_change(unit: &Unit, present: Option<&ObservedUnit>) -> Option<Change> {

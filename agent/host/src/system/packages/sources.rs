@@ -8,7 +8,7 @@ use kops_agent_plan::urls::shown_url;
 use nix::unistd::Uid;
 
 use crate::error::{Error, Result};
-use crate::root::{Entry, Metadata, Root};
+use crate::root::{Metadata, Root};
 use crate::staged::write_file;
 
 /// Where the URL of the key is told, for people and for us.
@@ -46,11 +46,8 @@ impl Written {
 }
 
 fn before(root: &Root, path: &str) -> Result<Option<Before>> {
-    let Some((dir, name)) = root.parent(path)? else { return Ok(None) };
-    match dir.entry(&name)? {
-        Some(Entry::File(metadata)) => Ok(Some(Before { bytes: dir.read(&name)?, metadata })),
-        _ => Ok(None),
-    }
+    let Some(metadata) = root.metadata(path)? else { return Ok(None) };
+    Ok(root.read(path)?.map(|bytes| Before { bytes, metadata }))
 }
 
 /// The list of a repository.

@@ -29,6 +29,23 @@ pub struct UnitState {
     pub restarting: bool,
 }
 
+impl UnitState {
+    /// One that systemd does not know.
+    pub const UNKNOWN: UnitState = UnitState {
+        is_known: false,
+        enablement: Enablement::Disabled,
+        running: false,
+        rests: Rest::Yes,
+        restarting: false,
+    };
+
+    /// One that systemd knows, and that runs or rests.
+    pub fn known(enablement: Enablement, running: bool) -> UnitState {
+        let rests = if running { Rest::No } else { Rest::Yes };
+        UnitState { is_known: true, enablement, running, rests, restarting: false }
+    }
+}
+
 /// Whether a unit is at rest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Rest {
