@@ -35,6 +35,24 @@ pub struct ObservedNode {
     pub resource_version: String,
 }
 
+/// The labels that a Node must have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wanted {
+    /// Those of its group, which are all that there are.
+    OfGroup(BTreeMap<String, String>),
+    /// Those that its cloud has noted down, while the group cannot be read. They are as old as the instance, and some
+    /// clouds have few of them, so what we wrote of the group when it could be read is better.
+    Noted(BTreeMap<String, String>),
+}
+
+impl Wanted {
+    fn labels(&self) -> &BTreeMap<String, String> {
+        match self {
+            Wanted::OfGroup(labels) | Wanted::Noted(labels) => labels,
+        }
+    }
+}
+
 /// What must change about the labels of a Node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelPatch {
@@ -42,6 +60,8 @@ pub struct LabelPatch {
     pub set: BTreeMap<String, String>,
     /// Keys of labels that go.
     pub remove: BTreeSet<String>,
+    /// The values that all these have by now.
+    pub before: BTreeMap<String, String>,
 }
 
 impl LabelPatch {
@@ -56,21 +76,43 @@ impl LabelPatch {
 
 /// The labels that a node must have: those of its group where the state store could be read, else those that its
 /// cloud has noted down.
-pub fn wanted(identity: &Identity, of_group: Option<&BTreeMap<String, String>>) -> BTreeMap<String, String> {
-    let mut labels = of_group.unwrap_or(&identity.noted_labels).clone();
-    labels.extend(identity.instance_labels.clone());
-    labels
+pub fn wanted(identity: &Identity, of_group: Option<&BTreeMap<String, String>>) -> Wanted {
+    let mut labels = identity.instance_labels.clone();
+    labels.extend(of_group.unwrap_or(&identity.noted_labels).clone());
+    labels.extend(identity.proven_labels.clone());
+    match of_group {
+        Some(_) => Wanted::OfGroup(labels),
+        None => Wanted::Noted(labels),
+    }
 }
 
 /// What must change for a Node to have the wanted labels, if anything.
-pub fn diff(observed: &ObservedNode, wanted: &BTreeMap<String, String>) -> Option<LabelPatch> {
-    let differs = |(key, value): &(&String, &String)| observed.labels.get(*key) != Some(*value);
-    let set: BTreeMap<String, String> =
-        wanted.iter().filter(differs).map(|(key, value)| (key.clone(), value.clone())).collect();
-    let is_ours = |key: &str| ROLE_LABELS.contains(&key) || observed.written_by_us.contains(key);
-    let remove: BTreeSet<String> =
-        observed.labels.keys().filter(|key| is_ours(key) && !wanted.contains_key(*key)).cloned().collect();
-    (!set.is_empty() || !remove.is_empty()).then_some(LabelPatch { set, remove })
+pub fn diff(observed: &ObservedNode, wanted: &Wanted) -> Option<LabelPatch> {
+    let labels = wanted.labels();
+    let is_written_by_us = |key: &str| observed.written_by_us.contains(key);
+    let may_be_set = |key: &str| match wanted {
+        Wanted::OfGroup(_) => true,
+        Wanted::Noted(_) => !(is_written_by_us(key) && observed.labels.contains_key(key)),
+    };
+    let may_be_removed = |key: &str| match wanted {
+        Wanted::OfGroup(_) => ROLE_LABELS.contains(&key) || is_written_by_us(key),
+        Wanted::Noted(_) => ROLE_LABELS.contains(&key) && !is_written_by_us(key),
+    };
+    let set: BTreeMap<String, String> = labels
+        .iter()
+        .filter(|(key, value)| observed.labels.get(*key) != Some(*value) && may_be_set(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    let remove: BTreeSet<String> = observed
+        .labels
+        .keys()
+        .filter(|key| !labels.contains_key(*key) && may_be_removed(key))
+        .cloned()
+        .collect();
+    let is_changed = |key: &String| set.contains_key(key) || remove.contains(key);
+    let before = observed.labels.iter().filter(|(key, _)| is_changed(key));
+    let before = before.map(|(key, value)| (key.clone(), value.clone())).collect();
+    (!set.is_empty() || !remove.is_empty()).then_some(LabelPatch { set, remove, before })
 }
 
 /// The keys of the labels in an entry of `metadata.managedFields` (`fieldsV1`), as the API server tells them.
@@ -95,20 +137,25 @@ mod tests {
         }
     }
 
+    fn of_group(wanted: &[(&str, &str)]) -> Wanted {
+        Wanted::OfGroup(labels(wanted))
+    }
+
     const NODE: (&str, &str) = ("node-role.kubernetes.io/node", "");
     const GROUP: (&str, &str) = ("kops.k8s.io/instancegroup", "nodes");
 
     #[test]
     fn a_node_as_it_should_be_is_left_alone() {
         let observed = node(&[NODE, GROUP, ("kubernetes.io/hostname", "x")], &[GROUP.0]);
-        assert_eq!(diff(&observed, &labels(&[NODE, GROUP])), None);
+        assert_eq!(diff(&observed, &of_group(&[NODE, GROUP])), None);
     }
 
     #[test]
     fn what_is_absent_or_differs_is_set() {
         let observed = node(&[("kops.k8s.io/instancegroup", "other")], &[]);
-        let patch = diff(&observed, &labels(&[NODE, GROUP])).unwrap();
-        assert_eq!(patch, LabelPatch { set: labels(&[NODE, GROUP]), remove: BTreeSet::new() });
+        let patch = diff(&observed, &of_group(&[NODE, GROUP])).unwrap();
+        let before = labels(&[("kops.k8s.io/instancegroup", "other")]);
+        assert_eq!(patch, LabelPatch { set: labels(&[NODE, GROUP]), remove: BTreeSet::new(), before });
         assert_eq!(
             patch.to_json("7"),
             json!({"metadata": {"resourceVersion": "7", "labels": {
@@ -122,23 +169,42 @@ mod tests {
             &[NODE, ("node-role.kubernetes.io/control-plane", ""), ("team", "a"), ("was-in-group", "1")],
             &["was-in-group", "long-gone"],
         );
-        let patch = diff(&observed, &labels(&[NODE])).unwrap();
-        let gone = ["node-role.kubernetes.io/control-plane", "was-in-group"].map(str::to_owned);
-        assert_eq!(patch, LabelPatch { set: BTreeMap::new(), remove: gone.into() });
+        let patch = diff(&observed, &of_group(&[NODE])).unwrap();
+        let gone = [("node-role.kubernetes.io/control-plane", ""), ("was-in-group", "1")];
+        assert_eq!(patch.remove, gone.iter().map(|(key, _)| (*key).to_owned()).collect());
+        assert_eq!((patch.set.clone(), patch.before.clone()), (BTreeMap::new(), labels(&gone)));
         assert_eq!(patch.to_json("1")["metadata"]["labels"]["was-in-group"], Value::Null);
     }
 
     #[test]
-    fn the_group_wins_over_the_clouds_notes_and_the_instance_adds_its_own() {
+    fn the_group_wins_over_the_clouds_notes_and_the_instance_but_not_over_what_is_proven() {
+        const SPOT: (&str, &str) = ("node-role.kubernetes.io/spot-worker", "true");
         let identity = Identity {
             instance_group: "nodes".into(),
             noted_labels: labels(&[("noted", "1"), NODE]),
-            instance_labels: labels(&[("node-role.kubernetes.io/spot-worker", "true")]),
+            instance_labels: labels(&[SPOT]),
+            proven_labels: labels(&[GROUP]),
         };
-        let of_group = labels(&[NODE, GROUP]);
-        let spot = ("node-role.kubernetes.io/spot-worker", "true");
-        assert_eq!(wanted(&identity, Some(&of_group)), labels(&[NODE, GROUP, spot]));
-        assert_eq!(wanted(&identity, None), labels(&[("noted", "1"), NODE, spot]));
+        assert_eq!(wanted(&identity, Some(&labels(&[NODE]))), of_group(&[NODE, GROUP, SPOT]));
+        assert_eq!(wanted(&identity, None), Wanted::Noted(labels(&[("noted", "1"), NODE, SPOT, GROUP])));
+        let with_its_own = labels(&[(SPOT.0, ""), (GROUP.0, "mine")]);
+        assert_eq!(wanted(&identity, Some(&with_its_own)), of_group(&[(SPOT.0, ""), GROUP]));
+        let with_its_own = Identity { noted_labels: labels(&[(SPOT.0, "")]), ..identity };
+        assert_eq!(wanted(&with_its_own, None), Wanted::Noted(labels(&[(SPOT.0, ""), GROUP])));
+    }
+
+    #[test]
+    fn what_we_wrote_of_a_group_stays_while_the_group_cannot_be_read() {
+        let labelled = node(
+            &[NODE, ("tier", "web"), ("edited", "since"), ("node-role.kubernetes.io/api-server", "")],
+            &[NODE.0, "tier", "edited"],
+        );
+        let noted = Wanted::Noted(labels(&[("edited", "at launch"), ("new", "1")]));
+        let patch = diff(&labelled, &noted).unwrap();
+        assert_eq!(patch.set, labels(&[("new", "1")]));
+        assert_eq!(patch.remove, ["node-role.kubernetes.io/api-server".to_owned()].into());
+        let others = node(&[("edited", "by somebody")], &[]);
+        assert_eq!(diff(&others, &noted).unwrap().set, labels(&[("edited", "at launch"), ("new", "1")]));
     }
 
     #[test]
@@ -172,14 +238,18 @@ mod tests {
         proptest! {
             #[test]
             fn one_patch_is_enough_and_touches_nothing_of_others(
-                present in some_labels(), wanted in some_labels(), ours in prop::collection::btree_set("[a-f]", 0..6)
+                present in some_labels(),
+                labels in some_labels(),
+                is_of_group: bool,
+                ours in prop::collection::btree_set("[a-f]", 0..6),
             ) {
+                let wanted = if is_of_group { Wanted::OfGroup(labels) } else { Wanted::Noted(labels) };
                 let observed = ObservedNode { labels: present, written_by_us: ours, ..ObservedNode::default() };
                 let Some(patch) = diff(&observed, &wanted) else { return Ok(()) };
                 let after = patched(&observed, &patch);
                 prop_assert_eq!(diff(&after, &wanted), None);
                 for (key, value) in &observed.labels {
-                    let is_ours = wanted.contains_key(key)
+                    let is_ours = wanted.labels().contains_key(key)
                         || ROLE_LABELS.contains(&key.as_str())
                         || observed.written_by_us.contains(key);
                     prop_assert!(is_ours || after.labels.get(key) == Some(value), "{} is not ours", key);

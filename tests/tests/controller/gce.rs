@@ -50,6 +50,15 @@ fn nodes_on_gce_get_the_labels_of_their_group() {
     cluster.break_store();
     cluster.kubectl(&["label", "node", "nodes-new", "kops.k8s.io/instancegroup-"]);
     eventually("a label is put back", || cluster.label("nodes-new", GROUP_LABEL).is_some());
+
+    // Who starts without the store takes away nothing that was written with it.
+    drop(controller);
+    let _controller = cluster.controller();
+    cluster.kubectl(&["label", "node", "nodes-new", "kops.k8s.io/instancegroup-"]);
+    eventually("a label is put back", || cluster.label("nodes-new", GROUP_LABEL).is_some());
+    for name in ["nodes-new", "nodes-0000", "nodes-0024"] {
+        assert_eq!(cluster.label(name, "tier").as_deref(), Some("web"), "{name}");
+    }
     assert_eq!(gce.calls_of("instances.get"), 0, "nobody asked for an instance");
 }
 

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use kops_agent_plan::identity::{Identity, Refusal};
-use kops_agent_plan::labels::{self, LabelPatch, ObservedNode};
+use kops_agent_plan::labels::{self, LabelPatch, ObservedNode, Wanted};
 use kube::api::ListParams;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -261,7 +261,7 @@ impl NodeLabels {
         }
     }
 
-    fn wanted(&self, node: &ObservedNode, identity: &Identity) -> Result<BTreeMap<String, String>, Refusal> {
+    fn wanted(&self, node: &ObservedNode, identity: &Identity) -> Result<Wanted, Refusal> {
         match self.groups.get(&identity.instance_group) {
             Group::Known(of_group) => Ok(labels::wanted(identity, Some(&of_group))),
             Group::Unreadable => Ok(labels::wanted(identity, None)),

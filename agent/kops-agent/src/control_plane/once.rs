@@ -1,5 +1,7 @@
 //! What `--once` says of the Nodes that it has looked at, and how it ends.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use kops_agent_plan::labels::LabelPatch;
 
@@ -41,15 +43,36 @@ fn summary(found: &Found) -> String {
 
 /// A patch as a diff.
 fn shown(node: &str, patch: &LabelPatch) -> String {
-    let set = patch.set.iter().map(|(key, value)| format!("  + {key}: {value:?}\n"));
-    let removed = patch.remove.iter().map(|key| format!("  - {key}\n"));
-    format!("node {node}\n{}", set.chain(removed).collect::<String>())
+    let line = |sign: char, key: &str, value: Option<&String>| {
+        value.map_or_else(String::new, |value| format!("  {sign} {key}: {value:?}\n"))
+    };
+    let keys: BTreeSet<&String> = patch.before.keys().chain(patch.set.keys()).collect();
+    let lines = keys
+        .into_iter()
+        .map(|key| line('-', key, patch.before.get(key)) + &line('+', key, patch.set.get(key)));
+    format!("node {node}\n{}", lines.collect::<String>())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn a_changed_label_is_shown_as_it_is_and_as_it_would_be() {
+        let labels = |labels: &[(&str, &str)]| {
+            labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let patch = LabelPatch {
+            set: labels(&[("new", "1"), ("other", "after")]),
+            remove: ["gone".to_owned()].into(),
+            before: labels(&[("other", "before"), ("gone", "")]),
+        };
+        assert_eq!(
+            shown("i-1", &patch),
+            "node i-1\n  - gone: \"\"\n  + new: \"1\"\n  - other: \"before\"\n  + other: \"after\"\n"
+        );
+    }
 
     #[test]
     fn what_was_done_and_what_was_not_is_told_apart() {

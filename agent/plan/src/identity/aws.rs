@@ -123,6 +123,7 @@ pub fn identify(node: &str, instance: &Ec2Instance, cluster: &AwsCluster) -> Res
         instance_group: instance_group.clone(),
         noted_labels: noted_labels(&instance.tags),
         instance_labels: lifecycle_labels(&instance.lifecycle),
+        proven_labels: BTreeMap::new(),
     })
 }
 

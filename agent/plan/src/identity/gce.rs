@@ -238,10 +238,9 @@ pub fn identify(
         let missing = format!("its instance template has no metadata {INSTANCE_GROUP_METADATA}");
         return Err(Refusal::NoInstanceGroup { instance: name(), missing });
     };
-    let of_group = BTreeMap::from([(INSTANCE_GROUP_LABEL.to_owned(), instance_group.clone())]);
-    let mut noted_labels = network_tags::role_labels(&template.tags, &cluster.name);
-    noted_labels.extend(of_group.clone());
-    Ok(Identity { instance_group, noted_labels, instance_labels: of_group })
+    let noted_labels = network_tags::role_labels(&template.tags, &cluster.name);
+    let proven_labels = BTreeMap::from([(INSTANCE_GROUP_LABEL.to_owned(), instance_group.clone())]);
+    Ok(Identity { instance_group, noted_labels, instance_labels: BTreeMap::new(), proven_labels })
 }
 
 /// Why an instance is not believed that no managed group of the cluster lists. What it says of itself can only tell

@@ -20,8 +20,10 @@ pub struct Identity {
     pub instance_group: String,
     /// The labels of its group, as kOps has noted them down in the cloud.
     pub noted_labels: BTreeMap<String, String>,
-    /// Labels that it has for what the instance itself is, whatever its group.
+    /// Labels that it has for what the instance itself is, unless its group has others.
     pub instance_labels: BTreeMap<String, String>,
+    /// Labels that it has whatever its group's are.
+    pub proven_labels: BTreeMap<String, String>,
 }
 
 /// Why a Node is not believed to be the machine that it says it is, or cannot be given the labels of a group.

@@ -73,11 +73,8 @@ fn an_instance_elsewhere_is_not_the_clusters() {
 fn a_node_that_has_its_instances_name_is_believed() {
     let identity = identify(NODE, &instance(), &template(), &cluster()).unwrap();
     assert_eq!(identity.instance_group, "nodes");
-    assert_eq!(
-        identity.noted_labels,
-        labels(&[(INSTANCE_GROUP_LABEL, "nodes"), ("node-role.kubernetes.io/node", "")])
-    );
-    assert_eq!(identity.instance_labels, labels(&[(INSTANCE_GROUP_LABEL, "nodes")]));
+    assert_eq!(identity.noted_labels, labels(&[("node-role.kubernetes.io/node", "")]));
+    assert_eq!(identity.proven_labels, labels(&[(INSTANCE_GROUP_LABEL, "nodes")]));
 }
 
 #[test]
