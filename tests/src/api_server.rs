@@ -1,6 +1,7 @@
 //! A real kube-apiserver with its etcd on loopback, for as long as its value lives.
 //!
-//! It authorizes as kOps has it (`Node,RBAC`), so that a right that is missing fails a test.
+//! It authorizes as kOps has it (`Node,RBAC`, and NodeRestriction for what kubelets may write), so that a right that is
+//! missing fails a test.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -89,6 +90,7 @@ impl ApiServer {
                 "--authorization-mode=Node,RBAC",
             ])
             .args(["--service-cluster-ip-range=10.0.0.0/24", "--disable-admission-plugins=ServiceAccount"])
+            .args(["--enable-admission-plugins=NodeRestriction"])
             .args(["--service-account-issuer=https://kubernetes.default.svc", "--event-ttl=1h"])
             .arg(format!("--etcd-servers={}", self.etcd_url))
             .arg(format!("--secure-port={}", self.port))
@@ -170,6 +172,20 @@ impl ApiServer {
     /// If it fails, with what it says.
     pub fn kubectl(&self, arguments: &[&str], input: &str) -> anyhow::Result<String> {
         self.kubectl_with(&self.kubeconfig("admin", &["system:masters"])?, arguments, input)
+    }
+
+    /// Runs kubectl as the kubelet of a Node.
+    ///
+    /// # Errors
+    /// If it fails, with what it says.
+    pub fn kubectl_as_kubelet(&self, node: &str, arguments: &[&str], input: &str) -> anyhow::Result<String> {
+        let user = format!("system:node:{node}");
+        self.kubectl_with(&self.kubeconfig(&user, &["system:nodes"])?, arguments, input)
+    }
+
+    /// The certificate of the authority that everybody of this cluster trusts.
+    pub fn authority(&self) -> PathBuf {
+        self.folder.path().join("ca.crt")
     }
 
     fn is_ready(&self, admin: &Path) -> anyhow::Result<bool> {

@@ -421,7 +421,7 @@ pub struct ControllerArgs {
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub store_interval: u64,
     /// Where /healthz, /readyz and /metrics are answered.
-    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3989")]
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3985")]
     pub health_listen: String,
     /// Look at every Node once, and end.
     #[arg(long)]

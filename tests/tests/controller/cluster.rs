@@ -240,21 +240,52 @@ impl Cluster {
         Controller::start(command)
     }
 
+    /// What a controller prints that looks once, as a pod of the cluster: in a mount namespace of its own, with the
+    /// token of its service account where kubelet puts it.
+    #[track_caller]
+    pub fn once_as_pod(&self) -> String {
+        let account = self.make_folder("service-account");
+        self.kubectl(&["create", "serviceaccount", "-n", "kube-system", "kops-controller"]);
+        let token = self.kubectl(&["create", "token", "-n", "kube-system", "kops-controller"]);
+        fs::write(account.join("token"), token.trim()).unwrap();
+        fs::write(account.join("namespace"), "kube-system").unwrap();
+        fs::copy(self.api.authority(), account.join("ca.crt")).unwrap();
+        let mounted = "mount -t tmpfs tmpfs /run && mkdir -p /run/secrets/kubernetes.io && \
+                       cp -r \"$0\" /run/secrets/kubernetes.io/serviceaccount && exec \"$@\"";
+        let host_and_port = self.api.url();
+        let (host, port) = host_and_port.trim_start_matches("https://").split_once(':').unwrap();
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "sh", "-c", mounted]).arg(account).arg(agent());
+        self.configured(&mut command);
+        command.envs([("KUBERNETES_SERVICE_HOST", host), ("KUBERNETES_SERVICE_PORT", port)]);
+        command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        let output = command.arg("--once").output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        said
+    }
+
     fn command(&self) -> Command {
-        let agent = std::env::var_os("KOPS_AGENT").map(PathBuf::from);
-        let agent = agent.unwrap_or_else(|| path_of("target/debug/kops-agent"));
-        let mut command = Command::new(agent);
+        let mut command = Command::new(agent());
+        self.configured(&mut command);
+        command.arg("--kubeconfig").arg(self.api.kubeconfig(USER, &[]).unwrap());
+        command
+    }
+
+    fn configured(&self, command: &mut Command) {
         command
             .env_clear()
             .envs(self.environment.clone())
             .args(["-v", "2", "controller", "--conf"])
             .arg(self.folder.path().join("config.yaml"))
-            .arg("--kubeconfig")
-            .arg(self.api.kubeconfig(USER, &[]).unwrap())
             .arg("--store-mirror")
             .arg(format!("s3://clusters/c.example.com={}", self.store().display()));
-        command
     }
+}
+
+fn agent() -> PathBuf {
+    let agent = std::env::var_os("KOPS_AGENT").map(PathBuf::from);
+    agent.unwrap_or_else(|| path_of("target/debug/kops-agent"))
 }
 
 fn provider_id(instance: Option<&str>) -> String {

@@ -9,6 +9,7 @@ mod bootstrap;
 mod cluster;
 mod gce;
 mod moto;
+mod running;
 mod scale;
 
 use std::time::Duration;
@@ -38,7 +39,7 @@ fn nodes_get_the_labels_of_their_group_and_nobody_elses() {
 
     let shown = cluster.once(&["--dry-run"]);
     assert!(shown.contains(&format!("node {}\n  + kops.k8s.io/instancegroup: \"nodes\"", id(1))), "{shown}");
-    assert!(shown.contains("  - node-role.kubernetes.io/control-plane\n"), "{shown}");
+    assert!(shown.contains("  - node-role.kubernetes.io/control-plane: \"\"\n"), "{shown}");
     assert_eq!(cluster.label(&id(2), GROUP_LABEL), None, "a dry run changes nothing");
 
     let controller = cluster.controller();

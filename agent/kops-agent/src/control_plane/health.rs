@@ -1,7 +1,7 @@
 //! `/healthz`, `/readyz` and `/metrics`, over plain HTTP on this machine.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,27 +33,52 @@ pub trait Health: Send + Sync + 'static {
     fn ready(&self) -> Result<(), String>;
 }
 
+const PATHS: &str = "/healthz, /readyz and /metrics";
+const TRIED_AGAIN_AFTER: Duration = Duration::from_secs(1);
 const CONNECTIONS: usize = 64;
 const HEADERS_WITHIN: Duration = Duration::from_secs(5);
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Listens, and tells where.
+/// Listens. As long as somebody else does so there it waits: there is work to do meanwhile.
 ///
 /// # Errors
-/// If somebody else listens there, or nobody may.
-pub async fn listen(address: &str) -> Result<(TcpListener, SocketAddr)> {
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("listening on {address} for /healthz, /readyz and /metrics"))?;
-    let address = listener.local_addr()?;
-    Ok((listener, address))
+/// If nobody can listen there.
+pub async fn listen(address: &str) -> Result<TcpListener> {
+    let mut is_told = false;
+    loop {
+        match TcpListener::bind(address).await {
+            Ok(listener) => {
+                log::info!("{PATHS} are at http://{}", listener.local_addr()?);
+                return Ok(listener);
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable) => {
+                if !std::mem::replace(&mut is_told, true) {
+                    log::warn!(
+                        "{PATHS} cannot be answered at {address} (--health-listen): {error}; trying again"
+                    );
+                }
+                tokio::time::sleep(TRIED_AGAIN_AFTER).await;
+            }
+            Err(error) => {
+                return Err(error)
+                    .with_context(|| format!("listening on {address} (--health-listen) for {PATHS}"));
+            }
+        }
+    }
 }
 
 /// Answers for ever.
-pub async fn serve(listener: TcpListener, health: Arc<dyn Health>, registry: Arc<Registry>) {
+///
+/// # Errors
+/// It ended all the same.
+pub async fn serve(
+    listener: TcpListener,
+    health: Arc<dyn Health>,
+    registry: Arc<Registry>,
+) -> Result<Infallible> {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
-        let Ok(slot) = slots.clone().acquire_owned().await else { return };
+        let slot = slots.clone().acquire_owned().await?;
         // It fails where there are no file descriptors, say; somebody may close one.
         let Ok((socket, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -89,7 +114,7 @@ fn answer(request: &Request<Incoming>, health: &dyn Health, registry: &Registry)
                 .insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(OPEN_METRICS));
             response
         }
-        _ => text(StatusCode::NOT_FOUND, "there are /healthz, /readyz and /metrics".into()),
+        _ => text(StatusCode::NOT_FOUND, format!("there are {PATHS}")),
     }
 }
 

@@ -32,6 +32,10 @@ const LEASE_DURATION: Duration = Duration::from_secs(15);
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// How often a holder renews, and others look.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
+/// How long it may take to read and write the Lease: long enough for an API server that is slow, for who gives up on a
+/// write that is done after all holds the Lease and does not know it; and short enough for another try before
+/// [`RENEW_DEADLINE`].
+const PATIENCE: Duration = Duration::from_secs(5);
 /// Whoever has not contended for so long is stuck.
 const LONGEST_SILENCE: Duration = Duration::from_secs(30);
 
@@ -130,7 +134,7 @@ impl Election {
         let mut seen: Option<Seen> = None;
         loop {
             let asked = Instant::now();
-            match timeout(RETRY_PERIOD, self.contend(&mut seen, asked)).await {
+            match timeout(PATIENCE, self.contend(&mut seen, asked)).await {
                 Ok(Ok(true)) => self.leadership.renewed(asked),
                 Ok(Ok(false)) => self.leadership.lost(),
                 Ok(Err(error)) => log::warn!("the Lease {NAMESPACE}/{NAME} cannot be renewed: {error:#}"),

@@ -191,8 +191,8 @@ impl Metrics {
         self.depth.set(i64::try_from(depth).unwrap_or(i64::MAX));
     }
 
-    /// All of it with what it means, to be shown.
-    pub fn registry(&self) -> Registry {
+    /// All of it with what it means, to be shown by who labels Nodes, or leaves that to another.
+    pub fn registry(&self, labels_nodes: bool) -> Registry {
         let mut registry = Registry::default();
         let of_controller = registry.sub_registry_with_label(("controller".into(), NODE.into()));
         of_controller.register(
@@ -228,11 +228,14 @@ impl Metrics {
             "Nodes whose instance was known without asking the cloud",
             self.cache_hits.clone(),
         );
-        registry.sub_registry_with_label(("name".into(), lease::NAME.into())).register(
-            "leader_election_master_status",
-            "Whether this process holds the Lease kops-controller-leader",
-            self.leads.clone(),
-        );
+        // Who never leads is not to be missed as a leader.
+        if labels_nodes {
+            registry.sub_registry_with_label(("name".into(), lease::NAME.into())).register(
+                "leader_election_master_status",
+                "Whether this process holds the Lease kops-controller-leader",
+                self.leads.clone(),
+            );
+        }
         registry.register(
             "kops_agent_state_store_readable",
             "Whether the state store could be read when it was last looked at",
@@ -266,7 +269,7 @@ mod tests {
         metrics.reconciled(Reconciled::Error, Duration::from_secs(3));
         metrics.refused("InstanceNotFound");
         metrics.queued(7);
-        let text = text(&metrics.registry());
+        let text = text(&metrics.registry(true));
         for line in [
             r#"controller_runtime_reconcile_total{controller="node",result="success"} 1"#,
             r#"controller_runtime_reconcile_errors_total{controller="node"} 1"#,
@@ -293,7 +296,7 @@ mod tests {
         metrics.refused("InstanceNotFound");
         metrics.bootstrap.answered("Granted", true, Duration::from_secs(1));
         metrics.cloud_calls.count("ec2", "DescribeInstances", Outcome::Success);
-        let (text, of_nodes) = (text(&metrics.registry()), include_str!("../status.rs"));
+        let (text, of_nodes) = (text(&metrics.registry(true)), include_str!("../status.rs"));
         let known: BTreeSet<&str> = names(&text).union(&names(of_nodes)).copied().collect();
         for asked in [
             include_str!("../../../../packaging/grafana/kops-agent.json"),

@@ -83,14 +83,12 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let election = Arc::new(Election::new(client.clone(), identity()?));
     let mode = Mode::Apply(election.leadership());
     let node_labels = Arc::new(node_labels(mode));
-    let (listener, address) = health::listen(&args.health_listen).await?;
-    log::info!("/healthz, /readyz and /metrics are at http://{address}");
     let state = Arc::new(State {
         election: labels_nodes.then(|| election.clone()),
         node_labels: node_labels.clone(),
         bootstrap: metrics.bootstrap.clone(),
     });
-    let registry = Arc::new(metrics.registry());
+    let registry = Arc::new(metrics.registry(labels_nodes));
     let nodes = Nodes::of(client.clone());
     let setup = bootstrap::Setup {
         options: options.clone(),
@@ -100,6 +98,10 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         metrics: metrics.clone(),
     };
     let serving = setup.start();
+    let answering = async {
+        let listener = health::listen(&args.health_listen).await?;
+        health::serve(listener, state, registry).await
+    };
     service_manager::serving(if labels_nodes { "contending for the Lease" } else { SERVING });
 
     let over = async {
@@ -121,7 +123,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
             tokio::join!(election.release(), drain);
             Ok(exit::CONVERGED)
         }
-        () = health::serve(listener, state, registry) => Ok(exit::FAILED),
+        result = answering => match result? {},
         // Elsewhere it is contending for the Lease that shows life.
         never = service_manager::go_on_serving(SERVING), if !labels_nodes => match never {},
         // Who labels no Nodes leaves the Lease to those who do.

@@ -285,7 +285,7 @@ impl Cluster {
     }
 
     fn metrics(&self) -> String {
-        crate::control_plane::metrics::text(&self.node_labels.metrics.registry())
+        crate::control_plane::metrics::text(&self.node_labels.metrics.registry(true))
     }
 }
 

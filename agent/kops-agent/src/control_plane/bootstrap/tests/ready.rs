@@ -52,7 +52,8 @@ fn setup(world: &World, listen: SocketAddr) -> Setup {
 
 /// What is answered where probes ask.
 async fn probes(health: Arc<dyn Health>, registry: Registry) -> impl AsyncFn(&str) -> (u16, String) {
-    let (listener, address) = health::listen("127.0.0.1:0").await.unwrap();
+    let listener = health::listen("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
     tokio::spawn(health::serve(listener, health, Arc::new(registry)));
     let client = Client::builder().no_proxy().build().unwrap();
     async move |path: &str| {
@@ -70,7 +71,7 @@ async fn it_is_not_ready_while_machines_cannot_bootstrap() {
     let metrics = setup.metrics.clone();
     let node_labels = Arc::new(node_labels(&setup));
     let state = State { election: None, node_labels, bootstrap: metrics.bootstrap.clone() };
-    let asked = probes(Arc::new(state), metrics.registry()).await;
+    let asked = probes(Arc::new(state), metrics.registry(true)).await;
     assert_eq!(asked("/readyz").await, (200, "ok".into()), "there is nothing to serve yet");
 
     let serving = setup.start().unwrap();
@@ -96,6 +97,22 @@ async fn it_is_not_ready_while_machines_cannot_bootstrap() {
 }
 
 #[tokio::test]
+async fn a_port_that_somebody_else_has_is_waited_for() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let listening = tokio::spawn({
+        let address = address.clone();
+        async move { health::listen(&address).await }
+    });
+    tokio::task::yield_now().await;
+    assert!(!listening.is_finished());
+    drop(taken);
+    let listener = timeout(Duration::from_secs(60), listening).await.unwrap().unwrap().unwrap();
+    assert_eq!(listener.local_addr().unwrap().to_string(), address);
+    assert!(health::listen("nowhere").await.is_err());
+}
+
+#[tokio::test]
 async fn what_does_not_live_says_so() {
     struct Dead;
     impl Health for Dead {
@@ -107,7 +124,7 @@ async fn what_does_not_live_says_so() {
             self.live()
         }
     }
-    let asked = probes(Arc::new(Dead), Metrics::new().registry()).await;
+    let asked = probes(Arc::new(Dead), Metrics::new().registry(true)).await;
     assert_eq!(asked("/healthz").await, (503, "it is dead".into()));
     assert_eq!(asked("/readyz").await, (503, "it is dead".into()));
     assert_eq!(asked("/metrics").await.0, 200);

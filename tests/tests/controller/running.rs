@@ -1,0 +1,79 @@
+//! How a controller runs beside others who write: kubelets, and another holder of the Lease; and as a pod.
+
+use kops_agent_tests::ec2::Instance;
+
+use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, eventually, id};
+use crate::{LEADS, LEADS_NOT};
+
+fn cluster_of_one_node() -> Cluster {
+    let cluster = Cluster::start();
+    cluster.ec2.put(&id(1), Instance::of_group(CLUSTER, "nodes"));
+    cluster
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn what_a_kubelet_does_to_its_labels_is_put_back() {
+    let cluster = cluster_of_one_node();
+    let kubelet = |arguments: &[&str], input: &str| cluster.api.kubectl_as_kubelet(&id(1), arguments, input);
+    let node = Cluster::node(&id(1), Some(&id(1))).to_string();
+    kubelet(&["create", "-f", "-"], &node).unwrap();
+    let _controller = cluster.controller();
+    eventually("the node is labelled", || cluster.label(&id(1), "tier").as_deref() == Some("web"));
+
+    for drift in ["tier=db", "tier-"] {
+        kubelet(&["label", "node", &id(1), "--overwrite", drift], "").unwrap();
+        eventually("the label is put back", || cluster.label(&id(1), "tier").as_deref() == Some("web"));
+    }
+    let group = format!("{GROUP_LABEL}=control-plane");
+    let refused = kubelet(&["label", "node", &id(1), "--overwrite", &group], "").unwrap_err().to_string();
+    assert!(refused.contains("is not allowed to modify labels"), "{refused}");
+    kubelet(&["label", "node", &id(1), "team=a"], "").unwrap();
+    kubelet(&["label", "node", &id(1), "--overwrite", "tier=db"], "").unwrap();
+    eventually("the label is put back", || cluster.label(&id(1), "tier").as_deref() == Some("web"));
+    assert_eq!(cluster.label(&id(1), "team").as_deref(), Some("a"), "it is the kubelet's");
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn who_has_lost_the_lease_to_another_writes_nothing_until_it_has_it_again() {
+    let cluster = cluster_of_one_node();
+    let controller = cluster.controller();
+    let leads = |status: &str| controller.get("/metrics").contains(status);
+    eventually("it leads", || leads(LEADS));
+    let stolen = r#"{"spec": {"holderIdentity": "another"}}"#;
+    cluster.kubectl(&[
+        "patch",
+        "lease",
+        "-n",
+        "kube-system",
+        "kops-controller-leader",
+        "--type=merge",
+        "-p",
+        stolen,
+    ]);
+    eventually("it leads no more", || leads(LEADS_NOT));
+    cluster.create_node(&id(1), Some(&id(1)));
+    // The other one never renews, so it comes to an end.
+    eventually("the node is labelled", || {
+        let is_labelled = cluster.label(&id(1), GROUP_LABEL).is_some();
+        assert!(
+            !is_labelled || leads(LEADS),
+            "it writes without the Lease, which {} holds",
+            cluster.holder()
+        );
+        is_labelled
+    });
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn it_runs_as_a_pod() {
+    let cluster = cluster_of_one_node();
+    cluster.create_node(&id(1), Some(&id(1)));
+    let said = cluster.once_as_pod();
+    assert!(said.contains("labels of 1 Nodes were changed"), "{said}");
+    assert_eq!(cluster.label(&id(1), GROUP_LABEL).as_deref(), Some("nodes"));
+    let manifest = include_str!("../../../packaging/kubernetes/controller.yaml");
+    cluster.api.kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], manifest).unwrap();
+}
