@@ -3,13 +3,17 @@
 //! It authorizes as kOps has it (`Node,RBAC`, and NodeRestriction for what kubelets may write), so that a right that is
 //! missing fails a test.
 
+use std::convert::Infallible;
 use std::fs::{self, File};
+use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::{self, JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use nix::sys::signal::{Signal, kill};
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
     KeyPair, KeyUsagePurpose, date_time_ymd,
@@ -20,6 +24,9 @@ use crate::ports::free_port;
 
 const START_WITHIN: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// How long a slow etcd stands still, and goes on, in turns.
+const SLOW_FOR: Duration = Duration::from_millis(600);
+const FAST_FOR: Duration = Duration::from_millis(200);
 
 /// etcd and an API server.
 #[derive(Debug)]
@@ -123,9 +130,27 @@ impl ApiServer {
     /// # Errors
     /// If it does not run.
     pub fn pause_etcd(&self, paused: bool) -> anyhow::Result<()> {
-        use nix::sys::signal::{Signal, kill};
         let signal = if paused { Signal::SIGSTOP } else { Signal::SIGCONT };
         kill(self.etcd.id(), signal).context("signalling etcd")
+    }
+
+    /// Has etcd stand still for most of the time, a part of a second each, as on a disk that is too slow for it; until the
+    /// value is dropped.
+    pub fn slow_etcd(&self) -> SlowEtcd<'_> {
+        let (over, is_over) = mpsc::channel::<Infallible>();
+        let etcd = self.etcd.id();
+        let thread = thread::spawn(move || {
+            let waits = |pause| is_over.recv_timeout(pause) == Err(RecvTimeoutError::Timeout);
+            // Whether it is signalled shows in how slow it is.
+            while kill(etcd, Signal::SIGSTOP).is_ok() && waits(SLOW_FOR) {
+                let _ = kill(etcd, Signal::SIGCONT);
+                if !waits(FAST_FOR) {
+                    return;
+                }
+            }
+            let _ = kill(etcd, Signal::SIGCONT);
+        });
+        SlowEtcd { over: Some(over), thread: Some(thread), of: PhantomData }
     }
 
     /// The id of the API server's process, if it runs.
@@ -212,6 +237,22 @@ impl ApiServer {
             bail!("kubectl {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
         }
         Ok(String::from_utf8(output.stdout)?)
+    }
+}
+
+/// An etcd that is slow as long as this lives.
+#[derive(Debug)]
+pub struct SlowEtcd<'a> {
+    over: Option<mpsc::Sender<Infallible>>,
+    thread: Option<JoinHandle<()>>,
+    of: PhantomData<&'a ApiServer>,
+}
+
+impl Drop for SlowEtcd<'_> {
+    fn drop(&mut self) {
+        self.over = None;
+        // A thread that panicked has slowed nothing any more.
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }
 

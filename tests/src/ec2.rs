@@ -64,6 +64,8 @@ pub enum Mood {
     Throttling,
     /// With an error of its own.
     Down,
+    /// Not at all, as long as it is in this mood.
+    Hanging,
 }
 
 #[derive(Debug, Default)]
@@ -150,13 +152,14 @@ async fn answer(request: Request<Incoming>, state: &Mutex<State>) -> Response<St
         (state.mood, state.delay)
     };
     tokio::time::sleep(delay).await;
+    let mood = not_hanging(mood, state).await;
     match mood {
         Mood::Throttling => return refusal(503, "RequestLimitExceeded", "Request limit exceeded."),
         Mood::Down => return refusal(500, "InternalError", "An internal error has occurred"),
         Mood::Good if !is_signed => {
             return refusal(401, "AuthFailure", "AWS was not able to validate the credentials");
         }
-        Mood::Good => {}
+        Mood::Good | Mood::Hanging => {}
     }
     if form.get("Action").map(String::as_str) != Some("DescribeInstances") {
         return refusal(400, "InvalidAction", "The action is not valid for this web service");
@@ -176,6 +179,15 @@ async fn answer(request: Request<Incoming>, state: &Mutex<State>) -> Response<St
              <reservationSet>{items}</reservationSet></DescribeInstancesResponse>"
         ),
     )
+}
+
+/// The mood in which an answer is given, once one is.
+async fn not_hanging(mut mood: Mood, state: &Mutex<State>) -> Mood {
+    while mood == Mood::Hanging {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        mood = state.lock().unwrap_or_else(PoisonError::into_inner).mood;
+    }
+    mood
 }
 
 fn item(id: &str, instance: &Instance) -> String {

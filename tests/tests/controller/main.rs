@@ -7,6 +7,7 @@
 
 mod bootstrap;
 mod cluster;
+mod faults;
 mod gce;
 mod moto;
 mod running;

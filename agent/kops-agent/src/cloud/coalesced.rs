@@ -55,6 +55,15 @@ impl<T, E> Coalesced<T, E> {
         *last = Some(Answered { at, answer: answer.clone() });
         answer
     }
+
+    /// The last answer, if it was asked for no longer ago than `longest`; the one that somebody waits for at the moment,
+    /// if somebody does. Nobody is asked for this.
+    pub(super) async fn known(&self, longest: Duration) -> Option<Arc<T>> {
+        let called = Instant::now();
+        let last = self.last.lock().await;
+        let answered = last.as_ref().filter(|answered| answered.at + longest >= called)?;
+        answered.answer.as_ref().ok().cloned()
+    }
 }
 
 #[cfg(test)]
@@ -85,6 +94,19 @@ mod tests {
         for (longest, expected) in [(minute, 0), (minute, 0), (Duration::ZERO, 1), (minute, 1)] {
             assert_eq!(*coalesced.get(longest, ask(&count)).await.unwrap(), expected);
         }
+    }
+
+    #[tokio::test]
+    async fn what_is_known_is_known_without_asking() {
+        let (coalesced, count) = (Coalesced::default(), AtomicU32::new(0));
+        let minute = Duration::from_secs(60);
+        assert_eq!(coalesced.known(minute).await, None);
+        let (answer, known) = tokio::join!(coalesced.get(minute, ask(&count)), coalesced.known(minute));
+        assert_eq!((answer.unwrap(), known), (Arc::new(0), Some(Arc::new(0))), "it waits for whoever asks");
+        assert_eq!(coalesced.known(minute).await, Some(Arc::new(0)));
+        assert_eq!(coalesced.known(Duration::ZERO).await, None, "it is older than that");
+        let failed = coalesced.get(Duration::ZERO, async { Err("busy".to_owned()) }).await;
+        assert_eq!((failed.is_err(), coalesced.known(minute).await), (true, None));
     }
 
     #[tokio::test]

@@ -13,7 +13,7 @@ use kube::{Client, Error};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, timeout};
 
-use super::lease::NAMESPACE;
+use super::lease::{self, NAMESPACE};
 
 /// The API server forgets an Event after an hour, so it is said again.
 const SAID_AGAIN_AFTER: Duration = Duration::from_secs(60 * 60);
@@ -43,15 +43,25 @@ impl Events {
     /// Says why a Node is not dealt with, unless it was said. An Event that does not get through is not worth failing
     /// for: the log has it too.
     pub async fn warn(&self, node: &str, reason: &str, message: &str) {
+        self.say(about_node(node), reason, message).await;
+    }
+
+    /// Says of the controller itself why it cannot do its work, as [`Events::warn`] does of a Node: about its Lease.
+    pub async fn warn_of_controller(&self, reason: &str, message: &str) {
+        self.say(about_lease(), reason, message).await;
+    }
+
+    async fn say(&self, about: ObjectReference, reason: &str, message: &str) {
+        let object = about.name.clone().unwrap_or_default();
         // The same Event has the same name, so that several controllers and restarts do not pile them up.
-        let digest = sha256_hex(format!("{node} {reason} {message}").as_bytes());
-        let name = format!("{node}.{}", &digest[..16]);
+        let digest = sha256_hex(format!("{object} {reason} {message}").as_bytes());
+        let name = format!("{object}.{}", &digest[..16]);
         if self.was_said(&name) {
             return;
         }
         let create = async {
             let Ok(_slot) = self.slots.acquire().await else { return Ok(()) };
-            let event = event(&name, node, reason, message);
+            let event = event(&name, about, reason, message);
             self.events.create(&PostParams::default(), &event).await.map(drop)
         };
         let problem = match timeout(PATIENCE, create).await {
@@ -61,7 +71,7 @@ impl Events {
             Ok(Err(error)) => error.to_string(),
             Err(_) => "no answer".to_owned(),
         };
-        log::warn!("the Event {reason} about the Node {node} was not created: {problem}");
+        log::warn!("the Event {reason} about {object} was not created: {problem}");
     }
 
     fn was_said(&self, name: &str) -> bool {
@@ -80,7 +90,30 @@ impl Events {
     }
 }
 
-fn event(name: &str, node: &str, reason: &str, message: &str) -> Event {
+fn about_node(node: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("Node".into()),
+        name: Some(node.into()),
+        // A Node is in no namespace, but an Event of this one must be about something in it.
+        namespace: Some(NAMESPACE.into()),
+        // kubelet's own Events, and so those that `kubectl describe node` looks for, have the name for it.
+        uid: Some(node.into()),
+        ..ObjectReference::default()
+    }
+}
+
+fn about_lease() -> ObjectReference {
+    ObjectReference {
+        api_version: Some("coordination.k8s.io/v1".into()),
+        kind: Some("Lease".into()),
+        name: Some(lease::NAME.into()),
+        namespace: Some(NAMESPACE.into()),
+        ..ObjectReference::default()
+    }
+}
+
+fn event(name: &str, about: ObjectReference, reason: &str, message: &str) -> Event {
     let now = Time(Timestamp::now());
     Event {
         metadata: ObjectMeta {
@@ -88,16 +121,7 @@ fn event(name: &str, node: &str, reason: &str, message: &str) -> Event {
             namespace: Some(NAMESPACE.into()),
             ..ObjectMeta::default()
         },
-        involved_object: ObjectReference {
-            api_version: Some("v1".into()),
-            kind: Some("Node".into()),
-            name: Some(node.into()),
-            // A Node is in no namespace, but an Event of this one must be about something in it.
-            namespace: Some(NAMESPACE.into()),
-            // kubelet's own Events, and so those that `kubectl describe node` looks for, have the name for it.
-            uid: Some(node.into()),
-            ..ObjectReference::default()
-        },
+        involved_object: about,
         type_: Some("Warning".into()),
         reason: Some(reason.into()),
         message: Some(message.into()),

@@ -139,6 +139,7 @@ pub struct Metrics {
     errors: Counter,
     seconds: Histogram,
     depth: Gauge,
+    waiting_for_cloud: Gauge,
     refusals: Family<Reason, Counter>,
     /// Patches that the API server took.
     pub patches: Counter,
@@ -162,6 +163,7 @@ impl Metrics {
             errors: Counter::default(),
             seconds: Histogram::new(SECONDS),
             depth: Gauge::default(),
+            waiting_for_cloud: Gauge::default(),
             refusals: Family::default(),
             patches: Counter::default(),
             cache_hits: Counter::default(),
@@ -186,9 +188,10 @@ impl Metrics {
         self.refusals.get_or_create(&Reason { reason }).inc();
     }
 
-    /// Notes how many Nodes wait.
-    pub fn queued(&self, depth: usize) {
+    /// Notes how many Nodes wait to be looked at, and how many for a cloud that does not answer.
+    pub fn queued(&self, depth: usize, waiting_for_cloud: usize) {
         self.depth.set(i64::try_from(depth).unwrap_or(i64::MAX));
+        self.waiting_for_cloud.set(i64::try_from(waiting_for_cloud).unwrap_or(i64::MAX));
     }
 
     /// All of it with what it means, to be shown by who labels Nodes, or leaves that to another.
@@ -221,6 +224,11 @@ impl Metrics {
             "kops_agent_node_refusals",
             "Nodes that got no labels because they are not believed, by reason",
             self.refusals.clone(),
+        );
+        registry.register(
+            "kops_agent_nodes_waiting_for_cloud",
+            "Nodes that cannot be looked at before the cloud answers again",
+            self.waiting_for_cloud.clone(),
         );
         registry.register("kops_agent_node_patches", "Patches of Nodes", self.patches.clone());
         registry.register(
@@ -268,7 +276,7 @@ mod tests {
         metrics.reconciled(Reconciled::Success, Duration::from_millis(3));
         metrics.reconciled(Reconciled::Error, Duration::from_secs(3));
         metrics.refused("InstanceNotFound");
-        metrics.queued(7);
+        metrics.queued(7, 3);
         let text = text(&metrics.registry(true));
         for line in [
             r#"controller_runtime_reconcile_total{controller="node",result="success"} 1"#,
@@ -276,6 +284,7 @@ mod tests {
             r#"controller_runtime_reconcile_time_seconds_bucket{controller="node",le="0.005"} 1"#,
             r#"workqueue_depth{controller="node",name="node",priority="0"} 7"#,
             r#"leader_election_master_status{name="kops-controller-leader"} 0"#,
+            "kops_agent_nodes_waiting_for_cloud 3",
             r#"kops_agent_node_refusals_total{reason="InstanceNotFound"} 1"#,
         ] {
             assert!(text.contains(line), "{line} is not in:\n{text}");

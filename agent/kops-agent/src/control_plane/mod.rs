@@ -14,6 +14,7 @@ mod metrics;
 mod node_api;
 mod node_labels;
 mod once;
+mod outage;
 mod queue;
 
 use std::path::PathBuf;
@@ -48,6 +49,7 @@ use lease::{Election, Leadership};
 use metrics::{BootstrapMetrics, Metrics};
 use node_api::Nodes;
 use node_labels::{LIST_PATIENCE, Mode, NodeLabels};
+use outage::Pauses;
 
 /// What is done where Nodes are not labelled.
 const SERVING: &str = "serving machines";
@@ -170,6 +172,7 @@ async fn while_leading(
         }
         node_labels.is_synced.store(false, Ordering::Relaxed);
         metrics.leads.set(0);
+        metrics.queued(0, 0);
     }
 }
 
@@ -233,6 +236,7 @@ fn node_labels(
         mode,
         is_synced: AtomicBool::new(false),
         list_patience: LIST_PATIENCE,
+        cloud_pauses: Pauses::default(),
     }
 }
 

@@ -25,6 +25,7 @@ use super::identify::{Identifier, NotIdentified};
 use super::lease::Leadership;
 use super::metrics::{Metrics, Reconciled};
 use super::node_api::{NodeObject, Nodes, observed};
+use super::outage::Pauses;
 use super::queue::Queue;
 
 /// Patches that are under way at the same time.
@@ -35,6 +36,10 @@ const RESYNC: Duration = Duration::from_secs(60 * 60);
 const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
 /// What is the matter where it does not.
 const OUTDATED: &str = "it has changed, and the watch of Nodes does not say how";
+/// What an Event is called that tells of a cloud that does not answer.
+const CLOUD_UNAVAILABLE: &str = "CloudUnavailable";
+/// How often in a row it does not, before there is one: what passes within some seconds is in the log only.
+const TOLD_AFTER: u32 = 4;
 /// Nodes of one answer of the API server.
 const PAGE: u32 = 500;
 /// How long such an answer may take to come. Without this, one on a connection that nobody has at its other end is waited for
@@ -59,6 +64,8 @@ pub struct NodeLabels {
     pub is_synced: AtomicBool,
     /// How long a part of the list of Nodes may take to come: [`LIST_PATIENCE`].
     pub list_patience: Duration,
+    /// How long nobody asks a cloud that does not answer.
+    pub cloud_pauses: Pauses,
 }
 
 /// What is done with a patch.
@@ -83,6 +90,8 @@ enum Outcome {
     /// It changed while it was looked at.
     Conflict,
     Refused(Refusal),
+    /// The cloud does not answer.
+    Unanswered(String),
     Failed(String),
 }
 
@@ -111,9 +120,10 @@ impl NodeLabels {
         let mut watch = new_watch();
         // Since when the next part of the list of Nodes is waited for.
         let mut listing: Option<Instant> = None;
-        let mut index = Index::default();
+        let mut index = Index { queue: Queue::pausing(self.cloud_pauses), ..Index::default() };
         let slots = Semaphore::new(PATCHES_AT_ONCE);
         let mut looking = Looking::new();
+        let mut telling: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
         let mut refreshing: BoxFuture<'_, Changed> = Box::pin(self.groups.refresh());
         let mut groups_were_read = false;
         let mut resync = Instant::now() + RESYNC;
@@ -123,11 +133,11 @@ impl NodeLabels {
                 for name in index.queue.take(now) {
                     match index.nodes.get(&name) {
                         Some(node) => looking.push(self.look(node.clone(), &slots)),
-                        None => index.queue.done(&name),
+                        None => index.queue.gone(&name, now),
                     }
                 }
             }
-            self.metrics.queued(index.queue.depth(now));
+            self.metrics.queued(index.queue.depth(now), index.queue.outage().len());
             let wake = index.queue.next_due().filter(|_| index.is_complete && groups_were_read);
             tokio::select! {
                 event = watch.next() => match event {
@@ -149,8 +159,13 @@ impl NodeLabels {
                     watch = new_watch();
                 }
                 Some((node, outcome, took)) = looking.next() => {
-                    self.settle(&mut index, &node, outcome, took);
+                    if let Some(problem) = self.settle(&mut index, &node, outcome, took) {
+                        telling.push(Box::pin(async move {
+                            self.events.warn_of_controller(CLOUD_UNAVAILABLE, &problem).await;
+                        }));
+                    }
                 }
+                Some(()) = telling.next() => {}
                 changed = &mut refreshing => {
                     groups_were_read = true;
                     self.metrics.store_is_readable.set(i64::from(self.groups.is_current()));
@@ -182,7 +197,10 @@ impl NodeLabels {
             looking.push(self.look(node, &slots));
         }
         while let Some((node, outcome, _)) = looking.next().await {
-            found.failed += usize::from(matches!(outcome, Outcome::Conflict | Outcome::Failed(_)));
+            let may_pass = |outcome: &Outcome| {
+                matches!(outcome, Outcome::Conflict | Outcome::Unanswered(_) | Outcome::Failed(_))
+            };
+            found.failed += usize::from(may_pass(&outcome));
             let problem = match outcome {
                 Outcome::Done => continue,
                 Outcome::Patched => {
@@ -196,7 +214,7 @@ impl NodeLabels {
                 Outcome::Conflict => "it was changed by somebody at the same time; run this again".to_owned(),
                 Outcome::NotYet => "it has not said yet which instance it is".to_owned(),
                 Outcome::Refused(refusal) => refusal.to_string(),
-                Outcome::Failed(problem) => problem,
+                Outcome::Unanswered(problem) | Outcome::Failed(problem) => problem,
             };
             found.problems.insert(node.name.clone(), problem);
         }
@@ -248,7 +266,7 @@ impl NodeLabels {
             Ok(identity) => identity,
             Err(NotIdentified::NotYet) => return Outcome::NotYet,
             Err(NotIdentified::Refused(refusal)) => return Outcome::Refused(refusal),
-            Err(NotIdentified::Unavailable(problem)) => return Outcome::Failed(problem),
+            Err(NotIdentified::Unavailable(problem)) => return Outcome::Unanswered(problem),
         };
         let wanted = match self.wanted(node, &identity) {
             Ok(wanted) => wanted,
@@ -296,7 +314,14 @@ impl NodeLabels {
         }
     }
 
-    fn settle(&self, index: &mut Index, node: &ObservedNode, outcome: Outcome, took: Duration) {
+    /// Notes what came of looking at a Node, and gives what is to be told of the cloud.
+    fn settle(
+        &self,
+        index: &mut Index,
+        node: &ObservedNode,
+        outcome: Outcome,
+        took: Duration,
+    ) -> Option<String> {
         let (name, now) = (node.name.as_str(), Instant::now());
         let (result, problem) = match outcome {
             Outcome::Done | Outcome::Patched | Outcome::NotYet | Outcome::Shown(_) => {
@@ -304,6 +329,10 @@ impl NodeLabels {
             }
             Outcome::Conflict if !index.is_outdated(node) => (Reconciled::Requeued, None),
             Outcome::Conflict => (Reconciled::Error, Some(OUTDATED.to_owned())),
+            Outcome::Unanswered(problem) => {
+                self.metrics.reconciled(Reconciled::Error, took);
+                return unanswered(index, name, &problem, now);
+            }
             Outcome::Failed(ref problem) => (Reconciled::Error, Some(problem.clone())),
             Outcome::Refused(ref refusal) => {
                 self.metrics.refused(refusal.reason());
@@ -318,6 +347,12 @@ impl NodeLabels {
                 log::warn!("the Node {name}: {problem}; looking again in {pause:.0?}");
             }
         }
+        match index.queue.answered(name, now) {
+            0 => {}
+            released => {
+                log::info!("the cloud answers again: {released} Nodes that waited for it are looked at")
+            }
+        }
         match outcome {
             Outcome::Conflict => index.conflicted(node, now),
             _ => drop(index.outdated.remove(name)),
@@ -330,7 +365,17 @@ impl NodeLabels {
                  alone for {pause:.0?}"
             );
         }
+        None
     }
+}
+
+/// The cloud did not answer for a Node. That is logged once for all who wait, and told if it goes on.
+fn unanswered(index: &mut Index, name: &str, problem: &str, now: Instant) -> Option<String> {
+    let pause = index.queue.unanswered(name, now)?;
+    let outage = index.queue.outage();
+    log::warn!("{problem}; {} Nodes wait for it, which is asked again in {pause:.0?}", outage.len());
+    let told = format!("{problem}; Nodes that are not known yet get no labels until it answers");
+    (outage.failures() >= TOLD_AFTER).then_some(told)
 }
 
 /// The Nodes as they were last seen, and which of them are to be looked at.

@@ -3,12 +3,15 @@
 //! A Node is looked at by one at a time; what changes meanwhile has it looked at once more. One that fails is looked
 //! at again later and later, each at its own moment, so that a thousand failures at once do not come back at once; and
 //! no sooner because it changes, for a machine that is not believed can change its Node as often as it likes. One whose
-//! labels are written again and again is left alone for longer and longer too: somebody else undoes what we write.
+//! labels are written again and again is left alone for longer and longer too: somebody else undoes what we write. Those
+//! whose cloud does not answer wait together ([`Outage`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use super::outage::{Outage, Pauses};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10 * 60);
@@ -28,6 +31,7 @@ pub struct Queue {
     /// Until when those that failed are left alone.
     pauses: BTreeMap<String, Instant>,
     writes: BTreeMap<String, Writes>,
+    outage: Outage,
 }
 
 /// The writes to a Node of late.
@@ -40,8 +44,17 @@ struct Writes {
 }
 
 impl Queue {
-    /// A Node changed: it is looked at as soon as who looks at it is done, and its pause after a failure is over.
+    /// With these pauses while the cloud does not answer.
+    pub fn pausing(pauses: Pauses) -> Queue {
+        Queue { outage: Outage::pausing(pauses), ..Queue::default() }
+    }
+
+    /// A Node changed: it is looked at as soon as who looks at it is done, and its pause after a failure is over, or the cloud
+    /// answers again.
     pub fn changed(&mut self, name: &str, now: Instant) {
+        if self.outage.holds(name) {
+            return;
+        }
         let due = self.due.entry(name.to_owned()).or_insert(now);
         *due = now.min(*due);
     }
@@ -49,6 +62,7 @@ impl Queue {
     /// Has a Node looked at then, or as soon as who looks at it is done, pause or not: what it failed for may be over.
     pub fn wake(&mut self, name: &str, at: Instant) {
         self.pauses.remove(name);
+        self.outage.release(name);
         if self.working.contains(name) {
             self.woken.insert(name.to_owned());
         }
@@ -57,8 +71,9 @@ impl Queue {
 
     /// The Nodes that are due and that nobody looks at; from now on somebody does.
     pub fn take(&mut self, now: Instant) -> Vec<String> {
-        let ready: Vec<String> =
+        let mut ready: Vec<String> =
             self.waiting().filter(|(_, due)| *due <= now).map(|(name, _)| name.clone()).collect();
+        ready.extend(self.outage.take(now));
         for name in &ready {
             self.due.remove(name);
             self.working.insert(name.clone());
@@ -103,17 +118,48 @@ impl Queue {
         pause
     }
 
+    /// The cloud did not answer for a Node. It is looked at again when the cloud does; after a pause, if it is the first one or
+    /// the one that was looked at to see whether the cloud does, which this returns.
+    pub fn unanswered(&mut self, name: &str, now: Instant) -> Option<Duration> {
+        self.working.remove(name);
+        self.woken.remove(name);
+        self.due.remove(name);
+        self.outage.failed(name, now)
+    }
+
+    /// A Node was looked at, and it was not for the cloud if it could not be dealt with: if the others waited for that, they are
+    /// due now. How many they are.
+    pub fn answered(&mut self, name: &str, now: Instant) -> usize {
+        let released = self.outage.answered(name);
+        for name in &released {
+            self.changed(name, now);
+        }
+        released.len()
+    }
+
+    /// The outage of the cloud.
+    pub fn outage(&self) -> &Outage {
+        &self.outage
+    }
+
+    /// A Node was to be looked at that is gone.
+    pub fn gone(&mut self, name: &str, now: Instant) {
+        self.done(name);
+        self.outage.gone(name, now);
+    }
+
     /// Nobody looks at a Node any more, and nothing of it is remembered.
     pub fn forget(&mut self, name: &str) {
         self.due.remove(name);
         self.failures.remove(name);
         self.pauses.remove(name);
         self.writes.remove(name);
+        self.outage.release(name);
     }
 
     /// When the next one is due that nobody looks at.
     pub fn next_due(&self) -> Option<Instant> {
-        self.waiting().map(|(_, due)| due).min()
+        self.waiting().map(|(_, due)| due).chain(self.outage.next()).min()
     }
 
     /// How many wait that are due.
@@ -124,7 +170,9 @@ impl Queue {
     /// Whether nobody is looked at and nobody waits, other than after a failure.
     #[cfg(test)]
     pub fn is_idle(&self) -> bool {
-        self.working.is_empty() && self.due.keys().all(|name| self.failures.contains_key(name))
+        self.working.is_empty()
+            && self.outage.len() == 0
+            && self.due.keys().all(|name| self.failures.contains_key(name))
     }
 
     /// Those that nobody looks at, and from when on somebody may.
@@ -192,30 +240,33 @@ mod tests {
     }
 
     #[test]
-    fn an_hour_without_the_cloud_costs_few_looks_and_is_over_soon_after() {
+    fn an_hour_without_the_cloud_costs_few_looks_and_is_over_a_minute_after() {
         const NODES: usize = 5000;
         let (mut queue, begun) = (Queue::default(), Instant::now());
         (0..NODES).for_each(|number| queue.changed(&format!("i-{number:017x}"), begun));
         let (mut now, mut looks, back) = (begun, 0, begun + Duration::from_secs(60 * 60));
         while now < back {
             for name in queue.take(now) {
-                queue.failed(&name, now);
+                queue.unanswered(&name, now);
+                queue.changed(&name, now);
                 looks += 1;
             }
-            now = queue.next_due().expect("every Node is looked at again");
+            now = queue.next_due().expect("the cloud is asked again");
         }
-        // One a second at first, and one in ten minutes later: not one in a second for an hour.
-        assert!(looks / NODES <= 20, "{looks} looks at {NODES} Nodes");
-        let mut dealt_with = 0;
+        // Each once, and then one of them after 1, 2, 4, … seconds, and after each minute.
+        assert_eq!(looks - NODES, 64);
+        let (mut dealt_with, mut rounds) = (0, 0);
         while let Some(due) = queue.next_due() {
             now = due;
+            rounds += 1;
             for name in queue.take(now) {
                 queue.done(&name);
+                queue.answered(&name, now);
                 dealt_with += 1;
             }
         }
-        assert_eq!(dealt_with, NODES);
-        assert!(now - back <= LONGEST_PAUSE, "the last one waits for {:?}", now - back);
+        assert_eq!((dealt_with, rounds), (NODES, 2), "one, and then all together");
+        assert!(now - back <= Duration::from_secs(60), "the last one waits for {:?}", now - back);
     }
 
     #[test]

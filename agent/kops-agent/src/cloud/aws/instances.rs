@@ -55,14 +55,20 @@ pub struct Instances {
 impl Instances {
     /// Asks EC2, as long as somebody has this.
     pub fn of(ec2: Ec2, calls: CloudCalls) -> Instances {
-        Instances::with_patience(PATIENCE, ec2, calls)
+        Instances::with(PATIENCE, WINDOW, ec2, calls)
     }
 
-    fn with_patience(patience: Duration, ec2: Ec2, calls: CloudCalls) -> Instances {
+    /// The same for a test in which everything is faster: no question waits for others for longer than this.
+    #[cfg(test)]
+    pub fn within(window: Duration, ec2: Ec2) -> Instances {
+        Instances::with(PATIENCE, window, ec2, CloudCalls::default())
+    }
+
+    fn with(patience: Duration, window: Duration, ec2: Ec2, calls: CloudCalls) -> Instances {
         let (questions, waiting) = mpsc::channel(LONGEST_QUEUE);
         let ration = Mutex::new(Ration::of(BURST, PER_SECOND));
         let asking = Arc::new(Asking { ec2, patience, calls, ration });
-        tokio::spawn(collect(asking, waiting));
+        tokio::spawn(collect(asking, window, waiting));
         Instances { questions }
     }
 
@@ -80,11 +86,11 @@ impl Instances {
 }
 
 /// Collects questions into batches, and has some of them asked at the same time.
-async fn collect(asking: Arc<Asking>, mut waiting: mpsc::Receiver<Question>) {
+async fn collect(asking: Arc<Asking>, window: Duration, mut waiting: mpsc::Receiver<Question>) {
     let slots = Arc::new(tokio::sync::Semaphore::new(CALLS_AT_ONCE));
     while let Some(first) = waiting.recv().await {
         let mut batch = vec![first];
-        let end = Instant::now() + WINDOW;
+        let end = Instant::now() + window;
         while batch.len() < LARGEST_BATCH
             && let Ok(Some(next)) = timeout_at(end, waiting.recv()).await
         {

@@ -23,14 +23,21 @@ const ZONES_FOR: Duration = Duration::from_secs(10 * 60);
 const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
 /// How old a group's list may be that has the instance. One that does not, or not running, is not believed.
 const LISTED_FOR: Duration = Duration::from_secs(10);
+/// The same where it is a stranger who says that there is such an instance, for each page that the list has. A machine is in
+/// the list before it starts, and takes longer than that until it can say so: one that comes too early comes again.
+const CLAIMED_FOR: Duration = Duration::from_secs(5);
+/// Instances on a page of such a list.
+const PAGE: usize = 500;
 /// How old the list of a group may be that names its instances otherwise.
 const UNLIKELY_FOR: Duration = Duration::from_secs(60);
 /// How old a template may be: it never changes, but another may come after it under its name.
 const TEMPLATE_FOR: Duration = Duration::from_secs(60 * 60);
 /// How old an instance's key may be: it is of the instance as long as that has its number. Who sends tokens that another
 /// has signed does not get to ask Google each time.
-const KEY_FOR: Duration = Duration::from_secs(10 * 60);
-/// Templates, and keys, that are remembered.
+const KEY_FOR: Duration = Duration::from_secs(60 * 60);
+/// The same where it has none, which may change.
+const NO_KEY_FOR: Duration = Duration::from_secs(30);
+/// Templates, and instances with their keys, that are remembered.
 const MOST_REMEMBERED: usize = 8192;
 
 type Asked<T> = Arc<Coalesced<T, ComputeError>>;
@@ -61,6 +68,26 @@ struct Inner {
     templates: Remembered<String, InstanceTemplate>,
     /// By the instances' numbers.
     signing_keys: Remembered<u64, Option<String>>,
+    instances: Remembered<u64, Option<GceInstance>>,
+}
+
+/// Who wants to know of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asker {
+    /// A Node, which the API server knows, and which says once which instance it is.
+    Node,
+    /// Somebody whom nobody knows, and who may make up another instance each time.
+    Stranger,
+    /// The same, as long as it takes no question to Google.
+    StrangerForFree,
+}
+
+/// Why there is no answer.
+enum Unanswered {
+    /// Google would have to be asked.
+    NotRemembered,
+    /// Google cannot be asked.
+    Failed(Arc<ComputeError>),
 }
 
 #[derive(Debug, Default)]
@@ -80,6 +107,7 @@ impl ManagedGroups {
             zones: Mutex::default(),
             templates: Mutex::default(),
             signing_keys: Mutex::default(),
+            instances: Mutex::default(),
         }))
     }
 
@@ -93,28 +121,46 @@ impl ManagedGroups {
         &self.0.compute
     }
 
-    /// The instance as a group of the cluster has it in its list, and the template that it was made from; `None` if no
-    /// group of the cluster lists it.
+    /// The instance of a Node as a group of the cluster has it in its list, and the template that it was made from; `None`
+    /// if no group of the cluster lists it.
     ///
     /// # Errors
     /// If that cannot be asked.
     pub async fn find(&self, instance: &InstancePath) -> Result<Option<Managed>, Arc<ComputeError>> {
+        asked(self.look(instance, Asker::Node).await)
+    }
+
+    /// The same for a stranger: a list of some seconds ago decides that there is no such instance, so that Google is asked as
+    /// often for a thousand names as for one.
+    ///
+    /// # Errors
+    /// If that cannot be asked.
+    pub async fn find_claimed(&self, instance: &InstancePath) -> Result<Option<Managed>, Arc<ComputeError>> {
+        asked(self.look(instance, Asker::Stranger).await)
+    }
+
+    /// What [`ManagedGroups::find_claimed`] would say without asking Google; `None` if it would ask.
+    pub async fn recall(&self, instance: &InstancePath) -> Option<Option<Managed>> {
+        self.look(instance, Asker::StrangerForFree).await.ok()
+    }
+
+    async fn look(&self, instance: &InstancePath, asker: Asker) -> Result<Option<Managed>, Unanswered> {
         // Nothing is asked of, or remembered for, a zone that somebody has made up.
-        let region = &self.cluster().region;
-        let zones = self.0.region.get(ZONES_FOR, self.compute().zones(region)).await?;
+        let zones = self.compute().zones(&self.cluster().region);
+        let zones = asker.get(&self.0.region, ZONES_FOR, zones).await?;
         if !zones.contains(&instance.zone) {
             return Ok(None);
         }
         let zone = locked(&self.0.zones).entry(instance.zone.clone()).or_default().clone();
-        let mut asked = BTreeSet::new();
+        let mut looked_at = BTreeSet::new();
         for longest in GROUPS_FOR {
-            let groups = self.groups(&zone, &instance.zone, longest).await?;
+            let groups = self.groups(&zone, &instance.zone, longest, asker).await?;
             for group in gce::in_order_of_likelihood(&groups, &instance.name, self.cluster()) {
-                if !asked.insert(group.name.clone()) || !self.is_of_cluster(group).await? {
+                if !looked_at.insert(group.name.clone()) || !self.is_of_cluster(group, asker).await? {
                     continue;
                 }
-                if let Some(instance) = self.listed(&zone, group, instance).await? {
-                    let template = self.template(&instance.instance_template).await?;
+                if let Some(instance) = self.listed(&zone, group, instance, asker).await? {
+                    let template = self.template(&instance.instance_template, asker).await?;
                     let template = template.unwrap_or_default();
                     return Ok(Some(Managed { instance, template }));
                 }
@@ -139,8 +185,33 @@ impl ManagedGroups {
         &self,
         instance: &ManagedInstance,
     ) -> Result<Arc<Option<String>>, Arc<ComputeError>> {
+        if let Some(known) = self.recall_signing_key(instance).await {
+            return Ok(known);
+        }
         let asked = remembered(&self.0.signing_keys, instance.id);
-        asked.get(KEY_FOR, self.compute().signing_key(&instance.path)).await
+        asked.get(NO_KEY_FOR, self.compute().signing_key(&instance.path)).await
+    }
+
+    /// The same without asking Google; `None` if that would have to be asked.
+    pub async fn recall_signing_key(&self, instance: &ManagedInstance) -> Option<Arc<Option<String>>> {
+        let asked = remembered(&self.0.signing_keys, instance.id);
+        match asked.known(KEY_FOR).await {
+            Some(key) if key.is_some() => Some(key),
+            _ => asked.known(NO_KEY_FOR).await,
+        }
+    }
+
+    /// What there is of an instance that a group lists, or was a moment ago; `None` if it does not exist. Another may have come
+    /// after it under its name.
+    ///
+    /// # Errors
+    /// If that cannot be asked.
+    pub async fn managed(
+        &self,
+        instance: &ManagedInstance,
+    ) -> Result<Arc<Option<GceInstance>>, Arc<ComputeError>> {
+        let asked = remembered(&self.0.instances, instance.id);
+        asked.get(LISTED_FOR, self.compute().instance(&instance.path)).await
     }
 
     /// The groups of a zone, of whatever cluster.
@@ -149,7 +220,8 @@ impl ManagedGroups {
         zone: &Zone,
         name: &str,
         longest: Duration,
-    ) -> Result<Arc<Vec<ManagedGroup>>, Arc<ComputeError>> {
+        asker: Asker,
+    ) -> Result<Arc<Vec<ManagedGroup>>, Unanswered> {
         let ask = async {
             match self.compute().managed_groups(name).await {
                 // Google has no such zone.
@@ -157,15 +229,15 @@ impl ManagedGroups {
                 answer => answer,
             }
         };
-        let groups = zone.groups.get(longest, ask).await?;
+        let groups = asker.get(&zone.groups, longest, ask).await?;
         locked(&zone.listings).retain(|name, _| groups.iter().any(|group| group.name == *name));
         Ok(groups)
     }
 
     /// Whether a group makes instances of the cluster.
-    async fn is_of_cluster(&self, group: &ManagedGroup) -> Result<bool, Arc<ComputeError>> {
+    async fn is_of_cluster(&self, group: &ManagedGroup, asker: Asker) -> Result<bool, Unanswered> {
         for url in &group.instance_templates {
-            let template = self.template(url).await?;
+            let template = self.template(url, asker).await?;
             if template.is_some_and(|template| gce::is_of_cluster(&template, self.cluster())) {
                 return Ok(true);
             }
@@ -179,7 +251,8 @@ impl ManagedGroups {
         zone: &Zone,
         group: &ManagedGroup,
         instance: &InstancePath,
-    ) -> Result<Option<ManagedInstance>, Arc<ComputeError>> {
+        asker: Asker,
+    ) -> Result<Option<ManagedInstance>, Unanswered> {
         let listing = locked(&zone.listings).entry(group.name.clone()).or_default().clone();
         let ask = async || {
             match self.compute().managed_instances(&instance.zone, &group.name).await {
@@ -194,24 +267,64 @@ impl ManagedGroups {
             }
         };
         let is_likely = gce::names_so(group, &instance.name);
-        let known = listing.get(if is_likely { LISTED_FOR } else { UNLIKELY_FOR }, ask()).await?;
+        let longest = match (is_likely, asker) {
+            (false, _) => UNLIKELY_FOR,
+            (true, Asker::Node) => LISTED_FOR,
+            (true, Asker::Stranger | Asker::StrangerForFree) => {
+                let last = listing.known(UNLIKELY_FOR).await;
+                LISTED_FOR.max(claimed_for(last.map_or(0, |last| last.len())))
+            }
+        };
+        let known = asker.get(&listing, longest, ask()).await?;
         let listed = known.get(&instance.name).cloned();
         if !is_likely || listed.as_ref().is_some_and(gce::is_at_work) {
             return Ok(listed);
         }
-        Ok(listing.get(Duration::ZERO, ask()).await?.get(&instance.name).cloned())
+        let longest = match asker {
+            Asker::Node => Duration::ZERO,
+            Asker::Stranger | Asker::StrangerForFree => claimed_for(known.len()),
+        };
+        Ok(asker.get(&listing, longest, ask()).await?.get(&instance.name).cloned())
     }
 
     /// The template of a URL; `None` if it is none of the project's, or gone.
-    async fn template(&self, url: &str) -> Result<Option<Arc<InstanceTemplate>>, Arc<ComputeError>> {
+    async fn template(&self, url: &str, asker: Asker) -> Result<Option<Arc<InstanceTemplate>>, Unanswered> {
         let Some(path) = gce::template_path(url) else { return Ok(None) };
         let asked = remembered(&self.0.templates, path.to_owned());
-        match asked.get(TEMPLATE_FOR, self.compute().instance_template(path)).await {
+        match asker.get(&asked, TEMPLATE_FOR, self.compute().instance_template(path)).await {
             Ok(template) => Ok(Some(template)),
-            Err(error) if matches!(*error, ComputeError::NotFound { .. }) => Ok(None),
-            Err(error) => Err(error),
+            Err(Unanswered::Failed(error)) if matches!(*error, ComputeError::NotFound { .. }) => Ok(None),
+            Err(unanswered) => Err(unanswered),
         }
     }
+}
+
+impl Asker {
+    /// The answer to a question, from `ask` where Google may be asked and what is remembered is too old.
+    async fn get<T>(
+        self,
+        asked: &Coalesced<T, ComputeError>,
+        longest: Duration,
+        ask: impl Future<Output = Result<T, ComputeError>>,
+    ) -> Result<Arc<T>, Unanswered> {
+        match self {
+            Asker::Node | Asker::Stranger => asked.get(longest, ask).await.map_err(Unanswered::Failed),
+            Asker::StrangerForFree => asked.known(longest).await.ok_or(Unanswered::NotRemembered),
+        }
+    }
+}
+
+/// What was asked of somebody who may ask Google.
+fn asked<T>(answer: Result<T, Unanswered>) -> Result<T, Arc<ComputeError>> {
+    answer.map_err(|unanswered| match unanswered {
+        Unanswered::Failed(error) => error,
+        Unanswered::NotRemembered => unreachable!("who may ask does not need to remember"),
+    })
+}
+
+/// How old the list of a group of so many instances may be for a stranger: one of many pages costs as many questions.
+fn claimed_for(instances: usize) -> Duration {
+    CLAIMED_FOR.saturating_mul(u32::try_from(instances / PAGE + 1).unwrap_or(u32::MAX))
 }
 
 /// What was asked under a key, or is to be.

@@ -4,7 +4,7 @@
 //! others. Who has waited too long is told so, and comes again.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::metrics::gauge::Gauge;
@@ -60,29 +60,29 @@ struct State {
 }
 
 /// Who holds this is let in.
-pub struct Admitted<'a> {
-    admission: &'a Admission,
+pub struct Admitted {
+    admission: Arc<Admission>,
     origin: Origin,
 }
 
 impl Admission {
     /// Lets nobody wait yet. `depth` counts who does.
-    pub fn new(limits: Limits, depth: Gauge) -> Admission {
-        Admission { limits, state: Mutex::default(), depth }
+    pub fn new(limits: Limits, depth: Gauge) -> Arc<Admission> {
+        Arc::new(Admission { limits, state: Mutex::default(), depth })
     }
 
     /// Waits for a turn.
     ///
     /// # Errors
     /// Too many wait, or the turn does not come in time.
-    pub async fn enter(&self, origin: Origin) -> Result<Admitted<'_>, Refusal> {
+    pub async fn enter(self: &Arc<Self>, origin: Origin) -> Result<Admitted, Refusal> {
         let busy =
             |reason, problem: &str| Refusal { answer: Answer::Busy, reason, message: problem.to_owned() };
         let mut turn = {
             let mut state = self.lock();
             if state.waiting == 0 && state.has_room(origin, &self.limits) {
                 state.start(origin);
-                return Ok(Admitted { admission: self, origin });
+                return Ok(Admitted { admission: self.clone(), origin });
             }
             let of_this = state.queues.get(&origin).map_or(0, VecDeque::len);
             if of_this >= self.limits.waiting_of_one || state.waiting >= self.limits.waiting {
@@ -96,12 +96,12 @@ impl Admission {
             turn
         };
         match timeout(self.limits.patience, &mut turn).await {
-            Ok(Ok(())) => Ok(Admitted { admission: self, origin }),
+            Ok(Ok(())) => Ok(Admitted { admission: self.clone(), origin }),
             _ => {
                 turn.close();
                 // It may have come in this very moment: then it is given back.
                 if turn.try_recv().is_ok() {
-                    drop(Admitted { admission: self, origin });
+                    drop(Admitted { admission: self.clone(), origin });
                 }
                 Err(busy("QueuedTooLong", "its turn did not come in time"))
             }
@@ -113,7 +113,7 @@ impl Admission {
     }
 }
 
-impl Drop for Admitted<'_> {
+impl Drop for Admitted {
     fn drop(&mut self) {
         let mut state = self.admission.lock();
         state.stop(self.origin);
@@ -180,8 +180,6 @@ impl State {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::sync::Arc;
-
     use futures_util::FutureExt as _;
 
     use super::*;
@@ -223,10 +221,8 @@ mod tests {
 
     #[tokio::test]
     async fn who_waits_too_long_is_told_and_leaves_no_trace() {
-        let admission = Arc::new(Admission::new(
-            Limits { at_once: 1, patience: Duration::from_millis(20), ..LIMITS },
-            Gauge::default(),
-        ));
+        let limits = Limits { at_once: 1, patience: Duration::from_millis(20), ..LIMITS };
+        let admission = Admission::new(limits, Gauge::default());
         let first = admission.enter(origin(1)).await.unwrap();
         let refusal = admission.enter(origin(2)).await.err().unwrap();
         assert_eq!((refusal.answer, refusal.reason), (Answer::Busy, "QueuedTooLong"));

@@ -1,25 +1,34 @@
 //! Machines that Google vouches for: their TPM signs, Compute Engine gives its key, and a managed group of the cluster
 //! lists the machine.
 //!
-//! Nobody is asked twice for the same: neither for the list of a group, nor for an instance's key. A flood of tokens that
-//! name instances of the cluster, and are signed by others, so costs Google next to nothing.
+//! Anybody can name a machine, and only the key that Google has of it tells whether its token is its own. So what is known
+//! without asking decides first: lists of some seconds ago, keys that were asked for before. Who cannot be judged by that has
+//! Google asked in his turn ([`super::claims`]), and never twice for the same.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kops_agent_plan::bootstrap::gce_token::{Expected, GceToken, TokenProblem, USUAL_SKEW};
-use kops_agent_plan::identity::{Refusal as NoNode, gce};
+use kops_agent_plan::identity::Refusal as NoNode;
+use kops_agent_plan::identity::gce::{self, ManagedInstance};
+use tokio::time::sleep;
 
+use super::addresses::Origin;
+use super::claims::{Claim, Claims};
 use super::verifier::{Examined, Presented, Proof, Refusal, VerifiedNode, Verifier, challenge_endpoint};
 use crate::cloud::gce::compute::ComputeError;
-use crate::cloud::gce::managed_groups::ManagedGroups;
+use crate::cloud::gce::managed_groups::{Managed, ManagedGroups};
 
 /// The most seconds by which a machine's clock may differ: a token lives for twice that, and is to be remembered for as
 /// long ([`super::replay`]).
 const MOST_SKEW: i64 = 720;
+/// How often somebody who waits for his turn looks whether it is known by now what he would ask.
+const LOOKED_AGAIN_AFTER: Duration = Duration::from_millis(250);
 
 /// Tells who machines on GCE are.
 pub struct GceVerifier {
     groups: ManagedGroups,
+    claims: Claims,
     /// By how many seconds a machine's clock may differ.
     max_skew: i64,
 }
@@ -34,39 +43,83 @@ impl GceVerifier {
                  longer could be used twice"
             );
         }
-        GceVerifier { groups, max_skew: skew(max_skew) }
+        GceVerifier { groups, claims: Claims::default(), max_skew: skew(max_skew) }
     }
 
-    async fn verify(&self, token: GceToken) -> Result<VerifiedNode, Refusal> {
+    async fn verify(&self, token: GceToken, origin: Origin) -> Result<VerifiedNode, Refusal> {
         let cluster = self.groups.cluster();
         let path = &token.instance;
-        let Some(managed) = self.groups.find(path).await.map_err(unavailable)? else {
+        let mut claim = None;
+        let Some(managed) = self.find(&token, origin, &mut claim).await? else {
             let missing = format!("no managed instance group of the cluster {} lists it", cluster.name);
             return Err(refused(&NoNode::NoInstanceGroup { instance: path.name.clone(), missing }));
         };
-        let identity = gce::identify(&path.name, &managed.instance, &managed.template, cluster)
-            .map_err(|refusal| refused(&refusal))?;
-
-        let key = self.groups.signing_key(&managed.instance).await.map_err(unavailable)?;
+        let Managed { instance: listed, template } = managed;
+        gce::identify(&path.name, &listed, &template, cluster).map_err(|refusal| refused(&refusal))?;
+        let key = self.signing_key(&listed, origin, &mut claim).await?;
         let no_key = || not_verified(TokenProblem::UnusableKey("it has none: is it a shielded instance?"));
         token.verify(key.as_ref().as_deref().ok_or_else(no_key)?).map_err(not_verified)?;
+        if let Some(claim) = claim {
+            claim.believed();
+        }
 
-        let instance = match self.groups.instance(path).await.map_err(unavailable)? {
-            // Another may have come after it under its name.
-            Some(instance) if instance.id == managed.instance.id => instance,
-            _ => return Err(refused(&NoNode::NoSuchInstance { instance: path.name.clone() })),
+        let instance = self.groups.managed(&listed).await.map_err(unavailable)?;
+        // Another may have come after it under its name.
+        let Some(instance) = instance.as_ref().as_ref().filter(|instance| instance.id == listed.id) else {
+            return Err(refused(&NoNode::NoSuchInstance { instance: path.name.clone() }));
         };
+        let now = ManagedInstance { status: instance.status.clone(), ..listed };
+        let identity =
+            gce::identify(&path.name, &now, &template, cluster).map_err(|refusal| refused(&refusal))?;
         let address = instance.network_interfaces.first().map(|interface| interface.network_ip.as_str());
         Ok(VerifiedNode {
             instance: format!("gce://{}/{}/{}", cluster.project, path.zone, path.name),
             node_name: path.name.clone(),
-            certificate_names: gce::certificate_names(&instance),
+            certificate_names: gce::certificate_names(instance),
             instance_group: identity.instance_group,
             challenge_endpoint: address
                 .filter(|address| !address.is_empty())
                 .map(challenge_endpoint)
                 .unwrap_or_default(),
         })
+    }
+
+    async fn find(
+        &self,
+        token: &GceToken,
+        origin: Origin,
+        claim: &mut Option<Claim>,
+    ) -> Result<Option<Managed>, Refusal> {
+        if let Some(known) = self.groups.recall(&token.instance).await {
+            return Ok(known);
+        }
+        // What one has asked answers all who wait.
+        let known = async {
+            loop {
+                sleep(LOOKED_AGAIN_AFTER).await;
+                if let Some(known) = self.groups.recall(&token.instance).await {
+                    return known;
+                }
+            }
+        };
+        tokio::select! {
+            known = known => return Ok(known),
+            entered = self.claims.enter(origin, claim) => entered?,
+        }
+        self.groups.find_claimed(&token.instance).await.map_err(unavailable)
+    }
+
+    async fn signing_key(
+        &self,
+        instance: &ManagedInstance,
+        origin: Origin,
+        claim: &mut Option<Claim>,
+    ) -> Result<Arc<Option<String>>, Refusal> {
+        if let Some(known) = self.groups.recall_signing_key(instance).await {
+            return Ok(known);
+        }
+        self.claims.enter(origin, claim).await?;
+        self.groups.signing_key(instance).await.map_err(unavailable)
     }
 }
 
@@ -84,7 +137,8 @@ impl Verifier for GceVerifier {
             Err(problem) => return Some(Err(not_verified(problem))),
         };
         let fingerprint = token.signature.clone();
-        Some(Ok(Examined { fingerprint, proof: Proof::Token, verification: Box::pin(self.verify(token)) }))
+        let verification = Box::pin(self.verify(token, presented.origin));
+        Some(Ok(Examined { fingerprint, proof: Proof::Token, verification }))
     }
 }
 

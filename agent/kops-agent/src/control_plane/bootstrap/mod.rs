@@ -7,6 +7,7 @@ mod addresses;
 mod admission;
 mod aws;
 mod call_back;
+mod claims;
 mod connections;
 mod descriptors;
 mod gce;
@@ -68,7 +69,7 @@ pub struct Serving {
 pub struct Bootstrap {
     verifiers: Vec<Box<dyn Verifier>>,
     taken: Taken,
-    admission: Admission,
+    admission: Arc<Admission>,
     call_back: CallBack,
     nodes: Nodes,
     grants: Grants,
@@ -234,7 +235,8 @@ impl Bootstrap {
 
     async fn give(&self, asked: &Asked<'_>, known: &mut Known) -> Result<String, Refusal> {
         // What costs nothing comes first.
-        let presented = Presented { token: asked.token, body: asked.body, now: seconds() };
+        let origin = Origin::of(asked.remote.ip());
+        let presented = Presented { token: asked.token, body: asked.body, origin, now: seconds() };
         let Examined { fingerprint, proof, verification } = examine(&self.verifiers, &presented)?;
         let request = BootstrapRequest::parse(asked.body)
             .map_err(|error| bad_request("RequestMalformed", format!("failed to decode: {error}")))?;
@@ -244,7 +246,7 @@ impl Bootstrap {
         };
         let under_way = self.taken.take(fingerprint, Instant::now())?;
 
-        let _admitted = self.admission.enter(Origin::of(asked.remote.ip())).await?;
+        let _admitted = self.admission.enter(origin).await?;
         known.node = timeout(VERIFIED_WITHIN, verification)
             .await
             .unwrap_or_else(|_| Err(Refusal::unavailable("CloudTooSlow", "its cloud takes too long")))?;

@@ -9,6 +9,8 @@ use std::fmt;
 use futures_util::future::BoxFuture;
 use kops_agent_plan::bootstrap::challenge::PORT;
 
+use super::addresses::Origin;
+
 /// What a machine sends.
 #[derive(Clone, Copy)]
 pub struct Presented<'a> {
@@ -16,6 +18,8 @@ pub struct Presented<'a> {
     pub token: &'a str,
     /// The whole body, which the token must have been made for.
     pub body: &'a [u8],
+    /// Where it comes from.
+    pub origin: Origin,
     /// Seconds since 1970.
     pub now: i64,
 }

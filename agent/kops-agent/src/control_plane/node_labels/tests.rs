@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod outage;
+
 use std::convert::Infallible;
 use std::fs;
 use std::sync::atomic::AtomicUsize;
@@ -63,6 +65,8 @@ struct State {
     watchers: Vec<UnboundedSender<Value>>,
     /// When patches came.
     patches: Vec<Instant>,
+    /// What was said.
+    events: Vec<Value>,
 }
 
 impl State {
@@ -112,6 +116,11 @@ impl Api {
             Some(name) if parts.method == Method::PATCH => {
                 let patch = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
                 self.patch(&name[1..], &patch).await
+            }
+            None if parts.method == Method::POST && parts.uri.path().ends_with("/events") => {
+                let event: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
+                self.state().events.push(event.clone());
+                Ok(json_text(201, &event))
             }
             _ => Ok(text(404, "{}")),
         }
@@ -232,12 +241,19 @@ struct Cluster {
     api: Arc<Api>,
     held: tokio::sync::mpsc::UnboundedReceiver<bool>,
     node_labels: NodeLabels,
-    _servers: [TestServer; 2],
+    _server: TestServer,
+    _ec2: Option<TestServer>,
     _store: tempfile::TempDir,
 }
 
 impl Cluster {
     async fn start(mood: Mood, leadership: Leadership) -> Cluster {
+        let ec2 = ec2().await;
+        let instances = Instances::of(Ec2::for_tests(&ec2.url), CloudCalls::default());
+        Cluster { _ec2: Some(ec2), ..Cluster::of(mood, leadership, instances).await }
+    }
+
+    async fn of(mood: Mood, leadership: Leadership, instances: Instances) -> Cluster {
         crate::tls::install_provider();
         let (sender, held) = unbounded_channel();
         let api = Arc::new(Api { mood, state: Mutex::default(), lists: AtomicUsize::new(0), held: sender });
@@ -248,13 +264,11 @@ impl Cluster {
         })
         .await;
         let client = Client::try_from(Config::new(server.url.parse().unwrap())).unwrap();
-        let ec2 = ec2().await;
         let cluster = AwsCluster {
             name: "c.example.com".into(),
             region: "us-test-1".into(),
             use_ip_based_node_names: false,
         };
-        let instances = Instances::of(Ec2::for_tests(&ec2.url), CloudCalls::default());
         let cloud = Arc::new(Cloud::Aws { cluster, instances });
         let (metrics, store) = (Metrics::new(), store());
         let base = store.path().to_str().unwrap();
@@ -267,20 +281,27 @@ impl Cluster {
             mode: Mode::Apply(leadership),
             is_synced: AtomicBool::new(false),
             list_patience: Duration::from_millis(200),
+            cloud_pauses: Pauses::default(),
         };
-        Cluster { api, held, node_labels, _servers: [server, ec2], _store: store }
+        Cluster { api, held, node_labels, _server: server, _ec2: None, _store: store }
     }
 
     /// Labels nodes until something is so, which it must be in time.
     async fn run_until(&self, is_so: impl Fn(&State) -> bool) {
-        let until = async {
-            while !is_so(&self.api.state()) {
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
-        };
+        self.run_during(self.until(is_so)).await;
+    }
+
+    /// Labels nodes while something goes on, which must end in time.
+    async fn run_during(&self, goes_on: impl Future<Output = ()>) {
         tokio::select! {
             result = self.node_labels.run() => panic!("it ended: {result:?}"),
-            result = timeout(PATIENCE, until) => result.expect("it comes in time"),
+            result = timeout(PATIENCE, goes_on) => result.expect("it comes in time"),
+        }
+    }
+
+    async fn until(&self, is_so: impl Fn(&State) -> bool) {
+        while !is_so(&self.api.state()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
 
@@ -302,7 +323,11 @@ fn store() -> tempfile::TempDir {
 }
 
 fn is_labelled(state: &State) -> bool {
-    state.nodes[NAME]["metadata"]["labels"][GROUP_LABEL] == "nodes"
+    has_group(state, NAME)
+}
+
+fn has_group(state: &State, name: &str) -> bool {
+    state.nodes[name]["metadata"]["labels"][GROUP_LABEL] == "nodes"
 }
 
 /// How long was between two patches and the next, in milliseconds.

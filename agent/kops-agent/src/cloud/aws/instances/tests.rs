@@ -145,7 +145,7 @@ async fn calls_that_hang_keep_nobody_waiting_for_long() {
     .await;
     const { assert!(PATIENCE.as_secs() <= 10) };
     let ec2 = Ec2::for_tests(&server.url);
-    let instances = Instances::with_patience(Duration::from_secs(1), ec2, CloudCalls::default());
+    let instances = Instances::with(Duration::from_secs(1), WINDOW, ec2, CloudCalls::default());
     let mut hanging = Vec::new();
     for number in 0..CALLS_AT_ONCE {
         let instances = instances.clone();

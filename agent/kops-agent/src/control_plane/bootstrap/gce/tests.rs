@@ -2,8 +2,6 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::time::Duration;
-
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_plan::bootstrap::gce_token::{AUDIENCE, PREFIX};
@@ -45,13 +43,22 @@ impl Cluster {
     }
 
     async fn verify(&self, token: &str) -> Result<VerifiedNode, Refusal> {
-        let presented = Presented { token, body: BODY, now: NOW };
+        self.verify_from(1, token).await
+    }
+
+    /// The same from an address of its own.
+    async fn verify_from(&self, address: u8, token: &str) -> Result<VerifiedNode, Refusal> {
+        let presented = Presented { token, body: BODY, origin: origin(address), now: NOW };
         self.verifier.examine(&presented).unwrap()?.verification.await
     }
 
     async fn reason(&self, token: &str) -> &'static str {
         self.verify(token).await.unwrap_err().reason
     }
+}
+
+fn origin(address: u8) -> Origin {
+    Origin::of([10, 0, 0, address].into())
 }
 
 /// The public key as Google gives it.
@@ -106,9 +113,6 @@ async fn what_a_machine_writes_into_its_metadata_changes_nothing() {
 async fn nobody_else_is() {
     let cluster = Cluster::new();
     let gce = &cluster.gce;
-    let other_tpm = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
-    assert_eq!(cluster.reason(&token(NODE, &other_tpm)).await, "WrongSignature");
-
     let other = gce.put_group("d.example.com", "nodes");
     let of_other = gce.create_instance(&other, "nodes-other");
     let by = |instance: Instance| Instance { signing_key: pem(&cluster.tpm), ..instance };
@@ -127,8 +131,10 @@ async fn nobody_else_is() {
     ] {
         assert_eq!(cluster.reason(&token(instance, &cluster.tpm)).await, reason, "{instance}");
     }
+    let other_tpm = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+    assert_eq!(cluster.reason(&token(NODE, &other_tpm)).await, "WrongSignature");
     assert_eq!(cluster.reason("x-gce-tpm e30=").await, "MalformedToken");
-    let presented = Presented { token: "x-aws-sts e30=", body: BODY, now: NOW };
+    let presented = Presented { token: "x-aws-sts e30=", body: BODY, origin: origin(1), now: NOW };
     assert!(cluster.verifier.examine(&presented).is_none());
 }
 
@@ -161,6 +167,68 @@ async fn a_flood_of_made_up_zones_is_one_call_and_keeps_nobody_out() {
     assert!(answers.iter().all(|reason| *reason == "InstanceGroupUnknown"));
     assert_eq!(cluster.gce.calls(), ["zones.list"]);
     assert!(cluster.verify(&token(NODE, &cluster.tpm)).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_thousand_made_up_machines_are_a_handful_of_calls_and_keep_nobody_out() {
+    let cluster = Cluster::new();
+    let lies: Vec<String> =
+        (0..1000).map(|number| token(&format!("nodes-x{number}"), &cluster.tpm)).collect();
+    let asked = lies.iter().zip((0..20).cycle()).map(|(lie, from)| cluster.verify_from(from, lie));
+    let refusals = futures_util::future::join_all(asked).await;
+    let reasons: Vec<&str> = refusals.into_iter().map(|refused| refused.unwrap_err().reason).collect();
+    let busy = |reason: &&&str| ["QueueFull", "QueuedTooLong"].contains(*reason);
+    assert!(reasons.iter().all(|reason| busy(&reason) || *reason == "InstanceGroupUnknown"), "{reasons:?}");
+    // The zones, the groups, their template, the instances of the one; once more what some seconds have made too old.
+    assert!(cluster.gce.calls().len() <= 6, "{:?}", cluster.gce.calls());
+
+    // One that Google has made since: no list has it yet, and it comes again, as machines do.
+    let instance = cluster.gce.create_instance(&cluster.group, "nodes-new");
+    cluster.gce.put_instance("nodes-new", Instance { signing_key: pem(&cluster.tpm), ..instance });
+    let (new, before) = (token("nodes-new", &cluster.tpm), cluster.gce.calls().len());
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let honest = async {
+        let begun = tokio::time::Instant::now();
+        while cluster.verify_from(99, &new).await.is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it is let in");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    };
+    // The others go on meanwhile.
+    let flood = async {
+        for lie in lies.iter().cycle() {
+            if over.load(std::sync::atomic::Ordering::Relaxed) {
+                break;
+            }
+            futures_util::future::join_all((0..20).map(|from| cluster.verify_from(from, lie))).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::join!(honest, flood);
+    // Of the group, one list each few seconds; the groups once more; the key and the instance of the one.
+    let calls = cluster.gce.calls();
+    assert!(calls.len() - before <= 10, "{:?}", &calls[before..]);
+}
+
+#[tokio::test]
+async fn a_machine_that_comes_again_and_again_is_asked_for_once() {
+    let cluster = Cluster::new();
+    for _ in 0..20 {
+        cluster.verify(&token(NODE, &cluster.tpm)).await.unwrap();
+    }
+    assert_eq!(cluster.gce.calls().len(), 6, "{:?}", cluster.gce.calls());
+}
+
+#[tokio::test]
+async fn a_machine_that_stopped_since_the_list_is_not_believed() {
+    let cluster = Cluster::new();
+    let other_tpm = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+    assert_eq!(cluster.reason(&token(NODE, &other_tpm)).await, "WrongSignature");
+    let stopped = cluster.gce.create_instance(&cluster.group, "nodes-other");
+    let listed = Instance { id: stopped.id - 1, status: "STOPPING".into(), ..stopped };
+    cluster.gce.put_instance(NODE, listed);
+    assert_eq!(cluster.reason(&token(NODE, &cluster.tpm)).await, "InstanceNotRunning");
 }
 
 #[test]

@@ -100,6 +100,29 @@ async fn an_instance_that_is_no_node_of_the_cluster_is_refused() {
     assert_refused(&world, &world.v1(&machine, &empty()), "InstanceNotFound").await;
 }
 
+/// Who may assume the nodes' role otherwise than as an instance calls the session, and so the instance, as he likes.
+#[tokio::test]
+async fn instances_that_a_role_makes_up_are_asked_for_together() {
+    const LIES: usize = 128;
+    let world = World::new().await;
+    let machine = world.machine(ID);
+    let lie = async |number: usize| {
+        let made_up = Principal::instance(ROLE, &format!("i-{number:017x}"));
+        world.sts.put(&made_up);
+        let client = world.client(Ipv4Addr::new(127, 0, 3, 1 + (number % 8) as u8));
+        let request = client.post(world.url()).header("Authorization", world.v1(&made_up, &empty()));
+        request.body(empty()).send().await.unwrap().status().as_u16()
+    };
+    let honest = world.v1(&machine, &empty());
+    let (answers, (honest, _)) =
+        tokio::join!(futures_util::future::join_all((1..=LIES).map(lie)), world.ask(&honest, empty()));
+    assert!(answers.iter().all(|status| *status == 403), "{answers:?}");
+    assert_eq!(honest, 200);
+    assert!(world.counted("InstanceNotFound"));
+    let calls = world.ec2.calls();
+    assert!(calls.len() <= LIES / 2, "{calls:?}");
+}
+
 #[tokio::test]
 async fn an_sts_in_a_mood_is_believed_nothing() {
     let world = World::new().await;

@@ -24,6 +24,7 @@ fn node_labels(setup: &Setup) -> NodeLabels {
         mode: Mode::Show,
         is_synced: AtomicBool::new(false),
         list_patience: LIST_PATIENCE,
+        cloud_pauses: crate::control_plane::outage::Pauses::default(),
     }
 }
 

@@ -1,0 +1,73 @@
+//! The whole loop while the cloud does not answer for an hour. A millisecond stands for a second, in the pauses of the loop as
+//! in what is waited for here.
+
+use kops_agent_tests::ec2::{Ec2 as StandIn, Instance, Mood as Ec2Mood};
+
+use super::*;
+
+const SECOND: Duration = Duration::from_millis(1);
+const HOUR: u32 = 3600;
+const NEW: usize = 20;
+
+fn new_node(number: usize) -> String {
+    format!("i-{:017x}", 0x100 + number)
+}
+
+#[tokio::test]
+async fn an_hour_without_the_cloud_costs_a_call_a_minute_and_changes_nothing() {
+    let ec2 = StandIn::start().unwrap();
+    let nodes = Instance::of_group("c.example.com", "nodes");
+    ec2.put(NAME, nodes.clone());
+    (0..NEW).for_each(|number| ec2.put(&new_node(number), nodes.clone()));
+    let instances = Instances::within(SECOND, Ec2::for_tests(&ec2.environment()[0].1));
+    let mut cluster = Cluster::of(Mood::Good, Leadership::uncontested(), instances).await;
+    cluster.node_labels.cloud_pauses = Pauses { first: SECOND, longest: 60 * SECOND };
+    let waiting = format!("kops_agent_nodes_waiting_for_cloud {NEW}\n");
+    let script = async {
+        cluster.until(is_labelled).await;
+
+        ec2.set_mood(Ec2Mood::Down);
+        let labels = json!({"kubernetes.io/hostname": "new"});
+        (0..NEW).for_each(|number| cluster.api.state().put(&new_node(number), labels.clone()));
+        while !cluster.metrics().contains(&waiting) {
+            tokio::time::sleep(SECOND).await;
+        }
+        let before = ec2.calls().len();
+        // Who changes labels of a Node that waits does not have the cloud asked.
+        for number in 0..NEW {
+            cluster.api.state().put(&new_node(number), json!({"kubernetes.io/hostname": "changed"}));
+        }
+        tokio::time::sleep(HOUR * SECOND).await;
+        let calls = ec2.calls().len() - before;
+        // One after 1, 2, 4, 8, 16 and 32 seconds, and then one a minute. A machine that is busy makes fewer.
+        assert!((10..=66).contains(&calls), "{calls} calls in an hour");
+        assert!(ec2.calls()[before..].iter().all(|asked_for| *asked_for == 1), "of one Node each");
+
+        // Nobody has touched the Node that is labelled; what somebody does to it is put back all the same.
+        let metrics = cluster.metrics();
+        assert!(metrics.contains(&waiting), "{metrics}");
+        assert!(is_labelled(&cluster.api.state()));
+        assert_eq!(cluster.api.state().patches.len(), 1);
+        cluster.api.state().put(NAME, json!({"kubernetes.io/hostname": NAME}));
+        cluster.until(is_labelled).await;
+        let events = cluster.api.state().events.clone();
+        assert_eq!(events.len(), 1, "{events:?}");
+        assert_eq!(
+            (&events[0]["reason"], &events[0]["type"]),
+            (&json!("CloudUnavailable"), &json!("Warning"))
+        );
+        assert_eq!(events[0]["involvedObject"]["name"], "kops-controller-leader");
+        let message = events[0]["message"].as_str().unwrap();
+        assert!(message.starts_with("EC2 answers DescribeInstances with 500 InternalError"), "{message}");
+
+        let before = ec2.calls().len();
+        ec2.set_mood(Ec2Mood::Good);
+        cluster.until(|state| (0..NEW).all(|number| has_group(state, &new_node(number)))).await;
+        // The next one that is asked for, which comes within a minute (super::outage), and then all others together.
+        let calls = &ec2.calls()[before..];
+        assert!(calls.len() <= 4 && calls.iter().sum::<usize>() <= NEW + 1, "{calls:?}");
+        assert!(cluster.metrics().contains("kops_agent_nodes_waiting_for_cloud 0\n"));
+        assert_eq!(cluster.api.state().patches.len(), 2 + NEW);
+    };
+    cluster.run_during(script).await;
+}
