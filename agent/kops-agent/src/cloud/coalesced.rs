@@ -14,7 +14,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 /// The last answer to a question, for whom it is good enough.
 #[derive(Debug)]
 pub(super) struct Coalesced<T, E> {
-    last: Mutex<Option<Answered<T, E>>>,
+    last: Arc<Mutex<Option<Answered<T, E>>>>,
 }
 
 #[derive(Debug)]
@@ -27,33 +27,39 @@ struct Answered<T, E> {
 // Not derived: that would want T and E to have a default.
 impl<T, E> Default for Coalesced<T, E> {
     fn default() -> Coalesced<T, E> {
-        Coalesced { last: Mutex::default() }
+        Coalesced { last: Arc::default() }
     }
 }
 
-impl<T, E> Coalesced<T, E> {
+impl<T: Send + Sync + 'static, E: Send + Sync + 'static> Coalesced<T, E> {
     /// The answer, from `ask` where the last one was asked for longer ago than `longest`. With no time at all, it is one
     /// that was asked for after this was called. A failure is told to those who were waiting for it, and not remembered.
+    ///
+    /// What was begun to be asked is asked to its end, whether or not somebody still waits for it: where each who asks has
+    /// less time than the answer takes, nobody would ever have it otherwise.
     pub(super) async fn get(
         &self,
         longest: Duration,
-        ask: impl Future<Output = Result<T, E>>,
+        ask: impl Future<Output = Result<T, E>> + Send + 'static,
     ) -> Result<Arc<T>, Arc<E>> {
         let called = Instant::now();
         // Whoever has this asks; all others wait here, and find the answer.
-        let mut last = self.last.lock().await;
+        let mut last = self.last.clone().lock_owned().await;
         if let Some(answered) = last.as_ref() {
             let good_for = if answered.answer.is_ok() { longest } else { Duration::ZERO };
             if answered.at + good_for >= called {
                 return answered.answer.clone();
             }
-            sleep_until(answered.at + INTERVAL).await;
         }
-        sleep_until(called + WINDOW).await;
-        let at = Instant::now();
-        let answer = ask.await.map(Arc::new).map_err(Arc::new);
-        *last = Some(Answered { at, answer: answer.clone() });
-        answer
+        let earliest = last.as_ref().map_or(called, |answered| answered.at + INTERVAL);
+        let asking = tokio::spawn(async move {
+            sleep_until(earliest.max(called + WINDOW)).await;
+            let at = Instant::now();
+            let answer = ask.await.map(Arc::new).map_err(Arc::new);
+            *last = Some(Answered { at, answer: answer.clone() });
+            answer
+        });
+        asking.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
     }
 
     /// The last answer, if it was asked for no longer ago than `longest`; the one that somebody waits for at the moment,
@@ -75,13 +81,14 @@ mod tests {
 
     use super::*;
 
-    async fn ask(count: &AtomicU32) -> Result<u32, String> {
-        Ok(count.fetch_add(1, Ordering::Relaxed))
+    fn ask(count: &Arc<AtomicU32>) -> impl Future<Output = Result<u32, String>> + Send + 'static {
+        let count = count.clone();
+        async move { Ok(count.fetch_add(1, Ordering::Relaxed)) }
     }
 
     #[tokio::test]
     async fn who_asks_at_the_same_time_gets_the_same_answer() {
-        let (coalesced, count) = (Coalesced::default(), AtomicU32::new(0));
+        let (coalesced, count) = (Coalesced::default(), Arc::new(AtomicU32::new(0)));
         let questions = (0..1000).map(|_| coalesced.get(Duration::ZERO, ask(&count)));
         assert!(join_all(questions).await.iter().all(|answer| **answer.as_ref().unwrap() == 0));
         assert_eq!(count.load(Ordering::Relaxed), 1);
@@ -89,7 +96,7 @@ mod tests {
 
     #[tokio::test]
     async fn an_answer_is_good_for_those_whom_it_is_young_enough_for() {
-        let (coalesced, count) = (Coalesced::default(), AtomicU32::new(0));
+        let (coalesced, count) = (Coalesced::default(), Arc::new(AtomicU32::new(0)));
         let minute = Duration::from_secs(60);
         for (longest, expected) in [(minute, 0), (minute, 0), (Duration::ZERO, 1), (minute, 1)] {
             assert_eq!(*coalesced.get(longest, ask(&count)).await.unwrap(), expected);
@@ -98,7 +105,7 @@ mod tests {
 
     #[tokio::test]
     async fn what_is_known_is_known_without_asking() {
-        let (coalesced, count) = (Coalesced::default(), AtomicU32::new(0));
+        let (coalesced, count) = (Coalesced::default(), Arc::new(AtomicU32::new(0)));
         let minute = Duration::from_secs(60);
         assert_eq!(coalesced.known(minute).await, None);
         let (answer, known) = tokio::join!(coalesced.get(minute, ask(&count)), coalesced.known(minute));
@@ -111,15 +118,33 @@ mod tests {
 
     #[tokio::test]
     async fn a_failure_is_told_to_all_who_wait_and_not_remembered() {
-        let (coalesced, count) = (Coalesced::default(), AtomicU32::new(0));
-        let fail = async || {
-            count.fetch_add(1, Ordering::Relaxed);
-            Err::<u32, _>("busy".to_owned())
+        let (coalesced, count) = (Coalesced::default(), Arc::new(AtomicU32::new(0)));
+        let fail = || {
+            let asked = ask(&count);
+            async { asked.await.and(Err("busy".to_owned())) }
         };
         let minute = Duration::from_secs(60);
         let answers = join_all((0..10).map(|_| coalesced.get(minute, fail()))).await;
         assert!(answers.iter().all(|answer| **answer.as_ref().unwrap_err() == "busy"));
         assert_eq!(count.load(Ordering::Relaxed), 1);
         assert_eq!(*coalesced.get(minute, ask(&count)).await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_was_begun_is_there_for_who_comes_later() {
+        let (coalesced, count) = (Coalesced::default(), Arc::new(AtomicU32::new(0)));
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let slow = async move {
+            begun.send(()).unwrap();
+            answered.await.map_err(|_| "busy".to_owned())
+        };
+        tokio::select! {
+            _ = coalesced.get(Duration::ZERO, slow) => panic!("nobody has answered"),
+            begun = has_begun => begun.unwrap(),
+        }
+        answer.send(7).unwrap();
+        assert_eq!(*coalesced.get(Duration::from_secs(60), ask(&count)).await.unwrap(), 7);
+        assert_eq!(count.load(Ordering::Relaxed), 0);
     }
 }

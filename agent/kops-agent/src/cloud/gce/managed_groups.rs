@@ -59,7 +59,7 @@ pub struct ManagedGroups(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    compute: Compute,
+    compute: Arc<Compute>,
     cluster: GceCluster,
     /// The zones that there are.
     region: Coalesced<BTreeSet<String>, ComputeError>,
@@ -101,7 +101,7 @@ impl ManagedGroups {
     /// Asks Compute Engine for the groups of this cluster.
     pub fn of(compute: Compute, cluster: GceCluster) -> ManagedGroups {
         ManagedGroups(Arc::new(Inner {
-            compute,
+            compute: Arc::new(compute),
             cluster,
             region: Coalesced::default(),
             zones: Mutex::default(),
@@ -146,7 +146,8 @@ impl ManagedGroups {
 
     async fn look(&self, instance: &InstancePath, asker: Asker) -> Result<Option<Managed>, Unanswered> {
         // Nothing is asked of, or remembered for, a zone that somebody has made up.
-        let zones = self.compute().zones(&self.cluster().region);
+        let (compute, region) = (self.0.compute.clone(), self.cluster().region.clone());
+        let zones = async move { compute.zones(&region).await };
         let zones = asker.get(&self.0.region, ZONES_FOR, zones).await?;
         if !zones.contains(&instance.zone) {
             return Ok(None);
@@ -156,9 +157,10 @@ impl ManagedGroups {
         for longest in GROUPS_FOR {
             let groups = self.groups(&zone, &instance.zone, longest, asker).await?;
             for group in gce::in_order_of_likelihood(&groups, &instance.name, self.cluster()) {
-                if !looked_at.insert(group.name.clone()) || !self.is_of_cluster(group, asker).await? {
+                if looked_at.contains(&group.name) || !self.is_of_cluster(group, asker).await? {
                     continue;
                 }
+                looked_at.insert(group.name.clone());
                 if let Some(instance) = self.listed(&zone, group, instance, asker).await? {
                     let template = self.template(&instance.instance_template, asker).await?;
                     let template = template.unwrap_or_default();
@@ -189,7 +191,8 @@ impl ManagedGroups {
             return Ok(known);
         }
         let asked = remembered(&self.0.signing_keys, instance.id);
-        asked.get(NO_KEY_FOR, self.compute().signing_key(&instance.path)).await
+        let (compute, path) = (self.0.compute.clone(), instance.path.clone());
+        asked.get(NO_KEY_FOR, async move { compute.signing_key(&path).await }).await
     }
 
     /// The same without asking Google; `None` if that would have to be asked.
@@ -211,7 +214,8 @@ impl ManagedGroups {
         instance: &ManagedInstance,
     ) -> Result<Arc<Option<GceInstance>>, Arc<ComputeError>> {
         let asked = remembered(&self.0.instances, instance.id);
-        asked.get(LISTED_FOR, self.compute().instance(&instance.path)).await
+        let (compute, path) = (self.0.compute.clone(), instance.path.clone());
+        asked.get(LISTED_FOR, async move { compute.instance(&path).await }).await
     }
 
     /// The groups of a zone, of whatever cluster.
@@ -222,8 +226,9 @@ impl ManagedGroups {
         longest: Duration,
         asker: Asker,
     ) -> Result<Arc<Vec<ManagedGroup>>, Unanswered> {
-        let ask = async {
-            match self.compute().managed_groups(name).await {
+        let (compute, name) = (self.0.compute.clone(), name.to_owned());
+        let ask = async move {
+            match compute.managed_groups(&name).await {
                 // Google has no such zone.
                 Err(ComputeError::NotFound { .. }) => Ok(Vec::new()),
                 answer => answer,
@@ -254,16 +259,19 @@ impl ManagedGroups {
         asker: Asker,
     ) -> Result<Option<ManagedInstance>, Unanswered> {
         let listing = locked(&zone.listings).entry(group.name.clone()).or_default().clone();
-        let ask = async || {
-            match self.compute().managed_instances(&instance.zone, &group.name).await {
-                Ok(instances) => {
-                    // Only what was asked for: nobody is to be identified by an answer to another question.
-                    let of_zone = instances.into_iter().filter(|listed| listed.path.zone == instance.zone);
-                    Ok(of_zone.map(|instance| (instance.path.name.clone(), instance)).collect())
+        let ask = || {
+            let (compute, zone, group) = (self.0.compute.clone(), instance.zone.clone(), group.name.clone());
+            async move {
+                match compute.managed_instances(&zone, &group).await {
+                    Ok(instances) => {
+                        // Only what was asked for: nobody is to be identified by an answer to another question.
+                        let of_zone = instances.into_iter().filter(|listed| listed.path.zone == zone);
+                        Ok(of_zone.map(|instance| (instance.path.name.clone(), instance)).collect())
+                    }
+                    // It is gone since the groups were listed.
+                    Err(ComputeError::NotFound { .. }) => Ok(Listing::new()),
+                    Err(error) => Err(error),
                 }
-                // It is gone since the groups were listed.
-                Err(ComputeError::NotFound { .. }) => Ok(Listing::new()),
-                Err(error) => Err(error),
             }
         };
         let is_likely = gce::names_so(group, &instance.name);
@@ -291,7 +299,8 @@ impl ManagedGroups {
     async fn template(&self, url: &str, asker: Asker) -> Result<Option<Arc<InstanceTemplate>>, Unanswered> {
         let Some(path) = gce::template_path(url) else { return Ok(None) };
         let asked = remembered(&self.0.templates, path.to_owned());
-        match asker.get(&asked, TEMPLATE_FOR, self.compute().instance_template(path)).await {
+        let (compute, path) = (self.0.compute.clone(), path.to_owned());
+        match asker.get(&asked, TEMPLATE_FOR, async move { compute.instance_template(&path).await }).await {
             Ok(template) => Ok(Some(template)),
             Err(Unanswered::Failed(error)) if matches!(*error, ComputeError::NotFound { .. }) => Ok(None),
             Err(unanswered) => Err(unanswered),
@@ -301,11 +310,11 @@ impl ManagedGroups {
 
 impl Asker {
     /// The answer to a question, from `ask` where Google may be asked and what is remembered is too old.
-    async fn get<T>(
+    async fn get<T: Send + Sync + 'static>(
         self,
         asked: &Coalesced<T, ComputeError>,
         longest: Duration,
-        ask: impl Future<Output = Result<T, ComputeError>>,
+        ask: impl Future<Output = Result<T, ComputeError>> + Send + 'static,
     ) -> Result<Arc<T>, Unanswered> {
         match self {
             Asker::Node | Asker::Stranger => asked.get(longest, ask).await.map_err(Unanswered::Failed),

@@ -227,10 +227,11 @@ impl HetznerServers {
     ///
     /// # Errors
     /// If that cannot be asked.
-    pub async fn get(&self, id: u64) -> Result<Option<Arc<HetznerServer>>, Arc<HetznerError>> {
+    pub async fn get(self: &Arc<Self>, id: u64) -> Result<Option<Arc<HetznerServer>>, Arc<HetznerError>> {
         // A list of many pages costs as many requests.
         let good_for = PAGE_FOR.saturating_mul(self.last().pages.max(1));
-        let listing = self.listed.get(good_for, self.list()).await?;
+        let servers = self.clone();
+        let listing = self.listed.get(good_for, async move { servers.list().await }).await?;
         Ok(listing.get(&id).cloned())
     }
 

@@ -10,9 +10,9 @@ fn known(cluster: &str, id: u64) -> Known {
     Known::of_group(cluster, "nodes", &format!("nodes-{id}"), IpAddr::from([10, 0, 0, 2]))
 }
 
-fn servers(hetzner: &Hetzner, token: &str) -> HetznerServers {
+fn servers(hetzner: &Hetzner, token: &str) -> Arc<HetznerServers> {
     tls::install_provider();
-    HetznerServers::at(&hetzner.url(), token, CLUSTER, CloudCalls::default()).unwrap()
+    Arc::new(HetznerServers::at(&hetzner.url(), token, CLUSTER, CloudCalls::default()).unwrap())
 }
 
 #[tokio::test]
