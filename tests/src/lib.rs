@@ -21,3 +21,4 @@ pub mod s3;
 pub mod sigv4;
 pub mod stand_ins;
 pub mod sts;
+pub mod swtpm;

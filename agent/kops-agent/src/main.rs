@@ -39,6 +39,7 @@ mod test_log;
 #[cfg(test)]
 mod test_server;
 mod tls;
+mod tpm;
 mod verify;
 
 use std::collections::BTreeMap;

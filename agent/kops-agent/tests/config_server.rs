@@ -347,3 +347,29 @@ fn other_clouds_are_refused_by_name() {
     once(&mut agent).with(3, &["machines on digitalocean cannot", "--config-base"]);
     assert_eq!(server.asked(), []);
 }
+
+/// How a TPM signs is tested with one in software; here is none, or it is none of Google's.
+#[test]
+fn a_worker_on_gce_says_what_its_tpm_lacks_and_asks_nobody() {
+    let worker = Worker::new();
+    let server = worker.kops_controller();
+    let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
+    let conf = worker.machine.folder().join("kube_env.yaml");
+    let on_gce = fs::read_to_string(&conf).unwrap().replace("CloudProvider: aws", "CloudProvider: gce");
+    fs::write(&conf, on_gce).unwrap();
+    let facts = worker.machine.cluster.store.facts(NODES);
+    let mut observed: serde_yaml::Value = serde_yaml::from_slice(&fs::read(&facts).unwrap()).unwrap();
+    let gce = "{gce: {hostname: nodes-x1y2.us-test1-a.c.my-project.internal, project: my-project, zone: us-test1-a, name: nodes-x1y2}}";
+    observed["cloud"] = serde_yaml::from_str(gce).unwrap();
+    fs::write(&facts, serde_yaml::to_string(&observed).unwrap()).unwrap();
+    once(&mut agent).with(1, &["cannot show who this machine is: ", "vTPM"]);
+
+    observed["cloud"]["gce"]["zone"] = "".into();
+    fs::write(&facts, serde_yaml::to_string(&observed).unwrap()).unwrap();
+    let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
+    fs::write(&conf, fs::read_to_string(&conf).unwrap().replace("CloudProvider: aws", "CloudProvider: gce"))
+        .unwrap();
+    once(&mut agent).with(1, &["cloud.gce", "the zone \"\""]);
+    assert_eq!(server.asked(), []);
+    worker.is_untouched();
+}

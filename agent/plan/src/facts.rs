@@ -231,6 +231,12 @@ pub struct GceFacts {
     /// `project/project-id`.
     #[serde(default)]
     pub project: String,
+    /// The last part of `instance/zone`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub zone: String,
+    /// `instance/name`, by which Compute Engine knows it.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub name: String,
 }
 
 /// A Hetzner Cloud server, as its metadata service describes it.

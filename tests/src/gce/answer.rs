@@ -24,6 +24,7 @@ fn metadata(request: &Request<Incoming>, item: &str, state: &mut State) -> Respo
     match item {
         "project/project-id" => said(200, PROJECT),
         "instance/zone" => said(200, &format!("projects/123/zones/{ZONE}")),
+        "instance/name" => said(200, "control-plane-x1y2"),
         "instance/hostname" => said(200, &format!("control-plane-x1y2.{ZONE}.c.{PROJECT}.internal")),
         "instance/service-accounts/default/token" => {
             state.tokens += 1;

@@ -1,5 +1,7 @@
 //! How a machine shows kops-controller who it is, by its cloud.
 
+use std::sync::Arc;
+
 use futures_util::future::BoxFuture;
 use kops_agent_plan::facts::CloudFacts;
 use kops_agent_plan::spec::CloudProvider;
@@ -7,22 +9,40 @@ use reqwest::header::HeaderValue;
 use thiserror::Error;
 
 use super::aws::AwsAuthenticator;
+use super::gce::{GceAuthenticator, TpmFailure};
 use super::hetzner::HetznerAuthenticator;
 use crate::aws_sdk::SetupError;
 use crate::tls::NoCaBundle;
+use crate::tpm::OpenTpm;
 
 /// Why a machine cannot show who it is.
 #[derive(Debug, Error)]
 pub enum AuthenticationError {
     /// This is not built.
     #[error(
-        "machines on {0} cannot show it yet, only those on AWS and Hetzner Cloud can; let this one read the state store instead, with \
+        "machines on {0} cannot show it yet, only those on AWS, GCE and Hetzner Cloud can; let this one read the state store instead, with \
          ConfigBase in its boot config or --config-base"
     )]
     UnsupportedCloud(CloudProvider),
     /// AWS has regions, and this machine's is not known.
     #[error("the region of AWS is not among this machine's facts (cloud.aws.region)")]
     NoRegion,
+    /// An instance of GCE is known by three names, and not all of this one's are.
+    #[error(
+        "a name of this instance is not among this machine's facts (cloud.gce has the project {project:?}, the zone {zone:?} \
+         and the name {name:?})"
+    )]
+    NoInstance {
+        /// The project.
+        project: String,
+        /// The zone.
+        zone: String,
+        /// The instance.
+        name: String,
+    },
+    /// Its TPM does not sign for an instance of GCE.
+    #[error(transparent)]
+    Tpm(#[from] TpmFailure),
     /// Hetzner has numbers, and this machine's is not known.
     #[error(
         "the number of this server is not among this machine's facts (cloud.hetzner.instanceID is {0:?})"
@@ -66,19 +86,21 @@ pub trait Authenticator: Send + Sync {
     fn token<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Result<HeaderValue, AuthenticationError>>;
 }
 
-/// The authenticator of a machine in a cloud, which says this of it.
+/// The authenticator of a machine in a cloud, which says this of it, and with this TPM.
 ///
 /// # Errors
 /// If there is none, or it cannot be set up.
 pub(super) async fn of(
     provider: CloudProvider,
     facts: &CloudFacts,
+    tpm: &Arc<dyn OpenTpm>,
 ) -> Result<Box<dyn Authenticator>, AuthenticationError> {
     match provider {
         CloudProvider::Aws => {
             let region = facts.aws.as_ref().map(|aws| aws.region.as_str()).unwrap_or_default();
             Ok(Box::new(AwsAuthenticator::of_region(region).await?))
         }
+        CloudProvider::Gce => Ok(Box::new(GceAuthenticator::of(facts.gce.as_ref(), tpm.clone())?)),
         CloudProvider::Hetzner => Ok(Box::new(HetznerAuthenticator::of(facts.hetzner.as_ref())?)),
         other => Err(AuthenticationError::UnsupportedCloud(other)),
     }

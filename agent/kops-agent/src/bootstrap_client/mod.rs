@@ -7,12 +7,14 @@
 mod authenticator;
 mod aws;
 mod certificates;
+mod gce;
 mod hetzner;
 mod server;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kops_agent_plan::bootstrap::challenge::{self, is_called_back};
@@ -26,6 +28,7 @@ use crate::callback::{CallbackServer, CallbackServerError};
 use crate::http::HttpError;
 use crate::retry::{GaveUp, Retries};
 use crate::tls;
+use crate::tpm::{KernelTpm, OpenTpm};
 
 pub use authenticator::{AuthenticationError, Authenticator};
 pub use certificates::with_certificates;
@@ -111,6 +114,8 @@ pub struct KopsController {
     cloud: CloudFacts,
     /// Where to listen for the call-back; and where, if that is not to be had.
     called_back_at: [SocketAddr; 2],
+    /// What signs for this machine, where that is the proof.
+    tpm: Arc<dyn OpenTpm>,
     retries: Retries,
 }
 
@@ -146,6 +151,7 @@ impl KopsController {
                 (Ipv6Addr::UNSPECIFIED, challenge::PORT).into(),
                 (Ipv4Addr::UNSPECIFIED, challenge::PORT).into(),
             ],
+            tpm: Arc::new(KernelTpm::default()),
             retries: Retries {
                 deadline: patience,
                 attempt: server::PATIENCE,
@@ -159,6 +165,12 @@ impl KopsController {
     #[cfg(test)]
     pub fn called_back_at(self, address: SocketAddr) -> KopsController {
         KopsController { called_back_at: [address; 2], ..self }
+    }
+
+    /// The same with another TPM, since tests share a machine that need not have one.
+    #[cfg(test)]
+    pub fn with_tpm(self, tpm: Arc<dyn OpenTpm>) -> KopsController {
+        KopsController { tpm, ..self }
     }
 
     /// The configuration of this machine, and who has given it.
@@ -199,7 +211,7 @@ impl KopsController {
     ) -> Result<(String, T), BootstrapError> {
         let servers = Server::all(&self.servers, &self.tls_server_name)?;
         let asking = Asking {
-            authenticator: authenticator::of(self.provider, &self.cloud).await?,
+            authenticator: authenticator::of(self.provider, &self.cloud, &self.tpm).await?,
             trust: tls::client_config_trusting(&self.authorities).map_err(|_| NoServer::NobodyTrusted)?,
             callback: match is_called_back(self.provider) {
                 true => Some(self.listen().await?),

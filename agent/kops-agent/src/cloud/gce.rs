@@ -11,6 +11,8 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use super::metadata::{MetadataError, MetadataService};
 use crate::retry::Retries;
 
+const PROJECT: &str = "project/project-id";
+
 /// Where the metadata server is; `GCE_METADATA_HOST`, which Google's own clients know, moves it.
 pub(super) fn endpoint_of_environment() -> String {
     let host = std::env::var("GCE_METADATA_HOST").ok().filter(|host| !host.is_empty());
@@ -22,8 +24,12 @@ pub(super) fn endpoint_of_environment() -> String {
 /// # Errors
 /// If the server cannot be asked, or is none of GCE.
 pub(super) async fn observe(service: &MetadataService) -> Result<GceFacts, MetadataError> {
-    let hostname = get(service, "instance/hostname").await?;
-    Ok(GceFacts { hostname, project: get(service, "project/project-id").await? })
+    Ok(GceFacts {
+        hostname: get(service, "instance/hostname").await?,
+        project: get(service, PROJECT).await?,
+        zone: zone(service).await?,
+        name: get(service, "instance/name").await?,
+    })
 }
 
 /// Which project and zone this instance is in.
@@ -32,10 +38,7 @@ pub(super) async fn observe(service: &MetadataService) -> Result<GceFacts, Metad
 /// If the server cannot be asked, or is none of GCE.
 pub async fn place() -> Result<Place, MetadataError> {
     let service = MetadataService::new(endpoint_of_environment(), Retries::default())?;
-    // `projects/NUMBER/zones/ZONE`
-    let zone = get(&service, "instance/zone").await?;
-    let zone = zone.rsplit('/').next().unwrap_or_default().to_owned();
-    Ok(Place { project: get(&service, "project/project-id").await?, zone })
+    Ok(Place { project: get(&service, PROJECT).await?, zone: zone(&service).await? })
 }
 
 /// Where an instance is.
@@ -44,6 +47,12 @@ pub struct Place {
     pub project: String,
     /// Its zone.
     pub zone: String,
+}
+
+async fn zone(service: &MetadataService) -> Result<String, MetadataError> {
+    // `projects/NUMBER/zones/ZONE`
+    let path = get(service, "instance/zone").await?;
+    Ok(path.rsplit('/').next().unwrap_or_default().to_owned())
 }
 
 async fn get(service: &MetadataService, item: &str) -> Result<String, MetadataError> {
@@ -67,6 +76,8 @@ mod tests {
                 _ if !asked_rightly => text(403, ""),
                 "/computeMetadata/v1/instance/hostname" => text(200, "nodes-1.c.project.internal\n"),
                 "/computeMetadata/v1/project/project-id" => text(200, "project"),
+                "/computeMetadata/v1/instance/zone" => text(200, "projects/123/zones/europe-west1-b"),
+                "/computeMetadata/v1/instance/name" => text(200, "nodes-1"),
                 _ => text(404, ""),
             })
         })
@@ -75,7 +86,12 @@ mod tests {
         let facts = observe(&service).await.unwrap();
         assert_eq!(
             facts,
-            GceFacts { hostname: "nodes-1.c.project.internal".into(), project: "project".into() }
+            GceFacts {
+                hostname: "nodes-1.c.project.internal".into(),
+                project: "project".into(),
+                zone: "europe-west1-b".into(),
+                name: "nodes-1".into(),
+            }
         );
     }
 

@@ -1,7 +1,8 @@
 //! A machine's token on GCE: who it says it is, signed by its TPM with a key that Google keeps for each instance.
 //!
-//! All that can be refused without asking Google is refused here. Whether the signature is right shows the key that
-//! Google gives for the instance ([`GceToken::verify`]).
+//! A machine states a [`Claim`], has its TPM sign it, and puts both into a [`token`]. On the other side all that can be
+//! refused without asking Google is refused here. Whether the signature is right shows the key that Google gives for the
+//! instance ([`GceToken::verify`]).
 //!
 //! Source: upstream's `upup/pkg/fi/cloudup/gce/tpm`.
 
@@ -10,7 +11,7 @@ mod tests;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 use x509_parser::der_parser::asn1_rs::{Any, BitString};
@@ -107,14 +108,14 @@ impl TokenProblem {
     }
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, Serialize)]
 #[serde(default)]
 struct Token {
     signature: Bytes,
     data: Bytes,
 }
 
-#[derive(Default, Deserialize)]
+#[derive(Default, Deserialize, Serialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Data {
     #[serde(rename = "gcpProjectID")]
@@ -124,6 +125,45 @@ struct Data {
     request_hash: Bytes,
     timestamp: i64,
     audience: String,
+}
+
+/// What a machine says of itself when it asks for something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Claim {
+    /// The id of its project.
+    pub project: String,
+    /// The zone that it is in.
+    pub zone: String,
+    /// Its name.
+    pub instance: String,
+    /// Seconds since 1970.
+    pub timestamp: i64,
+}
+
+impl Claim {
+    /// What its TPM is to sign for a request with this body.
+    pub fn data(self, body: &[u8]) -> Vec<u8> {
+        let data = Data {
+            project: self.project,
+            zone: self.zone,
+            instance: self.instance,
+            request_hash: Bytes(Sha256::digest(body).to_vec()),
+            timestamp: self.timestamp,
+            audience: AUDIENCE.into(),
+        };
+        json(&data)
+    }
+}
+
+/// The token of a claim's [data](Claim::data) and what its TPM has made of it.
+pub fn token(data: Vec<u8>, signature: Vec<u8>) -> String {
+    let token = Token { signature: Bytes(signature), data: Bytes(data) };
+    format!("{PREFIX}{}", STANDARD.encode(json(&token)))
+}
+
+/// Texts and numbers only, of which there is always JSON.
+fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
 }
 
 impl GceToken {

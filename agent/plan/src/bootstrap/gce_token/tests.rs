@@ -37,6 +37,22 @@ fn a_token_is_its_instances() {
 }
 
 #[test]
+fn a_token_is_made_as_upstreams_nodes_make_it() {
+    let theirs: serde_json::Value = serde_json::from_str(TOKEN).unwrap();
+    let decoded = |field: &str| STANDARD.decode(theirs[field].as_str().unwrap()).unwrap();
+    let claim = Claim {
+        project: "my-project".into(),
+        zone: "us-test1-a".into(),
+        instance: "nodes-x1y2".into(),
+        timestamp: MADE_AT,
+    };
+    let data = claim.data(BODY);
+    assert_eq!(String::from_utf8(data.clone()), String::from_utf8(decoded("data")));
+    let token = token(data, decoded("signature"));
+    assert_eq!(token, format!("x-gce-tpm {}", STANDARD.encode(TOKEN.trim_end())));
+}
+
+#[test]
 fn what_is_signed_cannot_be_changed_and_nobody_else_signs() {
     let token = parsed(TOKEN, BODY, MADE_AT).unwrap();
     assert_eq!(token.verify(OTHER_KEY), Err(TokenProblem::NotSigned));

@@ -4,6 +4,7 @@
 
 mod audit;
 mod flood;
+mod gce;
 mod hetzner;
 mod honest;
 mod lies;
@@ -17,7 +18,9 @@ use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use kops_agent_plan::identity::aws::AwsCluster;
+use kops_agent_plan::identity::gce::GceCluster;
 use kops_agent_tests::ec2::{Ec2, Instance};
+use kops_agent_tests::gce::{Gce, PROJECT};
 use kops_agent_tests::hetzner::{Hetzner, TOKEN};
 use kops_agent_tests::sts::{Principal, Sts as StsStandIn};
 use kube::{Client as KubeClient, Config};
@@ -34,6 +37,8 @@ use super::*;
 use crate::cloud::aws::ec2::Ec2 as Ec2Client;
 use crate::cloud::aws::instances::Instances;
 use crate::cloud::calls::CloudCalls;
+use crate::cloud::gce::compute::Compute;
+use crate::cloud::gce::managed_groups::ManagedGroups;
 use crate::cloud::hetzner::servers::HetznerServers;
 use crate::test_server::{TestServer, text};
 
@@ -86,6 +91,7 @@ struct World {
     ec2: Ec2,
     sts: StsStandIn,
     hetzner: Hetzner,
+    gce: Gce,
     /// The Nodes that are Ready.
     ready: Arc<Mutex<BTreeSet<String>>>,
     /// Whether the API server has trouble of its own.
@@ -152,10 +158,14 @@ impl World {
         let hetzner = Hetzner::start().unwrap();
         let servers = HetznerServers::at(&hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap();
         let on_hetzner = HetznerVerifier { servers: Arc::new(servers) };
+        let gce = Gce::start().unwrap();
+        let compute = Compute::for_tests(&gce.url(), CloudCalls::default());
+        let on_gce = GceCluster { name: CLUSTER.into(), project: PROJECT.into(), region: "us-test1".into() };
+        let on_gce = GceVerifier::of(ManagedGroups::of(compute, on_gce), 0);
         let kube = KubeClient::try_from(Config::new(api.url.parse().unwrap())).unwrap();
         let base = store.to_str().unwrap();
         let bootstrap = Arc::new(Bootstrap {
-            verifiers: vec![Box::new(verifier), Box::new(on_hetzner)],
+            verifiers: vec![Box::new(verifier), Box::new(on_gce), Box::new(on_hetzner)],
             taken: Taken::default(),
             admission: Admission::new(admission, metrics.waiting.clone()),
             call_back: CallBack::of(CLUSTER, keystore.clone()),
@@ -181,6 +191,7 @@ impl World {
             ec2,
             sts,
             hetzner,
+            gce,
             ready,
             api_is_down,
             _api: api,
