@@ -4,6 +4,7 @@
 
 mod audit;
 mod flood;
+mod grants;
 mod hetzner;
 mod honest;
 mod lies;
