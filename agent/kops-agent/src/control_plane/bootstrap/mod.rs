@@ -23,10 +23,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use kops_agent_plan::bootstrap::message::BootstrapRequest;
 use kops_agent_plan::bootstrap::node_config::is_dns_name;
 use kops_agent_plan::spec::{KopsControllerOptions, KopsControllerServerOptions};
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -121,10 +122,8 @@ impl Setup {
         loop {
             match self.listen().await {
                 Ok((server, keystore)) => {
-                    self.metrics.bootstrap.down.set(0);
-                    serve(server, &keystore, stopped).await;
-                    self.metrics.bootstrap.down.set(1);
-                    return;
+                    let _up = Up::from_now(&self.metrics.bootstrap.down);
+                    return serve(server, &keystore, stopped).await;
                 }
                 Err(error) => {
                     let problem = error_text(&error);
@@ -206,7 +205,33 @@ async fn verifiers(
     Ok(verifiers)
 }
 
+/// Machines can bootstrap for as long as this lives, whatever ends it.
+struct Up<'a> {
+    down: &'a Gauge,
+}
+
+impl Up<'_> {
+    fn from_now(down: &Gauge) -> Up<'_> {
+        down.set(0);
+        Up { down }
+    }
+}
+
+impl Drop for Up<'_> {
+    fn drop(&mut self) {
+        self.down.set(1);
+    }
+}
+
 impl Serving {
+    /// Waits until nobody serves any more, though nobody was told to stop, and says why.
+    pub async fn ended(&mut self) -> anyhow::Error {
+        match (&mut self.task).await {
+            Ok(()) => anyhow!("the bootstrap server has ended by itself, which it never should"),
+            Err(error) => anyhow::Error::from(error).context("serving machines that bootstrap"),
+        }
+    }
+
     /// Takes nobody on any more, and lets those who are connected finish.
     pub async fn drain(self) {
         let _ = self.stop.send(true);
