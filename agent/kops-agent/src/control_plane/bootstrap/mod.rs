@@ -69,7 +69,7 @@ pub struct Serving {
 pub struct Bootstrap {
     verifiers: Vec<Box<dyn Verifier>>,
     taken: Taken,
-    admission: Admission,
+    admission: Arc<Admission>,
     call_back: CallBack,
     nodes: Nodes,
     grants: Grants,
