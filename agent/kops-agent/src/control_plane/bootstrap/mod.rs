@@ -39,7 +39,7 @@ use crate::cloud::aws::sts::Sts;
 use crate::exit::WrongConfiguration;
 use crate::output::{error_text, one_line};
 use crate::store::Store;
-use addresses::Origin;
+use addresses::MachinePrefix;
 use admission::Admission;
 use aws::AwsVerifier;
 use call_back::CallBack;
@@ -73,6 +73,8 @@ pub struct Bootstrap {
     call_back: CallBack,
     nodes: Nodes,
     grants: Grants,
+    /// What tells machines apart that ask.
+    machines: MachinePrefix,
     metrics: BootstrapMetrics,
 }
 
@@ -159,6 +161,7 @@ impl Setup {
                 &server.cert_names,
                 keystore.clone(),
             ),
+            machines: MachinePrefix::of(&self.cloud),
             metrics,
         });
         let server =
@@ -269,7 +272,7 @@ impl Bootstrap {
         };
         let under_way = self.taken.take(fingerprint, Instant::now())?;
 
-        let _admitted = self.admission.enter(Origin::of(asked.remote.ip())).await?;
+        let _admitted = self.admission.enter(self.machines.origin(asked.remote.ip())).await?;
         known.node = timeout(VERIFIED_WITHIN, verification)
             .await
             .unwrap_or_else(|_| Err(Refusal::unavailable("CloudTooSlow", "its cloud takes too long")))?;

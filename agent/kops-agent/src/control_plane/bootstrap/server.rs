@@ -21,8 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::addresses::Origin;
-use super::connections::Connections;
+use super::connections::{Connections, Slot};
 use super::descriptors;
 use super::keystore::Keystore;
 use super::verifier::{Answer, Refusal};
@@ -99,9 +98,10 @@ impl Server {
             .with_no_client_auth()
             .with_cert_resolver(keystore);
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let open = bootstrap.metrics.connections.clone();
+        let metrics = &bootstrap.metrics;
+        let (open, refused) = (metrics.connections.clone(), metrics.connections_refused.clone());
         let most = descriptors::connections(limits.connections);
-        let connections = Connections::new(most, limits.connections_of_one, open);
+        let connections = Connections::new(most, limits.connections_of_one, open, refused);
         Ok(Server { listener, acceptor: TlsAcceptor::from(Arc::new(tls)), bootstrap, connections, limits })
     }
 
@@ -137,21 +137,17 @@ impl Server {
     }
 
     fn accept(&self, socket: TcpStream, remote: SocketAddr, open: &mut JoinSet<()>) {
-        let Some((slot, ended)) = self.connections.open(Origin::of(remote.ip())) else {
-            self.bootstrap.metrics.connections_refused.inc();
-            return;
-        };
+        let origin = self.bootstrap.machines.origin(remote.ip());
+        let Some((slot, ended)) = self.connections.open(origin) else { return };
         // What is sent is sent at once; that it fails harms nobody.
         let _ = socket.set_nodelay(true);
-        let connection =
-            connection(socket, remote, self.acceptor.clone(), self.bootstrap.clone(), self.limits);
-        let within = self.limits.connection_within;
+        let (acceptor, bootstrap, limits) = (self.acceptor.clone(), self.bootstrap.clone(), self.limits);
         open.spawn(async move {
+            let connection = connection(socket, remote, &acceptor, &bootstrap, &limits, &slot);
             tokio::select! {
-                _ = timeout(within, connection) => {}
+                _ = timeout(limits.connection_within, connection) => {}
                 _ = ended => {}
             }
-            drop(slot);
         });
     }
 }
@@ -159,15 +155,15 @@ impl Server {
 async fn connection(
     socket: TcpStream,
     remote: SocketAddr,
-    acceptor: TlsAcceptor,
-    bootstrap: Arc<Bootstrap>,
-    limits: Limits,
+    acceptor: &TlsAcceptor,
+    bootstrap: &Bootstrap,
+    limits: &Limits,
+    slot: &Slot,
 ) {
     // Who speaks no TLS, or not to us, hangs up or is hung up on.
     let Ok(Ok(stream)) = timeout(limits.patience, acceptor.accept(socket)).await else { return };
-    let service = service_fn(|request| {
-        let bootstrap = bootstrap.clone();
-        async move { Ok::<_, Infallible>(answer(request, remote, &bootstrap, &limits).await) }
+    let service = service_fn(|request| async move {
+        Ok::<_, Infallible>(answer(request, remote, bootstrap, limits, slot).await)
     });
     let _hung_up = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -183,6 +179,7 @@ async fn answer(
     remote: SocketAddr,
     bootstrap: &Bootstrap,
     limits: &Limits,
+    slot: &Slot,
 ) -> Response<String> {
     let allowed = match request.uri().path() {
         "/bootstrap" => Method::POST,
@@ -207,6 +204,7 @@ async fn answer(
         Ok(body) => body,
         Err(response) => return response,
     };
+    slot.has_asked();
     let asked = Asked { remote, token: &token, body: &body };
     match bootstrap.answer(&asked, limits.answer_within).await {
         Ok(json) => {

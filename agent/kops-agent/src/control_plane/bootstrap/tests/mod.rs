@@ -168,6 +168,7 @@ impl World {
                 &options.cert_names,
                 keystore.clone(),
             ),
+            machines: MachinePrefix::AWS,
             metrics: metrics.clone(),
         });
         let server = Server::listen(&options.listen, keystore.clone(), bootstrap, limits).await.unwrap();
