@@ -47,7 +47,7 @@ use gce::GceVerifier;
 use grants::Grants;
 use hetzner::HetznerVerifier;
 use keystore::Keystore;
-use replay::Taken;
+use replay::{Taken, Token};
 use server::Server;
 use verifier::{Answer, Examined, Presented, Proof, Refusal, VerifiedNode, Verifier, examine};
 
@@ -150,7 +150,7 @@ impl Setup {
         let metrics = self.metrics.bootstrap.clone();
         let bootstrap = Arc::new(Bootstrap {
             verifiers: verifiers(server, &self.cloud, &self.metrics).await?,
-            taken: Taken::default(),
+            taken: Taken::since(Instant::now()),
             admission: Admission::new(admission::Limits::default(), metrics.waiting.clone()),
             call_back: CallBack::of(&options.cluster_name, keystore.clone()),
             nodes: self.nodes.clone(),
@@ -262,15 +262,17 @@ impl Bootstrap {
 
     async fn give(&self, asked: &Asked<'_>, known: &mut Known) -> Result<String, Refusal> {
         // What costs nothing comes first.
-        let presented = Presented { token: asked.token, body: asked.body, now: seconds() };
-        let Examined { fingerprint, proof, verification } = examine(&self.verifiers, &presented)?;
+        let (now, at) = (SystemTime::now(), Instant::now());
+        let presented = Presented { token: asked.token, body: asked.body, now: seconds(now) };
+        let Examined { fingerprint, signed_at, proof, verification } = examine(&self.verifiers, &presented)?;
+        let token = Token { fingerprint, age: signed_at.map(|signed_at| age(signed_at, now)) };
         let request = BootstrapRequest::parse(asked.body)
             .map_err(|error| bad_request("RequestMalformed", format!("failed to decode: {error}")))?;
         let challenge = match proof {
             Proof::Token => None,
             Proof::CallBack => Some(request.challenge.as_ref().ok_or_else(call_back::no_challenge)?),
         };
-        let under_way = self.taken.take(fingerprint, Instant::now())?;
+        let under_way = self.taken.take(token, at)?;
 
         let _admitted = self.admission.enter(self.machines.origin(asked.remote.ip())).await?;
         known.node = timeout(VERIFIED_WITHIN, verification)
@@ -350,7 +352,13 @@ fn audit(remote: SocketAddr, known: &Known, answered: &Result<String, Refusal>) 
 }
 
 /// Seconds since 1970.
-fn seconds() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+fn seconds(now: SystemTime) -> i64 {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// How long ago it was signed at least, by this clock: tokens tell the second, and that may have been its end.
+fn age(signed_at: i64, now: SystemTime) -> Duration {
+    let no_later_than = Duration::from_secs(u64::try_from(signed_at.saturating_add(1)).unwrap_or_default());
+    now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(no_later_than)
 }

@@ -29,10 +29,23 @@ async fn a_token_is_good_once_and_for_one_request() {
 }
 
 #[tokio::test]
+async fn a_token_of_before_a_restart_is_not_taken_after_it() {
+    let limits = (server::Limits::default(), admission::Limits::default());
+    let world = World::since(Instant::now(), limits.0, limits.1).await;
+    let machine = world.machine(ID);
+    let now = seconds(SystemTime::now());
+    let (host, body) = (world.sts.host(), empty());
+    assert_refused(&world, &machine.token_v1(&host, REGION, &body, now - 30), "TokenOlderThanServer").await;
+    assert_refused(&world, &machine.token_v2(&host, REGION, &body, now - 30), "TokenOlderThanServer").await;
+    assert_eq!(world.sts.calls(), 0);
+    assert_eq!(world.ask(&machine.token_v1(&host, REGION, &body, now), body).await.0, 200);
+}
+
+#[tokio::test]
 async fn a_bad_token_is_refused_without_asking_anybody() {
     let world = World::new().await;
     let machine = world.machine(ID);
-    let (host, body, now) = (world.sts.host(), empty(), seconds());
+    let (host, body, now) = (world.sts.host(), empty(), seconds(SystemTime::now()));
     for (token, reason) in [
         (String::new(), "UnknownToken"),
         ("Bearer x".into(), "UnknownToken"),
@@ -56,7 +69,7 @@ async fn whom_sts_does_not_know_as_a_node_is_refused() {
     let forged = Principal { secret: "guessed".into(), ..good.clone() };
     assert_refused(&world, &world.v1(&forged, &body), "RefusedBySts").await;
     // The host is signed, but not sent, in the first form.
-    let elsewhere = good.token_v1("sts.example.com", REGION, &body, seconds());
+    let elsewhere = good.token_v1("sts.example.com", REGION, &body, seconds(SystemTime::now()));
     assert_refused(&world, &elsewhere, "RefusedBySts").await;
 
     let key = |number: u8| format!("ASIAOTHER{number}");
