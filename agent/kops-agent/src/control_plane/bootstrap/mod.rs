@@ -5,6 +5,7 @@
 
 mod addresses;
 mod admission;
+mod audit;
 mod aws;
 mod call_back;
 mod connections;
@@ -19,7 +20,6 @@ mod server;
 mod tests;
 pub mod verifier;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -37,10 +37,11 @@ use super::metrics::{BootstrapMetrics, Metrics};
 use super::node_api::Nodes;
 use crate::cloud::aws::sts::Sts;
 use crate::exit::WrongConfiguration;
-use crate::output::{error_text, one_line};
+use crate::output::error_text;
 use crate::store::Store;
 use addresses::MachinePrefix;
 use admission::Admission;
+use audit::Record;
 use aws::AwsVerifier;
 use call_back::CallBack;
 use gce::GceVerifier;
@@ -49,15 +50,13 @@ use hetzner::HetznerVerifier;
 use keystore::Keystore;
 use replay::{Taken, Token};
 use server::Server;
-use verifier::{Answer, Examined, Presented, Proof, Refusal, VerifiedNode, Verifier, examine};
+use verifier::{Answer, Examined, Presented, Proof, Refusal, Verifier, examine};
 
 /// How long the cloud may take to say who a machine is; and the API server, to say whether its Node is at work.
 const VERIFIED_WITHIN: Duration = Duration::from_secs(8);
 const NODE_WITHIN: Duration = Duration::from_secs(4);
 /// How often it is tried to serve, where that is not possible yet.
 const TRIED_EVERY: Duration = Duration::from_secs(10);
-/// The longest explanation that is logged, in characters: parts of it may be a stranger's.
-const LONGEST_MESSAGE: usize = 512;
 
 /// Who serves.
 pub struct Serving {
@@ -78,21 +77,12 @@ pub struct Bootstrap {
     metrics: BootstrapMetrics,
 }
 
-/// A request, as far as it matters.
+/// What a request says, as far as it matters.
 pub struct Asked<'a> {
-    /// Who asks.
-    pub remote: SocketAddr,
     /// The header `Authorization`; empty where there is none, or more than one.
     pub token: &'a str,
     /// The body.
     pub body: &'a [u8],
-}
-
-/// What is known of a request while it is dealt with, for the log.
-#[derive(Default)]
-struct Known {
-    node: VerifiedNode,
-    given: String,
 }
 
 /// What it takes to serve.
@@ -244,23 +234,23 @@ impl Serving {
 }
 
 impl Bootstrap {
-    /// What a machine is answered: JSON, or why not.
+    /// What a machine is answered: JSON, or why not. Either is written down.
     ///
     /// # Errors
     /// Why it is refused.
-    pub async fn answer(&self, asked: &Asked<'_>, within: Duration) -> Result<String, Refusal> {
-        let began = Instant::now();
-        let mut known = Known::default();
-        let answered = timeout(within, self.give(asked, &mut known))
+    pub async fn answer(
+        &self,
+        mut record: Record<'_>,
+        asked: &Asked<'_>,
+        within: Duration,
+    ) -> Result<String, Refusal> {
+        let answered = timeout(within, self.give(asked, &mut record))
             .await
             .unwrap_or_else(|_| Err(Refusal::unavailable("Deadline", "it takes too long")));
-        let reason = answered.as_ref().map_or_else(|refusal| refusal.reason, |_| "Granted");
-        self.metrics.answered(reason, answered.is_ok(), began.elapsed());
-        audit(asked.remote, &known, &answered);
-        answered
+        record.answered(answered)
     }
 
-    async fn give(&self, asked: &Asked<'_>, known: &mut Known) -> Result<String, Refusal> {
+    async fn give(&self, asked: &Asked<'_>, known: &mut Record<'_>) -> Result<String, Refusal> {
         // What costs nothing comes first.
         let (now, at) = (SystemTime::now(), Instant::now());
         let presented = Presented { token: asked.token, body: asked.body, now: seconds(now) };
@@ -274,7 +264,7 @@ impl Bootstrap {
         };
         let under_way = self.taken.take(token, at)?;
 
-        let _admitted = self.admission.enter(self.machines.origin(asked.remote.ip())).await?;
+        let _admitted = self.admission.enter(self.machines.origin(known.remote.ip())).await?;
         known.node = timeout(VERIFIED_WITHIN, verification)
             .await
             .unwrap_or_else(|_| Err(Refusal::unavailable("CloudTooSlow", "its cloud takes too long")))?;
@@ -326,29 +316,6 @@ fn given(request: &BootstrapRequest) -> String {
     let config = request.include_node_config.then_some("its configuration");
     let all: Vec<&str> = config.into_iter().chain(certs).collect();
     if all.is_empty() { "nothing".into() } else { all.join(", ") }
-}
-
-/// One line for each request: who, what, and why not. Much of it was written by strangers, who may not write lines of
-/// their own.
-fn audit(remote: SocketAddr, known: &Known, answered: &Result<String, Refusal>) {
-    let clean = |text: &str| one_line(text, LONGEST_MESSAGE);
-    let (node, instance) = (clean(&known.node.node_name), clean(&known.node.instance));
-    let (group, given) = (clean(&known.node.instance_group), clean(&known.given));
-    match answered {
-        Ok(_) => log::info!(
-            remote:%, node = node.as_str(), instance = instance.as_str(), instance_group = group.as_str(),
-            outcome = "granted", given = given.as_str();
-            "bootstrap: granted {given} to the node {node} ({instance} of {group}) at {remote}"
-        ),
-        Err(Refusal { reason, message, .. }) => {
-            let message = clean(message);
-            let who = if node.is_empty() { "somebody" } else { node.as_str() };
-            log::warn!(
-                remote:%, node = node.as_str(), instance = instance.as_str(), outcome = "refused", reason = *reason;
-                "bootstrap: refused {who} at {remote}: {reason}: {message}"
-            );
-        }
-    }
 }
 
 /// Seconds since 1970.

@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
+use super::audit::Record;
 use super::connections::{Connections, Slot};
 use super::descriptors;
 use super::keystore::Keystore;
@@ -195,18 +196,7 @@ async fn answer(
     if allowed == Method::GET {
         return text(StatusCode::OK, "ok");
     }
-    let tokens: Vec<&HeaderValue> = request.headers().get_all(AUTHORIZATION).iter().collect();
-    let token = match tokens.as_slice() {
-        [token] => token.to_str().unwrap_or_default().to_owned(),
-        _ => String::new(),
-    };
-    let body = match body(request.into_body(), limits).await {
-        Ok(body) => body,
-        Err(response) => return response,
-    };
-    slot.has_asked();
-    let asked = Asked { remote, token: &token, body: &body };
-    match bootstrap.answer(&asked, limits.answer_within).await {
+    match bootstrapped(request, Record::of(remote, &bootstrap.metrics), bootstrap, limits, slot).await {
         Ok(json) => {
             let mut response = text(StatusCode::OK, json);
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -216,16 +206,38 @@ async fn answer(
     }
 }
 
-async fn body(body: Incoming, limits: &Limits) -> Result<Vec<u8>, Response<String>> {
-    let too_large = || text(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large");
+async fn bootstrapped(
+    request: Request<Incoming>,
+    record: Record<'_>,
+    bootstrap: &Bootstrap,
+    limits: &Limits,
+    slot: &Slot,
+) -> Result<String, Refusal> {
+    let tokens: Vec<&HeaderValue> = request.headers().get_all(AUTHORIZATION).iter().collect();
+    let token = match tokens.as_slice() {
+        [token] => token.to_str().unwrap_or_default().to_owned(),
+        _ => String::new(),
+    };
+    let body = match body(request.into_body(), limits).await {
+        Ok(body) => body,
+        Err(refusal) => return record.answered(Err(refusal)),
+    };
+    slot.has_asked();
+    let asked = Asked { token: &token, body: &body };
+    bootstrap.answer(record, &asked, limits.answer_within).await
+}
+
+async fn body(body: Incoming, limits: &Limits) -> Result<Vec<u8>, Refusal> {
+    let refused = |answer, reason, problem: &str| Refusal { answer, reason, message: problem.to_owned() };
+    let too_large = || refused(Answer::TooLarge, "BodyTooLarge", "the request is too large");
     if body.size_hint().lower() > LONGEST_BODY as u64 {
         return Err(too_large());
     }
     match timeout(limits.patience, Limited::new(body, LONGEST_BODY).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(_)) => Err(text(StatusCode::BAD_REQUEST, "failed to read body")),
-        Err(_) => Err(text(StatusCode::REQUEST_TIMEOUT, "the request does not come in time")),
+        Ok(Err(_)) => Err(refused(Answer::BadRequest, "BodyUnreadable", "failed to read body")),
+        Err(_) => Err(refused(Answer::TooSlow, "BodyTooSlow", "the request does not come in time")),
     }
 }
 
@@ -236,6 +248,8 @@ fn refused(refusal: Refusal) -> Response<String> {
         Answer::NotProven => text(StatusCode::BAD_REQUEST, "callback failed"),
         Answer::AlreadyRegistered => text(StatusCode::CONFLICT, ""),
         Answer::BadRequest => text(StatusCode::BAD_REQUEST, refusal.message),
+        Answer::TooLarge => text(StatusCode::PAYLOAD_TOO_LARGE, refusal.message),
+        Answer::TooSlow => text(StatusCode::REQUEST_TIMEOUT, refusal.message),
         Answer::Unavailable => text(StatusCode::INTERNAL_SERVER_ERROR, "internal error"),
         Answer::Busy => {
             let mut response = text(StatusCode::SERVICE_UNAVAILABLE, "too busy, come again");

@@ -65,6 +65,10 @@ pub enum Answer {
     AlreadyRegistered,
     /// What it asks is wrong; this is said to it.
     BadRequest,
+    /// What it sends is too large to be read.
+    TooLarge,
+    /// What it sends does not come in time.
+    TooSlow,
     /// There is too much to do.
     Busy,
     /// Who must be asked does not answer.
