@@ -72,7 +72,7 @@ pub struct BootstrapMetrics {
     pub waiting: Gauge,
     /// Connections that are open.
     pub connections: Gauge,
-    /// Connections that were closed at once, because there were too many.
+    /// Connections that were closed at once, or before their request had come, because there were too many.
     pub connections_refused: Counter,
     /// 1 while machines cannot bootstrap here, although they are to.
     pub down: Gauge,
@@ -121,7 +121,7 @@ impl BootstrapMetrics {
         );
         registry.register(
             "kops_agent_bootstrap_connections_refused",
-            "Connections to the bootstrap server that were closed at once, because there were too many",
+            "Connections to the bootstrap server that were closed at once or ended early, because there were too many",
             self.connections_refused.clone(),
         );
         registry.register(

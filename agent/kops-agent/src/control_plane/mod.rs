@@ -17,6 +17,7 @@ mod once;
 mod outage;
 mod queue;
 
+use std::future::pending;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -40,6 +41,7 @@ use crate::retry::Retries;
 use crate::store::Store;
 use crate::{cloud, output, random, service_manager, stop};
 
+use bootstrap::Serving;
 use changed_files::Watched;
 use events::Events;
 use groups::Groups;
@@ -99,7 +101,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         store: store.clone(),
         metrics: metrics.clone(),
     };
-    let serving = setup.start();
+    let mut serving = setup.start();
     let answering = async {
         let listener = health::listen(&args.health_listen).await?;
         health::serve(listener, state, registry).await
@@ -125,12 +127,22 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
             tokio::join!(election.release(), drain);
             Ok(exit::CONVERGED)
         }
+        // Whoever starts this starts it anew; machines would find nobody otherwise, though all seems well.
+        error = ended(&mut serving) => Err(error),
         result = answering => match result? {},
         // Elsewhere it is contending for the Lease that shows life.
         never = service_manager::go_on_serving(SERVING), if !labels_nodes => match never {},
         // Who labels no Nodes leaves the Lease to those who do.
         () = election.run(), if labels_nodes => Ok(exit::FAILED),
         result = while_leading(election.leads(), &node_labels, &metrics), if labels_nodes => result,
+    }
+}
+
+/// Waits until the bootstrap server has ended that is to serve; for ever where there is none.
+async fn ended(serving: &mut Option<Serving>) -> anyhow::Error {
+    match serving {
+        Some(serving) => serving.ended().await,
+        None => pending().await,
     }
 }
 

@@ -49,6 +49,8 @@ pub struct GceToken {
     pub instance: InstancePath,
     /// The signature: no two requests have the same.
     pub signature: Vec<u8>,
+    /// When it was signed, by the machine's clock, in seconds since 1970.
+    pub signed_at: i64,
     /// What was signed.
     data: Vec<u8>,
 }
@@ -224,5 +226,5 @@ fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Result<GceToken
         return Err(TokenProblem::NotSigned);
     }
     let instance = InstancePath { zone: data.zone, name: data.instance };
-    Ok(GceToken { instance, signature: token.signature.0, data: token.data.0 })
+    Ok(GceToken { instance, signature: token.signature.0, signed_at: data.timestamp, data: token.data.0 })
 }

@@ -13,7 +13,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use super::{Identity, Refusal};
+use super::{Identity, Refusal, quoted};
 
 /// The key of a template's metadata with the name of the instance group.
 pub const INSTANCE_GROUP_METADATA: &str = "kops-k8s-io-instance-group-name";
@@ -123,12 +123,12 @@ pub fn instance_path(provider_id: &str, cluster: &GceCluster) -> Result<Instance
 /// If it is elsewhere.
 pub fn check_place(project: &str, zone: &str, name: &str, cluster: &GceCluster) -> Result<(), Refusal> {
     let elsewhere = |owner: String| Refusal::OtherCluster {
-        instance: format!("gce://{project}/{zone}/{name}"),
+        instance: quoted(&format!("gce://{project}/{zone}/{name}")),
         owner,
         cluster: cluster.name.clone(),
     };
     if project != cluster.project {
-        return Err(elsewhere(format!("the project {project}")));
+        return Err(elsewhere(format!("the project {}", quoted(project))));
     }
     let is_of_region = zone.strip_prefix(&cluster.region).is_some_and(|rest| rest.starts_with('-'));
     match is_of_region {
@@ -262,9 +262,4 @@ fn other_cluster(instance: String, says: Option<&String>, cluster: &GceCluster) 
     let owner =
         says.map_or_else(|| "no cluster".to_owned(), |owner| format!("the cluster {}", quoted(owner)));
     Refusal::OtherCluster { instance, owner, cluster: cluster.name.clone() }
-}
-
-/// What an instance may have written itself, as part of one line of a log or an Event: not more than a name could be.
-fn quoted(text: &str) -> String {
-    text.chars().take(253).flat_map(char::escape_debug).collect()
 }

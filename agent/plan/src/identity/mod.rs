@@ -13,6 +13,9 @@ use std::collections::BTreeMap;
 
 use thiserror::Error;
 
+/// The most characters of what a machine says that are repeated: a name has no more (RFC 1035).
+const LONGEST_NAME: usize = 253;
+
 /// Who a Node is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
@@ -30,7 +33,10 @@ pub struct Identity {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Refusal {
     /// It names no machine, or none of this cloud.
-    #[error("spec.providerID is {provider_id:?}, which names no instance of {cloud}, as {form} would")]
+    #[error(
+        "spec.providerID is \"{}\", which names no instance of {cloud}, as {form} would",
+        quoted(.provider_id)
+    )]
     ProviderId {
         /// What it says.
         provider_id: String,
@@ -84,10 +90,11 @@ pub enum Refusal {
     },
     /// Its group is not in the state store.
     #[error(
-        "{instance} is of the instance group {instance_group}, which the cluster does not have (any more)"
+        "{} is of the instance group {instance_group}, which the cluster does not have (any more)",
+        quoted(.instance)
     )]
     UnknownInstanceGroup {
-        /// The instance.
+        /// The instance, as its Node names it.
         instance: String,
         /// The group.
         instance_group: String,
@@ -105,6 +112,35 @@ impl Refusal {
             Refusal::OtherNode { .. } => "InstanceOfOtherNode",
             Refusal::NoInstanceGroup { .. } => "InstanceGroupUnknown",
             Refusal::UnknownInstanceGroup { .. } => "InstanceGroupNotFound",
+        }
+    }
+}
+
+/// What a machine may have written itself, as part of one line of a log or an Event: not more than a name could be. A
+/// kubelet may write half a megabyte into its Node.
+fn quoted(text: &str) -> String {
+    text.chars().take(LONGEST_NAME).flat_map(char::escape_debug).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_node_says_of_itself_fills_no_log() {
+        let long = "x\n".repeat(100_000);
+        let of_aws = format!("aws:///{long}/i-0123456789abcdef0");
+        let on_gce = gce::GceCluster { name: "c".into(), project: "p".into(), region: "r".into() };
+        let many_domains = format!("gce://{}:p/us-test1-a/n", ["a"; 100_000].join("."));
+        for refusal in [
+            aws::instance_id(&format!("{of_aws}/")).err(),
+            gce::instance_path(&of_aws, &on_gce).err(),
+            gce::instance_path(&many_domains, &on_gce).err(),
+            Some(Refusal::UnknownInstanceGroup { instance: of_aws, instance_group: "nodes".into() }),
+        ] {
+            let message = refusal.map(|refusal| refusal.to_string()).unwrap_or_default();
+            assert!((1..2000).contains(&message.len()), "{}", message.len());
+            assert!(!message.contains('\n'));
         }
     }
 }

@@ -2,20 +2,53 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-/// An IPv4 address, or the network of an IPv6 one: a machine has as many addresses there as it likes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Origin(IpAddr);
+use crate::control_plane::identify::Cloud;
 
-impl Origin {
+/// How many leading bits of an IPv6 address tell one machine from another: behind them a machine has as many addresses
+/// as it likes, before them it has none but what it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MachinePrefix(u32);
+
+impl MachinePrefix {
+    /// A prefix that EC2 delegates to an instance. All machines of a subnet are in one /64, and what an instance sends
+    /// from an address that it was not given, EC2 drops (EC2 User Guide, "Prefix delegation for Amazon EC2 network
+    /// interfaces").
+    pub const AWS: MachinePrefix = MachinePrefix(80);
+    /// The range of a network interface, of the /64 of its subnet (Google Cloud, "VPC: Subnets", "IPv6 subnet ranges").
+    pub const GCE: MachinePrefix = MachinePrefix(96);
+    /// The network that is given to one machine elsewhere, Hetzner's servers among them.
+    pub const ELSEWHERE: MachinePrefix = MachinePrefix(64);
+
+    /// Where machines are in this cloud.
+    pub fn of(cloud: &Cloud) -> MachinePrefix {
+        match cloud {
+            Cloud::Aws { .. } => MachinePrefix::AWS,
+            Cloud::Gce(_) => MachinePrefix::GCE,
+            Cloud::Hetzner(_) => MachinePrefix::ELSEWHERE,
+        }
+    }
+
     /// Where an address is from.
-    pub fn of(address: IpAddr) -> Origin {
+    pub fn origin(self, address: IpAddr) -> Origin {
         match address.to_canonical() {
             IpAddr::V6(address) => {
-                let [a, b, c, d, ..] = address.segments();
-                Origin(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into())
+                let mask = u128::MAX << (u128::BITS - self.0);
+                Origin(Ipv6Addr::from_bits(address.to_bits() & mask).into())
             }
             address => Origin(address),
         }
+    }
+}
+
+/// An IPv4 address, or the part of an IPv6 one that is a machine's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Origin(IpAddr);
+
+#[cfg(test)]
+impl Origin {
+    /// Where an address is from, for tests to which it is all the same in which cloud.
+    pub fn of(address: IpAddr) -> Origin {
+        MachinePrefix::ELSEWHERE.origin(address)
     }
 }
 
@@ -24,11 +57,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_ipv6_network_is_one_origin() {
-        let origin = |address: &str| Origin::of(address.parse().unwrap_or(IpAddr::V4([0, 0, 0, 0].into())));
-        assert_eq!(origin("fd00:1:2:3::1"), origin("fd00:1:2:3:ffff::2"));
-        assert_ne!(origin("fd00:1:2:3::1"), origin("fd00:1:2:4::1"));
-        assert_eq!(origin("::ffff:10.0.0.1"), origin("10.0.0.1"));
-        assert_ne!(origin("10.0.0.2"), origin("10.0.0.1"));
+    fn a_machine_is_one_origin_and_its_subnet_is_not() {
+        for (prefix, own, other) in [
+            (MachinePrefix::AWS, "fd00:1:2:3:a:ffff:1:2", "fd00:1:2:3:b::1"),
+            (MachinePrefix::GCE, "fd00:1:2:3:a:0:ffff:2", "fd00:1:2:3:a:1::1"),
+            (MachinePrefix::ELSEWHERE, "fd00:1:2:3:ffff::2", "fd00:1:2:4:a::1"),
+        ] {
+            let origin =
+                |address: &str| prefix.origin(address.parse().unwrap_or(IpAddr::V4([0, 0, 0, 0].into())));
+            assert_eq!(origin("fd00:1:2:3:a::1"), origin(own), "{prefix:?}");
+            assert_ne!(origin("fd00:1:2:3:a::1"), origin(other), "{prefix:?}");
+            assert_eq!(origin("::ffff:10.0.0.1"), origin("10.0.0.1"));
+            assert_ne!(origin("10.0.0.2"), origin("10.0.0.1"));
+        }
     }
 }

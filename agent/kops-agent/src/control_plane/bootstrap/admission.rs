@@ -53,16 +53,25 @@ pub struct Admission {
 struct State {
     running: usize,
     running_of: BTreeMap<Origin, usize>,
-    queues: BTreeMap<Origin, VecDeque<oneshot::Sender<()>>>,
+    /// Who waits of each origin, and how to tell them that it is their turn; the earliest first. None is empty.
+    queues: BTreeMap<Origin, BTreeMap<u64, oneshot::Sender<()>>>,
     /// The origins that have a queue, in the order of their turns.
     turns: VecDeque<Origin>,
     waiting: usize,
+    next_number: u64,
 }
 
 /// Who holds this is let in.
 pub struct Admitted {
+    _place: Place,
+}
+
+/// A place in the queue, which becomes one among those who are let in when its turn comes. Dropped at any time, it is
+/// given up, whichever it is by then: whoever waits may hang up in the very moment of their turn.
+struct Place {
     admission: Arc<Admission>,
     origin: Origin,
+    number: u64,
 }
 
 impl Admission {
@@ -71,41 +80,33 @@ impl Admission {
         Arc::new(Admission { limits, state: Mutex::default(), depth })
     }
 
-    /// Waits for a turn.
+    /// Waits for a turn. It may be dropped meanwhile.
     ///
     /// # Errors
     /// Too many wait, or the turn does not come in time.
     pub async fn enter(self: &Arc<Self>, origin: Origin) -> Result<Admitted, Refusal> {
         let busy =
             |reason, problem: &str| Refusal { answer: Answer::Busy, reason, message: problem.to_owned() };
-        let mut turn = {
-            let mut state = self.lock();
-            if state.waiting == 0 && state.has_room(origin, &self.limits) {
-                state.start(origin);
-                return Ok(Admitted { admission: self.clone(), origin });
-            }
-            let of_this = state.queues.get(&origin).map_or(0, VecDeque::len);
-            if of_this >= self.limits.waiting_of_one || state.waiting >= self.limits.waiting {
-                return Err(busy("QueueFull", "too many requests wait already"));
-            }
-            let (sender, turn) = oneshot::channel();
-            state.wait(origin, sender);
-            // There may be room for this origin, and those before it are all of others that have none.
-            state.next(&self.limits);
-            self.depth.set(state.waiting as i64);
-            turn
-        };
-        match timeout(self.limits.patience, &mut turn).await {
-            Ok(Ok(())) => Ok(Admitted { admission: self.clone(), origin }),
-            _ => {
-                turn.close();
-                // It may have come in this very moment: then it is given back.
-                if turn.try_recv().is_ok() {
-                    drop(Admitted { admission: self.clone(), origin });
-                }
-                Err(busy("QueuedTooLong", "its turn did not come in time"))
-            }
+        let (place, turn) =
+            self.queue(origin).ok_or_else(|| busy("QueueFull", "too many requests wait already"))?;
+        match timeout(self.limits.patience, turn).await {
+            Ok(Ok(())) => Ok(Admitted { _place: place }),
+            _ => Err(busy("QueuedTooLong", "its turn did not come in time")),
         }
+    }
+
+    /// A place in the queue, and what says that it is its turn, which may be at once; `None` where the queue is full.
+    fn queue(self: &Arc<Self>, origin: Origin) -> Option<(Place, oneshot::Receiver<()>)> {
+        let mut state = self.lock();
+        let of_this = state.queues.get(&origin).map_or(0, BTreeMap::len);
+        if of_this >= self.limits.waiting_of_one || state.waiting >= self.limits.waiting {
+            return None;
+        }
+        let (sender, turn) = oneshot::channel();
+        let number = state.wait(origin, sender);
+        state.next(&self.limits);
+        self.depth.set(state.waiting as i64);
+        Some((Place { admission: self.clone(), origin, number }, turn))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -113,11 +114,13 @@ impl Admission {
     }
 }
 
-impl Drop for Admitted {
+impl Drop for Place {
     fn drop(&mut self) {
         let mut state = self.admission.lock();
-        state.stop(self.origin);
-        state.next(&self.admission.limits);
+        if !state.leave(self.origin, self.number) {
+            state.stop(self.origin);
+            state.next(&self.admission.limits);
+        }
         self.admission.depth.set(state.waiting as i64);
     }
 }
@@ -141,13 +144,30 @@ impl State {
         }
     }
 
-    fn wait(&mut self, origin: Origin, sender: oneshot::Sender<()>) {
+    fn wait(&mut self, origin: Origin, sender: oneshot::Sender<()>) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.waiting += 1;
         let queue = self.queues.entry(origin).or_default();
         if queue.is_empty() {
             self.turns.push_back(origin);
         }
-        queue.push_back(sender);
-        self.waiting += 1;
+        queue.insert(number, sender);
+        number
+    }
+
+    /// Takes somebody out of their queue; `false` if their turn has come already.
+    fn leave(&mut self, origin: Origin, number: u64) -> bool {
+        let Some(queue) = self.queues.get_mut(&origin) else { return false };
+        if queue.remove(&number).is_none() {
+            return false;
+        }
+        self.waiting -= 1;
+        if queue.is_empty() {
+            self.queues.remove(&origin);
+            self.turns.retain(|turn| *turn != origin);
+        }
+        true
     }
 
     /// Lets in whoever can be, one origin after the other.
@@ -157,21 +177,19 @@ impl State {
                 return;
             }
             let Some(origin) = self.turns.pop_front() else { return };
-            let may_start = self.has_room(origin, limits);
-            let queue = self.queues.entry(origin).or_default();
-            let mut has_started = false;
-            while may_start && !has_started {
-                let Some(waiting) = queue.pop_front() else { break };
+            let first = match self.has_room(origin, limits) {
+                true => self.queues.get_mut(&origin).and_then(BTreeMap::pop_first),
+                false => None,
+            };
+            if let Some((_, turn)) = first {
                 self.waiting -= 1;
-                // Who no longer waits leaves the turn to the next.
-                has_started = waiting.send(()).is_ok();
+                self.start(origin);
+                // Who does not listen any more is about to drop their place, and leaves it to the next.
+                let _ = turn.send(());
             }
-            match queue.is_empty() {
+            match self.queues.get(&origin).is_none_or(BTreeMap::is_empty) {
                 true => drop(self.queues.remove(&origin)),
                 false => self.turns.push_back(origin),
-            }
-            if has_started {
-                self.start(origin);
             }
         }
     }
@@ -181,6 +199,8 @@ impl State {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use futures_util::FutureExt as _;
+    use futures_util::future::BoxFuture;
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -228,8 +248,106 @@ mod tests {
         assert_eq!((refusal.answer, refusal.reason), (Answer::Busy, "QueuedTooLong"));
         drop(first);
         assert!(admission.enter(origin(3)).now_or_never().unwrap().is_ok());
+        assert_nobody_is_left(&admission);
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_comes_to_somebody_who_has_hung_up_goes_to_the_next() {
+        let admission = Admission::new(Limits { at_once: 1, ..LIMITS }, Gauge::default());
+        let first = admission.enter(origin(1)).await.unwrap();
+        let mut second = Box::pin(admission.enter(origin(1)));
+        assert!(second.as_mut().now_or_never().is_none());
+        let mut third = Box::pin(admission.enter(origin(2)));
+        assert!(third.as_mut().now_or_never().is_none());
+        drop(first);
+        assert_eq!(admission.lock().running, 1, "the second has its turn, and has not looked yet");
+        drop(second);
+        drop(third.as_mut().now_or_never().unwrap().unwrap());
+        assert_nobody_is_left(&admission);
+    }
+
+    #[tokio::test]
+    async fn who_has_hung_up_keeps_nobody_out_of_the_queue() {
+        let admission = Admission::new(Limits { at_once: 1, waiting_of_one: 1, ..LIMITS }, Gauge::default());
+        let _first = admission.enter(origin(1)).await.unwrap();
+        for _ in 0..3 {
+            let mut hung_up = Box::pin(admission.enter(origin(1)));
+            assert!(hung_up.as_mut().now_or_never().is_none(), "it is let into the queue");
+        }
+    }
+
+    fn assert_nobody_is_left(admission: &Admission) {
         let state = admission.lock();
-        assert_eq!((state.running, state.waiting), (0, 0));
+        assert_eq!((state.running, state.waiting, admission.depth.get()), (0, 0, 0));
         assert!(state.running_of.is_empty() && state.queues.is_empty() && state.turns.is_empty());
+    }
+
+    /// Somebody who asks, and what came of it so far.
+    enum Asker<'a> {
+        Waits(BoxFuture<'a, Result<Admitted, Refusal>>),
+        Entered { _place: Admitted },
+    }
+
+    impl Asker<'_> {
+        /// Looks whether it is their turn.
+        fn look(self) -> Option<Self> {
+            match self {
+                Asker::Waits(mut entering) => match entering.as_mut().now_or_never() {
+                    None => Some(Asker::Waits(entering)),
+                    Some(entered) => entered.ok().map(|place| Asker::Entered { _place: place }),
+                },
+                entered @ Asker::Entered { .. } => Some(entered),
+            }
+        }
+    }
+
+    /// What may happen. A number says to which of those who are there, counted round.
+    #[derive(Clone, Debug)]
+    enum Event {
+        Comes(u8),
+        Looks(usize),
+        Goes(usize),
+    }
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        let event = prop_oneof![
+            (0u8..4).prop_map(Event::Comes),
+            any::<usize>().prop_map(Event::Looks),
+            any::<usize>().prop_map(Event::Goes),
+        ];
+        proptest::collection::vec(event, 0..120)
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_comes_looks_and_goes_nothing_is_lost(events in events()) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let _in_it = runtime.enter();
+            let admission = Admission::new(LIMITS, Gauge::default());
+            let mut askers: Vec<Asker<'_>> = Vec::new();
+            for event in events {
+                match event {
+                    Event::Comes(of) => {
+                        let asker = Asker::Waits(Box::pin(admission.enter(origin(of))));
+                        askers.extend(asker.look());
+                    }
+                    Event::Looks(_) | Event::Goes(_) if askers.is_empty() => {}
+                    Event::Looks(which) => {
+                        let asker = askers.swap_remove(which % askers.len());
+                        askers.extend(asker.look());
+                    }
+                    Event::Goes(which) => drop(askers.swap_remove(which % askers.len())),
+                }
+                let state = admission.lock();
+                prop_assert_eq!(state.running + state.waiting, askers.len(), "each is in one place");
+                prop_assert!(state.running <= LIMITS.at_once);
+                prop_assert!(state.running_of.values().all(|running| *running <= LIMITS.at_once_of_one));
+                prop_assert!(state.queues.values().all(|queue| (1..=LIMITS.waiting_of_one).contains(&queue.len())));
+                let can_enter = state.queues.keys().any(|origin| state.has_room(*origin, &LIMITS));
+                prop_assert!(!can_enter, "somebody waits though there is room");
+            }
+            drop(askers);
+            assert_nobody_is_left(&admission);
+        }
     }
 }

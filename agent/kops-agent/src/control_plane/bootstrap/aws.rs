@@ -30,8 +30,12 @@ impl Verifier for AwsVerifier {
             Ok(token) => token,
             Err(problem) => return Some(Err(Refusal::not_verified(problem.reason(), problem))),
         };
-        let fingerprint = token.signature.clone().into_bytes();
-        Some(Ok(Examined { fingerprint, proof: Proof::Token, verification: Box::pin(self.verify(token)) }))
+        Some(Ok(Examined {
+            fingerprint: token.signature.clone().into_bytes(),
+            signed_at: Some(token.signed_at),
+            proof: Proof::Token,
+            verification: Box::pin(self.verify(token)),
+        }))
     }
 }
 

@@ -136,9 +136,12 @@ impl Verifier for GceVerifier {
             Ok(token) => token,
             Err(problem) => return Some(Err(not_verified(problem))),
         };
-        let fingerprint = token.signature.clone();
-        let verification = Box::pin(self.verify(token, presented.origin));
-        Some(Ok(Examined { fingerprint, proof: Proof::Token, verification }))
+        Some(Ok(Examined {
+            fingerprint: token.signature.clone(),
+            signed_at: Some(token.signed_at),
+            proof: Proof::Token,
+            verification: Box::pin(self.verify(token, presented.origin)),
+        }))
     }
 }
 

@@ -1,7 +1,7 @@
 //! What a machine is given that is known: the configuration of its group, and certificates.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
 use kops_agent_plan::bootstrap::certificates::{self, Asker, Offer};
@@ -27,6 +27,8 @@ const FRESH_FOR: Duration = Duration::from_secs(5);
 
 /// A file of the store, if there is one.
 type StoredFile = Option<Arc<Vec<u8>>>;
+/// What the store had at a URL, and when; `None` before it is known. It is locked while it is being asked for.
+type Look = Mutex<Option<(Instant, StoredFile)>>;
 
 /// Gives.
 pub struct Grants {
@@ -35,8 +37,8 @@ pub struct Grants {
     secret_store: String,
     cert_names: BTreeSet<String>,
     keystore: Arc<Keystore>,
-    /// What the store had at a URL, and when.
-    read: Mutex<BTreeMap<String, (Instant, StoredFile)>>,
+    /// By URL, so that a file that does not come keeps nobody waiting who needs another one.
+    looks: StdMutex<BTreeMap<String, Arc<Look>>>,
 }
 
 impl Grants {
@@ -54,7 +56,7 @@ impl Grants {
             secret_store: secret_store.trim_end_matches('/').to_owned(),
             cert_names: cert_names.iter().cloned().collect(),
             keystore,
-            read: Mutex::default(),
+            looks: StdMutex::default(),
         }
     }
 
@@ -138,10 +140,12 @@ impl Grants {
     /// The file at a URL, if there is one. Who asks for the same file meanwhile waits for this answer.
     async fn file(&self, url: &str) -> Result<StoredFile, Refusal> {
         let unavailable = |problem: String| Refusal::unavailable("StoreUnavailable", problem);
+        let look = self.look(url);
         let look = async {
-            let mut read = self.read.lock().await;
-            read.retain(|_, (at, _)| at.elapsed() < FRESH_FOR);
-            if let Some((_, file)) = read.get(url) {
+            let mut last = look.lock().await;
+            if let Some((at, file)) = last.as_ref()
+                && at.elapsed() < FRESH_FOR
+            {
                 return Ok(file.clone());
             }
             let file = match self.store.read(url).await {
@@ -149,11 +153,21 @@ impl Grants {
                 Err(StoreError::NotFound { .. }) => None,
                 Err(error) => return Err(unavailable(error_text(&error.into()))),
             };
-            read.insert(url.to_owned(), (Instant::now(), file.clone()));
+            *last = Some((Instant::now(), file.clone()));
             Ok(file)
         };
         timeout(PATIENCE, look)
             .await
             .unwrap_or_else(|_| Err(unavailable(format!("{url} is not read in time"))))
+    }
+
+    /// The last look at a URL. Those that nobody needs any more are forgotten.
+    fn look(&self, url: &str) -> Arc<Look> {
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fresh = |look: &Look| {
+            look.try_lock().is_ok_and(|last| last.as_ref().is_some_and(|(at, _)| at.elapsed() < FRESH_FOR))
+        };
+        looks.retain(|_, look| Arc::strong_count(look) > 1 || is_fresh(look));
+        looks.entry(url.to_owned()).or_default().clone()
     }
 }

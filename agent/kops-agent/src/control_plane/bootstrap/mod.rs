@@ -5,6 +5,7 @@
 
 mod addresses;
 mod admission;
+mod audit;
 mod aws;
 mod call_back;
 mod claims;
@@ -20,14 +21,14 @@ mod server;
 mod tests;
 pub mod verifier;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use kops_agent_plan::bootstrap::message::BootstrapRequest;
 use kops_agent_plan::bootstrap::node_config::is_dns_name;
 use kops_agent_plan::spec::{KopsControllerOptions, KopsControllerServerOptions};
+use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, timeout};
@@ -37,27 +38,26 @@ use super::metrics::{BootstrapMetrics, Metrics};
 use super::node_api::Nodes;
 use crate::cloud::aws::sts::Sts;
 use crate::exit::WrongConfiguration;
-use crate::output::{error_text, one_line};
+use crate::output::error_text;
 use crate::store::Store;
-use addresses::Origin;
+use addresses::MachinePrefix;
 use admission::Admission;
+use audit::Record;
 use aws::AwsVerifier;
 use call_back::CallBack;
 use gce::GceVerifier;
 use grants::Grants;
 use hetzner::HetznerVerifier;
 use keystore::Keystore;
-use replay::Taken;
+use replay::{Taken, Token};
 use server::Server;
-use verifier::{Answer, Examined, Presented, Proof, Refusal, VerifiedNode, Verifier, examine};
+use verifier::{Answer, Examined, Presented, Proof, Refusal, Verifier, examine};
 
 /// How long the cloud may take to say who a machine is; and the API server, to say whether its Node is at work.
 const VERIFIED_WITHIN: Duration = Duration::from_secs(8);
 const NODE_WITHIN: Duration = Duration::from_secs(4);
 /// How often it is tried to serve, where that is not possible yet.
 const TRIED_EVERY: Duration = Duration::from_secs(10);
-/// The longest explanation that is logged, in characters: parts of it may be a stranger's.
-const LONGEST_MESSAGE: usize = 512;
 
 /// Who serves.
 pub struct Serving {
@@ -73,24 +73,17 @@ pub struct Bootstrap {
     call_back: CallBack,
     nodes: Nodes,
     grants: Grants,
+    /// What tells machines apart that ask.
+    machines: MachinePrefix,
     metrics: BootstrapMetrics,
 }
 
-/// A request, as far as it matters.
+/// What a request says, as far as it matters.
 pub struct Asked<'a> {
-    /// Who asks.
-    pub remote: SocketAddr,
     /// The header `Authorization`; empty where there is none, or more than one.
     pub token: &'a str,
     /// The body.
     pub body: &'a [u8],
-}
-
-/// What is known of a request while it is dealt with, for the log.
-#[derive(Default)]
-struct Known {
-    node: VerifiedNode,
-    given: String,
 }
 
 /// What it takes to serve.
@@ -122,10 +115,8 @@ impl Setup {
         loop {
             match self.listen().await {
                 Ok((server, keystore)) => {
-                    self.metrics.bootstrap.down.set(0);
-                    serve(server, &keystore, stopped).await;
-                    self.metrics.bootstrap.down.set(1);
-                    return;
+                    let _up = Up::from_now(&self.metrics.bootstrap.down);
+                    return serve(server, &keystore, stopped).await;
                 }
                 Err(error) => {
                     let problem = error_text(&error);
@@ -150,7 +141,7 @@ impl Setup {
         let metrics = self.metrics.bootstrap.clone();
         let bootstrap = Arc::new(Bootstrap {
             verifiers: verifiers(server, &self.cloud, &self.metrics).await?,
-            taken: Taken::default(),
+            taken: Taken::since(Instant::now()),
             admission: Admission::new(admission::Limits::default(), metrics.waiting.clone()),
             call_back: CallBack::of(&options.cluster_name, keystore.clone()),
             nodes: self.nodes.clone(),
@@ -161,6 +152,7 @@ impl Setup {
                 &server.cert_names,
                 keystore.clone(),
             ),
+            machines: MachinePrefix::of(&self.cloud),
             metrics,
         });
         let server =
@@ -207,7 +199,33 @@ async fn verifiers(
     Ok(verifiers)
 }
 
+/// Machines can bootstrap for as long as this lives, whatever ends it.
+struct Up<'a> {
+    down: &'a Gauge,
+}
+
+impl Up<'_> {
+    fn from_now(down: &Gauge) -> Up<'_> {
+        down.set(0);
+        Up { down }
+    }
+}
+
+impl Drop for Up<'_> {
+    fn drop(&mut self) {
+        self.down.set(1);
+    }
+}
+
 impl Serving {
+    /// Waits until nobody serves any more, though nobody was told to stop, and says why.
+    pub async fn ended(&mut self) -> anyhow::Error {
+        match (&mut self.task).await {
+            Ok(()) => anyhow!("the bootstrap server has ended by itself, which it never should"),
+            Err(error) => anyhow::Error::from(error).context("serving machines that bootstrap"),
+        }
+    }
+
     /// Takes nobody on any more, and lets those who are connected finish.
     pub async fn drain(self) {
         let _ = self.stop.send(true);
@@ -217,34 +235,36 @@ impl Serving {
 }
 
 impl Bootstrap {
-    /// What a machine is answered: JSON, or why not.
+    /// What a machine is answered: JSON, or why not. Either is written down.
     ///
     /// # Errors
     /// Why it is refused.
-    pub async fn answer(&self, asked: &Asked<'_>, within: Duration) -> Result<String, Refusal> {
-        let began = Instant::now();
-        let mut known = Known::default();
-        let answered = timeout(within, self.give(asked, &mut known))
+    pub async fn answer(
+        &self,
+        mut record: Record<'_>,
+        asked: &Asked<'_>,
+        within: Duration,
+    ) -> Result<String, Refusal> {
+        let answered = timeout(within, self.give(asked, &mut record))
             .await
             .unwrap_or_else(|_| Err(Refusal::unavailable("Deadline", "it takes too long")));
-        let reason = answered.as_ref().map_or_else(|refusal| refusal.reason, |_| "Granted");
-        self.metrics.answered(reason, answered.is_ok(), began.elapsed());
-        audit(asked.remote, &known, &answered);
-        answered
+        record.answered(answered)
     }
 
-    async fn give(&self, asked: &Asked<'_>, known: &mut Known) -> Result<String, Refusal> {
+    async fn give(&self, asked: &Asked<'_>, known: &mut Record<'_>) -> Result<String, Refusal> {
         // What costs nothing comes first.
-        let origin = Origin::of(asked.remote.ip());
-        let presented = Presented { token: asked.token, body: asked.body, origin, now: seconds() };
-        let Examined { fingerprint, proof, verification } = examine(&self.verifiers, &presented)?;
+        let (now, at) = (SystemTime::now(), Instant::now());
+        let origin = self.machines.origin(known.remote.ip());
+        let presented = Presented { token: asked.token, body: asked.body, origin, now: seconds(now) };
+        let Examined { fingerprint, signed_at, proof, verification } = examine(&self.verifiers, &presented)?;
+        let token = Token { fingerprint, age: signed_at.map(|signed_at| age(signed_at, now)) };
         let request = BootstrapRequest::parse(asked.body)
             .map_err(|error| bad_request("RequestMalformed", format!("failed to decode: {error}")))?;
         let challenge = match proof {
             Proof::Token => None,
             Proof::CallBack => Some(request.challenge.as_ref().ok_or_else(call_back::no_challenge)?),
         };
-        let under_way = self.taken.take(fingerprint, Instant::now())?;
+        let under_way = self.taken.take(token, at)?;
 
         let _admitted = self.admission.enter(origin).await?;
         known.node = timeout(VERIFIED_WITHIN, verification)
@@ -300,31 +320,14 @@ fn given(request: &BootstrapRequest) -> String {
     if all.is_empty() { "nothing".into() } else { all.join(", ") }
 }
 
-/// One line for each request: who, what, and why not. Much of it was written by strangers, who may not write lines of
-/// their own.
-fn audit(remote: SocketAddr, known: &Known, answered: &Result<String, Refusal>) {
-    let clean = |text: &str| one_line(text, LONGEST_MESSAGE);
-    let (node, instance) = (clean(&known.node.node_name), clean(&known.node.instance));
-    let (group, given) = (clean(&known.node.instance_group), clean(&known.given));
-    match answered {
-        Ok(_) => log::info!(
-            remote:%, node = node.as_str(), instance = instance.as_str(), instance_group = group.as_str(),
-            outcome = "granted", given = given.as_str();
-            "bootstrap: granted {given} to the node {node} ({instance} of {group}) at {remote}"
-        ),
-        Err(Refusal { reason, message, .. }) => {
-            let message = clean(message);
-            let who = if node.is_empty() { "somebody" } else { node.as_str() };
-            log::warn!(
-                remote:%, node = node.as_str(), instance = instance.as_str(), outcome = "refused", reason = *reason;
-                "bootstrap: refused {who} at {remote}: {reason}: {message}"
-            );
-        }
-    }
+/// Seconds since 1970.
+fn seconds(now: SystemTime) -> i64 {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }
 
-/// Seconds since 1970.
-fn seconds() -> i64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+/// How long ago it was signed at least, by this clock: tokens tell the second, and that may have been its end.
+fn age(signed_at: i64, now: SystemTime) -> Duration {
+    let no_later_than = Duration::from_secs(u64::try_from(signed_at.saturating_add(1)).unwrap_or_default());
+    now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(no_later_than)
 }

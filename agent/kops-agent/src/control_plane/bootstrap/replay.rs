@@ -1,6 +1,12 @@
 //! A token is taken once. A machine makes a new one for every try, so who comes with one a second time has it from
 //! somebody else.
 //!
+//! What was taken before this began, or by another replica, is not known here. So nothing is taken that was signed before
+//! this began: who has heard a token cannot wait for a restart. A machine whose clock is behind is refused for as long
+//! after one as that (no longer than tokens hold); with the clock right, it comes with a new token and notices nothing. A
+//! token of a machine whose clock is ahead could be taken again by whoever began meanwhile. The other replicas each take it
+//! once, if they are asked while it holds.
+//!
 //! It is remembered for as long as it could be taken again. Only tokens for which something was given are: nobody else
 //! can fill this memory, no outage fills it, and of a machine it holds no more than a few.
 
@@ -21,9 +27,17 @@ const MOST: usize = 64 * 1024;
 const MOST_OF_ONE: usize = 256;
 
 /// The tokens that were taken.
-#[derive(Default)]
 pub struct Taken {
+    since: Instant,
     state: Mutex<State>,
+}
+
+/// A token, as far as it matters whether it comes a second time.
+pub struct Token {
+    /// What no other token has.
+    pub fingerprint: Vec<u8>,
+    /// How long ago it was made at least, by this machine's clock as it is now; `None` where a token does not say.
+    pub age: Option<Duration>,
 }
 
 #[derive(Default)]
@@ -45,11 +59,27 @@ pub struct UnderWay<'a> {
 }
 
 impl Taken {
+    /// Nothing was taken yet, and it is not known what was before `since`.
+    pub fn since(since: Instant) -> Taken {
+        Taken { since, state: Mutex::default() }
+    }
+
     /// Takes a token.
     ///
     /// # Errors
-    /// It was taken before.
-    pub fn take(&self, fingerprint: Vec<u8>, now: Instant) -> Result<UnderWay<'_>, Refusal> {
+    /// It was taken before, or may have been.
+    pub fn take(&self, token: Token, now: Instant) -> Result<UnderWay<'_>, Refusal> {
+        let Token { fingerprint, age } = token;
+        // The clock may have been set since: how long this has been here does not depend on it.
+        let here_for = now.saturating_duration_since(self.since);
+        if age.is_some_and(|age| age > here_for) {
+            let problem = format!(
+                "its token is older than this server, which began {} seconds ago and does not know whether it was used \
+                 before: with a new one it is let in, if its clock is right",
+                here_for.as_secs()
+            );
+            return Err(Refusal::not_verified("TokenOlderThanServer", problem));
+        }
         let mut state = self.lock();
         state.forget_old(now);
         if state.used.contains(&fingerprint) || !state.under_way.insert(fingerprint.clone()) {
@@ -108,33 +138,56 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    fn token(fingerprint: Vec<u8>) -> Token {
+        Token { fingerprint, age: None }
+    }
+
     #[test]
     fn a_token_is_taken_once_until_it_is_too_old_anyway() {
-        let (taken, now) = (Taken::default(), Instant::now());
-        taken.take(vec![1], now).unwrap().used_by("a").unwrap();
-        assert_eq!(taken.take(vec![1], now).err().unwrap().reason, "TokenReplayed");
-        assert!(taken.take(vec![1], now + REMEMBERED_FOR - Duration::from_secs(1)).is_err());
-        assert!(taken.take(vec![1], now + REMEMBERED_FOR).is_ok());
+        let now = Instant::now();
+        let taken = Taken::since(now);
+        taken.take(token(vec![1]), now).unwrap().used_by("a").unwrap();
+        assert_eq!(taken.take(token(vec![1]), now).err().unwrap().reason, "TokenReplayed");
+        assert!(taken.take(token(vec![1]), now + REMEMBERED_FOR - Duration::from_secs(1)).is_err());
+        assert!(taken.take(token(vec![1]), now + REMEMBERED_FOR).is_ok());
         assert!(taken.lock().of_node.is_empty() && taken.lock().by_age.is_empty());
     }
 
     #[test]
     fn a_token_is_not_taken_twice_at_the_same_time_and_again_where_nobody_could_be_asked() {
-        let taken = Taken::default();
-        let first = taken.take(vec![1], Instant::now()).unwrap();
-        assert!(taken.take(vec![1], Instant::now()).is_err());
+        let taken = Taken::since(Instant::now());
+        let first = taken.take(token(vec![1]), Instant::now()).unwrap();
+        assert!(taken.take(token(vec![1]), Instant::now()).is_err());
         drop(first);
-        assert!(taken.take(vec![1], Instant::now()).is_ok());
+        assert!(taken.take(token(vec![1]), Instant::now()).is_ok());
     }
 
     #[test]
     fn one_machine_cannot_fill_the_memory() {
-        let taken = Taken::default();
+        let taken = Taken::since(Instant::now());
         for number in 0..MOST_OF_ONE {
-            taken.take(number.to_be_bytes().to_vec(), Instant::now()).unwrap().used_by("greedy").unwrap();
+            taken
+                .take(token(number.to_be_bytes().to_vec()), Instant::now())
+                .unwrap()
+                .used_by("greedy")
+                .unwrap();
         }
-        let refusal = taken.take(vec![1], Instant::now()).unwrap().used_by("greedy").unwrap_err();
+        let refusal = taken.take(token(vec![1]), Instant::now()).unwrap().used_by("greedy").unwrap_err();
         assert_eq!((refusal.answer, refusal.reason), (Answer::Busy, "TooManyTokens"));
-        taken.take(vec![1], Instant::now()).unwrap().used_by("modest").unwrap();
+        taken.take(token(vec![1]), Instant::now()).unwrap().used_by("modest").unwrap();
+    }
+
+    #[test]
+    fn what_may_have_been_taken_before_this_began_is_not_taken() {
+        let began = Instant::now();
+        let taken = Taken::since(began);
+        let of_age = |seconds| Token { fingerprint: vec![1], age: Some(Duration::from_secs(seconds)) };
+        let after = |seconds| began + Duration::from_secs(seconds);
+        let refusal = taken.take(of_age(61), after(60)).err().unwrap();
+        assert_eq!((refusal.answer, refusal.reason), (Answer::NotVerified, "TokenOlderThanServer"));
+        // A clock that is a minute behind makes tokens that are a minute old.
+        assert!(taken.take(of_age(60), after(59)).is_err());
+        assert!(taken.take(of_age(60), after(60)).is_ok());
+        assert!(taken.take(of_age(0), after(0)).is_ok());
     }
 }

@@ -21,8 +21,8 @@ use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::addresses::Origin;
-use super::connections::Connections;
+use super::audit::Record;
+use super::connections::{Connections, Slot};
 use super::descriptors;
 use super::keystore::Keystore;
 use super::verifier::{Answer, Refusal};
@@ -99,9 +99,10 @@ impl Server {
             .with_no_client_auth()
             .with_cert_resolver(keystore);
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let open = bootstrap.metrics.connections.clone();
+        let metrics = &bootstrap.metrics;
+        let (open, refused) = (metrics.connections.clone(), metrics.connections_refused.clone());
         let most = descriptors::connections(limits.connections);
-        let connections = Connections::new(most, limits.connections_of_one, open);
+        let connections = Connections::new(most, limits.connections_of_one, open, refused);
         Ok(Server { listener, acceptor: TlsAcceptor::from(Arc::new(tls)), bootstrap, connections, limits })
     }
 
@@ -137,21 +138,17 @@ impl Server {
     }
 
     fn accept(&self, socket: TcpStream, remote: SocketAddr, open: &mut JoinSet<()>) {
-        let Some((slot, ended)) = self.connections.open(Origin::of(remote.ip())) else {
-            self.bootstrap.metrics.connections_refused.inc();
-            return;
-        };
+        let origin = self.bootstrap.machines.origin(remote.ip());
+        let Some((slot, ended)) = self.connections.open(origin) else { return };
         // What is sent is sent at once; that it fails harms nobody.
         let _ = socket.set_nodelay(true);
-        let connection =
-            connection(socket, remote, self.acceptor.clone(), self.bootstrap.clone(), self.limits);
-        let within = self.limits.connection_within;
+        let (acceptor, bootstrap, limits) = (self.acceptor.clone(), self.bootstrap.clone(), self.limits);
         open.spawn(async move {
+            let connection = connection(socket, remote, &acceptor, &bootstrap, &limits, &slot);
             tokio::select! {
-                _ = timeout(within, connection) => {}
+                _ = timeout(limits.connection_within, connection) => {}
                 _ = ended => {}
             }
-            drop(slot);
         });
     }
 }
@@ -159,15 +156,15 @@ impl Server {
 async fn connection(
     socket: TcpStream,
     remote: SocketAddr,
-    acceptor: TlsAcceptor,
-    bootstrap: Arc<Bootstrap>,
-    limits: Limits,
+    acceptor: &TlsAcceptor,
+    bootstrap: &Bootstrap,
+    limits: &Limits,
+    slot: &Slot,
 ) {
     // Who speaks no TLS, or not to us, hangs up or is hung up on.
     let Ok(Ok(stream)) = timeout(limits.patience, acceptor.accept(socket)).await else { return };
-    let service = service_fn(|request| {
-        let bootstrap = bootstrap.clone();
-        async move { Ok::<_, Infallible>(answer(request, remote, &bootstrap, &limits).await) }
+    let service = service_fn(|request| async move {
+        Ok::<_, Infallible>(answer(request, remote, bootstrap, limits, slot).await)
     });
     let _hung_up = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -183,6 +180,7 @@ async fn answer(
     remote: SocketAddr,
     bootstrap: &Bootstrap,
     limits: &Limits,
+    slot: &Slot,
 ) -> Response<String> {
     let allowed = match request.uri().path() {
         "/bootstrap" => Method::POST,
@@ -198,17 +196,7 @@ async fn answer(
     if allowed == Method::GET {
         return text(StatusCode::OK, "ok");
     }
-    let tokens: Vec<&HeaderValue> = request.headers().get_all(AUTHORIZATION).iter().collect();
-    let token = match tokens.as_slice() {
-        [token] => token.to_str().unwrap_or_default().to_owned(),
-        _ => String::new(),
-    };
-    let body = match body(request.into_body(), limits).await {
-        Ok(body) => body,
-        Err(response) => return response,
-    };
-    let asked = Asked { remote, token: &token, body: &body };
-    match bootstrap.answer(&asked, limits.answer_within).await {
+    match bootstrapped(request, Record::of(remote, &bootstrap.metrics), bootstrap, limits, slot).await {
         Ok(json) => {
             let mut response = text(StatusCode::OK, json);
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -218,16 +206,38 @@ async fn answer(
     }
 }
 
-async fn body(body: Incoming, limits: &Limits) -> Result<Vec<u8>, Response<String>> {
-    let too_large = || text(StatusCode::PAYLOAD_TOO_LARGE, "the request is too large");
+async fn bootstrapped(
+    request: Request<Incoming>,
+    record: Record<'_>,
+    bootstrap: &Bootstrap,
+    limits: &Limits,
+    slot: &Slot,
+) -> Result<String, Refusal> {
+    let tokens: Vec<&HeaderValue> = request.headers().get_all(AUTHORIZATION).iter().collect();
+    let token = match tokens.as_slice() {
+        [token] => token.to_str().unwrap_or_default().to_owned(),
+        _ => String::new(),
+    };
+    let body = match body(request.into_body(), limits).await {
+        Ok(body) => body,
+        Err(refusal) => return record.answered(Err(refusal)),
+    };
+    slot.has_asked();
+    let asked = Asked { token: &token, body: &body };
+    bootstrap.answer(record, &asked, limits.answer_within).await
+}
+
+async fn body(body: Incoming, limits: &Limits) -> Result<Vec<u8>, Refusal> {
+    let refused = |answer, reason, problem: &str| Refusal { answer, reason, message: problem.to_owned() };
+    let too_large = || refused(Answer::TooLarge, "BodyTooLarge", "the request is too large");
     if body.size_hint().lower() > LONGEST_BODY as u64 {
         return Err(too_large());
     }
     match timeout(limits.patience, Limited::new(body, LONGEST_BODY).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(_)) => Err(text(StatusCode::BAD_REQUEST, "failed to read body")),
-        Err(_) => Err(text(StatusCode::REQUEST_TIMEOUT, "the request does not come in time")),
+        Ok(Err(_)) => Err(refused(Answer::BadRequest, "BodyUnreadable", "failed to read body")),
+        Err(_) => Err(refused(Answer::TooSlow, "BodyTooSlow", "the request does not come in time")),
     }
 }
 
@@ -238,6 +248,8 @@ fn refused(refusal: Refusal) -> Response<String> {
         Answer::NotProven => text(StatusCode::BAD_REQUEST, "callback failed"),
         Answer::AlreadyRegistered => text(StatusCode::CONFLICT, ""),
         Answer::BadRequest => text(StatusCode::BAD_REQUEST, refusal.message),
+        Answer::TooLarge => text(StatusCode::PAYLOAD_TOO_LARGE, refusal.message),
+        Answer::TooSlow => text(StatusCode::REQUEST_TIMEOUT, refusal.message),
         Answer::Unavailable => text(StatusCode::INTERNAL_SERVER_ERROR, "internal error"),
         Answer::Busy => {
             let mut response = text(StatusCode::SERVICE_UNAVAILABLE, "too busy, come again");

@@ -69,6 +69,10 @@ pub enum Answer {
     AlreadyRegistered,
     /// What it asks is wrong; this is said to it.
     BadRequest,
+    /// What it sends is too large to be read.
+    TooLarge,
+    /// What it sends does not come in time.
+    TooSlow,
     /// There is too much to do.
     Busy,
     /// Who must be asked does not answer.
@@ -100,6 +104,9 @@ pub enum Proof {
 pub struct Examined<'a> {
     /// What is different for each token that a machine makes: its signature, say. A token is taken once.
     pub fingerprint: Vec<u8>,
+    /// When it was made, in seconds since 1970, by the machine's clock; `None` where a token does not say, and who has
+    /// heard it cannot use it again anyway.
+    pub signed_at: Option<i64>,
     /// Whether the token proves that it is this machine's.
     pub proof: Proof,
     /// Asks the cloud. It does nothing before it is polled, and stops when it is dropped.

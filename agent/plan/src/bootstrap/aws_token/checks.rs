@@ -57,15 +57,16 @@ pub(super) fn check_hash(found: Option<&String>, body: &[u8]) -> Result<(), Toke
     }
 }
 
-/// Whether a time as Signature Version 4 writes it is near enough.
-pub(super) fn check_time(date: &str, expected: &Expected<'_>) -> Result<(), TokenProblem> {
+/// A time as Signature Version 4 writes it, in seconds since 1970, if it is near enough.
+pub(super) fn check_time(date: &str, expected: &Expected<'_>) -> Result<i64, TokenProblem> {
     let signed =
         PrimitiveDateTime::parse(date, format_description!("[year][month][day]T[hour][minute][second]Z"))
             .map_err(|_| TokenProblem::Malformed("X-Amz-Date is no time"))?;
-    let age = expected.now.saturating_sub(signed.assume_utc().unix_timestamp());
+    let signed_at = signed.assume_utc().unix_timestamp();
+    let age = expected.now.saturating_sub(signed_at);
     match age {
         seconds if seconds > VALID_FOR => Err(TokenProblem::Expired { seconds }),
         ahead if ahead < -AHEAD => Err(TokenProblem::FromTheFuture { seconds: ahead.saturating_neg() }),
-        _ => Ok(()),
+        _ => Ok(signed_at),
     }
 }

@@ -59,6 +59,8 @@ pub struct AwsToken {
     pub call: StsCall,
     /// The signature, in hexadecimal digits: no two requests have the same.
     pub signature: String,
+    /// When it was signed, by the machine's clock, in seconds since 1970.
+    pub signed_at: i64,
 }
 
 impl std::fmt::Debug for AwsToken {

@@ -48,7 +48,7 @@ fn read(prefix: &str, token: &Value) -> Result<AwsToken, TokenProblem> {
 #[test]
 fn upstreams_first_form_is_taken_and_nothing_else_of_it_is_sent() {
     let token = read(PREFIX_V1, &v1()).unwrap();
-    assert_eq!(token.signature, SIGNATURE);
+    assert_eq!((token.signature.as_str(), token.signed_at), (SIGNATURE, SIGNED_AT));
     assert_eq!(token.call.query, None);
     let names: Vec<&str> = token.call.headers.iter().map(|(name, _)| *name).collect();
     assert_eq!(names, ["authorization", "x-amz-date", "x-kops-request-sha", "content-type"]);
@@ -61,6 +61,7 @@ fn upstreams_first_form_is_taken_and_nothing_else_of_it_is_sent() {
 #[test]
 fn upstreams_second_form_is_taken() {
     let token = read(PREFIX_V2, &v2()).unwrap();
+    assert_eq!(token.signed_at, SIGNED_AT);
     assert!(token.call.query.unwrap().starts_with("Action=GetCallerIdentity&Version="));
     assert_eq!(token.call.headers, [("x-kops-request-sha", HASH.to_owned())]);
 }

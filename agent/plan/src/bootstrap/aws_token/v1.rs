@@ -19,7 +19,7 @@ pub(super) fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Resu
     let headers = one_of_each(decode::<JsonHeaders>(payload)?, &KNOWN)?;
     check_hash(headers.get(HASH), body)?;
     let date = headers.get(DATE).ok_or(TokenProblem::Malformed("it has no X-Amz-Date"))?;
-    check_time(date, expected)?;
+    let signed_at = check_time(date, expected)?;
     if headers.get(CONTENT_TYPE).is_some_and(|kind| kind != STS_CONTENT_TYPE) {
         return Err(TokenProblem::Malformed("its Content-Type is not that of a form"));
     }
@@ -36,7 +36,7 @@ pub(super) fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Resu
     let sent = |name: &&str| ![CONTENT_LENGTH, CONTENT_TYPE, USER_AGENT].contains(name);
     let mut headers: Vec<_> = headers.into_iter().filter(|(name, _)| sent(name)).collect();
     headers.push((CONTENT_TYPE, STS_CONTENT_TYPE.to_owned()));
-    Ok(AwsToken { call: StsCall { query: None, headers }, signature })
+    Ok(AwsToken { call: StsCall { query: None, headers }, signature, signed_at })
 }
 
 /// The parts of an `Authorization`, each of which it has once.

@@ -52,7 +52,7 @@ pub(super) fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Resu
         return Err(TokenProblem::Malformed("its signature is of another kind"));
     }
     let date = needed(DATE)?;
-    check_time(date, expected)?;
+    let signed_at = check_time(date, expected)?;
     let signing = Signing {
         credential: needed("X-Amz-Credential")?,
         signed_headers: needed("X-Amz-SignedHeaders")?,
@@ -61,7 +61,7 @@ pub(super) fn parse(payload: &str, body: &[u8], expected: &Expected<'_>) -> Resu
     signing.check(date, &[HOST, HASH], &[], expected)?;
     let signature = signing.signature.to_owned();
     let call = StsCall { query: Some(query.to_owned()), headers: headers.into_iter().collect() };
-    Ok(AwsToken { call, signature })
+    Ok(AwsToken { call, signature, signed_at })
 }
 
 /// The query of a URL that asks STS at this host for the caller's identity, and for nothing else.

@@ -64,3 +64,63 @@ async fn a_stranger_writes_no_line_of_their_own() {
     assert_eq!(status, 400);
     assert!(line.text.starts_with("bootstrap: refused somebody at 127.0.9.4:"), "{line:?}");
 }
+
+/// The line of a request that gets no answer, once it is there.
+async fn line_of(from: Ipv4Addr) -> Line {
+    let written = async {
+        loop {
+            let lines = test_log::lines_with(&format!(" at {from}:"));
+            if let [line] = lines.as_slice() {
+                return line.clone();
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), written).await.expect("it is written down")
+}
+
+#[tokio::test]
+async fn who_hangs_up_is_written_down_and_leaves_their_place_to_others() {
+    test_log::start();
+    let one_at_a_time = admission::Limits { at_once: 1, ..admission::Limits::default() };
+    let world = World::with(server::Limits::default(), one_at_a_time).await;
+    let machine = world.machine(ID);
+    let body = request(json!({}), json!({}), false);
+    world.sts.set_mood(kops_agent_tests::sts::Mood::Late(Duration::from_secs(5)));
+    let from = Ipv4Addr::new(127, 0, 9, 5);
+    let asking = world.client(from).post(world.url()).header("Authorization", world.v1(&machine, &body));
+    let asking = tokio::spawn(asking.body(body.clone()).send());
+    while world.sts.calls() == 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    asking.abort();
+    let line = line_of(from).await;
+    assert!(line.text.starts_with(&format!("bootstrap: refused somebody at {from}:")), "{line:?}");
+    assert!(line.fields.contains(&"reason=Abandoned".to_owned()), "{line:?}");
+    assert!(world.counted("Abandoned"));
+    world.sts.set_mood(kops_agent_tests::sts::Mood::Good);
+    assert_eq!(world.ask(&world.v1(&machine, &body), body).await.0, 200);
+}
+
+#[tokio::test]
+async fn a_body_that_is_not_read_is_written_down() {
+    test_log::start();
+    let limits = server::Limits { patience: Duration::from_millis(300), ..server::Limits::default() };
+    let world = World::with(limits, admission::Limits::default()).await;
+    let endless = futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>();
+    // Written as one that does not come in chunks, whose size is known only when it is there.
+    let too_large =
+        futures_util::stream::iter((0..3).map(|_| Ok::<_, std::io::Error>(vec![b' '; 32 * 1024])));
+    for (number, status, reason, body) in [
+        (6, 413, "BodyTooLarge", vec![b' '; 64 * 1024 + 1].into()),
+        (7, 413, "BodyTooLarge", reqwest::Body::wrap_stream(too_large)),
+        (8, 408, "BodyTooSlow", reqwest::Body::wrap_stream(endless)),
+    ] {
+        let from = Ipv4Addr::new(127, 0, 9, number);
+        let answer = world.client(from).post(world.url()).body(body).send().await.unwrap();
+        assert_eq!(answer.status().as_u16(), status);
+        let line = line_of(from).await;
+        assert!(line.fields.contains(&format!("reason={reason}")), "{line:?}");
+        assert!(world.counted(reason));
+    }
+}

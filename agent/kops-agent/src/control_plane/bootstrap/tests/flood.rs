@@ -63,7 +63,12 @@ async fn flood(world: Arc<World>) -> usize {
         let body = request(json!({}), json!({}), number % 2 == 0);
         let token = match number % 3 {
             0 => "x-aws-sts e30".to_owned(),
-            1 => forged.token_v1(&world.sts.host(), REGION, &body, seconds() - (number % 800) as i64),
+            1 => forged.token_v1(
+                &world.sts.host(),
+                REGION,
+                &body,
+                seconds(SystemTime::now()) - (number % 800) as i64,
+            ),
             _ => format!("x-aws-sts-v2 {}", "A".repeat(8 * 1024)),
         };
         let request =

@@ -29,10 +29,23 @@ async fn a_token_is_good_once_and_for_one_request() {
 }
 
 #[tokio::test]
+async fn a_token_of_before_a_restart_is_not_taken_after_it() {
+    let limits = (server::Limits::default(), admission::Limits::default());
+    let world = World::since(Instant::now(), limits.0, limits.1).await;
+    let machine = world.machine(ID);
+    let now = seconds(SystemTime::now());
+    let (host, body) = (world.sts.host(), empty());
+    assert_refused(&world, &machine.token_v1(&host, REGION, &body, now - 30), "TokenOlderThanServer").await;
+    assert_refused(&world, &machine.token_v2(&host, REGION, &body, now - 30), "TokenOlderThanServer").await;
+    assert_eq!(world.sts.calls(), 0);
+    assert_eq!(world.ask(&machine.token_v1(&host, REGION, &body, now), body).await.0, 200);
+}
+
+#[tokio::test]
 async fn a_bad_token_is_refused_without_asking_anybody() {
     let world = World::new().await;
     let machine = world.machine(ID);
-    let (host, body, now) = (world.sts.host(), empty(), seconds());
+    let (host, body, now) = (world.sts.host(), empty(), seconds(SystemTime::now()));
     for (token, reason) in [
         (String::new(), "UnknownToken"),
         ("Bearer x".into(), "UnknownToken"),
@@ -56,7 +69,7 @@ async fn whom_sts_does_not_know_as_a_node_is_refused() {
     let forged = Principal { secret: "guessed".into(), ..good.clone() };
     assert_refused(&world, &world.v1(&forged, &body), "RefusedBySts").await;
     // The host is signed, but not sent, in the first form.
-    let elsewhere = good.token_v1("sts.example.com", REGION, &body, seconds());
+    let elsewhere = good.token_v1("sts.example.com", REGION, &body, seconds(SystemTime::now()));
     assert_refused(&world, &elsewhere, "RefusedBySts").await;
 
     let key = |number: u8| format!("ASIAOTHER{number}");
@@ -225,17 +238,26 @@ async fn who_is_slow_or_speaks_no_tls_is_hung_up_on() {
 }
 
 #[tokio::test]
-async fn an_address_has_its_share_of_connections() {
+async fn who_is_silent_keeps_nobody_of_their_address_out() {
     let limits = server::Limits { connections_of_one: 2, ..server::Limits::default() };
     let world = World::with(limits, admission::Limits::default()).await;
-    let first = TcpStream::connect(world.address).await.unwrap();
-    let _second = TcpStream::connect(world.address).await.unwrap();
-    let mut third = TcpStream::connect(world.address).await.unwrap();
-    let mut heard = [0];
-    // Closed at once; another address is served all the same.
-    assert!(matches!(third.read(&mut heard).await, Ok(0) | Err(_)));
-    let client = world.client(Ipv4Addr::new(127, 0, 0, 2));
-    let health = world.url().replace("/bootstrap", "/healthz");
-    assert_eq!(client.get(health).send().await.unwrap().status().as_u16(), 200);
-    drop(first);
+    let mut silent = TcpStream::connect(world.address).await.unwrap();
+    let machine = world.machine(ID);
+    world.sts.set_mood(Mood::Late(Duration::from_secs(1)));
+    let asking = async {
+        let answer = world.ask(&world.v1(&machine, &empty()), empty()).await;
+        assert_eq!(answer.0, 200, "who has asked is not cut off");
+    };
+    let crowd = async {
+        while world.sts.calls() == 0 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let newcomer = TcpStream::connect(world.address).await.unwrap();
+        // The oldest that has not asked is closed, though the server would have waited for it.
+        let heard = timeout(Duration::from_secs(3), silent.read(&mut [0])).await;
+        assert!(matches!(heard, Ok(Ok(0) | Err(_))), "{heard:?}");
+        assert_eq!(world.metrics.connections_refused.get(), 1);
+        drop(newcomer);
+    };
+    tokio::join!(asking, crowd);
 }

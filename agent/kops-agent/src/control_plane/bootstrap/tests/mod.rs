@@ -5,6 +5,7 @@
 mod audit;
 mod flood;
 mod gce;
+mod grants;
 mod hetzner;
 mod honest;
 mod lies;
@@ -33,6 +34,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 
+use super::replay::REMEMBERED_FOR;
 use super::*;
 use crate::cloud::aws::ec2::Ec2 as Ec2Client;
 use crate::cloud::aws::instances::Instances;
@@ -110,7 +112,13 @@ impl World {
         World::with(server::Limits::default(), admission::Limits::default()).await
     }
 
+    /// It has been there for as long as tokens hold, so that it takes whatever [`World::v1`] makes.
     async fn with(limits: server::Limits, admission: admission::Limits) -> World {
+        World::since(Instant::now().checked_sub(REMEMBERED_FOR).unwrap(), limits, admission).await
+    }
+
+    /// One that began then.
+    async fn since(began: Instant, limits: server::Limits, admission: admission::Limits) -> World {
         crate::tls::install_provider();
         let folder = tempfile::tempdir().unwrap();
         let pki = folder.path().join("pki");
@@ -166,7 +174,7 @@ impl World {
         let base = store.to_str().unwrap();
         let bootstrap = Arc::new(Bootstrap {
             verifiers: vec![Box::new(verifier), Box::new(on_gce), Box::new(on_hetzner)],
-            taken: Taken::default(),
+            taken: Taken::since(began),
             admission: Admission::new(admission, metrics.waiting.clone()),
             call_back: CallBack::of(CLUSTER, keystore.clone()),
             nodes: Nodes::of(kube),
@@ -177,6 +185,7 @@ impl World {
                 &options.cert_names,
                 keystore.clone(),
             ),
+            machines: MachinePrefix::AWS,
             metrics: metrics.clone(),
         });
         let server = Server::listen(&options.listen, keystore.clone(), bootstrap, limits).await.unwrap();
@@ -199,7 +208,7 @@ impl World {
             metrics,
             address,
             serving,
-            began: seconds(),
+            began: seconds(SystemTime::now()),
             tokens: AtomicI64::new(0),
         }
     }

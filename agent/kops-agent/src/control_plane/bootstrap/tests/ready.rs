@@ -114,6 +114,23 @@ async fn a_port_that_somebody_else_has_is_waited_for() {
 }
 
 #[tokio::test]
+async fn a_server_that_ends_by_itself_is_noticed() {
+    let metrics = BootstrapMetrics::new();
+    let down = metrics.down.clone();
+    let (stop, _) = watch::channel(false);
+    let task = tokio::spawn(async move {
+        let _up = Up::from_now(&down);
+        assert_eq!(down.get(), 0);
+        panic!("nobody serves any more");
+    });
+    let mut serving = Some(Serving { stop, task });
+    let error = timeout(Duration::from_secs(30), crate::control_plane::ended(&mut serving)).await.unwrap();
+    assert!(error_text(&error).contains("nobody serves any more"), "{error:?}");
+    assert_eq!(metrics.down.get(), 1, "probes hear of it too");
+    assert!(timeout(Duration::from_millis(1), crate::control_plane::ended(&mut None)).await.is_err());
+}
+
+#[tokio::test]
 async fn what_does_not_live_says_so() {
     struct Dead;
     impl Health for Dead {
