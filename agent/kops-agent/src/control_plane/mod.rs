@@ -59,13 +59,20 @@ const STORE_PATIENCE: Duration = Duration::from_secs(10);
 /// # Errors
 /// If the configuration is wrong, or something that it cannot do without fails for good.
 pub async fn run(args: &ControllerArgs) -> Result<u8> {
-    let stopped = stop::asked()?;
+    let mut stopped = std::pin::pin!(stop::asked()?);
     let mut files = Watched::new(std::iter::once(&args.conf).chain(&args.kubeconfig).cloned().collect());
     let options = options(args)?;
     let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
     let metrics = Metrics::new();
     let store = store(args)?;
-    let cloud = Arc::new(cloud(&options, &metrics).await?);
+    let cloud = tokio::select! {
+        cloud = cloud(&options, &metrics) => Arc::new(cloud?),
+        // The cloud may be asked for long.
+        signal = &mut stopped => {
+            log::info!("stopping, because {signal} came");
+            return Ok(if args.once { exit::FAILED } else { exit::CONVERGED });
+        }
+    };
     let node_labels = |mode| node_labels(args, &options, &client, &metrics, &store, &cloud, mode);
     if args.once {
         if !cloud.identifies_nodes() {
@@ -99,12 +106,13 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         store: store.clone(),
         metrics: metrics.clone(),
     };
-    let serving = setup.start();
+    let serving = setup.start().await;
+    // Whatever waits for this service finds it: its probes answer, and machines are served where that is possible at all.
     service_manager::serving(if labels_nodes { "contending for the Lease" } else { SERVING });
 
     let over = async {
         tokio::select! {
-            signal = stopped => format!("{signal} came"),
+            signal = &mut stopped => format!("{signal} came"),
             file = changed_for_good(&mut files, args, changed_files::LOOKED_AT_EVERY) => {
                 format!("{} has changed: systemd, or whoever runs this, starts it anew with it", file.display())
             }
@@ -240,7 +248,10 @@ async fn cloud(options: &KopsControllerOptions, metrics: &Metrics) -> Result<Clo
             let verifier = options.server.as_ref().and_then(|server| server.provider.aws.as_ref());
             let region = match verifier.map(|aws| aws.region.clone()).filter(|region| !region.is_empty()) {
                 Some(region) => region,
-                None => cloud::aws_region().await.context("finding out in which region of AWS this is")?,
+                None => cloud::aws_region().await.context(
+                    "finding out in which region of AWS this is, which neither server.provider.aws.Region of the \
+                     configuration says nor AWS_REGION",
+                )?,
             };
             let cluster = AwsCluster {
                 name: options.cluster_name.clone(),
