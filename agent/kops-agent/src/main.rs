@@ -85,8 +85,9 @@ fn runtime(command: &Command) -> std::io::Result<Runtime> {
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
-    log::error!("{}", output::error_text(error));
-    service_manager::failed(format_args!("failed: {}", output::error_text(error)));
+    let why = output::error_text(error);
+    logging::last_words(&why);
+    service_manager::failed(format_args!("failed: {why}"));
     exit::exit_code(exit::code_of(error))
 }
 
