@@ -5,9 +5,11 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::fmt::Write as _;
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
@@ -89,13 +91,21 @@ impl Ec2 {
     /// # Errors
     /// If there is no free port or no thread to be had.
     pub fn start() -> anyhow::Result<Ec2> {
+        Ec2::start_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?)
+    }
+
+    /// The same on this socket.
+    ///
+    /// # Errors
+    /// If there is no thread to be had.
+    pub fn start_on(socket: TcpListener) -> anyhow::Result<Ec2> {
         let state = Arc::<Mutex<State>>::default();
         let answering = state.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let state = answering.clone();
             async move { Ok::<_, Infallible>(answer(request, &state).await) }
         });
-        Ok(Ec2 { state, server: LoopbackServer::start("ec2", service)? })
+        Ok(Ec2 { state, server: LoopbackServer::start_on("ec2", socket, move |_| service.clone())? })
     }
 
     /// Adds an instance, or changes it.

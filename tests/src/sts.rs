@@ -5,9 +5,11 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::net::{Ipv4Addr, TcpListener};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use http_body_util::BodyExt as _;
@@ -162,13 +164,21 @@ impl Sts {
     /// # Errors
     /// If there is no free port or no thread to be had.
     pub fn start() -> anyhow::Result<Sts> {
+        Sts::start_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?)
+    }
+
+    /// The same on this socket.
+    ///
+    /// # Errors
+    /// If there is no thread to be had.
+    pub fn start_on(socket: TcpListener) -> anyhow::Result<Sts> {
         let state = Arc::<Mutex<State>>::default();
         let answering = state.clone();
         let service = service_fn(move |request: Request<Incoming>| {
             let state = answering.clone();
             async move { Ok::<_, Infallible>(answer(request, &state).await) }
         });
-        Ok(Sts { state, server: LoopbackServer::start("sts", service)? })
+        Ok(Sts { state, server: LoopbackServer::start_on("sts", socket, move |_| service.clone())? })
     }
 
     /// Where it is.

@@ -161,7 +161,8 @@ pub struct SpecArgs {
     pub on_hash_mismatch: OnHashMismatch,
 
     /// On a control plane, run control-plane mode as a service (`kops-agent controller`), in place of kOps'
-    /// kops-controller: with its configuration, a kubeconfig and the unit.
+    /// kops-controller: with its configuration, a kubeconfig and the unit. KOPS_AGENT_CONTROLLER=true says the same; have it
+    /// in /etc/environment, where what runs at boot finds it.
     #[arg(long)]
     pub controller: bool,
 }

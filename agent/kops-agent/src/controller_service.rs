@@ -1,12 +1,38 @@
-//! `--controller`: reads of the state store what control-plane mode is told as a service of this machine.
+//! `--controller`: whether control-plane mode is to be a service of this machine, and what the state store has for it.
+
+use std::ffi::OsString;
 
 use anyhow::{Context, Result};
 use kops_agent_plan::derive;
 use kops_agent_plan::desired::ControllerService;
 use kops_agent_plan::spec::KopsControllerOptions;
 
+use crate::cli::SpecArgs;
 use crate::exit::WrongConfiguration;
 use crate::store::Store;
+
+/// `true` has a machine run the service as `--controller` does. What converges at boot is called as kOps wrote it down, and
+/// would take away again what somebody has asked for by a flag.
+pub const VARIABLE: &str = "KOPS_AGENT_CONTROLLER";
+
+/// Whether the service is wanted, by the flag or by [`VARIABLE`].
+///
+/// # Errors
+/// If the variable is neither `true` nor `false`.
+pub fn is_wanted(args: &SpecArgs) -> Result<bool, WrongConfiguration> {
+    Ok(args.controller || is_true(std::env::var_os(VARIABLE))?)
+}
+
+fn is_true(value: Option<OsString>) -> Result<bool, WrongConfiguration> {
+    let value = value.unwrap_or_default();
+    match value.to_str() {
+        Some("true") => Ok(true),
+        Some("false" | "") => Ok(false),
+        _ => Err(WrongConfiguration(format!(
+            "{VARIABLE} is {value:?}: set it to true to run control-plane mode as a service of this machine, or to false"
+        ))),
+    }
+}
 
 /// kops-controller's configuration as kOps wrote it below `base`, the cluster's folder, and this program.
 ///
@@ -34,4 +60,19 @@ pub async fn read(store: &Store, base: &str) -> Result<ControllerService> {
 async fn text(store: &Store, url: &str) -> Result<String> {
     let bytes = store.read(url).await.with_context(|| format!("reading {url} for --controller"))?;
     Ok(String::from_utf8(bytes).map_err(|_| WrongConfiguration(format!("{url} is not text")))?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_variable_says_yes_or_no() {
+        let is_true = |value: &str| is_true(Some(value.into()));
+        assert!(is_true("true").unwrap());
+        assert!(!is_true("false").unwrap() && !is_true("").unwrap() && !super::is_true(None).unwrap());
+        // Whoever means yes is not to be taken for no.
+        assert!(is_true("1").unwrap_err().0.contains("KOPS_AGENT_CONTROLLER is \"1\""));
+    }
 }

@@ -10,7 +10,7 @@ use kops_agent_plan::resource::{Content, DesiredState, File, Mode, SecretPiece};
 
 use crate::materials::Materials;
 use crate::progress::Watch;
-use crate::{http, output};
+use crate::{controller_service, http, output};
 
 /// The unit that calls this program at boot, by nodeup's name for it.
 pub(crate) const UNIT: &str = "kops-configuration.service";
@@ -40,6 +40,8 @@ const VARIABLES: &[&[&str]] = &[
         "OPENSTACK_TLS_INSECURE_SKIP_VERIFY",
     ],
     &["OSS_REGION"],
+    // Its own, of ours.
+    &[controller_service::VARIABLE],
     // Upstream leaves it out, since its kops-controller is a pod that gets it otherwise.
     &["HCLOUD_TOKEN"],
 ];
@@ -124,8 +126,9 @@ mod tests {
     #[test]
     fn credentials_are_passed_on_only_where_their_endpoint_is_set() {
         let endpoint = |name: &str| {
-            (name != "OS_AUTH_URL" && name != "AWS_REGION" && name != "OSS_REGION" && name != "HCLOUD_TOKEN")
-                .then(|| format!("<{name}>"))
+            (!["OS_AUTH_URL", "AWS_REGION", "OSS_REGION", "HCLOUD_TOKEN", controller_service::VARIABLE]
+                .contains(&name))
+            .then(|| format!("<{name}>"))
         };
         assert_eq!(
             environment(endpoint),

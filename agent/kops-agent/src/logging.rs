@@ -77,6 +77,18 @@ fn fields_of(message: &str) -> Option<[(&'static str, String); 3]> {
     Some(step.fields.clone())
 }
 
+/// Tells why this process ends. The journal asks the kernel of which unit a message's sender is, and who has said nothing before
+/// may have gone by then; of the stream that systemd has opened as standard error it knows.
+pub fn last_words(why: &str) {
+    if stderr_is_the_journal() && fields_of(why).is_none() {
+        let lines: String = why.lines().map(|line| format!("<3>{line}\n")).collect();
+        if std::io::stderr().write_all(lines.as_bytes()).is_ok() {
+            return;
+        }
+    }
+    log::error!("{why}");
+}
+
 /// systemd tells by `JOURNAL_STREAM` which file its journal is at; a redirected stderr is another.
 fn stderr_is_the_journal() -> bool {
     let Some(stream) = std::env::var("JOURNAL_STREAM").ok() else { return false };

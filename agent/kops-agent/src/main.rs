@@ -86,24 +86,26 @@ fn runtime(command: &Command) -> std::io::Result<Runtime> {
 }
 
 fn failed(error: &anyhow::Error) -> ExitCode {
-    log::error!("{}", output::error_text(error));
-    service_manager::failed(format_args!("failed: {}", output::error_text(error)));
+    let why = output::error_text(error);
+    logging::last_words(&why);
+    service_manager::failed(format_args!("failed: {why}"));
     exit::exit_code(exit::code_of(error))
 }
 
+/// What runs long is on the heap: without optimization, all of it at once is more than a stack holds.
 async fn run(command: Command) -> Result<u8> {
     match command {
-        Command::Converge(args) => converge_with_retries(&args).await,
-        Command::Plan(args) => plan(&args).await,
-        Command::Verify(args) => verify::run(&args).await,
+        Command::Converge(args) => Box::pin(converge_with_retries(&args)).await,
+        Command::Plan(args) => Box::pin(plan(&args)).await,
+        Command::Verify(args) => Box::pin(verify::run(&args)).await,
         Command::Status(args) => status::run(&args),
         Command::Reset(args) => reset::run(&args),
-        Command::Render(args) => render(&args).await,
+        Command::Render(args) => Box::pin(render(&args)).await,
         Command::Facts(args) => facts(&args).await,
-        Command::Config { command } => config::run(command).await,
-        Command::Controller(args) => control_plane::run(&args).await,
-        Command::Explain(args) => explain::run(&args).await,
-        Command::Nodeup(args) => nodeup::run(args).await,
+        Command::Config { command } => Box::pin(config::run(command)).await,
+        Command::Controller(args) => Box::pin(control_plane::run(&args)).await,
+        Command::Explain(args) => Box::pin(explain::run(&args)).await,
+        Command::Nodeup(args) => Box::pin(nodeup::run(args)).await,
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), "kops-agent", &mut script);
@@ -167,8 +169,9 @@ async fn converge_until_done(args: &ConvergeArgs) -> Result<u8> {
 async fn converge(args: &ConvergeArgs) -> Result<u8> {
     let report = async {
         let hashes = HashSource::publishers(remembered_hashes(&args.root.root)?);
-        let decision = node::decide(&args.spec, hashes).await?;
-        node::converge(&args.root, &args.change.applied_to(open_host(&args.root.root)?), &decision).await
+        let decision = Box::pin(node::decide(&args.spec, hashes)).await?;
+        let host = args.change.applied_to(open_host(&args.root.root)?);
+        Box::pin(node::converge(&args.root, &host, &decision)).await
     };
     let report = noted(&args.root.root, report.await)?;
     service_manager::ready("converged");

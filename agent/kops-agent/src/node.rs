@@ -60,7 +60,7 @@ pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
     let facts = spec.inputs.facts.clone();
     let ipv6_prefix = aws.map(|aws| aws.ipv6_prefix.clone()).unwrap_or_default();
     let node = resolve(spec)?;
-    let desired = match args.controller && node.is_control_plane() {
+    let desired = match controller_service::is_wanted(args)? && node.is_control_plane() {
         true => {
             let service = controller_service::read(&store, &source::config_base(args, &node.boot)?).await?;
             desired::desired_with_controller(&node, &service).map_err(contradictory)
@@ -172,7 +172,9 @@ pub fn boot_config(path: &Path) -> Result<BootConfig> {
 async fn facts(args: &SpecArgs, boot: &BootConfig) -> Result<Facts> {
     match &args.facts {
         Some(file) => cloud::load_facts(file),
-        None => cloud::observe(Path::new("/"), Some(boot.cloud_provider)).await,
+        None => cloud::observe(Path::new("/"), Some(boot.cloud_provider))
+            .await
+            .context("finding out what this machine is (--facts FILE says it in its place)"),
     }
 }
 

@@ -8,11 +8,13 @@ use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
 use kops_agent_tests::downloads::Downloads;
+use kops_agent_tests::ec2::{Ec2, Instance as Ec2Instance};
 use kops_agent_tests::example_cluster::edit;
 use kops_agent_tests::example_keys::{Keyset, make_keysets};
 use kops_agent_tests::example_store::{CLUSTER, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES, REGION};
 use kops_agent_tests::loopback::LoopbackServer;
 use kops_agent_tests::s3::S3Server;
+use kops_agent_tests::sts::{Principal, Sts};
 use tempfile::TempDir;
 
 use crate::assets::assets;
@@ -29,7 +31,8 @@ pub const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
 /// Where they have a pod for anybody to run.
 pub const POD: &str = "/root/pod.yaml";
 
-const CONTROL_PLANE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 10);
+/// The address of the control plane.
+pub const CONTROL_PLANE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 10);
 const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 11);
 /// Their names in Kubernetes, which on AWS are those of the instances.
 pub const CONTROL_PLANE_NAME: &str = "i-0d3a0c0ffee000001";
@@ -43,6 +46,8 @@ pub struct Cluster {
     pub store: ExampleStore,
     pub downloads: Downloads,
     pub packages: Downloads,
+    pub ec2: Ec2,
+    pub sts: Sts,
     s3: S3Server,
     _others: [LoopbackServer; 2],
     _network: Network,
@@ -69,6 +74,20 @@ impl Cluster {
         adapt(&store, &format!("http://{registry_address}"));
         let s3 = S3Server::start_on(network.listen(HOST, 0), &store.buckets()).unwrap();
 
+        let ec2 = Ec2::start_on(network.listen(HOST, 0)).unwrap();
+        for (id, group) in [(CONTROL_PLANE_NAME, CONTROL_PLANE), (NODE_NAME, NODES)] {
+            ec2.put(id, Ec2Instance::of_group(CLUSTER, group));
+        }
+        let sts = Sts::start_on(network.listen(HOST, 0)).unwrap();
+        // As whom EC2 lets itself be asked.
+        let of_control_plane = Principal::instance(&format!("masters.{CLUSTER}"), CONTROL_PLANE_NAME);
+        sts.put(&Principal {
+            access_key: "AKIDEXAMPLE".into(),
+            secret: "secret".into(),
+            session_token: String::new(),
+            ..of_control_plane
+        });
+
         let boot = |name: &'static str, group: &str, address: Ipv4Addr| {
             let hostname = format!("--hostname={}", hostname(address));
             Machine::boot(name, &network.namespace(name), &root.join("rootfs"), &[&hostname], |files| {
@@ -85,6 +104,8 @@ impl Cluster {
             store,
             downloads,
             packages,
+            ec2,
+            sts,
             s3,
             _others: [registry, metadata],
             _network: network,

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use std::{fs, process, thread};
 
@@ -13,7 +14,7 @@ use crate::script;
 pub struct Machine {
     name: &'static str,
     folder: TempDir,
-    leader: String,
+    leader: Mutex<String>,
 }
 
 /// How a program on a machine ended; with 124 if it was ended because it took minutes.
@@ -45,17 +46,37 @@ impl Machine {
         let work = folder.path().join("machine");
         let (root, at) = (root.display().to_string(), work.display().to_string());
         script("machines/machine", &[&["up", namespace, &root, &at][..], options].concat());
-        let mut machine = Machine { name, folder, leader: String::new() };
-        machine.leader = machine.until("it has a PID 1", || {
-            let leader = Command::new(crate::path_of("machines/machine")).arg("leader").arg(&work).output();
+        let machine = Machine { name, folder, leader: Mutex::default() };
+        machine.wait_for_boot("");
+        machine
+    }
+
+    /// Reboots it.
+    pub fn reboot(&self) {
+        let before = self.leader();
+        // The connection to systemd may end before its answer comes.
+        self.try_run(&["systemctl", "reboot"]);
+        self.wait_for_boot(&before);
+    }
+
+    /// Waits until it has booted, with another PID 1 than before.
+    fn wait_for_boot(&self, before: &str) {
+        let leader = self.until("it has a PID 1", || {
+            let leader =
+                Command::new(crate::path_of("machines/machine")).arg("leader").arg(self.work()).output();
             let leader = String::from_utf8(leader.unwrap().stdout).unwrap();
-            Some(leader.trim().to_owned()).filter(|leader| !leader.is_empty())
+            Some(leader.trim().to_owned()).filter(|leader| !leader.is_empty() && leader != before)
         });
-        machine.until("it has booted", || {
-            let state = machine.try_run(&["systemctl", "is-system-running"]).stdout;
+        *self.leader.lock().unwrap() = leader;
+        self.until("it has booted", || {
+            let state = self.try_run(&["systemctl", "is-system-running"]).stdout;
             matches!(state.trim(), "running" | "degraded").then_some(())
         });
-        machine
+    }
+
+    /// The process id of its PID 1; empty before there is one.
+    fn leader(&self) -> String {
+        self.leader.lock().unwrap().clone()
     }
 
     /// What the test calls it.
@@ -68,7 +89,7 @@ impl Machine {
         let mut nsenter = Command::new("nsenter");
         nsenter.args([
             "--target",
-            &self.leader,
+            &self.leader(),
             "--mount",
             "--uts",
             "--ipc",
@@ -102,6 +123,12 @@ impl Machine {
         self.run(&["cat", path])
     }
 
+    /// Writes a file of the machine, with its folder.
+    pub fn write(&self, path: &str, text: &str) {
+        self.run(&["mkdir", "--parents", Path::new(path).parent().unwrap().to_str().unwrap()]);
+        self.run(&["sh", "-c", "printf %s \"$1\" >\"$0\"", path, text]);
+    }
+
     /// A property of a unit.
     pub fn show(&self, unit: &str, property: &str) -> String {
         self.run(&["systemctl", "show", "--value", "--property", property, unit]).trim().to_owned()
@@ -122,7 +149,7 @@ impl Machine {
             }
             if since.elapsed() > patience {
                 let console = fs::read_to_string(self.work().join("console.log")).unwrap_or_default();
-                let journal = if self.leader.is_empty() {
+                let journal = if self.leader().is_empty() {
                     String::new()
                 } else {
                     self.try_run(&["journalctl", "--no-pager", "--lines=100"]).stdout

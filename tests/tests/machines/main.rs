@@ -7,6 +7,7 @@
 
 mod assets;
 mod cluster;
+mod controller;
 mod machine;
 mod metadata;
 mod network;
@@ -291,10 +292,35 @@ fn becomes_a_cluster(suite: &str) {
     upkeep::what_kubelet_refuses_is_rolled_back(&cluster, node);
     step("a spec that containerd refuses");
     upkeep::what_containerd_refuses_is_rolled_back(&cluster, node);
+    control_plane_mode_is_a_service(&cluster);
     step("reset");
     upkeep::a_reset_leaves_no_trace(node, &bare_node);
     upkeep::a_reset_leaves_no_trace(control_plane, &bare_control_plane);
     step("the end");
+}
+
+/// Control-plane mode, from its installation to a reboot.
+fn control_plane_mode_is_a_service(cluster: &Cluster) {
+    let machine = &cluster.control_plane;
+    step("control-plane mode as a service");
+    controller::is_set_up_by_what_converges_at_boot(cluster);
+    controller::has_started_once_it_serves(machine);
+    controller::is_confined(machine);
+    controller::labels_nodes(cluster);
+    controller::serves_machines(cluster);
+    controller::writes_nothing(machine);
+    step("the service stops");
+    controller::stops(cluster);
+    step("the service is killed, and is stuck");
+    controller::is_started_again(cluster);
+    step("its certificate is issued anew");
+    controller::takes_up_a_new_certificate(cluster);
+    step("its configuration is wrong");
+    controller::says_what_is_wrong_with_its_configuration(cluster);
+    step("the API server is gone");
+    controller::outlives_the_api_server(cluster);
+    step("the control plane reboots");
+    controller::outlives_a_reboot(cluster);
 }
 
 #[test]

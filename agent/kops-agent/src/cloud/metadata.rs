@@ -17,14 +17,12 @@ const LONGEST_ANSWER: usize = 64 * 1024;
 #[derive(Debug, Error)]
 pub enum MetadataError {
     /// It must not be asked.
-    #[error(
-        "AWS_EC2_METADATA_DISABLED is true, so EC2 may not be asked what this machine is; unset it, or give --facts FILE"
-    )]
+    #[error("AWS_EC2_METADATA_DISABLED is true, so EC2 may not be asked what this machine is; unset it")]
     Disabled,
     /// No answer, or none that is one.
     #[error(
         "{url}: the metadata service cannot be reached: {cause} ({attempts} attempts in {} s); is this a machine of \
-         that cloud? If not, give --facts FILE",
+         that cloud?",
         waited.as_secs_f32().round()
     )]
     Unreachable {

@@ -19,6 +19,7 @@ use kube::{Client, Error};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::output::error_text;
 use crate::service_manager;
 
 /// Namespace of the Lease.
@@ -132,18 +133,30 @@ impl Election {
     /// Contends for ever.
     pub async fn run(&self) {
         let mut seen: Option<Seen> = None;
+        // An API server that is gone for an hour is told of once.
+        let mut said = String::new();
         loop {
             let asked = Instant::now();
-            match timeout(PATIENCE, self.contend(&mut seen, asked)).await {
-                Ok(Ok(true)) => self.leadership.renewed(asked),
-                Ok(Ok(false)) => self.leadership.lost(),
-                Ok(Err(error)) => log::warn!("the Lease {NAMESPACE}/{NAME} cannot be renewed: {error:#}"),
-                Err(_) => log::warn!(
-                    "the Lease {NAMESPACE}/{NAME} cannot be renewed: the API server does not answer"
-                ),
+            let problem = match timeout(PATIENCE, self.contend(&mut seen, asked)).await {
+                Ok(Ok(true)) => {
+                    self.leadership.renewed(asked);
+                    String::new()
+                }
+                Ok(Ok(false)) => {
+                    self.leadership.lost();
+                    String::new()
+                }
+                Ok(Err(error)) => error_text(&error),
+                Err(_) => "the API server does not answer".to_owned(),
+            };
+            if problem != said && !problem.is_empty() {
+                log::warn!(
+                    "the Lease {NAMESPACE}/{NAME} cannot be renewed; this is tried again until it can: {problem}"
+                );
             }
             self.tell();
-            self.show_life();
+            self.show_life(problem.is_empty());
+            said = problem;
             sleep(RETRY_PERIOD).await;
             self.tell();
         }
@@ -177,11 +190,12 @@ impl Election {
         self.leadership.start.elapsed().saturating_sub(beat) < LONGEST_SILENCE
     }
 
-    fn show_life(&self) {
+    fn show_life(&self, is_answered: bool) {
         let now = self.leadership.start.elapsed().as_millis();
         self.beat.store(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Relaxed);
         let what = match self.leadership.remaining() {
             Some(_) => "leading: nodes are labelled by this process",
+            None if !is_answered => "waiting for the API server, which does not say who leads",
             None => "waiting for its turn: another process leads",
         };
         service_manager::waiting(what, LONGEST_SILENCE);

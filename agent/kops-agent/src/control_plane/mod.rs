@@ -17,8 +17,9 @@ mod once;
 mod outage;
 mod queue;
 
-use std::future::pending;
+use std::future::{pending, ready};
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -63,13 +64,20 @@ const STORE_PATIENCE: Duration = Duration::from_secs(10);
 /// # Errors
 /// If the configuration is wrong, or something that it cannot do without fails for good.
 pub async fn run(args: &ControllerArgs) -> Result<u8> {
-    let stopped = stop::asked()?;
+    let mut stopped = std::pin::pin!(stop::asked()?);
     let mut files = Watched::new(std::iter::once(&args.conf).chain(&args.kubeconfig).cloned().collect());
     let options = options(args)?;
     let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
     let metrics = Metrics::new();
     let store = store(args)?;
-    let cloud = Arc::new(cloud(&options, &metrics).await?);
+    let cloud = tokio::select! {
+        cloud = cloud(&options, &metrics) => Arc::new(cloud?),
+        // The cloud may be asked for long.
+        signal = &mut stopped => {
+            log::info!("stopping, because {signal} came");
+            return Ok(if args.once { exit::FAILED } else { exit::CONVERGED });
+        }
+    };
     let node_labels = |mode| node_labels(args, &options, &client, &metrics, &store, &cloud, mode);
     if args.once {
         if !cloud.identifies_nodes() {
@@ -101,16 +109,23 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         store: store.clone(),
         metrics: metrics.clone(),
     };
-    let mut serving = setup.start();
-    let answering = async {
+    let mut serving = setup.start().await;
+    let mut answering = pin!(async {
         let listener = health::listen(&args.health_listen).await?;
         health::serve(listener, state, registry).await
-    };
+    });
+    // Whatever waits for this service finds it: its probes answer, for which one step of that is enough, and machines are served
+    // where that is possible at all.
+    tokio::select! {
+        biased;
+        result = &mut answering => match result? {},
+        () = ready(()) => {}
+    }
     service_manager::serving(if labels_nodes { "contending for the Lease" } else { SERVING });
 
     let over = async {
         tokio::select! {
-            signal = stopped => format!("{signal} came"),
+            signal = &mut stopped => format!("{signal} came"),
             file = changed_for_good(&mut files, args, changed_files::LOOKED_AT_EVERY) => {
                 format!("{} has changed: systemd, or whoever runs this, starts it anew with it", file.display())
             }
@@ -129,7 +144,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         }
         // Whoever starts this starts it anew; machines would find nobody otherwise, though all seems well.
         error = ended(&mut serving) => Err(error),
-        result = answering => match result? {},
+        result = &mut answering => match result? {},
         // Elsewhere it is contending for the Lease that shows life.
         never = service_manager::go_on_serving(SERVING), if !labels_nodes => match never {},
         // Who labels no Nodes leaves the Lease to those who do.
@@ -258,7 +273,10 @@ async fn cloud(options: &KopsControllerOptions, metrics: &Metrics) -> Result<Clo
             let verifier = options.server.as_ref().and_then(|server| server.provider.aws.as_ref());
             let region = match verifier.map(|aws| aws.region.clone()).filter(|region| !region.is_empty()) {
                 Some(region) => region,
-                None => cloud::aws_region().await.context("finding out in which region of AWS this is")?,
+                None => cloud::aws_region().await.context(
+                    "finding out in which region of AWS this is, which neither server.provider.aws.Region of the \
+                     configuration says nor AWS_REGION",
+                )?,
             };
             let cluster = AwsCluster {
                 name: options.cluster_name.clone(),

@@ -102,18 +102,21 @@ pub struct Setup {
 
 impl Setup {
     /// Serves from now on, if the configuration has a server. Where that is not possible yet, it is tried again: kOps'
-    /// own kops-controller may still have the port, or the keys may not be there before the first node run.
-    pub fn start(self) -> Option<Serving> {
+    /// own kops-controller may still have the port, or the keys may not be there before the first node run. Returns once
+    /// it listens, or has tried to.
+    pub async fn start(self) -> Option<Serving> {
         self.options.server.as_ref()?;
         self.metrics.bootstrap.down.set(1);
         let (stop, stopped) = watch::channel(false);
-        Some(Serving { stop, task: tokio::spawn(self.keep_trying(stopped)) })
+        let first = self.listen().await;
+        Some(Serving { stop, task: tokio::spawn(self.keep_trying(first, stopped)) })
     }
 
-    async fn keep_trying(self, mut stopped: watch::Receiver<bool>) {
+    async fn keep_trying(self, first: Result<(Server, Arc<Keystore>)>, mut stopped: watch::Receiver<bool>) {
         let mut said = String::new();
+        let mut listening = first;
         loop {
-            match self.listen().await {
+            match listening {
                 Ok((server, keystore)) => {
                     let _up = Up::from_now(&self.metrics.bootstrap.down);
                     return serve(server, &keystore, stopped).await;
@@ -131,6 +134,7 @@ impl Setup {
             if timeout(TRIED_EVERY, stopped.wait_for(|stopped| *stopped)).await.is_ok() {
                 return;
             }
+            listening = self.listen().await;
         }
     }
 

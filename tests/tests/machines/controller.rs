@@ -1,0 +1,327 @@
+//! Control-plane mode as the service of a control-plane machine that kops-agent has made: what systemd does with it, what
+//! it does in its sandbox, and what it lives through.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::time::{Instant, SystemTime};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kops_agent_tests::ec2::Instance;
+use kops_agent_tests::example_store::{CLUSTER, NODES, REGION};
+use kops_agent_tests::sts::Principal;
+use rcgen::{KeyPair, PKCS_RSA_SHA256, PublicKeyData as _, RsaKeySize};
+use serde_json::json;
+
+use crate::cluster::{CONTROL_PLANE_ADDRESS, CONTROL_PLANE_NAME, Cluster, NODE_NAME};
+use crate::machine::Machine;
+use crate::service;
+
+const UNIT: &str = "kops-agent-controller.service";
+/// What converges at boot on a machine that kOps' boot script has set up.
+const AT_BOOT: &str = "kops-configuration.service";
+const CONFIG: &str = "/etc/kubernetes/kops-controller/config.yaml";
+const DROP_IN: &str = "/run/systemd/system/kops-agent-controller.service.d/test.conf";
+/// The user's id, by kOps' pkg/wellknownusers.
+const UID: &str = "10011";
+/// systemd's, in tenths.
+const MOST_EXPOSED: f32 = 2.0;
+/// A machine that is no node yet.
+const NEW: &str = "i-0d3a0c0ffee000003";
+const ASK: &str = r#"
+import hashlib, http.client, socket, ssl, sys
+address, name, token, body = sys.argv[1:]
+context = ssl.create_default_context(cafile="/srv/kubernetes/ca.crt")
+tls = context.wrap_socket(socket.create_connection((address, 3988), timeout=30), server_hostname=name)
+connection = http.client.HTTPConnection(name)
+connection.sock = tls
+connection.request("POST", "/bootstrap", body, {"Authorization": token})
+answer = connection.getresponse()
+print(answer.status, hashlib.sha256(tls.getpeercert(True)).hexdigest(), answer.read().decode(), sep="\n")
+"#;
+
+/// Has the machine run the service from now on, by what converges at boot.
+pub fn is_set_up_by_what_converges_at_boot(cluster: &Cluster) {
+    let machine = &cluster.control_plane;
+    let rbac = fs::read_to_string(crate::path_of("../packaging/kubernetes/rbac.yaml")).unwrap();
+    machine.write("/root/rbac.yaml", &rbac);
+    machine.until("the rights are taken", || cluster.kubectl(&["apply", "--filename", "/root/rbac.yaml"]));
+    let mut cloud = cluster.ec2.environment().to_vec();
+    cloud.push(("AWS_ENDPOINT_URL_STS", cluster.sts.url()));
+    let cloud: String = cloud.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+    machine.write("/etc/sysconfig/kops-agent-controller", &cloud);
+    machine.run(&["chmod", "600", "/etc/sysconfig/kops-agent-controller"]);
+    machine.write("/etc/environment", "KOPS_AGENT_CONTROLLER=true\n");
+    let ended = machine.try_run(&["systemctl", "restart", AT_BOOT]);
+    assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
+    assert_eq!(machine.show(UNIT, "ActiveState"), "active");
+    assert_eq!(machine.show(UNIT, "UnitFileState"), "enabled");
+    service::is_clean(machine, UNIT);
+    leads(cluster);
+}
+
+/// Whatever waits for the service finds it at work: its probes answer and machines are served.
+pub fn has_started_once_it_serves(machine: &Machine) {
+    let connect = format!(
+        "systemctl restart {UNIT} && exec python3 -c 'import socket\nfor port in (3988, 3989): socket.create_connection((\"127.0.0.1\", port)).close()'"
+    );
+    machine.run(&["sh", "-c", &connect]);
+    assert_eq!(machine.show(UNIT, "Type"), "notify");
+}
+
+/// What systemd says that it is exposed to, and what the kernel says of its process; nothing of the machine can be written.
+pub fn is_confined(machine: &Machine) {
+    let said = machine.run(&["systemd-analyze", "security", "--no-pager", "--threshold=20", UNIT]);
+    let exposure = said
+        .lines()
+        .find_map(|line| line.split_once("Overall exposure level for "))
+        .and_then(|(_, level)| level.split_whitespace().nth(1))
+        .and_then(|level| level.parse::<f32>().ok());
+    assert!(exposure.is_some_and(|exposure| exposure <= MOST_EXPOSED), "{said}");
+
+    let process = machine.show(UNIT, "MainPID");
+    let status = machine.read(&format!("/proc/{process}/status"));
+    for (field, value) in [
+        ("Uid", format!("{UID}\t{UID}\t{UID}\t{UID}")),
+        ("CapBnd", "0".repeat(16)),
+        ("NoNewPrivs", "1".into()),
+        ("Seccomp", "2".into()),
+    ] {
+        assert!(status.lines().any(|line| line == format!("{field}:\t{value}")), "{field} of {status}");
+    }
+    // root of the machine itself, in what the service sees of it.
+    for place in ["/etc/kubernetes/kops-controller", "/usr/bin", "/var/lib", "/run", "/root"] {
+        let file = format!("{place}/written");
+        let written = machine.try_run(&["nsenter", "--target", &process, "--mount", "touch", &file]);
+        assert_ne!(written.code, Some(0), "{place} can be written");
+    }
+    let limit = machine.run(&["sh", "-c", &format!("grep '^Max core file size' /proc/{process}/limits")]);
+    assert_eq!(limit.split_whitespace().nth(4), Some("0"), "keys would be in a core: {limit}");
+}
+
+/// Nodes get the labels of their groups, and get them back.
+pub fn labels_nodes(cluster: &Cluster) {
+    is_labelled(cluster, CONTROL_PLANE_NAME, "\"node-role.kubernetes.io/control-plane\":\"\"");
+    is_labelled(cluster, NODE_NAME, "\"node-role.kubernetes.io/node\":\"\"");
+    is_labelled(cluster, NODE_NAME, "\"example.com/pool\":\"general\"");
+    cluster.control_plane.until("a label is changed", || {
+        cluster.kubectl(&["label", "node", NODE_NAME, "example.com/pool=stolen", "--overwrite"])
+    });
+    is_labelled(cluster, NODE_NAME, "\"example.com/pool\":\"general\"");
+}
+
+fn is_labelled(cluster: &Cluster, node: &str, label: &str) {
+    cluster.control_plane.until(&format!("the node {node} has the label {label}"), || {
+        cluster
+            .kubectl(&["get", "node", node, "-o", "jsonpath={.metadata.labels}"])
+            .filter(|labels| labels.contains(label))
+    });
+}
+
+/// All that belongs to the service's user is what node mode has put there.
+pub fn writes_nothing(machine: &Machine) {
+    let found = machine.run(&["find", "/", "-xdev", "-user", "kops-controller", "-printf", "%P\n"]);
+    let found: BTreeSet<&str> = found.lines().collect();
+    let expected = [
+        "etc/kubernetes/kops-controller/config.yaml",
+        "etc/kubernetes/kops-controller/keypair-ids.yaml",
+        "etc/kubernetes/kops-controller/kops-controller.crt",
+        "etc/kubernetes/kops-controller/kops-controller.key",
+        "etc/kubernetes/kops-controller/kubeconfig",
+        "etc/kubernetes/kops-controller/kubernetes-ca.crt",
+        "etc/kubernetes/kops-controller/kubernetes-ca.key",
+    ];
+    assert_eq!(found, expected.into());
+}
+
+/// What the bootstrap server answers the node, which trusts the cluster's authority.
+struct Answer {
+    status: String,
+    /// The digest of the certificate that the server shows.
+    certificate: String,
+    body: String,
+}
+
+fn ask(cluster: &Cluster, token: &str, body: &str) -> Answer {
+    let address = CONTROL_PLANE_ADDRESS.to_string();
+    let name = format!("kops-controller.internal.{CLUSTER}");
+    let answer = cluster.node.run(&["python3", "-c", ASK, &address, &name, token, body]);
+    let mut lines = answer.lines().map(str::to_owned);
+    let mut line = || lines.next().unwrap_or_default();
+    Answer { status: line(), certificate: line(), body: line() }
+}
+
+/// Nobody is known without a token; the certificate that is shown to them.
+fn refuses_strangers(cluster: &Cluster) -> String {
+    let answer = ask(cluster, "", "{}");
+    assert_eq!(answer.status, "403", "{}", answer.body);
+    answer.certificate
+}
+
+/// A new machine gets its certificates, signed with a key that only the service's user and root may read.
+pub fn serves_machines(cluster: &Cluster) {
+    refuses_strangers(cluster);
+    let machine = Principal::instance(&format!("nodes.{CLUSTER}"), NEW);
+    cluster.sts.put(&machine);
+    cluster.ec2.put(NEW, Instance::of_group(CLUSTER, NODES));
+    let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+    let key = STANDARD.encode(key.subject_public_key_info());
+    let key = format!("-----BEGIN RSA PUBLIC KEY-----\n{key}\n-----END RSA PUBLIC KEY-----\n");
+    let request =
+        json!({"apiVersion": "bootstrap.kops.k8s.io/v1alpha1", "certs": {"kubelet": key}}).to_string();
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap().as_secs().try_into().unwrap();
+    let token = machine.token_v1(&cluster.sts.host(), REGION, request.as_bytes(), now);
+    let answer = ask(cluster, &token, &request);
+    assert_eq!(answer.status, "200", "{}", answer.body);
+    assert!(answer.body.contains("-----BEGIN CERTIFICATE-----"), "{}", answer.body);
+}
+
+/// Asked to stop, it lets the Lease go and ends well, and soon.
+pub fn stops(cluster: &Cluster) {
+    let machine = &cluster.control_plane;
+    leads(cluster);
+    let asked = Instant::now();
+    machine.run(&["systemctl", "stop", UNIT]);
+    let taken = asked.elapsed().as_secs_f32();
+    assert!(taken < 10.0, "stopping took {taken} s");
+    assert_eq!(machine.show(UNIT, "Result"), "success");
+    assert_eq!(machine.show(UNIT, "ExecMainStatus"), "0");
+    assert_eq!(holder(cluster), "", "the Lease was not let go");
+    machine.run(&["systemctl", "start", UNIT]);
+    leads(cluster);
+}
+
+/// Killed, it is started again. So it is when it is stuck: the watchdog ends it, at once and so without a core. Then it leads
+/// again, though nobody has let the Lease go.
+pub fn is_started_again(cluster: &Cluster) {
+    let machine = &cluster.control_plane;
+    let before = holder(cluster);
+    machine.run(&["kill", "-KILL", &machine.show(UNIT, "MainPID")]);
+    let is_started_again = || {
+        let is_active = machine.show(UNIT, "ActiveState") == "active";
+        (is_active && machine.show(UNIT, "NRestarts") == "1").then_some(())
+    };
+    machine.until("systemd has started it again", is_started_again);
+
+    machine.write(DROP_IN, "[Service]\nWatchdogSec=4s\n");
+    machine.run(&["systemctl", "daemon-reload"]);
+    machine.run(&["systemctl", "restart", UNIT]);
+    machine.run(&["kill", "-STOP", &machine.show(UNIT, "MainPID")]);
+    machine.until("systemd has ended it, and started it again", is_started_again);
+    said_by_systemd(machine, "Watchdog timeout");
+    said_by_systemd(machine, "status=9/KILL");
+    machine.run(&["rm", DROP_IN]);
+    machine.run(&["systemctl", "daemon-reload"]);
+    leads_as_another(cluster, &before);
+}
+
+/// A certificate that node mode issues anew is shown soon, by the process that runs.
+pub fn takes_up_a_new_certificate(cluster: &Cluster) {
+    let machine = &cluster.control_plane;
+    let before = (refuses_strangers(cluster), machine.show(UNIT, "InvocationID"));
+    let files =
+        ["crt", "key"].map(|suffix| format!("/etc/kubernetes/kops-controller/kops-controller.{suffix}"));
+    machine.run(&["rm", &files[0], &files[1]]);
+    converge(cluster);
+    machine.until("the new certificate is shown", || (refuses_strangers(cluster) != before.0).then_some(()));
+    assert_eq!(machine.show(UNIT, "InvocationID"), before.1, "it was restarted");
+}
+
+/// A configuration that cannot be used ends nobody who works; whoever starts with it says what is wrong and is not started
+/// again and again; node mode puts it right.
+pub fn says_what_is_wrong_with_its_configuration(cluster: &Cluster) {
+    let machine = &cluster.control_plane;
+    let (right, runs) = (machine.read(CONFIG), machine.show(UNIT, "InvocationID"));
+    machine.write(CONFIG, "{\"clusterName\": \"c\", \"cloud\": \"moon\"}");
+    said(machine, "has changed, and cannot be used; what was read of it at the start holds");
+    assert_eq!(machine.show(UNIT, "InvocationID"), runs);
+    assert_ne!(machine.try_run(&["systemctl", "restart", UNIT]).code, Some(0));
+    assert_eq!(machine.show(UNIT, "ActiveState"), "failed", "it would be tried again and again");
+    assert_eq!(machine.show(UNIT, "ExecMainStatus"), "3");
+    said(machine, "moon");
+    converge(cluster);
+    assert_eq!(machine.read(CONFIG), right);
+    assert_eq!(machine.show(UNIT, "ActiveState"), "active");
+    leads(cluster);
+}
+
+/// An API server that is stuck costs it the Lease, and one that was started anew gives it back; the process goes on.
+pub fn outlives_the_api_server(cluster: &Cluster) {
+    let machine = &cluster.control_plane;
+    let runs = machine.show(UNIT, "InvocationID");
+    machine.run(&["pkill", "-STOP", "-x", "kube-apiserver"]);
+    said(machine, "does not lead any more");
+    machine.run(&["pkill", "-KILL", "-x", "kube-apiserver"]);
+    machine.until("it leads again", || machine.show(UNIT, "StatusText").starts_with("leading").then_some(()));
+    leads(cluster);
+    labels_nodes(cluster);
+    assert_eq!(machine.show(UNIT, "InvocationID"), runs, "it was restarted");
+    assert_eq!(machine.show(UNIT, "NRestarts"), "0");
+}
+
+/// It comes back with the machine.
+pub fn outlives_a_reboot(cluster: &Cluster) {
+    let machine = &cluster.control_plane;
+    let before = holder(cluster);
+    machine.reboot();
+    leads_as_another(cluster, &before);
+    labels_nodes(cluster);
+    machine.until("what converges at boot has", || {
+        (machine.show(AT_BOOT, "ActiveState") != "activating").then_some(())
+    });
+    assert_eq!(machine.show(AT_BOOT, "Result"), "success");
+    assert_eq!(machine.show(UNIT, "ActiveState"), "active");
+    refuses_strangers(cluster);
+}
+
+fn converge(cluster: &Cluster) {
+    let machine = &cluster.control_plane;
+    let ended = cluster.agent(machine, "converge", &["--controller"]);
+    assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
+}
+
+/// Who holds the Lease; empty if nobody does.
+fn holder(cluster: &Cluster) -> String {
+    let lease = [
+        "-n",
+        "kube-system",
+        "get",
+        "lease",
+        "kops-controller-leader",
+        "-o",
+        "jsonpath={.spec.holderIdentity}",
+    ];
+    cluster.control_plane.until("the Lease is told", || cluster.kubectl(&lease))
+}
+
+fn leads(cluster: &Cluster) {
+    leads_as_another(cluster, "");
+}
+
+fn leads_as_another(cluster: &Cluster, before: &str) {
+    let machine = &cluster.control_plane;
+    machine.until("it leads", || {
+        let leads = machine.show(UNIT, "StatusText").starts_with("leading");
+        let holder = holder(cluster);
+        (leads && !holder.is_empty() && holder != before).then_some(())
+    });
+}
+
+/// Waits until the process that runs, or ran last, has said this.
+fn said(machine: &Machine, what: &str) {
+    is_in_the_journal(
+        machine,
+        &format!("_SYSTEMD_INVOCATION_ID={}", machine.show(UNIT, "InvocationID")),
+        what,
+    );
+}
+
+fn said_by_systemd(machine: &Machine, what: &str) {
+    is_in_the_journal(machine, &format!("UNIT={UNIT}"), what);
+}
+
+fn is_in_the_journal(machine: &Machine, lines: &str, what: &str) {
+    machine.until(&format!("the journal has {what:?}"), || {
+        machine.run(&["journalctl", "--no-pager", "--output=cat", lines]).contains(what).then_some(())
+    });
+}
