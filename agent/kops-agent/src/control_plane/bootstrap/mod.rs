@@ -18,6 +18,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 pub mod verifier;
+mod wasted;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -15,14 +15,14 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::addresses::Origin;
-use super::connections::Connections;
+use super::connections::{Connections, Outcome};
 use super::descriptors;
 use super::keystore::Keystore;
 use super::verifier::{Answer, Refusal};
@@ -59,6 +59,9 @@ impl Default for Limits {
     }
 }
 
+/// How many may have connected before this process has looked at them. Who finds no place there is not heard for some
+/// seconds; the kernel allows no more (`net.core.somaxconn`) where nobody has changed that.
+const BACKLOG: u32 = 4096;
 /// The longest header, in bytes: tokens have some KiB.
 const LONGEST_HEADER: usize = 16 * 1024;
 /// The longest body, in bytes: five public keys have some 4 KiB.
@@ -87,11 +90,11 @@ impl Server {
         let failed = || format!("listening on {address} (server.Listen) for machines that bootstrap");
         let listener = match address.strip_prefix(':') {
             // Where the kernel has no IPv6 there is IPv4 only.
-            Some(port) => match TcpListener::bind(format!("[::]:{port}")).await {
+            Some(port) => match bind(&format!("[::]:{port}")).await {
                 Ok(listener) => listener,
-                Err(_) => TcpListener::bind(format!("0.0.0.0:{port}")).await.with_context(failed)?,
+                Err(_) => bind(&format!("0.0.0.0:{port}")).await.with_context(failed)?,
             },
-            None => TcpListener::bind(address).await.with_context(failed)?,
+            None => bind(address).await.with_context(failed)?,
         };
         let mut tls = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
@@ -137,23 +140,35 @@ impl Server {
     }
 
     fn accept(&self, socket: TcpStream, remote: SocketAddr, open: &mut JoinSet<()>) {
-        let Some((slot, ended)) = self.connections.open(Origin::of(remote.ip())) else {
+        let Some((slot, ended)) = self.connections.open(Origin::of(remote.ip()), Instant::now()) else {
             self.bootstrap.metrics.connections_refused.inc();
             return;
         };
         // What is sent is sent at once; that it fails harms nobody.
         let _ = socket.set_nodelay(true);
-        let connection =
-            connection(socket, remote, self.acceptor.clone(), self.bootstrap.clone(), self.limits);
-        let within = self.limits.connection_within;
+        let (acceptor, bootstrap, limits) = (self.acceptor.clone(), self.bootstrap.clone(), self.limits);
         open.spawn(async move {
+            let answered = OnceLock::new();
+            let connection = connection(socket, remote, acceptor, bootstrap, limits, &answered);
             tokio::select! {
-                _ = timeout(within, connection) => {}
+                _ = timeout(limits.connection_within, connection) => {
+                    let outcome = answered.get().copied().map_or(Outcome::Wasted, outcome);
+                    slot.remember(outcome, Instant::now());
+                }
+                // It gives way to somebody else.
                 _ = ended => {}
             }
-            drop(slot);
         });
     }
+}
+
+async fn bind(address: &str) -> Result<TcpListener> {
+    let address = lookup_host(address).await?.next().context("it is no address with a port")?;
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Who is started anew finds its port free, though connections of the one before it linger.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket.listen(BACKLOG)?)
 }
 
 async fn connection(
@@ -162,12 +177,18 @@ async fn connection(
     acceptor: TlsAcceptor,
     bootstrap: Arc<Bootstrap>,
     limits: Limits,
+    answered: &OnceLock<StatusCode>,
 ) {
     // Who speaks no TLS, or not to us, hangs up or is hung up on.
     let Ok(Ok(stream)) = timeout(limits.patience, acceptor.accept(socket)).await else { return };
     let service = service_fn(|request| {
         let bootstrap = bootstrap.clone();
-        async move { Ok::<_, Infallible>(answer(request, remote, &bootstrap, &limits).await) }
+        async move {
+            let response = answer(request, remote, &bootstrap, &limits).await;
+            // There is one request a connection.
+            let _ = answered.set(response.status());
+            Ok::<_, Infallible>(response)
+        }
     });
     let _hung_up = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -176,6 +197,17 @@ async fn connection(
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)
         .await;
+}
+
+/// What came of a connection with this answer.
+fn outcome(status: StatusCode) -> Outcome {
+    match status {
+        StatusCode::OK => Outcome::Served,
+        StatusCode::CONFLICT | StatusCode::INTERNAL_SERVER_ERROR | StatusCode::SERVICE_UNAVAILABLE => {
+            Outcome::InVain
+        }
+        _ => Outcome::Wasted,
+    }
 }
 
 async fn answer(
