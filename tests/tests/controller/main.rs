@@ -6,7 +6,9 @@
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
 mod bootstrap;
+mod client;
 mod cluster;
+mod flood;
 mod gce;
 mod moto;
 mod scale;
