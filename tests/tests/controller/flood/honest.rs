@@ -36,12 +36,12 @@ impl Granted {
 }
 
 /// How it went for a machine.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Went {
     /// How long it took.
     pub took: Duration,
-    /// How often it asked.
-    pub tries: usize,
+    /// What it was answered before, each time that it had to come again; 0 where nobody answered.
+    pub put_off: Vec<u16>,
 }
 
 /// Has a machine bootstrap at an address of its own.
@@ -52,11 +52,10 @@ pub fn bootstrap(world: &World, number: usize, sign: &Signing<'_>, granted: &Gra
     });
     let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
     let begun = Instant::now();
-    let mut tries = 0;
+    let mut put_off = Vec::new();
     let mut given = |body: &str| {
         let mut pause = FIRST_PAUSE;
         loop {
-            tries += 1;
             let token = sign(number, body);
             let (status, answer) = world.ask(from, &token, body);
             if status == 200 {
@@ -65,7 +64,8 @@ pub fn bootstrap(world: &World, number: usize, sign: &Signing<'_>, granted: &Gra
             }
             // Honest machines are asked to come again, or not heard at all; none is told that it lies.
             assert!([0, 500, 503].contains(&status), "the machine {number} is answered {status} {answer}");
-            assert!(begun.elapsed() < PATIENCE, "the machine {number} is not let in, in {tries} tries");
+            put_off.push(status);
+            assert!(begun.elapsed() < PATIENCE, "the machine {number} is not let in: {put_off:?}");
             thread::sleep(pause + pause.mul_f64((number % 100) as f64 / 100.0));
             pause = (2 * pause).min(LONGEST_PAUSE);
         }
@@ -76,5 +76,5 @@ pub fn bootstrap(world: &World, number: usize, sign: &Signing<'_>, granted: &Gra
     for name in ["kubelet", "kubelet-server"] {
         assert!(answer["Certs"][name].as_str().unwrap().starts_with("-----BEGIN CERT"), "{answer}");
     }
-    Went { took: begun.elapsed(), tries }
+    Went { took: begun.elapsed(), put_off }
 }

@@ -147,6 +147,10 @@ pub fn of_http() -> Vec<Lie> {
             Manner::Request(head("Content-Length: 64"), Then::Slowly(vec![b' '; 64]))
         }),
         lie("no body at all", LATE, |_| Manner::Request(head("Content-Length: 64"), Then::Silence)),
+        lie("a body of 32 KiB without its end", LATE, |_| {
+            let most = vec![b' '; (32 << 10) - 1];
+            Manner::Request([head("Content-Length: 32768"), most].concat(), Then::Silence)
+        }),
         lie("a body of 1 GiB, as it says", LARGE, |_| {
             Manner::Request(head("Content-Length: 1073741824"), Then::Silence)
         }),

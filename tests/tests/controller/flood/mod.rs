@@ -8,6 +8,7 @@ mod liars;
 mod lies;
 mod manners;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -126,7 +127,9 @@ fn under_flood(cloud: &str, world: &World, sign: &Signing<'_>, granted: &Arc<Gra
     let memory = controller.peak_memory();
     let mut took: Vec<Duration> = went.iter().map(|went| went.took).collect();
     took.sort();
-    let tries = went.iter().map(|went| went.tries).max().unwrap_or_default();
+    let put_off: Vec<usize> = went.iter().map(|went| went.put_off.len()).collect();
+    let mut why = BTreeMap::<u16, usize>::new();
+    went.iter().flat_map(|went| &went.put_off).for_each(|status| *why.entry(*status).or_default() += 1);
     println!("{tally}");
     println!("| {cloud} | |\n| --- | --- |");
     println!("| lies told by {LIARS} liars | {} |", tally.told());
@@ -138,21 +141,28 @@ fn under_flood(cloud: &str, world: &World, sign: &Signing<'_>, granted: &Arc<Gra
         took[HONEST / 2].as_secs_f64(),
         took[HONEST - 1].as_secs_f64()
     );
-    println!("| most tries of one of them, for two requests | {tries} |");
+    println!(
+        "| how often they had to come again: in all, one of them | {}, {} |",
+        put_off.iter().sum::<usize>(),
+        put_off.iter().max().unwrap()
+    );
+    println!("| because of which status (0: no answer) | {why:?} |");
     println!("| longest time until it says that it lives, s | {:.2} |", seen.alive.as_secs_f64());
     println!("| peak memory of the controller, MiB | {memory:.1} |");
     println!("| a machine that bootstraps afterwards, mean, s | {:.2} |", again.as_secs_f64());
 
-    // Who asks too much is not heard, or told to come again; where nobody can be asked in time, so is everybody.
-    tally.assert_refused(&[Answer::HungUp, Answer::Status(500), Answer::Status(503)]);
+    // Too many are not heard, or told to come again; everybody is where nobody can be asked in time. Who gets no
+    // processor to go on is late.
+    tally.assert_refused(&[Answer::HungUp, Answer::Status(408), Answer::Status(500), Answer::Status(503)]);
     assert!(took[HONEST - 1] <= HONEST_WITHIN, "honest machines take too long: {took:?}");
     assert!(memory <= MOST_MEMORY, "{memory} MiB");
     assert!(seen.connections <= MOST_CONNECTIONS, "{} connections", seen.connections);
     assert!(seen.alive <= ALIVE_WITHIN, "it took {:?} to say that it lives", seen.alive);
     for calm in before.iter().chain(&after) {
-        assert!(calm.tries == 2 && calm.took <= CALM_WITHIN, "in calm: {calm:?}");
+        assert!(calm.put_off.is_empty() && calm.took <= CALM_WITHIN, "in calm: {calm:?}");
     }
-    assert!(controller.get("/metrics").contains(LEADS), "it still leads");
+    // Where the API server has no processor left to answer, too, another may take over.
+    eventually("it leads", || controller.get("/metrics").contains(LEADS));
     eventually("connections and what they took are given back", || {
         metric(&controller, "kops_agent_bootstrap_connections") == 0
             && controller.descriptors() <= descriptors + KEPT

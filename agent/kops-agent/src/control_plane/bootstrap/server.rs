@@ -64,8 +64,8 @@ impl Default for Limits {
 const BACKLOG: u32 = 4096;
 /// The longest header, in bytes: tokens have some KiB.
 const LONGEST_HEADER: usize = 16 * 1024;
-/// The longest body, in bytes: five public keys have some 4 KiB.
-const LONGEST_BODY: usize = 64 * 1024;
+/// The longest body, in bytes: five public keys have some 4 KiB. Everybody who is connected may have sent almost as much.
+const LONGEST_BODY: usize = 32 * 1024;
 
 /// A server that listens.
 pub struct Server {
