@@ -4,6 +4,7 @@
 //! Source: the Compute Engine API v1 (`instanceGroupManagers`, `instanceTemplates`, `instances`, "Error codes").
 
 mod answer;
+pub mod tpm;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;

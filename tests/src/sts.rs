@@ -148,6 +148,8 @@ pub enum Mood {
 struct State {
     known: BTreeMap<String, Principal>,
     mood: Mood,
+    /// By the ids of the keys of those whom it answers otherwise.
+    moods: BTreeMap<String, Mood>,
     calls: usize,
 }
 
@@ -201,6 +203,11 @@ impl Sts {
         self.state().mood = mood;
     }
 
+    /// Answers like this from now on where somebody asks as this one.
+    pub fn set_mood_for(&self, principal: &Principal, mood: Mood) {
+        self.state().moods.insert(principal.access_key.clone(), mood);
+    }
+
     /// How often it was asked.
     pub fn calls(&self) -> usize {
         self.state().calls
@@ -212,10 +219,12 @@ impl Sts {
 }
 
 async fn answer(request: Request<Incoming>, state: &Mutex<State>) -> Response<String> {
+    let signed = Signed::read(request).await;
     let mood = {
         let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
         state.calls += 1;
-        state.mood.clone()
+        let of_signer = signed.as_ref().and_then(|signed| state.moods.get(&signed.access_key));
+        of_signer.unwrap_or(&state.mood).clone()
     };
     match mood {
         Mood::Good => {}
@@ -232,9 +241,7 @@ async fn answer(request: Request<Incoming>, state: &Mutex<State>) -> Response<St
             return response;
         }
     }
-    let Some(signed) = Signed::read(request).await else {
-        return refusal("MissingAuthenticationToken");
-    };
+    let Some(signed) = signed else { return refusal("MissingAuthenticationToken") };
     let state = state.lock().unwrap_or_else(PoisonError::into_inner);
     match state.known.get(&signed.access_key) {
         None => refusal("InvalidClientTokenId"),

@@ -51,6 +51,8 @@ pub struct Cluster {
     pub api: ApiServer,
     pub ec2: Ec2,
     folder: TempDir,
+    /// kOps' name of its cloud.
+    cloud: &'static str,
     /// Where its cloud is found.
     environment: Vec<(&'static str, String)>,
 }
@@ -65,7 +67,8 @@ impl Cluster {
         api.kubectl(&["apply", "-f", "-"], &rbac).unwrap();
         let ec2 = Ec2::start().unwrap();
         let environment = ec2.environment().into();
-        let mut cluster = Cluster { api, ec2, folder: tempfile::tempdir().unwrap(), environment };
+        let folder = tempfile::tempdir().unwrap();
+        let mut cluster = Cluster { api, ec2, folder, cloud: "aws", environment };
         fs::create_dir_all(cluster.store().join("instancegroup")).unwrap();
         let spec = "{apiVersion: kops.k8s.io/v1alpha2, kind: Cluster, metadata: {name: c.example.com}, spec: \
                     {cloudProvider: aws, kubernetesVersion: 1.36.0, networking: {cni: {}}}}";
@@ -76,24 +79,18 @@ impl Cluster {
             "role: Master, nodeLabels: {kops.k8s.io/instancegroup: control-plane}",
         );
         cluster.environment.push(("AWS_REGION", REGION.to_owned()));
-        let options = json!({
-            "clusterName": CLUSTER, "cloud": "aws", "configBase": "s3://clusters/c.example.com"
-        });
-        fs::write(cluster.folder.path().join("config.yaml"), options.to_string()).unwrap();
+        cluster.configure(None);
         cluster
     }
 
     /// The same on GCE.
     pub fn start_on_gce(gce: &Gce) -> Cluster {
-        let cluster = Cluster { environment: gce.environment().into(), ..Cluster::start() };
+        let cluster = Cluster { cloud: "gce", environment: gce.environment().into(), ..Cluster::start() };
         let spec = fs::read_to_string(cluster.store().join("cluster-completed.spec")).unwrap();
         let spec = spec.replace("cloudProvider: aws", "cloudProvider: gce");
         fs::write(cluster.store().join("cluster-completed.spec"), spec).unwrap();
         // Without a bootstrap server, whose options would tell the project and region: it asks the metadata server.
-        let options = json!({
-            "clusterName": CLUSTER, "cloud": "gce", "configBase": "s3://clusters/c.example.com"
-        });
-        fs::write(cluster.folder.path().join("config.yaml"), options.to_string()).unwrap();
+        cluster.configure(None);
         cluster
     }
 
@@ -110,11 +107,15 @@ impl Cluster {
         folder
     }
 
-    /// Configures controllers with this bootstrap server.
-    pub fn configure(&self, server: &Value) {
-        let options = json!({
-            "clusterName": CLUSTER, "cloud": "aws", "configBase": "s3://clusters/c.example.com", "server": server
+    /// Configures controllers with this bootstrap server, or without one.
+    pub fn configure(&self, server: Option<&Value>) {
+        let mut options = json!({
+            "clusterName": CLUSTER, "cloud": self.cloud, "configBase": "s3://clusters/c.example.com",
+            "secretStore": "s3://clusters/c.example.com/secrets"
         });
+        if let Some(server) = server {
+            options["server"] = server.clone();
+        }
         fs::write(self.folder.path().join("config.yaml"), options.to_string()).unwrap();
     }
 
@@ -134,6 +135,13 @@ impl Cluster {
             "{{apiVersion: kops.k8s.io/v1alpha2, kind: InstanceGroup, metadata: {{name: {name}}}, spec: {{{spec}}}}}"
         );
         fs::write(self.store().join("instancegroup").join(name), text).unwrap();
+    }
+
+    /// Writes what nodes of a group are to be given.
+    pub fn write_nodeup_config(&self, group: &str, text: &str) {
+        let folder = self.store().join("igconfig/node").join(group);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("nodeupconfig.yaml"), text).unwrap();
     }
 
     /// Makes the store unreadable.
@@ -317,7 +325,10 @@ impl Controller {
         // What it says goes on to whoever looks at a failed test.
         thread::spawn(move || {
             for line in log.lines().map_while(Result::ok) {
-                eprintln!("    {line}");
+                // A flood of refusals would hide everything else.
+                if !line.contains("bootstrap: refused") {
+                    eprintln!("    {line}");
+                }
                 if let Some((_, address)) = line.split_once("are at http://") {
                     let _ = sender.send(address.to_owned());
                 }
@@ -345,6 +356,11 @@ impl Controller {
         let status = fs::read_to_string(format!("/proc/{}/status", self.child.id())).unwrap();
         let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
         peak.trim().trim_end_matches(" kB").parse::<f64>().unwrap() / 1024.0
+    }
+
+    /// How many files and sockets it has open.
+    pub fn descriptors(&self) -> usize {
+        fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
     /// What it answers to GET.

@@ -6,8 +6,10 @@
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
 mod bootstrap;
+mod client;
 mod cluster;
 mod faults;
+mod flood;
 mod gce;
 mod moto;
 mod running;

@@ -11,7 +11,7 @@ use kops_agent_tests::sts::Principal;
 use rcgen::KeyPair;
 use serde_json::Value;
 
-use crate::bootstrap::{ROLE, World, request};
+use crate::bootstrap::{ROLE, World, on_aws, request};
 use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, eventually, id};
 
 /// moto has machines in regions that there are, only.
@@ -111,7 +111,7 @@ fn motos_sts_says_who_bootstraps() {
         session_token: given("SessionToken"),
         ..Principal::instance(ROLE, instance)
     };
-    let world = World::of(Cluster::start().elsewhere(REGION, moto.environment()), REGION);
+    let world = World::of(Cluster::start().elsewhere(REGION, moto.environment()), &on_aws(REGION));
     let _controller = world.controller();
     let body = request(&KeyPair::generate().unwrap());
     let token = |machine: &Principal| World::token_for(machine, &moto.address.to_string(), REGION, &body);

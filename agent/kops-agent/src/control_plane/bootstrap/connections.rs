@@ -1,7 +1,9 @@
 //! How many connections there are, in all and of one origin.
 //!
 //! Who has the most gives way where there are too many, and of an origin that has its share, the connection that has been
-//! silent for longest: nobody can keep others out by being first.
+//! silent for longest: nobody can keep others out by being first. That alone would not help against many who have one
+//! each, so who has wasted a connection shares a small part of them with others who have, for a while; the rest is for
+//! those of whom nothing is known, and for those who were served.
 //!
 //! Somebody who shares a machine's address, and connects all the time, so has the machine's connections ended that have
 //! not asked yet. That takes as many connections as there may be of one origin in the time of a handshake, some
@@ -11,29 +13,58 @@
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::addresses::Origin;
+use super::wasted::Wasted;
+
+/// The part of the connections for origins that have wasted some: one in so many.
+const PART_OF_WASTEFUL: usize = 8;
 
 /// The connections that are open.
 pub struct Connections {
-    most: usize,
     most_of_one: usize,
     state: Mutex<State>,
     open: Gauge,
     refused: Counter,
 }
 
-#[derive(Default)]
+/// What came of a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Somebody was given what they came for.
+    Served,
+    /// Nobody can be blamed that it was in vain: it was too much for us, say.
+    InVain,
+    /// There was no request in time, or none that could be granted.
+    Wasted,
+}
+
+/// In which part a connection is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Usual,
+    Wasteful,
+}
+
 struct State {
+    usual: Share,
+    wasteful: Share,
+    wasted: Wasted,
+    next: u64,
+}
+
+/// Some of the connections.
+struct Share {
+    most: usize,
     /// The oldest of an origin first.
     of: BTreeMap<Origin, BTreeMap<u64, Connection>>,
     total: usize,
-    next: u64,
 }
 
 struct Connection {
@@ -46,32 +77,45 @@ struct Connection {
 pub struct Slot {
     connections: Arc<Connections>,
     origin: Origin,
+    part: Part,
     number: u64,
+    outcome: OnceLock<Outcome>,
 }
 
 impl Connections {
     /// None yet, and so many at most. `open` counts those that there are, `refused` those that were turned away,
     /// or ended, because there were too many.
     pub fn new(most: usize, most_of_one: usize, open: Gauge, refused: Counter) -> Arc<Connections> {
-        Arc::new(Connections { most, most_of_one, state: Mutex::default(), open, refused })
+        let of_wasteful = most / PART_OF_WASTEFUL;
+        let state = State {
+            usual: Share::of(most - of_wasteful),
+            wasteful: Share::of(of_wasteful),
+            wasted: Wasted::default(),
+            next: 0,
+        };
+        Arc::new(Connections { most_of_one, state: Mutex::new(state), open, refused })
     }
 
     /// Makes room for a connection, and gives what tells it to end early; `None` if it is one too many.
-    pub fn open(self: &Arc<Connections>, origin: Origin) -> Option<(Slot, oneshot::Receiver<Infallible>)> {
+    pub fn open(
+        self: &Arc<Connections>,
+        origin: Origin,
+        now: Instant,
+    ) -> Option<(Slot, oneshot::Receiver<Infallible>)> {
         let mut state = self.lock();
-        if state.is_too_much(self, origin) {
-            self.refused.inc();
-            let (of, number) = state.who_gives_way(self, origin)?;
-            state.close(of, number);
-        }
+        let part = if state.wasted.has(origin, now) { Part::Wasteful } else { Part::Usual };
         let number = state.next;
         state.next += 1;
-        state.total += 1;
-        let (sender, ends) = oneshot::channel();
-        let connection = Connection { _ends: sender, has_asked: false };
-        state.of.entry(origin).or_default().insert(number, connection);
-        self.open.set(state.total as i64);
-        Some((Slot { connections: self.clone(), origin, number }, ends))
+        let share = state.share(part);
+        if share.is_too_much(origin, self.most_of_one) {
+            self.refused.inc();
+            let (of, number) = share.who_gives_way(origin, self.most_of_one)?;
+            share.close(of, number);
+        }
+        let ends = share.open(origin, number);
+        self.open.set(state.total());
+        let outcome = OnceLock::new();
+        Some((Slot { connections: self.clone(), origin, part, number, outcome }, ends))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -80,17 +124,34 @@ impl Connections {
 }
 
 impl State {
+    fn share(&mut self, part: Part) -> &mut Share {
+        match part {
+            Part::Usual => &mut self.usual,
+            Part::Wasteful => &mut self.wasteful,
+        }
+    }
+
+    fn total(&self) -> i64 {
+        (self.usual.total + self.wasteful.total) as i64
+    }
+}
+
+impl Share {
+    fn of(most: usize) -> Share {
+        Share { most, of: BTreeMap::new(), total: 0 }
+    }
+
     fn count(&self, origin: Origin) -> usize {
         self.of.get(&origin).map_or(0, BTreeMap::len)
     }
 
-    fn is_too_much(&self, limits: &Connections, origin: Origin) -> bool {
-        self.total >= limits.most || self.count(origin) >= limits.most_of_one
+    fn is_too_much(&self, origin: Origin, most_of_one: usize) -> bool {
+        self.total >= self.most || self.count(origin) >= most_of_one
     }
 
     /// Which connection is ended for one more of an origin; `None` if it is the newcomer who is one too many.
-    fn who_gives_way(&self, limits: &Connections, origin: Origin) -> Option<(Origin, u64)> {
-        if self.count(origin) >= limits.most_of_one {
+    fn who_gives_way(&self, origin: Origin, most_of_one: usize) -> Option<(Origin, u64)> {
+        if self.count(origin) >= most_of_one {
             return Some((origin, self.oldest_silent(origin)?));
         }
         let (largest, connections) = self.of.iter().max_by_key(|(_, connections)| connections.len())?;
@@ -104,6 +165,14 @@ impl State {
     fn oldest_silent(&self, origin: Origin) -> Option<u64> {
         let mut connections = self.of.get(&origin)?.iter();
         connections.find(|(_, connection)| !connection.has_asked).map(|(number, _)| *number)
+    }
+
+    fn open(&mut self, origin: Origin, number: u64) -> oneshot::Receiver<Infallible> {
+        self.total += 1;
+        let (sender, ends) = oneshot::channel();
+        let connection = Connection { _ends: sender, has_asked: false };
+        self.of.entry(origin).or_default().insert(number, connection);
+        ends
     }
 
     fn close(&mut self, origin: Origin, number: u64) {
@@ -121,9 +190,24 @@ impl Slot {
     /// Notes that the whole request is there.
     pub fn has_asked(&self) {
         let mut state = self.connections.lock();
-        let connections = state.of.get_mut(&self.origin);
+        let connections = state.share(self.part).of.get_mut(&self.origin);
         if let Some(connection) = connections.and_then(|connections| connections.get_mut(&self.number)) {
             connection.has_asked = true;
+        }
+    }
+
+    /// Notes what comes of the connection. There is one request a connection.
+    pub fn comes_to(&self, outcome: Outcome) {
+        let _ = self.outcome.set(outcome);
+    }
+
+    /// Remembers what came of the connection, which is over. Without this, nothing is held against its origin.
+    pub fn remember(&self, now: Instant) {
+        let mut state = self.connections.lock();
+        match self.outcome.get().copied().unwrap_or(Outcome::Wasted) {
+            Outcome::Served => state.wasted.forgive(self.origin),
+            Outcome::InVain => {}
+            Outcome::Wasted => state.wasted.add(self.origin, now),
         }
     }
 }
@@ -131,8 +215,8 @@ impl Slot {
 impl Drop for Slot {
     fn drop(&mut self) {
         let mut state = self.connections.lock();
-        state.close(self.origin, self.number);
-        self.connections.open.set(state.total as i64);
+        state.share(self.part).close(self.origin, self.number);
+        self.connections.open.set(state.total());
     }
 }
 
@@ -151,6 +235,10 @@ mod tests {
         Connections::new(most, most_of_one, Gauge::default(), Counter::default())
     }
 
+    fn open(connections: &Arc<Connections>, last: u8) -> Option<Open> {
+        connections.open(origin(last), Instant::now())
+    }
+
     fn is_ended((_, ends): &mut Open) -> bool {
         ends.try_recv() == Err(oneshot::error::TryRecvError::Closed)
     }
@@ -158,37 +246,65 @@ mod tests {
     #[test]
     fn one_origin_has_its_share_and_who_is_silent_gives_way_in_it() {
         let connections = of(9, 3);
-        let mut other = connections.open(origin(2)).unwrap();
-        let mut asking = connections.open(origin(1)).unwrap();
+        let mut other = open(&connections, 2).unwrap();
+        let mut asking = open(&connections, 1).unwrap();
         asking.0.has_asked();
-        let mut oldest = connections.open(origin(1)).unwrap();
-        let mut later = connections.open(origin(1)).unwrap();
-        let mut newcomer = connections.open(origin(1)).unwrap();
+        let mut oldest = open(&connections, 1).unwrap();
+        let mut later = open(&connections, 1).unwrap();
+        let mut newcomer = open(&connections, 1).unwrap();
         assert!(is_ended(&mut oldest), "the oldest of those that have not asked");
         assert!(!is_ended(&mut asking) && !is_ended(&mut later) && !is_ended(&mut newcomer));
-        assert_eq!(connections.lock().count(origin(1)), 3);
+        assert_eq!(connections.lock().usual.count(origin(1)), 3);
 
         later.0.has_asked();
         newcomer.0.has_asked();
-        assert!(connections.open(origin(1)).is_none(), "all are being answered");
+        assert!(open(&connections, 1).is_none(), "all are being answered");
         assert!(!is_ended(&mut other), "another has nothing to do with it");
         assert_eq!(connections.refused.get(), 2);
         drop(asking);
-        assert!(connections.open(origin(1)).is_some());
+        assert!(open(&connections, 1).is_some());
     }
 
     #[test]
     fn who_has_the_most_gives_way() {
         let connections = of(3, 3);
-        let mut flood: Vec<_> = (0..3).map(|_| connections.open(origin(1)).unwrap()).collect();
+        let mut flood: Vec<_> = (0..3).map(|_| open(&connections, 1).unwrap()).collect();
         flood[0].0.has_asked();
-        let honest = connections.open(origin(2)).unwrap();
+        let honest = open(&connections, 2).unwrap();
         assert!(is_ended(&mut flood[1]), "the oldest that has not asked is ended");
         assert!(!is_ended(&mut flood[0]) && !is_ended(&mut flood[2]));
-        let third = connections.open(origin(3)).unwrap();
-        assert!(connections.open(origin(4)).is_none());
+        let third = open(&connections, 3).unwrap();
+        assert!(open(&connections, 4).is_none());
         drop((flood, honest, third));
-        assert_eq!(connections.lock().total, 0);
-        assert!(connections.lock().of.is_empty());
+        assert_eq!(connections.lock().total(), 0);
+        assert!(connections.lock().usual.of.is_empty());
+    }
+
+    #[test]
+    fn who_has_wasted_one_shares_a_part_with_others_who_have() {
+        let connections = of(16, 16);
+        let waste = |last| open(&connections, last).unwrap().0.remember(Instant::now());
+        (1..=20).for_each(waste);
+        let liars: Vec<_> = (1..=20).filter_map(|last| open(&connections, last)).collect();
+        assert_eq!(liars.len(), 2);
+        let others: Vec<_> = (21..=40).filter_map(|last| open(&connections, last)).collect();
+        assert_eq!(others.len(), 14);
+        drop((liars, others));
+        assert_eq!(connections.lock().total(), 0);
+    }
+
+    #[test]
+    fn who_is_served_is_as_good_as_new_and_who_came_in_vain_no_worse() {
+        let connections = of(16, 16);
+        let come = |last, outcome| {
+            let slot = open(&connections, last).unwrap().0;
+            slot.comes_to(outcome);
+            slot.remember(Instant::now());
+            open(&connections, last).unwrap().0.part
+        };
+        assert_eq!(come(1, Outcome::Wasted), Part::Wasteful);
+        assert_eq!(come(1, Outcome::InVain), Part::Wasteful);
+        assert_eq!(come(1, Outcome::Served), Part::Usual);
+        assert_eq!(come(2, Outcome::InVain), Part::Usual);
     }
 }

@@ -20,6 +20,7 @@ mod server;
 #[cfg(test)]
 mod tests;
 pub mod verifier;
+mod wasted;
 
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -26,6 +26,9 @@ const MOST: usize = 64 * 1024;
 /// fails after it was given them.
 const MOST_OF_ONE: usize = 256;
 
+/// Why a token is refused that was made before this began. Who comes with one is no liar: the next is taken.
+pub const TOKEN_OLDER_THAN_SERVER: &str = "TokenOlderThanServer";
+
 /// The tokens that were taken.
 pub struct Taken {
     since: Instant,
@@ -78,7 +81,7 @@ impl Taken {
                  before: with a new one it is let in, if its clock is right",
                 here_for.as_secs()
             );
-            return Err(Refusal::not_verified("TokenOlderThanServer", problem));
+            return Err(Refusal::not_verified(TOKEN_OLDER_THAN_SERVER, problem));
         }
         let mut state = self.lock();
         state.forget_old(now);

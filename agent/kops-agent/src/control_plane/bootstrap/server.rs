@@ -15,16 +15,17 @@ use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use rustls::crypto::aws_lc_rs;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::audit::Record;
-use super::connections::{Connections, Slot};
+use super::connections::{Connections, Outcome, Slot};
 use super::descriptors;
 use super::keystore::Keystore;
+use super::replay::TOKEN_OLDER_THAN_SERVER;
 use super::verifier::{Answer, Refusal};
 use super::{Asked, Bootstrap};
 
@@ -59,10 +60,13 @@ impl Default for Limits {
     }
 }
 
+/// How many may have connected before this process has looked at them. Who finds no place there is not heard for some
+/// seconds; the kernel allows no more (`net.core.somaxconn`) where nobody has changed that.
+const BACKLOG: u32 = 4096;
 /// The longest header, in bytes: tokens have some KiB.
 const LONGEST_HEADER: usize = 16 * 1024;
-/// The longest body, in bytes: five public keys have some 4 KiB.
-const LONGEST_BODY: usize = 64 * 1024;
+/// The longest body, in bytes: five public keys have some 4 KiB. Everybody who is connected may have sent almost as much.
+const LONGEST_BODY: usize = 32 * 1024;
 
 /// A server that listens.
 pub struct Server {
@@ -87,11 +91,11 @@ impl Server {
         let failed = || format!("listening on {address} (server.Listen) for machines that bootstrap");
         let listener = match address.strip_prefix(':') {
             // Where the kernel has no IPv6 there is IPv4 only.
-            Some(port) => match TcpListener::bind(format!("[::]:{port}")).await {
+            Some(port) => match bind(&format!("[::]:{port}")).await {
                 Ok(listener) => listener,
-                Err(_) => TcpListener::bind(format!("0.0.0.0:{port}")).await.with_context(failed)?,
+                Err(_) => bind(&format!("0.0.0.0:{port}")).await.with_context(failed)?,
             },
-            None => TcpListener::bind(address).await.with_context(failed)?,
+            None => bind(address).await.with_context(failed)?,
         };
         let mut tls = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
@@ -139,18 +143,28 @@ impl Server {
 
     fn accept(&self, socket: TcpStream, remote: SocketAddr, open: &mut JoinSet<()>) {
         let origin = self.bootstrap.machines.origin(remote.ip());
-        let Some((slot, ended)) = self.connections.open(origin) else { return };
+        let Some((slot, ended)) = self.connections.open(origin, Instant::now()) else { return };
         // What is sent is sent at once; that it fails harms nobody.
         let _ = socket.set_nodelay(true);
         let (acceptor, bootstrap, limits) = (self.acceptor.clone(), self.bootstrap.clone(), self.limits);
         open.spawn(async move {
             let connection = connection(socket, remote, &acceptor, &bootstrap, &limits, &slot);
             tokio::select! {
-                _ = timeout(limits.connection_within, connection) => {}
+                _ = timeout(limits.connection_within, connection) => slot.remember(Instant::now()),
+                // It gives way to somebody else.
                 _ = ended => {}
             }
         });
     }
+}
+
+async fn bind(address: &str) -> Result<TcpListener> {
+    let address = lookup_host(address).await?.next().context("it is no address with a port")?;
+    let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
+    // Who is started anew finds its port free, though connections of the one before it linger.
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    Ok(socket.listen(BACKLOG)?)
 }
 
 async fn connection(
@@ -175,6 +189,16 @@ async fn connection(
         .await;
 }
 
+/// What a connection comes to whose request is refused so.
+fn outcome(refusal: &Refusal) -> Outcome {
+    match refusal.answer {
+        Answer::AlreadyRegistered | Answer::Unavailable | Answer::Busy => Outcome::InVain,
+        // Whoever asked before and after a restart.
+        _ if refusal.reason == TOKEN_OLDER_THAN_SERVER => Outcome::InVain,
+        _ => Outcome::Wasted,
+    }
+}
+
 async fn answer(
     request: Request<Incoming>,
     remote: SocketAddr,
@@ -194,15 +218,21 @@ async fn answer(
         return response;
     }
     if allowed == Method::GET {
+        // No reason to believe anybody.
+        slot.comes_to(Outcome::InVain);
         return text(StatusCode::OK, "ok");
     }
     match bootstrapped(request, Record::of(remote, &bootstrap.metrics), bootstrap, limits, slot).await {
         Ok(json) => {
+            slot.comes_to(Outcome::Served);
             let mut response = text(StatusCode::OK, json);
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
             response
         }
-        Err(refusal) => refused(refusal),
+        Err(refusal) => {
+            slot.comes_to(outcome(&refusal));
+            refused(refusal)
+        }
     }
 }
 

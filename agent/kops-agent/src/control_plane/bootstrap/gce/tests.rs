@@ -2,14 +2,9 @@
 
 #![allow(clippy::unwrap_used)]
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-use kops_agent_plan::bootstrap::gce_token::{AUDIENCE, PREFIX};
 use kops_agent_plan::identity::gce::GceCluster;
+use kops_agent_tests::gce::tpm::{Claim, Tpm};
 use kops_agent_tests::gce::{Gce, Instance, Mood, PROJECT, ZONE};
-use rcgen::{KeyPair, PKCS_RSA_SHA256, PublicKeyData as _, RsaKeySize, SigningKey as _};
-use serde_json::json;
-use sha2::{Digest as _, Sha256};
 
 use super::super::verifier::Answer;
 use super::*;
@@ -25,7 +20,7 @@ struct Cluster {
     gce: Gce,
     group: String,
     verifier: GceVerifier,
-    tpm: KeyPair,
+    tpm: Tpm,
 }
 
 impl Cluster {
@@ -33,9 +28,9 @@ impl Cluster {
     fn new() -> Cluster {
         let gce = Gce::start().unwrap();
         let group = gce.put_group(CLUSTER, "nodes");
-        let tpm = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+        let tpm = Tpm::generate().unwrap();
         let instance = gce.create_instance(&group, NODE);
-        gce.put_instance(NODE, Instance { signing_key: pem(&tpm), ..instance });
+        gce.put_instance(NODE, Instance { signing_key: tpm.public_pem(), ..instance });
         let compute = Compute::for_tests(&gce.url(), CloudCalls::default());
         let cluster = GceCluster { name: CLUSTER.into(), project: PROJECT.into(), region: "us-test1".into() };
         let verifier = GceVerifier::of(ManagedGroups::of(compute, cluster), 0);
@@ -61,25 +56,12 @@ fn origin(address: u8) -> Origin {
     Origin::of([10, 0, 0, address].into())
 }
 
-/// The public key as Google gives it.
-fn pem(key: &KeyPair) -> String {
-    let base64 = STANDARD.encode(key.subject_public_key_info());
-    format!("-----BEGIN PUBLIC KEY-----\n{base64}\n-----END PUBLIC KEY-----\n")
-}
-
-fn token(instance: &str, tpm: &KeyPair) -> String {
+fn token(instance: &str, tpm: &Tpm) -> String {
     token_in(ZONE, instance, tpm)
 }
 
-fn token_in(zone: &str, instance: &str, tpm: &KeyPair) -> String {
-    let data = json!({
-        "gcpProjectID": PROJECT, "zone": zone, "instance": instance, "timestamp": NOW - 1, "audience": AUDIENCE,
-        "requestHash": STANDARD.encode(Sha256::digest(BODY)),
-    });
-    let data = data.to_string();
-    let signature = tpm.sign(data.as_bytes()).unwrap();
-    let token = json!({"signature": STANDARD.encode(signature), "data": STANDARD.encode(data)});
-    format!("{PREFIX}{}", STANDARD.encode(token.to_string()))
+fn token_in(zone: &str, instance: &str, tpm: &Tpm) -> String {
+    tpm.token(&Claim { zone, ..Claim::of(instance, BODY, NOW - 1) }).unwrap()
 }
 
 #[tokio::test]
@@ -102,7 +84,7 @@ async fn a_machine_that_google_vouches_for_is_known() {
 async fn what_a_machine_writes_into_its_metadata_changes_nothing() {
     let cluster = Cluster::new();
     let instance = cluster.gce.create_instance(&cluster.group, NODE);
-    let instance = Instance { signing_key: pem(&cluster.tpm), ..instance }
+    let instance = Instance { signing_key: cluster.tpm.public_pem(), ..instance }
         .saying("kops-k8s-io-instance-group-name", "control-plane")
         .saying("created-by", "projects/123/zones/us-test1-a/instanceGroupManagers/other");
     cluster.gce.put_instance(NODE, instance);
@@ -115,7 +97,7 @@ async fn nobody_else_is() {
     let gce = &cluster.gce;
     let other = gce.put_group("d.example.com", "nodes");
     let of_other = gce.create_instance(&other, "nodes-other");
-    let by = |instance: Instance| Instance { signing_key: pem(&cluster.tpm), ..instance };
+    let by = |instance: Instance| Instance { signing_key: cluster.tpm.public_pem(), ..instance };
     gce.put_instance("nodes-other", by(of_other));
     let alone = Instance { group: None, ..gce.create_instance(&cluster.group, "nodes-alone") };
     gce.put_instance("nodes-alone", by(alone));
@@ -131,7 +113,7 @@ async fn nobody_else_is() {
     ] {
         assert_eq!(cluster.reason(&token(instance, &cluster.tpm)).await, reason, "{instance}");
     }
-    let other_tpm = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+    let other_tpm = Tpm::generate().unwrap();
     assert_eq!(cluster.reason(&token(NODE, &other_tpm)).await, "WrongSignature");
     assert_eq!(cluster.reason("x-gce-tpm e30=").await, "MalformedToken");
     let presented = Presented { token: "x-aws-sts e30=", body: BODY, origin: origin(1), now: NOW };
@@ -141,7 +123,7 @@ async fn nobody_else_is() {
 #[tokio::test]
 async fn a_flood_of_lies_is_a_handful_of_calls() {
     let cluster = Cluster::new();
-    let other_tpm = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+    let other_tpm = Tpm::generate().unwrap();
     let lie = token(NODE, &other_tpm);
     let answers = futures_util::future::join_all((0..200).map(|_| cluster.reason(&lie))).await;
     assert!(answers.iter().all(|reason| *reason == "WrongSignature"));
@@ -184,7 +166,7 @@ async fn a_thousand_made_up_machines_are_a_handful_of_calls_and_keep_nobody_out(
 
     // One that Google has made since: no list has it yet, and it comes again, as machines do.
     let instance = cluster.gce.create_instance(&cluster.group, "nodes-new");
-    cluster.gce.put_instance("nodes-new", Instance { signing_key: pem(&cluster.tpm), ..instance });
+    cluster.gce.put_instance("nodes-new", Instance { signing_key: cluster.tpm.public_pem(), ..instance });
     let (new, before) = (token("nodes-new", &cluster.tpm), cluster.gce.calls().len());
     let over = std::sync::atomic::AtomicBool::new(false);
     let honest = async {
@@ -223,7 +205,7 @@ async fn a_machine_that_comes_again_and_again_is_asked_for_once() {
 #[tokio::test]
 async fn a_machine_that_stopped_since_the_list_is_not_believed() {
     let cluster = Cluster::new();
-    let other_tpm = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+    let other_tpm = Tpm::generate().unwrap();
     assert_eq!(cluster.reason(&token(NODE, &other_tpm)).await, "WrongSignature");
     let stopped = cluster.gce.create_instance(&cluster.group, "nodes-other");
     let listed = Instance { id: stopped.id - 1, status: "STOPPING".into(), ..stopped };

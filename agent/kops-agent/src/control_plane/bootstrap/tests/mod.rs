@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 mod audit;
-mod flood;
 mod gce;
 mod grants;
 mod hetzner;

@@ -1,0 +1,73 @@
+//! The TPM of an instance, as far as kOps has it sign: a key of RSA, and the tokens that it makes.
+//!
+//! Source: upstream's `upup/pkg/fi/cloudup/gce/tpm`.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use rcgen::{KeyPair, PKCS_RSA_SHA256, PublicKeyData as _, RsaKeySize, SigningKey as _};
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use super::{PROJECT, ZONE};
+
+/// What tokens of machines are for.
+pub const AUDIENCE: &str = "kops.k8s.io/node-bootstrap";
+
+/// A key that signs.
+pub struct Tpm(KeyPair);
+
+/// What a token says.
+#[derive(Clone, Copy, Debug)]
+pub struct Claim<'a> {
+    /// The project that the instance is in.
+    pub project: &'a str,
+    /// Its zone.
+    pub zone: &'a str,
+    /// Its name.
+    pub instance: &'a str,
+    /// What it is for.
+    pub audience: &'a str,
+    /// When it was made, in seconds since 1970.
+    pub at: i64,
+    /// The request that it comes with.
+    pub body: &'a [u8],
+}
+
+impl<'a> Claim<'a> {
+    /// That of an instance of [`PROJECT`] in [`ZONE`].
+    pub fn of(instance: &'a str, body: &'a [u8], at: i64) -> Claim<'a> {
+        Claim { project: PROJECT, zone: ZONE, instance, audience: AUDIENCE, at, body }
+    }
+}
+
+impl Tpm {
+    /// One with a new key.
+    ///
+    /// # Errors
+    /// If there is none to be had.
+    pub fn generate() -> anyhow::Result<Tpm> {
+        Ok(Tpm(KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048)?))
+    }
+
+    /// The public key as Google gives it.
+    pub fn public_pem(&self) -> String {
+        let base64 = STANDARD.encode(self.0.subject_public_key_info());
+        format!("-----BEGIN PUBLIC KEY-----\n{base64}\n-----END PUBLIC KEY-----\n")
+    }
+
+    /// A token with this signature.
+    ///
+    /// # Errors
+    /// If the key cannot sign.
+    pub fn token(&self, claim: &Claim<'_>) -> anyhow::Result<String> {
+        let data = json!({
+            "gcpProjectID": claim.project, "zone": claim.zone, "instance": claim.instance,
+            "timestamp": claim.at, "audience": claim.audience,
+            "requestHash": STANDARD.encode(Sha256::digest(claim.body)),
+        });
+        let data = data.to_string();
+        let signature = self.0.sign(data.as_bytes())?;
+        let token = json!({"signature": STANDARD.encode(signature), "data": STANDARD.encode(data)});
+        Ok(format!("x-gce-tpm {}", STANDARD.encode(token.to_string())))
+    }
+}

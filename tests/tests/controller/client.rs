@@ -1,0 +1,48 @@
+//! Whoever asks the bootstrap server, each from an address of their own.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio_rustls::TlsConnector;
+
+/// More than any answer to a machine has, in bytes.
+const LONGEST_ANSWER: u64 = 1 << 20;
+
+/// A connection from an address to another.
+pub async fn connect(from: Ipv4Addr, to: SocketAddr) -> std::io::Result<TcpStream> {
+    let socket = TcpSocket::new_v4()?;
+    socket.bind(SocketAddr::from((from, 0)))?;
+    let stream = socket.connect(to).await?;
+    stream.set_nodelay(true)?;
+    Ok(stream)
+}
+
+/// A request by which machines bootstrap.
+pub fn post(token: &str, body: &str) -> String {
+    format!(
+        "POST /bootstrap HTTP/1.1\r\nHost: x\r\nAuthorization: {token}\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\nConnection: close\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+/// Sends a request by TLS, and gives the status and the body of what is answered; `None` where nobody answers.
+pub async fn exchange(
+    stream: TcpStream,
+    trust: &Arc<ClientConfig>,
+    name: &ServerName<'static>,
+    request: &str,
+) -> Option<(u16, String)> {
+    let mut stream = TlsConnector::from(trust.clone()).connect(name.clone(), stream).await.ok()?;
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut answer = Vec::new();
+    // Some do not say goodbye in TLS.
+    let _ = stream.take(LONGEST_ANSWER).read_to_end(&mut answer).await;
+    let answer = String::from_utf8(answer).ok()?;
+    let status = answer.split(' ').nth(1)?.parse().ok()?;
+    Some((status, answer.split_once("\r\n\r\n")?.1.to_owned()))
+}

@@ -1,0 +1,80 @@
+//! Machines that bootstrap as a node does: first their configuration, then certificates for keys that they keep.
+
+use std::net::Ipv4Addr;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rcgen::{KeyPair, PKCS_RSA_SHA256, RsaKeySize};
+use serde_json::{Value, json};
+
+use crate::bootstrap::{World, request};
+
+/// The pause after the first try, and the longest: those of our own node (`bootstrap_client`).
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// For how long somebody goes on trying before the test is over for them; a node does by far longer.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// Makes a token of the machine of that number for a body.
+pub type Signing<'a> = dyn Fn(usize, &str) -> String + Send + Sync + 'a;
+
+/// Requests that were granted, each with its token.
+#[derive(Default)]
+pub struct Granted(Mutex<Vec<(String, String)>>);
+
+impl Granted {
+    /// Some of them; which one differs by number.
+    pub fn any(&self, number: usize) -> (String, String) {
+        let granted = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        granted[number % granted.len()].clone()
+    }
+
+    fn add(&self, token: String, body: String) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push((token, body));
+    }
+}
+
+/// How it went for a machine.
+#[derive(Clone, Debug)]
+pub struct Went {
+    /// How long it took.
+    pub took: Duration,
+    /// What it was answered before, each time that it had to come again; 0 where nobody answered.
+    pub put_off: Vec<u16>,
+}
+
+/// Has a machine bootstrap at an address of its own.
+pub fn bootstrap(world: &World, number: usize, sign: &Signing<'_>, granted: &Granted) -> Went {
+    let from = Ipv4Addr::new(127, 0, 1 + (number / 250) as u8, 1 + (number % 250) as u8);
+    let config = json!({
+        "apiVersion": "bootstrap.kops.k8s.io/v1alpha1", "certs": null, "keypairIDs": null, "includeNodeConfig": true
+    });
+    let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
+    let begun = Instant::now();
+    let mut put_off = Vec::new();
+    let mut given = |body: &str| {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let token = sign(number, body);
+            let (status, answer) = world.ask(from, &token, body);
+            if status == 200 {
+                granted.add(token, body.to_owned());
+                return serde_json::from_str::<Value>(&answer).unwrap();
+            }
+            // Honest machines are asked to come again, or not heard at all; none is told that it lies.
+            assert!([0, 500, 503].contains(&status), "the machine {number} is answered {status} {answer}");
+            put_off.push(status);
+            assert!(begun.elapsed() < PATIENCE, "the machine {number} is not let in: {put_off:?}");
+            thread::sleep(pause + pause.mul_f64((number % 100) as f64 / 100.0));
+            pause = (2 * pause).min(LONGEST_PAUSE);
+        }
+    };
+    let answer = given(&config.to_string());
+    assert!(answer["nodeConfig"]["nodeupConfig"].is_string(), "{answer}");
+    let answer = given(&request(&key));
+    for name in ["kubelet", "kubelet-server"] {
+        assert!(answer["Certs"][name].as_str().unwrap().starts_with("-----BEGIN CERT"), "{answer}");
+    }
+    Went { took: begun.elapsed(), put_off }
+}

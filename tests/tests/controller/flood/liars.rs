@@ -1,0 +1,233 @@
+//! The liars: all of them at once, each with a connection, which they replace when it is ended.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+use tokio::time::sleep;
+
+use super::lies::Lie;
+use super::manners::{Answer, Dialects};
+use crate::bootstrap::World;
+use crate::client::connect;
+
+/// File descriptors of the flood's process for everything but liars.
+const OTHERS: u64 = 2048;
+/// How many addresses half of the liars share; each of the others has one of its own.
+const SHARED: usize = 50;
+/// How long a liar holds a new connection before it speaks. So ten thousand come some five thousand times a second.
+const PAUSE: Duration = Duration::from_millis(1500);
+/// How often each lie is told in calm: some differ from time to time.
+const TOLD_CALMLY: usize = 3;
+const CONNECTED_WITHIN: Duration = Duration::from_secs(120);
+
+/// Ten thousand of them, say.
+pub struct Liars {
+    all: Arc<All>,
+    begin: watch::Sender<bool>,
+    runtime: Runtime,
+}
+
+struct All {
+    server: SocketAddr,
+    dialects: Dialects,
+    lies: Vec<Lie>,
+    connected: AtomicUsize,
+    /// How many have lied at least once.
+    begun: AtomicUsize,
+    told: AtomicUsize,
+    tally: Mutex<Tally>,
+}
+
+/// What came of the lies.
+#[derive(Clone)]
+pub struct Tally {
+    expected: BTreeMap<&'static str, &'static [Answer]>,
+    answered: BTreeMap<&'static str, BTreeMap<Answer, usize>>,
+}
+
+impl Liars {
+    /// Those who lie to the server of a cluster, in these ways. They do not yet.
+    pub fn of(world: &World, lies: Vec<Lie>) -> Liars {
+        let expected: BTreeMap<_, _> = lies.iter().map(|lie| (lie.what, lie.expected)).collect();
+        assert_eq!(expected.len(), lies.len(), "each lie has a name of its own");
+        let all = Arc::new(All {
+            server: world.address,
+            dialects: Dialects::of(world.name.clone()),
+            lies,
+            connected: AtomicUsize::new(0),
+            begun: AtomicUsize::new(0),
+            told: AtomicUsize::new(0),
+            tally: Mutex::new(Tally { expected, answered: BTreeMap::new() }),
+        });
+        let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
+        Liars { all, begin: watch::Sender::new(false), runtime }
+    }
+
+    /// Has each lie told some times while there is nothing else to do: each is refused as it should be.
+    pub fn lie_calmly(&self) {
+        for _ in 0..TOLD_CALMLY {
+            let told: Vec<_> = (0..self.all.lies.len())
+                .map(|number| {
+                    let all = self.all.clone();
+                    self.runtime.spawn(async move {
+                        let stream = Counted::new(all.connect(number).await, &all.connected);
+                        all.tell(&all.lies[number], stream).await;
+                    })
+                })
+                .collect();
+            told.into_iter().for_each(|told| self.runtime.block_on(told).unwrap());
+        }
+        let mut tally = self.all.tally();
+        tally.assert_refused(&[]);
+        tally.answered.clear();
+    }
+
+    /// Connects so many liars. They do not speak yet. How long it took.
+    pub fn connect(&self, count: usize) -> Duration {
+        raise_limit(count);
+        let (all, runtime) = (&self.all, &self.runtime);
+        let started = Instant::now();
+        for number in 0..count {
+            runtime.spawn(all.clone().liar(number, self.begin.subscribe()));
+        }
+        while all.connected.load(Ordering::Relaxed) < count {
+            assert!(started.elapsed() < CONNECTED_WITHIN, "no more than {:?} connect", all.connected);
+            thread::sleep(Duration::from_millis(10));
+        }
+        started.elapsed()
+    }
+
+    /// How many hold a connection now.
+    pub fn connected(&self) -> usize {
+        self.all.connected.load(Ordering::Relaxed)
+    }
+
+    /// Has all of them speak, again and again from now on.
+    pub fn begin(&self) {
+        self.begin.send_replace(true);
+    }
+
+    /// How many have lied at least once, or were not listened to.
+    pub fn begun(&self) -> usize {
+        self.all.begun.load(Ordering::Relaxed)
+    }
+
+    /// Ends all of it at once, and tells what came of it.
+    pub fn stop(self) -> Tally {
+        self.runtime.shutdown_timeout(Duration::from_secs(30));
+        self.all.tally().clone()
+    }
+}
+
+impl All {
+    async fn liar(self: Arc<All>, number: usize, mut begun: watch::Receiver<bool>) {
+        // Nobody tells that the flood is over: the runtime ends it.
+        let lie = &self.lies[number % self.lies.len()];
+        let stream = Counted::new(self.connect(number).await, &self.connected);
+        let _ = begun.wait_for(|begun| *begun).await;
+        self.tell(lie, stream).await;
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        loop {
+            let stream = Counted::new(self.connect(number).await, &self.connected);
+            // They do not keep time with each other.
+            sleep(PAUSE + PAUSE.mul_f64((number % 997) as f64 / 997.0)).await;
+            self.tell(lie, stream).await;
+        }
+    }
+
+    async fn connect(&self, number: usize) -> TcpStream {
+        loop {
+            if let Ok(stream) = connect(address(number), self.server).await {
+                return stream;
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn tell(&self, lie: &Lie, stream: Counted<'_>) {
+        let Counted(stream, _held) = stream;
+        let manner = (lie.manner)(self.told.fetch_add(1, Ordering::Relaxed));
+        let answer = self.dialects.lie(stream, manner).await;
+        *self.tally().answered.entry(lie.what).or_default().entry(answer).or_default() += 1;
+    }
+
+    fn tally(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A connection that is counted for as long as it is held.
+struct Counted<'a>(TcpStream, Held<'a>);
+
+struct Held<'a>(&'a AtomicUsize);
+
+impl<'a> Counted<'a> {
+    fn new(stream: TcpStream, count: &'a AtomicUsize) -> Counted<'a> {
+        count.fetch_add(1, Ordering::Relaxed);
+        Counted(stream, Held(count))
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Tally {
+    /// How many lies were told.
+    pub fn told(&self) -> usize {
+        self.answered.values().flat_map(BTreeMap::values).sum()
+    }
+
+    /// That each lie was refused as it should be, or came to one of these ends.
+    #[track_caller]
+    pub fn assert_refused(&self, otherwise: &[Answer]) {
+        for (what, expected) in &self.expected {
+            let answered = &self.answered[what];
+            let other =
+                answered.keys().find(|answer| !expected.contains(answer) && !otherwise.contains(answer));
+            assert_eq!(other, None, "{what}: {answered:?}");
+        }
+    }
+}
+
+impl fmt::Display for Tally {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (what, answered) in &self.answered {
+            let answered: Vec<String> =
+                answered.iter().map(|(answer, count)| format!("{answer:?} {count}")).collect();
+            writeln!(formatter, "  {what}: {}", answered.join(", "))?;
+        }
+        Ok(())
+    }
+}
+
+/// An address of the loopback interface for a liar.
+fn address(number: usize) -> Ipv4Addr {
+    // By hundreds, so that every way to lie is told from both.
+    match (number / 101) % 2 {
+        0 => Ipv4Addr::new(127, 1, 0, 1 + (number % SHARED) as u8),
+        _ => Ipv4Addr::new(127, 2, (number / 250) as u8, 1 + (number % 250) as u8),
+    }
+}
+
+/// Lets this process have a socket for each liar.
+fn raise_limit(liars: usize) {
+    let needed = liars as u64 + OTHERS;
+    let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    if soft < needed {
+        // Who is root may raise the higher limit, too.
+        setrlimit(Resource::RLIMIT_NOFILE, needed, hard.max(needed))
+            .expect("so many sockets need `ulimit -Hn` to be higher, or root");
+    }
+}

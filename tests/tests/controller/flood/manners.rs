@@ -1,0 +1,249 @@
+//! How liars behave on a connection: what they say, in TLS or instead of it, and how long they take.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::{ClientConnection, Resumption};
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::{self, cipher_suite};
+use rustls::crypto::cipher::{OutboundChunks, OutboundPlainMessage};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{
+    ClientConfig, ConnectionTrafficSecrets, ContentType, DigitallySignedStruct, Error, ProtocolVersion,
+    SignatureScheme, SupportedCipherSuite,
+};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsConnector;
+
+/// Longer than the server lets any connection last.
+const NEVER_AFTER: Duration = Duration::from_secs(60);
+/// Between two bytes of those who are slow.
+const SLOW: Duration = Duration::from_secs(1);
+/// How often somebody asks for another handshake.
+const RENEGOTIATIONS: u64 = 4;
+const RECORD_HEADER: usize = 5;
+
+/// What a liar does with a connection.
+pub enum Manner {
+    /// Says this instead of TLS, and no more.
+    Plain(Vec<u8>),
+    /// Begins a handshake, says so many bytes of it, then these.
+    BrokenHandshake(usize, Vec<u8>),
+    /// Asks for another handshake within TLS 1.2.
+    Renegotiation,
+    /// Speaks HTTP/2, or nothing.
+    OnlyHttp2,
+    /// Says this by TLS, and goes on in some way.
+    Request(Vec<u8>, Then),
+}
+
+/// What comes after the first part of a request.
+pub enum Then {
+    /// Nothing, however long it takes.
+    Silence,
+    /// These bytes, one a second.
+    Slowly(Vec<u8>),
+    /// These bytes again and again.
+    Forever(Vec<u8>),
+}
+
+/// What a liar gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Answer {
+    /// The connection is ended.
+    HungUp,
+    /// TLS says that something is wrong.
+    Alert,
+    /// Another handshake begins.
+    Handshake,
+    /// HTTP's status.
+    Status(u16),
+    /// Nothing, and the connection is not ended either.
+    Never,
+}
+
+/// How liars speak TLS. They do not care to whom.
+pub struct Dialects {
+    name: ServerName<'static>,
+    usual: Arc<ClientConfig>,
+    http2: Arc<ClientConfig>,
+    /// TLS 1.2 with one cipher suite, whose keys the liar gets.
+    old: Arc<ClientConfig>,
+}
+
+impl Dialects {
+    /// Those of liars who ask a server of this name.
+    pub fn of(name: ServerName<'static>) -> Dialects {
+        let usual = config(aws_lc_rs::default_provider());
+        let mut http2 = usual.clone();
+        http2.alpn_protocols = vec![b"h2".to_vec()];
+        let suites = vec![cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256];
+        let mut old = config(CryptoProvider { cipher_suites: suites, ..aws_lc_rs::default_provider() });
+        old.enable_secret_extraction = true;
+        Dialects { name, usual: Arc::new(usual), http2: Arc::new(http2), old: Arc::new(old) }
+    }
+
+    /// Lies on a connection, until it is over.
+    pub async fn lie(&self, stream: TcpStream, manner: Manner) -> Answer {
+        let lying = async {
+            match manner {
+                Manner::Plain(bytes) => said(stream, &bytes, Then::Silence).await,
+                Manner::BrokenHandshake(count, then) => {
+                    let mut bytes = self.hello();
+                    bytes.truncate(count);
+                    bytes.extend(then);
+                    said(stream, &bytes, Then::Silence).await
+                }
+                Manner::Renegotiation => self.renegotiate(stream).await.unwrap_or(Answer::HungUp),
+                Manner::OnlyHttp2 => {
+                    match TlsConnector::from(self.http2.clone()).connect(self.name.clone(), stream).await {
+                        Err(error) if error.to_string().contains("alert") => Answer::Alert,
+                        Err(_) => Answer::HungUp,
+                        Ok(stream) => said(stream, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", Then::Silence).await,
+                    }
+                }
+                Manner::Request(bytes, then) => {
+                    match TlsConnector::from(self.usual.clone()).connect(self.name.clone(), stream).await {
+                        Err(_) => Answer::HungUp,
+                        Ok(stream) => said(stream, &bytes, then).await,
+                    }
+                }
+            }
+        };
+        timeout(NEVER_AFTER, lying).await.unwrap_or(Answer::Never)
+    }
+
+    /// The first record of a handshake.
+    fn hello(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        let connection = ClientConnection::new(self.old.clone(), self.name.clone());
+        connection.unwrap().write_tls(&mut bytes).unwrap();
+        bytes
+    }
+
+    /// Does a handshake, and within it begins others; `None` where the first one fails.
+    async fn renegotiate(&self, stream: TcpStream) -> Option<Answer> {
+        let stream = TlsConnector::from(self.old.clone()).connect(self.name.clone(), stream).await.ok()?;
+        let (mut stream, connection) = stream.into_inner();
+        let (sequence, secrets) = connection.dangerous_extract_secrets().ok()?.tx;
+        let ConnectionTrafficSecrets::Chacha20Poly1305 { key, iv } = secrets else { return None };
+        let SupportedCipherSuite::Tls12(suite) = cipher_suite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256
+        else {
+            return None;
+        };
+        let mut encrypter = suite.aead_alg.encrypter(key, iv.as_ref(), &[]);
+        let hello = self.hello();
+        for number in 0..RENEGOTIATIONS {
+            let message = OutboundPlainMessage {
+                typ: ContentType::Handshake,
+                version: ProtocolVersion::TLSv1_2,
+                payload: OutboundChunks::Single(&hello[RECORD_HEADER..]),
+            };
+            let record = encrypter.encrypt(message, sequence + number).ok()?.encode();
+            // It may have had enough.
+            let _ = stream.write_all(&record).await;
+        }
+        let mut answer = Answer::HungUp;
+        let mut header = [0; RECORD_HEADER];
+        while stream.read_exact(&mut header).await.is_ok() {
+            // What a record is about can be read by everybody in TLS 1.2.
+            answer = match header[0] {
+                21 => answer.max(Answer::Alert),
+                22 => Answer::Handshake,
+                _ => answer,
+            };
+            let mut rest = vec![0; usize::from(u16::from_be_bytes([header[3], header[4]]))];
+            stream.read_exact(&mut rest).await.ok()?;
+        }
+        Some(answer)
+    }
+}
+
+/// Says something, and listens meanwhile until the other side has said all, or ends it.
+async fn said<S: AsyncRead + AsyncWrite>(stream: S, bytes: &[u8], then: Then) -> Answer {
+    let (reader, mut writer) = tokio::io::split(stream);
+    let mut heard = Vec::new();
+    let saying = async {
+        let mut result = writer.write_all(bytes).await;
+        // What is said in TLS may not have been sent.
+        result = result.and(writer.flush().await);
+        match then {
+            Then::Silence => {}
+            Then::Slowly(bytes) => {
+                for byte in bytes {
+                    sleep(SLOW).await;
+                    let sent = writer.write_all(&[byte]).await;
+                    result = result.and(sent).and(writer.flush().await);
+                }
+            }
+            Then::Forever(bytes) => while writer.write_all(&bytes).await.is_ok() {},
+        }
+        // Whoever hangs up ends it by what is heard.
+        drop(result);
+        std::future::pending::<()>().await
+    };
+    let mut limited = reader.take(1 << 16);
+    tokio::select! {
+        () = saying => {}
+        _ = limited.read_to_end(&mut heard) => {}
+    }
+    let status = heard.strip_prefix(b"HTTP/1.1 ").and_then(|rest| std::str::from_utf8(rest.get(..3)?).ok());
+    match status.and_then(|status| status.parse().ok()) {
+        Some(status) => Answer::Status(status),
+        None if heard.first() == Some(&21) => Answer::Alert,
+        None => Answer::HungUp,
+    }
+}
+
+fn config(provider: CryptoProvider) -> ClientConfig {
+    let provider = Arc::new(provider);
+    let anybody = Arc::new(Anybody(provider.clone()));
+    let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let mut config =
+        builder.unwrap().dangerous().with_custom_certificate_verifier(anybody).with_no_client_auth();
+    // The server is to pay for each handshake in full.
+    config.resumption = Resumption::disabled();
+    config
+}
+
+/// Takes anybody for the server, which saves the liar work.
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        Ok(HandshakeSignatureValid::assertion())
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
