@@ -86,7 +86,7 @@ impl Host {
         let changing = self.begin_change(plan, desired, &record, &written, scope)?;
         let is_unread = record.has_begun(is_read_by_systemd);
         if scope != Scope::Part && !plan.is_empty() {
-            record.claim(plan, desired, &written);
+            record.claim(&self.root, plan, desired, &written)?;
             record.write(&self.root)?;
         }
         let run =

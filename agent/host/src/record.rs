@@ -9,7 +9,7 @@ mod begun;
 use std::collections::BTreeMap;
 
 use kops_agent_plan::diff::{Action, Owned, OwnedNow, OwnedState, Plan};
-use kops_agent_plan::resource::{Content, DesiredState, File, Kind, Resource, ResourceId};
+use kops_agent_plan::resource::{Content, DesiredState, File, Kind, Resource, ResourceId, Unit};
 use serde::{Deserialize, Serialize};
 
 use crate::digests::Digests;
@@ -126,10 +126,26 @@ impl Record {
     }
 
     /// Claims what a plan writes. `written` has the hashes of the files that are written, by path.
-    pub(crate) fn claim(&mut self, plan: &Plan, desired: &DesiredState, written: &BTreeMap<String, String>) {
+    ///
+    /// # Errors
+    /// It cannot be looked at what is there yet.
+    pub(crate) fn claim(
+        &mut self,
+        root: &Root,
+        plan: &Plan,
+        desired: &DesiredState,
+        written: &BTreeMap<String, String>,
+    ) -> Result<()> {
         for step in &plan.steps {
             if has_record(step.resource.kind) && step.action != Action::Remove {
-                let was_there = step.action != Action::Create;
+                // systemd may know a unit from a package's file, which is elsewhere, and stays.
+                let is_written_over = match desired.get(&step.resource) {
+                    Some(Resource::Unit(Unit { name, text: Some(_), .. })) => {
+                        root.metadata(&unit_path(name))?.is_none()
+                    }
+                    _ => false,
+                };
+                let was_there = step.action != Action::Create && !is_written_over;
                 let new = Claim { was_there, left: None, begun: None };
                 let claim = self.resources.entry(step.resource.clone()).or_insert(new);
                 // No mount outlives a boot: whoever mounts it has it.
@@ -140,6 +156,7 @@ impl Record {
                     .or(claim.begun.take());
             }
         }
+        Ok(())
     }
 
     /// Notes how everything desired was left, and forgets everything else. `written` has the hashes of files that

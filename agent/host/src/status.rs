@@ -204,7 +204,7 @@ mod tests {
         let step =
             Step { stage: Stage::Files, resource: id.clone(), action: Action::Change, changes: vec![] };
         let written = BTreeMap::from([("/etc/x".to_owned(), sha256_hex(b"new"))]);
-        begun.claim(&Plan { steps: vec![step], ..Plan::default() }, &desired, &written);
+        begun.claim(&host.root, &Plan { steps: vec![step], ..Plan::default() }, &desired, &written).unwrap();
         begun.write(&host.root).unwrap();
         let status = host.status().unwrap();
         assert!(status.unfinished && !status.converged && status.changed.is_empty(), "{status:?}");

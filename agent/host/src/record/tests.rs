@@ -1,6 +1,6 @@
 use super::*;
 use kops_agent_plan::diff::{Stage, Step, sha256_hex};
-use kops_agent_plan::resource::{Directory, Symlink};
+use kops_agent_plan::resource::{Directory, Symlink, Unit};
 use std::os::unix::fs::PermissionsExt as _;
 
 struct Machine {
@@ -28,7 +28,7 @@ impl Machine {
         std::os::unix::fs::symlink("d", folder.path().join("etc/link")).unwrap();
         let steps = desired.iter().map(|(_, resource)| step(resource, Action::Create)).collect();
         let mut record = Record::default();
-        record.claim(&Plan { steps, ..Plan::default() }, &desired, &BTreeMap::new());
+        record.claim(&root, &Plan { steps, ..Plan::default() }, &desired, &BTreeMap::new()).unwrap();
         record.settle(&root, &desired, &BTreeMap::new()).unwrap();
         Machine { folder, root, desired, record }
     }
@@ -91,7 +91,7 @@ fn what_was_there_before_is_never_the_agents_own() {
     let mut record = Record::default();
     let file = File::text("/etc/d/file", "text").into();
     let plan = Plan { steps: vec![step(&file, Action::Change)], ..Plan::default() };
-    record.claim(&plan, &machine.desired, &BTreeMap::new());
+    record.claim(&machine.root, &plan, &machine.desired, &BTreeMap::new()).unwrap();
     record.settle(&machine.root, &machine.desired, &BTreeMap::new()).unwrap();
     machine.record = record;
     let owned = machine.record.owned(&machine.root, None).unwrap();
@@ -102,6 +102,24 @@ fn what_was_there_before_is_never_the_agents_own() {
 }
 
 #[test]
+fn a_unit_that_is_written_over_a_packages_is_the_agents_own() {
+    let mut machine = Machine::settled();
+    let unit: Resource = Unit::new("a.service", "[Service]\n").into();
+    machine.desired.add(unit.clone());
+    // systemd knows it by the package's file, so it is none that is created.
+    let plan = Plan { steps: vec![step(&unit, Action::Change)], ..Plan::default() };
+    machine.record.claim(&machine.root, &plan, &machine.desired, &BTreeMap::new()).unwrap();
+    std::fs::create_dir_all(machine.folder.path().join("etc/systemd/system")).unwrap();
+    std::fs::write(machine.folder.path().join("etc/systemd/system/a.service"), "[Service]\n").unwrap();
+    machine.record.settle(&machine.root, &machine.desired, &BTreeMap::new()).unwrap();
+    let owned = machine.record.owned(&machine.root, None).unwrap();
+    assert!(!owned[&unit.id()].was_there);
+    // What is there by now was written by the run before.
+    machine.record.claim(&machine.root, &plan, &machine.desired, &BTreeMap::new()).unwrap();
+    assert!(!machine.record.owned(&machine.root, None).unwrap()[&unit.id()].was_there);
+}
+
+#[test]
 fn what_an_interrupted_run_wrote_is_as_it_was_left() {
     let mut machine = Machine::settled();
     let mut desired = DesiredState::default();
@@ -109,7 +127,8 @@ fn what_an_interrupted_run_wrote_is_as_it_was_left() {
     desired.add(Symlink { path: "/etc/link".into(), target: "e".into() });
     let steps = desired.iter().map(|(_, resource)| step(resource, Action::Change)).collect();
     let written = BTreeMap::from([("/etc/d/file".to_owned(), sha256_hex(b"another"))]);
-    machine.record.claim(&Plan { steps, ..Plan::default() }, &desired, &written);
+    let plan = Plan { steps, ..Plan::default() };
+    machine.record.claim(&machine.root, &plan, &desired, &written).unwrap();
     for text in ["text", "another"] {
         std::fs::write(machine.file(), text).unwrap();
         assert_eq!(machine.now("file /etc/d/file", Depth::Touched), OwnedNow::AsLeft, "{text}");

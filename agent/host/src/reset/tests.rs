@@ -141,7 +141,8 @@ fn node() -> tempfile::TempDir {
     });
     let mut record = Record::default();
     let none = std::collections::BTreeMap::new();
-    record.claim(&Plan { steps: steps.collect(), ..Plan::default() }, &desired, &none);
+    let plan = Plan { steps: steps.collect(), ..Plan::default() };
+    record.claim(&host.root, &plan, &desired, &none).unwrap();
     record.settle(&host.root, &desired, &none).unwrap();
     record.write(&host.root).unwrap();
     folder
