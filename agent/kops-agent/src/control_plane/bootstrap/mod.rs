@@ -58,7 +58,7 @@ use verifier::{Answer, Examined, Presented, Proof, Refusal, Verifier, examine};
 const VERIFIED_WITHIN: Duration = Duration::from_secs(8);
 const NODE_WITHIN: Duration = Duration::from_secs(4);
 /// How often it is tried to serve, where that is not possible yet.
-const TRIED_EVERY: Duration = Duration::from_secs(10);
+const TRIED_EVERY: Duration = Duration::from_secs(1);
 
 /// Who serves.
 pub struct Serving {
