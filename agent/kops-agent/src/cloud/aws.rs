@@ -278,8 +278,7 @@ mod tests {
         socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
         let error = observe(&format!("http://{}", socket.local_addr().unwrap()), SHORT).await.unwrap_err();
         assert!(matches!(error, MetadataError::Unreachable { .. }), "{error:?}");
-        let error = error.to_string();
-        assert!(error.contains("onnection refused") && error.contains("--facts"), "{error}");
+        assert!(error.to_string().contains("onnection refused"), "{error}");
     }
 
     #[tokio::test]
