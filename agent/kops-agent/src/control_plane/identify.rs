@@ -88,7 +88,7 @@ impl Identifier {
         }
         let identity = Arc::new(match &*self.cloud {
             Cloud::Aws { cluster, instances } => on_aws(node, cluster, instances).await?,
-            Cloud::Gce(groups) => on_gce(node, groups).await?,
+            Cloud::Gce(groups) => Box::pin(on_gce(node, groups)).await?,
             Cloud::Hetzner(_) => {
                 let problem = "Nodes on Hetzner Cloud cannot be identified yet";
                 return Err(NotIdentified::Unavailable(problem.into()));

@@ -255,7 +255,7 @@ impl NodeLabels {
             let begun = Instant::now();
             let outcome = self.outcome(&node, slots).await;
             if let (Outcome::Refused(refusal), Mode::Apply(_)) = (&outcome, &self.mode) {
-                self.events.warn(&node.name, refusal.reason(), &refusal.to_string()).await;
+                Box::pin(self.events.warn(&node.name, refusal.reason(), &refusal.to_string())).await;
             }
             (node, outcome, begun.elapsed())
         })
@@ -301,7 +301,8 @@ impl NodeLabels {
         if leadership.remaining().is_none() {
             return Outcome::Failed("this process does not lead any more".into());
         }
-        match timeout(Leadership::LONGEST_WRITE, self.nodes.patch(node, patch)).await {
+        // Thousands wait for their turn at the same time: what few do takes its memory when they do it.
+        match timeout(Leadership::LONGEST_WRITE, Box::pin(self.nodes.patch(node, patch))).await {
             Ok(Ok(())) => {
                 self.metrics.patches.inc();
                 log::info!("labelled the Node {}: {}", node.name, in_words(patch));

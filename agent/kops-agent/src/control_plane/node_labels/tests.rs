@@ -445,3 +445,12 @@ mod index {
         assert_eq!(index.queue.take(Instant::now() + CONFLICT_PAUSE), [NAME]);
     }
 }
+
+#[tokio::test]
+async fn a_node_that_waits_for_its_turn_costs_little() {
+    let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
+    let (node, slots) = (ObservedNode::default(), Semaphore::new(PATCHES_AT_ONCE));
+    let looking = cluster.node_labels.outcome(&node, &slots);
+    // Thousands do at the same time where a cluster is new to this.
+    assert!(size_of_val(&looking) <= 1024, "{} bytes", size_of_val(&looking));
+}
