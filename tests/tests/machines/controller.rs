@@ -63,7 +63,7 @@ pub fn is_set_up_by_what_converges_at_boot(cluster: &Cluster) {
 /// Whatever waits for the service finds it at work: its probes answer and machines are served.
 pub fn has_started_once_it_serves(machine: &Machine) {
     let connect = format!(
-        "systemctl restart {UNIT} && exec python3 -c 'import socket\nfor port in (3988, 3989): socket.create_connection((\"127.0.0.1\", port)).close()'"
+        "systemctl restart {UNIT} && exec python3 -c 'import socket\nfor port in (3988, 3985): socket.create_connection((\"127.0.0.1\", port)).close()'"
     );
     machine.run(&["sh", "-c", &connect]);
     assert_eq!(machine.show(UNIT, "Type"), "notify");
