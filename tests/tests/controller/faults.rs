@@ -129,7 +129,7 @@ fn with_a_slow_etcd_nodes_are_labelled_once_and_the_lease_is_kept() {
 #[ignore = "starts an API server: tests/controller/run"]
 fn two_controllers_that_disagree_make_no_storm_of_writes() {
     /// Some at once, and then after pauses of up to one, two and four seconds.
-    const WRITES: u64 = 6;
+    const WRITES: u64 = 7;
     const LEAST: Duration = Duration::from_secs(5);
     let (cluster, controller) = labelled(1);
     let patches = || metric(&controller, "kops_agent_node_patches_total");
