@@ -105,9 +105,13 @@ impl Host {
         }
         let (volumes, removed): (Vec<_>, Vec<_>) = removed.into_iter().partition(|id| id.kind.is_mount());
         let volumes: Vec<&str> = volumes.iter().map(|id| id.name.as_str()).collect();
-        let of_containers = [self.mounts.below(runtime)?, self.pod_networks(containers)?].concat();
-        let mut mounts = of_containers.clone();
-        mounts.extend(self.mounted_among(&volumes)?.into_iter().filter(|path| !of_containers.contains(path)));
+        let mut mounts = self.mounts.below(runtime)?;
+        mounts.extend(self.pod_networks(containers)?);
+        for volume in self.mounted_among(&volumes)? {
+            if !mounts.contains(&volume) {
+                mounts.push(volume);
+            }
+        }
         Ok(Reset { units, containers, mounts, removed, folders, kept })
     }
 

@@ -64,7 +64,7 @@ const STORE_PATIENCE: Duration = Duration::from_secs(10);
 /// # Errors
 /// If the configuration is wrong, or something that it cannot do without fails for good.
 pub async fn run(args: &ControllerArgs) -> Result<u8> {
-    let mut stopped = std::pin::pin!(stop::asked()?);
+    let mut stopped = pin!(stop::asked()?);
     let mut files = Watched::new(std::iter::once(&args.conf).chain(&args.kubeconfig).cloned().collect());
     let options = options(args)?;
     let client = kubernetes::client(args.kubeconfig.as_deref()).await?;

@@ -197,10 +197,8 @@ impl NodeLabels {
             looking.push(self.look(node, &slots));
         }
         while let Some((node, outcome, _)) = looking.next().await {
-            let may_pass = |outcome: &Outcome| {
-                matches!(outcome, Outcome::Conflict | Outcome::Unanswered(_) | Outcome::Failed(_))
-            };
-            found.failed += usize::from(may_pass(&outcome));
+            let may_pass = matches!(outcome, Outcome::Conflict | Outcome::Unanswered(_) | Outcome::Failed(_));
+            found.failed += usize::from(may_pass);
             let problem = match outcome {
                 Outcome::Done => continue,
                 Outcome::Patched => {

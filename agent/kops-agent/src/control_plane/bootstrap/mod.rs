@@ -113,9 +113,12 @@ impl Setup {
         Some(Serving { stop, task: tokio::spawn(self.keep_trying(first, stopped)) })
     }
 
-    async fn keep_trying(self, first: Result<(Server, Arc<Keystore>)>, mut stopped: watch::Receiver<bool>) {
+    async fn keep_trying(
+        self,
+        mut listening: Result<(Server, Arc<Keystore>)>,
+        mut stopped: watch::Receiver<bool>,
+    ) {
         let mut said = String::new();
-        let mut listening = first;
         loop {
             match listening {
                 Ok((server, keystore)) => {
@@ -143,6 +146,8 @@ impl Setup {
         let options = &self.options;
         let server = options.server.as_ref().context("there is no server in the configuration")?;
         let keystore = Arc::new(Keystore::load(server)?);
+        // Another may have the port for days, while one takes over from the other: nothing is made ready for that.
+        let listener = server::listen(&server.listen).await?;
         let metrics = self.metrics.bootstrap.clone();
         let bootstrap = Arc::new(Bootstrap {
             verifiers: verifiers(server, &self.cloud, &self.metrics).await?,
@@ -160,8 +165,7 @@ impl Setup {
             machines: MachinePrefix::of(&self.cloud),
             metrics,
         });
-        let server =
-            Server::listen(&server.listen, keystore.clone(), bootstrap, server::Limits::default()).await?;
+        let server = Server::of(listener, keystore.clone(), bootstrap, server::Limits::default())?;
         log::info!("machines bootstrap at https://{}/bootstrap", server.address()?);
         Ok((server, keystore))
     }

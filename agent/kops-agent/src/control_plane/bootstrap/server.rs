@@ -78,28 +78,19 @@ pub struct Server {
 }
 
 impl Server {
-    /// Listens at an address as Go writes it: `:3988` is that port of every address.
+    /// One that answers whoever connects there.
     ///
     /// # Errors
-    /// If somebody else listens there, or nobody may.
-    pub async fn listen(
-        address: &str,
+    /// If TLS cannot be set up.
+    pub fn of(
+        listener: TcpListener,
         keystore: Arc<Keystore>,
         bootstrap: Arc<Bootstrap>,
         limits: Limits,
     ) -> Result<Server> {
-        let failed = || format!("listening on {address} (server.Listen) for machines that bootstrap");
-        let listener = match address.strip_prefix(':') {
-            // Where the kernel has no IPv6 there is IPv4 only.
-            Some(port) => match bind(&format!("[::]:{port}")).await {
-                Ok(listener) => listener,
-                Err(_) => bind(&format!("0.0.0.0:{port}")).await.with_context(failed)?,
-            },
-            None => bind(address).await.with_context(failed)?,
-        };
         let mut tls = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
-            .with_context(failed)?
+            .context("setting up TLS for machines that bootstrap")?
             .with_no_client_auth()
             .with_cert_resolver(keystore);
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
@@ -156,6 +147,22 @@ impl Server {
             }
         });
     }
+}
+
+/// Listens at an address as Go writes it: `:3988` is that port of every address.
+///
+/// # Errors
+/// If somebody else listens there, or nobody may.
+pub async fn listen(address: &str) -> Result<TcpListener> {
+    let listener = match address.strip_prefix(':') {
+        // Where the kernel has no IPv6 there is IPv4 only.
+        Some(port) => match bind(&format!("[::]:{port}")).await {
+            Err(_) => bind(&format!("0.0.0.0:{port}")).await,
+            listener => listener,
+        },
+        None => bind(address).await,
+    };
+    listener.with_context(|| format!("listening on {address} (server.Listen) for machines that bootstrap"))
 }
 
 async fn bind(address: &str) -> Result<TcpListener> {

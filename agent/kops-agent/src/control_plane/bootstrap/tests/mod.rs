@@ -187,7 +187,8 @@ impl World {
             machines: MachinePrefix::AWS,
             metrics: metrics.clone(),
         });
-        let server = Server::listen(&options.listen, keystore.clone(), bootstrap, limits).await.unwrap();
+        let listener = server::listen(&options.listen).await.unwrap();
+        let server = Server::of(listener, keystore.clone(), bootstrap, limits).unwrap();
         let address = server.address().unwrap();
         let (stop, stopped) = watch::channel(false);
         let keys = keystore.clone();
