@@ -52,7 +52,7 @@ impl ExampleCluster {
     /// worker has none in its boot config.
     pub fn agent(&self, agent: &Path, verb: &str, group: &str, config_base: &str) -> Command {
         let mut command = Command::new(agent);
-        command.env_clear().envs(self.environment()).args(verb.split(' '));
+        command.env_clear().env("RUST_BACKTRACE", "1").envs(self.environment()).args(verb.split(' '));
         command.arg("--conf").arg(self.store.kube_env(group)).arg("--facts").arg(self.store.facts(group));
         command.args(["--config-base", config_base]);
         command

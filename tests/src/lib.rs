@@ -14,6 +14,7 @@ pub mod kops_controller;
 pub mod loopback;
 pub mod name_server;
 pub mod ports;
+pub mod program;
 pub mod proxy;
 pub mod publishers;
 pub mod random;

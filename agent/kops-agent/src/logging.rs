@@ -89,6 +89,14 @@ pub fn last_words(why: &str) {
     log::error!("{why}");
 }
 
+/// Tells of a panic. It may come from a logger, so none is used, and nothing that another thread may have locked for good.
+pub fn last_words_of_panic(what: &str) {
+    let prefix = if stderr_is_the_journal() { "<2>" } else { "error: " };
+    let text: String = what.lines().map(|line| format!("{prefix}{line}\n")).collect();
+    // Without standard error there is nothing left to tell it to.
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
 /// systemd tells by `JOURNAL_STREAM` which file its journal is at; a redirected stderr is another.
 fn stderr_is_the_journal() -> bool {
     let Some(stream) = std::env::var("JOURNAL_STREAM").ok() else { return false };

@@ -23,6 +23,7 @@ mod materials;
 mod node;
 mod nodeup;
 mod output;
+mod panics;
 mod progress;
 mod random;
 mod remote;
@@ -63,6 +64,7 @@ use cli::{Cli, Command, ConvergeArgs, FactsArgs, PlanArgs, RenderArgs};
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 
 fn main() -> ExitCode {
+    panics::start();
     let cli = Cli::parse_from(nodeup::with_nodeup_spelling(std::env::args().collect()));
     logging::start(cli.verbosity);
     service_manager::start();

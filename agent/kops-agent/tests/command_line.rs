@@ -5,6 +5,7 @@
 mod example;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
 
 use base64::Engine;
@@ -28,7 +29,14 @@ const COMMANDS: [&str; 11] = [
 ];
 
 fn agent(arguments: &[&str]) -> Ended {
-    Ended::of(Command::new(env!("CARGO_BIN_EXE_kops-agent")).env_clear().args(arguments))
+    Ended::of(command().args(arguments))
+}
+
+/// The program in an environment that asks for backtraces, as a developer's does and a unit's may.
+fn command() -> Command {
+    let mut command = Command::new(example::agent());
+    command.env_clear().env("RUST_BACKTRACE", "1");
+    command
 }
 
 #[test]
@@ -102,6 +110,41 @@ fn a_boot_config_that_is_none_is_told_from_one_that_is_not_there() {
     agent(&["plan", "--conf", path]).with(3, &["conf/kube_env.yaml"]);
 }
 
+#[test]
+fn what_is_wrong_is_said_whatever_backtraces_are_asked_for() {
+    for (variable, value) in
+        [("RUST_BACKTRACE", "1"), ("RUST_BACKTRACE", "full"), ("RUST_LIB_BACKTRACE", "1"), ("X", "")]
+    {
+        let mut agent = Command::new(example::agent());
+        agent.env_clear().env(variable, value).args(["converge", "--conf", "/nonexistent"]);
+        let ended = Ended::of(&mut agent);
+        ended.with(1, &["error: reading the boot config /nonexistent: No such file"]);
+        assert!(!ended.stderr.to_lowercase().contains("backtrace"), "{ended:#?}");
+    }
+}
+
+/// Control-plane mode cannot do without threads, and its runtime panics where it gets none.
+#[test]
+fn a_panic_tells_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("kops-agent");
+    fs::copy(example::agent(), &program).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut agent = Command::new("prlimit");
+    agent.env_clear().envs(std::env::var("PATH").map(|path| ("PATH", path))).env("RUST_BACKTRACE", "1");
+    agent.arg("--nproc=1");
+    // root has as many as it wants.
+    if nix::unistd::geteuid().is_root() {
+        agent.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]);
+    }
+    let output = agent.arg(program).arg("controller").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success(), "{said}");
+    for part in ["error: kops-agent ", " panicked at ", ".rs:", "in the thread main", "please report it"] {
+        assert!(said.contains(part), "{part:?} is not in {said:?}");
+    }
+}
+
 /// nodeup's own flags lead to the very plan that ours do. They have no `--facts`, so both ask for this
 /// machine's and are told that there is no cloud to ask.
 #[test]
@@ -110,8 +153,8 @@ fn nodeups_flags_lead_the_same_way() {
     let conf = machine.cluster.store.kube_env(NODES);
     let conf = conf.to_str().unwrap();
     let ended = |arguments: &[&str]| {
-        let mut agent = Command::new(env!("CARGO_BIN_EXE_kops-agent"));
-        agent.env_clear().envs(machine.cluster.environment()).env("AWS_EC2_METADATA_DISABLED", "true");
+        let mut agent = command();
+        agent.envs(machine.cluster.environment()).env("AWS_EC2_METADATA_DISABLED", "true");
         Ended::of(agent.args(arguments))
     };
     let ours = ended(&["plan", "--conf", conf]);

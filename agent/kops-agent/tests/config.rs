@@ -18,7 +18,7 @@ const CONFIGURATION: i32 = 3;
 
 /// What kOps would write for the group now.
 fn derived(machine: &Machine, group: &str) -> String {
-    let mut agent = std::process::Command::new(env!("CARGO_BIN_EXE_kops-agent"));
+    let mut agent = std::process::Command::new(example::agent());
     agent.env_clear().envs(machine.cluster.environment()).args(["config", "derive"]);
     let ended = Ended::of(agent.args(["--config-base", CONFIG_BASE, "--instance-group", group]));
     ended.with(0, &[]);
@@ -177,7 +177,7 @@ fn what_the_cluster_spec_and_the_node_get_wrong_is_told_together() {
 fn a_group_is_checked_without_a_machine() {
     let machine = Machine::of(NODES);
     let check = |group: &str| {
-        let mut agent = std::process::Command::new(env!("CARGO_BIN_EXE_kops-agent"));
+        let mut agent = std::process::Command::new(example::agent());
         agent.env_clear().envs(machine.cluster.environment()).args(["config", "check"]);
         Ended::of(agent.args(["--config-base", CONFIG_BASE, "--instance-group", group]))
     };

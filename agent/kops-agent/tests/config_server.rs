@@ -37,7 +37,7 @@ impl Worker {
     fn new() -> Worker {
         let machine = Machine::of(NODES);
         let nodeup_config = Ended::of(
-            Command::new(env!("CARGO_BIN_EXE_kops-agent"))
+            Command::new(example::agent())
                 .env_clear()
                 .envs(machine.cluster.environment())
                 .args(["config", "derive", "--instance-group", NODES, "--config-base"])
@@ -70,7 +70,7 @@ impl Worker {
         );
         let conf = self.machine.folder().join("kube_env.yaml");
         fs::write(&conf, boot_config).unwrap();
-        let mut agent = Command::new(env!("CARGO_BIN_EXE_kops-agent"));
+        let mut agent = Command::new(example::agent());
         agent.env_clear().env("HTTPS_PROXY", "http://127.0.0.1:1");
         // A key of the instance's role; the store is nowhere.
         agent.env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE").env("AWS_SECRET_ACCESS_KEY", "secret");

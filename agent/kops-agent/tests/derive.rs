@@ -9,6 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use kops_agent_tests::program::kops_agent;
 use kops_agent_tests::publishers::Publishers;
 
 /// One `nodeupconfig.yaml` of the corpus.
@@ -86,7 +87,7 @@ fn hashes(text: &str) -> BTreeMap<String, String> {
 }
 
 fn derive(pinned: &Pinned) -> Command {
-    let mut agent = Command::new(env!("CARGO_BIN_EXE_kops-agent"));
+    let mut agent = Command::new(kops_agent(env!("CARGO_BIN_EXE_kops-agent")));
     agent.env_clear().args(["config", "derive", "--config-base", &pinned.config_base]);
     agent.args(["--instance-group", &pinned.group, "--store-mirror", &pinned.mirror]);
     agent

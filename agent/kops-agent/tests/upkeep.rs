@@ -14,7 +14,7 @@ use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 const DIFFERENT: i32 = 4;
 
 fn on_root(machine: &Machine, arguments: &[&str]) -> Ended {
-    let mut agent = Command::new(env!("CARGO_BIN_EXE_kops-agent"));
+    let mut agent = Command::new(example::agent());
     agent.env_clear().stdin(Stdio::null()).args(arguments).arg("--root").arg(machine.root());
     Ended::of(&mut agent)
 }

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use kops_agent_tests::api_server::ApiServer;
 use kops_agent_tests::ec2::Ec2;
 use kops_agent_tests::gce::Gce;
+use kops_agent_tests::program::kops_agent;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
@@ -283,6 +284,7 @@ impl Cluster {
     fn configured(&self, command: &mut Command) {
         command
             .env_clear()
+            .env("RUST_BACKTRACE", "1")
             .envs(self.environment.clone())
             .args(["-v", "2", "controller", "--conf"])
             .arg(self.folder.path().join("config.yaml"))
@@ -292,8 +294,7 @@ impl Cluster {
 }
 
 fn agent() -> PathBuf {
-    let agent = std::env::var_os("KOPS_AGENT").map(PathBuf::from);
-    agent.unwrap_or_else(|| path_of("target/debug/kops-agent"))
+    kops_agent(path_of("target/debug/kops-agent"))
 }
 
 fn provider_id(instance: Option<&str>) -> String {

@@ -23,6 +23,8 @@ use std::sync::OnceLock;
 use std::thread;
 use std::time::Instant;
 
+use kops_agent_tests::program::kops_agent;
+
 use cluster::{CONTROL_PLANE_NAME, Cluster, NODE_NAME};
 use machine::Machine;
 use upkeep::Traces;
@@ -52,10 +54,7 @@ fn script(path: &str, arguments: &[&str]) -> String {
 
 /// The agent that is tested.
 fn agent() -> PathBuf {
-    match std::env::var_os("KOPS_AGENT") {
-        Some(agent) => agent.into(),
-        None => Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("debug/kops-agent"),
-    }
+    kops_agent(Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("debug/kops-agent"))
 }
 
 /// Says what comes next, and when: what a slow run was slow at shows with `--nocapture`.

@@ -14,9 +14,13 @@ use kops_agent_tests::downloads::Downloads;
 use kops_agent_tests::example_cluster::ExampleCluster;
 use kops_agent_tests::example_keys::{Keyset, make_keysets};
 use kops_agent_tests::example_store::CONFIG_BASE;
+use kops_agent_tests::program::kops_agent;
 use tempfile::TempDir;
 
-const AGENT: &str = env!("CARGO_BIN_EXE_kops-agent");
+/// The program that is tested.
+pub fn agent() -> PathBuf {
+    kops_agent(env!("CARGO_BIN_EXE_kops-agent"))
+}
 
 /// The cluster, served for one test, and the scratch root of one of its machines.
 pub struct Machine {
@@ -71,7 +75,7 @@ impl Machine {
 
     /// By TLS nobody is reached: a mirror that fails must not send a test to the publishers.
     fn call(&self, verb: &str, config_base: &str) -> Command {
-        let mut agent = self.cluster.agent(AGENT.as_ref(), verb, self.group, config_base);
+        let mut agent = self.cluster.agent(&agent(), verb, self.group, config_base);
         agent.env("HTTPS_PROXY", "http://127.0.0.1:1");
         agent
     }

@@ -1,0 +1,26 @@
+//! What a panic says: one message with its place, in the journal or on standard error, before the process aborts.
+//!
+//! The standard library's own hook also walks the stack where `RUST_BACKTRACE` asks for it, and the binary that ships
+//! has no tables to walk it by (`packaging/no-unwind-tables.ld`): the unwinder would abort before anything is said.
+
+use std::panic::PanicHookInfo;
+use std::thread;
+
+use crate::logging;
+
+/// From now on a panic is told by [`logging::last_words_of_panic`].
+pub fn start() {
+    std::panic::set_hook(Box::new(|panic| {
+        let thread = thread::current();
+        logging::last_words_of_panic(&told(panic, thread.name().unwrap_or("unnamed")));
+    }));
+}
+
+fn told(panic: &PanicHookInfo<'_>, thread: &str) -> String {
+    let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
+    let message = panic.payload_as_str().unwrap_or("without a message");
+    format!(
+        "kops-agent {} panicked at {place}, in the thread {thread}: {message}; this is a defect of kops-agent, please report it",
+        crate::cli::VERSION
+    )
+}
