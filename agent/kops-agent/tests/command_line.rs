@@ -133,9 +133,10 @@ fn a_panic_tells_its_place() {
     let mut agent = Command::new("prlimit");
     agent.env_clear().envs(std::env::var("PATH").map(|path| ("PATH", path))).env("RUST_BACKTRACE", "1");
     agent.arg("--nproc=1");
-    // root has as many as it wants.
+    // root has as many as it wants, and another user may have some already.
     if nix::unistd::geteuid().is_root() {
-        agent.args(["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]);
+        let user = 20_000 + std::process::id() % 40_000;
+        agent.args(["setpriv", &format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
     }
     let output = agent.arg(program).arg("controller").output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();

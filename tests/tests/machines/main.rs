@@ -282,6 +282,8 @@ fn becomes_a_cluster(suite: &str) {
     damage_is_found_and_repaired(&cluster, node);
     step("a stuck run");
     service::a_stuck_run_is_ended(node);
+    step("panics");
+    service::a_panic_reaches_the_journal(node);
     step("verify");
     upkeep::drift_is_verified_and_repaired(&cluster, node);
     step("static pods change");

@@ -133,3 +133,29 @@ pub fn a_stuck_run_is_ended(machine: &Machine) {
     machine.run(&["systemctl", "daemon-reload"]);
     machine.run(&["systemctl", "start", UNIT]);
 }
+
+/// Control-plane mode cannot do without threads, and its runtime panics where it gets none.
+pub fn a_panic_reaches_the_journal(machine: &Machine) {
+    const PANICS: &str = "panics.service";
+    let failed = machine.try_run(&[
+        "systemd-run",
+        "--quiet",
+        "--wait",
+        "--unit=panics",
+        "--setenv=RUST_BACKTRACE=1",
+        // A user of its own, of whom there is one process: root may have as many as it wants.
+        "--property=User=daemon",
+        "--property=LimitNPROC=1",
+        PROGRAM,
+        "controller",
+    ]);
+    assert_ne!(failed.code, Some(0));
+    machine.run(&["journalctl", "--sync"]);
+    let said = journal(machine, &["_SYSTEMD_UNIT=panics.service"]);
+    let is_of_the_panic = |line: &Value| {
+        line["MESSAGE"].as_str().is_some_and(|text| text.contains(" panicked at ") && text.contains(".rs:"))
+            && line["PRIORITY"] == "2"
+    };
+    assert!(said.iter().any(is_of_the_panic), "{said:#?}");
+    machine.run(&["systemctl", "reset-failed", PANICS]);
+}
