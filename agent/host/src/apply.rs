@@ -343,9 +343,11 @@ impl Run<'_> {
     fn mount(&self, resource: &Resource) -> Result<()> {
         match resource {
             Resource::Mount(mount) => {
-                self.refuse_mounted(mount)?;
-                self.host.root.make_dirs(&mount.path)?;
-                self.host.mounts.mount(mount)
+                if !self.is_mounted(mount)? {
+                    self.host.root.make_dirs(&mount.path)?;
+                    self.host.mounts.mount(mount)?;
+                }
+                self.host.mount_at_boot(mount)
             }
             Resource::BindMount(bind) => {
                 self.host.root.make_dirs(&bind.source)?;
@@ -356,9 +358,12 @@ impl Run<'_> {
         }
     }
 
-    /// What is mounted already would be hidden, with whatever writes to it.
-    fn refuse_mounted(&self, mount: &Mount) -> Result<()> {
-        let Some(found) = self.host.mounts.mounted(mount)? else { return Ok(()) };
+    /// Whether a volume is mounted. Another that is mounted there would be hidden, with whatever writes to it.
+    fn is_mounted(&self, mount: &Mount) -> Result<bool> {
+        let Some(found) = self.host.mounts.mounted(mount)? else { return Ok(false) };
+        if (&found.device, &found.filesystem) == (&mount.device, &mount.filesystem) {
+            return Ok(true);
+        }
         Err(Error::Path {
             doing: "mount",
             path: mount.device.clone(),

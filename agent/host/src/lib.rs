@@ -28,6 +28,7 @@ mod staged;
 mod stamps;
 mod status;
 pub mod system;
+mod volumes;
 
 pub use apply::{Report, Scope, Waits};
 pub use assets::{

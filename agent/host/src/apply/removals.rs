@@ -54,6 +54,7 @@ impl Run<'_> {
 
     fn remove(&self, step: &Step) -> Result<()> {
         if step.resource.kind.is_mount() {
+            self.host.no_longer_mount_at_boot(&step.resource.name)?;
             return self.host.mounts.unmount(&step.resource.name);
         }
         let Some((dir, name)) = self.host.root.parent(&path_of(&step.resource))? else { return Ok(()) };
