@@ -88,6 +88,12 @@ impl Host {
             return Err(Error::RolledBack(Box::new(rolled_back)));
         }
         let mut record = self.record()?;
+        if let Some(why) = &record.unreadable {
+            progress.warned(&format!(
+                "{why}; it is kept beside the new one, and what is on this machine by now is taken for the machine's own: \
+                 nothing of it is removed when it is no longer wanted"
+            ));
+        }
         self.refuse_what_failed(plan, desired, &record, scope)?;
         let prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
         let written = prepared.written();
@@ -168,9 +174,12 @@ impl Host {
         failures: Option<&Error>,
     ) -> Result<()> {
         record.settle(&self.root, desired, written)?;
-        if record.config_hash != config_hash || record.converged_since.is_none() {
-            record.converged_since = Some(self.timestamp());
-        }
+        let is_new = record.config_hash != config_hash;
+        record.converged_since = match failures {
+            None if is_new || record.converged_since.is_none() => Some(self.timestamp()),
+            Some(_) if is_new => None,
+            _ => record.converged_since,
+        };
         record.config_hash = config_hash.to_owned();
         record.failure =
             failures.map(|failures| Failure { at: self.timestamp(), problem: failures.to_string() });

@@ -18,7 +18,7 @@ use crate::contents;
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::hosts_file;
-use crate::record::{Depth, Record};
+use crate::record::{Depth, Failure, Record};
 use crate::registration;
 use crate::root::{Dir, Entry, Metadata};
 use crate::secrets::Secrets;
@@ -70,7 +70,11 @@ impl Host {
     /// # Errors
     /// It cannot be read.
     pub fn record(&self) -> Result<Record> {
-        Record::read(&self.root)
+        let mut record = Record::read(&self.root)?;
+        if let Some(why) = &record.unreadable {
+            record.failure = Some(Failure { at: self.timestamp(), problem: why.clone() });
+        }
+        Ok(record)
     }
 
     /// Looks at everything that is desired. Changes nothing.

@@ -10,7 +10,7 @@ use kops_agent_plan::diff::{CONTAINER_RUNTIME, Enablement, KUBELET};
 use kops_agent_plan::resource::{Kind, ResourceId};
 use serde::Serialize;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::observe::unit_path;
 use crate::record::{Record, path_of, written_file};
@@ -75,6 +75,20 @@ impl Host {
     /// Something cannot be looked at.
     pub fn plan_reset(&self, own_units: &[&str], own_files: &[&str], of_packages: &[&str]) -> Result<Reset> {
         let record = self.record()?;
+        if let Some(reason) = record.unreadable {
+            return Err(Error::Path {
+                doing: "reset",
+                path: self.root.shown("/"),
+                reason: format!(
+                    "{reason}; put it back from a backup, or have `kops-agent converge` write one anew"
+                ),
+            });
+        }
+        for unknown in record.unknown() {
+            log::warn!(
+                "{unknown} stays: another version of kops-agent made it, which alone knows how to take it away"
+            );
+        }
         let mut units: Vec<String> = Vec::new();
         for unit in own_units {
             if self.root.read(&unit_path(unit))?.is_some() {

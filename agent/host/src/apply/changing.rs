@@ -62,7 +62,7 @@ impl Host {
     ) -> Result<Option<Changing>> {
         let Scope::Node { config_hash, .. } = scope else { return Ok(None) };
         // A node that has never converged has nothing to go back to, and nobody to be well for.
-        let works = !record.config_hash.is_empty();
+        let works = !record.config_hash.is_empty() || record.was_lost;
         if !works || self.pace.patience.is_zero() || !health::is_awaited(desired) {
             Journal::end(&self.root)?;
             return Ok(None);
