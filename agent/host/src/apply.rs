@@ -4,19 +4,23 @@ mod changing;
 mod files;
 mod pods;
 mod removals;
+mod starts;
 mod units;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead as _, BufReader, Read};
+use std::sync::Arc;
 
 use flate2::bufread::MultiGzDecoder;
-use kops_agent_plan::diff::{Action, Change, ObservedState, Plan, Stage, Step, Summary};
+use kops_agent_plan::diff::{Action, CONTAINER_RUNTIME, Change, ObservedState, Plan, Stage, Step, Summary};
 use kops_agent_plan::resource::{DesiredState, Image, KernelModule, Kind, Mount, Resource, ResourceId};
 use kops_agent_plan::unit_files::is_read_by_systemd;
 
 pub(crate) use files::restarts_the_agent;
 
 use changing::Changing;
+use starts::Starts;
+pub use starts::Waits;
 
 use crate::assets::{Downloads, Progress};
 use crate::error::{Error, Result};
@@ -27,6 +31,7 @@ use crate::record::{Failure, Record, written_file};
 use crate::secrets::Secrets;
 use crate::staged::{sweep, sweep_below, write_file};
 use crate::stamps::{STATE, Stamp};
+use crate::system::apart::apart;
 use crate::system::kernel::boot_file;
 
 /// What was done.
@@ -36,6 +41,9 @@ pub struct Report {
     pub applied: Vec<ResourceId>,
     /// How much it was.
     pub summary: Summary,
+    /// The units whose start was asked for and that take their time; nothing of the node depends on them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub starting: Vec<String>,
 }
 
 /// How much of the machine a desired state describes.
@@ -63,7 +71,8 @@ impl Host {
     /// # Errors
     /// The first thing that cannot be done. Whatever was done before it stays, and the next run goes
     /// on from there. Where a component of a node that worked does not come back, everything is put back as it was
-    /// ([`Error::RolledBack`]), and that change is refused from then on ([`Error::FailedBefore`]).
+    /// ([`Error::RolledBack`]), and that change is refused from then on ([`Error::FailedBefore`]). Units that fail
+    /// otherwise are named in the end ([`Error::Units`]).
     pub async fn apply(
         &self,
         plan: &Plan,
@@ -79,6 +88,12 @@ impl Host {
             return Err(Error::RolledBack(Box::new(rolled_back)));
         }
         let mut record = self.record()?;
+        if let Some(why) = &record.unreadable {
+            progress.warned(&format!(
+                "{why}; it is kept beside the new one, and what is on this machine by now is taken for the machine's own: \
+                 nothing of it is removed when it is no longer wanted"
+            ));
+        }
         self.refuse_what_failed(plan, desired, &record, scope)?;
         let prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
         let written = prepared.written();
@@ -89,8 +104,18 @@ impl Host {
             record.claim(&self.root, plan, desired, &written)?;
             record.write(&self.root)?;
         }
-        let run =
-            Run { host: self, plan, desired, secrets, prepared: &prepared, progress, changing, is_unread };
+        let starts = Starts::of(desired);
+        let run = Run {
+            host: self,
+            plan,
+            desired,
+            secrets,
+            prepared: &prepared,
+            progress,
+            changing,
+            is_unread,
+            starts,
+        };
         let mut report = Report { summary: plan.summary(), ..Report::default() };
         if let Err(error) = run.all(&mut report).await {
             return Err(match run.taken_back_by(&error) {
@@ -102,8 +127,10 @@ impl Host {
             });
         }
         self.register(desired, secrets, progress).await?;
-        run.removals()?;
+        run.removals().await?;
         report.applied.extend(plan.stage(Stage::Removals).map(|step| step.resource.clone()));
+        let failures = run.starts.failures();
+        drop(run);
         drop(prepared);
         if let Scope::Node { config_hash, known_hashes } = scope {
             let has_failed = record.failure.is_some() || record.rolled_back.is_some();
@@ -111,7 +138,7 @@ impl Host {
             // A run that had nothing to do leaves the record as it is.
             if !(plan.is_empty() && plan.kept.is_empty() && is_settled) {
                 record.known_hashes = known_hashes.clone();
-                self.settle(record, desired, &written, config_hash)?;
+                self.settle(record, desired, &written, config_hash, failures.as_ref())?;
             }
         }
         let wanted = hashes_of(desired);
@@ -119,7 +146,7 @@ impl Host {
         if !wanted.is_empty() {
             downloads.trim_cache(&self.root, &wanted)?;
         }
-        Ok(report)
+        failures.map_or(Ok(report), Err)
     }
 
     /// Forgets with what units and static pods were started that are to be started anew, once what they read is written:
@@ -136,20 +163,26 @@ impl Host {
         })
     }
 
-    /// Records how everything was left.
+    /// Records how everything was left. A node of which a unit failed that no pod waits for works, and is to be gone
+    /// back to when the next change fails.
     fn settle(
         &self,
         mut record: Record,
         desired: &DesiredState,
         written: &BTreeMap<String, String>,
         config_hash: &str,
+        failures: Option<&Error>,
     ) -> Result<()> {
         record.settle(&self.root, desired, written)?;
-        if record.config_hash != config_hash || record.converged_since.is_none() {
-            record.converged_since = Some(self.timestamp());
-        }
+        let is_new = record.config_hash != config_hash;
+        record.converged_since = match failures {
+            None if is_new || record.converged_since.is_none() => Some(self.timestamp()),
+            Some(_) if is_new => None,
+            _ => record.converged_since,
+        };
         record.config_hash = config_hash.to_owned();
-        record.failure = None;
+        record.failure =
+            failures.map(|failures| Failure { at: self.timestamp(), problem: failures.to_string() });
         record.rolled_back = None;
         record.write(&self.root)
     }
@@ -187,6 +220,7 @@ struct Run<'a> {
     changing: Option<Changing>,
     /// Whether a run was interrupted that had written what systemd reads.
     is_unread: bool,
+    starts: Starts,
 }
 
 type Steps<'a> = [(&'a Step, &'a Resource)];
@@ -202,6 +236,9 @@ impl Run<'_> {
                 .filter(|step| step.action != Action::Remove)
                 .map(|step| Ok((step, find(self.desired, &step.resource)?)))
                 .collect::<Result<_>>()?;
+            if stage == Stage::Runtime {
+                self.install_units()?;
+            }
             self.stage(stage, &steps).await?;
             if stage == Stage::Files {
                 self.drop_ins()?;
@@ -210,7 +247,17 @@ impl Run<'_> {
             report.applied.extend(self.plan.stage(stage).map(|step| step.resource.clone()));
             tokio::task::yield_now().await;
         }
-        self.end_change().await
+        report.starting = self.collect_jobs().await?;
+        for unit in &report.starting {
+            self.progress.warned(&format!(
+                "{unit} is still being started, and is not waited for; see `systemctl list-jobs`"
+            ));
+        }
+        match self.starts.fatal_failures() {
+            // What was kept stays so, for the next run to go on with the change or to take it back.
+            Some(error) => Err(error),
+            None => self.end_change().await,
+        }
     }
 
     async fn stage(&self, stage: Stage, steps: &Steps<'_>) -> Result<()> {
@@ -229,7 +276,9 @@ impl Run<'_> {
                 self.ipv6_prefix(steps).await
             }
             Stage::Kernel => self.each(steps, Run::module),
-            Stage::Images => self.images(steps),
+            // They are asked for again by the next run.
+            Stage::Images if self.starts.has_failed(CONTAINER_RUNTIME) => Ok(()),
+            Stage::Images => self.images(steps).await,
             Stage::Pods => self.pods(steps).await,
             Stage::Runtime | Stage::Services => self.units(steps).await,
             // Dealt with apart.
@@ -303,9 +352,11 @@ impl Run<'_> {
     fn mount(&self, resource: &Resource) -> Result<()> {
         match resource {
             Resource::Mount(mount) => {
-                self.refuse_mounted(mount)?;
-                self.host.root.make_dirs(&mount.path)?;
-                self.host.mounts.mount(mount)
+                if !self.is_mounted(mount)? {
+                    self.host.root.make_dirs(&mount.path)?;
+                    self.host.mounts.mount(mount)?;
+                }
+                self.host.mount_at_boot(mount)
             }
             Resource::BindMount(bind) => {
                 self.host.root.make_dirs(&bind.source)?;
@@ -316,9 +367,12 @@ impl Run<'_> {
         }
     }
 
-    /// What is mounted already would be hidden, with whatever writes to it.
-    fn refuse_mounted(&self, mount: &Mount) -> Result<()> {
-        let Some(found) = self.host.mounts.mounted(mount)? else { return Ok(()) };
+    /// Whether a volume is mounted. Another that is mounted there would be hidden, with whatever writes to it.
+    fn is_mounted(&self, mount: &Mount) -> Result<bool> {
+        let Some(found) = self.host.mounts.mounted(mount)? else { return Ok(false) };
+        if (&found.device, &found.filesystem) == (&mount.device, &mount.filesystem) {
+            return Ok(true);
+        }
         Err(Error::Path {
             doing: "mount",
             path: mount.device.clone(),
@@ -353,8 +407,9 @@ impl Run<'_> {
         write_file(&self.host.root, &boot_file(&module.name), 0o644, None, text.as_bytes())
     }
 
-    fn images(&self, steps: &Steps<'_>) -> Result<()> {
-        self.host.images.wait_until_ready()?;
+    async fn images(&self, steps: &Steps<'_>) -> Result<()> {
+        let images = Arc::clone(&self.host.images);
+        apart("waiting for the container runtime", move || images.wait_until_ready()).await?;
         self.each(steps, Run::image)
     }
 

@@ -39,6 +39,9 @@ pub enum Error {
         /// What is wrong, and where there is more to see.
         reason: String,
     },
+    /// Units have failed, and everything else is done.
+    #[error("{}", every(.0))]
+    Units(Vec<FailedUnit>),
     /// A certificate could not be issued.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
@@ -88,6 +91,21 @@ pub enum Error {
         /// What is wrong, and what to do.
         reason: String,
     },
+}
+
+/// A unit that failed in a run which went on without it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedUnit {
+    /// Its name.
+    pub unit: String,
+    /// What is wrong, and where there is more to see.
+    pub why: String,
+}
+
+fn every(failed: &[FailedUnit]) -> String {
+    let what: Vec<&str> = failed.iter().map(|failed| failed.why.as_str()).collect();
+    let units = if failed.len() == 1 { "this unit" } else { "these units" };
+    format!("everything but {units} is as it should be: {}", what.join("; "))
 }
 
 /// The outcome of anything here.

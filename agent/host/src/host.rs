@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use kops_agent_plan::fnv::fnv32;
 use nix::ifaddrs::getifaddrs;
 
+use crate::apply::Waits;
 use crate::digests::Digests;
 use crate::error::Result;
 use crate::health::{self, Health, Pace};
@@ -43,6 +44,7 @@ pub struct Host {
     pub(crate) health: Arc<dyn Health>,
     pub(crate) pods: Arc<dyn Pods>,
     pub(crate) pace: Pace,
+    pub(crate) waits: Waits,
     pub(crate) retries_failed: bool,
     pub(crate) remote: Arc<dyn Remote>,
     pub(crate) extra_hours: u32,
@@ -72,6 +74,7 @@ impl Host {
             health: Arc::new(health::Machine),
             pods: Arc::new(pods::Ctr),
             pace: Pace::default(),
+            waits: Waits::default(),
             retries_failed: false,
             extra_hours: extra_hours(),
             depth: Depth::default(),
@@ -102,6 +105,7 @@ impl Host {
             health: recorder.clone(),
             pods: recorder.clone(),
             pace: Pace::default(),
+            waits: Waits::default(),
             retries_failed: false,
             remote: recorder,
             extra_hours: extra_hours(),
@@ -146,6 +150,11 @@ impl Host {
     /// The same host, which waits for components in another way.
     pub fn with_pace(self, pace: Pace) -> Host {
         Host { pace, ..self }
+    }
+
+    /// The same host, which waits for systemd's jobs for other times.
+    pub fn with_waits(self, waits: Waits) -> Host {
+        Host { waits, ..self }
     }
 
     /// The same host, which tries a change again that was rolled back, or does not.

@@ -28,15 +28,16 @@ mod staged;
 mod stamps;
 mod status;
 pub mod system;
+mod volumes;
 
-pub use apply::{Report, Scope};
+pub use apply::{Report, Scope, Waits};
 pub use assets::{
     Buckets, DownloadError, Downloads, Locating, Location, MirrorFailure, NotLocated, Patience, Progress,
     Silent, redirects,
 };
 pub use certs::{CertificateError, NodeKey, SigningAuthority, common_name_and_validity, self_signed};
 pub use contents::secret_text;
-pub use error::{Error, Result};
+pub use error::{Error, FailedUnit, Result};
 pub use host::Host;
 pub use lock::Lock;
 pub use record::{Depth, Failure, Record};

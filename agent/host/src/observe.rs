@@ -8,7 +8,8 @@ use kops_agent_plan::diff::{
 };
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{
-    Content, DesiredState, Directory, File, HostsEntry, Image, KernelModule, Mode, Resource, Symlink, Unit,
+    Content, DesiredState, Directory, File, HostsEntry, Image, KernelModule, Mode, Mount, Resource, Symlink,
+    Unit,
 };
 
 use crate::assets::for_each_piece;
@@ -17,7 +18,7 @@ use crate::contents;
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::hosts_file;
-use crate::record::{Depth, Record};
+use crate::record::{Depth, Failure, Record};
 use crate::registration;
 use crate::root::{Dir, Entry, Metadata};
 use crate::secrets::Secrets;
@@ -69,7 +70,11 @@ impl Host {
     /// # Errors
     /// It cannot be read.
     pub fn record(&self) -> Result<Record> {
-        Record::read(&self.root)
+        let mut record = Record::read(&self.root)?;
+        if let Some(why) = &record.unreadable {
+            record.failure = Some(Failure { at: self.timestamp(), problem: why.clone() });
+        }
+        Ok(record)
     }
 
     /// Looks at everything that is desired. Changes nothing.
@@ -159,7 +164,7 @@ impl<'a> Observer<'a> {
             Resource::Package(package) => same(self.packages.contains(&package.name)),
             Resource::Group(group) => found(host.users.group(&group.name)?.map(Into::into)),
             Resource::User(user) => found(host.users.user(&user.name)?.map(Into::into)),
-            Resource::Mount(mount) => found(host.mounts.mounted(mount)?.map(Into::into)),
+            Resource::Mount(mount) => found(self.mount(mount)?),
             Resource::BindMount(bind) => found(host.mounts.bound(bind)?.map(Into::into)),
             Resource::Certificate(certificate) => self.certificates.observed(&certificate.name),
             Resource::Directory(directory) => self.directory(directory)?,
@@ -178,6 +183,12 @@ impl<'a> Observer<'a> {
                 same(known == Some(registration::digest(registration)))
             }
         })
+    }
+
+    fn mount(&self, mount: &Mount) -> Result<Option<Resource>> {
+        let Some(found) = self.host.mounts.mounted(mount)? else { return Ok(None) };
+        let at_boot = self.host.is_mounted_at_boot(mount)?;
+        Ok(Some(Mount { at_boot, ..found }.into()))
     }
 
     fn directory(&self, directory: &Directory) -> Result<Option<Observed>> {

@@ -2,9 +2,11 @@
 //! own and is no longer wanted, and which big files need no reading because nothing has touched them.
 //!
 //! A resource is claimed before it is first written and settled after a run: whatever interrupts a run, nothing of
-//! the agent's is left unclaimed. Without the record nothing is lost but this knowledge.
+//! the agent's is left unclaimed. Without the record nothing is lost but this
+//! knowledge.
 
 mod begun;
+mod reading;
 
 use std::collections::BTreeMap;
 
@@ -13,15 +15,15 @@ use kops_agent_plan::resource::{Content, DesiredState, File, Kind, Resource, Res
 use serde::{Deserialize, Serialize};
 
 use crate::digests::Digests;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::hosts_file;
 use crate::observe::{digest, unit_path};
 use crate::rollback::RolledBack;
 use crate::root::{Dir, Entry, Metadata, Root};
-use crate::staged::write_file;
 use crate::system::kernel::boot_file;
 use crate::system::packages::list_path;
 use begun::Begun;
+use reading::Unknown;
 
 /// What was left on a machine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +44,17 @@ pub struct Record {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub known_hashes: BTreeMap<String, String>,
     resources: BTreeMap<ResourceId, Claim>,
+    /// What other versions of the agent recorded of a run.
+    #[serde(flatten)]
+    other: BTreeMap<String, serde_json::Value>,
+    #[serde(skip)]
+    unknown: Unknown,
+    /// Why the record that is there cannot be read, where it cannot be.
+    #[serde(skip)]
+    pub(crate) unreadable: Option<String>,
+    /// Whether a record was lost, now or since the agent came to this machine.
+    #[serde(skip)]
+    pub(crate) was_lost: bool,
 }
 
 /// How a run failed.
@@ -109,21 +122,6 @@ pub enum Depth {
 impl Record {
     /// Where it is, below the root.
     pub const PATH: &'static str = "/var/lib/kops-agent/record.json";
-
-    /// The record of this root. One that cannot be read counts for nothing, and is written anew.
-    pub(crate) fn read(root: &Root) -> Result<Record> {
-        let bytes = root.read(Record::PATH)?;
-        Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default())
-    }
-
-    /// Writes it, for root's eyes only: the hash of a short secret tells the secret.
-    pub(crate) fn write(&self, root: &Root) -> Result<()> {
-        let failed =
-            |error: serde_json::Error| Error::path("write", Record::PATH, std::io::Error::from(error));
-        let mut bytes = serde_json::to_vec(self).map_err(failed)?;
-        bytes.push(b'\n');
-        write_file(root, Record::PATH, 0o600, None, &bytes)
-    }
 
     /// Claims what a plan writes. `written` has the hashes of the files that are written, by path.
     ///

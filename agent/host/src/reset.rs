@@ -10,7 +10,7 @@ use kops_agent_plan::diff::{CONTAINER_RUNTIME, Enablement, KUBELET};
 use kops_agent_plan::resource::{Kind, ResourceId};
 use serde::Serialize;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::observe::unit_path;
 use crate::record::{Record, path_of, written_file};
@@ -53,6 +53,8 @@ pub struct Reset {
     pub mounts: Vec<String>,
     /// Resources whose files are removed.
     pub removed: Vec<ResourceId>,
+    /// Volumes of which the unit that mounts them at boot is removed, mounted or not.
+    pub removed_volumes: Vec<ResourceId>,
     /// Folders that are removed with all that is in them.
     pub folders: Vec<String>,
     /// What the agent wrote over something that had been there before, and that therefore stays.
@@ -73,6 +75,20 @@ impl Host {
     /// Something cannot be looked at.
     pub fn plan_reset(&self, own_units: &[&str], own_files: &[&str], of_packages: &[&str]) -> Result<Reset> {
         let record = self.record()?;
+        if let Some(reason) = record.unreadable {
+            return Err(Error::Path {
+                doing: "reset",
+                path: self.root.shown("/"),
+                reason: format!(
+                    "{reason}; put it back from a backup, or have `kops-agent converge` write one anew"
+                ),
+            });
+        }
+        for unknown in record.unknown() {
+            log::warn!(
+                "{unknown} stays: another version of kops-agent made it, which alone knows how to take it away"
+            );
+        }
         let mut units: Vec<String> = Vec::new();
         for unit in own_units {
             if self.root.read(&unit_path(unit))?.is_some() {
@@ -104,15 +120,15 @@ impl Host {
             }
         }
         let (volumes, removed): (Vec<_>, Vec<_>) = removed.into_iter().partition(|id| id.kind.is_mount());
-        let volumes: Vec<&str> = volumes.iter().map(|id| id.name.as_str()).collect();
+        let paths: Vec<&str> = volumes.iter().map(|id| id.name.as_str()).collect();
         let mut mounts = self.mounts.below(runtime)?;
         mounts.extend(self.pod_networks(containers)?);
-        for volume in self.mounted_among(&volumes)? {
+        for volume in self.mounted_among(&paths)? {
             if !mounts.contains(&volume) {
                 mounts.push(volume);
             }
         }
-        Ok(Reset { units, containers, mounts, removed, folders, kept })
+        Ok(Reset { units, containers, mounts, removed, removed_volumes: volumes, folders, kept })
     }
 
     /// Does what [`Host::plan_reset`] says. What is interrupted can be done again.
@@ -146,6 +162,9 @@ impl Host {
         for id in files {
             progress.doing(&format!("removing {id}"));
             self.remove(id)?;
+        }
+        for volume in reset.removed_volumes.iter().chain(&reset.kept).filter(|id| id.kind == Kind::Mount) {
+            self.no_longer_mount_at_boot(&volume.name)?;
         }
         // Volumes: what of the agent's is on them has gone, and nothing else goes.
         let mounts: Vec<&str> = reset.mounts.iter().map(String::as_str).collect();

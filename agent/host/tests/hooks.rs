@@ -158,11 +158,10 @@ async fn a_hook_runs_once_in_a_boot_and_before_what_it_says() {
         [
             "daemon-reload",
             "enable disk-hook.service",
-            "start disk-hook.service",
             "enable containerd.service",
-            "start containerd.service",
-            "daemon-reload",
             "enable kubelet.service",
+            "start disk-hook.service",
+            "start containerd.service",
             "start kubelet.service",
         ]
     );

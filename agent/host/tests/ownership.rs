@@ -14,7 +14,7 @@ use kops_agent_plan::resource::{
     DesiredState, Directory, File, HostsEntry, KernelModule, Kind, PackageSource, ResourceId, Symlink, Unit,
 };
 
-use support::{Machine, Mirror};
+use support::{Machine, Mirror, state};
 
 /// What runs leave that are killed while they write a part of [`everything`].
 const BEGUN: [&str; 4] = [
@@ -276,4 +276,21 @@ async fn a_repository_goes_with_its_key_and_one_that_was_there_stays() {
     machine.converge(&DesiredState::default()).await.unwrap();
     assert!(!machine.path("/etc/apt/keyrings/ours.asc").exists() && !lists.join("ours.list").exists());
     assert!(machine.path("/etc/apt/keyrings/theirs.asc").exists() && lists.join("theirs.list").exists());
+}
+
+#[tokio::test]
+async fn a_record_that_was_spoilt_does_not_make_a_node_a_new_machine() {
+    let machine = Machine::new();
+    let node = state([File::text("/etc/one", "1"), File::text("/etc/two", "2")]);
+    machine.converge(&node).await.unwrap();
+    std::fs::write(machine.path("/var/lib/kops-agent/record.json"), "{\"configHash\": \"h").unwrap();
+    let status = machine.host().status().unwrap();
+    assert!(!status.converged && status.failure.unwrap().problem.contains("record.json cannot be read"));
+    let error = machine.host().plan_reset(&[], &[], &[]).unwrap_err().to_string();
+    assert!(error.contains("have `kops-agent converge` write one anew"), "{error}");
+
+    machine.converge(&state([File::text("/etc/one", "1")])).await.unwrap();
+    assert_eq!(machine.read("/etc/two"), "2", "it is not known whose it is");
+    assert_eq!(machine.read("/var/lib/kops-agent/record.unreadable-1"), "{\"configHash\": \"h");
+    assert!(machine.host().status().unwrap().converged);
 }

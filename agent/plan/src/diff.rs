@@ -29,6 +29,7 @@ pub use observed::{
     Access, Enablement, Observed, ObservedCertificate, ObservedContent, ObservedFile, ObservedState,
     ObservedUnit, sha256_hex,
 };
+pub use order::awaited_units;
 pub use pods::{mounted, mounted_digest};
 pub use removals::{Kept, Owned, OwnedNow, OwnedState};
 pub use units::restart_digest;

@@ -23,10 +23,15 @@ pub fn is_read_by_systemd(id: &ResourceId) -> bool {
 
 /// The unit to which a file is a drop-in: `kubelet.service` for `…/kubelet.service.d/10-x.conf`.
 pub fn drop_in_of(id: &ResourceId) -> Option<&str> {
-    if !matches!(id.kind, Kind::File | Kind::Symlink) || !id.name.ends_with(".conf") {
+    if matches!(id.kind, Kind::File | Kind::Symlink) { drop_in_of_path(&id.name) } else { None }
+}
+
+/// The unit to which the file at this path is a drop-in.
+pub(crate) fn drop_in_of_path(path: &str) -> Option<&str> {
+    if !path.ends_with(".conf") {
         return None;
     }
-    let (folder, file) = within(&id.name)?.split_once('/')?;
+    let (folder, file) = within(path)?.split_once('/')?;
     folder.strip_suffix(".d").filter(|_| !file.contains('/'))
 }
 

@@ -4,10 +4,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use kops_agent_plan::diff::{Action, Change, KUBELET, Plan, Stage, Step};
+use kops_agent_plan::diff::{Change, KUBELET, Plan, Stage, Step};
 use kops_agent_plan::health::{self, Component};
 use kops_agent_plan::resource::{DesiredState, Kind, Resource, ResourceId};
 
+use super::starts::is_merely_started;
 use super::{Run, Scope};
 use crate::error::{Error, Result};
 use crate::health::Expected;
@@ -61,7 +62,7 @@ impl Host {
     ) -> Result<Option<Changing>> {
         let Scope::Node { config_hash, .. } = scope else { return Ok(None) };
         // A node that has never converged has nothing to go back to, and nobody to be well for.
-        let works = !record.config_hash.is_empty();
+        let works = !record.config_hash.is_empty() || record.was_lost;
         if !works || self.pace.patience.is_zero() || !health::is_awaited(desired) {
             Journal::end(&self.root)?;
             return Ok(None);
@@ -132,6 +133,12 @@ impl Run<'_> {
             let is_waited_for = changing.waited.lock().unwrap_or_else(PoisonError::into_inner).contains(&id);
             let component = match self.desired.get(&id) {
                 _ if is_waited_for => None,
+                // What became of it is told by the run itself.
+                Some(Resource::Unit(unit))
+                    if !self.starts.is_awaited(&unit.name) || self.starts.has_failed(&unit.name) =>
+                {
+                    None
+                }
                 Some(Resource::Unit(unit)) if unit.running => Some(health::of_unit(&unit.name, &texts)),
                 Some(Resource::File(_)) => health::of_manifest(&id.name, &texts),
                 _ => None,
@@ -161,9 +168,4 @@ impl Run<'_> {
 fn starts(plan: &Plan, unit: &str) -> bool {
     let step = plan.step(&ResourceId::new(Kind::Unit, unit));
     step.is_some_and(|step| step.changes.iter().any(|change| matches!(change, Change::Start)))
-}
-
-fn is_merely_started(plan: &Plan, unit: &ResourceId) -> bool {
-    starts(plan, &unit.name)
-        && plan.step(unit).is_some_and(|step| step.action != Action::Create && !step.writes())
 }

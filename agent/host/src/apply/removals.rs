@@ -9,9 +9,10 @@ use crate::error::Result;
 use crate::record::path_of;
 use crate::stamps::Stamp;
 use crate::system::packages::remove_keys;
+use crate::system::systemd::Act;
 
 impl Run<'_> {
-    pub(super) fn removals(&self) -> Result<()> {
+    pub(super) async fn removals(&self) -> Result<()> {
         let steps: Vec<&Step> = self.plan.stage(Stage::Removals).collect();
         let is_host = |step: &&&Step| step.resource.kind == Kind::HostsEntry;
         let hosts: Vec<&str> = steps.iter().filter(is_host).map(|step| step.resource.name.as_str()).collect();
@@ -23,7 +24,7 @@ impl Run<'_> {
             self.progress.applying(step);
             for change in &step.changes {
                 match change {
-                    Change::Stop => self.host.systemd.stop(&step.resource.name)?,
+                    Change::Stop => self.wait_for_job(Act::Stop, &step.resource.name).await?,
                     Change::Disable => self.host.systemd.disable(&step.resource.name)?,
                     Change::Remove | Change::RemoveIfEmpty if !is_host(&step) => self.remove(step)?,
                     _ => {}
@@ -53,6 +54,7 @@ impl Run<'_> {
 
     fn remove(&self, step: &Step) -> Result<()> {
         if step.resource.kind.is_mount() {
+            self.host.no_longer_mount_at_boot(&step.resource.name)?;
             return self.host.mounts.unmount(&step.resource.name);
         }
         let Some((dir, name)) = self.host.root.parent(&path_of(&step.resource))? else { return Ok(()) };

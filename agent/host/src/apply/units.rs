@@ -1,40 +1,82 @@
 //! The stages of units.
 //!
-//! Their files are written first, systemd reads them once, and then each unit is dealt with in turn.
-//! A unit that was started, and is well where that is waited for, is stamped with the digest of what it has read:
-//! whatever interrupts a run before that, the next one starts or restarts the unit again.
+//! All their files are written first, systemd reads them once, and those start at boot from then on that should: none
+//! of that waits for any unit. Then each is dealt with in its stage and turn (see [`super::starts`] for which of them
+//! are waited for). A unit that was started, and is well where that is waited for, is stamped with the digest of what it
+//! has read: whatever interrupts a run before that, the next one starts or restarts the unit again.
 
-use kops_agent_plan::diff::{Change, Step, restart_digest};
+use kops_agent_plan::diff::{Action, Change, Stage, Step, restart_digest};
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{Resource, Unit};
 
+use super::starts::is_merely_started;
 use super::{Run, Steps};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::observe::unit_path;
+use crate::prepare::find;
 use crate::selinux::FileKind;
 use crate::staged::{Staged, place};
-use crate::stamps::Stamp;
+use crate::system::systemd::Act;
 
 impl Run<'_> {
-    pub(super) async fn units(&self, steps: &Steps<'_>) -> Result<()> {
+    /// Has systemd know all units as they should be, and start those at boot that it should.
+    pub(super) fn install_units(&self) -> Result<()> {
+        let stages = [Stage::Runtime, Stage::Services];
+        let steps = stages.iter().flat_map(|stage| self.plan.stage(*stage));
+        let mut units: Vec<(&Step, &Unit)> = Vec::new();
+        for step in steps.filter(|step| step.action != Action::Remove) {
+            if let Resource::Unit(unit) = find(self.desired, &step.resource)? {
+                units.push((step, unit));
+            }
+        }
+        if units.is_empty() {
+            return Ok(());
+        }
+        self.write_units(&units)?;
+        // Always, and not only for what was written now: an earlier run may have been interrupted
+        // between the writing and this.
+        self.host.systemd.reload()?;
+        for (step, unit) in units {
+            self.enable(unit, step)?;
+        }
+        Ok(())
+    }
+
+    fn write_units(&self, units: &[(&Step, &Unit)]) -> Result<()> {
         let mut sealed = Vec::new();
-        for (step, resource) in steps {
-            if let Resource::Unit(Unit { name, text: Some(text), .. }) = resource
-                && (step.writes() || step.changes.iter().any(|change| matches!(change, Change::Set { .. })))
-            {
-                let path = unit_path(name);
+        for (step, Unit { name, text, .. }) in units {
+            let Some(text) = text else { continue };
+            let path = unit_path(name);
+            if step.writes() || step.changes.iter().any(|change| matches!(change, Change::Set { .. })) {
                 let owner = self.host.users.owner_ids(&path, "root", "root")?;
                 let mut staged = Staged::new(&self.host.root, &path, 0o644, owner)?;
                 staged.write(text.as_bytes())?;
                 sealed.push(staged.seal()?);
-            } else if let Resource::Unit(Unit { name, text: Some(_), .. }) = resource {
-                self.host.root.mend_label(&unit_path(name), FileKind::File)?;
+            } else {
+                self.host.root.mend_label(&path, FileKind::File)?;
             }
         }
-        place(sealed)?;
-        // Always, and not only for what was written now: an earlier run may have been interrupted
-        // between the writing and this.
-        self.host.systemd.reload()?;
+        place(sealed)
+    }
+
+    fn enable(&self, unit: &Unit, step: &Step) -> Result<()> {
+        let systemd = &self.host.systemd;
+        for change in &step.changes {
+            let outcome = match change {
+                Change::Enable => systemd.enable(&unit.name),
+                Change::Disable => systemd.disable(&unit.name),
+                _ => continue,
+            };
+            match outcome {
+                Err(error) if error.is_refusal() => self.starts.note_failed(&unit.name, &error),
+                outcome => outcome?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Starts, restarts and stops units.
+    pub(super) async fn units(&self, steps: &Steps<'_>) -> Result<()> {
         for (step, resource) in steps {
             if let Resource::Unit(unit) = resource {
                 self.progress.applying(step);
@@ -45,46 +87,52 @@ impl Run<'_> {
     }
 
     async fn unit(&self, unit: &Unit, step: &Step) -> Result<()> {
-        let systemd = &self.host.systemd;
-        let moves = |change: &Change| matches!(change, Change::Start | Change::Restart { .. } | Change::Stop);
-        if step.changes.iter().any(moves) {
-            self.note_begun(&step.resource)?;
+        let Some(act) = step.changes.iter().find_map(act) else { return Ok(()) };
+        self.note_begun(&step.resource)?;
+        let digest = self.digest_of(unit)?;
+        if !self.starts.is_awaited(&unit.name) {
+            self.leave_job(act, unit, digest);
+            return Ok(());
         }
-        for change in &step.changes {
-            match change {
-                Change::Enable => systemd.enable(&unit.name)?,
-                Change::Disable => systemd.disable(&unit.name)?,
-                Change::Stop => systemd.stop(&unit.name)?,
-                Change::Start => self.run_unit(unit, step, || systemd.start(&unit.name)).await?,
-                Change::Restart { .. } => self.run_unit(unit, step, || systemd.restart(&unit.name)).await?,
-                _ => {}
-            }
+        let ended = match self.wait_for_job(act, &unit.name).await {
+            Ok(()) => self.wait_after(step).await,
+            refused => refused,
+        };
+        match ended {
+            Ok(()) => self.host.note_started(act, &unit.name, digest.as_deref()),
+            Err(error) => self.component_failed(unit, step, error),
         }
-        Ok(())
     }
 
-    /// Starts or restarts a unit, and stamps it with what it found once it is well.
-    async fn run_unit(&self, unit: &Unit, step: &Step, act: impl FnOnce() -> Result<()>) -> Result<()> {
-        let digest = self.digest_of(unit)?;
-        match act() {
-            Ok(()) => self.wait_after(step).await?,
-            // A disk that is full, or a bus that has gone, says nothing of the unit.
-            Err(error) if error.is_refusal() && self.changing.is_some() => {
-                let component = health::of_unit(&unit.name, &|_| None);
-                return Err(self.host.unwell(&component, &error.to_string()));
-            }
-            Err(error) => return Err(error),
+    /// What a run makes of a unit that pods wait for and that fails: a change of a node that works is taken back,
+    /// anything else goes on.
+    fn component_failed(&self, unit: &Unit, step: &Step, error: Error) -> Result<()> {
+        // A disk that is full, or a bus that has gone, says nothing of the unit.
+        if !error.is_refusal() && !matches!(error, Error::Unwell { .. }) {
+            return Err(error);
         }
-        self.host.note_run(&unit.name)?;
-        match digest {
-            Some(digest) => Stamp::Unit.write(&self.host.root, &unit.name, &digest),
-            None => Ok(()),
+        if self.changing.is_none() || is_merely_started(self.plan, &step.resource) {
+            self.starts.note_failed(&unit.name, &error);
+            return Ok(());
         }
+        Err(match error {
+            Error::Unwell { .. } => error,
+            refused => self.host.unwell(&health::of_unit(&unit.name, &|_| None), &refused.to_string()),
+        })
     }
 
     /// The digest of what a unit finds when it is started now.
     fn digest_of(&self, unit: &Unit) -> Result<Option<String>> {
         let read = unit.restarted_by.iter().filter_map(|id| self.desired.get(id));
         Ok(restart_digest(unit, &self.found(read)?))
+    }
+}
+
+fn act(change: &Change) -> Option<Act> {
+    match change {
+        Change::Start => Some(Act::Start),
+        Change::Stop => Some(Act::Stop),
+        Change::Restart { .. } => Some(Act::Restart),
+        _ => None,
     }
 }

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::health::Expected;
 use crate::host::Host;
 use crate::record::Failure;
+use crate::system::systemd::Act;
 
 pub(crate) use journal::{Attempt, Journal};
 
@@ -119,7 +120,7 @@ impl Host {
     ) -> Result<()> {
         progress.waiting(unit);
         let component = health::of_unit(&unit.name, &self.present_texts());
-        let waited = match self.systemd.restart(&unit.name) {
+        let waited = match self.systemd.begin(Act::Restart, &unit.name).await {
             Ok(()) => self.wait_until_well(&component, Expected::Any).await,
             Err(error) if error.is_refusal() => Err(self.unwell(&component, &error.to_string())),
             Err(error) => Err(error),

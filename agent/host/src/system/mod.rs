@@ -1,6 +1,7 @@
 //! What a machine can be asked to do besides keeping files, each as a trait with two makers: the
 //! machine itself, and a recorder that notes what it would have asked.
 
+pub(crate) mod apart;
 pub mod commands;
 pub(crate) mod ctr;
 mod devices;

@@ -71,7 +71,11 @@ fn named_properties(resource: &Resource) -> Vec<(&'static str, String)> {
             }
             properties
         }
-        Resource::Mount(x) => vec![("device", x.device.clone()), ("filesystem", x.filesystem.clone())],
+        Resource::Mount(x) => vec![
+            ("device", x.device.clone()),
+            ("filesystem", x.filesystem.clone()),
+            ("atBoot", x.at_boot.to_string()),
+        ],
         Resource::BindMount(x) => vec![("source", x.source.clone()), ("options", x.options.join(","))],
         Resource::Directory(x) => {
             vec![("mode", x.mode.to_string()), ("owner", x.owner.clone()), ("group", x.group.clone())]

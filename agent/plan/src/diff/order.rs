@@ -7,7 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{CONTAINER_RUNTIME, KUBELET, Stage};
 use crate::health;
-use crate::resource::{DesiredState, Kind, Resource, ResourceId};
+use crate::resource::{Content, DesiredState, File, Kind, Resource, ResourceId};
+use crate::unit_files::drop_in_of_path;
 
 /// The order among the units of a desired state, from what their texts say.
 pub(super) struct Order {
@@ -20,7 +21,7 @@ pub(super) struct Order {
 impl Order {
     pub(super) fn of(desired: &DesiredState) -> Order {
         let units = Units::of(desired);
-        Order { before_runtime: units.before_runtime(), places: units.places() }
+        Order { before_runtime: units.ordered_before(&[CONTAINER_RUNTIME]), places: units.places() }
     }
 
     /// The stage in which a resource is dealt with.
@@ -39,6 +40,14 @@ impl Order {
         };
         (self.stage(id), rank(id), place, id)
     }
+}
+
+/// The units on which pods wait: the container runtime and kubelet, those that either is ordered after, and what these
+/// need in turn. Any other may fail, or take its time, without keeping pods from the node.
+pub fn awaited_units(desired: &DesiredState) -> BTreeSet<String> {
+    let mut awaited = Units::of(desired).ordered_before(&[CONTAINER_RUNTIME, KUBELET]);
+    awaited.extend([CONTAINER_RUNTIME, KUBELET].map(str::to_owned));
+    awaited
 }
 
 /// Where a resource's step stands within its stage. Paths sort their parents first by themselves.
@@ -76,9 +85,12 @@ impl<'a> Units<'a> {
         });
         let all: Vec<_> = all.collect();
         units.names = all.iter().map(|unit| unit.name.as_str()).collect();
-        for unit in all {
-            let name = unit.name.as_str();
-            for (directive, other) in named_units(unit.text.as_deref().unwrap_or_default()) {
+        let texts = all.iter().map(|unit| (unit.name.as_str(), unit.text.as_deref().unwrap_or_default()));
+        for (name, text) in texts.chain(desired.iter().filter_map(|(_, resource)| drop_in(resource))) {
+            if !units.names.contains(name) {
+                continue;
+            }
+            for (directive, other) in named_units(text) {
                 if !units.names.contains(other) || other == name {
                     continue;
                 }
@@ -92,11 +104,12 @@ impl<'a> Units<'a> {
         units
     }
 
-    fn before_runtime(&self) -> BTreeSet<String> {
+    /// What these come after, with what that needs; neither kubelet nor the runtime is ever part of it.
+    fn ordered_before(&self, units: &[&str]) -> BTreeSet<String> {
         let none = BTreeSet::new();
         let mut found = BTreeSet::new();
         let mut left: Vec<&str> =
-            self.after.get(CONTAINER_RUNTIME).unwrap_or(&none).iter().copied().collect();
+            units.iter().flat_map(|unit| self.after.get(unit).unwrap_or(&none)).copied().collect();
         while let Some(unit) = left.pop() {
             if ![CONTAINER_RUNTIME, KUBELET].contains(&unit) && found.insert(unit.to_owned()) {
                 left.extend(self.after.get(unit).unwrap_or(&none));
@@ -119,6 +132,12 @@ impl<'a> Units<'a> {
         }
         places
     }
+}
+
+/// The unit that a drop-in belongs to, and what the drop-in says.
+fn drop_in(resource: &Resource) -> Option<(&str, &str)> {
+    let Resource::File(File { path, content: Content::Text(text), .. }) = resource else { return None };
+    Some((drop_in_of_path(path)?, text))
 }
 
 /// The units that a unit's `[Unit]` section names to come before or after it, or as needed (systemd.unit(5)).
@@ -186,6 +205,31 @@ mod tests {
                 "services: a.service",
                 "services: kubelet.service",
             ]
+        );
+    }
+
+    #[test]
+    fn pods_wait_for_what_kubelet_and_the_runtime_are_ordered_after_and_for_nothing_else() {
+        let mut desired = DesiredState::default();
+        for (name, text) in [
+            (CONTAINER_RUNTIME, "After=network.target"),
+            (KUBELET, "After=containerd.service"),
+            ("disk.service", "Before=containerd.service\nRequires=modules.service"),
+            ("modules.service", ""),
+            ("bpf.mount", "Before=kubelet.service"),
+            ("late.service", "After=kubelet.service"),
+            ("cloud.service", "After=cloud-final.service"),
+            ("any.service", ""),
+            ("named.service", ""),
+        ] {
+            desired.add(Unit::new(name, format!("[Unit]\n{text}\n")));
+        }
+        desired
+            .add(File::text("/etc/systemd/system/kubelet.service.d/x.conf", "[Unit]\nAfter=named.service\n"));
+        let awaited: Vec<String> = awaited_units(&desired).into_iter().collect();
+        assert_eq!(
+            awaited,
+            ["bpf.mount", CONTAINER_RUNTIME, "disk.service", KUBELET, "modules.service", "named.service"]
         );
     }
 

@@ -27,6 +27,7 @@ pub(super) fn resolve(config: &NodeupConfig, problems: &mut Problems) -> Vec<Mou
                 filesystem: filesystem.into(),
                 format_options: spec.format_options.clone(),
                 mount_options: spec.mount_options.clone(),
+                at_boot: true,
             });
         }
     }
@@ -95,6 +96,7 @@ mod tests {
                 filesystem: "btrfs".into(),
                 format_options: Vec::new(),
                 mount_options: vec!["noatime".into()],
+                at_boot: true,
             }]
         );
     }

@@ -59,6 +59,13 @@ pub struct Mount {
     /// Options for mounting it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub mount_options: Vec<String>,
+    /// Whether it is mounted whenever the machine boots, before anything uses it.
+    #[serde(default = "yes", skip_serializing_if = "Clone::clone")]
+    pub at_boot: bool,
+}
+
+fn yes() -> bool {
+    true
 }
 
 /// A directory shown at a second place, with options of its own.

@@ -13,11 +13,12 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::try_join_all;
 use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
 use zbus::message::Type;
 use zbus::{Connection, DynamicType, MatchRule, Message, MessageStream, OwnedObjectPath, OwnedVariant, fdo};
 
 use super::state::{self, PROPERTIES};
-use super::{Systemd, UnitState};
+use super::{Act, Job, Systemd, UnitState};
 use crate::error::{Error, Result};
 
 /// Where the system bus is unless `DBUS_SYSTEM_BUS_ADDRESS` says otherwise (D-Bus specification, "Well-known
@@ -55,6 +56,12 @@ pub(super) enum Failure {
         /// What is wrong with the bus.
         why: String,
     },
+}
+
+impl Failure {
+    fn thread_has_ended() -> Failure {
+        Failure::Lost { has_begun: false, why: "its thread has ended".into() }
+    }
 }
 
 impl From<Failure> for Error {
@@ -138,15 +145,40 @@ impl Bus {
     }
 
     pub(super) fn start(&self, unit: &str) -> Result<(), Failure> {
-        self.job("start", "StartUnit", unit)
+        self.job(Act::Start, unit)
     }
 
     pub(super) fn stop(&self, unit: &str) -> Result<(), Failure> {
-        self.job("stop", "StopUnit", unit)
+        self.job(Act::Stop, unit)
     }
 
     pub(super) fn restart(&self, unit: &str) -> Result<(), Failure> {
-        self.job("restart", "RestartUnit", unit)
+        self.job(Act::Restart, unit)
+    }
+
+    /// Asks for a job, whose end the connection's own thread listens for.
+    pub(super) fn begin(
+        &self,
+        act: Act,
+        unit: &str,
+    ) -> impl Future<Output = Result<(), Failure>> + Send + use<> {
+        let (tell, told) = oneshot::channel();
+        let (connection, unit) = (self.connection.clone(), unit.to_owned());
+        if let Some(runtime) = &self.runtime {
+            runtime.spawn(async move {
+                // Whoever asked may not wait for it any more.
+                let _ = tell.send(job(&connection, act, &unit).await);
+            });
+        }
+        async move { told.await.unwrap_or_else(|_| Err(Failure::thread_has_ended())) }
+    }
+
+    pub(super) fn is_starting(&self, unit: &str) -> Result<bool, Failure> {
+        let unit = unit.to_owned();
+        self.wait(|connection| async move {
+            let properties = properties(&connection, &unit).await?;
+            Ok(state::is_starting(|name| properties.get(name).map_or("", String::as_str)))
+        })
     }
 
     pub(super) fn kill(&self, unit: &str) -> Result<(), Failure> {
@@ -160,9 +192,9 @@ impl Bus {
         })
     }
 
-    fn job(&self, doing: &'static str, method: &'static str, unit: &str) -> Result<(), Failure> {
+    fn job(&self, act: Act, unit: &str) -> Result<(), Failure> {
         let unit = unit.to_owned();
-        self.wait(move |connection| async move { job(&connection, doing, method, &unit).await })
+        self.wait(move |connection| async move { job(&connection, act, &unit).await })
     }
 
     /// Has the connection's own thread do something, and waits for it.
@@ -173,7 +205,7 @@ impl Bus {
     {
         let acting = act(self.connection.clone());
         let outcome = self.runtime.as_ref().and_then(|runtime| wait(runtime, acting));
-        outcome.unwrap_or_else(|| Err(Failure::Lost { has_begun: false, why: "its thread has ended".into() }))
+        outcome.unwrap_or_else(|| Err(Failure::thread_has_ended()))
     }
 }
 
@@ -217,6 +249,15 @@ impl Systemd for Bus {
 
     fn restart(&self, unit: &str) -> Result<()> {
         Ok(Bus::restart(self, unit)?)
+    }
+
+    fn begin(&self, act: Act, unit: &str) -> Job {
+        let job = Bus::begin(self, act, unit);
+        Box::pin(async move { Ok(job.await?) })
+    }
+
+    fn is_starting(&self, unit: &str) -> Result<bool> {
+        Ok(Bus::is_starting(self, unit)?)
     }
 }
 
@@ -335,12 +376,13 @@ fn as_text(value: OwnedVariant) -> String {
 }
 
 /// Asks for a job, and waits for its end.
-async fn job(
-    connection: &Connection,
-    doing: &'static str,
-    method: &'static str,
-    unit: &str,
-) -> Result<(), Failure> {
+async fn job(connection: &Connection, act: Act, unit: &str) -> Result<(), Failure> {
+    let doing = act.name();
+    let method = match act {
+        Act::Start => "StartUnit",
+        Act::Stop => "StopUnit",
+        Act::Restart => "RestartUnit",
+    };
     let lost = |has_begun| move |error: zbus::Error| Failure::Lost { has_begun, why: error.to_string() };
     // Before it is asked for: it may end at once.
     let mut ends = ends_of_jobs(connection).await.map_err(lost(false))?;

@@ -1,18 +1,18 @@
 //! This machine's systemd: over the system bus where there is one, else by `systemctl`, which also knows ways of
 //! its own. A bus may not be there yet, and may go: a package manager that is run on the way may restart it.
 
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::bus::{Bus, Failure};
-use super::{Systemctl, Systemd, UnitState};
+use super::{Act, Job, Systemctl, Systemd, UnitState};
 use crate::error::Result;
 
 /// This machine's systemd. How it is asked is decided when it first is.
 #[derive(Default)]
 pub struct Machine {
     bus: OnceLock<Option<Bus>>,
-    is_lost: AtomicBool,
+    is_lost: Arc<AtomicBool>,
 }
 
 impl Machine {
@@ -45,9 +45,7 @@ impl Machine {
             Ok(answer) => Ok(answer),
             Err(Failure::Refused(error)) => Err(error),
             Err(Failure::Lost { has_begun, why }) => {
-                if !self.is_lost.swap(true, Ordering::Relaxed) {
-                    log::debug!("systemd is asked by systemctl from here on: {why}");
-                }
+                note_loss(&self.is_lost, &why);
                 by_systemctl(has_begun)
             }
         }
@@ -90,5 +88,32 @@ impl Systemd for Machine {
             false => Systemctl.restart(unit),
         };
         self.ask(|bus| bus.restart(unit), by_systemctl)
+    }
+
+    fn begin(&self, act: Act, unit: &str) -> Job {
+        let Some(bus) = self.bus() else { return Systemctl.begin(act, unit) };
+        let (job, unit, is_lost) = (bus.begin(act, unit), unit.to_owned(), Arc::clone(&self.is_lost));
+        Box::pin(async move {
+            match job.await {
+                Ok(()) => Ok(()),
+                Err(Failure::Refused(error)) => Err(error),
+                Err(Failure::Lost { has_begun, why }) => {
+                    note_loss(&is_lost, &why);
+                    // A start joins the restart that is under way, and waits for it.
+                    let is_restarted = act == Act::Restart && has_begun;
+                    Systemctl.begin(if is_restarted { Act::Start } else { act }, &unit).await
+                }
+            }
+        })
+    }
+
+    fn is_starting(&self, unit: &str) -> Result<bool> {
+        self.ask(|bus| bus.is_starting(unit), |_| Systemctl.is_starting(unit))
+    }
+}
+
+fn note_loss(is_lost: &AtomicBool, why: &str) {
+    if !is_lost.swap(true, Ordering::Relaxed) {
+        log::debug!("systemd is asked by systemctl from here on: {why}");
     }
 }

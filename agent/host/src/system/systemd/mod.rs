@@ -5,6 +5,8 @@ mod machine;
 mod state;
 mod systemctl;
 
+use std::pin::Pin;
+
 use kops_agent_plan::diff::Enablement;
 
 use crate::error::Result;
@@ -59,6 +61,31 @@ pub enum Rest {
     RunsOnce,
 }
 
+/// What a job has a unit do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// Run, unless it does.
+    Start,
+    /// Stop, if it runs.
+    Stop,
+    /// Run anew.
+    Restart,
+}
+
+impl Act {
+    /// The verb of `systemctl`.
+    pub fn name(self) -> &'static str {
+        match self {
+            Act::Start => "start",
+            Act::Stop => "stop",
+            Act::Restart => "restart",
+        }
+    }
+}
+
+/// A job of systemd's that has been asked for, and how it ends. Dropped, the job goes on all the same.
+pub type Job = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
 /// The manager of units.
 pub trait Systemd: Send + Sync {
     /// The states of these units, in their order.
@@ -108,4 +135,24 @@ pub trait Systemd: Send + Sync {
     /// # Errors
     /// It does not start again.
     fn restart(&self, unit: &str) -> Result<()>;
+
+    /// Asks for a job and returns at once. A job may wait for others, of this very run even, or take as long as its unit
+    /// likes: a oneshot has no timeout (systemd.service(5), `TimeoutStartSec=`).
+    fn begin(&self, act: Act, unit: &str) -> Job {
+        Box::pin(std::future::ready(match act {
+            Act::Start => self.start(unit),
+            Act::Stop => self.stop(unit),
+            Act::Restart => self.restart(unit),
+        }))
+    }
+
+    /// Whether a process of a unit has begun to start it, and is not done yet: one whose job only waits in the queue is
+    /// not starting, nor is one that has failed and is started again later.
+    ///
+    /// # Errors
+    /// systemd cannot be asked.
+    fn is_starting(&self, unit: &str) -> Result<bool> {
+        let _ = unit;
+        Ok(false)
+    }
 }

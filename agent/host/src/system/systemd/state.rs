@@ -39,6 +39,11 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str) -> UnitState {
     UnitState { is_known: get("LoadState") != "not-found", enablement, running, rests, restarting }
 }
 
+/// Whether a process of the unit has begun to start it.
+pub(super) fn is_starting<'a>(get: impl Fn(&str) -> &'a str) -> bool {
+    get("ActiveState") == "activating" && !get("SubState").starts_with("auto-restart")
+}
+
 /// Whether a unit is at rest because nothing is left for it to do: a timer or socket starts it when
 /// it is needed, or it was to run once and has, since the machine started.
 fn has_done_its_work<'a>(get: impl Fn(&str) -> &'a str) -> bool {

@@ -1,7 +1,11 @@
 //! systemd, asked by `systemctl`: where there is no system bus, and for who has no right to it.
 
+use std::thread;
+
+use tokio::sync::oneshot;
+
 use super::state::{self, PROPERTIES};
-use super::{Systemd, UnitState};
+use super::{Act, Job, Systemd, UnitState};
 use crate::error::{Error, Result};
 use crate::system::commands::{ask, refused, run};
 
@@ -55,6 +59,26 @@ impl Systemd for Systemctl {
     fn restart(&self, unit: &str) -> Result<()> {
         act("restart", unit)
     }
+
+    fn begin(&self, act: Act, unit: &str) -> Job {
+        let (tell, told) = oneshot::channel();
+        let (unit, waited_for) = (unit.to_owned(), unit.to_owned());
+        let wait = move || {
+            // Whoever asked may not wait for it any more.
+            let _ = tell.send(self::act(act.name(), &waited_for));
+        };
+        let started = thread::Builder::new().name("systemctl".into()).spawn(wait);
+        let failed = move |reason: String| Error::Unit { doing: act.name(), unit: unit.clone(), reason };
+        Box::pin(async move {
+            started.map_err(|error| failed(format!("no thread can be started for it: {error}")))?;
+            told.await.unwrap_or_else(|_| Err(failed("the thread that waited for it has ended".into())))
+        })
+    }
+
+    fn is_starting(&self, unit: &str) -> Result<bool> {
+        let shown = run(&["systemctl", "show", "--property=ActiveState,SubState", "--", unit])?;
+        Ok(state::is_starting(|name| property(&shown, name)))
+    }
 }
 
 fn act(verb: &str, unit: &str) -> Result<()> {
@@ -69,9 +93,11 @@ fn parse(shown: &str) -> Vec<UnitState> {
 }
 
 fn parse_block(block: &str) -> UnitState {
-    state::read(|name| {
-        block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
-    })
+    state::read(|name| property(block, name))
+}
+
+fn property<'a>(block: &'a str, name: &str) -> &'a str {
+    block.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('=')).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -1,0 +1,193 @@
+//! Reading and writing the record across versions of the agent.
+//!
+//! What another version recorded and this one does not know is kept as it is: a resource of a new kind stays claimed for
+//! the version that made it. A record that cannot be read at all is kept beside the next one, and does not make the
+//! machine one on which the agent has never been: what is there stays what was there before, and a change is guarded as on
+//! every node that works.
+
+use std::collections::BTreeMap;
+
+use kops_agent_plan::resource::ResourceId;
+use serde_json::{Map, Value};
+
+use super::{Claim, Record};
+use crate::error::{Error, Result};
+use crate::root::Root;
+use crate::staged::write_file;
+
+/// Raised where an older agent would take what is written for something else; new kinds and fields need no new version.
+const VERSION: u64 = 1;
+const VERSION_FIELD: &str = "version";
+const RESOURCES: &str = "resources";
+/// Where records are kept that could not be read, with a number behind it.
+const KEPT_ASIDE: &str = "/var/lib/kops-agent/record.unreadable";
+/// A disk that spoils every record must not be filled by them.
+const MOST_KEPT_ASIDE: u32 = 9;
+
+/// What other versions recorded.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Unknown {
+    /// Claims of resources that this version does not know, as they were read.
+    resources: Map<String, Value>,
+}
+
+impl Record {
+    /// The record of this root; an empty one where the agent has never been.
+    pub(crate) fn read(root: &Root) -> Result<Record> {
+        let mut record = match root.read(Record::PATH)? {
+            None => Record::default(),
+            Some(bytes) => parse(&bytes).unwrap_or_else(|why| Record {
+                unreadable: Some(format!(
+                    "what kops-agent left on this machine is not known, because {} cannot be read: {why}",
+                    root.shown(Record::PATH)
+                )),
+                ..Record::default()
+            }),
+        };
+        record.was_lost = record.unreadable.is_some() || root.metadata(&kept_aside(1))?.is_some();
+        Ok(record)
+    }
+
+    /// Writes it, for root's eyes only: the hash of a short secret tells the secret. One that cannot be read is kept
+    /// beside it.
+    pub(crate) fn write(&self, root: &Root) -> Result<()> {
+        if self.unreadable.is_some() {
+            keep_aside(root)?;
+        }
+        let failed =
+            |error: serde_json::Error| Error::path("write", Record::PATH, std::io::Error::from(error));
+        let mut value = serde_json::to_value(self).map_err(failed)?;
+        if let Value::Object(fields) = &mut value {
+            fields.insert(VERSION_FIELD.into(), VERSION.into());
+            if let Some(Value::Object(resources)) = fields.get_mut(RESOURCES) {
+                resources.extend(self.unknown.resources.clone());
+            }
+        }
+        let mut bytes = serde_json::to_vec(&value).map_err(failed)?;
+        bytes.push(b'\n');
+        write_file(root, Record::PATH, 0o600, None, &bytes)
+    }
+
+    /// The resources that another version of the agent left and this one does not know.
+    pub(crate) fn unknown(&self) -> impl Iterator<Item = &str> {
+        self.unknown.resources.keys().map(String::as_str)
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<Record, String> {
+    let mut fields: Map<String, Value> = serde_json::from_slice(bytes).map_err(|error| error.to_string())?;
+    let version = fields.remove(VERSION_FIELD).and_then(|version| version.as_u64()).unwrap_or_default();
+    let unknown = match fields.get_mut(RESOURCES) {
+        Some(Value::Object(resources)) => take_unknown(resources),
+        _ => Map::new(),
+    };
+    let mut record: Record = serde_json::from_value(Value::Object(fields)).map_err(|error| match version {
+        newer if newer > VERSION => {
+            format!("{error}; a newer kops-agent wrote it (version {newer}, and this one knows {VERSION}), so use that")
+        }
+        _ => error.to_string(),
+    })?;
+    record.unknown = Unknown { resources: unknown };
+    Ok(record)
+}
+
+fn take_unknown(resources: &mut Map<String, Value>) -> Map<String, Value> {
+    let is_known = |id: &str, claim: &Value| {
+        serde_json::from_value::<ResourceId>(Value::String(id.to_owned())).is_ok()
+            && serde_json::from_value::<Claim>(claim.clone()).is_ok()
+    };
+    let (known, unknown): (BTreeMap<_, _>, BTreeMap<_, _>) =
+        std::mem::take(resources).into_iter().partition(|(id, claim)| is_known(id, claim));
+    resources.extend(known);
+    unknown.into_iter().collect()
+}
+
+/// Gives a record that cannot be read another name.
+fn keep_aside(root: &Root) -> Result<()> {
+    let Some(bytes) = root.read(Record::PATH)? else { return Ok(()) };
+    if parse(&bytes).is_ok() {
+        return Ok(());
+    }
+    let mut number = 1;
+    while number < MOST_KEPT_ASIDE && root.metadata(&kept_aside(number))?.is_some() {
+        number += 1;
+    }
+    write_file(root, &kept_aside(number), 0o600, None, &bytes)
+}
+
+fn kept_aside(number: u32) -> String {
+    format!("{KEPT_ASIDE}-{number}")
+}
+
+#[cfg(test)]
+mod tests {
+    use kops_agent_plan::diff::OwnedNow;
+    use kops_agent_plan::resource::Kind;
+
+    use super::*;
+
+    const OF_A_NEWER_AGENT: &str = r#"{
+        "version": 2, "configHash": "hash", "lastApplied": {"a": [1]},
+        "resources": {
+            "file /etc/x": {"left": {"file": {"sha256": null, "metadata": METADATA}}},
+            "file /etc/y": {"left": {"extents": [1, 2]}},
+            "quadlet web": {"left": {"file": {}}},
+            "host api": {"left": "hostsEntry"}
+        }
+    }"#;
+
+    fn machine(record: &str) -> (tempfile::TempDir, Root) {
+        let folder = tempfile::tempdir().unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        write_file(&root, "/etc/x", 0o644, None, b"x").unwrap();
+        let metadata = serde_json::to_string(&root.metadata("/etc/x").unwrap().unwrap()).unwrap();
+        let record = record.replace("METADATA", &metadata);
+        write_file(&root, Record::PATH, 0o600, None, record.as_bytes()).unwrap();
+        (folder, root)
+    }
+
+    #[test]
+    fn what_a_newer_agent_recorded_is_kept_and_the_rest_is_known() {
+        let (_folder, root) = machine(OF_A_NEWER_AGENT);
+        let record = Record::read(&root).unwrap();
+        assert_eq!(record.config_hash, "hash");
+        assert_eq!(record.unknown().collect::<Vec<_>>(), ["file /etc/y", "quadlet web"]);
+        let owned = record.owned(&root, None).unwrap();
+        assert_eq!(owned[&ResourceId::new(Kind::File, "/etc/x")].now, OwnedNow::AsLeft);
+        record.write(&root).unwrap();
+        let written: Value = serde_json::from_slice(&root.read(Record::PATH).unwrap().unwrap()).unwrap();
+        assert_eq!(written["resources"]["quadlet web"]["left"]["file"], serde_json::json!({}));
+        assert_eq!(written["resources"]["file /etc/y"]["left"]["extents"], serde_json::json!([1, 2]));
+        assert_eq!(written["resources"].as_object().unwrap().len(), 4);
+        assert_eq!(written["lastApplied"], serde_json::json!({"a": [1]}));
+        assert_eq!(written["version"], 1);
+        assert_eq!(Record::read(&root).unwrap(), record);
+    }
+
+    #[test]
+    fn what_an_agent_recorded_before_there_were_versions_is_read() {
+        let (_folder, root) = machine(r#"{"configHash": "hash", "resources": {}}"#);
+        let record = Record::read(&root).unwrap();
+        assert_eq!((record.config_hash.as_str(), record.was_lost), ("hash", false));
+    }
+
+    #[test]
+    fn a_record_that_cannot_be_read_is_told_and_kept_aside() {
+        for spoilt in ["{\"configHash\": \"ha", "", r#"{"version": 9, "configHash": ["hash"]}"#] {
+            let (_folder, root) = machine(spoilt);
+            let mut record = Record::read(&root).unwrap();
+            let why = record.unreadable.clone().unwrap();
+            assert!(record.was_lost && why.contains("record.json cannot be read: "), "{why}");
+            assert_eq!(why.contains("a newer kops-agent wrote it"), spoilt.contains("version"), "{why}");
+            // Twice, as a run does: what is kept is what could not be read.
+            record.write(&root).unwrap();
+            record.config_hash = "hash".into();
+            record.write(&root).unwrap();
+            let kept = root.read("/var/lib/kops-agent/record.unreadable-1").unwrap().unwrap();
+            assert_eq!(String::from_utf8(kept).unwrap(), spoilt);
+            assert!(root.read("/var/lib/kops-agent/record.unreadable-2").unwrap().is_none());
+            let next = Record::read(&root).unwrap();
+            assert!(next.unreadable.is_none() && next.was_lost && next.config_hash == "hash");
+        }
+    }
+}

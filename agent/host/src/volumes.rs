@@ -1,0 +1,173 @@
+//! Volumes at boot: the `.mount` units by which systemd mounts them before the container runtime and kubelet start.
+//!
+//! kubelet and containerd are enabled, and run long before a converge at boot would get to mount anything: without its
+//! volume in place either fills the root disk instead, and what it wrote there is hidden later. A volume that `/etc/fstab`
+//! or a unit of the operator's mounts already is left to that.
+//!
+//! Source of names and options: systemd.mount(5), systemd.unit(5) and systemd-escape(1).
+
+use kops_agent_plan::diff::{CONTAINER_RUNTIME, Enablement, KUBELET};
+use kops_agent_plan::resource::{Kind, Mount, ResourceId};
+
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::observe::unit_path;
+use crate::staged::write_file;
+
+const FSTAB: &str = "/etc/fstab";
+/// By this the agent's units are told from an operator's of the same name, which systemd lets no-one choose.
+const MARK: &str = "# Written by kops-agent for spec.volumeMounts.\n";
+
+impl Host {
+    /// Whether something mounts a volume when the machine boots.
+    pub(crate) fn is_mounted_at_boot(&self, mount: &Mount) -> Result<bool> {
+        let name = unit_name(&mount.path);
+        let text = self.root.read(&unit_path(&name))?;
+        let is_ours = match &text {
+            Some(text) if !text.starts_with(MARK.as_bytes()) => return Ok(true),
+            Some(text) => *text == unit_text(mount)?.into_bytes(),
+            None => false,
+        };
+        let is_enabled = || -> Result<bool> {
+            let states = self.systemd.states(&[&name])?;
+            Ok(states.first().is_some_and(|state| state.enablement == Enablement::Enabled))
+        };
+        Ok((is_ours && is_enabled()?) || (text.is_none() && self.is_in_fstab(&mount.path)?))
+    }
+
+    fn is_in_fstab(&self, path: &str) -> Result<bool> {
+        let fstab = self.root.read(FSTAB)?.unwrap_or_default();
+        let fstab = String::from_utf8_lossy(&fstab);
+        let mounted_at = |line: &str| match line.trim_start() {
+            comment if comment.starts_with('#') => None,
+            line => line.split_whitespace().nth(1).map(|path| path.trim_end_matches('/').to_owned()),
+        };
+        Ok(fstab.lines().filter_map(mounted_at).any(|mounted| mounted == path))
+    }
+
+    /// Has systemd mount a volume when the machine boots.
+    pub(crate) fn mount_at_boot(&self, mount: &Mount) -> Result<()> {
+        if self.is_mounted_at_boot(mount)? {
+            return Ok(());
+        }
+        let name = unit_name(&mount.path);
+        write_file(&self.root, &unit_path(&name), 0o644, None, unit_text(mount)?.as_bytes())?;
+        self.systemd.reload()?;
+        self.systemd.enable(&name)
+    }
+
+    /// Takes back what [`Host::mount_at_boot`] did for the volume at a path, and nothing that others did.
+    pub(crate) fn no_longer_mount_at_boot(&self, path: &str) -> Result<()> {
+        let name = unit_name(path);
+        let text = self.root.read(&unit_path(&name))?;
+        if !text.is_some_and(|text| text.starts_with(MARK.as_bytes())) {
+            return Ok(());
+        }
+        self.systemd.disable(&name)?;
+        if let Some((dir, file)) = self.root.parent(&unit_path(&name))? {
+            dir.remove(&file)?;
+            dir.sync()?;
+        }
+        self.systemd.reload()
+    }
+}
+
+/// The unit that mounts a volume. Neither the boot nor a login waits for a device that is late or gone, as for an entry
+/// of fstab with `nofail`; what is ordered after it does for systemd's own timeout, and then starts without it.
+fn unit_text(mount: &Mount) -> Result<String> {
+    let options = mount.mount_options.join(",");
+    for value in [&mount.device, &mount.path, &options] {
+        if value.contains(|c: char| c.is_control()) {
+            let id = ResourceId::new(Kind::Mount, &mount.path);
+            return Err(Error::Invalid { id, reason: format!("{value:?} has a control character in it") });
+        }
+    }
+    let mut lines = vec![
+        "[Unit]".to_owned(),
+        "Description=A volume of this kOps node".to_owned(),
+        "DefaultDependencies=no".to_owned(),
+        "After=local-fs-pre.target".to_owned(),
+        format!("Before={CONTAINER_RUNTIME} {KUBELET}"),
+        "Conflicts=umount.target".to_owned(),
+        "Before=umount.target".to_owned(),
+        String::new(),
+        "[Mount]".to_owned(),
+        format!("What={}", literal(&mount.device)),
+        format!("Where={}", literal(&mount.path)),
+        format!("Type={}", mount.filesystem),
+    ];
+    if !options.is_empty() {
+        lines.push(format!("Options={}", literal(&options)));
+    }
+    lines.extend([
+        String::new(),
+        "[Install]".to_owned(),
+        "WantedBy=multi-user.target".to_owned(),
+        String::new(),
+    ]);
+    Ok(format!("{MARK}{}", lines.join("\n")))
+}
+
+/// systemd expands what comes after a percent sign.
+fn literal(value: &str) -> String {
+    value.replace('%', "%%")
+}
+
+/// The name that systemd demands of the unit that mounts something at a path.
+fn unit_name(path: &str) -> String {
+    let mut name = String::new();
+    let words: Vec<&str> = path.split('/').filter(|word| !word.is_empty()).collect();
+    for (at, byte) in words.join("/").bytes().enumerate() {
+        match byte {
+            b'/' => name.push('-'),
+            b'.' if at == 0 => name.push_str("\\x2e"),
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b':' | b'_' | b'.' => name.push(char::from(byte)),
+            other => name.push_str(&format!("\\x{other:02x}")),
+        }
+    }
+    format!("{}.mount", if name.is_empty() { "-" } else { &name })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_that_systemd_demands() {
+        // As systemd-escape --path --suffix=mount prints them.
+        for (path, name) in [
+            ("/data", "data.mount"),
+            ("/var/lib/containerd/", "var-lib-containerd.mount"),
+            ("/srv//my-data", "srv-my\\x2ddata.mount"),
+            ("/.hidden/.x", "\\x2ehidden-.x.mount"),
+            ("/a b", "a\\x20b.mount"),
+        ] {
+            assert_eq!(unit_name(path), name);
+        }
+    }
+
+    #[test]
+    fn a_volume_is_mounted_before_what_writes_to_it() {
+        let mut mount = Mount {
+            device: "/dev/disk/by-label/50%".into(),
+            path: "/data".into(),
+            filesystem: "xfs".into(),
+            format_options: vec![],
+            mount_options: vec!["noatime".into(), "ro".into()],
+            at_boot: true,
+        };
+        let text = unit_text(&mount).unwrap();
+        for line in [
+            "Before=containerd.service kubelet.service",
+            "What=/dev/disk/by-label/50%%",
+            "Where=/data",
+            "Type=xfs",
+            "Options=noatime,ro",
+            "WantedBy=multi-user.target",
+        ] {
+            assert!(text.lines().any(|found| found == line), "no {line} in {text}");
+        }
+        mount.mount_options = vec!["ro\nExecStart=/bin/x".into()];
+        assert!(unit_text(&mount).is_err());
+    }
+}
