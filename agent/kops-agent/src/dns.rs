@@ -6,10 +6,11 @@
 use std::net::{IpAddr, SocketAddr};
 
 use aws_smithy_runtime_api::client::dns::{DnsFuture, ResolveDns, ResolveDnsError};
-use hickory_resolver::TokioResolver;
 use hickory_resolver::config::LookupIpStrategy;
 use hickory_resolver::net::{DnsError, NetError};
-use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::op::{Query, ResponseCode};
+use hickory_resolver::proto::rr::{Name as DnsName, RecordType};
+use hickory_resolver::{Hosts, TokioResolver};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use thiserror::Error;
 
@@ -56,6 +57,9 @@ impl SystemResolver {
     /// # Errors
     /// If it has none, or nobody can tell.
     pub async fn lookup(name: &str) -> Result<Vec<IpAddr>, NameError> {
+        if let Some(addresses) = Hosts::from_system().ok().and_then(|hosts| listed(&hosts, name)) {
+            return Ok(addresses);
+        }
         let addresses = async {
             let mut builder = TokioResolver::builder_tokio()?;
             builder.options_mut().ip_strategy = LookupIpStrategy::Ipv6AndIpv4;
@@ -63,6 +67,19 @@ impl SystemResolver {
         };
         addresses.await.map_err(|error| NameError::new(name, &error))
     }
+}
+
+/// What `/etc/hosts` says of a name, if anything. That is the whole answer, of one family or of both, as it is to
+/// getaddrinfo and to Go (`hosts: files dns` in nsswitch.conf(5)): the resolver itself would ask a name server for the family
+/// that the file does not have, and fail if that one is silent.
+fn listed(hosts: &Hosts, name: &str) -> Option<Vec<IpAddr>> {
+    let name = DnsName::from_utf8(name.to_lowercase()).ok()?;
+    let found = [RecordType::AAAA, RecordType::A]
+        .iter()
+        .filter_map(|kind| hosts.lookup_static_host(&Query::query(name.clone(), *kind)))
+        .flat_map(|lookup| lookup.answers().iter().filter_map(|answer| answer.data.ip_addr()).collect::<Vec<_>>())
+        .collect::<Vec<_>>();
+    (!found.is_empty()).then_some(found)
 }
 
 impl ResolveDns for SystemResolver {
@@ -85,6 +102,26 @@ impl Resolve for SystemResolver {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
+
+    #[test]
+    fn what_the_hosts_file_has_of_a_name_is_all_there_is_to_know() {
+        let mut hosts = Hosts::default();
+        let text = "127.0.0.1 localhost\n::1 localhost # both\n10.0.0.1 Kops-Controller.test kc\nfd00::1 six.test\n";
+        hosts.read_hosts_conf(text.as_bytes()).unwrap();
+        for (name, expected) in [
+            ("kops-controller.TEST", Some(&["10.0.0.1"][..])),
+            ("kc", Some(&["10.0.0.1"])),
+            ("kc.", Some(&["10.0.0.1"])),
+            ("six.test", Some(&["fd00::1"])),
+            ("localhost", Some(&["::1", "127.0.0.1"])),
+            ("other.test", None),
+            ("", None),
+        ] {
+            let expected: Option<Vec<IpAddr>> =
+                expected.map(|all| all.iter().map(|address| address.parse().unwrap()).collect());
+            assert_eq!(listed(&hosts, name), expected, "{name}");
+        }
+    }
 
     #[tokio::test]
     async fn localhost_needs_no_name_server() {

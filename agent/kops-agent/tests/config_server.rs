@@ -335,6 +335,25 @@ fn a_kops_controller_that_is_not_in_dns_yet_is_waited_for() {
     });
 }
 
+/// As upstream's nodeup, to which getaddrinfo or Go's resolver gives what the file says.
+#[test]
+fn a_name_in_the_hosts_file_needs_no_name_server_though_it_has_one_family_only() {
+    apart("nameserver 127.0.0.1\noptions timeout:5 attempts:3\n", || {
+        let worker = Worker::new();
+        let server = worker.kops_controller();
+        let name = server_name();
+        let hosts = worker.machine.folder().join("hosts");
+        fs::write(&hosts, format!("127.0.0.1 localhost\n127.0.0.1 {name}\n")).unwrap();
+        let mounted = Command::new("mount").arg("--bind").arg(&hosts).arg("/etc/hosts").status().unwrap();
+        assert!(mounted.success());
+        let names = NameServer::start(NameFault::Silent, &[(&name, usize::MAX)]).unwrap();
+        let url = server.url().replace("127.0.0.1", &name);
+        once(&mut worker.agent("converge", &[url], &worker.served.authority)).with(0, &[]);
+        assert_eq!(names.asked(&name), 0);
+        assert_eq!(server.asked(), honest(&CERTIFICATES));
+    });
+}
+
 #[test]
 fn other_clouds_are_refused_by_name() {
     let worker = Worker::new();

@@ -1,7 +1,10 @@
 //! The machine's side: listens while the machine asks kops-controller for something, and proves to kops-controller, and to
 //! nobody else, that it has asked.
 //!
-//! Only the last challenge that was made is answered, and once.
+//! Only the last challenge that was made is answered, and once. Its port is open to whatever can reach the machine, the
+//! machine's own pods among it, while kops-controller waits some seconds for its answer: so a newcomer always gets in, and the
+//! connection gives way that has been silent for longest at the address that has the most ([`Connections`]). What has
+//! shown kops-controller's certificate is not cut off for another of its address.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,22 +24,32 @@ use kops_agent_plan::bootstrap::challenge::{
     Challenge, LONGEST_MESSAGE, METHOD, answer, caller_name, encode_answer, server_name,
 };
 use kops_agent_plan::bootstrap::message::{Bytes as Base64, ChallengeRequest};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
 use rustls::ServerConfig;
 use thiserror::Error;
 use time::OffsetDateTime;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::grpc;
+use crate::control_plane::bootstrap::addresses::{MachinePrefix, Peers};
+use crate::control_plane::bootstrap::connections::{Connections, Outcome, Slot};
 use crate::random::{self, NoRandomness};
 use crate::tls;
 
-/// kops-controllers are few, and call once.
-const CONNECTIONS: usize = 16;
-const CALL_WITHIN: Duration = Duration::from_secs(30);
+/// kops-controllers are few, and call once. These are for strangers to be silent on: an eighth, for origins that were so
+/// before, is still more than one origin may have.
+const CONNECTIONS: usize = 256;
+pub(super) const CONNECTIONS_OF_ONE: usize = 16;
+/// A handshake takes some round trips. Ours waits 4 seconds for all of its call, and upstream's as long as the machine waits for
+/// it, which is 15 (`pkg/kopscontrollerclient/client.go`).
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(4);
+const CALL_WITHIN: Duration = Duration::from_secs(15);
+/// What has another name than kops-controller has this time to read why it is refused.
+const REFUSED_WITHIN: Duration = Duration::from_secs(2);
 const SECRET: usize = 16;
 
 /// Why nobody can be answered.
@@ -138,39 +151,58 @@ async fn serve(
     known: Arc<Mutex<Option<Known>>>,
 ) {
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    let connections = Connections::new(
+        Peers::Machines,
+        CONNECTIONS,
+        CONNECTIONS_OF_ONE,
+        Gauge::default(),
+        Counter::default(),
+    );
     loop {
-        let Ok(slot) = slots.clone().acquire_owned().await else { return };
         let Ok((socket, remote)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
+        let origin = MachinePrefix::ELSEWHERE.origin(remote.ip());
+        let Some((slot, ended)) = connections.open(origin, Instant::now()) else { continue };
         let (acceptor, caller, known) = (acceptor.clone(), caller.clone(), known.clone());
         tokio::spawn(async move {
-            if timeout(CALL_WITHIN, connection(socket, &acceptor, &caller, known)).await.is_err() {
-                log::debug!("{remote} was not done with its call-back in time");
+            tokio::select! {
+                () = connection(socket, remote, &acceptor, &caller, known, &slot) => slot.remember(Instant::now()),
+                // It gives way to a newer one.
+                _ = ended => log::debug!("{remote} was silent on the call-back's port, and others came"),
             }
-            drop(slot);
         });
     }
 }
 
 async fn connection(
     socket: TcpStream,
+    remote: SocketAddr,
     acceptor: &TlsAcceptor,
     caller: &str,
     known: Arc<Mutex<Option<Known>>>,
+    slot: &Slot,
 ) {
-    let stream = match acceptor.accept(socket).await {
-        Ok(stream) => stream,
-        Err(error) => {
-            log::debug!("a call-back is refused: {error}");
+    let stream = match timeout(HANDSHAKE_WITHIN, acceptor.accept(socket)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            log::debug!("a call-back of {remote} is refused: {error}");
+            return;
+        }
+        Err(_) => {
+            log::debug!("{remote} has not made itself known on the call-back's port in time");
             return;
         }
     };
     let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
     let name = certificate.and_then(|der| common_name_and_validity(der, OffsetDateTime::now_utc()));
     let is_kops_controller = name.is_some_and(|(name, _)| name == caller);
+    if is_kops_controller {
+        slot.has_asked();
+        // Whether it is answered depends on this machine: no reason to hold anything against kops-controller.
+        slot.comes_to(Outcome::Served);
+    }
     let service = service_fn(move |request| {
         let known = known.clone();
         async move {
@@ -180,11 +212,14 @@ async fn connection(
             })
         }
     });
-    let _hung_up = http2::Builder::new(TokioExecutor::new())
+    let within = if is_kops_controller { CALL_WITHIN } else { REFUSED_WITHIN };
+    let call = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_header_list_size(16 * 1024)
-        .serve_connection(TokioIo::new(stream), service)
-        .await;
+        .serve_connection(TokioIo::new(stream), service);
+    if timeout(within, call).await.is_err() {
+        log::debug!("{remote} was not done with its call-back in time");
+    }
 }
 
 async fn called(request: Request<Incoming>, known: &Mutex<Option<Known>>) -> Response<Body> {

@@ -1,13 +1,21 @@
 #![allow(clippy::unwrap_used)]
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
 
 use kops_agent_host::PemPair;
 use kops_agent_plan::bootstrap::challenge::{caller_name, server_name};
 use kops_agent_plan::bootstrap::message::ChallengeRequest;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
 use super::caller::CallFailed;
+use super::server::CONNECTIONS_OF_ONE;
 use super::*;
+use crate::tls;
 
 const CLUSTER: &str = "c.example.com";
 const RANDOM: [u8; 16] = [7; 16];
@@ -90,6 +98,43 @@ async fn who_does_not_know_the_secret_or_has_not_asked_proves_nothing() {
     drop(machine);
     let error = call(&silent, &identity).await.unwrap_err().to_string();
     assert!(error.contains("does not answer its call-back"), "{error}");
+}
+
+/// Pods on the machine, say, which can reach the port as kops-controller does.
+#[tokio::test]
+async fn silent_connections_do_not_keep_kops_controller_out() {
+    let authority = Authority::new();
+    let (machine, identity) = (machine(&authority).await, authority.identity(&caller_name(CLUSTER)));
+    let challenge = machine.challenge().unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..3 * CONNECTIONS_OF_ONE {
+        silent.push(TcpStream::connect(address(&challenge)).await.unwrap());
+    }
+    let called = timeout(Duration::from_secs(4), call(&challenge, &identity)).await;
+    called.expect("kops-controller waits no longer").unwrap();
+    // The last ones were never in the way; they end by themselves.
+    let mut last = silent.pop().unwrap();
+    let ended = timeout(Duration::from_secs(15), last.read(&mut [0; 1])).await;
+    assert!(matches!(ended, Ok(Ok(0) | Err(_))), "a handshake has an end: {ended:?}");
+}
+
+#[tokio::test]
+async fn connections_of_a_node_that_says_nothing_more_do_not_keep_kops_controller_out() {
+    let authority = Authority::new();
+    let machine = machine(&authority).await;
+    let challenge = machine.challenge().unwrap();
+    let node = authority.identity("system:node:i-1");
+    let config = tls::client_config_pinned_to(&challenge.ca.0, &node.certificate, &node.private_key).unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    let mut held = Vec::new();
+    for _ in 0..CONNECTIONS_OF_ONE + 4 {
+        let socket = TcpStream::connect(address(&challenge)).await.unwrap();
+        let name = server_name(CLUSTER).try_into().unwrap();
+        let connected = timeout(Duration::from_secs(4), connector.connect(name, socket)).await;
+        held.push(connected.expect("in time").unwrap());
+    }
+    let identity = authority.identity(&caller_name(CLUSTER));
+    timeout(Duration::from_secs(4), call(&challenge, &identity)).await.expect("in time").unwrap();
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 //!
 //! `run` reads top to bottom as what there is: the configuration, the API server, who leads, the controller of nodes, the bootstrap server.
 
-mod bootstrap;
+pub mod bootstrap;
 mod changed_files;
 mod events;
 mod groups;

@@ -30,19 +30,56 @@ impl MachinePrefix {
 
     /// Where an address is from.
     pub fn origin(self, address: IpAddr) -> Origin {
-        match address.to_canonical() {
+        let own = match address.to_canonical() {
             IpAddr::V6(address) => {
                 let mask = u128::MAX << (u128::BITS - self.0);
-                Origin(Ipv6Addr::from_bits(address.to_bits() & mask).into())
+                Ipv6Addr::from_bits(address.to_bits() & mask).into()
             }
-            address => Origin(address),
+            address => address,
+        };
+        Origin { address: own, claimed: None }
+    }
+}
+
+/// Whether an address is one machine's, or that of a load balancer, which all machines have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Peers {
+    /// Each machine connects from an address of its own.
+    Machines,
+    /// A load balancer connects for them. It speaks TCP and says nothing of where it has a connection from (upstream:
+    /// `pkg/model/hetznermodel/loadbalancer.go`, without the PROXY protocol).
+    LoadBalancer,
+}
+
+impl Peers {
+    /// Who connects in this cloud: kOps puts port 3988 behind the API's load balancer on Hetzner Cloud.
+    pub fn of(cloud: &Cloud) -> Peers {
+        match cloud {
+            Cloud::Aws { .. } | Cloud::Gce(_) => Peers::Machines,
+            Cloud::Hetzner(_) => Peers::LoadBalancer,
         }
     }
 }
 
-/// An IPv4 address, or the part of an IPv6 one that is a machine's own.
+/// An IPv4 address, or the part of an IPv6 one that is a machine's own; and which machine a request from there claims to
+/// be of, where it is to be told apart from others by that.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Origin(IpAddr);
+pub struct Origin {
+    address: IpAddr,
+    claimed: Option<u64>,
+}
+
+impl Origin {
+    /// The machine of this number there, or what claims to be that.
+    pub fn claiming(self, number: u64) -> Origin {
+        Origin { claimed: Some(number), ..self }
+    }
+
+    /// Whether it is an address and what is claimed there, of which the same machine may have many.
+    pub fn is_claim(self) -> bool {
+        self.claimed.is_some()
+    }
+}
 
 #[cfg(test)]
 impl Origin {

@@ -1,7 +1,8 @@
 //! How many machines are verified at a time, and who is next.
 //!
 //! Each origin has a queue of its own, and they take turns: a flood from a few addresses waits behind itself, not before
-//! others. Who has waited too long is told so, and comes again.
+//! others. Where all addresses are a load balancer's, an origin is what claims to be one machine, which has less room: it
+//! asks once at a time. Who has waited too long is told so, and comes again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -23,6 +24,10 @@ pub struct Limits {
     pub at_once_of_one: usize,
     /// Who may wait of one origin.
     pub waiting_of_one: usize,
+    /// The same two of one machine that is told apart from others by what it claims.
+    pub at_once_of_claim: usize,
+    /// See above.
+    pub waiting_of_claim: usize,
     /// Who may wait in all.
     pub waiting: usize,
     /// For how long.
@@ -36,9 +41,22 @@ impl Default for Limits {
             at_once: 64,
             at_once_of_one: 16,
             waiting_of_one: 64,
+            // A request and the one after it, whose sender has given up the first.
+            at_once_of_claim: 2,
+            waiting_of_claim: 4,
             waiting: 4096,
             patience: Duration::from_secs(6),
         }
+    }
+}
+
+impl Limits {
+    fn at_once_of(&self, origin: Origin) -> usize {
+        if origin.is_claim() { self.at_once_of_claim } else { self.at_once_of_one }
+    }
+
+    fn waiting_of(&self, origin: Origin) -> usize {
+        if origin.is_claim() { self.waiting_of_claim } else { self.waiting_of_one }
     }
 }
 
@@ -99,7 +117,7 @@ impl Admission {
     fn queue(self: &Arc<Self>, origin: Origin) -> Option<(Place, oneshot::Receiver<()>)> {
         let mut state = self.lock();
         let of_this = state.queues.get(&origin).map_or(0, BTreeMap::len);
-        if of_this >= self.limits.waiting_of_one || state.waiting >= self.limits.waiting {
+        if of_this >= self.limits.waiting_of(origin) || state.waiting >= self.limits.waiting {
             return None;
         }
         let (sender, turn) = oneshot::channel();
@@ -128,7 +146,7 @@ impl Drop for Place {
 impl State {
     fn has_room(&self, origin: Origin, limits: &Limits) -> bool {
         self.running < limits.at_once
-            && self.running_of.get(&origin).copied().unwrap_or(0) < limits.at_once_of_one
+            && self.running_of.get(&origin).copied().unwrap_or(0) < limits.at_once_of(origin)
     }
 
     fn start(&mut self, origin: Origin) {
@@ -208,6 +226,8 @@ mod tests {
         at_once: 4,
         at_once_of_one: 3,
         waiting_of_one: 2,
+        at_once_of_claim: 1,
+        waiting_of_claim: 1,
         waiting: 8,
         patience: Duration::from_secs(6),
     };
@@ -237,6 +257,19 @@ mod tests {
         assert!(waiting[0].as_mut().now_or_never().is_some_and(|turn| turn.is_ok()));
         drop(honest);
         assert!(second.as_mut().now_or_never().unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_claims_to_be_one_machine_waits_behind_itself_at_an_address_that_all_have() {
+        let admission = Admission::new(LIMITS, Gauge::default());
+        let balancer = origin(1);
+        let _first = admission.enter(balancer.claiming(7)).await.unwrap();
+        let mut waiting = Box::pin(admission.enter(balancer.claiming(7)));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert_eq!(admission.enter(balancer.claiming(7)).await.err().unwrap().reason, "QueueFull");
+        for other in [balancer.claiming(8), origin(2).claiming(7)] {
+            assert!(admission.enter(other).now_or_never().is_some_and(|turn| turn.is_ok()));
+        }
     }
 
     #[tokio::test]

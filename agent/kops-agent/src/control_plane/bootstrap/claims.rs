@@ -21,6 +21,8 @@ const LIMITS: Limits = Limits {
     at_once: 10,
     at_once_of_one: 3,
     waiting_of_one: 8,
+    at_once_of_claim: 3,
+    waiting_of_claim: 8,
     waiting: 4096,
     // Longer than a lie keeps its place, and short of what there is for all of a verification.
     patience: Duration::from_secs(5),

@@ -5,6 +5,9 @@
 //! each, so who has wasted a connection shares a small part of them with others who have, for a while; the rest is for
 //! those of whom nothing is known, and for those who were served.
 //!
+//! Where all connections come from a load balancer, an address tells no machine from another: nothing is held against it,
+//! it may have half of the connections, and the oldest silent one of them gives way.
+//!
 //! Somebody who shares a machine's address, and connects all the time, so has the machine's connections ended that have
 //! not asked yet. That takes as many connections as there may be of one origin in the time of a handshake, some
 //! thousands a second; where newcomers are refused, it takes as many in the time that the server waits for whoever is
@@ -20,7 +23,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::addresses::Origin;
+use super::addresses::{Origin, Peers};
 use super::wasted::Wasted;
 
 /// The part of the connections for origins that have wasted some: one in so many.
@@ -28,6 +31,7 @@ const PART_OF_WASTEFUL: usize = 8;
 
 /// The connections that are open.
 pub struct Connections {
+    peers: Peers,
     most_of_one: usize,
     state: Mutex<State>,
     open: Gauge,
@@ -85,15 +89,25 @@ pub struct Slot {
 impl Connections {
     /// None yet, and so many at most. `open` counts those that there are, `refused` those that were turned away,
     /// or ended, because there were too many.
-    pub fn new(most: usize, most_of_one: usize, open: Gauge, refused: Counter) -> Arc<Connections> {
+    pub fn new(
+        peers: Peers,
+        most: usize,
+        most_of_one: usize,
+        open: Gauge,
+        refused: Counter,
+    ) -> Arc<Connections> {
         let of_wasteful = most / PART_OF_WASTEFUL;
+        let most_of_one = match peers {
+            Peers::Machines => most_of_one,
+            Peers::LoadBalancer => (most / 2).max(most_of_one),
+        };
         let state = State {
             usual: Share::of(most - of_wasteful),
             wasteful: Share::of(of_wasteful),
             wasted: Wasted::default(),
             next: 0,
         };
-        Arc::new(Connections { most_of_one, state: Mutex::new(state), open, refused })
+        Arc::new(Connections { peers, most_of_one, state: Mutex::new(state), open, refused })
     }
 
     /// Makes room for a connection, and gives what tells it to end early; `None` if it is one too many.
@@ -207,6 +221,7 @@ impl Slot {
         match self.outcome.get().copied().unwrap_or(Outcome::Wasted) {
             Outcome::Served => state.wasted.forgive(self.origin),
             Outcome::InVain => {}
+            Outcome::Wasted if self.connections.peers == Peers::LoadBalancer => {}
             Outcome::Wasted => state.wasted.add(self.origin, now),
         }
     }
@@ -232,7 +247,7 @@ mod tests {
     }
 
     fn of(most: usize, most_of_one: usize) -> Arc<Connections> {
-        Connections::new(most, most_of_one, Gauge::default(), Counter::default())
+        Connections::new(Peers::Machines, most, most_of_one, Gauge::default(), Counter::default())
     }
 
     fn open(connections: &Arc<Connections>, last: u8) -> Option<Open> {
@@ -291,6 +306,20 @@ mod tests {
         assert_eq!(others.len(), 14);
         drop((liars, others));
         assert_eq!(connections.lock().total(), 0);
+    }
+
+    #[test]
+    fn a_load_balancer_is_not_blamed_for_one_of_its_machines_and_lets_the_newest_in() {
+        let connections = Connections::new(Peers::LoadBalancer, 16, 2, Gauge::default(), Counter::default());
+        for _ in 0..20 {
+            open(&connections, 1).unwrap().0.remember(Instant::now());
+        }
+        let mut all: Vec<Open> = (0..8).map(|_| open(&connections, 1).unwrap()).collect();
+        assert!(all.iter().all(|(slot, _)| slot.part == Part::Usual));
+        all[0].0.has_asked();
+        let newest = open(&connections, 1).unwrap();
+        assert!(!is_ended(&mut all[0]) && is_ended(&mut all[1]), "the oldest silent one gives way");
+        drop(newest);
     }
 
     #[test]

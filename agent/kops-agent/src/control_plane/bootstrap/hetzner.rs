@@ -48,7 +48,7 @@ impl Verifier for HetznerVerifier {
             // The token is always the same. What differs is the challenge in the body, which a machine answers once.
             fingerprint: sha256_hex(presented.body).into_bytes(),
             signed_at: None,
-            proof: Proof::CallBack,
+            proof: Proof::CallBack { claimed: id },
             verification: Box::pin(self.verify(id)),
         }))
     }

@@ -3,13 +3,13 @@
 //! Nobody is known here before they are verified, so whatever comes before that has a bound: connections, times,
 //! lengths, questions to the cloud. [`Bootstrap::answer`] reads top to bottom as what a request meets.
 
-mod addresses;
+pub mod addresses;
 mod admission;
 mod audit;
 mod aws;
 mod call_back;
 mod claims;
-mod connections;
+pub mod connections;
 mod descriptors;
 mod gce;
 mod grants;
@@ -41,7 +41,7 @@ use crate::cloud::aws::sts::Sts;
 use crate::exit::WrongConfiguration;
 use crate::output::error_text;
 use crate::store::Store;
-use addresses::MachinePrefix;
+use addresses::{MachinePrefix, Peers};
 use admission::Admission;
 use audit::Record;
 use aws::AwsVerifier;
@@ -76,6 +76,8 @@ pub struct Bootstrap {
     grants: Grants,
     /// What tells machines apart that ask.
     machines: MachinePrefix,
+    /// Whether they have addresses of their own here.
+    peers: Peers,
     metrics: BootstrapMetrics,
 }
 
@@ -163,6 +165,7 @@ impl Setup {
                 keystore.clone(),
             ),
             machines: MachinePrefix::of(&self.cloud),
+            peers: Peers::of(&self.cloud),
             metrics,
         });
         let server = Server::of(listener, keystore.clone(), bootstrap, server::Limits::default())?;
@@ -271,14 +274,26 @@ impl Bootstrap {
             .map_err(|error| bad_request("RequestMalformed", format!("failed to decode: {error}")))?;
         let challenge = match proof {
             Proof::Token => None,
-            Proof::CallBack => Some(request.challenge.as_ref().ok_or_else(call_back::no_challenge)?),
+            Proof::CallBack { .. } => Some(request.challenge.as_ref().ok_or_else(call_back::no_challenge)?),
         };
         let under_way = self.taken.take(token, at)?;
 
-        let _admitted = self.admission.enter(origin).await?;
-        known.node = timeout(VERIFIED_WITHIN, verification)
-            .await
-            .unwrap_or_else(|_| Err(Refusal::unavailable("CloudTooSlow", "its cloud takes too long")))?;
+        let verification = async {
+            let late = |_| Err(Refusal::unavailable("CloudTooSlow", "its cloud takes too long"));
+            timeout(VERIFIED_WITHIN, verification).await.unwrap_or_else(late)
+        };
+        let _admitted = match proof {
+            Proof::Token => {
+                let admitted = self.admission.enter(origin).await?;
+                known.node = verification.await?;
+                admitted
+            }
+            // That there is such a machine costs one list for all that ask. What is made up has no turn of its own.
+            Proof::CallBack { claimed } => {
+                known.node = verification.await?;
+                self.admission.enter(origin.claiming(claimed)).await?
+            }
+        };
         let name = known.node.node_name.clone();
         if !is_dns_name(&name) {
             return Err(Refusal::not_verified("NoNodeName", format!("{name:?} is no name of a Node")));

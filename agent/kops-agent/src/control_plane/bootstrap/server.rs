@@ -97,7 +97,7 @@ impl Server {
         let metrics = &bootstrap.metrics;
         let (open, refused) = (metrics.connections.clone(), metrics.connections_refused.clone());
         let most = descriptors::connections(limits.connections);
-        let connections = Connections::new(most, limits.connections_of_one, open, refused);
+        let connections = Connections::new(bootstrap.peers, most, limits.connections_of_one, open, refused);
         Ok(Server { listener, acceptor: TlsAcceptor::from(Arc::new(tls)), bootstrap, connections, limits })
     }
 

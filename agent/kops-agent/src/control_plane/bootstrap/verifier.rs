@@ -97,7 +97,10 @@ pub enum Proof {
     /// The token, which nobody else could have made.
     Token,
     /// The machine's answer when it is called back: anybody could have written the token.
-    CallBack,
+    CallBack {
+        /// The number of the machine that the token claims to be of.
+        claimed: u64,
+    },
 }
 
 /// A token that nothing is wrong with at first sight.

@@ -172,3 +172,34 @@ async fn machines_are_called_with_one_certificate_until_half_its_life_is_over() 
     world.keystore.refresh();
     assert!(!Arc::ptr_eq(&second, &after(32)));
 }
+
+/// All machines ask from the load balancer's address. One of them asks as often as it can, and does not answer.
+#[tokio::test]
+async fn a_machine_that_asks_without_end_waits_behind_itself() {
+    let world = World::new().await;
+    let (bad, honest) = (address(), address());
+    world.hetzner.put(1, known("bad", bad));
+    world.hetzner.put(2, known("honest", honest));
+    // It takes the call, and says nothing.
+    let _silent = tokio::net::TcpListener::bind(SocketAddr::new(bad, PORT)).await.unwrap();
+    let flood = futures_util::future::join_all((0..120).map(|number| {
+        let ca = kops_agent_plan::bootstrap::message::Bytes(world.authority.pem.clone().into_bytes());
+        let challenge = json!({"endpoint": "x", "ca": ca, "challengeID": number.to_string(),
+                               "challengeSecret": "eA=="});
+        let mut body: Value = serde_json::from_slice(&request(json!({}), json!({}), false)).unwrap();
+        body["challenge"] = challenge;
+        world.ask("x-hetzner-id 1", body.to_string().into_bytes())
+    }));
+    let honest = machine(&world, 2, honest);
+    let asked = async {
+        // The flood has filled what there is for it.
+        while !world.counted("QueueFull") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        certificates(&honest).await
+    };
+    tokio::select! {
+        given = asked => assert_eq!(given.unwrap().len(), 2),
+        answers = flood => panic!("the flood is over before the honest machine is answered: {answers:?}"),
+    }
+}

@@ -185,6 +185,7 @@ impl World {
                 keystore.clone(),
             ),
             machines: MachinePrefix::AWS,
+            peers: Peers::Machines,
             metrics: metrics.clone(),
         });
         let listener = server::listen(&options.listen).await.unwrap();
