@@ -18,20 +18,20 @@ pub fn bootstrap_name(cluster: &str) -> String {
 pub fn left_to_upstream(options: &KopsControllerOptions) -> Option<String> {
     let enabled = |enabled: Option<bool>| enabled == Some(true);
     let why = match options.cloud {
-        CloudProvider::Aws | CloudProvider::Gce if options.enable_cloud_ipam => {
+        CloudProvider::Aws | CloudProvider::Gce | CloudProvider::Hetzner if options.enable_cloud_ipam => {
             "enableCloudIPAM is set, and kops-agent does not give Nodes the addresses of their pods"
         }
-        CloudProvider::Aws | CloudProvider::Gce
+        CloudProvider::Aws | CloudProvider::Gce | CloudProvider::Hetzner
             if options.capi.as_ref().is_some_and(|capi| enabled(capi.enabled)) =>
         {
             "capi.enabled is set, and kops-agent does nothing for Cluster API"
         }
-        CloudProvider::Aws | CloudProvider::Gce
+        CloudProvider::Aws | CloudProvider::Gce | CloudProvider::Hetzner
             if options.discovery.as_ref().is_some_and(|discovery| enabled(discovery.enabled)) =>
         {
             "discovery.enabled is set, and kops-agent does not write the names of a gossip cluster into CoreDNS"
         }
-        CloudProvider::Aws | CloudProvider::Gce => return None,
+        CloudProvider::Aws | CloudProvider::Gce | CloudProvider::Hetzner => return None,
         cloud => {
             return Some(format!(
                 "nodes of the cloud {cloud} cannot be identified yet, so kops-agent cannot label them"
@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn what_upstream_has_to_do_itself_leaves_it_the_port_too() {
-        for cloud in ["aws", "gce"] {
+        for cloud in ["aws", "gce", "hetzner"] {
             for more in [
                 "enableCloudIPAM: false",
                 "capi: {enabled: false}",
@@ -79,7 +79,7 @@ mod tests {
                 assert!(!serves_machines(&options), "{more}");
             }
         }
-        for cloud in ["hetzner", "azure", "openstack", "metal"] {
+        for cloud in ["azure", "openstack", "metal"] {
             let options = options(&format!("cloud: {cloud}"));
             assert!(left_to_upstream(&options).unwrap().contains(cloud));
         }

@@ -58,7 +58,11 @@ mod tests {
     use super::*;
 
     fn service() -> ControllerService {
-        ControllerService { options: "{\"clusterName\":\"c\"}".into(), program: "/opt/agent".into(), serves_machines: true }
+        ControllerService {
+            options: "{\"clusterName\":\"c\"}".into(),
+            program: "/opt/agent".into(),
+            serves_machines: true,
+        }
     }
 
     #[test]
@@ -90,10 +94,10 @@ mod tests {
                 None => crate::desired::desired(node),
             }
             .unwrap();
-            let manifest =
-                ResourceId::new(Kind::File, "/etc/kubernetes/manifests/kube-apiserver.manifest");
+            let manifest = ResourceId::new(Kind::File, "/etc/kubernetes/manifests/kube-apiserver.manifest");
             let manifest = serde_json::to_value(state.get(&manifest).unwrap()).unwrap();
-            let manifest: Value = serde_yaml::from_str(manifest["content"]["text"].as_str().unwrap()).unwrap();
+            let manifest: Value =
+                serde_yaml::from_str(manifest["content"]["text"].as_str().unwrap()).unwrap();
             manifest["metadata"]["annotations"][NAMES].clone()
         };
         let both = json!("api.internal.c.example.com,kops-controller.internal.c.example.com");

@@ -161,7 +161,8 @@ fn container_os_has_its_own_places() {
         inputs.facts.distro.id = "cos".into();
         inputs.facts.distro.version_id = "121".into();
     });
-    let pod = serde_json::to_value(pod(&node, node.api_server.as_ref().unwrap(), Published::ApiServer)).unwrap();
+    let pod =
+        serde_json::to_value(pod(&node, node.api_server.as_ref().unwrap(), Published::ApiServer)).unwrap();
     assert_eq!(
         mounts(&pod),
         [
@@ -201,7 +202,8 @@ fn a_dedicated_api_server_has_the_same_pod_with_the_image_of_its_architecture() 
         inputs.config.assets.insert("arm64".into(), assets);
         kube_api_server(&mut inputs.config).image = "registry.k8s.io/kube-apiserver-amd64:v1.34.0".into();
     });
-    let pod = serde_json::to_value(pod(&node, node.api_server.as_ref().unwrap(), Published::ApiServer)).unwrap();
+    let pod =
+        serde_json::to_value(pod(&node, node.api_server.as_ref().unwrap(), Published::ApiServer)).unwrap();
     assert_eq!(pod["spec"]["containers"][0]["image"], "registry.k8s.io/kube-apiserver-arm64:v1.34.0");
     assert_eq!(pod["spec"]["containers"][0]["resources"], json!({"requests": {"cpu": "150m"}}));
 }
