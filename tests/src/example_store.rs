@@ -35,6 +35,8 @@ const STORE: &[(&str, &str)] = specs!("store":
     "backups/etcd/main/control/etcd-cluster-spec",
     "cluster-completed.spec",
     "config",
+    "igconfig/control-plane/control-plane-eu-west-1a/nodeupconfig.yaml",
+    "igconfig/node/nodes/nodeupconfig.yaml",
     "instancegroup/control-plane-eu-west-1a",
     "instancegroup/nodes",
     "kops-version.txt",

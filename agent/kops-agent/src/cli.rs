@@ -406,6 +406,16 @@ pub struct ExplainArgs {
     pub output: Output,
 }
 
+/// What decides the labels of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum LabelsFrom {
+    /// What `kops update cluster --yes` has applied; a node that runs follows it.
+    #[default]
+    Store,
+    /// What the cloud notes of the instance, as kOps' kops-controller decides it: while both take turns by the Lease.
+    Tags,
+}
+
 /// Arguments of `controller`.
 #[derive(Args, Clone, Debug)]
 pub struct ControllerArgs {
@@ -421,6 +431,10 @@ pub struct ControllerArgs {
     /// After how many seconds the state store is looked at again for changed instance groups.
     #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
     pub store_interval: u64,
+    /// What decides the labels of a node. Without this, KOPS_AGENT_LABELS_FROM says it, which the service finds in
+    /// /etc/sysconfig/kops-agent-controller; else `store`.
+    #[arg(long, value_name = "SOURCE", value_enum)]
+    pub labels_from: Option<LabelsFrom>,
     /// Where /healthz, /readyz and /metrics are answered.
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3985")]
     pub health_listen: String,

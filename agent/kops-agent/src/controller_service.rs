@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 use kops_agent_plan::derive;
 use kops_agent_plan::desired::ControllerService;
 use kops_agent_plan::spec::KopsControllerOptions;
+use kops_agent_plan::takeover;
 
 use crate::cli::SpecArgs;
 use crate::exit::WrongConfiguration;
@@ -51,10 +52,16 @@ pub async fn read(store: &Store, base: &str) -> Result<ControllerService> {
     let options = derive::kops_controller_config(&text(store, &url).await?).map_err(|problem| {
         WrongConfiguration(format!("cannot find kops-controller's configuration in {url}: {problem}"))
     })?;
-    KopsControllerOptions::parse(options.as_bytes(), &url)?;
+    let parsed = KopsControllerOptions::parse(options.as_bytes(), &url)?;
+    if let Some(why) = takeover::left_to_upstream(&parsed) {
+        log::warn!(
+            "--controller: {why}; its service starts, leaves the Lease and port 3988 to kOps' kops-controller, and does nothing"
+        );
+    }
     let program =
         std::env::current_exe().context("finding the path of this program for the controller's unit")?;
-    Ok(ControllerService { options, program: program.display().to_string() })
+    let serves_machines = takeover::serves_machines(&parsed);
+    Ok(ControllerService { options, program: program.display().to_string(), serves_machines })
 }
 
 async fn text(store: &Store, url: &str) -> Result<String> {

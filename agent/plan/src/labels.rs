@@ -1,13 +1,14 @@
 //! Which labels a Node must have, and the patch that gives it them, for the controller of nodes.
 //!
 //! A label is ours where the group's nodes have it, where it says the role of a node, or where the API server
-//! knows that kops-controller wrote it. Nothing else is ever touched.
+//! knows that kops-controller wrote it, and no other did. Nothing else is ever touched.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
 use crate::identity::Identity;
+use crate::spec::{NodeupConfig, SpecError};
 
 /// The labels that say what a node is for. A node has exactly those of its group
 /// (upstream: `cmd/kops-controller/controllers/node_controller.go`).
@@ -16,6 +17,9 @@ const ROLE_LABELS: [&str; 3] = [
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/node",
 ];
+/// The label of the machines that have the keys with which kops-controller signs; its pods are scheduled by it
+/// (upstream: `BuildMandatoryControlPlaneLabels` in `pkg/nodelabels/builder.go`).
+const PKI_LABEL: &str = "kops.k8s.io/kops-controller-pki";
 
 /// By what name upstream's kops-controller and ours write, which is how the API server knows whose a label is.
 pub const FIELD_MANAGER: &str = "kops-controller";
@@ -31,6 +35,8 @@ pub struct ObservedNode {
     pub labels: BTreeMap<String, String>,
     /// The keys of the labels that [`FIELD_MANAGER`] wrote.
     pub written_by_us: BTreeSet<String>,
+    /// Those of them that another manager owns too.
+    pub shared: BTreeSet<String>,
     /// Which version of the Node this is.
     pub resource_version: String,
 }
@@ -43,12 +49,14 @@ pub enum Wanted {
     /// Those that its cloud has noted down, while the group cannot be read. They are as old as the instance, and some
     /// clouds have few of them, so what we wrote of the group when it could be read is better.
     Noted(BTreeMap<String, String>),
+    /// Those that upstream's kops-controller decides, to the last one: what its cloud has noted down, and nothing else.
+    AsUpstream(BTreeMap<String, String>),
 }
 
 impl Wanted {
     fn labels(&self) -> &BTreeMap<String, String> {
         match self {
-            Wanted::OfGroup(labels) | Wanted::Noted(labels) => labels,
+            Wanted::OfGroup(labels) | Wanted::Noted(labels) | Wanted::AsUpstream(labels) => labels,
         }
     }
 }
@@ -76,27 +84,85 @@ impl LabelPatch {
 
 /// The labels that a node must have: those of its group where the state store could be read, else those that its
 /// cloud has noted down.
+///
+/// What the cloud has noted down and the group does not have (any more) is wanted all the same: upstream's kops-controller
+/// puts it back whenever it leads, until the instance is replaced.
 pub fn wanted(identity: &Identity, of_group: Option<&BTreeMap<String, String>>) -> Wanted {
-    let mut labels = identity.instance_labels.clone();
-    labels.extend(of_group.unwrap_or(&identity.noted_labels).clone());
-    labels.extend(identity.proven_labels.clone());
+    let mut labels = noted(identity);
     match of_group {
-        Some(_) => Wanted::OfGroup(labels),
         None => Wanted::Noted(labels),
+        Some(of_group) => {
+            labels.extend(of_group.clone());
+            labels.extend(identity.proven_labels.clone());
+            Wanted::OfGroup(labels)
+        }
     }
+}
+
+/// The labels that upstream's kops-controller gives the node (upstream: `IdentifyNode` in `pkg/nodeidentity/aws`, `gce` and
+/// `hetzner`).
+pub fn wanted_by_upstream(identity: &Identity) -> Wanted {
+    Wanted::AsUpstream(noted(identity))
+}
+
+fn noted(identity: &Identity) -> BTreeMap<String, String> {
+    let mut labels = identity.instance_labels.clone();
+    labels.extend(identity.noted_labels.clone());
+    labels.extend(identity.proven_labels.clone());
+    labels
+}
+
+/// The labels that `kops update cluster --yes` has given the nodes of a group: those of its `nodeupconfig.yaml`
+/// (upstream: `upup/pkg/fi/cloudup/populate_instancegroup_spec.go` writes what `pkg/nodelabels` decides into the kubelet's
+/// configuration). `url` is what errors name.
+///
+/// # Errors
+/// If it is no YAML mapping, a field has the wrong type, or it says no role: then the labels are elsewhere, and it would be
+/// wrong to take it that there are none.
+pub fn applied(nodeup_config: &[u8], url: &str) -> Result<BTreeMap<String, String>, SpecError> {
+    let labels = NodeupConfig::parse(nodeup_config, url)?.kubelet_config.node_labels;
+    match ROLE_LABELS.iter().any(|role| labels.contains_key(*role)) {
+        true => Ok(labels),
+        false => Err(SpecError::of_field(
+            url,
+            "KubeletConfig.nodeLabels",
+            "it has none of the labels by which kOps says a node's role",
+        )),
+    }
+}
+
+/// Whether labels say the same role as others do.
+pub fn have_same_roles(labels: &BTreeMap<String, String>, others: &BTreeMap<String, String>) -> bool {
+    ROLE_LABELS.iter().all(|role| labels.contains_key(*role) == others.contains_key(*role))
+}
+
+/// What takes away from a Node that is certainly not the machine that it says it is what it was given for being it: its
+/// roles, and what the pods with kops-controller's rights are scheduled by.
+pub fn without_roles(observed: &ObservedNode) -> Option<LabelPatch> {
+    let is_role = |key: &str| ROLE_LABELS.contains(&key) || key == PKI_LABEL;
+    let before: BTreeMap<String, String> = observed
+        .labels
+        .iter()
+        .filter(|(key, _)| is_role(key))
+        .map(|(key, value)| (key.clone(), value.clone()))
+        .collect();
+    let remove: BTreeSet<String> = before.keys().cloned().collect();
+    (!remove.is_empty()).then_some(LabelPatch { set: BTreeMap::new(), remove, before })
 }
 
 /// What must change for a Node to have the wanted labels, if anything.
 pub fn diff(observed: &ObservedNode, wanted: &Wanted) -> Option<LabelPatch> {
     let labels = wanted.labels();
     let is_written_by_us = |key: &str| observed.written_by_us.contains(key);
+    let is_ours_alone = |key: &str| is_written_by_us(key) && !observed.shared.contains(key);
     let may_be_set = |key: &str| match wanted {
-        Wanted::OfGroup(_) => true,
+        Wanted::OfGroup(_) | Wanted::AsUpstream(_) => true,
         Wanted::Noted(_) => !(is_written_by_us(key) && observed.labels.contains_key(key)),
     };
     let may_be_removed = |key: &str| match wanted {
-        Wanted::OfGroup(_) => ROLE_LABELS.contains(&key) || is_written_by_us(key),
+        Wanted::OfGroup(_) => ROLE_LABELS.contains(&key) || is_ours_alone(key),
         Wanted::Noted(_) => ROLE_LABELS.contains(&key) && !is_written_by_us(key),
+        Wanted::AsUpstream(_) => ROLE_LABELS.contains(&key),
     };
     let set: BTreeMap<String, String> = labels
         .iter()
@@ -185,10 +251,16 @@ mod tests {
             instance_labels: labels(&[SPOT]),
             proven_labels: labels(&[GROUP]),
         };
-        assert_eq!(wanted(&identity, Some(&labels(&[NODE]))), of_group(&[NODE, GROUP, SPOT]));
+        let with_noted = of_group(&[("noted", "1"), NODE, GROUP, SPOT]);
+        assert_eq!(wanted(&identity, Some(&labels(&[NODE]))), with_noted);
         assert_eq!(wanted(&identity, None), Wanted::Noted(labels(&[("noted", "1"), NODE, SPOT, GROUP])));
         let with_its_own = labels(&[(SPOT.0, ""), (GROUP.0, "mine")]);
-        assert_eq!(wanted(&identity, Some(&with_its_own)), of_group(&[(SPOT.0, ""), GROUP]));
+        let with_its_own = wanted(&identity, Some(&with_its_own));
+        assert_eq!(with_its_own, of_group(&[("noted", "1"), NODE, (SPOT.0, ""), GROUP]));
+        assert_eq!(
+            wanted_by_upstream(&identity),
+            Wanted::AsUpstream(labels(&[("noted", "1"), NODE, SPOT, GROUP]))
+        );
         let with_its_own = Identity { noted_labels: labels(&[(SPOT.0, "")]), ..identity };
         assert_eq!(wanted(&with_its_own, None), Wanted::Noted(labels(&[(SPOT.0, ""), GROUP])));
     }
@@ -205,6 +277,61 @@ mod tests {
         assert_eq!(patch.remove, ["node-role.kubernetes.io/api-server".to_owned()].into());
         let others = node(&[("edited", "by somebody")], &[]);
         assert_eq!(diff(&others, &noted).unwrap().set, labels(&[("edited", "at launch"), ("new", "1")]));
+    }
+
+    #[test]
+    fn what_the_tags_still_state_stays_and_what_only_we_wrote_goes() {
+        let identity = Identity {
+            instance_group: "nodes".into(),
+            noted_labels: labels(&[NODE, ("tier", "at launch"), ("dropped", "1")]),
+            ..Identity::default()
+        };
+        // `dropped` is in the tags still, though kOps has applied the group without it; `ours` never was in the tags.
+        let observed = node(
+            &[NODE, ("tier", "at launch"), ("dropped", "1"), ("ours", "1")],
+            &["tier", "dropped", "ours"],
+        );
+        let applied = labels(&[NODE, ("tier", "web")]);
+        let patch = diff(&observed, &wanted(&identity, Some(&applied))).unwrap();
+        assert_eq!(patch.set, labels(&[("tier", "web")]));
+        assert_eq!(patch.remove, ["ours".to_owned()].into());
+        // Upstream knows of the tags only, and takes nothing away but roles.
+        assert_eq!(diff(&observed, &wanted_by_upstream(&identity)), None);
+        let mut edited = observed;
+        edited.labels.insert("tier".into(), "web".into());
+        edited.labels.insert("node-role.kubernetes.io/api-server".into(), String::new());
+        let patch = diff(&edited, &wanted_by_upstream(&identity)).unwrap();
+        assert_eq!(patch.set, labels(&[("tier", "at launch")]));
+        assert_eq!(patch.remove, ["node-role.kubernetes.io/api-server".to_owned()].into());
+    }
+
+    #[test]
+    fn what_another_manager_owns_too_is_left_to_it() {
+        let mut observed = node(&[NODE, ("ours", "1"), ("theirs-too", "1")], &["ours", "theirs-too"]);
+        observed.shared = ["theirs-too".to_owned()].into();
+        let patch = diff(&observed, &of_group(&[NODE])).unwrap();
+        assert_eq!(patch.remove, ["ours".to_owned()].into());
+    }
+
+    #[test]
+    fn an_impostor_loses_what_it_was_given_for_whom_it_says_it_is() {
+        const ROLE: (&str, &str) = ("node-role.kubernetes.io/control-plane", "");
+        const PKI: (&str, &str) = (PKI_LABEL, "");
+        let impostor = node(&[ROLE, PKI, NODE, GROUP, ("team", "a")], &[]);
+        let patch = without_roles(&impostor).unwrap();
+        assert_eq!((patch.set, patch.before), (BTreeMap::new(), labels(&[ROLE, PKI, NODE])));
+        assert_eq!(patch.remove.len(), 3);
+        assert_eq!(without_roles(&node(&[GROUP, ("team", "a")], &[GROUP.0])), None);
+    }
+
+    #[test]
+    fn the_labels_that_kops_applied_are_in_the_nodes_configuration() {
+        let text = b"{KubeletConfig: {nodeLabels: {tier: web, node-role.kubernetes.io/node: ''}}, New: 1}";
+        assert_eq!(applied(text, "nodeupconfig.yaml").unwrap(), labels(&[NODE, ("tier", "web")]));
+        for elsewhere in ["{Labels: {tier: web}}", "{KubeletConfig: {nodeLabels: {tier: web}}}"] {
+            let error = applied(elsewhere.as_bytes(), "s3://b/nodeupconfig.yaml").unwrap_err().to_string();
+            assert!(error.contains("KubeletConfig.nodeLabels"), "{error}");
+        }
     }
 
     #[test]
@@ -240,18 +367,20 @@ mod tests {
             fn one_patch_is_enough_and_touches_nothing_of_others(
                 present in some_labels(),
                 labels in some_labels(),
-                is_of_group: bool,
+                kind in prop::sample::select(vec![Wanted::OfGroup, Wanted::Noted, Wanted::AsUpstream]),
                 ours in prop::collection::btree_set("[a-f]", 0..6),
+                shared in prop::collection::btree_set("[a-f]", 0..3),
             ) {
-                let wanted = if is_of_group { Wanted::OfGroup(labels) } else { Wanted::Noted(labels) };
-                let observed = ObservedNode { labels: present, written_by_us: ours, ..ObservedNode::default() };
+                let wanted = kind(labels);
+                let observed =
+                    ObservedNode { labels: present, written_by_us: ours, shared, ..ObservedNode::default() };
                 let Some(patch) = diff(&observed, &wanted) else { return Ok(()) };
                 let after = patched(&observed, &patch);
                 prop_assert_eq!(diff(&after, &wanted), None);
                 for (key, value) in &observed.labels {
                     let is_ours = wanted.labels().contains_key(key)
                         || ROLE_LABELS.contains(&key.as_str())
-                        || observed.written_by_us.contains(key);
+                        || observed.written_by_us.contains(key) && !observed.shared.contains(key);
                     prop_assert!(is_ours || after.labels.get(key) == Some(value), "{} is not ours", key);
                 }
             }

@@ -19,5 +19,6 @@ pub mod labels;
 pub mod resolve;
 pub mod resource;
 pub mod spec;
+pub mod takeover;
 pub mod unit_files;
 pub mod urls;

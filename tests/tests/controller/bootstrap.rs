@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
@@ -31,6 +32,7 @@ pub struct World {
     pub address: SocketAddr,
     pub trust: Arc<ClientConfig>,
     pub name: ServerName<'static>,
+    pki: PathBuf,
 }
 
 /// The same, where a stand-in is STS.
@@ -84,7 +86,7 @@ pub fn on_aws(region: &str) -> Value {
 
 impl World {
     /// A cluster with a bootstrap server for machines of a cloud.
-    pub fn of(cluster: Cluster, provider: &Value) -> World {
+    pub fn of(cluster: Cluster, on: &Value) -> World {
         let name = format!("kops-controller.internal.{CLUSTER}");
         let authority = Keyset::make("kubernetes-ca", 7).unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
@@ -101,11 +103,6 @@ impl World {
         ] {
             fs::write(pki.join(file), text).unwrap();
         }
-        cluster.configure(Some(&json!({
-            "Listen": address.to_string(), "provider": provider,
-            "serverKeyPath": pki.join("kops-controller.key"), "serverCertificatePath": pki.join("kops-controller.crt"),
-            "caBasePath": pki, "signingCAs": ["kubernetes-ca"], "certNames": ["kubelet", "kubelet-server", "kube-proxy"]
-        })));
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(authority.certificate.as_bytes()).unwrap()).unwrap();
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
@@ -114,7 +111,20 @@ impl World {
             .unwrap()
             .with_root_certificates(roots)
             .with_no_client_auth();
-        World { cluster, address, trust: Arc::new(trust), name: name.try_into().unwrap() }
+        let world = World { cluster, address, trust: Arc::new(trust), name: name.try_into().unwrap(), pki };
+        world.configure(on, &json!({}));
+        world
+    }
+
+    /// Configures controllers with a bootstrap server for machines of a cloud, and with more options.
+    pub fn configure(&self, provider: &Value, more: &Value) {
+        let pki = &self.pki;
+        let server = json!({
+            "Listen": self.address.to_string(), "provider": provider,
+            "serverKeyPath": pki.join("kops-controller.key"), "serverCertificatePath": pki.join("kops-controller.crt"),
+            "caBasePath": pki, "signingCAs": ["kubernetes-ca"], "certNames": ["kubelet", "kubelet-server", "kube-proxy"]
+        });
+        self.cluster.configure_with(Some(&server), more);
     }
 
     /// A controller that serves machines.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use kops_agent_tests::api_server::ApiServer;
 use kops_agent_tests::ec2::Ec2;
 use kops_agent_tests::gce::Gce;
+use kops_agent_tests::hetzner::Hetzner;
 use kops_agent_tests::program::kops_agent;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -74,11 +75,9 @@ impl Cluster {
         let spec = "{apiVersion: kops.k8s.io/v1alpha2, kind: Cluster, metadata: {name: c.example.com}, spec: \
                     {cloudProvider: aws, kubernetesVersion: 1.36.0, networking: {cni: {}}}}";
         fs::write(cluster.store().join("cluster-completed.spec"), spec).unwrap();
-        cluster.write_group("nodes", "role: Node, nodeLabels: {kops.k8s.io/instancegroup: nodes, tier: web}");
-        cluster.write_group(
-            "control-plane",
-            "role: Master, nodeLabels: {kops.k8s.io/instancegroup: control-plane}",
-        );
+        cluster.apply_group("nodes", "tier: web");
+        let labels = "node-role.kubernetes.io/control-plane: '', kops.k8s.io/kops-controller-pki: ''";
+        cluster.apply("control-plane", "control-plane", labels);
         cluster.environment.push(("AWS_REGION", REGION.to_owned()));
         cluster.configure(None);
         cluster
@@ -91,6 +90,17 @@ impl Cluster {
         let spec = spec.replace("cloudProvider: aws", "cloudProvider: gce");
         fs::write(cluster.store().join("cluster-completed.spec"), spec).unwrap();
         // Without a bootstrap server, whose options would tell the project and region: it asks the metadata server.
+        cluster.configure(None);
+        cluster
+    }
+
+    /// The same on Hetzner Cloud.
+    pub fn start_on_hetzner(hetzner: &Hetzner) -> Cluster {
+        let environment = vec![
+            ("HCLOUD_ENDPOINT", hetzner.url()),
+            ("HCLOUD_TOKEN", kops_agent_tests::hetzner::TOKEN.into()),
+        ];
+        let cluster = Cluster { cloud: "hetzner", environment, ..Cluster::start() };
         cluster.configure(None);
         cluster
     }
@@ -110,12 +120,20 @@ impl Cluster {
 
     /// Configures controllers with this bootstrap server, or without one.
     pub fn configure(&self, server: Option<&Value>) {
+        self.configure_with(server, &json!({}));
+    }
+
+    /// The same with more options, or others.
+    pub fn configure_with(&self, server: Option<&Value>, more: &Value) {
         let mut options = json!({
             "clusterName": CLUSTER, "cloud": self.cloud, "configBase": "s3://clusters/c.example.com",
             "secretStore": "s3://clusters/c.example.com/secrets"
         });
         if let Some(server) = server {
             options["server"] = server.clone();
+        }
+        for (option, value) in more.as_object().unwrap() {
+            options[option] = value.clone();
         }
         fs::write(self.folder.path().join("config.yaml"), options.to_string()).unwrap();
     }
@@ -130,12 +148,27 @@ impl Cluster {
         self.folder.path().join("store")
     }
 
-    /// Writes a group into the store.
-    pub fn write_group(&self, name: &str, spec: &str) {
+    /// Does to a group of workers what `kops edit ig` does.
+    pub fn edit_group(&self, name: &str, labels: &str) {
         let text = format!(
-            "{{apiVersion: kops.k8s.io/v1alpha2, kind: InstanceGroup, metadata: {{name: {name}}}, spec: {{{spec}}}}}"
+            "{{apiVersion: kops.k8s.io/v1alpha2, kind: InstanceGroup, metadata: {{name: {name}}}, spec: \
+             {{role: Node, nodeLabels: {{{labels}}}}}}}"
         );
         fs::write(self.store().join("instancegroup").join(name), text).unwrap();
+    }
+
+    /// The same, and then what `kops update cluster --yes` does.
+    pub fn apply_group(&self, name: &str, labels: &str) {
+        self.edit_group(name, labels);
+        self.apply("node", name, &format!("{NODE_ROLE}: '', {labels}"));
+    }
+
+    fn apply(&self, role: &str, group: &str, labels: &str) {
+        let labels = format!("{GROUP_LABEL}: {group}, {labels}");
+        let text = format!("{{ClusterName: {CLUSTER}, KubeletConfig: {{nodeLabels: {{{labels}}}}}}}");
+        let folder = self.store().join("igconfig").join(role).join(group);
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("nodeupconfig.yaml"), text).unwrap();
     }
 
     /// Writes what nodes of a group are to be given.
@@ -244,7 +277,13 @@ impl Cluster {
 
     /// Starts a controller.
     pub fn controller(&self) -> Controller {
+        self.controller_with(&[])
+    }
+
+    /// Starts a controller with more arguments.
+    pub fn controller_with(&self, arguments: &[&str]) -> Controller {
         let mut command = self.command();
+        command.args(arguments);
         command.args(["--health-listen", "127.0.0.1:0", "--store-interval", "1"]);
         Controller::start(command)
     }

@@ -11,9 +11,13 @@ mod cluster;
 mod faults;
 mod flood;
 mod gce;
+mod hetzner;
+mod labels;
 mod moto;
+mod proxy;
 mod running;
 mod scale;
+mod upstream;
 
 use std::time::Duration;
 
@@ -66,7 +70,7 @@ fn nodes_get_the_labels_of_their_group_and_nobody_elses() {
     // What a kubelet, or somebody, does to our labels is put back; what a group no longer has goes.
     cluster.kubectl(&["label", "node", &id(1), "--overwrite", "kops.k8s.io/instancegroup=control-plane"]);
     eventually("a label is put back", || cluster.label(&id(1), GROUP_LABEL).as_deref() == Some("nodes"));
-    cluster.write_group("nodes", "role: Node, nodeLabels: {kops.k8s.io/instancegroup: nodes, new: label}");
+    cluster.apply_group("nodes", "new: label");
     eventually("a changed group reaches its nodes", || {
         [1, 2, 4].iter().all(|number| {
             cluster.label(&id(*number), "new").as_deref() == Some("label")

@@ -1,4 +1,6 @@
-//! The instance groups of the cluster, as the state store has them, and the labels of their nodes.
+//! The instance groups of the cluster, as `kops update cluster --yes` has applied them, and the labels of their nodes: those of
+//! each group's `igconfig/<role>/<group>/nodeupconfig.yaml` in the state store. What `kops edit ig` has saved and nobody has
+//! applied yet is not there.
 //!
 //! The store is looked at every so often, by one request that tells which files are others than before. Where it cannot
 //! be read, or one group cannot, what was last known of it holds.
@@ -8,19 +10,20 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use kops_agent_plan::derive;
-use kops_agent_plan::spec::{Cluster, InstanceGroup, InstanceGroupRole};
+use anyhow::{Context, Result, ensure};
+use kops_agent_plan::labels;
 
 use crate::store::{Store, StoreError};
 
 /// The labels of a group's nodes.
 pub type Labels = BTreeMap<String, String>;
 
-const COMPLETED_SPEC: &str = "cluster-completed.spec";
-const GROUPS: &str = "instancegroup/";
+const GROUPS: &str = "igconfig/";
 /// What comes after every file of [`GROUPS`].
-const BEHIND_GROUPS: &str = "instancegroup/\u{7f}";
+const BEHIND_GROUPS: &str = "igconfig/\u{7f}";
+const CONFIGURATION: &str = "nodeupconfig.yaml";
+/// The folders of the roles whose machines are Nodes (upstream: `pkg/nodelabels/builder.go`).
+const ROLES: [&str; 3] = ["control-plane", "apiserver", "node"];
 
 /// What is known of a group.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,10 +44,14 @@ pub struct Groups {
     known: Mutex<Known>,
 }
 
+/// The labels of the groups of a name: of more than one, where a group was made anew with another role, for kOps leaves what
+/// it had written of the first.
+type ByName = BTreeMap<String, Vec<Arc<Labels>>>;
+
 #[derive(Default)]
 struct Known {
     /// By name; `None` while the store has never been read.
-    groups: Option<BTreeMap<String, Arc<Labels>>>,
+    groups: Option<ByName>,
     read: Read,
     /// Whether the store cannot be read: said once.
     failing: bool,
@@ -55,8 +62,8 @@ struct Known {
 struct Read {
     /// Of which version each file is.
     versions: BTreeMap<String, String>,
-    /// The groups as they were when they could last be read, by file.
-    groups: BTreeMap<String, Arc<InstanceGroup>>,
+    /// The labels as they were when they could last be read, by file.
+    groups: BTreeMap<String, Arc<Labels>>,
     /// Why files cannot be read.
     problems: BTreeMap<String, String>,
 }
@@ -71,16 +78,17 @@ impl Groups {
         Groups { store, base: base.trim_end_matches('/').to_owned(), interval, known: Mutex::default() }
     }
 
-    /// What is known of the group of this name.
-    pub fn get(&self, name: &str) -> Group {
+    /// What is known of the group of this name, for a node of which its cloud has noted these labels.
+    pub fn get(&self, name: &str, noted: &Labels) -> Group {
         let known = self.known();
-        match &known.groups {
-            None => Group::Unreadable,
-            Some(groups) => match groups.get(name) {
-                Some(labels) => Group::Known(labels.clone()),
-                None if known.is_current() => Group::Unknown,
-                None => Group::Unreadable,
-            },
+        let Some(groups) = &known.groups else { return Group::Unreadable };
+        match groups.get(name).map_or(&[][..], Vec::as_slice) {
+            [labels] => Group::Known(labels.clone()),
+            [] if known.is_current() => Group::Unknown,
+            several => several
+                .iter()
+                .find(|labels| labels::have_same_roles(labels, noted))
+                .map_or(Group::Unreadable, |labels| Group::Known(labels.clone())),
         }
     }
 
@@ -116,50 +124,54 @@ impl Groups {
     }
 
     /// What the store has, if that is something else than before.
-    async fn read(&self, before: Read) -> Result<Option<(Read, BTreeMap<String, Arc<Labels>>)>> {
-        let mut versions = self.store.versions(&self.base, COMPLETED_SPEC, BEHIND_GROUPS).await?;
-        versions.retain(|name, _| name == COMPLETED_SPEC || is_group(name));
+    async fn read(&self, before: Read) -> Result<Option<(Read, ByName)>> {
+        let mut versions = self.store.versions(&self.base, GROUPS, BEHIND_GROUPS).await?;
+        versions.retain(|file, _| group_of(file).is_some());
+        // A cluster has groups. Where there are none this is another folder, or one that somebody is still writing.
+        ensure!(
+            !versions.is_empty(),
+            "{}/{GROUPS} has no {CONFIGURATION} of any group; is configBase right, and has `kops update cluster --yes` been run?",
+            self.base
+        );
         if versions == before.versions {
             return Ok(None);
         }
-        let url = format!("{}/{COMPLETED_SPEC}", self.base);
-        let cluster = Cluster::parse(&self.store.read(&url).await?, &url)?;
         let mut read = Read::default();
         for (file, version) in versions {
-            if file != COMPLETED_SPEC {
-                match self.read_group(&file).await? {
-                    Ok(group) => {
-                        read.groups.extend(group.map(|group| (file.clone(), Arc::new(group))));
-                    }
-                    Err(problem) => {
-                        let last = before.groups.get(&file).cloned();
-                        read.groups.extend(last.map(|group| (file.clone(), group)));
-                        read.problems.insert(file, problem);
-                        // Without its version, it is read again the next time.
-                        continue;
-                    }
+            match self.read_group(&file).await? {
+                Ok(labels) => {
+                    read.groups.extend(labels.map(|labels| (file.clone(), Arc::new(labels))));
+                }
+                Err(problem) => {
+                    let last = before.groups.get(&file).cloned();
+                    read.groups.extend(last.map(|labels| (file.clone(), labels)));
+                    read.problems.insert(file, problem);
+                    // Without its version, it is read again the next time.
+                    continue;
                 }
             }
             read.versions.insert(file, version);
         }
-        let roles: BTreeSet<InstanceGroupRole> = read.groups.values().map(|group| group.spec.role).collect();
-        let labels = |group: &InstanceGroup| Arc::new(derive::node_labels(&cluster, group, &roles));
-        let labels = read.groups.values().map(|group| (group.metadata.name.clone(), labels(group))).collect();
-        Ok(Some((read, labels)))
+        let mut by_name = ByName::new();
+        for (file, labels) in &read.groups {
+            let name = group_of(file).unwrap_or_default();
+            by_name.entry(name.to_owned()).or_default().push(labels.clone());
+        }
+        Ok(Some((read, by_name)))
     }
 
-    /// The group of a file, unless that is gone since it was listed; or what is wrong with this one file.
-    async fn read_group(&self, file: &str) -> Result<Result<Option<InstanceGroup>, String>> {
+    /// The labels of a file, unless that is gone since it was listed; or what is wrong with this one file.
+    async fn read_group(&self, file: &str) -> Result<Result<Option<Labels>, String>> {
         let url = format!("{}/{file}", self.base);
         match self.store.read(&url).await {
-            Ok(text) => Ok(InstanceGroup::parse(&text, &url).map(Some).map_err(|error| error.to_string())),
+            Ok(text) => Ok(labels::applied(&text, &url).map(Some).map_err(|error| error.to_string())),
             Err(StoreError::NotFound { .. }) => Ok(Ok(None)),
             Err(error) if is_of_file(&error) => Ok(Err(error.to_string())),
-            Err(error) => Err(error).context("reading an instance group"),
+            Err(error) => Err(error).context("reading what kOps has applied of an instance group"),
         }
     }
 
-    fn replace(&self, read: Read, labels: BTreeMap<String, Arc<Labels>>) -> Changed {
+    fn replace(&self, read: Read, labels: ByName) -> Changed {
         let mut known = self.known();
         for (file, problem) in &read.problems {
             if known.read.problems.get(file) != Some(problem) {
@@ -210,9 +222,12 @@ impl Known {
     }
 }
 
-/// Whether a file of the store is one of a group. What people make a folder with in a bucket has the folder's own name.
-fn is_group(file: &str) -> bool {
-    file.strip_prefix(GROUPS).is_some_and(|name| !name.is_empty() && !name.contains('/'))
+/// The group whose nodes a file of the store is for, if it is one of kOps' configurations of nodes.
+fn group_of(file: &str) -> Option<&str> {
+    let mut parts = file.strip_prefix(GROUPS)?.split('/');
+    let (role, name, rest) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_one = ROLES.contains(&role) && !name.is_empty() && rest == CONFIGURATION && parts.next().is_none();
+    is_one.then_some(name)
 }
 
 /// Whether a file alone is the trouble, as where its key may not be used, and others can be read.
@@ -232,27 +247,40 @@ mod tests {
 
     use super::*;
 
-    const CLUSTER: &str = "{apiVersion: kops.k8s.io/v1alpha2, kind: Cluster, metadata: {name: c.example.com}, spec: \
-                           {cloudProvider: aws, kubernetesVersion: 1.34.1, networking: {cni: {}}}}";
-
-    fn write_group(folder: &Path, name: &str, spec: &str) {
-        let text = format!(
-            "{{apiVersion: kops.k8s.io/v1alpha2, kind: InstanceGroup, metadata: {{name: {name}}}, spec: {{{spec}}}}}"
+    fn write_group(folder: &Path, name: &str, labels: &str) {
+        write(
+            folder,
+            &format!("igconfig/node/{name}"),
+            &format!("node-role.kubernetes.io/node: '', {labels}"),
         );
-        fs::write(folder.join("instancegroup").join(name), text).unwrap();
+    }
+
+    fn write(folder: &Path, group: &str, labels: &str) {
+        let folder = folder.join(group);
+        fs::create_dir_all(&folder).unwrap();
+        let text = format!("{{ClusterName: c.example.com, KubeletConfig: {{nodeLabels: {{{labels}}}}}}}");
+        fs::write(folder.join(CONFIGURATION), text).unwrap();
+    }
+
+    fn break_group(folder: &Path, name: &str) {
+        fs::create_dir_all(folder.join("igconfig/node").join(name)).unwrap();
+        fs::write(folder.join("igconfig/node").join(name).join(CONFIGURATION), "{spec: [").unwrap();
     }
 
     fn store() -> (tempfile::TempDir, Groups) {
         let folder = tempfile::tempdir().unwrap();
-        for name in ["instancegroup/old", "backups/etcd", "igconfig/node/nodes"] {
+        for name in ["instancegroup", "igconfig/node/old/nodes", "igconfig/bastion/b"] {
             fs::create_dir_all(folder.path().join(name)).unwrap();
         }
-        fs::write(folder.path().join(COMPLETED_SPEC), CLUSTER).unwrap();
-        for name in ["igconfig/node/nodes/nodeupconfig.yaml", "instancegroup/old/nodes"] {
+        for name in ["igconfig/node/old/nodes/nodeupconfig.yaml", "igconfig/bastion/b/nodeupconfig.yaml"] {
             fs::write(folder.path().join(name), "no group").unwrap();
         }
-        write_group(folder.path(), "nodes", "role: Node, nodeLabels: {a: '1'}");
-        write_group(folder.path(), "control-plane", "role: Master");
+        write_group(folder.path(), "nodes", "a: '1'");
+        write(
+            folder.path(),
+            "igconfig/control-plane/control-plane",
+            "node-role.kubernetes.io/control-plane: ''",
+        );
         let groups =
             Groups::of(Arc::new(Store::new(&[]).unwrap()), folder.path().to_str().unwrap(), Duration::MAX);
         (folder, groups)
@@ -262,40 +290,55 @@ mod tests {
         Changed(names.iter().map(|name| (*name).to_owned()).collect())
     }
 
+    fn get(groups: &Groups, name: &str) -> Group {
+        groups.get(name, &Labels::new())
+    }
+
     fn labels(groups: &Groups, name: &str) -> Vec<String> {
-        match groups.get(name) {
+        shown(get(groups, name))
+    }
+
+    fn shown(group: Group) -> Vec<String> {
+        match group {
             Group::Known(labels) => labels.iter().map(|(key, value)| format!("{key}={value}")).collect(),
             other => vec![format!("{other:?}")],
         }
     }
 
     #[tokio::test]
-    async fn labels_follow_the_store() {
+    async fn labels_follow_what_kops_has_applied_and_not_what_somebody_has_saved() {
         let (folder, groups) = store();
-        assert_eq!(groups.get("nodes"), Group::Unreadable);
+        assert_eq!(get(&groups, "nodes"), Group::Unreadable);
         assert_eq!(groups.refresh().await, changed(&["control-plane", "nodes"]));
         assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="]);
         assert_eq!(groups.refresh().await, changed(&[]));
 
-        write_group(folder.path(), "nodes", "role: Node, nodeLabels: {a: '2', b: x}");
-        write_group(folder.path(), "more", "role: Node");
+        // `kops edit ig`.
+        let edited = "{apiVersion: kops.k8s.io/v1alpha2, kind: InstanceGroup, metadata: {name: nodes}, spec: \
+                      {role: Node, nodeLabels: {a: edited}}}";
+        fs::write(folder.path().join("instancegroup/nodes"), edited).unwrap();
+        assert_eq!(groups.refresh().await, changed(&[]));
+
+        write_group(folder.path(), "nodes", "a: '2', b: x");
+        write_group(folder.path(), "more", "");
         assert_eq!(groups.refresh().await, changed(&["more", "nodes"]));
         assert_eq!(labels(&groups, "nodes"), ["a=2", "b=x", "node-role.kubernetes.io/node="]);
 
-        fs::remove_file(folder.path().join("instancegroup/more")).unwrap();
+        fs::remove_dir_all(folder.path().join("igconfig/node/more")).unwrap();
         assert_eq!(groups.refresh().await, changed(&["more"]));
-        assert_eq!(groups.get("more"), Group::Unknown);
+        assert_eq!(get(&groups, "more"), Group::Unknown);
+        assert_eq!(get(&groups, "b"), Group::Unknown, "bastions are no Nodes");
     }
 
     #[tokio::test]
-    async fn a_group_of_api_servers_changes_the_control_planes_labels() {
+    async fn a_group_that_was_made_anew_with_another_role_is_told_from_the_one_before() {
         let (folder, groups) = store();
+        write(folder.path(), "igconfig/apiserver/nodes", "node-role.kubernetes.io/api-server: ''");
         groups.refresh().await;
-        assert!(
-            !labels(&groups, "control-plane").contains(&"node-role.kubernetes.io/api-server=".to_owned())
-        );
-        write_group(folder.path(), "api", "role: APIServer");
-        assert_eq!(groups.refresh().await, changed(&["api", "control-plane"]));
+        let with = |role: &str| Labels::from([(format!("node-role.kubernetes.io/{role}"), String::new())]);
+        assert_eq!(shown(groups.get("nodes", &with("api-server"))), ["node-role.kubernetes.io/api-server="]);
+        assert_eq!(shown(groups.get("nodes", &with("node"))), ["a=1", "node-role.kubernetes.io/node="]);
+        assert_eq!(get(&groups, "nodes"), Group::Unreadable, "the cloud does not say which");
     }
 
     #[tokio::test]
@@ -304,42 +347,52 @@ mod tests {
         groups.refresh().await;
         assert!(groups.is_current());
         for name in ["nodes", "new"] {
-            fs::write(folder.path().join("instancegroup").join(name), "{spec: [").unwrap();
+            break_group(folder.path(), name);
         }
-        write_group(folder.path(), "control-plane", "role: Master, nodeLabels: {b: '1'}");
-        assert_eq!(groups.refresh().await, changed(&["control-plane"]));
+        write_group(folder.path(), "others", "b: '1'");
+        assert_eq!(groups.refresh().await, changed(&["others"]));
         assert!(!groups.is_current());
         assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="]);
-        assert_eq!(groups.get("new"), Group::Unreadable, "it may be the one that cannot be read");
+        assert_eq!(get(&groups, "new"), Group::Unreadable, "it may be the one that cannot be read");
         assert_eq!(groups.refresh().await, changed(&[]));
         assert!(!groups.is_current());
-        write_group(folder.path(), "nodes", "role: Node");
-        fs::remove_file(folder.path().join("instancegroup/new")).unwrap();
+        write_group(folder.path(), "nodes", "");
+        fs::remove_dir_all(folder.path().join("igconfig/node/new")).unwrap();
         assert_eq!(groups.refresh().await, changed(&["nodes"]));
         assert!(groups.is_current());
-        assert_eq!(groups.get("new"), Group::Unknown);
+        assert_eq!(get(&groups, "new"), Group::Unknown);
     }
 
     #[tokio::test]
-    async fn what_was_last_known_holds_while_the_store_cannot_be_read() {
+    async fn a_store_without_any_group_is_not_believed() {
         let (folder, groups) = store();
         groups.refresh().await;
-        fs::write(folder.path().join(COMPLETED_SPEC), "{spec: [").unwrap();
-        write_group(folder.path(), "new", "role: Node");
+        let away = folder.path().join("igconfig.away");
+        fs::rename(folder.path().join("igconfig"), &away).unwrap();
         assert_eq!(groups.refresh().await, changed(&[]));
         assert!(!groups.is_current());
         assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="]);
-        assert_eq!(groups.get("new"), Group::Unreadable, "it may be a new one");
-        fs::write(folder.path().join(COMPLETED_SPEC), CLUSTER).unwrap();
+        assert_eq!(get(&groups, "new"), Group::Unreadable, "it may be a new one");
+        fs::rename(away, folder.path().join("igconfig")).unwrap();
+        write_group(folder.path(), "new", "");
         assert_eq!(groups.refresh().await, changed(&["new"]));
         assert!(groups.is_current());
     }
 
     #[test]
-    fn what_makes_a_folder_is_no_group() {
-        assert!(is_group("instancegroup/nodes"));
-        for file in ["instancegroup/", "instancegroup/old/nodes", "igconfig/node/nodes"] {
-            assert!(!is_group(file), "{file}");
+    fn only_configurations_of_nodes_are_groups() {
+        assert_eq!(group_of("igconfig/node/nodes/nodeupconfig.yaml"), Some("nodes"));
+        assert_eq!(group_of("igconfig/control-plane/cp/nodeupconfig.yaml"), Some("cp"));
+        for file in [
+            "igconfig/node/nodes/",
+            "igconfig/node/",
+            "igconfig/node//nodeupconfig.yaml",
+            "igconfig/node/old/nodes/nodeupconfig.yaml",
+            "igconfig/node/nodes/nodeupconfig.yaml.bak",
+            "igconfig/bastion/b/nodeupconfig.yaml",
+            "instancegroup/nodes",
+        ] {
+            assert_eq!(group_of(file), None, "{file}");
         }
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kops_agent_plan::identity::aws::{self, AwsCluster};
-use kops_agent_plan::identity::{Identity, Refusal, gce};
+use kops_agent_plan::identity::{Identity, Refusal, gce, hetzner};
 use kops_agent_plan::labels::ObservedNode;
 use prometheus_client::metrics::counter::Counter;
 use tokio::time::Instant;
@@ -41,25 +41,24 @@ pub enum Cloud {
     },
     /// Compute Engine.
     Gce(ManagedGroups),
-    /// Hetzner Cloud, which is asked by the bootstrap server only.
+    /// Hetzner Cloud.
     Hetzner(Arc<HetznerServers>),
-}
-
-impl Cloud {
-    /// Whether Nodes can be identified here, which it takes to label them.
-    pub fn identifies_nodes(&self) -> bool {
-        match self {
-            Cloud::Aws { .. } | Cloud::Gce(_) => true,
-            Cloud::Hetzner(_) => false,
-        }
-    }
 }
 
 /// Identifies Nodes.
 pub struct Identifier {
     cloud: Arc<Cloud>,
     remembered: Mutex<BTreeMap<String, Remembered>>,
+    refused: Mutex<BTreeMap<String, Refused>>,
     hits: Counter,
+}
+
+/// A Node that was not believed when it was last asked for.
+struct Refused {
+    provider_id: String,
+    /// When it was asked for under this providerID for the first time. It is older than that.
+    since: Instant,
+    is_definite: bool,
 }
 
 struct Remembered {
@@ -71,7 +70,7 @@ struct Remembered {
 impl Identifier {
     /// Asks this cloud, and counts what it did not have to ask.
     pub fn of(cloud: Arc<Cloud>, hits: Counter) -> Identifier {
-        Identifier { cloud, remembered: Mutex::default(), hits }
+        Identifier { cloud, remembered: Mutex::default(), refused: Mutex::default(), hits }
     }
 
     /// Who a Node is.
@@ -86,14 +85,14 @@ impl Identifier {
             self.hits.inc();
             return Ok(identity);
         }
-        let identity = Arc::new(match &*self.cloud {
-            Cloud::Aws { cluster, instances } => on_aws(node, cluster, instances).await?,
-            Cloud::Gce(groups) => Box::pin(on_gce(node, groups)).await?,
-            Cloud::Hetzner(_) => {
-                let problem = "Nodes on Hetzner Cloud cannot be identified yet";
-                return Err(NotIdentified::Unavailable(problem.into()));
-            }
-        });
+        let since = self.asked_since(node);
+        let asked = match &*self.cloud {
+            Cloud::Aws { cluster, instances } => on_aws(node, cluster, instances).await,
+            Cloud::Gce(groups) => Box::pin(on_gce(node, groups, since)).await,
+            Cloud::Hetzner(servers) => Box::pin(on_hetzner(node, servers)).await,
+        };
+        self.note(node, since, &asked);
+        let identity = Arc::new(asked?);
         let remembered = Remembered {
             provider_id: node.provider_id.clone(),
             identity: identity.clone(),
@@ -106,6 +105,41 @@ impl Identifier {
     /// Forgets a Node that is gone.
     pub fn forget(&self, node: &str) {
         self.lock().remove(node);
+        self.refused().remove(node);
+    }
+
+    /// Whether no more Nodes are certainly others' than are believed. If most were, the configuration would be another
+    /// cluster's, or its region, and they would be right.
+    pub fn believes_most(&self) -> bool {
+        let refused = self.refused().values().filter(|refused| refused.is_definite).count();
+        let believed = self.lock().len();
+        believed > 0 && believed >= refused
+    }
+
+    fn asked_since(&self, node: &ObservedNode) -> Instant {
+        let refused = self.refused();
+        let before = refused.get(&node.name).filter(|refused| refused.provider_id == node.provider_id);
+        before.map_or_else(Instant::now, |refused| refused.since)
+    }
+
+    fn note(&self, node: &ObservedNode, since: Instant, asked: &Result<Identity, NotIdentified>) {
+        match asked {
+            Ok(_) => drop(self.refused().remove(&node.name)),
+            Err(NotIdentified::Refused(refusal)) => {
+                let refused = Refused {
+                    provider_id: node.provider_id.clone(),
+                    since,
+                    is_definite: refusal.is_definite(),
+                };
+                self.refused().insert(node.name.clone(), refused);
+                self.lock().remove(&node.name);
+            }
+            Err(NotIdentified::NotYet | NotIdentified::Unavailable(_)) => {}
+        }
+    }
+
+    fn refused(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Refused>> {
+        self.refused.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn remembered(&self, node: &ObservedNode) -> Option<Arc<Identity>> {
@@ -133,11 +167,26 @@ async fn on_aws(
     }
 }
 
-async fn on_gce(node: &ObservedNode, groups: &ManagedGroups) -> Result<Identity, NotIdentified> {
+async fn on_hetzner(node: &ObservedNode, servers: &Arc<HetznerServers>) -> Result<Identity, NotIdentified> {
+    let id = hetzner::server_id(&node.provider_id).map_err(NotIdentified::Refused)?;
+    match servers.get(id).await {
+        Ok(Some(server)) => {
+            hetzner::identify_node(&node.name, &server, servers.cluster()).map_err(NotIdentified::Refused)
+        }
+        Ok(None) => Err(NotIdentified::Refused(Refusal::NoSuchInstance { instance: id.to_string() })),
+        Err(error) => Err(NotIdentified::Unavailable(error.to_string())),
+    }
+}
+
+async fn on_gce(
+    node: &ObservedNode,
+    groups: &ManagedGroups,
+    since: Instant,
+) -> Result<Identity, NotIdentified> {
     let unavailable = |error: Arc<ComputeError>| NotIdentified::Unavailable(error.to_string());
     let cluster = groups.cluster();
     let path = gce::instance_path(&node.provider_id, cluster).map_err(NotIdentified::Refused)?;
-    let identity = match groups.find(&path).await.map_err(unavailable)? {
+    let identity = match groups.find(&path, since).await.map_err(unavailable)? {
         Some(managed) => gce::identify(&node.name, &managed.instance, &managed.template, cluster),
         // Only to tell people why.
         None => Err(match groups.instance(&path).await.map_err(unavailable)? {

@@ -1,6 +1,7 @@
 //! Control-plane mode: what kops-controller does on upstream's control planes.
 //!
 //! `run` reads top to bottom as what there is: the configuration, the API server, who leads, the controller of nodes, the bootstrap server.
+//! Where kOps' own kops-controller has to stay, [`left_to_upstream`] leaves all of that to it.
 
 pub mod bootstrap;
 mod changed_files;
@@ -10,6 +11,7 @@ mod health;
 mod identify;
 mod kubernetes;
 mod lease;
+mod left_to_upstream;
 mod metrics;
 mod node_api;
 mod node_labels;
@@ -25,13 +27,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use clap::ValueEnum as _;
 use kops_agent_plan::identity::aws::AwsCluster;
 use kops_agent_plan::identity::gce::{GceCluster, is_project, is_resource_name};
 use kops_agent_plan::spec::{CloudProvider, KopsControllerOptions};
+use kops_agent_plan::takeover;
 use kube::Client;
 use tokio::sync::watch;
 
-use crate::cli::ControllerArgs;
+use crate::cli::{ControllerArgs, LabelsFrom};
 use crate::cloud::aws::ec2::Ec2;
 use crate::cloud::aws::instances::Instances;
 use crate::cloud::gce::compute::Compute;
@@ -54,8 +58,8 @@ use node_api::Nodes;
 use node_labels::{LIST_PATIENCE, Mode, NodeLabels};
 use outage::Pauses;
 
-/// What is done where Nodes are not labelled.
-const SERVING: &str = "serving machines";
+/// Says what decides the labels, where `--labels-from` does not.
+const LABELS_FROM: &str = "KOPS_AGENT_LABELS_FROM";
 /// How long the store is asked before the controller goes on without.
 const STORE_PATIENCE: Duration = Duration::from_secs(10);
 
@@ -67,6 +71,15 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let mut stopped = pin!(stop::asked()?);
     let mut files = Watched::new(std::iter::once(&args.conf).chain(&args.kubeconfig).cloned().collect());
     let options = options(args)?;
+    if let Some(why) = takeover::left_to_upstream(&options) {
+        return match args.once {
+            true => {
+                Err(WrongConfiguration(format!("{why}: leave the labels to kOps' kops-controller")).into())
+            }
+            false => left_to_upstream::stand_by(args, &mut files, &mut stopped, &why).await,
+        };
+    }
+    let labels_from = labels_from(args)?;
     let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
     let metrics = Metrics::new();
     let store = store(args)?;
@@ -78,29 +91,22 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
             return Ok(if args.once { exit::FAILED } else { exit::CONVERGED });
         }
     };
-    let node_labels = |mode| node_labels(args, &options, &client, &metrics, &store, &cloud, mode);
+    let node_labels =
+        |mode| node_labels(args, labels_from, &options, &client, &metrics, &store, &cloud, mode);
     if args.once {
-        if !cloud.identifies_nodes() {
-            return Err(not_identified(options.cloud).into());
-        }
         let mode = if args.dry_run { Mode::Show } else { Mode::Apply(Leadership::uncontested()) };
         return once::print(&node_labels(mode).run_once().await?);
-    }
-    let left_to_upstream = left_to_upstream(&options)?;
-    let labels_nodes = left_to_upstream.is_none();
-    if let Some(why) = left_to_upstream {
-        log::warn!("{why}; only the bootstrap server runs here");
     }
 
     let election = Arc::new(Election::new(client.clone(), identity()?));
     let mode = Mode::Apply(election.leadership());
     let node_labels = Arc::new(node_labels(mode));
     let state = Arc::new(State {
-        election: labels_nodes.then(|| election.clone()),
+        election: election.clone(),
         node_labels: node_labels.clone(),
         bootstrap: metrics.bootstrap.clone(),
     });
-    let registry = Arc::new(metrics.registry(labels_nodes));
+    let registry = Arc::new(metrics.registry(true));
     let nodes = Nodes::of(client.clone());
     let setup = bootstrap::Setup {
         options: options.clone(),
@@ -121,7 +127,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         result = &mut answering => match result? {},
         () = ready(()) => {}
     }
-    service_manager::serving(if labels_nodes { "contending for the Lease" } else { SERVING });
+    service_manager::serving("contending for the Lease");
 
     let over = async {
         tokio::select! {
@@ -145,11 +151,8 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         // Whoever starts this starts it anew; machines would find nobody otherwise, though all seems well.
         error = ended(&mut serving) => Err(error),
         result = &mut answering => match result? {},
-        // Elsewhere it is contending for the Lease that shows life.
-        never = service_manager::go_on_serving(SERVING), if !labels_nodes => match never {},
-        // Who labels no Nodes leaves the Lease to those who do.
-        () = election.run(), if labels_nodes => Ok(exit::FAILED),
-        result = while_leading(election.leads(), &node_labels, &metrics), if labels_nodes => result,
+        () = election.run() => Ok(exit::FAILED),
+        result = while_leading(election.leads(), &node_labels, &metrics) => result,
     }
 }
 
@@ -180,7 +183,7 @@ async fn changed_for_good(files: &mut Watched, args: &ControllerArgs, every: Dur
 /// # Errors
 /// What is wrong with the files, as far as they tell.
 fn can_be_used(args: &ControllerArgs) -> Result<()> {
-    left_to_upstream(&options(args)?)?;
+    options(args)?;
     args.kubeconfig.as_deref().map_or(Ok(()), |path| kubernetes::read(path).map(drop))
 }
 
@@ -205,15 +208,14 @@ async fn while_leading(
 
 /// What probes are told.
 struct State {
-    /// None where Nodes are not labelled.
-    election: Option<Arc<Election>>,
+    election: Arc<Election>,
     node_labels: Arc<NodeLabels>,
     bootstrap: BootstrapMetrics,
 }
 
 impl Health for State {
     fn live(&self) -> Result<(), String> {
-        match self.election.as_ref().is_none_or(|election| election.is_alive()) {
+        match self.election.is_alive() {
             true => Ok(()),
             false => Err("it does not contend for the Lease any more".into()),
         }
@@ -223,8 +225,7 @@ impl Health for State {
         if self.bootstrap.down.get() != 0 {
             return Err("machines cannot bootstrap here: its log says why".into());
         }
-        let leads =
-            self.election.as_ref().is_some_and(|election| election.leadership().remaining().is_some());
+        let leads = self.election.leadership().remaining().is_some();
         match !leads || self.node_labels.is_synced.load(Ordering::Relaxed) {
             true => self.live(),
             false => Err("it leads, and does not know all Nodes yet".into()),
@@ -244,8 +245,25 @@ fn store(args: &ControllerArgs) -> Result<Arc<Store>> {
     Ok(Arc::new(Store::new(&args.store_mirror)?.with_retries(patience)))
 }
 
+/// # Errors
+/// If the environment says something that there is not.
+fn labels_from(args: &ControllerArgs) -> Result<LabelsFrom, WrongConfiguration> {
+    let said = std::env::var(LABELS_FROM).ok().filter(|said| !said.is_empty());
+    match (args.labels_from, said) {
+        (Some(given), _) => Ok(given),
+        (None, None) => Ok(LabelsFrom::default()),
+        (None, Some(said)) => LabelsFrom::from_str(&said, false).map_err(|_| {
+            WrongConfiguration(format!(
+                "{LABELS_FROM} is {said:?}: set it to store or to tags, or not at all"
+            ))
+        }),
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
 fn node_labels(
     args: &ControllerArgs,
+    labels_from: LabelsFrom,
     options: &KopsControllerOptions,
     client: &Client,
     metrics: &Metrics,
@@ -264,6 +282,7 @@ fn node_labels(
         is_synced: AtomicBool::new(false),
         list_patience: LIST_PATIENCE,
         cloud_pauses: Pauses::default(),
+        labels_from,
     }
 }
 
@@ -295,43 +314,10 @@ async fn cloud(options: &KopsControllerOptions, metrics: &Metrics) -> Result<Clo
             let servers = HetznerServers::of_environment(&options.cluster_name, metrics.cloud_calls.clone());
             Ok(Cloud::Hetzner(Arc::new(servers.map_err(hetzner_failed)?)))
         }
-        other => Err(not_identified(other).into()),
-    }
-}
-
-/// Why the Lease, and the Nodes' labels with it, are left to kOps' kops-controller, if they are: what else it does only while
-/// it holds the Lease, nobody would do.
-///
-/// # Errors
-/// There is nothing else to do here.
-fn left_to_upstream(options: &KopsControllerOptions) -> Result<Option<String>, WrongConfiguration> {
-    let does_capi = options.capi.as_ref().is_some_and(|capi| capi.enabled == Some(true));
-    let why = match options.cloud {
-        CloudProvider::Aws | CloudProvider::Gce if options.enable_cloud_ipam => {
-            "enableCloudIPAM is set, and kops-agent does not give Nodes their pods' addresses: leave that, and the \
-             Nodes' labels, to kOps' kops-controller"
-                .to_owned()
+        other => {
+            Err(WrongConfiguration(format!("nodes of the cloud {other} cannot be identified yet")).into())
         }
-        CloudProvider::Aws | CloudProvider::Gce if does_capi => {
-            "capi.enabled is set, and kops-agent does nothing for Cluster API: leave that, and the Nodes' labels, to \
-             kOps' kops-controller"
-                .to_owned()
-        }
-        CloudProvider::Aws | CloudProvider::Gce => return Ok(None),
-        CloudProvider::Hetzner => not_identified(CloudProvider::Hetzner).0,
-        cloud => return Err(not_identified(cloud)),
-    };
-    match options.server {
-        Some(_) => Ok(Some(why)),
-        None => Err(WrongConfiguration(why)),
     }
-}
-
-fn not_identified(cloud: CloudProvider) -> WrongConfiguration {
-    WrongConfiguration(format!(
-        "nodes of the cloud {cloud} cannot be identified yet, so they get no labels: leave those to kOps' \
-         kops-controller"
-    ))
 }
 
 fn hetzner_failed(error: HetznerError) -> anyhow::Error {

@@ -1,8 +1,10 @@
 //! Nodes on the API server: how they are watched, read and patched.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kops_agent_plan::labels::{FIELD_MANAGER, LabelPatch, ObservedNode, managed_labels};
 use kube::api::{Api, Patch, PatchParams};
 use kube::core::{ApiResource, NotUsed, Object};
@@ -83,21 +85,25 @@ fn resource() -> ApiResource {
 /// What is looked at of a Node as the API server has it.
 pub fn observed(node: NodeObject) -> Arc<ObservedNode> {
     let metadata = node.metadata;
-    let written_by_us = metadata
-        .managed_fields
-        .iter()
-        .flatten()
-        .filter(|entry| entry.manager.as_deref() == Some(FIELD_MANAGER))
-        .filter_map(|entry| entry.fields_v1.as_ref())
-        .flat_map(|fields| managed_labels(&fields.0).map(str::to_owned).collect::<Vec<_>>())
-        .collect();
+    let entries = || metadata.managed_fields.iter().flatten();
+    let is_ours = |entry: &&ManagedFieldsEntry| entry.manager.as_deref() == Some(FIELD_MANAGER);
+    let written_by_us = labels_of(entries().filter(is_ours));
+    let mut shared = labels_of(entries().filter(|entry| !is_ours(entry)));
+    shared.retain(|label| written_by_us.contains(label));
     Arc::new(ObservedNode {
         name: metadata.name.unwrap_or_default(),
         provider_id: node.spec.provider_id,
         labels: metadata.labels.unwrap_or_default(),
         written_by_us,
+        shared,
         resource_version: metadata.resource_version.unwrap_or_default(),
     })
+}
+
+/// The keys of the labels that managers own.
+fn labels_of<'a>(entries: impl Iterator<Item = &'a ManagedFieldsEntry>) -> BTreeSet<String> {
+    let fields = entries.filter_map(|entry| entry.fields_v1.as_ref());
+    fields.flat_map(|fields| managed_labels(&fields.0)).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -113,15 +119,16 @@ mod tests {
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": "i-1", "resourceVersion": "7", "labels": {"a": "1", "b": "2"}, "managedFields": [
                 {"manager": "kops-controller", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
-                 "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}}}}},
-                {"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": {"f:b": {}}}}}]},
+                 "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}, "f:c": {}}}}},
+                {"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": {"f:b": {}, "f:c": {}}}}}]},
             "spec": {"providerID": "aws:///a/i-1", "podCIDR": "10.0.0.0/24"},
             "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]}
         }))
         .unwrap();
         let node = observed(node);
         assert_eq!((node.name.as_str(), node.provider_id.as_str()), ("i-1", "aws:///a/i-1"));
-        assert_eq!(node.written_by_us, ["a".to_owned()].into());
+        assert_eq!(node.written_by_us, ["a".to_owned(), "c".to_owned()].into());
+        assert_eq!(node.shared, ["c".to_owned()].into());
         let bare: NodeObject =
             serde_json::from_value(json!({"metadata": {"name": "new"}, "spec": {}, "status": {}})).unwrap();
         assert_eq!(observed(bare).provider_id, "");

@@ -1,7 +1,8 @@
 //! The controller of nodes: every Node gets the labels of its instance group.
 //!
 //! Nodes are watched; one whose labels or providerID changed is looked at. The cloud says who it is, the state store
-//! what its group's nodes are labelled, and a patch makes it so. What a machine says of itself is never believed.
+//! what its group's nodes are labelled, and a patch makes it so. What a machine says of itself is never believed, and one that
+//! is certainly not the machine that it says loses the roles that another controller may have given it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +19,8 @@ use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::cli::LabelsFrom;
 
 use super::events::Events;
 use super::groups::{Changed, Group, Groups};
@@ -38,6 +41,8 @@ const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
 const OUTDATED: &str = "it has changed, and the watch of Nodes does not say how";
 /// What an Event is called that tells of a cloud that does not answer.
 const CLOUD_UNAVAILABLE: &str = "CloudUnavailable";
+/// What an Event is called that tells of labels that a Node lost, for it is not the machine that it says it is.
+const ROLES_REMOVED: &str = "RoleLabelsRemoved";
 /// How often in a row it does not, before there is one: what passes within some seconds is in the log only.
 const TOLD_AFTER: u32 = 4;
 /// Nodes of one answer of the API server.
@@ -66,6 +71,8 @@ pub struct NodeLabels {
     pub list_patience: Duration,
     /// How long nobody asks a cloud that does not answer.
     pub cloud_pauses: Pauses,
+    /// What decides the labels of a Node that is believed.
+    pub labels_from: LabelsFrom,
 }
 
 /// What is done with a patch.
@@ -125,7 +132,7 @@ impl NodeLabels {
         let mut looking = Looking::new();
         let mut telling: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
         let mut refreshing: BoxFuture<'_, Changed> = Box::pin(self.groups.refresh());
-        let mut groups_were_read = false;
+        let mut groups_were_read = self.labels_from == LabelsFrom::Tags;
         let mut resync = Instant::now() + RESYNC;
         loop {
             let now = Instant::now();
@@ -159,6 +166,14 @@ impl NodeLabels {
                     watch = new_watch();
                 }
                 Some((node, outcome, took)) = looking.next() => {
+                    if let (Outcome::Refused(refusal), Mode::Apply(leadership)) = (&outcome, &self.mode)
+                        && let Some(patch) = self.roles_to_take_away(&node, refusal)
+                    {
+                        let (node, refusal) = (node.clone(), refusal.clone());
+                        telling.push(Box::pin(async {
+                            self.take_roles_away(node, patch, refusal, leadership, &slots).await;
+                        }));
+                    }
                     if let Some(problem) = self.settle(&mut index, &node, outcome, took) {
                         telling.push(Box::pin(async move {
                             self.events.warn_of_controller(CLOUD_UNAVAILABLE, &problem).await;
@@ -193,6 +208,7 @@ impl NodeLabels {
         let mut found = Found::default();
         let slots = Semaphore::new(PATCHES_AT_ONCE);
         let mut looking = Looking::new();
+        let mut refused = Vec::new();
         for node in self.list().await? {
             looking.push(self.look(node, &slots));
         }
@@ -211,10 +227,25 @@ impl NodeLabels {
                 }
                 Outcome::Conflict => "it was changed by somebody at the same time; run this again".to_owned(),
                 Outcome::NotYet => "it has not said yet which instance it is".to_owned(),
-                Outcome::Refused(refusal) => refusal.to_string(),
+                Outcome::Refused(refusal) => {
+                    let problem = refusal.to_string();
+                    refused.push((node.clone(), refusal));
+                    problem
+                }
                 Outcome::Unanswered(problem) | Outcome::Failed(problem) => problem,
             };
             found.problems.insert(node.name.clone(), problem);
+        }
+        // Whether most are believed is known only now.
+        for (node, refusal) in refused {
+            let Some(patch) = self.roles_to_take_away(&node, &refusal) else { continue };
+            match &self.mode {
+                Mode::Show => drop(found.patches.insert(node.name.clone(), patch)),
+                Mode::Apply(leadership) => {
+                    let taken = self.take_roles_away(node, patch, refusal, leadership, &slots).await;
+                    found.patched += usize::from(taken);
+                }
+            }
         }
         Ok(found)
     }
@@ -277,8 +308,47 @@ impl NodeLabels {
         }
     }
 
+    /// What a Node that is not believed has to lose, if anything.
+    fn roles_to_take_away(&self, node: &ObservedNode, refusal: &Refusal) -> Option<LabelPatch> {
+        let patch = refusal.is_definite().then(|| labels::without_roles(node)).flatten()?;
+        if !self.identifier.believes_most() {
+            log::warn!(
+                "the Node {}: its roles are left to it, for most Nodes are refused: is this the cluster's own configuration?",
+                node.name
+            );
+            return None;
+        }
+        Some(patch)
+    }
+
+    /// Takes them away, and tells. Where that fails it is tried again by the next look at the Node.
+    async fn take_roles_away(
+        &self,
+        node: Arc<ObservedNode>,
+        patch: LabelPatch,
+        refusal: Refusal,
+        leadership: &Leadership,
+        slots: &Semaphore,
+    ) -> bool {
+        match self.patch(&node, &patch, leadership, slots).await {
+            Outcome::Patched => {
+                let message = format!("{} taken away: {refusal}", in_words(&patch));
+                Box::pin(self.events.warn(&node.name, ROLES_REMOVED, &message)).await;
+                true
+            }
+            Outcome::Failed(problem) => {
+                log::warn!("the Node {}: {problem}; its roles are still to be taken away", node.name);
+                false
+            }
+            _ => false,
+        }
+    }
+
     fn wanted(&self, node: &ObservedNode, identity: &Identity) -> Result<Wanted, Refusal> {
-        match self.groups.get(&identity.instance_group) {
+        if self.labels_from == LabelsFrom::Tags {
+            return Ok(labels::wanted_by_upstream(identity));
+        }
+        match self.groups.get(&identity.instance_group, &identity.noted_labels) {
             Group::Known(of_group) => Ok(labels::wanted(identity, Some(&of_group))),
             Group::Unreadable => Ok(labels::wanted(identity, None)),
             Group::Unknown => Err(Refusal::UnknownInstanceGroup {
@@ -322,6 +392,12 @@ impl NodeLabels {
         took: Duration,
     ) -> Option<String> {
         let (name, now) = (node.name.as_str(), Instant::now());
+        if !index.nodes.contains_key(name) {
+            // It went while it was looked at: nothing of it is kept that nobody would ever take away.
+            index.queue.gone(name, now);
+            self.identifier.forget(name);
+            return None;
+        }
         let (result, problem) = match outcome {
             Outcome::Done | Outcome::Patched | Outcome::NotYet | Outcome::Shown(_) => {
                 (Reconciled::Success, None)

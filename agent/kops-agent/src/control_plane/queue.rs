@@ -142,10 +142,11 @@ impl Queue {
         &self.outage
     }
 
-    /// A Node was to be looked at that is gone.
+    /// A Node is gone that was looked at, or was to be.
     pub fn gone(&mut self, name: &str, now: Instant) {
         self.done(name);
         self.outage.gone(name, now);
+        self.forget(name);
     }
 
     /// Nobody looks at a Node any more, and nothing of it is remembered.
@@ -326,6 +327,19 @@ mod tests {
         now += WRITES_FORGOTTEN + Duration::from_secs(1);
         queue.take(now);
         assert_eq!(queue.written("a", now), None);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_what_is_gone() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.changed("a", now);
+        queue.take(now);
+        queue.forget("a");
+        queue.written("a", now);
+        queue.failed("a", now);
+        queue.gone("a", now);
+        assert!(queue.writes.is_empty() && queue.failures.is_empty() && queue.pauses.is_empty());
+        assert!(queue.due.is_empty() && queue.working.is_empty() && queue.woken.is_empty());
     }
 
     #[test]

@@ -6,36 +6,6 @@ use std::fs;
 
 use super::*;
 
-fn parse(text: &str) -> KopsControllerOptions {
-    KopsControllerOptions::parse(text.as_bytes(), "config.yaml").unwrap()
-}
-
-#[test]
-fn who_cannot_do_all_that_the_lease_is_for_leaves_it_to_upstream() {
-    for cloud in ["aws", "gce"] {
-        for options in
-            ["", ", enableCloudIPAM: false", ", capi: {enabled: false}", ", server: {Listen: ':3988'}"]
-        {
-            let options = parse(&format!("{{clusterName: c, cloud: {cloud}{options}}}"));
-            assert_eq!(left_to_upstream(&options).unwrap(), None, "{options:?}");
-        }
-    }
-    for (options, named) in [
-        ("cloud: aws, enableCloudIPAM: true", "enableCloudIPAM"),
-        ("cloud: gce, enableCloudIPAM: true", "enableCloudIPAM"),
-        ("cloud: gce, capi: {enabled: true}", "capi.enabled"),
-        ("cloud: hetzner", "hetzner"),
-    ] {
-        // With nothing else to do it is refused.
-        let refusal = left_to_upstream(&parse(&format!("{{clusterName: c, {options}}}"))).unwrap_err();
-        assert!(refusal.to_string().contains(named), "{refusal}");
-        let serving = parse(&format!("{{clusterName: c, {options}, server: {{Listen: ':3988'}}}}"));
-        assert!(left_to_upstream(&serving).unwrap().unwrap().contains(named), "{options}");
-    }
-    let serving = parse("{clusterName: c, cloud: azure, server: {Listen: ':3988'}}");
-    assert!(left_to_upstream(&serving).is_err());
-}
-
 #[tokio::test]
 async fn a_configuration_that_cannot_be_used_ends_nobody() {
     let folder = tempfile::tempdir().unwrap();
@@ -49,16 +19,15 @@ async fn a_configuration_that_cannot_be_used_ends_nobody() {
         store_mirror: vec![],
         store_interval: 60,
         health_listen: String::new(),
+        labels_from: None,
         once: false,
         dry_run: false,
     };
     let mut files = Watched::new(vec![conf.clone(), kubeconfig.clone()]);
     let every = Duration::from_millis(1);
-    for (file, bad) in [
-        (&conf, "{clusterName: c, cloud: moon}"),
-        (&conf, "{clusterName: c, cloud: aws, enableCloudIPAM: true}"),
-        (&kubeconfig, "no kubeconfig: ["),
-    ] {
+    for (file, bad) in
+        [(&conf, "{clusterName: c, cloud: moon}"), (&conf, "{cloud: aws}"), (&kubeconfig, "no kubeconfig: [")]
+    {
         let before = fs::read(file).unwrap();
         fs::write(file, bad).unwrap();
         assert_eq!(files.changed(every).await, *file);

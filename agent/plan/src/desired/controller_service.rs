@@ -27,6 +27,8 @@ pub struct ControllerService {
     pub options: String,
     /// Path of this program.
     pub program: String,
+    /// Whether machines bootstrap from the service ([`crate::takeover::serves_machines`]).
+    pub serves_machines: bool,
 }
 
 /// Adds the service to what a control-plane machine must have; other machines have none.
@@ -56,7 +58,11 @@ mod tests {
     use super::*;
 
     fn service() -> ControllerService {
-        ControllerService { options: "{\"clusterName\":\"c\"}".into(), program: "/opt/agent".into() }
+        ControllerService {
+            options: "{\"clusterName\":\"c\"}".into(),
+            program: "/opt/agent".into(),
+            serves_machines: true,
+        }
     }
 
     #[test]
@@ -77,6 +83,32 @@ mod tests {
         let unit = get(Kind::Unit, UNIT)["text"].as_str().unwrap().to_owned();
         assert!(unit.contains("ExecStart=/opt/agent controller --conf /etc/kubernetes/"), "{unit}");
         assert!(!unit.contains(PROGRAM), "{unit}");
+    }
+
+    #[test]
+    fn the_name_at_which_machines_find_it_does_not_go_with_kops_own_pods() {
+        const NAMES: &str = "dns.alpha.kubernetes.io/internal";
+        let published = |node: &NodeConfig, service: Option<&ControllerService>| {
+            let state = match service {
+                Some(service) => crate::desired::desired_with_controller(node, service),
+                None => crate::desired::desired(node),
+            }
+            .unwrap();
+            let manifest = ResourceId::new(Kind::File, "/etc/kubernetes/manifests/kube-apiserver.manifest");
+            let manifest = serde_json::to_value(state.get(&manifest).unwrap()).unwrap();
+            let manifest: Value =
+                serde_yaml::from_str(manifest["content"]["text"].as_str().unwrap()).unwrap();
+            manifest["metadata"]["annotations"][NAMES].clone()
+        };
+        let both = json!("api.internal.c.example.com,kops-controller.internal.c.example.com");
+        let only_the_api = json!("api.internal.c.example.com");
+        let node = control_plane(|_| {});
+        assert_eq!(published(&node, Some(&service())), both);
+        assert_eq!(published(&node, None), only_the_api);
+        let idle = ControllerService { serves_machines: false, ..service() };
+        assert_eq!(published(&node, Some(&idle)), only_the_api, "machines ask kOps' own pods");
+        // Nothing serves machines there.
+        assert_eq!(published(&api_server(|_| {}), Some(&service())), only_the_api);
     }
 
     #[test]

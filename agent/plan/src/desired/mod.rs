@@ -61,13 +61,14 @@ use crate::resolve::NodeConfig;
 use crate::resource::{Conflict, DesiredState};
 
 pub use controller_service::ControllerService;
+use kube_apiserver::Published;
 
 /// Everything this node must have.
 ///
 /// # Errors
 /// The resources that a user's own fileAssets, hooks or units describe differently from kOps.
 pub fn desired(node: &NodeConfig) -> Result<DesiredState, Vec<Conflict>> {
-    let mut state = without_services_of_ours(node);
+    let mut state = without_services_of_ours(node, Published::ApiServer);
     state.restart_by_drop_ins();
     state.checked()
 }
@@ -80,15 +81,20 @@ pub fn desired_with_controller(
     node: &NodeConfig,
     service: &ControllerService,
 ) -> Result<DesiredState, Vec<Conflict>> {
-    let mut state = without_services_of_ours(node);
+    let published = match service.serves_machines && node.is_control_plane() {
+        true => Published::ApiServerAndBootstrapServer,
+        false => Published::ApiServer,
+    };
+    let mut state = without_services_of_ours(node, published);
     controller_service::add(node, service, &mut state);
     state.restart_by_drop_ins();
     state.checked()
 }
 
 /// What kOps itself has a node have.
-fn without_services_of_ours(node: &NodeConfig) -> DesiredState {
+fn without_services_of_ours(node: &NodeConfig, published: Published) -> DesiredState {
     let mut state = DesiredState::default();
+    kube_apiserver::add(node, published, &mut state);
     for add in [
         cloud_config::add,
         container_os_directories::add,
@@ -100,7 +106,6 @@ fn without_services_of_ours(node: &NodeConfig) -> DesiredState {
         ipv6_prefix::add,
         kops_channels::add,
         kops_controller::add,
-        kube_apiserver::add,
         kube_apiserver_healthcheck::add,
         kube_controller_manager::add,
         kube_proxy::add,

@@ -87,9 +87,17 @@ pub fn is_instance_id(id: &str) -> bool {
 
 /// The name that the Node of an instance has.
 pub fn node_name(instance: &Ec2Instance, cluster: &AwsCluster) -> String {
-    if !cluster.use_ip_based_node_names {
-        return instance.instance_id.clone();
+    match cluster.use_ip_based_node_names {
+        true => ip_based_name(instance, cluster),
+        false => instance.instance_id.clone(),
     }
+}
+
+fn is_ip_based_name_of(node: &str, instance: &Ec2Instance, cluster: &AwsCluster) -> bool {
+    !instance.private_ip_address.is_empty() && node == ip_based_name(instance, cluster)
+}
+
+fn ip_based_name(instance: &Ec2Instance, cluster: &AwsCluster) -> String {
     let domain = match cluster.region.as_str() {
         "us-east-1" => "ec2.internal".to_owned(),
         region => format!("{region}.compute.internal"),
@@ -98,6 +106,9 @@ pub fn node_name(instance: &Ec2Instance, cluster: &AwsCluster) -> String {
 }
 
 /// Who the Node of that name is, if the instance that it says it is is its own.
+///
+/// Nodes keep their names until they are replaced, so those of the other scheme are believed too: while
+/// `useIPBasedNodeNames` changes, there are Nodes of both. Either name is the instance's and no other's.
 ///
 /// # Errors
 /// Why it is not believed.
@@ -112,7 +123,7 @@ pub fn identify(node: &str, instance: &Ec2Instance, cluster: &AwsCluster) -> Res
         return Err(Refusal::OtherCluster { instance: id(), owner, cluster: cluster.name.clone() });
     }
     let expected = node_name(instance, cluster);
-    if node != expected {
+    if node != expected && node != instance.instance_id && !is_ip_based_name_of(node, instance, cluster) {
         return Err(Refusal::OtherNode { instance: id(), expected });
     }
     let Some(instance_group) = instance.tags.get(INSTANCE_GROUP_TAG).filter(|name| !name.is_empty()) else {
@@ -230,7 +241,12 @@ mod tests {
             BTreeMap::from([("node-role.kubernetes.io/node".to_owned(), String::new())])
         );
         assert!(identity.instance_labels.is_empty());
-        assert!(identify("ip-10-0-3-4.eu-west-1.compute.internal", &instance(), &cluster(true)).is_ok());
+        for use_ip_based_node_names in [false, true] {
+            let cluster = cluster(use_ip_based_node_names);
+            for name in [ID, "ip-10-0-3-4.eu-west-1.compute.internal"] {
+                assert!(identify(name, &instance(), &cluster).is_ok(), "{name} {cluster:?}");
+            }
+        }
         let virginia = AwsCluster { region: "us-east-1".into(), ..cluster(true) };
         assert!(identify("ip-10-0-3-4.ec2.internal", &instance(), &virginia).is_ok());
     }
@@ -251,11 +267,13 @@ mod tests {
         };
         let mut foreign = instance();
         foreign.tags.insert(CLUSTER_TAG.into(), "other.example.com".into());
+        let without_address = Ec2Instance { private_ip_address: String::new(), ..instance() };
         let stopped = Ec2Instance { state: "stopped".into(), ..instance() };
         let terminated = Ec2Instance { state: "terminated".into(), ..instance() };
         for (node, instance, reason, expected) in [
             ("i-0fffffffffffffff0", instance(), "InstanceOfOtherNode", ID),
-            ("ip-10-0-3-4.eu-west-1.compute.internal", instance(), "InstanceOfOtherNode", ID),
+            ("ip-10-0-3-5.eu-west-1.compute.internal", instance(), "InstanceOfOtherNode", ID),
+            ("ip-.eu-west-1.compute.internal", without_address, "InstanceOfOtherNode", ID),
             (ID, foreign, "InstanceOfOtherCluster", "the cluster other.example.com"),
             (ID, without(CLUSTER_TAG), "InstanceOfOtherCluster", "no cluster"),
             (ID, without(INSTANCE_GROUP_TAG), "InstanceGroupUnknown", INSTANCE_GROUP_TAG),

@@ -13,6 +13,11 @@ use super::{Identity, Refusal};
 pub const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
 /// The label with the name of the instance group.
 pub const INSTANCE_GROUP_LABEL: &str = "kops.k8s.io/instance-group";
+/// The label with the role of the instance group.
+pub const INSTANCE_ROLE_LABEL: &str = "kops.k8s.io/instance-role";
+/// What labels begin with that note down a label of the group's nodes.
+const NODE_LABEL_PREFIX: &str = "node-label.kops.k8s.io.";
+const FORM: &str = "hcloud://12345678";
 /// The states in which a server may ask; Hetzner calls it starting for a while after it runs.
 const AT_WORK: [&str; 2] = ["running", "starting"];
 
@@ -55,6 +60,47 @@ pub fn identify(server: &HetznerServer, cluster: &str) -> Result<Identity, Refus
     Ok(Identity { instance_group: instance_group.to_owned(), ..Identity::default() })
 }
 
+/// The number of the server that a providerID names (upstream: `IdentifyNode` in `pkg/nodeidentity/hetzner/identify.go`).
+///
+/// # Errors
+/// If it names none that Hetzner could have.
+pub fn server_id(provider_id: &str) -> Result<u64, Refusal> {
+    let number = provider_id.strip_prefix("hcloud://");
+    number
+        .filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+        .and_then(|number| number.parse().ok())
+        .ok_or_else(|| Refusal::ProviderId {
+            provider_id: provider_id.to_owned(),
+            cloud: "Hetzner Cloud",
+            form: FORM,
+        })
+}
+
+/// Who the Node of that name is, if the server that it says it is is its own: a Node has its server's name there.
+///
+/// # Errors
+/// Why it is not believed.
+pub fn identify_node(node: &str, server: &HetznerServer, cluster: &str) -> Result<Identity, Refusal> {
+    let identity = identify(server, cluster)?;
+    if node != server.name {
+        return Err(Refusal::OtherNode { instance: server.id.to_string(), expected: server.name.clone() });
+    }
+    Ok(Identity { noted_labels: noted_labels(&server.labels), ..identity })
+}
+
+fn noted_labels(labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let role = match labels.get(INSTANCE_ROLE_LABEL).map(String::as_str) {
+        Some("ControlPlane") => Some("node-role.kubernetes.io/control-plane"),
+        Some("Node") => Some("node-role.kubernetes.io/node"),
+        Some("APIServer") => Some("node-role.kubernetes.io/api-server"),
+        _ => None,
+    };
+    let noted = labels
+        .iter()
+        .filter_map(|(key, value)| Some((key.strip_prefix(NODE_LABEL_PREFIX)?.to_owned(), value.clone())));
+    role.map(|role| (role.to_owned(), String::new())).into_iter().chain(noted).collect()
+}
+
 /// The addresses that its serving certificate is for: the public one, then the private ones.
 pub fn certificate_names(server: &HetznerServer) -> Vec<String> {
     let public = server.public_ipv4.map(|address| address.to_string());
@@ -93,6 +139,33 @@ mod tests {
         assert!(identify(&starting, CLUSTER).is_ok());
         assert_eq!(certificate_names(&server()), ["192.0.2.1", "10.0.0.2"]);
         assert_eq!(certificate_names(&HetznerServer { public_ipv4: None, ..server() }), ["10.0.0.2"]);
+    }
+
+    #[test]
+    fn a_node_that_has_its_servers_name_gets_what_kops_noted_there() {
+        let mut server = server();
+        for (key, value) in [
+            (INSTANCE_ROLE_LABEL, "Node"),
+            ("node-label.kops.k8s.io.tier", "web"),
+            ("kops.k8s.io/instance-userdata", "hash"),
+        ] {
+            server.labels.insert(key.into(), value.into());
+        }
+        let identity = identify_node("nodes-1a2b", &server, CLUSTER).unwrap();
+        assert_eq!(identity.instance_group, "nodes");
+        let noted = [("node-role.kubernetes.io/node", ""), ("tier", "web")];
+        assert_eq!(
+            identity.noted_labels,
+            noted.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+        );
+        let refusal = identify_node("control-plane-3c4d", &server, CLUSTER).unwrap_err();
+        assert_eq!((refusal.reason(), refusal.is_definite()), ("InstanceOfOtherNode", true));
+        assert_eq!(server_id("hcloud://4711").unwrap(), 4711);
+        for malformed in
+            ["", "4711", "hcloud://", "hcloud://+1", "hcloud://x", "aws:///a/i-1", "hcloud://1/2"]
+        {
+            assert_eq!(server_id(malformed).unwrap_err().reason(), "InvalidProviderID", "{malformed}");
+        }
     }
 
     #[test]

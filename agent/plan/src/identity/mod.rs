@@ -102,6 +102,12 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    /// Whether the Node is certainly not the machine of this cluster that it says it is: the machine is another's. That
+    /// there is none, or that it does not run, may be so for a moment only.
+    pub fn is_definite(&self) -> bool {
+        matches!(self, Refusal::OtherNode { .. } | Refusal::OtherCluster { .. })
+    }
+
     /// The reason as an Event has it.
     pub fn reason(&self) -> &'static str {
         match self {

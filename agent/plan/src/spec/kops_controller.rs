@@ -41,6 +41,9 @@ pub struct KopsControllerOptions {
     /// Cluster API.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub capi: Option<CapiOptions>,
+    /// Names of a gossip cluster, of kOps before 1.36.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub discovery: Option<DiscoveryOptions>,
 }
 
 impl KopsControllerOptions {
@@ -62,6 +65,16 @@ impl KopsControllerOptions {
 #[serde(default, rename_all = "camelCase")]
 pub struct CapiOptions {
     /// Whether Machines of Cluster API are nodes of this cluster.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub enabled: Option<bool>,
+}
+
+/// How the names of a gossip cluster reach its pods: kops-controller writes them into CoreDNS' ConfigMap
+/// (upstream: `HostsReconciler` in `cmd/kops-controller/controllers`, until v1.35).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct DiscoveryOptions {
+    /// Whether it does.
     #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use kops_agent_plan::identity::gce::{
     self, GceCluster, GceInstance, InstancePath, InstanceTemplate, ManagedGroup, ManagedInstance,
 };
+use tokio::time::Instant;
 
 use super::compute::{Compute, ComputeError};
 use crate::cloud::coalesced::Coalesced;
@@ -21,7 +22,8 @@ const ZONES_FOR: Duration = Duration::from_secs(10 * 60);
 /// How old a list of a zone's groups may be, and how old where none of them has the instance. Who makes up instances
 /// does not get to ask Google each time.
 const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
-/// How old a group's list may be that has the instance. One that does not, or not running, is not believed.
+/// How old a group's list may be that has the instance; and one that does not, or not running, where it was asked for after
+/// the Node was there.
 const LISTED_FOR: Duration = Duration::from_secs(10);
 /// The same where it is a stranger who says that there is such an instance, for each page that the list has. A machine is in
 /// the list before it starts, and takes longer than that until it can say so: one that comes too early comes again.
@@ -74,8 +76,9 @@ struct Inner {
 /// Who wants to know of an instance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asker {
-    /// A Node, which the API server knows, and which says once which instance it is.
-    Node,
+    /// A Node, which the API server knows, and which says once which instance it is; it has done so since then at the
+    /// latest.
+    Node { since: Instant },
     /// Somebody whom nobody knows, and who may make up another instance each time.
     Stranger,
     /// The same, as long as it takes no question to Google.
@@ -122,12 +125,17 @@ impl ManagedGroups {
     }
 
     /// The instance of a Node as a group of the cluster has it in its list, and the template that it was made from; `None`
-    /// if no group of the cluster lists it.
+    /// if no group of the cluster lists it. `since` is when the Node was there already: a list that was asked for later, and no
+    /// longer than some seconds ago, decides that its instance is not there, however many Nodes want to know.
     ///
     /// # Errors
     /// If that cannot be asked.
-    pub async fn find(&self, instance: &InstancePath) -> Result<Option<Managed>, Arc<ComputeError>> {
-        asked(self.look(instance, Asker::Node).await)
+    pub async fn find(
+        &self,
+        instance: &InstancePath,
+        since: Instant,
+    ) -> Result<Option<Managed>, Arc<ComputeError>> {
+        asked(self.look(instance, Asker::Node { since }).await)
     }
 
     /// The same for a stranger: a list of some seconds ago decides that there is no such instance, so that Google is asked as
@@ -277,7 +285,7 @@ impl ManagedGroups {
         let is_likely = gce::names_so(group, &instance.name);
         let longest = match (is_likely, asker) {
             (false, _) => UNLIKELY_FOR,
-            (true, Asker::Node) => LISTED_FOR,
+            (true, Asker::Node { .. }) => LISTED_FOR,
             (true, Asker::Stranger | Asker::StrangerForFree) => {
                 let last = listing.known(UNLIKELY_FOR).await;
                 LISTED_FOR.max(claimed_for(last.map_or(0, |last| last.len())))
@@ -289,7 +297,7 @@ impl ManagedGroups {
             return Ok(listed);
         }
         let longest = match asker {
-            Asker::Node => Duration::ZERO,
+            Asker::Node { since } => LISTED_FOR.min(since.elapsed()),
             Asker::Stranger | Asker::StrangerForFree => claimed_for(known.len()),
         };
         Ok(asker.get(&listing, longest, ask()).await?.get(&instance.name).cloned())
@@ -317,7 +325,7 @@ impl Asker {
         ask: impl Future<Output = Result<T, ComputeError>> + Send + 'static,
     ) -> Result<Arc<T>, Unanswered> {
         match self {
-            Asker::Node | Asker::Stranger => asked.get(longest, ask).await.map_err(Unanswered::Failed),
+            Asker::Node { .. } | Asker::Stranger => asked.get(longest, ask).await.map_err(Unanswered::Failed),
             Asker::StrangerForFree => asked.known(longest).await.ok_or(Unanswered::NotRemembered),
         }
     }

@@ -71,12 +71,17 @@ struct State {
 
 impl State {
     fn put(&mut self, name: &str, labels: Value) {
+        self.put_saying(name, name, labels);
+    }
+
+    /// The same for a Node that says that it is this instance.
+    fn put_saying(&mut self, name: &str, instance: &str, labels: Value) {
         self.version += 1;
         let kind = if self.nodes.contains_key(name) { "MODIFIED" } else { "ADDED" };
         let node = json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": name, "resourceVersion": self.version.to_string(), "labels": labels},
-            "spec": {"providerID": format!("aws:///us-test-1a/{name}")}
+            "spec": {"providerID": format!("aws:///us-test-1a/{instance}")}
         });
         self.nodes.insert(name.to_owned(), node.clone());
         let event = json!({"type": kind, "object": node});
@@ -92,9 +97,13 @@ impl State {
             return conflict();
         }
         for (key, value) in patch["metadata"]["labels"].as_object().unwrap() {
-            labels[key] = value.clone();
+            match value {
+                Value::Null => drop(labels.as_object_mut().unwrap().remove(key)),
+                value => labels[key] = value.clone(),
+            }
         }
-        self.put(name, labels);
+        let provider_id = self.nodes[name]["spec"]["providerID"].as_str().unwrap().to_owned();
+        self.put_saying(name, provider_id.rsplit('/').next().unwrap(), labels);
         Ok(json_text(200, &self.nodes[name]))
     }
 }
@@ -282,6 +291,7 @@ impl Cluster {
             is_synced: AtomicBool::new(false),
             list_patience: Duration::from_millis(200),
             cloud_pauses: Pauses::default(),
+            labels_from: LabelsFrom::Store,
         };
         Cluster { api, held, node_labels, _server: server, _ec2: None, _store: store }
     }
@@ -312,13 +322,11 @@ impl Cluster {
 
 fn store() -> tempfile::TempDir {
     let folder = tempfile::tempdir().unwrap();
-    fs::create_dir(folder.path().join("instancegroup")).unwrap();
-    let cluster = "{apiVersion: kops.k8s.io/v1alpha2, kind: Cluster, metadata: {name: c.example.com}, spec: \
-                   {cloudProvider: aws, kubernetesVersion: 1.34.1, networking: {cni: {}}}}";
-    let group = "{apiVersion: kops.k8s.io/v1alpha2, kind: InstanceGroup, metadata: {name: nodes}, spec: \
-                 {role: Node, nodeLabels: {kops.k8s.io/instancegroup: nodes}}}";
-    fs::write(folder.path().join("cluster-completed.spec"), cluster).unwrap();
-    fs::write(folder.path().join("instancegroup/nodes"), group).unwrap();
+    let group = folder.path().join("igconfig/node/nodes");
+    fs::create_dir_all(&group).unwrap();
+    let labels =
+        "{KubeletConfig: {nodeLabels: {kops.k8s.io/instancegroup: nodes, node-role.kubernetes.io/node: ''}}}";
+    fs::write(group.join("nodeupconfig.yaml"), labels).unwrap();
     folder
 }
 
@@ -342,6 +350,91 @@ async fn a_node_is_labelled_by_one_patch() {
     let found = cluster.node_labels.run_once().await.unwrap();
     assert_eq!(found, Found::default());
     assert_eq!(cluster.api.state().patches.len(), 1);
+}
+
+const IMPOSTOR: &str = "i-00000000000000666";
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
+/// A Node that says that it is another's machine, with what upstream gave it for that.
+fn put_impostor(cluster: &Cluster, name: &str) {
+    let labels = json!({
+        "kubernetes.io/hostname": name, "team": "a", CONTROL_PLANE: "", "kops.k8s.io/kops-controller-pki": "",
+        "kops.k8s.io/instancegroup": "control-plane"
+    });
+    cluster.api.state().put_saying(name, NAME, labels);
+}
+
+#[tokio::test]
+async fn who_is_certainly_another_loses_the_roles_that_it_was_given() {
+    let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
+    put_impostor(&cluster, IMPOSTOR);
+    let reasons = |state: &State| -> Vec<String> {
+        state.events.iter().map(|event| event["reason"].as_str().unwrap().to_owned()).collect()
+    };
+    cluster.run_until(|state| reasons(state).contains(&"RoleLabelsRemoved".to_owned())).await;
+    let state = cluster.api.state();
+    let left = json!({"kubernetes.io/hostname": IMPOSTOR, "team": "a", "kops.k8s.io/instancegroup": "control-plane"});
+    assert_eq!(state.nodes[IMPOSTOR]["metadata"]["labels"], left);
+    assert!(reasons(&state).contains(&"InstanceOfOtherNode".to_owned()));
+    let event = state.events.iter().find(|event| event["reason"] == "RoleLabelsRemoved").unwrap();
+    assert!(event["message"].as_str().unwrap().contains(CONTROL_PLANE), "{event}");
+    assert!(is_labelled(&state));
+}
+
+#[tokio::test]
+async fn once_takes_roles_away_too_and_a_dry_run_shows_it() {
+    let mut cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
+    put_impostor(&cluster, IMPOSTOR);
+    cluster.node_labels.mode = Mode::Show;
+    let shown = cluster.node_labels.run_once().await.unwrap();
+    assert!(shown.patches[IMPOSTOR].remove.contains(CONTROL_PLANE), "{shown:?}");
+    assert!(shown.problems.contains_key(IMPOSTOR));
+    assert_eq!(cluster.api.state().patches.len(), 0);
+    cluster.node_labels.mode = Mode::Apply(Leadership::uncontested());
+    assert_eq!(cluster.node_labels.run_once().await.unwrap().patched, 2);
+    assert!(cluster.api.state().nodes[IMPOSTOR]["metadata"]["labels"].get(CONTROL_PLANE).is_none());
+}
+
+#[tokio::test]
+async fn where_most_nodes_are_refused_the_configuration_is_and_nothing_is_taken_away() {
+    let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
+    put_impostor(&cluster, IMPOSTOR);
+    put_impostor(&cluster, "i-00000000000000667");
+    for _ in 0..2 {
+        cluster.node_labels.run_once().await.unwrap();
+    }
+    assert_eq!(cluster.api.state().patches.len(), 1, "the one that is believed");
+}
+
+#[tokio::test]
+async fn with_tags_labels_are_those_that_upstream_gives_whatever_the_store_has() {
+    let mut cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
+    cluster.node_labels.labels_from = LabelsFrom::Tags;
+    let labels = json!({"kubernetes.io/hostname": NAME, GROUP_LABEL: "edited", CONTROL_PLANE: ""});
+    cluster.api.state().put(NAME, labels);
+    cluster.run_until(|state| state.patches.len() == 1).await;
+    // The instance has no tags with labels. Upstream takes away roles that are not there, and nothing else.
+    let left = json!({"kubernetes.io/hostname": NAME, GROUP_LABEL: "edited"});
+    assert_eq!(cluster.api.state().nodes[NAME]["metadata"]["labels"], left);
+}
+
+#[tokio::test]
+async fn nothing_is_kept_of_a_node_that_goes_while_it_is_looked_at() {
+    let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
+    let node = cluster.node_labels.list().await.unwrap().remove(0);
+    let mut index = Index::default();
+    index.see(node.clone());
+    index.queue.take(Instant::now());
+    assert!(cluster.node_labels.identifier.identify(&node).await.is_ok());
+    index.forget(NAME);
+    cluster.node_labels.settle(&mut index, &node, Outcome::Patched, Duration::ZERO);
+    index.see(node.clone());
+    index.queue.take(Instant::now());
+    index.forget(NAME);
+    cluster.node_labels.settle(&mut index, &node, Outcome::Conflict, Duration::ZERO);
+    assert_eq!((index.outdated.len(), index.queue.next_due()), (0, None));
+    assert!(index.queue.is_idle());
+    assert!(!cluster.node_labels.identifier.believes_most(), "it is forgotten");
 }
 
 #[tokio::test]

@@ -10,17 +10,18 @@ use crate::desired::pod::{
 };
 use crate::resolve::{KubeApiServer, NodeConfig};
 use crate::spec::KubeAPIServerConfig;
+use crate::takeover::bootstrap_name;
 
-use super::{NAME, authentication, directory, flags};
+use super::{NAME, Published, authentication, directory, flags};
 
 /// Port of kube-apiserver-healthcheck (pkg/wellknownports).
 const HEALTHCHECK_PORT: i32 = 3990;
 
 /// The pod.
-pub(super) fn pod(node: &NodeConfig, api_server: &KubeApiServer) -> Pod {
+pub(super) fn pod(node: &NodeConfig, api_server: &KubeApiServer, published: Published) -> Pod {
     let config = &api_server.config;
     let mut pod = Pod::new(node, NAME, Critical::Cluster);
-    pod.metadata.annotations = annotations(node, api_server);
+    pod.metadata.annotations = annotations(node, api_server, published);
     let (command, args) =
         logged_command(NAME, "/usr/local/bin/kube-apiserver", flags::flags(node, api_server));
     let mut container = Container {
@@ -43,16 +44,29 @@ pub(super) fn pod(node: &NodeConfig, api_server: &KubeApiServer) -> Pod {
     pod
 }
 
-/// dns-controller publishes the machine's addresses under the names that stand here.
-fn annotations(node: &NodeConfig, api_server: &KubeApiServer) -> BTreeMap<String, String> {
+/// dns-controller publishes the machine's addresses under the names that stand here, several with commas between them
+/// (upstream: `updatePodRecords` in `dns-controller/pkg/watchers/pod.go`; external-dns does the same with
+/// `--compatibility=kops-dns-controller`).
+fn annotations(
+    node: &NodeConfig,
+    api_server: &KubeApiServer,
+    published: Published,
+) -> BTreeMap<String, String> {
     let api = &api_server.api;
     let mut annotations =
         BTreeMap::from([("kubectl.kubernetes.io/default-container".to_owned(), NAME.to_owned())]);
     if node.config.uses_none_dns {
         return annotations;
     }
+    let mut internal = Vec::new();
     if !api.load_balancer.as_ref().is_some_and(|balancer| balancer.use_for_internal_api) {
-        annotations.insert("dns.alpha.kubernetes.io/internal".into(), node.api_internal_name());
+        internal.push(node.api_internal_name());
+    }
+    if published == Published::ApiServerAndBootstrapServer {
+        internal.push(bootstrap_name(node.cluster_name()));
+    }
+    if !internal.is_empty() {
+        annotations.insert("dns.alpha.kubernetes.io/internal".into(), internal.join(","));
     }
     if api.dns.is_some() && !api.public_name.is_empty() {
         annotations.insert("dns.alpha.kubernetes.io/external".into(), api.public_name.clone());

@@ -24,7 +24,7 @@ fn asking(gce: &Gce, calls: &CloudCalls) -> ManagedGroups {
 }
 
 async fn find(groups: &ManagedGroups, name: &str) -> Option<Managed> {
-    groups.find(&path(name)).await.unwrap()
+    groups.find(&path(name), Instant::now()).await.unwrap()
 }
 
 #[tokio::test]
@@ -91,7 +91,7 @@ async fn only_what_a_group_of_the_cluster_lists_is_found() {
     let groups = asking(&gce, &CloudCalls::default());
     assert!(find(&groups, "named-by-hand").await.is_some());
     let elsewhere = InstancePath { zone: "us-test1-b".into(), name: "nodes-liar".into() };
-    assert_eq!(groups.find(&elsewhere).await.unwrap(), None);
+    assert_eq!(groups.find(&elsewhere, Instant::now()).await.unwrap(), None);
 }
 
 #[tokio::test]
@@ -109,6 +109,32 @@ async fn a_new_instance_is_found_and_a_stopped_one_seen_to_be() {
     assert!(find(&groups, "nodes-3").await.is_some());
     assert_eq!(find(&groups, "nodes-1").await.unwrap().instance.status, "STOPPING");
     assert_eq!(gce.calls_of("instanceTemplates.get"), 1);
+}
+
+#[tokio::test]
+async fn one_list_of_a_group_answers_all_nodes_that_are_older_than_it() {
+    const REFUSED: usize = 13;
+    let gce = Gce::start().unwrap();
+    gce.set_page(100);
+    let nodes = gce.put_group(CLUSTER, "nodes");
+    (0..1000).for_each(|number| drop(gce.create_instance(&nodes, &format!("nodes-{number:04}"))));
+    let groups = asking(&gce, &CloudCalls::default());
+    let since = Instant::now();
+    let names: Vec<String> = (0..REFUSED).map(|number| format!("nodes-none-{number}")).collect();
+    // Each at its own time, as failures come back.
+    for _ in 0..5 {
+        for name in &names {
+            assert_eq!(groups.find(&path(name), since).await.unwrap(), None);
+        }
+    }
+    assert_eq!(gce.calls_of(LIST_INSTANCES), 10, "ten pages, once");
+    // A Node that is newer than the list may be of an instance that is.
+    gce.create_instance(&nodes, "nodes-new");
+    assert!(find(&groups, "nodes-new").await.is_some());
+    assert_eq!(gce.calls_of(LIST_INSTANCES), 21);
+    assert!(groups.find(&path("nodes-0999"), since).await.unwrap().is_some());
+    assert_eq!(groups.find(&path(&names[0]), since).await.unwrap(), None);
+    assert_eq!(gce.calls_of(LIST_INSTANCES), 21);
 }
 
 #[tokio::test]
@@ -134,7 +160,7 @@ async fn what_goes_wrong_is_said_and_passes() {
         (Mood::Throttling, "rateLimitExceeded"),
     ] {
         gce.set_mood(mood);
-        let error = groups.find(&path("nodes-1")).await.unwrap_err().to_string();
+        let error = groups.find(&path("nodes-1"), Instant::now()).await.unwrap_err().to_string();
         assert!(error.contains(expected) && !error.contains("ya29"), "{error}");
     }
     assert!(calls.counted("compute", LIST_ZONES, Outcome::Throttled) > 1, "it was tried again");
@@ -159,7 +185,8 @@ async fn a_cloud_that_cannot_be_asked_is_told_to_everybody() {
     gce.set_mood(Mood::Down);
     let groups = asking(&gce, &CloudCalls::default());
     let (first, second) = (path("nodes-1"), path("nodes-2"));
-    let (first, second) = tokio::join!(groups.find(&first), groups.find(&second));
+    let (first, second) =
+        tokio::join!(groups.find(&first, Instant::now()), groups.find(&second, Instant::now()));
     assert!(Arc::ptr_eq(&first.unwrap_err(), &second.unwrap_err()));
 }
 
@@ -171,7 +198,7 @@ async fn zones_that_somebody_made_up_cost_nothing() {
     let groups = asking(&gce, &CloudCalls::default());
     for number in 0..500 {
         let made_up = InstancePath { zone: format!("us-test1-x{number}"), name: "nodes-1".into() };
-        assert_eq!(groups.find(&made_up).await.unwrap(), None);
+        assert_eq!(groups.find(&made_up, Instant::now()).await.unwrap(), None);
     }
     assert_eq!((gce.calls(), locked(&groups.0.zones).len()), (vec![LIST_ZONES.to_owned()], 0));
     assert!(find(&groups, "nodes-1").await.is_some());

@@ -25,6 +25,7 @@ fn node_labels(setup: &Setup) -> NodeLabels {
         is_synced: AtomicBool::new(false),
         list_patience: LIST_PATIENCE,
         cloud_pauses: crate::control_plane::outage::Pauses::default(),
+        labels_from: crate::cli::LabelsFrom::Store,
     }
 }
 
@@ -71,7 +72,9 @@ async fn it_is_not_ready_while_machines_cannot_bootstrap() {
     let setup = setup(&world, address);
     let metrics = setup.metrics.clone();
     let node_labels = Arc::new(node_labels(&setup));
-    let state = State { election: None, node_labels, bootstrap: metrics.bootstrap.clone() };
+    let nobody = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+    let election = Arc::new(crate::control_plane::lease::Election::new(nobody, "it".into()));
+    let state = State { election, node_labels, bootstrap: metrics.bootstrap.clone() };
     let asked = probes(Arc::new(state), metrics.registry(true)).await;
     assert_eq!(asked("/readyz").await, (200, "ok".into()), "there is nothing to serve yet");
 

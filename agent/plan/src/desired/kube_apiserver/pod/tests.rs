@@ -11,7 +11,11 @@ use super::*;
 
 fn pod_of(change: impl FnOnce(&mut NodeupConfig)) -> Value {
     let node = control_plane(|inputs| change(&mut inputs.config));
-    serde_json::to_value(pod(&node, node.api_server.as_ref().unwrap())).unwrap()
+    pod_publishing(&node, Published::ApiServer)
+}
+
+fn pod_publishing(node: &NodeConfig, published: Published) -> Value {
+    serde_json::to_value(pod(node, node.api_server.as_ref().unwrap(), published)).unwrap()
 }
 
 fn settings(config: &mut NodeupConfig) -> &mut crate::spec::APIServerConfig {
@@ -102,6 +106,24 @@ fn names_are_published_as_the_api_is_reached() {
 }
 
 #[test]
+fn the_bootstrap_servers_name_is_published_with_the_api_servers() {
+    let internal = |change: &dyn Fn(&mut NodeupConfig)| {
+        let node = control_plane(|inputs| change(&mut inputs.config));
+        let pod = pod_publishing(&node, Published::ApiServerAndBootstrapServer);
+        pod["metadata"]["annotations"]["dns.alpha.kubernetes.io/internal"].clone()
+    };
+    assert_eq!(internal(&|_| {}), json!("api.internal.c.example.com,kops-controller.internal.c.example.com"));
+    let balanced = |config: &mut NodeupConfig| {
+        let balancer =
+            LoadBalancerAccessSpec { use_for_internal_api: true, ..LoadBalancerAccessSpec::default() };
+        settings(config).api.load_balancer = Some(balancer);
+    };
+    assert_eq!(internal(&balanced), json!("kops-controller.internal.c.example.com"));
+    // Machines have it in /etc/hosts there.
+    assert_eq!(internal(&|config| config.uses_none_dns = true), Value::Null);
+}
+
+#[test]
 fn the_directories_of_audit_files_are_mounted() {
     let with = |log: &str, policy: &str| {
         let pod = pod_of(|config| {
@@ -139,7 +161,8 @@ fn container_os_has_its_own_places() {
         inputs.facts.distro.id = "cos".into();
         inputs.facts.distro.version_id = "121".into();
     });
-    let pod = serde_json::to_value(pod(&node, node.api_server.as_ref().unwrap())).unwrap();
+    let pod =
+        serde_json::to_value(pod(&node, node.api_server.as_ref().unwrap(), Published::ApiServer)).unwrap();
     assert_eq!(
         mounts(&pod),
         [
@@ -179,7 +202,8 @@ fn a_dedicated_api_server_has_the_same_pod_with_the_image_of_its_architecture() 
         inputs.config.assets.insert("arm64".into(), assets);
         kube_api_server(&mut inputs.config).image = "registry.k8s.io/kube-apiserver-amd64:v1.34.0".into();
     });
-    let pod = serde_json::to_value(pod(&node, node.api_server.as_ref().unwrap())).unwrap();
+    let pod =
+        serde_json::to_value(pod(&node, node.api_server.as_ref().unwrap(), Published::ApiServer)).unwrap();
     assert_eq!(pod["spec"]["containers"][0]["image"], "registry.k8s.io/kube-apiserver-arm64:v1.34.0");
     assert_eq!(pod["spec"]["containers"][0]["resources"], json!({"requests": {"cpu": "150m"}}));
 }

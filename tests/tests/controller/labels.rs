@@ -1,0 +1,111 @@
+//! What decides the labels of a node that runs: what kOps has applied, or, beside upstream's controller, the instance's tags.
+
+use std::thread;
+use std::time::Duration;
+
+use kops_agent_tests::ec2::Instance;
+
+use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, NODE_ROLE, eventually, id};
+
+const LABEL_TAG: &str = "k8s.io/cluster-autoscaler/node-template/label/";
+
+/// An instance as kOps makes one: its tags have the labels that its group had then.
+fn launched(labels: &[(&str, &str)]) -> Instance {
+    let role = Instance::of_group(CLUSTER, "nodes").tagged(&format!("{LABEL_TAG}{NODE_ROLE}"), "");
+    let tag = |instance: Instance, (key, value): &(&str, &str)| {
+        instance.tagged(&format!("{LABEL_TAG}{key}"), value)
+    };
+    labels.iter().fold(role.tagged(&format!("{LABEL_TAG}{GROUP_LABEL}"), "nodes"), tag)
+}
+
+fn has(cluster: &Cluster, label: &str, value: Option<&str>) -> bool {
+    cluster.label(&id(1), label).as_deref() == value
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn a_running_node_follows_what_kops_has_applied_and_not_what_was_edited() {
+    let cluster = Cluster::start();
+    cluster.ec2.put(&id(1), launched(&[("tier", "web"), ("dropped", "later")]));
+    cluster.create_node(&id(1), Some(&id(1)));
+    cluster.apply_group("nodes", "tier: web, dropped: later, mine: alone");
+    let _controller = cluster.controller();
+    eventually("it is labelled", || has(&cluster, "mine", Some("alone")));
+
+    cluster.edit_group("nodes", "tier: edited");
+    // The store is looked at every second.
+    thread::sleep(Duration::from_secs(3));
+    assert!(has(&cluster, "tier", Some("web")), "nobody has applied it yet");
+
+    cluster.apply_group("nodes", "tier: db, added: '1'");
+    eventually("it follows", || has(&cluster, "tier", Some("db")) && has(&cluster, "added", Some("1")));
+    assert!(has(&cluster, "mine", None), "kops-agent alone wrote it");
+    // Upstream puts back what the tags state whenever it leads.
+    assert!(has(&cluster, "dropped", Some("later")));
+    assert!(has(&cluster, NODE_ROLE, Some("")));
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn beside_upstream_the_tags_decide_as_they_do_there() {
+    let cluster = Cluster::start();
+    cluster.ec2.put(&id(1), launched(&[("tier", "web")]));
+    cluster.create_node(&id(1), Some(&id(1)));
+    cluster.apply_group("nodes", "tier: db, added: '1'");
+    let tags = &["--labels-from", "tags", "--dry-run"];
+    let shown = cluster.once(tags);
+    assert!(shown.contains("+ tier: \"web\"") && !shown.contains("added"), "{shown}");
+    assert!(cluster.once(&["--dry-run"]).contains("+ tier: \"db\""));
+
+    // What upstream has labelled is left as it is, to the last label.
+    let labels = [&format!("{GROUP_LABEL}=nodes"), &format!("{NODE_ROLE}="), "tier=web", "added=1"];
+    let manager = "--field-manager=kops-controller";
+    cluster
+        .kubectl(&[&["label", "node", &id(1), manager], labels.map(|label: &str| label).as_slice()].concat());
+    assert_eq!(cluster.once(tags), "");
+
+    let variable = cluster.with_environment("KOPS_AGENT_LABELS_FROM", "tags");
+    assert_eq!(variable.once(&["--dry-run"]), "");
+    assert!(variable.once(&["--labels-from", "store", "--dry-run"]).contains("+ tier: \"db\""));
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn a_label_that_another_manager_owns_too_is_left_to_it() {
+    let cluster = Cluster::start();
+    cluster.ec2.put(&id(1), Instance::of_group(CLUSTER, "nodes"));
+    cluster.create_node(&id(1), Some(&id(1)));
+    cluster.apply_group("nodes", "ours: '1', shared: '1'");
+    let _controller = cluster.controller();
+    eventually("it is labelled", || has(&cluster, "shared", Some("1")) && has(&cluster, "ours", Some("1")));
+    let node =
+        format!("{{apiVersion: v1, kind: Node, metadata: {{name: {}, labels: {{shared: '1'}}}}}}", id(1));
+    let apply = ["apply", "--server-side", "--field-manager=another", "-f", "-"];
+    cluster.api.kubectl(&apply, &node).unwrap();
+    cluster.apply_group("nodes", "tier: web");
+    eventually("what is ours alone goes", || has(&cluster, "ours", None));
+    assert!(has(&cluster, "shared", Some("1")));
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn an_impostor_that_upstream_believed_loses_its_roles() {
+    const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+    let cluster = Cluster::start();
+    cluster.ec2.put(&id(1), Instance::of_group(CLUSTER, "control-plane"));
+    cluster.create_node(&id(1), Some(&id(1)));
+    // A worker that says that it is the control plane's machine, with what upstream gave it for that.
+    cluster.create_node(&id(2), Some(&id(1)));
+    let given = [&format!("{CONTROL_PLANE}="), "kops.k8s.io/kops-controller-pki=", "team=a"];
+    let manager = "--field-manager=kops-controller";
+    cluster
+        .kubectl(&[&["label", "node", &id(2), manager], given.map(|label: &str| label).as_slice()].concat());
+    let shown = cluster.once(&["--dry-run"]);
+    assert!(shown.contains(&format!("- {CONTROL_PLANE}: \"\"")), "{shown}");
+    let _controller = cluster.controller();
+    eventually("an Event says so", || cluster.reasons(&id(2)).contains("RoleLabelsRemoved"));
+    assert_eq!(cluster.label(&id(2), CONTROL_PLANE), None);
+    assert_eq!(cluster.label(&id(2), "kops.k8s.io/kops-controller-pki"), None);
+    assert_eq!(cluster.label(&id(2), "team").as_deref(), Some("a"));
+    assert_eq!(cluster.label(&id(1), CONTROL_PLANE).as_deref(), Some(""));
+}

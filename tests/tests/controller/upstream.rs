@@ -1,0 +1,42 @@
+//! Where kOps' own kops-controller has to stay, it gets all that it needs: the Lease, the labels and the port.
+
+use std::net::{TcpListener, TcpStream};
+
+use serde_json::json;
+
+use crate::bootstrap::{WithSts, on_aws};
+use crate::cluster::{GROUP_LABEL, REGION, eventually, id};
+use crate::nodes;
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn what_is_left_to_upstream_leaves_it_the_port_and_the_lease() {
+    let world = WithSts::start();
+    let cluster = &world.cluster;
+    cluster.ec2.put(&id(1), nodes());
+    cluster.create_node(&id(1), Some(&id(1)));
+    for more in [
+        json!({"enableCloudIPAM": true}),
+        json!({"capi": {"enabled": true}}),
+        json!({"discovery": {"enabled": true}}),
+    ] {
+        world.configure(&on_aws(REGION), &more);
+        let controller = cluster.controller();
+        assert_eq!((controller.get("/healthz"), controller.get("/readyz")), ("ok".into(), "ok".into()));
+        assert!(TcpStream::connect(world.address).is_err(), "{more}");
+        // As upstream's process does, which ends for good where that fails.
+        drop(TcpListener::bind(world.address).unwrap());
+        assert!(controller.get("/metrics").contains("kops_agent_bootstrap_down 0"));
+        controller.terminate();
+        assert_eq!(
+            cluster
+                .kubectl(&["get", "lease", "-n", "kube-system", "-o", "name"])
+                .contains("kops-controller-leader"),
+            false
+        );
+        assert_eq!(cluster.label(&id(1), GROUP_LABEL), None);
+    }
+    world.configure(&on_aws(REGION), &json!({}));
+    let _controller = world.controller();
+    eventually("the node is labelled", || cluster.label(&id(1), GROUP_LABEL).is_some());
+}
