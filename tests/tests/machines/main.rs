@@ -14,6 +14,7 @@ mod network;
 mod registry;
 mod service;
 mod systemd;
+mod units;
 mod upkeep;
 
 use std::collections::BTreeSet;

@@ -1,0 +1,96 @@
+//! Has the machine on which it runs become one that has the units in a folder, by the agent's own code, and ends as the
+//! agent would: with 1 where a unit failed, and at once where it is asked to stop.
+//!
+//! `unit-driver FOLDER [EXISTING]...`: the folder's files are units with their texts, and the others are units that the
+//! distribution brings.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, bail};
+use kops_agent_host::{Downloads, Host, PemPair, Progress, Scope, Secrets};
+use kops_agent_plan::diff::{Step, diff_with_owned};
+use kops_agent_plan::resource::{DesiredState, Unit};
+use tokio::signal::unix::{SignalKind, signal};
+
+/// No unit needs any.
+struct NoSecrets;
+
+impl Secrets for NoSecrets {
+    fn keyset_item(&self, _: &str, _: &str) -> Option<PemPair> {
+        None
+    }
+    fn trusted_certificates(&self, _: &str) -> Option<String> {
+        None
+    }
+    fn secret(&self, _: &str) -> Option<Vec<u8>> {
+        None
+    }
+    fn bootstrap_certificate(&self, _: &str) -> Option<PemPair> {
+        None
+    }
+}
+
+struct Lines;
+
+impl Progress for Lines {
+    fn applying(&self, step: &Step) {
+        println!("applying {}", step.resource);
+    }
+    fn warned(&self, what: &str) {
+        println!("{what}");
+    }
+}
+
+fn main() -> ExitCode {
+    let outcome = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(anyhow::Error::from)
+        .and_then(|runtime| runtime.block_on(run()));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("unit-driver: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn run() -> anyhow::Result<()> {
+    let mut terminated = signal(SignalKind::terminate())?;
+    tokio::select! {
+        biased;
+        _ = terminated.recv() => bail!("stopped"),
+        outcome = converge() => outcome,
+    }
+}
+
+async fn converge() -> anyhow::Result<()> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let Some((folder, existing)) = arguments.split_first() else { bail!("no folder is named") };
+    let desired = desired(Path::new(folder), existing)?;
+    let host = Host::machine()?;
+    let plan = diff_with_owned(&desired, &host.observe(&desired, &NoSecrets)?, &host.owned()?);
+    // A second installation is refused, and as good as the first.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let client = reqwest::Client::builder().tls_certs_only([]).build()?;
+    let scope = Scope::Node { config_hash: "units", known_hashes: &BTreeMap::new() };
+    host.apply(&plan, &desired, &NoSecrets, &Downloads::new(client), &Lines, scope).await?;
+    println!("converged");
+    Ok(())
+}
+
+fn desired(folder: &Path, existing: &[String]) -> anyhow::Result<DesiredState> {
+    let mut desired = DesiredState::default();
+    for entry in std::fs::read_dir(folder).with_context(|| format!("listing {}", folder.display()))? {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        desired.add(Unit::new(name, std::fs::read_to_string(&path)?));
+    }
+    existing.iter().for_each(|unit| desired.add(Unit::existing(unit)));
+    Ok(desired)
+}

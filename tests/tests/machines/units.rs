@@ -1,0 +1,142 @@
+//! Units that fail or block, under a real systemd: whatever they do, kubelet runs and starts at boot.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::machine::Machine;
+use crate::network::Network;
+use crate::script;
+
+const DRIVER: &str = "/root/unit-driver";
+
+const KUBELET: &str = "[Unit]\nAfter=containerd.service\n[Service]\nExecStart=sleep infinity\n[Install]\nWantedBy=multi-user.target\n";
+const CONTAINERD: &str = "[Service]\nExecStart=sleep infinity\n[Install]\nWantedBy=multi-user.target\n";
+/// It never says that it is ready.
+const LATE_CONTAINERD: &str = "[Service]\nType=notify\nTimeoutStartSec=2\nExecStart=sleep infinity\n[Install]\nWantedBy=multi-user.target\n";
+const ENDLESS: &str =
+    "[Unit]\nBefore=containerd.service\n[Service]\nType=oneshot\nExecStart=sleep infinity\n";
+
+/// The folders of units that the machine becomes one after another.
+const NODES: [(&str, &[(&str, &str)]); 3] = [
+    ("late", &[("containerd.service", LATE_CONTAINERD), ("kubelet.service", KUBELET)]),
+    (
+        "hooks",
+        &[
+            ("containerd.service", CONTAINERD),
+            ("kubelet.service", KUBELET),
+            ("fails-hook.service", "[Service]\nType=oneshot\nExecStart=false\n"),
+            (
+                "waits-hook.service",
+                "[Service]\nType=oneshot\nRemainAfterExit=yes\n\
+                 ExecStart=sh -c 'until systemctl is-active kubelet.service; do sleep 0.1; done'\n",
+            ),
+            (
+                "cloud-hook.service",
+                "[Unit]\nAfter=cloud-final.service\n[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=true\n",
+            ),
+        ],
+    ),
+    (
+        "endless",
+        &[("containerd.service", CONTAINERD), ("kubelet.service", KUBELET), ("disk.service", ENDLESS)],
+    ),
+];
+
+/// As cloud-init's last stage, which runs the user-data and with it the agent.
+const CLOUD_FINAL: &str = "[Service]\nType=oneshot\nExecStart=/root/unit-driver /root/hooks masked.service\nTimeoutStartSec=infinity\n";
+
+fn boot(suite: &str) -> (Machine, Network) {
+    let root = PathBuf::from(script("machines/root", &[suite]).trim()).join("rootfs");
+    let network = Network::up(&[("units", Ipv4Addr::new(10, 99, 0, 10))]);
+    let machine = Machine::boot("units", &network.namespace("units"), &root, &[], lay_out);
+    (machine, network)
+}
+
+fn lay_out(files: &Path) {
+    let own = files.join("root");
+    for (folder, units) in NODES {
+        fs::create_dir_all(own.join(folder)).unwrap();
+        for (name, text) in units {
+            fs::write(own.join(folder).join(name), text).unwrap();
+        }
+    }
+    let units = files.join("etc/systemd/system");
+    fs::create_dir_all(&units).unwrap();
+    fs::write(units.join("cloud-final.service"), CLOUD_FINAL).unwrap();
+    symlink("/dev/null", units.join("masked.service")).unwrap();
+    let driver = files.join(DRIVER.trim_start_matches('/'));
+    fs::copy(env!("CARGO_BIN_EXE_unit-driver"), &driver).unwrap();
+    fs::set_permissions(&driver, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+fn joins(machine: &Machine) {
+    for (property, value) in [("ActiveState", "active"), ("UnitFileState", "enabled")] {
+        assert_eq!(machine.show("kubelet.service", property), value, "kubelet's {property}");
+    }
+}
+
+fn a_runtime_whose_start_times_out(machine: &Machine) {
+    let ended = machine.try_run(&[DRIVER, "/root/late"]);
+    assert_eq!(ended.code, Some(1), "{}", machine.explain(&ended));
+    assert!(
+        ended.stderr.contains("cannot start containerd.service: it has failed with the result timeout"),
+        "{ended:?}"
+    );
+    joins(machine);
+}
+
+fn hooks_that_fail_wait_for_kubelet_and_for_the_stage_that_waits_for_us(machine: &Machine) {
+    machine.run(&["systemctl", "stop", "kubelet.service", "containerd.service"]);
+    let ended = machine.try_run(&["systemctl", "start", "cloud-final.service"]);
+    let journal = machine.run(&["journalctl", "--no-pager", "--output=cat", "--unit=cloud-final.service"]);
+    assert_eq!(ended.code, Some(1), "{}", machine.explain(&ended));
+    for said in [
+        "cannot start fails-hook.service: it has failed with the result exit-code; see `journalctl -u fails-hook.service`",
+        "cannot enable masked.service: ",
+        "cloud-hook.service is still being started, and is not waited for",
+    ] {
+        assert!(journal.contains(said), "no {said:?} in {journal}");
+    }
+    assert!(
+        !journal.contains("containerd.service:") && !journal.contains("cannot start waits-hook"),
+        "{journal}"
+    );
+    joins(machine);
+    assert_eq!(machine.show("waits-hook.service", "ActiveState"), "active");
+    machine.until("the hook after cloud-final has run", || {
+        (machine.show("cloud-hook.service", "ActiveState") == "active").then_some(())
+    });
+}
+
+fn a_wait_ends_at_once_when_the_agent_is_asked_to_stop(machine: &Machine) {
+    machine.run(&["systemd-run", "--quiet", "--unit=driver", "--collect", DRIVER, "/root/endless"]);
+    machine.until("the unit without end is being started", || {
+        (machine.show("disk.service", "ActiveState") == "activating").then_some(())
+    });
+    let since = Instant::now();
+    machine.run(&["systemctl", "stop", "driver.service"]);
+    assert!(since.elapsed() < Duration::from_secs(5), "it took {:?}", since.elapsed());
+    machine.run(&["systemctl", "stop", "disk.service"]);
+}
+
+fn no_unit_keeps_kubelet_down(suite: &str) {
+    let (machine, _network) = boot(suite);
+    a_runtime_whose_start_times_out(&machine);
+    hooks_that_fail_wait_for_kubelet_and_for_the_stage_that_waits_for_us(&machine);
+    a_wait_ends_at_once_when_the_agent_is_asked_to_stop(&machine);
+}
+
+#[test]
+#[ignore = "boots machines: tests/machines/run"]
+fn on_debian_12_no_unit_keeps_kubelet_down() {
+    no_unit_keeps_kubelet_down("bookworm");
+}
+
+#[test]
+#[ignore = "boots machines: tests/machines/run"]
+fn on_debian_13_no_unit_keeps_kubelet_down() {
+    no_unit_keeps_kubelet_down("trixie");
+}
