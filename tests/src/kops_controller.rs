@@ -23,6 +23,7 @@ use rcgen::{
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::example_keys::Keyset;
 use crate::example_store::CLUSTER;
@@ -82,6 +83,10 @@ pub enum Asked {
     Configuration(Mood),
     /// Certificates of these names.
     Certificates(Vec<String>, Mood),
+    /// What comes next, by a node that shows its kubelet's certificate.
+    ToRenew,
+    /// Something at a path that upstream's does not have.
+    Elsewhere(String),
 }
 
 /// A running one; dropping it stops it.
@@ -93,6 +98,8 @@ pub struct KopsController {
 struct State {
     served: Served,
     impostor: Keyset,
+    /// Whether it knows `/renew`, as ours does.
+    renews: bool,
     moods: Mutex<VecDeque<Mood>>,
     asked: Mutex<Vec<Asked>>,
     problems: Mutex<Vec<String>>,
@@ -108,30 +115,46 @@ impl KopsController {
         KopsController::start_as(&server_name(), served)
     }
 
+    /// One that renews, as ours does: `docs/certificate-renewal.md`.
+    ///
+    /// # Errors
+    /// If there is no free port, or the authority cannot sign.
+    pub fn start_renewing(served: Served) -> anyhow::Result<KopsController> {
+        KopsController::start_at(&server_name(), served, true)
+    }
+
     /// One with a certificate of this name.
     ///
     /// # Errors
     /// If there is no free port, or the authority cannot sign.
     pub fn start_as(name: &str, served: Served) -> anyhow::Result<KopsController> {
+        KopsController::start_at(name, served, false)
+    }
+
+    fn start_at(name: &str, served: Served, renews: bool) -> anyhow::Result<KopsController> {
         let identity = Identity::signed_by(&served.authority, name)?;
         let impostor = Keyset::make(&served.authority.name, served.authority.id)?;
         let state = Arc::new(State {
             served,
             impostor,
+            renews,
             moods: Mutex::default(),
             asked: Mutex::default(),
             problems: Mutex::default(),
             tokens: Mutex::default(),
         });
         let handler = Arc::clone(&state);
-        let service = service_fn(move |request| {
+        let authority = renews.then(|| handler.served.authority.certificate.clone());
+        let service_for = move |shown: Option<Vec<u8>>| {
             let state = Arc::clone(&handler);
-            async move { Ok::<_, Infallible>(state.answer(request).await) }
-        });
-        Ok(KopsController {
-            server: LoopbackServer::start_tls("kops-controller", service, &identity)?,
-            state,
-        })
+            service_fn(move |request| {
+                let (state, shown) = (Arc::clone(&state), shown.clone());
+                async move { Ok::<_, Infallible>(state.answer(request, shown.as_deref()).await) }
+            })
+        };
+        let server =
+            LoopbackServer::start_tls_for("kops-controller", &identity, authority.as_deref(), service_for)?;
+        Ok(KopsController { server, state })
     }
 
     /// Its URL, with its address in the place of its name.
@@ -163,7 +186,20 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl State {
-    async fn answer(&self, request: Request<Incoming>) -> Response<Answer> {
+    async fn answer(&self, request: Request<Incoming>, shown: Option<&[u8]>) -> Response<Answer> {
+        let path = request.uri().path().to_owned();
+        let is_renewal = self.renews && path == "/renew";
+        if !is_renewal && path != "/bootstrap" {
+            lock(&self.asked).push(Asked::Elsewhere(path));
+            return answer(404, "404 page not found\n");
+        }
+        if is_renewal {
+            lock(&self.asked).push(Asked::ToRenew);
+            if let Err(problem) = self.check_shown(shown) {
+                lock(&self.problems).push(format!("{problem:#}"));
+                return answer(403, "CertificateOfOtherNode");
+            }
+        }
         let checked = match self.check(request).await {
             Ok(checked) => checked,
             Err(problem) => {
@@ -171,7 +207,10 @@ impl State {
                 return answer(403, "failed to verify token\n");
             }
         };
-        let mood = lock(&self.moods).pop_front().unwrap_or(Mood::Honest);
+        let mood = match is_renewal {
+            true => Mood::Honest,
+            false => lock(&self.moods).pop_front().unwrap_or(Mood::Honest),
+        };
         let certs = checked["certs"].as_object();
         lock(&self.asked).push(match certs {
             Some(certs) => Asked::Certificates(certs.keys().cloned().collect(), mood.clone()),
@@ -198,15 +237,26 @@ impl State {
         }
     }
 
+    /// Whether it is the certificate of the node's kubelet.
+    fn check_shown(&self, shown: Option<&[u8]>) -> anyhow::Result<()> {
+        let (_, certificate) = X509Certificate::from_der(shown.context("no certificate is shown")?)?;
+        let expected = format!("O=system:nodes, CN=system:node:{}", self.served.node_name);
+        let subject = certificate.subject().to_string();
+        ensure!(subject == expected, "the certificate is of {subject}");
+        Ok(())
+    }
+
     /// The request, if it is one that upstream's server would take.
     async fn check(&self, request: Request<Incoming>) -> anyhow::Result<Value> {
-        ensure!(request.method() == Method::POST && request.uri() == "/bootstrap", "not POST /bootstrap");
+        ensure!(request.method() == Method::POST, "not POST");
         ensure!(request.version() == Version::HTTP_11, "not HTTP/1.1");
         ensure!(request.headers()["content-type"] == "application/json", "not JSON");
+        let path = request.uri().path().to_owned();
         let token = request.headers().get("authorization").context("no token")?.to_str()?.to_owned();
         let body = request.into_body().collect().await?.to_bytes();
         check_token(&token, &body)?;
-        ensure!(lock(&self.tokens).insert(token), "a token was used twice");
+        // One that was refused with 409 is as good as new to a server of ours, and upstream's is not asked again.
+        ensure!(lock(&self.tokens).insert(format!("{path} {token}")), "a token was used twice");
         let body: Value = serde_json::from_slice(&body)?;
         ensure!(body["apiVersion"] == "bootstrap.kops.k8s.io/v1alpha1", "another version");
         let wants_configuration = body["includeNodeConfig"].as_bool().context("no includeNodeConfig")?;

@@ -17,8 +17,10 @@ use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto;
 use rcgen::{CertificateParams, CertifiedKey, KeyPair, date_time_ymd, generate_simple_self_signed};
-use rustls::ServerConfig;
+use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
@@ -69,11 +71,22 @@ impl Identity {
         Ok(Identity { certificate_pem: certificate.pem(), certificate: certificate.der().clone(), key })
     }
 
-    fn acceptor(&self) -> anyhow::Result<TlsAcceptor> {
+    /// Takes certificates of clients that this authority (PEM) vouches for, where there is one, and clients without.
+    fn acceptor(&self, of_clients: Option<&str>) -> anyhow::Result<TlsAcceptor> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let clients = match of_clients {
+            Some(authority) => {
+                let mut roots = RootCertStore::empty();
+                roots.add(CertificateDer::from_pem_slice(authority.as_bytes())?)?;
+                WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+                    .allow_unauthenticated()
+                    .build()?
+            }
+            None => WebPkiClientVerifier::no_client_auth(),
+        };
         let mut config = ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
+            .with_client_cert_verifier(clients)
             .with_single_cert(vec![self.certificate.clone()], self.key.clone_key())?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(TlsAcceptor::from(Arc::new(config)))
@@ -150,15 +163,40 @@ impl LoopbackServer {
         B::Data: Send,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
-        let acceptor = identity.acceptor()?;
+        LoopbackServer::start_tls_for(name, identity, None, move |_| service.clone())
+    }
+
+    /// The same, to each client with what `service_for` the certificate (DER) has that it has shown, if any, of this
+    /// authority (PEM).
+    ///
+    /// # Errors
+    /// If there is no free port or no thread to be had, or the authority is none.
+    pub fn start_tls_for<F, S, B>(
+        name: &str,
+        identity: &Identity,
+        of_clients: Option<&str>,
+        service_for: F,
+    ) -> anyhow::Result<LoopbackServer>
+    where
+        F: Fn(Option<Vec<u8>>) -> S + Clone + Send + 'static,
+        S: Service<Request<Incoming>, Response = Response<B>> + Send + 'static,
+        S::Future: Send,
+        S::Error: Into<Box<dyn Error + Send + Sync>>,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
+        let acceptor = identity.acceptor(of_clients)?;
         let socket = Socket::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?;
         LoopbackServer::run(socket, name, "https", async move |listener, connections| {
             loop {
                 let (connection, _) = accept(&listener, &connections).await?;
-                let (acceptor, service) = (acceptor.clone(), service.clone());
+                let (acceptor, service_for) = (acceptor.clone(), service_for.clone());
                 tokio::spawn(async move {
                     // Who does not trust us hangs up, and says so on their side.
                     let Ok(connection) = acceptor.accept(connection).await else { return };
+                    let shown = connection.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+                    let service = service_for(shown.map(|certificate| certificate.to_vec()));
                     let server = auto::Builder::new(TokioExecutor::new());
                     let _ = server.serve_connection(TokioIo::new(connection), service).await;
                 });

@@ -35,7 +35,9 @@ pub use assets::{
     Buckets, DownloadError, Downloads, Locating, Location, MirrorFailure, NotLocated, Patience, Progress,
     Silent, redirects,
 };
-pub use certs::{CertificateError, NodeKey, SigningAuthority, common_name_and_validity, self_signed};
+pub use certs::{
+    CertificateError, NodeKey, SigningAuthority, common_name_and_validity, pair_of_kubeconfig, self_signed,
+};
 pub use contents::secret_text;
 pub use error::{Error, FailedUnit, Result};
 pub use host::Host;

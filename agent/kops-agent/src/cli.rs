@@ -1,6 +1,7 @@
 //! The command line.
 
 mod change;
+mod settled;
 
 use std::path::PathBuf;
 
@@ -165,6 +166,11 @@ pub struct SpecArgs {
     /// in /etc/environment, where what runs at boot finds it.
     #[arg(long)]
     pub controller: bool,
+
+    /// Where the files of the node are that is decided: what it has shows kops-controller who it is. [`Command::settled`]
+    /// sets it from `--root`.
+    #[arg(skip = PathBuf::from("/"))]
+    pub node_root: PathBuf,
 }
 
 /// How the state store is reached.
@@ -388,6 +394,7 @@ impl CheckArgs {
             asset_hashes: None,
             on_hash_mismatch: OnHashMismatch::Warn,
             controller: false,
+            node_root: PathBuf::from("/"),
         })
     }
 }

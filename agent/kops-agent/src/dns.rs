@@ -77,7 +77,9 @@ fn listed(hosts: &Hosts, name: &str) -> Option<Vec<IpAddr>> {
     let found = [RecordType::AAAA, RecordType::A]
         .iter()
         .filter_map(|kind| hosts.lookup_static_host(&Query::query(name.clone(), *kind)))
-        .flat_map(|lookup| lookup.answers().iter().filter_map(|answer| answer.data.ip_addr()).collect::<Vec<_>>())
+        .flat_map(|lookup| {
+            lookup.answers().iter().filter_map(|answer| answer.data.ip_addr()).collect::<Vec<_>>()
+        })
         .collect::<Vec<_>>();
     (!found.is_empty()).then_some(found)
 }
@@ -106,7 +108,8 @@ mod tests {
     #[test]
     fn what_the_hosts_file_has_of_a_name_is_all_there_is_to_know() {
         let mut hosts = Hosts::default();
-        let text = "127.0.0.1 localhost\n::1 localhost # both\n10.0.0.1 Kops-Controller.test kc\nfd00::1 six.test\n";
+        let text =
+            "127.0.0.1 localhost\n::1 localhost # both\n10.0.0.1 Kops-Controller.test kc\nfd00::1 six.test\n";
         hosts.read_hosts_conf(text.as_bytes()).unwrap();
         for (name, expected) in [
             ("kops-controller.TEST", Some(&["10.0.0.1"][..])),

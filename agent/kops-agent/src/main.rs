@@ -73,7 +73,7 @@ fn main() -> ExitCode {
         Ok(runtime) => runtime,
         Err(error) => return failed(&anyhow::Error::new(error).context("starting the agent's runtime")),
     };
-    match runtime.block_on(run(cli.command)) {
+    match runtime.block_on(run(cli.command.settled())) {
         Ok(code) => exit::exit_code(code),
         Err(error) => failed(&error),
     }

@@ -70,7 +70,8 @@ pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
     .map_err(wrong)?;
     let authorities = node.config.cas.get(resolve::KUBERNETES_CA).map(String::as_str);
     let patience = store.retries().deadline;
-    let kops_controller = KopsController::of(&node.boot, authorities, &facts, patience);
+    let kops_controller =
+        KopsController::of(&node.boot, authorities, &facts, patience).for_node_at(&args.node_root);
     let config_hash = match node.boot.nodeup_config_hash.as_str() {
         "" => NodeupConfig::hash(go_yaml::to_string(&node.config).as_bytes()),
         pinned => pinned.to_owned(),

@@ -48,6 +48,7 @@ pub(crate) async fn run(args: NodeupArgs) -> Result<u8> {
         asset_hashes: None,
         on_hash_mismatch: OnHashMismatch::default(),
         controller: false,
+        node_root: PathBuf::from("/"),
     };
     let root = RootArgs { root: PathBuf::from("/"), cache: args.cache, download_patience: DOWNLOAD_PATIENCE };
     let (output, color) = (Output::default(), Color::default());

@@ -121,16 +121,32 @@ pub fn client_config() -> Result<ClientConfig, rustls::Error> {
 /// # Errors
 /// If there is no authority in it.
 pub fn client_config_trusting(authorities: &str) -> Result<ClientConfig, rustls::Error> {
+    Ok(ClientConfig::builder_with_provider(provider())
+        .with_safe_default_protocol_versions()?
+        .with_root_certificates(roots_of(authorities)?)
+        .with_no_client_auth())
+}
+
+/// The same, that says who it is by a PEM chain and its key.
+///
+/// # Errors
+/// If there is no authority, or the chain and its key are none.
+pub fn client_config_trusting_as(
+    authorities: &str,
+    chain: &str,
+    key: &str,
+) -> Result<ClientConfig, rustls::Error> {
+    config_as(Arc::new(roots_of(authorities)?), chain, key)
+}
+
+fn roots_of(authorities: &str) -> Result<RootCertStore, rustls::Error> {
     let certificates = CertificateDer::pem_slice_iter(authorities.as_bytes()).filter_map(Result::ok);
     let mut roots = RootCertStore::empty();
     let (usable, _) = roots.add_parsable_certificates(certificates);
-    if usable == 0 {
-        return Err(rustls::Error::General("there is no PEM certificate of an authority to trust".into()));
+    match usable {
+        0 => Err(rustls::Error::General("there is no PEM certificate of an authority to trust".into())),
+        _ => Ok(roots),
     }
-    Ok(ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_no_client_auth())
 }
 
 /// How to be a TLS client that trusts the host's CA bundle and says who it is, by a PEM chain and its key.

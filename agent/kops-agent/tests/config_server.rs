@@ -261,13 +261,61 @@ fn a_node_that_gets_no_new_certificates_keeps_those_that_are_valid() {
     server.answer_next(&[Mood::Honest, registered.clone()]);
     let kept = worker.run("converge", &server);
     kept.with(0, &["due to be renewed (kube-proxy, kubelet, kubelet-server) are kept"]);
-    assert_eq!(server.asked()[1], certificates(registered, &CERTIFICATES));
+    assert!(!kept.stderr.contains("404"), "{kept:#?}");
+    let expected = [
+        Asked::Configuration(Mood::Honest),
+        certificates(registered, &CERTIFICATES),
+        Asked::Elsewhere("/renew".into()),
+    ];
+    assert_eq!(server.asked(), expected, "upstream's kops-controller renews nothing");
+    assert_eq!(server.problems(), [""; 0]);
     assert_eq!(worker.read("var/lib/kubelet/kubeconfig"), before);
     assert_eq!(fs::read_to_string(&config).unwrap(), right, "all else is put right");
 
     server.answer_next(&[]);
     worker.run("converge", &server).with(0, &[]);
     assert_ne!(worker.read("var/lib/kubelet/kubeconfig"), before, "another kops-controller renews them");
+}
+
+#[test]
+fn a_node_that_is_ready_renews_what_is_due_with_the_certificate_that_it_has() {
+    for command in [&["converge"][..], &["verify", "--repair"]] {
+        let worker = Worker::new();
+        let server = KopsController::start_renewing(worker.served.clone()).unwrap();
+        server.answer_next(&[Mood::Honest, Mood::ShortLived]);
+        worker.run("converge", &server).with(0, &[]);
+        let before = worker.kubeconfig("var/lib/kubelet/kubeconfig");
+        server.asked();
+
+        let registered = Mood::Refusing(409, "");
+        server.answer_next(&[registered.clone(), registered.clone()]);
+        let mut agent = worker.agent(command[0], &[server.url()], &worker.served.authority);
+        let renewed = once(agent.args(&command[1..]));
+        renewed.with(0, &["for its present certificate"]);
+        let expected = [
+            Asked::Configuration(registered.clone()),
+            Asked::ToRenew,
+            Asked::Configuration(Mood::Honest),
+            certificates(registered.clone(), &CERTIFICATES),
+            Asked::ToRenew,
+            certificates(Mood::Honest, &CERTIFICATES),
+        ];
+        assert_eq!(server.asked(), expected);
+        assert_eq!(server.problems(), [""; 0]);
+        let after = worker.kubeconfig("var/lib/kubelet/kubeconfig");
+        assert!(after[0] != before[0] && after[1] != before[1], "another certificate, for another key");
+        for said in [&renewed.stdout, &renewed.stderr] {
+            assert!(!said.contains("PRIVATE KEY"), "{said}");
+        }
+
+        // What is not due is not renewed; what is wanted of the node is known all the same.
+        server.answer_next(std::slice::from_ref(&registered));
+        let again = worker.run("converge", &server);
+        again.with(0, &[]);
+        assert!(again.stdout.contains("Nothing to do"), "{again:#?}");
+        let expected = [Asked::Configuration(registered), Asked::ToRenew, Asked::Configuration(Mood::Honest)];
+        assert_eq!(server.asked(), expected);
+    }
 }
 
 #[test]

@@ -41,8 +41,8 @@ current-context: service-account-context
     )
 }
 
-/// The certificate and key in a kubeconfig that the agent or upstream's nodeup has written.
-pub(super) fn read(text: &str) -> Option<PemPair> {
+/// The certificate and key in a kubeconfig that the agent or upstream's nodeup has written; `None` where they are not in it.
+pub fn read(text: &str) -> Option<PemPair> {
     let field = |name: &str| {
         let encoded = text.lines().find_map(|line| line.trim_start().strip_prefix(name))?;
         String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()

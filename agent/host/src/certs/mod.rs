@@ -25,6 +25,7 @@ use authority::Authority;
 use keep::Reason;
 
 pub use bootstrap::NodeKey;
+pub use kubeconfig::read as pair_of_kubeconfig;
 pub use self_signed::{common_name_and_validity, self_signed};
 pub use signing::SigningAuthority;
 

@@ -39,7 +39,8 @@ pub async fn with_certificates(host: &Host, decision: &Decision, plan: Plan) -> 
     }
     log::warn!(
         "the certificates that are due to be renewed ({due}) are kept while they are valid: {server} gives a node \
-         that is registered and ready no others; to renew them, replace this instance"
+         that is registered and ready no others; kops-agent's controller does, in the place of kOps' kops-controller; \
+         without it, replace this instance before they end"
     );
     Ok((plan, kept))
 }

@@ -9,11 +9,13 @@ mod aws;
 mod certificates;
 mod gce;
 mod hetzner;
+mod renewal;
 mod server;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,6 +118,8 @@ pub struct KopsController {
     called_back_at: [SocketAddr; 2],
     /// What signs for this machine, where that is the proof.
     tpm: Arc<dyn OpenTpm>,
+    /// Where the files of the node are, its present certificates among them.
+    root: PathBuf,
     retries: Retries,
 }
 
@@ -152,6 +156,7 @@ impl KopsController {
                 (Ipv4Addr::UNSPECIFIED, challenge::PORT).into(),
             ],
             tpm: Arc::new(KernelTpm::default()),
+            root: PathBuf::from("/"),
             retries: Retries {
                 deadline: patience,
                 attempt: server::PATIENCE,
@@ -159,6 +164,11 @@ impl KopsController {
                 longest_pause: LONGEST_PAUSE,
             },
         }
+    }
+
+    /// The same for the node whose files are below this root, which can show its present certificate.
+    pub fn for_node_at(self, root: &Path) -> KopsController {
+        KopsController { root: root.to_owned(), ..self }
     }
 
     /// The same, called back at this address, since a test shares its machine with others.
@@ -224,7 +234,12 @@ impl KopsController {
             Round::Failed(_) => Duration::MAX,
         };
         let round = || asking.round(&servers, &accept);
-        let asked = self.retries.run(&format!("asking for {what}"), round, patience).await;
+        let mut asked = self.retries.run(&format!("asking for {what}"), round, patience).await;
+        if let Err(GaveUp { error: Round::AlreadyRegistered(_), .. }) = &asked
+            && let Some(given) = self.renewed(&asking, &servers, what, &accept).await
+        {
+            asked = Ok(given);
+        }
         if let Some(callback) = asking.callback {
             callback.stop().await;
         }
@@ -273,7 +288,7 @@ impl Asking {
     ) -> Result<(String, T), Round> {
         let mut failures = Vec::new();
         for server in servers {
-            match self.try_once(server, &accept).await {
+            match self.try_once(server, &self.trust, &accept).await {
                 Ok(given) => return Ok((server.url().to_owned(), given)),
                 Err(Failure::AlreadyRegistered) => {
                     return Err(Round::AlreadyRegistered(server.url().to_owned()));
@@ -288,12 +303,13 @@ impl Asking {
     async fn try_once<T>(
         &self,
         server: &Server,
+        trust: &rustls::ClientConfig,
         accept: impl Fn(BootstrapResponse) -> Result<T, String>,
     ) -> Result<T, Failure> {
         let addresses = server.addresses().await?;
         let body = self.body()?;
         let token = self.authenticator.token(body.as_bytes()).await?;
-        let answer = server.post(&self.trust, &addresses, token, body).await?;
+        let answer = server.post(trust, &addresses, token, body).await?;
         let answer = BootstrapResponse::parse(&answer)
             .map_err(|error| Failure::Unusable(format!("cannot be read: {error}")))?;
         accept(answer).map_err(Failure::Unusable)

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
-use kops_agent_plan::bootstrap::PORT;
+use kops_agent_plan::bootstrap::{PORT, renewal};
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Response, Url};
 use rustls::ClientConfig;
@@ -99,6 +99,13 @@ pub(super) struct Server {
     tls_server_name: String,
 }
 
+impl Failure {
+    /// Whether there is nothing of that name, as at upstream's kops-controller where it is asked to renew.
+    pub(super) fn is_unknown_path(&self) -> bool {
+        matches!(self, Failure::Refused { status: 404 | 405, .. })
+    }
+}
+
 impl Server {
     /// The servers at these URLs.
     pub(super) fn all(urls: &[String], tls_server_name: &str) -> Result<Vec<Server>, NoServer> {
@@ -117,6 +124,14 @@ impl Server {
         let path = format!("{}/bootstrap", url.path().trim_end_matches('/'));
         url.set_path(&path);
         Ok(Server { shown: shown.to_owned(), url, tls_server_name: tls_server_name.to_owned() })
+    }
+
+    /// The same, asked to renew.
+    pub(super) fn renewing(&self) -> Server {
+        let mut url = self.url.clone();
+        let base = url.path().trim_end_matches("/bootstrap").to_owned();
+        url.set_path(&format!("{base}{}", renewal::PATH));
+        Server { url, ..self.clone() }
     }
 
     /// Its URL as it is configured.
@@ -259,7 +274,9 @@ mod tests {
             ("https://[fd00::1]:3988/", "https://[fd00::1]:3988/bootstrap"),
             ("https://proxy.example.com/kops/", "https://proxy.example.com/kops/bootstrap"),
         ] {
-            assert_eq!(Server::new(given, "").unwrap().url.as_str(), expected);
+            let server = Server::new(given, "").unwrap();
+            assert_eq!(server.url.as_str(), expected);
+            assert_eq!(server.renewing().url.as_str(), expected.replace("/bootstrap", "/renew"));
         }
         for (given, expected) in [
             ("http://10.0.0.1:3988/", "does not begin with https://"),

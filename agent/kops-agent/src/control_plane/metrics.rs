@@ -67,6 +67,7 @@ struct ByOutcome {
 #[derive(Clone, Debug)]
 pub struct BootstrapMetrics {
     requests: Family<ByOutcome, Counter>,
+    renewals: Family<ByOutcome, Counter>,
     seconds: Histogram,
     /// Requests that wait to be verified.
     pub waiting: Gauge,
@@ -83,6 +84,7 @@ impl BootstrapMetrics {
     pub fn new() -> BootstrapMetrics {
         BootstrapMetrics {
             requests: Family::default(),
+            renewals: Family::default(),
             seconds: Histogram::new(SECONDS),
             waiting: Gauge::default(),
             connections: Gauge::default(),
@@ -98,7 +100,18 @@ impl BootstrapMetrics {
         self.seconds.observe(took.as_secs_f64());
     }
 
+    /// Counts that a node was answered that has shown its certificate to get others.
+    pub fn renewed(&self, reason: &'static str, is_granted: bool) {
+        let outcome = if is_granted { "granted" } else { "refused" };
+        self.renewals.get_or_create(&ByOutcome { outcome, reason }).inc();
+    }
+
     pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "kops_agent_renewal_requests",
+            "Nodes that showed their certificate to get others, by what came of it",
+            self.renewals.clone(),
+        );
         registry.register(
             "kops_agent_bootstrap_requests",
             "Machines that asked to become nodes, by what came of it",

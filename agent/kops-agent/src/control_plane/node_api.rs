@@ -67,6 +67,14 @@ impl Nodes {
         Ok(conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"))
     }
 
+    /// The `spec.providerID` of the Node of this name; `None` where there is none.
+    ///
+    /// # Errors
+    /// The API server cannot be asked.
+    pub async fn provider_id(&self, name: &str) -> Result<Option<String>, Error> {
+        Ok(self.api.get_opt(name).await?.map(|node| node.spec.provider_id))
+    }
+
     /// Changes labels of a Node, if it is still the one that was observed.
     ///
     /// # Errors

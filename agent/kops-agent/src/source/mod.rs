@@ -62,7 +62,7 @@ pub async fn read(
 ) -> Result<NodeSpec> {
     let has_store = args.config_base.is_some() || boot.config_base.is_some();
     if !has_store && args.config_from != ConfigFrom::ClusterSpec && config_server::is_to_be_asked(&boot) {
-        return served(store, boot, facts).await;
+        return served(store, args, boot, facts).await;
     }
     let base = config_base(args, &boot)?;
     if args.config_from == ConfigFrom::NodeupConfig {
@@ -208,8 +208,9 @@ pub(crate) fn trust_the_boot_configs_authority(boot: &BootConfig, config: &mut N
 }
 
 /// The node of a machine that asks kops-controller: it has no keysets, and the secrets that it is given.
-async fn served(store: &Store, boot: BootConfig, facts: Facts) -> Result<NodeSpec> {
-    let kops_controller = KopsController::of(&boot, None, &facts, store.retries().deadline);
+async fn served(store: &Store, args: &SpecArgs, boot: BootConfig, facts: Facts) -> Result<NodeSpec> {
+    let kops_controller =
+        KopsController::of(&boot, None, &facts, store.retries().deadline).for_node_at(&args.node_root);
     let config_server::Served { pinned, secrets } = config_server::read(&kops_controller, &boot).await?;
     let mut spec = NodeSpec::of(boot, facts, Configuration::of_pinned(pinned));
     for name in spec.inputs.wanted_secrets() {

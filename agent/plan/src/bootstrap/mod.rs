@@ -4,7 +4,7 @@
 //! Here is what both sides must agree on, byte for byte, with kOps' own programs as well as with ours: [`message`] is
 //! what they say to each other, [`aws_token`] how a machine on AWS proves who it is, [`gce_token`] how one on GCE does,
 //! [`hetzner_token`] what one on Hetzner Cloud says, and [`challenge`] how one is called back. [`certificates`] and
-//! [`node_config`] decide what it is given.
+//! [`node_config`] decide what it is given. [`renewal`] is ours alone: how a node that is at work gets it again.
 
 pub mod aws_token;
 pub mod certificates;
@@ -13,6 +13,7 @@ pub mod gce_token;
 pub mod hetzner_token;
 pub mod message;
 pub mod node_config;
+pub mod renewal;
 
 /// The port of kops-controller (upstream: `pkg/wellknownports/wellknownports.go`).
 pub const PORT: u16 = 3988;

@@ -15,11 +15,13 @@ use kops_agent_plan::spec::KopsControllerServerOptions;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use time::OffsetDateTime;
 
 use super::super::changed_files::{LOOKED_AT_EVERY, Stamps};
+use super::clients;
 use crate::output::error_text;
 
 const KEYPAIR_IDS: &str = "keypair-ids.yaml";
@@ -30,6 +32,8 @@ pub struct Keys {
     pub authorities: BTreeMap<String, SigningAuthority>,
     /// The id of each authority's key pair.
     pub keypair_ids: BTreeMap<String, String>,
+    /// Who vouches for clients: the authority of nodes. None where it is none of `server.signingCAs`.
+    pub clients: Option<Arc<dyn ClientCertVerifier>>,
     server: Arc<CertifiedKey>,
 }
 
@@ -140,7 +144,11 @@ impl Files {
                 .with_context(|| format!("reading {}", self.certificate(name).display()))?;
             authorities.insert(name.clone(), authority);
         }
-        Ok(Keys { authorities, keypair_ids, server: Arc::new(self.server()?) })
+        let clients = match self.signing_cas.iter().find(|name| *name == clients::AUTHORITY) {
+            Some(name) => Some(clients::of(&text(&self.certificate(name))?)?),
+            None => None,
+        };
+        Ok(Keys { authorities, keypair_ids, clients, server: Arc::new(self.server()?) })
     }
 
     fn server(&self) -> Result<CertifiedKey> {

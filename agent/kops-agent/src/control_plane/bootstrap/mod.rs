@@ -9,12 +9,15 @@ mod audit;
 mod aws;
 mod call_back;
 mod claims;
+mod clients;
 pub mod connections;
 mod descriptors;
 mod gce;
 mod grants;
 mod hetzner;
 mod keystore;
+mod rate;
+mod renewal;
 mod replay;
 mod server;
 #[cfg(test)]
@@ -50,6 +53,7 @@ use gce::GceVerifier;
 use grants::Grants;
 use hetzner::HetznerVerifier;
 use keystore::Keystore;
+use renewal::Renewal;
 use replay::{Taken, Token};
 use server::Server;
 use verifier::{Answer, Examined, Presented, Proof, Refusal, Verifier, examine};
@@ -72,6 +76,7 @@ pub struct Bootstrap {
     taken: Taken,
     admission: Arc<Admission>,
     call_back: CallBack,
+    renewal: Renewal,
     nodes: Nodes,
     grants: Grants,
     /// What tells machines apart that ask.
@@ -87,6 +92,17 @@ pub struct Asked<'a> {
     pub token: &'a str,
     /// The body.
     pub body: &'a [u8],
+    /// As whom.
+    pub door: Door<'a>,
+}
+
+/// As whom a machine asks.
+#[derive(Clone, Copy, Debug)]
+pub enum Door<'a> {
+    /// As one that is to become a node.
+    Bootstrap,
+    /// As one that is a node, with this certificate (DER) if it has shown one, which TLS has found good.
+    Renewal(Option<&'a [u8]>),
 }
 
 /// What it takes to serve.
@@ -156,6 +172,7 @@ impl Setup {
             taken: Taken::since(Instant::now()),
             admission: Admission::new(admission::Limits::default(), metrics.waiting.clone()),
             call_back: CallBack::of(&options.cluster_name, keystore.clone()),
+            renewal: Renewal::default(),
             nodes: self.nodes.clone(),
             grants: Grants::of(
                 self.store.clone(),
@@ -266,6 +283,10 @@ impl Bootstrap {
     async fn give(&self, asked: &Asked<'_>, known: &mut Record<'_>) -> Result<String, Refusal> {
         // What costs nothing comes first.
         let (now, at) = (SystemTime::now(), Instant::now());
+        let holder = match asked.door {
+            Door::Bootstrap => None,
+            Door::Renewal(certificate) => Some(self.renewal.holder(certificate, at, known)?),
+        };
         let origin = self.machines.origin(known.remote.ip());
         let presented = Presented { token: asked.token, body: asked.body, origin, now: seconds(now) };
         let Examined { fingerprint, signed_at, proof, verification } = examine(&self.verifiers, &presented)?;
@@ -298,10 +319,16 @@ impl Bootstrap {
         if !is_dns_name(&name) {
             return Err(Refusal::not_verified("NoNodeName", format!("{name:?} is no name of a Node")));
         }
+        if let Some(holder) = &holder {
+            renewal::refuse_holders_of_others(holder, &name)?;
+        }
         if let Some(challenge) = challenge {
             self.call_back.prove(&known.node, challenge).await?;
         }
-        self.refuse_the_registered(&name).await?;
+        match &holder {
+            None => self.refuse_the_registered(&name).await?,
+            Some(_) => renewal::refuse_replaced(&known.node, &self.nodes).await?,
+        }
 
         let response = self.grants.give(&known.node, &request).await?;
         // Not before: who is given nothing, because somebody cannot be asked now, comes again and again.

@@ -13,21 +13,24 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use rustls::ServerConfig;
+use kops_agent_plan::bootstrap::renewal;
 use rustls::crypto::aws_lc_rs;
+use rustls::server::NoServerSessionStorage;
+use rustls::{Error as TlsError, ServerConfig};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
-use super::audit::Record;
+use super::audit::{Kind, Record};
+use super::clients::Clients;
 use super::connections::{Connections, Outcome, Slot};
 use super::descriptors;
 use super::keystore::Keystore;
 use super::replay::TOKEN_OLDER_THAN_SERVER;
 use super::verifier::{Answer, Refusal};
-use super::{Asked, Bootstrap};
+use super::{Asked, Bootstrap, Door};
 
 /// What a connection may cost.
 #[derive(Clone, Copy, Debug)]
@@ -91,8 +94,11 @@ impl Server {
         let mut tls = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()
             .context("setting up TLS for machines that bootstrap")?
-            .with_no_client_auth()
+            .with_client_cert_verifier(Arc::new(Clients(keystore.clone())))
             .with_cert_resolver(keystore);
+        // A certificate is looked at on every connection, not on the first of some.
+        tls.session_storage = Arc::new(NoServerSessionStorage {});
+        tls.send_tls13_tickets = 0;
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         let metrics = &bootstrap.metrics;
         let (open, refused) = (metrics.connections.clone(), metrics.connections_refused.clone());
@@ -182,10 +188,16 @@ async fn connection(
     limits: &Limits,
     slot: &Slot,
 ) {
-    // Who speaks no TLS, or not to us, hangs up or is hung up on.
-    let Ok(Ok(stream)) = timeout(limits.patience, acceptor.accept(socket)).await else { return };
+    let stream = match timeout(limits.patience, acceptor.accept(socket)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => return refused_certificate(&error, remote, bootstrap),
+        // What speaks no TLS is hung up on.
+        Err(_) => return,
+    };
+    let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).cloned();
+    let shown = shown.as_deref();
     let service = service_fn(|request| async move {
-        Ok::<_, Infallible>(answer(request, remote, bootstrap, limits, slot).await)
+        Ok::<_, Infallible>(answer(request, shown, remote, bootstrap, limits, slot).await)
     });
     let _hung_up = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -194,6 +206,18 @@ async fn connection(
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)
         .await;
+}
+
+/// A client that shows a certificate is one that wants others for it. What comes of that is written down, though it does not
+/// get as far as to ask.
+fn refused_certificate(error: &std::io::Error, remote: SocketAddr, bootstrap: &Bootstrap) {
+    let Some(TlsError::InvalidCertificate(problem)) =
+        error.get_ref().and_then(|cause| cause.downcast_ref::<TlsError>())
+    else {
+        return;
+    };
+    let refusal = Refusal::not_verified("ClientCertificateRefused", format!("its certificate: {problem}"));
+    let _ = Record::of(Kind::Renewal, remote, &bootstrap.metrics).answered(Err::<(), _>(refusal));
 }
 
 /// What a connection comes to whose request is refused so.
@@ -208,18 +232,21 @@ fn outcome(refusal: &Refusal) -> Outcome {
 
 async fn answer(
     request: Request<Incoming>,
+    shown: Option<&[u8]>,
     remote: SocketAddr,
     bootstrap: &Bootstrap,
     limits: &Limits,
     slot: &Slot,
 ) -> Response<String> {
-    let allowed = match request.uri().path() {
-        "/bootstrap" => Method::POST,
-        "/healthz" => Method::GET,
-        _ => return text(StatusCode::NOT_FOUND, "there are /bootstrap and /healthz"),
+    let (allowed, kind, door) = match request.uri().path() {
+        "/bootstrap" => (Method::POST, Kind::Bootstrap, Door::Bootstrap),
+        renewal::PATH => (Method::POST, Kind::Renewal, Door::Renewal(shown)),
+        "/healthz" => (Method::GET, Kind::Bootstrap, Door::Bootstrap),
+        _ => return text(StatusCode::NOT_FOUND, "there are /bootstrap, /renew and /healthz"),
     };
     if request.method() != allowed {
-        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, "it is POST /bootstrap and GET /healthz");
+        let problem = "it is POST /bootstrap, POST /renew and GET /healthz";
+        let mut response = text(StatusCode::METHOD_NOT_ALLOWED, problem);
         let allow = if allowed == Method::POST { "POST" } else { "GET" };
         response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
         return response;
@@ -229,7 +256,8 @@ async fn answer(
         slot.comes_to(Outcome::InVain);
         return text(StatusCode::OK, "ok");
     }
-    match bootstrapped(request, Record::of(remote, &bootstrap.metrics), bootstrap, limits, slot).await {
+    let record = Record::of(kind, remote, &bootstrap.metrics);
+    match bootstrapped(request, door, record, bootstrap, limits, slot).await {
         Ok(json) => {
             slot.comes_to(Outcome::Served);
             let mut response = text(StatusCode::OK, json);
@@ -238,13 +266,14 @@ async fn answer(
         }
         Err(refusal) => {
             slot.comes_to(outcome(&refusal));
-            refused(refusal)
+            refused(refusal, door)
         }
     }
 }
 
 async fn bootstrapped(
     request: Request<Incoming>,
+    door: Door<'_>,
     record: Record<'_>,
     bootstrap: &Bootstrap,
     limits: &Limits,
@@ -260,7 +289,7 @@ async fn bootstrapped(
         Err(refusal) => return record.answered(Err(refusal)),
     };
     slot.has_asked();
-    let asked = Asked { token: &token, body: &body };
+    let asked = Asked { token: &token, body: &body, door };
     bootstrap.answer(record, &asked, limits.answer_within).await
 }
 
@@ -278,9 +307,13 @@ async fn body(body: Incoming, limits: &Limits) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// What upstream answers; more than that is in our log only.
-fn refused(refusal: Refusal) -> Response<String> {
+/// What upstream answers; more than that is in our log only. A node that is to be given other certificates is told why not,
+/// in a word.
+fn refused(refusal: Refusal, door: Door<'_>) -> Response<String> {
     match refusal.answer {
+        Answer::NotVerified if matches!(door, Door::Renewal(_)) => {
+            text(StatusCode::FORBIDDEN, refusal.reason)
+        }
         Answer::NotVerified => text(StatusCode::FORBIDDEN, "failed to verify token"),
         Answer::NotProven => text(StatusCode::BAD_REQUEST, "callback failed"),
         Answer::AlreadyRegistered => text(StatusCode::CONFLICT, ""),
@@ -288,6 +321,11 @@ fn refused(refusal: Refusal) -> Response<String> {
         Answer::TooLarge => text(StatusCode::PAYLOAD_TOO_LARGE, refusal.message),
         Answer::TooSlow => text(StatusCode::REQUEST_TIMEOUT, refusal.message),
         Answer::Unavailable => text(StatusCode::INTERNAL_SERVER_ERROR, "internal error"),
+        Answer::TooOften(seconds) => {
+            let mut response = text(StatusCode::TOO_MANY_REQUESTS, refusal.message);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+            response
+        }
         Answer::Busy => {
             let mut response = text(StatusCode::SERVICE_UNAVAILABLE, "too busy, come again");
             response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("5"));

@@ -73,6 +73,8 @@ pub enum Answer {
     TooLarge,
     /// What it sends does not come in time.
     TooSlow,
+    /// It asks too often, and may come again after so many seconds.
+    TooOften(u64),
     /// There is too much to do.
     Busy,
     /// Who must be asked does not answer.

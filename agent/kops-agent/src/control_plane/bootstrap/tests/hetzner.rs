@@ -84,6 +84,40 @@ async fn a_machine_that_answers_its_call_back_becomes_a_node() {
 }
 
 #[tokio::test]
+async fn a_node_that_is_ready_shows_its_present_certificate_and_gets_others() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    let world = World::new().await;
+    let address = address();
+    world.hetzner.put(4711, known("nodes-1a2b", address));
+    world.ready.lock().unwrap().insert("nodes-1a2b".into());
+    world.provider_ids.lock().unwrap().insert("nodes-1a2b".into(), "hcloud://4711".into());
+    let root = tempfile::tempdir().unwrap();
+    let machine = machine(&world, 4711, address).for_node_at(root.path());
+    let is_left_alone = |asked: Result<BTreeMap<String, String>, BootstrapError>| {
+        assert!(matches!(asked, Err(BootstrapError::AlreadyRegistered { .. })), "{asked:?}");
+    };
+    is_left_alone(certificates(&machine).await);
+
+    let kubelet_folder = root.path().join("var/lib/kubelet");
+    fs::create_dir_all(&kubelet_folder).unwrap();
+    let has = |pair: &super::renewal::Pair| {
+        let (certificate, key) = (STANDARD.encode(&pair.certificate), STANDARD.encode(&pair.key));
+        let user = format!("client-certificate-data: {certificate}\n    client-key-data: {key}\n");
+        let text = format!("users:\n- name: kubelet\n  user:\n    {user}");
+        fs::write(kubelet_folder.join("kubeconfig"), text).unwrap();
+    };
+    has(&super::renewal::kubelet(&world, "another"));
+    is_left_alone(certificates(&machine).await);
+    assert!(!world.counted("Granted"));
+
+    has(&super::renewal::kubelet(&world, "nodes-1a2b"));
+    assert_eq!(certificates(&machine).await.unwrap().len(), 2);
+    assert_eq!(machine.node_config().await.unwrap().1.nodeup_config, NODEUP_CONFIG);
+    assert!(world.counted("Granted"));
+}
+
+#[tokio::test]
 async fn who_names_another_machines_number_gets_nothing() {
     let world = World::new().await;
     let (own, others) = (address(), address());

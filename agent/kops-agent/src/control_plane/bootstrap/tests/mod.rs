@@ -9,6 +9,7 @@ mod hetzner;
 mod honest;
 mod lies;
 mod ready;
+mod renewal;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -95,6 +96,8 @@ struct World {
     gce: Gce,
     /// The Nodes that are Ready.
     ready: Arc<Mutex<BTreeSet<String>>>,
+    /// What Nodes say that they are.
+    provider_ids: Arc<Mutex<BTreeMap<String, String>>>,
     /// Whether the API server has trouble of its own.
     api_is_down: Arc<AtomicBool>,
     _api: TestServer,
@@ -148,7 +151,8 @@ impl World {
         let controller = Principal::instance("control-plane.c.example.com", "i-0ccccccccccccccc0");
         sts.put(&controller);
         let api_is_down = Arc::<AtomicBool>::default();
-        let (ready, api) = api_server(api_is_down.clone()).await;
+        let provider_ids = Arc::<Mutex<BTreeMap<String, String>>>::default();
+        let (ready, api) = api_server(api_is_down.clone(), provider_ids.clone()).await;
         let metrics = BootstrapMetrics::new();
         let keystore = Arc::new(Keystore::load(&options).unwrap());
         let ec2_url = ec2.environment()[0].1.clone();
@@ -176,6 +180,7 @@ impl World {
             taken: Taken::since(began),
             admission: Admission::new(admission, metrics.waiting.clone()),
             call_back: CallBack::of(CLUSTER, keystore.clone()),
+            renewal: Renewal::default(),
             nodes: Nodes::of(kube),
             grants: Grants::of(
                 Arc::new(Store::new(&[]).unwrap()),
@@ -203,6 +208,7 @@ impl World {
             hetzner,
             gce,
             ready,
+            provider_ids,
             api_is_down,
             _api: api,
             keystore,
@@ -267,7 +273,10 @@ impl World {
 }
 
 /// The API server, as far as it tells of Nodes.
-async fn api_server(is_down: Arc<AtomicBool>) -> (Arc<Mutex<BTreeSet<String>>>, TestServer) {
+async fn api_server(
+    is_down: Arc<AtomicBool>,
+    provider_ids: Arc<Mutex<BTreeMap<String, String>>>,
+) -> (Arc<Mutex<BTreeSet<String>>>, TestServer) {
     let ready = Arc::<Mutex<BTreeSet<String>>>::default();
     let known = ready.clone();
     let server = TestServer::start(move |request| {
@@ -275,16 +284,20 @@ async fn api_server(is_down: Arc<AtomicBool>) -> (Arc<Mutex<BTreeSet<String>>>, 
         let is_ready = name.as_ref().is_some_and(|name| {
             known.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
         });
+        let provider_id = name.as_ref().and_then(|name| {
+            provider_ids.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        });
         let is_down = is_down.load(Ordering::Relaxed);
         async move {
             let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
                                 "message": "not found", "code": 404});
-            let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name}, "spec": {},
-                              "status": {"conditions": [{"type": "Ready", "status": "True"}]}});
-            let mut answer = match is_ready {
-                _ if is_down => text(500, ""),
-                true => text(200, &node.to_string()),
-                false => text(404, &status.to_string()),
+            let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name},
+                              "spec": {"providerID": provider_id.clone().unwrap_or_default()},
+                              "status": {"conditions": [{"type": "Ready", "status": if is_ready { "True" } else { "False" }}]}});
+            let mut answer = match () {
+                () if is_down => text(500, ""),
+                () if is_ready || provider_id.is_some() => text(200, &node.to_string()),
+                () => text(404, &status.to_string()),
             };
             answer.headers_mut().insert("content-type", "application/json".parse().unwrap());
             Ok(answer)

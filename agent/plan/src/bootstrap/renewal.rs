@@ -1,0 +1,167 @@
+//! Renewal: a Node that is at work shows its kubelet's certificate, and is given what a bootstrap would give it. kOps'
+//! kops-controller has nothing of the kind: it answers 404 there, and 409 to a Node that is Ready where it bootstraps.
+//!
+//! The protocol is ours, and written down in `docs/certificate-renewal.md`. Here is what decides whether a certificate and
+//! a Node are those of the machine that the cloud has verified.
+
+use thiserror::Error;
+use x509_parser::prelude::{FromDer as _, X509Certificate};
+
+use super::node_config::is_dns_name;
+use crate::identity::aws;
+
+/// Where a server is asked for it, beside `/bootstrap`.
+pub const PATH: &str = "/renew";
+
+const USER_PREFIX: &str = "system:node:";
+const GROUP: &str = "system:nodes";
+/// The most characters of what a certificate or a Node says that are repeated.
+const LONGEST_NAME: usize = 253;
+
+/// Whose certificate it is that was shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Holder {
+    /// The name of the Node.
+    pub node_name: String,
+    /// The certificate's serial number, in hexadecimal digits.
+    pub serial: String,
+}
+
+/// Why nothing is renewed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum RenewalRefusal {
+    /// There is no certificate.
+    #[error("it shows no client certificate")]
+    NoCertificate,
+    /// Its certificate is not one of a kubelet.
+    #[error("its certificate is of {0:?}, and not of a node's kubelet")]
+    NotANode(String),
+    /// The cloud says that it is another machine.
+    #[error(
+        "its certificate is of the node {certificate}, and it runs on the machine of the node {verified}"
+    )]
+    OtherNode {
+        /// Whom the certificate names.
+        certificate: String,
+        /// Whom the cloud names.
+        verified: String,
+    },
+    /// There is no such Node.
+    #[error("there is no Node {0} any more: it bootstraps, and is not renewed")]
+    NoNode(String),
+    /// The Node is another machine's.
+    #[error("the Node {node} is of {provider_id:?}, and the machine that asks is {instance}")]
+    OtherInstance {
+        /// The Node.
+        node: String,
+        /// Its `spec.providerID`.
+        provider_id: String,
+        /// The machine that asks.
+        instance: String,
+    },
+}
+
+impl RenewalRefusal {
+    /// Why in a word, for metrics, the log, and whoever asks.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            RenewalRefusal::NoCertificate => "NoClientCertificate",
+            RenewalRefusal::NotANode(_) => "CertificateOfNoNode",
+            RenewalRefusal::OtherNode { .. } => "CertificateOfOtherNode",
+            RenewalRefusal::NoNode(_) => "NodeNotFound",
+            RenewalRefusal::OtherInstance { .. } => "NodeOfOtherInstance",
+        }
+    }
+}
+
+/// Whose certificate this is (DER). That it is good, TLS has seen to: signed by `kubernetes-ca`, valid now, for a client,
+/// and its key at hand.
+///
+/// # Errors
+/// If it is not one of a kubelet, as kube-apiserver's authorizer of nodes knows them: the one common name
+/// `system:node:NAME`, and the one organization `system:nodes`.
+pub fn holder(certificate: Option<&[u8]>) -> Result<Holder, RenewalRefusal> {
+    let certificate = certificate.ok_or(RenewalRefusal::NoCertificate)?;
+    let unreadable = |_| RenewalRefusal::NotANode("what cannot be read".into());
+    let (_, certificate) = X509Certificate::from_der(certificate).map_err(unreadable)?;
+    let subject = certificate.subject();
+    let no_node = || RenewalRefusal::NotANode(shortened(&subject.to_string()));
+    let names: Vec<_> = subject.iter_common_name().map(|name| name.as_str()).collect();
+    let groups: Vec<_> = subject.iter_organization().map(|group| group.as_str()).collect();
+    let (&[Ok(name)], &[Ok(GROUP)]) = (names.as_slice(), groups.as_slice()) else {
+        return Err(no_node());
+    };
+    let node_name = name.strip_prefix(USER_PREFIX).filter(|name| is_dns_name(name)).ok_or_else(no_node)?;
+    let serial = certificate.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect();
+    Ok(Holder { node_name: node_name.to_owned(), serial })
+}
+
+impl Holder {
+    /// Whether the cloud says that the machine that asks is this node's.
+    ///
+    /// # Errors
+    /// If it says that it is another's.
+    pub fn is_verified_as(&self, node_name: &str) -> Result<(), RenewalRefusal> {
+        match self.node_name == node_name {
+            true => Ok(()),
+            false => Err(RenewalRefusal::OtherNode {
+                certificate: self.node_name.clone(),
+                verified: shortened(node_name),
+            }),
+        }
+    }
+}
+
+/// Whether the Node of the machine that asks is there, and says that it is that very machine: `provider_id` is its
+/// `spec.providerID`, `None` where there is no Node, and `instance` the machine in its cloud's words.
+///
+/// A Node that was deleted and has registered again from the same machine has another uid, and is no other machine; so the uid
+/// is not looked at.
+///
+/// # Errors
+/// If it is not.
+pub fn is_of_instance(node: &str, provider_id: Option<&str>, instance: &str) -> Result<(), RenewalRefusal> {
+    let provider_id = provider_id.ok_or_else(|| RenewalRefusal::NoNode(node.to_owned()))?;
+    let is_same = provider_id == instance || aws::instance_id(provider_id).is_ok_and(|id| id == instance);
+    match is_same && !instance.is_empty() {
+        true => Ok(()),
+        false => Err(RenewalRefusal::OtherInstance {
+            node: node.to_owned(),
+            provider_id: shortened(provider_id),
+            instance: instance.to_owned(),
+        }),
+    }
+}
+
+fn shortened(text: &str) -> String {
+    text.chars().take(LONGEST_NAME).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_node_is_of_the_instance_that_its_provider_id_names() {
+        let id = "i-0123456789abcdef0";
+        let (on_gce, on_hetzner) = ("gce://p/us-test1-a/n", "hcloud://4711");
+        for (provider_id, instance) in
+            [("aws:///us-test-1a/i-0123456789abcdef0", id), (on_gce, on_gce), (on_hetzner, on_hetzner)]
+        {
+            is_of_instance("n", Some(provider_id), instance).unwrap();
+        }
+        for (provider_id, instance) in [
+            ("aws:///us-test-1a/i-0123456789abcdef1", id),
+            ("gce://p/us-test1-a/n2", on_gce),
+            ("gce://p/us-test1-b/n", on_gce),
+            ("hcloud://47112", on_hetzner),
+            ("", id),
+            ("", ""),
+        ] {
+            let refusal = is_of_instance("n", Some(provider_id), instance).unwrap_err();
+            assert_eq!(refusal.reason(), "NodeOfOtherInstance", "{provider_id} {instance}");
+        }
+        assert_eq!(is_of_instance("n", None, id).unwrap_err().reason(), "NodeNotFound");
+    }
+}
