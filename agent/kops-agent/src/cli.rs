@@ -420,6 +420,7 @@ pub enum LabelsFrom {
     #[default]
     Store,
     /// What the cloud notes of the instance, as kOps' kops-controller decides it: while both take turns by the Lease.
+    /// A Node that is not believed, which kops-controller labels all the same, is left as it is.
     Tags,
 }
 

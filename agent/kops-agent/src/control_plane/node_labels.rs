@@ -308,8 +308,12 @@ impl NodeLabels {
         }
     }
 
-    /// What a Node that is not believed has to lose, if anything.
+    /// What a Node that is not believed has to lose, if anything. Upstream gives such a Node its labels, so beside upstream
+    /// they stay: they would come and go with the Lease.
     fn roles_to_take_away(&self, node: &ObservedNode, refusal: &Refusal) -> Option<LabelPatch> {
+        if self.labels_from == LabelsFrom::Tags {
+            return None;
+        }
         let patch = refusal.is_definite().then(|| labels::without_roles(node)).flatten()?;
         if !self.identifier.believes_most() {
             log::warn!(

@@ -117,10 +117,16 @@ pub fn identify(node: &str, instance: &Ec2Instance, cluster: &AwsCluster) -> Res
     if !AT_WORK.contains(&instance.state.as_str()) {
         return Err(Refusal::NotRunning { instance: id(), state: instance.state.clone() });
     }
-    let owner = instance.tags.get(CLUSTER_TAG);
-    if owner != Some(&cluster.name) {
-        let owner = owner.map_or_else(|| "no cluster".to_owned(), |owner| format!("the cluster {owner}"));
-        return Err(Refusal::OtherCluster { instance: id(), owner, cluster: cluster.name.clone() });
+    match instance.tags.get(CLUSTER_TAG) {
+        Some(owner) if *owner == cluster.name => {}
+        Some(owner) => {
+            let owner = format!("the cluster {owner}");
+            return Err(Refusal::OtherCluster { instance: id(), owner, cluster: cluster.name.clone() });
+        }
+        None => {
+            let says = format!("it has no tag {CLUSTER_TAG}");
+            return Err(Refusal::NoCluster { instance: id(), says, cluster: cluster.name.clone() });
+        }
     }
     let expected = node_name(instance, cluster);
     if node != expected && node != instance.instance_id && !is_ip_based_name_of(node, instance, cluster) {
@@ -275,7 +281,7 @@ mod tests {
             ("ip-10-0-3-5.eu-west-1.compute.internal", instance(), "InstanceOfOtherNode", ID),
             ("ip-.eu-west-1.compute.internal", without_address, "InstanceOfOtherNode", ID),
             (ID, foreign, "InstanceOfOtherCluster", "the cluster other.example.com"),
-            (ID, without(CLUSTER_TAG), "InstanceOfOtherCluster", "no cluster"),
+            (ID, without(CLUSTER_TAG), "InstanceOfOtherCluster", "no tag KubernetesCluster"),
             (ID, without(INSTANCE_GROUP_TAG), "InstanceGroupUnknown", INSTANCE_GROUP_TAG),
             (ID, stopped, "InstanceNotRunning", "stopped"),
             (ID, terminated, "InstanceNotRunning", "terminated"),
@@ -283,6 +289,9 @@ mod tests {
             let refusal = identify(node, &instance, &cluster(false)).unwrap_err();
             assert_eq!(refusal.reason(), reason);
             assert!(refusal.to_string().contains(expected), "{refusal}");
+            // A tag that was stripped, or an instance that is at rest, makes no machine another's.
+            let is_anothers = reason == "InstanceOfOtherNode" || expected.starts_with("the cluster ");
+            assert_eq!(refusal.is_definite(), is_anothers, "{refusal}");
         }
     }
 }

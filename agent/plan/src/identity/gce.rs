@@ -252,14 +252,23 @@ pub fn unlisted(instance: &GceInstance, cluster: &GceCluster) -> Refusal {
     }
     let says = instance.metadata.get(CLUSTER_METADATA);
     if says != Some(&cluster.name) {
-        return other_cluster(name, says, cluster);
+        let says =
+            format!("no managed instance group of it lists it, and it says that it is of {}", owner(says));
+        return Refusal::NoCluster { instance: name, says, cluster: cluster.name.clone() };
     }
     let missing = format!("no managed instance group of the cluster {} in its zone lists it", cluster.name);
     Refusal::NoInstanceGroup { instance: name, missing }
 }
 
+/// Why an instance of this template is not believed: its metadata names another cluster, or none.
 fn other_cluster(instance: String, says: Option<&String>, cluster: &GceCluster) -> Refusal {
-    let owner =
-        says.map_or_else(|| "no cluster".to_owned(), |owner| format!("the cluster {}", quoted(owner)));
-    Refusal::OtherCluster { instance, owner, cluster: cluster.name.clone() }
+    let cluster = cluster.name.clone();
+    match says {
+        Some(_) => Refusal::OtherCluster { instance, owner: owner(says), cluster },
+        None => Refusal::NoCluster { instance, says: format!("its template names {}", owner(says)), cluster },
+    }
+}
+
+fn owner(says: Option<&String>) -> String {
+    says.map_or_else(|| "no cluster".to_owned(), |owner| format!("the cluster {}", quoted(owner)))
 }

@@ -46,9 +46,16 @@ pub fn identify(server: &HetznerServer, cluster: &str) -> Result<Identity, Refus
     let instance = server.id.to_string();
     let label = |key| server.labels.get(key).map(String::as_str).filter(|value| !value.is_empty());
     let owner = label(CLUSTER_LABEL);
-    if owner != Some(cluster) {
-        let owner = owner.map_or_else(|| "nobody".to_owned(), |owner| format!("the cluster {owner}"));
-        return Err(Refusal::OtherCluster { instance, owner, cluster: cluster.to_owned() });
+    match owner {
+        Some(owner) if owner == cluster => {}
+        Some(owner) => {
+            let owner = format!("the cluster {owner}");
+            return Err(Refusal::OtherCluster { instance, owner, cluster: cluster.to_owned() });
+        }
+        None => {
+            let says = format!("it has no label {CLUSTER_LABEL}");
+            return Err(Refusal::NoCluster { instance, says, cluster: cluster.to_owned() });
+        }
     }
     if !AT_WORK.contains(&server.status.as_str()) {
         return Err(Refusal::NotRunning { instance, state: server.status.clone() });
@@ -76,14 +83,15 @@ pub fn server_id(provider_id: &str) -> Result<u64, Refusal> {
         })
 }
 
-/// Who the Node of that name is, if the server that it says it is is its own: a Node has its server's name there.
+/// Who the Node of that name is, if the server that it says it is is its own: a Node has the name that its server had when it
+/// joined. Operators may rename servers, so another name makes no Node an impostor for certain.
 ///
 /// # Errors
 /// Why it is not believed.
 pub fn identify_node(node: &str, server: &HetznerServer, cluster: &str) -> Result<Identity, Refusal> {
     let identity = identify(server, cluster)?;
     if node != server.name {
-        return Err(Refusal::OtherNode { instance: server.id.to_string(), expected: server.name.clone() });
+        return Err(Refusal::OtherName { instance: server.id.to_string(), name: server.name.clone() });
     }
     Ok(Identity { noted_labels: noted_labels(&server.labels), ..identity })
 }
@@ -159,7 +167,7 @@ mod tests {
             noted.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
         );
         let refusal = identify_node("control-plane-3c4d", &server, CLUSTER).unwrap_err();
-        assert_eq!((refusal.reason(), refusal.is_definite()), ("InstanceOfOtherNode", true));
+        assert_eq!((refusal.reason(), refusal.is_definite()), ("InstanceOfOtherNode", false));
         assert_eq!(server_id("hcloud://4711").unwrap(), 4711);
         for malformed in
             ["", "4711", "hcloud://", "hcloud://+1", "hcloud://x", "aws:///a/i-1", "hcloud://1/2"]

@@ -69,6 +69,24 @@ pub enum Refusal {
         /// The cluster that asks.
         cluster: String,
     },
+    /// Nothing that counts says whose the instance is: a tag may be missing for a moment, or have been stripped.
+    #[error("the instance {instance} is not known to be of the cluster {cluster}: {says}")]
+    NoCluster {
+        /// The instance.
+        instance: String,
+        /// What there is instead.
+        says: String,
+        /// The cluster that asks.
+        cluster: String,
+    },
+    /// The instance has another name by now, in a cloud in which operators rename instances and Nodes keep their names.
+    #[error("the instance {instance}, which spec.providerID names, is called {name}, and its Node is not")]
+    OtherName {
+        /// The instance.
+        instance: String,
+        /// Its name.
+        name: String,
+    },
     /// The instance is another Node's.
     #[error(
         "the instance {instance}, which spec.providerID names, is the machine of the Node {expected}: this Node claims to \
@@ -102,8 +120,9 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether the Node is certainly not the machine of this cluster that it says it is: the machine is another's. That
-    /// there is none, or that it does not run, may be so for a moment only.
+    /// Whether the Node is certainly not the machine of this cluster that it says it is: the machine is another Node's, or
+    /// its cloud names another cluster. That there is none, that it does not run, or that nothing names its cluster may be
+    /// so for a moment only.
     pub fn is_definite(&self) -> bool {
         matches!(self, Refusal::OtherNode { .. } | Refusal::OtherCluster { .. })
     }
@@ -114,8 +133,8 @@ impl Refusal {
             Refusal::ProviderId { .. } => "InvalidProviderID",
             Refusal::NoSuchInstance { .. } => "InstanceNotFound",
             Refusal::NotRunning { .. } => "InstanceNotRunning",
-            Refusal::OtherCluster { .. } => "InstanceOfOtherCluster",
-            Refusal::OtherNode { .. } => "InstanceOfOtherNode",
+            Refusal::OtherCluster { .. } | Refusal::NoCluster { .. } => "InstanceOfOtherCluster",
+            Refusal::OtherNode { .. } | Refusal::OtherName { .. } => "InstanceOfOtherNode",
             Refusal::NoInstanceGroup { .. } => "InstanceGroupUnknown",
             Refusal::UnknownInstanceGroup { .. } => "InstanceGroupNotFound",
         }

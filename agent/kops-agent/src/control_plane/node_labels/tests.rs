@@ -410,12 +410,17 @@ async fn where_most_nodes_are_refused_the_configuration_is_and_nothing_is_taken_
 async fn with_tags_labels_are_those_that_upstream_gives_whatever_the_store_has() {
     let mut cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
     cluster.node_labels.labels_from = LabelsFrom::Tags;
+    put_impostor(&cluster, IMPOSTOR);
     let labels = json!({"kubernetes.io/hostname": NAME, GROUP_LABEL: "edited", CONTROL_PLANE: ""});
     cluster.api.state().put(NAME, labels);
     cluster.run_until(|state| state.patches.len() == 1).await;
     // The instance has no tags with labels. Upstream takes away roles that are not there, and nothing else.
     let left = json!({"kubernetes.io/hostname": NAME, GROUP_LABEL: "edited"});
     assert_eq!(cluster.api.state().nodes[NAME]["metadata"]["labels"], left);
+    // Upstream believes this one, so what it has would be back with upstream's next turn.
+    cluster.node_labels.run_once().await.unwrap();
+    assert!(cluster.api.state().nodes[IMPOSTOR]["metadata"]["labels"].get(CONTROL_PLANE).is_some());
+    assert_eq!(cluster.api.state().patches.len(), 1);
 }
 
 #[tokio::test]
