@@ -20,6 +20,7 @@ use crate::system::images::{Ctr, Images};
 use crate::system::kernel::Kernel;
 use crate::system::mounts::Mounts;
 use crate::system::packages::PackageManager;
+use crate::system::pod_network::{self, PodNetwork};
 use crate::system::pods::{self, Pods};
 use crate::system::recorded::Recorder;
 use crate::system::remote::{Nobody, Remote};
@@ -43,6 +44,7 @@ pub struct Host {
     pub(crate) commands: Arc<dyn Commands>,
     pub(crate) health: Arc<dyn Health>,
     pub(crate) pods: Arc<dyn Pods>,
+    pub(crate) pod_network: Arc<dyn PodNetwork>,
     pub(crate) pace: Pace,
     pub(crate) waits: Waits,
     pub(crate) retries_failed: bool,
@@ -73,6 +75,7 @@ impl Host {
             remote: Arc::new(Nobody),
             health: Arc::new(health::Machine),
             pods: Arc::new(pods::Ctr),
+            pod_network: Arc::new(pod_network::Machine),
             pace: Pace::default(),
             waits: Waits::default(),
             retries_failed: false,
@@ -104,6 +107,7 @@ impl Host {
             commands: recorder.clone(),
             health: recorder.clone(),
             pods: recorder.clone(),
+            pod_network: recorder.clone(),
             pace: Pace::default(),
             waits: Waits::default(),
             retries_failed: false,
@@ -145,6 +149,16 @@ impl Host {
     /// The same host, with another runtime of static pods.
     pub fn with_pods(self, pods: Arc<dyn Pods>) -> Host {
         Host { pods, ..self }
+    }
+
+    /// The same host, with other mounts.
+    pub fn with_mounts(self, mounts: Arc<dyn Mounts>) -> Host {
+        Host { mounts, ..self }
+    }
+
+    /// The same host, with another network of pods.
+    pub fn with_pod_network(self, pod_network: Arc<dyn PodNetwork>) -> Host {
+        Host { pod_network, ..self }
     }
 
     /// The same host, which waits for components in another way.

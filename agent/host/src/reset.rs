@@ -16,6 +16,7 @@ use crate::observe::unit_path;
 use crate::record::{Record, path_of, written_file};
 use crate::staged::temporary_name;
 use crate::system::packages::remove_keys;
+use crate::system::pod_network::PodNetworkLeft;
 use crate::system::systemd::{Systemd, UnitState};
 
 /// The slice in which kubelet puts pods where systemd manages control groups.
@@ -24,13 +25,15 @@ const PODS: &str = "kubepods.slice";
 const GRACE: Duration = Duration::from_secs(30);
 
 /// What containers, kubelet and the network plugins leave behind while they run, and nobody else uses.
-const RUNTIME_FOLDERS: [&str; 6] = [
+const RUNTIME_FOLDERS: [&str; 7] = [
     "/var/lib/kubelet",
     "/var/lib/containerd",
     "/run/containerd",
     "/var/log/containers",
     "/var/log/pods",
     "/var/lib/cni",
+    // What tells the runtime of a network whose plugin runs in a pod; in /etc, and written by that pod.
+    "/etc/cni",
 ];
 
 /// What kubelet writes for logind where it is to end pods before the machine (pkg/kubelet/nodeshutdown/systemd).
@@ -57,6 +60,8 @@ pub struct Reset {
     pub removed_volumes: Vec<ResourceId>,
     /// Folders that are removed with all that is in them.
     pub folders: Vec<String>,
+    /// What is left of the network of pods, and goes.
+    pub pod_network: PodNetworkLeft,
     /// What the agent wrote over something that had been there before, and that therefore stays.
     pub kept: Vec<ResourceId>,
 }
@@ -128,7 +133,8 @@ impl Host {
                 mounts.push(volume);
             }
         }
-        Ok(Reset { units, containers, mounts, removed, removed_volumes: volumes, folders, kept })
+        let pod_network = if containers { self.pod_network.left()? } else { PodNetworkLeft::default() };
+        Ok(Reset { pod_network, units, containers, mounts, removed, removed_volumes: volumes, folders, kept })
     }
 
     /// Does what [`Host::plan_reset`] says. What is interrupted can be done again.
@@ -146,6 +152,12 @@ impl Host {
         for path in self.unmount_all(|| self.pod_networks(reset.containers), progress)? {
             if let Some((dir, name)) = self.root.parent(&path)? {
                 dir.remove(&name)?;
+            }
+        }
+        if reset.containers {
+            progress.doing("removing the interfaces and the rules of the network of pods");
+            for problem in self.pod_network.remove() {
+                log::warn!("{problem}; restarting this machine ends what is left of the network of pods");
             }
         }
         let is_host = |id: &&ResourceId| id.kind == Kind::HostsEntry;

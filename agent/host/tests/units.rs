@@ -298,7 +298,7 @@ async fn what_pods_wait_for_is_given_up_after_its_time_and_kubelet_is_started() 
 }
 
 #[tokio::test]
-async fn on_a_itthat_works_no_process_is_left_older_than_its_file() {
+async fn on_a_node_that_works_no_process_is_left_older_than_its_file() {
     let with = |text: &str| {
         let config = File::text("/etc/config", text);
         let units = ["a-hook.service", "z-hook.service"]

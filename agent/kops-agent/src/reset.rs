@@ -43,6 +43,8 @@ fn text(reset: &Reset) -> String {
     };
     list("These units are stopped and disabled", reset.units.clone());
     list("These mounts go", reset.mounts.clone());
+    list("These network interfaces of pods go", reset.pod_network.interfaces.clone());
+    list("These rules of the network of pods go", reset.pod_network.rules.clone());
     list(
         "These are removed, keys overwritten first",
         reset.removed.iter().map(ToString::to_string).collect(),

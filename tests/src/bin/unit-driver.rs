@@ -1,8 +1,8 @@
 //! Has the machine on which it runs become one that has the units in a folder, by the agent's own code, and ends as the
 //! agent would: with 1 where a unit failed, and at once where it is asked to stop.
 //!
-//! `unit-driver FOLDER [EXISTING]...`: the folder's files are units with their texts, and the others are units that the
-//! distribution brings.
+//! `unit-driver FOLDER [EXISTING | DEVICE=PATH]...`: the folder's files are units with their texts; the others are units
+//! that the distribution brings, and volumes.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use kops_agent_host::{Downloads, Host, PemPair, Progress, Scope, Secrets};
 use kops_agent_plan::diff::{Step, diff_with_owned};
-use kops_agent_plan::resource::{DesiredState, Unit};
+use kops_agent_plan::resource::{DesiredState, Mount, Unit};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// No unit needs any.
@@ -84,6 +84,17 @@ async fn converge() -> anyhow::Result<()> {
     Ok(())
 }
 
+fn volume(device: &str, path: &str) -> Mount {
+    Mount {
+        device: device.to_owned(),
+        path: path.to_owned(),
+        filesystem: "ext4".to_owned(),
+        format_options: vec![],
+        mount_options: vec!["noatime".to_owned()],
+        at_boot: true,
+    }
+}
+
 fn desired(folder: &Path, existing: &[String]) -> anyhow::Result<DesiredState> {
     let mut desired = DesiredState::default();
     for entry in std::fs::read_dir(folder).with_context(|| format!("listing {}", folder.display()))? {
@@ -91,6 +102,11 @@ fn desired(folder: &Path, existing: &[String]) -> anyhow::Result<DesiredState> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         desired.add(Unit::new(name, std::fs::read_to_string(&path)?));
     }
-    existing.iter().for_each(|unit| desired.add(Unit::existing(unit)));
+    for argument in existing {
+        match argument.split_once('=') {
+            Some((device, path)) => desired.add(volume(device, path)),
+            None => desired.add(Unit::existing(argument)),
+        }
+    }
     Ok(desired)
 }

@@ -4,6 +4,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::machine::Machine;
@@ -20,7 +21,8 @@ const ENDLESS: &str =
     "[Unit]\nBefore=containerd.service\n[Service]\nType=oneshot\nExecStart=sleep infinity\n";
 
 /// The folders of units that the machine becomes one after another.
-const NODES: [(&str, &[(&str, &str)]); 3] = [
+const NODES: [(&str, &[(&str, &str)]); 4] = [
+    ("volume", &[("containerd.service", CONTAINERD), ("kubelet.service", KUBELET)]),
     ("late", &[("containerd.service", LATE_CONTAINERD), ("kubelet.service", KUBELET)]),
     (
         "hooks",
@@ -48,11 +50,33 @@ const NODES: [(&str, &[(&str, &str)]); 3] = [
 /// As cloud-init's last stage, which runs the user-data and with it the agent.
 const CLOUD_FINAL: &str = "[Service]\nType=oneshot\nExecStart=/root/unit-driver /root/hooks masked.service\nTimeoutStartSec=infinity\n";
 
-fn boot(suite: &str) -> (Machine, Network) {
+fn boot(suite: &str, options: &[&str]) -> (Machine, Network) {
     let root = PathBuf::from(script("machines/root", &[suite]).trim()).join("rootfs");
     let network = Network::up(&[("units", Ipv4Addr::new(10, 99, 0, 10))]);
-    let machine = Machine::boot("units", &network.namespace("units"), &root, &[], lay_out);
+    let machine = Machine::boot("units", &network.namespace("units"), &root, options, lay_out);
     (machine, network)
+}
+
+/// A blank disk of its own.
+struct Disk {
+    device: String,
+    _image: tempfile::NamedTempFile,
+}
+
+impl Disk {
+    fn attach() -> Disk {
+        let image = tempfile::NamedTempFile::new_in("/var/tmp").unwrap();
+        image.as_file().set_len(64 << 20).unwrap();
+        let attached = Command::new("losetup").args(["--find", "--show"]).arg(image.path()).output().unwrap();
+        assert!(attached.status.success(), "{attached:?}");
+        Disk { device: String::from_utf8(attached.stdout).unwrap().trim().to_owned(), _image: image }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.device]).status();
+    }
 }
 
 fn lay_out(files: &Path) {
@@ -123,10 +147,42 @@ fn a_wait_ends_at_once_when_the_agent_is_asked_to_stop(machine: &Machine) {
 }
 
 fn no_unit_keeps_kubelet_down(suite: &str) {
-    let (machine, _network) = boot(suite);
+    let (machine, _network) = boot(suite, &[]);
     a_runtime_whose_start_times_out(&machine);
     hooks_that_fail_wait_for_kubelet_and_for_the_stage_that_waits_for_us(&machine);
     a_wait_ends_at_once_when_the_agent_is_asked_to_stop(&machine);
+}
+
+/// When a unit last became active, in microseconds since the boot.
+fn active_since(machine: &Machine, unit: &str) -> u64 {
+    machine.show(unit, "ActiveEnterTimestampMonotonic").parse().unwrap()
+}
+
+fn a_volume_is_there_before_its_users_after_a_reboot(suite: &str) {
+    let disk = Disk::attach();
+    let (machine, _network) = boot(suite, &[&format!("--bind={}", disk.device)]);
+    let volume = format!("{}=/data", disk.device);
+    let ended = machine.try_run(&[DRIVER, "/root/volume", &volume]);
+    assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
+    machine.write("/data/file", "kept");
+    machine.reboot();
+    machine
+        .until("kubelet runs", || (machine.show("kubelet.service", "ActiveState") == "active").then_some(()));
+    assert_eq!(machine.read("/data/file"), "kept");
+    let mounted = machine.run(&["findmnt", "--noheadings", "--output=SOURCE,OPTIONS", "/data"]);
+    assert!(mounted.contains(&disk.device) && mounted.contains("noatime"), "{mounted}");
+    let since = active_since(&machine, "data.mount");
+    for user in ["containerd.service", "kubelet.service"] {
+        assert!(since <= active_since(&machine, user), "{user} was there before its volume");
+    }
+    let again = machine.try_run(&[DRIVER, "/root/volume", &volume]);
+    assert_eq!(again.stdout, "converged\n", "{}", machine.explain(&again));
+}
+
+#[test]
+#[ignore = "boots machines: tests/machines/run"]
+fn on_debian_12_a_volume_survives_a_reboot() {
+    a_volume_is_there_before_its_users_after_a_reboot("bookworm");
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::io::{self, Write as _};
 
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, openat};
-use nix::sys::stat::{Mode, SFlag, fstat, fstatat};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
+use nix::sys::stat::{Mode, SFlag, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 use super::{DIRECTORY, Dir, Entry, Root};
@@ -15,13 +15,19 @@ use crate::error::{Error, Result};
 const LARGEST_SECRET: u64 = 1 << 20;
 
 impl Root {
-    /// Removes a directory with everything in it, as far as that is on its file system.
+    /// Removes a directory with everything in it, up to whatever is mounted there. Where a link leads to it, both stay,
+    /// and only what is in it goes.
+    ///
+    /// # Errors
+    /// Something is mounted in it, or cannot be removed.
     pub(crate) fn remove_tree(&self, path: &str) -> Result<()> {
         let Some(dir) = self.dir(path)? else { return Ok(()) };
         dir.clear()?;
         match self.parent(path)? {
-            Some((above, name)) => above.remove_dir_if_empty(&name),
-            None => Ok(()),
+            Some((above, name)) if matches!(above.entry(&name)?, Some(Entry::Directory(_))) => {
+                above.remove_dir_if_empty(&name)
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -46,9 +52,9 @@ impl Dir {
         self.remove(name)
     }
 
-    /// Removes everything in this directory, as far as it is on its file system.
+    /// Removes everything in this directory, as far as it is of the same mount: a folder of somebody's that is bound into
+    /// a pod is on the same file system as often as not, which its device number would not tell.
     fn clear(&self) -> Result<()> {
-        let device = fstat(&self.fd).map_err(self.failed("look at", ""))?.st_dev;
         for name in self.raw_names()? {
             let shown = name.to_string_lossy().into_owned();
             let stat = match fstatat(&self.fd, name.as_c_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
@@ -58,21 +64,26 @@ impl Dir {
             };
             let is_directory =
                 SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) == SFlag::S_IFDIR;
-            if is_directory && stat.st_dev != device {
-                return Err(Error::Path {
-                    doing: "remove",
-                    path: self.shown(&shown),
-                    reason: "another file system is mounted there; unmount it and run again".into(),
-                });
-            }
+            let is_mounted = || Error::Path {
+                doing: "remove",
+                path: self.shown(&shown),
+                reason: "something is mounted there; unmount it and run again".into(),
+            };
             if is_directory {
-                let fd = openat(&self.fd, name.as_c_str(), DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty())
-                    .map_err(self.failed("open the directory", &shown))?;
-                Dir { fd, shown: self.shown(&shown) }.clear()?;
+                let how = OpenHow::new()
+                    .flags(DIRECTORY | OFlag::O_NOFOLLOW)
+                    .resolve(ResolveFlag::RESOLVE_NO_XDEV | ResolveFlag::RESOLVE_BENEATH);
+                match openat2(&self.fd, name.as_c_str(), how) {
+                    Ok(fd) => Dir { fd, shown: self.shown(&shown) }.clear()?,
+                    Err(Errno::EXDEV) => return Err(is_mounted()),
+                    Err(error) => return Err(self.failed("open the directory", &shown)(error)),
+                }
             }
             let flags = if is_directory { UnlinkatFlags::RemoveDir } else { UnlinkatFlags::NoRemoveDir };
             match unlinkat(&self.fd, name.as_c_str(), flags) {
                 Ok(()) | Err(Errno::ENOENT) => {}
+                // A file that is bound over another, as by subPath.
+                Err(Errno::EBUSY) => return Err(is_mounted()),
                 Err(error) => return Err(Error::path("remove", self.shown(&shown), error)),
             }
         }

@@ -10,6 +10,7 @@ pub mod kernel;
 mod modprobe;
 pub mod mounts;
 pub mod packages;
+pub mod pod_network;
 pub mod pods;
 pub(crate) mod recorded;
 pub mod remote;

@@ -105,7 +105,11 @@ impl Mounts for Machine {
     }
 
     fn below(&self, folders: &[&str]) -> Result<Vec<String>> {
-        Ok(innermost_first(&mountinfo()?, folders))
+        let real = |folder: &&str| Some(std::fs::canonicalize(folder).ok()?.to_str()?.to_owned());
+        // The kernel knows a folder that a link leads to by its own path only.
+        let real: Vec<String> = folders.iter().filter_map(real).collect();
+        let all: Vec<&str> = folders.iter().copied().chain(real.iter().map(String::as_str)).collect();
+        Ok(innermost_first(&mountinfo()?, &all))
     }
 
     fn unmount(&self, path: &str) -> Result<()> {
@@ -130,7 +134,7 @@ fn innermost_first(lines: &[Line], folders: &[&str]) -> Vec<String> {
     lines.iter().rev().map(|line| line.path.clone()).filter(is_below).collect()
 }
 
-/// A line of `/proc/self/mountinfo` (proc_pid_mountinfo(5)).
+/// A line of `/proc/thread-self/mountinfo` (proc_pid_mountinfo(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Line {
     /// The directory of the file system that is shown.
@@ -143,7 +147,8 @@ struct Line {
 }
 
 fn mountinfo() -> Result<Vec<Line>> {
-    const PATH: &str = "/proc/self/mountinfo";
+    // A thread may have mounts of its own.
+    const PATH: &str = "/proc/thread-self/mountinfo";
     let text = std::fs::read_to_string(PATH).map_err(|error| Error::path("read", PATH, error))?;
     Ok(text.lines().filter_map(parse).collect())
 }

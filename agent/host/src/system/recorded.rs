@@ -17,6 +17,7 @@ use super::images::Images;
 use super::kernel::Kernel;
 use super::mounts::Mounts;
 use super::packages::{PackageManager, find_source, write_source};
+use super::pod_network::{PodNetwork, PodNetworkLeft};
 use super::pods::Pods;
 use super::remote::Remote;
 use super::systemd::{Systemd, UnitState};
@@ -353,6 +354,16 @@ impl Health for Recorder {
 impl Pods for Recorder {
     fn end_containers(&self, pod: &StaticPod, _socket: &str) -> Result<()> {
         self.note(&format!("containerd: end the containers of {}/{}", pod.namespace, pod.name), |_| {})
+    }
+}
+
+impl PodNetwork for Recorder {
+    fn left(&self) -> Result<PodNetworkLeft> {
+        Ok(PodNetworkLeft::default())
+    }
+
+    fn remove(&self) -> Vec<String> {
+        Vec::new()
     }
 }
 

@@ -1,0 +1,75 @@
+//! A unit that does not start is named by the run, and keeps neither kubelet nor anything else of the node down.
+
+#![allow(clippy::unwrap_used)]
+
+mod example;
+
+use std::fs;
+use std::process::Command;
+
+use example::{Ended, Machine};
+use kops_agent_tests::example_store::NODES;
+
+const STATE: &str = "var/lib/kops-agent/recorded/state.json";
+const REQUESTS: &str = "var/lib/kops-agent/recorded/requests.txt";
+
+/// A machine on which these units never start.
+fn refusing(units: &[&str]) -> Machine {
+    let machine = Machine::of(NODES);
+    // Every file has the empty text in it.
+    let refusal = |unit: &&str| serde_json::json!({"unit": unit, "path": "/etc/hostname", "text": ""});
+    let refusals: Vec<_> = units.iter().map(refusal).collect();
+    let state = machine.root().join(STATE);
+    fs::create_dir_all(state.parent().unwrap()).unwrap();
+    fs::write(state, serde_json::json!({ "refusals": refusals }).to_string()).unwrap();
+    machine
+}
+
+#[track_caller]
+fn kubelet_joins(machine: &Machine) {
+    let requests = fs::read_to_string(machine.root().join(REQUESTS)).unwrap();
+    for request in ["systemd: enable kubelet.service", "systemd: start kubelet.service"] {
+        assert!(requests.lines().any(|line| line == request), "no {request:?} in:\n{requests}");
+    }
+}
+
+#[test]
+fn a_unit_that_does_not_start_is_named_and_kubelet_is_started() {
+    let machine = refusing(&["chrony.service"]);
+    let refused = "`systemctl start chrony.service` is refused";
+    machine.run("converge", &[]).with(1, &["everything but this unit is as it should be", refused]);
+    kubelet_joins(&machine);
+    let mut status = Command::new(env!("CARGO_BIN_EXE_kops-agent"));
+    let status = Ended::of(status.env_clear().args(["status", "--root"]).arg(machine.root()));
+    status.with(4, &[]);
+    assert!(status.stdout.contains(refused), "{}", status.stdout);
+
+    // It is tried again, and is all that is left.
+    let plan = machine.run("plan", &["--exit-code"]);
+    plan.with(4, &[]);
+    assert!(
+        plan.stdout.contains("unit chrony.service: start") && !plan.stdout.contains("kubelet"),
+        "{plan:?}"
+    );
+    let state = machine.root().join(STATE);
+    let mended: serde_json::Value = serde_json::from_slice(&fs::read(&state).unwrap()).unwrap();
+    fs::write(
+        &state,
+        serde_json::json!({"units": mended["units"], "packages": mended["packages"],
+        "users": mended["users"], "groups": mended["groups"], "modules": mended["modules"],
+        "images": mended["images"], "owners": mended["owners"]})
+        .to_string(),
+    )
+    .unwrap();
+    machine.run("converge", &[]).with(0, &[]);
+    machine.run("plan", &["--exit-code"]).with(0, &[]);
+}
+
+#[test]
+fn a_runtime_that_does_not_start_leaves_kubelet_enabled_and_started() {
+    let machine = refusing(&["containerd.service", "chrony.service"]);
+    machine
+        .run("converge", &[])
+        .with(1, &["start containerd.service` is refused", "start chrony.service` is refused"]);
+    kubelet_joins(&machine);
+}
