@@ -203,6 +203,10 @@ pub struct RootArgs {
     /// After how many seconds without anything coming from any of its mirrors a download is given up.
     #[arg(long, value_name = "SECONDS", default_value_t = DOWNLOAD_PATIENCE)]
     pub download_patience: u64,
+
+    /// Whether a run waits for another that is at work on the root, instead of failing: what runs at boot does.
+    #[arg(skip)]
+    pub waits_for_lock: bool,
 }
 
 /// Arguments of `converge`.
