@@ -221,7 +221,8 @@ pub struct ConvergeArgs {
     /// How a node that works is changed.
     #[command(flatten)]
     pub change: ChangeArgs,
-    /// How often to try again after a failure, 30 seconds apart; -1 for as long as it takes.
+    /// How often to try again after a failure, whatever it is, also a configuration that is wrong; -1 for as long as it
+    /// takes. Pauses grow from five seconds to some minutes.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub retries: i64,
     /// How the report is printed.
