@@ -47,7 +47,11 @@ impl S3Server {
             .with_context(|| format!("opening {} as the buckets' folder", root.display()))?;
         let mut service = S3ServiceBuilder::new(folders);
         service.set_auth(SimpleAuth::from_single(access_key_id.clone(), secret_access_key.clone()));
-        let policy = Arc::new(Policy { root: root.to_owned(), forbidden: Mutex::default() });
+        let policy = Arc::new(Policy {
+            root: root.to_owned(),
+            forbidden: Mutex::default(),
+            forbidden_below: Mutex::default(),
+        });
         service.set_access(Access(Arc::clone(&policy)));
         let service = service.build();
         let server = LoopbackServer::start_on("s3", socket, move |_| service.clone())?;
@@ -74,6 +78,19 @@ impl S3Server {
         self.policy.forbidden.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned());
     }
 
+    /// From now on, nobody may read any object below these folders of a bucket, nor list them: it says the same of objects
+    /// that are there and of those that are not.
+    pub fn forbid_below(&self, prefixes: &[&str]) {
+        let mut below = self.policy.forbidden_below.lock().unwrap_or_else(PoisonError::into_inner);
+        *below = prefixes.iter().map(|prefix| (*prefix).to_owned()).collect();
+    }
+
+    /// From now on, everything may be read.
+    pub fn permit_all(&self) {
+        self.policy.forbidden.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.forbid_below(&[]);
+    }
+
     /// The variables by which kOps and kops-agent find an S3 server that is not Amazon's
     /// (upstream: `util/pkg/vfs/s3context.go`).
     pub fn environment(&self, region: &str) -> [(&'static str, String); 4] {
@@ -91,6 +108,7 @@ impl S3Server {
 struct Policy {
     root: PathBuf,
     forbidden: Mutex<BTreeSet<String>>,
+    forbidden_below: Mutex<Vec<String>>,
 }
 
 impl Policy {
@@ -104,7 +122,14 @@ impl Policy {
         if !self.root.join(&**bucket).is_dir() {
             return Err(s3_error!(NoSuchBucket, "The specified bucket does not exist"));
         }
+        let below = self.forbidden_below.lock().unwrap_or_else(PoisonError::into_inner);
         match context.s3_path() {
+            S3Path::Object { key, .. } if below.iter().any(|prefix| key.starts_with(prefix.as_str())) => {
+                Err(s3_error!(AccessDenied, "Access Denied"))
+            }
+            S3Path::Bucket { .. } if below.iter().any(|prefix| lists(context, prefix)) => {
+                Err(s3_error!(AccessDenied, "Access Denied"))
+            }
             S3Path::Object { key, .. }
                 if self.forbidden.lock().unwrap_or_else(PoisonError::into_inner).contains(&**key) =>
             {
@@ -113,6 +138,13 @@ impl Policy {
             _ => Ok(()),
         }
     }
+}
+
+/// Whether a request lists what is below a prefix.
+fn lists(context: &S3AccessContext<'_>, below: &str) -> bool {
+    let query = context.uri().query().unwrap_or_default();
+    let prefix = query.split('&').find_map(|parameter| parameter.strip_prefix("prefix=")).unwrap_or_default();
+    prefix.replace("%2F", "/").starts_with(below)
 }
 
 struct Access(Arc<Policy>);

@@ -12,7 +12,9 @@ use std::io::{BufRead as _, BufReader, Read};
 use std::sync::Arc;
 
 use flate2::bufread::MultiGzDecoder;
-use kops_agent_plan::diff::{Action, CONTAINER_RUNTIME, Change, ObservedState, Plan, Stage, Step, Summary};
+use kops_agent_plan::diff::{
+    Action, CONTAINER_RUNTIME, Change, Kept, ObservedState, Plan, Stage, Step, Summary,
+};
 use kops_agent_plan::resource::{DesiredState, Image, KernelModule, Kind, Mount, Resource, ResourceId};
 use kops_agent_plan::unit_files::is_read_by_systemd;
 
@@ -27,7 +29,7 @@ use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::observe::{Observer, boot_text};
 use crate::prepare::{Prepared, find, hashes_of, prepare};
-use crate::record::{Failure, Record, written_file};
+use crate::record::{Failure, Record, Superseded, written_file};
 use crate::secrets::Secrets;
 use crate::staged::{sweep, sweep_below, write_file};
 use crate::stamps::{STATE, Stamp};
@@ -44,6 +46,9 @@ pub struct Report {
     /// The units whose start was asked for and that take their time; nothing of the node depends on them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub starting: Vec<String>,
+    /// What was left as it is, and why.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<Kept>,
 }
 
 /// How much of the machine a desired state describes.
@@ -57,8 +62,24 @@ pub enum Scope<'a> {
         /// The hashes of downloads that were told, by URL.
         known_hashes: &'a BTreeMap<String, String>,
     },
+    /// What was last applied, again, because what is wanted now is not known or may not be applied: the same as
+    /// [`Scope::Node`], and what is recorded of failures and of a change that was rolled back stays.
+    LastApplied {
+        /// `NodeupConfigHash` of the configuration that was last applied.
+        config_hash: &'a str,
+    },
     /// A part, beside whatever else there is: nothing is recorded.
     Part,
+}
+
+impl<'a> Scope<'a> {
+    /// `NodeupConfigHash` of the configuration that the state follows from, where it is a whole node's.
+    pub(crate) fn config_hash(self) -> Option<&'a str> {
+        match self {
+            Scope::Node { config_hash, .. } | Scope::LastApplied { config_hash } => Some(config_hash),
+            Scope::Part => None,
+        }
+    }
 }
 
 impl Host {
@@ -116,7 +137,7 @@ impl Host {
             is_unread,
             starts,
         };
-        let mut report = Report { summary: plan.summary(), ..Report::default() };
+        let mut report = Report { summary: plan.summary(), kept: plan.kept.clone(), ..Report::default() };
         if let Err(error) = run.all(&mut report).await {
             return Err(match run.taken_back_by(&error) {
                 Some(journal) => {
@@ -132,13 +153,19 @@ impl Host {
         let failures = run.starts.failures();
         drop(run);
         drop(prepared);
-        if let Scope::Node { config_hash, known_hashes } = scope {
-            let has_failed = record.failure.is_some() || record.rolled_back.is_some();
-            let is_settled = !has_failed && !record.is_begun() && record.config_hash == config_hash;
+        if let Some(config_hash) = scope.config_hash() {
+            let is_told = matches!(scope, Scope::Node { .. })
+                && (record.failure.is_some() || record.rolled_back.is_some() || record.superseded.is_some());
+            let is_settled = !is_told && !record.is_begun() && record.config_hash == config_hash;
             // A run that had nothing to do leaves the record as it is.
             if !(plan.is_empty() && plan.kept.is_empty() && is_settled) {
-                record.known_hashes = known_hashes.clone();
-                self.settle(record, desired, &written, config_hash, failures.as_ref())?;
+                if let Scope::Node { known_hashes, .. } = scope {
+                    record.known_hashes = known_hashes.clone();
+                    record.failure = None;
+                    record.rolled_back = None;
+                    record.superseded = None;
+                }
+                self.settle(record, desired, &written, config_hash, &plan.kept, failures.as_ref())?;
             }
         }
         let wanted = hashes_of(desired);
@@ -171,9 +198,10 @@ impl Host {
         desired: &DesiredState,
         written: &BTreeMap<String, String>,
         config_hash: &str,
+        kept: &[Kept],
         failures: Option<&Error>,
     ) -> Result<()> {
-        record.settle(&self.root, desired, written)?;
+        record.settle_keeping(&self.root, desired, written, kept)?;
         let is_new = record.config_hash != config_hash;
         record.converged_since = match failures {
             None if is_new || record.converged_since.is_none() => Some(self.timestamp()),
@@ -181,9 +209,9 @@ impl Host {
             _ => record.converged_since,
         };
         record.config_hash = config_hash.to_owned();
-        record.failure =
-            failures.map(|failures| Failure { at: self.timestamp(), problem: failures.to_string() });
-        record.rolled_back = None;
+        if let Some(failures) = failures {
+            record.failure = Some(Failure { at: self.timestamp(), problem: failures.to_string() });
+        }
         record.write(&self.root)
     }
 
@@ -195,6 +223,29 @@ impl Host {
         let _lock = self.lock()?;
         let mut record = self.record()?;
         record.failure = Some(Failure { at: self.timestamp(), problem: problem.to_owned() });
+        record.write(&self.root)
+    }
+
+    /// Records that the cluster has another configuration for machines that are made from now on, for `status` to tell.
+    /// A failure of before is over where this machine has been put right since.
+    ///
+    /// # Errors
+    /// The record cannot be written, or another run is at work.
+    pub fn note_superseded(&self, by: &str, is_put_right: bool) -> Result<()> {
+        let _lock = self.lock()?;
+        let mut record = self.record()?;
+        let is_over = is_put_right && record.failure.is_some();
+        if record.superseded.as_ref().is_some_and(|superseded| superseded.by == by) && !is_over {
+            return Ok(());
+        }
+        let since = match record.superseded.take() {
+            Some(superseded) => superseded.since,
+            None => self.timestamp(),
+        };
+        record.superseded = Some(Superseded { since, by: by.to_owned() });
+        if is_over {
+            record.failure = None;
+        }
         record.write(&self.root)
     }
 

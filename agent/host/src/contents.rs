@@ -6,7 +6,7 @@ use kops_agent_plan::resource::{Content, File, Kind, ResourceId, SecretPiece};
 
 use crate::certs::Certificates;
 use crate::error::{Error, Result};
-use crate::secrets::Secrets;
+use crate::secrets::{Material, Secrets};
 
 /// The bytes that `file` should hold; `None` for a download, and for what hangs on a certificate that
 /// is not issued yet.
@@ -31,6 +31,41 @@ pub(crate) fn bytes(
         Content::Kubeconfig(kubeconfig) => certificates.kubeconfig(kubeconfig).map(String::into_bytes),
         Content::SecretText(pieces) => Some(secret_text(file, pieces, secrets)?),
     })
+}
+
+/// Why it cannot be told now what `file` should hold, where that is so.
+///
+/// # Errors
+/// As [`bytes`].
+pub(crate) fn why_unknown(
+    file: &File,
+    certificates: &Certificates<'_>,
+    secrets: &dyn Secrets,
+) -> Result<Option<String>> {
+    let certificate = match &file.content {
+        Content::SecretText(pieces) => {
+            return Ok(pieces.iter().find_map(|piece| unknown_piece(piece, secrets)));
+        }
+        Content::Certificate(name) | Content::PrivateKey(name) | Content::Ca(name) => name,
+        Content::Kubeconfig(kubeconfig) => &kubeconfig.certificate,
+        Content::Text(_) | Content::Base64(_) | Content::Asset(_) => return Ok(None),
+    };
+    match certificates.why_unissuable(certificate) {
+        Some(why) if bytes(file, certificates, secrets)?.is_none() => Ok(Some(why.to_owned())),
+        _ => Ok(None),
+    }
+}
+
+fn unknown_piece(piece: &SecretPiece, secrets: &dyn Secrets) -> Option<String> {
+    match piece {
+        SecretPiece::Secret(name) if secrets.secret(name).is_none() => {
+            secrets.why_unknown(Material::Secret(name))
+        }
+        SecretPiece::KeysetPrivateKey { keyset, id } if secrets.keyset_item(keyset, id).is_none() => {
+            secrets.why_unknown(Material::Keyset(keyset))
+        }
+        _ => None,
+    }
 }
 
 /// The pieces of a file's secret text, put together.

@@ -230,13 +230,12 @@ impl Host {
         }
     }
 
-    /// Starts a unit, and waits until it runs, or has run where it is to run once. Holds no lock, so it may
-    /// be a unit that takes the lock itself.
+    /// Has systemd start a unit, and does not wait for it. A unit that starts already, or runs, goes on.
     ///
     /// # Errors
-    /// It does not start, or fails.
-    pub fn start_unit(&self, unit: &str) -> Result<()> {
-        self.systemd.start(unit)
+    /// systemd refuses, or cannot be asked.
+    pub fn enqueue_start(&self, unit: &str) -> Result<()> {
+        self.systemd.enqueue_start(unit)
     }
 
     pub(crate) fn now(&self) -> time::OffsetDateTime {

@@ -3,6 +3,7 @@
 //! [`Host`] is the only handle with effects. What it does to files it does below a root directory;
 //! whatever else there is to ask of a machine is behind the traits of [`system`].
 
+mod applied;
 mod apply;
 mod assets;
 mod certs;
@@ -30,6 +31,7 @@ mod status;
 pub mod system;
 mod volumes;
 
+pub use applied::{Applied, Sources};
 pub use apply::{Report, Scope, Waits};
 pub use assets::{
     Buckets, DownloadError, Downloads, Locating, Location, MirrorFailure, NotLocated, Patience, Progress,
@@ -42,8 +44,8 @@ pub use contents::secret_text;
 pub use error::{Error, FailedUnit, Result};
 pub use host::Host;
 pub use lock::Lock;
-pub use record::{Depth, Failure, Record};
+pub use record::{Depth, Failure, Record, Superseded};
 pub use reset::{Reset, Resetting};
 pub use rollback::RolledBack;
-pub use secrets::{PemPair, Secrets};
+pub use secrets::{Material, PemPair, Secrets};
 pub use status::{CertificateStatus, Drift, Status, UnitStatus};

@@ -128,10 +128,7 @@ impl<'a> Observer<'a> {
             images: if has_images { host.images.references()? } else { BTreeSet::new() },
             units: units.into_iter().zip(states).collect(),
             hosts: String::from_utf8_lossy(&hosts).into_owned(),
-            record: match host.depth {
-                Depth::Touched => Record::read(&host.root)?,
-                Depth::Content => Record::default(),
-            },
+            record: Record::read(&host.root)?,
             written: BTreeMap::new(),
             host,
             certificates,
@@ -218,14 +215,26 @@ impl<'a> Observer<'a> {
     }
 
     fn file(&self, file: &File) -> Result<Option<Observed>> {
-        let Some((dir, name)) = self.host.root.parent(&file.path)? else { return Ok(None) };
+        let unknown = contents::why_unknown(file, self.certificates, self.secrets)?;
+        let taken_for_there = || unknown.clone().map(|why| self.taken_for_there(file, why));
+        let Some((dir, name)) = self.host.root.parent(&file.path)? else { return Ok(taken_for_there()) };
         let metadata = match dir.entry(&name)? {
-            None => return Ok(None),
+            None => return Ok(taken_for_there()),
             Some(Entry::File(metadata)) => metadata,
             Some(other) => return Ok(Some(Observed::Other(other.describe()))),
         };
         let (owner, group) = self.host.users.owner_names(&file.path, metadata.uid, metadata.gid)?;
-        let (sha256, content) = self.content(file, &dir, &name, metadata)?;
+        let (sha256, content) = match unknown {
+            Some(why) if !file.create_only => {
+                let found = digest(&dir, &name)?;
+                // Nothing is to be started anew with what somebody has made of it.
+                let left = self.record.left_sha256(&file.path).unwrap_or(&found).to_owned();
+                let differs = left != found;
+                let how = if differs { "its content was changed, and cannot be written anew: " } else { "" };
+                (left, ObservedContent::Unknown { why: format!("{how}{why}"), differs })
+            }
+            _ => self.content(file, &dir, &name, metadata)?,
+        };
         let commands_ran_for = match file.on_change.as_slice() {
             [] => None,
             // To run them again is what mends it.
@@ -238,6 +247,20 @@ impl<'a> Observer<'a> {
         };
         let access = Access { mode: Mode(metadata.mode), owner, group };
         Ok(Some(Observed::File(ObservedFile { access, sha256, content, commands_ran_for, pod_mounted })))
+    }
+
+    /// A file that is not there and cannot be made now, as it would be observed if it was as the agent left it: nothing
+    /// else is to change because of it.
+    fn taken_for_there(&self, file: &File, why: String) -> Observed {
+        let sha256 = self.record.left_sha256(&file.path).unwrap_or_default().to_owned();
+        let why = format!("it is not there, and cannot be written now: {why}");
+        Observed::File(ObservedFile {
+            access: Access { mode: file.mode, owner: file.owner.clone(), group: file.group.clone() },
+            commands_ran_for: Some(sha256.clone()),
+            pod_mounted: None,
+            sha256,
+            content: ObservedContent::Unknown { why, differs: true },
+        })
     }
 
     fn content(
@@ -258,7 +281,10 @@ impl<'a> Observer<'a> {
             return Ok((sha256, text.map_or(ObservedContent::Bytes, ObservedContent::Text)));
         }
         let known = self.written.get(&file.path).map(String::as_str);
-        let known = known.or_else(|| self.record.known_sha256(&file.path, &metadata));
+        let known = match self.host.depth {
+            Depth::Touched => known.or_else(|| self.record.known_sha256(&file.path, &metadata)),
+            Depth::Content => known,
+        };
         let sha256 = match (known, self.host.deep()) {
             (Some(known), _) => known.to_owned(),
             (None, Some(digests)) => digests.of(&file.path, dir, name, &metadata)?,

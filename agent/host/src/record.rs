@@ -10,7 +10,7 @@ mod reading;
 
 use std::collections::BTreeMap;
 
-use kops_agent_plan::diff::{Action, Owned, OwnedNow, OwnedState, Plan};
+use kops_agent_plan::diff::{Action, Keeping, Kept, Owned, OwnedNow, OwnedState, Plan};
 use kops_agent_plan::resource::{Content, DesiredState, File, Kind, Resource, ResourceId, Unit};
 use serde::{Deserialize, Serialize};
 
@@ -40,6 +40,9 @@ pub struct Record {
     /// The change that was taken back since, if one was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rolled_back: Option<RolledBack>,
+    /// The configuration of other machines that has taken the place of this one's, if one has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub superseded: Option<Superseded>,
     /// The hashes of downloads that were told, by URL.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub known_hashes: BTreeMap<String, String>,
@@ -64,6 +67,17 @@ pub struct Failure {
     pub at: String,
     /// With what, and what to do about it.
     pub problem: String,
+}
+
+/// A configuration that machines get which are made from now on, while this one is pinned to that of before: as
+/// between `kops update cluster` and the rolling update.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Superseded {
+    /// Since when that is known, in RFC 3339.
+    pub since: String,
+    /// `NodeupConfigHash` of the other configuration.
+    pub by: String,
 }
 
 /// One resource of the agent's.
@@ -159,15 +173,35 @@ impl Record {
 
     /// Notes how everything desired was left, and forgets everything else. `written` has the hashes of files that
     /// are known because they have just been written, by path.
+    #[cfg(test)]
     pub(crate) fn settle(
         &mut self,
         root: &Root,
         desired: &DesiredState,
         written: &BTreeMap<String, String>,
     ) -> Result<()> {
+        self.settle_keeping(root, desired, written, &[])
+    }
+
+    /// The same after a plan that could not put right everything: of that it stays recorded how it was left before, for
+    /// that it is otherwise is no doing of the agent's.
+    pub(crate) fn settle_keeping(
+        &mut self,
+        root: &Root,
+        desired: &DesiredState,
+        written: &BTreeMap<String, String>,
+        kept: &[Kept],
+    ) -> Result<()> {
+        let is_unmended = |id: &ResourceId| {
+            kept.iter().any(|kept| kept.resource == *id && kept.keeping == Keeping::Unmended)
+        };
         let mut settled = BTreeMap::new();
         for (id, resource) in desired.iter().filter(|(id, _)| has_record(id.kind)) {
             let before = self.resources.get(id);
+            if let Some(claim) = before.filter(|claim| claim.left.is_some() && is_unmended(id)) {
+                settled.insert(id.clone(), Claim { begun: None, ..claim.clone() });
+                continue;
+            }
             // What was as it should be before the agent ever wrote it is not the agent's doing.
             let was_there = before.is_none_or(|claim| claim.was_there);
             let known = before.and_then(|claim| claim.left.as_ref());
@@ -236,6 +270,14 @@ impl Record {
             Left::File { sha256: Some(sha256), metadata: known, .. } if known.is_untouched(metadata) => {
                 Some(sha256)
             }
+            _ => None,
+        }
+    }
+
+    /// The SHA-256 of the content with which a file was left, where that is recorded.
+    pub(crate) fn left_sha256(&self, path: &str) -> Option<&str> {
+        match self.resources.get(&ResourceId::new(Kind::File, path))?.left.as_ref()? {
+            Left::File { sha256, .. } => sha256.as_deref(),
             _ => None,
         }
     }

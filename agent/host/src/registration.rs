@@ -7,7 +7,7 @@
 //! plane from being set up.
 
 use kops_agent_plan::diff::sha256_hex;
-use kops_agent_plan::resource::{DesiredState, DiscoveryRegistration, Resource};
+use kops_agent_plan::resource::{DesiredState, DiscoveryRegistration, Kind, Resource, ResourceId};
 
 use crate::assets::Progress;
 use crate::certs::Certificates;
@@ -31,6 +31,17 @@ impl Host {
     ) -> Result<()> {
         for (_, resource) in desired.iter() {
             let Resource::DiscoveryRegistration(registration) = resource else { continue };
+            let certificate = desired.get(&ResourceId::new(Kind::Certificate, &registration.certificate));
+            if let Some(Resource::Certificate(certificate)) = certificate
+                && let Some(why) = secrets.why_unissuable(certificate)
+                && secrets.keyset_item(&certificate.signer, &certificate.keypair_id).is_none()
+            {
+                progress.warned(&format!(
+                    "not registering with the discovery service {}: {why}",
+                    registration.url
+                ));
+                continue;
+            }
             let identity = self.identity(desired, secrets, &registration.certificate)?;
             match self.remote.register(registration, &identity).await {
                 Ok(()) => {

@@ -2,6 +2,17 @@
 
 use std::fmt;
 
+use kops_agent_plan::resource::{Certificate, Issuer};
+
+/// Something secret of the state store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Material<'a> {
+    /// The secret of this name.
+    Secret(&'a str),
+    /// The keyset of this name, with its private keys.
+    Keyset(&'a str),
+}
+
 /// A certificate and its private key, in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PemPair {
@@ -38,6 +49,27 @@ pub trait Secrets: Sync {
 
     /// A certificate that a control plane's bootstrap server has issued for this node.
     fn bootstrap_certificate(&self, name: &str) -> Option<PemPair>;
+
+    /// Why nothing is known of a secret or of a keyset: its store denies it, or is out of reach. `None` where it is
+    /// known, or known not to be there. What is not known is not absent.
+    fn why_unknown(&self, material: Material<'_>) -> Option<String> {
+        let _ = material;
+        None
+    }
+
+    /// Why this certificate cannot be issued now, and may well be at a later time. `None` where it can, and where it
+    /// is the configuration's fault that it cannot.
+    fn why_unissuable(&self, certificate: &Certificate) -> Option<String> {
+        match certificate.issuer {
+            Issuer::Local => self.why_unknown(Material::Keyset(&certificate.signer)),
+            Issuer::Bootstrap => None,
+        }
+    }
+
+    /// The certificate of a keyset's item in PEM, also where its private key is not at hand.
+    fn item_certificate(&self, keyset: &str, id: &str) -> Option<String> {
+        Some(self.keyset_item(keyset, id)?.certificate)
+    }
 
     /// Whether a certificate that is due to be renewed is kept as long as it is valid, because nobody renews it now.
     fn keeps_certificate(&self, name: &str) -> bool {

@@ -10,7 +10,7 @@ use x509_parser::pem::Pem;
 
 use crate::error::Result;
 use crate::host::Host;
-use crate::record::{Failure, Record};
+use crate::record::{Failure, Record, Superseded};
 use crate::rollback::{Journal, RolledBack};
 use crate::system::systemd::UnitState;
 
@@ -33,6 +33,9 @@ pub struct Status {
     /// The change that was taken back since, if one was.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rolled_back: Option<RolledBack>,
+    /// The configuration that has taken the place of this machine's for machines that are made from now on, if one has.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub superseded: Option<Superseded>,
     /// What others changed since.
     pub changed: Vec<Drift>,
     /// The units that the agent wrote.
@@ -99,6 +102,7 @@ impl Host {
             failure: record.failure,
             unfinished,
             rolled_back: record.rolled_back,
+            superseded: record.superseded,
             changed,
             units,
             certificates,

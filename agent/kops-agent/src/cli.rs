@@ -209,6 +209,10 @@ pub struct RootArgs {
     /// After how many seconds without anything coming from any of its mirrors a download is given up.
     #[arg(long, value_name = "SECONDS", default_value_t = DOWNLOAD_PATIENCE)]
     pub download_patience: u64,
+
+    /// Whether a run waits for another that is at work on the root, instead of failing: what runs at boot does.
+    #[arg(skip)]
+    pub waits_for_lock: bool,
 }
 
 /// Arguments of `converge`.
@@ -223,7 +227,8 @@ pub struct ConvergeArgs {
     /// How a node that works is changed.
     #[command(flatten)]
     pub change: ChangeArgs,
-    /// How often to try again after a failure, 30 seconds apart; -1 for as long as it takes.
+    /// How often to try again after a failure, whatever it is, also a configuration that is wrong; -1 for as long as it
+    /// takes. Pauses grow from five seconds to some minutes.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub retries: i64,
     /// How the report is printed.

@@ -13,9 +13,9 @@ use crate::exit::{self, WrongConfiguration};
 use crate::hashes::HashSource;
 use crate::node;
 use crate::output::{self, Finding, Findings};
-use crate::source;
 use crate::source::cluster_spec::{self, StoreFile};
 use crate::source::derivation::Derivation;
+use crate::source::{self, Before};
 use crate::store::Store;
 
 /// Carries out one of them.
@@ -57,7 +57,9 @@ async fn derive(args: &DeriveArgs) -> Result<u8> {
 }
 
 async fn dump(args: &DumpArgs) -> Result<u8> {
-    let spec = node::spec(&node::store(&args.spec.store)?, &args.spec, HashSource::known()).await?;
+    let spec =
+        node::spec(&node::store(&args.spec.store)?, &args.spec, HashSource::known(), &Before::default())
+            .await?;
     output::print_node_config(&node::resolve(spec)?, args.output)
 }
 
@@ -71,8 +73,10 @@ async fn check(args: &CheckArgs) -> Result<u8> {
             // A file that cannot be read has been told; what hangs on it cannot be.
             if findings.errors.is_empty() {
                 let node = async {
-                    node::desired(&node::resolve(node::spec(&store, &spec, HashSource::known()).await?)?)
-                        .context("")
+                    node::desired(&node::resolve(
+                        node::spec(&store, &spec, HashSource::known(), &Before::default()).await?,
+                    )?)
+                    .context("")
                 };
                 findings.errors.extend(errors_of(node.await.err())?);
             }

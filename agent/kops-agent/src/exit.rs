@@ -38,6 +38,14 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
     if wrong { CONFIGURATION } else { FAILED }
 }
 
+/// Whether no later try of the same process can end otherwise: what is wrong is in its own flags or environment. All else
+/// may change while a machine waits: what the store has, who may read it, and what its user-data is.
+pub fn is_final(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| {
+        matches!(cause.downcast_ref(), Some(StoreError::BadMirror { .. } | StoreError::BadSettings(_)))
+    })
+}
+
 /// The process's own form of a code.
 pub fn exit_code(code: u8) -> ExitCode {
     ExitCode::from(code)

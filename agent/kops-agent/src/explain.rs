@@ -11,12 +11,14 @@ use serde_json::Value;
 
 use crate::cli::ExplainArgs;
 use crate::hashes::HashSource;
-use crate::source::{NodeSpec, Origin, trust_the_boot_configs_authority};
+use crate::source::{Before, NodeSpec, Origin, trust_the_boot_configs_authority};
 use crate::{node, output};
 
 /// Answers the question.
 pub(crate) async fn run(args: &ExplainArgs) -> Result<u8> {
-    let spec = node::spec(&node::store(&args.spec.store)?, &args.spec, HashSource::known()).await?;
+    let spec =
+        node::spec(&node::store(&args.spec.store)?, &args.spec, HashSource::known(), &Before::default())
+            .await?;
     let question = Question::read(&args.question);
     let sources = sources(&spec, &args.spec.conf.display().to_string())?;
     let lines = explain::explain(&sources, &question, |documents| decide(&spec, documents));

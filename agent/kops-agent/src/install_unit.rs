@@ -10,7 +10,7 @@ use kops_agent_plan::resource::{Content, DesiredState, File, Mode, SecretPiece};
 
 use crate::materials::Materials;
 use crate::progress::Watch;
-use crate::{controller_service, http, output};
+use crate::{RETRIES, controller_service, http, node, output};
 
 /// The unit that calls this program at boot, by nodeup's name for it.
 pub(crate) const UNIT: &str = "kops-configuration.service";
@@ -46,8 +46,25 @@ const VARIABLES: &[&[&str]] = &[
     &["HCLOUD_TOKEN"],
 ];
 
-/// Installs the unit on this machine, starts it, and waits for it as a boot script expects.
-pub(crate) async fn install() -> Result<u8> {
+/// Installs the unit on this machine and has it started; tried again after a failure as often as `retries` says, -1 for
+/// as long as it takes. It does not wait for what the unit does: cloud-init runs the rest of the user-data after this,
+/// and that may bring what the unit waits for.
+pub(crate) async fn install(mut retries: i64) -> Result<u8> {
+    let mut pauses = RETRIES.pauses();
+    loop {
+        let error = match install_once().await {
+            Err(error) if retries != 0 => error,
+            result => return result,
+        };
+        let pause = pauses.next().unwrap_or(RETRIES.longest_pause);
+        log::error!("{}", output::error_text(&error));
+        log::info!("trying again in {} seconds to install {UNIT}", pause.as_secs());
+        tokio::time::sleep(pause).await;
+        retries -= i64::from(retries > 0);
+    }
+}
+
+async fn install_once() -> Result<u8> {
     let program = std::env::current_exe().context("finding the path of this program for its unit")?;
     let flags = std::env::args()
         .skip(1)
@@ -56,11 +73,13 @@ pub(crate) async fn install() -> Result<u8> {
 
     let desired = desired(&command, environment(|name| std::env::var(name).ok()));
     let host = Host::machine()?;
+    // Another run may be at work already, as that of a package's own unit.
+    let _lock = node::lock(true, &host).await?;
     let materials = Materials::default();
     let plan = diff(&desired, &host.observe(&desired, &materials)?);
     let downloads = Downloads::new(http::client()?);
     let report = host.apply(&plan, &desired, &materials, &downloads, &Watch::new(), Scope::Part).await?;
-    host.start_unit(UNIT)?;
+    host.enqueue_start(UNIT)?;
     output::print_report(&report, crate::cli::Output::Text)
 }
 
@@ -89,7 +108,7 @@ fn environment(variable: impl Fn(&str) -> Option<String>) -> String {
         .collect()
 }
 
-/// A oneshot, as nodeup's own: the boot script waits until it has ended. It tells what it does all the same, and one that
+/// A oneshot, as nodeup's own: what is ordered after it waits until the node has converged. It tells what it does all the same, and one that
 /// is stuck is ended, as by `units/kops-agent.service`. systemd before 244 refuses a oneshot that is to be restarted.
 fn unit(command: &str) -> String {
     format!(

@@ -18,6 +18,7 @@ mod explain;
 mod hashes;
 mod http;
 mod install_unit;
+mod last_applied;
 mod logging;
 mod materials;
 mod node;
@@ -52,16 +53,29 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
-use kops_agent_host::{Host, Record};
+use kops_agent_host::{Host, Record, Report};
 
 use tokio::runtime::{Builder, Runtime};
 
 use hashes::HashSource;
+use last_applied::Instead;
+use retry::Retries;
+use source::Before;
 
 use cli::{Cli, Command, ConvergeArgs, FactsArgs, PlanArgs, RenderArgs};
 
-/// How long nodeup waits between tries, and so do we.
-const RETRY_INTERVAL: Duration = Duration::from_secs(30);
+/// Between two tries. nodeup waits for half a minute, always (cmd/nodeup/main.go): longer than a role takes to be known
+/// everywhere, and far too often for a store that has what it has for hours.
+pub(crate) const RETRIES: Retries = Retries {
+    deadline: Duration::MAX,
+    attempt: Duration::MAX,
+    first_pause: Duration::from_secs(5),
+    // With its jitter, five minutes.
+    longest_pause: Duration::from_secs(150),
+};
+/// Between two looks at whether the cluster wants something else than what was rolled back; with its jitter, up to twice
+/// as long.
+const PAUSE_AFTER_ROLLBACK: Duration = Duration::from_secs(15 * 60);
 
 fn main() -> ExitCode {
     panics::start();
@@ -121,10 +135,13 @@ async fn run(command: Command) -> Result<u8> {
     }
 }
 
-/// Converges, again after a failure as often as asked; never where the configuration itself is wrong, and no
-/// longer once it is asked to stop.
+/// Converges, again after a failure as often as asked, and no longer once it is asked to stop. At boot nothing is final
+/// but what is wrong with this process's own flags: a role is given its permissions, a store its files, and a mistake in
+/// the configuration is put right, all while machines wait.
 pub(crate) async fn converge_with_retries(args: &ConvergeArgs) -> Result<u8> {
-    until_stopped(&args.root.root, converge_until_done(args)).await
+    let mut args = args.clone();
+    args.root.waits_for_lock = args.retries != 0;
+    until_stopped(&args.root.root, converge_until_done(&args)).await
 }
 
 /// Runs what changes a machine until it is done or is asked to stop; `status` tells of that.
@@ -144,40 +161,103 @@ pub(crate) async fn until_stopped(root: &Path, run: impl Future<Output = Result<
 
 async fn converge_until_done(args: &ConvergeArgs) -> Result<u8> {
     let mut retries = args.retries;
+    let mut pauses = RETRIES.pauses();
+    let mut pauses_after_rollback =
+        Retries { first_pause: PAUSE_AFTER_ROLLBACK, longest_pause: PAUSE_AFTER_ROLLBACK, ..RETRIES }
+            .pauses();
     loop {
-        match converge(args).await {
+        let error = match converge(args).await {
             // As upstream's nodeup ends; what is to be done then is another one's to decide.
             Err(error) if bootstrap_client::is_already_registered(&error) => {
                 log::warn!("{}", output::error_text(&error));
                 service_manager::ready("left as it is: this machine is a node already");
                 return Ok(exit::CONVERGED);
             }
-            Err(error) if exit::code_of(&error) == exit::FAILED && retries != 0 => {
-                log::error!("{}", output::error_text(&error));
-                log::info!("trying again in {} seconds", RETRY_INTERVAL.as_secs());
-                service_manager::doing(format_args!(
-                    "trying again in {} seconds, because the last try failed: {}",
-                    RETRY_INTERVAL.as_secs(),
-                    output::error_text(&error)
-                ));
-                tokio::time::sleep(RETRY_INTERVAL).await;
-                retries -= i64::from(retries > 0);
-            }
+            Err(error) if retries != 0 && !exit::is_final(&error) => error,
             result => return result,
+        };
+        let pause = match is_rolled_back(&error) {
+            true => pauses_after_rollback.next(),
+            false => pauses.next(),
+        };
+        let pause = pause.unwrap_or(RETRIES.longest_pause);
+        let why = output::error_text(&error);
+        log::error!("{why}");
+        log::info!("trying again in {} seconds", pause.as_secs());
+        service_manager::waiting(
+            format_args!("trying again in {} seconds, because the last try failed: {why}", pause.as_secs()),
+            pause + service_manager::PATIENCE,
+        );
+        tokio::time::sleep(pause).await;
+        retries -= i64::from(retries > 0);
+    }
+}
+
+/// Whether a change was taken back, or refused because it was: only another change helps.
+fn is_rolled_back(error: &anyhow::Error) -> bool {
+    use kops_agent_host::Error::{FailedBefore, RolledBack};
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(RolledBack(_) | FailedBefore(_))))
+}
+
+/// Makes this machine what is wanted of it now; where that is not known, or may not be applied, what was last applied.
+async fn converge(args: &ConvergeArgs) -> Result<u8> {
+    let root = &args.root.root;
+    let error = match Box::pin(converge_to_wanted(args)).await {
+        Ok(report) => return converged(args, &report, "converged"),
+        Err(error) => error,
+    };
+    if !has_record(root) || !last_applied::stands_in_for(&error) {
+        return noted(root, Err(error));
+    }
+    let host = args.change.applied_to(open_host(root)?);
+    let decided = Box::pin(last_applied::decide(&args.spec, &host, &error)).await;
+    let Some((instead, decision)) = noted(root, decided)? else { return noted(root, Err(error)) };
+    let report = Box::pin(last_applied::converge(&args.root, &host, &decision)).await;
+    match instead {
+        Instead::Superseded(by) => {
+            let report = noted(root, report)?;
+            host.note_superseded(&by, last_applied::unmended(&report).is_none())?;
+            log::info!("{}", last_applied::superseded(&by));
+            converged(args, &report, "superseded, and as last applied")
+        }
+        Instead::Registered => {
+            log::warn!("{}", output::error_text(&error));
+            converged(args, &noted(root, report)?, "a node already, and as last applied")
+        }
+        Instead::Failed => {
+            let why = output::error_text(&error);
+            match report.and_then(|report| last_applied::unmended(&report).map_or(Ok(report), Err)) {
+                Ok(report) => {
+                    output::print_report(&report, args.output)?;
+                    // It works as it did before.
+                    service_manager::serving(format_args!(
+                        "as last applied; what is wanted now is not: {why}"
+                    ));
+                }
+                Err(error) => log::error!("{}", output::error_text(&error)),
+            }
+            noted(root, Err(error.context("this machine is left as it was last applied")))
         }
     }
 }
 
-async fn converge(args: &ConvergeArgs) -> Result<u8> {
-    let report = async {
-        let hashes = HashSource::publishers(remembered_hashes(&args.root.root)?);
-        let decision = Box::pin(node::decide(&args.spec, hashes)).await?;
-        let host = args.change.applied_to(open_host(&args.root.root)?);
-        Box::pin(node::converge(&args.root, &host, &decision)).await
-    };
-    let report = noted(&args.root.root, report.await)?;
-    service_manager::ready("converged");
-    output::print_report(&report, args.output)
+/// What this machine must be now.
+async fn converge_to_wanted(args: &ConvergeArgs) -> Result<Report> {
+    let root = &args.root.root;
+    let hashes = HashSource::publishers(remembered_hashes(root)?);
+    let decision = Box::pin(node::decide(&args.spec, hashes, &before(root)?)).await?;
+    let host = args.change.applied_to(open_host(root)?);
+    Box::pin(node::converge(&args.root, &host, &decision)).await
+}
+
+/// Tells what a run came to that had no failure; what it could not put right is one.
+fn converged(args: &ConvergeArgs, report: &Report, what: &str) -> Result<u8> {
+    output::print_report(report, args.output)?;
+    if let Some(unmended) = last_applied::unmended(report) {
+        return noted(&args.root.root, Err(unmended));
+    }
+    service_manager::ready(what);
+    Ok(exit::CONVERGED)
 }
 
 /// What a run came to that was to change a machine; where it failed, `status` tells of that.
@@ -218,9 +298,14 @@ pub(crate) fn remembered_hashes(root: &Path) -> Result<BTreeMap<String, String>>
     if has_record(root) { Ok(open_host(root)?.record()?.known_hashes) } else { Ok(BTreeMap::new()) }
 }
 
+/// What an earlier run has made of the store's secrets.
+fn before(root: &Path) -> Result<Before> {
+    if has_record(root) { Before::on(&open_host(root)?) } else { Ok(Before::Nothing) }
+}
+
 async fn plan(args: &PlanArgs) -> Result<u8> {
     let hashes = HashSource::publishers(remembered_hashes(&args.root.root)?);
-    let decision = node::decide(&args.spec, hashes).await?;
+    let decision = node::decide(&args.spec, hashes, &before(&args.root.root)?).await?;
     // A root that is not there yet is an empty one, and stays away: a plan touches nothing.
     let empty = tempfile::tempdir().context("making an empty root to compare with")?;
     let root = if args.root.root.exists() { args.root.root.as_path() } else { empty.path() };
@@ -230,7 +315,7 @@ async fn plan(args: &PlanArgs) -> Result<u8> {
 }
 
 async fn render(args: &RenderArgs) -> Result<u8> {
-    let decision = node::decide(&args.spec, HashSource::known()).await?;
+    let decision = node::decide(&args.spec, HashSource::known(), &Before::Nothing).await?;
     let state = if args.show_secrets {
         render::with_secrets(&decision.desired, &decision.materials)?
     } else {

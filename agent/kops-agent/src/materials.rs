@@ -2,11 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::sync::Arc;
 
-use kops_agent_host::{PemPair, Secrets};
+use kops_agent_host::{Applied, Material, PemPair, Secrets};
+use kops_agent_plan::resource::{Certificate, Issuer};
 use kops_agent_plan::spec::{Keyset, Secret};
 
-use crate::source::NodeSpec;
+use crate::source::{Denied, NodeSpec};
 
 /// What was read of the store's `pki/` and `secrets/` for one node, and what kops-controller has issued to it.
 #[derive(Clone, Default)]
@@ -16,6 +18,27 @@ pub struct Materials {
     cas: BTreeMap<String, String>,
     bootstrapped: BTreeMap<String, PemPair>,
     kept: BTreeSet<String>,
+    /// What the store does not give now, and why.
+    unknown: Denied,
+    /// Items of keysets that are on this machine, by keyset and id.
+    at_hand: BTreeMap<(String, String), PemPair>,
+    /// What is public of keysets, from what was last applied.
+    applied: Option<Arc<Applied>>,
+    /// Why kops-controller issues nothing now.
+    unissuable: Option<String>,
+}
+
+/// What of the materials of a state could be read, and what could not.
+#[derive(Default)]
+pub struct Read {
+    /// Keysets of the store, by name.
+    pub keysets: BTreeMap<String, Keyset>,
+    /// Secrets of the store, by name.
+    pub secrets: BTreeMap<String, Secret>,
+    /// What the store did not give, and why.
+    pub unknown: Denied,
+    /// Items of keysets that are on this machine, by keyset and id.
+    pub at_hand: BTreeMap<(String, String), PemPair>,
 }
 
 impl fmt::Debug for Materials {
@@ -34,8 +57,20 @@ impl Materials {
             keysets: spec.inputs.keysets.clone(),
             secrets: spec.secrets.clone(),
             cas: spec.inputs.config.cas.clone(),
+            unknown: spec.denied.clone(),
             ..Materials::default()
         }
+    }
+
+    /// The materials of what was last applied, as far as they are to be had.
+    pub fn of_applied(applied: Arc<Applied>, read: Read) -> Materials {
+        let Read { keysets, secrets, unknown, at_hand } = read;
+        Materials { keysets, secrets, unknown, at_hand, applied: Some(applied), ..Materials::default() }
+    }
+
+    /// The same while kops-controller issues nothing, and why.
+    pub fn without_issuer(self, why: String) -> Materials {
+        Materials { unissuable: Some(why), ..self }
     }
 
     /// The same, with these certificates of kops-controller's by name.
@@ -51,7 +86,9 @@ impl Materials {
 
 impl Secrets for Materials {
     fn keyset_item(&self, keyset: &str, id: &str) -> Option<PemPair> {
-        let keyset = self.keysets.get(keyset)?;
+        let Some(keyset) = self.keysets.get(keyset) else {
+            return self.at_hand.get(&(keyset.to_owned(), id.to_owned())).cloned();
+        };
         let item = if id.is_empty() { keyset.primary()? } else { keyset.item(id)? };
         Some(PemPair {
             certificate: item.certificate.as_ref()?.pem(),
@@ -62,11 +99,33 @@ impl Secrets for Materials {
     fn trusted_certificates(&self, keyset: &str) -> Option<String> {
         // What the configuration gives is what kOps vouched for; the store may be newer.
         let given = self.cas.get(keyset).filter(|certificates| !certificates.is_empty());
-        given.cloned().or_else(|| Some(self.keysets.get(keyset)?.trusted_certificates_pem()))
+        let stored = || Some(self.keysets.get(keyset)?.trusted_certificates_pem());
+        let applied = || Some(self.applied.as_ref()?.trusted_certificates(keyset)?.to_owned());
+        // What was applied was given then; the store may be newer.
+        given.cloned().or_else(applied).or_else(stored)
     }
 
     fn secret(&self, name: &str) -> Option<Vec<u8>> {
         Some(self.secrets.get(name)?.expose().to_vec())
+    }
+
+    fn why_unknown(&self, material: Material<'_>) -> Option<String> {
+        match material {
+            Material::Secret(name) => self.unknown.secrets.get(name).cloned(),
+            Material::Keyset(name) => self.unknown.keysets.get(name).cloned(),
+        }
+    }
+
+    fn why_unissuable(&self, certificate: &Certificate) -> Option<String> {
+        match certificate.issuer {
+            Issuer::Local => self.why_unknown(Material::Keyset(&certificate.signer)),
+            Issuer::Bootstrap => self.unissuable.clone(),
+        }
+    }
+
+    fn item_certificate(&self, keyset: &str, id: &str) -> Option<String> {
+        let applied = || Some(self.applied.as_ref()?.item_certificate(keyset, id)?.to_owned());
+        self.keyset_item(keyset, id).map(|item| item.certificate).or_else(applied)
     }
 
     fn environment(&self, names: &[String]) -> Option<String> {

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use kops_agent_host::{Buckets, Downloads, Host, Patience, Report, Scope};
+use anyhow::{Context, Result, bail};
+use kops_agent_host::{Applied, Buckets, Downloads, Host, Lock, Patience, Report, Scope, Sources};
 use kops_agent_plan::desired;
 use kops_agent_plan::diff::{Observed, Plan, diff_with_owned, with_labels};
 use kops_agent_plan::facts::Facts;
@@ -23,9 +23,12 @@ use crate::hashes::HashSource;
 use crate::materials::Materials;
 use crate::progress::Watch;
 use crate::retry::Retries;
-use crate::source::NodeSpec;
+use crate::source::{Before, Denied, NodeSpec, Origin};
 use crate::store::Store;
 use crate::{cloud, controller_service, http, service_manager, source};
+
+/// How often a lock is tried that another run holds.
+const LOCK_POLL: Duration = Duration::from_millis(500);
 
 /// A node, decided.
 #[derive(Debug)]
@@ -44,17 +47,24 @@ pub struct Decision {
     pub ipv6_prefix: String,
     /// Where it was read, and where its downloads may be too.
     pub store: Arc<Store>,
+    /// Whether it is what was last applied, because what is wanted now is not known or may not be applied.
+    pub is_last_applied: bool,
+    /// Where its keys and secrets are read.
+    pub sources: Sources,
+    /// The cluster, and the instance group.
+    pub names: [String; 2],
 }
 
 /// Steps 1 to 5: boot config, facts, store, resolve, desired.
 ///
 /// # Errors
 /// Whatever of it cannot be read, and everything that is wrong with the configuration.
-pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
+pub async fn decide(args: &SpecArgs, hashes: HashSource, before: &Before) -> Result<Decision> {
     service_manager::doing("reading what the cluster wants of this node");
     let store = Arc::new(store(&args.store)?);
-    let spec = spec(&store, args, hashes).await?;
+    let spec = spec(&store, args, hashes, before).await?;
     let known_hashes = spec.origin.known_hashes();
+    let sources = spec.sources.clone();
     let materials = Materials::new(&spec);
     let aws = spec.inputs.facts.cloud.aws.as_ref();
     let facts = spec.inputs.facts.clone();
@@ -77,17 +87,30 @@ pub async fn decide(args: &SpecArgs, hashes: HashSource) -> Result<Decision> {
         pinned => pinned.to_owned(),
     };
     log::debug!("{} is a {} of {}", node.node_name, node.boot.instance_group_role, node.cluster_name());
-    Ok(Decision { desired, materials, kops_controller, config_hash, known_hashes, ipv6_prefix, store })
+    let names = [node.boot.cluster_name.clone(), node.boot.instance_group_name.clone()];
+    let is_last_applied = false;
+    Ok(Decision {
+        desired,
+        materials,
+        kops_controller,
+        config_hash,
+        known_hashes,
+        ipv6_prefix,
+        store,
+        is_last_applied,
+        sources,
+        names,
+    })
 }
 
 /// Steps 1 to 3: boot config, facts, store.
 ///
 /// # Errors
 /// Whatever of it cannot be read.
-pub async fn spec(store: &Store, args: &SpecArgs, hashes: HashSource) -> Result<NodeSpec> {
+pub async fn spec(store: &Store, args: &SpecArgs, hashes: HashSource, before: &Before) -> Result<NodeSpec> {
     let boot = boot_config(&args.conf)?;
     let facts = facts(args, &boot).await?;
-    source::read(store, args, boot, facts, hashes).await
+    source::read(store, args, boot, facts, hashes, before).await
 }
 
 /// The state store.
@@ -102,15 +125,30 @@ pub fn store(args: &StoreArgs) -> Result<Store> {
 /// Step 4: everything that is wrong with the cluster spec and with this node, or the node's configuration.
 ///
 /// # Errors
-/// All of it at once.
+/// All of it at once. Where this machine may not read what it cannot do without, it is that which is wrong.
 pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
     let mut problems = spec.problems;
+    let Denied { keysets, secrets } = spec.denied;
+    // A worker may not read keysets, and needs none but to derive its configuration.
+    let needs_keysets = spec.inputs.boot.instance_group_role.runs_api_server()
+        || matches!(spec.origin, Origin::ClusterSpec(_));
+    let denied: Vec<String> = match needs_keysets {
+        true => keysets.into_values().chain(secrets.into_values()).collect(),
+        false => Vec::new(),
+    };
     match resolve::resolve(spec.inputs) {
         Ok(node) if problems.is_empty() => return Ok(node),
         Ok(_) => {}
         Err(more) => problems.extend(more),
     }
-    Err(wrong(problems))
+    if denied.is_empty() {
+        return Err(wrong(problems));
+    }
+    bail!(
+        "this node cannot be decided without files of the state store that this machine may not read now:\n  {}\n\
+         Without them: {problems}",
+        denied.join("\n  ")
+    )
 }
 
 /// Steps 6 and 7: what would change on the machine.
@@ -144,7 +182,7 @@ pub fn plan_with(host: &Host, decision: &Decision, materials: &Materials) -> Res
 /// # Errors
 /// What could not be done; the machine is then as the report of the next run shows it.
 pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Result<Report> {
-    let _lock = host.lock()?;
+    let _lock = lock(args.waits_for_lock, host).await?;
     let watch = Watch::new();
     if let Some(rolled_back) = host.finish_rollback(&watch).await.context("going on to roll back a change")? {
         log::warn!("a run was interrupted while it rolled back a change; that is done now: {rolled_back}");
@@ -157,8 +195,39 @@ pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Resu
         .cache(host_path(args))
         .buckets(Arc::clone(&decision.store) as Arc<dyn Buckets>)
         .patience(patience);
-    let scope = Scope::Node { config_hash: &decision.config_hash, known_hashes: &decision.known_hashes };
-    Ok(host.apply(&plan, &decision.desired, &materials, &downloads, &watch, scope).await?)
+    let config_hash = decision.config_hash.as_str();
+    let scope = match decision.is_last_applied {
+        true => Scope::LastApplied { config_hash },
+        false => Scope::Node { config_hash, known_hashes: &decision.known_hashes },
+    };
+    let report = host.apply(&plan, &decision.desired, &materials, &downloads, &watch, scope).await?;
+    if !decision.is_last_applied {
+        let [cluster, group] = &decision.names;
+        let sources = decision.sources.clone();
+        let applied = Applied::of(cluster, group, config_hash, sources, &decision.desired, &materials);
+        host.keep_applied(&applied).context("keeping what was applied")?;
+    }
+    Ok(report)
+}
+
+/// Keeps other runs away from the machine.
+///
+/// # Errors
+/// Another is at work, unless that is to be waited for.
+pub(crate) async fn lock(is_waited_for: bool, host: &Host) -> Result<Lock> {
+    let mut is_told = false;
+    loop {
+        match host.lock() {
+            Err(locked @ kops_agent_host::Error::Locked { .. }) if is_waited_for => {
+                if !std::mem::replace(&mut is_told, true) {
+                    log::info!("waiting for another run: {locked}");
+                }
+                service_manager::doing(format_args!("waiting for another run: {locked}"));
+                tokio::time::sleep(LOCK_POLL).await;
+            }
+            lock => return Ok(lock?),
+        }
+    }
 }
 
 /// The boot config in this file.
@@ -170,7 +239,7 @@ pub fn boot_config(path: &Path) -> Result<BootConfig> {
     Ok(BootConfig::from_user_data(&bytes)?)
 }
 
-async fn facts(args: &SpecArgs, boot: &BootConfig) -> Result<Facts> {
+pub(crate) async fn facts(args: &SpecArgs, boot: &BootConfig) -> Result<Facts> {
     match &args.facts {
         Some(file) => cloud::load_facts(file),
         None => cloud::observe(Path::new("/"), Some(boot.cloud_provider))

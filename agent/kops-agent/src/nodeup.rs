@@ -29,7 +29,7 @@ pub struct NodeupArgs {
     /// `direct`, or `dryrun`.
     #[arg(long, default_value = "direct", value_parser = ["direct", "dryrun"])]
     pub target: String,
-    /// Install a unit that does this at boot, instead of doing it now.
+    /// Install a unit that does this at boot, and start it, instead of doing it now. Does not wait until it is done.
     #[arg(long, num_args = 0..=1, default_missing_value = "true", default_value_t = false, require_equals = true)]
     pub install_systemd_unit: bool,
 }
@@ -37,7 +37,7 @@ pub struct NodeupArgs {
 /// Installs the unit, shows the plan, or converges, as the flags ask.
 pub(crate) async fn run(args: NodeupArgs) -> Result<u8> {
     if args.install_systemd_unit {
-        return install_unit::install().await;
+        return install_unit::install(args.retries).await;
     }
     let spec = SpecArgs {
         conf: args.conf,
@@ -50,7 +50,12 @@ pub(crate) async fn run(args: NodeupArgs) -> Result<u8> {
         controller: false,
         node_root: PathBuf::from("/"),
     };
-    let root = RootArgs { root: PathBuf::from("/"), cache: args.cache, download_patience: DOWNLOAD_PATIENCE };
+    let root = RootArgs {
+        root: PathBuf::from("/"),
+        cache: args.cache,
+        download_patience: DOWNLOAD_PATIENCE,
+        waits_for_lock: false,
+    };
     let (output, color) = (Output::default(), Color::default());
     if args.dryrun || args.target == "dryrun" {
         return plan(&PlanArgs { spec, root, exit_code: false, output, color }).await;

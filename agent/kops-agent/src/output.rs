@@ -6,7 +6,7 @@ use std::io::{IsTerminal, Write};
 use anyhow::Result;
 use kops_agent_host::{Drift, Report};
 use kops_agent_plan::diff::text::{self, Style};
-use kops_agent_plan::diff::{Plan, Summary};
+use kops_agent_plan::diff::{Keeping, Plan, Summary};
 use kops_agent_plan::explain::Line;
 use kops_agent_plan::facts::Facts;
 use kops_agent_plan::resolve::NodeConfig;
@@ -68,16 +68,22 @@ pub fn print_plan(plan: &Plan, output: Output, color: Color) -> Result<u8> {
 pub fn print_report(report: &Report, output: Output) -> Result<u8> {
     match output {
         Output::Json => print_json(report),
-        Output::Text if report.applied.is_empty() => {
-            print_bytes(b"Nothing to do: this node is as it should be.\n")
-        }
         Output::Text => {
+            let mut text: String = report.kept.iter().map(|kept| text::keeping(kept) + "\n").collect();
             let Summary { create, change, restart, remove } = report.summary;
-            let removed = if remove > 0 { format!(", {remove} removed") } else { String::new() };
-            print_bytes(
-                format!("Converged: {create} created, {change} changed, {restart} restarted{removed}.\n")
-                    .as_bytes(),
-            )
+            let is_unmended = report.kept.iter().any(|kept| kept.keeping == Keeping::Unmended);
+            match report.applied.is_empty() {
+                true if is_unmended => text.push_str("Nothing that can be done now.\n"),
+                true => text.push_str("Nothing to do: this node is as it should be.\n"),
+                false => {
+                    let removed = if remove > 0 { format!(", {remove} removed") } else { String::new() };
+                    writeln!(
+                        text,
+                        "Converged: {create} created, {change} changed, {restart} restarted{removed}."
+                    )?;
+                }
+            }
+            print_bytes(text.as_bytes())
         }
     }
 }
@@ -180,10 +186,12 @@ pub fn error_text(error: &anyhow::Error) -> String {
     text
 }
 
-/// Prints what differs from what was last applied, and from what is wanted now where that is known.
+/// Prints what differs from what was last applied, and from what is wanted now where that is known; `superseded` is the
+/// hash of the configuration that has taken the place of this machine's, if one has.
 pub fn print_verification(
     changed: &[Drift],
     plan: Option<&Plan>,
+    superseded: Option<&str>,
     output: Output,
     color: Color,
 ) -> Result<u8> {
@@ -192,10 +200,15 @@ pub fn print_verification(
         struct Verification<'a> {
             changed: &'a [Drift],
             plan: Option<&'a Plan>,
+            #[serde(skip_serializing_if = "Option::is_none")]
+            superseded: Option<&'a str>,
         }
-        return print_json(&Verification { changed, plan });
+        return print_json(&Verification { changed, plan, superseded });
     }
     let mut text = String::new();
+    if let Some(by) = superseded {
+        writeln!(text, "Superseded: {}.", crate::last_applied::superseded(by))?;
+    }
     if changed.is_empty() {
         text.push_str("Nothing has changed since the last run.\n");
     } else {

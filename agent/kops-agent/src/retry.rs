@@ -79,7 +79,7 @@ impl Retries {
     }
 
     /// The pauses between attempts, without end.
-    fn pauses(&self) -> impl Iterator<Item = Duration> {
+    pub fn pauses(&self) -> impl Iterator<Item = Duration> + use<> {
         ExponentialBuilder::default()
             .with_min_delay(self.first_pause)
             .with_max_delay(self.longest_pause)

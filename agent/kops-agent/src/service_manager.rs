@@ -60,7 +60,7 @@ pub fn ready(what: impl Display) {
     end(Some(NotifyState::Ready), &what);
 }
 
-/// This process serves from now on, until it is asked to stop; whatever waits for it may start.
+/// This process goes on with what it does, until it is done or asked to stop; whatever waits for it may start.
 pub fn serving(what: impl Display) {
     doing(&what);
     if LISTENER.get().is_some() {

@@ -39,6 +39,7 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
         failure,
         unfinished,
         rolled_back,
+        superseded,
         changed,
         units,
         certificates,
@@ -70,6 +71,14 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
     }
     if let Some(rolled_back) = rolled_back {
         write_rollback(text, rolled_back)?;
+    }
+    if let Some(superseded) = superseded {
+        writeln!(
+            text,
+            "superseded   since {}: {}",
+            superseded.since,
+            crate::last_applied::superseded(&superseded.by)
+        )?;
     }
     let stopped: Vec<&UnitStatus> = units.iter().filter(|unit| !unit.running).collect();
     writeln!(text, "units        {} of {} running", units.len() - stopped.len(), units.len())?;
@@ -157,6 +166,11 @@ fn prometheus(status: &Status) -> String {
         vec![(String::new(), i64::from(status.rolled_back.is_some()))],
     );
     metric(
+        "kops_agent_superseded",
+        "Whether the cluster has another configuration for the machine that takes the place of this one.",
+        vec![(String::new(), i64::from(status.superseded.is_some()))],
+    );
+    metric(
         "kops_agent_changed_resources",
         "How many resources differ from what the agent left.",
         vec![(String::new(), i64::try_from(status.changed.len()).unwrap_or(i64::MAX))],
@@ -178,7 +192,7 @@ fn prometheus(status: &Status) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use kops_agent_host::Drift;
+    use kops_agent_host::{Drift, Superseded};
     use kops_agent_plan::resource::{Kind, ResourceId};
 
     fn status() -> Status {
@@ -192,6 +206,7 @@ mod tests {
             }),
             unfinished: true,
             rolled_back: None,
+            superseded: None,
             changed: vec![Drift {
                 resource: ResourceId::new(Kind::File, "/etc/x"),
                 how: vec!["content".into(), "mode".into()],
@@ -254,6 +269,26 @@ mod tests {
         }
         assert!(!text.contains("last run") && !text.contains("`kops-agent verify`"), "{text}");
         assert!(prometheus(&status).contains("\nkops_agent_rolled_back 1\n"));
+    }
+
+    #[test]
+    fn a_node_that_is_superseded_says_so_and_is_well() {
+        let superseded = Some(Superseded { since: "2026-03-04T05:06:07Z".into(), by: "next=".into() });
+        let converged = Status {
+            superseded,
+            converged: true,
+            failure: None,
+            unfinished: false,
+            changed: vec![],
+            ..status()
+        };
+        let text = text(&converged);
+        let line =
+            "superseded   since 2026-03-04T05:06:07Z: the cluster has another configuration by now (next=)";
+        assert!(text.contains(line) && text.starts_with("converged "), "{text}");
+        assert!(!text.contains("to do"), "{text}");
+        assert!(prometheus(&converged).contains("\nkops_agent_superseded 1\n"));
+        assert!(prometheus(&status()).contains("\nkops_agent_superseded 0\n"));
     }
 
     #[test]

@@ -2,10 +2,14 @@
 //! wanted now, which does.
 
 use anyhow::Result;
-use kops_agent_host::Depth;
+use kops_agent_host::{Depth, Drift, Host};
+use kops_agent_plan::diff::{Keeping, Plan};
 
 use crate::cli::VerifyArgs;
 use crate::hashes::HashSource;
+use crate::last_applied::{self, Instead};
+use crate::node::Decision;
+use crate::source::Before;
 use crate::{bootstrap_client, exit, node, noted, open_host, output, until_stopped};
 
 /// Tells the differences, and mends them if asked. A repair that fails is told of by `status`, as any run that is to
@@ -23,35 +27,82 @@ async fn verify(args: &VerifyArgs) -> Result<u8> {
     let host = args.change.applied_to(open_host(&args.root.root)?.with_depth(depth));
     let changed = host.drift()?;
     let decided = async {
-        let decision = node::decide(&args.spec, HashSource::publishers(host.record()?.known_hashes)).await?;
+        let hashes = HashSource::publishers(host.record()?.known_hashes);
+        let decision = node::decide(&args.spec, hashes, &Before::on(&host)?).await?;
         let plan = node::plan(&host, &decision)?;
         Ok::<_, anyhow::Error>((decision, plan))
     };
-    let (decision, plan) = match decided.await {
-        Ok(decided) => decided,
-        // It tells a node that works nothing; what it was last told is all there is to compare with.
-        Err(error) if bootstrap_client::is_already_registered(&error) => {
-            log::warn!("what is wanted of this node now is not known: {}", output::error_text(&error));
-            output::print_verification(&changed, None, args.output, args.color)?;
-            return Ok(if changed.is_empty() { exit::CONVERGED } else { exit::DIFFERENT });
-        }
-        Err(error) => {
-            // What is known without the state store is worth telling.
-            output::print_verification(&changed, None, args.output, args.color)?;
-            return Err(error);
-        }
+    let (decision, plan, instead) = match decided.await {
+        Ok((decision, plan)) => (decision, plan, None),
+        Err(error) => match Box::pin(last_applied::decide(&args.spec, &host, &error)).await? {
+            Some((instead, decision)) => {
+                let plan = node::plan(&host, &decision)?;
+                (decision, plan, Some((instead, error)))
+            }
+            None => return not_compared(args, &changed, error),
+        },
     };
-    output::print_verification(&changed, Some(&plan), args.output, args.color)?;
+    let superseded = match &instead {
+        Some((Instead::Superseded(by), _)) => Some(by.as_str()),
+        Some((Instead::Registered | Instead::Failed, error)) => {
+            log::warn!(
+                "what is wanted of this node now is not known, so it is compared with what was last applied: {}",
+                output::error_text(error)
+            );
+            None
+        }
+        None => None,
+    };
+    output::print_verification(&changed, Some(&plan), superseded, args.output, args.color)?;
+    let code = match args.repair {
+        true => repair(args, &host, &decision, &plan, changed.is_empty()).await?,
+        false if plan.is_empty() && changed.is_empty() => exit::CONVERGED,
+        false => exit::DIFFERENT,
+    };
+    match instead {
+        Some((Instead::Superseded(by), _)) => {
+            // A look may be one's who cannot write.
+            let noting = host.note_superseded(&by, args.repair && code == exit::CONVERGED);
+            noting.unwrap_or_else(|error| log::debug!("that is not noted for `status`: {error}"));
+            Ok(code)
+        }
+        Some((Instead::Failed, error)) => Err(error),
+        Some((Instead::Registered, _)) | None => Ok(code),
+    }
+}
+
+/// What there is to tell where nothing is known to compare this machine with but what others changed on it.
+fn not_compared(args: &VerifyArgs, changed: &[Drift], error: anyhow::Error) -> Result<u8> {
+    let is_registered = bootstrap_client::is_already_registered(&error);
+    if is_registered {
+        log::warn!("what is wanted of this node now is not known: {}", output::error_text(&error));
+    }
+    output::print_verification(changed, None, None, args.output, args.color)?;
+    match is_registered {
+        true if changed.is_empty() => Ok(exit::CONVERGED),
+        true => Ok(exit::DIFFERENT),
+        false => Err(error),
+    }
+}
+
+async fn repair(
+    args: &VerifyArgs,
+    host: &Host,
+    decision: &Decision,
+    plan: &Plan,
+    is_unchanged: bool,
+) -> Result<u8> {
     // A repair that succeeds with nothing to do ends the tale of one that failed.
-    let is_well_again = args.repair && host.record()?.failure.is_some();
-    if plan.is_empty() && !is_well_again {
-        return Ok(if changed.is_empty() { exit::CONVERGED } else { exit::DIFFERENT });
+    let is_well_again = host.record()?.failure.is_some();
+    let is_unmended = plan.kept.iter().any(|kept| kept.keeping == Keeping::Unmended);
+    if plan.is_empty() && !is_well_again && !is_unmended {
+        return Ok(if is_unchanged { exit::CONVERGED } else { exit::DIFFERENT });
     }
-    if !args.repair {
-        return Ok(exit::DIFFERENT);
-    }
-    match node::converge(&args.root, &host, &decision).await {
-        Ok(report) => output::print_report(&report, args.output),
+    match node::converge(&args.root, host, decision).await {
+        Ok(report) => {
+            output::print_report(&report, args.output)?;
+            last_applied::unmended(&report).map_or(Ok(exit::CONVERGED), Err)
+        }
         Err(error) if bootstrap_client::is_already_registered(&error) => {
             log::warn!("the differences stay: {}", output::error_text(&error));
             Ok(exit::DIFFERENT)

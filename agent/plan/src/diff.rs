@@ -14,6 +14,7 @@ mod removals;
 mod renumbered;
 pub mod text;
 mod units;
+mod unknown;
 
 #[cfg(test)]
 mod properties;
@@ -31,7 +32,7 @@ pub use observed::{
 };
 pub use order::awaited_units;
 pub use pods::{mounted, mounted_digest};
-pub use removals::{Kept, Owned, OwnedNow, OwnedState};
+pub use removals::{Keeping, Kept, Owned, OwnedNow, OwnedState};
 pub use units::restart_digest;
 
 /// The unit that runs containers: whatever else runs on a node needs it.
@@ -261,7 +262,7 @@ fn is_remade(change: &Change) -> bool {
 pub struct Plan {
     /// The steps: by stage, and within one in the order in which they must happen.
     pub steps: Vec<Step>,
-    /// What the agent left at an earlier time, is no longer wanted, and stays all the same.
+    /// What stays although it is no longer wanted, or although it cannot be told now how it should be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<Kept>,
 }
@@ -318,7 +319,7 @@ pub fn diff(desired: &DesiredState, observed: &ObservedState) -> Plan {
 
 /// As [`diff`], given that these steps are taken in any case.
 fn diff_after(steps: Vec<Step>, desired: &DesiredState, observed: &ObservedState) -> Plan {
-    let mut plan = Plan { steps, kept: vec![] };
+    let mut plan = Plan { steps, kept: unknown::kept(desired, observed) };
     let order = Order::of(desired);
     let (files, started): (Vec<_>, Vec<_>) = desired.iter().partition(|(id, _)| !is_started(id));
     for (id, resource) in files.into_iter().chain(started) {
@@ -362,7 +363,7 @@ pub fn diff_with_owned(desired: &DesiredState, observed: &ObservedState, owned: 
     let (before, last): (Vec<_>, Vec<_>) = steps.into_iter().partition(|step| step.stage < Stage::Removals);
     let mut plan = diff_after(before, desired, observed);
     plan.steps.extend(last);
-    plan.kept = kept;
+    plan.kept.splice(0..0, kept);
     plan
 }
 

@@ -60,7 +60,7 @@ impl Host {
         written: &BTreeMap<String, String>,
         scope: Scope<'_>,
     ) -> Result<Option<Changing>> {
-        let Scope::Node { config_hash, .. } = scope else { return Ok(None) };
+        let Some(config_hash) = scope.config_hash() else { return Ok(None) };
         // A node that has never converged has nothing to go back to, and nobody to be well for.
         let works = !record.config_hash.is_empty() || record.was_lost;
         if !works || self.pace.patience.is_zero() || !health::is_awaited(desired) {

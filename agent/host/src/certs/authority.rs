@@ -75,7 +75,7 @@ impl Authority {
     }
 }
 
-fn with_newline(pem: &str) -> String {
+pub(super) fn with_newline(pem: &str) -> String {
     format!("{}\n", pem.trim_end())
 }
 

@@ -123,6 +123,10 @@ struct Entry<'a> {
     is_used: bool,
     /// Why what was found is not good; `None` also where nothing was found.
     replace: Option<String>,
+    /// Why no other can be issued now, where that is not known to stay so.
+    unissuable: Option<String>,
+    /// What is wrong with the one that is kept because no other can be issued.
+    stuck: Option<String>,
 }
 
 impl<'a> Certificates<'a> {
@@ -168,6 +172,7 @@ impl<'a> Certificates<'a> {
                 Ok(())
             }
             None if wanted.issuer == Issuer::Bootstrap => Ok(()),
+            None if self.secrets.why_unissuable(wanted).is_some() => Ok(()),
             None => Err(no_authority(wanted).into()),
         }
     }
@@ -177,11 +182,17 @@ impl<'a> Certificates<'a> {
     }
 
     fn examine(&self, wanted: &'a Certificate, found: Found) -> Result<Entry<'a>> {
-        let signers = match self.authority(wanted) {
-            Some(authority) => authority.pem().to_owned(),
-            None => trusted(self.secrets, wanted)?,
+        let unissuable = match self.authority(wanted) {
+            Some(_) => None,
+            None => self.secrets.why_unissuable(wanted),
+        };
+        let signers = match (self.signer_pem(wanted), &unissuable) {
+            (Some(signer), _) => signer,
+            (None, None) => trusted(self.secrets, wanted)?,
+            (None, Some(_)) => self.secrets.trusted_certificates(&wanted.signer).unwrap_or_default(),
         };
         let mut replace = None;
+        let first = found.pairs.first().cloned();
         for pair in found.pairs {
             match keep::why_replace(&pair, wanted, &signers, self.now) {
                 Some(Reason::Renewal(_)) if self.secrets.keeps_certificate(&wanted.name) => {}
@@ -191,12 +202,25 @@ impl<'a> Certificates<'a> {
                 }
                 None => {}
             }
-            return Ok(Entry { wanted, pair: Some(pair), is_used: found.is_used, replace: None });
+            let is_used = found.is_used;
+            return Ok(Entry { wanted, pair: Some(pair), is_used, replace: None, unissuable, stuck: None });
         }
         if replace.is_none() && found.is_partial {
             replace = Some("its certificate or its key is missing".into());
         }
-        Ok(Entry { wanted, pair: None, is_used: found.is_used, replace })
+        if let Some(why) = &unissuable {
+            let wrong = replace.take().unwrap_or_else(|| "there is none".into());
+            let stuck = found.is_used.then(|| format!("{wrong}, and another cannot be issued now: {why}"));
+            return Ok(Entry {
+                wanted,
+                pair: first,
+                is_used: found.is_used,
+                replace: None,
+                unissuable,
+                stuck,
+            });
+        }
+        Ok(Entry { wanted, pair: None, is_used: found.is_used, replace, unissuable: None, stuck: None })
     }
 
     /// What was found of a certificate; `None` where nothing was.
@@ -206,9 +230,10 @@ impl<'a> Certificates<'a> {
             Some(pair) => sha256_hex(keep::first_pem(&pair.certificate).as_bytes()),
             None => "none".into(),
         };
-        let is_there = entry.pair.is_some() || entry.replace.is_some() || !entry.is_used;
-        let replace = entry.replace.clone();
-        is_there.then_some(Observed::Certificate(ObservedCertificate { fingerprint, replace }))
+        let is_there =
+            entry.pair.is_some() || entry.replace.is_some() || entry.unissuable.is_some() || !entry.is_used;
+        let (replace, stuck) = (entry.replace.clone(), entry.stuck.clone());
+        is_there.then_some(Observed::Certificate(ObservedCertificate { fingerprint, replace, stuck }))
     }
 
     /// Issues a certificate, or takes the one that the bootstrap server has issued.
@@ -260,7 +285,24 @@ impl<'a> Certificates<'a> {
 
     /// The authority that has signed a certificate.
     pub(crate) fn signer(&self, name: &str) -> Option<String> {
-        Some(self.authority(self.entries.get(name)?.wanted)?.pem().to_owned())
+        self.signer_pem(self.entries.get(name)?.wanted)
+    }
+
+    /// The certificate of the authority that signs, also where it cannot sign now for want of its key.
+    fn signer_pem(&self, wanted: &Certificate) -> Option<String> {
+        match self.authority(wanted) {
+            Some(authority) => Some(authority.pem().to_owned()),
+            None if wanted.issuer == Issuer::Local => {
+                let certificate = self.secrets.item_certificate(&wanted.signer, &wanted.keypair_id)?;
+                Some(authority::with_newline(&certificate))
+            }
+            None => None,
+        }
+    }
+
+    /// Why another certificate of this name cannot be issued now, where that is not known to stay so.
+    pub(crate) fn why_unissuable(&self, name: &str) -> Option<&str> {
+        self.entries.get(name)?.unissuable.as_deref()
     }
 
     /// The bytes of a file that holds the authorities of a certificate: all that are trusted, the one that signs
@@ -272,9 +314,9 @@ impl<'a> Certificates<'a> {
     pub(crate) fn ca(&self, name: &str) -> Option<String> {
         let wanted = self.entries.get(name)?.wanted;
         let trusted = self.secrets.trusted_certificates(&wanted.signer);
-        match (wanted.issuer, self.authority(wanted)) {
-            (Issuer::Local, signer) => Some(keep::with_others(signer?.pem(), &trusted.unwrap_or_default())),
-            (Issuer::Bootstrap, signer) => trusted.or_else(|| Some(signer?.pem().to_owned())),
+        match (wanted.issuer, self.signer_pem(wanted)) {
+            (Issuer::Local, signer) => Some(keep::with_others(&signer?, &trusted.unwrap_or_default())),
+            (Issuer::Bootstrap, signer) => trusted.or(signer),
         }
     }
 

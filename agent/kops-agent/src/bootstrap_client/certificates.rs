@@ -27,6 +27,7 @@ pub async fn with_certificates(host: &Host, decision: &Decision, plan: Plan) -> 
     let server = match issued(host, &decision.kops_controller, &wanted, &materials).await {
         Ok(issued) => return Ok((plan, materials.with_bootstrapped(issued))),
         Err(BootstrapError::AlreadyRegistered { server, .. }) => server,
+        Err(error) if decision.is_last_applied => return without_issuer(host, decision, &error),
         Err(error) => return Err(error).context("getting this node's certificates"),
     };
     let due = names(&wanted);
@@ -35,7 +36,12 @@ pub async fn with_certificates(host: &Host, decision: &Decision, plan: Plan) -> 
     let missing = to_be_asked_for(&plan, &decision.desired, &kept);
     if !missing.is_empty() {
         let missing = format!("; it still needs {}", names(&missing));
-        return Err(BootstrapError::AlreadyRegistered { server, missing }.into());
+        let error = BootstrapError::AlreadyRegistered { server, missing };
+        return if decision.is_last_applied {
+            without_issuer(host, decision, &error)
+        } else {
+            Err(error.into())
+        };
     }
     log::warn!(
         "the certificates that are due to be renewed ({due}) are kept while they are valid: {server} gives a node \
@@ -43,6 +49,12 @@ pub async fn with_certificates(host: &Host, decision: &Decision, plan: Plan) -> 
          without it, replace this instance before they end"
     );
     Ok((plan, kept))
+}
+
+/// The plan while nobody issues certificates: all else is put right, and those that are due are named in it.
+fn without_issuer(host: &Host, decision: &Decision, error: &BootstrapError) -> Result<(Plan, Materials)> {
+    let materials = decision.materials.clone().without_issuer(error.to_string());
+    Ok((plan_with(host, decision, &materials)?, materials))
 }
 
 /// What a plan issues, and this machine cannot.

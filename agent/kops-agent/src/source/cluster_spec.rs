@@ -7,9 +7,9 @@ use anyhow::Result;
 use kops_agent_plan::derive;
 use kops_agent_plan::spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
 
-use super::{StoreFiles, read_if_there};
+use super::StoreFiles;
 use crate::exit::WrongConfiguration;
-use crate::store::{Store, StoreError};
+use crate::store::{Found, Store, StoreError};
 
 /// What a derivation reads of the store.
 pub(crate) struct ClusterFiles {
@@ -32,6 +32,11 @@ pub(crate) struct ClusterFiles {
     pub(super) cluster_addons: Option<String>,
     pub(super) bootstrap_channel: Option<String>,
     pub(super) addon_manifests: BTreeMap<String, String>,
+    /// Files that this machine may not read, and that may be there. Keysets are none of them: a worker may not read any,
+    /// and has what it needs of them in its boot config.
+    pub(super) denied: Vec<StoreError>,
+    /// Keysets that this machine may not read, by id, and why.
+    pub(super) denied_keysets: BTreeMap<String, String>,
 }
 
 /// A file of the store.
@@ -54,31 +59,37 @@ pub(crate) async fn read(store: &Store, base: &str, group_name: &str) -> Result<
     let files = StoreFiles::new(store, base, &config_store.keypairs, &config_store.secrets);
 
     let mut keysets = BTreeMap::new();
+    let mut denied_keysets = BTreeMap::new();
     for id in needed.keysets {
-        if let Some(keyset) = files.keyset(&id).await? {
-            keysets.insert(id, keyset);
+        match files.keyset(&id).await? {
+            Found::There(keyset) => drop(keysets.insert(id, keyset)),
+            Found::Absent => {}
+            Found::Denied(why) => drop(denied_keysets.insert(id, why.to_string())),
         }
     }
+    let mut denied = Vec::new();
     let mut secrets = BTreeMap::new();
     for id in needed.secrets {
-        if let Some(secret) = files.secret(&id).await? {
+        if let Some(secret) = known(files.secret(&id).await?, &mut denied) {
             secrets.insert(id, secret);
         }
     }
     let optional = |name: &'static str| needed.optional.contains(name);
     let user_cluster = match optional("config") {
         true => {
-            let file = user_file(store, base).await?;
+            let url = format!("{base}/config");
+            let text = known(store.look(&url).await?, &mut denied);
+            let file = text.map(|text| StoreFile { url, text });
             file.map(|file| Cluster::parse(&file.text, &file.url)).transpose()?
         }
         false => None,
     };
     let cluster_addons = match optional("clusteraddons/default") {
-        true => text_if_there(store, &format!("{base}/clusteraddons/default")).await?,
+        true => text_if_there(store, &format!("{base}/clusteraddons/default"), &mut denied).await?,
         false => None,
     };
     let (bootstrap_channel, addon_manifests) = match needed.bootstrap_channel {
-        true => addons(store, base).await?,
+        true => addons(store, base, &mut denied).await?,
         false => (None, BTreeMap::new()),
     };
     let roles = roles(store, base, &group).await?;
@@ -94,6 +105,8 @@ pub(crate) async fn read(store: &Store, base: &str, group_name: &str) -> Result<
         cluster_addons,
         bootstrap_channel,
         addon_manifests,
+        denied,
+        denied_keysets,
     })
 }
 
@@ -104,8 +117,10 @@ pub(crate) async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile>
         Ok(text) => Ok(StoreFile { url, text }),
         Err(error @ StoreError::NotFound { .. }) => {
             let url = format!("{base}/cluster.spec");
-            let text = read_if_there(store, &url).await?;
-            text.map(|text| StoreFile { url, text }).ok_or_else(|| error.into())
+            match store.look(&url).await? {
+                Found::There(text) => Ok(StoreFile { url, text }),
+                Found::Absent | Found::Denied(_) => Err(error.into()),
+            }
         }
         Err(error) => Err(error.into()),
     }
@@ -114,7 +129,10 @@ pub(crate) async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile>
 /// The file of the cluster as its user wrote it, where this machine may read it.
 pub(crate) async fn user_file(store: &Store, base: &str) -> Result<Option<StoreFile>> {
     let url = format!("{base}/config");
-    Ok(read_if_there(store, &url).await?.map(|text| StoreFile { url, text }))
+    Ok(match store.look(&url).await? {
+        Found::There(text) => Some(StoreFile { url, text }),
+        Found::Absent | Found::Denied(_) => None,
+    })
 }
 
 /// The file of a group.
@@ -148,20 +166,37 @@ async fn roles(store: &Store, base: &str, group: &InstanceGroup) -> Result<BTree
     Ok(roles)
 }
 
-async fn addons(store: &Store, base: &str) -> Result<(Option<String>, BTreeMap<String, String>)> {
-    let Some(channel) = text_if_there(store, &format!("{base}/addons/bootstrap-channel.yaml")).await? else {
+async fn addons(
+    store: &Store,
+    base: &str,
+    denied: &mut Vec<StoreError>,
+) -> Result<(Option<String>, BTreeMap<String, String>)> {
+    let channel = text_if_there(store, &format!("{base}/addons/bootstrap-channel.yaml"), denied).await?;
+    let Some(channel) = channel else {
         return Ok((None, BTreeMap::new()));
     };
     let mut manifests = BTreeMap::new();
     for path in derive::addon_manifests(&channel).map_err(WrongConfiguration)? {
-        if let Some(manifest) = text_if_there(store, &format!("{base}/addons/{path}")).await? {
+        if let Some(manifest) = text_if_there(store, &format!("{base}/addons/{path}"), denied).await? {
             manifests.insert(path, manifest);
         }
     }
     Ok((Some(channel), manifests))
 }
 
-async fn text_if_there(store: &Store, url: &str) -> Result<Option<String>> {
-    let Some(bytes) = read_if_there(store, url).await? else { return Ok(None) };
+async fn text_if_there(store: &Store, url: &str, denied: &mut Vec<StoreError>) -> Result<Option<String>> {
+    let Some(bytes) = known(store.look(url).await?, denied) else { return Ok(None) };
     Ok(Some(String::from_utf8(bytes).map_err(|_| WrongConfiguration(format!("{url} is not text")))?))
+}
+
+/// What is known to be there; what is denied is noted.
+fn known<T>(found: Found<T>, denied: &mut Vec<StoreError>) -> Option<T> {
+    match found {
+        Found::There(found) => Some(found),
+        Found::Absent => None,
+        Found::Denied(why) => {
+            denied.push(why);
+            None
+        }
+    }
 }

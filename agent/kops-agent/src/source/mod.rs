@@ -14,6 +14,7 @@ mod nodeup_config;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
+use kops_agent_host::{Host, Sources};
 use kops_agent_plan::derive;
 use kops_agent_plan::facts::Facts;
 use kops_agent_plan::resolve::{Inputs, Problems};
@@ -23,7 +24,7 @@ use crate::bootstrap_client::KopsController;
 use crate::cli::{ConfigFrom, OnHashMismatch, SpecArgs};
 use crate::exit::WrongConfiguration;
 use crate::hashes::HashSource;
-use crate::store::{Store, StoreError};
+use crate::store::{Found, Store, StoreError};
 
 use cluster_spec::StoreFile;
 use derivation::{Derivation, Derived, Proof};
@@ -39,6 +40,50 @@ pub struct NodeSpec {
     pub problems: Problems,
     /// What the node is decided from.
     pub origin: Origin,
+    /// What of the store this machine may not read now.
+    pub denied: Denied,
+    /// Where its keys and secrets are read.
+    pub sources: Sources,
+}
+
+/// What of the store a machine may not read now, though it may be there: by name, and why.
+#[derive(Clone, Debug, Default)]
+pub struct Denied {
+    /// Keysets.
+    pub keysets: BTreeMap<String, String>,
+    /// Secrets.
+    pub secrets: BTreeMap<String, String>,
+}
+
+/// What an earlier run has made of the store's secrets, which tells what a denial may not take away.
+#[derive(Clone, Debug, Default)]
+pub enum Before {
+    /// There was none on this machine.
+    #[default]
+    Nothing,
+    /// It has used these.
+    Applied {
+        /// By name.
+        secrets: BTreeSet<String>,
+    },
+    /// There was one, and what it has used is not known.
+    Unclear,
+}
+
+impl Before {
+    /// As the host has it.
+    ///
+    /// # Errors
+    /// If that cannot be read.
+    pub fn on(host: &Host) -> Result<Before> {
+        Ok(match host.applied()? {
+            Some(applied) => {
+                Before::Applied { secrets: applied.secrets().into_iter().map(str::to_owned).collect() }
+            }
+            None if host.record()?.config_hash.is_empty() => Before::Nothing,
+            None => Before::Unclear,
+        })
+    }
 }
 
 /// The files of the store that a node's configuration comes from.
@@ -59,6 +104,7 @@ pub async fn read(
     boot: BootConfig,
     facts: Facts,
     hashes: HashSource,
+    before: &Before,
 ) -> Result<NodeSpec> {
     let has_store = args.config_base.is_some() || boot.config_base.is_some();
     if !has_store && args.config_from != ConfigFrom::ClusterSpec && config_server::is_to_be_asked(&boot) {
@@ -67,16 +113,16 @@ pub async fn read(
     let base = config_base(args, &boot)?;
     if args.config_from == ConfigFrom::NodeupConfig {
         let pinned = nodeup_config::read(store, &base, &boot).await?;
-        return complete(store, &base, boot, facts, Configuration::of_pinned(pinned)).await;
+        return complete(store, &base, boot, facts, Configuration::of_pinned(pinned), before).await;
     }
     let pinned = nodeup_config::pinned(store, &base, &boot).await?;
     let configuration = match (args.config_from, pinned) {
         (ConfigFrom::Auto, Some(pinned)) => {
             pinned_and_proven(store, &base, args, &boot, &facts, pinned).await
         }
-        (_, pinned) => derived(store, &base, args, &boot, &facts, pinned, hashes).await?,
+        (_, pinned) => derived(store, &base, args, &boot, &facts, pinned, hashes, before).await?,
     };
-    complete(store, &base, boot, facts, configuration).await
+    complete(store, &base, boot, facts, configuration, before).await
 }
 
 /// The cluster's folder in the state store.
@@ -159,8 +205,10 @@ async fn derived(
     facts: &Facts,
     pinned: Option<Pinned>,
     hashes: HashSource,
+    before: &Before,
 ) -> Result<Configuration> {
-    let files = cluster_spec::read(store, base, &boot.instance_group_name).await?;
+    let mut files = cluster_spec::read(store, base, &boot.instance_group_name).await?;
+    let denied = std::mem::take(&mut files.denied);
     let (derivation, derived) =
         derivation::derive(files, args, boot, facts, pinned.as_ref(), &hashes, store).await?;
     if !boot.nodeup_config_hash.is_empty() {
@@ -169,6 +217,7 @@ async fn derived(
                 log::debug!(
                     "the configuration derived from the cluster spec is the one that the user-data pins"
                 );
+                // Whatever may not be read makes no difference to it.
                 return Ok(Configuration::of_derived(derivation, derived));
             }
             Proof::Unhashed(urls) => format!(
@@ -188,6 +237,13 @@ async fn derived(
             OnHashMismatch::Warn => {
                 log::warn!("{problem}\nit is used all the same (--on-hash-mismatch warn)")
             }
+        }
+    }
+    for why in denied {
+        match before {
+            // It may well be there, and have been read by an earlier run.
+            Before::Applied { .. } | Before::Unclear => return Err(why.into()),
+            Before::Nothing => log::warn!("this node is decided as if the cluster had no such file: {why}"),
         }
     }
     Ok(Configuration::of_derived(derivation, derived))
@@ -244,7 +300,26 @@ impl NodeSpec {
             manifests: BTreeMap::new(),
             facts,
         };
-        NodeSpec { inputs, secrets: BTreeMap::new(), problems, origin }
+        let (denied, sources) = (Denied::default(), Sources::default());
+        NodeSpec { inputs, secrets: BTreeMap::new(), problems, origin, denied, sources }
+    }
+
+    /// Has what an earlier run has made of a secret stay, and leaves out what none has made yet.
+    ///
+    /// # Errors
+    /// If it is not known whether an earlier run has made anything of it.
+    fn deny_secret(&mut self, name: String, why: StoreError, before: &Before) -> Result<()> {
+        match before {
+            Before::Unclear => return Err(why.into()),
+            Before::Applied { secrets } if secrets.contains(&name) => {
+                self.inputs.secret_names.insert(name.clone());
+            }
+            Before::Nothing | Before::Applied { .. } => {
+                log::warn!("the secret {name} is left out, as if the cluster had none: {why}");
+            }
+        }
+        self.denied.secrets.insert(name, why.to_string());
+        Ok(())
     }
 
     fn keep_secret(&mut self, name: String, secret: Secret) {
@@ -268,6 +343,7 @@ async fn complete(
     boot: BootConfig,
     facts: Facts,
     configuration: Configuration,
+    before: &Before,
 ) -> Result<NodeSpec> {
     let mut spec = NodeSpec::of(boot, facts, configuration);
     let (keypairs, secrets) = match &spec.inputs.config.config_store {
@@ -275,22 +351,30 @@ async fn complete(
         None => Default::default(),
     };
     let files = StoreFiles::new(store, base, &keypairs, &secrets);
+    spec.sources = files.sources();
+    if let Origin::ClusterSpec(derivation) = &spec.origin {
+        spec.denied.keysets.extend(derivation.files.denied_keysets.clone());
+    }
     for name in spec.inputs.wanted_keysets() {
         let keyset = match spec.origin.keyset(&name) {
-            Some(keyset) => Some(keyset.clone()),
+            Some(keyset) => Found::There(keyset.clone()),
             None => files.keyset(&name).await?,
         };
-        if let Some(keyset) = keyset {
-            spec.inputs.keysets.insert(name, keyset);
+        match keyset {
+            Found::There(keyset) => drop(spec.inputs.keysets.insert(name, keyset)),
+            Found::Absent => {}
+            Found::Denied(why) => drop(spec.denied.keysets.insert(name, why.to_string())),
         }
     }
     for name in spec.inputs.wanted_secrets() {
         let secret = match spec.origin.secret(&name) {
-            Some(secret) => Some(secret.clone()),
+            Some(secret) => Found::There(secret.clone()),
             None => files.secret(&name).await?,
         };
-        if let Some(secret) = secret {
-            spec.keep_secret(name, secret);
+        match secret {
+            Found::There(secret) => spec.keep_secret(name, secret),
+            Found::Absent => {}
+            Found::Denied(why) => spec.deny_secret(name, why, before)?,
         }
     }
     for path in spec.inputs.wanted_manifests() {
@@ -353,30 +437,34 @@ impl<'a> StoreFiles<'a> {
         StoreFiles { store, keypairs: folder(keypairs, "pki"), secrets: folder(secrets, "secrets") }
     }
 
-    /// A keyset, where there is one and this node may read it. Workers usually may not.
-    pub(crate) async fn keyset(&self, id: &str) -> Result<Option<Keyset>> {
+    /// The folders that were read at an earlier time.
+    pub(crate) fn of(store: &'a Store, sources: &Sources) -> StoreFiles<'a> {
+        StoreFiles { store, keypairs: sources.keysets.clone(), secrets: sources.secrets.clone() }
+    }
+
+    /// A keyset. Workers usually may not read any.
+    pub(crate) async fn keyset(&self, id: &str) -> Result<Found<Keyset>> {
+        let mut denied = None;
         for folder in [Some(id), derive::former_keyset_name(id)].into_iter().flatten() {
             let url = format!("{}/private/{folder}/keyset.yaml", self.keypairs);
-            if let Some(text) = read_if_there(self.store, &url).await? {
-                return Ok(Some(Keyset::parse(&text, &url)?));
+            match self.store.look(&url).await?.try_map(|text| Keyset::parse(&text, &url))? {
+                Found::There(keyset) => return Ok(Found::There(keyset)),
+                Found::Absent => {}
+                // That of its present name is what people know.
+                Found::Denied(why) => denied = denied.or(Some(why)),
             }
         }
-        Ok(None)
+        Ok(denied.map_or(Found::Absent, Found::Denied))
     }
 
-    /// A secret, where there is one and this node may read it.
-    pub(crate) async fn secret(&self, id: &str) -> Result<Option<Secret>> {
+    /// A secret.
+    pub(crate) async fn secret(&self, id: &str) -> Result<Found<Secret>> {
         let url = format!("{}/{id}", self.secrets);
-        let text = read_if_there(self.store, &url).await?;
-        Ok(text.map(|text| Secret::parse(&text, &url)).transpose()?)
+        Ok(self.store.look(&url).await?.try_map(|text| Secret::parse(&text, &url))?)
     }
-}
 
-/// The file, or nothing where there is none or this node may not read it.
-async fn read_if_there(store: &Store, url: &str) -> Result<Option<Vec<u8>>> {
-    match store.read(url).await {
-        Ok(bytes) => Ok(Some(bytes)),
-        Err(StoreError::NotFound { .. } | StoreError::Forbidden { .. }) => Ok(None),
-        Err(error) => Err(error.into()),
+    /// The folders, for whoever reads them at a later time.
+    pub(crate) fn sources(&self) -> Sources {
+        Sources { keysets: self.keypairs.clone(), secrets: self.secrets.clone() }
     }
 }

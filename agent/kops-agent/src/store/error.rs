@@ -23,8 +23,9 @@ pub enum StoreError {
     },
     /// The store refuses this machine this file.
     #[error(
-        "{url}: access denied (403): this machine's role may not read it. S3 says the same of a file that does not \
-         exist to a role without s3:ListBucket on the bucket; so check the URL, then the role's policy"
+        "{url}: access denied (403): this machine's role may not read it; give it {}. A store says the same of a file \
+         that does not exist to a role that may not list its folder; so check the URL, too",
+        permission(url)
     )]
     Forbidden {
         /// What was read.
@@ -119,6 +120,21 @@ pub enum StoreError {
         /// Why.
         source: io::Error,
     },
+}
+
+/// What a role needs to read the file at a URL, as its policy names it.
+fn permission(url: &str) -> String {
+    match url.split_once("://") {
+        Some(("s3", object)) => {
+            let bucket = object.split('/').next().unwrap_or_default();
+            format!("s3:GetObject on arn:aws:s3:::{object} and s3:ListBucket on arn:aws:s3:::{bucket}")
+        }
+        Some(("gs", object)) => {
+            let bucket = object.split('/').next().unwrap_or_default();
+            format!("storage.objects.get and storage.objects.list on the bucket {bucket}")
+        }
+        _ => "read access".to_owned(),
+    }
 }
 
 impl From<SetupError> for StoreError {

@@ -27,6 +27,32 @@ use url::StoreUrl;
 /// memory while it is read.
 pub const LARGEST_FILE: u64 = 8 * 1024 * 1024;
 
+/// What became of reading a file that need not be there. What is denied is not absent: whether it is there is not
+/// known.
+#[derive(Debug)]
+pub enum Found<T, D = StoreError> {
+    /// This is in it.
+    There(T),
+    /// There is no such file.
+    Absent,
+    /// This machine may not read it, and why.
+    Denied(D),
+}
+
+impl<T, D> Found<T, D> {
+    /// The same with what is in it made into something else.
+    ///
+    /// # Errors
+    /// Where it cannot be.
+    pub fn try_map<U, E>(self, make: impl FnOnce(T) -> Result<U, E>) -> Result<Found<U, D>, E> {
+        Ok(match self {
+            Found::There(found) => Found::There(make(found)?),
+            Found::Absent => Found::Absent,
+            Found::Denied(why) => Found::Denied(why),
+        })
+    }
+}
+
 /// The state stores that a node may have to read, by URL.
 ///
 /// Nothing of S3 is set up before the first `s3://` URL is read.
@@ -84,6 +110,30 @@ impl Store {
             StoreUrl::S3(object) => self.s3().await?.read(&object).await,
             StoreUrl::Gs(object) => self.gs().await?.read(&object).await,
         }
+    }
+
+    /// What becomes of reading the file at a URL that need not be there. A store that does not say whether a file is
+    /// there, because this machine may not read it, may still list its folder; a file that is not listed is not there.
+    ///
+    /// # Errors
+    /// If its store cannot be reached, or the URL is none.
+    pub async fn look(&self, url: &str) -> Result<Found<Vec<u8>>, StoreError> {
+        let denied = match self.read(url).await {
+            Ok(bytes) => return Ok(Found::There(bytes)),
+            Err(StoreError::NotFound { .. }) => return Ok(Found::Absent),
+            Err(denied @ StoreError::Forbidden { .. }) => denied,
+            Err(error) => return Err(error),
+        };
+        let listed = match url.rsplit_once('/') {
+            Some((folder, name)) => {
+                self.list(folder).await.map(|names| names.iter().any(|found| found == name))
+            }
+            None => return Ok(Found::Denied(denied)),
+        };
+        Ok(match listed {
+            Ok(false) => Found::Absent,
+            Ok(true) | Err(_) => Found::Denied(denied),
+        })
     }
 
     /// The names of the files and folders directly below a URL, sorted. None where there is nothing:

@@ -163,8 +163,10 @@ fn content_change(
 }
 
 fn compared(present: Option<&ObservedFile>, is_reissued: bool, what: impl Fn() -> String) -> Option<Change> {
-    let as_desired =
-        matches!(present.map(|x| &x.content), Some(ObservedContent::Compared { as_desired: true }));
+    let as_desired = matches!(
+        present.map(|x| &x.content),
+        Some(ObservedContent::Compared { as_desired: true } | ObservedContent::Unknown { .. })
+    );
     (is_reissued || !as_desired).then(|| Change::WriteHidden { what: what() })
 }
 

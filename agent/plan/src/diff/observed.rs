@@ -78,6 +78,13 @@ pub enum ObservedContent {
         /// Whether it is as desired.
         as_desired: bool,
     },
+    /// What should be in it cannot be told now, as of a secret that the store denies: what is there counts as desired.
+    Unknown {
+        /// Why it cannot be told.
+        why: String,
+        /// Whether the file is known not to be as the agent left it, or is gone and only taken for there.
+        differs: bool,
+    },
 }
 
 /// Whether a unit starts at boot.
@@ -113,6 +120,8 @@ pub struct ObservedCertificate {
     pub fingerprint: String,
     /// Why it cannot be kept; `None` while it is good.
     pub replace: Option<String>,
+    /// What is wrong with it and cannot be put right now, because nothing issues another.
+    pub stuck: Option<String>,
 }
 
 /// Lower-case hexadecimal SHA-256 of `bytes`.

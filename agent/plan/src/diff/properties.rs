@@ -45,6 +45,7 @@ fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {
         Resource::Certificate(certificate) => Observed::Certificate(ObservedCertificate {
             fingerprint: certificate.name.clone(),
             replace: None,
+            stuck: None,
         }),
         Resource::HostsEntry(entry) if entry.addresses.is_empty() => return None,
         other => Observed::Resource(other.clone()),
@@ -308,6 +309,7 @@ fn files_of_a_certificate_change_with_it() {
         Observed::Certificate(ObservedCertificate {
             fingerprint: "x".into(),
             replace: Some("it expires soon".into()),
+            stuck: None,
         }),
     );
     let plan = diff(&state, &observed);

@@ -34,13 +34,36 @@ pub enum OwnedNow {
     Changed(Vec<String>),
 }
 
-/// Something that is no longer wanted and stays all the same.
+/// Something that stays as it is, although it is not wanted, or not known to be as it is wanted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// The resource.
     pub resource: ResourceId,
     /// Why it stays.
     pub why: String,
+    /// How it stands to what is wanted.
+    #[serde(default, skip_serializing_if = "Keeping::is_not_wanted")]
+    pub keeping: Keeping,
+}
+
+/// How something that is kept stands to what is wanted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Keeping {
+    /// It is no longer wanted.
+    #[default]
+    NotWanted,
+    /// It is wanted, and how it should be cannot be told now.
+    Unknown,
+    /// It is wanted, is not as it should be, and cannot be put right now.
+    Unmended,
+}
+
+impl Keeping {
+    #[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
+    fn is_not_wanted(&self) -> bool {
+        *self == Keeping::NotWanted
+    }
 }
 
 /// The steps that remove what is no longer wanted, and what stays.
@@ -50,7 +73,8 @@ pub(super) fn removals(desired: &DesiredState, owned: &OwnedState) -> (Vec<Step>
         if desired.get(id).is_some() || *now == OwnedNow::Gone {
             continue;
         }
-        let keep = |why: &str| Kept { resource: id.clone(), why: why.to_owned() };
+        let keep =
+            |why: &str| Kept { resource: id.clone(), why: why.to_owned(), keeping: Keeping::NotWanted };
         match (id.kind, now) {
             (
                 Kind::File

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::{Action, Change, Plan, Stage, Step, Summary};
+use super::{Action, Change, Keeping, Kept, Plan, Stage, Step, Summary};
 
 /// How a plan is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,12 +32,7 @@ pub fn plan(plan: &Plan, style: Style) -> String {
         }
     }
     for kept in &plan.kept {
-        let _ = writeln!(
-            out,
-            "  = {} stays, though no longer wanted: {}",
-            printable(&kept.resource.to_string()),
-            kept.why
-        );
+        let _ = writeln!(out, "{}", keeping(kept));
     }
     if !plan.is_empty() || !plan.kept.is_empty() {
         out.push('\n');
@@ -46,10 +41,23 @@ pub fn plan(plan: &Plan, style: Style) -> String {
     out
 }
 
+/// What is kept, and why, in a line.
+pub fn keeping(kept: &Kept) -> String {
+    let stays = match kept.keeping {
+        Keeping::NotWanted => "stays, though no longer wanted",
+        Keeping::Unknown => "stays as it is",
+        Keeping::Unmended => "CANNOT BE PUT RIGHT",
+    };
+    format!("  = {} {stays}: {}", printable(&kept.resource.to_string()), kept.why)
+}
+
 /// What a plan does, in one line.
 pub fn summary(plan: &Plan) -> String {
     if plan.is_empty() {
-        return "Nothing to do: this node is as it should be.".into();
+        return match plan.kept.iter().any(|kept| kept.keeping == Keeping::Unmended) {
+            true => "Nothing that can be done now.".into(),
+            false => "Nothing to do: this node is as it should be.".into(),
+        };
     }
     let Summary { create, change, restart, remove } = plan.summary();
     let mut text = format!("Plan: {create} to create, {change} to change, {restart} to restart");

@@ -148,6 +148,16 @@ impl Bus {
         self.job(Act::Start, unit)
     }
 
+    pub(super) fn enqueue_start(&self, unit: &str) -> Result<(), Failure> {
+        let unit = unit.to_owned();
+        self.wait(|connection| async move {
+            match ask(&connection, "StartUnit", &(&unit, "replace")).await {
+                Ok(_) => Ok(()),
+                Err(why) => Err(why.while_doing("start", &unit)),
+            }
+        })
+    }
+
     pub(super) fn stop(&self, unit: &str) -> Result<(), Failure> {
         self.job(Act::Stop, unit)
     }
@@ -237,6 +247,10 @@ impl Systemd for Bus {
 
     fn start(&self, unit: &str) -> Result<()> {
         Ok(Bus::start(self, unit)?)
+    }
+
+    fn enqueue_start(&self, unit: &str) -> Result<()> {
+        Ok(Bus::enqueue_start(self, unit)?)
     }
 
     fn stop(&self, unit: &str) -> Result<()> {

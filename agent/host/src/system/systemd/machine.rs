@@ -73,6 +73,10 @@ impl Systemd for Machine {
         self.ask(|bus| bus.start(unit), |_| Systemctl.start(unit))
     }
 
+    fn enqueue_start(&self, unit: &str) -> Result<()> {
+        self.ask(|bus| bus.enqueue_start(unit), |_| Systemctl.enqueue_start(unit))
+    }
+
     fn stop(&self, unit: &str) -> Result<()> {
         self.ask(|bus| bus.stop(unit), |_| Systemctl.stop(unit))
     }

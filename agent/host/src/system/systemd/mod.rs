@@ -118,6 +118,14 @@ pub trait Systemd: Send + Sync {
     /// It does not start.
     fn start(&self, unit: &str) -> Result<()>;
 
+    /// Has a unit start, and does not wait for it.
+    ///
+    /// # Errors
+    /// systemd refuses to try.
+    fn enqueue_start(&self, unit: &str) -> Result<()> {
+        self.start(unit)
+    }
+
     /// Stops a unit, and waits until it has stopped.
     ///
     /// # Errors

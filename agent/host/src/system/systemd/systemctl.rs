@@ -47,6 +47,10 @@ impl Systemd for Systemctl {
         act("start", unit)
     }
 
+    fn enqueue_start(&self, unit: &str) -> Result<()> {
+        run(&["systemctl", "start", "--no-block", "--", unit]).map(drop)
+    }
+
     fn stop(&self, unit: &str) -> Result<()> {
         act("stop", unit)
     }

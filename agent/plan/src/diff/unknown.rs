@@ -1,0 +1,88 @@
+//! What is wanted and cannot be made now, because a store denies or does not answer what it takes: it stays as it is,
+//! and a plan says so. What is forbidden or out of reach is not absent.
+
+use super::observed::{Observed, ObservedContent, ObservedState};
+use super::removals::{Keeping, Kept};
+use crate::resource::{DesiredState, ResourceId};
+
+/// What stays as it is, in the order of what is desired.
+pub(super) fn kept(desired: &DesiredState, observed: &ObservedState) -> Vec<Kept> {
+    desired.iter().filter_map(|(id, _)| keep(id, observed.get(id)?)).collect()
+}
+
+fn keep(id: &ResourceId, observed: &Observed) -> Option<Kept> {
+    let (why, keeping) = match observed {
+        Observed::File(file) => match &file.content {
+            ObservedContent::Unknown { why, differs: false } => (why, Keeping::Unknown),
+            ObservedContent::Unknown { why, differs: true } => (why, Keeping::Unmended),
+            _ => return None,
+        },
+        Observed::Certificate(certificate) => (certificate.stuck.as_ref()?, Keeping::Unmended),
+        _ => return None,
+    };
+    Some(Kept { resource: id.clone(), why: why.clone(), keeping })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{
+        Access, Change, Enablement, ObservedFile, ObservedUnit, diff, restart_digest, sha256_hex,
+    };
+    use super::*;
+    use crate::resource::{Content, File, Kind, Mode, SecretPiece, Unit};
+
+    const PATH: &str = "/root/.docker/config.json";
+
+    fn desired() -> DesiredState {
+        let mut desired = DesiredState::default();
+        let secret = Content::SecretText(vec![SecretPiece::Secret("dockerconfig".into())]);
+        desired.add(File::new(PATH, secret).mode(Mode::PRIVATE));
+        desired
+    }
+
+    fn observed(mode: Mode, differs: bool) -> ObservedState {
+        let access = Access { mode, ..Access::of_roots() };
+        let content = ObservedContent::Unknown { why: "access denied (403)".into(), differs };
+        let sha256 = sha256_hex(b"left");
+        let file = ObservedFile { access, sha256, content, commands_ran_for: None, pod_mounted: None };
+        ObservedState::from([(ResourceId::new(Kind::File, PATH), Observed::File(file))])
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_neither_written_nor_removed_and_told() {
+        for (differs, keeping) in [(false, Keeping::Unknown), (true, Keeping::Unmended)] {
+            let plan = diff(&desired(), &observed(Mode::PRIVATE, differs));
+            assert!(plan.is_empty(), "{plan:?}");
+            let kept = plan.kept.iter().map(|kept| (kept.why.as_str(), kept.keeping)).collect::<Vec<_>>();
+            assert_eq!(kept, [("access denied (403)", keeping)]);
+        }
+    }
+
+    #[test]
+    fn who_may_read_it_is_put_right_all_the_same() {
+        let plan = diff(&desired(), &observed(Mode::FILE, false));
+        let step = plan.step(&ResourceId::new(Kind::File, PATH)).unwrap();
+        assert!(!step.changes_content(), "{step:?}");
+        assert!(
+            matches!(step.changes.as_slice(), [Change::Set { field, .. }] if field == "mode"),
+            "{step:?}"
+        );
+    }
+
+    #[test]
+    fn nothing_is_restarted_because_of_it() {
+        let mut desired = desired();
+        let unit = Unit::new("x.service", "[Service]\n").restarted_by_files([PATH]);
+        desired.add(unit.clone());
+        let mut observed = observed(Mode::PRIVATE, true);
+        let running = ObservedUnit {
+            text: unit.text.clone(),
+            access: Some(Access::of_roots()),
+            enablement: Enablement::Enabled,
+            running: true,
+            stamp: restart_digest(&unit, &observed),
+        };
+        observed.insert(ResourceId::new(Kind::Unit, "x.service"), Observed::Unit(running));
+        assert_eq!(diff(&desired, &observed).steps, []);
+    }
+}
