@@ -305,6 +305,7 @@ async fn cloud(options: &KopsControllerOptions, metrics: &Metrics) -> Result<Clo
 /// # Errors
 /// There is nothing else to do here.
 fn left_to_upstream(options: &KopsControllerOptions) -> Result<Option<String>, WrongConfiguration> {
+    bootstrap::refuse_unsupported(options)?;
     let does_capi = options.capi.as_ref().is_some_and(|capi| capi.enabled == Some(true));
     let why = match options.cloud {
         CloudProvider::Aws | CloudProvider::Gce if options.enable_cloud_ipam => {

@@ -36,6 +36,15 @@ fn who_cannot_do_all_that_the_lease_is_for_leaves_it_to_upstream() {
     assert!(left_to_upstream(&serving).is_err());
 }
 
+#[test]
+fn machines_with_keys_of_their_own_are_refused_by_name() {
+    for cloud in ["aws", "gce", "hetzner", "metal"] {
+        let text = format!("{{clusterName: c, cloud: {cloud}, server: {{Listen: ':3988', pki: {{}}}}}}");
+        let refusal = left_to_upstream(&parse(&text)).unwrap_err().to_string();
+        assert!(refusal.contains("server.pki") && refusal.contains("kOps' kops-controller"), "{refusal}");
+    }
+}
+
 #[tokio::test]
 async fn a_configuration_that_cannot_be_used_ends_nobody() {
     let folder = tempfile::tempdir().unwrap();
@@ -57,6 +66,7 @@ async fn a_configuration_that_cannot_be_used_ends_nobody() {
     for (file, bad) in [
         (&conf, "{clusterName: c, cloud: moon}"),
         (&conf, "{clusterName: c, cloud: aws, enableCloudIPAM: true}"),
+        (&conf, "{clusterName: c, cloud: aws, server: {Listen: ':3988', pki: {}}}"),
         (&kubeconfig, "no kubeconfig: ["),
     ] {
         let before = fs::read(file).unwrap();

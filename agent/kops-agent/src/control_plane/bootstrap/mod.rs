@@ -198,6 +198,22 @@ async fn serve(server: Server, keystore: &Keystore, stopped: watch::Receiver<boo
     }
 }
 
+/// Refuses a configuration whose server is for machines that nothing here can verify: another serves all of its machines, and
+/// would not begin to while this has the port.
+///
+/// # Errors
+/// If it is one.
+pub fn refuse_unsupported(options: &KopsControllerOptions) -> Result<(), WrongConfiguration> {
+    match options.server.as_ref().and_then(|server| server.pki.as_ref()) {
+        None => Ok(()),
+        Some(_) => Err(WrongConfiguration(
+            "server.pki is set, and machines that prove who they are by a key of their own (kOps' metal) cannot be \
+             verified yet: leave all of the cluster to kOps' kops-controller"
+                .into(),
+        )),
+    }
+}
+
 /// Who vouches for machines.
 async fn verifiers(
     server: &KopsControllerServerOptions,
