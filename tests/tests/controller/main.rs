@@ -12,6 +12,7 @@ mod faults;
 mod flood;
 mod gce;
 mod moto;
+mod pod;
 mod running;
 mod scale;
 
