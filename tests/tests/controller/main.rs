@@ -13,6 +13,7 @@ mod flood;
 mod gce;
 mod moto;
 mod pod;
+mod renewal;
 mod running;
 mod scale;
 
