@@ -411,7 +411,7 @@ fn other_clouds_are_refused_by_name() {
     let text =
         fs::read_to_string(&conf).unwrap().replace("CloudProvider: aws", "CloudProvider: digitalocean");
     fs::write(&conf, text).unwrap();
-    once(&mut agent).with(3, &["machines on digitalocean cannot", "--config-base"]);
+    once(&mut agent).with(3, &["machines on digitalocean cannot", "kOps' own nodeup"]);
     assert_eq!(server.asked(), []);
 }
 

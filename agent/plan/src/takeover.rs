@@ -31,6 +31,11 @@ pub fn left_to_upstream(options: &KopsControllerOptions) -> Option<String> {
         {
             "discovery.enabled is set, and kops-agent does not write the names of a gossip cluster into CoreDNS"
         }
+        CloudProvider::Aws | CloudProvider::Gce | CloudProvider::Hetzner
+            if options.server.as_ref().is_some_and(|server| server.pki.is_some()) =>
+        {
+            "server.pki is set, and kops-agent cannot verify machines that prove who they are by a key of their own"
+        }
         CloudProvider::Aws | CloudProvider::Gce | CloudProvider::Hetzner => return None,
         cloud => {
             return Some(format!(
@@ -78,6 +83,12 @@ mod tests {
                 assert!(left_to_upstream(&options).unwrap().contains(named), "{more}");
                 assert!(!serves_machines(&options), "{more}");
             }
+        }
+        for cloud in ["aws", "gce", "hetzner"] {
+            let text = format!("{{clusterName: c, cloud: {cloud}, server: {{Listen: ':3988', pki: {{}}}}}}");
+            let options = KopsControllerOptions::parse(text.as_bytes(), "config.yaml").unwrap();
+            assert!(left_to_upstream(&options).unwrap().contains("server.pki"));
+            assert!(!serves_machines(&options));
         }
         for cloud in ["azure", "openstack", "metal"] {
             let options = options(&format!("cloud: {cloud}"));

@@ -18,10 +18,11 @@ use crate::tpm::OpenTpm;
 /// Why a machine cannot show who it is.
 #[derive(Debug, Error)]
 pub enum AuthenticationError {
-    /// This is not built.
+    /// This is not built. The state store is no way round it: kOps gives rights or keys to read it to control-plane machines
+    /// only (upstream: `buildEnvironmentVariables` in `pkg/model/resources/nodeup.go`).
     #[error(
-        "machines on {0} cannot show it yet, only those on AWS, GCE and Hetzner Cloud can; let this one read the state store instead, with \
-         ConfigBase in its boot config or --config-base"
+        "machines on {0} cannot show it yet, only those on AWS, GCE and Hetzner Cloud can; have kOps' own nodeup make this one a node, as the \
+         user-data that `kops update cluster --yes` writes does"
     )]
     UnsupportedCloud(CloudProvider),
     /// AWS has regions, and this machine's is not known.

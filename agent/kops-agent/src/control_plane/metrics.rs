@@ -317,6 +317,7 @@ mod tests {
         metrics.reconciled(Reconciled::Error, Duration::from_secs(3));
         metrics.refused("InstanceNotFound");
         metrics.bootstrap.answered("Granted", true, Duration::from_secs(1));
+        metrics.bootstrap.renewed("Granted", true);
         metrics.cloud_calls.count("ec2", "DescribeInstances", Outcome::Success);
         let (text, of_nodes) = (text(&metrics.registry(true)), include_str!("../status.rs"));
         let known: BTreeSet<&str> = names(&text).union(&names(of_nodes)).copied().collect();

@@ -24,9 +24,9 @@ pub struct Limits {
     pub at_once_of_one: usize,
     /// Who may wait of one origin.
     pub waiting_of_one: usize,
-    /// The same two of one machine that is told apart from others by what it claims.
+    /// Verifications at the same time of one machine that is told apart from others by what it claims.
     pub at_once_of_claim: usize,
-    /// See above.
+    /// Who may wait of one such machine.
     pub waiting_of_claim: usize,
     /// Who may wait in all.
     pub waiting: usize,

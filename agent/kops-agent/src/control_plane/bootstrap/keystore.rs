@@ -144,10 +144,14 @@ impl Files {
                 .with_context(|| format!("reading {}", self.certificate(name).display()))?;
             authorities.insert(name.clone(), authority);
         }
-        let clients = match self.signing_cas.iter().find(|name| *name == clients::AUTHORITY) {
-            Some(name) => Some(clients::of(&text(&self.certificate(name))?)?),
-            None => None,
-        };
+        let vouching = self.signing_cas.iter().find(|name| *name == clients::AUTHORITY);
+        let vouching = vouching.map(|name| text(&self.certificate(name)).and_then(|pem| clients::of(&pem)));
+        // Machines can bootstrap all the same.
+        let clients = vouching.and_then(|clients| {
+            let warned =
+                |error: &_| log::warn!("nodes cannot renew their certificates here: {}", error_text(error));
+            clients.inspect_err(warned).ok()
+        });
         Ok(Keys { authorities, keypair_ids, clients, server: Arc::new(self.server()?) })
     }
 

@@ -5,6 +5,7 @@ use rcgen::{DistinguishedName, ExtendedKeyUsagePurpose, date_time_ymd};
 use time::OffsetDateTime;
 
 use super::*;
+use crate::test_log;
 use crate::tls;
 
 const OTHER_ID: &str = "i-0123456789abcdef1";
@@ -66,9 +67,20 @@ async fn renew(world: &World, shown: Option<&Pair>, token: &str, body: Vec<u8>) 
         Some(pair) => tls::client_config_trusting_as(pem, &pair.certificate, &pair.key).unwrap(),
         None => tls::client_config_trusting(pem).unwrap(),
     };
-    let client = crate::http::cluster_client(config, NAME, &[world.address], Duration::from_secs(15));
+    renew_from(Ipv4Addr::LOCALHOST, config, world, token, body).await
+}
+
+async fn renew_from(
+    from: Ipv4Addr,
+    config: ClientConfig,
+    world: &World,
+    token: &str,
+    body: Vec<u8>,
+) -> (u16, String) {
+    let client = Client::builder().tls_backend_preconfigured(config).no_proxy().resolve(NAME, world.address);
+    let client = client.local_address(IpAddr::from(from)).timeout(Duration::from_secs(15)).build().unwrap();
     let url = format!("https://{NAME}:{}/renew", world.address.port());
-    match client.unwrap().post(url).header("Authorization", token).body(body).send().await {
+    match client.post(url).header("Authorization", token).body(body).send().await {
         Ok(answer) => (answer.status().as_u16(), answer.text().await.unwrap()),
         Err(error) => (0, crate::http::innermost_cause(error)),
     }
@@ -293,4 +305,51 @@ async fn the_authority_that_signs_now_is_the_one_that_vouches() {
     assert_eq!(renew(&world, Some(&before), &world.v1(&machine, &body), body.clone()).await.0, 0);
     let after = kubelet(&world, ID);
     assert_eq!(renew(&world, Some(&after), &world.v1(&machine, &body), body).await.0, 200);
+}
+
+#[tokio::test]
+async fn each_renewal_is_a_line_of_the_log_with_the_certificate_that_was_shown() {
+    test_log::start();
+    let world = World::new().await;
+    let machine = node(&world, ID);
+    let of_other = Authority::new("kubernetes-ca");
+    let name = format!("system:node:{ID}");
+    for (last, shown, begins, fields) in [
+        (
+            1,
+            kubelet(&world, ID),
+            format!("renewal: granted kubelet to the node {ID} ({ID} of nodes) at 127.0.10.1:"),
+            &["outcome=granted", "given=kubelet"][..],
+        ),
+        (
+            2,
+            kubelet(&world, OTHER_ID),
+            format!("renewal: refused {ID} at 127.0.10.2:"),
+            &["outcome=refused", "reason=CertificateOfOtherNode"],
+        ),
+        (
+            3,
+            Shown::kubelet(&name).signed_by(&of_other),
+            "renewal: refused somebody at 127.0.10.3:".to_owned(),
+            &["outcome=refused", "reason=ClientCertificateRefused"],
+        ),
+    ] {
+        let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+        let token = world.v1(&machine, &body);
+        let from = Ipv4Addr::new(127, 0, 10, last);
+        let pem = &world.authority.pem;
+        let config = tls::client_config_trusting_as(pem, &shown.certificate, &shown.key).unwrap();
+        renew_from(from, config, &world, &token, body).await;
+        let lines = test_log::lines_with(&format!(" at {from}:"));
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].text.starts_with(&begins), "{lines:?}");
+        let (_, pem) = x509_parser::pem::parse_x509_pem(shown.certificate.as_bytes()).unwrap();
+        let serial: String =
+            pem.parse_x509().unwrap().raw_serial().iter().map(|byte| format!("{byte:02x}")).collect();
+        // What TLS has turned away was not read any further.
+        let serial = if last == 3 { "serial=".to_owned() } else { format!("serial={serial}") };
+        for field in fields.iter().chain([&serial.as_str()]) {
+            assert!(lines[0].fields.iter().any(|known| known == field), "{field}: {lines:?}");
+        }
+    }
 }
