@@ -10,6 +10,7 @@ pub mod example_store;
 pub mod faults;
 pub mod gce;
 pub mod hetzner;
+pub mod imds;
 pub mod kops_controller;
 pub mod loopback;
 pub mod name_server;

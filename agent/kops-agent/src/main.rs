@@ -12,6 +12,7 @@ mod cloud;
 mod config;
 mod control_plane;
 mod controller_service;
+mod convergence;
 mod dns;
 mod exit;
 mod explain;
@@ -169,9 +170,9 @@ async fn converge_until_done(args: &ConvergeArgs) -> Result<u8> {
 async fn converge(args: &ConvergeArgs) -> Result<u8> {
     let report = async {
         let hashes = HashSource::publishers(remembered_hashes(&args.root.root)?);
-        let decision = Box::pin(node::decide(&args.spec, hashes)).await?;
+        let decision = Box::pin(convergence::decide(&args.spec, &args.root.root, hashes)).await?;
         let host = args.change.applied_to(open_host(&args.root.root)?);
-        Box::pin(node::converge(&args.root, &host, &decision)).await
+        Box::pin(convergence::converge(&args.root, &host, &decision)).await
     };
     let report = noted(&args.root.root, report.await)?;
     service_manager::ready("converged");
@@ -218,7 +219,7 @@ pub(crate) fn remembered_hashes(root: &Path) -> Result<BTreeMap<String, String>>
 
 async fn plan(args: &PlanArgs) -> Result<u8> {
     let hashes = HashSource::publishers(remembered_hashes(&args.root.root)?);
-    let decision = node::decide(&args.spec, hashes).await?;
+    let decision = node::decide(&args.spec, &args.root.root, hashes).await?;
     // A root that is not there yet is an empty one, and stays away: a plan touches nothing.
     let empty = tempfile::tempdir().context("making an empty root to compare with")?;
     let root = if args.root.root.exists() { args.root.root.as_path() } else { empty.path() };
@@ -228,7 +229,7 @@ async fn plan(args: &PlanArgs) -> Result<u8> {
 }
 
 async fn render(args: &RenderArgs) -> Result<u8> {
-    let decision = node::decide(&args.spec, HashSource::known()).await?;
+    let decision = node::decide(&args.spec, Path::new("/"), HashSource::known()).await?;
     let state = if args.show_secrets {
         render::with_secrets(&decision.desired, &decision.materials)?
     } else {
@@ -239,7 +240,10 @@ async fn render(args: &RenderArgs) -> Result<u8> {
 
 async fn facts(args: &FactsArgs) -> Result<u8> {
     let provider = args.conf.as_deref().map(node::boot_config).transpose()?.map(|boot| boot.cloud_provider);
-    let facts = cloud::observe(&args.root, provider).await?;
+    let mut facts = cloud::observe(&args.root, provider).await?;
+    if let Some(provider) = provider {
+        cloud::complete_for_show(&mut facts, provider, &args.root).await;
+    }
     output::print_facts(&facts, args.output)
 }
 

@@ -6,7 +6,7 @@ use kops_agent_host::Depth;
 
 use crate::cli::VerifyArgs;
 use crate::hashes::HashSource;
-use crate::{bootstrap_client, exit, node, noted, open_host, output, until_stopped};
+use crate::{bootstrap_client, convergence, exit, node, noted, open_host, output, until_stopped};
 
 /// Tells the differences, and mends them if asked. A repair that fails is told of by `status`, as any run that is to
 /// change the machine: a timer has nobody who reads what it says.
@@ -23,7 +23,9 @@ async fn verify(args: &VerifyArgs) -> Result<u8> {
     let host = args.change.applied_to(open_host(&args.root.root)?.with_depth(depth));
     let changed = host.drift()?;
     let decided = async {
-        let decision = node::decide(&args.spec, HashSource::publishers(host.record()?.known_hashes)).await?;
+        let decision =
+            node::decide(&args.spec, &args.root.root, HashSource::publishers(host.record()?.known_hashes))
+                .await?;
         let plan = node::plan(&host, &decision)?;
         Ok::<_, anyhow::Error>((decision, plan))
     };
@@ -50,7 +52,7 @@ async fn verify(args: &VerifyArgs) -> Result<u8> {
     if !args.repair {
         return Ok(exit::DIFFERENT);
     }
-    match node::converge(&args.root, &host, &decision).await {
+    match convergence::converge(&args.root, &host, &decision).await {
         Ok(report) => output::print_report(&report, args.output),
         Err(error) if bootstrap_client::is_already_registered(&error) => {
             log::warn!("the differences stay: {}", output::error_text(&error));

@@ -5,7 +5,9 @@
 
 mod example;
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::{Command, Stdio};
 
@@ -15,6 +17,7 @@ use example::apart::apart;
 use example::{Ended, Machine, keysets};
 use kops_agent_tests::example_keys::Keyset;
 use kops_agent_tests::example_store::{CLUSTER, NODES};
+use kops_agent_tests::imds;
 use kops_agent_tests::kops_controller::{Asked, KopsController, Mood, Served, server_name};
 use kops_agent_tests::name_server::{NameFault, NameServer};
 use sha2::{Digest as _, Sha256};
@@ -243,6 +246,56 @@ fn a_machine_that_is_a_node_already_is_left_alone() {
     fs::write(worker.machine.root().join("etc/containerd/config.toml"), "changed").unwrap();
     server.answer_next(&[registered]);
     worker.run("verify", &server).with(4, &["registered and ready"]);
+}
+
+/// What the group of a scratch machine would have heard.
+fn lifecycle_actions(worker: &Worker) -> usize {
+    let requests = worker.machine.root().join("var/lib/kops-agent/recorded/requests.txt");
+    let requests = fs::read_to_string(requests).unwrap_or_default();
+    requests
+        .lines()
+        .filter(|line| *line == format!("autoscaling: {NODE} of nodes.{CLUSTER} is ready"))
+        .count()
+}
+
+#[test]
+fn a_group_that_holds_a_node_which_is_registered_already_hears_that_it_is_ready() {
+    let mut worker = Worker::new();
+    worker.served.nodeup_config.push_str("EnableLifecycleHook: true\n");
+    let server = worker.kops_controller();
+    let registered = Mood::Refusing(409, "");
+    server.answer_next(&[Mood::Honest, registered.clone()]);
+    worker.run("converge", &server).with(0, &["registered and ready"]);
+    assert_eq!(lifecycle_actions(&worker), 1);
+    server.answer_next(&[]);
+    worker.run("plan", &server).with(0, &[]);
+    assert_eq!(lifecycle_actions(&worker), 1, "a plan tells nothing");
+
+    // Where not even the configuration is given, it is what an earlier run has left.
+    let remembered = worker.machine.root().join("var/lib/kops-agent/facts.json");
+    for (instance, told) in [("i-0000000000000000f", 1), (NODE, 2)] {
+        let action =
+            format!(r#"{{"region": "eu-west-1", "group": "nodes.{CLUSTER}", "instanceID": "{instance}"}}"#);
+        fs::write(&remembered, format!(r#"{{"lifecycleAction": {action}}}"#)).unwrap();
+        let item = |(path, answer): (&'static str, &str)| (path, answer.to_owned());
+        let metadata = imds::Instance::from(
+            [
+                ("instance-id", NODE),
+                ("instance-type", "m5.large"),
+                ("placement/region", "eu-west-1"),
+                ("placement/availability-zone", "eu-west-1a"),
+                ("mac", "02:00:0a:14:20:14"),
+            ]
+            .map(item),
+        );
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let instances = BTreeMap::from([(IpAddr::from(Ipv4Addr::LOCALHOST), metadata)]);
+        let imds = imds::start(socket, instances).unwrap();
+        server.answer_next(std::slice::from_ref(&registered));
+        let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
+        once(agent.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds.url())).with(0, &["registered and ready"]);
+        assert_eq!(lifecycle_actions(&worker), told, "of {instance}");
+    }
 }
 
 #[test]

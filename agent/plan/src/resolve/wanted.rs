@@ -1,9 +1,12 @@
-//! What of the state store a node's decisions need besides its configuration. The binary reads these
-//! before [`super::resolve`]; what a node may not read, or what is not there, is simply left out.
+//! What a node's decisions need besides its configuration: of the state store, and of facts those that cost a call to
+//! the cloud. The binary reads these before [`super::resolve`]; what of the store a node may not read, or what is not
+//! there, is simply left out.
 
 use std::collections::BTreeSet;
 
-use super::Inputs;
+use crate::spec::CloudProvider;
+
+use super::{Inputs, containerd, kubelet};
 
 /// Secrets that any node may have.
 const COMMON_SECRETS: [&str; 1] = ["dockerconfig"];
@@ -46,5 +49,23 @@ impl Inputs {
             .chain(config.static_manifests.iter().map(|manifest| &manifest.path))
             .cloned()
             .collect()
+    }
+
+    /// Whether this node is decided by something that only EC2 knows of the instance's type
+    /// (`GetMachineTypeInfo` and its callers in upup/pkg/fi/nodeup/command.go and nodeup/pkg/model/kubelet.go), and that
+    /// the facts do not have yet.
+    pub fn wants_instance_type(&self) -> bool {
+        let Some(aws) = self.facts.cloud.aws.as_ref() else { return false };
+        let wants_limits = kubelet::derives_max_pods(&self.config) && aws.network_interfaces.is_none();
+        let wants_gpu = containerd::enables_nvidia(&self.config) && aws.gpu.is_none();
+        self.boot.cloud_provider == CloudProvider::Aws && (wants_limits || wants_gpu)
+    }
+
+    /// Whether this node is decided by the address that OpenStack's metadata service tells (`getInstanceAddress` in
+    /// nodeup/pkg/model/secrets.go), and that the facts do not have yet.
+    pub fn wants_openstack_address(&self) -> bool {
+        self.boot.cloud_provider == CloudProvider::Openstack
+            && self.boot.instance_group_role.runs_api_server()
+            && self.facts.cloud.openstack.is_none()
     }
 }

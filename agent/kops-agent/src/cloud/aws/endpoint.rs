@@ -5,7 +5,7 @@
 use aws_config::SdkConfig;
 
 use super::ec2::Ec2Error;
-use crate::aws_sdk::{endpoint_of_environment, environment_variable, shared_config};
+use crate::aws_sdk::{endpoint_of_environment, environment_variable, refuse_another_role, shared_config};
 use crate::tls::CaBundle;
 
 /// A service in a region, and how it is asked.
@@ -17,6 +17,15 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// As [`Endpoint::of`], for what a node asks of itself.
+    ///
+    /// # Errors
+    /// As there; and if it is to ask in another role than its own.
+    pub async fn of_node(service: &str, region: &str) -> Result<Endpoint, Ec2Error> {
+        refuse_another_role(environment_variable)?;
+        Endpoint::of(service, region).await
+    }
+
     /// That of `service` (`ec2`): where `AWS_ENDPOINT_URL_EC2` or `AWS_ENDPOINT_URL` says, else at Amazon's.
     ///
     /// # Errors

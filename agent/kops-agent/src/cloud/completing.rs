@@ -1,0 +1,94 @@
+//! Facts that cost more than a question to the metadata service: asked for only where a node is decided by them, once its
+//! configuration is known.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use kops_agent_plan::facts::{AwsFacts, Facts, OpenstackFacts};
+use kops_agent_plan::resolve::Inputs;
+use kops_agent_plan::spec::CloudProvider;
+
+use super::aws::instance_types::{self, InstanceTypeError};
+use super::metadata::{MetadataError, MetadataService};
+use super::openstack;
+use super::remembered::RememberedFacts;
+use crate::retry::Retries;
+
+/// For an answer that a node can do without.
+const SHORT: Retries = Retries {
+    deadline: Duration::from_secs(15),
+    attempt: Duration::from_secs(5),
+    first_pause: Duration::from_millis(500),
+    longest_pause: Duration::from_secs(4),
+};
+
+/// Adds to the facts what this node's configuration makes it depend on besides. What an earlier run was told on the
+/// machine below `root` is not asked for again.
+///
+/// # Errors
+/// If the node cannot be decided without it, and the cloud does not tell.
+pub async fn complete(inputs: &mut Inputs, root: &Path) -> Result<()> {
+    if inputs.wants_instance_type()
+        && let Some(aws) = &mut inputs.facts.cloud.aws
+    {
+        learn_instance_type(aws, &RememberedFacts::read(root), Retries::default()).await?;
+    }
+    if inputs.wants_openstack_address() {
+        learn_openstack_address(&mut inputs.facts, root).await;
+    }
+    Ok(())
+}
+
+/// Adds to the facts everything that the cloud tells, whatever depends on it. What it does not tell is left out with a
+/// warning.
+pub async fn complete_for_show(facts: &mut Facts, provider: CloudProvider, root: &Path) {
+    if let Some(aws) = &mut facts.cloud.aws
+        && let Err(error) = learn_instance_type(aws, &RememberedFacts::read(root), SHORT).await
+    {
+        log::warn!("networkInterfaces and gpu are left out: {error}");
+    }
+    if provider == CloudProvider::Openstack {
+        learn_openstack_address(facts, root).await;
+    }
+}
+
+async fn learn_instance_type(
+    aws: &mut AwsFacts,
+    remembered: &RememberedFacts,
+    retries: Retries,
+) -> Result<(), InstanceTypeError> {
+    let told = match remembered.instance_type(aws) {
+        Some(remembered) => remembered,
+        None => instance_types::of_region(&aws.region, &aws.instance_type, retries).await?,
+    };
+    aws.complete(told);
+    Ok(())
+}
+
+/// A server with a config drive may have no metadata service, and works without the address, as upstream's does. One that
+/// had it keeps it.
+async fn learn_openstack_address(facts: &mut Facts, root: &Path) {
+    let asked = async {
+        let service = MetadataService::new(openstack::ENDPOINT, SHORT)?;
+        Ok::<_, MetadataError>(openstack::observe(&service).await?)
+    };
+    let error = match asked.await {
+        Ok(told) => {
+            facts.cloud.openstack = Some(told);
+            return;
+        }
+        Err(error) => error,
+    };
+    let remembered = RememberedFacts::read(root);
+    facts.cloud.openstack = match remembered.openstack_address(facts) {
+        Some(address) => {
+            log::warn!("{error}; this machine's address is taken to be {address}, as it was told before");
+            Some(OpenstackFacts { local_ipv4: address.to_owned() })
+        }
+        None => {
+            log::warn!("{error}; the API server's certificate gets no address of this machine");
+            None
+        }
+    };
+}
