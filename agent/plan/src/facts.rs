@@ -26,7 +26,7 @@ pub struct Facts {
     /// Users of the machine as whom people may log in, besides root.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub login_users: Vec<LoginUser>,
-    /// Network interfaces, by name.
+    /// Network interfaces, in the kernel's order.
     #[serde(default)]
     pub interfaces: Vec<Interface>,
     /// Whether systemd-resolved keeps a resolver list without its loopback stub
