@@ -35,7 +35,7 @@ pub async fn complete(inputs: &mut Inputs, root: &Path) -> Result<()> {
         learn_instance_type(aws, &RememberedFacts::read(root), Retries::default()).await?;
     }
     if inputs.wants_openstack_address() {
-        learn_openstack_address(&mut inputs.facts, root).await;
+        learn_openstack_address(&mut inputs.facts, openstack::ENDPOINT, root).await;
     }
     Ok(())
 }
@@ -49,7 +49,7 @@ pub async fn complete_for_show(facts: &mut Facts, provider: CloudProvider, root:
         log::warn!("networkInterfaces and gpu are left out: {error}");
     }
     if provider == CloudProvider::Openstack {
-        learn_openstack_address(facts, root).await;
+        learn_openstack_address(facts, openstack::ENDPOINT, root).await;
     }
 }
 
@@ -68,9 +68,9 @@ async fn learn_instance_type(
 
 /// A server with a config drive may have no metadata service, and works without the address, as upstream's does. One that
 /// had it keeps it.
-async fn learn_openstack_address(facts: &mut Facts, root: &Path) {
+async fn learn_openstack_address(facts: &mut Facts, endpoint: &str, root: &Path) {
     let asked = async {
-        let service = MetadataService::new(openstack::ENDPOINT, SHORT)?;
+        let service = MetadataService::new(endpoint, SHORT)?;
         Ok::<_, MetadataError>(openstack::observe(&service).await?)
     };
     let error = match asked.await {
@@ -91,4 +91,38 @@ async fn learn_openstack_address(facts: &mut Facts, root: &Path) {
             None
         }
     };
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use kops_agent_host::Host;
+    use kops_agent_plan::facts::Interface;
+
+    use super::*;
+    use crate::test_server::{TestServer, text};
+
+    async fn address(facts: &Facts, status: u16, root: &Path) -> Option<String> {
+        let server = TestServer::start(move |_| async move { Ok(text(status, "10.0.0.5")) }).await;
+        let mut facts = facts.clone();
+        learn_openstack_address(&mut facts, &server.url, root).await;
+        facts.cloud.openstack.map(|openstack| openstack.local_ipv4)
+    }
+
+    #[tokio::test]
+    async fn the_address_of_an_openstack_server_stays_while_its_metadata_service_refuses() {
+        let root = tempfile::tempdir().unwrap();
+        let addresses = vec!["10.0.0.5/24".into()];
+        let interfaces = vec![Interface { name: "ens3".into(), addresses, ..Interface::default() }];
+        let facts = Facts { interfaces, ..Facts::default() };
+        assert_eq!(address(&facts, 403, root.path()).await, None);
+        assert_eq!(address(&facts, 200, root.path()).await.unwrap(), "10.0.0.5");
+
+        let mut told = facts.clone();
+        told.cloud.openstack = Some(OpenstackFacts { local_ipv4: "10.0.0.5".into() });
+        let host = Host::scratch(root.path()).unwrap();
+        RememberedFacts::default().with(&told, None).keep(&host, root.path()).unwrap();
+        assert_eq!(address(&facts, 403, root.path()).await.unwrap(), "10.0.0.5");
+        assert_eq!(address(&Facts::default(), 403, root.path()).await, None, "it is another machine's");
+    }
 }

@@ -69,3 +69,63 @@ impl Inputs {
             && self.facts.cloud.openstack.is_none()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use crate::facts::{AwsFacts, Facts, InstanceType, NetworkInterfaceLimits, OpenstackFacts};
+    use crate::spec::{BootConfig, NodeupConfig};
+
+    use super::*;
+
+    fn inputs(cloud: &str, role: &str, config: &str) -> Inputs {
+        let boot = format!(
+            "{{CloudProvider: {cloud}, ClusterName: c, InstanceGroupName: g, InstanceGroupRole: {role}}}"
+        );
+        let mut facts = Facts::default();
+        facts.cloud.aws = (cloud == "aws").then(AwsFacts::default);
+        Inputs {
+            boot: BootConfig::parse(boot.as_bytes(), "").unwrap(),
+            config: NodeupConfig::parse(config.as_bytes(), "").unwrap(),
+            keysets: BTreeMap::new(),
+            secret_names: BTreeSet::new(),
+            manifests: BTreeMap::new(),
+            facts,
+        }
+    }
+
+    #[test]
+    fn ec2_is_asked_for_what_a_node_is_decided_by_and_not_again() {
+        let nvidia = "containerdConfig: {nvidiaGPU: {enabled: true}}";
+        for (config, wants) in [
+            ("{}", false),
+            ("Networking: {amazonVPC: {}}", true),
+            ("Networking: {cilium: {ipam: eni}}", true),
+            ("Networking: {cilium: {ipam: kubernetes}}", false),
+            ("Networking: {amazonVPC: {}}\nKubeletConfig: {maxPods: 9}", false),
+            (nvidia, false),
+            (&format!("NvidiaGPU: {{enabled: true}}\n{nvidia}"), true),
+            (&format!("NvidiaGPU: {{enabled: false}}\n{nvidia}"), false),
+            ("NvidiaGPU: {enabled: true}", false),
+        ] {
+            let mut node = inputs("aws", "Node", config);
+            assert_eq!(node.wants_instance_type(), wants, "{config}");
+            assert!(!inputs("openstack", "Node", config).wants_instance_type(), "{config}");
+            let network_interfaces = NetworkInterfaceLimits { max: 3, ipv4_per_interface: 10 };
+            node.facts.cloud.aws.as_mut().unwrap().complete(InstanceType { network_interfaces, gpu: false });
+            assert!(!node.wants_instance_type(), "{config}");
+        }
+    }
+
+    #[test]
+    fn openstack_is_asked_for_the_address_of_an_api_server() {
+        let mut control_plane = inputs("openstack", "ControlPlane", "{}");
+        assert!(control_plane.wants_openstack_address());
+        assert!(!inputs("openstack", "Node", "{}").wants_openstack_address());
+        assert!(!inputs("aws", "ControlPlane", "{}").wants_openstack_address());
+        control_plane.facts.cloud.openstack = Some(OpenstackFacts::default());
+        assert!(!control_plane.wants_openstack_address());
+    }
+}
