@@ -10,7 +10,7 @@ use kops_agent_plan::resolve::Inputs;
 use kops_agent_plan::spec::CloudProvider;
 
 use super::aws::instance_types::{self, InstanceTypeError};
-use super::metadata::{MetadataError, MetadataService};
+use super::metadata::MetadataService;
 use super::openstack;
 use super::remembered::RememberedFacts;
 use crate::retry::Retries;
@@ -71,7 +71,7 @@ async fn learn_instance_type(
 async fn learn_openstack_address(facts: &mut Facts, endpoint: &str, root: &Path) {
     let asked = async {
         let service = MetadataService::new(endpoint, SHORT)?;
-        Ok::<_, MetadataError>(openstack::observe(&service).await?)
+        openstack::observe(&service).await
     };
     let error = match asked.await {
         Ok(told) => {
