@@ -1,6 +1,6 @@
-//! EC2 as the agent asks it, for as long as its value lives: instances with their tags, refusals, and moods.
+//! EC2 as the agent asks it, for as long as its value lives: instances with their tags, instance types, refusals, and moods.
 //!
-//! Source: the EC2 API Reference, `DescribeInstances`, and "Error codes".
+//! Source: the EC2 API Reference, `DescribeInstances`, `DescribeInstanceTypes`, and "Error codes".
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -56,6 +56,17 @@ impl Instance {
     }
 }
 
+/// An instance type.
+#[derive(Clone, Copy, Debug)]
+pub struct InstanceType {
+    /// How many network interfaces it can have.
+    pub interfaces: u32,
+    /// How many IPv4 addresses on each.
+    pub addresses: u32,
+    /// Whether it has a GPU.
+    pub gpu: bool,
+}
+
 /// How EC2 is to answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Mood {
@@ -66,6 +77,8 @@ pub enum Mood {
     Throttling,
     /// With an error of its own.
     Down,
+    /// That the one who asks may not.
+    Forbidding,
     /// Not at all, as long as it is in this mood.
     Hanging,
 }
@@ -73,6 +86,7 @@ pub enum Mood {
 #[derive(Debug, Default)]
 struct State {
     instances: BTreeMap<String, Instance>,
+    instance_types: BTreeMap<String, InstanceType>,
     mood: Mood,
     delay: Duration,
     calls: Vec<usize>,
@@ -111,6 +125,11 @@ impl Ec2 {
     /// Adds an instance, or changes it.
     pub fn put(&self, id: &str, instance: Instance) {
         self.state().instances.insert(id.to_owned(), instance);
+    }
+
+    /// Adds an instance type.
+    pub fn put_type(&self, name: &str, instance_type: InstanceType) {
+        self.state().instance_types.insert(name.to_owned(), instance_type);
     }
 
     /// Takes an instance away.
@@ -166,15 +185,24 @@ async fn answer(request: Request<Incoming>, state: &Mutex<State>) -> Response<St
     match mood {
         Mood::Throttling => return refusal(503, "RequestLimitExceeded", "Request limit exceeded."),
         Mood::Down => return refusal(500, "InternalError", "An internal error has occurred"),
+        Mood::Forbidding => {
+            return refusal(
+                403,
+                "UnauthorizedOperation",
+                "You are not authorized to perform this operation.",
+            );
+        }
         Mood::Good if !is_signed => {
             return refusal(401, "AuthFailure", "AWS was not able to validate the credentials");
         }
         Mood::Good | Mood::Hanging => {}
     }
-    if form.get("Action").map(String::as_str) != Some("DescribeInstances") {
-        return refusal(400, "InvalidAction", "The action is not valid for this web service");
-    }
     let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    match form.get("Action").map(String::as_str) {
+        Some("DescribeInstances") => {}
+        Some("DescribeInstanceTypes") => return instance_types(&form, &state.instance_types),
+        _ => return refusal(400, "InvalidAction", "The action is not valid for this web service"),
+    }
     let unknown: Vec<&str> =
         ids.iter().filter(|id| !state.instances.contains_key(**id)).map(|id| id.as_str()).collect();
     if !unknown.is_empty() {
@@ -187,6 +215,36 @@ async fn answer(request: Request<Incoming>, state: &Mutex<State>) -> Response<St
         format!(
             "<DescribeInstancesResponse xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>r</requestId>\
              <reservationSet>{items}</reservationSet></DescribeInstancesResponse>"
+        ),
+    )
+}
+
+/// The types of the names that are asked for.
+fn instance_types(
+    form: &BTreeMap<String, String>,
+    known: &BTreeMap<String, InstanceType>,
+) -> Response<String> {
+    let mut items = String::new();
+    for (_, name) in form.iter().filter(|(parameter, _)| parameter.starts_with("InstanceType.")) {
+        let Some(InstanceType { interfaces, addresses, gpu }) = known.get(name) else {
+            let message = format!("The following supplied instance types do not exist: [{name}]");
+            return refusal(400, "InvalidInstanceType", &message);
+        };
+        let gpu = if *gpu { "<gpuInfo><gpus><item><count>1</count></item></gpus></gpuInfo>" } else { "" };
+        // Writing to a String does not fail.
+        let _ = write!(
+            items,
+            "<item><instanceType>{name}</instanceType><networkInfo>\
+             <maximumNetworkInterfaces>{interfaces}</maximumNetworkInterfaces>\
+             <ipv4AddressesPerInterface>{addresses}</ipv4AddressesPerInterface>\
+             </networkInfo>{gpu}</item>"
+        );
+    }
+    xml(
+        StatusCode::OK,
+        format!(
+            "<DescribeInstanceTypesResponse xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>r</requestId>\
+             <instanceTypeSet>{items}</instanceTypeSet></DescribeInstanceTypesResponse>"
         ),
     )
 }

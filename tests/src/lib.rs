@@ -1,6 +1,7 @@
 //! What the tests and the demo share: an example store and the servers that stand in for clouds and mirrors.
 
 pub mod api_server;
+pub mod autoscaling;
 pub mod downloads;
 pub mod ec2;
 pub mod example_cluster;
@@ -10,6 +11,7 @@ pub mod example_store;
 pub mod faults;
 pub mod gce;
 pub mod hetzner;
+pub mod imds;
 pub mod kops_controller;
 pub mod loopback;
 pub mod name_server;

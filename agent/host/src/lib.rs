@@ -20,6 +20,7 @@ mod observe;
 mod prepare;
 mod record;
 mod registration;
+mod remembered;
 mod reset;
 mod rollback;
 mod root;

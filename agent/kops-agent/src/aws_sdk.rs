@@ -26,6 +26,21 @@ pub async fn shared_config(region: &str, bundle: Option<&CaBundle>) -> Result<Sd
     Ok(loader.region(region).load().await)
 }
 
+/// Refuses by name what upstream's nodeup asks EC2 and Auto Scaling with and this agent does not: another role than the
+/// machine's own (`KOPS_AWS_ROLE_ARN`, upup/pkg/fi/nodeup/awsup/aws_cloud.go).
+///
+/// # Errors
+/// If the variable is set.
+pub fn refuse_another_role(variable: impl Fn(&str) -> Option<String>) -> Result<(), SetupError> {
+    match variable("KOPS_AWS_ROLE_ARN").filter(|role| !role.is_empty()) {
+        None => Ok(()),
+        Some(role) => Err(SetupError(format!(
+            "KOPS_AWS_ROLE_ARN is {role}, and asking AWS in another role is not supported; unset it, and give the \
+             rights to the machine's own role"
+        ))),
+    }
+}
+
 /// A client that trusts these certificates, or, where there are none, speaks no TLS.
 ///
 /// # Errors
@@ -100,6 +115,14 @@ mod tests {
             let variable = |name: &str| (name == "HTTPS_PROXY").then(|| url.to_owned());
             assert!(!proxy(variable).unwrap().is_disabled(), "{url}");
         }
+    }
+
+    #[test]
+    fn another_role_is_refused_by_name() {
+        refuse_another_role(|_| None).unwrap();
+        refuse_another_role(|_| Some(String::new())).unwrap();
+        let error = refuse_another_role(|_| Some("arn:aws:iam::1:role/x".into())).unwrap_err().to_string();
+        assert!(error.contains("KOPS_AWS_ROLE_ARN is arn:aws:iam::1:role/x"), "{error}");
     }
 
     #[test]

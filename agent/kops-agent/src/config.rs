@@ -2,6 +2,7 @@
 //! group, `dump` what is decided from, `check` all that is wrong.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use kops_agent_plan::derive;
@@ -57,9 +58,14 @@ async fn derive(args: &DeriveArgs) -> Result<u8> {
 }
 
 async fn dump(args: &DumpArgs) -> Result<u8> {
-    let spec =
-        node::spec(&node::store(&args.spec.store)?, &args.spec, HashSource::known(), &Before::default())
-            .await?;
+    let spec = node::spec(
+        &node::store(&args.spec.store)?,
+        &args.spec,
+        Path::new("/"),
+        HashSource::known(),
+        &Before::default(),
+    )
+    .await?;
     output::print_node_config(&node::resolve(spec)?, args.output)
 }
 
@@ -74,7 +80,8 @@ async fn check(args: &CheckArgs) -> Result<u8> {
             if findings.errors.is_empty() {
                 let node = async {
                     node::desired(&node::resolve(
-                        node::spec(&store, &spec, HashSource::known(), &Before::default()).await?,
+                        node::spec(&store, &spec, Path::new("/"), HashSource::known(), &Before::default())
+                            .await?,
                     )?)
                     .context("")
                 };

@@ -1,5 +1,7 @@
 //! `kops-agent explain`: where a value on the machine comes from.
 
+use std::path::Path;
+
 use anyhow::{Result, bail};
 use kops_agent_plan::desired;
 use kops_agent_plan::explain::{self, Question, Source};
@@ -16,9 +18,14 @@ use crate::{node, output};
 
 /// Answers the question.
 pub(crate) async fn run(args: &ExplainArgs) -> Result<u8> {
-    let spec =
-        node::spec(&node::store(&args.spec.store)?, &args.spec, HashSource::known(), &Before::default())
-            .await?;
+    let spec = node::spec(
+        &node::store(&args.spec.store)?,
+        &args.spec,
+        Path::new("/"),
+        HashSource::known(),
+        &Before::default(),
+    )
+    .await?;
     let question = Question::read(&args.question);
     let sources = sources(&spec, &args.spec.conf.display().to_string())?;
     let lines = explain::explain(&sources, &question, |documents| decide(&spec, documents));

@@ -12,6 +12,7 @@ mod cloud;
 mod config;
 mod control_plane;
 mod controller_service;
+mod convergence;
 mod dns;
 mod exit;
 mod explain;
@@ -245,9 +246,9 @@ async fn converge(args: &ConvergeArgs) -> Result<u8> {
 async fn converge_to_wanted(args: &ConvergeArgs) -> Result<Report> {
     let root = &args.root.root;
     let hashes = HashSource::publishers(remembered_hashes(root)?);
-    let decision = Box::pin(node::decide(&args.spec, hashes, &before(root)?)).await?;
+    let decision = Box::pin(convergence::decide(&args.spec, root, hashes, &before(root)?)).await?;
     let host = args.change.applied_to(open_host(root)?);
-    Box::pin(node::converge(&args.root, &host, &decision)).await
+    Box::pin(convergence::converge(&args.root, &host, &decision)).await
 }
 
 /// Tells what a run came to that had no failure; what it could not put right is one.
@@ -305,7 +306,8 @@ fn before(root: &Path) -> Result<Before> {
 
 async fn plan(args: &PlanArgs) -> Result<u8> {
     let hashes = HashSource::publishers(remembered_hashes(&args.root.root)?);
-    let decision = node::decide(&args.spec, hashes, &before(&args.root.root)?).await?;
+    let root = &args.root.root;
+    let decision = node::decide(&args.spec, root, hashes, &before(root)?).await?;
     // A root that is not there yet is an empty one, and stays away: a plan touches nothing.
     let empty = tempfile::tempdir().context("making an empty root to compare with")?;
     let root = if args.root.root.exists() { args.root.root.as_path() } else { empty.path() };
@@ -315,7 +317,7 @@ async fn plan(args: &PlanArgs) -> Result<u8> {
 }
 
 async fn render(args: &RenderArgs) -> Result<u8> {
-    let decision = node::decide(&args.spec, HashSource::known(), &Before::Nothing).await?;
+    let decision = node::decide(&args.spec, Path::new("/"), HashSource::known(), &Before::Nothing).await?;
     let state = if args.show_secrets {
         render::with_secrets(&decision.desired, &decision.materials)?
     } else {
@@ -326,7 +328,10 @@ async fn render(args: &RenderArgs) -> Result<u8> {
 
 async fn facts(args: &FactsArgs) -> Result<u8> {
     let provider = args.conf.as_deref().map(node::boot_config).transpose()?.map(|boot| boot.cloud_provider);
-    let facts = cloud::observe(&args.root, provider).await?;
+    let mut facts = cloud::observe(&args.root, provider).await?;
+    if let Some(provider) = provider {
+        cloud::complete_for_show(&mut facts, provider, &args.root).await;
+    }
     output::print_facts(&facts, args.output)
 }
 

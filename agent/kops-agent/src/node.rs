@@ -13,12 +13,14 @@ use kops_agent_plan::desired;
 use kops_agent_plan::diff::{Observed, Plan, diff_with_owned, with_labels};
 use kops_agent_plan::facts::Facts;
 use kops_agent_plan::go_yaml;
+use kops_agent_plan::lifecycle_action::{self, LifecycleAction};
 use kops_agent_plan::resolve::{self, NodeConfig, Problems};
 use kops_agent_plan::resource::{Conflict, DesiredState, Kind};
 use kops_agent_plan::spec::{BootConfig, NodeupConfig};
 
 use crate::bootstrap_client::{KopsController, with_certificates};
 use crate::cli::{RootArgs, SpecArgs, StoreArgs};
+use crate::cloud::RememberedFacts;
 use crate::hashes::HashSource;
 use crate::materials::Materials;
 use crate::progress::Watch;
@@ -43,6 +45,10 @@ pub struct Decision {
     pub config_hash: String,
     /// The hashes of downloads that were told, by URL, so that nobody has to be asked again.
     pub known_hashes: BTreeMap<String, String>,
+    /// What a later run need not ask the cloud again; `None` where a file said what is observed.
+    pub remembered: Option<RememberedFacts>,
+    /// By what the cloud holds this machine until it is ready.
+    pub lifecycle_action: Option<LifecycleAction>,
     /// The range of IPv6 addresses that the cloud has given this machine for its pods; empty where it has given none.
     pub ipv6_prefix: String,
     /// Where it was read, and where its downloads may be too.
@@ -55,14 +61,14 @@ pub struct Decision {
     pub names: [String; 2],
 }
 
-/// Steps 1 to 5: boot config, facts, store, resolve, desired.
+/// Steps 1 to 5: boot config, facts, store, resolve, desired. Below `root` is what earlier runs have left.
 ///
 /// # Errors
 /// Whatever of it cannot be read, and everything that is wrong with the configuration.
-pub async fn decide(args: &SpecArgs, hashes: HashSource, before: &Before) -> Result<Decision> {
+pub async fn decide(args: &SpecArgs, root: &Path, hashes: HashSource, before: &Before) -> Result<Decision> {
     service_manager::doing("reading what the cluster wants of this node");
     let store = Arc::new(store(&args.store)?);
-    let spec = spec(&store, args, hashes, before).await?;
+    let spec = spec(&store, args, root, hashes, before).await?;
     let known_hashes = spec.origin.known_hashes();
     let sources = spec.sources.clone();
     let materials = Materials::new(&spec);
@@ -70,6 +76,9 @@ pub async fn decide(args: &SpecArgs, hashes: HashSource, before: &Before) -> Res
     let facts = spec.inputs.facts.clone();
     let ipv6_prefix = aws.map(|aws| aws.ipv6_prefix.clone()).unwrap_or_default();
     let node = resolve(spec)?;
+    let lifecycle_action = lifecycle_action::of_node(&node);
+    let remembered =
+        args.facts.is_none().then(|| RememberedFacts::read(root).with(&facts, lifecycle_action.clone()));
     let desired = match controller_service::is_wanted(args)? && node.is_control_plane() {
         true => {
             let service = controller_service::read(&store, &source::config_base(args, &node.boot)?).await?;
@@ -95,6 +104,8 @@ pub async fn decide(args: &SpecArgs, hashes: HashSource, before: &Before) -> Res
         kops_controller,
         config_hash,
         known_hashes,
+        remembered,
+        lifecycle_action,
         ipv6_prefix,
         store,
         is_last_applied,
@@ -103,14 +114,25 @@ pub async fn decide(args: &SpecArgs, hashes: HashSource, before: &Before) -> Res
     })
 }
 
-/// Steps 1 to 3: boot config, facts, store.
+/// Steps 1 to 3: boot config, facts, store; and the facts that are worth asking for only now. Below `root` is what earlier
+/// runs have left.
 ///
 /// # Errors
 /// Whatever of it cannot be read.
-pub async fn spec(store: &Store, args: &SpecArgs, hashes: HashSource, before: &Before) -> Result<NodeSpec> {
+pub async fn spec(
+    store: &Store,
+    args: &SpecArgs,
+    root: &Path,
+    hashes: HashSource,
+    before: &Before,
+) -> Result<NodeSpec> {
     let boot = boot_config(&args.conf)?;
     let facts = facts(args, &boot).await?;
-    source::read(store, args, boot, facts, hashes, before).await
+    let mut spec = source::read(store, args, boot, facts, hashes, before).await?;
+    if args.facts.is_none() {
+        cloud::complete(&mut spec.inputs, root).await?;
+    }
+    Ok(spec)
 }
 
 /// The state store.

@@ -7,11 +7,13 @@ use std::time::Duration;
 use kops_agent_host::PemPair;
 use kops_agent_host::health::Asking;
 use kops_agent_host::system::remote::Remote;
+use kops_agent_plan::lifecycle_action::LifecycleAction;
 use kops_agent_plan::resource::DiscoveryRegistration;
 use reqwest::Client;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::Value;
 
+use crate::cloud::aws::autoscaling::{self, Completion};
 use crate::{cloud, http, tls};
 
 /// By whom the fields of the registration are owned (upstream's name, for the same object).
@@ -38,6 +40,19 @@ impl Remote for World {
             let config = tls::client_config_as(&identity.certificate, &identity.private_key);
             let client = http::client_with(config.map_err(|error| error.to_string())?);
             register(&client.map_err(|error| error.to_string())?, registration).await
+        })
+    }
+
+    fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Asking<'a> {
+        Box::pin(async {
+            let done = autoscaling::complete(action, autoscaling::RETRIES).await;
+            match done.map_err(|error| error.to_string())? {
+                Completion::Completed => log::info!("{} knows that this machine is ready", action.group),
+                Completion::NothingHeld => {
+                    log::info!("no lifecycle hook of {} holds this machine", action.group)
+                }
+            }
+            Ok(())
         })
     }
 }

@@ -10,7 +10,7 @@ use crate::hashes::HashSource;
 use crate::last_applied::{self, Instead};
 use crate::node::Decision;
 use crate::source::Before;
-use crate::{bootstrap_client, exit, node, noted, open_host, output, until_stopped};
+use crate::{bootstrap_client, convergence, exit, node, noted, open_host, output, until_stopped};
 
 /// Tells the differences, and mends them if asked. A repair that fails is told of by `status`, as any run that is to
 /// change the machine: a timer has nobody who reads what it says.
@@ -28,7 +28,7 @@ async fn verify(args: &VerifyArgs) -> Result<u8> {
     let changed = host.drift()?;
     let decided = async {
         let hashes = HashSource::publishers(host.record()?.known_hashes);
-        let decision = node::decide(&args.spec, hashes, &Before::on(&host)?).await?;
+        let decision = node::decide(&args.spec, &args.root.root, hashes, &Before::on(&host)?).await?;
         let plan = node::plan(&host, &decision)?;
         Ok::<_, anyhow::Error>((decision, plan))
     };
@@ -98,7 +98,7 @@ async fn repair(
     if plan.is_empty() && !is_well_again && !is_unmended {
         return Ok(if is_unchanged { exit::CONVERGED } else { exit::DIFFERENT });
     }
-    match node::converge(&args.root, host, decision).await {
+    match convergence::converge(&args.root, host, decision).await {
         Ok(report) => {
             output::print_report(&report, args.output)?;
             last_applied::unmended(&report).map_or(Ok(exit::CONVERGED), Err)

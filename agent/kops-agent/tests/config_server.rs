@@ -5,18 +5,25 @@
 
 mod example;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use example::apart::apart;
 use example::{Ended, Machine, keysets};
+use kops_agent_tests::autoscaling::Autoscaling;
 use kops_agent_tests::example_keys::Keyset;
 use kops_agent_tests::example_store::{CLUSTER, NODES};
+use kops_agent_tests::imds;
 use kops_agent_tests::kops_controller::{Asked, KopsController, Mood, Served, server_name};
+use kops_agent_tests::loopback::LoopbackServer;
 use kops_agent_tests::name_server::{NameFault, NameServer};
+use nix::mount::{MsFlags, mount};
 use sha2::{Digest as _, Sha256};
 
 const DOCKER_CONFIG: &str = r#"{"auths":{"registry.example.com":{"auth":"aHVzaA=="}}}"#;
@@ -59,6 +66,11 @@ impl Worker {
 
     /// The agent's call on this machine, which is told of these kops-controllers and of who signs for them.
     fn agent(&self, verb: &str, servers: &[String], authority: &Keyset) -> Command {
+        self.agent_of(self.machine.root(), verb, servers, authority)
+    }
+
+    /// The same for a machine with this root.
+    fn agent_of(&self, root: &Path, verb: &str, servers: &[String], authority: &Keyset) -> Command {
         let indented = |text: &str| text.lines().map(|line| format!("    {line}\n")).collect::<String>();
         let servers: String = servers.iter().map(|url| format!("  - {url}\n")).collect();
         let hash = STANDARD.encode(Sha256::digest(&self.served.nodeup_config));
@@ -74,7 +86,7 @@ impl Worker {
         agent.env_clear().env("HTTPS_PROXY", "http://127.0.0.1:1");
         // A key of the instance's role; the store is nowhere.
         agent.env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE").env("AWS_SECRET_ACCESS_KEY", "secret");
-        agent.args([verb, "--conf"]).arg(conf).arg("--root").arg(self.machine.root());
+        agent.args([verb, "--conf"]).arg(conf).arg("--root").arg(root);
         agent.arg("--facts").arg(self.machine.cluster.store.facts(NODES));
         agent
     }
@@ -243,6 +255,93 @@ fn a_machine_that_is_a_node_already_is_left_alone() {
     fs::write(worker.machine.root().join("etc/containerd/config.toml"), "changed").unwrap();
     server.answer_next(&[registered]);
     worker.run("verify", &server).with(4, &["registered and ready"]);
+}
+
+/// What the group of a scratch machine would have heard.
+fn lifecycle_actions(worker: &Worker) -> usize {
+    let requests = worker.machine.root().join("var/lib/kops-agent/recorded/requests.txt");
+    let requests = fs::read_to_string(requests).unwrap_or_default();
+    requests
+        .lines()
+        .filter(|line| *line == format!("autoscaling: {NODE} of nodes.{CLUSTER} is ready"))
+        .count()
+}
+
+/// The metadata service of the worker's instance.
+fn metadata_of_node() -> LoopbackServer {
+    let item = |(path, answer): (&'static str, &str)| (path, answer.to_owned());
+    let metadata = imds::Instance::from(
+        [
+            ("instance-id", NODE),
+            ("instance-type", "m5.large"),
+            ("placement/region", "eu-west-1"),
+            ("placement/availability-zone", "eu-west-1a"),
+            ("mac", "02:00:0a:14:20:14"),
+        ]
+        .map(item),
+    );
+    let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    imds::start(socket, BTreeMap::from([(IpAddr::from(Ipv4Addr::LOCALHOST), metadata)])).unwrap()
+}
+
+#[test]
+fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
+    apart("", || {
+        let worker = Worker::new();
+        let server = worker.kops_controller();
+        let autoscaling = Autoscaling::start(&format!("nodes.{CLUSTER}"), &[NODE, "i-another"]).unwrap();
+        let (var_lib, imds) = (worker.machine.folder().join("var-lib"), metadata_of_node());
+        let state = var_lib.join("kops-agent");
+        fs::create_dir_all(&state).unwrap();
+        let action = format!(
+            r#"{{"region": "eu-west-1", "group": "{}", "instanceID": "{NODE}"}}"#,
+            autoscaling.group()
+        );
+        fs::write(state.join("facts.json"), format!(r#"{{"lifecycleAction": {action}}}"#)).unwrap();
+        // A scratch root tells no cloud anything. Of the machine's own, a run that ends with 409 only reads this folder.
+        let nothing = None::<&Path>;
+        mount(Some(&var_lib), "/var/lib", nothing, MsFlags::MS_BIND, nothing).unwrap();
+        let run = || {
+            server.answer_next(&[Mood::Refusing(409, "")]);
+            let authority = &worker.served.authority;
+            let mut agent = worker.agent_of(Path::new("/"), "converge", &[server.url()], authority);
+            agent.envs([autoscaling.environment()]);
+            once(agent.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds.url()))
+        };
+        run().with(0, &["registered and ready", "knows that this machine is ready"]);
+        assert_eq!(autoscaling.held(), BTreeSet::from(["i-another".to_owned()]));
+        run().with(
+            0,
+            &["registered and ready", "no lifecycle hook of nodes.demo.example.com holds this machine"],
+        );
+    });
+}
+
+#[test]
+fn a_group_that_holds_a_node_which_is_registered_already_hears_that_it_is_ready() {
+    let mut worker = Worker::new();
+    worker.served.nodeup_config.push_str("EnableLifecycleHook: true\n");
+    let server = worker.kops_controller();
+    let registered = Mood::Refusing(409, "");
+    server.answer_next(&[Mood::Honest, registered.clone()]);
+    worker.run("converge", &server).with(0, &["registered and ready"]);
+    assert_eq!(lifecycle_actions(&worker), 1);
+    server.answer_next(&[]);
+    worker.run("plan", &server).with(0, &[]);
+    assert_eq!(lifecycle_actions(&worker), 1, "a plan tells nothing");
+
+    // Where not even the configuration is given, it is what an earlier run has left.
+    let remembered = worker.machine.root().join("var/lib/kops-agent/facts.json");
+    for (instance, told) in [("i-0000000000000000f", 1), (NODE, 2)] {
+        let action =
+            format!(r#"{{"region": "eu-west-1", "group": "nodes.{CLUSTER}", "instanceID": "{instance}"}}"#);
+        fs::write(&remembered, format!(r#"{{"lifecycleAction": {action}}}"#)).unwrap();
+        let imds = metadata_of_node();
+        server.answer_next(std::slice::from_ref(&registered));
+        let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
+        once(agent.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds.url())).with(0, &["registered and ready"]);
+        assert_eq!(lifecycle_actions(&worker), told, "of {instance}");
+    }
 }
 
 #[test]

@@ -26,7 +26,7 @@ pub struct Facts {
     /// Users of the machine as whom people may log in, besides root.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub login_users: Vec<LoginUser>,
-    /// Network interfaces, by name.
+    /// Network interfaces, in the kernel's order.
     #[serde(default)]
     pub interfaces: Vec<Interface>,
     /// Whether systemd-resolved keeps a resolver list without its loopback stub
@@ -166,7 +166,7 @@ pub struct CloudFacts {
     pub linode: Option<LinodeFacts>,
 }
 
-/// An EC2 instance, as its metadata service describes it.
+/// An EC2 instance, as its metadata service describes it, and EC2 its type.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct AwsFacts {
@@ -199,16 +199,26 @@ pub struct AwsFacts {
     /// `network/interfaces/macs/<mac>/ipv6-prefix` of the primary interface; empty where it has none yet.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ipv6_prefix: String,
-    /// Limits of the instance type. Only EC2's DescribeInstanceTypes knows them, and the agent does not
-    /// ask it yet: absent, unless a facts file says them.
+    /// Limits of the instance type, of EC2's DescribeInstanceTypes; `None` where EC2 was not asked or did not say.
+    /// It is asked only for a node that is decided by it ([`crate::resolve::Inputs::wants_instance_type`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_interfaces: Option<NetworkInterfaceLimits>,
-    /// Whether the instance type has a GPU. Like the limits above: false, unless a facts file says it.
-    #[serde(default)]
-    pub gpu: bool,
+    /// Whether the instance type has a GPU; `None` like the limits above.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<bool>,
     /// `autoscaling/target-lifecycle-state`; empty outside an Auto Scaling group.
     #[serde(default)]
     pub target_lifecycle_state: String,
+}
+
+/// What EC2 tells of an instance type: the same of every instance of it, in every region, for as long as it is offered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct InstanceType {
+    /// What it can have of interfaces and addresses.
+    pub network_interfaces: NetworkInterfaceLimits,
+    /// Whether it has a GPU.
+    pub gpu: bool,
 }
 
 /// How many interfaces and addresses an instance type can have.
@@ -220,6 +230,19 @@ pub struct NetworkInterfaceLimits {
     /// IPv4 addresses on each.
     #[serde(rename = "ipv4PerInterface")]
     pub ipv4_per_interface: u32,
+}
+
+impl AwsFacts {
+    /// Whether everything that EC2 tells of an instance type is known of this instance's.
+    pub fn knows_instance_type(&self) -> bool {
+        self.network_interfaces.is_some() && self.gpu.is_some()
+    }
+
+    /// Takes over what EC2 tells of this instance's type, where a facts file has not said it already.
+    pub fn complete(&mut self, instance_type: InstanceType) {
+        self.network_interfaces.get_or_insert(instance_type.network_interfaces);
+        self.gpu.get_or_insert(instance_type.gpu);
+    }
 }
 
 /// A GCE instance, as its metadata server describes it.
@@ -277,7 +300,8 @@ pub struct LinodeFacts {
     pub label: String,
 }
 
-/// An OpenStack server, as its metadata service describes it.
+/// An OpenStack server, as its metadata service describes it. It is asked only for a machine with an API server
+/// ([`crate::resolve::Inputs::wants_openstack_address`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenstackFacts {

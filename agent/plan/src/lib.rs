@@ -16,6 +16,7 @@ pub mod go_yaml;
 pub mod health;
 pub mod identity;
 pub mod labels;
+pub mod lifecycle_action;
 pub mod resolve;
 pub mod resource;
 pub mod spec;

@@ -12,6 +12,7 @@ use kops_agent_tests::ec2::{Ec2, Instance as Ec2Instance};
 use kops_agent_tests::example_cluster::edit;
 use kops_agent_tests::example_keys::{Keyset, make_keysets};
 use kops_agent_tests::example_store::{CLUSTER, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES, REGION};
+use kops_agent_tests::imds::{self, Instance};
 use kops_agent_tests::loopback::LoopbackServer;
 use kops_agent_tests::s3::S3Server;
 use kops_agent_tests::sts::{Principal, Sts};
@@ -19,7 +20,6 @@ use tempfile::TempDir;
 
 use crate::assets::assets;
 use crate::machine::{Ended, Machine};
-use crate::metadata::{self, Instance};
 use crate::network::{HOST, METADATA, Network};
 use crate::registry;
 
@@ -68,7 +68,7 @@ impl Cluster {
         let registry = registry::start(registry_socket, assets().images.clone());
         let instances = [(CONTROL_PLANE_ADDRESS, CONTROL_PLANE_NAME), (NODE_ADDRESS, NODE_NAME)];
         let instances = instances.map(|(address, id)| (IpAddr::from(address), instance(address, id)));
-        let metadata = metadata::start(network.listen(METADATA, 80), instances.into());
+        let metadata = imds::start(network.listen(METADATA, 80), instances.into()).unwrap();
 
         let store = ExampleStore::write_with_keys(folder.path(), Some(&downloads.url()), keysets()).unwrap();
         adapt(&store, &format!("http://{registry_address}"));

@@ -9,7 +9,6 @@ mod assets;
 mod cluster;
 mod controller;
 mod machine;
-mod metadata;
 mod network;
 mod registry;
 mod service;

@@ -1,6 +1,5 @@
-//! Network interfaces, as the kernel lists them: once for each address.
+//! Network interfaces, as the kernel lists them: in the order in which they were made, and once for each address.
 
-use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use kops_agent_plan::facts::Interface;
@@ -40,22 +39,25 @@ fn address_with_prefix(address: &SockaddrStorage, netmask: Option<&SockaddrStora
     Some(format!("{}/{}", address.ip(), u128::from(mask).leading_ones()))
 }
 
-/// The interfaces, by name. `is_virtual` says of one whether the kernel made it up.
+/// The interfaces in the kernel's order: where one of several is chosen, those that pods and network plugins get later do
+/// not come before the machine's own. `is_virtual` says of one whether the kernel made it up.
 pub(super) fn collect_interfaces(
     answers: impl Iterator<Item = AddressOfInterface>,
     is_virtual: impl Fn(&str) -> bool,
 ) -> Vec<Interface> {
-    let mut interfaces: BTreeMap<String, Interface> = BTreeMap::new();
+    let mut interfaces: Vec<Interface> = Vec::new();
     for answer in answers {
-        let interface = interfaces
-            .entry(answer.interface.clone())
-            .or_insert_with(|| Interface { name: answer.interface, ..Interface::default() });
+        let known = interfaces.iter().position(|interface| interface.name == answer.interface);
+        let index = known.unwrap_or_else(|| {
+            interfaces.push(Interface { name: answer.interface, ..Interface::default() });
+            interfaces.len() - 1
+        });
+        let interface = &mut interfaces[index];
         if let Some(mac) = answer.mac.filter(|mac| mac != &[0; 6]) {
             interface.mac = Some(mac.map(|byte| format!("{byte:02x}")).join(":"));
         }
         interface.addresses.extend(answer.address);
     }
-    let mut interfaces: Vec<Interface> = interfaces.into_values().collect();
     for interface in &mut interfaces {
         interface.addresses.sort();
         interface.addresses.dedup();
@@ -73,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn the_answers_about_an_interface_are_gathered_and_sorted() {
+    fn the_answers_about_an_interface_are_gathered_and_its_addresses_sorted() {
         let answers = [
             answer("lo", Some([0; 6]), None),
             answer("eth0", Some([2, 0, 0, 0, 0, 0xab]), None),
@@ -94,6 +96,14 @@ mod tests {
             addresses: vec!["127.0.0.1/8".into()],
             is_virtual: true,
         };
-        assert_eq!(collect_interfaces(answers.into_iter(), |name| name == "lo"), [eth0, lo]);
+        assert_eq!(collect_interfaces(answers.into_iter(), |name| name == "lo"), [lo, eth0]);
+    }
+
+    #[test]
+    fn what_a_network_plugin_makes_later_does_not_come_before_the_machines_own() {
+        let answers = ["lo", "ens5", "cali0", "br-pods"].map(|name| answer(name, None, None));
+        let names =
+            collect_interfaces(answers.into_iter(), |_| false).into_iter().map(|interface| interface.name);
+        assert_eq!(names.collect::<Vec<_>>(), ["lo", "ens5", "cali0", "br-pods"]);
     }
 }

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use kops_agent_plan::diff::Enablement;
 use kops_agent_plan::health::{Check, StaticPod};
+use kops_agent_plan::lifecycle_action::LifecycleAction;
 use kops_agent_plan::resource::{
     BindMount, DiscoveryRegistration, Group, Mount, PackageSource, ResourceId, User,
 };
@@ -379,6 +380,12 @@ impl Remote for Recorder {
 
     fn register<'a>(&'a self, registration: &'a DiscoveryRegistration, _: &'a PemPair) -> Asking<'a> {
         let noted = self.note(&format!("discovery: register with {}", registration.url), |_| {});
+        Box::pin(async { noted.map_err(|error| error.to_string()) })
+    }
+
+    fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Asking<'a> {
+        let LifecycleAction { group, instance_id, .. } = action;
+        let noted = self.note(&format!("autoscaling: {instance_id} of {group} is ready"), |_| {});
         Box::pin(async { noted.map_err(|error| error.to_string()) })
     }
 }

@@ -1,5 +1,6 @@
 //! What a node asks of others over the network while a plan is applied.
 
+use kops_agent_plan::lifecycle_action::LifecycleAction;
 use kops_agent_plan::resource::DiscoveryRegistration;
 
 use crate::health::Asking;
@@ -18,6 +19,9 @@ pub trait Remote: Send + Sync {
     /// Registers with a discovery service, as whom a certificate says. The certificate is followed by that of its
     /// authority.
     fn register<'a>(&'a self, registration: &'a DiscoveryRegistration, identity: &'a PemPair) -> Asking<'a>;
+
+    /// Tells the cloud that this machine is ready, where a lifecycle hook holds it until then.
+    fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Asking<'a>;
 }
 
 /// Nobody to ask.
@@ -35,6 +39,10 @@ impl Remote for Nobody {
     }
 
     fn register<'a>(&'a self, _: &'a DiscoveryRegistration, _: &'a PemPair) -> Asking<'a> {
+        self.refuse()
+    }
+
+    fn complete_lifecycle_action<'a>(&'a self, _: &'a LifecycleAction) -> Asking<'a> {
         self.refuse()
     }
 }

@@ -1,7 +1,9 @@
 //! An EC2 instance, by its metadata service (IMDSv2 only: every question carries a token).
 
+pub mod autoscaling;
 pub mod ec2;
 pub mod endpoint;
+pub mod instance_types;
 pub mod instances;
 pub mod ipv6_prefix;
 pub mod signing;
@@ -103,9 +105,9 @@ fn parse(answers: &Answers) -> Result<AwsFacts, &'static str> {
         local_hostname: optional("local-hostname"),
         mac: needed("mac")?,
         target_lifecycle_state: optional("autoscaling/target-lifecycle-state"),
-        // Only EC2's API knows these; see their documentation.
+        // Only EC2 itself knows these: `instance_types`.
         network_interfaces: None,
-        gpu: false,
+        gpu: None,
     })
 }
 

@@ -6,6 +6,7 @@ pub mod aws;
 mod azure;
 pub mod calls;
 mod coalesced;
+mod completing;
 mod digital_ocean;
 #[cfg(test)]
 pub mod fake_imds;
@@ -13,7 +14,9 @@ pub mod gce;
 pub mod hetzner;
 mod linode;
 mod metadata;
+mod openstack;
 mod ration;
+mod remembered;
 
 use std::path::Path;
 
@@ -22,7 +25,9 @@ use kops_agent_host::facts::observe_host;
 use kops_agent_plan::facts::{CloudFacts, Facts};
 use kops_agent_plan::spec::{CloudProvider, parse_yaml};
 
+pub use completing::{complete, complete_for_show};
 pub use metadata::MetadataError;
+pub use remembered::RememberedFacts;
 
 use crate::retry::Retries;
 use metadata::MetadataService;
@@ -60,6 +65,14 @@ pub async fn aws_region() -> Result<String, MetadataError> {
     Ok(aws::observe(&aws::endpoint_of_environment()?, Retries::default()).await?.region)
 }
 
+/// The id of this EC2 instance.
+///
+/// # Errors
+/// If its metadata service cannot be asked.
+pub async fn instance_id() -> Result<String, MetadataError> {
+    Ok(aws::observe(&aws::endpoint_of_environment()?, Retries::default()).await?.instance_id)
+}
+
 /// The facts that a file holds, as YAML or JSON, in the place of observation.
 ///
 /// # Errors
@@ -85,8 +98,10 @@ async fn observe_cloud(provider: CloudProvider) -> Result<CloudFacts, MetadataEr
         CloudProvider::Gce => facts.gce = Some(gce::observe(&at(&gce::endpoint_of_environment())?).await?),
         CloudProvider::Hetzner => facts.hetzner = Some(hetzner::observe(&at(hetzner::ENDPOINT)?).await?),
         CloudProvider::Linode => facts.linode = Some(linode::observe(&at(linode::ENDPOINT)?).await?),
+        // OpenStack is asked once it is known that a node is decided by its answer: `complete`.
+        CloudProvider::Openstack => {}
         // Nothing that is decided depends on what these say.
-        CloudProvider::Metal | CloudProvider::Openstack | CloudProvider::Scaleway => {}
+        CloudProvider::Metal | CloudProvider::Scaleway => {}
     }
     Ok(facts)
 }

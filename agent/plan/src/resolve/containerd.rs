@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use crate::resource::Content;
-use crate::spec::{CloudProvider, ContainerdConfig, InstanceGroupRole, NvidiaGPUConfig};
+use crate::spec::{CloudProvider, ContainerdConfig, InstanceGroupRole, NodeupConfig, NvidiaGPUConfig};
 
 use super::basis::Basis;
 use super::containerd_version::{ContainerdVersion, OLDEST_CONFIG_VERSION};
@@ -64,6 +64,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
         Some(version) => Some(problems.keep(&basis.assets_field(), release(basis, &config, version))?),
         None => None,
     };
+    let nvidia_driver_package = problems.keep("NvidiaGPU", nvidia_driver_package(basis));
     let wanted = |named: bool, name: &'static str| {
         if config.skip_install && !named { None } else { basis.assets.packed(name) }
     };
@@ -73,7 +74,7 @@ pub(super) fn resolve(basis: &Basis<'_>, problems: &mut Problems) -> Option<Cont
         release,
         nerdctl: wanted(config.install_nerd_ctl, "nerdctl"),
         crictl: wanted(config.install_cri_ctl, "crictl"),
-        nvidia_driver_package: nvidia_driver_package(basis, &config),
+        nvidia_driver_package: nvidia_driver_package?,
         gvisor_platform: gvisor_platform(basis),
         config,
     })
@@ -124,20 +125,33 @@ fn toml_value(value: &crate::spec::IntOrString) -> toml::Value {
     }
 }
 
-/// On AWS the machine must have a GPU, and is only asked for one where the cluster's containerd may use
-/// it. On OpenStack only groups of machines that have one may enable it. Elsewhere nobody knows.
-fn nvidia_driver_package(basis: &Basis<'_>, config: &ContainerdConfig) -> Option<String> {
-    let is_enabled = |gpu: Option<&NvidiaGPUConfig>| gpu.is_some_and(|gpu| gpu.enabled == Some(true));
-    let gpu = basis.config.nvidia_gpu.as_ref();
+/// On AWS the machine must have a GPU. On OpenStack only groups of machines that have one may enable it. Elsewhere
+/// nothing tells.
+fn nvidia_driver_package(basis: &Basis<'_>) -> Result<Option<String>, String> {
     let has_gpu = match basis.boot.cloud_provider {
-        CloudProvider::Aws => {
-            is_enabled(config.nvidia_gpu.as_ref()) && basis.aws().is_some_and(|aws| aws.gpu)
-        }
+        CloudProvider::Aws if enables_nvidia(basis.config) => basis.aws().and_then(|aws| aws.gpu).ok_or(
+            "is enabled, but whether the instance type has a GPU is not known: the facts do not have it \
+                 (cloud.aws.gpu, of EC2's DescribeInstanceTypes); complete them",
+        )?,
         CloudProvider::Openstack => true,
         _ => false,
     };
-    let gpu = gpu.filter(|gpu| has_gpu && is_enabled(Some(gpu)))?;
-    Some(if gpu.package.is_empty() { DEFAULT_NVIDIA_DRIVER_PACKAGE.into() } else { gpu.package.clone() })
+    let gpu = basis.config.nvidia_gpu.as_ref().filter(|gpu| has_gpu && is_enabled(Some(gpu)));
+    Ok(gpu.map(|gpu| match gpu.package.as_str() {
+        "" => DEFAULT_NVIDIA_DRIVER_PACKAGE.into(),
+        package => package.to_owned(),
+    }))
+}
+
+/// Whether the driver and the runtime are installed on AWS where the instance type has a GPU: the group must want them,
+/// and the cluster's containerd.
+pub(super) fn enables_nvidia(config: &NodeupConfig) -> bool {
+    let containerd = config.containerd_config.as_ref().and_then(|containerd| containerd.nvidia_gpu.as_ref());
+    is_enabled(config.nvidia_gpu.as_ref()) && is_enabled(containerd)
+}
+
+fn is_enabled(gpu: Option<&NvidiaGPUConfig>) -> bool {
+    gpu.is_some_and(|gpu| gpu.enabled == Some(true))
 }
 
 fn gvisor_platform(basis: &Basis<'_>) -> Option<String> {

@@ -222,7 +222,7 @@ fn first_address(range: &str) -> Result<IpAddr, String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use crate::facts::{HetznerFacts, Interface};
+    use crate::facts::{HetznerFacts, Interface, OpenstackFacts};
     use crate::resolve::testing::{api_server, control_plane, problems};
     use crate::spec::InstanceGroupRole;
 
@@ -278,6 +278,19 @@ mod tests {
 
         let problems = problems(|inputs| inputs.boot.cloud_provider = CloudProvider::Hetzner);
         assert!(problems.contains("Hetzner's metadata service"), "{problems}");
+    }
+
+    #[test]
+    fn on_openstack_it_serves_under_the_address_that_the_metadata_service_tells() {
+        let last_name = |local_ipv4: &str| {
+            let node = control_plane(|inputs| {
+                inputs.boot.cloud_provider = CloudProvider::Openstack;
+                inputs.facts.cloud.openstack = Some(OpenstackFacts { local_ipv4: local_ipv4.into() });
+            });
+            node.api_server.unwrap().serving_names.last().unwrap().clone()
+        };
+        assert_eq!(last_name("10.0.0.5"), "10.0.0.5");
+        assert_eq!(last_name(""), "127.0.0.1");
     }
 
     #[test]

@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::spec::{CloudProvider, Duration, KubeletConfigSpec};
+use crate::spec::{CloudProvider, Duration, KubeletConfigSpec, NodeupConfig};
 
 use super::basis::Basis;
-use super::{Asset, KUBERNETES_CA, Problems};
+use super::{Asset, KUBERNETES_CA, Problems, primary_interface};
 
 /// What kubelet is given on this node.
 #[derive(Clone, Debug, Serialize)]
@@ -179,18 +179,22 @@ impl Taint {
     }
 }
 
+/// Whether the most pods follow from the instance type: each has an address of one of its network interfaces, and no
+/// number is set.
+pub(super) fn derives_max_pods(config: &NodeupConfig) -> bool {
+    config.kubelet_config.max_pods.is_none() && primary_interface::pods_use_enis(&config.networking)
+}
+
 /// The most pods this node runs. Where each pod has an address of one of the machine's network
 /// interfaces, the instance type limits it: the first address of each interface is the node's own, and
 /// two pods use the node's network.
 fn max_pods(basis: &Basis<'_>) -> Result<Option<i32>, String> {
-    let set = basis.config.kubelet_config.max_pods;
-    let pods_have_interface_addresses =
-        basis.config.networking.amazon_vpc.is_some() || basis.uses_cilium_eni();
-    if set.is_some() || !pods_have_interface_addresses {
-        return Ok(set);
+    if !derives_max_pods(basis.config) {
+        return Ok(basis.config.kubelet_config.max_pods);
     }
     let limits = basis.aws().and_then(|aws| aws.network_interfaces).ok_or(
-        "follows from the network interfaces of the instance type, which could not be asked of EC2; set it",
+        "follows from the network interfaces of the instance type, which the facts do not have \
+         (cloud.aws.networkInterfaces, of EC2's DescribeInstanceTypes); set it, or complete the facts",
     )?;
     let (interfaces, addresses) = (i64::from(limits.max), i64::from(limits.ipv4_per_interface));
     let most = if interfaces > 0 && addresses > 0 {

@@ -1,9 +1,12 @@
-//! What of the state store a node's decisions need besides its configuration. The binary reads these
-//! before [`super::resolve`]; what a node may not read, or what is not there, is simply left out.
+//! What a node's decisions need besides its configuration: of the state store, and of facts those that cost a call to
+//! the cloud. The binary reads these before [`super::resolve`]; what of the store a node may not read, or what is not
+//! there, is simply left out.
 
 use std::collections::BTreeSet;
 
-use super::Inputs;
+use crate::spec::CloudProvider;
+
+use super::{Inputs, containerd, kubelet};
 
 /// Secrets that any node may have.
 const COMMON_SECRETS: [&str; 1] = ["dockerconfig"];
@@ -46,5 +49,83 @@ impl Inputs {
             .chain(config.static_manifests.iter().map(|manifest| &manifest.path))
             .cloned()
             .collect()
+    }
+
+    /// Whether this node is decided by something that only EC2 knows of the instance's type
+    /// (`GetMachineTypeInfo` and its callers in upup/pkg/fi/nodeup/command.go and nodeup/pkg/model/kubelet.go), and that
+    /// the facts do not have yet.
+    pub fn wants_instance_type(&self) -> bool {
+        let Some(aws) = self.facts.cloud.aws.as_ref() else { return false };
+        let wants_limits = kubelet::derives_max_pods(&self.config) && aws.network_interfaces.is_none();
+        let wants_gpu = containerd::enables_nvidia(&self.config) && aws.gpu.is_none();
+        self.boot.cloud_provider == CloudProvider::Aws && (wants_limits || wants_gpu)
+    }
+
+    /// Whether this node is decided by the address that OpenStack's metadata service tells (`getInstanceAddress` in
+    /// nodeup/pkg/model/secrets.go), and that the facts do not have yet.
+    pub fn wants_openstack_address(&self) -> bool {
+        self.boot.cloud_provider == CloudProvider::Openstack
+            && self.boot.instance_group_role.runs_api_server()
+            && self.facts.cloud.openstack.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use crate::facts::{AwsFacts, Facts, InstanceType, NetworkInterfaceLimits, OpenstackFacts};
+    use crate::spec::{BootConfig, NodeupConfig};
+
+    use super::*;
+
+    fn inputs(cloud: &str, role: &str, config: &str) -> Inputs {
+        let boot = format!(
+            "{{CloudProvider: {cloud}, ClusterName: c, InstanceGroupName: g, InstanceGroupRole: {role}}}"
+        );
+        let mut facts = Facts::default();
+        facts.cloud.aws = (cloud == "aws").then(AwsFacts::default);
+        Inputs {
+            boot: BootConfig::parse(boot.as_bytes(), "").unwrap(),
+            config: NodeupConfig::parse(config.as_bytes(), "").unwrap(),
+            keysets: BTreeMap::new(),
+            secret_names: BTreeSet::new(),
+            manifests: BTreeMap::new(),
+            facts,
+        }
+    }
+
+    #[test]
+    fn ec2_is_asked_for_what_a_node_is_decided_by_and_not_again() {
+        let nvidia = "containerdConfig: {nvidiaGPU: {enabled: true}}";
+        for (config, wants) in [
+            ("{}", false),
+            ("Networking: {amazonVPC: {}}", true),
+            ("Networking: {cilium: {ipam: eni}}", true),
+            ("Networking: {cilium: {ipam: kubernetes}}", false),
+            ("Networking: {amazonVPC: {}}\nKubeletConfig: {maxPods: 9}", false),
+            (nvidia, false),
+            (&format!("NvidiaGPU: {{enabled: true}}\n{nvidia}"), true),
+            (&format!("NvidiaGPU: {{enabled: false}}\n{nvidia}"), false),
+            ("NvidiaGPU: {enabled: true}", false),
+        ] {
+            let mut node = inputs("aws", "Node", config);
+            assert_eq!(node.wants_instance_type(), wants, "{config}");
+            assert!(!inputs("openstack", "Node", config).wants_instance_type(), "{config}");
+            let network_interfaces = NetworkInterfaceLimits { max: 3, ipv4_per_interface: 10 };
+            node.facts.cloud.aws.as_mut().unwrap().complete(InstanceType { network_interfaces, gpu: false });
+            assert!(!node.wants_instance_type(), "{config}");
+        }
+    }
+
+    #[test]
+    fn openstack_is_asked_for_the_address_of_an_api_server() {
+        let mut control_plane = inputs("openstack", "ControlPlane", "{}");
+        assert!(control_plane.wants_openstack_address());
+        assert!(!inputs("openstack", "Node", "{}").wants_openstack_address());
+        assert!(!inputs("aws", "ControlPlane", "{}").wants_openstack_address());
+        control_plane.facts.cloud.openstack = Some(OpenstackFacts::default());
+        assert!(!control_plane.wants_openstack_address());
     }
 }

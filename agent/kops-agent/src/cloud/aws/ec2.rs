@@ -135,6 +135,15 @@ impl Ec2 {
         Ec2::new(url, region, settings.credentials_provider())
     }
 
+    /// The same, for what a node asks of itself.
+    ///
+    /// # Errors
+    /// As there; and if the environment has it ask in another role than its own.
+    pub async fn of_node(region: &str) -> Result<Ec2, Ec2Error> {
+        let Endpoint { url, settings } = Endpoint::of_node("ec2", region).await?;
+        Ec2::new(url, region, settings.credentials_provider())
+    }
+
     fn new(
         endpoint: String,
         region: &str,

@@ -5,7 +5,7 @@
 use aws_config::SdkConfig;
 
 use super::ec2::Ec2Error;
-use crate::aws_sdk::{endpoint_of_environment, environment_variable, shared_config};
+use crate::aws_sdk::{endpoint_of_environment, environment_variable, refuse_another_role, shared_config};
 use crate::tls::CaBundle;
 
 /// A service in a region, and how it is asked.
@@ -17,18 +17,36 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// As [`Endpoint::of`], for what a node asks of itself.
+    ///
+    /// # Errors
+    /// As there; and if it is to ask in another role than its own.
+    pub async fn of_node(service: &str, region: &str) -> Result<Endpoint, Ec2Error> {
+        refuse_another_role(environment_variable)?;
+        Endpoint::of(service, region).await
+    }
+
     /// That of `service` (`ec2`): where `AWS_ENDPOINT_URL_EC2` or `AWS_ENDPOINT_URL` says, else at Amazon's.
     ///
     /// # Errors
     /// If this host trusts nobody, or a proxy is no URL.
     pub async fn of(service: &str, region: &str) -> Result<Endpoint, Ec2Error> {
-        let url = endpoint_of_environment(&service.to_uppercase(), environment_variable).map(|(_, url)| url);
+        let url =
+            endpoint_of_environment(&variable_suffix(service), environment_variable).map(|(_, url)| url);
         // Whoever gives the credentials may need TLS even where the service does not.
         let needs_tls = url.as_deref().is_none_or(|url| url.starts_with("https://"));
         let bundle = CaBundle::unless_unneeded(needs_tls)?;
         let settings = shared_config(region, bundle).await?;
         let url = url.unwrap_or_else(|| amazon(service, region, settings.use_dual_stack().unwrap_or(false)));
         Ok(Endpoint { url: format!("{}/", url.trim_end_matches('/')), settings })
+    }
+}
+
+/// What the variable with a service's endpoint ends in: its id, which for one is not the name in its host.
+fn variable_suffix(service: &str) -> String {
+    match service {
+        "autoscaling" => "AUTO_SCALING".into(),
+        service => service.to_uppercase(),
     }
 }
 

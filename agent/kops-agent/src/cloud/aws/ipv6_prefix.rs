@@ -34,7 +34,7 @@ pub async fn assign(endpoint: &str, ec2: Option<Ec2>, retries: Retries) -> Resul
     let interface = imds.get_needed(&item_of_interface(&mac, INTERFACE_ID)).await?;
     let ec2 = match ec2 {
         Some(ec2) => ec2,
-        None => Ec2::of_region(&imds.get_needed("placement/region").await?).await?,
+        None => Ec2::of_node(&imds.get_needed("placement/region").await?).await?,
     };
     let attempt = || ask(&imds, &mac, &ec2, &interface);
     let patience = |failure: &PrefixError| match failure {

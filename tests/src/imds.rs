@@ -1,4 +1,4 @@
-//! EC2's metadata service (IMDSv2) for the machines of a test: each is told about itself, by its address.
+//! EC2's metadata service (IMDSv2) for machines of tests: each is told about itself, by its address.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -9,7 +9,8 @@ use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::service::Service;
 use hyper::{Method, Request, Response, StatusCode};
-use kops_agent_tests::loopback::LoopbackServer;
+
+use crate::loopback::LoopbackServer;
 
 const TOKEN: &str = "the-token";
 
@@ -17,10 +18,13 @@ const TOKEN: &str = "the-token";
 pub type Instance = BTreeMap<&'static str, String>;
 
 /// Serves what each instance is told.
-pub fn start(socket: TcpListener, instances: BTreeMap<IpAddr, Instance>) -> LoopbackServer {
+///
+/// # Errors
+/// If there is no thread to be had.
+pub fn start(socket: TcpListener, instances: BTreeMap<IpAddr, Instance>) -> anyhow::Result<LoopbackServer> {
     let service_for =
         move |client| Metadata { instance: instances.get(&client).cloned().unwrap_or_default() };
-    LoopbackServer::start_on("metadata", socket, service_for).unwrap()
+    LoopbackServer::start_on("metadata", socket, service_for)
 }
 
 struct Metadata {

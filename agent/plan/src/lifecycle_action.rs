@@ -1,0 +1,80 @@
+//! Which lifecycle action of its Auto Scaling group a machine completes once it has converged.
+//!
+//! With `warmPool.enableLifecycleHook` the group holds each new instance until the instance says that it is ready, and
+//! abandons it after ten minutes (or `lifecycleHookTimeout`) of silence.
+//!
+//! Source: `completeWarmingLifecycleAction` in upup/pkg/fi/nodeup/command.go; for the hook, `WarmPool` in
+//! pkg/model/awsmodel/autoscalinggroup.go; for the groups' names, `AutoscalingGroupName` in pkg/model/names.go. Upstream's
+//! nodeup names the group of API servers as it does one of nodes, and so never finds the hook there.
+
+use serde::{Deserialize, Serialize};
+
+use crate::resolve::NodeConfig;
+use crate::spec::{CloudProvider, InstanceGroupRole};
+
+/// The name that kOps gives the hook.
+pub const WARM_POOL_HOOK: &str = "kops-warmpool";
+
+/// What an instance is held by until it is ready.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LifecycleAction {
+    /// The region that the group is in.
+    pub region: String,
+    /// The name of the Auto Scaling group.
+    pub group: String,
+    /// The instance.
+    #[serde(rename = "instanceID")]
+    pub instance_id: String,
+}
+
+/// The action that this node completes; `None` where nothing holds it.
+pub fn of_node(node: &NodeConfig) -> Option<LifecycleAction> {
+    let aws = node.facts.cloud.aws.as_ref()?;
+    let (group, cluster) = (&node.boot.instance_group_name, node.cluster_name());
+    let group = match node.boot.instance_group_role {
+        InstanceGroupRole::Node => format!("{group}.{cluster}"),
+        InstanceGroupRole::APIServer => format!("{group}.apiservers.{cluster}"),
+        // Groups of other roles have no warm pool.
+        _ => return None,
+    };
+    let is_held = node.config.enable_lifecycle_hook && node.cloud_provider() == CloudProvider::Aws;
+    is_held.then(|| LifecycleAction {
+        region: aws.region.clone(),
+        group,
+        instance_id: aws.instance_id.clone(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use crate::facts::AwsFacts;
+    use crate::resolve::testing;
+    use crate::spec::BootConfig;
+
+    use super::*;
+
+    fn action(role: InstanceGroupRole, provider: CloudProvider, has_hook: bool) -> Option<LifecycleAction> {
+        // Resolved for a machine without a cloud; what is asked here depends on these few fields only.
+        let mut node = testing::control_plane(|_| {});
+        let boot = BootConfig { instance_group_name: "workers".into(), ..node.boot };
+        node.boot = BootConfig { cloud_provider: provider, instance_group_role: role, ..boot };
+        node.config.enable_lifecycle_hook = has_hook;
+        let aws = AwsFacts { instance_id: "i-1".into(), region: "eu-west-1".into(), ..AwsFacts::default() };
+        node.facts.cloud.aws = Some(aws);
+        of_node(&node)
+    }
+
+    #[test]
+    fn a_group_that_holds_its_instances_is_named_as_kops_names_it() {
+        use InstanceGroupRole::{APIServer, Bastion, ControlPlane, Node};
+        let group = |role| action(role, CloudProvider::Aws, true).map(|action| action.group);
+        assert_eq!(group(Node).unwrap(), "workers.c.example.com");
+        assert_eq!(group(APIServer).unwrap(), "workers.apiservers.c.example.com");
+        assert_eq!([group(ControlPlane), group(Bastion)], [None, None]);
+        assert_eq!(action(Node, CloudProvider::Aws, false), None);
+        assert_eq!(action(Node, CloudProvider::Gce, true), None);
+        assert_eq!(action(Node, CloudProvider::Aws, true).unwrap().instance_id, "i-1");
+    }
+}
