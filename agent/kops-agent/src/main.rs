@@ -57,7 +57,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use hashes::HashSource;
 
-use cli::{Cli, Command, ConvergeArgs, FactsArgs, PlanArgs, RenderArgs};
+use cli::{Cli, Command, ControllerCommand, ConvergeArgs, FactsArgs, PlanArgs, RenderArgs};
 
 /// How long nodeup waits between tries, and so do we.
 const RETRY_INTERVAL: Duration = Duration::from_secs(30);
@@ -103,7 +103,12 @@ async fn run(command: Command) -> Result<u8> {
         Command::Render(args) => Box::pin(render(&args)).await,
         Command::Facts(args) => facts(&args).await,
         Command::Config { command } => Box::pin(config::run(command)).await,
-        Command::Controller(args) => Box::pin(control_plane::run(&args)).await,
+        Command::Controller(args) => match &args.command {
+            Some(ControllerCommand::Takeover(takeover)) => {
+                Box::pin(control_plane::takeover::check(takeover)).await
+            }
+            None => Box::pin(control_plane::run(&args)).await,
+        },
         Command::Explain(args) => Box::pin(explain::run(&args)).await,
         Command::Nodeup(args) => Box::pin(nodeup::run(args)).await,
         Command::Completions { shell } => {

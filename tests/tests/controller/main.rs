@@ -17,6 +17,7 @@ mod moto;
 mod proxy;
 mod running;
 mod scale;
+mod takeover;
 mod upstream;
 
 use std::time::Duration;
