@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_server_in_the_configuration_nobody_bootstraps() {
+    fn without_a_server_in_the_configuration_no_machine_bootstraps() {
         let options = KopsControllerOptions::parse(b"{clusterName: c, cloud: aws}", "config.yaml").unwrap();
         assert!(!serves_machines(&options));
     }

@@ -43,7 +43,7 @@ fn a_takeover_is_ready_once_the_name_the_port_and_the_rights_are() {
     for what in ["scope", "rights", "lease", "port"] {
         assert!(line(&said, what).contains(" ready "), "{said}");
     }
-    assert!(line(&said, "port").contains("nobody listens"), "{said}");
+    assert!(line(&said, "port").contains("is free"), "{said}");
 
     put_pod(cluster, &format!("kube-apiserver-{}", id(2)), "kube-apiserver", &id(2), &both);
     let controller = world.controller();

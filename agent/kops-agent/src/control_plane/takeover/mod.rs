@@ -1,7 +1,7 @@
 //! `controller takeover --check`: whether all is ready for kops-agent to take over from kOps' kops-controller, and whether
 //! anything still keeps that from being ended. It changes nothing.
 //!
-//! What is asked of whom stands here, what that means for a take-over in `kops_agent_plan::takeover`. A right that is missing
+//! What is asked, and of what, stands here, what that means for a take-over in `kops_agent_plan::takeover`. A right that is missing
 //! here, or an API server that does not answer, is never taken for something that is not ready.
 
 mod port;
@@ -73,7 +73,7 @@ fn not_ready(why: impl Into<String>) -> Answer {
 /// Looks at everything and prints it.
 ///
 /// # Errors
-/// The configuration cannot be read, or nobody reads what is printed.
+/// The configuration cannot be read, or nothing reads what is printed.
 pub async fn check(args: &TakeoverArgs) -> Result<u8> {
     let options = options(&args.conf)?;
     let controller = kubernetes::client(Some(&args.kubeconfig)).await;
@@ -175,7 +175,7 @@ async fn holder(client: Result<&Client, String>) -> Result<Answer> {
         within(leases.get_opt(lease::NAME)).await.context("reading the Lease kops-controller-leader")?;
     let spec = lease.and_then(|lease| lease.spec).unwrap_or_default();
     Ok(match spec.holder_identity.filter(|holder| !holder.is_empty()) {
-        None => ready("nobody holds the Lease; the first that runs takes it"),
+        None => ready("the Lease is free; the first controller that runs takes it"),
         Some(holder) => {
             let renewed = spec.renew_time.map_or_else(|| "never".to_owned(), |at| at.0.to_string());
             ready(format!("{holder} holds the Lease, renewed {renewed}; it is taken once its holder ends"))
@@ -219,7 +219,7 @@ async fn names(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<A
 
 async fn administrator(kubeconfig: &Path) -> Result<Client> {
     kubernetes::client(Some(kubeconfig)).await.context(
-        "finding out who publishes the name at which machines bootstrap, which takes an administrator's kubeconfig \
+        "finding out which pods publish the name at which machines bootstrap, which takes an administrator's kubeconfig \
          (--admin-kubeconfig)",
     )
 }
@@ -250,7 +250,7 @@ fn port_of(options: &KopsControllerOptions) -> Result<Answer> {
     let (_, port) = server.listen.rsplit_once(':').context("reading server.Listen of the configuration")?;
     let port: u16 = port.parse().with_context(|| format!("reading the port of server.Listen, {port:?}"))?;
     Ok(match port::holder(port)? {
-        port::Holder::Nobody => ready(format!("nobody listens on {port}; the service takes it when it runs")),
+        port::Holder::Free => ready(format!("{port} is free; the service takes it when it runs")),
         port::Holder::ThisProgram => ready(format!("kops-agent listens on {port}")),
         port::Holder::Program(name) if name == UPSTREAM_APP => ready(format!(
             "kOps' kops-controller listens on {port}; the service waits for it, and takes it when that ends"

@@ -17,7 +17,7 @@ const LISTENING: &str = "0A";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Holder {
     /// Nothing listens there.
-    Nobody,
+    Free,
     /// Another process of this very program does.
     ThisProgram,
     /// A program of this name does, as the kernel calls it: 15 characters at most.
@@ -41,7 +41,7 @@ pub fn holder(port: u16) -> Result<Holder> {
         }
     }
     if sockets.is_empty() {
-        return Ok(Holder::Nobody);
+        return Ok(Holder::Free);
     }
     let this = std::env::current_exe().ok();
     let mut found = Holder::NotSeen;
@@ -87,13 +87,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_of_this_process_is_this_programs_and_nobodys_afterwards() {
+    fn a_port_of_this_process_is_this_programs_and_free_afterwards() {
         for address in ["127.0.0.1:0", "[::1]:0"] {
             let listener = TcpListener::bind(address).unwrap();
             let port = listener.local_addr().unwrap().port();
             assert_eq!(holder(port).unwrap(), Holder::ThisProgram);
             drop(listener);
-            assert_eq!(holder(port).unwrap(), Holder::Nobody);
+            assert_eq!(holder(port).unwrap(), Holder::Free);
         }
     }
 
