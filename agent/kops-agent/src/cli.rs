@@ -429,9 +429,47 @@ pub enum LabelsFrom {
     Tags,
 }
 
+/// What can be asked of control-plane mode other than to run.
+#[derive(Clone, Debug, Subcommand)]
+pub enum ControllerCommand {
+    /// Say whether kops-agent can take over from kOps' kops-controller.
+    Takeover(TakeoverArgs),
+}
+
+/// Arguments of `controller takeover`.
+#[derive(Args, Clone, Debug)]
+pub struct TakeoverArgs {
+    /// Look whether all is ready for it: DNS names, the port, the Lease and rights. Nothing is changed. Ends with 0 where it is,
+    /// 4 where something is not, 1 where something cannot be told.
+    #[arg(long, required = true)]
+    pub check: bool,
+    /// kops-controller's configuration, as kOps writes it.
+    #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/kops-controller/config.yaml")]
+    pub conf: PathBuf,
+    /// How the controller reaches the API server; its rights are looked at.
+    #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/kops-controller/kubeconfig")]
+    pub kubeconfig: PathBuf,
+    /// How an administrator reaches the API server, who may list pods; the controller may not.
+    #[arg(long, value_name = "FILE", default_value = "/var/lib/kubectl/kubeconfig")]
+    pub admin_kubeconfig: PathBuf,
+    /// Read what is below URL from the folder DIR; may be given more than once.
+    #[arg(long, value_name = "URL=DIR")]
+    pub store_mirror: Vec<String>,
+    /// Where the service of this machine answers /readyz.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3985")]
+    pub health: String,
+    /// How the result is printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
 /// Arguments of `controller`.
 #[derive(Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct ControllerArgs {
+    /// Something else than to run.
+    #[command(subcommand)]
+    pub command: Option<ControllerCommand>,
     /// kops-controller's configuration, as kOps writes it.
     #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/kops-controller/config.yaml")]
     pub conf: PathBuf,

@@ -63,7 +63,7 @@ use last_applied::Instead;
 use retry::Retries;
 use source::Before;
 
-use cli::{Cli, Command, ConvergeArgs, FactsArgs, PlanArgs, RenderArgs};
+use cli::{Cli, Command, ControllerCommand, ConvergeArgs, FactsArgs, PlanArgs, RenderArgs};
 
 /// Between two tries. nodeup waits for half a minute, always (cmd/nodeup/main.go): longer than a role takes to be known
 /// everywhere, and far too often for a store that has what it has for hours.
@@ -120,7 +120,12 @@ async fn run(command: Command) -> Result<u8> {
         Command::Render(args) => Box::pin(render(&args)).await,
         Command::Facts(args) => facts(&args).await,
         Command::Config { command } => Box::pin(config::run(command)).await,
-        Command::Controller(args) => Box::pin(control_plane::run(&args)).await,
+        Command::Controller(args) => match &args.command {
+            Some(ControllerCommand::Takeover(takeover)) => {
+                Box::pin(control_plane::takeover::check(takeover)).await
+            }
+            None => Box::pin(control_plane::run(&args)).await,
+        },
         Command::Explain(args) => Box::pin(explain::run(&args)).await,
         Command::Nodeup(args) => Box::pin(nodeup::run(args)).await,
         Command::Completions { shell } => {

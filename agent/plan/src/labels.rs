@@ -314,7 +314,7 @@ mod tests {
     }
 
     #[test]
-    fn an_impostor_loses_what_it_was_given_for_whom_it_says_it_is() {
+    fn an_impostor_loses_what_it_was_given_for_the_machine_that_it_says_it_is() {
         const ROLE: (&str, &str) = ("node-role.kubernetes.io/control-plane", "");
         const PKI: (&str, &str) = (PKI_LABEL, "");
         let impostor = node(&[ROLE, PKI, NODE, GROUP, ("team", "a")], &[]);

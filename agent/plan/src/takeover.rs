@@ -6,7 +6,12 @@
 //! (upstream: `cmd/kops-controller/main.go`, `pkg/server/server.go`). So where any of that work is left to it, all of it is:
 //! the Lease, the labels and the port.
 
-use crate::spec::{CloudProvider, KopsControllerOptions};
+use std::collections::BTreeSet;
+
+use crate::spec::{CloudProvider, Cluster, KopsControllerOptions};
+
+/// The annotation whose names dns-controller publishes (upstream: `dns-controller/pkg/watchers/annotations.go`).
+pub const INTERNAL_NAMES: &str = "dns.alpha.kubernetes.io/internal";
 
 /// The name at which machines find kops-controller (upstream: `kops-controller.internal.{{ ClusterName }}` in
 /// `upup/models/cloudup/resources/addons/kops-controller.addons.k8s.io/k8s-1.16.yaml.template`).
@@ -49,6 +54,39 @@ pub fn left_to_upstream(options: &KopsControllerOptions) -> Option<String> {
 /// Whether machines bootstrap from kops-agent in a cluster with this configuration.
 pub fn serves_machines(options: &KopsControllerOptions) -> bool {
     options.server.is_some() && left_to_upstream(options).is_none()
+}
+
+/// Whether machines find kops-controller by DNS in a cluster; else they have its addresses in their user-data.
+pub fn is_found_by_dns(cluster: &Cluster) -> bool {
+    cluster.spec.networking.topology.as_ref().is_none_or(|topology| topology.dns != "None")
+}
+
+/// Whether an annotation [`INTERNAL_NAMES`] publishes a name, among others.
+pub fn publishes(annotation: &str, name: &str) -> bool {
+    annotation.split(',').any(|published| published.trim().trim_end_matches('.') == name)
+}
+
+/// A pod of the cluster, as far as dns-controller and a take-over care.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Pod {
+    /// Its name.
+    pub name: String,
+    /// The Node that it runs on; empty before it is scheduled.
+    pub node: String,
+    /// Whether it has its machine's addresses, without which dns-controller publishes none.
+    pub has_host_network: bool,
+    /// The value of its annotation [`INTERNAL_NAMES`]; empty where it has none.
+    pub internal_names: String,
+    /// Whether it is one of kOps' own kops-controller, which a take-over ends.
+    pub is_of_upstream: bool,
+}
+
+/// The Nodes of the control plane whose addresses a name loses once upstream's pods end.
+pub fn unpublished<'a>(name: &str, pods: &[Pod], control_plane: &'a BTreeSet<String>) -> BTreeSet<&'a str> {
+    let stays =
+        |pod: &&Pod| !pod.is_of_upstream && pod.has_host_network && publishes(&pod.internal_names, name);
+    let published: BTreeSet<&str> = pods.iter().filter(stays).map(|pod| pod.node.as_str()).collect();
+    control_plane.iter().map(String::as_str).filter(|node| !published.contains(node)).collect()
 }
 
 #[cfg(test)]
@@ -97,7 +135,29 @@ mod tests {
     }
 
     #[test]
-    fn without_a_server_in_the_configuration_nobody_bootstraps() {
+    fn a_name_stays_where_another_pod_than_upstreams_publishes_it() {
+        const NAME: &str = "kops-controller.internal.c.example.com";
+        let pod = |node: &str, internal_names: &str| Pod {
+            node: node.into(),
+            has_host_network: true,
+            internal_names: internal_names.into(),
+            ..Pod::default()
+        };
+        let control_plane = BTreeSet::from(["a".to_owned(), "b".to_owned(), "c".to_owned()]);
+        let both = format!("api.internal.c.example.com, {NAME}");
+        let pods = [
+            pod("a", &both),
+            pod("b", "api.internal.c.example.com"),
+            Pod { is_of_upstream: true, ..pod("b", NAME) },
+            Pod { has_host_network: false, ..pod("c", NAME) },
+            pod("d", NAME),
+        ];
+        assert_eq!(unpublished(NAME, &pods, &control_plane), BTreeSet::from(["b", "c"]));
+        assert!(publishes(&format!("{NAME}."), NAME) && !publishes("x.kops-controller.internal", NAME));
+    }
+
+    #[test]
+    fn without_a_server_in_the_configuration_no_machine_bootstraps() {
         let options = KopsControllerOptions::parse(b"{clusterName: c, cloud: aws}", "config.yaml").unwrap();
         assert!(!serves_machines(&options));
     }

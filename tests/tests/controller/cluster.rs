@@ -275,6 +275,37 @@ impl Cluster {
         String::from_utf8(output.stdout).unwrap()
     }
 
+    /// How `controller takeover --check` ends, and what it prints.
+    pub fn check_takeover(&self, arguments: &[&str]) -> (Option<i32>, String) {
+        let admin_kubeconfig = self.api.kubeconfig("admin", &["system:masters"]).unwrap();
+        self.check_takeover_with(&admin_kubeconfig, arguments)
+    }
+
+    /// The same with this administrator's kubeconfig.
+    pub fn check_takeover_with(&self, admin_kubeconfig: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+        let output = Command::new(agent())
+            .env_clear()
+            .envs(self.environment.clone())
+            .args(["controller", "takeover", "--check", "--conf"])
+            .arg(self.folder.path().join("config.yaml"))
+            .arg("--store-mirror")
+            .arg(self.store_mirror())
+            .arg("--kubeconfig")
+            .arg(self.api.kubeconfig(USER, &[]).unwrap())
+            .arg("--admin-kubeconfig")
+            .arg(admin_kubeconfig)
+            .args(arguments)
+            .output()
+            .unwrap();
+        let said =
+            String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+        (output.status.code(), said)
+    }
+
+    fn store_mirror(&self) -> String {
+        format!("s3://clusters/c.example.com={}", self.store().display())
+    }
+
     /// Starts a controller.
     pub fn controller(&self) -> Controller {
         self.controller_with(&[])
@@ -328,7 +359,7 @@ impl Cluster {
             .args(["-v", "2", "controller", "--conf"])
             .arg(self.folder.path().join("config.yaml"))
             .arg("--store-mirror")
-            .arg(format!("s3://clusters/c.example.com={}", self.store().display()));
+            .arg(self.store_mirror());
     }
 }
 
@@ -381,6 +412,11 @@ impl Controller {
     /// How long it has been running.
     pub fn uptime(&self) -> Duration {
         self.begun.elapsed()
+    }
+
+    /// Where it answers probes.
+    pub fn address(&self) -> &str {
+        &self.address
     }
 
     /// For how many seconds processors have worked for it.

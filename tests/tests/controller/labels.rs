@@ -35,7 +35,7 @@ fn a_running_node_follows_what_kops_has_applied_and_not_what_was_edited() {
     cluster.edit_group("nodes", "tier: edited");
     // The store is looked at every second.
     thread::sleep(Duration::from_secs(3));
-    assert!(has(&cluster, "tier", Some("web")), "nobody has applied it yet");
+    assert!(has(&cluster, "tier", Some("web")), "it is not applied yet");
 
     cluster.apply_group("nodes", "tier: db, added: '1'");
     eventually("it follows", || has(&cluster, "tier", Some("db")) && has(&cluster, "added", Some("1")));

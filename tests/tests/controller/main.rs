@@ -19,6 +19,7 @@ mod proxy;
 mod renewal;
 mod running;
 mod scale;
+mod takeover;
 mod upstream;
 
 use std::time::Duration;

@@ -28,12 +28,8 @@ fn what_is_left_to_upstream_leaves_it_the_port_and_the_lease() {
         drop(TcpListener::bind(world.address).unwrap());
         assert!(controller.get("/metrics").contains("kops_agent_bootstrap_down 0"));
         controller.terminate();
-        assert_eq!(
-            cluster
-                .kubectl(&["get", "lease", "-n", "kube-system", "-o", "name"])
-                .contains("kops-controller-leader"),
-            false
-        );
+        let leases = cluster.kubectl(&["get", "lease", "-n", "kube-system", "-o", "name"]);
+        assert!(!leases.contains("kops-controller-leader"), "{leases}");
         assert_eq!(cluster.label(&id(1), GROUP_LABEL), None);
     }
     world.configure(&on_aws(REGION), &json!({}));

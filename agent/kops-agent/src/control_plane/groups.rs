@@ -1,6 +1,6 @@
 //! The instance groups of the cluster, as `kops update cluster --yes` has applied them, and the labels of their nodes: those of
-//! each group's `igconfig/<role>/<group>/nodeupconfig.yaml` in the state store. What `kops edit ig` has saved and nobody has
-//! applied yet is not there.
+//! each group's `igconfig/<role>/<group>/nodeupconfig.yaml` in the state store. What `kops edit ig` has saved and no
+//! `kops update` has applied yet is not there.
 //!
 //! The store is looked at every so often, by one request that tells which files are others than before. Where it cannot
 //! be read, or one group cannot, what was last known of it holds.
@@ -127,7 +127,7 @@ impl Groups {
     async fn read(&self, before: Read) -> Result<Option<(Read, ByName)>> {
         let mut versions = self.store.versions(&self.base, GROUPS, BEHIND_GROUPS).await?;
         versions.retain(|file, _| group_of(file).is_some());
-        // A cluster has groups. Where there are none this is another folder, or one that somebody is still writing.
+        // A cluster has groups. Where there are none this is another folder, or one that is still being written.
         ensure!(
             !versions.is_empty(),
             "{}/{GROUPS} has no {CONFIGURATION} of any group; is configBase right, and has `kops update cluster --yes` been run?",
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn labels_follow_what_kops_has_applied_and_not_what_somebody_has_saved() {
+    async fn labels_follow_what_kops_has_applied_and_not_what_was_only_saved() {
         let (folder, groups) = store();
         assert_eq!(get(&groups, "nodes"), Group::Unreadable);
         assert_eq!(groups.refresh().await, changed(&["control-plane", "nodes"]));

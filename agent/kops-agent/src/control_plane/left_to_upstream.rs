@@ -38,7 +38,7 @@ pub async fn stand_by(
     tokio::select! {
         signal = stopped => log::info!("stopping, because {signal} came"),
         file = super::changed_for_good(files, args, LOOKED_AT_EVERY) => log::info!(
-            "stopping, because {} has changed: systemd, or whoever runs this, starts it anew with it",
+            "stopping, because {} has changed: its supervisor, systemd say, starts it anew with it",
             file.display()
         ),
         never = service_manager::go_on_serving(&status) => match never {},

@@ -18,9 +18,10 @@ mod node_labels;
 mod once;
 mod outage;
 mod queue;
+pub mod takeover;
 
 use std::future::{pending, ready};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -31,7 +32,7 @@ use clap::ValueEnum as _;
 use kops_agent_plan::identity::aws::AwsCluster;
 use kops_agent_plan::identity::gce::{GceCluster, is_project, is_resource_name};
 use kops_agent_plan::spec::{CloudProvider, KopsControllerOptions};
-use kops_agent_plan::takeover;
+use kops_agent_plan::takeover::left_to_upstream;
 use kube::Client;
 use tokio::sync::watch;
 
@@ -70,8 +71,8 @@ const STORE_PATIENCE: Duration = Duration::from_secs(10);
 pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let mut stopped = pin!(stop::asked()?);
     let mut files = Watched::new(std::iter::once(&args.conf).chain(&args.kubeconfig).cloned().collect());
-    let options = options(args)?;
-    if let Some(why) = takeover::left_to_upstream(&options) {
+    let options = options(&args.conf)?;
+    if let Some(why) = left_to_upstream(&options) {
         return match args.once {
             true => {
                 Err(WrongConfiguration(format!("{why}: leave the labels to kOps' kops-controller")).into())
@@ -82,7 +83,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let labels_from = labels_from(args)?;
     let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
     let metrics = Metrics::new();
-    let store = store(args)?;
+    let store = store(&args.store_mirror)?;
     let cloud = tokio::select! {
         cloud = cloud(&options, &metrics) => Arc::new(cloud?),
         // The cloud may be asked for long.
@@ -183,7 +184,7 @@ async fn changed_for_good(files: &mut Watched, args: &ControllerArgs, every: Dur
 /// # Errors
 /// What is wrong with the files, as far as they tell.
 fn can_be_used(args: &ControllerArgs) -> Result<()> {
-    options(args)?;
+    options(&args.conf)?;
     args.kubeconfig.as_deref().map_or(Ok(()), |path| kubernetes::read(path).map(drop))
 }
 
@@ -233,16 +234,16 @@ impl Health for State {
     }
 }
 
-fn options(args: &ControllerArgs) -> Result<KopsControllerOptions> {
-    let name = args.conf.display().to_string();
-    let text = std::fs::read(&args.conf)
-        .with_context(|| format!("reading kops-controller's configuration {name}"))?;
+fn options(conf: &Path) -> Result<KopsControllerOptions> {
+    let name = conf.display().to_string();
+    let text =
+        std::fs::read(conf).with_context(|| format!("reading kops-controller's configuration {name}"))?;
     Ok(KopsControllerOptions::parse(&text, &name)?)
 }
 
-fn store(args: &ControllerArgs) -> Result<Arc<Store>> {
+fn store(mirrors: &[String]) -> Result<Arc<Store>> {
     let patience = Retries { deadline: STORE_PATIENCE, attempt: STORE_PATIENCE / 2, ..Retries::default() };
-    Ok(Arc::new(Store::new(&args.store_mirror)?.with_retries(patience)))
+    Ok(Arc::new(Store::new(mirrors)?.with_retries(patience)))
 }
 
 /// # Errors

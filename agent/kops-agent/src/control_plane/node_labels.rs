@@ -397,7 +397,7 @@ impl NodeLabels {
     ) -> Option<String> {
         let (name, now) = (node.name.as_str(), Instant::now());
         if !index.nodes.contains_key(name) {
-            // It went while it was looked at: nothing of it is kept that nobody would ever take away.
+            // It went while it was looked at. What was noted of it now would stay for ever.
             index.queue.gone(name, now);
             self.identifier.forget(name);
             return None;

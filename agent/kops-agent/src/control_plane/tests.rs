@@ -14,6 +14,7 @@ async fn a_configuration_that_cannot_be_used_ends_nobody() {
     fs::write(&conf, good).unwrap();
     fs::write(&kubeconfig, "{apiVersion: v1, kind: Config}").unwrap();
     let args = ControllerArgs {
+        command: None,
         conf: conf.clone(),
         kubeconfig: Some(kubeconfig.clone()),
         store_mirror: vec![],

@@ -365,7 +365,7 @@ fn put_impostor(cluster: &Cluster, name: &str) {
 }
 
 #[tokio::test]
-async fn who_is_certainly_another_loses_the_roles_that_it_was_given() {
+async fn a_node_that_is_certainly_another_machine_loses_the_roles_that_it_was_given() {
     let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
     put_impostor(&cluster, IMPOSTOR);
     let reasons = |state: &State| -> Vec<String> {
