@@ -21,7 +21,7 @@ fn rsa_key() -> KeyPair {
     KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap()
 }
 
-/// Who shows this certificate and its key.
+/// A client that shows this certificate and has its key.
 fn showing(world: &World, certificate: &str, key: &KeyPair) -> Arc<ClientConfig> {
     let authority = fs::read(world.cluster.make_folder("pki").join("kubernetes-ca.crt")).unwrap();
     let mut roots = RootCertStore::empty();

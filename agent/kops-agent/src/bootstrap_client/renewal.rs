@@ -18,7 +18,7 @@ use crate::tls;
 const KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
 
 impl KopsController {
-    /// What each server in turn gives this node for its present certificate, and who has given it. Nothing is waited for:
+    /// What each server in turn gives this node for its present certificate, and its URL. Nothing is waited for:
     /// what a node has is good for months, and it asks again when it verifies itself.
     pub(super) async fn renewed<T>(
         &self,

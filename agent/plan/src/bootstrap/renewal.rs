@@ -62,7 +62,7 @@ pub enum RenewalRefusal {
 }
 
 impl RenewalRefusal {
-    /// Why in a word, for metrics, the log, and whoever asks.
+    /// Why in a word, for metrics, the log, and the answer.
     pub fn reason(&self) -> &'static str {
         match self {
             RenewalRefusal::NoCertificate => "NoClientCertificate",

@@ -52,7 +52,7 @@ pub enum Peers {
 }
 
 impl Peers {
-    /// Who connects in this cloud: kOps puts port 3988 behind the API's load balancer on Hetzner Cloud.
+    /// What connects in this cloud: kOps puts port 3988 behind the API's load balancer on Hetzner Cloud.
     pub fn of(cloud: &Cloud) -> Peers {
         match cloud {
             Cloud::Aws { .. } | Cloud::Gce(_) => Peers::Machines,

@@ -18,7 +18,7 @@ use rustls::{
 
 use super::keystore::Keystore;
 
-/// Who signs the certificates of kubelets.
+/// The authority that signs the certificates of kubelets.
 pub const AUTHORITY: &str = "kubernetes-ca";
 
 /// Takes certificates of the authority of nodes as it is now.

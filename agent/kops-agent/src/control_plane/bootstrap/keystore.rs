@@ -32,7 +32,7 @@ pub struct Keys {
     pub authorities: BTreeMap<String, SigningAuthority>,
     /// The id of each authority's key pair.
     pub keypair_ids: BTreeMap<String, String>,
-    /// Who vouches for clients: the authority of nodes. None where it is none of `server.signingCAs`.
+    /// What vouches for clients: the authority of nodes. None where it is none of `server.signingCAs`.
     pub clients: Option<Arc<dyn ClientCertVerifier>>,
     server: Arc<CertifiedKey>,
 }

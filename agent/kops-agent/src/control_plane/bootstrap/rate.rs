@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn all_nodes_share_one_and_who_asks_too_often_takes_nothing_of_it() {
+    fn all_nodes_share_one_and_what_is_too_often_takes_nothing_of_it() {
         let limit =
             RateLimit::new(Allowance { burst: 2, every: 60 * SECOND }, Allowance { burst: 5, every: SECOND });
         let now = Instant::now();

@@ -1,4 +1,4 @@
-//! Nodes that are at work, and want certificates after those that they have: who they are by what they show, how often they may
+//! Nodes that are at work, and want certificates after those that they have: which they are by what they show, how often they may
 //! ask, and whether their Node is still theirs. The rest is as for a machine that bootstraps, the cloud's word for the instance
 //! among it (`docs/certificate-renewal.md`).
 
@@ -19,7 +19,7 @@ const OF_ONE: Allowance = Allowance { burst: 12, every: Duration::from_secs(5 * 
 /// Five thousand nodes that verify themselves in one hour ask three times a second.
 const OF_ALL: Allowance = Allowance { burst: 256, every: Duration::from_millis(125) };
 
-/// Knows who has asked, and how often.
+/// Knows which nodes have asked, and how often.
 pub struct Renewal {
     rate: RateLimit,
 }

@@ -162,7 +162,7 @@ async fn a_certificate_that_is_not_good_ends_the_handshake_and_is_written_down()
     let (certificate, key) = (&stolen_without_key.certificate, &stolen_without_key.key);
     assert!(tls::client_config_trusting_as(pem, certificate, key).is_err(), "our own TLS already says no");
     assert_eq!(world.sts.calls(), 0);
-    // Who shows none bootstraps as before.
+    // A machine that shows none bootstraps as before.
     world.ready.lock().unwrap().clear();
     let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
     assert_eq!(world.ask(&world.v1(&machine, &body), body).await.0, 200);
