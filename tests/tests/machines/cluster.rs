@@ -48,7 +48,7 @@ pub struct Cluster {
     pub packages: Downloads,
     pub ec2: Ec2,
     pub sts: Sts,
-    s3: S3Server,
+    pub s3: S3Server,
     _others: [LoopbackServer; 2],
     _network: Network,
     _folder: TempDir,
@@ -134,10 +134,11 @@ impl Cluster {
         machine.try_run(&command)
     }
 
-    /// Does what a boot script of kOps does once it has downloaded nodeup: has it install its unit, which converges.
-    pub fn start_as_user_data_does(&self, machine: &Machine) -> Ended {
+    /// Does what a boot script of kOps does once it has downloaded nodeup: has it install its unit, which converges. What
+    /// it says meanwhile is in the file `said` of the machine.
+    pub fn start_as_user_data_does(&self, machine: &Machine, said: &str) -> Ended {
         let environment = self.environment();
-        let mut command = vec!["env"];
+        let mut command = vec!["sh", "-c", "said=$0; exec env \"$@\" 2>$said", said];
         command.extend(environment.iter().map(String::as_str));
         let conf = format!("--conf={BOOT_CONFIG}");
         // Without this it would try again for ever, as nodeup does.

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
 mod assets;
+mod boot;
 mod cluster;
 mod controller;
 mod machine;
@@ -250,8 +251,7 @@ fn becomes_a_cluster(suite: &str) {
             service::converges(&cluster, node);
             assert_eq!(node.show("apt-locks.service", "ActiveState"), "inactive", "nobody met the locks");
         });
-        let started = cluster.start_as_user_data_does(control_plane);
-        assert_eq!(started.code, Some(0), "{}", control_plane.explain(&started));
+        boot::the_boot_scripts_call_returns_at_once(&cluster, control_plane);
     });
     service::is_clean(control_plane, "kops-configuration.service");
     service::is_clean(node, "kops-agent.service");
@@ -284,6 +284,9 @@ fn becomes_a_cluster(suite: &str) {
     service::a_stuck_run_is_ended(node);
     step("panics");
     service::a_panic_reaches_the_journal(node);
+    step("a store that denies secrets, and a superseded node");
+    boot::what_is_denied_stays(&cluster);
+    boot::a_superseded_node_is_put_right(&cluster, node);
     step("verify");
     upkeep::drift_is_verified_and_repaired(&cluster, node);
     step("static pods change");

@@ -116,12 +116,19 @@ pub async fn read(
         return complete(store, &base, boot, facts, Configuration::of_pinned(pinned), before).await;
     }
     let pinned = nodeup_config::pinned(store, &base, &boot).await?;
-    let configuration = match (args.config_from, pinned) {
+    let mut configuration = match (args.config_from, pinned) {
         (ConfigFrom::Auto, Some(pinned)) => {
             pinned_and_proven(store, &base, args, &boot, &facts, pinned).await
         }
-        (_, pinned) => derived(store, &base, args, &boot, &facts, pinned, hashes, before).await?,
+        (_, pinned) => derived(store, &base, args, &boot, &facts, pinned, hashes).await?,
     };
+    for why in configuration.denied.drain(..) {
+        match before {
+            // It may well be there, and have been read by an earlier run.
+            Before::Applied { .. } | Before::Unclear => return Err(why.into()),
+            Before::Nothing => log::warn!("this node is decided as if the cluster had no such file: {why}"),
+        }
+    }
     complete(store, &base, boot, facts, configuration, before).await
 }
 
@@ -142,6 +149,8 @@ struct Configuration {
     config: NodeupConfig,
     problems: Problems,
     origin: Origin,
+    /// Files that it was derived without, because this machine may not read them.
+    denied: Vec<StoreError>,
 }
 
 impl Configuration {
@@ -150,6 +159,7 @@ impl Configuration {
             config: pinned.config,
             problems: Problems::default(),
             origin: Origin::NodeupConfig(pinned.file),
+            denied: Vec::new(),
         }
     }
 
@@ -158,6 +168,7 @@ impl Configuration {
             config: derived.config,
             problems: derived.problems,
             origin: Origin::ClusterSpec(Box::new(derivation)),
+            denied: Vec::new(),
         }
     }
 }
@@ -205,7 +216,6 @@ async fn derived(
     facts: &Facts,
     pinned: Option<Pinned>,
     hashes: HashSource,
-    before: &Before,
 ) -> Result<Configuration> {
     let mut files = cluster_spec::read(store, base, &boot.instance_group_name).await?;
     let denied = std::mem::take(&mut files.denied);
@@ -239,14 +249,7 @@ async fn derived(
             }
         }
     }
-    for why in denied {
-        match before {
-            // It may well be there, and have been read by an earlier run.
-            Before::Applied { .. } | Before::Unclear => return Err(why.into()),
-            Before::Nothing => log::warn!("this node is decided as if the cluster had no such file: {why}"),
-        }
-    }
-    Ok(Configuration::of_derived(derivation, derived))
+    Ok(Configuration { denied, ..Configuration::of_derived(derivation, derived) })
 }
 
 fn indented(lines: &[String]) -> String {
@@ -290,7 +293,7 @@ async fn served(store: &Store, args: &SpecArgs, boot: BootConfig, facts: Facts) 
 impl NodeSpec {
     /// Without what the configuration refers to.
     fn of(boot: BootConfig, facts: Facts, configuration: Configuration) -> NodeSpec {
-        let Configuration { mut config, problems, origin } = configuration;
+        let Configuration { mut config, problems, origin, .. } = configuration;
         trust_the_boot_configs_authority(&boot, &mut config);
         let inputs = Inputs {
             boot,

@@ -1,0 +1,124 @@
+//! What a machine meets before and after its cluster is as it was: a boot script that has more to do, another run that is
+//! at work, a store that denies what it gave, and a configuration that is for the machines that come next.
+
+use std::fs;
+use std::thread;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kops_agent_tests::example_store::NODES;
+use sha2::{Digest, Sha256};
+
+use crate::cluster::{AGENT, BOOT_CONFIG, Cluster};
+use crate::machine::Machine;
+use crate::{containers, running_since};
+
+const UNIT: &str = "kops-configuration.service";
+const CONTAINERD: &str = "/etc/containerd/config.toml";
+
+/// The boot script's call waits for another run and not for the unit that it installs, whose run cloud-init's other parts
+/// may be what it waits for.
+pub fn the_boot_scripts_call_returns_at_once(cluster: &Cluster, machine: &Machine) {
+    machine.run(&["mkdir", "-p", "/var/lib/kops-agent"]);
+    let hold =
+        ["flock", "/var/lib/kops-agent/lock", "sh", "-c", "touch /root/holds-lock; exec sleep infinity"];
+    machine.run(&[&["systemd-run", "--quiet", "--unit=holds-lock"][..], &hold].concat());
+    let is_there = |path: &str| machine.try_run(&["test", "-e", path]).code == Some(0);
+    machine.until("the lock is taken", || is_there("/root/holds-lock").then_some(()));
+    let started = thread::scope(|scope| {
+        let starting = scope.spawn(|| cluster.start_as_user_data_does(machine, "/root/said"));
+        machine.until("the call waits for the lock", || {
+            let waits = machine.try_run(&["grep", "-q", "waiting for another run", "/root/said"]);
+            (waits.code == Some(0)).then_some(())
+        });
+        assert!(!is_there("/etc/systemd/system/kops-configuration.service"), "it did not wait for the lock");
+        machine.run(&["systemctl", "stop", "holds-lock.service"]);
+        starting.join().unwrap()
+    });
+    assert_eq!(started.code, Some(0), "{}", machine.explain(&started));
+    // A node is not made in the time in which a call returns.
+    assert_eq!(machine.show(UNIT, "ActiveState"), "activating", "{}", machine.explain(&started));
+    machine.run(&["rm", "/root/holds-lock", "/root/said"]);
+    machine.until("the unit has come to its end", || {
+        (machine.show(UNIT, "ActiveState") != "activating").then_some(())
+    });
+    assert_eq!(
+        (machine.show(UNIT, "ActiveState"), machine.show(UNIT, "Result")),
+        ("inactive".to_owned(), "success".to_owned()),
+        "{}",
+        machine.run(&["journalctl", "--no-pager", "--unit", UNIT])
+    );
+}
+
+/// Secrets that are denied change nothing of a control plane that works.
+pub fn what_is_denied_stays(cluster: &Cluster) {
+    const TOKENS: &str = "/srv/kubernetes/kube-apiserver/known_tokens.csv";
+    let machine = &cluster.control_plane;
+    let before = (machine.read(TOKENS), running_since(machine), containers(machine));
+    cluster.s3.forbid_below(&["demo.example.com/secrets/"]);
+    let ended = cluster.agent(machine, "converge", &[]);
+    assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
+    assert!(ended.stdout.contains("known_tokens.csv stays as it is"), "{ended:?}");
+    assert!(ended.stdout.contains("s3:GetObject on "), "{ended:?}");
+    assert_eq!((machine.read(TOKENS), running_since(machine), containers(machine)), before);
+    cluster.s3.permit_all();
+    let again = cluster.agent(machine, "plan", &["--exit-code"]);
+    assert_eq!(again.code, Some(0), "{}", machine.explain(&again));
+}
+
+/// Between `kops update cluster` and the rolling update a node is as it was last applied, and is kept so.
+pub fn a_superseded_node_is_put_right(cluster: &Cluster, node: &Machine) {
+    let derive = ["config", "derive", "--config-base", cluster.config_base(), "--instance-group", NODES];
+    let environment = cluster.environment();
+    let mut command = vec!["env"];
+    command.extend(environment.iter().map(String::as_str));
+    command.push(AGENT);
+    command.extend(derive);
+    let config = node.run(&command);
+    let file = cluster.store.cluster_folder().join(format!("igconfig/node/{NODES}/nodeupconfig.yaml"));
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, &config).unwrap();
+    let boot_config = node.read(BOOT_CONFIG);
+    let hash = STANDARD.encode(Sha256::digest(config.as_bytes()));
+    node.write(BOOT_CONFIG, &format!("{boot_config}NodeupConfigHash: {hash}\n"));
+    crate::converge(cluster, node);
+
+    fs::write(&file, format!("{config}# for the machines that come next\n")).unwrap();
+    let (right, before) = (node.read(CONTAINERD), running_since(node));
+    let looked = cluster.agent(node, "verify", &[]);
+    assert_eq!(looked.code, Some(0), "{}", node.explain(&looked));
+    assert!(looked.stdout.contains("Superseded: "), "{looked:?}");
+    assert_eq!(running_since(node), before);
+    node.write(CONTAINERD, &format!("{right}# changed\n"));
+    let repaired = cluster.agent(node, "verify", &["--repair"]);
+    assert_eq!(repaired.code, Some(0), "{}", node.explain(&repaired));
+    assert_eq!(node.read(CONTAINERD), right);
+    let status = node.try_run(&[AGENT, "status"]);
+    assert_eq!(status.code, Some(0), "{status:?}");
+    assert!(status.stdout.contains("superseded   since "), "{status:?}");
+
+    // The store is gone as well, as at a reboot during an outage.
+    let without_store = [
+        "env",
+        "S3_ENDPOINT=http://127.0.0.1:1",
+        "S3_REGION=eu-west-1",
+        "S3_ACCESS_KEY_ID=x",
+        "S3_SECRET_ACCESS_KEY=x",
+        AGENT,
+        "converge",
+        "--conf",
+        BOOT_CONFIG,
+        "--config-base",
+        cluster.config_base(),
+        "--store-patience=0",
+    ];
+    node.write(CONTAINERD, &format!("{right}# changed\n"));
+    let ended = node.try_run(&without_store);
+    assert_eq!(ended.code, Some(1), "{}", node.explain(&ended));
+    assert!(ended.stderr.contains("cannot be reached"), "{ended:?}");
+    assert_eq!(node.read(CONTAINERD), right);
+
+    node.write(BOOT_CONFIG, &boot_config);
+    fs::remove_file(&file).unwrap();
+    crate::converge(cluster, node);
+}
