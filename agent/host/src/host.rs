@@ -44,6 +44,7 @@ pub struct Host {
     pub(crate) pods: Arc<dyn Pods>,
     pub(crate) pace: Pace,
     pub(crate) retries_failed: bool,
+    pub(crate) adopts: bool,
     pub(crate) remote: Arc<dyn Remote>,
     pub(crate) extra_hours: u32,
     pub(crate) depth: Depth,
@@ -73,6 +74,7 @@ impl Host {
             pods: Arc::new(pods::Ctr),
             pace: Pace::default(),
             retries_failed: false,
+            adopts: false,
             extra_hours: extra_hours(),
             depth: Depth::default(),
             digests: Digests::default(),
@@ -103,6 +105,7 @@ impl Host {
             pods: recorder.clone(),
             pace: Pace::default(),
             retries_failed: false,
+            adopts: false,
             remote: recorder,
             extra_hours: extra_hours(),
             depth: Depth::default(),
@@ -151,6 +154,11 @@ impl Host {
     /// The same host, which tries a change again that was rolled back, or does not.
     pub fn retrying_failed(self, retries_failed: bool) -> Host {
         Host { retries_failed, ..self }
+    }
+
+    /// The same host, where what is as it should be becomes the agent's own, whoever made it; or does not.
+    pub fn adopting(self, adopts: bool) -> Host {
+        Host { adopts, ..self }
     }
 
     /// The same host, with these to ask over the network.

@@ -17,6 +17,7 @@ mod labels;
 mod lock;
 mod observe;
 mod prepare;
+mod recognition;
 mod record;
 mod registration;
 mod reset;
@@ -28,6 +29,7 @@ mod staged;
 mod stamps;
 mod status;
 pub mod system;
+mod unit_path;
 
 pub use apply::{Report, Scope};
 pub use assets::{

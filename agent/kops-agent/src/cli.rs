@@ -217,6 +217,10 @@ pub struct ConvergeArgs {
     /// How a node that works is changed.
     #[command(flatten)]
     pub change: ChangeArgs,
+    /// On a machine that nodeup has made a node: have what is as it should be belong to the agent, so that what is no longer
+    /// wanted is removed later and `reset` takes it away.
+    #[arg(long)]
+    pub adopt: bool,
     /// How often to try again after a failure, 30 seconds apart; -1 for as long as it takes.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub retries: i64,
@@ -237,6 +241,10 @@ pub struct PlanArgs {
     /// What is looked at.
     #[command(flatten)]
     pub root: RootArgs,
+    /// On a machine that nodeup has made a node: have what is as it should be belong to the agent, so that what is no longer
+    /// wanted is removed later and `reset` takes it away.
+    #[arg(long)]
+    pub adopt: bool,
     /// End with 4 if there is a difference.
     #[arg(long)]
     pub exit_code: bool,

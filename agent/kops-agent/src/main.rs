@@ -170,7 +170,7 @@ async fn converge(args: &ConvergeArgs) -> Result<u8> {
     let report = async {
         let hashes = HashSource::publishers(remembered_hashes(&args.root.root)?);
         let decision = Box::pin(node::decide(&args.spec, hashes)).await?;
-        let host = args.change.applied_to(open_host(&args.root.root)?);
+        let host = args.change.applied_to(open_host(&args.root.root)?).adopting(args.adopt);
         Box::pin(node::converge(&args.root, &host, &decision)).await
     };
     let report = noted(&args.root.root, report.await)?;
@@ -222,7 +222,7 @@ async fn plan(args: &PlanArgs) -> Result<u8> {
     // A root that is not there yet is an empty one, and stays away: a plan touches nothing.
     let empty = tempfile::tempdir().context("making an empty root to compare with")?;
     let root = if args.root.root.exists() { args.root.root.as_path() } else { empty.path() };
-    let plan = node::plan(&open_host(root)?, &decision)?;
+    let plan = node::plan(&open_host(root)?.adopting(args.adopt), &decision)?;
     output::print_plan(&plan, args.output, args.color)?;
     Ok(if args.exit_code && !plan.is_empty() { exit::DIFFERENT } else { exit::CONVERGED })
 }

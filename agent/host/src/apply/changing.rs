@@ -14,6 +14,7 @@ use crate::health::Expected;
 use crate::host::Host;
 use crate::record::Record;
 use crate::rollback::{Attempt, Journal};
+use crate::system::systemd::UnitState;
 
 /// How far the change of a node that works has come.
 pub(super) struct Changing {
@@ -60,9 +61,8 @@ impl Host {
         scope: Scope<'_>,
     ) -> Result<Option<Changing>> {
         let Scope::Node { config_hash, .. } = scope else { return Ok(None) };
-        // A node that has never converged has nothing to go back to, and nobody to be well for.
-        let works = !record.config_hash.is_empty();
-        if !works || self.pace.patience.is_zero() || !health::is_awaited(desired) {
+        // A machine that is no node yet has nothing to go back to, and nobody to be well for.
+        if !self.works(record)? || self.pace.patience.is_zero() || !health::is_awaited(desired) {
             Journal::end(&self.root)?;
             return Ok(None);
         }
@@ -83,6 +83,18 @@ impl Host {
             }
         }
         Ok(Some(Changing { journal: Mutex::new(journal), waited: Mutex::default() }))
+    }
+}
+
+impl Host {
+    /// Whether the machine is a node that works: it has converged, or it runs kubelet on the first sight, or was seen to
+    /// by a run that did not come to its end.
+    fn works(&self, record: &Record) -> Result<bool> {
+        if !record.config_hash.is_empty() || Journal::read(&self.root)?.is_some() {
+            return Ok(true);
+        }
+        let runs = |state: &UnitState| state.running && !state.restarting;
+        Ok(record.is_first_sight() && self.systemd.states(&[KUBELET])?.first().is_some_and(runs))
     }
 }
 

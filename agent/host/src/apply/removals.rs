@@ -55,7 +55,9 @@ impl Run<'_> {
         if step.resource.kind.is_mount() {
             return self.host.mounts.unmount(&step.resource.name);
         }
-        let Some((dir, name)) = self.host.root.parent(&path_of(&step.resource))? else { return Ok(()) };
+        let Some((dir, name)) = self.host.root.parent(&path_of(&self.host.root, &step.resource))? else {
+            return Ok(());
+        };
         match step.resource.kind {
             Kind::Directory => dir.remove_dir_if_empty(&name)?,
             Kind::Unit => {
@@ -63,7 +65,7 @@ impl Run<'_> {
                 for stamp in [Stamp::Unit, Stamp::Run] {
                     stamp.put_back(&self.host.root, &step.resource.name, None)?;
                 }
-                dir.remove(&name)?;
+                self.host.remove_unit(&step.resource, &dir, &name)?;
             }
             Kind::PackageSource => {
                 dir.remove(&name)?;

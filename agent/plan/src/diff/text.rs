@@ -39,6 +39,9 @@ pub fn plan(plan: &Plan, style: Style) -> String {
             kept.why
         );
     }
+    for adopted in &plan.adopted {
+        let _ = writeln!(out, "  = {} is adopted", printable(&adopted.to_string()));
+    }
     if !plan.is_empty() || !plan.kept.is_empty() {
         out.push('\n');
     }
@@ -55,6 +58,9 @@ pub fn summary(plan: &Plan) -> String {
     let mut text = format!("Plan: {create} to create, {change} to change, {restart} to restart");
     if remove > 0 {
         let _ = write!(text, ", {remove} to remove");
+    }
+    if !plan.adopted.is_empty() {
+        let _ = write!(text, ", {} to adopt", plan.adopted.len());
     }
     text
 }
@@ -208,7 +214,7 @@ files
 services
   + unit a.service: enable, start
       --- /dev/null
-      +++ /etc/systemd/system/a.service
+      +++ a.service
       @@ -0,0 +1 @@
       +[Unit]
 
