@@ -45,9 +45,11 @@ fn format_of(path: &str) -> Option<Format> {
         "/etc/sysconfig/kubelet" | "/etc/sysconfig/containerd" => Some(Format::Flags),
         "/etc/chrony/chrony.conf"
         | "/etc/chrony.conf"
+        | "/etc/kops/firewalld-disabled"
         | "/etc/sysctl.d/99-k8s-general.conf"
         | "/opt/kops/bin/iptables-setup" => Some(Format::Lines),
         "/srv/kubernetes/kube-apiserver/known_tokens.csv" => Some(Format::Rows),
+        "/etc/systemd/network/99-default.link" => Some(Format::Sections),
         _ if health::is_manifest(path) => Some(Format::Yaml),
         _ if is_toml => Some(Format::Toml),
         _ if unit_files::is_of_systemd(path) || path.starts_with("/usr/lib/systemd/networkd.conf.d/") => {
@@ -129,10 +131,8 @@ fn drop_nulls(value: &mut Value) {
 fn drop_unset(object: &mut Mapping) {
     match object.get("kind").and_then(Value::as_str) {
         // What runs, kubelet tells; a file has nothing to say of it.
-        Some("Pod") => {
-            if object.get("status").is_some_and(is_empty) {
-                object.remove("status");
-            }
+        Some("Pod") if object.get("status").is_some_and(is_empty) => {
+            object.remove("status");
         }
         Some("KubeletConfiguration") => drop_unset_of_kubelet(object),
         // Any that matches counts (the kubelet's CredentialProvider API, `matchImages`).

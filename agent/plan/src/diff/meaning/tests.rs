@@ -101,6 +101,12 @@ fn flags_come_in_any_order_and_what_is_no_flag_does_not() {
 fn settings_are_lines_without_comments() {
     same(SYSCTL, "# a\nvm.a = 1\n\nvm.b = 2\n", "vm.a = 1\n# b\nvm.b = 2");
     different(SYSCTL, "vm.a = 1\nvm.b = 2\n", "vm.b = 2\nvm.a = 1\n");
+    same("/etc/kops/firewalld-disabled", "# a mark\n", "# another\n");
+    same(
+        "/etc/systemd/network/99-default.link",
+        "\n[Match]\nA=1\n[Link]\nB=2\n",
+        "[Match]\nA=1\n\n[Link]\nB=2\n",
+    );
     different("/opt/kops/bin/iptables-setup", "#!/bin/sh\n:\n", "#!/bin/bash\n:\n");
     same("/srv/kubernetes/kube-apiserver/known_tokens.csv", "a,b,b\nc,d,d\n", "c,d,d\na,b,b\n");
 }
