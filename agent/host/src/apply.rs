@@ -119,6 +119,11 @@ impl Host {
         let prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
         let written = prepared.written();
         self.sweep(desired, &record)?;
+        if scope != Scope::Part && record.is_first_sight() {
+            let resources = desired.iter().map(|(_, resource)| resource);
+            let observed = Observer::new(self, &prepared.certificates, secrets, resources)?.all()?;
+            self.note_baseline(&record, desired, observed)?;
+        }
         let changing = self.begin_change(plan, desired, &record, &written, scope)?;
         let is_unread = record.has_begun(is_read_by_systemd);
         if scope != Scope::Part && !plan.is_empty() {
@@ -149,6 +154,7 @@ impl Host {
         }
         self.register(desired, secrets, progress).await?;
         run.removals().await?;
+        run.move_units()?;
         report.applied.extend(plan.stage(Stage::Removals).map(|step| step.resource.clone()));
         let failures = run.starts.failures();
         drop(run);
@@ -253,7 +259,8 @@ impl Host {
     fn sweep(&self, desired: &DesiredState, record: &Record) -> Result<()> {
         let desired = desired.iter().map(|(id, _)| id);
         let recorded = record.claims().map(|(id, _)| id);
-        let files: BTreeSet<String> = desired.chain(recorded).filter_map(written_file).collect();
+        let files: BTreeSet<String> =
+            desired.chain(recorded).filter_map(|id| written_file(&self.root, id)).collect();
         files.iter().try_for_each(|path| sweep(&self.root, path))?;
         sweep_below(&self.root, STATE)
     }

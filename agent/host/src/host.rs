@@ -48,6 +48,7 @@ pub struct Host {
     pub(crate) pace: Pace,
     pub(crate) waits: Waits,
     pub(crate) retries_failed: bool,
+    pub(crate) adopts: bool,
     pub(crate) remote: Arc<dyn Remote>,
     pub(crate) extra_hours: u32,
     pub(crate) depth: Depth,
@@ -79,6 +80,7 @@ impl Host {
             pace: Pace::default(),
             waits: Waits::default(),
             retries_failed: false,
+            adopts: false,
             extra_hours: extra_hours(),
             depth: Depth::default(),
             digests: Digests::default(),
@@ -111,6 +113,7 @@ impl Host {
             pace: Pace::default(),
             waits: Waits::default(),
             retries_failed: false,
+            adopts: false,
             remote: recorder,
             extra_hours: extra_hours(),
             depth: Depth::default(),
@@ -174,6 +177,11 @@ impl Host {
     /// The same host, which tries a change again that was rolled back, or does not.
     pub fn retrying_failed(self, retries_failed: bool) -> Host {
         Host { retries_failed, ..self }
+    }
+
+    /// The same host, where what is as it should be becomes the agent's own, whoever made it; or does not.
+    pub fn adopting(self, adopts: bool) -> Host {
+        Host { adopts, ..self }
     }
 
     /// The same host, with these to ask over the network.

@@ -28,7 +28,9 @@ impl Host {
                     _ => continue,
                 },
             };
-            if let Some(Mislabelled { found, wanted }) = self.root.mislabelled(&path_of(id), kind)? {
+            if let Some(Mislabelled { found, wanted }) =
+                self.root.mislabelled(&path_of(&self.root, id), kind)?
+            {
                 wrong.insert(id.clone(), WrongLabel { found, wanted });
             }
         }

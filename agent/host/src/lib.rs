@@ -18,6 +18,7 @@ mod labels;
 mod lock;
 mod observe;
 mod prepare;
+mod recognition;
 mod record;
 mod registration;
 mod remembered;
@@ -30,6 +31,7 @@ mod staged;
 mod stamps;
 mod status;
 pub mod system;
+mod unit_path;
 mod volumes;
 
 pub use applied::{Applied, Sources};

@@ -1,5 +1,6 @@
 //! What a machine is like, as far as it is asked about.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_plan::diff::{
@@ -8,8 +9,8 @@ use kops_agent_plan::diff::{
 };
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{
-    Content, DesiredState, Directory, File, HostsEntry, Image, KernelModule, Mode, Mount, Resource, Symlink,
-    Unit,
+    AssetContent, Content, DesiredState, Directory, File, HostsEntry, Image, KernelModule, Kind, Mode, Mount,
+    Resource, ResourceId, Symlink, Unit,
 };
 
 use crate::assets::for_each_piece;
@@ -18,6 +19,7 @@ use crate::contents;
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::hosts_file;
+use crate::recognition;
 use crate::record::{Depth, Failure, Record};
 use crate::registration;
 use crate::root::{Dir, Entry, Metadata};
@@ -25,16 +27,10 @@ use crate::secrets::Secrets;
 use crate::stamps::Stamp;
 use crate::system::kernel::boot_file;
 use crate::system::systemd::{Rest, UnitState};
+use crate::unit_path::{unit_path, upstreams_unit_path};
 
-/// Where the agent writes units: above what packages bring, and for no package to overwrite.
-const UNITS: &str = "/etc/systemd/system";
 /// Larger texts are compared by their hash, and no diff of them is shown.
 const LARGEST_TEXT: u64 = 1024 * 1024;
-
-/// The path of a unit that the agent writes.
-pub(crate) fn unit_path(name: &str) -> String {
-    format!("{UNITS}/{name}")
-}
 
 impl Host {
     /// Looks at everything that the agent left when it last converged. Changes nothing.
@@ -84,7 +80,10 @@ impl Host {
     /// unfit.
     pub fn observe(&self, desired: &DesiredState, secrets: &dyn Secrets) -> Result<ObservedState> {
         let certificates = Certificates::observe(&self.root, desired, secrets, self.now(), self.extra_hours)?;
-        Observer::new(self, &certificates, secrets, desired.iter().map(|(_, resource)| resource))?.all()
+        let resources = desired.iter().map(|(_, resource)| resource);
+        let mut observed = Observer::new(self, &certificates, secrets, resources)?.all()?;
+        self.baseline(desired, &mut observed)?;
+        Ok(observed)
     }
 }
 
@@ -101,6 +100,8 @@ pub(crate) struct Observer<'a> {
     record: Record,
     /// SHA-256 of files that this very run has written, by path.
     written: BTreeMap<String, String>,
+    /// SHA-256 of members of archives that are at hand, by the archive's, once they were asked for.
+    members: RefCell<BTreeMap<String, BTreeMap<String, String>>>,
 }
 
 impl<'a> Observer<'a> {
@@ -130,6 +131,7 @@ impl<'a> Observer<'a> {
             hosts: String::from_utf8_lossy(&hosts).into_owned(),
             record: Record::read(&host.root)?,
             written: BTreeMap::new(),
+            members: RefCell::default(),
             host,
             certificates,
             secrets,
@@ -239,7 +241,10 @@ impl<'a> Observer<'a> {
             [] => None,
             // To run them again is what mends it.
             commands if self.host.commands.is_undone(commands, &file.path)? => None,
-            _ => Stamp::Commands.read(&self.host.root, &file.path)?,
+            // On the first sight, whoever wrote the file has run them, as nodeup does.
+            _ => Stamp::Commands
+                .read(&self.host.root, &file.path)?
+                .or_else(|| self.record.is_first_sight().then(|| sha256.clone())),
         };
         let pod_mounted = match health::is_manifest(&file.path) {
             true => Stamp::Pod.read(&self.host.root, &file.path)?,
@@ -277,14 +282,19 @@ impl<'a> Observer<'a> {
         if matches!(file.content, Content::Text(_)) && metadata.size <= LARGEST_TEXT {
             let bytes = dir.read(name)?;
             let sha256 = sha256_hex(&bytes);
+            if let Content::Text(wanted) = &file.content
+                && wanted.as_bytes() != bytes
+                && self.is_as_good(file, &sha256, &bytes, wanted.as_bytes())
+            {
+                return Ok((sha256, ObservedContent::Compared { as_desired: true }));
+            }
             let text = String::from_utf8(bytes);
             return Ok((sha256, text.map_or(ObservedContent::Bytes, ObservedContent::Text)));
         }
         let known = self.written.get(&file.path).map(String::as_str);
-        let known = match self.host.depth {
-            Depth::Touched => known.or_else(|| self.record.known_sha256(&file.path, &metadata)),
-            Depth::Content => known,
-        };
+        let is_touched_enough = self.host.depth == Depth::Touched;
+        let known =
+            known.or_else(|| self.record.known_sha256(&file.path, &metadata).filter(|_| is_touched_enough));
         let sha256 = match (known, self.host.deep()) {
             (Some(known), _) => known.to_owned(),
             (None, Some(digests)) => digests.of(&file.path, dir, name, &metadata)?,
@@ -293,20 +303,46 @@ impl<'a> Observer<'a> {
         let content = match &file.content {
             Content::Text(_) | Content::Base64(_) => ObservedContent::Bytes,
             Content::Asset(asset) if asset.member.is_none() => ObservedContent::Bytes,
-            Content::Asset(_) => self.member(&file.path, &sha256)?,
+            Content::Asset(asset) => self.member(&file.path, &sha256, asset)?,
             _ => {
-                let wanted = contents::bytes(file, self.certificates, self.secrets)?;
-                let as_desired = wanted.is_some_and(|bytes| sha256_hex(&bytes) == sha256);
+                let as_desired = match contents::bytes(file, self.certificates, self.secrets)? {
+                    Some(wanted) if sha256_hex(&wanted) == sha256 => true,
+                    Some(wanted) if metadata.size <= LARGEST_TEXT => {
+                        self.is_as_good(file, &sha256, &dir.read(name)?, &wanted)
+                    }
+                    _ => false,
+                };
                 ObservedContent::Compared { as_desired }
             }
         };
         Ok((sha256, content))
     }
 
-    fn member(&self, path: &str, sha256: &str) -> Result<ObservedContent> {
+    /// Whether a file can stay because it means what is wanted. What was changed since the agent knew it cannot: a change
+    /// by hand is undone whatever it is.
+    fn is_as_good(&self, file: &File, sha256: &str, found: &[u8], wanted: &[u8]) -> bool {
+        !self.record.is_edited(&contents::id(file), sha256) && recognition::is_as_good(file, found, wanted)
+    }
+
+    fn member(&self, path: &str, sha256: &str, asset: &AssetContent) -> Result<ObservedContent> {
         let noted = Stamp::Member.read(&self.host.root, path)?;
-        let origin = noted.as_deref().and_then(|noted| parse_origin(noted, sha256));
-        Ok(origin.unwrap_or(ObservedContent::Bytes))
+        if let Some(origin) = noted.as_deref().and_then(|noted| parse_origin(noted, sha256)) {
+            return Ok(origin);
+        }
+        let (Some(archive), Some(member)) = (&asset.sha256, &asset.member) else {
+            return Ok(ObservedContent::Bytes);
+        };
+        let mut known = self.members.borrow_mut();
+        if !known.contains_key(archive) {
+            let wanted = recognition::members_by_archive(self.resources.iter().copied());
+            let members = wanted.get(archive.as_str()).cloned().unwrap_or_default();
+            known.insert(archive.clone(), recognition::known_members(&self.host.root, archive, &members)?);
+        }
+        let is_it = known.get(archive).and_then(|members| members.get(member)).is_some_and(|is| is == sha256);
+        Ok(match is_it {
+            true => ObservedContent::Member { archive: archive.clone(), member: member.clone() },
+            false => ObservedContent::Bytes,
+        })
     }
 
     fn has_module(&self, module: &KernelModule) -> Result<bool> {
@@ -326,8 +362,9 @@ impl<'a> Observer<'a> {
     }
 
     fn unit(&self, unit: &Unit) -> Result<Option<Observed>> {
-        let path = unit_path(&unit.name);
+        let path = unit_path(&self.host.root, &unit.name);
         let text = self.host.root.read(&path)?;
+        let digest = text.as_deref().map(sha256_hex);
         let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let Some(state) = self.units.get(unit.name.as_str()) else { return Ok(None) };
         if !state.is_known && text.is_none() {
@@ -340,8 +377,20 @@ impl<'a> Observer<'a> {
             }
             None => None,
         };
+        let id = ResourceId::new(Kind::Unit, &unit.name);
+        let edited = digest.is_some_and(|sha256| self.record.is_edited(&id, &sha256));
+        let belongs = match unit.text {
+            // What an operator has put into /etc stays there.
+            Some(_) if text.is_some() && !edited && self.record.is_own(&id) => {
+                upstreams_unit_path(&self.host.root, &unit.name)
+            }
+            _ => path.clone(),
+        };
         Ok(Some(Observed::Unit(ObservedUnit {
             text,
+            edited,
+            path,
+            belongs,
             access,
             enablement: state.enablement,
             // One that must not run has nothing to be done about when it is at rest, whatever it has done.

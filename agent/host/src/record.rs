@@ -17,11 +17,12 @@ use serde::{Deserialize, Serialize};
 use crate::digests::Digests;
 use crate::error::Result;
 use crate::hosts_file;
-use crate::observe::{digest, unit_path};
+use crate::observe::digest;
 use crate::rollback::RolledBack;
 use crate::root::{Dir, Entry, Metadata, Root};
 use crate::system::kernel::boot_file;
 use crate::system::packages::list_path;
+use crate::unit_path::{is_kept_when_written, unit_path};
 use begun::Begun;
 use reading::Unknown;
 
@@ -95,6 +96,12 @@ struct Claim {
     begun: Option<Begun>,
 }
 
+impl Claim {
+    fn new(was_there: bool) -> Claim {
+        Claim { was_there, left: None, begun: None }
+    }
+}
+
 /// How a resource was left.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -149,24 +156,24 @@ impl Record {
         written: &BTreeMap<String, String>,
     ) -> Result<()> {
         for step in &plan.steps {
-            if has_record(step.resource.kind) && step.action != Action::Remove {
-                // systemd may know a unit from a package's file, which is elsewhere, and stays.
-                let is_written_over = match desired.get(&step.resource) {
-                    Some(Resource::Unit(Unit { name, text: Some(_), .. })) => {
-                        root.metadata(&unit_path(name))?.is_none()
-                    }
-                    _ => false,
-                };
+            let resource = desired.get(&step.resource);
+            let is_recorded = has_record(step.resource.kind) && !resource.is_some_and(is_brought);
+            if is_recorded && step.action != Action::Remove {
+                // systemd may know a unit from a package's file, which is elsewhere, or is kept to be put back.
+                let is_written_over = step.resource.kind == Kind::Unit
+                    && (is_kept_when_written(root, step)
+                        || root.metadata(&path_of(root, &step.resource))?.is_none());
                 let was_there = step.action != Action::Create && !is_written_over;
-                let new = Claim { was_there, left: None, begun: None };
-                let claim = self.resources.entry(step.resource.clone()).or_insert(new);
+                let claim =
+                    self.resources.entry(step.resource.clone()).or_insert_with(|| Claim::new(was_there));
                 // No mount outlives a boot: whoever mounts it has it.
                 claim.was_there &= was_there || !step.resource.kind.is_mount();
-                claim.begun = desired
-                    .get(&step.resource)
-                    .and_then(|resource| Begun::of(resource, written))
-                    .or(claim.begun.take());
+                claim.begun =
+                    resource.and_then(|resource| Begun::of(resource, written)).or(claim.begun.take());
             }
+        }
+        for id in &plan.adopted {
+            self.resources.entry(id.clone()).or_insert_with(|| Claim::new(false)).was_there = false;
         }
         Ok(())
     }
@@ -196,7 +203,8 @@ impl Record {
             kept.iter().any(|kept| kept.resource == *id && kept.keeping == Keeping::Unmended)
         };
         let mut settled = BTreeMap::new();
-        for (id, resource) in desired.iter().filter(|(id, _)| has_record(id.kind)) {
+        let recorded = desired.iter().filter(|(id, resource)| has_record(id.kind) && !is_brought(resource));
+        for (id, resource) in recorded {
             let before = self.resources.get(id);
             if let Some(claim) = before.filter(|claim| claim.left.is_some() && is_unmended(id)) {
                 settled.insert(id.clone(), Claim { begun: None, ..claim.clone() });
@@ -211,6 +219,43 @@ impl Record {
         }
         self.resources = settled;
         Ok(())
+    }
+
+    /// Whether no run has ever claimed anything here: whatever there is, others have made, or nobody.
+    pub(crate) fn is_first_sight(&self) -> bool {
+        self.config_hash.is_empty() && self.resources.is_empty()
+    }
+
+    /// Whether a file has other content than a run has left it with.
+    pub(crate) fn is_edited(&self, id: &ResourceId, content: &str) -> bool {
+        match self.resources.get(id).and_then(|claim| claim.left.as_ref()) {
+            Some(Left::File { sha256: Some(left), .. }) => left != content,
+            _ => false,
+        }
+    }
+
+    /// Whether something was left by a run that first made it.
+    pub(crate) fn is_own(&self, id: &ResourceId) -> bool {
+        self.resources.get(id).is_some_and(|claim| !claim.was_there && claim.left.is_some())
+    }
+
+    /// What of the desired is there and not the agent's yet.
+    pub(crate) fn adoptable(&self, root: &Root, desired: &DesiredState) -> Result<Vec<ResourceId>> {
+        let mut adoptable = Vec::new();
+        for (id, resource) in desired.iter().filter(|(id, _)| has_record(id.kind)) {
+            let is_own = self.resources.get(id).is_some_and(|claim| !claim.was_there);
+            // Files do not tell of names and mounts; what is missing of them is made.
+            let is_there = id.kind == Kind::HostsEntry
+                || id.kind.is_mount()
+                || match root.parent(&path_of(root, id))? {
+                    Some((dir, name)) => dir.entry(&name)?.is_some(),
+                    None => false,
+                };
+            if is_there && !is_own && !is_brought(resource) {
+                adoptable.push(id.clone());
+            }
+        }
+        Ok(adoptable)
     }
 
     /// Whether a run was interrupted that wrote any of these.
@@ -241,7 +286,7 @@ impl Record {
     /// Everything that was left, as it is now; mounts as if they were there. With `deep`, big files are read although nothing has touched them.
     pub(crate) fn owned(&self, root: &Root, deep: Option<&Digests>) -> Result<OwnedState> {
         if let Some(digests) = deep {
-            digests.read_ahead(root, &self.largest_first())?;
+            digests.read_ahead(root, &self.largest_first(root))?;
         }
         let hosts = root.read(hosts_file::PATH)?.unwrap_or_default();
         let hosts = String::from_utf8_lossy(&hosts);
@@ -254,9 +299,9 @@ impl Record {
     }
 
     /// The files whose content is known, by path.
-    fn largest_first(&self) -> Vec<String> {
+    fn largest_first(&self, root: &Root) -> Vec<String> {
         let known = |(id, claim): (&ResourceId, &Claim)| match &claim.left {
-            Some(Left::File { sha256: Some(_), metadata, .. }) => Some((metadata.size, path_of(id))),
+            Some(Left::File { sha256: Some(_), metadata, .. }) => Some((metadata.size, path_of(root, id))),
             _ => None,
         };
         let mut files: Vec<(u64, String)> = self.resources.iter().filter_map(known).collect();
@@ -304,21 +349,25 @@ impl Record {
 
 /// Whether resources of a kind are recorded: what is in files, and nothing that others may use by now.
 fn has_record(kind: Kind) -> bool {
-    file_path(&ResourceId::new(kind, "")).is_some()
-        || matches!(kind, Kind::Directory | Kind::Symlink | Kind::HostsEntry)
-        || kind.is_mount()
+    let is_file = matches!(kind, Kind::File | Kind::Unit | Kind::KernelModule | Kind::PackageSource);
+    is_file || matches!(kind, Kind::Directory | Kind::Symlink | Kind::HostsEntry) || kind.is_mount()
+}
+
+/// Whether it is a unit whose file the distribution brings: that is none of the agent's.
+fn is_brought(resource: &Resource) -> bool {
+    matches!(resource, Resource::Unit(Unit { text: None, .. }))
 }
 
 /// Where a recorded resource is: the file that it is, or the path that names it.
-pub(crate) fn path_of(id: &ResourceId) -> String {
-    file_path(id).unwrap_or_else(|| id.name.clone())
+pub(crate) fn path_of(root: &Root, id: &ResourceId) -> String {
+    file_path(root, id).unwrap_or_else(|| id.name.clone())
 }
 
 /// The file that a resource is, where it is one.
-fn file_path(id: &ResourceId) -> Option<String> {
+fn file_path(root: &Root, id: &ResourceId) -> Option<String> {
     match id.kind {
         Kind::File => Some(id.name.clone()),
-        Kind::Unit => Some(unit_path(&id.name)),
+        Kind::Unit => Some(unit_path(root, &id.name)),
         Kind::KernelModule => Some(boot_file(&id.name)),
         Kind::PackageSource => Some(list_path(&id.name)),
         _ => None,
@@ -326,11 +375,11 @@ fn file_path(id: &ResourceId) -> Option<String> {
 }
 
 /// The file that is written anew where a resource is made or changed.
-pub(crate) fn written_file(id: &ResourceId) -> Option<String> {
+pub(crate) fn written_file(root: &Root, id: &ResourceId) -> Option<String> {
     match id.kind {
         Kind::Symlink => Some(id.name.clone()),
         Kind::HostsEntry => Some(hosts_file::PATH.to_owned()),
-        _ => file_path(id),
+        _ => file_path(root, id),
     }
 }
 
@@ -347,7 +396,7 @@ fn left(
     if id.kind.is_mount() {
         return Ok(Some(Left::Mount));
     }
-    let path = path_of(id);
+    let path = path_of(root, id);
     let Some((dir, name)) = root.parent(&path)? else { return Ok(None) };
     Ok(match dir.entry(&name)? {
         Some(Entry::File(metadata)) => {
@@ -385,7 +434,7 @@ fn now(root: &Root, id: &ResourceId, claim: &Claim, hosts: &str, deep: Option<&D
         // Files do not tell.
         return Ok(OwnedNow::AsLeft);
     }
-    let path = path_of(id);
+    let path = path_of(root, id);
     let Some((dir, name)) = root.parent(&path)? else { return Ok(OwnedNow::Gone) };
     let Some(entry) = dir.entry(&name)? else { return Ok(OwnedNow::Gone) };
     let mut how = Vec::new();

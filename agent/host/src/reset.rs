@@ -12,12 +12,12 @@ use serde::Serialize;
 
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::observe::unit_path;
 use crate::record::{Record, path_of, written_file};
 use crate::staged::temporary_name;
 use crate::system::packages::remove_keys;
 use crate::system::pod_network::PodNetworkLeft;
 use crate::system::systemd::{Systemd, UnitState};
+use crate::unit_path::unit_path;
 
 /// The slice in which kubelet puts pods where systemd manages control groups.
 const PODS: &str = "kubepods.slice";
@@ -96,7 +96,7 @@ impl Host {
         }
         let mut units: Vec<String> = Vec::new();
         for unit in own_units {
-            if self.root.read(&unit_path(unit))?.is_some() {
+            if self.root.read(&unit_path(&self.root, unit))?.is_some() {
                 units.push((*unit).to_owned());
             }
         }
@@ -249,7 +249,7 @@ impl Host {
 
     /// Overwrites and removes what a killed run may have begun beside a file: there may be a key in it.
     fn remove_beginning(&self, id: &ResourceId) -> Result<()> {
-        let Some(path) = written_file(id) else { return Ok(()) };
+        let Some(path) = written_file(&self.root, id) else { return Ok(()) };
         match self.root.parent(&path)? {
             Some((dir, name)) => dir.shred(&temporary_name(&name)),
             None => Ok(()),
@@ -257,10 +257,11 @@ impl Host {
     }
 
     fn remove(&self, id: &ResourceId) -> Result<()> {
-        let Some((dir, name)) = self.root.parent(&path_of(id))? else { return Ok(()) };
+        let Some((dir, name)) = self.root.parent(&path_of(&self.root, id))? else { return Ok(()) };
         match id.kind {
             Kind::Directory => dir.remove_dir_if_empty(&name),
             Kind::File => dir.shred(&name),
+            Kind::Unit => self.remove_unit(id, &dir, &name),
             Kind::PackageSource => dir.remove(&name).and_then(|()| remove_keys(&self.root, &id.name)),
             _ => dir.remove(&name),
         }

@@ -17,13 +17,14 @@ use std::sync::{Arc, OnceLock};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat, renameat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
-use nix::sys::statvfs::fstatvfs;
+use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, geteuid, linkat, symlinkat, unlinkat};
 
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::selinux::Policy;
+use crate::unit_path::find_folder;
 
 pub(crate) use labels::Mislabelled;
 
@@ -36,6 +37,8 @@ pub(crate) struct Root {
     path: Arc<PathBuf>,
     /// That of SELinux, once it was asked for.
     policy: Arc<OnceLock<Option<Policy>>>,
+    /// Where units are written, once it was asked for.
+    units: Arc<OnceLock<&'static str>>,
 }
 
 impl Root {
@@ -45,13 +48,23 @@ impl Root {
         std::fs::create_dir_all(path).map_err(|error| Error::path("make the directory", &shown, error))?;
         let fd = nix::fcntl::open(path, DIRECTORY, Mode::empty())
             .map_err(|error| Error::path("open the directory", &shown, error))?;
-        Ok(Root { fd: Arc::new(fd), path: Arc::new(path.to_owned()), policy: Arc::default() })
+        Ok(Root {
+            fd: Arc::new(fd),
+            path: Arc::new(path.to_owned()),
+            policy: Arc::default(),
+            units: Arc::default(),
+        })
     }
 
     /// Where a path of this root is for everyone else; for messages, and for programs that are run.
     pub(crate) fn shown(&self, path: &str) -> String {
         let root = self.path.display().to_string();
         format!("{}/{}", root.trim_end_matches('/'), path.trim_start_matches('/'))
+    }
+
+    /// The folder in which units are written that upstream writes too.
+    pub(crate) fn units_folder(&self) -> &'static str {
+        self.units.get_or_init(|| find_folder(self))
     }
 
     fn is_machine(&self) -> bool {
@@ -415,6 +428,11 @@ impl Dir {
         let device = fstat(&self.fd).map_err(self.failed("look at", ""))?.st_dev;
         let space = fstatvfs(&self.fd).map_err(self.failed("ask for the free space of", ""))?;
         Ok((device, space.blocks_available().saturating_mul(space.fragment_size())))
+    }
+
+    /// Whether its file system is mounted for writing.
+    pub(crate) fn is_writable(&self) -> bool {
+        fstatvfs(&self.fd).is_ok_and(|found| !found.flags().contains(FsFlags::ST_RDONLY))
     }
 
     /// The directory as an open file, for locks.

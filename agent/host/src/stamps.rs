@@ -30,6 +30,8 @@ pub(crate) enum Stamp {
     Image,
     /// The file of a static pod: the digest of what it had mounted when it was last started.
     Pod,
+    /// A unit: the text that another, a package or nodeup, had written where the agent's is; put back when that goes.
+    Replaced,
     /// Something asked of others over the network: the digest of what was asked.
     Remote,
 }
@@ -44,6 +46,7 @@ impl Stamp {
             Stamp::Member => "members",
             Stamp::Image => "images",
             Stamp::Pod => "pods",
+            Stamp::Replaced => "replaced",
             Stamp::Remote => "remote",
         }
     }

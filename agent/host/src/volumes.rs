@@ -11,8 +11,8 @@ use kops_agent_plan::resource::{Kind, Mount, ResourceId};
 
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::observe::unit_path;
 use crate::staged::write_file;
+use crate::unit_path::OVERRIDES;
 
 const FSTAB: &str = "/etc/fstab";
 /// By this the agent's units are told from an operator's of the same name, which systemd lets no-one choose.
@@ -111,6 +111,11 @@ fn unit_text(mount: &Mount) -> Result<String> {
 /// systemd expands what comes after a percent sign.
 fn literal(value: &str) -> String {
     value.replace('%', "%%")
+}
+
+/// Upstream writes no such units, so they are where administrators' are.
+fn unit_path(name: &str) -> String {
+    format!("{OVERRIDES}/{name}")
 }
 
 /// The name that systemd demands of the unit that mounts something at a path.

@@ -227,6 +227,10 @@ pub struct ConvergeArgs {
     /// How a node that works is changed.
     #[command(flatten)]
     pub change: ChangeArgs,
+    /// On a machine that nodeup has made a node: have what is as it should be belong to the agent, so that what is no longer
+    /// wanted is removed later and `reset` takes it away.
+    #[arg(long)]
+    pub adopt: bool,
     /// How often to try again after a failure, whatever it is, also a configuration that is wrong; -1 for as long as it
     /// takes. Pauses grow from five seconds to some minutes.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
@@ -248,6 +252,10 @@ pub struct PlanArgs {
     /// What is looked at.
     #[command(flatten)]
     pub root: RootArgs,
+    /// On a machine that nodeup has made a node: have what is as it should be belong to the agent, so that what is no longer
+    /// wanted is removed later and `reset` takes it away.
+    #[arg(long)]
+    pub adopt: bool,
     /// End with 4 if there is a difference.
     #[arg(long)]
     pub exit_code: bool,

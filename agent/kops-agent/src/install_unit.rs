@@ -14,7 +14,6 @@ use crate::{RETRIES, controller_service, http, node, output};
 
 /// The unit that calls this program at boot, by nodeup's name for it.
 pub(crate) const UNIT: &str = "kops-configuration.service";
-const UNIT_FILE: &str = "/etc/systemd/system/kops-configuration.service";
 /// What the unit needs to reach the state store; there may be credentials in it.
 pub(crate) const ENVIRONMENT: &str = "/etc/sysconfig/kops-configuration";
 
@@ -71,26 +70,29 @@ async fn install_once() -> Result<u8> {
         .filter(|flag| !flag.trim_start_matches('-').starts_with("install-systemd-unit"));
     let command = std::iter::once(program.display().to_string()).chain(flags).collect::<Vec<_>>().join(" ");
 
-    let desired = desired(&command, environment(|name| std::env::var(name).ok()));
     let host = Host::machine()?;
     // Another run may be at work already, as that of a package's own unit.
     let _lock = node::lock(true, &host).await?;
+    let unit_file = host.upstreams_unit_path(UNIT);
+    let desired = desired(&unit_file, &command, environment(|name| std::env::var(name).ok()));
     let materials = Materials::default();
     let plan = diff(&desired, &host.observe(&desired, &materials)?);
     let downloads = Downloads::new(http::client()?);
     let report = host.apply(&plan, &desired, &materials, &downloads, &Watch::new(), Scope::Part).await?;
+    // An earlier version wrote it where it would win over nodeup's.
+    host.remove_superseded_unit(UNIT)?;
     host.enqueue_start(UNIT)?;
     output::print_report(&report, crate::cli::Output::Text)
 }
 
 /// The files of the unit. It is no resource of its own, which would be started by [`Host::apply`]: that
 /// keeps others from the machine until it has ended, and what the unit runs is such another.
-fn desired(command: &str, environment: String) -> DesiredState {
+fn desired(unit_file: &str, command: &str, environment: String) -> DesiredState {
     let mut desired = DesiredState::default();
     let environment = Content::SecretText(vec![SecretPiece::Text(environment)]);
     desired.add(File::new(ENVIRONMENT, environment).mode(Mode::PRIVATE));
     desired.add(
-        File::text(UNIT_FILE, unit(command)).on_change(&["systemctl", "daemon-reload"]).on_change(&[
+        File::text(unit_file, unit(command)).on_change(&["systemctl", "daemon-reload"]).on_change(&[
             "systemctl",
             "enable",
             UNIT,
@@ -127,7 +129,7 @@ mod tests {
 
     #[test]
     fn nothing_is_started_while_others_are_kept_from_the_machine() {
-        let desired = desired("/opt/kops/bin/nodeup --conf=x", String::new());
+        let desired = desired("/lib/systemd/system/x", "/opt/kops/bin/nodeup --conf=x", String::new());
         assert!(desired.iter().all(|(id, _)| id.kind == Kind::File), "{desired:?}");
     }
 

@@ -252,7 +252,7 @@ async fn converge_to_wanted(args: &ConvergeArgs) -> Result<Report> {
     let root = &args.root.root;
     let hashes = HashSource::publishers(remembered_hashes(root)?);
     let decision = Box::pin(convergence::decide(&args.spec, root, hashes, &before(root)?)).await?;
-    let host = args.change.applied_to(open_host(root)?);
+    let host = args.change.applied_to(open_host(root)?).adopting(args.adopt);
     Box::pin(convergence::converge(&args.root, &host, &decision)).await
 }
 
@@ -316,7 +316,7 @@ async fn plan(args: &PlanArgs) -> Result<u8> {
     // A root that is not there yet is an empty one, and stays away: a plan touches nothing.
     let empty = tempfile::tempdir().context("making an empty root to compare with")?;
     let root = if args.root.root.exists() { args.root.root.as_path() } else { empty.path() };
-    let plan = node::plan(&open_host(root)?, &decision)?;
+    let plan = node::plan(&open_host(root)?.adopting(args.adopt), &decision)?;
     output::print_plan(&plan, args.output, args.color)?;
     Ok(if args.exit_code && !plan.is_empty() { exit::DIFFERENT } else { exit::CONVERGED })
 }

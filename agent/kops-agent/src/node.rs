@@ -196,7 +196,9 @@ pub fn plan_with(host: &Host, decision: &Decision, materials: &Materials) -> Res
     let owned = host.owned().context("observing what earlier runs left")?;
     let labels =
         host.wrong_labels(&decision.desired).context("observing the SELinux labels of this machine")?;
-    Ok(with_labels(diff_with_owned(&decision.desired, &observed, &owned), &labels))
+    let adoptable = host.adoptable(&decision.desired).context("observing what may be adopted")?;
+    let plan = diff_with_owned(&decision.desired, &observed, &owned).adopting(adoptable);
+    Ok(with_labels(plan, &labels))
 }
 
 /// Steps 6 to 8, until nothing is left to do.
@@ -209,14 +211,15 @@ pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Resu
     if let Some(rolled_back) = host.finish_rollback(&watch).await.context("going on to roll back a change")? {
         log::warn!("a run was interrupted while it rolled back a change; that is done now: {rolled_back}");
     }
-    let plan = plan(host, decision)?;
-    let (plan, materials) = with_certificates(host, decision, plan).await?;
     let patience =
         Patience { give_up_after: Duration::from_secs(args.download_patience), ..Patience::default() };
     let downloads = Downloads::new(http::client()?)
         .cache(host_path(args))
         .buckets(Arc::clone(&decision.store) as Arc<dyn Buckets>)
         .patience(patience);
+    host.recognize_programs(&decision.desired, &downloads, &watch).await.context("recognizing programs")?;
+    let plan = plan(host, decision)?;
+    let (plan, materials) = with_certificates(host, decision, plan).await?;
     let config_hash = decision.config_hash.as_str();
     let scope = match decision.is_last_applied {
         true => Scope::LastApplied { config_hash },

@@ -58,12 +58,13 @@ pub(crate) async fn run(args: NodeupArgs) -> Result<u8> {
     };
     let (output, color) = (Output::default(), Color::default());
     if args.dryrun || args.target == "dryrun" {
-        return plan(&PlanArgs { spec, root, exit_code: false, output, color }).await;
+        return plan(&PlanArgs { spec, root, adopt: false, exit_code: false, output, color }).await;
     }
     converge_with_retries(&ConvergeArgs {
         spec,
         root,
         change: ChangeArgs::default(),
+        adopt: false,
         retries: args.retries,
         output,
         color,

@@ -5,8 +5,10 @@
 //! nothing to do. Nothing in it is secret: where a file holds secrets, a step says that the content
 //! differs and no more.
 
+mod baseline;
 mod compare;
 mod labels;
+pub mod meaning;
 mod observed;
 mod order;
 mod pods;
@@ -25,6 +27,7 @@ use crate::health;
 use crate::resource::{DesiredState, Kind, Resource, ResourceId};
 use order::Order;
 
+pub use baseline::{Started, take_as_started};
 pub use labels::{WrongLabel, WrongLabels, with_labels};
 pub use observed::{
     Access, Enablement, Observed, ObservedCertificate, ObservedContent, ObservedFile, ObservedState,
@@ -33,7 +36,7 @@ pub use observed::{
 pub use order::awaited_units;
 pub use pods::{mounted, mounted_digest};
 pub use removals::{Keeping, Kept, Owned, OwnedNow, OwnedState};
-pub use units::restart_digest;
+pub use units::{PATH, restart_digest};
 
 /// The unit that runs containers: whatever else runs on a node needs it.
 pub const CONTAINER_RUNTIME: &str = "containerd.service";
@@ -265,6 +268,9 @@ pub struct Plan {
     /// What stays although it is no longer wanted, or although it cannot be told now how it should be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<Kept>,
+    /// What is there as it is wanted, is not the agent's, and becomes its own: it is pruned and reset from then on.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub adopted: Vec<ResourceId>,
 }
 
 /// How much a plan does.
@@ -284,7 +290,15 @@ pub struct Summary {
 impl Plan {
     /// Whether the machine is as it should be.
     pub fn is_empty(&self) -> bool {
-        self.steps.is_empty()
+        self.steps.is_empty() && self.adopted.is_empty()
+    }
+
+    /// The same plan, with which these become the agent's own as far as they are as they should be: what is written
+    /// anew was something else before.
+    pub fn adopting(mut self, there: Vec<ResourceId>) -> Plan {
+        self.adopted =
+            there.into_iter().filter(|id| !self.step(id).is_some_and(Step::changes_content)).collect();
+        self
     }
 
     /// The steps of one stage.
@@ -319,7 +333,7 @@ pub fn diff(desired: &DesiredState, observed: &ObservedState) -> Plan {
 
 /// As [`diff`], given that these steps are taken in any case.
 fn diff_after(steps: Vec<Step>, desired: &DesiredState, observed: &ObservedState) -> Plan {
-    let mut plan = Plan { steps, kept: unknown::kept(desired, observed) };
+    let mut plan = Plan { steps, kept: unknown::kept(desired, observed), ..Plan::default() };
     let order = Order::of(desired);
     let (files, started): (Vec<_>, Vec<_>) = desired.iter().partition(|(id, _)| !is_started(id));
     for (id, resource) in files.into_iter().chain(started) {

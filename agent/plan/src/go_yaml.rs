@@ -18,6 +18,8 @@ mod scalar;
 use serde::Serialize;
 use serde_json::Value;
 
+pub(crate) use resolve::is_plain_string;
+
 /// The YAML document of a value, with a line break at its end.
 ///
 /// # Panics

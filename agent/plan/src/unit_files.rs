@@ -35,6 +35,11 @@ pub(crate) fn drop_in_of_path(path: &str) -> Option<&str> {
     folder.strip_suffix(".d").filter(|_| !file.contains('/'))
 }
 
+/// Whether a path is in one of the folders of systemd's units.
+pub fn is_of_systemd(path: &str) -> bool {
+    within(path).is_some()
+}
+
 fn within(path: &str) -> Option<&str> {
     FOLDERS.iter().find_map(|folder| path.strip_prefix(folder))
 }

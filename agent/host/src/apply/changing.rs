@@ -15,6 +15,7 @@ use crate::health::Expected;
 use crate::host::Host;
 use crate::record::Record;
 use crate::rollback::{Attempt, Journal};
+use crate::system::systemd::UnitState;
 
 /// How far the change of a node that works has come.
 pub(super) struct Changing {
@@ -61,9 +62,8 @@ impl Host {
         scope: Scope<'_>,
     ) -> Result<Option<Changing>> {
         let Some(config_hash) = scope.config_hash() else { return Ok(None) };
-        // A node that has never converged has nothing to go back to, and nobody to be well for.
-        let works = !record.config_hash.is_empty() || record.was_lost;
-        if !works || self.pace.patience.is_zero() || !health::is_awaited(desired) {
+        // A machine that is no node yet has nothing to go back to, and nobody to be well for.
+        if !self.works(record)? || self.pace.patience.is_zero() || !health::is_awaited(desired) {
             Journal::end(&self.root)?;
             return Ok(None);
         }
@@ -84,6 +84,18 @@ impl Host {
             }
         }
         Ok(Some(Changing { journal: Mutex::new(journal), waited: Mutex::default() }))
+    }
+}
+
+impl Host {
+    /// Whether the machine is a node that works: it has converged, or it runs kubelet on the first sight, or was seen to
+    /// by a run that did not come to its end. Where the record of that was lost it is taken for one.
+    fn works(&self, record: &Record) -> Result<bool> {
+        if !record.config_hash.is_empty() || record.was_lost || Journal::read(&self.root)?.is_some() {
+            return Ok(true);
+        }
+        let runs = |state: &UnitState| state.running && !state.restarting;
+        Ok(record.is_first_sight() && self.systemd.states(&[KUBELET])?.first().is_some_and(runs))
     }
 }
 

@@ -57,7 +57,9 @@ impl Run<'_> {
             self.host.no_longer_mount_at_boot(&step.resource.name)?;
             return self.host.mounts.unmount(&step.resource.name);
         }
-        let Some((dir, name)) = self.host.root.parent(&path_of(&step.resource))? else { return Ok(()) };
+        let Some((dir, name)) = self.host.root.parent(&path_of(&self.host.root, &step.resource))? else {
+            return Ok(());
+        };
         match step.resource.kind {
             Kind::Directory => dir.remove_dir_if_empty(&name)?,
             Kind::Unit => {
@@ -65,7 +67,7 @@ impl Run<'_> {
                 for stamp in [Stamp::Unit, Stamp::Run] {
                     stamp.put_back(&self.host.root, &step.resource.name, None)?;
                 }
-                dir.remove(&name)?;
+                self.host.remove_unit(&step.resource, &dir, &name)?;
             }
             Kind::PackageSource => {
                 dir.remove(&name)?;

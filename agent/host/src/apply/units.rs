@@ -5,18 +5,18 @@
 //! are waited for). A unit that was started, and is well where that is waited for, is stamped with the digest of what it
 //! has read: whatever interrupts a run before that, the next one starts or restarts the unit again.
 
-use kops_agent_plan::diff::{Action, Change, Stage, Step, restart_digest};
+use kops_agent_plan::diff::{Action, Change, PATH, Stage, Step, restart_digest};
 use kops_agent_plan::health;
-use kops_agent_plan::resource::{Resource, Unit};
+use kops_agent_plan::resource::{Kind, Resource, ResourceId, Unit};
 
 use super::starts::is_merely_started;
 use super::{Run, Steps};
 use crate::error::{Error, Result};
-use crate::observe::unit_path;
 use crate::prepare::find;
 use crate::selinux::FileKind;
 use crate::staged::{Staged, place};
 use crate::system::systemd::Act;
+use crate::unit_path::{unit_path, upstreams_unit_path};
 
 impl Run<'_> {
     /// Has systemd know all units as they should be, and start those at boot that it should.
@@ -46,8 +46,11 @@ impl Run<'_> {
         let mut sealed = Vec::new();
         for (step, Unit { name, text, .. }) in units {
             let Some(text) = text else { continue };
-            let path = unit_path(name);
-            if step.writes() || step.changes.iter().any(|change| matches!(change, Change::Set { .. })) {
+            let path = unit_path(&self.host.root, name);
+            if step.writes() || step.changes.iter().any(is_access) {
+                if !self.host.record()?.is_own(&step.resource) {
+                    self.host.keep_replaced(&path, &step.resource, text.as_bytes())?;
+                }
                 let owner = self.host.users.owner_ids(&path, "root", "root")?;
                 let mut staged = Staged::new(&self.host.root, &path, 0o644, owner)?;
                 staged.write(text.as_bytes())?;
@@ -123,9 +126,40 @@ impl Run<'_> {
 
     /// The digest of what a unit finds when it is started now.
     fn digest_of(&self, unit: &Unit) -> Result<Option<String>> {
-        let read = unit.restarted_by.iter().filter_map(|id| self.desired.get(id));
+        let own = ResourceId::new(Kind::Unit, &unit.name);
+        let read = unit.restarted_by.iter().chain([&own]).filter_map(|id| self.desired.get(id));
         Ok(restart_digest(unit, &self.found(read)?))
     }
+
+    /// Moves units that an earlier version of the agent has written where they win over upstream's. Last of all: until
+    /// then a run that does not come to its end leaves the unit as it was.
+    pub(super) fn move_units(&self) -> Result<()> {
+        for step in &self.plan.steps {
+            let is_moved = step
+                .changes
+                .iter()
+                .any(|change| matches!(change, Change::Set { field, .. } if field == PATH));
+            if let (true, Some(Resource::Unit(Unit { name, text: Some(_), enabled, .. }))) =
+                (is_moved, self.desired.get(&step.resource))
+            {
+                self.progress.applying(step);
+                let to = upstreams_unit_path(&self.host.root, name);
+                let owner = self.host.users.owner_ids(&to, "root", "root")?;
+                let mut staged = Staged::new(&self.host.root, &to, 0o644, owner)?;
+                let text = self.host.root.read(&unit_path(&self.host.root, name))?.unwrap_or_default();
+                self.host.keep_replaced(&to, &step.resource, &text)?;
+                staged.write(&text)?;
+                place(vec![staged.seal()?])?;
+                self.host.remove_from_overrides(name, *enabled)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether it is about who may read and write a unit's file.
+fn is_access(change: &Change) -> bool {
+    matches!(change, Change::Set { field, .. } if field != PATH)
 }
 
 fn act(change: &Change) -> Option<Act> {

@@ -31,6 +31,7 @@ pub use error::{DownloadError, MirrorFailure};
 pub use progress::{Progress, Silent};
 pub use redirects::redirects;
 pub(crate) use staging::{Ready, Want};
+pub(crate) use unpack::member_digests;
 
 use std::fmt::Write as _;
 use std::io::{self, Read};

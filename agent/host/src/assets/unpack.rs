@@ -1,10 +1,12 @@
 //! Members of tar archives, taken out of a stream.
 
-use std::collections::BTreeSet;
-use std::io::{self, BufRead, Cursor, Read};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Cursor, Read, Seek as _};
 
 use flate2::bufread::MultiGzDecoder;
 
+use super::for_each_piece;
 use crate::error::{Error, Result};
 
 /// How many names an error lists.
@@ -65,6 +67,26 @@ pub(super) fn unpack(
         None => Ok(()),
         Some(member) => Err(UnpackError::Missing((*member).to_owned(), present.join(", "))),
     }
+}
+
+/// The SHA-256 of members of an archive that has this SHA-256 itself, by their names; none of another archive.
+pub(crate) fn member_digests(
+    mut archive: File,
+    sha256: &str,
+    members: &BTreeSet<&str>,
+) -> BTreeMap<String, String> {
+    let mut digests = BTreeMap::new();
+    let is_right =
+        for_each_piece(&mut archive, |_| Ok::<(), io::Error>(())).is_ok_and(|found| found == sha256);
+    if is_right && archive.rewind().is_ok() {
+        // What lacks a member, or breaks off, has those that were found all the same.
+        let _ = unpack(&mut BufReader::new(archive), members, |member, _, content| {
+            let digest = for_each_piece(content, |_| Ok::<(), io::Error>(()))?;
+            digests.insert(member.to_owned(), digest);
+            Ok(())
+        });
+    }
+    digests
 }
 
 /// A member's name; archives write it with and without `./` before it.

@@ -129,7 +129,7 @@ fn node() -> tempfile::TempDir {
     }
     desired.add(File::text("/etc/ours", "ours"));
     for unit in [KUBELET, CONTAINER_RUNTIME, "ours.service"] {
-        let path = unit_path(unit);
+        let path = unit_path(&host.root, unit);
         write_file(&host.root, &path, 0o644, None, b"[Service]\nExecStart=/bin/true\n").unwrap();
     }
     write_file(&host.root, "/etc/ours", 0o644, None, b"ours").unwrap();

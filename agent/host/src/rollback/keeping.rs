@@ -13,12 +13,12 @@ use super::journal::{FOLDER, Journal, Kept, UnitWas, Was};
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::hosts_file;
-use crate::observe::unit_path;
 use crate::prepare::find;
 use crate::record::{Record, path_of};
 use crate::root::{Dir, Entry, Metadata, Root};
 use crate::staged::{Staged, place};
 use crate::stamps::Stamp;
+use crate::unit_path::unit_path;
 
 impl Host {
     /// Adds to a journal what there is of everything that `plan` changes and the journal does not know yet. `written`
@@ -86,7 +86,9 @@ impl Host {
             // Packages, accounts, mounts and images harm nobody by being there.
             _ => return Ok(None),
         }
-        let Some((dir, file)) = self.root.parent(&path_of(&id))? else { return Ok(Some(Was::Absent)) };
+        let Some((dir, file)) = self.root.parent(&path_of(&self.root, &id))? else {
+            return Ok(Some(Was::Absent));
+        };
         Ok(match dir.entry(&file)? {
             None => Some(Was::Absent),
             Some(Entry::Directory(metadata)) => Some(Was::Directory(metadata)),
@@ -111,7 +113,7 @@ impl Host {
     fn unit_was(&self, resource: &Resource) -> Result<Option<UnitWas>> {
         let Resource::Unit(unit) = resource else { return Ok(None) };
         let states = self.unit_states(&[&unit.name])?;
-        let has_file = self.root.read(&unit_path(&unit.name))?.is_some();
+        let has_file = self.root.read(&unit_path(&self.root, &unit.name))?.is_some();
         Ok(states.first().map(|state| UnitWas {
             known: state.is_known || has_file,
             enabled: state.enablement == Enablement::Enabled,

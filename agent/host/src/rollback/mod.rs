@@ -49,7 +49,11 @@ impl RolledBack {
 
 impl std::fmt::Display for RolledBack {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}; rolled back to the configuration of before ({})", self.problem, self.back_to)?;
+        match self.back_to.as_str() {
+            // It was another program's node.
+            "" => write!(f, "{}; rolled back to what was there before kops-agent", self.problem)?,
+            before => write!(f, "{}; rolled back to the configuration of before ({before})", self.problem)?,
+        }
         match self.still_wrong.as_slice() {
             [] => f.write_str(", with which everything is well again"),
             wrong => write!(f, ", and still: {}", wrong.join("; ")),

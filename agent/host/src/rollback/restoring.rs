@@ -47,7 +47,7 @@ impl Host {
                     let entry = HostsEntry { hostname: id.name.clone(), addresses: addresses.clone() };
                     self.write_hosts_entries(&[&entry])?;
                 }
-                was => self.put_path_back(&path_of(id), was, &folder)?,
+                was => self.put_path_back(&path_of(&self.root, id), was, &folder)?,
             }
         }
         for (id, _) in gone.iter().rev().filter(|(id, _)| id.kind != Kind::Directory) {
@@ -81,7 +81,7 @@ impl Host {
     }
 
     fn remove_new(&self, id: &ResourceId) -> Result<()> {
-        let Some((dir, name)) = self.root.parent(&path_of(id))? else { return Ok(()) };
+        let Some((dir, name)) = self.root.parent(&path_of(&self.root, id))? else { return Ok(()) };
         match id.kind {
             Kind::Directory => dir.remove_dir_if_empty(&name)?,
             // It may be a key, which is overwritten; not under its own name, where it would be half a file for a while.

@@ -183,7 +183,7 @@ pub(crate) fn node(version: &str) -> DesiredState {
     node.add(Unit::new("containerd.service", "[Service]\nExecStart=/usr/bin/containerd\n"));
     node.add(Unit::new(format!("only-{version}.service"), "[Service]\n"));
     node.add(Unit::existing("chrony.service"));
-    let kubelet = format!("[Service]\nExecStart=/usr/local/bin/kubelet\n# {version}\n");
+    let kubelet = format!("[Service]\nExecStart=/usr/local/bin/kubelet\nEnvironment=VERSION={version}\n");
     node.add(Unit::new("kubelet.service", kubelet).restarted_by_files([KUBELET_CONFIG]));
     node
 }
@@ -191,7 +191,8 @@ pub(crate) fn node(version: &str) -> DesiredState {
 pub(crate) fn with_pods(mut state: DesiredState, versions: [&str; 3]) -> DesiredState {
     for (name, version) in ["kube-scheduler", "kube-apiserver", "etcd-main"].into_iter().zip(versions) {
         let text = format!(
-            "metadata: {{name: {name}, namespace: kube-system}}\nspec: {{containers: [{{name: {name}}}]}}\n# {version}"
+            "metadata: {{name: {name}, namespace: kube-system, labels: {{of: '{version}'}}}}\nspec: {{containers: [{{name: \
+             {name}}}]}}\n# {version}"
         );
         state.add(File::text(format!("/etc/kubernetes/manifests/{name}.manifest"), text));
     }

@@ -174,7 +174,8 @@ fn text_change(file: &File, text: &str, present: Option<&ObservedFile>) -> Optio
     let Some(present) = present else {
         return Some(Change::Write { diff: unified(&file.path, "", text) });
     };
-    if present.sha256 == sha256_hex(text.as_bytes()) {
+    let means_the_same = present.content == ObservedContent::Compared { as_desired: true };
+    if means_the_same || present.sha256 == sha256_hex(text.as_bytes()) {
         return None;
     }
     Some(match &present.content {

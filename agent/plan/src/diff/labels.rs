@@ -58,7 +58,7 @@ mod tests {
                 step(&id("/d"), Stage::Files, Action::Create),
                 step(&old, Stage::Removals, Action::Remove),
             ],
-            kept: vec![],
+            ..Plan::default()
         };
         let label =
             |found: Option<&str>| WrongLabel { found: found.map(Into::into), wanted: "u:r:etc_t:s0".into() };

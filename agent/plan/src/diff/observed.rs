@@ -73,7 +73,7 @@ pub enum ObservedContent {
         /// Path within it.
         member: String,
     },
-    /// Whoever may see the secrets compared it.
+    /// The observer compared it: there are secrets in it, or another text that means the same ([`super::meaning`]).
     Compared {
         /// Whether it is as desired.
         as_desired: bool,
@@ -103,6 +103,12 @@ pub enum Enablement {
 pub struct ObservedUnit {
     /// The text in the place where the agent writes units; `None` where there is none.
     pub text: Option<String>,
+    /// Whether it is another text than the one that the agent left: then it is only right if it is as desired to the byte.
+    pub edited: bool,
+    /// The file from which systemd has it, or where it would be written.
+    pub path: String,
+    /// Where its file belongs: another place if an earlier version of the agent has left it here.
+    pub belongs: String,
     /// Who may do what with the file that has the text.
     pub access: Option<Access>,
     /// Whether it starts at boot.

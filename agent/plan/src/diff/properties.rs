@@ -37,6 +37,9 @@ fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {
         }
         Resource::Unit(unit) => Observed::Unit(ObservedUnit {
             text: unit.text.clone(),
+            edited: false,
+            path: String::new(),
+            belongs: String::new(),
             access: unit.text.is_some().then(Access::of_roots),
             enablement: if unit.enabled { Enablement::Enabled } else { Enablement::Disabled },
             running: unit.running,

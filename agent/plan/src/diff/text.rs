@@ -34,6 +34,9 @@ pub fn plan(plan: &Plan, style: Style) -> String {
     for kept in &plan.kept {
         let _ = writeln!(out, "{}", keeping(kept));
     }
+    for adopted in &plan.adopted {
+        let _ = writeln!(out, "  = {} is adopted", printable(&adopted.to_string()));
+    }
     if !plan.is_empty() || !plan.kept.is_empty() {
         out.push('\n');
     }
@@ -63,6 +66,9 @@ pub fn summary(plan: &Plan) -> String {
     let mut text = format!("Plan: {create} to create, {change} to change, {restart} to restart");
     if remove > 0 {
         let _ = write!(text, ", {remove} to remove");
+    }
+    if !plan.adopted.is_empty() {
+        let _ = write!(text, ", {} to adopt", plan.adopted.len());
     }
     text
 }
@@ -216,7 +222,7 @@ files
 services
   + unit a.service: enable, start
       --- /dev/null
-      +++ /etc/systemd/system/a.service
+      +++ a.service
       @@ -0,0 +1 @@
       +[Unit]
 

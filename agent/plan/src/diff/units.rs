@@ -6,14 +6,15 @@
 
 use std::collections::BTreeSet;
 
-use super::compare::{changes_of_access, unified};
+use super::compare::{changes_of_access, set, unified};
+use super::meaning::is_same_unit;
 use super::observed::{Access, Enablement, Observed, ObservedState, ObservedUnit, sha256_hex};
 use super::{Action, Change, Plan};
 use crate::resource::{Resource, ResourceId, Unit};
 use crate::unit_files::drop_in_of;
 
-/// The directory in which the agent writes units, and which the diff of a unit's text names.
-const UNITS: &str = "/etc/systemd/system";
+/// The property of a unit that is moved to where upstream writes it.
+pub const PATH: &str = "path";
 
 /// The digest of everything whose change restarts `unit`, as it was observed; `None` for a unit that
 /// reads nothing the agent manages.
@@ -21,11 +22,33 @@ pub fn restart_digest(unit: &Unit, observed: &ObservedState) -> Option<String> {
     if unit.text.is_none() && unit.restarted_by.is_empty() {
         return None;
     }
-    let mut content = format!("text {}\n", sha256_hex(unit.text.as_deref().unwrap_or_default().as_bytes()));
+    let mut content = format!("text {}\n", sha256_hex(text_in_force(unit, observed).as_bytes()));
     for id in unit.restarted_by.iter().collect::<BTreeSet<_>>() {
         content.push_str(&format!("{id} {}\n", fingerprint(observed.get(id))));
     }
     Some(sha256_hex(content.as_bytes()))
+}
+
+/// The text with which a unit is started once its file is right: the desired one, or one that means the same and so
+/// stays. Another way to write the same is no reason to restart it.
+fn text_in_force<'a>(unit: &'a Unit, observed: &'a ObservedState) -> &'a str {
+    // Of a unit that the distribution brings, the text is not the agent's.
+    let Some(desired) = unit.text.as_deref() else { return "" };
+    match observed.get(&Resource::from(unit.clone()).id()) {
+        Some(Observed::Unit(present)) if is_right(unit, Some(present)) => {
+            present.text.as_deref().unwrap_or(desired)
+        }
+        _ => desired,
+    }
+}
+
+/// Whether the file of a unit needs no writing.
+fn is_right(unit: &Unit, present: Option<&ObservedUnit>) -> bool {
+    let Some(desired) = unit.text.as_deref() else { return true };
+    present.is_some_and(|present| match present.text.as_deref() {
+        Some(text) => text == desired || (!present.edited && is_same_unit(text, desired)),
+        None => false,
+    })
 }
 
 /// What of a resource a running program depends on. Owner and mode are none of it: they matter when
@@ -51,18 +74,19 @@ pub(super) fn changes(unit: &Unit, observed: &ObservedState, plan: &Plan) -> Opt
     let enablement = enablement_change(unit, present);
     let state = state_change(unit, present, observed, plan, text.is_some());
     let access = access_changes(unit, present);
+    let moved = present.and_then(|present| set(PATH, Some(present.path.clone()), present.belongs.clone()));
     let changes: Vec<Change> =
-        access.into_iter().chain([text, enablement, state].into_iter().flatten()).collect();
+        access.into_iter().chain([text, moved, enablement, state].into_iter().flatten()).collect();
     // A unit of the distribution's that must not run and is not there needs nothing.
     if present.is_none() && changes.is_empty() { None } else { Some(changes) }
 }
 
 fn text_change(unit: &Unit, present: Option<&ObservedUnit>) -> Option<Change> {
     let desired = unit.text.as_deref()?;
-    let before = present.and_then(|present| present.text.as_deref());
-    (before != Some(desired)).then(|| Change::Write {
-        diff: unified(&format!("{UNITS}/{}", unit.name), before.unwrap_or_default(), desired),
-    })
+    let before = present.and_then(|present| present.text.as_deref()).unwrap_or_default();
+    // Where a new one goes is the machine's distribution's to say.
+    let path = present.map_or(unit.name.as_str(), |present| present.path.as_str());
+    (!is_right(unit, present)).then(|| Change::Write { diff: unified(path, before, desired) })
 }
 
 /// Whoever may write the text of a unit may run what they like.

@@ -77,6 +77,9 @@ mod tests {
         let mut observed = observed(Mode::PRIVATE, true);
         let running = ObservedUnit {
             text: unit.text.clone(),
+            edited: false,
+            path: "/lib/systemd/system/x.service".into(),
+            belongs: "/lib/systemd/system/x.service".into(),
             access: Some(Access::of_roots()),
             enablement: Enablement::Enabled,
             running: true,

@@ -1,0 +1,193 @@
+//! A machine that another program made a node, which is upstream's nodeup: what it left is recognized, so that nothing is
+//! done again that was done well.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kops_agent_plan::diff::meaning;
+use kops_agent_plan::diff::{Observed, ObservedContent, ObservedState, take_as_started};
+use kops_agent_plan::resource::{Content, DesiredState, File, Kind, Resource, ResourceId};
+
+use crate::assets::{Downloads, Progress, Request, Want, member_digests};
+use crate::error::Result;
+use crate::host::Host;
+use crate::observe::{digest, origin};
+use crate::record::Record;
+use crate::root::{Entry, Root};
+use crate::stamps::Stamp;
+
+/// Where nodeup keeps what it downloads, and never removes it (upup/pkg/fi/assetstore.go).
+const CACHE: &str = "/var/cache/nodeup";
+
+/// Whether a text that was found is as good as the one that is wanted.
+pub(crate) fn is_as_good(file: &File, found: &[u8], wanted: &[u8]) -> bool {
+    let (Ok(found), Ok(wanted)) = (std::str::from_utf8(found), std::str::from_utf8(wanted)) else {
+        return false;
+    };
+    match &file.content {
+        Content::Text(_) | Content::SecretText(_) => meaning::is_same_file(&file.path, found, wanted),
+        Content::Certificate(_) | Content::PrivateKey(_) => meaning::is_same_pem(found, wanted),
+        Content::Ca(_) => meaning::are_same_authorities(found, wanted),
+        Content::Kubeconfig(_) => meaning::is_same_kubeconfig(found, wanted),
+        Content::Asset(_) | Content::Base64(_) => found == wanted,
+    }
+}
+
+/// The SHA-256 of members of an archive that an earlier run of the agent or of nodeup has downloaded, by their names; none
+/// where it is not there, or is not what it should be.
+pub(crate) fn known_members(
+    root: &Root,
+    archive: &str,
+    members: &BTreeSet<&str>,
+) -> Result<BTreeMap<String, String>> {
+    let Some(dir) = root.dir(CACHE)? else { return Ok(BTreeMap::new()) };
+    let prefixes = [format!("{archive}_"), format!("sha256:{archive}_")];
+    for name in dir.names()? {
+        let is_whole = !name.ends_with(".part") && !name.ends_with(".part.validator");
+        if is_whole
+            && prefixes.iter().any(|prefix| name.starts_with(prefix))
+            && matches!(dir.entry(&name)?, Some(Entry::File(_)))
+        {
+            let found = member_digests(dir.open(&name)?, archive, members);
+            if !found.is_empty() {
+                return Ok(found);
+            }
+        }
+    }
+    Ok(BTreeMap::new())
+}
+
+/// The members that are wanted of each archive, by its SHA-256.
+pub(crate) fn members_by_archive<'a>(
+    resources: impl Iterator<Item = &'a Resource>,
+) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
+    let mut by_archive: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for resource in resources {
+        if let Resource::File(File { content: Content::Asset(asset), .. }) = resource
+            && let (Some(sha256), Some(member)) = (&asset.sha256, &asset.member)
+        {
+            by_archive.entry(sha256).or_default().insert(member);
+        }
+    }
+    by_archive
+}
+
+/// A program with the SHA-256 that it has, and the archive and member that it should be.
+type Program<'a> = (&'a File, String, &'a str, &'a str);
+
+impl Host {
+    /// Downloads the archives of programs that are there and of which nothing is known, and notes of which of them they
+    /// are members: then a plan can tell those that are right. Only on a machine that the agent sees for the first time.
+    ///
+    /// # Errors
+    /// A file cannot be read, or a download fails.
+    pub async fn recognize_programs(
+        &self,
+        desired: &DesiredState,
+        downloads: &Downloads,
+        progress: &dyn Progress,
+    ) -> Result<()> {
+        if !self.record()?.is_first_sight() {
+            return Ok(());
+        }
+        let present = self.unknown_programs(desired)?;
+        let mut requests: BTreeMap<&str, Request> = BTreeMap::new();
+        for (file, _, archive, member) in &present {
+            let Content::Asset(asset) = &file.content else { continue };
+            let request = requests.entry(archive).or_insert_with(|| Request {
+                sha256: (*archive).to_owned(),
+                urls: std::iter::once(&asset.url).chain(&asset.mirrors).cloned().collect(),
+                wants: vec![],
+            });
+            let (path, member) = (file.path.clone(), Some((*member).to_owned()));
+            request.wants.push(Want { path, member, mode: file.mode.0, owner: None });
+        }
+        if requests.is_empty() {
+            return Ok(());
+        }
+        let cache = downloads.open_cache(&self.root)?;
+        let ready = downloads.fetch(&self.root, &cache, requests.into_values().collect(), progress).await?;
+        for made in &ready {
+            let is_it = |(file, found, ..): &&Program<'_>| file.path == made.path && *found == made.content;
+            if let Some((file, found, archive, member)) = present.iter().find(is_it) {
+                Stamp::Member.write(&self.root, &file.path, &origin(found, archive, member))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The programs that are there, are members of archives, and are not known to be by what is at hand.
+    fn unknown_programs<'a>(&self, desired: &'a DesiredState) -> Result<Vec<Program<'a>>> {
+        let by_archive = members_by_archive(desired.iter().map(|(_, resource)| resource));
+        let mut known: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
+        let mut unknown = Vec::new();
+        for (_, resource) in desired.iter() {
+            let Resource::File(file @ File { content: Content::Asset(asset), .. }) = resource else {
+                continue;
+            };
+            let (Some(archive), Some(member)) = (&asset.sha256, &asset.member) else { continue };
+            let Some((dir, name)) = self.root.parent(&file.path)? else { continue };
+            if !matches!(dir.entry(&name)?, Some(Entry::File(_)))
+                || Stamp::Member.read(&self.root, &file.path)?.is_some()
+            {
+                continue;
+            }
+            if !known.contains_key(archive.as_str()) {
+                let members = by_archive.get(archive.as_str()).cloned().unwrap_or_default();
+                known.insert(archive, known_members(&self.root, archive, &members)?);
+            }
+            if !known.get(archive.as_str()).is_some_and(|members| members.contains_key(member)) {
+                unknown.push((file, digest(&dir, &name)?, archive.as_str(), member.as_str()));
+            }
+        }
+        Ok(unknown)
+    }
+
+    /// What of the desired is there and becomes the agent's own; nothing where it does not adopt.
+    ///
+    /// # Errors
+    /// Something cannot be looked at.
+    pub fn adoptable(&self, desired: &DesiredState) -> Result<Vec<ResourceId>> {
+        if self.adopts { self.record()?.adoptable(&self.root, desired) } else { Ok(Vec::new()) }
+    }
+
+    /// On the first sight of a machine that works, has everything that runs be one that was started with what is there.
+    pub(crate) fn baseline(&self, desired: &DesiredState, observed: &mut ObservedState) -> Result<()> {
+        if self.record()?.is_first_sight() {
+            take_as_started(desired, observed);
+        }
+        Ok(())
+    }
+
+    /// Notes all that [`Host::baseline`] supposed, before anything is changed: a run that is interrupted must know of
+    /// it as this one did.
+    pub(crate) fn note_baseline(
+        &self,
+        record: &Record,
+        desired: &DesiredState,
+        mut observed: ObservedState,
+    ) -> Result<()> {
+        if !record.is_first_sight() {
+            return Ok(());
+        }
+        for (id, value) in take_as_started(desired, &mut observed) {
+            let stamp = if id.kind == Kind::Unit { Stamp::Unit } else { Stamp::Pod };
+            stamp.write(&self.root, &id.name, &value)?;
+        }
+        for (id, resource) in desired.iter() {
+            let (Resource::File(file), Some(Observed::File(present))) = (resource, observed.get(id)) else {
+                continue;
+            };
+            if !file.on_change.is_empty()
+                && let Some(ran_for) = &present.commands_ran_for
+            {
+                Stamp::Commands.write(&self.root, &file.path, ran_for)?;
+            }
+            if let (Content::Asset(_), ObservedContent::Member { archive, member }) =
+                (&file.content, &present.content)
+            {
+                Stamp::Member.write(&self.root, &file.path, &origin(&present.sha256, archive, member))?;
+            }
+        }
+        Ok(())
+    }
+}

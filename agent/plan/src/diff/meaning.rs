@@ -1,0 +1,334 @@
+//! Whether two texts of a file mean the same to the program that reads it, however they are written.
+//!
+//! What upstream's nodeup wrote differs from what the agent writes in order, quotes, comments and in what Go prints of
+//! values that are not set. To write such a file anew would restart what has read it, for nothing. Only files whose
+//! format and reader are known are compared so; a user's file is what it is to the byte. Wherever there is doubt, two
+//! texts are not the same: that costs a write, and the opposite would keep a node from its configuration.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::Deserialize as _;
+use serde_yaml::{Mapping, Value};
+use x509_parser::pem::Pem;
+
+use crate::go_yaml::is_plain_string;
+use crate::health;
+use crate::unit_files;
+
+/// How a file is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    /// Kubernetes' objects and configurations, and other YAML.
+    Yaml,
+    /// containerd's configuration.
+    Toml,
+    /// Sections of directives (systemd.syntax(7)).
+    Sections,
+    /// Variables with a program's flags (`EnvironmentFile=` of systemd.exec(5)).
+    Flags,
+    /// A line a setting, with `#` before comments.
+    Lines,
+    /// A line a row, in whatever order (kube-apiserver's `--token-auth-file`).
+    Rows,
+}
+
+/// The files that kOps itself writes (nodeup/pkg/model) and that are read by these programs and no others.
+fn format_of(path: &str) -> Option<Format> {
+    let is_toml = path.strip_prefix("/etc/containerd/").is_some_and(|rest| rest.ends_with(".toml"));
+    match path {
+        "/var/lib/kubelet/kubelet.conf"
+        | "/var/lib/kubelet/credential-provider.conf"
+        | "/etc/crictl.yaml"
+        | "/etc/cloud/cloud.cfg.d/99-disable-network-hotplug.cfg" => Some(Format::Yaml),
+        "/etc/sysconfig/kubelet" | "/etc/sysconfig/containerd" => Some(Format::Flags),
+        "/etc/chrony/chrony.conf"
+        | "/etc/chrony.conf"
+        | "/etc/kops/firewalld-disabled"
+        | "/etc/sysctl.d/99-k8s-general.conf"
+        | "/opt/kops/bin/iptables-setup" => Some(Format::Lines),
+        "/srv/kubernetes/kube-apiserver/known_tokens.csv" => Some(Format::Rows),
+        "/etc/systemd/network/99-default.link" => Some(Format::Sections),
+        _ if health::is_manifest(path) => Some(Format::Yaml),
+        _ if is_toml => Some(Format::Toml),
+        _ if unit_files::is_of_systemd(path) || path.starts_with("/usr/lib/systemd/networkd.conf.d/") => {
+            Some(Format::Sections)
+        }
+        _ => None,
+    }
+}
+
+/// Whether the file at `path` means the same with either text.
+pub fn is_same_file(path: &str, one: &str, other: &str) -> bool {
+    one == other || format_of(path).is_some_and(|format| is_same(format, one, other))
+}
+
+/// Whether a unit is the same with either text.
+pub fn is_same_unit(one: &str, other: &str) -> bool {
+    one == other || is_same(Format::Sections, one, other)
+}
+
+fn is_same(format: Format, one: &str, other: &str) -> bool {
+    match format {
+        Format::Yaml => is_same_yaml(one, other),
+        Format::Toml => {
+            let parse = |text: &str| text.parse::<toml::Table>().ok();
+            parse(one).is_some_and(|one| parse(other) == Some(one))
+        }
+        Format::Sections => sections(one) == sections(other),
+        Format::Flags => variables(one) == variables(other),
+        Format::Lines => settings(one) == settings(other),
+        Format::Rows => {
+            let rows = |text: &str| {
+                let mut rows: Vec<String> = text.lines().map(str::to_owned).collect();
+                rows.sort();
+                rows
+            };
+            rows(one) == rows(other)
+        }
+    }
+}
+
+// YAML.
+
+fn is_same_yaml(one: &str, other: &str) -> bool {
+    match (documents(one), documents(other)) {
+        (Some(first), Some(second)) => first == second && ambiguous(&first, one) == ambiguous(&second, other),
+        _ => false,
+    }
+}
+
+/// The documents of a text, without what stands for nothing.
+fn documents(text: &str) -> Option<Vec<Value>> {
+    let mut documents = Vec::new();
+    for document in serde_yaml::Deserializer::from_str(text) {
+        let mut document = Value::deserialize(document).ok()?;
+        drop_nulls(&mut document);
+        match &mut document {
+            Value::Null => continue,
+            Value::Mapping(object) => drop_unset(object),
+            _ => {}
+        }
+        documents.push(document);
+    }
+    Some(documents)
+}
+
+/// To Kubernetes' decoders a field that is null is one that is not there. In a list it is an element.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Mapping(mapping) => {
+            mapping.retain(|_, value| !value.is_null());
+            mapping.values_mut().for_each(drop_nulls);
+        }
+        Value::Sequence(sequence) => sequence.iter_mut().for_each(drop_nulls),
+        _ => {}
+    }
+}
+
+/// What Go prints of fields that nobody has set, by the kind of the object.
+fn drop_unset(object: &mut Mapping) {
+    match object.get("kind").and_then(Value::as_str) {
+        // What runs, kubelet tells; a file has nothing to say of it.
+        Some("Pod") if object.get("status").is_some_and(is_empty) => {
+            object.remove("status");
+        }
+        Some("KubeletConfiguration") => drop_unset_of_kubelet(object),
+        // Any that matches counts (the kubelet's CredentialProvider API, `matchImages`).
+        Some("CredentialProviderConfig") => {
+            let providers = object.get_mut("providers").and_then(Value::as_sequence_mut);
+            for images in
+                providers.into_iter().flatten().filter_map(|provider| provider.get_mut("matchImages"))
+            {
+                if let Some(images) = images.as_sequence_mut() {
+                    images.sort_by(|one, other| one.as_str().cmp(&other.as_str()));
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    value.as_mapping().is_some_and(Mapping::is_empty)
+}
+
+/// The fields of kubelet's configuration that are structs, and to which an empty one is none at all. An empty list or
+/// an empty map of others' keys (`evictionHard`) says something else than none.
+const STRUCTS_OF_KUBELET: [&str; 12] = [
+    "anonymous",
+    "authentication",
+    "authorization",
+    "crashLoopBackOff",
+    "json",
+    "logging",
+    "memorySwap",
+    "metadata",
+    "options",
+    "text",
+    "webhook",
+    "x509",
+];
+
+/// A duration of zero is one that is not set (pkg/kubelet/apis/config/v1beta1/defaults.go compares with it).
+fn drop_unset_of_kubelet(object: &mut Mapping) {
+    for (_, value) in object.iter_mut() {
+        if let Value::Mapping(inner) = value {
+            drop_unset_of_kubelet(inner);
+        }
+    }
+    object.retain(|key, value| {
+        let key = key.as_str().unwrap_or_default();
+        // The keys of `evictionSoftGracePeriod` are signals, such as `memory.available`.
+        let is_unset_duration = value.as_str() == Some("0s") && !key.contains('.');
+        !(is_unset_duration || (STRUCTS_OF_KUBELET.contains(&key) && is_empty(value)))
+    });
+}
+
+/// The strings that Go would not read as such without quotes (`yes`, `0644`), and how often each is in quotes: the
+/// parser here knows fewer of them, and would take `yes` and `"yes"` for the same.
+fn ambiguous(documents: &[Value], text: &str) -> BTreeMap<String, usize> {
+    let mut strings = BTreeSet::new();
+    documents.iter().for_each(|document| collect_strings(document, &mut strings));
+    let quoted = |string: &str| {
+        text.matches(&format!("\"{string}\"")).count() + text.matches(&format!("'{string}'")).count()
+    };
+    strings
+        .into_iter()
+        .filter(|string| !string.is_empty() && !is_plain_string(string))
+        .map(|string| (string.to_owned(), quoted(string)))
+        .collect()
+}
+
+fn collect_strings<'a>(value: &'a Value, strings: &mut BTreeSet<&'a str>) {
+    match value {
+        Value::String(string) => {
+            strings.insert(string);
+        }
+        Value::Sequence(sequence) => sequence.iter().for_each(|value| collect_strings(value, strings)),
+        Value::Mapping(mapping) => mapping.iter().for_each(|(key, value)| {
+            collect_strings(key, strings);
+            collect_strings(value, strings);
+        }),
+        _ => {}
+    }
+}
+
+// Text.
+
+/// The values of every directive of every section, in order. What belongs to no section, or is no directive, is kept as
+/// it is.
+fn sections(text: &str) -> BTreeMap<String, BTreeMap<String, Vec<String>>> {
+    let mut sections: BTreeMap<String, BTreeMap<String, Vec<String>>> = BTreeMap::new();
+    let mut section = String::new();
+    let mut begun: Option<String> = None;
+    for line in text.lines() {
+        let line = line.trim();
+        if line.starts_with(['#', ';']) || (line.is_empty() && begun.is_none()) {
+            continue;
+        }
+        let whole = match begun.take() {
+            Some(before) => format!("{before} {line}"),
+            None => line.to_owned(),
+        };
+        if let Some(before) = whole.strip_suffix('\\') {
+            begun = Some(before.to_owned());
+        } else if whole.starts_with('[') && whole.ends_with(']') {
+            section = whole;
+            sections.entry(section.clone()).or_default();
+        } else {
+            let (key, value) = whole.split_once('=').map_or((whole.as_str(), None), |(k, v)| (k, Some(v)));
+            let values = sections.entry(section.clone()).or_default().entry(key.trim_end().to_owned());
+            values.or_default().push(value.map_or(String::new(), |value| format!("={}", value.trim_start())));
+        }
+    }
+    if let Some(rest) = begun {
+        sections.entry(section).or_default().entry(rest).or_default();
+    }
+    sections
+}
+
+/// The variables of an environment file; those that are flags only, by the flags' names.
+fn variables(text: &str) -> BTreeMap<&str, Vec<&str>> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with(['#', ';']));
+    lines
+        .map(|line| {
+            let Some((name, value)) = line.split_once('=') else { return (line, vec![]) };
+            let value = unquoted(value);
+            let words: Vec<&str> = value.split_whitespace().collect();
+            if words.is_empty() || !words.iter().all(|word| word.starts_with("--")) || has_quotes(value) {
+                return (name, vec![value]);
+            }
+            let mut flags = words;
+            // Of a flag that is given twice, the order counts.
+            flags.sort_by_key(|flag| flag.split('=').next());
+            (name, flags)
+        })
+        .collect()
+}
+
+fn has_quotes(value: &str) -> bool {
+    value.contains(['"', '\'', '\\'])
+}
+
+/// A value without the quotes around all of it.
+fn unquoted(value: &str) -> &str {
+    let inner = value.strip_prefix('"').and_then(|value| value.strip_suffix('"'));
+    inner.filter(|inner| !has_quotes(inner)).unwrap_or(value)
+}
+
+/// The lines that say something.
+fn settings(text: &str) -> Vec<&str> {
+    let is_comment = |line: &str| line.trim_start().starts_with('#') && !line.starts_with("#!");
+    text.lines().map(str::trim_end).filter(|line| !line.is_empty() && !is_comment(line)).collect()
+}
+
+// Keys and certificates.
+
+/// Whether two texts have the same blocks of PEM in the same order; what is around them says nothing.
+pub fn is_same_pem(one: &str, other: &str) -> bool {
+    one == other || blocks(one).is_some_and(|one| blocks(other) == Some(one))
+}
+
+/// Whether two texts have the same authorities in PEM, in whatever order.
+pub fn are_same_authorities(one: &str, other: &str) -> bool {
+    let set = |text: &str| blocks(text).map(|blocks| blocks.into_iter().collect::<BTreeSet<_>>());
+    one == other || set(one).is_some_and(|one| set(other) == Some(one))
+}
+
+/// The blocks of PEM in a text; `None` if there are none, or one cannot be read.
+fn blocks(text: &str) -> Option<Vec<(String, Vec<u8>)>> {
+    let blocks: Result<Vec<_>, _> = Pem::iter_from_buffer(text.as_bytes())
+        .map(|block| block.map(|block| (block.label, block.contents)))
+        .collect();
+    blocks.ok().filter(|blocks| !blocks.is_empty())
+}
+
+/// Whether two kubeconfigs connect to the same server with the same certificate and trust the same authorities.
+pub fn is_same_kubeconfig(one: &str, other: &str) -> bool {
+    one == other || kubeconfig(one).is_some_and(|one| kubeconfig(other) == Some(one))
+}
+
+/// A kubeconfig with what is in it in PEM apart.
+type Kubeconfig = (Value, BTreeSet<(String, Vec<u8>)>, Vec<(String, Vec<u8>)>);
+
+fn kubeconfig(text: &str) -> Option<Kubeconfig> {
+    let mut whole: Value = serde_yaml::from_str(text).ok()?;
+    drop_nulls(&mut whole);
+    let cluster = whole.get_mut("clusters")?.get_mut(0)?.get_mut("cluster")?;
+    let authorities = take_pem(cluster, "certificate-authority-data")?;
+    let user = whole.get_mut("users")?.get_mut(0)?.get_mut("user")?;
+    let mut own = take_pem(user, "client-certificate-data")?;
+    own.extend(take_pem(user, "client-key-data")?);
+    Some((whole, authorities.into_iter().collect(), own))
+}
+
+fn take_pem(from: &mut Value, field: &str) -> Option<Vec<(String, Vec<u8>)>> {
+    let encoded = from.as_mapping_mut()?.remove(field)?;
+    let text = String::from_utf8(STANDARD.decode(encoded.as_str()?).ok()?).ok()?;
+    blocks(&text)
+}
+
+#[cfg(test)]
+mod tests;
