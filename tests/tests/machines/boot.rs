@@ -74,7 +74,14 @@ pub fn a_superseded_node_is_put_right(cluster: &Cluster, node: &Machine) {
     command.extend(environment.iter().map(String::as_str));
     command.push(AGENT);
     command.extend(derive);
+    // There are downloads for one architecture here, and the file lists both.
+    let lines = node.try_run(&command).stderr;
+    let unhashed = lines.lines().filter_map(|line| line.strip_prefix("  http"));
+    let hashes: String = unhashed.map(|url| format!("{}  http{url}\n", "0".repeat(64))).collect();
+    node.write("/root/hashes", &hashes);
+    command.extend(["--asset-hashes", "/root/hashes"]);
     let config = node.run(&command);
+    node.run(&["rm", "/root/hashes"]);
     let file = cluster.store.cluster_folder().join(format!("igconfig/node/{NODES}/nodeupconfig.yaml"));
     fs::create_dir_all(file.parent().unwrap()).unwrap();
     fs::write(&file, &config).unwrap();
