@@ -25,8 +25,11 @@ fn derived(machine: &Machine, group: &str) -> String {
     ended.stdout
 }
 
-/// Has the machine's user-data pin this configuration.
+/// Has the machine's user-data pin this configuration, of which the store has no file.
 fn pin(machine: &Machine, group: &str, text: &str) {
+    let role = if group == CONTROL_PLANE { "control-plane" } else { "node" };
+    let igconfig = machine.cluster.store.cluster_folder().join("igconfig").join(role).join(group);
+    fs::remove_file(igconfig.join("nodeupconfig.yaml")).unwrap();
     let hash = STANDARD.encode(Sha256::digest(text.as_bytes()));
     let file = machine.cluster.store.kube_env(group);
     fs::write(&file, format!("{}NodeupConfigHash: {hash}\n", fs::read_to_string(&file).unwrap())).unwrap();
