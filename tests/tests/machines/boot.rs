@@ -83,7 +83,7 @@ pub fn a_superseded_node_is_put_right(cluster: &Cluster, node: &Machine) {
     let config = node.run(&command);
     node.run(&["rm", "/root/hashes"]);
     let file = cluster.store.cluster_folder().join(format!("igconfig/node/{NODES}/nodeupconfig.yaml"));
-    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let applied = fs::read(&file).unwrap();
     fs::write(&file, &config).unwrap();
     let boot_config = node.read(BOOT_CONFIG);
     let hash = STANDARD.encode(Sha256::digest(config.as_bytes()));
@@ -126,6 +126,6 @@ pub fn a_superseded_node_is_put_right(cluster: &Cluster, node: &Machine) {
     assert_eq!(node.read(CONTAINERD), right);
 
     node.write(BOOT_CONFIG, &boot_config);
-    fs::remove_file(&file).unwrap();
+    fs::write(&file, applied).unwrap();
     crate::converge(cluster, node);
 }
