@@ -23,6 +23,7 @@ pub(crate) use files::restarts_the_agent;
 use changing::Changing;
 use starts::Starts;
 pub use starts::Waits;
+pub(crate) use starts::late;
 
 use crate::assets::{Downloads, Progress};
 use crate::error::{Error, Result};

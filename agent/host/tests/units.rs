@@ -327,6 +327,39 @@ async fn a_slow_start_that_pods_wait_for_is_joined_by_the_next_run_and_never_beg
 }
 
 #[tokio::test]
+async fn a_rollback_waits_for_no_hook_that_waits_for_kubelet() {
+    let with = |text: &str| {
+        let hook = unit("a-hook.service", "").restarted_by_files(["/etc/config"]);
+        let disk = unit("disk.service", "Before=containerd.service").restarted_by_files(["/etc/config"]);
+        let kubelet = unit(KUBELET, "After=containerd.service").restarted_by_files(["/etc/config"]);
+        let mut desired = state([hook, disk, unit("containerd.service", ""), kubelet]);
+        desired.add(File::text("/etc/config", text));
+        desired
+    };
+    let it = Node::new();
+    it.converge(&with("one")).await.unwrap();
+    it.news();
+    for unit in ["a-hook.service", KUBELET] {
+        it.units().blocked_by.insert(unit.into(), "nothing".into());
+    }
+    let (host, two) = (it.host(), with("two"));
+    let run = it.machine.converge_with(&host, &two);
+    let error = tokio::time::timeout(Duration::from_secs(20), run).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
+    assert_eq!(it.machine.read("/etc/config"), "one");
+    let once = ["restart disk.service", "restart a-hook.service", "restart kubelet.service"];
+    assert_eq!(it.news(), [once, once].concat());
+    let still_wrong = it.host().status().unwrap().rolled_back.unwrap().still_wrong;
+    assert!(still_wrong.len() == 1 && still_wrong[0].contains("restart kubelet.service"), "{still_wrong:?}");
+
+    // What may still run what the change had started is restarted once its job has ended.
+    it.units().blocked_by.clear();
+    it.units().running.extend(["a-hook.service".to_owned(), KUBELET.to_owned()]);
+    it.converge(&with("one")).await.unwrap();
+    assert_eq!(it.news(), ["restart a-hook.service", "restart kubelet.service"]);
+}
+
+#[tokio::test]
 async fn on_a_node_that_works_no_process_is_left_older_than_its_file() {
     let with = |text: &str| {
         let config = File::text("/etc/config", text);

@@ -172,7 +172,8 @@ impl Host {
     }
 }
 
-fn late(act: Act, unit: &str, patience: Duration) -> Error {
+/// What is told of a unit whose job has not come to its end in time.
+pub(crate) fn late(act: Act, unit: &str, patience: Duration) -> Error {
     Error::Unit {
         doing: act.name(),
         unit: unit.to_owned(),
