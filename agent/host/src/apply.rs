@@ -23,6 +23,7 @@ pub(crate) use files::restarts_the_agent;
 use changing::Changing;
 use starts::Starts;
 pub use starts::Waits;
+pub(crate) use starts::late;
 
 use crate::assets::{Downloads, Progress};
 use crate::error::{Error, Result};
@@ -221,13 +222,17 @@ impl Host {
         record.write(&self.root)
     }
 
-    /// Records that a run failed, for `status` to tell.
+    /// Records that a run failed, for `status` to tell. A record that cannot be read stays what `status` tells of.
     ///
     /// # Errors
     /// The record cannot be written, or another run is at work: the record is that run's until it ends.
     pub fn note_failure(&self, problem: &str) -> Result<()> {
         let _lock = self.lock()?;
         let mut record = self.record()?;
+        // An empty one in its place would tell that nothing is known to be here: a run that settles writes the next.
+        if record.unreadable.is_some() {
+            return Ok(());
+        }
         record.failure = Some(Failure { at: self.timestamp(), problem: problem.to_owned() });
         record.write(&self.root)
     }

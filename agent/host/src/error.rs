@@ -2,6 +2,7 @@
 
 use std::io;
 
+use kops_agent_plan::diff::{CONTAINER_RUNTIME, KUBELET};
 use kops_agent_plan::resource::ResourceId;
 
 use crate::assets::DownloadError;
@@ -119,6 +120,12 @@ impl Error {
             Error::MissingSecret { .. } | Error::Invalid { .. } => true,
             _ => false,
         }
+    }
+
+    /// Whether the machine is a node all the same: everything is done, and only units failed on which no pod depends.
+    pub fn leaves_a_working_node(&self) -> bool {
+        let is_fatal = |failed: &FailedUnit| [CONTAINER_RUNTIME, KUBELET].contains(&failed.unit.as_str());
+        matches!(self, Error::Units(failed) if !failed.iter().any(is_fatal))
     }
 
     /// Whether a program of the machine refuses, or systemd does: that is about a component, and not about the disk or

@@ -395,6 +395,7 @@ impl<'a> Observer<'a> {
             enablement: state.enablement,
             // One that must not run has nothing to be done about when it is at rest, whatever it has done.
             running: state.running && (unit.running || state.rests == Rest::No),
+            starting: state.starting,
             stamp: Stamp::Unit.read(&self.host.root, &unit.name)?,
         })))
     }

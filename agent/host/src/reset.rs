@@ -80,7 +80,14 @@ impl Host {
     /// Something cannot be looked at.
     pub fn plan_reset(&self, own_units: &[&str], own_files: &[&str], of_packages: &[&str]) -> Result<Reset> {
         let record = self.record()?;
-        if let Some(reason) = record.unreadable {
+        // Until a run has settled, the next record has only what that run was about to write.
+        let is_unsettled = record.was_lost && record.config_hash.is_empty();
+        let unsettled = || {
+            "what kops-agent left on this machine is not known: its record could not be read, and no run has come to \
+             its end since"
+                .to_owned()
+        };
+        if let Some(reason) = record.unreadable.clone().or_else(|| is_unsettled.then(unsettled)) {
             return Err(Error::Path {
                 doing: "reset",
                 path: self.root.shown("/"),

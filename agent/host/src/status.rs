@@ -184,6 +184,7 @@ mod tests {
             running: true,
             rests: Rest::No,
             restarting,
+            starting: false,
         };
         assert!(UnitStatus::of("kubelet.service", state(false)).running);
         assert!(!UnitStatus::of("kubelet.service", state(true)).running);

@@ -26,6 +26,8 @@ struct Units {
     refused: BTreeSet<String>,
     /// Units of which a job ends only once the other runs; one that is named nowhere never runs.
     blocked_by: BTreeMap<String, String>,
+    /// Units of which a process is at starting them.
+    starting: BTreeSet<String>,
     asked: Vec<String>,
 }
 
@@ -54,9 +56,11 @@ impl Systemd for Manager {
         let state = |unit: &&str| {
             let enabled =
                 if known.enabled.contains(*unit) { Enablement::Enabled } else { Enablement::Disabled };
-            let running = known.running.contains(*unit);
+            let starting = known.starting.contains(*unit);
+            let running = starting || known.running.contains(*unit);
             UnitState {
                 rests: if running { Rest::No } else { Rest::Yes },
+                starting,
                 ..UnitState::known(enabled, running)
             }
         };
@@ -96,6 +100,10 @@ impl Systemd for Manager {
         units.ask("restart", unit)?;
         units.running.insert(unit.into());
         Ok(())
+    }
+
+    fn is_starting(&self, unit: &str) -> Result<bool, Error> {
+        Ok(self.0.lock().unwrap().starting.contains(unit))
     }
 
     fn begin(&self, act: Act, unit: &str) -> Job {
@@ -295,6 +303,60 @@ async fn what_pods_wait_for_is_given_up_after_its_time_and_kubelet_is_started() 
     let failed = it.failures(&desired).await;
     assert_eq!(failed, ["disk.service"]);
     it.joins();
+}
+
+#[tokio::test]
+async fn a_slow_start_that_pods_wait_for_is_joined_by_the_next_run_and_never_begun_anew() {
+    let disk = unit("disk.service", "Before=containerd.service").restarted_by_files(["/etc/disk"]);
+    let mut desired = node([disk]);
+    desired.add(File::text("/etc/disk", "one"));
+    let it = Node::blocking("disk.service", "nothing");
+    it.units().starting.insert("disk.service".into());
+    assert_eq!(it.failures(&desired).await, ["disk.service"]);
+    it.news();
+    // As often as it is converged, the process goes on.
+    assert_eq!(it.failures(&desired).await, ["disk.service"]);
+    assert_eq!(it.failures(&desired).await, ["disk.service"]);
+    assert_eq!(it.news(), ["start disk.service", "start disk.service"]);
+    it.units().blocked_by.clear();
+    it.units().starting.clear();
+    it.units().running.insert("disk.service".into());
+    it.converge(&desired).await.unwrap();
+    assert_eq!(it.news(), [""; 0]);
+    assert!(it.machine.plan(&it.host(), &desired).is_empty());
+}
+
+#[tokio::test]
+async fn a_rollback_waits_for_no_hook_that_waits_for_kubelet() {
+    let with = |text: &str| {
+        let hook = unit("a-hook.service", "").restarted_by_files(["/etc/config"]);
+        let disk = unit("disk.service", "Before=containerd.service").restarted_by_files(["/etc/config"]);
+        let kubelet = unit(KUBELET, "After=containerd.service").restarted_by_files(["/etc/config"]);
+        let mut desired = state([hook, disk, unit("containerd.service", ""), kubelet]);
+        desired.add(File::text("/etc/config", text));
+        desired
+    };
+    let it = Node::new();
+    it.converge(&with("one")).await.unwrap();
+    it.news();
+    for unit in ["a-hook.service", KUBELET] {
+        it.units().blocked_by.insert(unit.into(), "nothing".into());
+    }
+    let (host, two) = (it.host(), with("two"));
+    let run = it.machine.converge_with(&host, &two);
+    let error = tokio::time::timeout(Duration::from_secs(20), run).await.unwrap().unwrap_err();
+    assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
+    assert_eq!(it.machine.read("/etc/config"), "one");
+    let once = ["restart disk.service", "restart a-hook.service", "restart kubelet.service"];
+    assert_eq!(it.news(), [once, once].concat());
+    let still_wrong = it.host().status().unwrap().rolled_back.unwrap().still_wrong;
+    assert!(still_wrong.len() == 1 && still_wrong[0].contains("restart kubelet.service"), "{still_wrong:?}");
+
+    // What may still run what the change had started is restarted once its job has ended.
+    it.units().blocked_by.clear();
+    it.units().running.extend(["a-hook.service".to_owned(), KUBELET.to_owned()]);
+    it.converge(&with("one")).await.unwrap();
+    assert_eq!(it.news(), ["restart a-hook.service", "restart kubelet.service"]);
 }
 
 #[tokio::test]

@@ -46,6 +46,12 @@ pub fn is_final(error: &anyhow::Error) -> bool {
     })
 }
 
+/// Whether what failed keeps no pod from this machine and is tried again by the next run that is due: the timer's, or the
+/// next boot's. Other stages of the boot wait for this run's end, and must not wait for a unit that never starts.
+pub fn leaves_a_working_node(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref().is_some_and(kops_agent_host::Error::leaves_a_working_node))
+}
+
 /// The process's own form of a code.
 pub fn exit_code(code: u8) -> ExitCode {
     ExitCode::from(code)

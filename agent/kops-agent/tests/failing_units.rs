@@ -66,6 +66,30 @@ fn a_unit_that_does_not_start_is_named_and_kubelet_is_started() {
 }
 
 #[test]
+fn a_run_that_retries_for_ever_ends_when_only_a_unit_is_left_that_no_pod_depends_on() {
+    let machine = refusing(&["chrony.service"]);
+    let mut boot = machine.agent("converge").args(["--retries", "-1"]).spawn().unwrap();
+    // Without its end the test would wait as long as a boot does.
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(120);
+    let ended = loop {
+        match boot.try_wait().unwrap() {
+            Some(ended) => break Some(ended),
+            None if std::time::Instant::now() > deadline => break None,
+            None => std::thread::sleep(std::time::Duration::from_millis(20)),
+        }
+    };
+    if ended.is_none() {
+        boot.kill().unwrap();
+        boot.wait().unwrap();
+    }
+    assert_eq!(ended.and_then(|ended| ended.code()), Some(1));
+    kubelet_joins(&machine);
+    let requests = fs::read_to_string(machine.root().join(REQUESTS)).unwrap();
+    let starts = requests.lines().filter(|line| *line == "systemd: start chrony.service").count();
+    assert!(starts <= 1, "it is tried again and again:\n{requests}");
+}
+
+#[test]
 fn a_runtime_that_does_not_start_leaves_kubelet_enabled_and_started() {
     let machine = refusing(&["containerd.service", "chrony.service"]);
     machine

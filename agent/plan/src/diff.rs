@@ -335,10 +335,11 @@ pub fn diff(desired: &DesiredState, observed: &ObservedState) -> Plan {
 fn diff_after(steps: Vec<Step>, desired: &DesiredState, observed: &ObservedState) -> Plan {
     let mut plan = Plan { steps, kept: unknown::kept(desired, observed), ..Plan::default() };
     let order = Order::of(desired);
+    let awaited = awaited_units(desired);
     let (files, started): (Vec<_>, Vec<_>) = desired.iter().partition(|(id, _)| !is_started(id));
     for (id, resource) in files.into_iter().chain(started) {
         let changes = match resource {
-            Resource::Unit(unit) => units::changes(unit, observed, &plan),
+            Resource::Unit(unit) => units::changes(unit, observed, &plan, awaited.contains(&unit.name)),
             _ => changes(resource, desired, observed, &plan),
         };
         push(&mut plan, order.stage(id), id, observed.contains_key(id), changes);

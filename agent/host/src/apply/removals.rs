@@ -24,7 +24,7 @@ impl Run<'_> {
             self.progress.applying(step);
             for change in &step.changes {
                 match change {
-                    Change::Stop => self.wait_for_job(Act::Stop, &step.resource.name).await?,
+                    Change::Stop => self.wait_for_job(Act::Stop, &step.resource.name, None).await?,
                     Change::Disable => self.host.systemd.disable(&step.resource.name)?,
                     Change::Remove | Change::RemoveIfEmpty if !is_host(&step) => self.remove(step)?,
                     _ => {}

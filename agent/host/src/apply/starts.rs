@@ -98,14 +98,15 @@ impl Starts {
 }
 
 impl Run<'_> {
-    /// Asks for a job and waits for its end.
-    pub(super) async fn wait_for_job(&self, act: Act, unit: &str) -> Result<()> {
+    /// Asks for a job and waits for its end. `digest` is of what the unit finds.
+    pub(super) async fn wait_for_job(&self, act: Act, unit: &str, digest: Option<&str>) -> Result<()> {
         let Waits { awaited, others } = self.host.waits;
         let patience = if self.starts.state().is_late { others } else { awaited };
         match timeout(patience, self.host.systemd.begin(act, unit)).await {
             Ok(outcome) => outcome,
             Err(_) => {
                 self.starts.state().is_late = true;
+                self.host.note_begun_start(act, unit, digest)?;
                 Err(late(act, unit, patience))
             }
         }
@@ -156,7 +157,10 @@ impl Host {
 
     /// Notes the same of a unit whose job has not come to its end, where nothing of it can be older than what it
     /// reads: a restart that waits in the queue has the old process run on, and stays due.
-    fn note_begun_start(&self, act: Act, unit: &str, digest: Option<&str>) -> Result<()> {
+    pub(crate) fn note_begun_start(&self, act: Act, unit: &str, digest: Option<&str>) -> Result<()> {
+        if act == Act::Stop {
+            return Ok(());
+        }
         let is_starting = self.systemd.is_starting(unit)?;
         if is_starting {
             Stamp::Run.write(&self.root, unit, &self.kernel.boot_id()?)?;
@@ -168,7 +172,8 @@ impl Host {
     }
 }
 
-fn late(act: Act, unit: &str, patience: Duration) -> Error {
+/// What is told of a unit whose job has not come to its end in time.
+pub(crate) fn late(act: Act, unit: &str, patience: Duration) -> Error {
     Error::Unit {
         doing: act.name(),
         unit: unit.to_owned(),

@@ -97,7 +97,7 @@ impl Run<'_> {
             self.leave_job(act, unit, digest);
             return Ok(());
         }
-        let ended = match self.wait_for_job(act, &unit.name).await {
+        let ended = match self.wait_for_job(act, &unit.name, digest.as_deref()).await {
             Ok(()) => self.wait_after(step).await,
             refused => refused,
         };

@@ -60,7 +60,10 @@ impl Record {
         if let Value::Object(fields) = &mut value {
             fields.insert(VERSION_FIELD.into(), VERSION.into());
             if let Some(Value::Object(resources)) = fields.get_mut(RESOURCES) {
-                resources.extend(self.unknown.resources.clone());
+                // What this version has claimed since under the same name is how the resource is now.
+                for (id, claim) in &self.unknown.resources {
+                    resources.entry(id.clone()).or_insert_with(|| claim.clone());
+                }
             }
         }
         let mut bytes = serde_json::to_vec(&value).map_err(failed)?;
@@ -162,6 +165,18 @@ mod tests {
         assert_eq!(written["lastApplied"], serde_json::json!({"a": [1]}));
         assert_eq!(written["version"], 1);
         assert_eq!(Record::read(&root).unwrap(), record);
+    }
+
+    #[test]
+    fn what_this_version_claims_wins_over_what_another_recorded_of_the_same() {
+        let (_folder, root) = machine(OF_A_NEWER_AGENT);
+        let mut record = Record::read(&root).unwrap();
+        let own = Claim { was_there: true, left: None, begun: None };
+        record.resources.insert(ResourceId::new(Kind::File, "/etc/y"), own.clone());
+        record.write(&root).unwrap();
+        let next = Record::read(&root).unwrap();
+        assert_eq!(next.resources.get(&ResourceId::new(Kind::File, "/etc/y")), Some(&own));
+        assert_eq!(next.unknown().collect::<Vec<_>>(), ["quadlet web"]);
     }
 
     #[test]

@@ -5,9 +5,9 @@
 
 mod journal;
 mod keeping;
+mod restarting;
 mod restoring;
 
-use kops_agent_plan::diff::{CONTAINER_RUNTIME, KUBELET};
 use kops_agent_plan::health::{self, Check, Component};
 use kops_agent_plan::resource::{Kind, ResourceId};
 use serde::{Deserialize, Serialize};
@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::health::Expected;
 use crate::host::Host;
 use crate::record::Failure;
-use crate::system::systemd::Act;
+use crate::stamps::Stamp;
 
 pub(crate) use journal::{Attempt, Journal};
 
@@ -92,13 +92,11 @@ impl Host {
         }
         let is_pod = |id: &ResourceId| id.kind == Kind::File && health::is_manifest(&id.name);
         let mut still_wrong = Vec::new();
-        self.put_units_back(&journal, &mut still_wrong)?;
+        self.put_units_back(&journal, &mut still_wrong).await?;
         self.put_back(&journal, |id| !is_pod(id))?;
         note(self.systemd.reload(), &mut still_wrong)?;
         self.run_commands_again(&journal, progress, &mut still_wrong)?;
-        for unit in units_in_order(&journal) {
-            self.restart_as_before(unit, progress, &mut still_wrong).await?;
-        }
+        let not_restarted = self.restart_units(&journal, progress, &mut still_wrong).await?;
         let mut pods: Vec<&ResourceId> = journal.kept.keys().filter(|id| is_pod(id)).collect();
         pods.sort_by_key(|id| health::rank(&id.name));
         for pod in pods {
@@ -112,24 +110,11 @@ impl Host {
             }
         }
         self.put_stamps_back(&journal)?;
+        // What still runs may be what the change has started.
+        for unit in &not_restarted {
+            Stamp::Unit.put_back(&self.root, unit, None)?;
+        }
         self.record_rollback(&journal, still_wrong)
-    }
-
-    /// Restarts a unit that the change has restarted or stopped.
-    async fn restart_as_before(
-        &self,
-        unit: &ResourceId,
-        progress: &dyn Progress,
-        still_wrong: &mut Vec<String>,
-    ) -> Result<()> {
-        progress.waiting(unit);
-        let component = health::of_unit(&unit.name, &self.present_texts());
-        let waited = match self.systemd.begin(Act::Restart, &unit.name).await {
-            Ok(()) => self.wait_until_well(&component, Expected::Any).await,
-            Err(error) if error.is_refusal() => Err(self.unwell(&component, &error.to_string())),
-            Err(error) => Err(error),
-        };
-        note(waited, still_wrong)
     }
 
     async fn wait_for_pod_of_before(
@@ -184,18 +169,4 @@ fn note(outcome: Result<()>, still_wrong: &mut Vec<String>) -> Result<()> {
         }
         other => other,
     }
-}
-
-/// The units that ran before and have been touched, the container runtime first and kubelet last.
-fn units_in_order(journal: &Journal) -> Vec<&ResourceId> {
-    let ran =
-        |id: &&ResourceId| journal.kept.get(*id).and_then(|kept| kept.unit).is_some_and(|unit| unit.running);
-    let mut units: Vec<&ResourceId> =
-        journal.begun.iter().filter(|id| id.kind == Kind::Unit).filter(ran).collect();
-    units.sort_by_key(|id| match id.name.as_str() {
-        CONTAINER_RUNTIME => 0,
-        KUBELET => 2,
-        _ => 1,
-    });
-    units
 }

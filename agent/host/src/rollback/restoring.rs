@@ -18,13 +18,17 @@ use crate::staged::temporary_name;
 
 impl Host {
     /// Stops the units that did not run before, and has those start at boot that did, and no others.
-    pub(super) fn put_units_back(&self, journal: &Journal, still_wrong: &mut Vec<String>) -> Result<()> {
+    pub(super) async fn put_units_back(
+        &self,
+        journal: &Journal,
+        still_wrong: &mut Vec<String>,
+    ) -> Result<()> {
         for (id, kept) in &journal.kept {
             let Some(before) = kept.unit else { continue };
             let states = self.systemd.states(&[&id.name])?;
             let Some(now) = states.first().filter(|now| now.is_known) else { continue };
             if !before.running && now.running {
-                note(self.systemd.stop(&id.name), still_wrong)?;
+                note(self.stop_in_time(&id.name).await, still_wrong)?;
             }
             match now.enablement {
                 Enablement::Enabled if !before.enabled => note(self.systemd.disable(&id.name), still_wrong)?,

@@ -115,6 +115,8 @@ pub struct ObservedUnit {
     pub enablement: Enablement,
     /// Whether it runs, or has done what it is for.
     pub running: bool,
+    /// Whether a process of it is at starting it, and has not come to its end.
+    pub starting: bool,
     /// What [`super::restart_digest`] gave when the agent last started it.
     pub stamp: Option<String>,
 }

@@ -43,6 +43,7 @@ fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {
             access: unit.text.is_some().then(Access::of_roots),
             enablement: if unit.enabled { Enablement::Enabled } else { Enablement::Disabled },
             running: unit.running,
+            starting: false,
             stamp: restart_digest(unit, observed),
         }),
         Resource::Certificate(certificate) => Observed::Certificate(ObservedCertificate {

@@ -65,14 +65,23 @@ pub(super) fn fingerprint(observed: Option<&Observed>) -> String {
 }
 
 /// What must change about `unit`, given that everything else in `plan` is done first.
-pub(super) fn changes(unit: &Unit, observed: &ObservedState, plan: &Plan) -> Option<Vec<Change>> {
+/// Where pods wait for it (`is_awaited`), so does a run, also for a start that an earlier one has begun.
+pub(super) fn changes(
+    unit: &Unit,
+    observed: &ObservedState,
+    plan: &Plan,
+    is_awaited: bool,
+) -> Option<Vec<Change>> {
     let present = match observed.get(&Resource::from(unit.clone()).id()) {
         Some(Observed::Unit(present)) => Some(present),
         _ => None,
     };
     let text = text_change(unit, present);
     let enablement = enablement_change(unit, present);
-    let state = state_change(unit, present, observed, plan, text.is_some());
+    let is_joined = is_awaited && unit.running && present.is_some_and(|present| present.starting);
+    let state = state_change(unit, present, observed, plan, text.is_some())
+        // To ask for a start again joins the one that is under way; a restart would end it (systemctl(1)).
+        .or(is_joined.then_some(Change::Start));
     let access = access_changes(unit, present);
     let moved = present.and_then(|present| set(PATH, Some(present.path.clone()), present.belongs.clone()));
     let changes: Vec<Change> =

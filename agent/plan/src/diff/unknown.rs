@@ -83,6 +83,7 @@ mod tests {
             access: Some(Access::of_roots()),
             enablement: Enablement::Enabled,
             running: true,
+            starting: false,
             stamp: restart_digest(&unit, &observed),
         };
         observed.insert(ResourceId::new(Kind::Unit, "x.service"), Observed::Unit(running));

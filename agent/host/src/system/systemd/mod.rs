@@ -29,6 +29,8 @@ pub struct UnitState {
     /// Whether it has failed, and systemd is going to start it again after a while: nothing of it runs, though there is
     /// nothing to start.
     pub restarting: bool,
+    /// Whether a process of it has begun to start it, and is not done yet.
+    pub starting: bool,
 }
 
 impl UnitState {
@@ -39,12 +41,13 @@ impl UnitState {
         running: false,
         rests: Rest::Yes,
         restarting: false,
+        starting: false,
     };
 
     /// One that systemd knows, and that runs or rests.
     pub fn known(enablement: Enablement, running: bool) -> UnitState {
         let rests = if running { Rest::No } else { Rest::Yes };
-        UnitState { is_known: true, enablement, running, rests, restarting: false }
+        UnitState { is_known: true, enablement, running, rests, restarting: false, starting: false }
     }
 }
 

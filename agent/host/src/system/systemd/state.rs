@@ -36,7 +36,8 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str) -> UnitState {
     };
     // `auto-restart-queued` is of systemd 254 and later.
     let restarting = get("SubState").starts_with("auto-restart");
-    UnitState { is_known: get("LoadState") != "not-found", enablement, running, rests, restarting }
+    let starting = is_starting(&get);
+    UnitState { is_known: get("LoadState") != "not-found", enablement, running, rests, restarting, starting }
 }
 
 /// Whether a process of the unit has begun to start it.

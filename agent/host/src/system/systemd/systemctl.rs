@@ -130,6 +130,7 @@ mod tests {
             running,
             rests,
             restarting: false,
+            starting: false,
         };
         assert_eq!(
             parse(shown),
