@@ -234,6 +234,11 @@ impl Record {
         }
     }
 
+    /// Whether a run has settled with something.
+    pub(crate) fn is_claimed(&self, id: &ResourceId) -> bool {
+        self.resources.get(id).is_some_and(|claim| claim.left.is_some())
+    }
+
     /// Whether something was left by a run that first made it.
     pub(crate) fn is_own(&self, id: &ResourceId) -> bool {
         self.resources.get(id).is_some_and(|claim| !claim.was_there && claim.left.is_some())

@@ -56,13 +56,18 @@ impl Host {
         self.systemd.enable(&name)
     }
 
+    /// Whether there is a unit of the agent's that mounts the volume at a path when the machine boots.
+    pub(crate) fn has_boot_unit(&self, path: &str) -> Result<bool> {
+        let text = self.root.read(&unit_path(&unit_name(path)))?;
+        Ok(text.is_some_and(|text| text.starts_with(MARK.as_bytes())))
+    }
+
     /// Takes back what [`Host::mount_at_boot`] did for the volume at a path, and nothing that others did.
     pub(crate) fn no_longer_mount_at_boot(&self, path: &str) -> Result<()> {
-        let name = unit_name(path);
-        let text = self.root.read(&unit_path(&name))?;
-        if !text.is_some_and(|text| text.starts_with(MARK.as_bytes())) {
+        if !self.has_boot_unit(path)? {
             return Ok(());
         }
+        let name = unit_name(path);
         self.systemd.disable(&name)?;
         if let Some((dir, file)) = self.root.parent(&unit_path(&name))? {
             dir.remove(&file)?;

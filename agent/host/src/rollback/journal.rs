@@ -96,6 +96,11 @@ pub(super) enum Was {
     Directory(Metadata),
     /// A symbolic link to this target.
     Symlink(String),
+    /// No unit of the agent's that mounts this volume at boot; and whether something was mounted there.
+    Volume {
+        /// Whether it was.
+        mounted: bool,
+    },
     /// A name in `/etc/hosts` with these addresses.
     Host(Vec<String>),
 }

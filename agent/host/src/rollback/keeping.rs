@@ -44,7 +44,7 @@ impl Host {
             };
             let was = match is_repair(step, resource, record, written) {
                 true => Was::Right,
-                false => match self.was(resource, &folder, &journal.kept.len().to_string())? {
+                false => match self.was(resource, record, &folder, &journal.kept.len().to_string())? {
                     Some(was) => was,
                     None => continue,
                 },
@@ -68,7 +68,7 @@ impl Host {
 
     /// What is in the place of a resource; `None` where there is nothing that could be put back. A file is kept as
     /// `name`.
-    fn was(&self, resource: &Resource, folder: &Dir, name: &str) -> Result<Option<Was>> {
+    fn was(&self, resource: &Resource, record: &Record, folder: &Dir, name: &str) -> Result<Option<Was>> {
         let id = resource.id();
         match resource {
             // What is in it is others' business.
@@ -83,7 +83,13 @@ impl Host {
                 let found = hosts_file::find(&String::from_utf8_lossy(&hosts), &entry.hostname);
                 return Ok(Some(Was::Host(found.map_or(vec![], |entry| entry.addresses))));
             }
-            // Packages, accounts, mounts and images harm nobody by being there.
+            // Its boot unit would mount it for ever: what is taken back is claimed by nothing.
+            Resource::Mount(mount) => {
+                let is_new = !record.is_claimed(&id) && !self.has_boot_unit(&mount.path)?;
+                let mounted = self.mounts.mounted(mount)?.is_some();
+                return Ok(is_new.then_some(Was::Volume { mounted }));
+            }
+            // Packages, accounts, bind mounts and images harm nobody by being there.
             _ => return Ok(None),
         }
         let Some((dir, file)) = self.root.parent(&path_of(&self.root, &id))? else {

@@ -94,6 +94,7 @@ impl Host {
         let mut still_wrong = Vec::new();
         self.put_units_back(&journal, &mut still_wrong).await?;
         self.put_back(&journal, |id| !is_pod(id))?;
+        self.put_volumes_back(&journal, &mut still_wrong)?;
         note(self.systemd.reload(), &mut still_wrong)?;
         self.run_commands_again(&journal, progress, &mut still_wrong)?;
         let not_restarted = self.restart_units(&journal, progress, &mut still_wrong).await?;

@@ -51,6 +51,7 @@ impl Host {
                     let entry = HostsEntry { hostname: id.name.clone(), addresses: addresses.clone() };
                     self.write_hosts_entries(&[&entry])?;
                 }
+                Was::Volume { .. } => {}
                 was => self.put_path_back(&path_of(&self.root, id), was, &folder)?,
             }
         }
@@ -59,6 +60,19 @@ impl Host {
         }
         for (id, _) in gone.iter().rev().filter(|(id, _)| id.kind == Kind::Directory) {
             self.remove_new(id)?;
+        }
+        Ok(())
+    }
+
+    /// Has volumes no longer mounted that the change has mounted. What is in use stays mounted until the next boot.
+    pub(super) fn put_volumes_back(&self, journal: &Journal, still_wrong: &mut Vec<String>) -> Result<()> {
+        // What is mounted within another goes before it.
+        for (id, kept) in journal.kept.iter().rev() {
+            let Was::Volume { mounted } = kept.was else { continue };
+            note(self.no_longer_mount_at_boot(&id.name), still_wrong)?;
+            if !mounted && !self.mounted_among(&[&id.name])?.is_empty() {
+                note(self.mounts.unmount(&id.name), still_wrong)?;
+            }
         }
         Ok(())
     }
@@ -79,7 +93,7 @@ impl Host {
                     directory.set_mode(metadata.mode)?;
                 }
             }
-            Was::Right | Was::Absent | Was::Host(_) => return Ok(()),
+            Was::Right | Was::Absent | Was::Host(_) | Was::Volume { .. } => return Ok(()),
         }
         dir.sync()
     }

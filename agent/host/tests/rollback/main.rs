@@ -69,6 +69,29 @@ async fn everything_is_put_back_if_kubelet_does_not_come_back() {
 }
 
 #[tokio::test]
+async fn a_volume_that_is_taken_back_is_not_mounted_at_the_next_boot() {
+    let scene = Scene::converged(&node("1")).await;
+    let mut bad = node("bad");
+    bad.add(Mount {
+        device: "/dev/xvdd".into(),
+        path: "/data".into(),
+        filesystem: "ext4".into(),
+        format_options: vec![],
+        mount_options: vec![],
+        at_boot: true,
+    });
+    let error = scene.converge(&bad).await.unwrap_err();
+    assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
+    let news = scene.node.news();
+    assert!(news.contains(&"enable data.mount".to_owned()), "{news:?}");
+    assert!(news.contains(&"disable data.mount".to_owned()), "{news:?}");
+    assert!(!scene.machine.path("/etc/systemd/system/data.mount").exists());
+    let asked = scene.machine.requests();
+    assert!(asked.contains(&"mounts: unmount /data".to_owned()), "{asked:?}");
+    scene.is_clean();
+}
+
+#[tokio::test]
 async fn a_unit_whose_job_fails_is_a_component_that_does_not_come_back() {
     let scene = Scene::converged(&node("1")).await;
     let before = scene.files();
