@@ -39,6 +39,9 @@ pub struct Applied {
     pub cluster: String,
     /// The instance group.
     pub instance_group: String,
+    /// Which machine it was applied to ([`kops_agent_plan::facts::Facts::machine`]).
+    #[serde(default)]
+    pub machine: String,
     /// `NodeupConfigHash` of the configuration.
     pub config_hash: String,
     /// Where its keys and secrets are read.
@@ -79,11 +82,17 @@ impl Applied {
             version: VERSION,
             cluster: cluster.to_owned(),
             instance_group: instance_group.to_owned(),
+            machine: String::new(),
             config_hash: config_hash.to_owned(),
             sources,
             keysets,
             resources: desired.iter().map(|(_, resource)| resource.clone()).collect(),
         }
+    }
+
+    /// The same, as it was applied to this machine.
+    pub fn to_machine(self, machine: String) -> Applied {
+        Applied { machine, ..self }
     }
 
     /// The state.

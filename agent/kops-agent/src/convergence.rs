@@ -47,7 +47,8 @@ pub async fn decide(args: &SpecArgs, root: &Path, hashes: HashSource, before: &B
     decided
 }
 
-async fn complete_remembered(root: &Path) {
+/// Tells the cloud what it was to be told when this machine was last decided, where that was this very instance.
+pub async fn complete_remembered(root: &Path) {
     let remembered = RememberedFacts::read(root);
     let Some(action) = remembered.lifecycle_action() else { return };
     match cloud::instance_id().await {

@@ -78,20 +78,33 @@ pub async fn decide(
     if !is_same || !is_pinned_to_it {
         return Ok(None);
     }
+    let facts = match node::facts(args, &boot).await {
+        Ok(facts) if facts.machine() == applied.machine => facts,
+        Ok(facts) => {
+            log::warn!(
+                "what was last applied here was for another machine, or another use of this one ({}; this is {}): it is left alone",
+                applied.machine,
+                facts.machine()
+            );
+            return Ok(None);
+        }
+        Err(unobserved) => {
+            log::warn!(
+                "whether this is the machine that was last converged here cannot be told, so it is left as it is: {}",
+                error_text(&unobserved)
+            );
+            return Ok(None);
+        }
+    };
     let applied = Arc::new(applied);
     let instead = Instead::of(why, &applied.config_hash);
     let store = Arc::new(node::store(&args.store)?);
     let materials =
         Materials::of_applied(Arc::clone(&applied), read(args, host, &boot, &applied, why).await?);
-    let facts = node::facts(args, &boot).await;
-    let materials = match &facts {
-        Ok(_) => materials,
-        Err(error) => materials.without_issuer(error_text(error)),
-    };
-    let facts = facts.unwrap_or_default();
     let record = host.record()?;
     let authorities = applied.trusted_certificates(kops_agent_plan::resolve::KUBERNETES_CA);
-    let kops_controller = KopsController::of(&boot, authorities, &facts, store.retries().deadline);
+    let kops_controller =
+        KopsController::of(&boot, authorities, &facts, store.retries().deadline).for_node_at(&args.node_root);
     Ok(Some((
         instead,
         Decision {
@@ -109,6 +122,7 @@ pub async fn decide(
             is_last_applied: true,
             sources: applied.sources.clone(),
             names: [applied.cluster.clone(), applied.instance_group.clone()],
+            machine: applied.machine.clone(),
         },
     )))
 }

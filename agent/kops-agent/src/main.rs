@@ -224,6 +224,7 @@ async fn converge(args: &ConvergeArgs) -> Result<u8> {
     match instead {
         Instead::Superseded(by) => {
             let report = noted(root, report)?;
+            convergence::complete_remembered(root).await;
             host.note_superseded(&by, last_applied::unmended(&report).is_none())?;
             log::info!("{}", last_applied::superseded(&by));
             converged(args, &report, "superseded, and as last applied")

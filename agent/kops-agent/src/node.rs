@@ -59,6 +59,8 @@ pub struct Decision {
     pub sources: Sources,
     /// The cluster, and the instance group.
     pub names: [String; 2],
+    /// The machine that it is for ([`Facts::machine`]).
+    pub machine: String,
 }
 
 /// Steps 1 to 5: boot config, facts, store, resolve, desired. Below `root` is what earlier runs have left.
@@ -111,6 +113,7 @@ pub async fn decide(args: &SpecArgs, root: &Path, hashes: HashSource, before: &B
         is_last_applied,
         sources,
         names,
+        machine: facts.machine(),
     })
 }
 
@@ -225,14 +228,17 @@ pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Resu
         true => Scope::LastApplied { config_hash },
         false => Scope::Node { config_hash, known_hashes: &decision.known_hashes },
     };
-    let report = host.apply(&plan, &decision.desired, &materials, &downloads, &watch, scope).await?;
-    if !decision.is_last_applied {
+    let outcome = host.apply(&plan, &decision.desired, &materials, &downloads, &watch, scope).await;
+    // Where only units failed on which no pod depends everything else is as it was wanted.
+    let is_applied = outcome.as_ref().map_or_else(kops_agent_host::Error::leaves_a_working_node, |_| true);
+    if is_applied && !decision.is_last_applied {
         let [cluster, group] = &decision.names;
         let sources = decision.sources.clone();
         let applied = Applied::of(cluster, group, config_hash, sources, &decision.desired, &materials);
+        let applied = applied.to_machine(decision.machine.clone());
         host.keep_applied(&applied).context("keeping what was applied")?;
     }
-    Ok(report)
+    Ok(outcome?)
 }
 
 /// Keeps other runs away from the machine.

@@ -57,7 +57,7 @@ impl Worker {
     /// Runs the agent on this machine as an instance of this type.
     fn run(&self, verb: &str, instance_type: &str) -> Ended {
         let imds = metadata(instance_type);
-        let mut agent = Command::new(env!("CARGO_BIN_EXE_kops-agent"));
+        let mut agent = Command::new(example::agent());
         agent.env_clear().envs(self.machine.cluster.environment()).envs(self.ec2.environment());
         agent.env_remove("AWS_EC2_METADATA_DISABLED");
         agent.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds.url()).env("HTTPS_PROXY", "http://127.0.0.1:1");

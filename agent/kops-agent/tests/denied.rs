@@ -142,7 +142,7 @@ fn a_keyset_that_is_denied_is_waited_for_and_takes_nothing_away() {
 #[test]
 fn a_worker_may_not_read_keysets_and_needs_no_word_of_it() {
     let machine = Machine::of(NODES);
-    let mut derive = Command::new(env!("CARGO_BIN_EXE_kops-agent"));
+    let mut derive = Command::new(example::agent());
     derive.env_clear().envs(machine.cluster.environment()).args(["config", "derive"]);
     let derived = Ended::of(derive.args(["--config-base", CONFIG_BASE, "--instance-group", NODES]));
     let config = machine.cluster.store.cluster_folder().join("igconfig/node/nodes/nodeupconfig.yaml");

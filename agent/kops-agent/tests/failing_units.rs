@@ -39,7 +39,7 @@ fn a_unit_that_does_not_start_is_named_and_kubelet_is_started() {
     let refused = "`systemctl start chrony.service` is refused";
     machine.run("converge", &[]).with(1, &["everything but this unit is as it should be", refused]);
     kubelet_joins(&machine);
-    let mut status = Command::new(env!("CARGO_BIN_EXE_kops-agent"));
+    let mut status = Command::new(example::agent());
     let status = Ended::of(status.env_clear().args(["status", "--root"]).arg(machine.root()));
     status.with(4, &[]);
     assert!(status.stdout.contains(refused), "{}", status.stdout);

@@ -26,7 +26,7 @@ fn hash(text: &str) -> String {
 /// A machine that is pinned to the configuration that the store has of its group, and has converged to it.
 fn pinned(group: &'static str, role: &str) -> (Machine, String) {
     let machine = Machine::of(group);
-    let mut derive = Command::new(env!("CARGO_BIN_EXE_kops-agent"));
+    let mut derive = Command::new(example::agent());
     derive.env_clear().envs(machine.cluster.environment()).args(["config", "derive"]);
     let derived = Ended::of(derive.args(["--config-base", CONFIG_BASE, "--instance-group", group]));
     derived.with(0, &[]);
@@ -54,7 +54,7 @@ fn update(machine: &Machine, path: &str) -> String {
 }
 
 fn status(machine: &Machine, output: &str) -> Ended {
-    let mut agent = Command::new(env!("CARGO_BIN_EXE_kops-agent"));
+    let mut agent = Command::new(example::agent());
     agent.env_clear().stdin(Stdio::null()).args(["status", "-o", output, "--root"]);
     Ended::of(agent.arg(machine.root()))
 }
@@ -65,6 +65,26 @@ fn read(machine: &Machine, path: &str) -> String {
 
 fn requests(machine: &Machine) -> String {
     read(machine, "var/lib/kops-agent/recorded/requests.txt")
+}
+
+/// As where an image was made of a node's disk, or an instance leaves a warm pool in which it has never joined.
+#[test]
+fn what_was_applied_to_another_machine_stands_in_for_nothing() {
+    for (old, new) in [
+        ("i-0d3a0c0ffee000002", "i-0d3a0c0ffee000003"),
+        ("targetLifecycleState: InService", "targetLifecycleState: Warmed:Stopped"),
+    ] {
+        let (node, path) = pinned(NODES, "node");
+        update(&node, &path);
+        fs::remove_file(node.root().join(CONTAINERD)).unwrap();
+        let facts = node.cluster.store.facts(NODES);
+        let text = fs::read_to_string(&facts).unwrap();
+        assert!(text.contains(old));
+        fs::write(&facts, text.replace(old, new)).unwrap();
+        let ended = node.run("converge", &[]);
+        ended.with(CONFIGURATION, &["NodeupConfigHash", "was for another machine"]);
+        assert!(!node.root().join(CONTAINERD).exists(), "{ended:#?}");
+    }
 }
 
 #[test]

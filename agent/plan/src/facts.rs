@@ -57,6 +57,28 @@ pub struct Facts {
     pub cloud: CloudFacts,
 }
 
+impl Facts {
+    /// Which machine was observed, by what its cloud calls it and else by its host name, and whether it only gets ready for a
+    /// warm pool. A state that was applied to one is none for another: an image may be made of a node's disk.
+    pub fn machine(&self) -> String {
+        let CloudFacts { aws, gce, hetzner, openstack: _, azure, digital_ocean: _, linode } = &self.cloud;
+        if let Some(aws) = aws {
+            let is_warming = aws.target_lifecycle_state.starts_with(WARMED);
+            return format!("aws {}{}", aws.instance_id, if is_warming { ", in a warm pool" } else { "" });
+        }
+        let named = [
+            gce.as_ref().map(|gce| format!("gce {} {} {} {}", gce.project, gce.zone, gce.name, gce.hostname)),
+            hetzner.as_ref().map(|hetzner| format!("hetzner {}", hetzner.instance_id)),
+            azure.as_ref().map(|azure| format!("azure {}", azure.resource_id)),
+            linode.as_ref().map(|linode| format!("linode {}", linode.label)),
+        ];
+        named.into_iter().flatten().next().unwrap_or_else(|| format!("host {}", self.hostname))
+    }
+}
+
+/// What the target lifecycle state of an instance begins with that gets ready for a warm pool.
+pub const WARMED: &str = "Warmed:";
+
 /// A processor architecture, by Go's name for it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

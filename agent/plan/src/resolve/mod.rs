@@ -60,7 +60,7 @@ pub use stored_pod::StoredPod;
 use basis::Basis;
 use serde::Serialize;
 
-use crate::facts::Facts;
+use crate::facts::{Facts, WARMED};
 use crate::resource::{Image, Mount};
 use crate::spec::{
     BootConfig, Certificate, CloudProvider, ContainerdConfig, ControlPlaneConfig, InstanceGroupRole, Keyset,
@@ -351,7 +351,7 @@ impl NodeConfig {
         self.cloud_provider() == CloudProvider::Aws
             && !self.config.warm_pool_images.is_empty()
             && !self.is_control_plane()
-            && state.starts_with("Warmed:")
+            && state.starts_with(WARMED)
     }
 
     /// The id of the item that signs with this keyset, as kOps chose it; empty where it chose none.
