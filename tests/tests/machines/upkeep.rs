@@ -2,6 +2,7 @@
 //! how it is, and taking it back.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use serde_json::Value;
 
@@ -229,8 +230,8 @@ const STAYS: [(&str, &str); 18] = [
     ("/etc/systemd/system/multi-user.target.wants/chrony.service", "chrony is enabled"),
     ("/etc/systemd/system/multi-user.target.wants/unattended-upgrades.service", "it is enabled"),
 ];
-/// Folders that the test mounts, and that a reset unmounts and removes.
-const MOUNTED: [&str; 2] = ["/var/lib/containerd", "/var/lib/kubelet"];
+/// Folders that the test mounts or makes, and that a reset unmounts and removes, with what is in them.
+const TAKEN: [&str; 3] = ["/etc/cni", "/var/lib/containerd", "/var/lib/kubelet"];
 
 /// A reset leaves what was there before the agent came, and Debian's packages.
 pub fn a_reset_leaves_no_trace(machine: &Machine, before: &Traces) {
@@ -264,7 +265,7 @@ pub fn a_reset_leaves_no_trace(machine: &Machine, before: &Traces) {
     assert!(traces.is_empty(), "left by a reset of {}: {traces:#?}", machine.name());
     let gone: Vec<String> = new(&before.paths, &after.paths)
         .into_iter()
-        .filter(|path| !is_of_others(path) && !MOUNTED.contains(&path.as_str()))
+        .filter(|path| !is_of_others(path) && !TAKEN.iter().any(|taken| Path::new(path).starts_with(taken)))
         .collect();
     assert!(gone.is_empty(), "taken by a reset of {}: {gone:#?}", machine.name());
     assert_eq!(new(&after.mounts, &before.mounts), [""; 0], "mounts of {}", machine.name());
