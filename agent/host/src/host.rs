@@ -179,7 +179,7 @@ impl Host {
         Host { retries_failed, ..self }
     }
 
-    /// The same host, where what is as it should be becomes the agent's own, whoever made it; or does not.
+    /// The same host, where what is as it should be becomes the agent's own, also if another program made it; or does not.
     pub fn adopting(self, adopts: bool) -> Host {
         Host { adopts, ..self }
     }

@@ -229,7 +229,7 @@ impl<'a> Observer<'a> {
         let (sha256, content) = match unknown {
             Some(why) if !file.create_only => {
                 let found = digest(&dir, &name)?;
-                // Nothing is to be started anew with what somebody has made of it.
+                // Nothing is to be started anew with an edited text.
                 let left = self.record.left_sha256(&file.path).unwrap_or(&found).to_owned();
                 let differs = left != found;
                 let how = if differs { "its content was changed, and cannot be written anew: " } else { "" };
@@ -241,7 +241,7 @@ impl<'a> Observer<'a> {
             [] => None,
             // To run them again is what mends it.
             commands if self.host.commands.is_undone(commands, &file.path)? => None,
-            // On the first sight, whoever wrote the file has run them, as nodeup does.
+            // On the first sight the program that wrote the file has run them, as nodeup does.
             _ => Stamp::Commands
                 .read(&self.host.root, &file.path)?
                 .or_else(|| self.record.is_first_sight().then(|| sha256.clone())),

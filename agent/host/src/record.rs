@@ -221,7 +221,7 @@ impl Record {
         Ok(())
     }
 
-    /// Whether no run has ever claimed anything here: whatever there is, others have made, or nobody.
+    /// Whether no run has ever claimed anything here: whatever there is was made by other programs.
     pub(crate) fn is_first_sight(&self) -> bool {
         self.config_hash.is_empty() && self.resources.is_empty()
     }

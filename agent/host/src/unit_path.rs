@@ -23,7 +23,7 @@ const OWN: &str = "kops-agent";
 /// The file of a unit that the agent writes.
 pub(crate) fn unit_path(root: &Root, name: &str) -> String {
     let in_etc = format!("{OVERRIDES}/{name}");
-    // What cannot be looked at is taken to be there: whoever goes on to use it tells why it cannot.
+    // A file that cannot be looked at is taken to be there: writing to it then fails with the reason.
     if is_there(root, &in_etc).unwrap_or(true) { in_etc } else { upstreams_unit_path(root, name) }
 }
 

@@ -34,7 +34,7 @@ async fn a_device_is_not_mounted_over_another() {
 
 const UNIT: &str = "/etc/systemd/system/data.mount";
 
-/// Somebody unmounts everything, as a reboot does.
+/// Everything is unmounted, as by a reboot.
 fn reboot(machine: &Machine) {
     let path = machine.path("/var/lib/kops-agent/recorded/state.json");
     let mut state: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();

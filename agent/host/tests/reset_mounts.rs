@@ -207,7 +207,7 @@ fn a_mount_that_is_busy_or_hidden_behind_a_link_ends_the_reset_before_it_is_remo
         host.reset(&host.plan_reset(&[], &[], &[]).unwrap(), &Deaf).unwrap();
         users_folder_is_as_it_was();
     });
-    // Below a link that nobody follows when looking for mounts.
+    // Below a link that is not followed when mounts are looked for.
     in_a_root_of_its_own(|| {
         users_folder();
         let host = node();

@@ -62,7 +62,7 @@ impl Host {
         scope: Scope<'_>,
     ) -> Result<Option<Changing>> {
         let Some(config_hash) = scope.config_hash() else { return Ok(None) };
-        // A machine that is no node yet has nothing to go back to, and nobody to be well for.
+        // A machine that is no node yet has nothing to go back to.
         if !self.works(record)? || self.pace.patience.is_zero() || !health::is_awaited(desired) {
             Journal::end(&self.root)?;
             return Ok(None);

@@ -51,7 +51,7 @@ pub async fn with_certificates(host: &Host, decision: &Decision, plan: Plan) -> 
     Ok((plan, kept))
 }
 
-/// The plan while nobody issues certificates: all else is put right, and those that are due are named in it.
+/// The plan while no certificates are issued: all else is put right, and those that are due are named in it.
 fn without_issuer(host: &Host, decision: &Decision, error: &BootstrapError) -> Result<(Plan, Materials)> {
     let materials = decision.materials.clone().without_issuer(error.to_string());
     Ok((plan_with(host, decision, &materials)?, materials))

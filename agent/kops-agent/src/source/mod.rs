@@ -466,7 +466,7 @@ impl<'a> StoreFiles<'a> {
         Ok(self.store.look(&url).await?.try_map(|text| Secret::parse(&text, &url))?)
     }
 
-    /// The folders, for whoever reads them at a later time.
+    /// The folders, for a later run.
     pub(crate) fn sources(&self) -> Sources {
         Sources { keysets: self.keypairs.clone(), secrets: self.secrets.clone() }
     }

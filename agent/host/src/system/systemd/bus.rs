@@ -176,7 +176,7 @@ impl Bus {
         let (connection, unit) = (self.connection.clone(), unit.to_owned());
         if let Some(runtime) = &self.runtime {
             runtime.spawn(async move {
-                // Whoever asked may not wait for it any more.
+                // The future that waits for it may have been dropped.
                 let _ = tell.send(job(&connection, act, &unit).await);
             });
         }

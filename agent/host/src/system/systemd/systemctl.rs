@@ -68,7 +68,7 @@ impl Systemd for Systemctl {
         let (tell, told) = oneshot::channel();
         let (unit, waited_for) = (unit.to_owned(), unit.to_owned());
         let wait = move || {
-            // Whoever asked may not wait for it any more.
+            // The future that waits for it may have been dropped.
             let _ = tell.send(self::act(act.name(), &waited_for));
         };
         let started = thread::Builder::new().name("systemctl".into()).spawn(wait);
