@@ -58,14 +58,7 @@ async fn derive(args: &DeriveArgs) -> Result<u8> {
 }
 
 async fn dump(args: &DumpArgs) -> Result<u8> {
-    let spec = node::spec(
-        &node::store(&args.spec.store)?,
-        &args.spec,
-        Path::new("/"),
-        HashSource::known(),
-        &Before::default(),
-    )
-    .await?;
+    let spec = node::spec_to_show(&args.spec).await?;
     output::print_node_config(&node::resolve(spec)?, args.output)
 }
 

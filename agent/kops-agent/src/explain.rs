@@ -1,7 +1,5 @@
 //! `kops-agent explain`: where a value on the machine comes from.
 
-use std::path::Path;
-
 use anyhow::{Result, bail};
 use kops_agent_plan::desired;
 use kops_agent_plan::explain::{self, Question, Source};
@@ -12,20 +10,12 @@ use kops_agent_plan::spec::{BootConfig, Cluster, InstanceGroup, NodeupConfig, pa
 use serde_json::Value;
 
 use crate::cli::ExplainArgs;
-use crate::hashes::HashSource;
-use crate::source::{Before, NodeSpec, Origin, trust_the_boot_configs_authority};
+use crate::source::{NodeSpec, Origin, trust_the_boot_configs_authority};
 use crate::{node, output};
 
 /// Answers the question.
 pub(crate) async fn run(args: &ExplainArgs) -> Result<u8> {
-    let spec = node::spec(
-        &node::store(&args.spec.store)?,
-        &args.spec,
-        Path::new("/"),
-        HashSource::known(),
-        &Before::default(),
-    )
-    .await?;
+    let spec = node::spec_to_show(&args.spec).await?;
     let question = Question::read(&args.question);
     let sources = sources(&spec, &args.spec.conf.display().to_string())?;
     let lines = explain::explain(&sources, &question, |documents| decide(&spec, documents));

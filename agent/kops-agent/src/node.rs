@@ -138,6 +138,14 @@ pub async fn spec(
     Ok(spec)
 }
 
+/// The same of this machine, to be shown only: no publisher is asked.
+///
+/// # Errors
+/// As [`spec`].
+pub async fn spec_to_show(args: &SpecArgs) -> Result<NodeSpec> {
+    spec(&store(&args.store)?, args, Path::new("/"), HashSource::known(), &Before::default()).await
+}
+
 /// The state store.
 ///
 /// # Errors
