@@ -4,7 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod api;
-#[path = "../src/go_yaml/arbitrary.rs"]
+#[path = "../../spec/src/go_yaml/arbitrary.rs"]
 mod arbitrary;
 mod clouds;
 mod go_reader;

@@ -12,9 +12,9 @@ use crate::spec::{BootConfig, InstanceGroupRole, Keyset, NodeupConfig};
 use super::{Inputs, NodeConfig, Problems, resolve};
 
 /// A certificate of `service-account`, with an RSA key.
-pub(crate) const RSA_CERTIFICATE: &str = include_str!("../spec/keyset/testdata/rsa.pem");
+pub(crate) const RSA_CERTIFICATE: &str = include_str!("../../../spec/src/keyset/testdata/rsa.pem");
 /// A certificate of `kubernetes-ca`, with an EC key.
-pub(crate) const EC_CERTIFICATE: &str = include_str!("../spec/keyset/testdata/ec.pem");
+pub(crate) const EC_CERTIFICATE: &str = include_str!("../../../spec/src/keyset/testdata/ec.pem");
 
 const BOOT: &str = "
 CloudProvider: metal

@@ -38,7 +38,7 @@ macro_rules! example {
 /// What private keys look like here: to be found nowhere.
 pub const PRIVATE: &str = "a private key of this test";
 /// A certificate of `service-account` whose public key is RSA, as kOps' are.
-const CERTIFICATE: &str = include_str!("../../src/spec/keyset/testdata/rsa.pem");
+const CERTIFICATE: &str = include_str!("../../../spec/src/keyset/testdata/rsa.pem");
 /// Id of every key.
 const KEY_ID: &str = "7100000001";
 

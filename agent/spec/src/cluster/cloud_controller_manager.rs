@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::duration::Duration;
-use crate::spec::kube_scheduler::LeaderElectionConfiguration;
-use crate::spec::omit::is_zero;
-use crate::spec::scalars::Quantity;
+use crate::duration::Duration;
+use crate::kube_scheduler::LeaderElectionConfiguration;
+use crate::omit::is_zero;
+use crate::scalars::Quantity;
 
 /// What kOps wants of the cloud-controller-manager.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

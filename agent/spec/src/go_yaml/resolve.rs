@@ -3,7 +3,7 @@
 
 /// Whether a text written without quotes would be read as the string that it is, by Go and by
 /// readers that know numbers in base 60.
-pub(crate) fn is_plain_string(text: &str) -> bool {
+pub fn is_plain_string(text: &str) -> bool {
     let Some(first) = text.bytes().next() else { return false };
     match first {
         b'+' | b'-' | b'0'..=b'9' => {

@@ -87,7 +87,7 @@ pub(super) fn pem_block(title: &str, der: &[u8]) -> String {
 
 /// Bytes that JSON carries as standard base64 (Go's `[]byte`).
 #[derive(Default)]
-pub(in crate::spec) struct Base64(pub(in crate::spec) Vec<u8>);
+pub(crate) struct Base64(pub(crate) Vec<u8>);
 
 impl<'de> Deserialize<'de> for Base64 {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Base64, D::Error> {

@@ -2,12 +2,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::cluster::aws::{
+use crate::cluster::aws::{
     EBSCSIDriverSpec, LoadBalancerControllerSpec, NodeTerminationHandlerSpec, PodIdentityWebhookSpec,
     WarmPoolSpec,
 };
-use crate::spec::omit::is_zero;
-use crate::spec::openstack::OpenstackSpec;
+use crate::omit::is_zero;
+use crate::openstack::OpenstackSpec;
 
 /// The cloud a cluster is in; one is set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

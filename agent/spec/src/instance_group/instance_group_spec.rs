@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::cluster::aws::WarmPoolSpec;
-use crate::spec::cluster::cluster_spec::RollingUpdate;
-use crate::spec::containerd::ContainerdConfig;
-use crate::spec::customization::{FileAssetSpec, HookSpec, VolumeMountSpec};
-use crate::spec::duration::Duration;
-use crate::spec::kubelet::KubeletConfigSpec;
-use crate::spec::omit::is_zero;
-use crate::spec::role::InstanceGroupRole;
-use crate::spec::scalars::Quantity;
+use crate::cluster::aws::WarmPoolSpec;
+use crate::cluster::cluster_spec::RollingUpdate;
+use crate::containerd::ContainerdConfig;
+use crate::customization::{FileAssetSpec, HookSpec, VolumeMountSpec};
+use crate::duration::Duration;
+use crate::kubelet::KubeletConfigSpec;
+use crate::omit::is_zero;
+use crate::role::InstanceGroupRole;
+use crate::scalars::Quantity;
 
 /// What the machines of a group shall be, in kOps' internal names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::omit::is_zero;
-use crate::spec::scalars::Quantity;
+use crate::omit::is_zero;
+use crate::scalars::Quantity;
 
 /// DNS inside the cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,10 +2,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::duration::Duration;
-use crate::spec::network_plugins::EnvVar;
-use crate::spec::omit::is_zero;
-use crate::spec::scalars::Quantity;
+use crate::duration::Duration;
+use crate::network_plugins::EnvVar;
+use crate::omit::is_zero;
+use crate::scalars::Quantity;
 
 /// An etcd cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

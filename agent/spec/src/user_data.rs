@@ -162,7 +162,7 @@ mod tests {
     use flate2::write::GzEncoder;
 
     use super::*;
-    use crate::spec::{BootConfig, CloudProvider, InstanceGroupRole};
+    use crate::{BootConfig, CloudProvider, InstanceGroupRole};
 
     const YAML: &str = "CloudProvider: aws\nClusterName: c.example.com\nConfigServer:\n  CACertificates: |\n    \
                         -----BEGIN CERTIFICATE-----\nInstanceGroupName: nodes\nInstanceGroupRole: Node\nNodeupConfigHash: abc=\n";

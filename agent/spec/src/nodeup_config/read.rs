@@ -7,8 +7,8 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 
 use super::NodeupConfig;
-use crate::spec::error::SpecError;
-use crate::spec::yaml::{from_document, ignored_fields, parse_document, parse_yaml};
+use crate::error::SpecError;
+use crate::yaml::{from_document, ignored_fields, parse_document, parse_yaml};
 
 /// A file that is not the one its hash was taken of.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]

@@ -7,20 +7,20 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::api::APISpec;
-use crate::spec::authentication::AuthenticationSpec;
-use crate::spec::cluster::cluster_spec::ConfigStoreSpec;
-use crate::spec::cluster::iam::DiscoveryServiceOptions;
-use crate::spec::containerd::{ContainerdConfig, GVisorConfig, NvidiaGPUConfig};
-use crate::spec::customization::{FileAssetSpec, HookSpec, VolumeMountSpec};
-use crate::spec::kube_apiserver::KubeAPIServerConfig;
-use crate::spec::kube_controller_manager::KubeControllerManagerConfig;
-use crate::spec::kube_proxy::KubeProxyConfig;
-use crate::spec::kube_scheduler::KubeSchedulerConfig;
-use crate::spec::kubelet::KubeletConfigSpec;
-use crate::spec::networking::NetworkingSpec;
-use crate::spec::omit::is_zero;
-use crate::spec::openstack::OpenstackSpec;
+use crate::api::APISpec;
+use crate::authentication::AuthenticationSpec;
+use crate::cluster::cluster_spec::ConfigStoreSpec;
+use crate::cluster::iam::DiscoveryServiceOptions;
+use crate::containerd::{ContainerdConfig, GVisorConfig, NvidiaGPUConfig};
+use crate::customization::{FileAssetSpec, HookSpec, VolumeMountSpec};
+use crate::kube_apiserver::KubeAPIServerConfig;
+use crate::kube_controller_manager::KubeControllerManagerConfig;
+use crate::kube_proxy::KubeProxyConfig;
+use crate::kube_scheduler::KubeSchedulerConfig;
+use crate::kubelet::KubeletConfigSpec;
+use crate::networking::NetworkingSpec;
+use crate::omit::is_zero;
+use crate::openstack::OpenstackSpec;
 
 pub use read::HashMismatch;
 

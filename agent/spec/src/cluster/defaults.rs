@@ -1,7 +1,7 @@
 //! What kOps fills in whenever it reads a Cluster (upstream: `SetDefaults_ClusterSpec` of both versions).
 
 use super::ClusterSpec;
-use crate::spec::authentication::RBACAuthorizationSpec;
+use crate::authentication::RBACAuthorizationSpec;
 
 impl ClusterSpec {
     pub(super) fn set_defaults(&mut self) {

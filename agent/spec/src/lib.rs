@@ -7,6 +7,11 @@
 //! Field names are the JSON names of kOps' internal API in snake case. What Go has as a pointer is
 //! an `Option`, and writing a value leaves out exactly what Go's `omitempty` leaves out. Unknown
 //! fields pass; a wrong type fails with the field's path and the file's URL ([`SpecError`]).
+//!
+//! What is observed of a machine stands beside it ([`facts`]): the two together are all that a decision knows. So do
+//! Go's YAML, which kOps' hashes are made over ([`go_yaml`]), and what its names and URLs follow ([`fnv`], [`urls`]).
+//!
+//! Pure, as `agent/plan`: `clippy.toml` beside this crate bans effects.
 
 mod api;
 mod authentication;
@@ -19,8 +24,11 @@ mod containerd;
 mod customization;
 mod duration;
 mod error;
+pub mod facts;
 mod field_warnings;
+pub mod fnv;
 mod go_value;
+pub mod go_yaml;
 mod instance_group;
 mod keyset;
 mod kops_controller;
@@ -40,6 +48,7 @@ mod respell;
 mod role;
 mod scalars;
 mod secret;
+pub mod urls;
 mod user_data;
 mod yaml;
 

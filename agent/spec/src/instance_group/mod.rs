@@ -100,7 +100,7 @@ impl InstanceGroup {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::spec::InstanceGroupRole;
+    use crate::InstanceGroupRole;
 
     const URL: &str = "s3://clusters/c.example.com/instancegroup/nodes";
 

@@ -4,27 +4,27 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::api::APISpec;
-use crate::spec::authentication::{AuthenticationSpec, AuthorizationSpec, NodeAuthorizationSpec};
-use crate::spec::cluster::addons::{
+use crate::api::APISpec;
+use crate::authentication::{AuthenticationSpec, AuthorizationSpec, NodeAuthorizationSpec};
+use crate::cluster::addons::{
     AddonSpec, CertManagerConfig, ClusterAutoscalerConfig, KarpenterConfig, MetricsServerConfig, NTPConfig,
     NodeProblemDetectorConfig, SnapshotControllerConfig,
 };
-use crate::spec::cluster::cloud::{CloudConfiguration, CloudProviderSpec};
-use crate::spec::cluster::cloud_controller_manager::CloudControllerManagerConfig;
-use crate::spec::cluster::dns::{DNSControllerGossipConfig, ExternalDNSConfig, GossipConfig, KubeDNSConfig};
-use crate::spec::cluster::etcd::EtcdClusterSpec;
-use crate::spec::cluster::iam::{IAMSpec, ServiceAccountIssuerDiscoveryConfig};
-use crate::spec::containerd::ContainerdConfig;
-use crate::spec::customization::{FileAssetSpec, HookSpec};
-use crate::spec::kube_apiserver::KubeAPIServerConfig;
-use crate::spec::kube_controller_manager::KubeControllerManagerConfig;
-use crate::spec::kube_proxy::KubeProxyConfig;
-use crate::spec::kube_scheduler::KubeSchedulerConfig;
-use crate::spec::kubelet::KubeletConfigSpec;
-use crate::spec::networking::NetworkingSpec;
-use crate::spec::omit::is_zero;
-use crate::spec::scalars::IntOrString;
+use crate::cluster::cloud::{CloudConfiguration, CloudProviderSpec};
+use crate::cluster::cloud_controller_manager::CloudControllerManagerConfig;
+use crate::cluster::dns::{DNSControllerGossipConfig, ExternalDNSConfig, GossipConfig, KubeDNSConfig};
+use crate::cluster::etcd::EtcdClusterSpec;
+use crate::cluster::iam::{IAMSpec, ServiceAccountIssuerDiscoveryConfig};
+use crate::containerd::ContainerdConfig;
+use crate::customization::{FileAssetSpec, HookSpec};
+use crate::kube_apiserver::KubeAPIServerConfig;
+use crate::kube_controller_manager::KubeControllerManagerConfig;
+use crate::kube_proxy::KubeProxyConfig;
+use crate::kube_scheduler::KubeSchedulerConfig;
+use crate::kubelet::KubeletConfigSpec;
+use crate::networking::NetworkingSpec;
+use crate::omit::is_zero;
+use crate::scalars::IntOrString;
 
 /// What a cluster shall be, in kOps' internal names.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::spec::omit::is_zero;
+use crate::omit::is_zero;
 
 /// Cloud identities of nodes and service accounts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

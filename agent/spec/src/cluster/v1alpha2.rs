@@ -3,11 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::spec::cloud_provider::CloudProvider;
-use crate::spec::error::SpecError;
-use crate::spec::respell::{
-    Move, Respelling, inverted, moved, pairs_to_mapping, split_at_commas, true_means,
-};
+use crate::cloud_provider::CloudProvider;
+use crate::error::SpecError;
+use crate::respell::{Move, Respelling, inverted, moved, pairs_to_mapping, split_at_commas, true_means};
 
 /// Brings a v1alpha2 Cluster into the internal shape.
 pub(super) fn respell(cluster: &mut Respelling<'_>) -> Result<(), SpecError> {

@@ -18,7 +18,7 @@ mod scalar;
 use serde::Serialize;
 use serde_json::Value;
 
-pub(crate) use resolve::is_plain_string;
+pub use resolve::is_plain_string;
 
 /// The YAML document of a value, with a line break at its end.
 ///

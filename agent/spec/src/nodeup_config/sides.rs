@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::spec::customization::HookSpec;
+use crate::customization::HookSpec;
 
 pub(super) fn serialize<S: Serializer>(sides: &[Vec<HookSpec>], serializer: S) -> Result<S::Ok, S::Error> {
     let sides: Vec<Option<&Vec<HookSpec>>> =
