@@ -216,7 +216,7 @@ mod tests {
     use kops_agent_plan::resource::Mode;
 
     use super::*;
-    use crate::secrets::PemPair;
+    use kops_agent_pki::PemPair;
 
     struct Store;
 

@@ -5,8 +5,9 @@ use std::io;
 use kops_agent_plan::diff::{CONTAINER_RUNTIME, KUBELET};
 use kops_agent_plan::resource::ResourceId;
 
+use kops_agent_pki::CertificateError;
+
 use crate::assets::DownloadError;
-use crate::certs::CertificateError;
 use crate::rollback::RolledBack;
 
 /// Why observing or applying stopped.

@@ -40,9 +40,7 @@ pub use assets::{
     Buckets, DownloadError, Downloads, Locating, Location, MirrorFailure, NotLocated, Patience, Progress,
     Silent, redirects,
 };
-pub use certs::{
-    CertificateError, NodeKey, SigningAuthority, common_name_and_validity, pair_of_kubeconfig, self_signed,
-};
+pub use certs::pair_of_kubeconfig;
 pub use contents::secret_text;
 pub use error::{Error, FailedUnit, Result};
 pub use host::Host;
@@ -50,5 +48,5 @@ pub use lock::Lock;
 pub use record::{Depth, Failure, Record, Superseded};
 pub use reset::{Reset, Resetting};
 pub use rollback::RolledBack;
-pub use secrets::{Material, PemPair, Secrets};
+pub use secrets::{Material, Secrets};
 pub use status::{CertificateStatus, Drift, Status, UnitStatus};

@@ -3,13 +3,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use kops_agent_pki::CertificateError;
 use kops_agent_plan::diff::{Action, Change, Plan, Step, sha256_hex};
 use kops_agent_plan::resource::{
     AssetContent, Content, DesiredState, File, Image, Kind, Resource, ResourceId,
 };
 
 use crate::assets::{Cache, Downloads, Progress, Ready, Request, Want};
-use crate::certs::{CertificateError, Certificates};
+use crate::certs::Certificates;
 use crate::contents;
 use crate::error::{Error, Result};
 use crate::host::Host;

@@ -13,8 +13,9 @@ use crate::assets::Progress;
 use crate::certs::Certificates;
 use crate::error::Result;
 use crate::host::Host;
-use crate::secrets::{PemPair, Secrets};
+use crate::secrets::Secrets;
 use crate::stamps::Stamp;
+use kops_agent_pki::PemPair;
 
 /// What tells one registration from another.
 pub(crate) fn digest(registration: &DiscoveryRegistration) -> String {

@@ -1,7 +1,6 @@
 //! Where private keys and secrets come from while a plan is applied.
 
-use std::fmt;
-
+use kops_agent_pki::PemPair;
 use kops_agent_plan::resource::{Certificate, Issuer};
 
 /// Something secret of the state store.
@@ -11,21 +10,6 @@ pub enum Material<'a> {
     Secret(&'a str),
     /// The keyset of this name, with its private keys.
     Keyset(&'a str),
-}
-
-/// A certificate and its private key, in PEM.
-#[derive(Clone, PartialEq, Eq)]
-pub struct PemPair {
-    /// The certificate; others may follow it.
-    pub certificate: String,
-    /// The private key, as PKCS#8, PKCS#1 or SEC1.
-    pub private_key: String,
-}
-
-impl fmt::Debug for PemPair {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PemPair").field("certificate", &self.certificate).finish_non_exhaustive()
-    }
 }
 
 /// The state store, as far as it is secret.

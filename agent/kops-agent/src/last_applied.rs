@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use kops_agent_host::{Applied, Host, PemPair, Report};
+use kops_agent_host::{Applied, Host, Report};
+use kops_agent_pki::PemPair;
 use kops_agent_plan::diff::Keeping;
 use kops_agent_plan::spec::{BootConfig, HashMismatch};
 

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use kops_agent_host::{Applied, Material, PemPair, Secrets};
+use kops_agent_host::{Applied, Material, Secrets};
+use kops_agent_pki::PemPair;
 use kops_agent_plan::resource::{Certificate, Issuer};
 use kops_agent_plan::spec::{Keyset, Secret};
 

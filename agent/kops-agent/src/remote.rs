@@ -4,9 +4,9 @@
 
 use std::time::Duration;
 
-use kops_agent_host::PemPair;
 use kops_agent_host::health::Asking;
 use kops_agent_host::system::remote::Remote;
+use kops_agent_pki::PemPair;
 use kops_agent_plan::lifecycle_action::LifecycleAction;
 use kops_agent_plan::resource::DiscoveryRegistration;
 use reqwest::Client;

@@ -11,7 +11,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use kops_agent_host::{Downloads, Host, PemPair, Progress, Scope, Secrets};
+use kops_agent_host::{Downloads, Host, Progress, Scope, Secrets};
+use kops_agent_pki::PemPair;
 use kops_agent_plan::diff::{Step, diff_with_owned};
 use kops_agent_plan::resource::{DesiredState, Mount, Unit};
 use tokio::signal::unix::{SignalKind, signal};

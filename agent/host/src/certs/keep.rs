@@ -3,17 +3,12 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use kops_agent_pki::{PemPair, ders, first_der};
 use kops_agent_plan::resource::{Certificate, CertificateType, Issuer};
 use rcgen::{KeyPair, PublicKeyData as _};
 use time::OffsetDateTime;
 use x509_parser::extensions::GeneralName;
-use x509_parser::pem::Pem;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
-
-use crate::secrets::PemPair;
-
-/// The last line of a certificate in PEM.
-const END: &str = "-----END CERTIFICATE-----";
 
 /// A certificate is renewed when no more than this part of its life is left.
 const RENEWED_BEFORE: i32 = 3;
@@ -160,40 +155,5 @@ fn type_of(certificate: &X509Certificate<'_>) -> Option<CertificateType> {
         (true, false) => Some(CertificateType::Client),
         (false, true) => Some(CertificateType::Server),
         (false, false) => None,
-    }
-}
-
-/// The content of every certificate in a PEM text.
-fn ders(pem: &str) -> Vec<Vec<u8>> {
-    Pem::iter_from_buffer(pem.as_bytes())
-        .filter_map(Result::ok)
-        .filter(|block| block.label == "CERTIFICATE")
-        .map(|block| block.contents)
-        .collect()
-}
-
-/// The content of the first certificate in a PEM text.
-pub(super) fn first_der(pem: &str) -> Option<Vec<u8>> {
-    ders(pem).into_iter().next()
-}
-
-/// A certificate, and after it those of a PEM text that are not the same.
-pub(super) fn with_others(first: &str, others: &str) -> String {
-    let known = first_der(first);
-    let mut all = first.to_owned();
-    for other in others.split_inclusive(END) {
-        if first_der(other).is_some_and(|der| Some(&der) != known.as_ref()) {
-            all.push_str(other.trim_start());
-            all.push('\n');
-        }
-    }
-    all
-}
-
-/// The first certificate of a PEM text, as a text of its own.
-pub(super) fn first_pem(pem: &str) -> String {
-    match pem.split_once(END) {
-        Some((first, _)) => format!("{}{END}\n", first.trim_start()),
-        None => pem.to_owned(),
     }
 }

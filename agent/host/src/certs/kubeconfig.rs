@@ -4,9 +4,8 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kops_agent_pki::PemPair;
 use kops_agent_plan::resource::Kubeconfig;
-
-use crate::secrets::PemPair;
 
 const CERTIFICATE: &str = "client-certificate-data: ";
 const KEY: &str = "client-key-data: ";

@@ -4,106 +4,23 @@
 //! kubeconfig with both inside), and whatever is found is held against what is desired, so that a
 //! run that was interrupted between two of the files finds their certificate unfit and issues another.
 
-mod authority;
 mod bootstrap;
-mod issue;
 mod keep;
 mod kubeconfig;
-mod self_signed;
-mod signing;
 
 use std::collections::BTreeMap;
 
+use kops_agent_pki::{Authority, CertificateError, PemPair, first_pem, lifetime, with_newline, with_others};
 use kops_agent_plan::diff::{Observed, ObservedCertificate, sha256_hex};
 use kops_agent_plan::resource::{Certificate, Content, DesiredState, Issuer, Kubeconfig, Resource};
 use time::OffsetDateTime;
 
 use crate::error::Result;
 use crate::root::Root;
-use crate::secrets::{PemPair, Secrets};
-use authority::Authority;
+use crate::secrets::Secrets;
 use keep::Reason;
 
-pub use bootstrap::NodeKey;
 pub use kubeconfig::read as pair_of_kubeconfig;
-pub use self_signed::{common_name_and_validity, self_signed};
-pub use signing::SigningAuthority;
-
-/// Why a certificate cannot be issued.
-#[derive(Debug, thiserror::Error)]
-pub enum CertificateError {
-    /// The signer is not in the store.
-    #[error(
-        "certificate {name}: the item {id:?} of keyset {keyset} is not in the state store, or this node may not read its private key"
-    )]
-    NoAuthority {
-        /// The certificate.
-        name: String,
-        /// Its signer.
-        keyset: String,
-        /// The signer's item.
-        id: String,
-    },
-    /// The signer is unfit.
-    #[error("the certificate authority {keyset} (item {id:?}) {what}")]
-    BadAuthority {
-        /// The keyset.
-        keyset: String,
-        /// The item.
-        id: String,
-        /// What is wrong, and what to do.
-        what: String,
-    },
-    /// The signer is not valid now, by this machine's clock, which may be wrong.
-    #[error("the certificate authority {keyset} (item {id:?}) {what}")]
-    NotValidNow {
-        /// The keyset.
-        keyset: String,
-        /// The item.
-        id: String,
-        /// When it is, and what to do.
-        what: String,
-    },
-    /// The bootstrap server should have issued it.
-    #[error(
-        "certificate {name}: kops-controller issues it to this node, which may not read the private key of keyset {keyset}, and has not been asked for it; run again"
-    )]
-    NoBootstrap {
-        /// The certificate.
-        name: String,
-        /// Its signer.
-        keyset: String,
-    },
-    /// A file needs a certificate that is neither good nor being issued.
-    #[error("certificate {name} has changed since the plan was made; run again")]
-    Changed {
-        /// The certificate.
-        name: String,
-    },
-    /// What the certificate should say cannot be written into one.
-    #[error("certificate {name}: {reason}")]
-    Invalid {
-        /// The certificate.
-        name: String,
-        /// What is wrong.
-        reason: String,
-    },
-}
-
-impl CertificateError {
-    /// Whether somebody has to change the configuration before trying again can help. A clock is set by who is no part of
-    /// it, and what says to run again means that.
-    pub fn is_configuration(&self) -> bool {
-        match self {
-            CertificateError::NoAuthority { .. }
-            | CertificateError::BadAuthority { .. }
-            | CertificateError::Invalid { .. } => true,
-            CertificateError::NotValidNow { .. }
-            | CertificateError::NoBootstrap { .. }
-            | CertificateError::Changed { .. } => false,
-        }
-    }
-}
 
 /// The certificates of one node, and what signs them.
 pub(crate) struct Certificates<'a> {
@@ -227,7 +144,7 @@ impl<'a> Certificates<'a> {
     pub(crate) fn observed(&self, name: &str) -> Option<Observed> {
         let entry = self.entries.get(name)?;
         let fingerprint = match &entry.pair {
-            Some(pair) => sha256_hex(keep::first_pem(&pair.certificate).as_bytes()),
+            Some(pair) => sha256_hex(first_pem(&pair.certificate).as_bytes()),
             None => "none".into(),
         };
         let is_there =
@@ -248,9 +165,7 @@ impl<'a> Certificates<'a> {
         };
         let pair = match (bootstrapped, self.authority(wanted)) {
             (Some(pair), _) => pair,
-            (None, Some(authority)) => {
-                issue::issue(wanted, authority, self.now, issue::lifetime(self.extra_hours))?
-            }
+            (None, Some(authority)) => authority.issue(wanted, self.now, lifetime(self.extra_hours))?,
             (None, None) => {
                 return Err(CertificateError::NoBootstrap {
                     name: name.into(),
@@ -274,7 +189,7 @@ impl<'a> Certificates<'a> {
     /// The bytes of a file that holds a certificate; `None` until it is issued.
     pub(crate) fn certificate(&self, name: &str) -> Option<String> {
         let (pair, wanted) = self.pair(name)?;
-        let leaf = keep::first_pem(&pair.certificate);
+        let leaf = first_pem(&pair.certificate);
         Some(if wanted.include_root { leaf + &self.signer(name)? } else { leaf })
     }
 
@@ -294,7 +209,7 @@ impl<'a> Certificates<'a> {
             Some(authority) => Some(authority.pem().to_owned()),
             None if wanted.issuer == Issuer::Local => {
                 let certificate = self.secrets.item_certificate(&wanted.signer, &wanted.keypair_id)?;
-                Some(authority::with_newline(&certificate))
+                Some(with_newline(&certificate))
             }
             None => None,
         }
@@ -315,7 +230,7 @@ impl<'a> Certificates<'a> {
         let wanted = self.entries.get(name)?.wanted;
         let trusted = self.secrets.trusted_certificates(&wanted.signer);
         match (wanted.issuer, self.signer_pem(wanted)) {
-            (Issuer::Local, signer) => Some(keep::with_others(&signer?, &trusted.unwrap_or_default())),
+            (Issuer::Local, signer) => Some(with_others(&signer?, &trusted.unwrap_or_default())),
             (Issuer::Bootstrap, signer) => trusted.or(signer),
         }
     }
@@ -323,7 +238,7 @@ impl<'a> Certificates<'a> {
     /// The bytes of a kubeconfig; `None` until its certificate is issued.
     pub(crate) fn kubeconfig(&self, kubeconfig: &Kubeconfig) -> Option<String> {
         let (pair, _) = self.pair(&kubeconfig.certificate)?;
-        let certificate = keep::first_pem(&pair.certificate);
+        let certificate = first_pem(&pair.certificate);
         Some(kubeconfig::write(
             kubeconfig,
             &self.ca(&kubeconfig.certificate)?,

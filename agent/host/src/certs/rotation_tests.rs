@@ -149,9 +149,6 @@ fn a_chain_ends_with_the_one_that_has_signed() {
     for phase in phases() {
         let chain = chain(&phase.certificate);
         assert_eq!(chain.len(), 2);
-        assert!(
-            verifies(&phase.certificate, &keep::first_pem(&phase.ca)),
-            "the signer comes first of the trusted"
-        );
+        assert!(verifies(&phase.certificate, &first_pem(&phase.ca)), "the signer comes first of the trusted");
     }
 }

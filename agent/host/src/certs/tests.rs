@@ -2,6 +2,7 @@ use std::path::Path;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use kops_agent_pki::{NodeKey, first_der};
 use kops_agent_plan::resource::{CertificateType, File, Mode, Subject};
 use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256};
 use time::Duration;
@@ -127,15 +128,10 @@ fn every_field_of_an_issued_certificate_is_what_it_should_be() {
     ] {
         let item = good_ca();
         let authority = Authority::load("kubernetes-ca", "0", item.clone(), NOW).unwrap();
-        let pair = issue::issue(
-            &Certificate { certificate_type: kind, ..wanted("0") },
-            &authority,
-            NOW,
-            issue::lifetime(7),
-        )
-        .unwrap();
-        let (leaf, ca) =
-            (keep::first_der(&pair.certificate).unwrap(), keep::first_der(&item.certificate).unwrap());
+        let pair = authority
+            .issue(&Certificate { certificate_type: kind, ..wanted("0") }, NOW, lifetime(7))
+            .unwrap();
+        let (leaf, ca) = (first_der(&pair.certificate).unwrap(), first_der(&item.certificate).unwrap());
         let leaf = X509Certificate::from_der(&leaf).unwrap().1;
         let ca = X509Certificate::from_der(&ca).unwrap().1;
 
@@ -349,7 +345,7 @@ fn what_kops_controller_issues_has_the_names_that_it_gives() {
     let root = Root::open(temp.path()).unwrap();
     let store = Store(vec![good_ca()]);
     let authority = Authority::load("kubernetes-ca", "0", store.0[0].clone(), NOW).unwrap();
-    let issued = issue::issue(&wanted("0"), &authority, NOW, issue::lifetime(7)).unwrap();
+    let issued = authority.issue(&wanted("0"), NOW, lifetime(7)).unwrap();
     let store = NoKeys { store, issued: Some(issued.clone()), kept: false };
     let state = state(bootstrapped());
     let mut certificates = Certificates::observe(&root, &state, &store, NOW, 0).unwrap();

@@ -27,8 +27,8 @@ use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::health::{Asking, Health};
 use crate::root::Root;
-use crate::secrets::PemPair;
 use crate::staged::write_file;
+use kops_agent_pki::PemPair;
 
 /// What would have been asked, a line each, in order.
 pub(crate) const REQUESTS: &str = "/var/lib/kops-agent/recorded/requests.txt";

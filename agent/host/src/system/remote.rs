@@ -4,7 +4,7 @@ use kops_agent_plan::lifecycle_action::LifecycleAction;
 use kops_agent_plan::resource::DiscoveryRegistration;
 
 use crate::health::Asking;
-use crate::secrets::PemPair;
+use kops_agent_pki::PemPair;
 
 /// Those others.
 pub trait Remote: Send + Sync {

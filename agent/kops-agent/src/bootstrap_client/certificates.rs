@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use kops_agent_host::{Host, NodeKey, PemPair, Secrets as _};
+use kops_agent_host::{Host, Secrets as _};
+use kops_agent_pki::{NodeKey, PemPair};
 use kops_agent_plan::diff::{Action, Plan, Step};
 use kops_agent_plan::resource::{Certificate, DesiredState, Issuer, Kind, Resource};
 

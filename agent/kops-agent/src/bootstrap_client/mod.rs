@@ -82,7 +82,7 @@ pub enum BootstrapError {
     Http(#[from] HttpError),
     /// A key or a certificate could not be dealt with.
     #[error(transparent)]
-    Certificate(#[from] kops_agent_host::CertificateError),
+    Certificate(#[from] kops_agent_pki::CertificateError),
 }
 
 impl BootstrapError {

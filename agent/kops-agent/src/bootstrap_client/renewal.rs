@@ -4,7 +4,8 @@
 use std::io::ErrorKind;
 use std::path::Path;
 
-use kops_agent_host::{PemPair, common_name_and_validity, pair_of_kubeconfig};
+use kops_agent_host::pair_of_kubeconfig;
+use kops_agent_pki::{PemPair, common_name_and_validity};
 use kops_agent_plan::bootstrap::message::BootstrapResponse;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;

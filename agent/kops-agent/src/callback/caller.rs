@@ -4,7 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use kops_agent_host::PemPair;
+use kops_agent_pki::PemPair;
 use kops_agent_plan::bootstrap::challenge::{
     Challenge, LONGEST_MESSAGE, METHOD, answer, decode_answer, server_name,
 };

@@ -19,7 +19,7 @@ use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use kops_agent_host::{CertificateError, common_name_and_validity, self_signed};
+use kops_agent_pki::{CertificateError, common_name_and_validity, self_signed};
 use kops_agent_plan::bootstrap::challenge::{
     Challenge, LONGEST_MESSAGE, METHOD, answer, caller_name, encode_answer, server_name,
 };

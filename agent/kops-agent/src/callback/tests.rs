@@ -3,7 +3,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kops_agent_host::PemPair;
+use kops_agent_pki::PemPair;
 use kops_agent_plan::bootstrap::challenge::{caller_name, server_name};
 use kops_agent_plan::bootstrap::message::ChallengeRequest;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
@@ -86,7 +86,7 @@ async fn who_does_not_know_the_secret_or_has_not_asked_proves_nothing() {
     assert!(matches!(call(&lie, &identity).await, Err(CallFailed::Unproven(_))));
     // Whose certificate is another one than that which was told.
     let mut lie = machine.challenge().unwrap();
-    lie.ca.0 = kops_agent_host::self_signed(&server_name(CLUSTER), time::OffsetDateTime::now_utc())
+    lie.ca.0 = kops_agent_pki::self_signed(&server_name(CLUSTER), time::OffsetDateTime::now_utc())
         .unwrap()
         .certificate
         .into_bytes();

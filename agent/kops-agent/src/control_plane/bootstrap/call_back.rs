@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kops_agent_host::PemPair;
+use kops_agent_pki::PemPair;
 use kops_agent_plan::bootstrap::challenge::caller_name;
 use kops_agent_plan::bootstrap::message::ChallengeRequest;
 use kops_agent_plan::resource::{Certificate, CertificateType, Issuer, Subject};

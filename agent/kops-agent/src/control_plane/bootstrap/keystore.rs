@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
 use anyhow::{Context, Result, anyhow};
-use kops_agent_host::{PemPair, SigningAuthority};
+use kops_agent_pki::{Authority, PemPair};
 use kops_agent_plan::spec::KopsControllerServerOptions;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject as _;
@@ -29,7 +29,7 @@ const KEYPAIR_IDS: &str = "keypair-ids.yaml";
 /// What was read.
 pub struct Keys {
     /// The authorities, by the names of their keysets.
-    pub authorities: BTreeMap<String, SigningAuthority>,
+    pub authorities: BTreeMap<String, Authority>,
     /// The id of each authority's key pair.
     pub keypair_ids: BTreeMap<String, String>,
     /// What vouches for clients: the authority of nodes. None where it is none of `server.signingCAs`.
@@ -140,7 +140,7 @@ impl Files {
             let pair =
                 PemPair { certificate: text(&self.certificate(name))?, private_key: text(&self.key(name))? };
             let id = keypair_ids.get(name).map_or("", String::as_str);
-            let authority = SigningAuthority::load(name, id, pair, OffsetDateTime::now_utc())
+            let authority = Authority::load(name, id, pair, OffsetDateTime::now_utc())
                 .with_context(|| format!("reading {}", self.certificate(name).display()))?;
             authorities.insert(name.clone(), authority);
         }

@@ -10,9 +10,9 @@ use rcgen::{
 use sha2::{Digest, Sha256};
 use time::{Duration, OffsetDateTime};
 
-use super::CertificateError;
-use super::authority::Authority;
-use crate::secrets::PemPair;
+use crate::authority::Authority;
+use crate::error::CertificateError;
+use crate::pem::PemPair;
 
 /// How long a certificate lives (upup/pkg/fi/nodeup/nodetasks/issue_cert.go).
 const LIFETIME: Duration = Duration::days(455);
@@ -22,13 +22,13 @@ const BACKDATED: Duration = Duration::hours(48);
 /// The object identifier of an organization's name, for every one after the first.
 const ORGANIZATION: [u64; 4] = [2, 5, 4, 10];
 
-/// How long a certificate of a node lives.
-pub(super) fn lifetime(extra_hours: u32) -> Duration {
+/// How long a certificate of a node lives, which is by so many hours longer than others do.
+pub fn lifetime(extra_hours: u32) -> Duration {
     LIFETIME + Duration::hours(extra_hours.into())
 }
 
 /// Issues a certificate that says all that `wanted` says and nothing else.
-pub(super) fn issue(
+pub(crate) fn issue(
     wanted: &Certificate,
     authority: &Authority,
     now: OffsetDateTime,
@@ -45,7 +45,7 @@ pub(super) fn issue(
 }
 
 /// Signs a certificate for a key that is somebody's, and gives it in PEM.
-pub(super) fn sign(
+pub(crate) fn sign(
     wanted: &Certificate,
     key: &impl PublicKeyData,
     random: [u8; 16],
@@ -73,7 +73,7 @@ pub(super) fn sign(
 }
 
 /// What is not to be had of a certificate.
-pub(super) fn invalid(wanted: &Certificate, reason: String) -> CertificateError {
+pub(crate) fn invalid(wanted: &Certificate, reason: String) -> CertificateError {
     CertificateError::Invalid { name: wanted.name.clone(), reason }
 }
 
@@ -98,7 +98,7 @@ fn subject(wanted: &Certificate) -> Result<DistinguishedName, String> {
 }
 
 /// The names that a certificate is for: what reads as an address is one.
-pub(super) fn names(sans: &[String]) -> Result<Vec<SanType>, String> {
+pub(crate) fn names(sans: &[String]) -> Result<Vec<SanType>, String> {
     let name = |san: &str| match san.parse::<IpAddr>() {
         Ok(address) => Ok(SanType::IpAddress(address)),
         Err(_) => {

@@ -5,12 +5,11 @@ use time::OffsetDateTime;
 use time::macros::format_description;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::CertificateError;
-use super::keep::first_der;
-use crate::secrets::PemPair;
+use crate::error::CertificateError;
+use crate::pem::{PemPair, first_der, with_newline};
 
 /// An authority that is valid now, and whose key is its own.
-pub(super) struct Authority {
+pub struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
     not_before: OffsetDateTime,
@@ -18,8 +17,11 @@ pub(super) struct Authority {
 }
 
 impl Authority {
-    /// Checks an item of a keyset.
-    pub(super) fn load(
+    /// Checks the key pair of an authority: the item `id` of a keyset.
+    ///
+    /// # Errors
+    /// If it cannot be read, is no authority, or not valid at this time.
+    pub fn load(
         keyset: &str,
         id: &str,
         item: PemPair,
@@ -59,24 +61,20 @@ impl Authority {
         Ok(Authority { pem: with_newline(&item.certificate), issuer, not_before, not_after })
     }
 
-    /// Its certificate.
-    pub(super) fn pem(&self) -> &str {
+    /// Its certificate in PEM, ended by a newline.
+    pub fn pem(&self) -> &str {
         &self.pem
     }
 
     /// What signs.
-    pub(super) fn issuer(&self) -> &Issuer<'static, KeyPair> {
+    pub(crate) fn issuer(&self) -> &Issuer<'static, KeyPair> {
         &self.issuer
     }
 
     /// The earlier and later end of its life.
-    pub(super) fn validity(&self) -> (OffsetDateTime, OffsetDateTime) {
+    pub(crate) fn validity(&self) -> (OffsetDateTime, OffsetDateTime) {
         (self.not_before, self.not_after)
     }
-}
-
-pub(super) fn with_newline(pem: &str) -> String {
-    format!("{}\n", pem.trim_end())
 }
 
 fn day(at: OffsetDateTime) -> String {

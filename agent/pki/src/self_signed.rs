@@ -7,8 +7,8 @@ use rcgen::{
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::CertificateError;
-use crate::secrets::PemPair;
+use crate::error::CertificateError;
+use crate::pem::PemPair;
 
 /// The life of one, before and after it is made (pkg/bootstrap/challenge_server.go).
 const BACKDATED: Duration = Duration::minutes(15);
@@ -50,8 +50,8 @@ pub fn common_name_and_validity(der: &[u8], now: OffsetDateTime) -> Option<(Stri
 mod tests {
     use time::macros::datetime;
 
-    use super::super::keep::first_der;
     use super::*;
+    use crate::pem::first_der;
 
     #[test]
     fn one_has_its_name_and_lives_for_an_hour() {

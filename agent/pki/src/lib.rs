@@ -1,0 +1,17 @@
+//! Authorities, and the certificates that they issue: for this node, for nodes that ask the control plane, and between
+//! two that know each other otherwise. PEM is read and written here, and keys are made; files are others'.
+
+mod authority;
+mod error;
+mod issue;
+mod node_key;
+mod pem;
+mod self_signed;
+mod signing;
+
+pub use authority::Authority;
+pub use error::CertificateError;
+pub use issue::lifetime;
+pub use node_key::NodeKey;
+pub use pem::{PemPair, ders, first_der, first_pem, with_newline, with_others};
+pub use self_signed::{common_name_and_validity, self_signed};

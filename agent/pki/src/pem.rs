@@ -1,0 +1,63 @@
+//! Certificates as texts in PEM.
+
+use std::fmt;
+
+use x509_parser::pem::Pem;
+
+/// The last line of a certificate in PEM.
+const END: &str = "-----END CERTIFICATE-----";
+
+/// A certificate and its private key, in PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PemPair {
+    /// The certificate; others may follow it.
+    pub certificate: String,
+    /// The private key, as PKCS#8, PKCS#1 or SEC1.
+    pub private_key: String,
+}
+
+impl fmt::Debug for PemPair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PemPair").field("certificate", &self.certificate).finish_non_exhaustive()
+    }
+}
+
+/// The content of every certificate in a PEM text.
+pub fn ders(pem: &str) -> Vec<Vec<u8>> {
+    Pem::iter_from_buffer(pem.as_bytes())
+        .filter_map(Result::ok)
+        .filter(|block| block.label == "CERTIFICATE")
+        .map(|block| block.contents)
+        .collect()
+}
+
+/// The content of the first certificate in a PEM text.
+pub fn first_der(pem: &str) -> Option<Vec<u8>> {
+    ders(pem).into_iter().next()
+}
+
+/// A certificate, and after it those of a PEM text that are not the same.
+pub fn with_others(first: &str, others: &str) -> String {
+    let known = first_der(first);
+    let mut all = first.to_owned();
+    for other in others.split_inclusive(END) {
+        if first_der(other).is_some_and(|der| Some(&der) != known.as_ref()) {
+            all.push_str(other.trim_start());
+            all.push('\n');
+        }
+    }
+    all
+}
+
+/// The first certificate of a PEM text, as a text of its own.
+pub fn first_pem(pem: &str) -> String {
+    match pem.split_once(END) {
+        Some((first, _)) => format!("{}{END}\n", first.trim_start()),
+        None => pem.to_owned(),
+    }
+}
+
+/// A PEM text that ends with one newline.
+pub fn with_newline(pem: &str) -> String {
+    format!("{}\n", pem.trim_end())
+}
