@@ -38,7 +38,7 @@ pub use applied::{Applied, Sources};
 pub use apply::{Report, Scope, Waits};
 pub use assets::{
     Buckets, DownloadError, Downloads, Locating, Location, MirrorFailure, NotLocated, Patience, Progress,
-    Silent, redirects,
+    Silent,
 };
 pub use certs::pair_of_kubeconfig;
 pub use contents::secret_text;

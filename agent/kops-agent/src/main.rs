@@ -4,7 +4,6 @@
 // `pub` says here that other modules may use it: a binary has no other public.
 #![allow(unreachable_pub)]
 
-mod aws_sdk;
 mod bootstrap_client;
 mod callback;
 mod cli;
@@ -13,11 +12,9 @@ mod config;
 mod control_plane;
 mod controller_service;
 mod convergence;
-mod dns;
 mod exit;
 mod explain;
 mod hashes;
-mod http;
 mod install_unit;
 mod last_applied;
 mod logging;
@@ -27,11 +24,9 @@ mod nodeup;
 mod output;
 mod panics;
 mod progress;
-mod random;
 mod remote;
 mod render;
 mod reset;
-mod retry;
 mod service_manager;
 mod source;
 mod status;
@@ -39,9 +34,6 @@ mod stop;
 mod store;
 #[cfg(test)]
 mod test_log;
-#[cfg(test)]
-mod test_server;
-mod tls;
 mod tpm;
 mod verify;
 
@@ -55,6 +47,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
 use kops_agent_host::{Host, Record, Report};
+use kops_agent_net::{aws_sdk, dns, http, random, retry, tls};
+#[cfg(test)]
+use kops_agent_tests::test_server;
 
 use tokio::runtime::{Builder, Runtime};
 

@@ -88,7 +88,7 @@ impl Request {
 
 impl Downloads {
     /// Downloads with this client, four at once, into `/var/cache/nodeup` below the root. The client should
-    /// follow [`redirects`](super::redirects()).
+    /// follow `kops_agent_net::redirects`.
     pub fn new(client: reqwest::Client) -> Downloads {
         Downloads {
             client,

@@ -15,7 +15,6 @@ mod fetching;
 mod intake;
 mod progress;
 mod rate;
-mod redirects;
 mod servers;
 mod space;
 mod staging;
@@ -29,7 +28,6 @@ pub(crate) use download::Request;
 pub use download::{Downloads, Patience};
 pub use error::{DownloadError, MirrorFailure};
 pub use progress::{Progress, Silent};
-pub use redirects::redirects;
 pub(crate) use staging::{Ready, Want};
 pub(crate) use unpack::member_digests;
 

@@ -7,7 +7,8 @@ use std::time::{Duration, SystemTime};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use kops_agent_host::{Downloads, Error, Host, Patience, Report, Scope, Secrets, Silent, redirects};
+use kops_agent_host::{Downloads, Error, Host, Patience, Report, Scope, Secrets, Silent};
+use kops_agent_net::redirects;
 use kops_agent_pki::PemPair;
 use kops_agent_plan::diff::{Plan, diff_with_owned};
 use kops_agent_plan::resource::{AssetContent, Content, DesiredState, File, Mode};

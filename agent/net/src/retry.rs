@@ -95,7 +95,6 @@ impl Retries {
 }
 
 /// For tests against servers of their own: what passes is tried again at once.
-#[cfg(test)]
 pub const FAST: Retries = Retries {
     deadline: Duration::from_secs(30),
     attempt: Duration::from_secs(10),

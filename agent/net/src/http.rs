@@ -41,7 +41,7 @@ pub fn client() -> Result<Client, HttpError> {
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(proxied_builder()
         .tls_backend_preconfigured(config)
-        .redirect(kops_agent_host::redirects())
+        .redirect(crate::redirects())
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .read_timeout(Duration::from_secs(30))
@@ -131,7 +131,7 @@ fn builder() -> ClientBuilder {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::test_server::{TestServer, text};
+    use kops_agent_tests::test_server::{TestServer, text};
 
     #[tokio::test]
     async fn both_clients_fetch_by_name() {

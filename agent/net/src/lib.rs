@@ -1,0 +1,12 @@
+//! How anything outside this machine is asked: HTTP clients and whom their TLS trusts, names, proxies, redirects, retries
+//! with their deadlines, and the AWS SDK's client. What is asked is others'.
+
+pub mod aws_sdk;
+pub mod dns;
+pub mod http;
+pub mod random;
+mod redirects;
+pub mod retry;
+pub mod tls;
+
+pub use redirects::redirects;
