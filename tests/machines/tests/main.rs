@@ -42,7 +42,7 @@ const STATIC_PODS: [&str; 6] = [
 
 /// A script of `tests/`.
 fn path_of(script: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(script)
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(script)
 }
 
 /// Runs a script of `tests/`, which must succeed, and returns what it printed.
