@@ -8,6 +8,7 @@ pub mod example_cluster;
 pub mod example_control_plane;
 pub mod example_keys;
 pub mod example_store;
+pub mod fake_imds;
 pub mod faults;
 pub mod gce;
 pub mod hetzner;

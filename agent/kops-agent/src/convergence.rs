@@ -9,11 +9,11 @@ use kops_agent_plan::lifecycle_action::LifecycleAction;
 
 use crate::bootstrap_client::is_already_registered;
 use crate::cli::{RootArgs, SpecArgs};
-use crate::cloud::{self, RememberedFacts};
+use crate::cloud;
 use crate::hashes::HashSource;
 use crate::node::{self, Decision};
 use crate::source::Before;
-use crate::{open_host, output, service_manager};
+use crate::{open_host, output, remembered, service_manager};
 
 /// Converges. A machine that kops-controller calls a ready node has no less to tell its cloud than one that has just
 /// become one.
@@ -22,7 +22,7 @@ use crate::{open_host, output, service_manager};
 /// As [`node::converge`]. What the cloud could not be told is told to people, and does not fail the node.
 pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Result<Report> {
     if let Some(remembered) = &decision.remembered
-        && let Err(error) = remembered.keep(host, &args.root)
+        && let Err(error) = remembered::keep(remembered, host, &args.root)
     {
         log::warn!("a later run may have to ask the cloud again: {}", output::error_text(&error));
     }
@@ -49,7 +49,7 @@ pub async fn decide(args: &SpecArgs, root: &Path, hashes: HashSource, before: &B
 
 /// Tells the cloud what it was to be told when this machine was last decided, where that was this very instance.
 pub async fn complete_remembered(root: &Path) {
-    let remembered = RememberedFacts::read(root);
+    let remembered = remembered::read(root);
     let Some(action) = remembered.lifecycle_action() else { return };
     match cloud::instance_id().await {
         Ok(instance) if instance == action.instance_id => {}

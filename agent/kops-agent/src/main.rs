@@ -7,13 +7,13 @@
 mod bootstrap_client;
 mod callback;
 mod cli;
-mod cloud;
 mod config;
 mod control_plane;
 mod controller_service;
 mod convergence;
 mod exit;
 mod explain;
+mod facts;
 mod hashes;
 mod install_unit;
 mod last_applied;
@@ -24,6 +24,7 @@ mod nodeup;
 mod output;
 mod panics;
 mod progress;
+mod remembered;
 mod remote;
 mod render;
 mod reset;
@@ -34,7 +35,6 @@ mod stop;
 mod store;
 #[cfg(test)]
 mod test_log;
-mod tpm;
 mod verify;
 
 use std::collections::BTreeMap;
@@ -46,6 +46,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
+use kops_agent_cloud::{self as cloud, tpm};
 use kops_agent_host::{Host, Record, Report};
 use kops_agent_net::{aws_sdk, dns, http, random, retry, tls};
 #[cfg(test)]
@@ -113,7 +114,7 @@ async fn run(command: Command) -> Result<u8> {
         Command::Status(args) => status::run(&args),
         Command::Reset(args) => reset::run(&args),
         Command::Render(args) => Box::pin(render(&args)).await,
-        Command::Facts(args) => facts(&args).await,
+        Command::Facts(args) => show_facts(&args).await,
         Command::Config { command } => Box::pin(config::run(command)).await,
         Command::Controller(args) => match &args.command {
             Some(ControllerCommand::Takeover(takeover)) => {
@@ -329,11 +330,11 @@ async fn render(args: &RenderArgs) -> Result<u8> {
     output::print_state(&state, args.output)
 }
 
-async fn facts(args: &FactsArgs) -> Result<u8> {
+async fn show_facts(args: &FactsArgs) -> Result<u8> {
     let provider = args.conf.as_deref().map(node::boot_config).transpose()?.map(|boot| boot.cloud_provider);
-    let mut facts = cloud::observe(&args.root, provider).await?;
+    let mut facts = facts::observe(&args.root, provider).await?;
     if let Some(provider) = provider {
-        cloud::complete_for_show(&mut facts, provider, &args.root).await;
+        cloud::complete_for_show(&mut facts, provider, &remembered::read(&args.root)).await;
     }
     output::print_facts(&facts, args.output)
 }

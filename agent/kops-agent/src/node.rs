@@ -27,7 +27,7 @@ use crate::progress::Watch;
 use crate::retry::Retries;
 use crate::source::{Before, Denied, NodeSpec, Origin};
 use crate::store::Store;
-use crate::{cloud, controller_service, http, service_manager, source};
+use crate::{cloud, controller_service, facts, http, remembered, service_manager, source};
 
 /// How often a lock is tried that another run holds.
 const LOCK_POLL: Duration = Duration::from_millis(500);
@@ -80,7 +80,7 @@ pub async fn decide(args: &SpecArgs, root: &Path, hashes: HashSource, before: &B
     let node = resolve(spec)?;
     let lifecycle_action = lifecycle_action::of_node(&node);
     let remembered =
-        args.facts.is_none().then(|| RememberedFacts::read(root).with(&facts, lifecycle_action.clone()));
+        args.facts.is_none().then(|| remembered::read(root).with(&facts, lifecycle_action.clone()));
     let desired = match controller_service::is_wanted(args)? && node.is_control_plane() {
         true => {
             let service = controller_service::read(&store, &source::config_base(args, &node.boot)?).await?;
@@ -133,7 +133,7 @@ pub async fn spec(
     let facts = facts(args, &boot).await?;
     let mut spec = source::read(store, args, boot, facts, hashes, before).await?;
     if args.facts.is_none() {
-        cloud::complete(&mut spec.inputs, root).await?;
+        cloud::complete(&mut spec.inputs, &remembered::read(root)).await?;
     }
     Ok(spec)
 }
@@ -280,8 +280,8 @@ pub fn boot_config(path: &Path) -> Result<BootConfig> {
 
 pub(crate) async fn facts(args: &SpecArgs, boot: &BootConfig) -> Result<Facts> {
     match &args.facts {
-        Some(file) => cloud::load_facts(file),
-        None => cloud::observe(Path::new("/"), Some(boot.cloud_provider))
+        Some(file) => facts::load(file),
+        None => facts::observe(Path::new("/"), Some(boot.cloud_provider))
             .await
             .context("finding out what this machine is (--facts FILE says it in its place)"),
     }

@@ -8,8 +8,8 @@ use std::process::Stdio;
 use tokio::process::Command;
 
 use super::tests::Buckets;
-use crate::cloud::fake_imds::FakeImds;
 use crate::store::Store;
+use kops_agent_tests::fake_imds::FakeImds;
 
 const URL: &str = "s3://state/a.example.com/config";
 

@@ -1,0 +1,127 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+
+use aws_sdk_s3::config::Credentials;
+use http_body_util::BodyExt as _;
+
+use super::*;
+use kops_agent_net::retry::FAST;
+use kops_agent_tests::test_server::{TestServer, text};
+
+const HOOK: &str = "<DescribeLifecycleHooksResponse><DescribeLifecycleHooksResult><LifecycleHooks><member>\
+                    <LifecycleHookName>kops-warmpool</LifecycleHookName></member></LifecycleHooks>\
+                    </DescribeLifecycleHooksResult></DescribeLifecycleHooksResponse>";
+const NO_HOOK: &str = "<DescribeLifecycleHooksResponse><DescribeLifecycleHooksResult><LifecycleHooks/>\
+                       </DescribeLifecycleHooksResult></DescribeLifecycleHooksResponse>";
+const DONE: &str = "<CompleteLifecycleActionResponse/>";
+
+fn refusal(code: &str, message: &str) -> String {
+    format!(
+        "<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code><Message>{message}</Message></Error>\
+         <RequestId>r</RequestId></ErrorResponse>"
+    )
+}
+
+type Asked = Arc<Mutex<Vec<BTreeMap<String, String>>>>;
+
+/// Auto Scaling that gives these answers in turn, and what it was asked.
+async fn autoscaling(answers: Vec<(u16, String)>) -> (TestServer, Asked) {
+    let asked = Asked::default();
+    let (noted, answers) = (asked.clone(), Arc::new(Mutex::new(VecDeque::from(answers))));
+    let server = TestServer::start(move |request| {
+        let (noted, answers) = (noted.clone(), answers.clone());
+        async move {
+            let signature = request.headers()["authorization"].to_str().unwrap().to_owned();
+            assert!(signature.contains("/us-test-1/autoscaling/aws4_request"), "{signature}");
+            let body = request.into_body().collect().await.unwrap().to_bytes();
+            noted.lock().unwrap().push(form_urlencoded::parse(&body).into_owned().collect());
+            let (status, answer) = answers.lock().unwrap().pop_front().expect("asked once too often");
+            Ok(text(status, &answer))
+        }
+    })
+    .await;
+    (server, asked)
+}
+
+async fn complete_at(server: &TestServer, retries: Retries) -> Result<Completion, AutoscalingError> {
+    let credentials = Credentials::new("AKIDEXAMPLE", "secret", None, None, "test");
+    let provider = SharedCredentialsProvider::new(credentials);
+    let autoscaling = Autoscaling::new(format!("{}/", server.url), "us-test-1", Some(provider)).unwrap();
+    let action = LifecycleAction {
+        region: "us-test-1".into(),
+        group: "nodes.a.example.com".into(),
+        instance_id: "i-1".into(),
+    };
+    autoscaling.complete(&action, retries).await
+}
+
+fn actions(asked: &Asked) -> Vec<String> {
+    asked.lock().unwrap().iter().map(|form| form["Action"].clone()).collect()
+}
+
+#[tokio::test]
+async fn an_instance_that_is_held_goes_on() {
+    let (server, asked) = autoscaling(vec![(200, HOOK.into()), (200, DONE.into())]).await;
+    assert_eq!(complete_at(&server, FAST).await.unwrap(), Completion::Completed);
+    let asked = asked.lock().unwrap();
+    assert_eq!(asked[0]["LifecycleHookNames.member.1"], "kops-warmpool");
+    let completed = &asked[1];
+    assert_eq!(completed["Action"], "CompleteLifecycleAction");
+    assert_eq!(completed["Version"], "2011-01-01");
+    assert_eq!(completed["AutoScalingGroupName"], "nodes.a.example.com");
+    assert_eq!(completed["InstanceId"], "i-1");
+    assert_eq!(completed["LifecycleHookName"], "kops-warmpool");
+    assert_eq!(completed["LifecycleActionResult"], "CONTINUE");
+}
+
+#[tokio::test]
+async fn nothing_is_completed_where_no_hook_holds_the_instance() {
+    let (server, asked) = autoscaling(vec![(200, NO_HOOK.into())]).await;
+    assert_eq!(complete_at(&server, FAST).await.unwrap(), Completion::NothingHeld);
+    assert_eq!(actions(&asked), ["DescribeLifecycleHooks"]);
+
+    let in_service = refusal("ValidationError", "No active Lifecycle Action found with instance ID i-1");
+    let (server, _) = autoscaling(vec![(200, HOOK.into()), (400, in_service)]).await;
+    assert_eq!(complete_at(&server, FAST).await.unwrap(), Completion::NothingHeld);
+
+    let elsewhere =
+        refusal("ValidationError", "AutoScalingGroup name not found - AutoScalingGroup 'x' not found");
+    let (server, _) = autoscaling(vec![(400, elsewhere)]).await;
+    assert_eq!(complete_at(&server, FAST).await.unwrap(), Completion::NothingHeld);
+}
+
+#[tokio::test]
+async fn trouble_and_throttling_are_waited_out() {
+    let (server, asked) = autoscaling(vec![
+        (400, refusal("Throttling", "Rate exceeded")),
+        (200, HOOK.into()),
+        (500, "down".into()),
+        (200, HOOK.into()),
+        (200, DONE.into()),
+    ])
+    .await;
+    assert_eq!(complete_at(&server, FAST).await.unwrap(), Completion::Completed);
+    assert_eq!(actions(&asked).len(), 5);
+}
+
+#[tokio::test]
+async fn a_role_that_may_not_look_for_the_hook_completes_it_all_the_same() {
+    let denied = refusal("AccessDenied", "User is not authorized");
+    let (server, _) = autoscaling(vec![(403, denied), (200, DONE.into())]).await;
+    assert_eq!(complete_at(&server, FAST).await.unwrap(), Completion::Completed);
+}
+
+#[tokio::test]
+async fn a_refusal_names_the_permission() {
+    let denied = || (403, refusal("AccessDenied", "User is not authorized"));
+    let (server, _) = autoscaling(vec![(200, HOOK.into()), denied()]).await;
+    let once = Retries { deadline: Duration::ZERO, ..FAST };
+    let error = complete_at(&server, once).await.unwrap_err().to_string();
+    assert!(error.contains("let this machine's role do autoscaling:CompleteLifecycleAction"), "{error}");
+    // While IAM propagates it is refused too.
+    let (server, _) =
+        autoscaling(vec![(200, HOOK.into()), denied(), (200, HOOK.into()), (200, DONE.into())]).await;
+    assert_eq!(complete_at(&server, FAST).await.unwrap(), Completion::Completed);
+}

@@ -1,0 +1,209 @@
+//! Many instances of EC2, asked for in few calls, for whoever has to know one of them: the controller of nodes and
+//! the bootstrap server.
+//!
+//! Questions that come within a short window of each other become one `DescribeInstances`. EC2 lets an account make
+//! only so many calls, which it shares with everything else there; so calls are rationed below that, and nobody asks
+//! while EC2 says that it is too much.
+
+mod answer;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kops_agent_plan::identity::aws::Ec2Instance;
+use tokio::sync::{Mutex, mpsc, oneshot};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use super::ec2::{Ec2, Ec2Error};
+use crate::calls::{CloudCalls, Outcome};
+use crate::ration::Ration;
+
+/// How long a question waits for others to go with.
+const WINDOW: Duration = Duration::from_millis(50);
+/// The most instances of one call. EC2 answers with up to 1000.
+const LARGEST_BATCH: usize = 800;
+/// Calls at the same time.
+const CALLS_AT_ONCE: usize = 4;
+/// Questions that may wait to be asked. More are refused at once rather than held in memory.
+const LONGEST_QUEUE: usize = 16 * 1024;
+/// How often one question is put while EC2 says that it is too much.
+const TRIES: u32 = 4;
+/// EC2 lets an account make 100 Describe calls at once and 20 a second after that, for those that name what they want
+/// (EC2's developer guide, "Request throttling"). Half of it is left to everybody else.
+const BURST: f64 = 50.0;
+const PER_SECOND: f64 = 10.0;
+/// How long one call may take. It is short, since those that hang keep all others waiting.
+const PATIENCE: Duration = Duration::from_secs(10);
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const ACTION: &str = "DescribeInstances";
+
+/// What became of a question: the instance, `None` where there is no such, or why EC2 could not be asked.
+pub type InstanceAnswer = Result<Option<Arc<Ec2Instance>>, Arc<Ec2Error>>;
+
+struct Question {
+    id: String,
+    answer: oneshot::Sender<InstanceAnswer>,
+}
+
+/// Somebody to ask for instances. Clones ask together.
+#[derive(Clone, Debug)]
+pub struct Instances {
+    questions: mpsc::Sender<Question>,
+}
+
+impl Instances {
+    /// Asks EC2, as long as somebody has this.
+    pub fn of(ec2: Ec2, calls: CloudCalls) -> Instances {
+        Instances::with(PATIENCE, WINDOW, ec2, calls)
+    }
+
+    /// The same for a test in which everything is faster: no question waits for others for longer than this.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn within(window: Duration, ec2: Ec2) -> Instances {
+        Instances::with(PATIENCE, window, ec2, CloudCalls::default())
+    }
+
+    fn with(patience: Duration, window: Duration, ec2: Ec2, calls: CloudCalls) -> Instances {
+        let (questions, waiting) = mpsc::channel(LONGEST_QUEUE);
+        let ration = Mutex::new(Ration::of(BURST, PER_SECOND));
+        let asking = Arc::new(Asking { ec2, patience, calls, ration });
+        tokio::spawn(collect(asking, window, waiting));
+        Instances { questions }
+    }
+
+    /// What EC2 tells of the instance of that id, which must be one that EC2 could have
+    /// ([`kops_agent_plan::identity::aws::is_instance_id`]).
+    ///
+    /// # Errors
+    /// EC2 cannot be asked; or asks to be asked less, for longer than somebody would wait.
+    pub async fn get(&self, id: &str) -> InstanceAnswer {
+        let (answer, answered) = oneshot::channel();
+        let too_much = || Arc::new(Ec2Error::RequestLimitExceeded { action: ACTION.to_owned() });
+        self.questions.try_send(Question { id: id.to_owned(), answer }).map_err(|_| too_much())?;
+        answered.await.map_err(|_| too_much())?
+    }
+}
+
+/// Collects questions into batches, and has some of them asked at the same time.
+async fn collect(asking: Arc<Asking>, window: Duration, mut waiting: mpsc::Receiver<Question>) {
+    let slots = Arc::new(tokio::sync::Semaphore::new(CALLS_AT_ONCE));
+    while let Some(first) = waiting.recv().await {
+        let mut batch = vec![first];
+        let end = Instant::now() + window;
+        while batch.len() < LARGEST_BATCH
+            && let Ok(Some(next)) = timeout_at(end, waiting.recv()).await
+        {
+            batch.push(next);
+        }
+        let Ok(slot) = slots.clone().acquire_owned().await else { return };
+        let asking = asking.clone();
+        tokio::spawn(async move {
+            asking.answer(batch).await;
+            drop(slot);
+        });
+    }
+}
+
+struct Asking {
+    ec2: Ec2,
+    patience: Duration,
+    calls: CloudCalls,
+    ration: Mutex<Ration>,
+}
+
+impl Asking {
+    async fn answer(&self, batch: Vec<Question>) {
+        let ids: BTreeSet<&str> = batch.iter().map(|question| question.id.as_str()).collect();
+        let answer = self.describe(ids).await.map_err(Arc::new);
+        for question in batch {
+            let of_this = match &answer {
+                Ok(instances) => Ok(instances.get(&question.id).cloned()),
+                Err(error) => Err(error.clone()),
+            };
+            // Who no longer waits does not need it.
+            let _ = question.answer.send(of_this);
+        }
+    }
+
+    /// What there is of these instances.
+    async fn describe(
+        &self,
+        mut ids: BTreeSet<&str>,
+    ) -> Result<BTreeMap<String, Arc<Ec2Instance>>, Ec2Error> {
+        let mut tries = 0;
+        while !ids.is_empty() {
+            tries += 1;
+            match self.ask(&ids).await {
+                // EC2 refuses a question as a whole if one of the instances does not exist, and names it.
+                Err(Ec2Error::Refused { code, message, .. }) if is_no_instance(&code) => {
+                    let before = ids.len();
+                    ids.retain(|id| !message.contains(id));
+                    if ids.len() == before {
+                        return self.one_by_one(ids).await;
+                    }
+                    tries = 0;
+                }
+                Err(Ec2Error::RequestLimitExceeded { .. }) if tries < TRIES => {
+                    self.ration.lock().await.put_off(Instant::now(), FIRST_PAUSE * 2u32.pow(tries - 1));
+                }
+                Err(error) => return Err(error),
+                Ok(instances) => return Ok(instances),
+            }
+        }
+        Ok(BTreeMap::new())
+    }
+
+    /// As [`Asking::describe`], where EC2 does not say which of them do not exist.
+    async fn one_by_one(&self, ids: BTreeSet<&str>) -> Result<BTreeMap<String, Arc<Ec2Instance>>, Ec2Error> {
+        let mut found = BTreeMap::new();
+        for id in ids {
+            match self.ask(&BTreeSet::from([id])).await {
+                Err(Ec2Error::Refused { code, .. }) if is_no_instance(&code) => {}
+                answer => found.extend(answer?),
+            }
+        }
+        Ok(found)
+    }
+
+    async fn ask(&self, ids: &BTreeSet<&str>) -> Result<BTreeMap<String, Arc<Ec2Instance>>, Ec2Error> {
+        let names: Vec<String> = (1..=ids.len()).map(|number| format!("InstanceId.{number}")).collect();
+        let parameters: Vec<(&str, &str)> =
+            names.iter().map(String::as_str).zip(ids.iter().copied()).collect();
+        let pause = self.ration.lock().await.take(Instant::now());
+        sleep(pause).await;
+        let asked = self.ec2.query_within(self.patience, ACTION, &parameters).await;
+        self.calls.count("ec2", ACTION, outcome(&asked));
+        let instances = answer::parse(&asked?).map_err(|problem| Ec2Error::Refused {
+            action: ACTION.to_owned(),
+            status: 200,
+            code: "unreadable".into(),
+            message: problem.to_string(),
+            advice: "; is this EC2?".into(),
+        })?;
+        // Only what was asked for: nobody is to be identified by an answer to another question.
+        let wanted = |instance: &Ec2Instance| ids.contains(instance.instance_id.as_str());
+        Ok(instances
+            .into_iter()
+            .filter(wanted)
+            .map(|instance| (instance.instance_id.clone(), Arc::new(instance)))
+            .collect())
+    }
+}
+
+/// Whether an error code is that of an instance which there is not: `NotFound`, or `Malformed` where the id looked as if
+/// there could be one.
+fn is_no_instance(code: &str) -> bool {
+    code.starts_with("InvalidInstanceID.")
+}
+
+fn outcome<T>(asked: &Result<T, Ec2Error>) -> Outcome {
+    match asked {
+        Ok(_) => Outcome::Success,
+        Err(Ec2Error::RequestLimitExceeded { .. }) => Outcome::Throttled,
+        Err(_) => Outcome::Error,
+    }
+}
+
+#[cfg(test)]
+mod tests;

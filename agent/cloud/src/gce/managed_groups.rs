@@ -1,0 +1,361 @@
+//! Which managed instance group of the cluster lists an instance, for whoever has to know it: the controller of nodes
+//! and the bootstrap server.
+//!
+//! Groups are asked, not instances: one list of a zone's groups, one list of each group's instances for all who have a
+//! question about one of them, and each template once. Upstream begins with the instance and follows its `created-by`,
+//! which costs four requests a node, for metadata that the instance may write itself.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kops_agent_plan::identity::gce::{
+    self, GceCluster, GceInstance, InstancePath, InstanceTemplate, ManagedGroup, ManagedInstance,
+};
+use tokio::time::Instant;
+
+use super::compute::{Compute, ComputeError};
+use crate::coalesced::Coalesced;
+
+/// How old the list of the region's zones may be.
+const ZONES_FOR: Duration = Duration::from_secs(10 * 60);
+/// How old a list of a zone's groups may be, and how old where none of them has the instance. Who makes up instances
+/// does not get to ask Google each time.
+const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
+/// How old a group's list may be that has the instance; and one that does not, or not running, where it was asked for after
+/// the Node was there.
+const LISTED_FOR: Duration = Duration::from_secs(10);
+/// The same where it is a stranger who says that there is such an instance, for each page that the list has. A machine is in
+/// the list before it starts, and takes longer than that until it can say so: one that comes too early comes again.
+const CLAIMED_FOR: Duration = Duration::from_secs(5);
+/// Instances on a page of such a list.
+const PAGE: usize = 500;
+/// How old the list of a group may be that names its instances otherwise.
+const UNLIKELY_FOR: Duration = Duration::from_secs(60);
+/// How old a template may be: it never changes, but another may come after it under its name.
+const TEMPLATE_FOR: Duration = Duration::from_secs(60 * 60);
+/// How old an instance's key may be: it is of the instance as long as that has its number. Who sends tokens that another
+/// has signed does not get to ask Google each time.
+const KEY_FOR: Duration = Duration::from_secs(60 * 60);
+/// The same where it has none, which may change.
+const NO_KEY_FOR: Duration = Duration::from_secs(30);
+/// Templates, and instances with their keys, that are remembered.
+const MOST_REMEMBERED: usize = 8192;
+
+type Asked<T> = Arc<Coalesced<T, ComputeError>>;
+type Remembered<K, T> = Mutex<BTreeMap<K, Asked<T>>>;
+type Listing = BTreeMap<String, ManagedInstance>;
+
+/// An instance as its group knows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Managed {
+    /// What the group's list says of it.
+    pub instance: ManagedInstance,
+    /// The template that the group made it from.
+    pub template: Arc<InstanceTemplate>,
+}
+
+/// The managed instance groups of a cluster's zones. Clones ask together.
+#[derive(Clone, Debug)]
+pub struct ManagedGroups(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    compute: Arc<Compute>,
+    cluster: GceCluster,
+    /// The zones that there are.
+    region: Coalesced<BTreeSet<String>, ComputeError>,
+    zones: Mutex<BTreeMap<String, Arc<Zone>>>,
+    /// By their paths below the project.
+    templates: Remembered<String, InstanceTemplate>,
+    /// By the instances' numbers.
+    signing_keys: Remembered<u64, Option<String>>,
+    instances: Remembered<u64, Option<GceInstance>>,
+}
+
+/// Who wants to know of an instance.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Asker {
+    /// A Node, which the API server knows, and which says once which instance it is; it has done so since then at the
+    /// latest.
+    Node { since: Instant },
+    /// Somebody whom nobody knows, and who may make up another instance each time.
+    Stranger,
+    /// The same, as long as it takes no question to Google.
+    StrangerForFree,
+}
+
+/// Why there is no answer.
+enum Unanswered {
+    /// Google would have to be asked.
+    NotRemembered,
+    /// Google cannot be asked.
+    Failed(Arc<ComputeError>),
+}
+
+#[derive(Debug, Default)]
+struct Zone {
+    groups: Coalesced<Vec<ManagedGroup>, ComputeError>,
+    /// By the group's name.
+    listings: Mutex<BTreeMap<String, Asked<Listing>>>,
+}
+
+impl ManagedGroups {
+    /// Asks Compute Engine for the groups of this cluster.
+    pub fn of(compute: Compute, cluster: GceCluster) -> ManagedGroups {
+        ManagedGroups(Arc::new(Inner {
+            compute: Arc::new(compute),
+            cluster,
+            region: Coalesced::default(),
+            zones: Mutex::default(),
+            templates: Mutex::default(),
+            signing_keys: Mutex::default(),
+            instances: Mutex::default(),
+        }))
+    }
+
+    /// The cluster.
+    pub fn cluster(&self) -> &GceCluster {
+        &self.0.cluster
+    }
+
+    /// Compute Engine.
+    pub fn compute(&self) -> &Compute {
+        &self.0.compute
+    }
+
+    /// The instance of a Node as a group of the cluster has it in its list, and the template that it was made from; `None`
+    /// if no group of the cluster lists it. `since` is when the Node was there already: a list that was asked for later, and no
+    /// longer than some seconds ago, decides that its instance is not there, however many Nodes want to know.
+    ///
+    /// # Errors
+    /// If that cannot be asked.
+    pub async fn find(
+        &self,
+        instance: &InstancePath,
+        since: Instant,
+    ) -> Result<Option<Managed>, Arc<ComputeError>> {
+        asked(self.look(instance, Asker::Node { since }).await)
+    }
+
+    /// The same for a stranger: a list of some seconds ago decides that there is no such instance, so that Google is asked as
+    /// often for a thousand names as for one.
+    ///
+    /// # Errors
+    /// If that cannot be asked.
+    pub async fn find_claimed(&self, instance: &InstancePath) -> Result<Option<Managed>, Arc<ComputeError>> {
+        asked(self.look(instance, Asker::Stranger).await)
+    }
+
+    /// What [`ManagedGroups::find_claimed`] would say without asking Google; `None` if it would ask.
+    pub async fn recall(&self, instance: &InstancePath) -> Option<Option<Managed>> {
+        self.look(instance, Asker::StrangerForFree).await.ok()
+    }
+
+    async fn look(&self, instance: &InstancePath, asker: Asker) -> Result<Option<Managed>, Unanswered> {
+        // Nothing is asked of, or remembered for, a zone that somebody has made up.
+        let (compute, region) = (self.0.compute.clone(), self.cluster().region.clone());
+        let zones = async move { compute.zones(&region).await };
+        let zones = asker.get(&self.0.region, ZONES_FOR, zones).await?;
+        if !zones.contains(&instance.zone) {
+            return Ok(None);
+        }
+        let zone = locked(&self.0.zones).entry(instance.zone.clone()).or_default().clone();
+        let mut looked_at = BTreeSet::new();
+        for longest in GROUPS_FOR {
+            let groups = self.groups(&zone, &instance.zone, longest, asker).await?;
+            for group in gce::in_order_of_likelihood(&groups, &instance.name, self.cluster()) {
+                if looked_at.contains(&group.name) || !self.is_of_cluster(group, asker).await? {
+                    continue;
+                }
+                looked_at.insert(group.name.clone());
+                if let Some(instance) = self.listed(&zone, group, instance, asker).await? {
+                    let template = self.template(&instance.instance_template, asker).await?;
+                    let template = template.unwrap_or_default();
+                    return Ok(Some(Managed { instance, template }));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    /// What there is of an instance; `None` if it does not exist.
+    ///
+    /// # Errors
+    /// If that cannot be asked.
+    pub async fn instance(&self, instance: &InstancePath) -> Result<Option<GceInstance>, Arc<ComputeError>> {
+        Ok(self.compute().instance(instance).await?)
+    }
+
+    /// The key, in PEM, with which the TPM of an instance signs; `None` if it has none.
+    ///
+    /// # Errors
+    /// If that cannot be asked.
+    pub async fn signing_key(
+        &self,
+        instance: &ManagedInstance,
+    ) -> Result<Arc<Option<String>>, Arc<ComputeError>> {
+        if let Some(known) = self.recall_signing_key(instance).await {
+            return Ok(known);
+        }
+        let asked = remembered(&self.0.signing_keys, instance.id);
+        let (compute, path) = (self.0.compute.clone(), instance.path.clone());
+        asked.get(NO_KEY_FOR, async move { compute.signing_key(&path).await }).await
+    }
+
+    /// The same without asking Google; `None` if that would have to be asked.
+    pub async fn recall_signing_key(&self, instance: &ManagedInstance) -> Option<Arc<Option<String>>> {
+        let asked = remembered(&self.0.signing_keys, instance.id);
+        match asked.known(KEY_FOR).await {
+            Some(key) if key.is_some() => Some(key),
+            _ => asked.known(NO_KEY_FOR).await,
+        }
+    }
+
+    /// What there is of an instance that a group lists, or was a moment ago; `None` if it does not exist. Another may have come
+    /// after it under its name.
+    ///
+    /// # Errors
+    /// If that cannot be asked.
+    pub async fn managed(
+        &self,
+        instance: &ManagedInstance,
+    ) -> Result<Arc<Option<GceInstance>>, Arc<ComputeError>> {
+        let asked = remembered(&self.0.instances, instance.id);
+        let (compute, path) = (self.0.compute.clone(), instance.path.clone());
+        asked.get(LISTED_FOR, async move { compute.instance(&path).await }).await
+    }
+
+    /// The groups of a zone, of whatever cluster.
+    async fn groups(
+        &self,
+        zone: &Zone,
+        name: &str,
+        longest: Duration,
+        asker: Asker,
+    ) -> Result<Arc<Vec<ManagedGroup>>, Unanswered> {
+        let (compute, name) = (self.0.compute.clone(), name.to_owned());
+        let ask = async move {
+            match compute.managed_groups(&name).await {
+                // Google has no such zone.
+                Err(ComputeError::NotFound { .. }) => Ok(Vec::new()),
+                answer => answer,
+            }
+        };
+        let groups = asker.get(&zone.groups, longest, ask).await?;
+        locked(&zone.listings).retain(|name, _| groups.iter().any(|group| group.name == *name));
+        Ok(groups)
+    }
+
+    /// Whether a group makes instances of the cluster.
+    async fn is_of_cluster(&self, group: &ManagedGroup, asker: Asker) -> Result<bool, Unanswered> {
+        for url in &group.instance_templates {
+            let template = self.template(url, asker).await?;
+            if template.is_some_and(|template| gce::is_of_cluster(&template, self.cluster())) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// What a group's list says of an instance.
+    async fn listed(
+        &self,
+        zone: &Zone,
+        group: &ManagedGroup,
+        instance: &InstancePath,
+        asker: Asker,
+    ) -> Result<Option<ManagedInstance>, Unanswered> {
+        let listing = locked(&zone.listings).entry(group.name.clone()).or_default().clone();
+        let ask = || {
+            let (compute, zone, group) = (self.0.compute.clone(), instance.zone.clone(), group.name.clone());
+            async move {
+                match compute.managed_instances(&zone, &group).await {
+                    Ok(instances) => {
+                        // Only what was asked for: nobody is to be identified by an answer to another question.
+                        let of_zone = instances.into_iter().filter(|listed| listed.path.zone == zone);
+                        Ok(of_zone.map(|instance| (instance.path.name.clone(), instance)).collect())
+                    }
+                    // It is gone since the groups were listed.
+                    Err(ComputeError::NotFound { .. }) => Ok(Listing::new()),
+                    Err(error) => Err(error),
+                }
+            }
+        };
+        let is_likely = gce::names_so(group, &instance.name);
+        let longest = match (is_likely, asker) {
+            (false, _) => UNLIKELY_FOR,
+            (true, Asker::Node { .. }) => LISTED_FOR,
+            (true, Asker::Stranger | Asker::StrangerForFree) => {
+                let last = listing.known(UNLIKELY_FOR).await;
+                LISTED_FOR.max(claimed_for(last.map_or(0, |last| last.len())))
+            }
+        };
+        let known = asker.get(&listing, longest, ask()).await?;
+        let listed = known.get(&instance.name).cloned();
+        if !is_likely || listed.as_ref().is_some_and(gce::is_at_work) {
+            return Ok(listed);
+        }
+        let longest = match asker {
+            Asker::Node { since } => LISTED_FOR.min(since.elapsed()),
+            Asker::Stranger | Asker::StrangerForFree => claimed_for(known.len()),
+        };
+        Ok(asker.get(&listing, longest, ask()).await?.get(&instance.name).cloned())
+    }
+
+    /// The template of a URL; `None` if it is none of the project's, or gone.
+    async fn template(&self, url: &str, asker: Asker) -> Result<Option<Arc<InstanceTemplate>>, Unanswered> {
+        let Some(path) = gce::template_path(url) else { return Ok(None) };
+        let asked = remembered(&self.0.templates, path.to_owned());
+        let (compute, path) = (self.0.compute.clone(), path.to_owned());
+        match asker.get(&asked, TEMPLATE_FOR, async move { compute.instance_template(&path).await }).await {
+            Ok(template) => Ok(Some(template)),
+            Err(Unanswered::Failed(error)) if matches!(*error, ComputeError::NotFound { .. }) => Ok(None),
+            Err(unanswered) => Err(unanswered),
+        }
+    }
+}
+
+impl Asker {
+    /// The answer to a question, from `ask` where Google may be asked and what is remembered is too old.
+    async fn get<T: Send + Sync + 'static>(
+        self,
+        asked: &Coalesced<T, ComputeError>,
+        longest: Duration,
+        ask: impl Future<Output = Result<T, ComputeError>> + Send + 'static,
+    ) -> Result<Arc<T>, Unanswered> {
+        match self {
+            Asker::Node { .. } | Asker::Stranger => asked.get(longest, ask).await.map_err(Unanswered::Failed),
+            Asker::StrangerForFree => asked.known(longest).await.ok_or(Unanswered::NotRemembered),
+        }
+    }
+}
+
+/// What was asked of somebody who may ask Google.
+fn asked<T>(answer: Result<T, Unanswered>) -> Result<T, Arc<ComputeError>> {
+    answer.map_err(|unanswered| match unanswered {
+        Unanswered::Failed(error) => error,
+        Unanswered::NotRemembered => unreachable!("who may ask does not need to remember"),
+    })
+}
+
+/// How old the list of a group of so many instances may be for a stranger: one of many pages costs as many questions.
+fn claimed_for(instances: usize) -> Duration {
+    CLAIMED_FOR.saturating_mul(u32::try_from(instances / PAGE + 1).unwrap_or(u32::MAX))
+}
+
+/// What was asked under a key, or is to be.
+fn remembered<K: Ord, T>(all: &Remembered<K, T>, key: K) -> Asked<T> {
+    let mut all = locked(all);
+    if all.len() >= MOST_REMEMBERED && !all.contains_key(&key) {
+        all.clear();
+    }
+    all.entry(key).or_default().clone()
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,206 @@
+//! Compute Engine is a stand-in on loopback.
+
+#![allow(clippy::unwrap_used)]
+
+use futures_util::future::join_all;
+use kops_agent_tests::gce::{Gce, Mood, Template, ZONE};
+
+use super::*;
+use crate::calls::{CloudCalls, Outcome};
+
+const CLUSTER: &str = "c.example.com";
+const LIST_ZONES: &str = "zones.list";
+const LIST_GROUPS: &str = "instanceGroupManagers.list";
+const LIST_INSTANCES: &str = "instanceGroupManagers.listManagedInstances";
+
+fn path(name: &str) -> InstancePath {
+    InstancePath { zone: ZONE.into(), name: name.into() }
+}
+
+fn asking(gce: &Gce, calls: &CloudCalls) -> ManagedGroups {
+    let cluster =
+        GceCluster { name: CLUSTER.into(), project: "my-project".into(), region: "us-test1".into() };
+    ManagedGroups::of(Compute::for_tests(&gce.url(), calls.clone()), cluster)
+}
+
+async fn find(groups: &ManagedGroups, name: &str) -> Option<Managed> {
+    groups.find(&path(name), Instant::now()).await.unwrap()
+}
+
+#[tokio::test]
+async fn thousands_of_instances_are_asked_for_by_their_groups() {
+    let gce = Gce::start().unwrap();
+    let mut names = Vec::new();
+    for group in 0..50 {
+        let managed = gce.put_group(CLUSTER, &format!("g{group}"));
+        for number in 0..100 {
+            let name = format!("g{group}-{number:04}");
+            gce.create_instance(&managed, &name);
+            names.push(name);
+        }
+    }
+    let calls = CloudCalls::default();
+    let groups = asking(&gce, &calls);
+    let found = join_all(names.iter().map(|name| find(&groups, name))).await;
+    for (name, found) in names.iter().zip(found) {
+        let found = found.unwrap();
+        assert_eq!(found.instance.path.name, *name);
+        assert_eq!(found.template.metadata[gce::INSTANCE_GROUP_METADATA], name.split_once('-').unwrap().0);
+    }
+    assert_eq!((gce.calls_of(LIST_GROUPS), gce.calls_of(LIST_INSTANCES)), (1, 50));
+    assert_eq!((gce.calls().len(), gce.tokens()), (102, 1));
+    assert_eq!(calls.counted("compute", LIST_INSTANCES, Outcome::Success), 50);
+}
+
+#[tokio::test]
+async fn lists_are_read_page_by_page() {
+    let gce = Gce::start().unwrap();
+    gce.set_page(2);
+    let groups: Vec<String> = (0..5).map(|group| gce.put_group(CLUSTER, &format!("g{group}"))).collect();
+    for number in 0..7 {
+        gce.create_instance(&groups[4], &format!("g4-{number}"));
+    }
+    let asking = asking(&gce, &CloudCalls::default());
+    assert!(find(&asking, "g4-6").await.is_some());
+    assert_eq!((gce.calls_of(LIST_GROUPS), gce.calls_of(LIST_INSTANCES)), (3, 4));
+}
+
+#[tokio::test]
+async fn only_what_a_group_of_the_cluster_lists_is_found() {
+    let gce = Gce::start().unwrap();
+    let nodes = gce.put_group(CLUSTER, "nodes");
+    let control_plane = gce.put_group(CLUSTER, "control-plane");
+    let other = gce.put_group("d.example.com", "nodes");
+    gce.create_instance(&other, "nodes-other");
+    // It says that the control plane's group made it, and everything else that is not so.
+    let liar = gce.create_instance(&nodes, "nodes-liar");
+    let made_by = format!("projects/123/zones/{ZONE}/instanceGroupManagers/{control_plane}");
+    let liar = liar.saying("created-by", &made_by).saying(gce::INSTANCE_GROUP_METADATA, "control-plane");
+    gce.put_instance("nodes-liar", liar.clone());
+    let alone = kops_agent_tests::gce::Instance { group: None, ..liar };
+    gce.put_instance("control-plane-x1y2", alone);
+
+    let groups = asking(&gce, &CloudCalls::default());
+    let found = find(&groups, "nodes-liar").await.unwrap();
+    assert_eq!(found.template.metadata[gce::INSTANCE_GROUP_METADATA], "nodes");
+    for unlisted in ["nodes-other", "control-plane-x1y2", "nodes-none", "elsewhere"] {
+        assert_eq!(find(&groups, unlisted).await, None, "{unlisted}");
+    }
+    // An instance whose name is none of its group's is found all the same.
+    gce.create_instance(&nodes, "named-by-hand");
+    let groups = asking(&gce, &CloudCalls::default());
+    assert!(find(&groups, "named-by-hand").await.is_some());
+    let elsewhere = InstancePath { zone: "us-test1-b".into(), name: "nodes-liar".into() };
+    assert_eq!(groups.find(&elsewhere, Instant::now()).await.unwrap(), None);
+}
+
+#[tokio::test]
+async fn a_new_instance_is_found_and_a_stopped_one_seen_to_be() {
+    let gce = Gce::start().unwrap();
+    let nodes = gce.put_group(CLUSTER, "nodes");
+    let first = gce.create_instance(&nodes, "nodes-1");
+    let groups = asking(&gce, &CloudCalls::default());
+    assert!(find(&groups, "nodes-1").await.is_some());
+    gce.create_instance(&nodes, "nodes-2");
+    assert!(find(&groups, "nodes-2").await.is_some());
+    let stopped = kops_agent_tests::gce::Instance { status: "STOPPING".into(), ..first };
+    gce.put_instance("nodes-1", stopped);
+    gce.create_instance(&nodes, "nodes-3");
+    assert!(find(&groups, "nodes-3").await.is_some());
+    assert_eq!(find(&groups, "nodes-1").await.unwrap().instance.status, "STOPPING");
+    assert_eq!(gce.calls_of("instanceTemplates.get"), 1);
+}
+
+#[tokio::test]
+async fn one_list_of_a_group_answers_all_nodes_that_are_older_than_it() {
+    const REFUSED: usize = 13;
+    let gce = Gce::start().unwrap();
+    gce.set_page(100);
+    let nodes = gce.put_group(CLUSTER, "nodes");
+    (0..1000).for_each(|number| drop(gce.create_instance(&nodes, &format!("nodes-{number:04}"))));
+    let groups = asking(&gce, &CloudCalls::default());
+    let since = Instant::now();
+    let names: Vec<String> = (0..REFUSED).map(|number| format!("nodes-none-{number}")).collect();
+    // Each at its own time, as failures come back.
+    for _ in 0..5 {
+        for name in &names {
+            assert_eq!(groups.find(&path(name), since).await.unwrap(), None);
+        }
+    }
+    assert_eq!(gce.calls_of(LIST_INSTANCES), 10, "ten pages, once");
+    // A Node that is newer than the list may be of an instance that is.
+    gce.create_instance(&nodes, "nodes-new");
+    assert!(find(&groups, "nodes-new").await.is_some());
+    assert_eq!(gce.calls_of(LIST_INSTANCES), 21);
+    assert!(groups.find(&path("nodes-0999"), since).await.unwrap().is_some());
+    assert_eq!(groups.find(&path(&names[0]), since).await.unwrap(), None);
+    assert_eq!(gce.calls_of(LIST_INSTANCES), 21);
+}
+
+#[tokio::test]
+async fn a_group_without_a_template_is_nobodys() {
+    let gce = Gce::start().unwrap();
+    let bare = gce.put_group_from(CLUSTER, "nodes", Template::default());
+    gce.create_instance(&bare, "nodes-1");
+    assert_eq!(find(&asking(&gce, &CloudCalls::default()), "nodes-1").await, None);
+    assert_eq!(gce.calls_of(LIST_INSTANCES), 0);
+}
+
+#[tokio::test]
+async fn what_goes_wrong_is_said_and_passes() {
+    let gce = Gce::start().unwrap();
+    let nodes = gce.put_group(CLUSTER, "nodes");
+    gce.create_instance(&nodes, "nodes-1");
+    let calls = CloudCalls::default();
+    let groups = asking(&gce, &calls);
+    for (mood, expected) in [
+        (Mood::Down, "503 backendError"),
+        (Mood::Forbidding, "let this instance's service account do compute.zones.list"),
+        (Mood::Redirecting, "answers zones.list with 302"),
+        (Mood::Throttling, "rateLimitExceeded"),
+    ] {
+        gce.set_mood(mood);
+        let error = groups.find(&path("nodes-1"), Instant::now()).await.unwrap_err().to_string();
+        assert!(error.contains(expected) && !error.contains("ya29"), "{error}");
+    }
+    assert!(calls.counted("compute", LIST_ZONES, Outcome::Throttled) > 1, "it was tried again");
+    assert!(calls.counted("compute", LIST_ZONES, Outcome::Error) > 2);
+    gce.set_mood(Mood::Good);
+    assert!(find(&groups, "nodes-1").await.is_some());
+}
+
+#[tokio::test]
+async fn a_token_that_is_not_taken_any_more_is_replaced() {
+    let gce = Gce::start().unwrap();
+    let nodes = gce.put_group(CLUSTER, "nodes");
+    gce.create_instance(&nodes, "nodes-1");
+    gce.set_mood(Mood::Revoking);
+    assert!(find(&asking(&gce, &CloudCalls::default()), "nodes-1").await.is_some());
+    assert_eq!(gce.tokens(), 2);
+}
+
+#[tokio::test]
+async fn a_cloud_that_cannot_be_asked_is_told_to_everybody() {
+    let gce = Gce::start().unwrap();
+    gce.set_mood(Mood::Down);
+    let groups = asking(&gce, &CloudCalls::default());
+    let (first, second) = (path("nodes-1"), path("nodes-2"));
+    let (first, second) =
+        tokio::join!(groups.find(&first, Instant::now()), groups.find(&second, Instant::now()));
+    assert!(Arc::ptr_eq(&first.unwrap_err(), &second.unwrap_err()));
+}
+
+#[tokio::test]
+async fn zones_that_somebody_made_up_cost_nothing() {
+    let gce = Gce::start().unwrap();
+    let nodes = gce.put_group(CLUSTER, "nodes");
+    gce.create_instance(&nodes, "nodes-1");
+    let groups = asking(&gce, &CloudCalls::default());
+    for number in 0..500 {
+        let made_up = InstancePath { zone: format!("us-test1-x{number}"), name: "nodes-1".into() };
+        assert_eq!(groups.find(&made_up, Instant::now()).await.unwrap(), None);
+    }
+    assert_eq!((gce.calls(), locked(&groups.0.zones).len()), (vec![LIST_ZONES.to_owned()], 0));
+    assert!(find(&groups, "nodes-1").await.is_some());
+    assert_eq!(gce.calls_of(LIST_ZONES), 1);
+}

@@ -1,0 +1,153 @@
+//! Tokens by which Google's services know this instance's service account, for all who ask them something: asked for
+//! once, and remembered until shortly before they end.
+
+use std::time::{Duration, Instant};
+
+use reqwest::header::{HeaderMap, HeaderValue};
+use serde::Deserialize;
+use tokio::sync::Mutex;
+
+use super::endpoint_of_environment;
+use crate::metadata::{MetadataError, MetadataService};
+use kops_agent_net::retry::Retries;
+
+/// A token is not used so close to its end: a download may begin a while after it was asked how large it is.
+const SPARE: Duration = Duration::from_secs(120);
+/// On a machine that is none of GCE no patience helps, and the metadata server is there before the node is.
+const LONGEST: Duration = Duration::from_secs(15);
+const PATH: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
+
+/// Somebody to ask for tokens.
+pub struct Tokens {
+    metadata: MetadataService,
+    remembered: Mutex<Option<Token>>,
+}
+
+struct Token {
+    /// `Bearer …`, marked as a secret.
+    header: HeaderValue,
+    good_until: Instant,
+}
+
+impl std::fmt::Debug for Tokens {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Tokens").field("metadata", &self.metadata).finish_non_exhaustive()
+    }
+}
+
+impl Tokens {
+    /// Asks the metadata server that the environment names, or the usual one.
+    ///
+    /// # Errors
+    /// If there can be no HTTP client.
+    pub fn of_environment(retries: Retries) -> Result<Tokens, MetadataError> {
+        Tokens::at(endpoint_of_environment(), retries)
+    }
+
+    /// Asks the metadata server at an endpoint.
+    ///
+    /// # Errors
+    /// If there can be no HTTP client.
+    pub fn at(endpoint: String, retries: Retries) -> Result<Tokens, MetadataError> {
+        let retries = Retries { deadline: retries.deadline.min(LONGEST), ..retries };
+        Ok(Tokens { metadata: MetadataService::new(endpoint, retries)?, remembered: Mutex::default() })
+    }
+
+    /// What to send as `Authorization`: a token that is good for a while.
+    ///
+    /// # Errors
+    /// If the metadata server cannot be asked, or gives none: an instance may have no service account.
+    pub async fn header(&self) -> Result<HeaderValue, MetadataError> {
+        let mut remembered = self.remembered.lock().await;
+        if let Some(token) = remembered.as_ref().filter(|token| token.good_until > Instant::now()) {
+            return Ok(token.header.clone());
+        }
+        let fresh = self.ask().await?;
+        Ok(remembered.insert(fresh).header.clone())
+    }
+
+    /// Forgets a token that somebody does not take any more.
+    pub async fn forget(&self) {
+        *self.remembered.lock().await = None;
+    }
+
+    /// Asks for a token (cloud.google.com/compute/docs/access/authenticate-workloads).
+    async fn ask(&self) -> Result<Token, MetadataError> {
+        #[derive(Deserialize)]
+        struct Answer {
+            access_token: String,
+            expires_in: u64,
+        }
+        let asked = Instant::now();
+        let mut headers = HeaderMap::new();
+        headers.insert("metadata-flavor", HeaderValue::from_static("Google"));
+        let answer = self.metadata.get_needed(PATH, &headers).await?;
+        // The answer may hold the token, so it is not shown.
+        let unusable = || self.metadata.unusable(PATH, "its answer is no token");
+        let Answer { access_token, expires_in } = serde_json::from_str(&answer).map_err(|_| unusable())?;
+        let mut header = HeaderValue::try_from(format!("Bearer {access_token}")).map_err(|_| unusable())?;
+        header.set_sensitive(true);
+        let good_until = asked + Duration::from_secs(expires_in).saturating_sub(SPARE);
+        Ok(Token { header, good_until })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+    use kops_agent_tests::test_server::{TestServer, text};
+
+    /// A metadata server, and how often it was asked.
+    async fn server(answer: &'static str) -> (TestServer, Arc<AtomicU32>) {
+        let asked = Arc::<AtomicU32>::default();
+        let count = Arc::clone(&asked);
+        let server = TestServer::start(move |request| {
+            count.fetch_add(1, Ordering::Relaxed);
+            let flavor = request.headers().get("metadata-flavor").is_some_and(|flavor| flavor == "Google");
+            let is_known = flavor && request.uri().path() == PATH;
+            async move { Ok(if is_known { text(200, answer) } else { text(404, "") }) }
+        })
+        .await;
+        (server, asked)
+    }
+
+    fn tokens(server: &TestServer) -> Tokens {
+        Tokens::at(server.url.clone(), Retries::default()).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_token_is_asked_for_once_and_not_shown() {
+        let (server, asked) = server(r#"{"access_token": "hidden", "expires_in": 3599}"#).await;
+        let tokens = tokens(&server);
+        for _ in 0..3 {
+            let header = tokens.header().await.unwrap();
+            assert_eq!(header.to_str().unwrap(), "Bearer hidden");
+            assert!(!format!("{header:?} {tokens:?}").contains("hidden"));
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 1);
+        tokens.forget().await;
+        tokens.header().await.unwrap();
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn a_token_that_is_about_to_end_is_not_used_again() {
+        let (server, asked) = server(r#"{"access_token": "hidden", "expires_in": 30}"#).await;
+        let tokens = tokens(&server);
+        for _ in 0..2 {
+            tokens.header().await.unwrap();
+        }
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn what_is_none_is_not_shown() {
+        let (server, _) = server(r#"{"access_token": "hidden"}"#).await;
+        let error = tokens(&server).header().await.unwrap_err().to_string();
+        assert!(error.contains("is no token") && !error.contains("hidden"), "{error}");
+    }
+}

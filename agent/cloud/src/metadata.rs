@@ -1,0 +1,215 @@
+//! Asking a cloud's metadata service: link-local HTTP, there a little later than the machine.
+
+use std::fmt;
+use std::time::Duration;
+
+use reqwest::header::HeaderMap;
+use reqwest::{Client, Method, StatusCode};
+use thiserror::Error;
+
+use kops_agent_net::http::{HttpError, innermost_cause, metadata_client};
+use kops_agent_net::retry::Retries;
+
+/// The longest answer that is read, in bytes; what is asked for is a line or a short list.
+const LONGEST_ANSWER: usize = 64 * 1024;
+
+/// Why the cloud does not say what this machine is.
+#[derive(Debug, Error)]
+pub enum MetadataError {
+    /// It must not be asked.
+    #[error("AWS_EC2_METADATA_DISABLED is true, so EC2 may not be asked what this machine is; unset it")]
+    Disabled,
+    /// No answer, or none that is one.
+    #[error(
+        "{url}: the metadata service cannot be reached: {cause} ({attempts} attempts in {} s); is this a machine of \
+         that cloud?",
+        waited.as_secs_f32().round()
+    )]
+    Unreachable {
+        /// What was asked for.
+        url: String,
+        /// The last failure.
+        cause: String,
+        /// How often it was tried.
+        attempts: u32,
+        /// For how long it was tried.
+        waited: Duration,
+    },
+    /// It takes the question, but does not answer it.
+    #[error("{url}: the metadata service does not answer ({attempts} attempts in {} s)", waited.as_secs_f32().round())]
+    Silent {
+        /// What was asked for.
+        url: String,
+        /// How often it was tried.
+        attempts: u32,
+        /// For how long it was tried.
+        waited: Duration,
+    },
+    /// EC2 sends a token no further than the hop limit, and it was lost on its way.
+    #[error(
+        "{url}: the metadata service takes the request for a token, but its answer does not arrive ({attempts} \
+         attempts in {} s): raise the instance's metadata hop limit to 2 (aws ec2 modify-instance-metadata-options \
+         --http-put-response-hop-limit 2) or run on the host, not in a container",
+        waited.as_secs_f32().round()
+    )]
+    HopLimit {
+        /// What was asked for.
+        url: String,
+        /// How often it was tried.
+        attempts: u32,
+        /// For how long it was tried.
+        waited: Duration,
+    },
+    /// It refuses.
+    #[error("{url}: the metadata service answers {status}; {advice}")]
+    Refused {
+        /// What was asked for.
+        url: String,
+        /// The HTTP status.
+        status: u16,
+        /// What to do about it.
+        advice: &'static str,
+    },
+    /// It answers, but not with what a machine of this cloud has.
+    #[error("{url}: {problem}; is this the metadata service of that cloud?")]
+    Unusable {
+        /// What was asked for.
+        url: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// Nothing can be asked.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+}
+
+/// What went wrong in one attempt.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// It may work later.
+    Passing(String),
+    /// The connection was made, but no answer came in time.
+    NoAnswer,
+    /// The service answers with this.
+    Status(u16),
+    /// Something else than a metadata service answers.
+    Unusable(String),
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Failure::Passing(problem) | Failure::Unusable(problem) => f.write_str(problem),
+            Failure::NoAnswer => f.write_str("no answer"),
+            Failure::Status(status) => write!(f, "it answers {status}"),
+        }
+    }
+}
+
+/// A metadata service.
+#[derive(Debug)]
+pub(super) struct MetadataService {
+    endpoint: String,
+    client: Client,
+    retries: Retries,
+}
+
+impl MetadataService {
+    /// The service at a URL without a path.
+    pub(super) fn new(
+        endpoint: impl Into<String>,
+        retries: Retries,
+    ) -> Result<MetadataService, MetadataError> {
+        let endpoint = endpoint.into().trim_end_matches('/').to_owned();
+        Ok(MetadataService { endpoint, client: metadata_client()?, retries })
+    }
+
+    pub(super) fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.endpoint)
+    }
+
+    /// What is at a path, without the space around it; `None` where there is nothing (404).
+    pub(super) async fn get(&self, path: &str, headers: &HeaderMap) -> Result<Option<String>, MetadataError> {
+        let attempt = || async { self.request(Method::GET, path, headers.clone()).await };
+        self.trying(path, "the service refuses to say; is it switched off for this machine?", attempt).await
+    }
+
+    /// What is at a path where every machine has something.
+    pub(super) async fn get_needed(&self, path: &str, headers: &HeaderMap) -> Result<String, MetadataError> {
+        let answer = self.get(path, headers).await?.filter(|answer| !answer.is_empty());
+        answer.ok_or_else(|| self.unusable(path, "it is empty or does not exist (404)"))
+    }
+
+    pub(super) fn unusable(&self, path: &str, problem: impl Into<String>) -> MetadataError {
+        MetadataError::Unusable { url: self.url(path), problem: problem.into() }
+    }
+
+    /// Attempts for as long as that may help.
+    pub(super) async fn trying<T, F>(
+        &self,
+        path: &str,
+        advice: &'static str,
+        attempt: impl Fn() -> F,
+    ) -> Result<T, MetadataError>
+    where
+        F: Future<Output = Result<T, Failure>>,
+    {
+        let patience = |failure: &Failure| match failure {
+            Failure::Passing(_) | Failure::NoAnswer => Duration::MAX,
+            Failure::Status(_) | Failure::Unusable(_) => Duration::ZERO,
+        };
+        self.retries.run(&self.url(path), attempt, patience).await.map_err(|gave_up| {
+            let (attempts, waited) = (gave_up.attempts, gave_up.waited);
+            match gave_up.error {
+                Failure::Passing(cause) => {
+                    MetadataError::Unreachable { url: self.url(path), cause, attempts, waited }
+                }
+                Failure::NoAnswer => MetadataError::Silent { url: self.url(path), attempts, waited },
+                Failure::Status(status) => MetadataError::Refused { url: self.url(path), status, advice },
+                Failure::Unusable(problem) => self.unusable(path, problem),
+            }
+        })
+    }
+
+    /// Makes one request; `None` is a 404.
+    pub(super) async fn request(
+        &self,
+        method: Method,
+        path: &str,
+        headers: HeaderMap,
+    ) -> Result<Option<String>, Failure> {
+        let request =
+            self.client.request(method, self.url(path)).headers(headers).timeout(self.retries.attempt);
+        let answer = request.send().await.map_err(of_transport)?;
+        match answer.status() {
+            StatusCode::OK => read_text(answer).await.map(Some),
+            StatusCode::NOT_FOUND => Ok(None),
+            status if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS => {
+                Err(Failure::Passing(format!("it answers {status}")))
+            }
+            status => Err(Failure::Status(status.as_u16())),
+        }
+    }
+}
+
+async fn read_text(mut answer: reqwest::Response) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(of_transport)? {
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() > LONGEST_ANSWER {
+            return Err(Failure::Unusable("its answer is too long".into()));
+        }
+    }
+    let text = String::from_utf8(bytes).map_err(|_| Failure::Unusable("its answer is no text".into()))?;
+    if text.trim_start().starts_with('<') {
+        return Err(Failure::Unusable("its answer is a web page".into()));
+    }
+    Ok(text.trim().to_owned())
+}
+
+fn of_transport(error: reqwest::Error) -> Failure {
+    if error.is_timeout() && !error.is_connect() {
+        return Failure::NoAnswer;
+    }
+    Failure::Passing(innermost_cause(error))
+}

@@ -1,0 +1,100 @@
+//! What a cloud has told that it may not be able to tell again, kept beside the record: a machine that reboots while its
+//! cloud does not answer is then decided as before.
+
+use std::collections::BTreeMap;
+
+use kops_agent_plan::facts::{AwsFacts, Facts, InstanceType};
+use kops_agent_plan::lifecycle_action::LifecycleAction;
+use serde::{Deserialize, Serialize};
+
+/// Facts of earlier runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct RememberedFacts {
+    /// What EC2 tells of instance types, by name: a machine can be stopped and started as one of another type.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    instance_types: BTreeMap<String, InstanceType>,
+    /// `local-ipv4` of OpenStack's metadata service.
+    #[serde(rename = "openstackLocalIPv4", skip_serializing_if = "Option::is_none")]
+    openstack_local_ipv4: Option<String>,
+    /// By what the node was held when it was last decided, so that it is known also where nothing tells what the
+    /// cluster wants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    lifecycle_action: Option<LifecycleAction>,
+}
+
+impl RememberedFacts {
+    /// The same with what these facts tell, and what the cloud holds the node by now.
+    pub fn with(mut self, facts: &Facts, lifecycle_action: Option<LifecycleAction>) -> RememberedFacts {
+        self.lifecycle_action = lifecycle_action;
+        if let Some(aws) = &facts.cloud.aws
+            && let (Some(network_interfaces), Some(gpu)) = (aws.network_interfaces, aws.gpu)
+        {
+            self.instance_types.insert(aws.instance_type.clone(), InstanceType { network_interfaces, gpu });
+        }
+        if let Some(openstack) = &facts.cloud.openstack {
+            self.openstack_local_ipv4 = Some(openstack.local_ipv4.clone());
+        }
+        self
+    }
+
+    /// By what the cloud held the node when it was last decided.
+    pub fn lifecycle_action(&self) -> Option<&LifecycleAction> {
+        self.lifecycle_action.as_ref()
+    }
+
+    /// What is remembered of this instance's type.
+    pub fn instance_type(&self, aws: &AwsFacts) -> Option<InstanceType> {
+        self.instance_types.get(&aws.instance_type).copied()
+    }
+
+    /// What OpenStack said is this machine's address, if this machine still has it: another may have been made from its
+    /// image since.
+    pub fn openstack_address(&self, facts: &Facts) -> Option<&str> {
+        let address = self.openstack_local_ipv4.as_deref()?;
+        let mut own = facts.interfaces.iter().flat_map(|interface| &interface.addresses);
+        (address.is_empty() || own.any(|own| own.split('/').next() == Some(address))).then_some(address)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use kops_agent_plan::facts::{Interface, NetworkInterfaceLimits, OpenstackFacts};
+
+    use super::*;
+
+    fn instance(instance_type: &str, max: u32) -> Facts {
+        let mut facts = Facts::default();
+        facts.cloud.aws = Some(AwsFacts {
+            instance_type: instance_type.into(),
+            network_interfaces: Some(NetworkInterfaceLimits { max, ipv4_per_interface: 10 }),
+            gpu: Some(false),
+            ..AwsFacts::default()
+        });
+        facts
+    }
+
+    #[test]
+    fn a_machine_that_was_resized_is_not_taken_for_what_it_was() {
+        let remembered = RememberedFacts::default().with(&instance("m5.large", 3), None);
+        let of_type = |name: &str| {
+            let facts = instance(name, 0);
+            remembered.instance_type(facts.cloud.aws.as_ref().unwrap())
+        };
+        assert_eq!(of_type("m5.large").unwrap().network_interfaces.max, 3);
+        assert_eq!(of_type("m5.xlarge"), None);
+    }
+
+    #[test]
+    fn an_address_is_remembered_for_the_machine_that_has_it() {
+        let mut facts = Facts::default();
+        facts.cloud.openstack = Some(OpenstackFacts { local_ipv4: "10.0.0.5".into() });
+        let remembered = RememberedFacts::default().with(&facts, None);
+        assert_eq!(remembered.openstack_address(&facts), None);
+        let addresses = vec!["fe80::1/64".into(), "10.0.0.5/24".into()];
+        facts.interfaces = vec![Interface { addresses, ..Interface::default() }];
+        assert_eq!(remembered.openstack_address(&facts), Some("10.0.0.5"));
+        assert_eq!(RememberedFacts::default().openstack_address(&facts), None);
+    }
+}

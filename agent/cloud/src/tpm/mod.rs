@@ -1,0 +1,271 @@
+//! A TPM 2.0, as far as it takes to have it sign: it makes a key from a template in its memory, signs, and forgets the
+//! key.
+//!
+//! Commands go to it one after the other, and each has its answer. What they are: TPM 2.0 Library Specification, part 3
+//! ("Commands"); how they and their answers are written is tpm2-protocol's part. They end in time: each command that the
+//! TPM puts off is tried again until a deadline, and none begins after it.
+
+mod devices;
+mod problem;
+#[cfg(any(test, feature = "testing"))]
+mod software;
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, ErrorKind};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tpm2_protocol::basic::{TpmHandle, TpmUint16};
+use tpm2_protocol::constant::{MAX_BUFFER_SIZE, TPM_MAX_COMMAND_SIZE};
+use tpm2_protocol::data::{
+    Tpm2bDigest, Tpm2bMaxBuffer, Tpm2bPublic, TpmAlgId, TpmCc, TpmRh, TpmSt, TpmaObject, TpmaSession,
+    TpmsAuthCommand, TpmsSchemeHash, TpmtPublic, TpmtSigScheme, TpmtTkHashcheck, TpmuSigScheme,
+    TpmuSignature,
+};
+use tpm2_protocol::frame::{
+    TpmCreatePrimaryCommand, TpmFlushContextCommand, TpmFrame, TpmHashCommand, TpmHashResponse,
+    TpmNvReadCommand, TpmNvReadPublicCommand, TpmNvReadPublicResponse, TpmNvReadResponse, TpmResponse,
+    TpmSignCommand, TpmSignResponse, TpmUnmarshalBody, tpm_marshal_command,
+};
+use tpm2_protocol::{TpmUnmarshal as _, TpmWriter};
+
+pub use devices::{KernelTpm, OpenTpm, TpmDevice};
+pub use problem::{ResponseCode, TpmProblem};
+
+/// Of its memory a TPM gives so many bytes at a time, if not more: the least that TPMs of PCs must give is 512.
+const BLOCK: u16 = 512;
+/// The tag, the size and the code that every answer begins with.
+const HEADER: usize = 10;
+/// The pause before a command that the TPM has put off is given again; each later one is twice as long, up to the longest.
+const FIRST_PAUSE: Duration = Duration::from_millis(5);
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// A key is forgotten even after the deadline, for which there is this time.
+const TIME_TO_FORGET: Duration = Duration::from_secs(2);
+
+/// A key in a TPM, until it is forgotten.
+#[derive(Clone, Copy)]
+struct Key(TpmHandle);
+
+/// A TPM that is open.
+pub struct Tpm {
+    device: Box<dyn TpmDevice>,
+    patience: Duration,
+    deadline: Instant,
+}
+
+impl Tpm {
+    /// Opens one, for as long as this.
+    ///
+    /// # Errors
+    /// If there is none, or it cannot be opened.
+    pub fn open(opener: &dyn OpenTpm, patience: Duration) -> Result<Tpm, TpmProblem> {
+        let deadline = Instant::now() + patience;
+        Ok(Tpm { device: opener.open()?, patience, deadline })
+    }
+
+    /// Signs data with RSASSA-PKCS1-v1_5 and SHA-256, by the key of the endorsement hierarchy that the template at this
+    /// index of the TPM's memory makes. The TPM hashes the data itself: otherwise a key that is restricted, as those
+    /// are that vouch for the TPM, does not sign.
+    ///
+    /// # Errors
+    /// If there is no such template, the TPM refuses, or its answers cannot be read.
+    pub fn sign(&mut self, template_index: u32, data: &[u8]) -> Result<Vec<u8>, TpmProblem> {
+        let template = self.template(template_index)?;
+        let (digest, ticket) = self.hash(data)?;
+        let key = self.create_primary(template)?;
+        let signed = self.sign_digest(key, digest, ticket);
+        // There is room for three keys or so, and nobody else clears up behind a program that uses no resource manager.
+        if let Err(problem) = self.forget(key) {
+            log::warn!("a key stays in the TPM: {problem}");
+        }
+        signed
+    }
+
+    fn template(&mut self, index: u32) -> Result<TpmtPublic, TpmProblem> {
+        let bytes = self.read_nv(index)?;
+        let (template, _) = TpmtPublic::unmarshal(&bytes)
+            .map_err(|error| TpmProblem::Template { index, problem: error.to_string() })?;
+        let is_signing = template.object_attributes.contains(TpmaObject::SIGN_ENCRYPT);
+        if template.object_type != TpmAlgId::Rsa || !is_signing {
+            let problem = "it is of another key than one of RSA that signs".into();
+            return Err(TpmProblem::Template { index, problem });
+        }
+        Ok(template)
+    }
+
+    /// What is at an index of the TPM's memory, as its owner, who has no password, may read it.
+    fn read_nv(&mut self, index: u32) -> Result<Vec<u8>, TpmProblem> {
+        let handle = TpmHandle::new(index);
+        let public: TpmNvReadPublicResponse = self
+            .ask(&TpmNvReadPublicCommand { handles: [handle] }, &[])
+            .map_err(|problem| match problem {
+                TpmProblem::Refused { code, .. } if code.is_no_such_handle() => {
+                    TpmProblem::NoTemplate { index }
+                }
+                other => other,
+            })?;
+        let size = public.nv_public.inner.data_size.value();
+        let mut bytes = Vec::new();
+        let mut offset = 0;
+        while offset < size {
+            let length = BLOCK.min(size - offset);
+            let command = TpmNvReadCommand {
+                handles: [hierarchy(TpmRh::Owner), handle],
+                size: TpmUint16::new(length),
+                offset: TpmUint16::new(offset),
+            };
+            let block: TpmNvReadResponse = self.ask(&command, &[no_password()])?;
+            if block.data.len() != usize::from(length) {
+                return Err(unreadable(TpmCc::NvRead, "it has another length than was asked for"));
+            }
+            bytes.extend_from_slice(&block.data);
+            offset += length;
+        }
+        Ok(bytes)
+    }
+
+    /// The digest of data, and the TPM's ticket that it has made it itself.
+    fn hash(&mut self, data: &[u8]) -> Result<(Tpm2bDigest, TpmtTkHashcheck), TpmProblem> {
+        let too_long = |_| TpmProblem::TooLong { length: data.len(), most: MAX_BUFFER_SIZE };
+        let command = TpmHashCommand {
+            handles: [],
+            data: Tpm2bMaxBuffer::try_from(data).map_err(too_long)?,
+            hash_alg: TpmAlgId::Sha256,
+            hierarchy: TpmRh::Endorsement,
+        };
+        let hashed: TpmHashResponse = self.ask(&command, &[])?;
+        Ok((hashed.out_hash, hashed.validation))
+    }
+
+    fn create_primary(&mut self, template: TpmtPublic) -> Result<Key, TpmProblem> {
+        let command = TpmCreatePrimaryCommand {
+            handles: [hierarchy(TpmRh::Endorsement)],
+            in_sensitive: Default::default(),
+            in_public: Tpm2bPublic { inner: template },
+            outside_info: Default::default(),
+            creation_pcr: Default::default(),
+        };
+        // Whatever else the answer says of the key, it is there, and must be forgotten.
+        let answer = self.run(&command, &[no_password()], self.deadline)?;
+        match TpmHandle::unmarshal(&answer[HEADER..]) {
+            Ok((handle, _)) => Ok(Key(handle)),
+            Err(_) => Err(unreadable(TpmCc::CreatePrimary, "it names no key")),
+        }
+    }
+
+    fn sign_digest(
+        &mut self,
+        key: Key,
+        digest: Tpm2bDigest,
+        validation: TpmtTkHashcheck,
+    ) -> Result<Vec<u8>, TpmProblem> {
+        let details = TpmuSigScheme::Hash(TpmsSchemeHash { hash_alg: TpmAlgId::Sha256 });
+        let in_scheme = TpmtSigScheme { scheme: TpmAlgId::Rsassa, details };
+        let command = TpmSignCommand { handles: [key.0], digest, in_scheme, validation };
+        let signed: TpmSignResponse = self.ask(&command, &[no_password()])?;
+        match signed.signature.signature {
+            TpmuSignature::Rsassa(signature) if signature.hash == TpmAlgId::Sha256 => {
+                Ok(signature.sig.to_vec())
+            }
+            _ => Err(unreadable(TpmCc::Sign, "it is another kind of signature than was asked for")),
+        }
+    }
+
+    fn forget(&mut self, key: Key) -> Result<(), TpmProblem> {
+        let until = self.deadline.max(Instant::now() + TIME_TO_FORGET);
+        self.run(&TpmFlushContextCommand { handles: [], flush_handle: key.0 }, &[], until).map(drop)
+    }
+
+    /// Runs a command in time, and reads its answer.
+    fn ask<C: TpmFrame, R: TpmUnmarshalBody>(
+        &mut self,
+        command: &C,
+        sessions: &[TpmsAuthCommand],
+    ) -> Result<R, TpmProblem> {
+        let answer = self.run(command, sessions, self.deadline)?;
+        TpmResponse::cast(&answer)
+            .and_then(TpmResponse::unmarshal)
+            .map_err(|error| unreadable(command.cc(), error.to_string()))
+    }
+
+    /// Runs a command until then, again while the TPM puts it off, and gives its answer if it is a success.
+    fn run<C: TpmFrame>(
+        &mut self,
+        command: &C,
+        sessions: &[TpmsAuthCommand],
+        until: Instant,
+    ) -> Result<Vec<u8>, TpmProblem> {
+        let name = command.cc();
+        let mut buffer = [0; TPM_MAX_COMMAND_SIZE];
+        let mut writer = TpmWriter::new(&mut buffer);
+        let tag = if sessions.is_empty() { TpmSt::NoSessions } else { TpmSt::Sessions };
+        tpm_marshal_command(command, tag, sessions, &mut writer)
+            .map_err(|error| TpmProblem::Unwritable { command: name, problem: error.to_string() })?;
+        let mut pause = FIRST_PAUSE;
+        while Instant::now() < until {
+            let answer = self
+                .exchange(writer.as_bytes())
+                .map_err(|cause| TpmProblem::Exchange { command: name, cause })?;
+            let code = ResponseCode::of(&answer).ok_or_else(|| unreadable(name, "it is not whole"))?;
+            if code.is_success() {
+                return Ok(answer);
+            }
+            if !code.is_put_off() {
+                return Err(TpmProblem::Refused { command: name, code });
+            }
+            log::debug!("{name}: {code}; giving it again");
+            thread::sleep(pause.min(until.saturating_duration_since(Instant::now())));
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        Err(TpmProblem::TooSlow { command: name, seconds: self.patience.as_secs() })
+    }
+
+    /// Sends a command and takes its answer, of which there are as many bytes as it says.
+    fn exchange(&mut self, command: &[u8]) -> io::Result<Vec<u8>> {
+        // The kernel takes a command in one piece, and keeps an answer until it is read.
+        self.device.write_all(command)?;
+        let mut answer = vec![0; TPM_MAX_COMMAND_SIZE];
+        let mut length = 0;
+        loop {
+            let read = match self.device.read(&mut answer[length..]) {
+                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
+                Ok(read) => read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            length += read;
+            let says = answer.get(2..6).filter(|_| length >= HEADER).and_then(|size| size.try_into().ok());
+            let size = says.map(|size| u32::from_be_bytes(size) as usize);
+            match size {
+                Some(size) if size == length && size >= HEADER => {
+                    answer.truncate(length);
+                    return Ok(answer);
+                }
+                Some(size) if size <= length || size > TPM_MAX_COMMAND_SIZE => {
+                    let problem = format!("its answer says that it has {size} bytes, and {length} came");
+                    return Err(io::Error::new(ErrorKind::InvalidData, problem));
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn hierarchy(hierarchy: TpmRh) -> TpmHandle {
+    TpmHandle::new(hierarchy as u32)
+}
+
+/// The proof of who needs none.
+fn no_password() -> TpmsAuthCommand {
+    TpmsAuthCommand {
+        session_handle: hierarchy(TpmRh::Pw),
+        nonce: Default::default(),
+        session_attributes: TpmaSession::CONTINUE_SESSION,
+        hmac: Default::default(),
+    }
+}
+
+fn unreadable(command: TpmCc, problem: impl Into<String>) -> TpmProblem {
+    TpmProblem::Unreadable { command, problem: problem.into() }
+}
