@@ -36,10 +36,7 @@ mod volumes;
 
 pub use applied::{Applied, Sources};
 pub use apply::{Report, Scope, Waits};
-pub use assets::{
-    Buckets, DownloadError, Downloads, Locating, Location, MirrorFailure, NotLocated, Patience, Progress,
-    Silent,
-};
+pub use assets::{DownloadError, Downloads, MirrorFailure, Patience, Progress, Silent};
 pub use certs::pair_of_kubeconfig;
 pub use contents::secret_text;
 pub use error::{Error, FailedUnit, Result};

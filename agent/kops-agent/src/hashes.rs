@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use futures_util::{StreamExt, stream};
-use kops_agent_host::Location;
+use kops_agent_net::Location;
 use kops_agent_plan::derive::{self, AssetHashes, AssetUrl, Inputs, KnownHashes};
 use kops_agent_plan::facts::Architecture;
 

@@ -32,7 +32,6 @@ mod service_manager;
 mod source;
 mod status;
 mod stop;
-mod store;
 #[cfg(test)]
 mod test_log;
 mod verify;
@@ -49,6 +48,7 @@ use clap::{CommandFactory, Parser};
 use kops_agent_cloud::{self as cloud, tpm};
 use kops_agent_host::{Host, Record, Report};
 use kops_agent_net::{aws_sdk, dns, http, random, retry, tls};
+use kops_agent_store as store;
 #[cfg(test)]
 use kops_agent_tests::test_server;
 

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use kops_agent_host::{Applied, Buckets, Downloads, Host, Lock, Patience, Report, Scope, Sources};
+use kops_agent_host::{Applied, Downloads, Host, Lock, Patience, Report, Scope, Sources};
+use kops_agent_net::Buckets;
 use kops_agent_plan::desired;
 use kops_agent_plan::diff::{Observed, Plan, diff_with_owned, with_labels};
 use kops_agent_plan::facts::Facts;

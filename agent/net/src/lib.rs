@@ -2,6 +2,7 @@
 //! with their deadlines, and the AWS SDK's client. What is asked is others'.
 
 pub mod aws_sdk;
+mod buckets;
 pub mod dns;
 pub mod http;
 pub mod random;
@@ -9,4 +10,5 @@ mod redirects;
 pub mod retry;
 pub mod tls;
 
+pub use buckets::{Buckets, Locating, Location, NotLocated};
 pub use redirects::redirects;

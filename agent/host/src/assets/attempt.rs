@@ -10,8 +10,8 @@ use tokio::io::AsyncReadExt as _;
 use tokio::time::timeout;
 
 use super::BUFFER;
-use super::buckets::Location;
 use crate::error::{Error, explain};
+use kops_agent_net::Location;
 
 /// How an attempt ended that brought no download.
 #[derive(Debug)]

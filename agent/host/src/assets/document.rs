@@ -9,11 +9,11 @@ use reqwest::header::HeaderMap;
 use tokio::time::sleep;
 
 use super::attempt::{Trouble, open};
-use super::buckets::Location;
 use super::download::Downloads;
 use super::error::{DownloadError, MirrorFailure};
 use super::progress::Progress;
 use crate::error::Result;
+use kops_agent_net::Location;
 
 /// The longest that is taken, in bytes.
 const LARGEST: usize = 1 << 20;

@@ -10,7 +10,6 @@ use reqwest::header::HeaderMap;
 use tokio::sync::mpsc;
 
 use super::attempt::{self, Trouble};
-use super::buckets::{Buckets, Location};
 use super::cache::Cache;
 use super::fetching::Fetching;
 use super::progress::Progress;
@@ -19,6 +18,7 @@ use super::space::{Space, nearest, unpacked};
 use super::staging::{Ready, Want};
 use crate::error::Result;
 use crate::root::Root;
+use kops_agent_net::{Buckets, Location};
 
 /// How many servers are asked at a time how large their files are.
 const ASKED_AT_ONCE: usize = 16;

@@ -7,13 +7,13 @@ use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 
 use super::attempt::{self, Body, Opened, Trouble};
-use super::buckets::Location;
 use super::download::{Known, Request, Run};
 use super::error::{DownloadError, MirrorFailure, in_units};
 use super::intake::{Intake, Verdict, take_cached};
 use super::rate::Rate;
 use super::staging::Ready;
 use crate::error::Result;
+use kops_agent_net::Location;
 
 /// No pause is longer, but for its jitter.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);

@@ -6,7 +6,6 @@
 //! hashes and unpacks it on a thread of its own, `staging` holds what is made until it is verified.
 
 mod attempt;
-mod buckets;
 mod cache;
 mod document;
 mod download;
@@ -22,7 +21,6 @@ mod syncer;
 mod trim;
 mod unpack;
 
-pub use buckets::{Buckets, Locating, Location, NotLocated};
 pub(crate) use cache::Cache;
 pub(crate) use download::Request;
 pub use download::{Downloads, Patience};

@@ -1,7 +1,7 @@
 //! Downloads that are in buckets, asked for with this machine's own credentials; a file repository of kOps may be
 //! one (`spec.assets.fileRepository`). What is asked for is left to the one HTTP client of all downloads.
 
-use kops_agent_host::{Buckets, Locating, Location, NotLocated};
+use kops_agent_net::{Buckets, Locating, Location, NotLocated};
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 

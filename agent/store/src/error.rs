@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::aws_sdk::SetupError;
-use crate::tls::NoCaBundle;
+use kops_agent_net::aws_sdk::SetupError;
+use kops_agent_net::tls::NoCaBundle;
 
 /// Why a file of a state store cannot be had.
 #[derive(Debug, Error)]

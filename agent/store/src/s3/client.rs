@@ -9,8 +9,8 @@ use aws_sdk_s3::config::{Builder, Config, Credentials, Region, SharedCredentials
 
 use super::super::error::StoreError;
 use super::settings::S3Settings;
-use crate::aws_sdk::{endpoint_of_environment, environment_variable, http_client};
-use crate::tls::CaBundle;
+use kops_agent_net::aws_sdk::{endpoint_of_environment, environment_variable, http_client};
+use kops_agent_net::tls::CaBundle;
 
 /// What a client for any region is made from, and who will sign its requests.
 ///

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 
 use super::*;
-use crate::test_server::{TestServer, text};
+use kops_agent_tests::test_server::{TestServer, text};
 
 const URL: &str = "gs://assets/release/v1/a%2Bb";
 const TOKEN: &str = "/computeMetadata/v1/instance/service-accounts/default/token";

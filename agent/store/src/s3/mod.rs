@@ -26,9 +26,9 @@ pub use settings::S3Settings;
 use super::error::StoreError;
 use super::url::S3Url;
 use super::{LARGEST_FILE, distinct};
-use crate::retry::Retries;
 use failure::Failure;
-pub(in crate::store) use failure::chain;
+pub(crate) use failure::chain;
+use kops_agent_net::retry::Retries;
 
 /// For how long credentials are waited for: a role that was just given to an instance takes a few
 /// seconds to show up, but on a machine that has none no patience helps.

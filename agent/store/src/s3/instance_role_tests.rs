@@ -8,7 +8,7 @@ use std::process::Stdio;
 use tokio::process::Command;
 
 use super::tests::Buckets;
-use crate::store::Store;
+use crate::Store;
 use kops_agent_tests::fake_imds::FakeImds;
 
 const URL: &str = "s3://state/a.example.com/config";

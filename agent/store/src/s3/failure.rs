@@ -10,8 +10,8 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 
 use super::super::error::StoreError;
 use super::super::url::S3Url;
-use crate::dns::NameError;
-use crate::retry::GaveUp;
+use kops_agent_net::dns::NameError;
+use kops_agent_net::retry::GaveUp;
 
 /// What went wrong in one attempt.
 #[derive(Debug)]
@@ -128,7 +128,7 @@ where
 }
 
 /// An error and its causes in one line, none of them twice. A name without an address says all by itself.
-pub(in crate::store) fn chain(error: &dyn Error) -> String {
+pub(crate) fn chain(error: &dyn Error) -> String {
     let mut text = String::new();
     let mut next = Some(error);
     while let Some(error) = next {

@@ -12,17 +12,17 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use kops_agent_host::Location;
+use kops_agent_net::Location;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::Deserialize;
 
 use super::url::GsUrl;
 use super::{LARGEST_FILE, StoreError, distinct};
-use crate::cloud::gce::tokens::Tokens;
-use crate::http;
-use crate::retry::{GaveUp, Retries};
-use crate::tls;
+use kops_agent_cloud::gce::tokens::Tokens;
+use kops_agent_net::http;
+use kops_agent_net::retry::{GaveUp, Retries};
+use kops_agent_net::tls;
 
 const ENDPOINT: &str = "https://storage.googleapis.com/storage/v1";
 /// How long asking for an object's size may take.

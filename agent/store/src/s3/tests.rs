@@ -18,9 +18,9 @@ use s3s_fs::FileSystem;
 use tempfile::TempDir;
 
 use super::S3Settings;
-use crate::retry::{FAST, Retries};
-use crate::store::{LARGEST_FILE, Store, StoreError};
-use crate::test_server::{Answer, HangUp, TestServer, text};
+use crate::{LARGEST_FILE, Store, StoreError};
+use kops_agent_net::retry::{FAST, Retries};
+use kops_agent_tests::test_server::{Answer, HangUp, TestServer, text};
 
 const SHORT: Retries = Retries { deadline: Duration::from_millis(300), ..FAST };
 
@@ -116,7 +116,7 @@ async fn a_download_is_signed_for_and_needs_nothing_else() {
     let location = store.locate_download("s3://state/release/a%2Bb").await.unwrap().unwrap();
     assert_eq!((location.size, location.headers.len()), (Some(10), 0));
     assert!(!format!("{location:?}").contains("Signature"), "{location:?}");
-    let client = crate::http::client().unwrap();
+    let client = kops_agent_net::http::client().unwrap();
     let rest = client.get(location.url).header("range", "bytes=4-").send().await.unwrap();
     assert_eq!((rest.status().as_u16(), rest.text().await.unwrap().as_str()), (206, "456789"));
     let missing = store.locate_download("s3://state/release/none").await.unwrap_err();

@@ -17,8 +17,8 @@ use tokio::sync::OnceCell;
 pub use error::StoreError;
 pub use s3::S3Settings;
 
-use crate::retry::Retries;
 use gs::Gs;
+use kops_agent_net::retry::Retries;
 use mirror::StoreMirror;
 use s3::S3;
 use url::StoreUrl;
@@ -82,7 +82,6 @@ impl Store {
     }
 
     /// The same, with other settings of S3 than the environment's.
-    #[cfg(test)]
     pub fn with_s3_settings(self, settings: S3Settings) -> Store {
         Store { s3_settings: Some(settings), ..self }
     }
