@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::apply;
 
 use super::cloud_provider::CloudProvider;
 use super::error::SpecError;
@@ -11,48 +12,53 @@ use super::user_data::find_kube_env;
 use super::yaml::{from_document, parse_yaml};
 
 /// What `kube_env.yaml` in the user-data says (upstream: `pkg/apis/nodeup/config.go`, `BootConfig`).
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase")]
 pub struct BootConfig {
     /// The cloud this machine is in.
+    #[serde_with(skip_apply)]
     pub cloud_provider: CloudProvider,
     /// URL of the cluster's folder in the state store; only machines that may read the store have it.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub config_base: Option<String>,
     /// Where a machine that may not read the store gets its configuration: kops-controller.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub config_server: Option<ConfigServerOptions>,
     /// Addresses of the API server, for `/etc/hosts` where the cluster has no DNS.
-    #[serde(rename = "APIServerIPs", default, skip_serializing_if = "is_zero")]
+    #[serde(rename = "APIServerIPs", default)]
     pub api_server_ips: Vec<String>,
     /// The cluster's name.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub cluster_name: String,
     /// The name of this machine's instance group.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub instance_group_name: String,
     /// The role of this machine's instance group.
+    #[serde_with(skip_apply)]
     pub instance_group_role: InstanceGroupRole,
     /// Standard base64 of the SHA-256 of the group's `nodeupconfig.yaml`.
     #[serde(default)]
+    #[serde_with(skip_apply)]
     pub nodeup_config_hash: String,
     /// Addresses of etcd where it is not on this machine, for `/etc/hosts`.
-    #[serde(rename = "EtcdIPs", default, skip_serializing_if = "is_zero")]
+    #[serde(rename = "EtcdIPs", default)]
     pub etcd_ips: Vec<String>,
 }
 
 /// How to reach kops-controller.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ConfigServerOptions {
     /// URLs, each as good as the others.
-    #[serde(skip_serializing_if = "is_zero")]
     pub servers: Vec<String>,
     /// The name its certificate must bear; empty means the one in the URL.
-    #[serde(rename = "tlsServerName", skip_serializing_if = "is_zero")]
+    #[serde(rename = "tlsServerName")]
     pub tls_server_name: String,
     /// PEM certificates of `kubernetes-ca`, which signs its certificate.
     #[serde(rename = "CACertificates")]
+    #[serde_with(skip_apply)]
     pub ca_certificates: String,
 }
 

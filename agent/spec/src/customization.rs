@@ -3,98 +3,81 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_with::apply;
 
 use super::omit::is_zero;
 use super::role::InstanceGroupRole;
 
 /// A unit of systemd that the user adds to nodes, or switches off.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct HookSpec {
     /// Its name; `.service` may be left out.
-    #[serde(skip_serializing_if = "is_zero")]
     pub name: String,
     /// Whether it runs; unset means that it does.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
     /// Roles of the nodes that get it; empty for all.
-    #[serde(skip_serializing_if = "is_zero")]
     pub roles: Vec<InstanceGroupRole>,
     /// Units that it requires.
-    #[serde(skip_serializing_if = "is_zero")]
     pub requires: Vec<String>,
     /// Units that it comes before.
-    #[serde(skip_serializing_if = "is_zero")]
     pub before: Vec<String>,
     /// A container to run.
-    #[serde(skip_serializing_if = "is_zero")]
     pub exec_container: Option<ExecContainerAction>,
     /// The `[Service]` section, or the whole unit.
-    #[serde(skip_serializing_if = "is_zero")]
     pub manifest: String,
     /// Whether the manifest is the whole unit.
-    #[serde(skip_serializing_if = "is_zero")]
     pub use_raw_manifest: bool,
 }
 
 /// A container that a hook runs.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ExecContainerAction {
     /// Its image.
-    #[serde(skip_serializing_if = "is_zero")]
     pub image: String,
     /// Its command.
-    #[serde(skip_serializing_if = "is_zero")]
     pub command: Vec<String>,
     /// Its environment variables.
-    #[serde(skip_serializing_if = "is_zero")]
     pub environment: BTreeMap<String, String>,
 }
 
 /// A file that the user adds to nodes.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct FileAssetSpec {
     /// Its name.
-    #[serde(skip_serializing_if = "is_zero")]
     pub name: String,
     /// Where it goes; empty for kOps' folder of assets.
-    #[serde(skip_serializing_if = "is_zero")]
     pub path: String,
     /// Roles of the nodes that get it, by their exact internal names; empty for all. Any other word,
     /// `Master` too, matches no node.
-    #[serde(skip_serializing_if = "is_zero")]
     pub roles: Vec<String>,
     /// Its content.
-    #[serde(skip_serializing_if = "is_zero")]
     pub content: String,
     /// Whether the content is base64.
-    #[serde(skip_serializing_if = "is_zero")]
     pub is_base64: bool,
     /// Its permission bits in octal.
-    #[serde(skip_serializing_if = "is_zero")]
     pub mode: String,
 }
 
 /// A disk that is formatted and mounted.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct VolumeMountSpec {
     /// The block device.
-    #[serde(skip_serializing_if = "is_zero")]
     pub device: String,
     /// Its file system.
-    #[serde(skip_serializing_if = "is_zero")]
     pub filesystem: String,
     /// Options for formatting it.
-    #[serde(skip_serializing_if = "is_zero")]
     pub format_options: Vec<String>,
     /// Options for mounting it.
-    #[serde(skip_serializing_if = "is_zero")]
     pub mount_options: Vec<String>,
     /// Where it is mounted.
-    #[serde(skip_serializing_if = "is_zero")]
     pub path: String,
 }
 

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use serde_with::apply;
 
 use super::cloud_provider::CloudProvider;
 use super::error::SpecError;
@@ -15,34 +16,37 @@ use super::omit::is_zero;
 use super::yaml::parse_yaml;
 
 /// What kops-controller is told about its cluster.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct KopsControllerOptions {
     /// The cluster's name.
     #[serde(default)]
+    #[serde_with(skip_apply)]
     pub cluster_name: String,
     /// The cloud that the cluster's machines are in.
+    #[serde_with(skip_apply)]
     pub cloud: CloudProvider,
     /// URL of the cluster's folder in the state store.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub config_base: String,
     /// URL of the secrets in the state store.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub secret_store: String,
     /// The bootstrap server, if there is to be one.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub server: Option<KopsControllerServerOptions>,
     /// Whether upstream's controller remembers who an instance is. Ours always does.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub cache_nodeidentity_info: bool,
     /// Whether nodes get their pods' addresses from the cloud.
-    #[serde(rename = "enableCloudIPAM", default, skip_serializing_if = "is_zero")]
+    #[serde(rename = "enableCloudIPAM", default)]
     pub enable_cloud_ipam: bool,
     /// Cluster API.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub capi: Option<CapiOptions>,
     /// Names of a gossip cluster, of kOps before 1.36.
-    #[serde(default, skip_serializing_if = "is_zero")]
+    #[serde(default)]
     pub discovery: Option<DiscoveryOptions>,
 }
 
@@ -61,78 +65,84 @@ impl KopsControllerOptions {
 }
 
 /// Cluster API.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CapiOptions {
     /// Whether Machines of Cluster API are nodes of this cluster.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
 }
 
 /// How the names of a gossip cluster reach its pods: kops-controller writes them into CoreDNS' ConfigMap
 /// (upstream: `HostsReconciler` in `cmd/kops-controller/controllers`, until v1.35).
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct DiscoveryOptions {
     /// Whether it does.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
 }
 
 /// The bootstrap server.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KopsControllerServerOptions {
     /// Where it listens: `:3988`, or with an address before the colon.
     #[serde(rename = "Listen")]
+    #[serde_with(skip_apply)]
     pub listen: String,
     /// Who vouches for machines.
+    #[serde_with(skip_apply)]
     pub provider: ServerProviderOptions,
     /// Machines that are known by a key of their own.
-    #[serde(skip_serializing_if = "is_zero")]
     pub pki: Option<PkiOptions>,
     /// Path of the key with which it serves.
-    #[serde(skip_serializing_if = "is_zero")]
     pub server_key_path: String,
     /// Path of the certificate with which it serves.
-    #[serde(skip_serializing_if = "is_zero")]
     pub server_certificate_path: String,
     /// Folder of the authorities' certificates and keys.
     #[serde(rename = "caBasePath")]
+    #[serde_with(skip_apply)]
     pub ca_base_path: String,
     /// The authorities that sign.
     #[serde(rename = "signingCAs")]
+    #[serde_with(skip_apply)]
     pub signing_cas: Vec<String>,
     /// The certificates that nodes may ask for.
+    #[serde_with(skip_apply)]
     pub cert_names: Vec<String>,
 }
 
 /// Who vouches for machines: a cloud.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServerProviderOptions {
     /// Amazon Web Services.
-    #[serde(skip_serializing_if = "is_zero")]
     pub aws: Option<AwsVerifierOptions>,
     /// Google Compute Engine.
-    #[serde(skip_serializing_if = "is_zero")]
     pub gce: Option<GceVerifierOptions>,
     /// Other clouds, by kOps' keys for them.
     #[serde(flatten)]
+    #[serde_with(skip_apply)]
     pub others: BTreeMap<String, Value>,
 }
 
 /// Machines that AWS vouches for.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AwsVerifierOptions {
     /// The IAM roles that workers have.
+    #[serde_with(skip_apply)]
     pub nodes_roles: Vec<String>,
     /// The region.
     #[serde(rename = "Region")]
+    #[serde_with(skip_apply)]
     pub region: String,
     /// Whether nodes are called after their private address rather than their instance.
-    #[serde(rename = "useIPBasedNodeNames", skip_serializing_if = "is_zero")]
+    #[serde(rename = "useIPBasedNodeNames")]
     pub use_ip_based_node_names: bool,
 }
 
@@ -153,11 +163,12 @@ pub struct GceVerifierOptions {
 }
 
 /// Machines that are known by a key of their own.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct PkiOptions {
     /// By how many seconds a machine's clock may differ; zero is 300.
-    #[serde(rename = "MaxTimeSkew", skip_serializing_if = "is_zero")]
+    #[serde(rename = "MaxTimeSkew")]
     pub max_time_skew: i64,
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_with::apply;
 
 use super::duration::Duration;
 use super::omit::is_zero;
@@ -10,344 +11,249 @@ use super::scalars::Quantity;
 
 /// What kOps wants of kube-apiserver. Its OIDC flags come from
 /// [`OIDCAuthenticationSpec`](super::OIDCAuthenticationSpec), except for the CA file.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KubeAPIServerConfig {
     /// Container image.
-    #[serde(skip_serializing_if = "is_zero")]
     pub image: String,
     /// Whether to do without the file of passwords; no longer used.
-    #[serde(skip_serializing_if = "is_zero")]
     pub disable_basic_auth: Option<bool>,
     /// `--logging-format` (left out when `text`): format of the log: `text` or `json`.
-    #[serde(skip_serializing_if = "is_zero")]
     pub log_format: String,
     /// `--v` (left out when `0`): verbosity of the log.
-    #[serde(skip_serializing_if = "is_zero")]
     pub log_level: i32,
     /// `--cloud-provider`: `external`, or empty for none.
-    #[serde(skip_serializing_if = "is_zero")]
     pub cloud_provider: String,
     /// `--etcd-compaction-interval`: how often etcd is asked to compact.
-    #[serde(skip_serializing_if = "is_zero")]
     pub compaction_interval: Option<Duration>,
     /// `--secure-port`: port with TLS.
-    #[serde(skip_serializing_if = "is_zero")]
     pub secure_port: i32,
     /// `--insecure-port`: port without TLS; 0 for none.
-    #[serde(skip_serializing_if = "is_zero")]
     pub insecure_port: Option<i32>,
     /// `--address`: address of the port without TLS; an old name.
-    #[serde(skip_serializing_if = "is_zero")]
     pub address: String,
     /// `--advertise-address`: address that others are told.
-    #[serde(skip_serializing_if = "is_zero")]
     pub advertise_address: String,
     /// `--bind-address`: address of the port with TLS.
-    #[serde(skip_serializing_if = "is_zero")]
     pub bind_address: String,
     /// `--insecure-bind-address`: address of the port without TLS.
-    #[serde(skip_serializing_if = "is_zero")]
     pub insecure_bind_address: String,
     /// `--enable-bootstrap-token-auth`: accept bootstrap tokens.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enable_bootstrap_token_auth: Option<bool>,
     /// `--enable-aggregator-routing`: send aggregated requests to endpoints rather than to Services.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enable_aggregator_routing: Option<bool>,
     /// `--admission-control`: admission plugins, in order; an old flag.
-    #[serde(skip_serializing_if = "is_zero")]
     pub admission_control: Vec<String>,
     /// Admission plugins to add to those that kOps enables.
-    #[serde(skip_serializing_if = "is_zero")]
     pub append_admission_plugins: Vec<String>,
     /// `--enable-admission-plugins`: admission plugins to enable.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enable_admission_plugins: Vec<String>,
     /// `--disable-admission-plugins`: admission plugins to disable.
-    #[serde(skip_serializing_if = "is_zero")]
     pub disable_admission_plugins: Vec<String>,
     /// `--admission-control-config-file`: file with the plugins' configuration.
-    #[serde(skip_serializing_if = "is_zero")]
     pub admission_control_config_file: String,
     /// `--service-cluster-ip-range`: addresses of Services.
-    #[serde(rename = "serviceClusterIPRange", skip_serializing_if = "is_zero")]
+    #[serde(rename = "serviceClusterIPRange")]
     pub service_cluster_ip_range: String,
     /// `--service-node-port-range`: ports of Services on nodes.
-    #[serde(skip_serializing_if = "is_zero")]
     pub service_node_port_range: String,
     /// `--etcd-servers`: URLs of etcd.
-    #[serde(skip_serializing_if = "is_zero")]
     pub etcd_servers: Vec<String>,
     /// `--etcd-servers-overrides`: URLs of etcd for some resources, as in `/events#https://…`.
-    #[serde(skip_serializing_if = "is_zero")]
     pub etcd_servers_overrides: Vec<String>,
     /// `--etcd-cafile`: file of certificates that sign etcd's.
-    #[serde(rename = "etcdCAFile", skip_serializing_if = "is_zero")]
+    #[serde(rename = "etcdCAFile")]
     pub etcd_ca_file: String,
     /// `--etcd-certfile`: file of the client certificate for etcd.
-    #[serde(skip_serializing_if = "is_zero")]
     pub etcd_cert_file: String,
     /// `--etcd-keyfile`: file of the client key for etcd.
-    #[serde(skip_serializing_if = "is_zero")]
     pub etcd_key_file: String,
     /// `--basic-auth-file`: file of passwords.
-    #[serde(skip_serializing_if = "is_zero")]
     pub basic_auth_file: String,
     /// `--client-ca-file`: file of certificates that sign those of clients.
-    #[serde(rename = "clientCAFile", skip_serializing_if = "is_zero")]
+    #[serde(rename = "clientCAFile")]
     pub client_ca_file: String,
     /// `--tls-cert-file`: file of the serving certificate.
-    #[serde(skip_serializing_if = "is_zero")]
     pub tls_cert_file: String,
     /// `--tls-private-key-file`: file of the serving key.
-    #[serde(skip_serializing_if = "is_zero")]
     pub tls_private_key_file: String,
     /// `--tls-cipher-suites`: cipher suites that the server offers.
-    #[serde(skip_serializing_if = "is_zero")]
     pub tls_cipher_suites: Vec<String>,
     /// `--tls-min-version`: oldest TLS version that the server accepts.
-    #[serde(skip_serializing_if = "is_zero")]
     pub tls_min_version: String,
     /// `--token-auth-file`: file of static tokens.
-    #[serde(skip_serializing_if = "is_zero")]
     pub token_auth_file: String,
     /// `--allow-privileged`: let containers be privileged.
-    #[serde(skip_serializing_if = "is_zero")]
     pub allow_privileged: Option<bool>,
     /// `--apiserver-count`: number of API servers.
-    #[serde(skip_serializing_if = "is_zero")]
     pub api_server_count: Option<i32>,
     /// `--runtime-config`: API versions switched on or off, by name.
-    #[serde(skip_serializing_if = "is_zero")]
     pub runtime_config: BTreeMap<String, String>,
     /// `--kubelet-client-certificate`: file of the client certificate for kubelets.
-    #[serde(skip_serializing_if = "is_zero")]
     pub kubelet_client_certificate: String,
     /// `--kubelet-certificate-authority`: file of certificates that sign kubelets'.
-    #[serde(skip_serializing_if = "is_zero")]
     pub kubelet_certificate_authority: String,
     /// `--kubelet-client-key`: file of the client key for kubelets.
-    #[serde(skip_serializing_if = "is_zero")]
     pub kubelet_client_key: String,
     /// `--anonymous-auth`: let requests without credentials in.
-    #[serde(skip_serializing_if = "is_zero")]
     pub anonymous_auth: Option<bool>,
     /// `--kubelet-preferred-address-types`: kinds of addresses to reach kubelets by, the preferred
     /// first.
-    #[serde(skip_serializing_if = "is_zero")]
     pub kubelet_preferred_address_types: Vec<String>,
     /// `--storage-backend`: kind of store, such as `etcd3`.
-    #[serde(skip_serializing_if = "is_zero")]
     pub storage_backend: Option<String>,
     /// `--oidc-ca-file`: file of certificates that sign the OpenID provider's.
-    #[serde(rename = "oidcCAFile", skip_serializing_if = "is_zero")]
+    #[serde(rename = "oidcCAFile")]
     pub oidc_ca_file: Option<String>,
     /// `--authentication-config`: file that configures authenticators.
-    #[serde(skip_serializing_if = "is_zero")]
     pub authentication_config_file: String,
     /// `--proxy-client-cert-file`: file of the client certificate for aggregated servers.
-    #[serde(skip_serializing_if = "is_zero")]
     pub proxy_client_cert_file: Option<String>,
     /// `--proxy-client-key-file`: file of the client key for aggregated servers.
-    #[serde(skip_serializing_if = "is_zero")]
     pub proxy_client_key_file: Option<String>,
     /// `--audit-log-format`: format of the audit log: `json` or `legacy`.
-    #[serde(skip_serializing_if = "is_zero")]
     pub audit_log_format: Option<String>,
     /// `--audit-log-path`: file of the audit log; `-` for the standard output.
-    #[serde(skip_serializing_if = "is_zero")]
     pub audit_log_path: Option<String>,
     /// `--audit-log-maxage`: days for which old audit logs are kept.
-    #[serde(skip_serializing_if = "is_zero")]
     pub audit_log_max_age: Option<i32>,
     /// `--audit-log-maxbackup`: number of old audit logs kept.
-    #[serde(skip_serializing_if = "is_zero")]
     pub audit_log_max_backups: Option<i32>,
     /// `--audit-log-maxsize`: megabytes at which the audit log is rotated.
-    #[serde(skip_serializing_if = "is_zero")]
     pub audit_log_max_size: Option<i32>,
     /// `--audit-policy-file`: file of the audit policy.
-    #[serde(skip_serializing_if = "is_zero")]
     pub audit_policy_file: String,
     /// `--audit-webhook-batch-buffer-size`: events kept before they are sent.
-    #[serde(skip_serializing_if = "is_zero")]
     pub audit_webhook_batch_buffer_size: Option<i32>,
     /// `--audit-webhook-batch-max-size`: most events in a batch.
-    #[serde(skip_serializing_if = "is_zero")]
     pub audit_webhook_batch_max_size: Option<i32>,
     /// `--audit-webhook-batch-max-wait`: longest wait before a batch is sent.
-    #[serde(skip_serializing_if = "is_zero")]
     pub audit_webhook_batch_max_wait: Option<Duration>,
     /// `--audit-webhook-batch-throttle-burst`: most batches at once, above the rate.
-    #[serde(skip_serializing_if = "is_zero")]
     pub audit_webhook_batch_throttle_burst: Option<i32>,
     /// `--audit-webhook-batch-throttle-enable`: limit the rate of batches.
-    #[serde(skip_serializing_if = "is_zero")]
     pub audit_webhook_batch_throttle_enable: Option<bool>,
     /// `--audit-webhook-batch-throttle-qps`: most batches a second.
-    #[serde(skip_serializing_if = "is_zero")]
     pub audit_webhook_batch_throttle_qps: Option<Quantity>,
     /// `--audit-webhook-config-file`: kubeconfig of the audit webhook.
-    #[serde(skip_serializing_if = "is_zero")]
     pub audit_webhook_config_file: String,
     /// `--audit-webhook-initial-backoff`: wait before the first retry.
-    #[serde(skip_serializing_if = "is_zero")]
     pub audit_webhook_initial_backoff: Option<Duration>,
     /// `--audit-webhook-mode`: how events are sent: `batch`, `blocking` or `blocking-strict`.
-    #[serde(skip_serializing_if = "is_zero")]
     pub audit_webhook_mode: String,
     /// `--authentication-token-webhook-config-file`: kubeconfig of the webhook that verifies tokens.
-    #[serde(skip_serializing_if = "is_zero")]
     pub authentication_token_webhook_config_file: Option<String>,
     /// `--authentication-token-webhook-cache-ttl`: how long a verified token is remembered.
-    #[serde(skip_serializing_if = "is_zero")]
     pub authentication_token_webhook_cache_ttl: Option<Duration>,
     /// `--authorization-mode`: authorizers, in order, separated by commas.
-    #[serde(skip_serializing_if = "is_zero")]
     pub authorization_mode: Option<String>,
     /// `--authorization-webhook-config-file`: kubeconfig of the webhook that authorizes.
-    #[serde(skip_serializing_if = "is_zero")]
     pub authorization_webhook_config_file: Option<String>,
     /// `--authorization-webhook-cache-authorized-ttl`: how long a yes of the webhook is remembered.
-    #[serde(rename = "authorizationWebhookCacheAuthorizedTTL", skip_serializing_if = "is_zero")]
+    #[serde(rename = "authorizationWebhookCacheAuthorizedTTL")]
     pub authorization_webhook_cache_authorized_ttl: Option<Duration>,
     /// `--authorization-webhook-cache-unauthorized-ttl`: how long a no of the webhook is remembered.
-    #[serde(rename = "authorizationWebhookCacheUnauthorizedTTL", skip_serializing_if = "is_zero")]
+    #[serde(rename = "authorizationWebhookCacheUnauthorizedTTL")]
     pub authorization_webhook_cache_unauthorized_ttl: Option<Duration>,
     /// `--authorization-rbac-super-user`: user that RBAC lets do everything; removed from Kubernetes.
-    #[serde(rename = "authorizationRBACSuperUser", skip_serializing_if = "is_zero")]
+    #[serde(rename = "authorizationRBACSuperUser")]
     pub authorization_rbac_super_user: Option<String>,
     /// `--encryption-provider-config`: file that configures encryption in etcd.
-    #[serde(skip_serializing_if = "is_zero")]
     pub encryption_provider_config: Option<String>,
     /// `--experimental-encryption-provider-config`: file that configures encryption in etcd; an old
     /// name.
-    #[serde(skip_serializing_if = "is_zero")]
     pub experimental_encryption_provider_config: Option<String>,
     /// `--requestheader-username-headers`: headers with the user's name, from an authenticating proxy.
-    #[serde(skip_serializing_if = "is_zero")]
     pub requestheader_username_headers: Vec<String>,
     /// `--requestheader-group-headers`: headers with the user's groups.
-    #[serde(skip_serializing_if = "is_zero")]
     pub requestheader_group_headers: Vec<String>,
     /// `--requestheader-extra-headers-prefix`: prefixes of headers with more about the user.
-    #[serde(skip_serializing_if = "is_zero")]
     pub requestheader_extra_header_prefixes: Vec<String>,
     /// `--requestheader-client-ca-file`: file of certificates that sign the proxy's.
-    #[serde(rename = "requestheaderClientCAFile", skip_serializing_if = "is_zero")]
+    #[serde(rename = "requestheaderClientCAFile")]
     pub requestheader_client_ca_file: String,
     /// `--requestheader-allowed-names`: common names that a proxy may have.
-    #[serde(skip_serializing_if = "is_zero")]
     pub requestheader_allowed_names: Vec<String>,
     /// `--feature-gates`: features switched on or off, by name.
-    #[serde(skip_serializing_if = "is_zero")]
     pub feature_gates: BTreeMap<String, String>,
     /// `--goaway-chance`: chance of telling an HTTP/2 client to connect anew.
-    #[serde(skip_serializing_if = "is_zero")]
     pub goaway_chance: String,
     /// `--max-requests-inflight` (left out when `0`): most reading requests at a time.
-    #[serde(skip_serializing_if = "is_zero")]
     pub max_requests_inflight: i32,
     /// `--max-mutating-requests-inflight` (left out when `0`): most writing requests at a time.
-    #[serde(skip_serializing_if = "is_zero")]
     pub max_mutating_requests_inflight: i32,
     /// `--http2-max-streams-per-connection`: most streams in an HTTP/2 connection.
-    #[serde(skip_serializing_if = "is_zero")]
     pub http2_max_streams_per_connection: Option<i32>,
     /// `--etcd-quorum-read`: have etcd read by quorum.
-    #[serde(skip_serializing_if = "is_zero")]
     pub etcd_quorum_read: Option<bool>,
     /// `--request-timeout`: timeout of requests.
-    #[serde(skip_serializing_if = "is_zero")]
     pub request_timeout: Option<Duration>,
     /// `--storage-initialization-timeout`: longest wait for the store at start.
-    #[serde(skip_serializing_if = "is_zero")]
     pub storage_initialization_timeout: Option<Duration>,
     /// `--min-request-timeout`: shortest timeout of a watch, in seconds.
-    #[serde(skip_serializing_if = "is_zero")]
     pub min_request_timeout: Option<i32>,
     /// `--watch-cache`: keep a cache for watches.
-    #[serde(skip_serializing_if = "is_zero")]
     pub watch_cache: Option<bool>,
     /// `--watch-cache-sizes` (left out when `0`): sizes of that cache for some resources, as in
     /// `pods#1000`.
-    #[serde(skip_serializing_if = "is_zero")]
     pub watch_cache_sizes: Vec<String>,
     /// `--service-account-key-file` (repeated): file of keys that verify service account tokens.
-    #[serde(skip_serializing_if = "is_zero")]
     pub service_account_key_file: Vec<String>,
     /// `--service-account-signing-key-file`: file of the key that signs service account tokens.
-    #[serde(skip_serializing_if = "is_zero")]
     pub service_account_signing_key_file: Option<String>,
     /// `--service-account-issuer`: issuer named in service account tokens.
-    #[serde(skip_serializing_if = "is_zero")]
     pub service_account_issuer: Option<String>,
     /// More issuers whose tokens are accepted.
-    #[serde(skip_serializing_if = "is_zero")]
     pub additional_service_account_issuers: Vec<String>,
     /// `--service-account-jwks-uri`: URL of the keys that verify service account tokens.
-    #[serde(rename = "serviceAccountJWKSURI", skip_serializing_if = "is_zero")]
+    #[serde(rename = "serviceAccountJWKSURI")]
     pub service_account_jwks_uri: Option<String>,
     /// `--api-audiences`: audiences that tokens may be meant for.
-    #[serde(skip_serializing_if = "is_zero")]
     pub api_audiences: Vec<String>,
     /// CPU that its pod requests.
-    #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
     /// CPU that its pod is limited to.
-    #[serde(skip_serializing_if = "is_zero")]
     pub cpu_limit: Option<Quantity>,
     /// Memory that its pod requests.
-    #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
     /// Memory that its pod is limited to.
-    #[serde(skip_serializing_if = "is_zero")]
     pub memory_limit: Option<Quantity>,
     /// `--event-ttl`: how long events are kept.
-    #[serde(rename = "eventTTL", skip_serializing_if = "is_zero")]
+    #[serde(rename = "eventTTL")]
     pub event_ttl: Option<Duration>,
     /// `--audit-dynamic-configuration`: take audit configuration from the API; removed from Kubernetes.
-    #[serde(skip_serializing_if = "is_zero")]
     pub audit_dynamic_configuration: Option<bool>,
     /// `--profiling`: serve profiles.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enable_profiling: Option<bool>,
     /// `--contention-profiling`: profile waiting for locks.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enable_contention_profiling: Option<bool>,
     /// `--cors-allowed-origins`: origins that browsers may call from.
-    #[serde(skip_serializing_if = "is_zero")]
     pub cors_allowed_origins: Vec<String>,
     /// `--strict-transport-security-directives`: directives of the HSTS header.
-    #[serde(skip_serializing_if = "is_zero")]
     pub strict_transport_security_directives: Vec<String>,
     /// `--default-not-ready-toleration-seconds`: seconds for which pods tolerate a node that is not
     /// ready.
-    #[serde(skip_serializing_if = "is_zero")]
     pub default_not_ready_toleration_seconds: Option<i64>,
     /// `--default-unreachable-toleration-seconds`: seconds for which pods tolerate a node that is out
     /// of reach.
-    #[serde(skip_serializing_if = "is_zero")]
     pub default_unreachable_toleration_seconds: Option<i64>,
     /// `--delete-collection-workers` (left out when `0`): workers that delete a collection.
-    #[serde(skip_serializing_if = "is_zero")]
     pub delete_collection_workers: i64,
     /// Environment variables of the container.
-    #[serde(skip_serializing_if = "is_zero")]
     pub env: Vec<ContainerEnvVar>,
 }
 
 /// An environment variable of a container (`corev1.EnvVar`).
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ContainerEnvVar {
     /// Its name.
+    #[serde_with(skip_apply)]
     pub name: String,
     /// Its value.
-    #[serde(skip_serializing_if = "is_zero")]
     pub value: String,
     /// Where its value comes from, as Kubernetes has it.
-    #[serde(skip_serializing_if = "is_zero")]
     pub value_from: Option<serde_json::Value>,
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_with::apply;
 
 use super::duration::Duration;
 use super::kube_scheduler::LeaderElectionConfiguration;
@@ -10,202 +11,149 @@ use super::omit::is_zero;
 use super::scalars::Quantity;
 
 /// What kOps wants of kube-controller-manager.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KubeControllerManagerConfig {
     /// `--master`: address of the API server.
-    #[serde(skip_serializing_if = "is_zero")]
     pub master: String,
     /// `--logging-format` (left out when `text`): format of the log: `text` or `json`.
-    #[serde(skip_serializing_if = "is_zero")]
     pub log_format: String,
     /// `--v` (left out when `0`): verbosity of the log.
-    #[serde(skip_serializing_if = "is_zero")]
     pub log_level: i32,
     /// `--service-account-private-key-file`: file of the key that signs service account tokens.
-    #[serde(skip_serializing_if = "is_zero")]
     pub service_account_private_key_file: String,
     /// Container image.
-    #[serde(skip_serializing_if = "is_zero")]
     pub image: String,
     /// `--cloud-provider`: `external`, or empty for none.
-    #[serde(skip_serializing_if = "is_zero")]
     pub cloud_provider: String,
     /// `--cluster-name`: prefix of the names of cloud resources.
-    #[serde(skip_serializing_if = "is_zero")]
     pub cluster_name: String,
     /// `--cluster-cidr`: addresses of pods.
-    #[serde(rename = "clusterCIDR", skip_serializing_if = "is_zero")]
+    #[serde(rename = "clusterCIDR")]
     pub cluster_cidr: String,
     /// `--allocate-node-cidrs`: assign each node addresses for its pods.
-    #[serde(rename = "allocateNodeCIDRs", skip_serializing_if = "is_zero")]
+    #[serde(rename = "allocateNodeCIDRs")]
     pub allocate_node_cidrs: Option<bool>,
     /// `--node-cidr-mask-size`: prefix length of a node's pod addresses.
-    #[serde(rename = "nodeCIDRMaskSize", skip_serializing_if = "is_zero")]
+    #[serde(rename = "nodeCIDRMaskSize")]
     pub node_cidr_mask_size: Option<i32>,
     /// `--configure-cloud-routes`: have the cloud route to pods.
-    #[serde(skip_serializing_if = "is_zero")]
     pub configure_cloud_routes: Option<bool>,
     /// `--controllers`: controllers to run; `*` for the usual, `-name` for none of that name.
-    #[serde(skip_serializing_if = "is_zero")]
     pub controllers: Vec<String>,
     /// `--cidr-allocator-type`: who assigns pod addresses.
-    #[serde(skip_serializing_if = "is_zero")]
     pub cidr_allocator_type: Option<String>,
     /// `--root-ca-file`: file of certificates that pods are given to verify the API server.
-    #[serde(rename = "rootCAFile", skip_serializing_if = "is_zero")]
+    #[serde(rename = "rootCAFile")]
     pub root_ca_file: String,
     /// How one of several becomes the leader.
-    #[serde(skip_serializing_if = "is_zero")]
     pub leader_election: Option<LeaderElectionConfiguration>,
     /// `--attach-detach-reconcile-sync-period`: how often attached volumes are verified.
-    #[serde(skip_serializing_if = "is_zero")]
     pub attach_detach_reconcile_sync_period: Option<Duration>,
     /// `--disable-attach-detach-reconcile-sync`: do not verify attached volumes.
-    #[serde(skip_serializing_if = "is_zero")]
     pub disable_attach_detach_reconcile_sync: Option<bool>,
     /// `--terminated-pod-gc-threshold`: ended pods that are kept; 0 for all.
-    #[serde(rename = "terminatedPodGCThreshold", skip_serializing_if = "is_zero")]
+    #[serde(rename = "terminatedPodGCThreshold")]
     pub terminated_pod_gc_threshold: Option<i32>,
     /// `--node-monitor-period`: how often nodes are looked at.
-    #[serde(skip_serializing_if = "is_zero")]
     pub node_monitor_period: Option<Duration>,
     /// `--node-monitor-grace-period`: silence after which a node is taken to be unhealthy.
-    #[serde(skip_serializing_if = "is_zero")]
     pub node_monitor_grace_period: Option<Duration>,
     /// `--pod-eviction-timeout`: time after which pods are moved off a failed node.
-    #[serde(skip_serializing_if = "is_zero")]
     pub pod_eviction_timeout: Option<Duration>,
     /// `--use-service-account-credentials`: give each controller its own service account.
-    #[serde(skip_serializing_if = "is_zero")]
     pub use_service_account_credentials: Option<bool>,
     /// `--horizontal-pod-autoscaler-sync-period`: how often the number of pods is worked out.
-    #[serde(skip_serializing_if = "is_zero")]
     pub horizontal_pod_autoscaler_sync_period: Option<Duration>,
     /// `--horizontal-pod-autoscaler-downscale-delay`: wait before scaling down again.
-    #[serde(skip_serializing_if = "is_zero")]
     pub horizontal_pod_autoscaler_downscale_delay: Option<Duration>,
     /// `--horizontal-pod-autoscaler-downscale-stabilization`: how far back to look for the highest
     /// recommendation before scaling down.
-    #[serde(skip_serializing_if = "is_zero")]
     pub horizontal_pod_autoscaler_downscale_stabilization: Option<Duration>,
     /// `--horizontal-pod-autoscaler-upscale-delay`: wait before scaling up again.
-    #[serde(skip_serializing_if = "is_zero")]
     pub horizontal_pod_autoscaler_upscale_delay: Option<Duration>,
     /// `--horizontal-pod-autoscaler-initial-readiness-delay`: time after a pod's start in which it may
     /// become ready for the first time.
-    #[serde(skip_serializing_if = "is_zero")]
     pub horizontal_pod_autoscaler_initial_readiness_delay: Option<Duration>,
     /// `--horizontal-pod-autoscaler-cpu-initialization-period`: time after a pod's start in which its
     /// CPU usage may not count.
-    #[serde(skip_serializing_if = "is_zero")]
     pub horizontal_pod_autoscaler_cpu_initialization_period: Option<Duration>,
     /// `--horizontal-pod-autoscaler-tolerance`: least change of the ratio to act on.
-    #[serde(skip_serializing_if = "is_zero")]
     pub horizontal_pod_autoscaler_tolerance: Option<Quantity>,
     /// `--horizontal-pod-autoscaler-use-rest-clients`: take metrics through the API.
-    #[serde(skip_serializing_if = "is_zero")]
     pub horizontal_pod_autoscaler_use_rest_clients: Option<bool>,
     /// `--experimental-cluster-signing-duration`: lifetime of signed certificates; an old name.
-    #[serde(skip_serializing_if = "is_zero")]
     pub experimental_cluster_signing_duration: Option<Duration>,
     /// `--cluster-signing-duration`: lifetime of signed certificates.
-    #[serde(rename = "ClusterSigningDuration", skip_serializing_if = "is_zero")]
+    #[serde(rename = "ClusterSigningDuration")]
     pub cluster_signing_duration: Option<Duration>,
     /// `--feature-gates`: features switched on or off, by name.
-    #[serde(skip_serializing_if = "is_zero")]
     pub feature_gates: BTreeMap<String, String>,
     /// `--tls-cert-file`: file of the serving certificate.
-    #[serde(skip_serializing_if = "is_zero")]
     pub tls_cert_file: Option<String>,
     /// `--tls-cipher-suites`: cipher suites that the server offers.
-    #[serde(skip_serializing_if = "is_zero")]
     pub tls_cipher_suites: Vec<String>,
     /// `--tls-min-version`: oldest TLS version that the server accepts.
-    #[serde(skip_serializing_if = "is_zero")]
     pub tls_min_version: String,
     /// `--tls-private-key-file`: file of the serving key.
-    #[serde(skip_serializing_if = "is_zero")]
     pub tls_private_key_file: String,
     /// `--min-resync-period`: least time between two full looks at the API.
-    #[serde(skip_serializing_if = "is_zero")]
     pub min_resync_period: String,
     /// `--kube-api-qps`: most requests to the API server a second.
-    #[serde(rename = "kubeAPIQPS", skip_serializing_if = "is_zero")]
+    #[serde(rename = "kubeAPIQPS")]
     pub kube_api_qps: Option<Quantity>,
     /// `--kube-api-burst`: most requests to the API server at once, above the rate.
-    #[serde(rename = "kubeAPIBurst", skip_serializing_if = "is_zero")]
+    #[serde(rename = "kubeAPIBurst")]
     pub kube_api_burst: Option<i32>,
     /// `--concurrent-deployment-syncs`: Deployments handled at a time.
-    #[serde(skip_serializing_if = "is_zero")]
     pub concurrent_deployment_syncs: Option<i32>,
     /// `--concurrent-endpoint-syncs`: Endpoints handled at a time.
-    #[serde(skip_serializing_if = "is_zero")]
     pub concurrent_endpoint_syncs: Option<i32>,
     /// `--concurrent-namespace-syncs`: Namespaces handled at a time.
-    #[serde(skip_serializing_if = "is_zero")]
     pub concurrent_namespace_syncs: Option<i32>,
     /// `--concurrent-replicaset-syncs`: ReplicaSets handled at a time.
-    #[serde(skip_serializing_if = "is_zero")]
     pub concurrent_replicaset_syncs: Option<i32>,
     /// `--concurrent-service-syncs`: Services handled at a time.
-    #[serde(skip_serializing_if = "is_zero")]
     pub concurrent_service_syncs: Option<i32>,
     /// `--concurrent-resource-quota-syncs`: ResourceQuotas handled at a time.
-    #[serde(skip_serializing_if = "is_zero")]
     pub concurrent_resource_quota_syncs: Option<i32>,
     /// `--concurrent-serviceaccount-token-syncs`: service account tokens handled at a time.
-    #[serde(skip_serializing_if = "is_zero")]
     pub concurrent_serviceaccount_token_syncs: Option<i32>,
     /// `--concurrent-rc-syncs`: ReplicationControllers handled at a time.
-    #[serde(rename = "concurrentRCSyncs", skip_serializing_if = "is_zero")]
+    #[serde(rename = "concurrentRCSyncs")]
     pub concurrent_rc_syncs: Option<i32>,
     /// `--concurrent-horizontal-pod-autoscaler-syncs`: HorizontalPodAutoscalers handled at a time; the
     /// name's spelling is kOps'.
-    #[serde(skip_serializing_if = "is_zero")]
     pub concurrent_horizontal_pod_austoscaler_syncs: Option<i32>,
     /// `--concurrent-job-syncs`: Jobs handled at a time.
-    #[serde(skip_serializing_if = "is_zero")]
     pub concurrent_job_syncs: Option<i32>,
     /// `--authentication-kubeconfig`: kubeconfig by which clients' credentials are verified.
-    #[serde(skip_serializing_if = "is_zero")]
     pub authentication_kubeconfig: String,
     /// `--authorization-kubeconfig`: kubeconfig by which clients' requests are authorized.
-    #[serde(skip_serializing_if = "is_zero")]
     pub authorization_kubeconfig: String,
     /// `--authorization-always-allow-paths`: paths that need no authorization.
-    #[serde(skip_serializing_if = "is_zero")]
     pub authorization_always_allow_paths: Vec<String>,
     /// `--external-cloud-volume-plugin`: volume plugin of the cloud, with an external cloud provider.
-    #[serde(skip_serializing_if = "is_zero")]
     pub external_cloud_volume_plugin: String,
     /// `--endpoint-updates-batch-period`: how long changes of pods are gathered for Endpoints.
-    #[serde(skip_serializing_if = "is_zero")]
     pub endpoint_updates_batch_period: Option<Duration>,
     /// `--endpointslice-updates-batch-period`: how long changes of pods are gathered for
     /// EndpointSlices.
-    #[serde(skip_serializing_if = "is_zero")]
     pub endpoint_slice_updates_batch_period: Option<Duration>,
     /// `--profiling`: serve profiles.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enable_profiling: Option<bool>,
     /// `--contention-profiling`: profile waiting for locks.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enable_contention_profiling: Option<bool>,
     /// `--enable-leader-migration`: share leadership with the cloud-controller-manager while moving to
     /// it.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enable_leader_migration: Option<bool>,
     /// CPU that its pod requests.
-    #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
     /// CPU that its pod is limited to.
-    #[serde(skip_serializing_if = "is_zero")]
     pub cpu_limit: Option<Quantity>,
     /// Memory that its pod requests.
-    #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
     /// Memory that its pod is limited to.
-    #[serde(skip_serializing_if = "is_zero")]
     pub memory_limit: Option<Quantity>,
 }

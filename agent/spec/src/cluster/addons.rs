@@ -3,204 +3,164 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_with::apply;
 
 use crate::omit::is_zero;
 use crate::scalars::Quantity;
 
 /// An addon of the user's.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AddonSpec {
     /// Where its manifest is.
-    #[serde(skip_serializing_if = "is_zero")]
     pub manifest: String,
 }
 
 /// The cluster autoscaler.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ClusterAutoscalerConfig {
     /// Whether it is installed.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
     /// How the group to grow is chosen.
-    #[serde(skip_serializing_if = "is_zero")]
     pub expander: String,
     /// Whether similar groups are kept at one size.
-    #[serde(skip_serializing_if = "is_zero")]
     pub balance_similar_node_groups: Option<bool>,
     /// Whether metrics tell of each group.
-    #[serde(skip_serializing_if = "is_zero")]
     pub emit_per_nodegroup_metrics: Option<bool>,
     /// Whether the built-in list of EC2 types is used.
-    #[serde(skip_serializing_if = "is_zero")]
     pub aws_use_static_instance_list: Option<bool>,
     /// Whether DaemonSets' pods do not count as usage.
-    #[serde(skip_serializing_if = "is_zero")]
     pub ignore_daemon_sets_utilization: Option<bool>,
     /// Usage below which a node may go.
-    #[serde(skip_serializing_if = "is_zero")]
     pub scale_down_utilization_threshold: Option<String>,
     /// Whether nodes with pods of unknown controllers stay.
-    #[serde(skip_serializing_if = "is_zero")]
     pub skip_nodes_with_custom_controller_pods: Option<bool>,
     /// Whether nodes with pods of kube-system stay.
-    #[serde(skip_serializing_if = "is_zero")]
     pub skip_nodes_with_system_pods: Option<bool>,
     /// Whether nodes with pods that keep data locally stay.
-    #[serde(skip_serializing_if = "is_zero")]
     pub skip_nodes_with_local_storage: Option<bool>,
     /// Age before which a waiting pod does not count.
-    #[serde(skip_serializing_if = "is_zero")]
     pub new_pod_scale_up_delay: Option<String>,
     /// Wait before scaling down after scaling up.
-    #[serde(skip_serializing_if = "is_zero")]
     pub scale_down_delay_after_add: Option<String>,
     /// Time for which a node must be unneeded.
-    #[serde(skip_serializing_if = "is_zero")]
     pub scale_down_unneeded_time: Option<String>,
     /// Time for which a node that is not ready must be unneeded.
-    #[serde(skip_serializing_if = "is_zero")]
     pub scale_down_unready_time: Option<String>,
     /// Whether nodes are cordoned first.
-    #[serde(skip_serializing_if = "is_zero")]
     pub cordon_node_before_terminating: Option<bool>,
     /// Its image.
-    #[serde(skip_serializing_if = "is_zero")]
     pub image: Option<String>,
     /// Memory that it requests.
-    #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
     /// CPU that it requests.
-    #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
     /// Longest wait for a new node.
-    #[serde(skip_serializing_if = "is_zero")]
     pub max_node_provision_time: String,
     /// Annotations of its pods.
-    #[serde(skip_serializing_if = "is_zero")]
     pub pod_annotations: BTreeMap<String, String>,
     /// Whether kOps makes the priorities of the expander `priority`.
-    #[serde(skip_serializing_if = "is_zero")]
     pub create_priority_expander_config: Option<bool>,
     /// Those priorities, in place of what kOps makes.
-    #[serde(skip_serializing_if = "is_zero")]
     pub custom_priority_expander_config: BTreeMap<String, Vec<String>>,
 }
 
 /// The metrics server.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct MetricsServerConfig {
     /// Whether it is installed.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
     /// Its image.
-    #[serde(skip_serializing_if = "is_zero")]
     pub image: Option<String>,
     /// Whether the API server does not verify its certificate.
-    #[serde(skip_serializing_if = "is_zero")]
     pub insecure: Option<bool>,
 }
 
 /// cert-manager.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct CertManagerConfig {
     /// Whether it is used.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
     /// Whether kOps installs it.
-    #[serde(skip_serializing_if = "is_zero")]
     pub managed: Option<bool>,
     /// Its image.
-    #[serde(skip_serializing_if = "is_zero")]
     pub image: Option<String>,
     /// The issuer where none is named.
-    #[serde(skip_serializing_if = "is_zero")]
     pub default_issuer: Option<String>,
     /// DNS servers it asks.
-    #[serde(skip_serializing_if = "is_zero")]
     pub nameservers: Vec<String>,
     /// Route 53 zones it may change.
-    #[serde(rename = "hostedZoneIDs", skip_serializing_if = "is_zero")]
+    #[serde(rename = "hostedZoneIDs")]
     pub hosted_zone_ids: Vec<String>,
     /// Features switched on or off, by name.
-    #[serde(skip_serializing_if = "is_zero")]
     pub feature_gates: BTreeMap<String, bool>,
 }
 
 /// The node problem detector.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeProblemDetectorConfig {
     /// Whether it is installed.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
     /// Its image.
-    #[serde(skip_serializing_if = "is_zero")]
     pub image: Option<String>,
     /// Memory that it requests.
-    #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
     /// CPU that it requests.
-    #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
     /// Memory that it is limited to.
-    #[serde(skip_serializing_if = "is_zero")]
     pub memory_limit: Option<Quantity>,
     /// CPU that it is limited to.
-    #[serde(skip_serializing_if = "is_zero")]
     pub cpu_limit: Option<Quantity>,
 }
 
 /// The controller of volume snapshots.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct SnapshotControllerConfig {
     /// Whether it is installed.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
     /// Whether a default class of snapshots is made.
-    #[serde(skip_serializing_if = "is_zero")]
     pub install_default_class: bool,
 }
 
 /// Karpenter.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct KarpenterConfig {
     /// Whether it is installed.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enabled: bool,
     /// Format of its log.
-    #[serde(skip_serializing_if = "is_zero")]
     pub log_format: String,
     /// Level of its log.
-    #[serde(skip_serializing_if = "is_zero")]
     pub log_level: String,
     /// Its image.
-    #[serde(skip_serializing_if = "is_zero")]
     pub image: String,
     /// Features switched on or off, separated by commas.
-    #[serde(skip_serializing_if = "is_zero")]
     pub feature_gates: String,
     /// Memory that it is limited to.
-    #[serde(skip_serializing_if = "is_zero")]
     pub memory_limit: Option<Quantity>,
     /// Memory that it requests.
-    #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
     /// CPU that it requests.
-    #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
 }
 
 /// How clocks are kept right.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NTPConfig {
     /// Whether kOps sees to it; unset means that it does.
-    #[serde(skip_serializing_if = "is_zero")]
     pub managed: Option<bool>,
 }

@@ -3,162 +3,134 @@
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+use serde_with::apply;
 
 use crate::omit::is_zero;
 use crate::scalars::Quantity;
 
 /// The driver for EBS volumes.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct EBSCSIDriverSpec {
     /// Whether kOps installs it.
-    #[serde(skip_serializing_if = "is_zero")]
     pub managed: Option<bool>,
     /// Tag of its image.
-    #[serde(skip_serializing_if = "is_zero")]
     pub version: Option<String>,
     /// Most requests to the API server a second.
-    #[serde(rename = "kubeAPIQPS", skip_serializing_if = "is_zero")]
+    #[serde(rename = "kubeAPIQPS")]
     pub kube_api_qps: Option<Quantity>,
     /// Most requests to the API server at once, above the rate.
-    #[serde(rename = "kubeAPIBurst", skip_serializing_if = "is_zero")]
+    #[serde(rename = "kubeAPIBurst")]
     pub kube_api_burst: Option<i32>,
     /// Whether its controller uses the host's network.
-    #[serde(skip_serializing_if = "is_zero")]
     pub host_network: bool,
     /// Most volumes on a node.
-    #[serde(skip_serializing_if = "is_zero")]
     pub volume_attach_limit: Option<i64>,
     /// Annotations of its pods.
-    #[serde(skip_serializing_if = "is_zero")]
     pub pod_annotations: BTreeMap<String, String>,
 }
 
 /// The handler of ending instances.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct NodeTerminationHandlerSpec {
     /// Whether messages about unknown nodes are dropped.
-    #[serde(rename = "deleteSQSMsgIfNodeNotFound", skip_serializing_if = "is_zero")]
+    #[serde(rename = "deleteSQSMsgIfNodeNotFound")]
     pub delete_sqs_msg_if_node_not_found: Option<bool>,
     /// Whether it is installed.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
     /// Whether it drains nodes before spot interruptions.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enable_spot_interruption_draining: Option<bool>,
     /// Whether it drains nodes before scheduled maintenance.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enable_scheduled_event_draining: Option<bool>,
     /// Whether it cordons nodes at risk of interruption.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enable_rebalance_monitoring: Option<bool>,
     /// Whether it drains nodes at risk of interruption.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enable_rebalance_draining: Option<bool>,
     /// Whether it taints ended nodes as out of service.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enable_out_of_service_taint: Option<bool>,
     /// Whether it serves metrics.
-    #[serde(skip_serializing_if = "is_zero")]
     pub prometheus_enable: Option<bool>,
     /// Whether it takes events from a queue.
-    #[serde(rename = "enableSQSTerminationDraining", skip_serializing_if = "is_zero")]
+    #[serde(rename = "enableSQSTerminationDraining")]
     pub enable_sqs_termination_draining: Option<bool>,
     /// Whether drained nodes leave load balancers at once.
-    #[serde(skip_serializing_if = "is_zero")]
     pub exclude_from_load_balancers: Option<bool>,
     /// Tag of the auto scaling groups it looks after.
-    #[serde(rename = "managedASGTag", skip_serializing_if = "is_zero")]
+    #[serde(rename = "managedASGTag")]
     pub managed_asg_tag: Option<String>,
     /// Seconds that pods have to end; below 0 for their own time.
-    #[serde(skip_serializing_if = "is_zero")]
     pub pod_termination_grace_period: Option<i32>,
     /// Whether it taints nodes.
-    #[serde(skip_serializing_if = "is_zero")]
     pub taint_node: Option<bool>,
     /// Memory that it is limited to.
-    #[serde(skip_serializing_if = "is_zero")]
     pub memory_limit: Option<Quantity>,
     /// Memory that it requests.
-    #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
     /// CPU that it requests.
-    #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
     /// Tag of its image.
-    #[serde(skip_serializing_if = "is_zero")]
     pub version: Option<String>,
     /// Template of the messages it sends.
-    #[serde(skip_serializing_if = "is_zero")]
     pub webhook_template: Option<String>,
     /// Where it sends messages.
-    #[serde(rename = "webhookURL", skip_serializing_if = "is_zero")]
+    #[serde(rename = "webhookURL")]
     pub webhook_url: Option<String>,
 }
 
 /// The controller of AWS load balancers.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct LoadBalancerControllerSpec {
     /// Whether it is installed.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enabled: Option<bool>,
     /// Tag of its image.
-    #[serde(skip_serializing_if = "is_zero")]
     pub version: Option<String>,
     /// Whether it may use regional web application firewalls.
-    #[serde(rename = "enableWAF", skip_serializing_if = "is_zero")]
+    #[serde(rename = "enableWAF")]
     pub enable_waf: bool,
     /// Whether it may use web application firewalls of the second version.
-    #[serde(rename = "enableWAFv2", skip_serializing_if = "is_zero")]
+    #[serde(rename = "enableWAFv2")]
     pub enable_waf_v2: bool,
     /// Whether it may use Shield Advanced.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enable_shield: bool,
     /// CPU that it requests.
-    #[serde(skip_serializing_if = "is_zero")]
     pub cpu_request: Option<Quantity>,
     /// CPU that it is limited to.
-    #[serde(skip_serializing_if = "is_zero")]
     pub cpu_limit: Option<Quantity>,
     /// Memory that it requests.
-    #[serde(skip_serializing_if = "is_zero")]
     pub memory_request: Option<Quantity>,
     /// Memory that it is limited to.
-    #[serde(skip_serializing_if = "is_zero")]
     pub memory_limit: Option<Quantity>,
 }
 
 /// The webhook that gives pods IAM roles.
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct PodIdentityWebhookSpec {
     /// Whether it is installed.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enabled: bool,
     /// Number of its pods.
-    #[serde(skip_serializing_if = "is_zero")]
     pub replicas: i64,
 }
 
 /// Instances that are started ahead of need (AWS).
+#[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct WarmPoolSpec {
     /// Least number of them.
-    #[serde(skip_serializing_if = "is_zero")]
     pub min_size: i64,
     /// Most instances, those in use among them; 0 switches the pool off.
-    #[serde(skip_serializing_if = "is_zero")]
     pub max_size: Option<i64>,
     /// Whether an instance must report that it is ready before it counts.
-    #[serde(skip_serializing_if = "is_zero")]
     pub enable_lifecycle_hook: bool,
     /// Seconds to wait for that report.
-    #[serde(skip_serializing_if = "is_zero")]
     pub lifecycle_hook_timeout: Option<i32>,
     /// More images to pull ahead of need.
-    #[serde(skip_serializing_if = "is_zero")]
     pub additional_images: Vec<String>,
 }

@@ -26,7 +26,7 @@ async fn child() {
 async fn read_in(environment: &[(&str, &str)]) -> (String, bool) {
     let home = tempfile::tempdir().unwrap();
     let output = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "store::s3::instance_role_tests::child", "--ignored", "--nocapture"])
+        .args(["--exact", "s3::instance_role_tests::child", "--ignored", "--nocapture"])
         .env_clear()
         .env("HOME", home.path())
         .envs(environment.iter().copied())
