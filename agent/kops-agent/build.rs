@@ -1,16 +1,27 @@
-//! Notes the commit for `--version`.
+//! Notes the commit for `--version`, in what ships: a build for tests would be made anew for each commit.
 
+use std::env;
 use std::process::Command;
 
 fn main() {
-    let commit = Command::new("git")
-        .args(["rev-parse", "--short=12", "HEAD"])
-        .output()
-        .ok()
-        .filter(|output| output.status.success())
-        .and_then(|output| String::from_utf8(output.stdout).ok())
-        .map_or_else(|| "unknown commit".to_owned(), |commit| commit.trim().to_owned());
+    println!("cargo::rerun-if-changed=build.rs");
+    let commit = match env::var("PROFILE").as_deref() {
+        Ok("release") => commit().unwrap_or_else(|| "unknown commit".to_owned()),
+        _ => "development".to_owned(),
+    };
     println!("cargo::rustc-env=KOPS_AGENT_COMMIT={commit}");
-    println!("cargo::rerun-if-changed=../../.git/HEAD");
-    println!("cargo::rerun-if-changed=../../.git/logs/HEAD");
+}
+
+/// The commit that is checked out, and what changes when another one is. In a worktree that is elsewhere than in `.git`.
+fn commit() -> Option<String> {
+    for changed in ["HEAD", "logs/HEAD"] {
+        println!("cargo::rerun-if-changed={}", git(&["rev-parse", "--git-path", changed])?);
+    }
+    git(&["rev-parse", "--short=12", "HEAD"])
+}
+
+fn git(arguments: &[&str]) -> Option<String> {
+    let output = Command::new("git").args(arguments).output().ok()?;
+    let said = output.status.success().then_some(output.stdout)?;
+    Some(String::from_utf8(said).ok()?.trim().to_owned())
 }
