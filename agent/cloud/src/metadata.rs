@@ -7,7 +7,7 @@ use reqwest::header::HeaderMap;
 use reqwest::{Client, Method, StatusCode};
 use thiserror::Error;
 
-use kops_agent_net::http::{HttpError, innermost_cause, metadata_client};
+use kops_agent_net::http::{self, HttpError, innermost_cause, metadata_client};
 use kops_agent_net::retry::Retries;
 
 /// The longest answer that is read, in bytes; what is asked for is a line or a short list.
@@ -192,14 +192,9 @@ impl MetadataService {
     }
 }
 
-async fn read_text(mut answer: reqwest::Response) -> Result<String, Failure> {
-    let mut bytes = Vec::new();
-    while let Some(chunk) = answer.chunk().await.map_err(of_transport)? {
-        bytes.extend_from_slice(&chunk);
-        if bytes.len() > LONGEST_ANSWER {
-            return Err(Failure::Unusable("its answer is too long".into()));
-        }
-    }
+async fn read_text(answer: reqwest::Response) -> Result<String, Failure> {
+    let body = http::body(answer, LONGEST_ANSWER).await.map_err(of_transport)?;
+    let bytes = body.ok_or_else(|| Failure::Unusable("its answer is too long".into()))?;
     let text = String::from_utf8(bytes).map_err(|_| Failure::Unusable("its answer is no text".into()))?;
     if text.trim_start().starts_with('<') {
         return Err(Failure::Unusable("its answer is a web page".into()));

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::{Client, ClientBuilder};
+use reqwest::{Client, ClientBuilder, Response};
 use thiserror::Error;
 
 use crate::dns::SystemResolver;
@@ -110,8 +110,26 @@ fn proxies_are_off(variable: impl Fn(&str) -> Option<String>) -> bool {
     exceptions.split(',').any(|exception| exception.trim() == "*")
 }
 
+/// The body of an answer; `None` where it has more bytes than that.
+///
+/// # Errors
+/// If it does not come to its end.
+pub async fn body(mut answer: Response, longest: usize) -> Result<Option<Vec<u8>>, reqwest::Error> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = answer.chunk().await? {
+        if bytes.len() + chunk.len() > longest {
+            return Ok(None);
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(Some(bytes))
+}
+
 /// What a failed request failed of in the end, without the URL: whoever asked knows it better.
 pub fn innermost_cause(error: reqwest::Error) -> String {
+    if error.is_timeout() {
+        return "it takes too long".to_owned();
+    }
     let error = error.without_url();
     let mut innermost: &dyn std::error::Error = &error;
     while let Some(source) = innermost.source() {

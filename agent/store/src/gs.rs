@@ -240,15 +240,9 @@ fn of_transport(error: reqwest::Error) -> Failure {
     Failure::Passing(super::s3::chain(&error.without_url()))
 }
 
-async fn read(mut answer: Response, largest: u64) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
-    while let Some(chunk) = answer.chunk().await.map_err(of_transport)? {
-        bytes.extend_from_slice(&chunk);
-        if bytes.len() as u64 > largest {
-            return Err(Failure::TooLarge);
-        }
-    }
-    Ok(bytes)
+async fn read(answer: Response, largest: u64) -> Result<Vec<u8>, Failure> {
+    let largest = usize::try_from(largest).unwrap_or(usize::MAX);
+    http::body(answer, largest).await.map_err(of_transport)?.ok_or(Failure::TooLarge)
 }
 
 /// What to tell the user of it.

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aws_sdk_s3::config::SharedCredentialsProvider;
 use kops_agent_plan::lifecycle_action::{LifecycleAction, WARM_POOL_HOOK};
-use reqwest::{Client, Response};
+use reqwest::Client;
 use thiserror::Error;
 
 use super::ec2::{Ec2Error, text_of};
@@ -202,17 +202,16 @@ impl Autoscaling {
             .extend_pairs(parameters)
             .finish();
         let request = self.signer.post(&self.client, &self.endpoint, form, within).await?;
-        let unreachable = |error: reqwest::Error| {
-            let cause = match error.is_timeout() {
-                true => "it takes too long".to_owned(),
-                false => innermost_cause(error),
-            };
-            AutoscalingError::Unreachable { action, endpoint: self.endpoint.clone(), cause }
+        let unreachable = |error: reqwest::Error| AutoscalingError::Unreachable {
+            action,
+            endpoint: self.endpoint.clone(),
+            cause: innermost_cause(error),
         };
         let answer = self.client.execute(request).await.map_err(unreachable)?;
         let status = answer.status().as_u16();
         let unusable = AutoscalingError::Unusable { action, endpoint: self.endpoint.clone(), status };
-        let Some(document) = read_text(answer).await.map_err(unreachable)? else { return Err(unusable) };
+        let body = http::body(answer, LONGEST_ANSWER).await.map_err(unreachable)?;
+        let Some(document) = body.and_then(|body| String::from_utf8(body).ok()) else { return Err(unusable) };
         match (status, text_of(&document, "Code")) {
             (200, _) => Ok(document),
             (_, None) => Err(unusable),
@@ -226,18 +225,6 @@ impl Autoscaling {
             }
         }
     }
-}
-
-/// The text of an answer; nothing where it is none, or too long.
-async fn read_text(mut answer: Response) -> Result<Option<String>, reqwest::Error> {
-    let mut bytes = Vec::new();
-    while let Some(chunk) = answer.chunk().await? {
-        bytes.extend_from_slice(&chunk);
-        if bytes.len() > LONGEST_ANSWER {
-            return Ok(None);
-        }
-    }
-    Ok(String::from_utf8(bytes).ok())
 }
 
 #[cfg(test)]

@@ -205,29 +205,24 @@ impl Ec2 {
         })
     }
 
-    async fn document(&self, action: &str, mut answer: Response) -> Result<String, Ec2Error> {
+    async fn document(&self, action: &str, answer: Response) -> Result<String, Ec2Error> {
         let unusable = |status: u16| Ec2Error::Unusable {
             action: action.to_owned(),
             endpoint: self.endpoint.clone(),
             status,
         };
         let status = answer.status().as_u16();
-        let mut bytes = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(|error| self.unreachable(action, error))? {
-            bytes.extend_from_slice(&chunk);
-            if bytes.len() > LONGEST_ANSWER {
-                return Err(unusable(status));
-            }
-        }
-        String::from_utf8(bytes).map_err(|_| unusable(status))
+        let body =
+            http::body(answer, LONGEST_ANSWER).await.map_err(|error| self.unreachable(action, error))?;
+        body.and_then(|body| String::from_utf8(body).ok()).ok_or_else(|| unusable(status))
     }
 
     fn unreachable(&self, action: &str, error: reqwest::Error) -> Ec2Error {
-        let cause = match error.is_timeout() {
-            true => "it takes too long".to_owned(),
-            false => innermost_cause(error),
-        };
-        Ec2Error::Unreachable { action: action.to_owned(), endpoint: self.endpoint.clone(), cause }
+        Ec2Error::Unreachable {
+            action: action.to_owned(),
+            endpoint: self.endpoint.clone(),
+            cause: innermost_cause(error),
+        }
     }
 
     fn refusal(&self, action: &str, status: u16, document: &str) -> Ec2Error {

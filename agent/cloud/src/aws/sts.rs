@@ -9,7 +9,7 @@ use aws_sdk_s3::config::Credentials;
 use aws_sdk_s3::config::SharedCredentialsProvider;
 use aws_smithy_xml::decode::Document;
 use kops_agent_plan::bootstrap::aws_token::{Caller, STS_BODY, STS_SERVICE, StsCall};
-use reqwest::{Client, Request, Response, Url};
+use reqwest::{Client, Request, Url};
 use thiserror::Error;
 use tokio::sync::OnceCell;
 
@@ -17,7 +17,7 @@ use super::ec2::{Ec2Error, text_of};
 use super::endpoint::Endpoint;
 use super::signing::{Signer, SigningError};
 use crate::calls::{CloudCalls, Outcome};
-use kops_agent_net::http::{client_with, innermost_cause};
+use kops_agent_net::http::{self, client_with, innermost_cause};
 use kops_agent_net::tls;
 
 const ACTION: &str = "GetCallerIdentity";
@@ -160,7 +160,8 @@ impl Sts {
         let answer = self.client.execute(request).await.map_err(|error| self.unreachable(error))?;
         let status = answer.status().as_u16();
         let unusable = |status| StsError::Unusable { endpoint: self.endpoint.to_string(), status };
-        let document = self.document(answer).await?.ok_or(unusable(status))?;
+        let body = http::body(answer, LONGEST_ANSWER).await.map_err(|error| self.unreachable(error))?;
+        let document = body.and_then(|body| String::from_utf8(body).ok()).ok_or(unusable(status))?;
         match (status, text_of(&document, "Code")) {
             (200, _) => read(&document).ok_or(unusable(status)),
             (_, Some(code)) if code == "Throttling" => Err(unusable(429)),
@@ -172,23 +173,8 @@ impl Sts {
         }
     }
 
-    async fn document(&self, mut answer: Response) -> Result<Option<String>, StsError> {
-        let mut bytes = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(|error| self.unreachable(error))? {
-            bytes.extend_from_slice(&chunk);
-            if bytes.len() > LONGEST_ANSWER {
-                return Ok(None);
-            }
-        }
-        Ok(String::from_utf8(bytes).ok())
-    }
-
     fn unreachable(&self, error: reqwest::Error) -> StsError {
-        let cause = match error.is_timeout() {
-            true => "it takes too long".to_owned(),
-            false => innermost_cause(error),
-        };
-        StsError::Unreachable { endpoint: self.endpoint.to_string(), cause }
+        StsError::Unreachable { endpoint: self.endpoint.to_string(), cause: innermost_cause(error) }
     }
 }
 

@@ -378,16 +378,11 @@ impl Compute {
             .map_err(|error| self.unreachable(question.action, error))
     }
 
-    async fn body(&self, action: &'static str, mut answer: Response) -> Result<Vec<u8>, ComputeError> {
+    async fn body(&self, action: &'static str, answer: Response) -> Result<Vec<u8>, ComputeError> {
         let status = answer.status().as_u16();
-        let mut bytes = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(|error| self.unreachable(action, error))? {
-            bytes.extend_from_slice(&chunk);
-            if bytes.len() > LONGEST_ANSWER {
-                return Err(self.unusable(action, status, "it is too long"));
-            }
-        }
-        Ok(bytes)
+        let body =
+            http::body(answer, LONGEST_ANSWER).await.map_err(|error| self.unreachable(action, error))?;
+        body.ok_or_else(|| self.unusable(action, status, "it is too long"))
     }
 
     fn refusal(
@@ -428,11 +423,7 @@ impl Compute {
     }
 
     fn unreachable(&self, action: &'static str, error: reqwest::Error) -> ComputeError {
-        let cause = match error.is_timeout() {
-            true => "it takes too long".to_owned(),
-            false => innermost_cause(error),
-        };
-        ComputeError::Unreachable { action, endpoint: self.endpoint.clone(), cause }
+        ComputeError::Unreachable { action, endpoint: self.endpoint.clone(), cause: innermost_cause(error) }
     }
 }
 

@@ -276,15 +276,10 @@ impl HetznerServers {
         url.query_pairs_mut().append_pair("page", &page.to_string());
         let lost = |error| self.unreachable(innermost_cause(error));
         let request = self.client.get(url).header(AUTHORIZATION, self.token.clone());
-        let mut answer = request.send().await.map_err(lost)?;
+        let answer = request.send().await.map_err(lost)?;
         let status = answer.status().as_u16();
-        let mut body = Vec::new();
-        while let Some(chunk) = answer.chunk().await.map_err(lost)? {
-            body.extend_from_slice(&chunk);
-            if body.len() > LONGEST_ANSWER {
-                return Err(self.unusable("it is too long"));
-            }
-        }
+        let body = http::body(answer, LONGEST_ANSWER).await.map_err(lost)?;
+        let body = body.ok_or_else(|| self.unusable("it is too long"))?;
         if status == 200 {
             return serde_json::from_slice(&body).map_err(|error| self.unusable(&error.to_string()));
         }
