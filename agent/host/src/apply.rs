@@ -31,6 +31,7 @@ use crate::host::Host;
 use crate::observe::{Observer, boot_text};
 use crate::prepare::{Prepared, find, hashes_of, prepare};
 use crate::record::{Failure, Record, Superseded, written_file};
+use crate::rollback::Attempt;
 use crate::secrets::Secrets;
 use crate::staged::{sweep, sweep_below, write_file};
 use crate::stamps::{STATE, Stamp};
@@ -129,6 +130,11 @@ impl Host {
         let is_unread = record.has_begun(is_read_by_systemd);
         if scope != Scope::Part && !plan.is_empty() {
             record.claim(&self.root, plan, desired, &written)?;
+            record.begun_state =
+                scope.config_hash().map(|hash| Attempt::new(desired, hash).digest().to_owned());
+            if let Scope::LastApplied { .. } = scope {
+                record.settled_state = record.begun_state.clone();
+            }
             record.write(&self.root)?;
         }
         let starts = Starts::of(desired);
@@ -163,7 +169,10 @@ impl Host {
         if let Some(config_hash) = scope.config_hash() {
             let is_told = matches!(scope, Scope::Node { .. })
                 && (record.failure.is_some() || record.rolled_back.is_some() || record.superseded.is_some());
-            let is_settled = !is_told && !record.is_begun() && record.config_hash == config_hash;
+            let attempt = Attempt::new(desired, config_hash);
+            let is_same = record.config_hash == config_hash
+                && record.settled_state.as_deref() == Some(attempt.digest());
+            let is_settled = !is_told && !record.is_begun() && is_same;
             // A run that had nothing to do leaves the record as it is.
             if !(plan.is_empty() && plan.kept.is_empty() && is_settled) {
                 if let Scope::Node { known_hashes, .. } = scope {
@@ -172,7 +181,7 @@ impl Host {
                     record.rolled_back = None;
                     record.superseded = None;
                 }
-                self.settle(record, desired, &written, config_hash, &plan.kept, failures.as_ref())?;
+                self.settle(record, desired, &written, &attempt, &plan.kept, failures.as_ref())?;
             }
         }
         let wanted = hashes_of(desired);
@@ -204,18 +213,20 @@ impl Host {
         mut record: Record,
         desired: &DesiredState,
         written: &BTreeMap<String, String>,
-        config_hash: &str,
+        attempt: &Attempt,
         kept: &[Kept],
         failures: Option<&Error>,
     ) -> Result<()> {
         record.settle_keeping(&self.root, desired, written, kept)?;
-        let is_new = record.config_hash != config_hash;
+        let is_new = record.config_hash != attempt.config_hash();
         record.converged_since = match failures {
             None if is_new || record.converged_since.is_none() => Some(self.timestamp()),
             Some(_) if is_new => None,
             _ => record.converged_since,
         };
-        record.config_hash = config_hash.to_owned();
+        record.config_hash = attempt.config_hash().to_owned();
+        record.settled_state = Some(attempt.digest().to_owned());
+        record.begun_state = None;
         if let Some(failures) = failures {
             record.failure = Some(Failure { at: self.timestamp(), problem: failures.to_string() });
         }

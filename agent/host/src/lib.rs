@@ -34,7 +34,7 @@ pub mod system;
 mod unit_path;
 mod volumes;
 
-pub use applied::{Applied, Sources};
+pub use applied::{Applied, Sources, Unfinished};
 pub use apply::{Report, Scope, Waits};
 pub use assets::{
     Buckets, DownloadError, Downloads, Locating, Location, MirrorFailure, NotLocated, Patience, Progress,

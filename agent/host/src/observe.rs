@@ -230,7 +230,9 @@ impl<'a> Observer<'a> {
             Some(why) if !file.create_only => {
                 let found = digest(&dir, &name)?;
                 // Nothing is to be started anew with an edited text.
-                let left = self.record.left_sha256(&file.path).unwrap_or(&found).to_owned();
+                let is_begun = self.record.begun_sha256(&file.path) == Some(&found);
+                let left = self.record.left_sha256(&file.path).filter(|_| !is_begun);
+                let left = left.unwrap_or(&found).to_owned();
                 let differs = left != found;
                 let how = if differs { "its content was changed, and cannot be written anew: " } else { "" };
                 (left, ObservedContent::Unknown { why: format!("{how}{why}"), differs })

@@ -18,7 +18,7 @@ use crate::digests::Digests;
 use crate::error::Result;
 use crate::hosts_file;
 use crate::observe::digest;
-use crate::rollback::RolledBack;
+use crate::rollback::{Attempt, RolledBack};
 use crate::root::{Dir, Entry, Metadata, Root};
 use crate::system::kernel::boot_file;
 use crate::system::packages::list_path;
@@ -44,6 +44,12 @@ pub struct Record {
     /// The configuration of other machines that has taken the place of this one's, if one has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub superseded: Option<Superseded>,
+    /// What tells the state that was last settled from all others; `None` where an earlier version of the agent settled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) settled_state: Option<String>,
+    /// What tells the state to which a run is under way, or was interrupted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) begun_state: Option<String>,
     /// The hashes of downloads that were told, by URL.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub known_hashes: BTreeMap<String, String>,
@@ -270,6 +276,7 @@ impl Record {
 
     /// Forgets what was claimed since everything was last settled: the change that it was for was taken back.
     pub(crate) fn unclaim(&mut self) {
+        self.begun_state = None;
         self.resources.retain(|_, claim| claim.left.is_some());
         self.resources.values_mut().for_each(|claim| claim.begun = None);
     }
@@ -277,6 +284,36 @@ impl Record {
     /// Whether a run has begun to write something and has not come to its end: it is at work, or was interrupted.
     pub(crate) fn is_begun(&self) -> bool {
         self.resources.values().any(|claim| claim.begun.is_some() || claim.left.is_none())
+    }
+
+    /// Whether a run has begun a change to another state than the settled one, and has not come to its end.
+    pub(crate) fn has_begun_change(&self) -> bool {
+        self.is_begun() && (self.begun_state.is_none() || self.begun_state != self.settled_state)
+    }
+
+    /// Whether this is the state that was last settled.
+    pub(crate) fn is_settled_with(&self, attempt: &Attempt) -> bool {
+        match &self.settled_state {
+            Some(settled) => settled == attempt.digest(),
+            None => self.config_hash == attempt.config_hash(),
+        }
+    }
+
+    /// Whether an interrupted run was to write a file and has not.
+    pub(crate) fn is_still_to_write(&self, root: &Root, id: &ResourceId) -> Result<bool> {
+        let Some(begun) = self.resources.get(id).and_then(|claim| claim.begun.as_ref()) else {
+            return Ok(false);
+        };
+        let Some((dir, name)) = root.parent(&path_of(root, id))? else { return Ok(true) };
+        Ok(match dir.entry(&name)? {
+            Some(entry) => !begun.is_at(&dir, &name, &entry)?,
+            None => true,
+        })
+    }
+
+    /// The SHA-256 of the content that an interrupted run was to write into a file.
+    pub(crate) fn begun_sha256(&self, path: &str) -> Option<&str> {
+        self.resources.get(&ResourceId::new(Kind::File, path))?.begun.as_ref()?.sha256()
     }
 
     /// Whether a file with this content is as the agent left it: to write it is to repair, and no change.

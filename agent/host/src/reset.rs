@@ -195,6 +195,7 @@ impl Host {
         self.systemd.reload()?;
         // Keys may be among what an interrupted change has replaced.
         self.shred_kept_files()?;
+        self.shred_applied()?;
         for folder in &reset.folders {
             progress.doing(&format!("removing {folder}"));
             self.root.remove_tree(folder)?;

@@ -59,7 +59,7 @@ use kops_agent_host::{Host, Record, Report};
 use tokio::runtime::{Builder, Runtime};
 
 use hashes::HashSource;
-use last_applied::Instead;
+use last_applied::{Instead, StandIn};
 use retry::Retries;
 use source::Before;
 
@@ -214,12 +214,15 @@ async fn converge(args: &ConvergeArgs) -> Result<u8> {
         Ok(report) => return converged(args, &report, "converged"),
         Err(error) => error,
     };
-    if !has_record(root) || !last_applied::stands_in_for(&error) {
+    if !has_record(root) {
         return noted(root, Err(error));
     }
     let host = args.change.applied_to(open_host(root)?);
-    let decided = Box::pin(last_applied::decide(&args.spec, &host, &error)).await;
-    let Some((instead, decision)) = noted(root, decided)? else { return noted(root, Err(error)) };
+    if !noted(root, last_applied::stands_in_for(&error, &host))? {
+        return noted(root, Err(error));
+    }
+    let stand_in = Box::pin(last_applied::stand_in(&args.spec, &host, error)).await;
+    let StandIn { instead, decision, error } = noted(root, stand_in)?;
     let report = Box::pin(last_applied::converge(&args.root, &host, &decision)).await;
     match instead {
         Instead::Superseded(by) => {
@@ -233,7 +236,7 @@ async fn converge(args: &ConvergeArgs) -> Result<u8> {
             log::warn!("{}", output::error_text(&error));
             converged(args, &noted(root, report)?, "a node already, and as last applied")
         }
-        Instead::Failed => {
+        Instead::Refused | Instead::Failed => {
             let why = output::error_text(&error);
             match report.and_then(|report| last_applied::unmended(&report).map_or(Ok(report), Err)) {
                 Ok(report) => {

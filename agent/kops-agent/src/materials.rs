@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use kops_agent_host::{Applied, Material, PemPair, Secrets};
 use kops_agent_plan::resource::{Certificate, Issuer};
-use kops_agent_plan::spec::{Keyset, Secret};
+use kops_agent_plan::spec::{Keyset, KeysetItem, Secret};
 
 use crate::source::{Denied, NodeSpec};
 
@@ -22,6 +22,8 @@ pub struct Materials {
     unknown: Denied,
     /// Items of keysets that are on this machine, by keyset and id.
     at_hand: BTreeMap<(String, String), PemPair>,
+    /// Items of keysets that the store has otherwise than they were applied, or not at all.
+    unusable: BTreeSet<(String, String)>,
     /// What is public of keysets, from what was last applied.
     applied: Option<Arc<Applied>>,
     /// Why kops-controller issues nothing now.
@@ -37,8 +39,18 @@ pub struct Read {
     pub secrets: BTreeMap<String, Secret>,
     /// What the store did not give, and why.
     pub unknown: Denied,
-    /// Items of keysets that are on this machine, by keyset and id.
+    /// Items of keysets that are on this machine, by keyset and id; they are used in the place of the store's.
     pub at_hand: BTreeMap<(String, String), PemPair>,
+    /// Items of keysets that the store does not have as they were applied; why is among what is unknown.
+    pub unusable: BTreeSet<(String, String)>,
+}
+
+/// An item of a keyset with its private key, where the store has both.
+pub fn pair_of(item: &KeysetItem) -> Option<PemPair> {
+    Some(PemPair {
+        certificate: item.certificate.as_ref()?.pem(),
+        private_key: String::from_utf8(item.private_material.as_ref()?.expose().to_vec()).ok()?,
+    })
 }
 
 impl fmt::Debug for Materials {
@@ -64,8 +76,9 @@ impl Materials {
 
     /// The materials of what was last applied, as far as they are to be had.
     pub fn of_applied(applied: Arc<Applied>, read: Read) -> Materials {
-        let Read { keysets, secrets, unknown, at_hand } = read;
-        Materials { keysets, secrets, unknown, at_hand, applied: Some(applied), ..Materials::default() }
+        let Read { keysets, secrets, unknown, at_hand, unusable } = read;
+        let applied = Some(applied);
+        Materials { keysets, secrets, unknown, at_hand, unusable, applied, ..Materials::default() }
     }
 
     /// The same while kops-controller issues nothing, and why.
@@ -86,14 +99,12 @@ impl Materials {
 
 impl Secrets for Materials {
     fn keyset_item(&self, keyset: &str, id: &str) -> Option<PemPair> {
-        let Some(keyset) = self.keysets.get(keyset) else {
-            return self.at_hand.get(&(keyset.to_owned(), id.to_owned())).cloned();
-        };
-        let item = if id.is_empty() { keyset.primary()? } else { keyset.item(id)? };
-        Some(PemPair {
-            certificate: item.certificate.as_ref()?.pem(),
-            private_key: String::from_utf8(item.private_material.as_ref()?.expose().to_vec()).ok()?,
-        })
+        let name = (keyset.to_owned(), id.to_owned());
+        if let Some(item) = self.at_hand.get(&name) {
+            return Some(item.clone());
+        }
+        let keyset = self.keysets.get(keyset).filter(|_| !self.unusable.contains(&name))?;
+        pair_of(if id.is_empty() { keyset.primary()? } else { keyset.item(id)? })
     }
 
     fn trusted_certificates(&self, keyset: &str) -> Option<String> {

@@ -236,14 +236,22 @@ pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Resu
         true => Scope::LastApplied { config_hash },
         false => Scope::Node { config_hash, known_hashes: &decision.known_hashes },
     };
+    let applied = Applied::of(
+        &decision.names[0],
+        &decision.names[1],
+        config_hash,
+        decision.sources.clone(),
+        &decision.desired,
+        &materials,
+    );
+    let applied = applied.to_machine(decision.machine.clone());
+    if !decision.is_last_applied && !plan.is_empty() {
+        host.keep_begun(&applied).context("keeping what is about to be applied")?;
+    }
     let outcome = host.apply(&plan, &decision.desired, &materials, &downloads, &watch, scope).await;
     // Where only units failed on which no pod depends everything else is as it was wanted.
     let is_applied = outcome.as_ref().map_or_else(kops_agent_host::Error::leaves_a_working_node, |_| true);
     if is_applied && !decision.is_last_applied {
-        let [cluster, group] = &decision.names;
-        let sources = decision.sources.clone();
-        let applied = Applied::of(cluster, group, config_hash, sources, &decision.desired, &materials);
-        let applied = applied.to_machine(decision.machine.clone());
         host.keep_applied(&applied).context("keeping what was applied")?;
     }
     Ok(outcome?)

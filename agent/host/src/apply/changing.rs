@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::health::Expected;
 use crate::host::Host;
 use crate::record::Record;
-use crate::rollback::{Attempt, Journal};
+use crate::rollback::{Attempt, Journal, RolledBack};
 use crate::system::systemd::UnitState;
 
 /// How far the change of a node that works has come.
@@ -40,16 +40,35 @@ impl Host {
         scope: Scope<'_>,
     ) -> Result<()> {
         let Scope::Node { config_hash, .. } = scope else { return Ok(()) };
-        match &record.rolled_back {
-            Some(failed)
-                if !self.retries_failed
-                    && !plan.is_empty()
-                    && failed.is_of(&Attempt::new(desired, config_hash)) =>
-            {
-                Err(Error::FailedBefore(Box::new(failed.clone())))
-            }
-            _ => Ok(()),
+        match self.refused_by(record, plan, desired, config_hash) {
+            Some(failed) => Err(Error::FailedBefore(Box::new(failed))),
+            None => Ok(()),
         }
+    }
+
+    fn refused_by(
+        &self,
+        record: &Record,
+        plan: &Plan,
+        desired: &DesiredState,
+        config_hash: &str,
+    ) -> Option<RolledBack> {
+        let is_tried = self.retries_failed || plan.is_empty();
+        let is_it = |failed: &&RolledBack| failed.is_of(&Attempt::new(desired, config_hash));
+        record.rolled_back.as_ref().filter(|_| !is_tried).filter(is_it).cloned()
+    }
+
+    /// The rollback because of which a plan is not carried out, if there was one and something of it is left to do.
+    ///
+    /// # Errors
+    /// What is recorded cannot be read.
+    pub fn refusal(
+        &self,
+        plan: &Plan,
+        desired: &DesiredState,
+        config_hash: &str,
+    ) -> Result<Option<RolledBack>> {
+        Ok(self.refused_by(&self.record()?, plan, desired, config_hash))
     }
 
     /// Keeps what `plan` replaces, if the node works and is to be looked after.

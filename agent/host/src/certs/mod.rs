@@ -19,6 +19,7 @@ use kops_agent_plan::resource::{Certificate, Content, DesiredState, Issuer, Kube
 use time::OffsetDateTime;
 
 use crate::error::Result;
+use crate::host::Host;
 use crate::root::Root;
 use crate::secrets::{PemPair, Secrets};
 use authority::Authority;
@@ -330,6 +331,13 @@ impl<'a> Certificates<'a> {
             &certificate,
             &pair.private_key,
         ))
+    }
+}
+
+impl Host {
+    /// Why an item of a keyset cannot sign certificates now, if it cannot.
+    pub fn why_cannot_sign(&self, keyset: &str, id: &str, item: PemPair) -> Option<String> {
+        Authority::load(keyset, id, item, self.now()).err().map(|error| error.to_string())
     }
 }
 

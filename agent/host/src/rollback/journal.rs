@@ -52,6 +52,16 @@ impl Attempt {
         let text = serde_json::to_vec(&resources).unwrap_or_default();
         Attempt { config_hash: config_hash.to_owned(), desired: sha256_hex(&text) }
     }
+
+    /// What tells the state from all others.
+    pub(crate) fn digest(&self) -> &str {
+        &self.desired
+    }
+
+    /// `NodeupConfigHash` of the configuration that the state follows from.
+    pub(crate) fn config_hash(&self) -> &str {
+        &self.config_hash
+    }
 }
 
 /// What there was of one resource.

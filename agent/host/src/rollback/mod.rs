@@ -141,7 +141,11 @@ impl Host {
         };
         record.unclaim();
         record.failure = Some(Failure { at: rolled_back.at.clone(), problem: rolled_back.to_string() });
-        record.rolled_back = Some(rolled_back.clone());
+        // What puts the last good state right is tried again by each run; what was refused beside it stays refused.
+        let is_of_last_good = record.is_settled_with(&journal.attempt);
+        if record.rolled_back.is_none() || !is_of_last_good {
+            record.rolled_back = Some(rolled_back.clone());
+        }
         record.write(&self.root)?;
         Journal::end(&self.root)?;
         Ok(rolled_back)
