@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use example::{Ended, Machine};
-use kops_agent_tests::example_store::{CONTROL_PLANE, NODES, releases};
+use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES, releases};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -312,4 +312,43 @@ fn a_reset_overwrites_the_texts_that_were_kept() {
     applied.rewind().unwrap();
     applied.read_to_end(&mut left).unwrap();
     assert!(!left.is_empty() && left.iter().all(|byte| *byte == 0), "{}", String::from_utf8_lossy(&left));
+}
+
+fn hash(text: &str) -> String {
+    STANDARD.encode(Sha256::digest(text.as_bytes()))
+}
+
+/// What kOps writes of the group, and a node that is pinned to it and has converged.
+fn pinned() -> (Machine, PathBuf, String) {
+    let node = Machine::of(NODES);
+    let mut derive = Command::new(example::agent());
+    derive.env_clear().envs(node.cluster.environment()).args(["config", "derive"]);
+    let derived = Ended::of(derive.args(["--config-base", CONFIG_BASE, "--instance-group", NODES]));
+    derived.with(0, &[]);
+    let config = in_store(&node, "igconfig/node/nodes/nodeupconfig.yaml");
+    fs::create_dir_all(config.parent().unwrap()).unwrap();
+    fs::write(&config, &derived.stdout).unwrap();
+    let kube_env = node.cluster.store.kube_env(NODES);
+    let boot = fs::read_to_string(&kube_env).unwrap();
+    fs::write(&kube_env, format!("{boot}NodeupConfigHash: {}\n", hash(&derived.stdout))).unwrap();
+    node.run("converge", &[]).with(0, &[]);
+    (node, config, derived.stdout)
+}
+
+#[test]
+fn a_file_that_is_no_configuration_supersedes_nothing() {
+    let (node, config, text) = pinned();
+    let containerd = read(&node, CONTAINERD);
+    let half = text[..text.len() / 2].to_owned() + "\n\t{";
+    for spoilt in ["<html>Bad Gateway</html>", "", "{}", &half] {
+        fs::write(&config, spoilt).unwrap();
+        write(&node, CONTAINERD, "");
+        for verb in ["converge", "verify"] {
+            let ended = node.run(verb, &[]);
+            ended.with(CONFIGURATION, &["nodeupconfig.yaml"]);
+            assert!(!ended.stdout.contains("Superseded"), "{ended:#?}");
+        }
+        assert_eq!(read(&node, CONTAINERD), containerd, "what was last applied is put right");
+        assert!(!status(&node).stdout.contains("superseded"), "{spoilt:?}");
+    }
 }
