@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::host::Host;
+use crate::record::is_false;
 use crate::rollback::{Attempt, Journal};
 use crate::secrets::Secrets;
 use crate::staged::write_file;
@@ -49,6 +50,10 @@ pub struct Applied {
     pub machine: String,
     /// `NodeupConfigHash` of the configuration.
     pub config_hash: String,
+    /// Whether the cluster spec gave that configuration, byte for byte, and not only the file of it: where it gives another
+    /// one later, that is a newer one.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_proven: bool,
     /// Where its keys and secrets are read.
     pub sources: Sources,
     /// The certificates of keysets in PEM, as far as the state needs them.
@@ -96,6 +101,7 @@ impl Applied {
             instance_group: instance_group.to_owned(),
             machine: String::new(),
             config_hash: config_hash.to_owned(),
+            is_proven: false,
             sources,
             keysets,
             resources: desired.iter().map(|(_, resource)| resource.clone()).collect(),
@@ -105,6 +111,11 @@ impl Applied {
     /// The same, as it was applied to this machine.
     pub fn to_machine(self, machine: String) -> Applied {
         Applied { machine, ..self }
+    }
+
+    /// The same, where it is known whether the cluster spec gave its configuration.
+    pub fn proven(self, is_proven: bool) -> Applied {
+        Applied { is_proven, ..self }
     }
 
     fn attempt(&self) -> Attempt {

@@ -6,6 +6,7 @@ use kops_agent_plan::resolve::Problems;
 use kops_agent_plan::spec::{HashMismatch, SpecError};
 
 use crate::bootstrap_client::BootstrapError;
+use crate::source::derivation::SpecDiffers;
 use crate::store::StoreError;
 
 /// It worked; nothing is left to do.
@@ -28,6 +29,7 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
         cause.is::<Problems>()
             || cause.is::<SpecError>()
             || cause.is::<HashMismatch>()
+            || cause.is::<SpecDiffers>()
             || cause.is::<WrongConfiguration>()
             || cause.downcast_ref::<BootstrapError>().is_some_and(BootstrapError::is_configuration)
             || cause.downcast_ref::<StoreError>().is_some_and(StoreError::is_configuration)

@@ -30,6 +30,7 @@ use crate::materials::{self, Materials, Read};
 use crate::node::{self, Decision};
 use crate::output::error_text;
 use crate::retry::Retries;
+use crate::source::derivation::SpecDiffers;
 use crate::source::{StoreFiles, config_base};
 use crate::store::{Found, Store, StoreError};
 
@@ -48,12 +49,20 @@ pub enum Instead {
 }
 
 impl Instead {
-    /// What an error means to a machine that has converged to the configuration of this hash.
-    fn of(error: &anyhow::Error, config_hash: &str) -> Instead {
-        let mismatch = error.chain().find_map(|cause| cause.downcast_ref::<HashMismatch>());
-        match mismatch {
-            Some(mismatch) if mismatch.expected == config_hash => {
-                Instead::Superseded(mismatch.actual.clone())
+    /// What an error means to a machine that has converged to this.
+    fn of(error: &anyhow::Error, applied: &Applied) -> Instead {
+        let of_file = || {
+            let found = error.chain().find_map(|cause| cause.downcast_ref::<HashMismatch>())?;
+            Some((&found.expected, &found.actual))
+        };
+        let of_spec = || {
+            let found = error.chain().find_map(|cause| cause.downcast_ref::<SpecDiffers>())?;
+            // Otherwise kOps may have known something when it wrote the file that the spec never said.
+            applied.is_proven.then_some((&found.expected, &found.actual))
+        };
+        match of_file().or_else(of_spec) {
+            Some((expected, actual)) if *expected == applied.config_hash => {
+                Instead::Superseded(actual.clone())
             }
             _ if bootstrap_client::is_already_registered(error) => Instead::Registered,
             _ if is_refusal(error) => Instead::Refused,
@@ -215,7 +224,7 @@ async fn decide(args: &SpecArgs, host: &Host, why: &anyhow::Error) -> Result<Opt
         }
     };
     let applied = Arc::new(applied);
-    let instead = Instead::of(why, &applied.config_hash);
+    let instead = Instead::of(why, &applied);
     let store = Arc::new(node::store(&args.store)?);
     let materials =
         Materials::of_applied(Arc::clone(&applied), read(args, host, &boot, &applied, why).await?);
@@ -239,6 +248,7 @@ async fn decide(args: &SpecArgs, host: &Host, why: &anyhow::Error) -> Result<Opt
         sources: applied.sources.clone(),
         names: [applied.cluster.clone(), applied.instance_group.clone()],
         machine: applied.machine.clone(),
+        is_proven: applied.is_proven,
     };
     if is_begun && !is_carried_on(host, &decision)? {
         return Ok(None);

@@ -218,8 +218,10 @@ async fn converge(args: &ConvergeArgs) -> Result<u8> {
         return noted(root, Err(error));
     }
     let host = args.change.applied_to(open_host(root)?);
-    if !noted(root, last_applied::stands_in_for(&error, &host))? {
-        return noted(root, Err(error));
+    match last_applied::stands_in_for(&error, &host) {
+        Ok(true) => {}
+        Ok(false) => return noted(root, Err(error)),
+        Err(other) => return noted(root, Err(last_applied::both(error, &other))),
     }
     let stand_in = Box::pin(last_applied::stand_in(&args.spec, &host, error)).await;
     let StandIn { instead, decision, error } = noted(root, stand_in)?;

@@ -61,6 +61,8 @@ pub struct Decision {
     pub names: [String; 2],
     /// The machine that it is for ([`Facts::machine`]).
     pub machine: String,
+    /// Whether the cluster spec gave the configuration that the user-data pins, byte for byte.
+    pub is_proven: bool,
 }
 
 /// Steps 1 to 5: boot config, facts, store, resolve, desired. Below `root` is what earlier runs have left.
@@ -71,7 +73,7 @@ pub async fn decide(args: &SpecArgs, root: &Path, hashes: HashSource, before: &B
     service_manager::doing("reading what the cluster wants of this node");
     let store = Arc::new(store(&args.store)?);
     let spec = spec(&store, args, root, hashes, before).await?;
-    let known_hashes = spec.origin.known_hashes();
+    let (known_hashes, is_proven) = (spec.origin.known_hashes(), spec.origin.is_proven());
     let sources = spec.sources.clone();
     let materials = Materials::new(&spec);
     let aws = spec.inputs.facts.cloud.aws.as_ref();
@@ -114,6 +116,7 @@ pub async fn decide(args: &SpecArgs, root: &Path, hashes: HashSource, before: &B
         sources,
         names,
         machine: facts.machine(),
+        is_proven,
     })
 }
 
@@ -244,7 +247,7 @@ pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Resu
         &decision.desired,
         &materials,
     );
-    let applied = applied.to_machine(decision.machine.clone());
+    let applied = applied.to_machine(decision.machine.clone()).proven(decision.is_proven);
     if !decision.is_last_applied && !plan.is_empty() {
         host.keep_begun(&applied).context("keeping what is about to be applied")?;
     }

@@ -352,3 +352,30 @@ fn a_file_that_is_no_configuration_supersedes_nothing() {
         assert!(!status(&node).stdout.contains("superseded"), "{spoilt:?}");
     }
 }
+
+#[test]
+fn a_node_is_superseded_by_a_cluster_spec_that_gave_its_configuration_before() {
+    let (node, config, _) = pinned();
+    let containerd = read(&node, CONTAINERD);
+    fs::remove_file(&config).unwrap();
+    node.run("converge", &["--on-hash-mismatch", "refuse"]).with(0, &[]);
+    node.cluster.edit(GROUP, ROLE, MORE_PODS).unwrap();
+    write(&node, CONTAINERD, "");
+    node.run("converge", &["--on-hash-mismatch", "refuse"]).with(0, &["rolling-update"]);
+    assert_eq!(read(&node, CONTAINERD), containerd);
+    assert!(status(&node).stdout.contains("superseded   since"));
+}
+
+#[test]
+fn a_cluster_spec_that_never_gave_the_configuration_supersedes_nothing() {
+    let (node, config, text) = pinned();
+    let other = format!("{text}# of another release\n");
+    fs::write(&config, &other).unwrap();
+    let kube_env = node.cluster.store.kube_env(NODES);
+    let boot = fs::read_to_string(&kube_env).unwrap();
+    fs::write(&kube_env, boot.replace(&hash(&text), &hash(&other))).unwrap();
+    node.run("converge", &[]).with(0, &["gives another configuration than the pinned"]);
+    fs::remove_file(&config).unwrap();
+    node.run("converge", &["--on-hash-mismatch", "refuse"]).with(CONFIGURATION, &["NodeupConfigHash is"]);
+    assert!(!status(&node).stdout.contains("superseded"));
+}

@@ -27,7 +27,7 @@ use crate::hashes::HashSource;
 use crate::store::{Found, Store, StoreError};
 
 use cluster_spec::StoreFile;
-use derivation::{Derivation, Derived, Proof};
+use derivation::{Derivation, Derived, Proof, SpecDiffers};
 use nodeup_config::Pinned;
 
 /// What was read of the store for one node.
@@ -163,6 +163,10 @@ impl Configuration {
         }
     }
 
+    fn of_proven(derivation: Derivation, derived: Derived) -> Configuration {
+        Configuration::of_derived(derivation.proven(), derived)
+    }
+
     fn of_derived(derivation: Derivation, derived: Derived) -> Configuration {
         Configuration {
             config: derived.config,
@@ -190,7 +194,7 @@ async fn pinned_and_proven(
         Ok((derivation, derived)) => match derived.prove(&boot.nodeup_config_hash) {
             Proof::Proven if derived.problems.is_empty() => {
                 log::debug!("the cluster spec gives the pinned nodeupconfig, byte for byte");
-                return Configuration::of_derived(derivation, derived);
+                return Configuration::of_proven(derivation, derived);
             }
             _ => log::warn!(
                 "the cluster spec gives another configuration than the pinned {}, which is used:\n{}",
@@ -228,7 +232,7 @@ async fn derived(
                     "the configuration derived from the cluster spec is the one that the user-data pins"
                 );
                 // Whatever may not be read makes no difference to it.
-                return Ok(Configuration::of_derived(derivation, derived));
+                return Ok(Configuration::of_proven(derivation, derived));
             }
             Proof::Unhashed(urls) => format!(
                 "whether the cluster spec gives the configuration that the user-data pins cannot be told, because \
@@ -243,13 +247,23 @@ async fn derived(
             ),
         };
         match args.on_hash_mismatch {
-            OnHashMismatch::Refuse => return Err(WrongConfiguration(problem).into()),
+            OnHashMismatch::Refuse => return Err(refused(problem, &derived, &boot.nodeup_config_hash)),
             OnHashMismatch::Warn => {
                 log::warn!("{problem}\nit is used all the same (--on-hash-mismatch warn)")
             }
         }
     }
     Ok(Configuration { denied, ..Configuration::of_derived(derivation, derived) })
+}
+
+/// The error for a derived configuration that may not be used in the place of the pinned one.
+fn refused(problem: String, derived: &Derived, nodeup_config_hash: &str) -> anyhow::Error {
+    match derived.prove(nodeup_config_hash) {
+        Proof::Differs(actual) if derived.problems.is_empty() => {
+            SpecDiffers { problem, expected: nodeup_config_hash.to_owned(), actual }.into()
+        }
+        _ => WrongConfiguration(problem).into(),
+    }
 }
 
 fn indented(lines: &[String]) -> String {
@@ -402,6 +416,11 @@ impl Origin {
             Origin::ClusterSpec(derivation) => derivation.files.secrets.get(name),
             Origin::NodeupConfig(_) => None,
         }
+    }
+
+    /// Whether the cluster spec gives the configuration that the user-data pins, byte for byte.
+    pub(crate) fn is_proven(&self) -> bool {
+        matches!(self, Origin::ClusterSpec(derivation) if derivation.is_proven)
     }
 
     /// The hashes of downloads that were told to derive it, by URL.
