@@ -147,13 +147,15 @@ impl Applied {
 
     /// The items of keysets that sign its certificates, as keyset and id.
     pub fn signers(&self) -> BTreeSet<(&str, &str)> {
-        let signer = |resource| match resource {
-            &Resource::Certificate(ref certificate) => {
-                Some((certificate.signer.as_str(), certificate.keypair_id.as_str()))
-            }
-            _ => None,
-        };
-        self.resources.iter().filter_map(signer).collect()
+        self.resources
+            .iter()
+            .filter_map(|resource| match resource {
+                Resource::Certificate(certificate) => {
+                    Some((certificate.signer.as_str(), certificate.keypair_id.as_str()))
+                }
+                _ => None,
+            })
+            .collect()
     }
 
     /// The file that holds nothing but the private key of an item.
