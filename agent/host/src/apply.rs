@@ -120,13 +120,13 @@ impl Host {
         let prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
         let written = prepared.written();
         self.sweep(desired, &record)?;
+        let mut is_unread = record.has_begun(is_read_by_systemd);
         if scope != Scope::Part && record.is_first_sight() {
             let resources = desired.iter().map(|(_, resource)| resource);
             let observed = Observer::new(self, &prepared.certificates, secrets, resources)?.all()?;
-            self.note_baseline(&record, desired, observed)?;
+            is_unread |= self.note_baseline(&record, desired, observed)?;
         }
         let changing = self.begin_change(plan, desired, &record, &written, scope)?;
-        let is_unread = record.has_begun(is_read_by_systemd);
         if scope != Scope::Part && !plan.is_empty() {
             record.claim(&self.root, plan, desired, &written)?;
             record.write(&self.root)?;

@@ -11,6 +11,7 @@ mod contents;
 mod digests;
 mod error;
 pub mod facts;
+mod first_sight;
 pub mod health;
 mod host;
 mod hosts_file;

@@ -13,6 +13,7 @@ use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat, renameat};
@@ -145,6 +146,20 @@ impl Root {
             Some(Entry::File(metadata)) => Some(metadata),
             _ => None,
         })
+    }
+
+    /// When what has this name was last written, a link itself and not what it leads to; `None` where nothing has.
+    pub(crate) fn modified(&self, path: &str) -> Result<Option<SystemTime>> {
+        let Some((dir, name)) = self.parent(path)? else { return Ok(None) };
+        match fstatat(&dir.fd, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(stat) => {
+                let since = u64::try_from(stat.st_mtime).ok().map(Duration::from_secs);
+                let part = Duration::from_nanos(u64::try_from(stat.st_mtime_nsec).unwrap_or_default());
+                Ok(since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since + part)))
+            }
+            Err(Errno::ENOENT) => Ok(None),
+            Err(error) => Err(Error::path("look at", dir.shown(&name), error)),
+        }
     }
 
     /// Whether all may read a regular file, and nobody but the agent's user may write it.

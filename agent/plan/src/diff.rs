@@ -27,7 +27,7 @@ use crate::health;
 use crate::resource::{DesiredState, Kind, Resource, ResourceId};
 use order::Order;
 
-pub use baseline::{Started, take_as_started};
+pub use baseline::{FirstSight, Started, Times, take_as_started};
 pub use labels::{WrongLabel, WrongLabels, with_labels};
 pub use observed::{
     Access, Enablement, Observed, ObservedCertificate, ObservedContent, ObservedFile, ObservedState,
