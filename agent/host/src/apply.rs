@@ -128,10 +128,12 @@ impl Host {
         }
         let changing = self.begin_change(plan, desired, &record, &written, scope)?;
         if scope != Scope::Part && !plan.is_empty() {
+            self.forget_replaced(plan, &record)?;
             record.claim(&self.root, plan, desired, &written)?;
             record.write(&self.root)?;
         }
         let starts = Starts::of(desired);
+        starts.note_masked(plan);
         let run = Run {
             host: self,
             plan,

@@ -106,6 +106,6 @@ fn is_unknown_pod(id: &ResourceId, found: &Observed) -> bool {
 
 fn tell(sight: &FirstSight) {
     for (id, unread) in &sight.outdated {
-        log::info!("{id} was started before {unread} was changed, and is restarted");
+        log::warn!("{id} was started before {unread} was changed, and needs a restart");
     }
 }

@@ -18,6 +18,7 @@ mod hosts_file;
 mod labels;
 mod lock;
 mod observe;
+mod package_files;
 mod prepare;
 mod recognition;
 mod record;
@@ -32,6 +33,7 @@ mod staged;
 mod stamps;
 mod status;
 pub mod system;
+mod unit_overrides;
 mod unit_path;
 mod volumes;
 

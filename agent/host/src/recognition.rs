@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_plan::diff::meaning;
-use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId};
+use kops_agent_plan::resource::{Content, DesiredState, File, Resource};
 
 use crate::assets::{Downloads, Progress, Request, Want, member_digests};
 use crate::error::Result;
@@ -138,13 +138,5 @@ impl Host {
             }
         }
         Ok(unknown)
-    }
-
-    /// What of the desired is there and becomes the agent's own; nothing where it does not adopt.
-    ///
-    /// # Errors
-    /// Something cannot be looked at.
-    pub fn adoptable(&self, desired: &DesiredState) -> Result<Vec<ResourceId>> {
-        if self.adopts { self.record()?.adoptable(&self.root, desired) } else { Ok(Vec::new()) }
     }
 }

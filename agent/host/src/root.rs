@@ -7,6 +7,7 @@
 mod labels;
 mod removal;
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
@@ -25,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::selinux::Policy;
+use crate::unit_overrides::own_in_etc;
 use crate::unit_path::find_folder;
 
 pub(crate) use labels::Mislabelled;
@@ -40,6 +42,8 @@ pub(crate) struct Root {
     policy: Arc<OnceLock<Option<Policy>>>,
     /// Where units are written, once it was asked for.
     units: Arc<OnceLock<&'static str>>,
+    /// Units that are the agent's although they are in the folder of administrators, once it was asked for.
+    own_in_etc: Arc<OnceLock<BTreeSet<String>>>,
 }
 
 impl Root {
@@ -54,6 +58,7 @@ impl Root {
             path: Arc::new(path.to_owned()),
             policy: Arc::default(),
             units: Arc::default(),
+            own_in_etc: Arc::default(),
         })
     }
 
@@ -66,6 +71,12 @@ impl Root {
     /// The folder in which units are written that upstream writes too.
     pub(crate) fn units_folder(&self) -> &'static str {
         self.units.get_or_init(|| find_folder(self))
+    }
+
+    /// Whether an earlier version of the agent has written a unit into the folder of administrators.
+    pub(crate) fn has_own_unit_in_etc(&self, name: &str) -> bool {
+        // What cannot be told is nobody's to write over.
+        self.own_in_etc.get_or_init(|| own_in_etc(self).unwrap_or_default()).contains(name)
     }
 
     fn is_machine(&self) -> bool {

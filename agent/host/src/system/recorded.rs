@@ -19,7 +19,7 @@ use super::commands::Commands;
 use super::images::Images;
 use super::kernel::Kernel;
 use super::mounts::Mounts;
-use super::packages::{PackageManager, find_source, write_source};
+use super::packages::{PackageManager, find_source, of_dpkg, write_source};
 use super::pod_network::{PodNetwork, PodNetworkLeft};
 use super::pods::Pods;
 use super::remote::Remote;
@@ -214,6 +214,10 @@ impl PackageManager for Recorder {
     fn add_source(&self, source: &PackageSource, key: &[u8], _progress: &dyn Progress) -> Result<()> {
         write_source(&self.root, source, key, None)?;
         self.note(&format!("packages: read what the source {} has", source.name), |_| {})
+    }
+
+    fn owned(&self, paths: &[&str]) -> Result<BTreeSet<String>> {
+        of_dpkg(&self.root, paths)
     }
 }
 
