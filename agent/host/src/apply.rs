@@ -121,14 +121,15 @@ impl Host {
         let prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
         let written = prepared.written();
         self.sweep(desired, &record)?;
+        let mut is_unread = record.has_begun(is_read_by_systemd);
         if scope != Scope::Part && record.is_first_sight() {
             let resources = desired.iter().map(|(_, resource)| resource);
             let observed = Observer::new(self, &prepared.certificates, secrets, resources)?.all()?;
-            self.note_baseline(&record, desired, observed)?;
+            is_unread |= self.note_baseline(&record, desired, observed)?;
         }
         let changing = self.begin_change(plan, desired, &record, &written, scope)?;
-        let is_unread = record.has_begun(is_read_by_systemd);
         if scope != Scope::Part && !plan.is_empty() {
+            self.forget_replaced(plan, &record)?;
             record.claim(&self.root, plan, desired, &written)?;
             record.begun_state =
                 scope.config_hash().map(|hash| Attempt::new(desired, hash).digest().to_owned());
@@ -138,6 +139,7 @@ impl Host {
             record.write(&self.root)?;
         }
         let starts = Starts::of(desired);
+        starts.note_masked(plan);
         let run = Run {
             host: self,
             plan,

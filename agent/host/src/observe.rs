@@ -27,6 +27,7 @@ use crate::secrets::Secrets;
 use crate::stamps::Stamp;
 use crate::system::kernel::boot_file;
 use crate::system::systemd::{Rest, UnitState};
+use crate::unit_overrides;
 use crate::unit_path::{unit_path, upstreams_unit_path};
 
 /// Larger texts are compared by their hash, and no diff of them is shown.
@@ -369,7 +370,8 @@ impl<'a> Observer<'a> {
         let digest = text.as_deref().map(sha256_hex);
         let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let Some(state) = self.units.get(unit.name.as_str()) else { return Ok(None) };
-        if !state.is_known && text.is_none() {
+        let overridden = unit_overrides::find(&self.host.root, &unit.name)?;
+        if !state.is_known && text.is_none() && overridden.is_none() {
             return Ok(None);
         }
         let access = match self.host.root.metadata(&path)? {
@@ -399,6 +401,7 @@ impl<'a> Observer<'a> {
             running: state.running && (unit.running || state.rests == Rest::No),
             starting: state.starting,
             stamp: Stamp::Unit.read(&self.host.root, &unit.name)?,
+            overridden,
         })))
     }
 }

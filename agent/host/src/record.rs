@@ -259,7 +259,10 @@ impl Record {
             let is_there = id.kind == Kind::HostsEntry
                 || id.kind.is_mount()
                 || match root.parent(&path_of(root, id))? {
-                    Some((dir, name)) => dir.entry(&name)?.is_some(),
+                    Some((dir, name)) => match dir.entry(&name)? {
+                        Some(Entry::Symlink(_)) => id.kind != Kind::Unit,
+                        entry => entry.is_some(),
+                    },
                     None => false,
                 };
             if is_there && !is_own && !is_brought(resource) {
@@ -380,6 +383,16 @@ impl Record {
         units.map(|(id, _)| id.name.as_str()).collect()
     }
 
+    /// The units whose files the agent wrote, by name, and the SHA-256 with which each was left.
+    pub(crate) fn unit_texts(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.resources.iter().filter_map(|(id, claim)| match &claim.left {
+            Some(Left::File { sha256: Some(sha256), .. }) if id.kind == Kind::Unit => {
+                Some((id.name.as_str(), sha256.as_str()))
+            }
+            _ => None,
+        })
+    }
+
     /// The files that hold certificates of the node's own, by path.
     pub(crate) fn certificates(&self) -> impl Iterator<Item = &str> {
         self.resources.iter().filter_map(|(id, claim)| match &claim.left {
@@ -456,6 +469,8 @@ fn left(
             Some(Left::File { sha256, metadata, certificate: has_certificate(resource) })
         }
         Some(Entry::Directory(metadata)) => Some(Left::Directory(metadata)),
+        // In the place of a unit it is an operator's.
+        Some(Entry::Symlink(_)) if id.kind == Kind::Unit => None,
         Some(Entry::Symlink(target)) => Some(Left::Symlink(target)),
         Some(Entry::Special) | None => None,
     })

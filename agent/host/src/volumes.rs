@@ -12,6 +12,7 @@ use kops_agent_plan::resource::{Kind, Mount, ResourceId};
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::staged::write_file;
+use crate::unit_overrides::is_linked;
 use crate::unit_path::OVERRIDES;
 
 const FSTAB: &str = "/etc/fstab";
@@ -19,9 +20,12 @@ const FSTAB: &str = "/etc/fstab";
 const MARK: &str = "# Written by kops-agent for spec.volumeMounts.\n";
 
 impl Host {
-    /// Whether something mounts a volume when the machine boots.
+    /// Whether something mounts a volume when the machine boots, or is masked, so that nothing does: that is the operator's.
     pub(crate) fn is_mounted_at_boot(&self, mount: &Mount) -> Result<bool> {
         let name = unit_name(&mount.path);
+        if is_linked(&self.root, &name)? {
+            return Ok(true);
+        }
         let text = self.root.read(&unit_path(&name))?;
         let is_ours = match &text {
             Some(text) if !text.starts_with(MARK.as_bytes()) => return Ok(true),

@@ -207,7 +207,7 @@ pub fn plan_with(host: &Host, decision: &Decision, materials: &Materials) -> Res
             observed.insert(id.clone(), Observed::Resource(resource.clone()));
         }
     }
-    let owned = host.owned().context("observing what earlier runs left")?;
+    let owned = host.owned_beside(&decision.desired).context("observing what earlier runs left")?;
     let labels =
         host.wrong_labels(&decision.desired).context("observing the SELinux labels of this machine")?;
     let adoptable = host.adoptable(&decision.desired).context("observing what may be adopted")?;

@@ -11,6 +11,7 @@ mod labels;
 pub mod meaning;
 mod observed;
 mod order;
+mod overrides;
 mod pods;
 mod removals;
 mod renumbered;
@@ -27,11 +28,11 @@ use crate::health;
 use crate::resource::{DesiredState, Kind, Resource, ResourceId};
 use order::Order;
 
-pub use baseline::{Started, take_as_started};
+pub use baseline::{FirstSight, Started, Times, take_as_started};
 pub use labels::{WrongLabel, WrongLabels, with_labels};
 pub use observed::{
     Access, Enablement, Observed, ObservedCertificate, ObservedContent, ObservedFile, ObservedState,
-    ObservedUnit, sha256_hex,
+    ObservedUnit, Override, sha256_hex,
 };
 pub use order::awaited_units;
 pub use pods::{mounted, mounted_digest};
@@ -334,6 +335,7 @@ pub fn diff(desired: &DesiredState, observed: &ObservedState) -> Plan {
 /// As [`diff`], given that these steps are taken in any case.
 fn diff_after(steps: Vec<Step>, desired: &DesiredState, observed: &ObservedState) -> Plan {
     let mut plan = Plan { steps, kept: unknown::kept(desired, observed), ..Plan::default() };
+    plan.kept.extend(overrides::kept(desired, observed));
     let order = Order::of(desired);
     let awaited = awaited_units(desired);
     let (files, started): (Vec<_>, Vec<_>) = desired.iter().partition(|(id, _)| !is_started(id));

@@ -9,8 +9,8 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kops_agent_plan::diff::{Action, CONTAINER_RUNTIME, Change, KUBELET, Plan, awaited_units};
-use kops_agent_plan::resource::{DesiredState, ResourceId, Unit};
+use kops_agent_plan::diff::{Action, CONTAINER_RUNTIME, Change, KUBELET, Keeping, Kept, Plan, awaited_units};
+use kops_agent_plan::resource::{DesiredState, Kind, ResourceId, Unit};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Run;
@@ -76,6 +76,16 @@ impl Starts {
         let mut state = self.state();
         if !state.failed.iter().any(|failed| failed.unit == unit) {
             state.failed.push(FailedUnit { unit: unit.to_owned(), why: error.to_string() });
+        }
+    }
+
+    /// Notes the units without which no pod runs and that an operator has masked, as failed: systemd would refuse to
+    /// start them.
+    pub(super) fn note_masked(&self, plan: &Plan) {
+        let is_masked = |kept: &&Kept| kept.resource.kind == Kind::Unit && kept.keeping == Keeping::Unmended;
+        for Kept { resource, why, .. } in plan.kept.iter().filter(is_masked) {
+            let unit = resource.name.clone();
+            self.note_failed(&resource.name, &Error::Unit { doing: "start", unit, reason: why.clone() });
         }
     }
 

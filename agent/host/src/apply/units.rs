@@ -48,8 +48,10 @@ impl Run<'_> {
             let Some(text) = text else { continue };
             let path = unit_path(&self.host.root, name);
             if step.writes() || step.changes.iter().any(is_access) {
-                if !self.host.record()?.is_own(&step.resource) {
-                    self.host.keep_replaced(&path, &step.resource, text.as_bytes())?;
+                let record = self.host.record()?;
+                match record.is_own(&step.resource) {
+                    true => self.host.renew_replaced(&path, &step.resource, &record)?,
+                    false => self.host.keep_replaced(&path, &step.resource, text.as_bytes())?,
                 }
                 let owner = self.host.users.owner_ids(&path, "root", "root")?;
                 let mut staged = Staged::new(&self.host.root, &path, 0o644, owner)?;

@@ -2,6 +2,7 @@
 //! machine itself, and a recorder that notes what it would have asked.
 
 pub(crate) mod apart;
+pub(crate) mod clock;
 pub mod commands;
 pub(crate) mod ctr;
 mod devices;

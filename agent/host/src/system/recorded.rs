@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write as _};
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use kops_agent_plan::diff::Enablement;
 use kops_agent_plan::health::{Check, StaticPod};
@@ -13,11 +14,12 @@ use kops_agent_plan::resource::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::clock::of_micros;
 use super::commands::Commands;
 use super::images::Images;
 use super::kernel::Kernel;
 use super::mounts::Mounts;
-use super::packages::{PackageManager, find_source, write_source};
+use super::packages::{PackageManager, find_source, of_dpkg, write_source};
 use super::pod_network::{PodNetwork, PodNetworkLeft};
 use super::pods::Pods;
 use super::remote::Remote;
@@ -26,6 +28,7 @@ use super::users::Users;
 use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::health::{Asking, Health};
+use crate::record::is_false;
 use crate::root::Root;
 use crate::secrets::PemPair;
 use crate::staged::write_file;
@@ -52,6 +55,9 @@ struct State {
     modules: BTreeSet<String>,
     images: BTreeSet<String>,
     units: BTreeMap<String, RecordedUnit>,
+    /// When static pods that run were started, by `NAMESPACE/NAME`, in microseconds since 1970.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pods: BTreeMap<String, u64>,
     has_ipv6_prefix: bool,
     /// Owner and group of every path that is not root's.
     owners: BTreeMap<String, (String, String)>,
@@ -72,6 +78,19 @@ struct Refusal {
 struct RecordedUnit {
     enabled: bool,
     running: bool,
+    /// When its process was started, in microseconds since 1970; what is started from here on is younger than any file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    started: Option<u64>,
+    /// Whether a file of it was changed since systemd was last told to read them all.
+    #[serde(default, skip_serializing_if = "is_false")]
+    unread: bool,
+}
+
+impl RecordedUnit {
+    fn start(&mut self) {
+        self.running = true;
+        self.started = None;
+    }
 }
 
 impl Recorder {
@@ -130,9 +149,10 @@ impl Systemd for Recorder {
     fn states(&self, units: &[&str]) -> Result<Vec<UnitState>> {
         Ok(self.read(|state| {
             let unit_state = |unit: &&str| match state.units.get(*unit) {
-                Some(RecordedUnit { enabled, running }) => {
+                Some(RecordedUnit { enabled, running, started, unread }) => {
                     let enablement = if *enabled { Enablement::Enabled } else { Enablement::Disabled };
-                    UnitState::known(enablement, *running)
+                    let started = started.map(of_micros);
+                    UnitState { started, unread: *unread, ..UnitState::known(enablement, *running) }
                 }
                 None => UnitState::UNKNOWN,
             };
@@ -141,7 +161,9 @@ impl Systemd for Recorder {
     }
 
     fn reload(&self) -> Result<()> {
-        self.note("systemd: daemon-reload", |_| {})
+        self.note("systemd: daemon-reload", |state| {
+            state.units.values_mut().for_each(|unit| unit.unread = false);
+        })
     }
 
     fn enable(&self, unit: &str) -> Result<()> {
@@ -154,7 +176,7 @@ impl Systemd for Recorder {
 
     fn start(&self, unit: &str) -> Result<()> {
         self.is_startable("start", unit)?;
-        self.note_unit("start", unit, |unit| unit.running = true)
+        self.note_unit("start", unit, RecordedUnit::start)
     }
 
     fn stop(&self, unit: &str) -> Result<()> {
@@ -167,7 +189,7 @@ impl Systemd for Recorder {
 
     fn restart(&self, unit: &str) -> Result<()> {
         self.is_startable("restart", unit)?;
-        self.note_unit("restart", unit, |unit| unit.running = true)
+        self.note_unit("restart", unit, RecordedUnit::start)
     }
 }
 
@@ -192,6 +214,10 @@ impl PackageManager for Recorder {
     fn add_source(&self, source: &PackageSource, key: &[u8], _progress: &dyn Progress) -> Result<()> {
         write_source(&self.root, source, key, None)?;
         self.note(&format!("packages: read what the source {} has", source.name), |_| {})
+    }
+
+    fn owned(&self, paths: &[&str]) -> Result<BTreeSet<String>> {
+        of_dpkg(&self.root, paths)
     }
 }
 
@@ -354,7 +380,15 @@ impl Health for Recorder {
 
 impl Pods for Recorder {
     fn end_containers(&self, pod: &StaticPod, _socket: &str) -> Result<()> {
-        self.note(&format!("containerd: end the containers of {}/{}", pod.namespace, pod.name), |_| {})
+        let name = format!("{}/{}", pod.namespace, pod.name);
+        self.note(&format!("containerd: end the containers of {name}"), |state| {
+            state.pods.remove(&name);
+        })
+    }
+
+    fn started(&self, pod: &StaticPod, _socket: &str) -> Result<Option<SystemTime>> {
+        let name = format!("{}/{}", pod.namespace, pod.name);
+        Ok(self.read(|state| state.pods.get(&name).copied()).map(of_micros))
     }
 }
 

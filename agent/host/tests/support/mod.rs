@@ -86,13 +86,13 @@ impl Machine {
 
     pub(crate) fn plan(&self, host: &Host, desired: &DesiredState) -> Plan {
         let observed = host.observe(desired, &self.store).unwrap();
-        diff_with_owned(desired, &observed, &host.owned().unwrap())
+        diff_with_owned(desired, &observed, &host.owned_beside(desired).unwrap())
     }
 
     /// Observes, plans and applies.
     pub(crate) async fn converge_with(&self, host: &Host, desired: &DesiredState) -> Result<Report, Error> {
         let observed = host.observe(desired, &self.store)?;
-        let plan = diff_with_owned(desired, &observed, &host.owned()?);
+        let plan = diff_with_owned(desired, &observed, &host.owned_beside(desired)?);
         host.apply(&plan, desired, &self.store, &self.downloads, &Silent, SCOPE).await
     }
 

@@ -119,6 +119,26 @@ pub struct ObservedUnit {
     pub starting: bool,
     /// What [`super::restart_digest`] gave when the agent last started it.
     pub stamp: Option<String>,
+    /// What an operator has put in its place.
+    pub overridden: Option<Override>,
+}
+
+/// What an operator has put in the place of a unit, by which systemd goes (systemd.unit(5)), and the path at which it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Override {
+    /// A mask: the unit is started by no means.
+    Masked(String),
+    /// Another unit.
+    Unit(String),
+}
+
+impl Override {
+    /// Where it is.
+    pub fn path(&self) -> &str {
+        match self {
+            Override::Masked(path) | Override::Unit(path) => path,
+        }
+    }
 }
 
 /// A certificate that files of the machine hold.

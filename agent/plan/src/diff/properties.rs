@@ -45,6 +45,7 @@ fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {
             running: unit.running,
             starting: false,
             stamp: restart_digest(unit, observed),
+            overridden: None,
         }),
         Resource::Certificate(certificate) => Observed::Certificate(ObservedCertificate {
             fingerprint: certificate.name.clone(),

@@ -50,6 +50,7 @@ pub fn keeping(kept: &Kept) -> String {
         Keeping::NotWanted => "stays, though no longer wanted",
         Keeping::Unknown => "stays as it is",
         Keeping::Unmended => "CANNOT BE PUT RIGHT",
+        Keeping::Left => "is left as it is",
     };
     format!("  = {} {stays}: {}", printable(&kept.resource.to_string()), kept.why)
 }
