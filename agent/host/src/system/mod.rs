@@ -4,6 +4,7 @@
 pub(crate) mod apart;
 pub mod commands;
 pub(crate) mod ctr;
+mod deadline;
 mod devices;
 pub mod images;
 pub mod kernel;
