@@ -76,7 +76,7 @@ impl Host {
             remote: Arc::new(Nobody),
             health: Arc::new(health::Machine),
             pods: Arc::new(pods::Ctr),
-            pod_network: Arc::new(pod_network::Machine),
+            pod_network: Arc::new(pod_network::Machine::default()),
             pace: Pace::default(),
             waits: Waits::default(),
             retries_failed: false,

@@ -130,7 +130,7 @@ pub(crate) fn feed(command: &[&str], input: &mut dyn Read) -> Result<()> {
     copied.map(drop).map_err(|error| failed(command, format!("could not be fed: {error}")))
 }
 
-fn prepare(command: &[&str]) -> Result<Command> {
+pub(super) fn prepare(command: &[&str]) -> Result<Command> {
     let (program, arguments) = command.split_first().ok_or_else(|| Error::Command {
         command: String::new(),
         outcome: "is empty: a command needs at least a program".into(),
@@ -159,7 +159,7 @@ pub(crate) fn refused(command: &[&str], outcome: &Outcome) -> Error {
     )
 }
 
-fn failed(command: &[&str], outcome: String) -> Error {
+pub(super) fn failed(command: &[&str], outcome: String) -> Error {
     Error::Command { command: command.join(" "), outcome }
 }
 

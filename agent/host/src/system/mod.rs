@@ -5,6 +5,7 @@ pub(crate) mod apart;
 pub(crate) mod clock;
 pub mod commands;
 pub(crate) mod ctr;
+mod deadline;
 mod devices;
 pub mod images;
 pub mod kernel;

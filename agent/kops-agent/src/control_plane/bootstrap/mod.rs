@@ -44,7 +44,7 @@ use crate::cloud::aws::sts::Sts;
 use crate::exit::WrongConfiguration;
 use crate::output::error_text;
 use crate::store::Store;
-use addresses::{MachinePrefix, Peers};
+use addresses::{MachinePrefix, WhoConnects};
 use admission::Admission;
 use audit::Record;
 use aws::AwsVerifier;
@@ -82,7 +82,7 @@ pub struct Bootstrap {
     /// What tells machines apart that ask.
     machines: MachinePrefix,
     /// Whether they have addresses of their own here.
-    peers: Peers,
+    who_connects: WhoConnects,
     metrics: BootstrapMetrics,
 }
 
@@ -182,7 +182,7 @@ impl Setup {
                 keystore.clone(),
             ),
             machines: MachinePrefix::of(&self.cloud),
-            peers: Peers::of(&self.cloud),
+            who_connects: WhoConnects::of(&self.cloud),
             metrics,
         });
         let server = Server::of(listener, keystore.clone(), bootstrap, server::Limits::default())?;
