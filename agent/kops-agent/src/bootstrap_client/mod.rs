@@ -33,7 +33,7 @@ use crate::tls;
 use crate::tpm::{KernelTpm, OpenTpm};
 
 pub use authenticator::{AuthenticationError, Authenticator};
-pub use certificates::with_certificates;
+pub use certificates::{to_renew, with_certificates};
 use server::{Failure, NoServer, Server};
 
 /// Between two rounds of asking, a control plane that starts is given this time at first, and later this.
