@@ -6,9 +6,11 @@ mod example;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::process::Command;
 
+use example::apart::apart;
 use example::worker::{CERTIFICATES, Worker, certificates, once};
-use kops_agent_tests::kops_controller::{Asked, KopsController, Mood};
+use kops_agent_tests::kops_controller::{Asked, KopsController, Mood, server_name};
 
 #[test]
 fn a_node_that_gets_no_new_certificates_keeps_those_that_are_valid() {
@@ -203,4 +205,35 @@ fn where_nothing_is_renewed_the_timer_leaves_all_as_it_is_and_says_so() {
     let mut agent = worker.agent("verify", &[server.url()], &worker.served.authority);
     once(agent.args(flags_of_timer())).with(1, &["renewing this node's certificates", "500"]);
     assert_eq!(contents(&worker), before);
+}
+
+/// While one control plane after the other goes over from kOps' own kops-controller to ours.
+#[test]
+fn one_name_with_upstreams_server_and_ours_behind_it_renews() {
+    apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
+        let worker = Worker::new();
+        let upstreams = worker.kops_controller();
+        upstreams.answer_next(&[Mood::Honest, Mood::ShortLived]);
+        worker.run("converge", &upstreams).with(0, &[]);
+        let before = worker.read("var/lib/kubelet/kubeconfig");
+        let port = upstreams.url().rsplit_once(':').unwrap().1.trim_end_matches('/').parse().unwrap();
+        let ours =
+            KopsController::start_renewing_at(([127, 0, 0, 2], port).into(), worker.served.clone()).unwrap();
+        let name = server_name();
+        let hosts = worker.machine.folder().join("hosts");
+        fs::write(&hosts, format!("127.0.0.1 localhost\n127.0.0.1 {name}\n127.0.0.2 {name}\n")).unwrap();
+        let mounted = Command::new("mount").arg("--bind").arg(&hosts).arg("/etc/hosts").status().unwrap();
+        assert!(mounted.success());
+
+        let registered = Mood::Refusing(409, "");
+        for server in [&upstreams, &ours] {
+            server.answer_next(&[registered.clone(), registered.clone()]);
+        }
+        let url = upstreams.url().replace("127.0.0.1", &name);
+        let renewed = once(&mut worker.agent("converge", &[url], &worker.served.authority));
+        renewed.with(0, &["for its present certificate"]);
+        assert!(upstreams.asked().contains(&Asked::Elsewhere("/renew".into())), "it is asked first");
+        assert_eq!(ours.problems(), [""; 0]);
+        assert_ne!(worker.read("var/lib/kubelet/kubeconfig"), before);
+    });
 }

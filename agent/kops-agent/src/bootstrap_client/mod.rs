@@ -307,9 +307,20 @@ impl Asking {
         accept: impl Fn(BootstrapResponse) -> Result<T, String>,
     ) -> Result<T, Failure> {
         let addresses = server.addresses().await?;
+        self.try_at(server, &addresses, trust, accept).await
+    }
+
+    /// The same at whichever of these addresses is reached first.
+    async fn try_at<T>(
+        &self,
+        server: &Server,
+        addresses: &[SocketAddr],
+        trust: &rustls::ClientConfig,
+        accept: impl Fn(BootstrapResponse) -> Result<T, String>,
+    ) -> Result<T, Failure> {
         let body = self.body()?;
         let token = self.authenticator.token(body.as_bytes()).await?;
-        let answer = server.post(trust, &addresses, token, body).await?;
+        let answer = server.post(trust, addresses, token, body).await?;
         let answer = BootstrapResponse::parse(&answer)
             .map_err(|error| Failure::Unusable(format!("cannot be read: {error}")))?;
         accept(answer).map_err(Failure::Unusable)
