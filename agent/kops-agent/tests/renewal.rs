@@ -167,7 +167,7 @@ fn the_timer_renews_what_is_due_and_changes_nothing_else() {
     assert!(!again.stdout.contains("kubeconfig"), "{again:#?}");
     assert_eq!(contents(&worker), after, "nothing was due");
 
-    server.answer_next(&[registered.clone()]);
+    server.answer_next(std::slice::from_ref(&registered));
     worker.run("converge", &server).with(0, &[]);
     server.answer_next(&[registered]);
     let mut agent = worker.agent("verify", &[server.url()], &worker.served.authority);
