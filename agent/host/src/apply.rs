@@ -70,6 +70,12 @@ pub enum Scope<'a> {
         /// `NodeupConfigHash` of the configuration that was last applied.
         config_hash: &'a str,
     },
+    /// The certificates of a node that has converged to the configuration of this hash, and what reads them
+    /// ([`kops_agent_plan::diff::renewal`]): how that is left is recorded, and nothing else is.
+    Renewal {
+        /// `NodeupConfigHash` of the configuration that was last applied.
+        config_hash: &'a str,
+    },
     /// A part, beside whatever else there is: nothing is recorded.
     Part,
 }
@@ -78,7 +84,9 @@ impl<'a> Scope<'a> {
     /// `NodeupConfigHash` of the configuration that the state follows from, where it is a whole node's.
     pub(crate) fn config_hash(self) -> Option<&'a str> {
         match self {
-            Scope::Node { config_hash, .. } | Scope::LastApplied { config_hash } => Some(config_hash),
+            Scope::Node { config_hash, .. }
+            | Scope::LastApplied { config_hash }
+            | Scope::Renewal { config_hash } => Some(config_hash),
             Scope::Part => None,
         }
     }
@@ -131,8 +139,11 @@ impl Host {
         if scope != Scope::Part && !plan.is_empty() {
             self.forget_replaced(plan, &record)?;
             record.claim(&self.root, plan, desired, &written)?;
-            record.begun_state =
-                scope.config_hash().map(|hash| Attempt::new(desired, hash).digest().to_owned());
+            record.begun_state = match scope {
+                // The state stays the one that it is, whatever is wanted by now.
+                Scope::Renewal { .. } => record.settled_state.clone(),
+                _ => scope.config_hash().map(|hash| Attempt::new(desired, hash).digest().to_owned()),
+            };
             if let Scope::LastApplied { .. } = scope {
                 record.settled_state = record.begun_state.clone();
             }
@@ -161,6 +172,11 @@ impl Host {
                 None => error,
             });
         }
+        if let Scope::Renewal { .. } = scope {
+            let failures = run.starts.failures();
+            self.settle_renewal(record, plan, desired, &written)?;
+            return failures.map_or(Ok(report), Err);
+        }
         self.register(desired, secrets, progress).await?;
         run.removals().await?;
         run.move_units()?;
@@ -181,6 +197,7 @@ impl Host {
                     record.known_hashes = known_hashes.clone();
                     record.failure = None;
                     record.rolled_back = None;
+                    record.renewal_failure = None;
                     record.superseded = None;
                 }
                 self.settle(record, desired, &written, &attempt, &plan.kept, failures.as_ref())?;

@@ -52,6 +52,6 @@ pub use host::Host;
 pub use lock::Lock;
 pub use record::{Depth, Failure, Record, Superseded};
 pub use reset::{Reset, Resetting};
-pub use rollback::RolledBack;
+pub use rollback::{Renewing, RolledBack};
 pub use secrets::{Material, PemPair, Secrets};
 pub use status::{CertificateStatus, Drift, Status, UnitStatus};

@@ -50,6 +50,9 @@ pub struct Record {
     /// What tells the state to which a run is under way, or was interrupted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) begun_state: Option<String>,
+    /// Why certificates could not be renewed that had to be taken back, and when: they are not tried again at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) renewal_failure: Option<Failure>,
     /// The hashes of downloads that were told, by URL.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub known_hashes: BTreeMap<String, String>,
@@ -225,6 +228,38 @@ impl Record {
         }
         self.resources = settled;
         Ok(())
+    }
+
+    /// Notes how these were left, of what is desired. All else stays recorded as it is.
+    ///
+    /// # Errors
+    /// It cannot be looked at how they were left.
+    pub(crate) fn settle_only<'a>(
+        &mut self,
+        root: &Root,
+        ids: impl Iterator<Item = &'a ResourceId>,
+        desired: &DesiredState,
+        written: &BTreeMap<String, String>,
+    ) -> Result<()> {
+        for id in ids.filter(|id| written.contains_key(&path_of(root, id))) {
+            let (Some(resource), Some(claim)) = (desired.get(id), self.resources.get(id)) else { continue };
+            if let Some(left) = left(root, id, resource, claim.left.as_ref(), written)? {
+                let settled = Claim { was_there: claim.was_there, left: Some(left), begun: None };
+                self.resources.insert(id.clone(), settled);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets that these were begun, of which nothing was written.
+    pub(crate) fn forget_begun<'a>(&mut self, ids: impl Iterator<Item = &'a ResourceId>) {
+        for id in ids {
+            match self.resources.get_mut(id) {
+                Some(claim) if claim.left.is_some() => claim.begun = None,
+                Some(_) => drop(self.resources.remove(id)),
+                None => {}
+            }
+        }
     }
 
     /// Whether no run has ever claimed anything here: whatever there is was made by other programs.

@@ -279,7 +279,11 @@ pub struct VerifyArgs {
     /// Read every file, also those that nothing has touched.
     #[arg(long)]
     pub deep: bool,
-    /// Converge if there is a difference.
+    /// Renew certificates of which less than a third of their life is left, restart what reads them, and change nothing
+    /// else.
+    #[arg(long)]
+    pub renew: bool,
+    /// Converge if there is a difference, which renews certificates, too.
     #[arg(long)]
     pub repair: bool,
     /// How a node that works is changed.

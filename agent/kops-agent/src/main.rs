@@ -30,6 +30,7 @@ mod progress;
 mod random;
 mod remote;
 mod render;
+mod renewal;
 mod reset;
 mod retry;
 mod service_manager;

@@ -10,15 +10,18 @@ use crate::hashes::HashSource;
 use crate::last_applied::{self, Instead, StandIn};
 use crate::node::Decision;
 use crate::source::Before;
-use crate::{bootstrap_client, convergence, exit, node, noted, open_host, output, until_stopped};
+use crate::{bootstrap_client, convergence, exit, node, noted, open_host, output, renewal, until_stopped};
 
 /// Tells the differences, and mends them if asked. A repair that fails is told of by `status`, as any run that is to
 /// change the machine: a timer has nobody who reads what it says.
 pub(crate) async fn run(args: &VerifyArgs) -> Result<u8> {
-    if !args.repair {
-        return verify(args).await;
-    }
     let root = &args.root.root;
+    if !args.repair {
+        return match args.renew {
+            true => until_stopped(root, verify(args)).await,
+            false => verify(args).await,
+        };
+    }
     until_stopped(root, async { noted(root, verify(args).await) }).await
 }
 
@@ -72,6 +75,7 @@ async fn verify(args: &VerifyArgs) -> Result<u8> {
                 return Err(Box::pin(last_applied::mend(&args.spec, &args.root, &host, error)).await);
             }
         },
+        false if args.renew => renew(args, &host, &decision, plan, changed).await?,
         false if plan.is_empty() && changed.is_empty() => exit::CONVERGED,
         false => exit::DIFFERENT,
     };
@@ -110,6 +114,24 @@ fn not_compared(args: &VerifyArgs, changed: &[Drift], error: anyhow::Error) -> R
         true => Ok(exit::DIFFERENT),
         false => Err(error),
     }
+}
+
+/// Renews certificates, and tells whether anything differs after that.
+async fn renew(
+    args: &VerifyArgs,
+    host: &Host,
+    decision: &Decision,
+    plan: Plan,
+    changed: Vec<Drift>,
+) -> Result<u8> {
+    let (plan, changed) = match Box::pin(renewal::renew(&args.root, host, decision)).await? {
+        Some(report) => {
+            output::print_report(&report, args.output)?;
+            (node::plan(host, decision)?, host.drift()?)
+        }
+        None => (plan, changed),
+    };
+    Ok(if plan.is_empty() && changed.is_empty() { exit::CONVERGED } else { exit::DIFFERENT })
 }
 
 async fn repair(

@@ -14,6 +14,7 @@ mod order;
 mod overrides;
 mod pods;
 mod removals;
+mod renewal;
 mod renumbered;
 pub mod text;
 mod units;
@@ -37,6 +38,7 @@ pub use observed::{
 pub use order::awaited_units;
 pub use pods::{mounted, mounted_digest};
 pub use removals::{Keeping, Kept, Owned, OwnedNow, OwnedState};
+pub use renewal::{Interrupted, renewal};
 pub use units::{PATH, restart_digest};
 
 /// The unit that runs containers: whatever else runs on a node needs it.
@@ -176,6 +178,9 @@ pub enum Change {
     Issue {
         /// Why what is there, if anything, cannot be kept.
         why: String,
+        /// Whether that is its age alone.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        renewal: bool,
     },
     /// Put it in the place of something of another type.
     Replace {

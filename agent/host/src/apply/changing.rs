@@ -86,7 +86,10 @@ impl Host {
             Journal::end(&self.root)?;
             return Ok(None);
         }
-        let attempt = Attempt::new(desired, config_hash);
+        let attempt = match scope {
+            Scope::Renewal { .. } => Attempt::renewal(config_hash),
+            _ => Attempt::new(desired, config_hash),
+        };
         let mut journal = match Journal::read(&self.root)? {
             Some(interrupted) => Some(interrupted.towards(attempt)),
             None => {

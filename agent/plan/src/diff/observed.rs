@@ -148,6 +148,8 @@ pub struct ObservedCertificate {
     pub fingerprint: String,
     /// Why it cannot be kept; `None` while it is good.
     pub replace: Option<String>,
+    /// Whether that is its age alone: it has expired, or will before long.
+    pub is_due: bool,
     /// What is wrong with it and cannot be put right now, because nothing issues another.
     pub stuck: Option<String>,
 }

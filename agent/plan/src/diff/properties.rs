@@ -50,6 +50,7 @@ fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {
         Resource::Certificate(certificate) => Observed::Certificate(ObservedCertificate {
             fingerprint: certificate.name.clone(),
             replace: None,
+            is_due: false,
             stuck: None,
         }),
         Resource::HostsEntry(entry) if entry.addresses.is_empty() => return None,
@@ -314,6 +315,7 @@ fn files_of_a_certificate_change_with_it() {
         Observed::Certificate(ObservedCertificate {
             fingerprint: "x".into(),
             replace: Some("it expires soon".into()),
+            is_due: true,
             stuck: None,
         }),
     );

@@ -122,7 +122,7 @@ fn words(change: &Change) -> Option<String> {
             format!("{from}{to}{url}")
         }
         Change::WriteHidden { what } => format!("content differs ({what})"),
-        Change::Issue { why } => format!("issue, because {why}"),
+        Change::Issue { why, .. } => format!("issue, because {why}"),
         Change::Replace { what } => format!("in the place of {what}"),
         Change::Run { command } => format!("run `{}`", command.join(" ")),
         Change::Enable => "enable".into(),

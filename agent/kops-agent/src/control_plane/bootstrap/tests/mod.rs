@@ -4,6 +4,7 @@
 
 mod audit;
 mod gce;
+mod go_client;
 mod grants;
 mod hetzner;
 mod honest;
