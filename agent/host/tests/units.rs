@@ -166,7 +166,11 @@ impl Node {
         let pause = Duration::from_millis(1);
         let pace =
             Pace { patience: Duration::from_millis(50), pause, steady: Duration::ZERO, unnoticed: pause };
-        let waits = Waits { awaited: Duration::from_millis(200), others: Duration::from_millis(100) };
+        let waits = Waits {
+            awaited: Duration::from_millis(200),
+            others: Duration::from_millis(100),
+            ..Waits::default()
+        };
         self.machine.host().with_systemd(self.systemd.clone()).with_pace(pace).with_waits(waits)
     }
 

@@ -90,7 +90,7 @@ impl Host {
 impl Host {
     /// Whether the machine is a node that works: it has converged, or it runs kubelet on the first sight, or was seen to
     /// by a run that did not come to its end. Where the record of that was lost it is taken for one.
-    fn works(&self, record: &Record) -> Result<bool> {
+    pub(super) fn works(&self, record: &Record) -> Result<bool> {
         if !record.config_hash.is_empty() || record.was_lost || Journal::read(&self.root)?.is_some() {
             return Ok(true);
         }

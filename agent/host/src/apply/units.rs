@@ -66,6 +66,8 @@ impl Run<'_> {
         let systemd = &self.host.systemd;
         for change in &step.changes {
             let outcome = match change {
+                // It would start at the next boot before what is missing is mounted.
+                Change::Enable if self.kept_down_by(&unit.name).is_some() => continue,
                 Change::Enable => systemd.enable(&unit.name),
                 Change::Disable => systemd.disable(&unit.name),
                 _ => continue,
@@ -91,6 +93,13 @@ impl Run<'_> {
 
     async fn unit(&self, unit: &Unit, step: &Step) -> Result<()> {
         let Some(act) = step.changes.iter().find_map(act) else { return Ok(()) };
+        if let Some(path) = self.kept_down_by(&unit.name).filter(|_| act != Act::Stop) {
+            let reason =
+                format!("the volume of {path} is not mounted, and what it writes would be hidden later");
+            let doing = act.name();
+            self.starts.note_failed(&unit.name, &Error::Unit { doing, unit: unit.name.clone(), reason });
+            return Ok(());
+        }
         self.note_begun(&step.resource)?;
         let digest = self.digest_of(unit)?;
         if !self.starts.is_awaited(&unit.name) {

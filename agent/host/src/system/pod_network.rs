@@ -3,9 +3,14 @@
 //! interfaces are never touched, whatever changes between looking and removing.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use super::commands::{ask, feed, run};
+use super::commands::{ask, run};
+use super::tether::Tether;
 use crate::error::Result;
+
+/// For how long another program may hold the lock of iptables.
+const RULES_LOCKED_FOR: Duration = Duration::from_secs(300);
 
 /// Interfaces by their whole names: the bridge plugin's and kubenet's bridges, kube-proxy's and kube-router's dummies,
 /// that of NodeLocal DNSCache, Calico's tunnels and Weave's.
@@ -101,7 +106,8 @@ impl PodNetwork for Machine {
         for program in IPTABLES {
             let Some(removal) = saved(program).and_then(|saved| removal(&saved)) else { continue };
             let restore = format!("{program}-restore");
-            note(feed(&[&restore, "--noflush", "--wait"], &mut removal.as_bytes()));
+            let (tether, _leash) = Tether::new(RULES_LOCKED_FOR);
+            note(tether.feed(&[&restore, "--noflush", "--wait"], &mut removal.as_bytes()));
         }
         for table in own_tables() {
             let mut command = vec!["nft", "delete", "table"];
