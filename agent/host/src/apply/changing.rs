@@ -147,7 +147,9 @@ impl Run<'_> {
                 _ if is_waited_for => None,
                 // What became of it is told by the run itself.
                 Some(Resource::Unit(unit))
-                    if !self.starts.is_awaited(&unit.name) || self.starts.has_failed(&unit.name) =>
+                    if !self.starts.is_awaited(&unit.name)
+                        || self.starts.has_failed(&unit.name)
+                        || self.starts.is_left(&unit.name) =>
                 {
                     None
                 }

@@ -52,6 +52,8 @@ pub(super) struct Starts {
 #[derive(Default)]
 struct State {
     under_way: Vec<UnderWay>,
+    /// Units that pods wait for and that cannot start before this run has ended.
+    left: BTreeSet<String>,
     failed: Vec<FailedResource>,
     /// Whether a unit has used up the time for those that pods wait for: what comes after it waits in systemd's queue.
     is_late: bool,
@@ -76,6 +78,11 @@ impl Starts {
     /// Whether pods wait for a unit.
     pub(super) fn is_awaited(&self, unit: &str) -> bool {
         self.awaited.contains(unit)
+    }
+
+    /// Whether a unit that pods wait for was left to systemd.
+    pub(super) fn is_left(&self, unit: &str) -> bool {
+        self.state().left.contains(unit)
     }
 
     /// Notes that a unit failed; the first reason is the one that is told.
@@ -127,6 +134,22 @@ impl Run<'_> {
                 Err(late(act, unit, patience))
             }
         }
+    }
+
+    /// Whether a job has to be left to systemd: its unit, or what that comes after, waits for the end of this run.
+    pub(super) fn has_to_be_left(&self, act: Act, unit: &str) -> bool {
+        if act == Act::Stop {
+            return false;
+        }
+        let left = self.starts.state().left.clone();
+        let is_left = self.host.systemd.waits_for_this_run(unit, &left).unwrap_or_else(|error| {
+            log::debug!("whether {unit} waits for this run is not known, so it is waited for: {error}");
+            false
+        });
+        if is_left {
+            self.starts.state().left.insert(unit.to_owned());
+        }
+        is_left
     }
 
     /// Asks for a job whose end is not waited for now.
