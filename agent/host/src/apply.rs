@@ -2,28 +2,25 @@
 
 mod changing;
 mod files;
+mod images;
 mod pods;
 mod removals;
 mod starts;
 mod units;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead as _, BufReader, Read};
-use std::sync::Arc;
 
-use flate2::bufread::MultiGzDecoder;
-use kops_agent_plan::diff::{
-    Action, CONTAINER_RUNTIME, Change, Kept, ObservedState, Plan, Stage, Step, Summary,
-};
-use kops_agent_plan::resource::{DesiredState, Image, KernelModule, Kind, Mount, Resource, ResourceId};
+use kops_agent_plan::diff::{Action, Change, Kept, ObservedState, Plan, Stage, Step, Summary};
+use kops_agent_plan::resource::{DesiredState, KernelModule, Kind, Resource, ResourceId};
 use kops_agent_plan::unit_files::is_read_by_systemd;
 
 pub(crate) use files::restarts_the_agent;
 
 use changing::Changing;
-use starts::Starts;
 pub use starts::Waits;
 pub(crate) use starts::late;
+use starts::{Starts, is_merely_started};
 
 use crate::assets::{Downloads, Progress};
 use crate::error::{Error, Result};
@@ -35,7 +32,6 @@ use crate::rollback::Attempt;
 use crate::secrets::Secrets;
 use crate::staged::{sweep, sweep_below, write_file};
 use crate::stamps::{STATE, Stamp};
-use crate::system::apart::apart;
 use crate::system::kernel::boot_file;
 
 /// What was done.
@@ -126,7 +122,17 @@ impl Host {
             ));
         }
         self.refuse_what_failed(plan, desired, &record, scope)?;
-        let prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
+        let is_guarded = scope != Scope::Part && self.works(&record)?;
+        if is_guarded {
+            self.refuse_other_volumes(plan, desired)?;
+        }
+        let mut prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
+        if is_guarded
+            && images::changes_components(plan)
+            && let Some((_, error)) = prepared.undelivered.pop_first()
+        {
+            return Err(error);
+        }
         let written = prepared.written();
         self.sweep(desired, &record)?;
         let mut is_unread = record.has_begun(is_read_by_systemd);
@@ -326,7 +332,7 @@ impl Run<'_> {
                 .plan
                 .stage(stage)
                 // What is removed has nothing desired to it.
-                .filter(|step| step.action != Action::Remove)
+                .filter(|step| step.action != Action::Remove && !self.is_below_missing(&step.resource))
                 .map(|step| Ok((step, find(self.desired, &step.resource)?)))
                 .collect::<Result<_>>()?;
             if stage == Stage::Runtime {
@@ -340,13 +346,16 @@ impl Run<'_> {
             report.applied.extend(self.plan.stage(stage).map(|step| step.resource.clone()));
             tokio::task::yield_now().await;
         }
+        let is_held_back = self.is_held_back();
+        self.pull_images().await?;
         report.starting = self.collect_jobs().await?;
         for unit in &report.starting {
             self.progress.warned(&format!(
                 "{unit} is still being started, and is not waited for; see `systemctl list-jobs`"
             ));
         }
-        match self.starts.fatal_failures() {
+        let unfinished = if is_held_back { self.starts.failures() } else { self.starts.fatal_failures() };
+        match unfinished {
             // What was kept stays so, for the next run to go on with the change or to take it back.
             Some(error) => Err(error),
             None => self.end_change().await,
@@ -360,7 +369,7 @@ impl Run<'_> {
         match stage {
             Stage::Packages => self.packages(steps),
             Stage::Users => self.each(steps, Run::user),
-            Stage::Mounts => self.each(steps, Run::mount),
+            Stage::Mounts => self.volumes(steps).await,
             Stage::Files => {
                 self.files(steps)?;
                 for (step, _) in steps {
@@ -369,10 +378,14 @@ impl Run<'_> {
                 self.ipv6_prefix(steps).await
             }
             Stage::Kernel => self.each(steps, Run::module),
-            // They are asked for again by the next run.
-            Stage::Images if self.starts.has_failed(CONTAINER_RUNTIME) => Ok(()),
-            Stage::Images => self.images(steps).await,
+            Stage::Images => self.load_images().await,
+            Stage::Pods if self.is_held_back() => Ok(()),
             Stage::Pods => self.pods(steps).await,
+            Stage::Services if self.is_held_back() => {
+                let is_started =
+                    |(step, _): &&(&Step, &Resource)| is_merely_started(self.plan, &step.resource);
+                self.units(&steps.iter().filter(is_started).copied().collect::<Vec<_>>()).await
+            }
             Stage::Runtime | Stage::Services => self.units(steps).await,
             // Dealt with apart.
             Stage::Removals => Ok(()),
@@ -442,40 +455,6 @@ impl Run<'_> {
         }
     }
 
-    fn mount(&self, resource: &Resource) -> Result<()> {
-        match resource {
-            Resource::Mount(mount) => {
-                if !self.is_mounted(mount)? {
-                    self.host.root.make_dirs(&mount.path)?;
-                    self.host.mounts.mount(mount)?;
-                }
-                self.host.mount_at_boot(mount)
-            }
-            Resource::BindMount(bind) => {
-                self.host.root.make_dirs(&bind.source)?;
-                self.host.root.make_dirs(&bind.path)?;
-                self.host.mounts.bind(bind)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether a volume is mounted. Another that is mounted there would be hidden, with whatever writes to it.
-    fn is_mounted(&self, mount: &Mount) -> Result<bool> {
-        let Some(found) = self.host.mounts.mounted(mount)? else { return Ok(false) };
-        if (&found.device, &found.filesystem) == (&mount.device, &mount.filesystem) {
-            return Ok(true);
-        }
-        Err(Error::Path {
-            doing: "mount",
-            path: mount.device.clone(),
-            reason: format!(
-                "{} is mounted at {} already, as {}; unmount it, or choose another path",
-                found.device, mount.path, found.filesystem
-            ),
-        })
-    }
-
     fn module(&self, resource: &Resource) -> Result<()> {
         let Resource::KernelModule(module) = resource else { return Ok(()) };
         let KernelModule { name, package } = module;
@@ -498,31 +477,5 @@ impl Run<'_> {
         }
         let text = boot_text(&module.name);
         write_file(&self.host.root, &boot_file(&module.name), 0o644, None, text.as_bytes())
-    }
-
-    async fn images(&self, steps: &Steps<'_>) -> Result<()> {
-        let images = Arc::clone(&self.host.images);
-        apart("waiting for the container runtime", move || images.wait_until_ready()).await?;
-        self.each(steps, Run::image)
-    }
-
-    fn image(&self, resource: &Resource) -> Result<()> {
-        let Resource::Image(Image { name, sources, sha256 }) = resource else { return Ok(()) };
-        if sources.is_empty() {
-            return self.host.images.pull(name);
-        }
-        let (file, url) = self.prepared.open(sha256)?;
-        let mut archive = BufReader::new(file);
-        let beginning = archive.fill_buf().map_err(|error| Error::path("read", url, error))?;
-        if beginning.starts_with(&[0x1f, 0x8b]) {
-            self.load(name, &mut MultiGzDecoder::new(archive))?;
-        } else {
-            self.load(name, &mut archive)?;
-        }
-        Stamp::Image.write(&self.host.root, name, sha256)
-    }
-
-    fn load(&self, name: &str, archive: &mut dyn Read) -> Result<()> {
-        self.host.images.load(name, archive)
     }
 }

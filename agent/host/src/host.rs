@@ -159,6 +159,11 @@ impl Host {
         Host { mounts, ..self }
     }
 
+    /// The same host, with another store of images.
+    pub fn with_images(self, images: Arc<dyn Images>) -> Host {
+        Host { images, ..self }
+    }
+
     /// The same host, with another network of pods.
     pub fn with_pod_network(self, pod_network: Arc<dyn PodNetwork>) -> Host {
         Host { pod_network, ..self }

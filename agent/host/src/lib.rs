@@ -47,7 +47,7 @@ pub use certs::{
     CertificateError, NodeKey, SigningAuthority, common_name_and_validity, pair_of_kubeconfig, self_signed,
 };
 pub use contents::secret_text;
-pub use error::{Error, FailedUnit, Result};
+pub use error::{Error, FailedResource, FailedUnit, Result};
 pub use host::Host;
 pub use lock::Lock;
 pub use record::{Depth, Failure, Record, Superseded};

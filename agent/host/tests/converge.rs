@@ -131,9 +131,9 @@ async fn a_node_is_made_and_a_second_run_does_nothing() {
             "systemd: enable chrony.service",
             "systemd: enable kubelet.service",
             "systemd: start containerd.service",
-            "images: pull registry.k8s.io/pause:3.10",
             "systemd: start chrony.service",
             "systemd: start kubelet.service",
+            "images: pull registry.k8s.io/pause:3.10",
         ]
     );
 

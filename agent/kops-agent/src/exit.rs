@@ -54,6 +54,12 @@ pub fn leaves_a_working_node(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref().is_some_and(kops_agent_host::Error::leaves_a_working_node))
 }
 
+/// Whether only images are missing of a node, which pods may need: upstream's nodeup tries for ever to load and to pull
+/// them (upup/pkg/fi/executor.go, cmd/nodeup/main.go).
+pub fn misses_images(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref().is_some_and(kops_agent_host::Error::misses_images))
+}
+
 /// The process's own form of a code.
 pub fn exit_code(code: u8) -> ExitCode {
     ExitCode::from(code)

@@ -180,7 +180,11 @@ async fn converge_until_done(args: &ConvergeArgs) -> Result<u8> {
                 service_manager::ready("left as it is: this machine is a node already");
                 return Ok(exit::CONVERGED);
             }
-            Err(error) if retries != 0 && !exit::is_final(&error) && !exit::leaves_a_working_node(&error) => {
+            Err(error)
+                if retries != 0
+                    && !exit::is_final(&error)
+                    && (!exit::leaves_a_working_node(&error) || exit::misses_images(&error)) =>
+            {
                 error
             }
             result => return result,

@@ -1,8 +1,8 @@
 //! Has the machine on which it runs become one that has the units in a folder, by the agent's own code, and ends as the
 //! agent would: with 1 where a unit failed, and at once where it is asked to stop.
 //!
-//! `unit-driver FOLDER [EXISTING | DEVICE=PATH]...`: the folder's files are units with their texts; the others are units
-//! that the distribution brings, and volumes.
+//! `unit-driver FOLDER [EXISTING | DEVICE=PATH | image:NAME]...`: the folder's files are units with their texts; the others
+//! are units that the distribution brings, volumes, and images that are pulled.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use kops_agent_host::{Downloads, Host, PemPair, Progress, Scope, Secrets};
 use kops_agent_plan::diff::{Step, diff_with_owned};
-use kops_agent_plan::resource::{DesiredState, Mount, Unit};
+use kops_agent_plan::resource::{DesiredState, Image, Mount, Unit};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// No unit needs any.
@@ -103,6 +103,10 @@ fn desired(folder: &Path, existing: &[String]) -> anyhow::Result<DesiredState> {
         desired.add(Unit::new(name, std::fs::read_to_string(&path)?));
     }
     for argument in existing {
+        if let Some(name) = argument.strip_prefix("image:") {
+            desired.add(Image { name: name.to_owned(), sources: vec![], sha256: String::new() });
+            continue;
+        }
         match argument.split_once('=') {
             Some((device, path)) => desired.add(volume(device, path)),
             None => desired.add(Unit::existing(argument)),

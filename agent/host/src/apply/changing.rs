@@ -112,7 +112,7 @@ impl Host {
 impl Host {
     /// Whether the machine is a node that works: it has converged, or it runs kubelet on the first sight, or was seen to
     /// by a run that did not come to its end. Where the record of that was lost it is taken for one.
-    fn works(&self, record: &Record) -> Result<bool> {
+    pub(super) fn works(&self, record: &Record) -> Result<bool> {
         if !record.config_hash.is_empty() || record.was_lost || Journal::read(&self.root)?.is_some() {
             return Ok(true);
         }
@@ -169,7 +169,9 @@ impl Run<'_> {
                 _ if is_waited_for => None,
                 // What became of it is told by the run itself.
                 Some(Resource::Unit(unit))
-                    if !self.starts.is_awaited(&unit.name) || self.starts.has_failed(&unit.name) =>
+                    if !self.starts.is_awaited(&unit.name)
+                        || self.starts.has_failed(&unit.name)
+                        || self.starts.is_left(&unit.name) =>
                 {
                     None
                 }

@@ -18,4 +18,5 @@ pub(crate) mod recorded;
 pub mod remote;
 mod sysctls;
 pub mod systemd;
+pub(crate) mod tether;
 pub mod users;

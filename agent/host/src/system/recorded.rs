@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::clock::of_micros;
 use super::commands::Commands;
-use super::images::Images;
+use super::images::{Images, Tether};
 use super::kernel::Kernel;
 use super::mounts::Mounts;
 use super::packages::{PackageManager, find_source, of_dpkg, write_source};
@@ -61,14 +61,16 @@ struct State {
     has_ipv6_prefix: bool,
     /// Owner and group of every path that is not root's.
     owners: BTreeMap<String, (String, String)>,
-    /// Units that do not start: whoever wants to see what a run makes of that writes them here.
+    /// What does not succeed, written here by a test of what a run makes of that.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refusals: Vec<Refusal>,
 }
 
-/// A unit that does not start while a file has this text in it.
+/// A unit that does not start, an image that is not pulled or loaded, a device that is not mounted, or a program that
+/// fails, while a file has this text in it.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Refusal {
+    #[serde(alias = "of")]
     unit: String,
     path: String,
     text: String,
@@ -125,14 +127,14 @@ impl Recorder {
         write_file(&self.root, STATE, 0o600, None, &json)
     }
 
-    /// Whether a unit starts.
-    fn is_startable(&self, verb: &str, unit: &str) -> Result<()> {
+    /// Whether something is refused of a unit, an image, a device, or a command's program.
+    fn is_permitted(&self, verb: &str, of: &str) -> Result<()> {
         let refusals = self.read(|state| state.refusals.clone());
-        for Refusal { path, text, .. } in refusals.iter().filter(|refusal| refusal.unit == unit) {
+        for Refusal { path, text, .. } in refusals.iter().filter(|refusal| refusal.unit == of) {
             let file = self.root.read(path)?.unwrap_or_default();
             if String::from_utf8_lossy(&file).contains(text) {
                 let outcome = format!("is refused while {path} has {text:?} in it, as {STATE} says");
-                return Err(Error::Command { command: format!("systemctl {verb} {unit}"), outcome });
+                return Err(Error::Command { command: format!("{verb} {of}"), outcome });
             }
         }
         Ok(())
@@ -175,7 +177,7 @@ impl Systemd for Recorder {
     }
 
     fn start(&self, unit: &str) -> Result<()> {
-        self.is_startable("start", unit)?;
+        self.is_permitted("systemctl start", unit)?;
         self.note_unit("start", unit, RecordedUnit::start)
     }
 
@@ -188,7 +190,7 @@ impl Systemd for Recorder {
     }
 
     fn restart(&self, unit: &str) -> Result<()> {
-        self.is_startable("restart", unit)?;
+        self.is_permitted("systemctl restart", unit)?;
         self.note_unit("restart", unit, RecordedUnit::start)
     }
 }
@@ -289,6 +291,7 @@ impl Mounts for Recorder {
     }
 
     fn mount(&self, mount: &Mount) -> Result<()> {
+        self.is_permitted("mount", &mount.device)?;
         let request = format!(
             "mounts: mount {} at {} ({}; formatted if it is blank)",
             mount.device, mount.path, mount.filesystem
@@ -350,13 +353,15 @@ impl Images for Recorder {
         Ok(())
     }
 
-    fn pull(&self, reference: &str) -> Result<()> {
+    fn pull(&self, reference: &str, _: &Tether) -> Result<()> {
+        self.is_permitted("ctr images pull", reference)?;
         self.note(&format!("images: pull {reference}"), |state| {
             state.images.insert(reference.into());
         })
     }
 
-    fn load(&self, name: &str, _archive: &mut dyn Read) -> Result<()> {
+    fn load(&self, name: &str, _archive: &mut dyn Read, _: &Tether) -> Result<()> {
+        self.is_permitted("ctr images import", name)?;
         self.note(&format!("images: load {name}"), |state| {
             state.images.insert(name.into());
         })
@@ -426,6 +431,7 @@ impl Remote for Recorder {
 
 impl Commands for Recorder {
     fn run(&self, command: &[String]) -> Result<()> {
+        self.is_permitted("run", command.first().map_or("", String::as_str))?;
         self.note(&format!("run: {}", command.join(" ")), |_| {})
     }
 }

@@ -4,7 +4,9 @@ mod bus;
 mod machine;
 mod state;
 mod systemctl;
+mod this_run;
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::time::SystemTime;
 
@@ -171,6 +173,16 @@ pub trait Systemd: Send + Sync {
     /// systemd cannot be asked.
     fn is_starting(&self, unit: &str) -> Result<bool> {
         let _ = unit;
+        Ok(false)
+    }
+
+    /// Whether the start of a unit waits for the end of this very run, or for units that were left to systemd because
+    /// theirs do.
+    ///
+    /// # Errors
+    /// systemd cannot be asked.
+    fn waits_for_this_run(&self, unit: &str, left: &BTreeSet<String>) -> Result<bool> {
+        let _ = (unit, left);
         Ok(false)
     }
 }
