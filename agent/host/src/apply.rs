@@ -62,6 +62,8 @@ pub enum Scope<'a> {
         config_hash: &'a str,
         /// The hashes of downloads that were told, by URL.
         known_hashes: &'a BTreeMap<String, String>,
+        /// URLs of files of the store that the state was decided without, because they may not be read.
+        without: &'a BTreeSet<String>,
     },
     /// What was last applied, again, because what is wanted now is not known or may not be applied: the same as
     /// [`Scope::Node`], and what is recorded of failures and of a change that was rolled back stays.
@@ -74,6 +76,14 @@ pub enum Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
+    /// What a state was decided without, where that is known of it.
+    fn without(self) -> Option<&'a BTreeSet<String>> {
+        match self {
+            Scope::Node { without, .. } => Some(without),
+            Scope::LastApplied { .. } | Scope::Part => None,
+        }
+    }
+
     /// `NodeupConfigHash` of the configuration that the state follows from, where it is a whole node's.
     pub(crate) fn config_hash(self) -> Option<&'a str> {
         match self {
@@ -128,6 +138,7 @@ impl Host {
         let changing = self.begin_change(plan, desired, &record, &written, scope)?;
         let is_unread = record.has_begun(is_read_by_systemd);
         if scope != Scope::Part && !plan.is_empty() {
+            record.note_begun(desired, scope.without());
             record.claim(&self.root, plan, desired, &written)?;
             record.write(&self.root)?;
         }
@@ -172,6 +183,7 @@ impl Host {
                     record.rolled_back = None;
                     record.superseded = None;
                 }
+                record.note_settled(desired, scope.without());
                 self.settle(record, desired, &written, config_hash, &plan.kept, failures.as_ref())?;
             }
         }

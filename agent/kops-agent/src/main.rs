@@ -309,7 +309,8 @@ pub(crate) fn remembered_hashes(root: &Path) -> Result<BTreeMap<String, String>>
 
 /// What an earlier run has made of the store's secrets.
 fn before(root: &Path) -> Result<Before> {
-    if has_record(root) { Before::on(&open_host(root)?) } else { Ok(Before::Nothing) }
+    // A root that is not there yet is not made by a look at it.
+    if root.exists() { Before::on(&open_host(root)?) } else { Ok(Before::Nothing) }
 }
 
 async fn plan(args: &PlanArgs) -> Result<u8> {

@@ -62,6 +62,11 @@ impl Materials {
         }
     }
 
+    /// URLs of files of the store that the state was decided without, because they may not be read.
+    pub fn denied_files(&self) -> &BTreeSet<String> {
+        &self.unknown.files
+    }
+
     /// The materials of what was last applied, as far as they are to be had.
     pub fn of_applied(applied: Arc<Applied>, read: Read) -> Materials {
         let Read { keysets, secrets, unknown, at_hand } = read;

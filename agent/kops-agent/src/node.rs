@@ -161,7 +161,7 @@ pub fn store(args: &StoreArgs) -> Result<Store> {
 /// All of it at once. Where this machine may not read what it cannot do without, it is that which is wrong.
 pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
     let mut problems = spec.problems;
-    let Denied { keysets, secrets } = spec.denied;
+    let Denied { keysets, secrets, files: _ } = spec.denied;
     // A worker may not read keysets, and needs none but to derive its configuration.
     let needs_keysets = spec.inputs.boot.instance_group_role.runs_api_server()
         || matches!(spec.origin, Origin::ClusterSpec(_));
@@ -234,7 +234,11 @@ pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Resu
     let config_hash = decision.config_hash.as_str();
     let scope = match decision.is_last_applied {
         true => Scope::LastApplied { config_hash },
-        false => Scope::Node { config_hash, known_hashes: &decision.known_hashes },
+        false => Scope::Node {
+            config_hash,
+            known_hashes: &decision.known_hashes,
+            without: decision.materials.denied_files(),
+        },
     };
     let outcome = host.apply(&plan, &decision.desired, &materials, &downloads, &watch, scope).await;
     // Where only units failed on which no pod depends everything else is as it was wanted.
