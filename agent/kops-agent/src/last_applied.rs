@@ -114,8 +114,6 @@ pub async fn decide(
             config_hash: applied.config_hash.clone(),
             known_hashes: record.known_hashes,
             remembered: None,
-            // What holds this machine is told by what is wanted, or is remembered of that.
-            lifecycle_action: None,
             // It was given when this was applied, and a cloud takes none back.
             ipv6_prefix: "as last applied".to_owned(),
             store,

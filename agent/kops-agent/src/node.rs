@@ -13,7 +13,7 @@ use kops_agent_plan::desired;
 use kops_agent_plan::diff::{Observed, Plan, diff_with_owned, with_labels};
 use kops_agent_plan::facts::Facts;
 use kops_agent_plan::go_yaml;
-use kops_agent_plan::lifecycle_action::{self, LifecycleAction};
+use kops_agent_plan::lifecycle_action;
 use kops_agent_plan::resolve::{self, NodeConfig, Problems};
 use kops_agent_plan::resource::{Conflict, DesiredState, Kind};
 use kops_agent_plan::spec::{BootConfig, NodeupConfig};
@@ -47,8 +47,6 @@ pub struct Decision {
     pub known_hashes: BTreeMap<String, String>,
     /// What a later run need not ask the cloud again; `None` where a file said what is observed.
     pub remembered: Option<RememberedFacts>,
-    /// By what the cloud holds this machine until it is ready.
-    pub lifecycle_action: Option<LifecycleAction>,
     /// The range of IPv6 addresses that the cloud has given this machine for its pods; empty where it has given none.
     pub ipv6_prefix: String,
     /// Where it was read, and where its downloads may be too.
@@ -78,9 +76,11 @@ pub async fn decide(args: &SpecArgs, root: &Path, hashes: HashSource, before: &B
     let facts = spec.inputs.facts.clone();
     let ipv6_prefix = aws.map(|aws| aws.ipv6_prefix.clone()).unwrap_or_default();
     let node = resolve(spec)?;
-    let lifecycle_action = lifecycle_action::of_node(&node);
-    let remembered =
-        args.facts.is_none().then(|| RememberedFacts::read(root).with(&facts, lifecycle_action.clone()));
+    // An instance that a file tells of may be another one, for which this machine has nothing to say.
+    let remembered = args
+        .facts
+        .is_none()
+        .then(|| RememberedFacts::read(root).with(&facts, lifecycle_action::of_node(&node)));
     let desired = match controller_service::is_wanted(args)? && node.is_control_plane() {
         true => {
             let service = controller_service::read(&store, &source::config_base(args, &node.boot)?).await?;
@@ -107,7 +107,6 @@ pub async fn decide(args: &SpecArgs, root: &Path, hashes: HashSource, before: &B
         config_hash,
         known_hashes,
         remembered,
-        lifecycle_action,
         ipv6_prefix,
         store,
         is_last_applied,

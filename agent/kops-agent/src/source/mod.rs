@@ -84,8 +84,14 @@ impl Before {
                 Before::Known(decided)
             }
             (None, Some(secrets)) => Before::Known(Decided { secrets, ..Decided::default() }),
-            (None, None) if host.is_no_node_yet()? => Before::Nothing,
-            (None, None) => Before::Unclear,
+            (None, None) => match host.is_no_node_yet() {
+                Ok(true) => Before::Nothing,
+                Ok(false) => Before::Unclear,
+                Err(error) => {
+                    log::debug!("whether this machine has been a node cannot be told: {error}");
+                    Before::Unclear
+                }
+            },
         })
     }
 
