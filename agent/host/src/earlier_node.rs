@@ -1,4 +1,5 @@
-//! Whether another program made this machine a node before the agent came to it.
+//! What was here before a run: what an earlier one left, and whether another program made this machine a node before the
+//! agent came to it.
 
 use kops_agent_plan::diff::KUBELET;
 
@@ -10,6 +11,14 @@ use crate::host::Host;
 const LEFT_BY_NODEUP: [&str; 2] = ["/srv/kubernetes/ca.crt", "/var/lib/kubelet/kubeconfig"];
 
 impl Host {
+    /// Whether a run has left the file of this unit here.
+    ///
+    /// # Errors
+    /// The record cannot be read.
+    pub fn has_left_unit(&self, unit: &str) -> Result<bool> {
+        Ok(self.record()?.units().contains(&unit))
+    }
+
     /// Whether nothing of a node has ever been here: no run of the agent has claimed anything, none of nodeup's files is
     /// there, and no kubelet runs.
     ///

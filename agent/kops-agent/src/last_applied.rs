@@ -17,6 +17,7 @@ use kops_agent_plan::spec::{BootConfig, HashMismatch};
 
 use crate::bootstrap_client::{self, KopsController};
 use crate::cli::{RootArgs, SpecArgs};
+use crate::environment::Environment;
 use crate::materials::{Materials, Read};
 use crate::node::{self, Decision};
 use crate::output::error_text;
@@ -100,7 +101,8 @@ pub async fn decide(
     let instead = Instead::of(why, &applied.config_hash);
     let store = Arc::new(node::store(&args.store)?);
     let materials =
-        Materials::of_applied(Arc::clone(&applied), read(args, host, &boot, &applied, why).await?);
+        Materials::of_applied(Arc::clone(&applied), read(args, host, &boot, &applied, why).await?)
+            .with_environment(Environment::of_machine(&args.node_root).of_role(boot.instance_group_role));
     let record = host.record()?;
     let authorities = applied.trusted_certificates(kops_agent_plan::resolve::KUBERNETES_CA);
     let kops_controller =

@@ -14,6 +14,7 @@ mod control_plane;
 mod controller_service;
 mod convergence;
 mod dns;
+mod environment;
 mod exit;
 mod explain;
 mod hashes;

@@ -8,6 +8,7 @@ use kops_agent_host::{Applied, Material, PemPair, Secrets};
 use kops_agent_plan::resource::{Certificate, Issuer};
 use kops_agent_plan::spec::{Keyset, Secret};
 
+use crate::environment::Environment;
 use crate::source::{Denied, NodeSpec};
 
 /// What was read of the store's `pki/` and `secrets/` for one node, and what kops-controller has issued to it.
@@ -26,6 +27,8 @@ pub struct Materials {
     applied: Option<Arc<Applied>>,
     /// Why kops-controller issues nothing now.
     unissuable: Option<String>,
+    /// The variables that runs at boot are given.
+    environment: Environment,
 }
 
 /// What of the materials of a state could be read, and what could not.
@@ -73,6 +76,11 @@ impl Materials {
         Materials { keysets, secrets, unknown, at_hand, applied: Some(applied), ..Materials::default() }
     }
 
+    /// The same, with what is in this environment.
+    pub fn with_environment(self, environment: Environment) -> Materials {
+        Materials { environment, ..self }
+    }
+
     /// The same while kops-controller issues nothing, and why.
     pub fn without_issuer(self, why: String) -> Materials {
         Materials { unissuable: Some(why), ..self }
@@ -118,6 +126,7 @@ impl Secrets for Materials {
         match material {
             Material::Secret(name) => self.unknown.secrets.get(name).cloned(),
             Material::Keyset(name) => self.unknown.keysets.get(name).cloned(),
+            Material::Environment(_) => Some(Environment::why_no_openstack_login()),
         }
     }
 
@@ -134,7 +143,7 @@ impl Secrets for Materials {
     }
 
     fn environment(&self, names: &[String]) -> Option<String> {
-        names.iter().filter_map(|name| std::env::var(name).ok()).find(|value| !value.is_empty())
+        self.environment.openstack_login(names)
     }
 
     fn bootstrap_certificate(&self, name: &str) -> Option<PemPair> {

@@ -21,6 +21,7 @@ use kops_agent_plan::spec::{BootConfig, NodeupConfig};
 use crate::bootstrap_client::{KopsController, with_certificates};
 use crate::cli::{RootArgs, SpecArgs, StoreArgs};
 use crate::cloud::RememberedFacts;
+use crate::environment::Environment;
 use crate::hashes::HashSource;
 use crate::materials::Materials;
 use crate::progress::Watch;
@@ -71,7 +72,9 @@ pub async fn decide(args: &SpecArgs, root: &Path, hashes: HashSource, before: &B
     let spec = spec(&store, args, root, hashes, before).await?;
     let known_hashes = spec.origin.known_hashes();
     let sources = spec.sources.clone();
-    let materials = Materials::new(&spec);
+    let role = spec.inputs.boot.instance_group_role;
+    let environment = Environment::of_machine(&args.node_root).of_role(role);
+    let materials = Materials::new(&spec).with_environment(environment.clone());
     let aws = spec.inputs.facts.cloud.aws.as_ref();
     let facts = spec.inputs.facts.clone();
     let ipv6_prefix = aws.map(|aws| aws.ipv6_prefix.clone()).unwrap_or_default();
@@ -81,7 +84,7 @@ pub async fn decide(args: &SpecArgs, root: &Path, hashes: HashSource, before: &B
         .facts
         .is_none()
         .then(|| RememberedFacts::read(root).with(&facts, lifecycle_action::of_node(&node)));
-    let desired = match controller_service::is_wanted(args)? && node.is_control_plane() {
+    let desired = match node.is_control_plane() && controller_service::is_wanted(args, &environment)? {
         true => {
             let service = controller_service::read(&store, &source::config_base(args, &node.boot)?).await?;
             desired::desired_with_controller(&node, &service).map_err(contradictory)
