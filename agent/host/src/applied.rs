@@ -131,12 +131,7 @@ impl Applied {
 
     /// The secrets that are in its files.
     pub fn secrets(&self) -> BTreeSet<&str> {
-        let pieces = self.resources.iter().flat_map(pieces);
-        pieces
-            .filter_map(
-                |piece| if let SecretPiece::Secret(name) = piece { Some(name.as_str()) } else { None },
-            )
-            .collect()
+        self.resources.iter().flat_map(secrets_of).collect()
     }
 
     /// The items of keysets whose private keys it needs, as keyset and id: those that sign its certificates, and those
@@ -199,6 +194,13 @@ fn items(resource: &Resource) -> Vec<(&str, &str)> {
             })
             .collect(),
     }
+}
+
+/// The secrets that are in a file.
+pub(crate) fn secrets_of(resource: &Resource) -> impl Iterator<Item = &str> {
+    pieces(resource)
+        .iter()
+        .filter_map(|piece| if let SecretPiece::Secret(name) = piece { Some(name.as_str()) } else { None })
 }
 
 fn pieces(resource: &Resource) -> &[SecretPiece] {

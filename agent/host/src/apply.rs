@@ -59,6 +59,8 @@ pub enum Scope<'a> {
         config_hash: &'a str,
         /// The hashes of downloads that were told, by URL.
         known_hashes: &'a BTreeMap<String, String>,
+        /// URLs of files of the store that the state was decided without, because they may not be read.
+        without: &'a BTreeSet<String>,
     },
     /// What was last applied, again, because what is wanted now is not known or may not be applied: the same as
     /// [`Scope::Node`], and what is recorded of failures and of a change that was rolled back stays.
@@ -77,6 +79,14 @@ pub enum Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
+    /// What a state was decided without, where that is known of it.
+    fn without(self) -> Option<&'a BTreeSet<String>> {
+        match self {
+            Scope::Node { without, .. } => Some(without),
+            Scope::LastApplied { .. } | Scope::Renewal { .. } | Scope::Part => None,
+        }
+    }
+
     /// `NodeupConfigHash` of the configuration that the state follows from, where it is a whole node's.
     pub(crate) fn config_hash(self) -> Option<&'a str> {
         match self {
@@ -144,6 +154,9 @@ impl Host {
         let changing = self.begin_change(plan, desired, &record, &written, scope)?;
         if scope != Scope::Part && !plan.is_empty() {
             self.forget_replaced(plan, &record)?;
+            if !matches!(scope, Scope::Renewal { .. }) {
+                record.note_begun(desired, scope.without());
+            }
             record.claim(&self.root, plan, desired, &written)?;
             record.begun_state = match scope {
                 // The state stays the one that it is, whatever is wanted by now.
@@ -206,6 +219,7 @@ impl Host {
                     record.renewal_failure = None;
                     record.superseded = None;
                 }
+                record.note_settled(desired, scope.without());
                 self.settle(record, desired, &written, &attempt, &plan.kept, failures.as_ref())?;
             }
         }

@@ -61,6 +61,14 @@ pub enum Error {
         /// What it needs (`the secret dockerconfig`).
         secret: String,
     },
+    /// What goes into a file is in variables that this run was not given.
+    #[error("{file} cannot be made: {why}")]
+    UnknownEnvironment {
+        /// The file.
+        file: ResourceId,
+        /// What is not known, and what to do about it.
+        why: String,
+    },
     /// Another run holds the lock.
     #[error("another kops-agent is at work on {root} (process {pid}); wait until it has finished")]
     Locked {

@@ -219,7 +219,13 @@ impl<'a> Observer<'a> {
 
     fn file(&self, file: &File) -> Result<Option<Observed>> {
         let unknown = contents::why_unknown(file, self.certificates, self.secrets)?;
-        let taken_for_there = || unknown.clone().map(|why| self.taken_for_there(file, why));
+        // Without credentials nothing that needs them can begin, and a run that is to make them must fail before it writes.
+        let is_first = self.record.left_sha256(&file.path).is_none();
+        let is_missing = is_first && contents::lacks_environment(file, self.secrets);
+        let taken_for_there = || match is_missing {
+            true => None,
+            false => unknown.clone().map(|why| self.taken_for_there(file, why)),
+        };
         let Some((dir, name)) = self.host.root.parent(&file.path)? else { return Ok(taken_for_there()) };
         let metadata = match dir.entry(&name)? {
             None => return Ok(taken_for_there()),

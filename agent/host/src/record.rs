@@ -6,6 +6,7 @@
 //! knowledge.
 
 mod begun;
+mod decided;
 mod reading;
 
 use std::collections::BTreeMap;
@@ -24,6 +25,7 @@ use crate::system::kernel::boot_file;
 use crate::system::packages::list_path;
 use crate::unit_path::{is_kept_when_written, unit_path};
 use begun::Begun;
+pub use decided::Decided;
 use reading::Unknown;
 
 /// What was left on a machine.
@@ -56,6 +58,10 @@ pub struct Record {
     /// The hashes of downloads that were told, by URL.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub known_hashes: BTreeMap<String, String>,
+    /// What of the store is in the files that are on this machine; `None` where that is not known, as after a run of an
+    /// agent that did not note it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Decided>,
     resources: BTreeMap<ResourceId, Claim>,
     /// What other versions of the agent recorded of a run.
     #[serde(flatten)]

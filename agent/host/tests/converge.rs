@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use kops_agent_host::health::{Asking, Pace};
 use kops_agent_host::system::commands::Commands;
 use kops_agent_host::system::kernel::Kernel;
-use kops_agent_host::system::remote::Remote;
+use kops_agent_host::system::remote::{Completion, Remote, Telling};
 use kops_agent_host::system::systemd::{Systemd, UnitState};
 use kops_agent_host::{Error, Host, PemPair};
 use kops_agent_plan::diff::{Action, Enablement, Plan, diff, text};
@@ -530,8 +530,8 @@ impl Remote for Counting {
         Box::pin(async move { if fails { Err("nobody there".into()) } else { Ok(()) } })
     }
 
-    fn complete_lifecycle_action<'a>(&'a self, _: &'a LifecycleAction) -> Asking<'a> {
-        Box::pin(async { Ok(()) })
+    fn complete_lifecycle_action<'a>(&'a self, _: &'a LifecycleAction) -> Telling<'a> {
+        Box::pin(async { Ok(Completion::NothingHeld) })
     }
 }
 

@@ -162,8 +162,8 @@ pub struct SpecArgs {
     pub on_hash_mismatch: OnHashMismatch,
 
     /// On a control plane, run control-plane mode as a service (`kops-agent controller`), in place of kOps'
-    /// kops-controller: with its configuration, a kubeconfig and the unit. KOPS_AGENT_CONTROLLER=true says the same; have it
-    /// in /etc/environment, where what runs at boot finds it.
+    /// kops-controller: with its configuration, a kubeconfig and the unit. KOPS_AGENT_CONTROLLER=true says the same, and
+    /// false takes it away; have it in /etc/environment, where every run finds it. Where neither is said it stays as it is.
     #[arg(long)]
     pub controller: bool,
 

@@ -26,6 +26,7 @@ use kops_agent_plan::spec::{BootConfig, HashMismatch, Keyset};
 
 use crate::bootstrap_client::{self, KopsController};
 use crate::cli::{RootArgs, SpecArgs};
+use crate::environment::Environment;
 use crate::materials::{self, Materials, Read};
 use crate::node::{self, Decision};
 use crate::output::error_text;
@@ -227,7 +228,8 @@ async fn decide(args: &SpecArgs, host: &Host, why: &anyhow::Error) -> Result<Opt
     let instead = Instead::of(why, &applied);
     let store = Arc::new(node::store(&args.store)?);
     let materials =
-        Materials::of_applied(Arc::clone(&applied), read(args, host, &boot, &applied, why).await?);
+        Materials::of_applied(Arc::clone(&applied), read(args, host, &boot, &applied, why).await?)
+            .with_environment(Environment::of_machine(&args.node_root).of_role(boot.instance_group_role));
     let record = host.record()?;
     let authorities = applied.trusted_certificates(kops_agent_plan::resolve::KUBERNETES_CA);
     let kops_controller =
@@ -239,8 +241,6 @@ async fn decide(args: &SpecArgs, host: &Host, why: &anyhow::Error) -> Result<Opt
         config_hash: applied.config_hash.clone(),
         known_hashes: record.known_hashes,
         remembered: None,
-        // What holds this machine is told by what is wanted, or is remembered of that.
-        lifecycle_action: None,
         // It was given when this was applied, and a cloud takes none back.
         ipv6_prefix: "as last applied".to_owned(),
         store,

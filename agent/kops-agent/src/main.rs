@@ -14,6 +14,7 @@ mod control_plane;
 mod controller_service;
 mod convergence;
 mod dns;
+mod environment;
 mod exit;
 mod explain;
 mod hashes;
@@ -212,8 +213,18 @@ fn is_rolled_back(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| matches!(cause.downcast_ref(), Some(RolledBack(_) | FailedBefore(_))))
 }
 
-/// Makes this machine what is wanted of it now; where that is not known, or may not be applied, what was last applied.
+/// Makes this machine what it must be, and tells its cloud so.
 async fn converge(args: &ConvergeArgs) -> Result<u8> {
+    let root = &args.root.root;
+    let outcome = Box::pin(converge_machine(args)).await;
+    let what = convergence::tell(root, args.retries != 0, outcome).await?;
+    service_manager::ready(what);
+    Ok(exit::CONVERGED)
+}
+
+/// Makes this machine what is wanted of it now; where that is not known, or may not be applied, what was last applied. Says
+/// what it is then.
+async fn converge_machine(args: &ConvergeArgs) -> Result<&'static str> {
     let root = &args.root.root;
     let error = match Box::pin(converge_to_wanted(args)).await {
         Ok(report) => return converged(args, &report, "converged"),
@@ -234,7 +245,7 @@ async fn converge(args: &ConvergeArgs) -> Result<u8> {
     match instead {
         Instead::Superseded(by) => {
             let report = noted(root, report)?;
-            convergence::complete_remembered(root).await;
+            noted(root, convergence::remember_ready(&args.root).await)?;
             host.note_superseded(&by, last_applied::unmended(&report).is_none())?;
             log::info!("{}", last_applied::superseded(&by));
             converged(args, &report, "superseded, and as last applied")
@@ -264,19 +275,18 @@ async fn converge(args: &ConvergeArgs) -> Result<u8> {
 async fn converge_to_wanted(args: &ConvergeArgs) -> Result<Report> {
     let root = &args.root.root;
     let hashes = HashSource::publishers(remembered_hashes(root)?);
-    let decision = Box::pin(convergence::decide(&args.spec, root, hashes, &before(root)?)).await?;
+    let decision = Box::pin(convergence::decide(&args.spec, &args.root, hashes, &before(root)?)).await?;
     let host = args.change.applied_to(open_host(root)?).adopting(args.adopt);
     Box::pin(convergence::converge(&args.root, &host, &decision)).await
 }
 
 /// Tells what a run came to that had no failure; what it could not put right is one.
-fn converged(args: &ConvergeArgs, report: &Report, what: &str) -> Result<u8> {
+fn converged(args: &ConvergeArgs, report: &Report, what: &'static str) -> Result<&'static str> {
     output::print_report(report, args.output)?;
     if let Some(unmended) = last_applied::unmended(report) {
         return noted(&args.root.root, Err(unmended));
     }
-    service_manager::ready(what);
-    Ok(exit::CONVERGED)
+    Ok(what)
 }
 
 /// What a run came to that was to change a machine; where it failed, `status` tells of that.
@@ -319,7 +329,8 @@ pub(crate) fn remembered_hashes(root: &Path) -> Result<BTreeMap<String, String>>
 
 /// What an earlier run has made of the store's secrets.
 fn before(root: &Path) -> Result<Before> {
-    if has_record(root) { Before::on(&open_host(root)?) } else { Ok(Before::Nothing) }
+    // A root that is not there yet is not made by a look at it.
+    if root.exists() { Before::on(&open_host(root)?) } else { Ok(Before::Nothing) }
 }
 
 async fn plan(args: &PlanArgs) -> Result<u8> {

@@ -8,6 +8,7 @@ use kops_agent_host::{Applied, Material, PemPair, Secrets};
 use kops_agent_plan::resource::{Certificate, Issuer};
 use kops_agent_plan::spec::{Keyset, KeysetItem, Secret};
 
+use crate::environment::Environment;
 use crate::source::{Denied, NodeSpec};
 
 /// What was read of the store's `pki/` and `secrets/` for one node, and what kops-controller has issued to it.
@@ -28,6 +29,8 @@ pub struct Materials {
     applied: Option<Arc<Applied>>,
     /// Why kops-controller issues nothing now.
     unissuable: Option<String>,
+    /// The variables that runs at boot are given.
+    environment: Environment,
 }
 
 /// What of the materials of a state could be read, and what could not.
@@ -74,11 +77,21 @@ impl Materials {
         }
     }
 
+    /// URLs of files of the store that the state was decided without, because they may not be read.
+    pub fn denied_files(&self) -> &BTreeSet<String> {
+        &self.unknown.files
+    }
+
     /// The materials of what was last applied, as far as they are to be had.
     pub fn of_applied(applied: Arc<Applied>, read: Read) -> Materials {
         let Read { keysets, secrets, unknown, at_hand, unusable } = read;
         let applied = Some(applied);
         Materials { keysets, secrets, unknown, at_hand, unusable, applied, ..Materials::default() }
+    }
+
+    /// The same, with what is in this environment.
+    pub fn with_environment(self, environment: Environment) -> Materials {
+        Materials { environment, ..self }
     }
 
     /// The same while kops-controller issues nothing, and why.
@@ -124,6 +137,7 @@ impl Secrets for Materials {
         match material {
             Material::Secret(name) => self.unknown.secrets.get(name).cloned(),
             Material::Keyset(name) => self.unknown.keysets.get(name).cloned(),
+            Material::Environment(_) => Some(Environment::why_no_openstack_login()),
         }
     }
 
@@ -140,7 +154,7 @@ impl Secrets for Materials {
     }
 
     fn environment(&self, names: &[String]) -> Option<String> {
-        names.iter().filter_map(|name| std::env::var(name).ok()).find(|value| !value.is_empty())
+        self.environment.openstack_login(names)
     }
 
     fn bootstrap_certificate(&self, name: &str) -> Option<PemPair> {

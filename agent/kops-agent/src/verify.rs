@@ -22,7 +22,7 @@ pub(crate) async fn run(args: &VerifyArgs) -> Result<u8> {
             false => verify(args).await,
         };
     }
-    until_stopped(root, async { noted(root, verify(args).await) }).await
+    until_stopped(root, async { noted(root, convergence::tell(root, false, verify(args).await).await) }).await
 }
 
 async fn verify(args: &VerifyArgs) -> Result<u8> {

@@ -186,19 +186,33 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
         // A scratch root tells no cloud anything. Of the machine's own, a run that ends with 409 only reads this folder.
         let nothing = None::<&Path>;
         mount(Some(&var_lib), "/var/lib", nothing, MsFlags::MS_BIND, nothing).unwrap();
-        let run = || {
-            server.answer_next(&[Mood::Refusing(409, "")]);
+        let run = |verb: &str, flags: &[&str]| {
+            server.answer_next(&[Mood::Refusing(409, ""), Mood::Refusing(409, "")]);
             let authority = &worker.served.authority;
-            let mut agent = worker.agent_of(Path::new("/"), "converge", &[server.url()], authority);
-            agent.envs([autoscaling.environment()]);
+            let mut agent = worker.agent_of(Path::new("/"), verb, &[server.url()], authority);
+            agent.envs([autoscaling.environment()]).args(flags);
             once(agent.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds.url()))
         };
-        run().with(0, &["registered and ready", "knows that this machine is ready"]);
-        assert_eq!(autoscaling.held(), BTreeSet::from(["i-another".to_owned()]));
-        run().with(
+        let told = ["registered and ready", "knows that this machine is ready"];
+        let another = BTreeSet::from(["i-another".to_owned()]);
+        autoscaling.refuse_next(1);
+        run("converge", &[]).with(1, &["could not be told so", "InvalidClientTokenId"]);
+        // Nothing else is left to do, and it is told by whatever runs next.
+        run("verify", &["--repair"]).with(0, &told);
+        assert_eq!(autoscaling.held(), another);
+        autoscaling.asked();
+        run("converge", &[]).with(0, &["registered and ready"]);
+        assert_eq!(autoscaling.asked(), 0, "it is told already");
+
+        fs::write(state.join("facts.json"), format!(r#"{{"lifecycleAction": {action}}}"#)).unwrap();
+        run("converge", &[]).with(
             0,
             &["registered and ready", "no lifecycle hook of nodes.demo.example.com holds this machine"],
         );
+        fs::write(state.join("facts.json"), format!(r#"{{"lifecycleAction": {action}}}"#)).unwrap();
+        autoscaling.refuse_next(1);
+        let at_boot = run("converge", &["--retries", "-1"]);
+        at_boot.with(0, &["could not be told so", "trying again", "no lifecycle hook of"]);
     });
 }
 
@@ -206,13 +220,13 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
 fn a_group_that_holds_a_node_which_is_registered_already_hears_that_it_is_ready() {
     let mut worker = Worker::new();
     worker.served.nodeup_config.push_str("EnableLifecycleHook: true\n");
-    let server = worker.kops_controller();
+    let (server, imds) = (worker.kops_controller(), metadata_of_node());
     let registered = Mood::Refusing(409, "");
     server.answer_next(&[Mood::Honest, registered.clone()]);
-    worker.run("converge", &server).with(0, &["registered and ready"]);
+    worker.run_on(&imds, "converge", &server).with(0, &["registered and ready"]);
     assert_eq!(lifecycle_actions(&worker), 1);
     server.answer_next(&[]);
-    worker.run("plan", &server).with(0, &[]);
+    worker.run_on(&imds, "plan", &server).with(0, &[]);
     assert_eq!(lifecycle_actions(&worker), 1, "a plan tells nothing");
 
     // Where not even the configuration is given, it is what an earlier run has left.
@@ -221,12 +235,33 @@ fn a_group_that_holds_a_node_which_is_registered_already_hears_that_it_is_ready(
         let action =
             format!(r#"{{"region": "eu-west-1", "group": "nodes.{CLUSTER}", "instanceID": "{instance}"}}"#);
         fs::write(&remembered, format!(r#"{{"lifecycleAction": {action}}}"#)).unwrap();
-        let imds = metadata_of_node();
         server.answer_next(std::slice::from_ref(&registered));
         let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
         once(agent.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds.url())).with(0, &["registered and ready"]);
         assert_eq!(lifecycle_actions(&worker), told, "of {instance}");
     }
+}
+
+#[test]
+fn nothing_is_said_for_an_instance_that_a_file_tells_of() {
+    let mut worker = Worker::new();
+    worker.served.nodeup_config.push_str("EnableLifecycleHook: true\n");
+    worker.run("converge", &worker.kops_controller()).with(0, &[]);
+    assert_eq!(lifecycle_actions(&worker), 0);
+}
+
+#[test]
+fn a_group_hears_of_a_node_of_which_a_unit_failed_that_no_pod_waits_for() {
+    let mut worker = Worker::new();
+    worker.served.nodeup_config.push_str("EnableLifecycleHook: true\n");
+    let recorded = worker.machine.root().join("var/lib/kops-agent/recorded");
+    let refusal = |unit: &str| serde_json::json!({"unit": unit, "path": "/etc/hostname", "text": ""});
+    let refusals = ["chrony.service", "chronyd.service", "systemd-timesyncd.service"].map(refusal);
+    fs::create_dir_all(&recorded).unwrap();
+    fs::write(recorded.join("state.json"), serde_json::json!({ "refusals": refusals }).to_string()).unwrap();
+    let (server, imds) = (worker.kops_controller(), metadata_of_node());
+    worker.run_on(&imds, "converge", &server).with(1, &["is refused"]);
+    assert_eq!(lifecycle_actions(&worker), 1);
 }
 
 #[test]

@@ -6,7 +6,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -78,7 +78,8 @@ async fn converge() -> anyhow::Result<()> {
     // A second installation is refused, and as good as the first.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let client = reqwest::Client::builder().tls_certs_only([]).build()?;
-    let scope = Scope::Node { config_hash: "units", known_hashes: &BTreeMap::new() };
+    let scope =
+        Scope::Node { config_hash: "units", known_hashes: &BTreeMap::new(), without: &BTreeSet::new() };
     host.apply(&plan, &desired, &NoSecrets, &Downloads::new(client), &Lines, scope).await?;
     println!("converged");
     Ok(())

@@ -22,7 +22,7 @@ use super::mounts::Mounts;
 use super::packages::{PackageManager, find_source, of_dpkg, write_source};
 use super::pod_network::{PodNetwork, PodNetworkLeft};
 use super::pods::Pods;
-use super::remote::Remote;
+use super::remote::{Completion, Remote, Telling};
 use super::systemd::{Systemd, UnitState};
 use super::users::Users;
 use crate::assets::Progress;
@@ -422,10 +422,10 @@ impl Remote for Recorder {
         Box::pin(async { noted.map_err(|error| error.to_string()) })
     }
 
-    fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Asking<'a> {
+    fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Telling<'a> {
         let LifecycleAction { group, instance_id, .. } = action;
         let noted = self.note(&format!("autoscaling: {instance_id} of {group} is ready"), |_| {});
-        Box::pin(async { noted.map_err(|error| error.to_string()) })
+        Box::pin(async { noted.map(|()| Completion::Completed).map_err(|error| error.to_string()) })
     }
 }
 

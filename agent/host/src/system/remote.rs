@@ -1,10 +1,27 @@
 //! What a node asks of others over the network while a plan is applied.
 
+use std::future::Future;
+use std::pin::Pin;
+
 use kops_agent_plan::lifecycle_action::LifecycleAction;
 use kops_agent_plan::resource::DiscoveryRegistration;
 
 use crate::health::Asking;
 use crate::secrets::PemPair;
+
+/// What came of telling an Auto Scaling group that an instance is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// The instance goes on into service, or into the warm pool.
+    Completed,
+    /// The group has no such hook, or it does not hold this instance any more.
+    NothingHeld,
+    /// No hook holds the instance, and one may yet: it has only just started.
+    NotHeldYet,
+}
+
+/// Telling an Auto Scaling group; the problem where it could not be told.
+pub type Telling<'a> = Pin<Box<dyn Future<Output = Result<Completion, String>> + Send + 'a>>;
 
 /// Those others.
 pub trait Remote: Send + Sync {
@@ -21,15 +38,17 @@ pub trait Remote: Send + Sync {
     fn register<'a>(&'a self, registration: &'a DiscoveryRegistration, identity: &'a PemPair) -> Asking<'a>;
 
     /// Tells the cloud that this machine is ready, where a lifecycle hook holds it until then.
-    fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Asking<'a>;
+    fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Telling<'a>;
 }
 
 /// Nobody to ask.
 pub(crate) struct Nobody;
 
+const NO_CONNECTION: &str = "whoever runs this has no connection to others";
+
 impl Nobody {
     fn refuse(&self) -> Asking<'_> {
-        Box::pin(async { Err("whoever runs this has no connection to others".to_owned()) })
+        Box::pin(async { Err(NO_CONNECTION.to_owned()) })
     }
 }
 
@@ -42,7 +61,7 @@ impl Remote for Nobody {
         self.refuse()
     }
 
-    fn complete_lifecycle_action<'a>(&'a self, _: &'a LifecycleAction) -> Asking<'a> {
-        self.refuse()
+    fn complete_lifecycle_action<'a>(&'a self, _: &'a LifecycleAction) -> Telling<'a> {
+        Box::pin(async { Err(NO_CONNECTION.to_owned()) })
     }
 }

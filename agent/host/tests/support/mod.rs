@@ -1,7 +1,7 @@
 //! A store, a mirror and a machine to test against.
 #![allow(dead_code, unused_imports, clippy::unwrap_used)] // Every test binary uses a part of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -49,7 +49,8 @@ impl Secrets for Store {
 }
 
 /// The configuration that every desired state of these tests is taken to follow from.
-pub(crate) const SCOPE: Scope<'static> = Scope::Node { config_hash: "hash", known_hashes: &BTreeMap::new() };
+pub(crate) const SCOPE: Scope<'static> =
+    Scope::Node { config_hash: "hash", known_hashes: &BTreeMap::new(), without: &BTreeSet::new() };
 
 /// A scratch root, and everything to converge it with.
 pub(crate) struct Machine {

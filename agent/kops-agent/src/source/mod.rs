@@ -14,7 +14,7 @@ mod nodeup_config;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
-use kops_agent_host::{Host, Sources};
+use kops_agent_host::{Applied, Decided, Host, Sources};
 use kops_agent_plan::derive;
 use kops_agent_plan::facts::Facts;
 use kops_agent_plan::resolve::{Inputs, Problems};
@@ -53,20 +53,19 @@ pub struct Denied {
     pub keysets: BTreeMap<String, String>,
     /// Secrets.
     pub secrets: BTreeMap<String, String>,
+    /// Files that the configuration was derived without, by URL.
+    pub files: BTreeSet<String>,
 }
 
 /// What an earlier run has made of the store's secrets, which tells what a denial may not take away.
 #[derive(Clone, Debug, Default)]
 pub enum Before {
-    /// There was none on this machine.
+    /// There was none on this machine, and no other program has made it a node.
     #[default]
     Nothing,
-    /// It has used these.
-    Applied {
-        /// By name.
-        secrets: BTreeSet<String>,
-    },
-    /// There was one, and what it has used is not known.
+    /// What has gone into its files is known, whether or not the last run came to its end.
+    Known(Decided),
+    /// There was one, or another program's, and what it has used is not known.
     Unclear,
 }
 
@@ -76,13 +75,33 @@ impl Before {
     /// # Errors
     /// If that cannot be read.
     pub fn on(host: &Host) -> Result<Before> {
-        Ok(match host.applied()? {
-            Some(applied) => {
-                Before::Applied { secrets: applied.secrets().into_iter().map(str::to_owned).collect() }
+        let applied = host.applied()?;
+        let secrets =
+            |applied: Applied| applied.secrets().into_iter().map(str::to_owned).collect::<BTreeSet<_>>();
+        Ok(match (host.record()?.decided, applied.map(secrets)) {
+            (Some(mut decided), secrets) => {
+                decided.secrets.extend(secrets.unwrap_or_default());
+                Before::Known(decided)
             }
-            None if host.record()?.config_hash.is_empty() => Before::Nothing,
-            None => Before::Unclear,
+            (None, Some(secrets)) => Before::Known(Decided { secrets, ..Decided::default() }),
+            (None, None) => match host.is_no_node_yet() {
+                Ok(true) => Before::Nothing,
+                Ok(false) => Before::Unclear,
+                Err(error) => {
+                    log::debug!("whether this machine has been a node cannot be told: {error}");
+                    Before::Unclear
+                }
+            },
         })
+    }
+
+    /// Whether nothing that is here can have been made of this file of the store.
+    fn is_without(&self, url: &str) -> bool {
+        match self {
+            Before::Nothing => true,
+            Before::Known(decided) => decided.without.contains(url),
+            Before::Unclear => false,
+        }
     }
 }
 
@@ -122,14 +141,20 @@ pub async fn read(
         }
         (_, pinned) => derived(store, &base, args, &boot, &facts, pinned, hashes).await?,
     };
+    let mut without = BTreeSet::new();
     for why in configuration.denied.drain(..) {
-        match before {
+        match &why {
+            StoreError::Forbidden { url } if before.is_without(url) => {
+                log::warn!("this node is decided as if the cluster had no such file: {why}");
+                without.insert(url.clone());
+            }
             // It may well be there, and have been read by an earlier run.
-            Before::Applied { .. } | Before::Unclear => return Err(why.into()),
-            Before::Nothing => log::warn!("this node is decided as if the cluster had no such file: {why}"),
+            _ => return Err(why.into()),
         }
     }
-    complete(store, &base, boot, facts, configuration, before).await
+    let mut spec = complete(store, &base, boot, facts, configuration, before).await?;
+    spec.denied.files = without;
+    Ok(spec)
 }
 
 /// The cluster's folder in the state store.
@@ -328,10 +353,10 @@ impl NodeSpec {
     fn deny_secret(&mut self, name: String, why: StoreError, before: &Before) -> Result<()> {
         match before {
             Before::Unclear => return Err(why.into()),
-            Before::Applied { secrets } if secrets.contains(&name) => {
+            Before::Known(decided) if decided.secrets.contains(&name) => {
                 self.inputs.secret_names.insert(name.clone());
             }
-            Before::Nothing | Before::Applied { .. } => {
+            Before::Nothing | Before::Known(_) => {
                 log::warn!("the secret {name} is left out, as if the cluster had none: {why}");
             }
         }

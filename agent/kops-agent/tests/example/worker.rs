@@ -9,6 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use kops_agent_tests::example_keys::Keyset;
 use kops_agent_tests::example_store::{CLUSTER, NODES};
 use kops_agent_tests::kops_controller::{Asked, KopsController, Mood, Served, server_name};
+use kops_agent_tests::loopback::LoopbackServer;
 use sha2::{Digest as _, Sha256};
 
 use super::{Ended, Machine, agent, keysets};
@@ -69,13 +70,28 @@ impl Worker {
         );
         let conf = self.machine.folder().join("kube_env.yaml");
         fs::write(&conf, boot_config).unwrap();
+        let mut agent = self.observing(root, verb, &conf);
+        agent.arg("--facts").arg(self.machine.cluster.store.facts(NODES));
+        agent
+    }
+
+    /// The call of an agent that observes where it is.
+    fn observing(&self, root: &Path, verb: &str, conf: &Path) -> Command {
         let mut agent = Command::new(agent());
         agent.env_clear().env("HTTPS_PROXY", "http://127.0.0.1:1");
         // A key of the instance's role; the store is nowhere.
         agent.env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE").env("AWS_SECRET_ACCESS_KEY", "secret");
         agent.args([verb, "--conf"]).arg(conf).arg("--root").arg(root);
-        agent.arg("--facts").arg(self.machine.cluster.store.facts(NODES));
         agent
+    }
+
+    /// A run of an agent that observes where it is, as an instance with this metadata service.
+    pub fn run_on(&self, imds: &LoopbackServer, verb: &str, server: &KopsController) -> Ended {
+        // Writes the boot config.
+        self.agent(verb, &[server.url()], &self.served.authority);
+        let mut agent =
+            self.observing(self.machine.root(), verb, &self.machine.folder().join("kube_env.yaml"));
+        once(agent.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds.url()))
     }
 
     pub fn run(&self, verb: &str, server: &KopsController) -> Ended {
