@@ -146,11 +146,12 @@ fn metrics_alerts_and_variables_are_the_programs() {
 }
 
 #[test]
-fn the_messages_of_troubleshooting_are_the_programs_and_miss_no_family() {
+fn troubleshooting_has_the_programs_messages_and_misses_no_family_or_reason() {
     let repository = Repository::of_this_checkout();
     let page = Page::read("docs/troubleshooting.md");
     let mut wrong = repository.unknown_messages(&page);
     wrong.extend(repository.families_without_message(&page));
+    wrong.extend(repository.reasons_without_explanation(&page));
     expect_none(&wrong);
 }
 

@@ -1,5 +1,6 @@
 //! The checkout that the pages speak of.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -148,6 +149,30 @@ impl Repository {
             .collect()
     }
 
+    /// Reasons for which machines and Nodes are refused, of which a page has nothing.
+    pub fn reasons_without_explanation(&self, page: &Page) -> Vec<String> {
+        let mut reasons = BTreeSet::new();
+        for (path, source) in &self.sources {
+            let shipped = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            let is_server = path.contains("/control_plane/bootstrap/") && !path.contains("/tests");
+            let is_decision = ["agent/plan/src/bootstrap/", "agent/plan/src/identity/"]
+                .iter()
+                .any(|folder| path.starts_with(folder));
+            let begin = if is_server { "\"" } else { "=> \"" };
+            if is_server || is_decision {
+                let words = shipped.split(begin).skip(1).filter_map(|rest| rest.split('"').next());
+                reasons.extend(words.filter(|word| is_reason(word)).map(str::to_owned));
+            }
+        }
+        assert!(reasons.len() > 30, "{reasons:?}");
+        let is_told = |reason: &&String| page.text.contains(&format!("`{reason}`"));
+        reasons
+            .iter()
+            .filter(|reason| !is_told(reason))
+            .map(|reason| format!("{} has no {reason}", page.name))
+            .collect()
+    }
+
     /// Files with errors of which a page has no message.
     pub fn families_without_message(&self, page: &Page) -> Vec<String> {
         let messages = messages(page);
@@ -172,6 +197,15 @@ const PARTS_OF_OTHERS: [&str; 5] = [
     "agent/plan/src/spec/duration.rs",
     "agent/plan/src/bootstrap/challenge.rs",
 ];
+
+/// Two words or more, in one: `TokenExpired`.
+fn is_reason(word: &str) -> bool {
+    let capitals = word.chars().filter(char::is_ascii_uppercase).count();
+    capitals > 1
+        && word.contains(|c: char| c.is_ascii_lowercase())
+        && word.starts_with(|c: char| c.is_ascii_uppercase())
+        && word.chars().all(|c| c.is_ascii_alphabetic())
+}
 
 fn messages(page: &Page) -> Vec<String> {
     let spans =
