@@ -10,21 +10,8 @@ use super::example::{Ended, Machine};
 use super::page::Page;
 use super::repository::Repository;
 
-/// Flags on the pages that are other programs'.
-pub const FLAGS_OF_OTHERS: [&str; 12] = [
-    "--node-ip",
-    "--max-pods",
-    "--cache",
-    "--retries",
-    "--dryrun",
-    "--target",
-    "--install-systemd-unit",
-    "--v",
-    "--node-labels",
-    "--cloud-provider",
-    "--unit",
-    "--field-selector",
-];
+/// Flags on the pages that are other programs': kubelet's.
+pub const FLAGS_OF_OTHERS: [&str; 1] = ["--node-ip"];
 
 /// A call of `kops-agent` on a page.
 pub struct Call {
@@ -239,6 +226,7 @@ pub fn flags(agent: &Path) -> BTreeSet<String> {
         "explain",
         "completions",
         "man",
+        "nodeup",
     ];
     let mut flags = BTreeSet::new();
     for verb in verbs {
