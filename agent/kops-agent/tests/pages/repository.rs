@@ -189,12 +189,12 @@ impl Repository {
     }
 }
 
-/// Whose errors are only ever printed within another's.
+/// Whose errors have no words of their own, or are only ever printed within another's.
 const PARTS_OF_OTHERS: [&str; 5] = [
     "agent/kops-agent/src/exit.rs",
     "agent/kops-agent/src/aws_sdk.rs",
     "agent/kops-agent/src/cloud/aws/signing.rs",
-    "agent/plan/src/spec/duration.rs",
+    "agent/kops-agent/src/source/derivation.rs",
     "agent/plan/src/bootstrap/challenge.rs",
 ];
 
