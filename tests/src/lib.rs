@@ -25,3 +25,4 @@ pub mod sigv4;
 pub mod stand_ins;
 pub mod sts;
 pub mod swtpm;
+pub mod terminal_picture;
