@@ -1,9 +1,11 @@
 //! EC2 Auto Scaling as a node asks it: one group whose lifecycle hook holds instances until they are ready.
 //!
-//! Source: the Amazon EC2 Auto Scaling API Reference, `DescribeLifecycleHooks` and `CompleteLifecycleAction`.
+//! Source: the Amazon EC2 Auto Scaling API Reference, `DescribeLifecycleHooks`, `CompleteLifecycleAction` and
+//! `DescribeAutoScalingInstances`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use http_body_util::BodyExt as _;
@@ -21,6 +23,8 @@ pub const HOOK: &str = "kops-warmpool";
 pub struct Autoscaling {
     group: String,
     held: Arc<Mutex<BTreeSet<String>>>,
+    refusals: Arc<AtomicUsize>,
+    asked: Arc<AtomicUsize>,
     server: LoopbackServer,
 }
 
@@ -32,13 +36,23 @@ impl Autoscaling {
     pub fn start(group: &str, held: &[&str]) -> anyhow::Result<Autoscaling> {
         let held: BTreeSet<String> = held.iter().map(|id| (*id).to_owned()).collect();
         let held = Arc::new(Mutex::new(held));
+        let (refusals, asked) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
         let (of_group, answering) = (group.to_owned(), held.clone());
+        let (refusing, counting) = (refusals.clone(), asked.clone());
         let service = service_fn(move |request: Request<Incoming>| {
             let (group, held) = (of_group.clone(), answering.clone());
-            async move { Ok::<_, Infallible>(answer(request, &group, &held).await) }
+            counting.fetch_add(1, Ordering::SeqCst);
+            let refuses =
+                refusing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+            async move {
+                Ok::<_, Infallible>(match refuses {
+                    Ok(_) => refusal(403, "InvalidClientTokenId", "The security token is invalid."),
+                    Err(_) => answer(request, &group, &held).await,
+                })
+            }
         });
         let server = LoopbackServer::start("autoscaling", service)?;
-        Ok(Autoscaling { group: group.to_owned(), held, server })
+        Ok(Autoscaling { group: group.to_owned(), held, refusals, asked, server })
     }
 
     /// The name of its group.
@@ -49,6 +63,16 @@ impl Autoscaling {
     /// The instances that are still held.
     pub fn held(&self) -> BTreeSet<String> {
         lock(&self.held).clone()
+    }
+
+    /// Refuses this many requests from now on.
+    pub fn refuse_next(&self, requests: usize) {
+        self.refusals.store(requests, Ordering::SeqCst);
+    }
+
+    /// How many requests there were since this was last asked.
+    pub fn asked(&self) -> usize {
+        self.asked.swap(0, Ordering::SeqCst)
     }
 
     /// The variable by which it is found.
@@ -70,6 +94,11 @@ async fn answer(request: Request<Incoming>, group: &str, held: &Mutex<BTreeSet<S
     let asked = |name: &str| form.get(name).map(String::as_str).unwrap_or_default();
     if !is_signed {
         return refusal(403, "AccessDenied", "The request is not signed.");
+    }
+    if asked("Action") == "DescribeAutoScalingInstances" {
+        let state =
+            if lock(held).contains(asked("InstanceIds.member.1")) { "Pending:Wait" } else { "InService" };
+        return xml(StatusCode::OK, format!("<R><LifecycleState>{state}</LifecycleState></R>"));
     }
     if asked("AutoScalingGroupName") != group {
         return refusal(400, "ValidationError", "AutoScalingGroup name not found");

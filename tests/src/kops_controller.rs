@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::convert::Infallible;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -120,7 +121,15 @@ impl KopsController {
     /// # Errors
     /// If there is no free port, or the authority cannot sign.
     pub fn start_renewing(served: Served) -> anyhow::Result<KopsController> {
-        KopsController::start_at(&server_name(), served, true)
+        KopsController::start_renewing_at((Ipv4Addr::LOCALHOST, 0).into(), served)
+    }
+
+    /// The same at this address.
+    ///
+    /// # Errors
+    /// If the address is not to be had, or the authority cannot sign.
+    pub fn start_renewing_at(address: SocketAddr, served: Served) -> anyhow::Result<KopsController> {
+        KopsController::start_at(address, &server_name(), served, true)
     }
 
     /// One with a certificate of this name.
@@ -128,10 +137,15 @@ impl KopsController {
     /// # Errors
     /// If there is no free port, or the authority cannot sign.
     pub fn start_as(name: &str, served: Served) -> anyhow::Result<KopsController> {
-        KopsController::start_at(name, served, false)
+        KopsController::start_at((Ipv4Addr::LOCALHOST, 0).into(), name, served, false)
     }
 
-    fn start_at(name: &str, served: Served, renews: bool) -> anyhow::Result<KopsController> {
+    fn start_at(
+        address: SocketAddr,
+        name: &str,
+        served: Served,
+        renews: bool,
+    ) -> anyhow::Result<KopsController> {
         let identity = Identity::signed_by(&served.authority, name)?;
         let impostor = Keyset::make(&served.authority.name, served.authority.id)?;
         let state = Arc::new(State {
@@ -152,8 +166,13 @@ impl KopsController {
                 async move { Ok::<_, Infallible>(state.answer(request, shown.as_deref()).await) }
             })
         };
-        let server =
-            LoopbackServer::start_tls_for("kops-controller", &identity, authority.as_deref(), service_for)?;
+        let server = LoopbackServer::start_tls_for_at(
+            address,
+            "kops-controller",
+            &identity,
+            authority.as_deref(),
+            service_for,
+        )?;
         Ok(KopsController { server, state })
     }
 

@@ -26,4 +26,5 @@ pub mod sigv4;
 pub mod stand_ins;
 pub mod sts;
 pub mod swtpm;
+pub mod terminal_picture;
 pub mod test_server;

@@ -186,8 +186,32 @@ impl LoopbackServer {
         B::Data: Send,
         B::Error: Into<Box<dyn Error + Send + Sync>>,
     {
+        let address = (Ipv4Addr::LOCALHOST, 0).into();
+        LoopbackServer::start_tls_for_at(address, name, identity, of_clients, service_for)
+    }
+
+    /// The same at an address.
+    ///
+    /// # Errors
+    /// If the address or a thread is not to be had, or the authority is none.
+    pub fn start_tls_for_at<F, S, B>(
+        address: SocketAddr,
+        name: &str,
+        identity: &Identity,
+        of_clients: Option<&str>,
+        service_for: F,
+    ) -> anyhow::Result<LoopbackServer>
+    where
+        F: Fn(Option<Vec<u8>>) -> S + Clone + Send + 'static,
+        S: Service<Request<Incoming>, Response = Response<B>> + Send + 'static,
+        S::Future: Send,
+        S::Error: Into<Box<dyn Error + Send + Sync>>,
+        B: Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn Error + Send + Sync>>,
+    {
         let acceptor = identity.acceptor(of_clients)?;
-        let socket = Socket::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?;
+        let socket = Socket::bind(address).context("finding a free port")?;
         LoopbackServer::run(socket, name, "https", async move |listener, connections| {
             loop {
                 let (connection, _) = accept(&listener, &connections).await?;

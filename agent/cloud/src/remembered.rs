@@ -21,12 +21,20 @@ pub struct RememberedFacts {
     /// cluster wants.
     #[serde(skip_serializing_if = "Option::is_none")]
     lifecycle_action: Option<LifecycleAction>,
+    /// The boot id of the time in which the machine has become that node.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ready_in: Option<String>,
+    /// The boot id of the time in which the cloud was told so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    told_in: Option<String>,
 }
 
 impl RememberedFacts {
     /// The same with what these facts tell, and what the cloud holds the node by now.
     pub fn with(mut self, facts: &Facts, lifecycle_action: Option<LifecycleAction>) -> RememberedFacts {
-        self.lifecycle_action = lifecycle_action;
+        if self.lifecycle_action != lifecycle_action {
+            self = RememberedFacts { lifecycle_action, ready_in: None, told_in: None, ..self };
+        }
         if let Some(aws) = &facts.cloud.aws
             && let (Some(network_interfaces), Some(gpu)) = (aws.network_interfaces, aws.gpu)
         {
@@ -41,6 +49,22 @@ impl RememberedFacts {
     /// By what the cloud held the node when it was last decided.
     pub fn lifecycle_action(&self) -> Option<&LifecycleAction> {
         self.lifecycle_action.as_ref()
+    }
+
+    /// The same for a machine that has become the node that it was last decided to be, since this boot.
+    pub fn ready_in(self, boot_id: String) -> RememberedFacts {
+        RememberedFacts { ready_in: Some(boot_id), ..self }
+    }
+
+    /// The same for a machine whose cloud knows so.
+    pub fn told_in(self, boot_id: String) -> RememberedFacts {
+        RememberedFacts { told_in: Some(boot_id), ..self }
+    }
+
+    /// What the cloud is to be told of a machine that has become a node since this boot.
+    pub fn untold_in(&self, boot_id: &str) -> Option<&LifecycleAction> {
+        let is_due = self.ready_in.as_deref() == Some(boot_id) && self.told_in.as_deref() != Some(boot_id);
+        self.lifecycle_action.as_ref().filter(|_| is_due)
     }
 
     /// What is remembered of this instance's type.
@@ -84,6 +108,25 @@ mod tests {
         };
         assert_eq!(of_type("m5.large").unwrap().network_interfaces.max, 3);
         assert_eq!(of_type("m5.xlarge"), None);
+    }
+
+    #[test]
+    fn a_cloud_is_told_once_a_boot_of_the_node_that_the_machine_has_become() {
+        let action = |instance_id: &str| LifecycleAction {
+            region: "eu-west-1".into(),
+            group: "nodes.c.example.com".into(),
+            instance_id: instance_id.into(),
+        };
+        let held = RememberedFacts::default().with(&Facts::default(), Some(action("i-1")));
+        assert_eq!(held.untold_in("boot"), None);
+        let ready = held.ready_in("boot".into());
+        assert_eq!(ready.untold_in("boot"), Some(&action("i-1")));
+        assert_eq!(ready.untold_in("next boot"), None, "it is not known to be a node yet");
+        let told = ready.clone().told_in("boot".into());
+        assert_eq!(told.untold_in("boot"), None);
+        assert_eq!(told.ready_in("next boot".into()).untold_in("next boot"), Some(&action("i-1")));
+        let of_image = ready.with(&Facts::default(), Some(action("i-2")));
+        assert_eq!(of_image.untold_in("boot"), None);
     }
 
     #[test]

@@ -2,21 +2,27 @@
 //! configuration that is for other machines.
 //!
 //! It is kept beside the record, for root's eyes only. Private keys and secrets are references in it, as in any desired
-//! state; of keysets it has the certificates. It counts only together with a record of the same configuration: whatever
-//! interrupts a run between writing the two, a state that was not reached is never taken for the last one.
+//! state; of keysets it has the certificates. A state that is about to be applied is kept in a file of its own before the
+//! first write, and takes the place of the last one once it is reached. The record says which state was settled, and which
+//! is begun: whatever interrupts a run, neither a state that was not reached nor one that is older than the machine is
+//! taken for the last one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kops_agent_plan::resource::{Content, DesiredState, File, Resource, SecretPiece};
+use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId, SecretPiece};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::host::Host;
+use crate::record::is_false;
+use crate::rollback::{Attempt, Journal};
 use crate::secrets::Secrets;
 use crate::staged::write_file;
 
 /// Where it is, below the root.
 const PATH: &str = "/var/lib/kops-agent/applied.json";
+/// Where the state is that a run is about to reach.
+const BEGUN_PATH: &str = "/var/lib/kops-agent/begun.json";
 /// Of what the file means; another one is not read.
 const VERSION: u32 = 1;
 
@@ -44,11 +50,22 @@ pub struct Applied {
     pub machine: String,
     /// `NodeupConfigHash` of the configuration.
     pub config_hash: String,
+    /// Whether the cluster spec gave that configuration, byte for byte, and not only the file of it: where it gives another
+    /// one later, that is a newer one.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub is_proven: bool,
     /// Where its keys and secrets are read.
     pub sources: Sources,
     /// The certificates of keysets in PEM, as far as the state needs them.
     keysets: BTreeMap<String, PublicKeyset>,
     resources: Vec<Resource>,
+}
+
+/// A change of a node that was begun and has not come to its end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unfinished {
+    /// The state that it goes to; `None` where that is not kept, as by earlier versions of the agent.
+    pub state: Option<Applied>,
 }
 
 /// What is public of a keyset.
@@ -84,6 +101,7 @@ impl Applied {
             instance_group: instance_group.to_owned(),
             machine: String::new(),
             config_hash: config_hash.to_owned(),
+            is_proven: false,
             sources,
             keysets,
             resources: desired.iter().map(|(_, resource)| resource.clone()).collect(),
@@ -95,6 +113,15 @@ impl Applied {
         Applied { machine, ..self }
     }
 
+    /// The same, where it is known whether the cluster spec gave its configuration.
+    pub fn proven(self, is_proven: bool) -> Applied {
+        Applied { is_proven, ..self }
+    }
+
+    fn attempt(&self) -> Attempt {
+        Attempt::new(&self.desired(), &self.config_hash)
+    }
+
     /// The state.
     pub fn desired(&self) -> DesiredState {
         let mut desired = DesiredState::default();
@@ -104,18 +131,26 @@ impl Applied {
 
     /// The secrets that are in its files.
     pub fn secrets(&self) -> BTreeSet<&str> {
-        let pieces = self.resources.iter().flat_map(pieces);
-        pieces
-            .filter_map(
-                |piece| if let SecretPiece::Secret(name) = piece { Some(name.as_str()) } else { None },
-            )
-            .collect()
+        self.resources.iter().flat_map(secrets_of).collect()
     }
 
     /// The items of keysets whose private keys it needs, as keyset and id: those that sign its certificates, and those
     /// that are in its files.
     pub fn items(&self) -> BTreeSet<(&str, &str)> {
         self.resources.iter().flat_map(items).collect()
+    }
+
+    /// The items of keysets that sign its certificates, as keyset and id.
+    pub fn signers(&self) -> BTreeSet<(&str, &str)> {
+        self.resources
+            .iter()
+            .filter_map(|resource| match resource {
+                Resource::Certificate(certificate) => {
+                    Some((certificate.signer.as_str(), certificate.keypair_id.as_str()))
+                }
+                _ => None,
+            })
+            .collect()
     }
 
     /// The file that holds nothing but the private key of an item.
@@ -161,6 +196,13 @@ fn items(resource: &Resource) -> Vec<(&str, &str)> {
     }
 }
 
+/// The secrets that are in a file.
+pub(crate) fn secrets_of(resource: &Resource) -> impl Iterator<Item = &str> {
+    pieces(resource)
+        .iter()
+        .filter_map(|piece| if let SecretPiece::Secret(name) = piece { Some(name.as_str()) } else { None })
+}
+
 fn pieces(resource: &Resource) -> &[SecretPiece] {
     match resource {
         Resource::File(File { content: Content::SecretText(pieces), .. }) => pieces,
@@ -169,18 +211,77 @@ fn pieces(resource: &Resource) -> &[SecretPiece] {
 }
 
 impl Host {
-    /// What was last applied; `None` where nothing was, and where what is kept of it is not of the configuration that
-    /// the record names, or cannot be read, as after a newer release of the agent.
+    /// What was last applied; `None` where nothing was, and where what is kept of it is not of the state that the record
+    /// names, or cannot be read, as after a newer release of the agent.
     ///
     /// # Errors
     /// The files cannot be read.
     pub fn applied(&self) -> Result<Option<Applied>> {
-        let Some(bytes) = self.root.read(PATH)? else { return Ok(None) };
-        let applied: Option<Applied> = serde_json::from_slice(&bytes).ok();
-        let config_hash = self.record()?.config_hash;
-        Ok(applied.filter(|applied| {
-            applied.version == VERSION && !config_hash.is_empty() && applied.config_hash == config_hash
-        }))
+        let record = self.record()?;
+        if record.config_hash.is_empty() {
+            return Ok(None);
+        }
+        // A run may have been killed once the record had it and before it took its place.
+        for path in [PATH, BEGUN_PATH] {
+            let kept = self.kept(path)?.filter(|kept| kept.config_hash == record.config_hash);
+            if let Some(kept) = kept.filter(|kept| record.is_settled_with(&kept.attempt())) {
+                return Ok(Some(kept));
+            }
+        }
+        Ok(None)
+    }
+
+    fn kept(&self, path: &str) -> Result<Option<Applied>> {
+        let Some(bytes) = self.root.read(path)? else { return Ok(None) };
+        let kept: Option<Applied> = serde_json::from_slice(&bytes).ok();
+        Ok(kept.filter(|kept| kept.version == VERSION))
+    }
+
+    /// The change of a node that a run has begun and not ended, if there is one: one that puts the last state right is
+    /// none, nor is one that is being taken back.
+    ///
+    /// # Errors
+    /// The files cannot be read.
+    pub fn unfinished_change(&self) -> Result<Option<Unfinished>> {
+        let record = self.record()?;
+        let is_taken_back = Journal::read(&self.root)?.is_some_and(|journal| journal.is_taken_back());
+        if record.config_hash.is_empty() || !record.has_begun_change() || is_taken_back {
+            return Ok(None);
+        }
+        let kept = self.kept(BEGUN_PATH)?;
+        let kept = kept.filter(|kept| record.begun_state.as_deref() == Some(kept.attempt().digest()));
+        Ok(Some(Unfinished { state: kept }))
+    }
+
+    /// Those of these resources that an interrupted run was to write and has not.
+    ///
+    /// # Errors
+    /// They cannot be looked at.
+    pub fn still_to_write<'r>(
+        &self,
+        ids: impl IntoIterator<Item = &'r ResourceId>,
+    ) -> Result<Vec<&'r ResourceId>> {
+        let record = self.record()?;
+        let mut left = Vec::new();
+        for id in ids {
+            if record.is_still_to_write(&self.root, id)? {
+                left.push(id);
+            }
+        }
+        Ok(left)
+    }
+
+    /// Keeps what is about to be applied to a node, for a run that goes on with it. To be called under the lock under
+    /// which it is.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn keep_begun(&self, begun: &Applied) -> Result<()> {
+        // A machine that has not converged yet has nothing that this could be told from.
+        if self.record()?.config_hash.is_empty() {
+            return Ok(());
+        }
+        self.write_kept(BEGUN_PATH, begun)
     }
 
     /// Keeps what was applied. To be called under the lock under which it was.
@@ -188,13 +289,31 @@ impl Host {
     /// # Errors
     /// It cannot be written.
     pub fn keep_applied(&self, applied: &Applied) -> Result<()> {
-        let failed = |error: serde_json::Error| Error::path("write", PATH, std::io::Error::from(error));
-        let bytes = serde_json::to_vec(applied).map_err(failed)?;
+        self.write_kept(PATH, applied)?;
+        self.shred(BEGUN_PATH)
+    }
+
+    fn write_kept(&self, path: &str, kept: &Applied) -> Result<()> {
+        let failed = |error: serde_json::Error| Error::path("write", path, std::io::Error::from(error));
+        let bytes = serde_json::to_vec(kept).map_err(failed)?;
         // A run that has nothing to do writes nothing.
-        if self.root.read(PATH)?.as_ref() == Some(&bytes) {
+        if self.root.read(path)?.as_ref() == Some(&bytes) {
             return Ok(());
         }
-        write_file(&self.root, PATH, 0o600, None, &bytes)
+        write_file(&self.root, path, 0o600, None, &bytes)
+    }
+
+    /// Overwrites and removes what is kept of states: texts that users gave are in them, and those may hold a password
+    /// that is in none of the store's secrets.
+    pub(crate) fn shred_applied(&self) -> Result<()> {
+        [PATH, BEGUN_PATH].into_iter().try_for_each(|path| self.shred(path))
+    }
+
+    fn shred(&self, path: &str) -> Result<()> {
+        match self.root.parent(path)? {
+            Some((dir, name)) => dir.shred(&name),
+            None => Ok(()),
+        }
     }
 
     /// The content of a file that is as the agent left it; `None` where it is not, or is none of the agent's.

@@ -2,28 +2,25 @@
 
 mod changing;
 mod files;
+mod images;
 mod pods;
 mod removals;
 mod starts;
 mod units;
+mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead as _, BufReader, Read};
-use std::sync::Arc;
 
-use flate2::bufread::MultiGzDecoder;
-use kops_agent_plan::diff::{
-    Action, CONTAINER_RUNTIME, Change, Kept, ObservedState, Plan, Stage, Step, Summary,
-};
-use kops_agent_plan::resource::{DesiredState, Image, KernelModule, Kind, Mount, Resource, ResourceId};
+use kops_agent_plan::diff::{Action, Change, Kept, ObservedState, Plan, Stage, Step, Summary};
+use kops_agent_plan::resource::{DesiredState, KernelModule, Kind, Resource, ResourceId};
 use kops_agent_plan::unit_files::is_read_by_systemd;
 
 pub(crate) use files::restarts_the_agent;
 
 use changing::Changing;
-use starts::Starts;
 pub use starts::Waits;
 pub(crate) use starts::late;
+use starts::{Starts, is_merely_started};
 
 use crate::assets::{Downloads, Progress};
 use crate::error::{Error, Result};
@@ -31,10 +28,10 @@ use crate::host::Host;
 use crate::observe::{Observer, boot_text};
 use crate::prepare::{Prepared, find, hashes_of, prepare};
 use crate::record::{Failure, Record, Superseded, written_file};
+use crate::rollback::Attempt;
 use crate::secrets::Secrets;
 use crate::staged::{sweep, sweep_below, write_file};
 use crate::stamps::{STATE, Stamp};
-use crate::system::apart::apart;
 use crate::system::kernel::boot_file;
 
 /// What was done.
@@ -62,10 +59,18 @@ pub enum Scope<'a> {
         config_hash: &'a str,
         /// The hashes of downloads that were told, by URL.
         known_hashes: &'a BTreeMap<String, String>,
+        /// URLs of files of the store that the state was decided without, because they may not be read.
+        without: &'a BTreeSet<String>,
     },
     /// What was last applied, again, because what is wanted now is not known or may not be applied: the same as
     /// [`Scope::Node`], and what is recorded of failures and of a change that was rolled back stays.
     LastApplied {
+        /// `NodeupConfigHash` of the configuration that was last applied.
+        config_hash: &'a str,
+    },
+    /// The certificates of a node that has converged to the configuration of this hash, and what reads them
+    /// ([`kops_agent_plan::diff::renewal`]): how that is left is recorded, and nothing else is.
+    Renewal {
         /// `NodeupConfigHash` of the configuration that was last applied.
         config_hash: &'a str,
     },
@@ -74,10 +79,20 @@ pub enum Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
+    /// What a state was decided without, where that is known of it.
+    fn without(self) -> Option<&'a BTreeSet<String>> {
+        match self {
+            Scope::Node { without, .. } => Some(without),
+            Scope::LastApplied { .. } | Scope::Renewal { .. } | Scope::Part => None,
+        }
+    }
+
     /// `NodeupConfigHash` of the configuration that the state follows from, where it is a whole node's.
     pub(crate) fn config_hash(self) -> Option<&'a str> {
         match self {
-            Scope::Node { config_hash, .. } | Scope::LastApplied { config_hash } => Some(config_hash),
+            Scope::Node { config_hash, .. }
+            | Scope::LastApplied { config_hash }
+            | Scope::Renewal { config_hash } => Some(config_hash),
             Scope::Part => None,
         }
     }
@@ -117,21 +132,44 @@ impl Host {
             ));
         }
         self.refuse_what_failed(plan, desired, &record, scope)?;
-        let prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
+        let is_guarded = scope != Scope::Part && self.works(&record)?;
+        if is_guarded {
+            self.refuse_other_volumes(plan, desired)?;
+        }
+        let mut prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
+        if is_guarded
+            && images::changes_components(plan)
+            && let Some((_, error)) = prepared.undelivered.pop_first()
+        {
+            return Err(error);
+        }
         let written = prepared.written();
         self.sweep(desired, &record)?;
+        let mut is_unread = record.has_begun(is_read_by_systemd);
         if scope != Scope::Part && record.is_first_sight() {
             let resources = desired.iter().map(|(_, resource)| resource);
             let observed = Observer::new(self, &prepared.certificates, secrets, resources)?.all()?;
-            self.note_baseline(&record, desired, observed)?;
+            is_unread |= self.note_baseline(&record, desired, observed)?;
         }
         let changing = self.begin_change(plan, desired, &record, &written, scope)?;
-        let is_unread = record.has_begun(is_read_by_systemd);
         if scope != Scope::Part && !plan.is_empty() {
+            self.forget_replaced(plan, &record)?;
+            if !matches!(scope, Scope::Renewal { .. }) {
+                record.note_begun(desired, scope.without());
+            }
             record.claim(&self.root, plan, desired, &written)?;
+            record.begun_state = match scope {
+                // The state stays the one that it is, whatever is wanted by now.
+                Scope::Renewal { .. } => record.settled_state.clone(),
+                _ => scope.config_hash().map(|hash| Attempt::new(desired, hash).digest().to_owned()),
+            };
+            if let Scope::LastApplied { .. } = scope {
+                record.settled_state = record.begun_state.clone();
+            }
             record.write(&self.root)?;
         }
         let starts = Starts::of(desired);
+        starts.note_masked(plan);
         let run = Run {
             host: self,
             plan,
@@ -153,6 +191,11 @@ impl Host {
                 None => error,
             });
         }
+        if let Scope::Renewal { .. } = scope {
+            let failures = run.starts.failures();
+            self.settle_renewal(record, plan, desired, &written)?;
+            return failures.map_or(Ok(report), Err);
+        }
         self.register(desired, secrets, progress).await?;
         run.removals().await?;
         run.move_units()?;
@@ -163,16 +206,21 @@ impl Host {
         if let Some(config_hash) = scope.config_hash() {
             let is_told = matches!(scope, Scope::Node { .. })
                 && (record.failure.is_some() || record.rolled_back.is_some() || record.superseded.is_some());
-            let is_settled = !is_told && !record.is_begun() && record.config_hash == config_hash;
+            let attempt = Attempt::new(desired, config_hash);
+            let is_same = record.config_hash == config_hash
+                && record.settled_state.as_deref() == Some(attempt.digest());
+            let is_settled = !is_told && !record.is_begun() && is_same;
             // A run that had nothing to do leaves the record as it is.
             if !(plan.is_empty() && plan.kept.is_empty() && is_settled) {
                 if let Scope::Node { known_hashes, .. } = scope {
                     record.known_hashes = known_hashes.clone();
                     record.failure = None;
                     record.rolled_back = None;
+                    record.renewal_failure = None;
                     record.superseded = None;
                 }
-                self.settle(record, desired, &written, config_hash, &plan.kept, failures.as_ref())?;
+                record.note_settled(desired, scope.without());
+                self.settle(record, desired, &written, &attempt, &plan.kept, failures.as_ref())?;
             }
         }
         let wanted = hashes_of(desired);
@@ -204,18 +252,20 @@ impl Host {
         mut record: Record,
         desired: &DesiredState,
         written: &BTreeMap<String, String>,
-        config_hash: &str,
+        attempt: &Attempt,
         kept: &[Kept],
         failures: Option<&Error>,
     ) -> Result<()> {
         record.settle_keeping(&self.root, desired, written, kept)?;
-        let is_new = record.config_hash != config_hash;
+        let is_new = record.config_hash != attempt.config_hash();
         record.converged_since = match failures {
             None if is_new || record.converged_since.is_none() => Some(self.timestamp()),
             Some(_) if is_new => None,
             _ => record.converged_since,
         };
-        record.config_hash = config_hash.to_owned();
+        record.config_hash = attempt.config_hash().to_owned();
+        record.settled_state = Some(attempt.digest().to_owned());
+        record.begun_state = None;
         if let Some(failures) = failures {
             record.failure = Some(Failure { at: self.timestamp(), problem: failures.to_string() });
         }
@@ -296,7 +346,7 @@ impl Run<'_> {
                 .plan
                 .stage(stage)
                 // What is removed has nothing desired to it.
-                .filter(|step| step.action != Action::Remove)
+                .filter(|step| step.action != Action::Remove && !self.is_below_missing(&step.resource))
                 .map(|step| Ok((step, find(self.desired, &step.resource)?)))
                 .collect::<Result<_>>()?;
             if stage == Stage::Runtime {
@@ -310,13 +360,16 @@ impl Run<'_> {
             report.applied.extend(self.plan.stage(stage).map(|step| step.resource.clone()));
             tokio::task::yield_now().await;
         }
+        let is_held_back = self.is_held_back();
+        self.pull_images().await?;
         report.starting = self.collect_jobs().await?;
         for unit in &report.starting {
             self.progress.warned(&format!(
                 "{unit} is still being started, and is not waited for; see `systemctl list-jobs`"
             ));
         }
-        match self.starts.fatal_failures() {
+        let unfinished = if is_held_back { self.starts.failures() } else { self.starts.fatal_failures() };
+        match unfinished {
             // What was kept stays so, for the next run to go on with the change or to take it back.
             Some(error) => Err(error),
             None => self.end_change().await,
@@ -330,7 +383,7 @@ impl Run<'_> {
         match stage {
             Stage::Packages => self.packages(steps),
             Stage::Users => self.each(steps, Run::user),
-            Stage::Mounts => self.each(steps, Run::mount),
+            Stage::Mounts => self.volumes(steps).await,
             Stage::Files => {
                 self.files(steps)?;
                 for (step, _) in steps {
@@ -339,10 +392,14 @@ impl Run<'_> {
                 self.ipv6_prefix(steps).await
             }
             Stage::Kernel => self.each(steps, Run::module),
-            // They are asked for again by the next run.
-            Stage::Images if self.starts.has_failed(CONTAINER_RUNTIME) => Ok(()),
-            Stage::Images => self.images(steps).await,
+            Stage::Images => self.load_images().await,
+            Stage::Pods if self.is_held_back() => Ok(()),
             Stage::Pods => self.pods(steps).await,
+            Stage::Services if self.is_held_back() => {
+                let is_started =
+                    |(step, _): &&(&Step, &Resource)| is_merely_started(self.plan, &step.resource);
+                self.units(&steps.iter().filter(is_started).copied().collect::<Vec<_>>()).await
+            }
             Stage::Runtime | Stage::Services => self.units(steps).await,
             // Dealt with apart.
             Stage::Removals => Ok(()),
@@ -412,40 +469,6 @@ impl Run<'_> {
         }
     }
 
-    fn mount(&self, resource: &Resource) -> Result<()> {
-        match resource {
-            Resource::Mount(mount) => {
-                if !self.is_mounted(mount)? {
-                    self.host.root.make_dirs(&mount.path)?;
-                    self.host.mounts.mount(mount)?;
-                }
-                self.host.mount_at_boot(mount)
-            }
-            Resource::BindMount(bind) => {
-                self.host.root.make_dirs(&bind.source)?;
-                self.host.root.make_dirs(&bind.path)?;
-                self.host.mounts.bind(bind)
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether a volume is mounted. Another that is mounted there would be hidden, with whatever writes to it.
-    fn is_mounted(&self, mount: &Mount) -> Result<bool> {
-        let Some(found) = self.host.mounts.mounted(mount)? else { return Ok(false) };
-        if (&found.device, &found.filesystem) == (&mount.device, &mount.filesystem) {
-            return Ok(true);
-        }
-        Err(Error::Path {
-            doing: "mount",
-            path: mount.device.clone(),
-            reason: format!(
-                "{} is mounted at {} already, as {}; unmount it, or choose another path",
-                found.device, mount.path, found.filesystem
-            ),
-        })
-    }
-
     fn module(&self, resource: &Resource) -> Result<()> {
         let Resource::KernelModule(module) = resource else { return Ok(()) };
         let KernelModule { name, package } = module;
@@ -468,31 +491,5 @@ impl Run<'_> {
         }
         let text = boot_text(&module.name);
         write_file(&self.host.root, &boot_file(&module.name), 0o644, None, text.as_bytes())
-    }
-
-    async fn images(&self, steps: &Steps<'_>) -> Result<()> {
-        let images = Arc::clone(&self.host.images);
-        apart("waiting for the container runtime", move || images.wait_until_ready()).await?;
-        self.each(steps, Run::image)
-    }
-
-    fn image(&self, resource: &Resource) -> Result<()> {
-        let Resource::Image(Image { name, sources, sha256 }) = resource else { return Ok(()) };
-        if sources.is_empty() {
-            return self.host.images.pull(name);
-        }
-        let (file, url) = self.prepared.open(sha256)?;
-        let mut archive = BufReader::new(file);
-        let beginning = archive.fill_buf().map_err(|error| Error::path("read", url, error))?;
-        if beginning.starts_with(&[0x1f, 0x8b]) {
-            self.load(name, &mut MultiGzDecoder::new(archive))?;
-        } else {
-            self.load(name, &mut archive)?;
-        }
-        Stamp::Image.write(&self.host.root, name, sha256)
-    }
-
-    fn load(&self, name: &str, archive: &mut dyn Read) -> Result<()> {
-        self.host.images.load(name, archive)
     }
 }

@@ -64,8 +64,19 @@ fn unknown_piece(piece: &SecretPiece, secrets: &dyn Secrets) -> Option<String> {
         SecretPiece::KeysetPrivateKey { keyset, id } if secrets.keyset_item(keyset, id).is_none() => {
             secrets.why_unknown(Material::Keyset(keyset))
         }
+        SecretPiece::Environment(names) if secrets.environment(names).is_none() => {
+            secrets.why_unknown(Material::Environment(names))
+        }
         _ => None,
     }
+}
+
+/// Whether what `file` should hold is in an environment that is not known.
+pub(crate) fn lacks_environment(file: &File, secrets: &dyn Secrets) -> bool {
+    let Content::SecretText(pieces) = &file.content else { return false };
+    pieces
+        .iter()
+        .any(|piece| matches!(piece, SecretPiece::Environment(names) if secrets.environment(names).is_none()))
 }
 
 /// The pieces of a file's secret text, put together.
@@ -87,7 +98,13 @@ fn resolve(file: &File, piece: &SecretPiece, secrets: &dyn Secrets) -> Result<Ve
         SecretPiece::Secret(name) => {
             secrets.secret(name).ok_or_else(|| missing(format!("the secret {name}")))
         }
-        SecretPiece::Environment(names) => Ok(secrets.environment(names).unwrap_or_default().into_bytes()),
+        SecretPiece::Environment(names) => match secrets.environment(names) {
+            Some(value) => Ok(value.into_bytes()),
+            None => Err(Error::UnknownEnvironment {
+                file: id(file),
+                why: secrets.why_unknown(Material::Environment(names)).unwrap_or_else(|| names.join(", ")),
+            }),
+        },
         SecretPiece::KeysetPrivateKey { keyset, id } => {
             let item = secrets
                 .keyset_item(keyset, id)

@@ -3,7 +3,7 @@
 use std::io;
 
 use kops_agent_plan::diff::{CONTAINER_RUNTIME, KUBELET};
-use kops_agent_plan::resource::ResourceId;
+use kops_agent_plan::resource::{Kind, ResourceId};
 
 use kops_agent_pki::CertificateError;
 
@@ -44,6 +44,10 @@ pub enum Error {
     /// Units have failed, and everything else is done.
     #[error("{}", every(.0))]
     Units(Vec<FailedUnit>),
+    /// Units have failed, or something else has that keeps no other part of the node from being as it should, and
+    /// everything else is done.
+    #[error("everything else is as it should be: {}", reasons(.0.iter().map(|failed| failed.why.as_str())))]
+    Resources(Vec<FailedResource>),
     /// A certificate could not be issued.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
@@ -57,6 +61,14 @@ pub enum Error {
         file: ResourceId,
         /// What it needs (`the secret dockerconfig`).
         secret: String,
+    },
+    /// What goes into a file is in variables that this run was not given.
+    #[error("{file} cannot be made: {why}")]
+    UnknownEnvironment {
+        /// The file.
+        file: ResourceId,
+        /// What is not known, and what to do about it.
+        why: String,
     },
     /// Another run holds the lock.
     #[error("another kops-agent is at work on {root} (process {pid}); wait until it has finished")]
@@ -104,10 +116,34 @@ pub struct FailedUnit {
     pub why: String,
 }
 
+/// What failed in a run which went on without it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FailedResource {
+    /// The image, volume, file or unit.
+    pub resource: ResourceId,
+    /// What is wrong, and where there is more to see.
+    pub why: String,
+}
+
 fn every(failed: &[FailedUnit]) -> String {
-    let what: Vec<&str> = failed.iter().map(|failed| failed.why.as_str()).collect();
     let units = if failed.len() == 1 { "this unit" } else { "these units" };
-    format!("everything but {units} is as it should be: {}", what.join("; "))
+    let reasons = reasons(failed.iter().map(|failed| failed.why.as_str()));
+    format!("everything but {units} is as it should be: {reasons}")
+}
+
+/// Each reason once: that of a runtime that does not answer is every image's.
+fn reasons<'a>(all: impl Iterator<Item = &'a str>) -> String {
+    let mut reasons: Vec<&str> = Vec::new();
+    for reason in all {
+        if !reasons.contains(&reason) {
+            reasons.push(reason);
+        }
+    }
+    reasons.join("; ")
+}
+
+fn is_a_pods_need(unit: &str) -> bool {
+    [CONTAINER_RUNTIME, KUBELET].contains(&unit)
 }
 
 /// The outcome of anything here.
@@ -123,10 +159,33 @@ impl Error {
         }
     }
 
-    /// Whether the machine is a node all the same: everything is done, and only units failed on which no pod depends.
+    /// The error for what failed in a run that went on without it, if anything did.
+    pub(crate) fn of_failed(failed: Vec<FailedResource>) -> Option<Error> {
+        if failed.is_empty() {
+            return None;
+        }
+        if failed.iter().any(|failed| failed.resource.kind != Kind::Unit) {
+            return Some(Error::Resources(failed));
+        }
+        let unit = |FailedResource { resource, why }| FailedUnit { unit: resource.name, why };
+        Some(Error::Units(failed.into_iter().map(unit).collect()))
+    }
+
+    /// Whether the machine is a node all the same: everything is done, and only that failed without which kubelet runs.
     pub fn leaves_a_working_node(&self) -> bool {
-        let is_fatal = |failed: &FailedUnit| [CONTAINER_RUNTIME, KUBELET].contains(&failed.unit.as_str());
-        matches!(self, Error::Units(failed) if !failed.iter().any(is_fatal))
+        match self {
+            Error::Units(failed) => !failed.iter().any(|failed| is_a_pods_need(&failed.unit)),
+            Error::Resources(failed) => !failed
+                .iter()
+                .any(|failed| failed.resource.kind == Kind::Unit && is_a_pods_need(&failed.resource.name)),
+            _ => false,
+        }
+    }
+
+    /// Whether the same process should try again though the machine is a node: pods may need an image that is missing,
+    /// and the registry or the mirror may have it in a minute.
+    pub fn misses_images(&self) -> bool {
+        matches!(self, Error::Resources(failed) if failed.iter().any(|failed| failed.resource.kind == Kind::Image))
     }
 
     /// Whether a program of the machine refuses, or systemd does: that is about a component, and not about the disk or

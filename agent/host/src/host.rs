@@ -76,7 +76,7 @@ impl Host {
             remote: Arc::new(Nobody),
             health: Arc::new(health::Machine),
             pods: Arc::new(pods::Ctr),
-            pod_network: Arc::new(pod_network::Machine),
+            pod_network: Arc::new(pod_network::Machine::default()),
             pace: Pace::default(),
             waits: Waits::default(),
             retries_failed: false,
@@ -157,6 +157,11 @@ impl Host {
     /// The same host, with other mounts.
     pub fn with_mounts(self, mounts: Arc<dyn Mounts>) -> Host {
         Host { mounts, ..self }
+    }
+
+    /// The same host, with another store of images.
+    pub fn with_images(self, images: Arc<dyn Images>) -> Host {
+        Host { images, ..self }
     }
 
     /// The same host, with another network of pods.

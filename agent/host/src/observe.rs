@@ -27,6 +27,7 @@ use crate::secrets::Secrets;
 use crate::stamps::Stamp;
 use crate::system::kernel::boot_file;
 use crate::system::systemd::{Rest, UnitState};
+use crate::unit_overrides;
 use crate::unit_path::{unit_path, upstreams_unit_path};
 
 /// Larger texts are compared by their hash, and no diff of them is shown.
@@ -218,7 +219,13 @@ impl<'a> Observer<'a> {
 
     fn file(&self, file: &File) -> Result<Option<Observed>> {
         let unknown = contents::why_unknown(file, self.certificates, self.secrets)?;
-        let taken_for_there = || unknown.clone().map(|why| self.taken_for_there(file, why));
+        // Without credentials nothing that needs them can begin, and a run that is to make them must fail before it writes.
+        let is_first = self.record.left_sha256(&file.path).is_none();
+        let is_missing = is_first && contents::lacks_environment(file, self.secrets);
+        let taken_for_there = || match is_missing {
+            true => None,
+            false => unknown.clone().map(|why| self.taken_for_there(file, why)),
+        };
         let Some((dir, name)) = self.host.root.parent(&file.path)? else { return Ok(taken_for_there()) };
         let metadata = match dir.entry(&name)? {
             None => return Ok(taken_for_there()),
@@ -230,7 +237,9 @@ impl<'a> Observer<'a> {
             Some(why) if !file.create_only => {
                 let found = digest(&dir, &name)?;
                 // Nothing is to be started anew with an edited text.
-                let left = self.record.left_sha256(&file.path).unwrap_or(&found).to_owned();
+                let is_begun = self.record.begun_sha256(&file.path) == Some(&found);
+                let left = self.record.left_sha256(&file.path).filter(|_| !is_begun);
+                let left = left.unwrap_or(&found).to_owned();
                 let differs = left != found;
                 let how = if differs { "its content was changed, and cannot be written anew: " } else { "" };
                 (left, ObservedContent::Unknown { why: format!("{how}{why}"), differs })
@@ -367,7 +376,8 @@ impl<'a> Observer<'a> {
         let digest = text.as_deref().map(sha256_hex);
         let text = text.map(|bytes| String::from_utf8_lossy(&bytes).into_owned());
         let Some(state) = self.units.get(unit.name.as_str()) else { return Ok(None) };
-        if !state.is_known && text.is_none() {
+        let overridden = unit_overrides::find(&self.host.root, &unit.name)?;
+        if !state.is_known && text.is_none() && overridden.is_none() {
             return Ok(None);
         }
         let access = match self.host.root.metadata(&path)? {
@@ -397,6 +407,7 @@ impl<'a> Observer<'a> {
             running: state.running && (unit.running || state.rests == Rest::No),
             starting: state.starting,
             stamp: Stamp::Unit.read(&self.host.root, &unit.name)?,
+            overridden,
         })))
     }
 }

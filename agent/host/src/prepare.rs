@@ -28,6 +28,8 @@ pub(crate) struct Prepared<'a> {
     downloads: BTreeMap<String, Request>,
     /// What was made of it, by its path.
     ready: BTreeMap<String, Ready>,
+    /// Why the archives of images could not be had that could not, by their hashes: no file is made of them.
+    pub(crate) undelivered: BTreeMap<String, Error>,
 }
 
 impl Prepared<'_> {
@@ -120,14 +122,16 @@ pub(crate) async fn prepare<'a>(
         true => None,
         false => Some(downloads.open_cache(&host.root)?),
     };
-    let ready = match &cache {
-        Some(cache) => {
-            downloads.fetch(&host.root, cache, requests.values().cloned().collect(), progress).await?
-        }
-        None => Vec::new(),
-    };
+    let is_for_files = |request: &Request| !request.wants.is_empty();
+    let (for_files, for_images): (Vec<Request>, Vec<Request>) =
+        requests.values().cloned().partition(is_for_files);
+    let (mut ready, mut undelivered) = (Vec::new(), BTreeMap::new());
+    if let Some(cache) = &cache {
+        ready = downloads.fetch(&host.root, cache, for_files, progress).await?;
+        undelivered = downloads.fetch_each(&host.root, cache, for_images, progress).await;
+    }
     let ready = ready.into_iter().map(|ready| (ready.path.clone(), ready)).collect();
-    Ok(Prepared { certificates, contents: resolved, keys, cache, downloads: requests, ready })
+    Ok(Prepared { certificates, contents: resolved, keys, cache, downloads: requests, ready, undelivered })
 }
 
 /// The resource of a step.

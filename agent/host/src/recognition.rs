@@ -4,14 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_plan::diff::meaning;
-use kops_agent_plan::diff::{Observed, ObservedContent, ObservedState, take_as_started};
-use kops_agent_plan::resource::{Content, DesiredState, File, Kind, Resource, ResourceId};
+use kops_agent_plan::resource::{Content, DesiredState, File, Resource};
 
 use crate::assets::{Downloads, Progress, Request, Want, member_digests};
 use crate::error::Result;
 use crate::host::Host;
 use crate::observe::{digest, origin};
-use crate::record::Record;
 use crate::root::{Entry, Root};
 use crate::stamps::Stamp;
 
@@ -140,54 +138,5 @@ impl Host {
             }
         }
         Ok(unknown)
-    }
-
-    /// What of the desired is there and becomes the agent's own; nothing where it does not adopt.
-    ///
-    /// # Errors
-    /// Something cannot be looked at.
-    pub fn adoptable(&self, desired: &DesiredState) -> Result<Vec<ResourceId>> {
-        if self.adopts { self.record()?.adoptable(&self.root, desired) } else { Ok(Vec::new()) }
-    }
-
-    /// On the first sight of a machine that works, has everything that runs be one that was started with what is there.
-    pub(crate) fn baseline(&self, desired: &DesiredState, observed: &mut ObservedState) -> Result<()> {
-        if self.record()?.is_first_sight() {
-            take_as_started(desired, observed);
-        }
-        Ok(())
-    }
-
-    /// Notes all that [`Host::baseline`] supposed, before anything is changed: a run that is interrupted must know of
-    /// it as this one did.
-    pub(crate) fn note_baseline(
-        &self,
-        record: &Record,
-        desired: &DesiredState,
-        mut observed: ObservedState,
-    ) -> Result<()> {
-        if !record.is_first_sight() {
-            return Ok(());
-        }
-        for (id, value) in take_as_started(desired, &mut observed) {
-            let stamp = if id.kind == Kind::Unit { Stamp::Unit } else { Stamp::Pod };
-            stamp.write(&self.root, &id.name, &value)?;
-        }
-        for (id, resource) in desired.iter() {
-            let (Resource::File(file), Some(Observed::File(present))) = (resource, observed.get(id)) else {
-                continue;
-            };
-            if !file.on_change.is_empty()
-                && let Some(ran_for) = &present.commands_ran_for
-            {
-                Stamp::Commands.write(&self.root, &file.path, ran_for)?;
-            }
-            if let (Content::Asset(_), ObservedContent::Member { archive, member }) =
-                (&file.content, &present.content)
-            {
-                Stamp::Member.write(&self.root, &file.path, &origin(&present.sha256, archive, member))?;
-            }
-        }
-        Ok(())
     }
 }

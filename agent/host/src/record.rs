@@ -6,6 +6,7 @@
 //! knowledge.
 
 mod begun;
+mod decided;
 mod reading;
 
 use std::collections::BTreeMap;
@@ -18,12 +19,13 @@ use crate::digests::Digests;
 use crate::error::Result;
 use crate::hosts_file;
 use crate::observe::digest;
-use crate::rollback::RolledBack;
+use crate::rollback::{Attempt, RolledBack};
 use crate::root::{Dir, Entry, Metadata, Root};
 use crate::system::kernel::boot_file;
 use crate::system::packages::list_path;
 use crate::unit_path::{is_kept_when_written, unit_path};
 use begun::Begun;
+pub use decided::Decided;
 use reading::Unknown;
 
 /// What was left on a machine.
@@ -44,9 +46,22 @@ pub struct Record {
     /// The configuration of other machines that has taken the place of this one's, if one has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub superseded: Option<Superseded>,
+    /// What tells the state that was last settled from all others; `None` where an earlier version of the agent settled.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) settled_state: Option<String>,
+    /// What tells the state to which a run is under way, or was interrupted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) begun_state: Option<String>,
+    /// Why certificates could not be renewed that had to be taken back, and when: they are not tried again at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) renewal_failure: Option<Failure>,
     /// The hashes of downloads that were told, by URL.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub known_hashes: BTreeMap<String, String>,
+    /// What of the store is in the files that are on this machine; `None` where that is not known, as after a run of an
+    /// agent that did not note it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub decided: Option<Decided>,
     resources: BTreeMap<ResourceId, Claim>,
     /// What other versions of the agent recorded of a run.
     #[serde(flatten)]
@@ -221,6 +236,38 @@ impl Record {
         Ok(())
     }
 
+    /// Notes how these were left, of what is desired. All else stays recorded as it is.
+    ///
+    /// # Errors
+    /// It cannot be looked at how they were left.
+    pub(crate) fn settle_only<'a>(
+        &mut self,
+        root: &Root,
+        ids: impl Iterator<Item = &'a ResourceId>,
+        desired: &DesiredState,
+        written: &BTreeMap<String, String>,
+    ) -> Result<()> {
+        for id in ids.filter(|id| written.contains_key(&path_of(root, id))) {
+            let (Some(resource), Some(claim)) = (desired.get(id), self.resources.get(id)) else { continue };
+            if let Some(left) = left(root, id, resource, claim.left.as_ref(), written)? {
+                let settled = Claim { was_there: claim.was_there, left: Some(left), begun: None };
+                self.resources.insert(id.clone(), settled);
+            }
+        }
+        Ok(())
+    }
+
+    /// Forgets that these were begun, of which nothing was written.
+    pub(crate) fn forget_begun<'a>(&mut self, ids: impl Iterator<Item = &'a ResourceId>) {
+        for id in ids {
+            match self.resources.get_mut(id) {
+                Some(claim) if claim.left.is_some() => claim.begun = None,
+                Some(_) => drop(self.resources.remove(id)),
+                None => {}
+            }
+        }
+    }
+
     /// Whether no run has ever claimed anything here: whatever there is was made by other programs.
     pub(crate) fn is_first_sight(&self) -> bool {
         self.config_hash.is_empty() && self.resources.is_empty()
@@ -253,7 +300,10 @@ impl Record {
             let is_there = id.kind == Kind::HostsEntry
                 || id.kind.is_mount()
                 || match root.parent(&path_of(root, id))? {
-                    Some((dir, name)) => dir.entry(&name)?.is_some(),
+                    Some((dir, name)) => match dir.entry(&name)? {
+                        Some(Entry::Symlink(_)) => id.kind != Kind::Unit,
+                        entry => entry.is_some(),
+                    },
                     None => false,
                 };
             if is_there && !is_own && !is_brought(resource) {
@@ -270,6 +320,7 @@ impl Record {
 
     /// Forgets what was claimed since everything was last settled: the change that it was for was taken back.
     pub(crate) fn unclaim(&mut self) {
+        self.begun_state = None;
         self.resources.retain(|_, claim| claim.left.is_some());
         self.resources.values_mut().for_each(|claim| claim.begun = None);
     }
@@ -277,6 +328,36 @@ impl Record {
     /// Whether a run has begun to write something and has not come to its end: it is at work, or was interrupted.
     pub(crate) fn is_begun(&self) -> bool {
         self.resources.values().any(|claim| claim.begun.is_some() || claim.left.is_none())
+    }
+
+    /// Whether a run has begun a change to another state than the settled one, and has not come to its end.
+    pub(crate) fn has_begun_change(&self) -> bool {
+        self.is_begun() && (self.begun_state.is_none() || self.begun_state != self.settled_state)
+    }
+
+    /// Whether this is the state that was last settled.
+    pub(crate) fn is_settled_with(&self, attempt: &Attempt) -> bool {
+        match &self.settled_state {
+            Some(settled) => settled == attempt.digest(),
+            None => self.config_hash == attempt.config_hash(),
+        }
+    }
+
+    /// Whether an interrupted run was to write a file and has not.
+    pub(crate) fn is_still_to_write(&self, root: &Root, id: &ResourceId) -> Result<bool> {
+        let Some(begun) = self.resources.get(id).and_then(|claim| claim.begun.as_ref()) else {
+            return Ok(false);
+        };
+        let Some((dir, name)) = root.parent(&path_of(root, id))? else { return Ok(true) };
+        Ok(match dir.entry(&name)? {
+            Some(entry) => !begun.is_at(&dir, &name, &entry)?,
+            None => true,
+        })
+    }
+
+    /// The SHA-256 of the content that an interrupted run was to write into a file.
+    pub(crate) fn begun_sha256(&self, path: &str) -> Option<&str> {
+        self.resources.get(&ResourceId::new(Kind::File, path))?.begun.as_ref()?.sha256()
     }
 
     /// Whether a file with this content is as the agent left it: to write it is to repair, and no change.
@@ -341,6 +422,16 @@ impl Record {
     pub(crate) fn units(&self) -> Vec<&str> {
         let units = self.resources.iter().filter(|(id, claim)| id.kind == Kind::Unit && claim.left.is_some());
         units.map(|(id, _)| id.name.as_str()).collect()
+    }
+
+    /// The units whose files the agent wrote, by name, and the SHA-256 with which each was left.
+    pub(crate) fn unit_texts(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.resources.iter().filter_map(|(id, claim)| match &claim.left {
+            Some(Left::File { sha256: Some(sha256), .. }) if id.kind == Kind::Unit => {
+                Some((id.name.as_str(), sha256.as_str()))
+            }
+            _ => None,
+        })
     }
 
     /// The files that hold certificates of the node's own, by path.
@@ -419,6 +510,8 @@ fn left(
             Some(Left::File { sha256, metadata, certificate: has_certificate(resource) })
         }
         Some(Entry::Directory(metadata)) => Some(Left::Directory(metadata)),
+        // In the place of a unit it is an operator's.
+        Some(Entry::Symlink(_)) if id.kind == Kind::Unit => None,
         Some(Entry::Symlink(target)) => Some(Left::Symlink(target)),
         Some(Entry::Special) | None => None,
     })

@@ -5,6 +5,7 @@ use kops_agent_plan::lifecycle_action::LifecycleAction;
 use crate::error::Result;
 use crate::host::Host;
 use crate::staged::write_file;
+use kops_agent_plan::lifecycle_action::Completion;
 
 impl Host {
     /// Where remembered facts are, below the root: beside the record.
@@ -23,7 +24,15 @@ impl Host {
     ///
     /// # Errors
     /// Why the cloud could not be told.
-    pub async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<(), String> {
+    pub async fn complete_lifecycle_action(&self, action: &LifecycleAction) -> Result<Completion, String> {
         self.remote.complete_lifecycle_action(action).await
+    }
+
+    /// What the kernel calls the time since this machine was last started (`/proc/sys/kernel/random/boot_id`, random(4)).
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn boot_id(&self) -> Result<String> {
+        self.kernel.boot_id()
     }
 }

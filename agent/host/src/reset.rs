@@ -17,6 +17,7 @@ use crate::staged::temporary_name;
 use crate::system::packages::remove_keys;
 use crate::system::pod_network::PodNetworkLeft;
 use crate::system::systemd::{Systemd, UnitState};
+use crate::unit_overrides::is_masked;
 use crate::unit_path::unit_path;
 
 /// The slice in which kubelet puts pods where systemd manages control groups.
@@ -123,7 +124,10 @@ impl Host {
                 folders.push((*folder).to_owned());
             }
         }
-        let (kept, mut removed) = kept_and_removed(&record);
+        let (mut kept, mut removed) = kept_and_removed(&record);
+        let of_packages = self.of_packages(removed.iter())?;
+        removed.retain(|id| !of_packages.contains(id));
+        kept.extend(of_packages);
         removed.extend(own);
         let of_kubelet = containers.then_some(&LOGIND_SETTINGS);
         for path in own_files.iter().chain(of_kubelet) {
@@ -195,6 +199,7 @@ impl Host {
         self.systemd.reload()?;
         // Keys may be among what an interrupted change has replaced.
         self.shred_kept_files()?;
+        self.shred_applied()?;
         for folder in &reset.folders {
             progress.doing(&format!("removing {folder}"));
             self.root.remove_tree(folder)?;
@@ -251,7 +256,8 @@ impl Host {
             CONTAINER_RUNTIME => self.systemd.kill(unit)?,
             _ => {}
         }
-        if state.is_known { self.systemd.disable(unit) } else { Ok(()) }
+        // It does not start at boot as it is, and a mask is not the agent's to take away.
+        if state.is_known && !is_masked(&self.root, unit)? { self.systemd.disable(unit) } else { Ok(()) }
     }
 
     /// Overwrites and removes what a killed run may have begun beside a file: there may be a key in it.

@@ -7,12 +7,14 @@
 mod labels;
 mod removal;
 
+use std::collections::BTreeSet;
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat, renameat};
@@ -24,6 +26,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{Error, Result};
 use crate::selinux::Policy;
+use crate::unit_overrides::own_in_etc;
 use crate::unit_path::find_folder;
 
 pub(crate) use labels::Mislabelled;
@@ -39,6 +42,8 @@ pub(crate) struct Root {
     policy: Arc<OnceLock<Option<Policy>>>,
     /// Where units are written, once it was asked for.
     units: Arc<OnceLock<&'static str>>,
+    /// Units that are the agent's although they are in the folder of administrators, once it was asked for.
+    own_in_etc: Arc<OnceLock<BTreeSet<String>>>,
 }
 
 impl Root {
@@ -53,6 +58,7 @@ impl Root {
             path: Arc::new(path.to_owned()),
             policy: Arc::default(),
             units: Arc::default(),
+            own_in_etc: Arc::default(),
         })
     }
 
@@ -65,6 +71,12 @@ impl Root {
     /// The folder in which units are written that upstream writes too.
     pub(crate) fn units_folder(&self) -> &'static str {
         self.units.get_or_init(|| find_folder(self))
+    }
+
+    /// Whether an earlier version of the agent has written a unit into the folder of administrators.
+    pub(crate) fn has_own_unit_in_etc(&self, name: &str) -> bool {
+        // What cannot be told is nobody's to write over.
+        self.own_in_etc.get_or_init(|| own_in_etc(self).unwrap_or_default()).contains(name)
     }
 
     fn is_machine(&self) -> bool {
@@ -145,6 +157,20 @@ impl Root {
             Some(Entry::File(metadata)) => Some(metadata),
             _ => None,
         })
+    }
+
+    /// When what has this name was last written, a link itself and not what it leads to; `None` where nothing has.
+    pub(crate) fn modified(&self, path: &str) -> Result<Option<SystemTime>> {
+        let Some((dir, name)) = self.parent(path)? else { return Ok(None) };
+        match fstatat(&dir.fd, name.as_str(), AtFlags::AT_SYMLINK_NOFOLLOW) {
+            Ok(stat) => {
+                let since = u64::try_from(stat.st_mtime).ok().map(Duration::from_secs);
+                let part = Duration::from_nanos(u64::try_from(stat.st_mtime_nsec).unwrap_or_default());
+                Ok(since.and_then(|since| SystemTime::UNIX_EPOCH.checked_add(since + part)))
+            }
+            Err(Errno::ENOENT) => Ok(None),
+            Err(error) => Err(Error::path("look at", dir.shown(&name), error)),
+        }
     }
 
     /// Whether all may read a regular file, and nobody but the agent's user may write it.

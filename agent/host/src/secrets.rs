@@ -3,13 +3,15 @@
 use kops_agent_pki::PemPair;
 use kops_agent_plan::resource::{Certificate, Issuer};
 
-/// Something secret of the state store.
+/// Something secret, of the state store or of the agent's environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Material<'a> {
     /// The secret of this name.
     Secret(&'a str),
     /// The keyset of this name, with its private keys.
     Keyset(&'a str),
+    /// The first of these variables that has a value.
+    Environment(&'a [String]),
 }
 
 /// The state store, as far as it is secret.
@@ -24,8 +26,8 @@ pub trait Secrets: Sync {
     /// The decoded bytes of `secrets/<name>`.
     fn secret(&self, name: &str) -> Option<Vec<u8>>;
 
-    /// The first of these variables that the agent was given with a value. Only what kOps itself puts
-    /// into the agent's environment is asked for.
+    /// The first of these variables that the agent was given with a value; empty where none has one, and `None` where that
+    /// is not known. Only what kOps itself puts into the agent's environment is asked for.
     fn environment(&self, names: &[String]) -> Option<String> {
         let _ = names;
         None

@@ -184,7 +184,7 @@ mod tests {
             running: true,
             rests: Rest::No,
             restarting,
-            starting: false,
+            ..UnitState::UNKNOWN
         };
         assert!(UnitStatus::of("kubelet.service", state(false)).running);
         assert!(!UnitStatus::of("kubelet.service", state(true)).running);

@@ -1,8 +1,8 @@
 //! Where the file of a unit is: where upstream's nodeup writes it, so that either program overwrites the other's
 //! (upup/pkg/fi/nodeup/nodetasks/service.go, `systemdSystemPath`).
 //!
-//! What is in `/etc` wins over that in silence (systemd.unit(5)). So what is there already is where a unit of that name is
-//! written: an operator's, or an earlier version's of the agent, which is moved once all is well.
+//! What is in `/etc` wins over that in silence (systemd.unit(5)). A unit that an earlier version of the agent has left there
+//! is written there until it is moved, once all is well; an operator's is left ([`crate::unit_overrides`]).
 
 use kops_agent_plan::diff::Step;
 use kops_agent_plan::resource::ResourceId;
@@ -13,6 +13,7 @@ use crate::host::Host;
 use crate::root::{Dir, Root};
 use crate::staged::write_file;
 use crate::stamps::Stamp;
+use crate::unit_overrides;
 
 /// Where administrators write units.
 pub(crate) const OVERRIDES: &str = "/etc/systemd/system";
@@ -23,8 +24,8 @@ const OWN: &str = "kops-agent";
 /// The file of a unit that the agent writes.
 pub(crate) fn unit_path(root: &Root, name: &str) -> String {
     let in_etc = format!("{OVERRIDES}/{name}");
-    // A file that cannot be looked at is taken to be there: writing to it then fails with the reason.
-    if is_there(root, &in_etc).unwrap_or(true) { in_etc } else { upstreams_unit_path(root, name) }
+    let is_own = || root.has_own_unit_in_etc(name) && root.metadata(&in_etc).is_ok_and(|file| file.is_some());
+    if is_own() { in_etc } else { upstreams_unit_path(root, name) }
 }
 
 /// Where upstream writes a unit, whatever there is elsewhere.
@@ -33,9 +34,15 @@ pub(crate) fn upstreams_unit_path(root: &Root, name: &str) -> String {
     format!("{folder}/{name}")
 }
 
-/// Whether a step writes a unit where a package may have written one, which is kept then.
+/// Whether a step writes a unit where another may be, which is kept then.
 pub(crate) fn is_kept_when_written(root: &Root, step: &Step) -> bool {
-    step.writes() && !unit_path(root, &step.resource.name).starts_with(OVERRIDES)
+    step.writes() && is_kept(root, &step.resource.name, &unit_path(root, &step.resource.name))
+}
+
+/// Whether what another has written at a path is kept when a unit is written there: not what an earlier version of the
+/// agent has.
+fn is_kept(root: &Root, name: &str, path: &str) -> bool {
+    !name.starts_with(OWN) && path == upstreams_unit_path(root, name)
 }
 
 fn is_there(root: &Root, path: &str) -> Result<bool> {
@@ -99,7 +106,7 @@ impl Host {
     /// Keeps the text of another's unit that is about to be written over, to put it back when the agent's goes.
     pub(crate) fn keep_replaced(&self, path: &str, id: &ResourceId, text: &[u8]) -> Result<()> {
         let is_new = Stamp::Replaced.read(&self.root, &id.name)?.is_none();
-        let found = match is_new && !path.starts_with(OVERRIDES) {
+        let found = match is_new && is_kept(&self.root, &id.name, path) {
             true => self.root.read(path)?.and_then(|bytes| String::from_utf8(bytes).ok()),
             false => None,
         };
@@ -109,11 +116,15 @@ impl Host {
         }
     }
 
-    /// Removes the file of a unit, or puts back what the agent has written it over.
+    /// Removes the file of a unit, or puts back what the agent has written it over. A mask in its place stays.
     pub(crate) fn remove_unit(&self, id: &ResourceId, dir: &Dir, name: &str) -> Result<()> {
+        let path = unit_path(&self.root, &id.name);
+        if unit_overrides::find(&self.root, &id.name)?.is_some_and(|theirs| theirs.path() == path) {
+            return Ok(());
+        }
         match Stamp::Replaced.read(&self.root, &id.name)? {
             Some(text) => {
-                write_file(&self.root, &unit_path(&self.root, &id.name), 0o644, None, text.as_bytes())?;
+                write_file(&self.root, &path, 0o644, None, text.as_bytes())?;
                 Stamp::Replaced.put_back(&self.root, &id.name, None)
             }
             None => dir.remove(name),
@@ -151,15 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_in_etc_is_what_counts() {
+    fn what_an_operator_has_in_etc_is_no_place_for_ours() {
         let (temp, root) = root_of("ID=debian\n");
         let etc = temp.path().join("etc/systemd/system");
         std::fs::create_dir_all(&etc).unwrap();
         std::fs::write(etc.join("a.service"), "").unwrap();
         std::os::unix::fs::symlink("/dev/null", etc.join("masked.service")).unwrap();
-        for there in ["a.service", "masked.service"] {
-            assert_eq!(unit_path(&root, there), format!("{OVERRIDES}/{there}"));
+        for unit in ["a.service", "masked.service", "b.service"] {
+            assert_eq!(unit_path(&root, unit), format!("/lib/systemd/system/{unit}"));
         }
-        assert_eq!(unit_path(&root, "b.service"), "/lib/systemd/system/b.service");
     }
 }

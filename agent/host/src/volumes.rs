@@ -6,12 +6,13 @@
 //!
 //! Source of names and options: systemd.mount(5), systemd.unit(5) and systemd-escape(1).
 
-use kops_agent_plan::diff::{CONTAINER_RUNTIME, Enablement, KUBELET};
-use kops_agent_plan::resource::{Kind, Mount, ResourceId};
+use kops_agent_plan::diff::{CONTAINER_RUNTIME, Enablement, KUBELET, Plan, Stage};
+use kops_agent_plan::resource::{DesiredState, Kind, Mount, Resource, ResourceId};
 
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::staged::write_file;
+use crate::unit_overrides::is_linked;
 use crate::unit_path::OVERRIDES;
 
 const FSTAB: &str = "/etc/fstab";
@@ -19,9 +20,12 @@ const FSTAB: &str = "/etc/fstab";
 const MARK: &str = "# Written by kops-agent for spec.volumeMounts.\n";
 
 impl Host {
-    /// Whether something mounts a volume when the machine boots.
+    /// Whether something mounts a volume when the machine boots, or is masked, so that nothing does: that is the operator's.
     pub(crate) fn is_mounted_at_boot(&self, mount: &Mount) -> Result<bool> {
         let name = unit_name(&mount.path);
+        if is_linked(&self.root, &name)? {
+            return Ok(true);
+        }
         let text = self.root.read(&unit_path(&name))?;
         let is_ours = match &text {
             Some(text) if !text.starts_with(MARK.as_bytes()) => return Ok(true),
@@ -33,6 +37,38 @@ impl Host {
             Ok(states.first().is_some_and(|state| state.enablement == Enablement::Enabled))
         };
         Ok((is_ours && is_enabled()?) || (text.is_none() && self.is_in_fstab(&mount.path)?))
+    }
+
+    /// Whether a volume is mounted.
+    ///
+    /// # Errors
+    /// Another is mounted in its place: it would be hidden, with whatever writes to it.
+    pub(crate) fn is_volume_mounted(&self, mount: &Mount) -> Result<bool> {
+        let Some(found) = self.mounts.mounted(mount)? else { return Ok(false) };
+        if (&found.device, &found.filesystem) == (&mount.device, &mount.filesystem) {
+            return Ok(true);
+        }
+        Err(Error::Path {
+            doing: "mount",
+            path: mount.device.clone(),
+            reason: format!(
+                "{} is mounted at {} already, as {}; unmount it, or choose another path",
+                found.device, mount.path, found.filesystem
+            ),
+        })
+    }
+
+    /// Refuses volumes in whose place others are mounted, before anything of a node that works is touched.
+    ///
+    /// # Errors
+    /// There is one.
+    pub(crate) fn refuse_other_volumes(&self, plan: &Plan, desired: &DesiredState) -> Result<()> {
+        for step in plan.stage(Stage::Mounts) {
+            if let Some(Resource::Mount(mount)) = desired.get(&step.resource) {
+                self.is_volume_mounted(mount)?;
+            }
+        }
+        Ok(())
     }
 
     fn is_in_fstab(&self, path: &str) -> Result<bool> {
@@ -50,8 +86,14 @@ impl Host {
         if self.is_mounted_at_boot(mount)? {
             return Ok(());
         }
-        let name = unit_name(&mount.path);
-        write_file(&self.root, &unit_path(&name), 0o644, None, unit_text(mount)?.as_bytes())?;
+        let (name, text) = (unit_name(&mount.path), unit_text(mount)?);
+        let is_there = self.root.read(&unit_path(&name))?;
+        if is_there.is_some_and(|present| present != text.as_bytes()) {
+            // What another text had it enabled for is not what this one asks for; and a run that is killed in between is
+            // seen to have left it disabled.
+            self.systemd.disable(&name)?;
+        }
+        write_file(&self.root, &unit_path(&name), 0o644, None, text.as_bytes())?;
         self.systemd.reload()?;
         self.systemd.enable(&name)
     }
@@ -77,8 +119,14 @@ impl Host {
     }
 }
 
-/// The unit that mounts a volume. Neither the boot nor a login waits for a device that is late or gone, as for an entry
-/// of fstab with `nofail`; what is ordered after it does for systemd's own timeout, and then starts without it.
+/// Whether a node does without a volume where it is missing: the mount option `nofail` says so (systemd.mount(5)).
+pub(crate) fn is_optional(mount: &Mount) -> bool {
+    let mut options = mount.mount_options.iter().flat_map(|options| options.split(','));
+    options.any(|option| option == "nofail")
+}
+
+/// The unit that mounts a volume. Neither the boot nor a login waits for a device that is late or gone; the container
+/// runtime and kubelet do, and do not start without it, unless the volume is optional.
 fn unit_text(mount: &Mount) -> Result<String> {
     let options = mount.mount_options.join(",");
     for value in [&mount.device, &mount.path, &options] {
@@ -104,12 +152,11 @@ fn unit_text(mount: &Mount) -> Result<String> {
     if !options.is_empty() {
         lines.push(format!("Options={}", literal(&options)));
     }
-    lines.extend([
-        String::new(),
-        "[Install]".to_owned(),
-        "WantedBy=multi-user.target".to_owned(),
-        String::new(),
-    ]);
+    lines.extend([String::new(), "[Install]".to_owned(), "WantedBy=multi-user.target".to_owned()]);
+    if !is_optional(mount) {
+        lines.push(format!("RequiredBy={CONTAINER_RUNTIME} {KUBELET}"));
+    }
+    lines.push(String::new());
     Ok(format!("{MARK}{}", lines.join("\n")))
 }
 

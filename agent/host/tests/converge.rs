@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 use kops_agent_host::health::{Asking, Pace};
 use kops_agent_host::system::commands::Commands;
 use kops_agent_host::system::kernel::Kernel;
-use kops_agent_host::system::remote::Remote;
+use kops_agent_host::system::remote::{Remote, Telling};
+use kops_agent_plan::lifecycle_action::Completion;
 use kops_agent_host::system::systemd::{Systemd, UnitState};
 use kops_agent_host::{Error, Host};
 use kops_agent_pki::PemPair;
@@ -132,9 +133,9 @@ async fn a_node_is_made_and_a_second_run_does_nothing() {
             "systemd: enable chrony.service",
             "systemd: enable kubelet.service",
             "systemd: start containerd.service",
-            "images: pull registry.k8s.io/pause:3.10",
             "systemd: start chrony.service",
             "systemd: start kubelet.service",
+            "images: pull registry.k8s.io/pause:3.10",
         ]
     );
 
@@ -531,8 +532,8 @@ impl Remote for Counting {
         Box::pin(async move { if fails { Err("nobody there".into()) } else { Ok(()) } })
     }
 
-    fn complete_lifecycle_action<'a>(&'a self, _: &'a LifecycleAction) -> Asking<'a> {
-        Box::pin(async { Ok(()) })
+    fn complete_lifecycle_action<'a>(&'a self, _: &'a LifecycleAction) -> Telling<'a> {
+        Box::pin(async { Ok(Completion::NothingHeld) })
     }
 }
 

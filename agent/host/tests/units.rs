@@ -28,6 +28,8 @@ struct Units {
     blocked_by: BTreeMap<String, String>,
     /// Units of which a process is at starting them.
     starting: BTreeSet<String>,
+    /// Units that come after the one that runs the agent, and what comes after them.
+    after_this_run: BTreeMap<String, Option<String>>,
     asked: Vec<String>,
 }
 
@@ -106,6 +108,12 @@ impl Systemd for Manager {
         Ok(self.0.lock().unwrap().starting.contains(unit))
     }
 
+    fn waits_for_this_run(&self, unit: &str, left: &BTreeSet<String>) -> Result<bool, Error> {
+        let units = self.0.lock().unwrap();
+        let after = units.after_this_run.get(unit);
+        Ok(after.is_some_and(|other| other.as_ref().is_none_or(|other| left.contains(other))))
+    }
+
     fn begin(&self, act: Act, unit: &str) -> Job {
         let outcome = match act {
             Act::Start => self.start(unit),
@@ -166,7 +174,11 @@ impl Node {
         let pause = Duration::from_millis(1);
         let pace =
             Pace { patience: Duration::from_millis(50), pause, steady: Duration::ZERO, unnoticed: pause };
-        let waits = Waits { awaited: Duration::from_millis(200), others: Duration::from_millis(100) };
+        let waits = Waits {
+            awaited: Duration::from_millis(200),
+            others: Duration::from_millis(100),
+            ..Waits::default()
+        };
         self.machine.host().with_systemd(self.systemd.clone()).with_pace(pace).with_waits(waits)
     }
 
@@ -405,4 +417,62 @@ async fn a_restart_that_waits_in_the_queue_stays_due() {
     it.news();
     it.converge(&with("two")).await.unwrap();
     assert_eq!(it.news(), ["restart a-hook.service"]);
+}
+
+#[tokio::test]
+async fn a_hook_before_kubelet_that_waits_for_this_run_is_left_to_systemd_with_kubelet() {
+    let it = Node::blocking("a-hook.service", "cloud-final.service");
+    it.units().blocked_by.insert(KUBELET.into(), "a-hook.service".into());
+    it.units().after_this_run =
+        BTreeMap::from([("a-hook.service".into(), None), (KUBELET.into(), Some("a-hook.service".into()))]);
+    let desired = node([unit("a-hook.service", "Before=kubelet.service\nAfter=cloud-final.service")]);
+    let pace = Pace { patience: Duration::from_secs(60), ..Pace::default() };
+    let waits =
+        Waits { awaited: Duration::from_secs(600), others: Duration::from_millis(100), ..Waits::default() };
+    let host = it.host().with_waits(waits).with_pace(pace);
+    let run = it.machine.converge_with(&host, &desired);
+    let report = tokio::time::timeout(Duration::from_secs(20), run).await.unwrap().unwrap();
+    assert_eq!(report.starting, ["a-hook.service", KUBELET]);
+    assert!(it.units().enabled.contains(KUBELET));
+    // Once cloud-init has ended systemd goes on by itself, and nothing is left to do.
+    it.units().blocked_by.clear();
+    it.units().running.extend(["a-hook.service".to_owned(), KUBELET.to_owned()]);
+    assert!(it.machine.plan(&it.host(), &desired).is_empty());
+}
+
+#[tokio::test]
+async fn a_slow_start_is_joined_by_the_next_run_though_this_one_is_ended() {
+    let disk = unit("disk.service", "Before=containerd.service").restarted_by_files(["/etc/disk"]);
+    let mut desired = node([disk]);
+    desired.add(File::text("/etc/disk", "one"));
+    let it = Node::blocking("disk.service", "nothing");
+    let host = it.host().with_waits(Waits::default());
+    let run = it.machine.converge_with(&host, &desired);
+    assert!(tokio::time::timeout(Duration::from_millis(500), run).await.is_err());
+    it.units().starting.insert("disk.service".into());
+    it.news();
+    assert_eq!(it.failures(&desired).await, ["disk.service"]);
+    let asked = it.news();
+    assert!(asked.contains(&"start disk.service".to_owned()), "{asked:?}");
+    assert!(!asked.contains(&"restart disk.service".to_owned()), "{asked:?}");
+}
+
+#[tokio::test]
+async fn a_new_hook_that_fails_does_not_take_back_the_change_of_a_node_that_works() {
+    let with = |text: &str, hooks: Vec<Unit>| {
+        let kubelet = unit(KUBELET, "After=containerd.service").restarted_by_files(["/etc/config"]);
+        let mut desired = state([unit("containerd.service", ""), kubelet].into_iter().chain(hooks));
+        desired.add(File::text("/etc/config", text));
+        desired
+    };
+    let it = Node::new();
+    it.converge(&with("one", vec![])).await.unwrap();
+    it.news();
+    it.units().refused = BTreeSet::from(["start a-hook.service".to_owned()]);
+    let two = with("two", vec![unit("a-hook.service", "Before=kubelet.service")]);
+    assert_eq!(it.failures(&two).await, ["a-hook.service"]);
+    assert_eq!(it.machine.read("/etc/config"), "two");
+    assert!(it.news().contains(&"restart kubelet.service".to_owned()));
+    let status = it.host().status().unwrap();
+    assert!(status.rolled_back.is_none() && status.failure.is_some(), "{status:?}");
 }

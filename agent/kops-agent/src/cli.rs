@@ -162,8 +162,8 @@ pub struct SpecArgs {
     pub on_hash_mismatch: OnHashMismatch,
 
     /// On a control plane, run control-plane mode as a service (`kops-agent controller`), in place of kOps'
-    /// kops-controller: with its configuration, a kubeconfig and the unit. KOPS_AGENT_CONTROLLER=true says the same; have it
-    /// in /etc/environment, where what runs at boot finds it.
+    /// kops-controller: with its configuration, a kubeconfig and the unit. KOPS_AGENT_CONTROLLER=true says the same, and
+    /// false takes it away; have it in /etc/environment, where every run finds it. Where neither is said it stays as it is.
     #[arg(long)]
     pub controller: bool,
 
@@ -279,7 +279,11 @@ pub struct VerifyArgs {
     /// Read every file, also those that nothing has touched.
     #[arg(long)]
     pub deep: bool,
-    /// Converge if there is a difference.
+    /// Renew certificates of which less than a third of their life is left, restart what reads them, and change nothing
+    /// else.
+    #[arg(long)]
+    pub renew: bool,
+    /// Converge if there is a difference, which renews certificates, too.
     #[arg(long)]
     pub repair: bool,
     /// How a node that works is changed.

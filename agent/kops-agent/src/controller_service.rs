@@ -1,35 +1,47 @@
 //! `--controller`: whether control-plane mode is to be a service of this machine, and what the state store has for it.
 
-use std::ffi::OsString;
-
 use anyhow::{Context, Result};
 use kops_agent_plan::derive;
-use kops_agent_plan::desired::ControllerService;
+use kops_agent_plan::desired::{CONTROLLER_UNIT, ControllerService};
 use kops_agent_plan::spec::KopsControllerOptions;
 use kops_agent_plan::takeover;
 
 use crate::cli::SpecArgs;
+use crate::environment::Environment;
 use crate::exit::WrongConfiguration;
 use crate::store::Store;
+use crate::{has_record, open_host};
 
-/// `true` has a machine run the service as `--controller` does. What converges at boot is called as kOps wrote it down, and
-/// would take away again what somebody has asked for by a flag.
+/// `true` has a machine run the service as `--controller` does, and `false` takes it away. What converges at boot is called
+/// as kOps wrote it down.
 pub const VARIABLE: &str = "KOPS_AGENT_CONTROLLER";
 
-/// Whether the service is wanted, by the flag or by [`VARIABLE`].
+/// Whether the service is wanted, by the flag or by [`VARIABLE`]. Where neither says so the machine has it as before: a run
+/// from a shell does not know what another was told.
 ///
 /// # Errors
-/// If the variable is neither `true` nor `false`.
-pub fn is_wanted(args: &SpecArgs) -> Result<bool, WrongConfiguration> {
-    Ok(args.controller || is_true(std::env::var_os(VARIABLE))?)
+/// If the variable is neither `true` nor `false`, or what earlier runs left cannot be read.
+pub fn is_wanted(args: &SpecArgs, environment: &Environment) -> Result<bool> {
+    if args.controller {
+        return Ok(true);
+    }
+    if let Some(is_wanted) = is_true(environment.get(VARIABLE).as_deref())? {
+        return Ok(is_wanted);
+    }
+    let root = &args.node_root;
+    let is_there = has_record(root) && open_host(root)?.has_left_unit(CONTROLLER_UNIT)?;
+    if is_there {
+        log::info!("{CONTROLLER_UNIT} stays, since neither --controller nor {VARIABLE}=false is said");
+    }
+    Ok(is_there)
 }
 
-fn is_true(value: Option<OsString>) -> Result<bool, WrongConfiguration> {
-    let value = value.unwrap_or_default();
-    match value.to_str() {
-        Some("true") => Ok(true),
-        Some("false" | "") => Ok(false),
-        _ => Err(WrongConfiguration(format!(
+fn is_true(value: Option<&str>) -> Result<Option<bool>, WrongConfiguration> {
+    match value {
+        Some("true") => Ok(Some(true)),
+        Some("false") => Ok(Some(false)),
+        Some("") | None => Ok(None),
+        Some(value) => Err(WrongConfiguration(format!(
             "{VARIABLE} is {value:?}: set it to true to run control-plane mode as a service of this machine, or to false"
         ))),
     }
@@ -45,7 +57,7 @@ pub async fn read(store: &Store, base: &str) -> Result<ControllerService> {
     let manifest = derive::kops_controller_manifest(&manifests).ok_or_else(|| {
         WrongConfiguration(format!(
             "{base}/addons/bootstrap-channel.yaml names no addon kops-controller.addons.k8s.io, whose configuration \
-             --controller is for; run `kops update cluster --yes`, or leave --controller out"
+             --controller is for; run `kops update cluster --yes`, or take the service away with {VARIABLE}=false"
         ))
     })?;
     let url = format!("{base}/addons/{manifest}");
@@ -76,10 +88,10 @@ mod tests {
 
     #[test]
     fn the_variable_says_yes_or_no() {
-        let is_true = |value: &str| is_true(Some(value.into()));
-        assert!(is_true("true").unwrap());
-        assert!(!is_true("false").unwrap() && !is_true("").unwrap() && !super::is_true(None).unwrap());
-        // Whoever means yes is not to be taken for no.
-        assert!(is_true("1").unwrap_err().0.contains("KOPS_AGENT_CONTROLLER is \"1\""));
+        assert_eq!(is_true(Some("true")).unwrap(), Some(true));
+        assert_eq!(is_true(Some("false")).unwrap(), Some(false));
+        assert_eq!([is_true(Some("")).unwrap(), is_true(None).unwrap()], [None, None]);
+        // What means yes is not to be taken for no.
+        assert!(is_true(Some("1")).unwrap_err().0.contains("KOPS_AGENT_CONTROLLER is \"1\""));
     }
 }

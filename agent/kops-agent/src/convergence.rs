@@ -1,35 +1,46 @@
 //! What belongs to converging besides applying a plan: what the cloud told is kept for later runs, and once this machine
 //! is a node, the cloud is told so.
+//!
+//! That it is a node is noted first, and that the cloud was told so, each for the time until the machine is started anew:
+//! whatever keeps a run from telling, the next one does, also one that finds nothing else to do. An image that is made of
+//! the disk takes neither along, nor does an instance that leaves its warm pool.
 
 use std::path::Path;
+use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 use kops_agent_host::{Host, Report};
-use kops_agent_plan::lifecycle_action::LifecycleAction;
+use kops_agent_plan::lifecycle_action::Completion;
 
 use crate::bootstrap_client::is_already_registered;
 use crate::cli::{RootArgs, SpecArgs};
 use crate::cloud;
+use crate::exit::leaves_a_working_node;
 use crate::hashes::HashSource;
 use crate::node::{self, Decision};
+use crate::output::error_text;
 use crate::source::Before;
-use crate::{open_host, output, remembered, service_manager};
+use crate::{noted, open_host, remembered, service_manager};
+
+/// Between two tries to complete the action of a hook that may hold this machine yet.
+const UNTIL_HELD: Duration = Duration::from_secs(15);
 
 /// Converges. A machine that kops-controller calls a ready node has no less to tell its cloud than one that has just
-/// become one.
+/// become one, and neither has one of which a unit failed that no pod waits for.
 ///
 /// # Errors
-/// As [`node::converge`]. What the cloud could not be told is told to people, and does not fail the node.
+/// As [`node::converge`].
 pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Result<Report> {
+    let _lock = node::lock(args.waits_for_lock, host).await?;
     if let Some(remembered) = &decision.remembered
         && let Err(error) = remembered::keep(remembered, host, &args.root)
     {
-        log::warn!("a later run may have to ask the cloud again: {}", output::error_text(&error));
+        log::warn!("a later run may have to ask the cloud again: {}", error_text(&error));
     }
     let outcome = Box::pin(node::converge(args, host, decision)).await;
-    let is_node = outcome.as_ref().map_or_else(is_already_registered, |_| true);
-    if let Some(action) = decision.lifecycle_action.as_ref().filter(|_| is_node) {
-        complete(host, action).await;
+    let is_node = |error: &_| is_already_registered(error) || leaves_a_working_node(error);
+    if outcome.as_ref().map_or_else(is_node, |_| true) {
+        note_ready(host, &args.root);
     }
     outcome
 }
@@ -39,39 +50,101 @@ pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Resu
 ///
 /// # Errors
 /// As [`node::decide`].
-pub async fn decide(args: &SpecArgs, root: &Path, hashes: HashSource, before: &Before) -> Result<Decision> {
-    let decided = Box::pin(node::decide(args, root, hashes, before)).await;
+pub async fn decide(
+    args: &SpecArgs,
+    root: &RootArgs,
+    hashes: HashSource,
+    before: &Before,
+) -> Result<Decision> {
+    let decided = Box::pin(node::decide(args, &root.root, hashes, before)).await;
     if decided.as_ref().is_err_and(is_already_registered) {
-        complete_remembered(root).await;
+        remember_ready(root).await?;
     }
     decided
 }
 
-/// Tells the cloud what it was to be told when this machine was last decided, where that was this very instance.
-pub async fn complete_remembered(root: &Path) {
+/// Notes that this machine is the node that it was when it was last decided.
+///
+/// # Errors
+/// Another run is at work.
+pub async fn remember_ready(args: &RootArgs) -> Result<()> {
+    if remembered::read(&args.root).lifecycle_action().is_some() {
+        let host = open_host(&args.root)?;
+        let _lock = node::lock(args.waits_for_lock, &host).await?;
+        note_ready(&host, &args.root);
+    }
+    Ok(())
+}
+
+fn note_ready(host: &Host, root: &Path) {
     let remembered = remembered::read(root);
-    let Some(action) = remembered.lifecycle_action() else { return };
-    match cloud::instance_id().await {
-        Ok(instance) if instance == action.instance_id => {}
-        Ok(_) => return log::debug!("what is remembered of lifecycle hooks is of another instance"),
-        Err(error) => return untold(&error.to_string()),
+    if remembered.lifecycle_action().is_none() {
+        return;
     }
-    match open_host(root) {
-        Ok(host) => complete(&host, action).await,
-        Err(error) => untold(&output::error_text(&error)),
+    let noted = || remembered::keep(&remembered.ready_in(host.boot_id()?), host, root);
+    noted().unwrap_or_else(|error| log::error!("{}", error_text(&untold(&error_text(&error)))));
+}
+
+/// Tells the cloud that this machine is a node, where it has become one since it was started, something holds it until
+/// then, and it was not told yet. At boot a hook is waited for that may hold it yet.
+///
+/// # Errors
+/// That of `outcome`; and where the node is as it should be otherwise, why the cloud could not be told.
+pub async fn tell<T>(root: &Path, is_boot: bool, outcome: Result<T>) -> Result<T> {
+    let Err(untold) = noted(root, tell_group(root, is_boot).await) else { return outcome };
+    match outcome {
+        Err(error) if leaves_a_working_node(&error) => {
+            Err(anyhow!("{}\n{}", error_text(&error), error_text(&untold)))
+        }
+        Err(error) if !is_already_registered(&error) => {
+            log::error!("{}", error_text(&untold));
+            Err(error)
+        }
+        _ => Err(untold),
     }
 }
 
-async fn complete(host: &Host, action: &LifecycleAction) {
-    service_manager::doing("telling the Auto Scaling group that this machine is ready");
-    if let Err(problem) = host.complete_lifecycle_action(action).await {
-        untold(&problem);
+async fn tell_group(root: &Path, is_boot: bool) -> Result<()> {
+    if remembered::read(root).lifecycle_action().is_none() {
+        return Ok(());
+    }
+    let host = open_host(root)?;
+    let boot_id = host.boot_id()?;
+    loop {
+        let remembered = remembered::read(root);
+        let Some(action) = remembered.untold_in(&boot_id) else { return Ok(()) };
+        service_manager::serving("a node, and telling its Auto Scaling group so");
+        let instance = cloud::instance_id().await.map_err(|error| untold(&error.to_string()))?;
+        if instance != action.instance_id {
+            log::debug!("what is remembered of lifecycle hooks is of another instance");
+            return Ok(());
+        }
+        let group = &action.group;
+        match host.complete_lifecycle_action(action).await.map_err(|problem| untold(&problem))? {
+            Completion::Completed => log::info!("{group} knows that this machine is ready"),
+            Completion::NothingHeld => log::info!("no lifecycle hook of {group} holds this machine"),
+            Completion::NotHeldYet => {
+                log::info!("no lifecycle hook of {group} holds this machine yet");
+                if !is_boot {
+                    return Ok(());
+                }
+                tokio::time::sleep(UNTIL_HELD).await;
+                continue;
+            }
+        }
+        let kept = node::lock(is_boot, &host)
+            .await
+            .and_then(|_lock| remembered::keep(&remembered::read(root).told_in(boot_id), &host, root));
+        kept.unwrap_or_else(|error| {
+            log::warn!("a later run tells the group again: {}", error_text(&error));
+        });
+        return Ok(());
     }
 }
 
-fn untold(problem: &str) {
-    log::error!(
+fn untold(problem: &str) -> anyhow::Error {
+    anyhow!(
         "this node is ready, but its Auto Scaling group could not be told so, and replaces it once the lifecycle hook \
          has timed out: {problem}"
-    );
+    )
 }

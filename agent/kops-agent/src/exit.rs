@@ -6,6 +6,7 @@ use kops_agent_plan::resolve::Problems;
 use kops_agent_plan::spec::{HashMismatch, SpecError};
 
 use crate::bootstrap_client::BootstrapError;
+use crate::source::derivation::SpecDiffers;
 use crate::store::StoreError;
 
 /// It worked; nothing is left to do.
@@ -28,6 +29,7 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
         cause.is::<Problems>()
             || cause.is::<SpecError>()
             || cause.is::<HashMismatch>()
+            || cause.is::<SpecDiffers>()
             || cause.is::<WrongConfiguration>()
             || cause.downcast_ref::<BootstrapError>().is_some_and(BootstrapError::is_configuration)
             || cause.downcast_ref::<StoreError>().is_some_and(StoreError::is_configuration)
@@ -50,6 +52,12 @@ pub fn is_final(error: &anyhow::Error) -> bool {
 /// next boot's. Other stages of the boot wait for this run's end, and must not wait for a unit that never starts.
 pub fn leaves_a_working_node(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref().is_some_and(kops_agent_host::Error::leaves_a_working_node))
+}
+
+/// Whether only images are missing of a node, which pods may need: upstream's nodeup tries for ever to load and to pull
+/// them (upup/pkg/fi/executor.go, cmd/nodeup/main.go).
+pub fn misses_images(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.downcast_ref().is_some_and(kops_agent_host::Error::misses_images))
 }
 
 /// The process's own form of a code.

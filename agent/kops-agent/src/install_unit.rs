@@ -3,19 +3,20 @@
 //!
 //! Source: nodeup/pkg/bootstrap/install.go.
 
+use std::io::ErrorKind;
+
 use anyhow::{Context, Result};
 use kops_agent_host::{Downloads, Host, Scope};
 use kops_agent_plan::diff::diff;
 use kops_agent_plan::resource::{Content, DesiredState, File, Mode, SecretPiece};
 
+pub(crate) use crate::environment::OF_NODEUP as ENVIRONMENT;
 use crate::materials::Materials;
 use crate::progress::Watch;
 use crate::{RETRIES, controller_service, http, node, output};
 
 /// The unit that calls this program at boot, by nodeup's name for it.
 pub(crate) const UNIT: &str = "kops-configuration.service";
-/// What the unit needs to reach the state store; there may be credentials in it.
-pub(crate) const ENVIRONMENT: &str = "/etc/sysconfig/kops-configuration";
 
 /// Variables that the unit needs to reach the state store, and the controller's to reach the cloud: each is passed on where the first of its group is set.
 const VARIABLES: &[&[&str]] = &[
@@ -74,7 +75,8 @@ async fn install_once() -> Result<u8> {
     // Another run may be at work already, as that of a package's own unit.
     let _lock = node::lock(true, &host).await?;
     let unit_file = host.upstreams_unit_path(UNIT);
-    let desired = desired(&unit_file, &command, environment(|name| std::env::var(name).ok()));
+    let desired =
+        desired(&unit_file, &command, environment(|name| std::env::var(name).ok(), &before(ENVIRONMENT)?));
     let materials = Materials::default();
     let plan = diff(&desired, &host.observe(&desired, &materials)?);
     let downloads = Downloads::new(http::client()?);
@@ -101,13 +103,28 @@ fn desired(unit_file: &str, command: &str, environment: String) -> DesiredState 
     desired
 }
 
-fn environment(variable: impl Fn(&str) -> Option<String>) -> String {
-    VARIABLES
-        .iter()
-        .filter(|group| variable(group[0]).is_some_and(|value| !value.is_empty()))
-        .flat_map(|group| group.iter())
-        .filter_map(|name| variable(name).map(|value| format!("{name}={value}\n")))
-        .collect()
+/// The text of a file that an earlier run may have left.
+fn before(path: &str) -> Result<String> {
+    match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
+        read => read.with_context(|| format!("reading {path}")),
+    }
+}
+
+/// The lines of the file. What is not set now, as in a shell, stays as it was `before`, whole groups of it.
+fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> String {
+    let is_set = |group: &[&str]| variable(group[0]).is_some_and(|value| !value.is_empty());
+    let mut lines = String::new();
+    for group in VARIABLES {
+        if is_set(group) {
+            let set = group.iter().filter_map(|name| Some(format!("{name}={}\n", variable(name)?)));
+            lines.extend(set);
+        } else {
+            let of_group = |line: &&str| line.split_once('=').is_some_and(|(name, _)| group.contains(&name));
+            lines.extend(before.lines().filter(of_group).map(|line| format!("{line}\n")));
+        }
+    }
+    lines
 }
 
 /// A oneshot, as nodeup's own: what is ordered after it waits until the node has converged. It tells what it does all the same, and one that
@@ -152,11 +169,19 @@ mod tests {
             .then(|| format!("<{name}>"))
         };
         assert_eq!(
-            environment(endpoint),
+            environment(endpoint, ""),
             "S3_ENDPOINT=<S3_ENDPOINT>\nS3_REGION=<S3_REGION>\nS3_ACCESS_KEY_ID=<S3_ACCESS_KEY_ID>\nS3_SECRET_ACCESS_KEY=<S3_SECRET_ACCESS_KEY>\n"
         );
-        assert_eq!(environment(|_| None), "");
+        assert_eq!(environment(|_| None, ""), "");
         let on_hetzner = |name: &str| (name == "HCLOUD_TOKEN").then(|| "x".into());
-        assert_eq!(environment(on_hetzner), "HCLOUD_TOKEN=x\n");
+        assert_eq!(environment(on_hetzner, ""), "HCLOUD_TOKEN=x\n");
+    }
+
+    #[test]
+    fn credentials_that_are_not_set_now_stay() {
+        let before = "AWS_REGION=a\nOS_AUTH_URL=https://a\nOS_PASSWORD=p\\q\nOTHER=x\n";
+        assert_eq!(environment(|_| None, before), "AWS_REGION=a\nOS_AUTH_URL=https://a\nOS_PASSWORD=p\\q\n");
+        let other_login = |name: &str| (name == "OS_AUTH_URL").then(|| "https://b".into());
+        assert_eq!(environment(other_login, before), "AWS_REGION=a\nOS_AUTH_URL=https://b\n");
     }
 }

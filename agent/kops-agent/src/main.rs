@@ -11,6 +11,7 @@ mod config;
 mod control_plane;
 mod controller_service;
 mod convergence;
+mod environment;
 mod exit;
 mod explain;
 mod facts;
@@ -27,6 +28,7 @@ mod progress;
 mod remembered;
 mod remote;
 mod render;
+mod renewal;
 mod reset;
 mod service_manager;
 mod source;
@@ -55,7 +57,7 @@ use kops_agent_tests::test_server;
 use tokio::runtime::{Builder, Runtime};
 
 use hashes::HashSource;
-use last_applied::Instead;
+use last_applied::{Instead, StandIn};
 use retry::Retries;
 use source::Before;
 
@@ -175,7 +177,11 @@ async fn converge_until_done(args: &ConvergeArgs) -> Result<u8> {
                 service_manager::ready("left as it is: this machine is a node already");
                 return Ok(exit::CONVERGED);
             }
-            Err(error) if retries != 0 && !exit::is_final(&error) && !exit::leaves_a_working_node(&error) => {
+            Err(error)
+                if retries != 0
+                    && !exit::is_final(&error)
+                    && (!exit::leaves_a_working_node(&error) || exit::misses_images(&error)) =>
+            {
                 error
             }
             result => return result,
@@ -203,24 +209,39 @@ fn is_rolled_back(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| matches!(cause.downcast_ref(), Some(RolledBack(_) | FailedBefore(_))))
 }
 
-/// Makes this machine what is wanted of it now; where that is not known, or may not be applied, what was last applied.
+/// Makes this machine what it must be, and tells its cloud so.
 async fn converge(args: &ConvergeArgs) -> Result<u8> {
+    let root = &args.root.root;
+    let outcome = Box::pin(converge_machine(args)).await;
+    let what = convergence::tell(root, args.retries != 0, outcome).await?;
+    service_manager::ready(what);
+    Ok(exit::CONVERGED)
+}
+
+/// Makes this machine what is wanted of it now; where that is not known, or may not be applied, what was last applied. Says
+/// what it is then.
+async fn converge_machine(args: &ConvergeArgs) -> Result<&'static str> {
     let root = &args.root.root;
     let error = match Box::pin(converge_to_wanted(args)).await {
         Ok(report) => return converged(args, &report, "converged"),
         Err(error) => error,
     };
-    if !has_record(root) || !last_applied::stands_in_for(&error) {
+    if !has_record(root) {
         return noted(root, Err(error));
     }
     let host = args.change.applied_to(open_host(root)?);
-    let decided = Box::pin(last_applied::decide(&args.spec, &host, &error)).await;
-    let Some((instead, decision)) = noted(root, decided)? else { return noted(root, Err(error)) };
+    match last_applied::stands_in_for(&error, &host) {
+        Ok(true) => {}
+        Ok(false) => return noted(root, Err(error)),
+        Err(other) => return noted(root, Err(last_applied::both(error, &other))),
+    }
+    let stand_in = Box::pin(last_applied::stand_in(&args.spec, &host, error)).await;
+    let StandIn { instead, decision, error } = noted(root, stand_in)?;
     let report = Box::pin(last_applied::converge(&args.root, &host, &decision)).await;
     match instead {
         Instead::Superseded(by) => {
             let report = noted(root, report)?;
-            convergence::complete_remembered(root).await;
+            noted(root, convergence::remember_ready(&args.root).await)?;
             host.note_superseded(&by, last_applied::unmended(&report).is_none())?;
             log::info!("{}", last_applied::superseded(&by));
             converged(args, &report, "superseded, and as last applied")
@@ -229,7 +250,7 @@ async fn converge(args: &ConvergeArgs) -> Result<u8> {
             log::warn!("{}", output::error_text(&error));
             converged(args, &noted(root, report)?, "a node already, and as last applied")
         }
-        Instead::Failed => {
+        Instead::Refused | Instead::Failed => {
             let why = output::error_text(&error);
             match report.and_then(|report| last_applied::unmended(&report).map_or(Ok(report), Err)) {
                 Ok(report) => {
@@ -250,19 +271,18 @@ async fn converge(args: &ConvergeArgs) -> Result<u8> {
 async fn converge_to_wanted(args: &ConvergeArgs) -> Result<Report> {
     let root = &args.root.root;
     let hashes = HashSource::publishers(remembered_hashes(root)?);
-    let decision = Box::pin(convergence::decide(&args.spec, root, hashes, &before(root)?)).await?;
+    let decision = Box::pin(convergence::decide(&args.spec, &args.root, hashes, &before(root)?)).await?;
     let host = args.change.applied_to(open_host(root)?).adopting(args.adopt);
     Box::pin(convergence::converge(&args.root, &host, &decision)).await
 }
 
 /// Tells what a run came to that had no failure; what it could not put right is one.
-fn converged(args: &ConvergeArgs, report: &Report, what: &str) -> Result<u8> {
+fn converged(args: &ConvergeArgs, report: &Report, what: &'static str) -> Result<&'static str> {
     output::print_report(report, args.output)?;
     if let Some(unmended) = last_applied::unmended(report) {
         return noted(&args.root.root, Err(unmended));
     }
-    service_manager::ready(what);
-    Ok(exit::CONVERGED)
+    Ok(what)
 }
 
 /// What a run came to that was to change a machine; where it failed, `status` tells of that.
@@ -305,7 +325,8 @@ pub(crate) fn remembered_hashes(root: &Path) -> Result<BTreeMap<String, String>>
 
 /// What an earlier run has made of the store's secrets.
 fn before(root: &Path) -> Result<Before> {
-    if has_record(root) { Before::on(&open_host(root)?) } else { Ok(Before::Nothing) }
+    // A root that is not there yet is not made by a look at it.
+    if root.exists() { Before::on(&open_host(root)?) } else { Ok(Before::Nothing) }
 }
 
 async fn plan(args: &PlanArgs) -> Result<u8> {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use kops_agent_host::{Applied, Material, Secrets};
 use kops_agent_pki::PemPair;
 use kops_agent_plan::resource::{Certificate, Issuer};
-use kops_agent_plan::spec::{Keyset, Secret};
+use kops_agent_plan::spec::{Keyset, KeysetItem, Secret};
 
+use crate::environment::Environment;
 use crate::source::{Denied, NodeSpec};
 
 /// What was read of the store's `pki/` and `secrets/` for one node, and what kops-controller has issued to it.
@@ -23,10 +24,14 @@ pub struct Materials {
     unknown: Denied,
     /// Items of keysets that are on this machine, by keyset and id.
     at_hand: BTreeMap<(String, String), PemPair>,
+    /// Items of keysets that the store has otherwise than they were applied, or not at all.
+    unusable: BTreeSet<(String, String)>,
     /// What is public of keysets, from what was last applied.
     applied: Option<Arc<Applied>>,
     /// Why kops-controller issues nothing now.
     unissuable: Option<String>,
+    /// The variables that runs at boot are given.
+    environment: Environment,
 }
 
 /// What of the materials of a state could be read, and what could not.
@@ -38,8 +43,18 @@ pub struct Read {
     pub secrets: BTreeMap<String, Secret>,
     /// What the store did not give, and why.
     pub unknown: Denied,
-    /// Items of keysets that are on this machine, by keyset and id.
+    /// Items of keysets that are on this machine, by keyset and id; they are used in the place of the store's.
     pub at_hand: BTreeMap<(String, String), PemPair>,
+    /// Items of keysets that the store does not have as they were applied; why is among what is unknown.
+    pub unusable: BTreeSet<(String, String)>,
+}
+
+/// An item of a keyset with its private key, where the store has both.
+pub fn pair_of(item: &KeysetItem) -> Option<PemPair> {
+    Some(PemPair {
+        certificate: item.certificate.as_ref()?.pem(),
+        private_key: String::from_utf8(item.private_material.as_ref()?.expose().to_vec()).ok()?,
+    })
 }
 
 impl fmt::Debug for Materials {
@@ -63,10 +78,21 @@ impl Materials {
         }
     }
 
+    /// URLs of files of the store that the state was decided without, because they may not be read.
+    pub fn denied_files(&self) -> &BTreeSet<String> {
+        &self.unknown.files
+    }
+
     /// The materials of what was last applied, as far as they are to be had.
     pub fn of_applied(applied: Arc<Applied>, read: Read) -> Materials {
-        let Read { keysets, secrets, unknown, at_hand } = read;
-        Materials { keysets, secrets, unknown, at_hand, applied: Some(applied), ..Materials::default() }
+        let Read { keysets, secrets, unknown, at_hand, unusable } = read;
+        let applied = Some(applied);
+        Materials { keysets, secrets, unknown, at_hand, unusable, applied, ..Materials::default() }
+    }
+
+    /// The same, with what is in this environment.
+    pub fn with_environment(self, environment: Environment) -> Materials {
+        Materials { environment, ..self }
     }
 
     /// The same while kops-controller issues nothing, and why.
@@ -87,14 +113,12 @@ impl Materials {
 
 impl Secrets for Materials {
     fn keyset_item(&self, keyset: &str, id: &str) -> Option<PemPair> {
-        let Some(keyset) = self.keysets.get(keyset) else {
-            return self.at_hand.get(&(keyset.to_owned(), id.to_owned())).cloned();
-        };
-        let item = if id.is_empty() { keyset.primary()? } else { keyset.item(id)? };
-        Some(PemPair {
-            certificate: item.certificate.as_ref()?.pem(),
-            private_key: String::from_utf8(item.private_material.as_ref()?.expose().to_vec()).ok()?,
-        })
+        let name = (keyset.to_owned(), id.to_owned());
+        if let Some(item) = self.at_hand.get(&name) {
+            return Some(item.clone());
+        }
+        let keyset = self.keysets.get(keyset).filter(|_| !self.unusable.contains(&name))?;
+        pair_of(if id.is_empty() { keyset.primary()? } else { keyset.item(id)? })
     }
 
     fn trusted_certificates(&self, keyset: &str) -> Option<String> {
@@ -114,6 +138,7 @@ impl Secrets for Materials {
         match material {
             Material::Secret(name) => self.unknown.secrets.get(name).cloned(),
             Material::Keyset(name) => self.unknown.keysets.get(name).cloned(),
+            Material::Environment(_) => Some(Environment::why_no_openstack_login()),
         }
     }
 
@@ -130,7 +155,7 @@ impl Secrets for Materials {
     }
 
     fn environment(&self, names: &[String]) -> Option<String> {
-        names.iter().filter_map(|name| std::env::var(name).ok()).find(|value| !value.is_empty())
+        self.environment.openstack_login(names)
     }
 
     fn bootstrap_certificate(&self, name: &str) -> Option<PemPair> {

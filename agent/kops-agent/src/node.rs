@@ -14,7 +14,7 @@ use kops_agent_plan::desired;
 use kops_agent_plan::diff::{Observed, Plan, diff_with_owned, with_labels};
 use kops_agent_plan::facts::Facts;
 use kops_agent_plan::go_yaml;
-use kops_agent_plan::lifecycle_action::{self, LifecycleAction};
+use kops_agent_plan::lifecycle_action;
 use kops_agent_plan::resolve::{self, NodeConfig, Problems};
 use kops_agent_plan::resource::{Conflict, DesiredState, Kind};
 use kops_agent_plan::spec::{BootConfig, NodeupConfig};
@@ -22,6 +22,7 @@ use kops_agent_plan::spec::{BootConfig, NodeupConfig};
 use crate::bootstrap_client::{KopsController, with_certificates};
 use crate::cli::{RootArgs, SpecArgs, StoreArgs};
 use crate::cloud::RememberedFacts;
+use crate::environment::Environment;
 use crate::hashes::HashSource;
 use crate::materials::Materials;
 use crate::progress::Watch;
@@ -48,8 +49,6 @@ pub struct Decision {
     pub known_hashes: BTreeMap<String, String>,
     /// What a later run need not ask the cloud again; `None` where a file said what is observed.
     pub remembered: Option<RememberedFacts>,
-    /// By what the cloud holds this machine until it is ready.
-    pub lifecycle_action: Option<LifecycleAction>,
     /// The range of IPv6 addresses that the cloud has given this machine for its pods; empty where it has given none.
     pub ipv6_prefix: String,
     /// Where it was read, and where its downloads may be too.
@@ -62,6 +61,8 @@ pub struct Decision {
     pub names: [String; 2],
     /// The machine that it is for ([`Facts::machine`]).
     pub machine: String,
+    /// Whether the cluster spec gave the configuration that the user-data pins, byte for byte.
+    pub is_proven: bool,
 }
 
 /// Steps 1 to 5: boot config, facts, store, resolve, desired. Below `root` is what earlier runs have left.
@@ -72,17 +73,19 @@ pub async fn decide(args: &SpecArgs, root: &Path, hashes: HashSource, before: &B
     service_manager::doing("reading what the cluster wants of this node");
     let store = Arc::new(store(&args.store)?);
     let spec = spec(&store, args, root, hashes, before).await?;
-    let known_hashes = spec.origin.known_hashes();
+    let (known_hashes, is_proven) = (spec.origin.known_hashes(), spec.origin.is_proven());
     let sources = spec.sources.clone();
-    let materials = Materials::new(&spec);
+    let role = spec.inputs.boot.instance_group_role;
+    let environment = Environment::of_machine(&args.node_root).of_role(role);
+    let materials = Materials::new(&spec).with_environment(environment.clone());
     let aws = spec.inputs.facts.cloud.aws.as_ref();
     let facts = spec.inputs.facts.clone();
     let ipv6_prefix = aws.map(|aws| aws.ipv6_prefix.clone()).unwrap_or_default();
     let node = resolve(spec)?;
-    let lifecycle_action = lifecycle_action::of_node(&node);
+    // An instance that a file tells of may be another one, for which this machine has nothing to say.
     let remembered =
-        args.facts.is_none().then(|| remembered::read(root).with(&facts, lifecycle_action.clone()));
-    let desired = match controller_service::is_wanted(args)? && node.is_control_plane() {
+        args.facts.is_none().then(|| remembered::read(root).with(&facts, lifecycle_action::of_node(&node)));
+    let desired = match node.is_control_plane() && controller_service::is_wanted(args, &environment)? {
         true => {
             let service = controller_service::read(&store, &source::config_base(args, &node.boot)?).await?;
             desired::desired_with_controller(&node, &service).map_err(contradictory)
@@ -108,13 +111,13 @@ pub async fn decide(args: &SpecArgs, root: &Path, hashes: HashSource, before: &B
         config_hash,
         known_hashes,
         remembered,
-        lifecycle_action,
         ipv6_prefix,
         store,
         is_last_applied,
         sources,
         names,
         machine: facts.machine(),
+        is_proven,
     })
 }
 
@@ -162,7 +165,7 @@ pub fn store(args: &StoreArgs) -> Result<Store> {
 /// All of it at once. Where this machine may not read what it cannot do without, it is that which is wrong.
 pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
     let mut problems = spec.problems;
-    let Denied { keysets, secrets } = spec.denied;
+    let Denied { keysets, secrets, files: _ } = spec.denied;
     // A worker may not read keysets, and needs none but to derive its configuration.
     let needs_keysets = spec.inputs.boot.instance_group_role.runs_api_server()
         || matches!(spec.origin, Origin::ClusterSpec(_));
@@ -205,7 +208,7 @@ pub fn plan_with(host: &Host, decision: &Decision, materials: &Materials) -> Res
             observed.insert(id.clone(), Observed::Resource(resource.clone()));
         }
     }
-    let owned = host.owned().context("observing what earlier runs left")?;
+    let owned = host.owned_beside(&decision.desired).context("observing what earlier runs left")?;
     let labels =
         host.wrong_labels(&decision.desired).context("observing the SELinux labels of this machine")?;
     let adoptable = host.adoptable(&decision.desired).context("observing what may be adopted")?;
@@ -235,16 +238,28 @@ pub async fn converge(args: &RootArgs, host: &Host, decision: &Decision) -> Resu
     let config_hash = decision.config_hash.as_str();
     let scope = match decision.is_last_applied {
         true => Scope::LastApplied { config_hash },
-        false => Scope::Node { config_hash, known_hashes: &decision.known_hashes },
+        false => Scope::Node {
+            config_hash,
+            known_hashes: &decision.known_hashes,
+            without: decision.materials.denied_files(),
+        },
     };
+    let applied = Applied::of(
+        &decision.names[0],
+        &decision.names[1],
+        config_hash,
+        decision.sources.clone(),
+        &decision.desired,
+        &materials,
+    );
+    let applied = applied.to_machine(decision.machine.clone()).proven(decision.is_proven);
+    if !decision.is_last_applied && !plan.is_empty() {
+        host.keep_begun(&applied).context("keeping what is about to be applied")?;
+    }
     let outcome = host.apply(&plan, &decision.desired, &materials, &downloads, &watch, scope).await;
     // Where only units failed on which no pod depends everything else is as it was wanted.
     let is_applied = outcome.as_ref().map_or_else(kops_agent_host::Error::leaves_a_working_node, |_| true);
     if is_applied && !decision.is_last_applied {
-        let [cluster, group] = &decision.names;
-        let sources = decision.sources.clone();
-        let applied = Applied::of(cluster, group, config_hash, sources, &decision.desired, &materials);
-        let applied = applied.to_machine(decision.machine.clone());
         host.keep_applied(&applied).context("keeping what was applied")?;
     }
     Ok(outcome?)

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use kops_agent_host::health::Asking;
-use kops_agent_host::system::remote::Remote;
+use kops_agent_host::system::remote::{Remote, Telling};
 use kops_agent_pki::PemPair;
 use kops_agent_plan::lifecycle_action::LifecycleAction;
 use kops_agent_plan::resource::DiscoveryRegistration;
@@ -13,7 +13,7 @@ use reqwest::Client;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
 use serde_json::Value;
 
-use crate::cloud::aws::autoscaling::{self, Completion};
+use crate::cloud::aws::autoscaling;
 use crate::{cloud, http, tls};
 
 /// By whom the fields of the registration are owned (upstream's name, for the same object).
@@ -43,18 +43,19 @@ impl Remote for World {
         })
     }
 
-    fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Asking<'a> {
+    fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Telling<'a> {
         Box::pin(async {
-            let done = autoscaling::complete(action, autoscaling::RETRIES).await;
-            match done.map_err(|error| error.to_string())? {
-                Completion::Completed => log::info!("{} knows that this machine is ready", action.group),
-                Completion::NothingHeld => {
-                    log::info!("no lifecycle hook of {} holds this machine", action.group)
-                }
-            }
-            Ok(())
+            let done = autoscaling::complete(action, uptime(), autoscaling::RETRIES).await;
+            done.map_err(|error| error.to_string())
         })
     }
+}
+
+/// For how long this machine has run, proc_uptime(5); for ever, where that is not told.
+fn uptime() -> Duration {
+    let read = std::fs::read_to_string("/proc/uptime").ok();
+    let seconds = read.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(Duration::MAX)
 }
 
 async fn register(client: &Client, registration: &DiscoveryRegistration) -> Result<(), String> {

@@ -46,6 +46,10 @@ fn text(reset: &Reset) -> String {
     list("These network interfaces of pods go", reset.pod_network.interfaces.clone());
     list("These rules of the network of pods go", reset.pod_network.rules.clone());
     list(
+        "These could not be looked at: what pods left there ends when this machine restarts",
+        reset.pod_network.unknown.clone(),
+    );
+    list(
         "These are removed, keys overwritten first",
         reset.removed.iter().map(ToString::to_string).collect(),
     );

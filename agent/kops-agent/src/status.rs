@@ -53,7 +53,7 @@ fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
         writeln!(text, "config hash  {config_hash}")?;
     }
     let is_rollback = |failure: &&Failure| {
-        rolled_back.as_ref().is_some_and(|rolled_back| failure.problem.contains(&rolled_back.to_string()))
+        rolled_back.as_ref().is_some_and(|rolled_back| failure.problem.contains(&rolled_back.problem))
     };
     if let Some(failure) = failure.as_ref().filter(|failure| !is_rollback(failure)) {
         writeln!(
@@ -113,7 +113,7 @@ fn write_rollback(text: &mut String, rolled_back: &RolledBack) -> std::fmt::Resu
     }
     writeln!(
         text,
-        "             to do: change what is wrong in the cluster's spec, or have it tried again by \
+        "             what was last applied is put right meanwhile; drift is counted against that\n             to do: change what is wrong in the cluster's spec, or have it tried again by \
          `kops-agent converge --retry-failed`"
     )
 }

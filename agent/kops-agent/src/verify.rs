@@ -2,24 +2,27 @@
 //! wanted now, which does.
 
 use anyhow::Result;
-use kops_agent_host::{Depth, Drift, Host};
+use kops_agent_host::{Depth, Drift, Error as HostError, Host};
 use kops_agent_plan::diff::{Keeping, Plan};
 
 use crate::cli::VerifyArgs;
 use crate::hashes::HashSource;
-use crate::last_applied::{self, Instead};
+use crate::last_applied::{self, Instead, StandIn};
 use crate::node::Decision;
 use crate::source::Before;
-use crate::{bootstrap_client, convergence, exit, node, noted, open_host, output, until_stopped};
+use crate::{bootstrap_client, convergence, exit, node, noted, open_host, output, renewal, until_stopped};
 
 /// Tells the differences, and mends them if asked. A repair that fails is told of by `status`, as any run that is to
 /// change the machine: a timer has nobody who reads what it says.
 pub(crate) async fn run(args: &VerifyArgs) -> Result<u8> {
-    if !args.repair {
-        return verify(args).await;
-    }
     let root = &args.root.root;
-    until_stopped(root, async { noted(root, verify(args).await) }).await
+    if !args.repair {
+        return match args.renew {
+            true => until_stopped(root, verify(args)).await,
+            false => verify(args).await,
+        };
+    }
+    until_stopped(root, async { noted(root, convergence::tell(root, false, verify(args).await).await) }).await
 }
 
 async fn verify(args: &VerifyArgs) -> Result<u8> {
@@ -30,20 +33,27 @@ async fn verify(args: &VerifyArgs) -> Result<u8> {
         let hashes = HashSource::publishers(host.record()?.known_hashes);
         let decision = node::decide(&args.spec, &args.root.root, hashes, &Before::on(&host)?).await?;
         let plan = node::plan(&host, &decision)?;
-        Ok::<_, anyhow::Error>((decision, plan))
+        match host.refusal(&plan, &decision.desired, &decision.config_hash)? {
+            Some(refused) => Err(HostError::FailedBefore(Box::new(refused)).into()),
+            None => Ok::<_, anyhow::Error>((decision, plan)),
+        }
     };
-    let (decision, plan, instead) = match decided.await {
+    let (decision, plan, mut instead) = match decided.await {
         Ok((decision, plan)) => (decision, plan, None),
-        Err(error) => match Box::pin(last_applied::decide(&args.spec, &host, &error)).await? {
-            Some((instead, decision)) => {
-                let plan = node::plan(&host, &decision)?;
-                (decision, plan, Some((instead, error)))
-            }
-            None => return not_compared(args, &changed, error),
+        Err(error) => match Box::pin(compared_instead(args, &host, error)).await {
+            Ok((StandIn { instead, decision, error }, plan)) => (decision, plan, Some((instead, error))),
+            Err(error) => return not_compared(args, &changed, error),
         },
     };
     let superseded = match &instead {
         Some((Instead::Superseded(by), _)) => Some(by.as_str()),
+        Some((Instead::Refused, error)) => {
+            log::warn!(
+                "what is wanted of this node is refused, so it is compared with what was last applied: {}",
+                output::error_text(error)
+            );
+            None
+        }
         Some((Instead::Registered | Instead::Failed, error)) => {
             log::warn!(
                 "what is wanted of this node now is not known, so it is compared with what was last applied: {}",
@@ -55,7 +65,17 @@ async fn verify(args: &VerifyArgs) -> Result<u8> {
     };
     output::print_verification(&changed, Some(&plan), superseded, args.output, args.color)?;
     let code = match args.repair {
-        true => repair(args, &host, &decision, &plan, changed.is_empty()).await?,
+        true => match (repair(args, &host, &decision, &plan, changed.is_empty()).await, instead) {
+            (Ok(code), kept) => {
+                instead = kept;
+                code
+            }
+            (Err(other), Some((_, error))) => return Err(last_applied::both(error, &other)),
+            (Err(error), None) => {
+                return Err(Box::pin(last_applied::mend(&args.spec, &args.root, &host, error)).await);
+            }
+        },
+        false if args.renew => renew(args, &host, &decision, plan, changed).await?,
         false if plan.is_empty() && changed.is_empty() => exit::CONVERGED,
         false => exit::DIFFERENT,
     };
@@ -66,8 +86,19 @@ async fn verify(args: &VerifyArgs) -> Result<u8> {
             noting.unwrap_or_else(|error| log::debug!("that is not noted for `status`: {error}"));
             Ok(code)
         }
-        Some((Instead::Failed, error)) => Err(error),
+        // What is wanted is known, and this machine differs from it.
+        Some((Instead::Refused, _)) if !args.repair => Ok(exit::DIFFERENT),
+        Some((Instead::Refused | Instead::Failed, error)) => Err(error),
         Some((Instead::Registered, _)) | None => Ok(code),
+    }
+}
+
+/// What a node is compared with because of an error, and how it differs from that.
+async fn compared_instead(args: &VerifyArgs, host: &Host, error: anyhow::Error) -> Result<(StandIn, Plan)> {
+    let stand_in = last_applied::stand_in(&args.spec, host, error).await?;
+    match node::plan(host, &stand_in.decision) {
+        Ok(plan) => Ok((stand_in, plan)),
+        Err(other) => Err(last_applied::both(stand_in.error, &other)),
     }
 }
 
@@ -83,6 +114,24 @@ fn not_compared(args: &VerifyArgs, changed: &[Drift], error: anyhow::Error) -> R
         true => Ok(exit::DIFFERENT),
         false => Err(error),
     }
+}
+
+/// Renews certificates, and tells whether anything differs after that.
+async fn renew(
+    args: &VerifyArgs,
+    host: &Host,
+    decision: &Decision,
+    plan: Plan,
+    changed: Vec<Drift>,
+) -> Result<u8> {
+    let (plan, changed) = match Box::pin(renewal::renew(&args.root, host, decision)).await? {
+        Some(report) => {
+            output::print_report(&report, args.output)?;
+            (node::plan(host, decision)?, host.drift()?)
+        }
+        None => (plan, changed),
+    };
+    Ok(if plan.is_empty() && changed.is_empty() { exit::CONVERGED } else { exit::DIFFERENT })
 }
 
 async fn repair(

@@ -10,136 +10,21 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use example::Ended;
 use example::apart::apart;
-use example::{Ended, Machine, keysets};
+use example::worker::{
+    CERTIFICATES, DOCKER_CONFIG, NODE, Worker, certificates, honest, kubernetes_ca, once, openssl,
+};
 use kops_agent_tests::autoscaling::Autoscaling;
 use kops_agent_tests::example_keys::Keyset;
 use kops_agent_tests::example_store::{CLUSTER, NODES};
 use kops_agent_tests::imds;
-use kops_agent_tests::kops_controller::{Asked, KopsController, Mood, Served, server_name};
+use kops_agent_tests::kops_controller::{Asked, KopsController, Mood, server_name};
 use kops_agent_tests::loopback::LoopbackServer;
 use kops_agent_tests::name_server::{NameFault, NameServer};
 use nix::mount::{MsFlags, mount};
-use sha2::{Digest as _, Sha256};
-
-const DOCKER_CONFIG: &str = r#"{"auths":{"registry.example.com":{"auth":"aHVzaA=="}}}"#;
-const NODE: &str = "i-0d3a0c0ffee000002";
-const CERTIFICATES: [&str; 3] = ["kube-proxy", "kubelet", "kubelet-server"];
-
-/// A worker whose boot config names kops-controllers and no store.
-struct Worker {
-    machine: Machine,
-    served: Served,
-}
-
-fn kubernetes_ca() -> Keyset {
-    keysets().iter().find(|keyset| keyset.name == "kubernetes-ca").unwrap().clone()
-}
-
-impl Worker {
-    fn new() -> Worker {
-        let machine = Machine::of(NODES);
-        let nodeup_config = Ended::of(
-            Command::new(example::agent())
-                .env_clear()
-                .envs(machine.cluster.environment())
-                .args(["config", "derive", "--instance-group", NODES, "--config-base"])
-                .arg(kops_agent_tests::example_store::CONFIG_BASE),
-        );
-        nodeup_config.with(0, &[]);
-        let served = Served {
-            authority: kubernetes_ca(),
-            node_name: NODE.to_owned(),
-            nodeup_config: nodeup_config.stdout,
-            docker_config: DOCKER_CONFIG.to_owned(),
-        };
-        Worker { machine, served }
-    }
-
-    fn kops_controller(&self) -> KopsController {
-        KopsController::start(self.served.clone()).unwrap()
-    }
-
-    /// The agent's call on this machine, which is told of these kops-controllers and of who signs for them.
-    fn agent(&self, verb: &str, servers: &[String], authority: &Keyset) -> Command {
-        self.agent_of(self.machine.root(), verb, servers, authority)
-    }
-
-    /// The same for a machine with this root.
-    fn agent_of(&self, root: &Path, verb: &str, servers: &[String], authority: &Keyset) -> Command {
-        let indented = |text: &str| text.lines().map(|line| format!("    {line}\n")).collect::<String>();
-        let servers: String = servers.iter().map(|url| format!("  - {url}\n")).collect();
-        let hash = STANDARD.encode(Sha256::digest(&self.served.nodeup_config));
-        let boot_config = format!(
-            "CloudProvider: aws\nClusterName: {CLUSTER}\nConfigServer:\n  CACertificates: |\n{}  servers:\n{servers}  \
-             tlsServerName: {}\nInstanceGroupName: {NODES}\nInstanceGroupRole: Node\nNodeupConfigHash: {hash}\n",
-            indented(&authority.certificate),
-            server_name(),
-        );
-        let conf = self.machine.folder().join("kube_env.yaml");
-        fs::write(&conf, boot_config).unwrap();
-        let mut agent = Command::new(example::agent());
-        agent.env_clear().env("HTTPS_PROXY", "http://127.0.0.1:1");
-        // A key of the instance's role; the store is nowhere.
-        agent.env("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE").env("AWS_SECRET_ACCESS_KEY", "secret");
-        agent.args([verb, "--conf"]).arg(conf).arg("--root").arg(root);
-        agent.arg("--facts").arg(self.machine.cluster.store.facts(NODES));
-        agent
-    }
-
-    fn run(&self, verb: &str, server: &KopsController) -> Ended {
-        once(&mut self.agent(verb, &[server.url()], &self.served.authority))
-    }
-
-    fn read(&self, path: &str) -> String {
-        fs::read_to_string(self.machine.root().join(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
-    }
-
-    /// Certificate, key and trusted authorities of a kubeconfig.
-    fn kubeconfig(&self, path: &str) -> [String; 3] {
-        let kubeconfig: serde_yaml::Value = serde_yaml::from_str(&self.read(path)).unwrap();
-        let user = &kubeconfig["users"][0]["user"];
-        let cluster = &kubeconfig["clusters"][0]["cluster"];
-        [&user["client-certificate-data"], &user["client-key-data"], &cluster["certificate-authority-data"]]
-            .map(|value| String::from_utf8(STANDARD.decode(value.as_str().unwrap()).unwrap()).unwrap())
-    }
-
-    #[track_caller]
-    fn is_untouched(&self) {
-        assert_eq!(self.machine.files(), [""; 0]);
-    }
-}
-
-/// A run that asks every server once.
-fn once(agent: &mut Command) -> Ended {
-    Ended::of(agent.args(["--store-patience", "1"]))
-}
-
-fn honest(asked: &[&str]) -> Vec<Asked> {
-    let mut all = vec![Asked::Configuration(Mood::Honest)];
-    if !asked.is_empty() {
-        all.push(certificates(Mood::Honest, asked));
-    }
-    all
-}
-
-fn certificates(mood: Mood, names: &[&str]) -> Asked {
-    Asked::Certificates(names.iter().map(|name| (*name).to_owned()).collect(), mood)
-}
-
-fn openssl(arguments: &[&str], input: &str) -> String {
-    let mut openssl = Command::new("openssl");
-    openssl.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut openssl = openssl.spawn().unwrap();
-    std::io::Write::write_all(openssl.stdin.as_mut().unwrap(), input.as_bytes()).unwrap();
-    let output = openssl.wait_with_output().unwrap();
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
 
 #[test]
 fn a_worker_becomes_a_node_with_nothing_but_kops_controller() {
@@ -301,19 +186,33 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
         // A scratch root tells no cloud anything. Of the machine's own, a run that ends with 409 only reads this folder.
         let nothing = None::<&Path>;
         mount(Some(&var_lib), "/var/lib", nothing, MsFlags::MS_BIND, nothing).unwrap();
-        let run = || {
-            server.answer_next(&[Mood::Refusing(409, "")]);
+        let run = |verb: &str, flags: &[&str]| {
+            server.answer_next(&[Mood::Refusing(409, ""), Mood::Refusing(409, "")]);
             let authority = &worker.served.authority;
-            let mut agent = worker.agent_of(Path::new("/"), "converge", &[server.url()], authority);
-            agent.envs([autoscaling.environment()]);
+            let mut agent = worker.agent_of(Path::new("/"), verb, &[server.url()], authority);
+            agent.envs([autoscaling.environment()]).args(flags);
             once(agent.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds.url()))
         };
-        run().with(0, &["registered and ready", "knows that this machine is ready"]);
-        assert_eq!(autoscaling.held(), BTreeSet::from(["i-another".to_owned()]));
-        run().with(
+        let told = ["registered and ready", "knows that this machine is ready"];
+        let another = BTreeSet::from(["i-another".to_owned()]);
+        autoscaling.refuse_next(1);
+        run("converge", &[]).with(1, &["could not be told so", "InvalidClientTokenId"]);
+        // Nothing else is left to do, and it is told by whatever runs next.
+        run("verify", &["--repair"]).with(0, &told);
+        assert_eq!(autoscaling.held(), another);
+        autoscaling.asked();
+        run("converge", &[]).with(0, &["registered and ready"]);
+        assert_eq!(autoscaling.asked(), 0, "it is told already");
+
+        fs::write(state.join("facts.json"), format!(r#"{{"lifecycleAction": {action}}}"#)).unwrap();
+        run("converge", &[]).with(
             0,
             &["registered and ready", "no lifecycle hook of nodes.demo.example.com holds this machine"],
         );
+        fs::write(state.join("facts.json"), format!(r#"{{"lifecycleAction": {action}}}"#)).unwrap();
+        autoscaling.refuse_next(1);
+        let at_boot = run("converge", &["--retries", "-1"]);
+        at_boot.with(0, &["could not be told so", "trying again", "no lifecycle hook of"]);
     });
 }
 
@@ -321,13 +220,13 @@ fn auto_scaling_lets_go_of_a_node_which_is_registered_already() {
 fn a_group_that_holds_a_node_which_is_registered_already_hears_that_it_is_ready() {
     let mut worker = Worker::new();
     worker.served.nodeup_config.push_str("EnableLifecycleHook: true\n");
-    let server = worker.kops_controller();
+    let (server, imds) = (worker.kops_controller(), metadata_of_node());
     let registered = Mood::Refusing(409, "");
     server.answer_next(&[Mood::Honest, registered.clone()]);
-    worker.run("converge", &server).with(0, &["registered and ready"]);
+    worker.run_on(&imds, "converge", &server).with(0, &["registered and ready"]);
     assert_eq!(lifecycle_actions(&worker), 1);
     server.answer_next(&[]);
-    worker.run("plan", &server).with(0, &[]);
+    worker.run_on(&imds, "plan", &server).with(0, &[]);
     assert_eq!(lifecycle_actions(&worker), 1, "a plan tells nothing");
 
     // Where not even the configuration is given, it is what an earlier run has left.
@@ -336,7 +235,6 @@ fn a_group_that_holds_a_node_which_is_registered_already_hears_that_it_is_ready(
         let action =
             format!(r#"{{"region": "eu-west-1", "group": "nodes.{CLUSTER}", "instanceID": "{instance}"}}"#);
         fs::write(&remembered, format!(r#"{{"lifecycleAction": {action}}}"#)).unwrap();
-        let imds = metadata_of_node();
         server.answer_next(std::slice::from_ref(&registered));
         let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
         once(agent.env("AWS_EC2_METADATA_SERVICE_ENDPOINT", imds.url())).with(0, &["registered and ready"]);
@@ -345,76 +243,25 @@ fn a_group_that_holds_a_node_which_is_registered_already_hears_that_it_is_ready(
 }
 
 #[test]
-fn a_node_that_gets_no_new_certificates_keeps_those_that_are_valid() {
-    let worker = Worker::new();
-    let server = worker.kops_controller();
-    server.answer_next(&[Mood::Honest, Mood::ShortLived]);
-    worker.run("converge", &server).with(0, &[]);
-    let before = worker.read("var/lib/kubelet/kubeconfig");
-    let config = worker.machine.root().join("etc/containerd/config.toml");
-    let right = fs::read_to_string(&config).unwrap();
-    fs::write(&config, "changed").unwrap();
-    server.asked();
-
-    let registered = Mood::Refusing(409, "");
-    server.answer_next(&[Mood::Honest, registered.clone()]);
-    let kept = worker.run("converge", &server);
-    kept.with(0, &["due to be renewed (kube-proxy, kubelet, kubelet-server) are kept"]);
-    assert!(!kept.stderr.contains("404"), "{kept:#?}");
-    let expected = [
-        Asked::Configuration(Mood::Honest),
-        certificates(registered, &CERTIFICATES),
-        Asked::Elsewhere("/renew".into()),
-    ];
-    assert_eq!(server.asked(), expected, "upstream's kops-controller renews nothing");
-    assert_eq!(server.problems(), [""; 0]);
-    assert_eq!(worker.read("var/lib/kubelet/kubeconfig"), before);
-    assert_eq!(fs::read_to_string(&config).unwrap(), right, "all else is put right");
-
-    server.answer_next(&[]);
-    worker.run("converge", &server).with(0, &[]);
-    assert_ne!(worker.read("var/lib/kubelet/kubeconfig"), before, "another kops-controller renews them");
+fn nothing_is_said_for_an_instance_that_a_file_tells_of() {
+    let mut worker = Worker::new();
+    worker.served.nodeup_config.push_str("EnableLifecycleHook: true\n");
+    worker.run("converge", &worker.kops_controller()).with(0, &[]);
+    assert_eq!(lifecycle_actions(&worker), 0);
 }
 
 #[test]
-fn a_node_that_is_ready_renews_what_is_due_with_the_certificate_that_it_has() {
-    for command in [&["converge"][..], &["verify", "--repair"]] {
-        let worker = Worker::new();
-        let server = KopsController::start_renewing(worker.served.clone()).unwrap();
-        server.answer_next(&[Mood::Honest, Mood::ShortLived]);
-        worker.run("converge", &server).with(0, &[]);
-        let before = worker.kubeconfig("var/lib/kubelet/kubeconfig");
-        server.asked();
-
-        let registered = Mood::Refusing(409, "");
-        server.answer_next(&[registered.clone(), registered.clone()]);
-        let mut agent = worker.agent(command[0], &[server.url()], &worker.served.authority);
-        let renewed = once(agent.args(&command[1..]));
-        renewed.with(0, &["for its present certificate"]);
-        let expected = [
-            Asked::Configuration(registered.clone()),
-            Asked::ToRenew,
-            Asked::Configuration(Mood::Honest),
-            certificates(registered.clone(), &CERTIFICATES),
-            Asked::ToRenew,
-            certificates(Mood::Honest, &CERTIFICATES),
-        ];
-        assert_eq!(server.asked(), expected);
-        assert_eq!(server.problems(), [""; 0]);
-        let after = worker.kubeconfig("var/lib/kubelet/kubeconfig");
-        assert!(after[0] != before[0] && after[1] != before[1], "another certificate, for another key");
-        for said in [&renewed.stdout, &renewed.stderr] {
-            assert!(!said.contains("PRIVATE KEY"), "{said}");
-        }
-
-        // What is not due is not renewed; what is wanted of the node is known all the same.
-        server.answer_next(std::slice::from_ref(&registered));
-        let again = worker.run("converge", &server);
-        again.with(0, &[]);
-        assert!(again.stdout.contains("Nothing to do"), "{again:#?}");
-        let expected = [Asked::Configuration(registered), Asked::ToRenew, Asked::Configuration(Mood::Honest)];
-        assert_eq!(server.asked(), expected);
-    }
+fn a_group_hears_of_a_node_of_which_a_unit_failed_that_no_pod_waits_for() {
+    let mut worker = Worker::new();
+    worker.served.nodeup_config.push_str("EnableLifecycleHook: true\n");
+    let recorded = worker.machine.root().join("var/lib/kops-agent/recorded");
+    let refusal = |unit: &str| serde_json::json!({"unit": unit, "path": "/etc/hostname", "text": ""});
+    let refusals = ["chrony.service", "chronyd.service", "systemd-timesyncd.service"].map(refusal);
+    fs::create_dir_all(&recorded).unwrap();
+    fs::write(recorded.join("state.json"), serde_json::json!({ "refusals": refusals }).to_string()).unwrap();
+    let (server, imds) = (worker.kops_controller(), metadata_of_node());
+    worker.run_on(&imds, "converge", &server).with(1, &["is refused"]);
+    assert_eq!(lifecycle_actions(&worker), 1);
 }
 
 #[test]

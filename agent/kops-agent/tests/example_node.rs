@@ -86,9 +86,21 @@ fn the_controller_is_a_service_of_a_control_plane_that_asks_for_it() {
     assert!(requests.contains("systemd: start kops-agent-controller.service"), "{requests}");
     machine.run("plan", &["--exit-code", "--controller"]).with(0, &[]);
 
+    let left = || {
+        let files = machine.files().into_iter();
+        files.filter(|file| FILES.contains(&file.as_str())).collect::<Vec<_>>()
+    };
+    machine.run("converge", &[]).with(0, &["kops-agent-controller.service stays"]);
+    assert_eq!(left(), FILES, "a run from a shell does not know what another was told");
+    let environment = machine.root().join("etc/environment");
+    fs::write(&environment, "KOPS_AGENT_CONTROLLER=false\n").unwrap();
     machine.run("converge", &[]).with(0, &[]);
-    let left: Vec<_> = machine.files().into_iter().filter(|file| FILES.contains(&file.as_str())).collect();
-    assert_eq!(left, [""; 0], "it is not wanted any more");
+    assert_eq!(left(), [""; 0], "it is not wanted any more");
+    machine.run("converge", &[]).with(0, &[]);
+    assert_eq!(left(), [""; 0]);
+    fs::write(&environment, "KOPS_AGENT_CONTROLLER=true\n").unwrap();
+    machine.run("converge", &[]).with(0, &[]);
+    assert_eq!(left(), FILES, "the units of the agent are told so");
     let worker = Machine::of(NODES);
     worker.run("converge", &["--controller"]).with(0, &[]);
     assert!(!worker.files().contains(&FILES[0].to_owned()), "a worker has no controller");

@@ -11,8 +11,10 @@ mod labels;
 pub mod meaning;
 mod observed;
 mod order;
+mod overrides;
 mod pods;
 mod removals;
+mod renewal;
 mod renumbered;
 pub mod text;
 mod units;
@@ -27,15 +29,16 @@ use crate::health;
 use crate::resource::{DesiredState, Kind, Resource, ResourceId};
 use order::Order;
 
-pub use baseline::{Started, take_as_started};
+pub use baseline::{FirstSight, Started, Times, take_as_started};
 pub use labels::{WrongLabel, WrongLabels, with_labels};
 pub use observed::{
     Access, Enablement, Observed, ObservedCertificate, ObservedContent, ObservedFile, ObservedState,
-    ObservedUnit, sha256_hex,
+    ObservedUnit, Override, sha256_hex,
 };
 pub use order::awaited_units;
 pub use pods::{mounted, mounted_digest};
 pub use removals::{Keeping, Kept, Owned, OwnedNow, OwnedState};
+pub use renewal::{Interrupted, renewal};
 pub use units::{PATH, restart_digest};
 
 /// The unit that runs containers: whatever else runs on a node needs it.
@@ -175,6 +178,9 @@ pub enum Change {
     Issue {
         /// Why what is there, if anything, cannot be kept.
         why: String,
+        /// Whether that is its age alone.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        renewal: bool,
     },
     /// Put it in the place of something of another type.
     Replace {
@@ -334,6 +340,7 @@ pub fn diff(desired: &DesiredState, observed: &ObservedState) -> Plan {
 /// As [`diff`], given that these steps are taken in any case.
 fn diff_after(steps: Vec<Step>, desired: &DesiredState, observed: &ObservedState) -> Plan {
     let mut plan = Plan { steps, kept: unknown::kept(desired, observed), ..Plan::default() };
+    plan.kept.extend(overrides::kept(desired, observed));
     let order = Order::of(desired);
     let awaited = awaited_units(desired);
     let (files, started): (Vec<_>, Vec<_>) = desired.iter().partition(|(id, _)| !is_started(id));

@@ -1,7 +1,8 @@
 //! Which labels a Node must have, and the patch that gives it them, for the controller of nodes.
 //!
 //! A label is ours where the group's nodes have it, where it says the role of a node, or where the API server
-//! knows that kops-controller wrote it, and no other did. Nothing else is ever touched.
+//! knows that kops-controller wrote it, and no other did, unless the controller alone decides it. Nothing else is ever
+//! touched.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,6 +21,13 @@ const ROLE_LABELS: [&str; 3] = [
 /// The label of the machines that have the keys with which kops-controller signs; its pods are scheduled by it
 /// (upstream: `BuildMandatoryControlPlaneLabels` in `pkg/nodelabels/builder.go`).
 const PKI_LABEL: &str = "kops.k8s.io/kops-controller-pki";
+
+/// The prefixes of labels that say what a node is for, by which workloads that are trusted are kept apart from others, and
+/// that the API server lets no kubelet give itself (its admission plugin NodeRestriction). It lets a kubelet own them beside
+/// others, though, by an apply that changes nothing, under any manager's name: so that another owns one of ours is no reason
+/// to leave it.
+const DECIDED_HERE: [&str; 3] =
+    ["node-role.kubernetes.io/", "kops.k8s.io/", "node-restriction.kubernetes.io/"];
 
 /// By what name upstream's kops-controller and ours write, which is how the API server knows whose a label is.
 pub const FIELD_MANAGER: &str = "kops-controller";
@@ -150,11 +158,16 @@ pub fn without_roles(observed: &ObservedNode) -> Option<LabelPatch> {
     (!remove.is_empty()).then_some(LabelPatch { set: BTreeMap::new(), remove, before })
 }
 
+fn is_decided_here(key: &str) -> bool {
+    DECIDED_HERE.iter().any(|prefix| key.starts_with(prefix))
+}
+
 /// What must change for a Node to have the wanted labels, if anything.
 pub fn diff(observed: &ObservedNode, wanted: &Wanted) -> Option<LabelPatch> {
     let labels = wanted.labels();
     let is_written_by_us = |key: &str| observed.written_by_us.contains(key);
-    let is_ours_alone = |key: &str| is_written_by_us(key) && !observed.shared.contains(key);
+    let is_shared = |key: &str| observed.shared.contains(key) && !is_decided_here(key);
+    let is_ours_alone = |key: &str| is_written_by_us(key) && !is_shared(key);
     let may_be_set = |key: &str| match wanted {
         Wanted::OfGroup(_) | Wanted::AsUpstream(_) => true,
         Wanted::Noted(_) => !(is_written_by_us(key) && observed.labels.contains_key(key)),
@@ -311,6 +324,24 @@ mod tests {
         observed.shared = ["theirs-too".to_owned()].into();
         let patch = diff(&observed, &of_group(&[NODE])).unwrap();
         assert_eq!(patch.remove, ["ours".to_owned()].into());
+    }
+
+    #[test]
+    fn what_the_controller_alone_decides_is_pinned_by_no_other_manager() {
+        let decided =
+            ["node-role.kubernetes.io/gpu", "kops.k8s.io/gpu", "node-restriction.kubernetes.io/pci"];
+        let others =
+            ["team", "feature.node.kubernetes.io/cpu", "xkops.k8s.io/gpu", "node-role.kubernetes.iox/gpu"];
+        let all: Vec<(&str, &str)> = decided.iter().chain(&others).map(|key| (*key, "")).collect();
+        let keys: Vec<&str> = all.iter().map(|(key, _)| *key).collect();
+        let mut observed = node(&all, &keys);
+        // A kubelet that has been broken into owns all of it, too.
+        observed.shared = keys.iter().map(|key| (*key).to_owned()).collect();
+        let patch = diff(&observed, &of_group(&[NODE])).unwrap();
+        assert_eq!(patch.remove, decided.map(str::to_owned).into());
+        // What an operator has put there, and we have not, is left.
+        observed.written_by_us = BTreeSet::new();
+        assert_eq!(diff(&observed, &of_group(&[NODE])).unwrap().remove, BTreeSet::new());
     }
 
     #[test]

@@ -28,6 +28,17 @@ pub struct LifecycleAction {
     pub instance_id: String,
 }
 
+/// What came of telling an Auto Scaling group that an instance is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Completion {
+    /// The instance goes on into service, or into the warm pool.
+    Completed,
+    /// The group has no such hook, or it does not hold this instance any more.
+    NothingHeld,
+    /// No hook holds the instance, and one may yet: it has only just started.
+    NotHeldYet,
+}
+
 /// The action that this node completes; `None` where nothing holds it.
 pub fn of_node(node: &NodeConfig) -> Option<LifecycleAction> {
     let aws = node.facts.cloud.aws.as_ref()?;

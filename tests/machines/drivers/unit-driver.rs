@@ -1,12 +1,12 @@
 //! Has the machine on which it runs become one that has the units in a folder, by the agent's own code, and ends as the
 //! agent would: with 1 where a unit failed, and at once where it is asked to stop.
 //!
-//! `unit-driver FOLDER [EXISTING | DEVICE=PATH]...`: the folder's files are units with their texts; the others are units
-//! that the distribution brings, and volumes.
+//! `unit-driver FOLDER [EXISTING | DEVICE=PATH | image:NAME]...`: the folder's files are units with their texts; the others
+//! are units that the distribution brings, volumes, and images that are pulled.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use anyhow::{Context, bail};
 use kops_agent_host::{Downloads, Host, Progress, Scope, Secrets};
 use kops_agent_pki::PemPair;
 use kops_agent_plan::diff::{Step, diff_with_owned};
-use kops_agent_plan::resource::{DesiredState, Mount, Unit};
+use kops_agent_plan::resource::{DesiredState, Image, Mount, Unit};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// No unit needs any.
@@ -79,7 +79,8 @@ async fn converge() -> anyhow::Result<()> {
     // A second installation is refused, and as good as the first.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let client = reqwest::Client::builder().tls_certs_only([]).build()?;
-    let scope = Scope::Node { config_hash: "units", known_hashes: &BTreeMap::new() };
+    let scope =
+        Scope::Node { config_hash: "units", known_hashes: &BTreeMap::new(), without: &BTreeSet::new() };
     host.apply(&plan, &desired, &NoSecrets, &Downloads::new(client), &Lines, scope).await?;
     println!("converged");
     Ok(())
@@ -104,6 +105,10 @@ fn desired(folder: &Path, existing: &[String]) -> anyhow::Result<DesiredState> {
         desired.add(Unit::new(name, std::fs::read_to_string(&path)?));
     }
     for argument in existing {
+        if let Some(name) = argument.strip_prefix("image:") {
+            desired.add(Image { name: name.to_owned(), sources: vec![], sha256: String::new() });
+            continue;
+        }
         match argument.split_once('=') {
             Some((device, path)) => desired.add(volume(device, path)),
             None => desired.add(Unit::existing(argument)),

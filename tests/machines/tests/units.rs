@@ -21,7 +21,7 @@ const ENDLESS: &str =
     "[Unit]\nBefore=containerd.service\n[Service]\nType=oneshot\nExecStart=sleep infinity\n";
 
 /// The folders of units that the machine becomes one after another.
-const NODES: [(&str, &[(&str, &str)]); 4] = [
+const NODES: [(&str, &[(&str, &str)]); 5] = [
     ("volume", &[("containerd.service", CONTAINERD), ("kubelet.service", KUBELET)]),
     ("late", &[("containerd.service", LATE_CONTAINERD), ("kubelet.service", KUBELET)]),
     (
@@ -42,6 +42,18 @@ const NODES: [(&str, &[(&str, &str)]); 4] = [
         ],
     ),
     (
+        "ordered",
+        &[
+            ("containerd.service", CONTAINERD),
+            ("kubelet.service", KUBELET),
+            (
+                "between-hook.service",
+                "[Unit]\nAfter=user-data.service\nBefore=kubelet.service\n\
+                 [Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart=true\n",
+            ),
+        ],
+    ),
+    (
         "endless",
         &[("containerd.service", CONTAINERD), ("kubelet.service", KUBELET), ("disk.service", ENDLESS)],
     ),
@@ -49,6 +61,14 @@ const NODES: [(&str, &[(&str, &str)]); 4] = [
 
 /// As cloud-init's last stage, which runs the user-data and with it the agent.
 const CLOUD_FINAL: &str = "[Service]\nType=oneshot\nExecStart=/root/unit-driver /root/hooks masked.service\nTimeoutStartSec=infinity\n";
+
+/// The same, of a node with a hook that comes after it and before kubelet.
+const USER_DATA: &str =
+    "[Service]\nType=oneshot\nExecStart=/root/unit-driver /root/ordered\nTimeoutStartSec=infinity\n";
+
+/// A registry that does not answer for one image, and does not have any other.
+const CTR: &str = "#!/bin/sh\ncase \"$*\" in\n*pull*hanging*) exec sleep infinity ;;\n\
+                   *pull*) echo 'no such image' >&2; exit 1 ;;\nesac\n";
 
 fn boot(suite: &str, options: &[&str]) -> (Machine, Network) {
     let root = PathBuf::from(script("machines/root", &[suite]).trim()).join("rootfs");
@@ -90,7 +110,12 @@ fn lay_out(files: &Path) {
     let units = files.join("etc/systemd/system");
     fs::create_dir_all(&units).unwrap();
     fs::write(units.join("cloud-final.service"), CLOUD_FINAL).unwrap();
+    fs::write(units.join("user-data.service"), USER_DATA).unwrap();
     symlink("/dev/null", units.join("masked.service")).unwrap();
+    let ctr = files.join("usr/local/bin/ctr");
+    fs::create_dir_all(ctr.parent().unwrap()).unwrap();
+    fs::write(&ctr, CTR).unwrap();
+    fs::set_permissions(&ctr, fs::Permissions::from_mode(0o755)).unwrap();
     let driver = files.join(DRIVER.trim_start_matches('/'));
     fs::copy(env!("CARGO_BIN_EXE_unit-driver"), &driver).unwrap();
     fs::set_permissions(&driver, fs::Permissions::from_mode(0o755)).unwrap();
@@ -119,15 +144,14 @@ fn hooks_that_fail_wait_for_kubelet_and_for_the_stage_that_waits_for_us(machine:
     assert_eq!(ended.code, Some(1), "{}", machine.explain(&ended));
     for said in [
         "cannot start fails-hook.service: it has failed with the result exit-code; see `journalctl -u fails-hook.service`",
-        "cannot enable masked.service: ",
         "cloud-hook.service is still being started, and is not waited for",
     ] {
         assert!(journal.contains(said), "no {said:?} in {journal}");
     }
-    assert!(
-        !journal.contains("containerd.service:") && !journal.contains("cannot start waits-hook"),
-        "{journal}"
-    );
+    for unsaid in ["containerd.service:", "cannot start waits-hook", "masked.service"] {
+        assert!(!journal.contains(unsaid), "{unsaid:?} in {journal}");
+    }
+    assert_eq!(machine.show("masked.service", "LoadState"), "masked", "it stays as the operator wants it");
     joins(machine);
     assert_eq!(machine.show("waits-hook.service", "ActiveState"), "active");
     machine.until("the hook after cloud-final has run", || {
@@ -146,6 +170,44 @@ fn a_wait_ends_at_once_when_the_agent_is_asked_to_stop(machine: &Machine) {
     machine.run(&["systemctl", "stop", "disk.service"]);
 }
 
+/// On a machine that is no node yet: it becomes one without the image.
+fn images_that_hang_or_fail(machine: &Machine) {
+    let hanging = [DRIVER, "/root/volume", "image:registry.invalid/hanging:1"];
+    machine.run(&[&["systemd-run", "--quiet", "--unit=driver", "--collect"][..], &hanging].concat());
+    machine.until("the image is being pulled", || {
+        let tasks = machine.show("driver.service", "TasksCurrent").parse::<u32>().ok()?;
+        let kubelet_runs = machine.show("kubelet.service", "ActiveState") == "active";
+        (kubelet_runs && tasks > 0).then_some(())
+    });
+    let since = Instant::now();
+    machine.run(&["systemctl", "stop", "driver.service"]);
+    assert!(since.elapsed() < Duration::from_secs(5), "it took {:?}", since.elapsed());
+    joins(machine);
+
+    let ended = machine.try_run(&[DRIVER, "/root/volume", "image:registry.invalid/gone:1"]);
+    assert_eq!(ended.code, Some(1), "{}", machine.explain(&ended));
+    assert!(ended.stderr.contains("images pull registry.invalid/gone:1` failed"), "{ended:?}");
+    assert!(ended.stderr.contains("no such image"), "{ended:?}");
+    joins(machine);
+}
+
+/// The hook is in systemd's queue until the unit that runs the agent has ended, and kubelet after the hook.
+fn a_hook_between_the_run_and_kubelet(machine: &Machine) {
+    let since = Instant::now();
+    machine.run(&["systemctl", "start", "user-data.service"]);
+    assert!(since.elapsed() < Duration::from_secs(120), "it took {:?}", since.elapsed());
+    let journal = machine.run(&["journalctl", "--no-pager", "--output=cat", "--unit=user-data.service"]);
+    for unit in ["between-hook.service", "kubelet.service"] {
+        let said = format!("{unit} is still being started, and is not waited for");
+        assert!(journal.contains(&said), "no {said:?} in {journal}");
+    }
+    machine.until("kubelet runs after the hook", || {
+        let is_active = |unit: &str| machine.show(unit, "ActiveState") == "active";
+        (is_active("between-hook.service") && is_active("kubelet.service")).then_some(())
+    });
+    joins(machine);
+}
+
 fn no_unit_keeps_kubelet_down(suite: &str) {
     let (machine, _network) = boot(suite, &[]);
     a_runtime_whose_start_times_out(&machine);
@@ -158,9 +220,40 @@ fn active_since(machine: &Machine, unit: &str) -> u64 {
     machine.show(unit, "ActiveEnterTimestampMonotonic").parse().unwrap()
 }
 
+/// Neither kubelet nor the runtime runs, now or at the next boot, over the folder where a volume belongs.
+fn nothing_runs_without_its_volume(machine: &Machine) {
+    for unit in ["containerd.service", "kubelet.service"] {
+        assert_eq!(machine.show(unit, "ActiveState"), "inactive", "{unit}");
+    }
+}
+
+fn a_first_boot_without_the_volume(machine: &Machine) {
+    const MISSING: &str = "/dev/disk/by-label/none=/data";
+    machine.run(&["systemd-run", "--quiet", "--unit=driver", "--collect", DRIVER, "/root/volume", MISSING]);
+    machine.until("the device is waited for", || {
+        (machine.try_run(&["test", "-d", "/data"]).code == Some(0)).then_some(())
+    });
+    let since = Instant::now();
+    machine.run(&["systemctl", "stop", "driver.service"]);
+    assert!(since.elapsed() < Duration::from_secs(5), "it took {:?}", since.elapsed());
+
+    let ended = machine.try_run(&[DRIVER, "/root/volume", MISSING]);
+    assert_eq!(ended.code, Some(1), "{}", machine.explain(&ended));
+    assert!(ended.stderr.contains("there is no such device, and none came within 60 s"), "{ended:?}");
+    assert!(
+        ended.stderr.contains("cannot start kubelet.service: the volume of /data is not mounted"),
+        "{ended:?}"
+    );
+    nothing_runs_without_its_volume(machine);
+    for unit in ["containerd.service", "kubelet.service"] {
+        assert_eq!(machine.show(unit, "UnitFileState"), "disabled", "{unit}");
+    }
+}
+
 fn a_volume_is_there_before_its_users_after_a_reboot(suite: &str) {
     let disk = Disk::attach();
     let (machine, _network) = boot(suite, &[&format!("--bind={}", disk.device)]);
+    a_first_boot_without_the_volume(&machine);
     let volume = format!("{}=/data", disk.device);
     let ended = machine.try_run(&[DRIVER, "/root/volume", &volume]);
     assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
@@ -177,12 +270,34 @@ fn a_volume_is_there_before_its_users_after_a_reboot(suite: &str) {
     }
     let again = machine.try_run(&[DRIVER, "/root/volume", &volume]);
     assert_eq!(again.stdout, "converged\n", "{}", machine.explain(&again));
+
+    let unit = machine.read("/etc/systemd/system/data.mount");
+    machine.write("/etc/systemd/system/data.mount", &unit.replace(&disk.device, "/dev/nowhere"));
+    machine.reboot();
+    nothing_runs_without_its_volume(&machine);
+    machine.write("/etc/systemd/system/data.mount", &unit);
+    machine.run(&["systemctl", "daemon-reload"]);
+    machine.run(&["systemctl", "start", "kubelet.service"]);
+    assert_eq!(machine.read("/data/file"), "kept");
+    joins(&machine);
 }
 
 #[test]
 #[ignore = "boots machines: tests/machines/run"]
 fn on_debian_12_a_volume_survives_a_reboot() {
     a_volume_is_there_before_its_users_after_a_reboot("bookworm");
+}
+
+#[test]
+#[ignore = "boots machines: tests/machines/run"]
+fn on_debian_12_no_image_keeps_kubelet_down() {
+    images_that_hang_or_fail(&boot("bookworm", &[]).0);
+}
+
+#[test]
+#[ignore = "boots machines: tests/machines/run"]
+fn on_debian_12_a_hook_after_the_run_is_left_to_systemd() {
+    a_hook_between_the_run_and_kubelet(&boot("bookworm", &[]).0);
 }
 
 #[test]

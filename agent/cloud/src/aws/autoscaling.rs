@@ -1,11 +1,16 @@
 //! EC2 Auto Scaling, which is told that an instance is ready where a lifecycle hook holds it until then.
 //!
-//! Source: the Amazon EC2 Auto Scaling API Reference, `DescribeLifecycleHooks`, `CompleteLifecycleAction` and "Common
-//! errors"; upstream's `completeWarmingLifecycleAction` in upup/pkg/fi/nodeup/command.go.
+//! An instance that boots fast may say so before its hook holds it, which sounds the same as when its hook has let go of it
+//! long ago. Upstream's nodeup says it again until it succeeds, whatever the reason.
+//!
+//! Source: the Amazon EC2 Auto Scaling API Reference, `DescribeLifecycleHooks`, `CompleteLifecycleAction`,
+//! `DescribeAutoScalingInstances` and "Common errors"; the EC2 Auto Scaling User Guide, "Amazon EC2 Auto Scaling instance
+//! lifecycle"; upstream's `completeWarmingLifecycleAction` in upup/pkg/fi/nodeup/command.go.
 
 use std::time::Duration;
 
 use aws_sdk_s3::config::SharedCredentialsProvider;
+use kops_agent_plan::lifecycle_action::Completion;
 use kops_agent_plan::lifecycle_action::{LifecycleAction, WARM_POOL_HOOK};
 use reqwest::Client;
 use thiserror::Error;
@@ -21,21 +26,20 @@ const VERSION: &str = "2011-01-01";
 const SERVICE: &str = "autoscaling";
 const DESCRIBE: &str = "DescribeLifecycleHooks";
 const COMPLETE: &str = "CompleteLifecycleAction";
+const STATE: &str = "DescribeAutoScalingInstances";
 
 /// The longest answer that is read, in bytes. One about a single hook has some 1000.
 const LONGEST_ANSWER: usize = 256 * 1024;
 
-/// The hook holds an instance for ten minutes unless the cluster says otherwise; after that nothing is left to complete.
-const UNTIL_ABANDONED: Duration = Duration::from_secs(10 * 60);
-/// For how long a refusal is worth trying again: a role that was just given a permission is refused for a while.
-const WHILE_IAM_PROPAGATES: Duration = Duration::from_secs(60);
+/// How long after its start an instance may still become held by its hook: the group notices within seconds that it runs.
+const UNTIL_HELD: Duration = Duration::from_secs(5 * 60);
 
-/// How often, and for how long, it is tried.
+/// How often, and for how long, it is tried by one run; what runs at boot begins anew after that.
 pub const RETRIES: Retries = Retries {
-    deadline: UNTIL_ABANDONED,
-    attempt: Duration::from_secs(20),
+    deadline: Duration::from_secs(30),
+    attempt: Duration::from_secs(10),
     first_pause: Duration::from_secs(1),
-    longest_pause: Duration::from_secs(20),
+    longest_pause: Duration::from_secs(5),
 };
 
 /// Why Auto Scaling was not told.
@@ -84,7 +88,8 @@ pub enum AutoscalingError {
 }
 
 impl AutoscalingError {
-    /// For how long after the first attempt the same request may still succeed.
+    /// For how long after the first attempt the same request may still succeed, a role that was just given a permission
+    /// among them.
     fn worth_trying_for(&self) -> Duration {
         match self {
             AutoscalingError::Unreachable { .. }
@@ -95,15 +100,13 @@ impl AutoscalingError {
                 Duration::MAX
             }
             AutoscalingError::Refused { code, .. } if code.starts_with("Throttling") => Duration::MAX,
-            AutoscalingError::Refused { code, .. } if code.starts_with("AccessDenied") => {
-                WHILE_IAM_PROPAGATES
-            }
+            AutoscalingError::Refused { code, .. } if code.starts_with("AccessDenied") => Duration::MAX,
             _ => Duration::ZERO,
         }
     }
 
-    /// Whether this is what one hears where no hook holds the instance: it was completed before, it is in service
-    /// already, or there is no such group.
+    /// Whether this is what one hears where no hook holds the instance: not yet, or not any more, or there is no such
+    /// group.
     fn says_that_nothing_holds(&self) -> bool {
         let phrases = ["No active Lifecycle Action found", "name not found", "No Lifecycle Hook found"];
         matches!(self, AutoscalingError::Refused { code, message, .. }
@@ -111,22 +114,18 @@ impl AutoscalingError {
     }
 }
 
-/// What came of it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Completion {
-    /// The instance goes on into service, or into the warm pool.
-    Completed,
-    /// The group has no such hook, or it does not hold this instance.
-    NothingHeld,
-}
-
-/// Says that an instance is ready.
+/// Says that an instance is ready. `uptime` is for how long it has run.
 ///
 /// # Errors
 /// If it could not be said for as long as that may help.
-pub async fn complete(action: &LifecycleAction, retries: Retries) -> Result<Completion, AutoscalingError> {
+pub async fn complete(
+    action: &LifecycleAction,
+    uptime: Duration,
+    retries: Retries,
+) -> Result<Completion, AutoscalingError> {
     let Endpoint { url, settings } = Endpoint::of_node(SERVICE, &action.region).await?;
-    Autoscaling::new(url, &action.region, settings.credentials_provider())?.complete(action, retries).await
+    let autoscaling = Autoscaling::new(url, &action.region, settings.credentials_provider())?;
+    autoscaling.complete(action, uptime, retries).await
 }
 
 /// Auto Scaling in one region.
@@ -149,6 +148,7 @@ impl Autoscaling {
     async fn complete(
         &self,
         action: &LifecycleAction,
+        uptime: Duration,
         retries: Retries,
     ) -> Result<Completion, AutoscalingError> {
         let attempt = || async {
@@ -169,9 +169,25 @@ impl Autoscaling {
         match told.map_err(|gave_up| gave_up.error) {
             Err(error) if error.says_that_nothing_holds() => {
                 log::debug!("{error}");
-                Ok(Completion::NothingHeld)
+                Ok(match uptime < UNTIL_HELD && self.may_become_held(action, retries.attempt).await {
+                    true => Completion::NotHeldYet,
+                    false => Completion::NothingHeld,
+                })
             }
             told => told,
+        }
+    }
+
+    /// Whether an instance that no hook holds is on its way into service or into the warm pool, as far as that is told: kOps
+    /// gives nodes no permission to ask.
+    async fn may_become_held(&self, action: &LifecycleAction, within: Duration) -> bool {
+        let parameters = [("InstanceIds.member.1", action.instance_id.as_str())];
+        match self.ask(STATE, &parameters, within).await {
+            Ok(answer) => text_of(&answer, "LifecycleState").is_some_and(|state| state.contains("Pending")),
+            Err(error) => {
+                log::debug!("{error}");
+                true
+            }
         }
     }
 

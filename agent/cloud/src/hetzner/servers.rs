@@ -6,7 +6,7 @@
 //!
 //! Source: Hetzner Cloud API, "Servers", "Label Selector", "Pagination", "Rate Limiting".
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -109,6 +109,8 @@ type Listing = BTreeMap<u64, Arc<HetznerServer>>;
 struct Last {
     pages: u32,
     failed: Option<(Instant, HetznerError)>,
+    /// The addresses of all servers when they were last listed.
+    addresses: BTreeSet<IpAddr>,
 }
 
 #[derive(Deserialize)]
@@ -228,11 +230,33 @@ impl HetznerServers {
     /// # Errors
     /// If that cannot be asked.
     pub async fn get(self: &Arc<Self>, id: u64) -> Result<Option<Arc<HetznerServer>>, Arc<HetznerError>> {
+        Ok(self.listing().await?.get(&id).cloned())
+    }
+
+    /// What there is of the server with a number, and of the one with a name, at the same moment.
+    ///
+    /// # Errors
+    /// If that cannot be asked.
+    pub async fn get_with_namesake(
+        self: &Arc<Self>,
+        id: u64,
+        name: &str,
+    ) -> Result<(Option<Arc<HetznerServer>>, Option<Arc<HetznerServer>>), Arc<HetznerError>> {
+        let listing = self.listing().await?;
+        let namesake = listing.values().find(|server| server.name == name).cloned();
+        Ok((listing.get(&id).cloned(), namesake))
+    }
+
+    /// Whether a server had this address when they were last listed. Asks nobody.
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        self.last().addresses.contains(&address)
+    }
+
+    async fn listing(self: &Arc<Self>) -> Result<Arc<Listing>, Arc<HetznerError>> {
         // A list of many pages costs as many requests.
         let good_for = PAGE_FOR.saturating_mul(self.last().pages.max(1));
         let servers = self.clone();
-        let listing = self.listed.get(good_for, async move { servers.list().await }).await?;
-        Ok(listing.get(&id).cloned())
+        self.listed.get(good_for, async move { servers.list().await }).await
     }
 
     async fn list(&self) -> Result<Listing, HetznerError> {
@@ -243,7 +267,12 @@ impl HetznerServers {
             return Err(error.clone());
         }
         let listed = self.pages().await;
-        self.last().failed = listed.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        let mut last = self.last();
+        last.failed = listed.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        if let Ok(listing) = &listed {
+            last.addresses = listing.values().flat_map(|server| addresses(server)).collect();
+        }
+        drop(last);
         listed
     }
 
@@ -307,6 +336,10 @@ impl HetznerServers {
     fn shown(&self) -> String {
         self.endpoint.origin().ascii_serialization()
     }
+}
+
+fn addresses(server: &HetznerServer) -> impl Iterator<Item = IpAddr> {
+    server.public_ipv4.map(IpAddr::V4).into_iter().chain(server.private_ips.iter().copied())
 }
 
 impl From<Server> for HetznerServer {

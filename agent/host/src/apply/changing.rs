@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::health::Expected;
 use crate::host::Host;
 use crate::record::Record;
-use crate::rollback::{Attempt, Journal};
+use crate::rollback::{Attempt, Journal, RolledBack};
 use crate::system::systemd::UnitState;
 
 /// How far the change of a node that works has come.
@@ -40,16 +40,35 @@ impl Host {
         scope: Scope<'_>,
     ) -> Result<()> {
         let Scope::Node { config_hash, .. } = scope else { return Ok(()) };
-        match &record.rolled_back {
-            Some(failed)
-                if !self.retries_failed
-                    && !plan.is_empty()
-                    && failed.is_of(&Attempt::new(desired, config_hash)) =>
-            {
-                Err(Error::FailedBefore(Box::new(failed.clone())))
-            }
-            _ => Ok(()),
+        match self.refused_by(record, plan, desired, config_hash) {
+            Some(failed) => Err(Error::FailedBefore(Box::new(failed))),
+            None => Ok(()),
         }
+    }
+
+    fn refused_by(
+        &self,
+        record: &Record,
+        plan: &Plan,
+        desired: &DesiredState,
+        config_hash: &str,
+    ) -> Option<RolledBack> {
+        let is_tried = self.retries_failed || plan.is_empty();
+        let is_it = |failed: &&RolledBack| failed.is_of(&Attempt::new(desired, config_hash));
+        record.rolled_back.as_ref().filter(|_| !is_tried).filter(is_it).cloned()
+    }
+
+    /// The rollback because of which a plan is not carried out, if there was one and something of it is left to do.
+    ///
+    /// # Errors
+    /// What is recorded cannot be read.
+    pub fn refusal(
+        &self,
+        plan: &Plan,
+        desired: &DesiredState,
+        config_hash: &str,
+    ) -> Result<Option<RolledBack>> {
+        Ok(self.refused_by(&self.record()?, plan, desired, config_hash))
     }
 
     /// Keeps what `plan` replaces, if the node works and is to be looked after.
@@ -67,7 +86,10 @@ impl Host {
             Journal::end(&self.root)?;
             return Ok(None);
         }
-        let attempt = Attempt::new(desired, config_hash);
+        let attempt = match scope {
+            Scope::Renewal { .. } => Attempt::renewal(config_hash),
+            _ => Attempt::new(desired, config_hash),
+        };
         let mut journal = match Journal::read(&self.root)? {
             Some(interrupted) => Some(interrupted.towards(attempt)),
             None => {
@@ -90,7 +112,7 @@ impl Host {
 impl Host {
     /// Whether the machine is a node that works: it has converged, or it runs kubelet on the first sight, or was seen to
     /// by a run that did not come to its end. Where the record of that was lost it is taken for one.
-    fn works(&self, record: &Record) -> Result<bool> {
+    pub(super) fn works(&self, record: &Record) -> Result<bool> {
         if !record.config_hash.is_empty() || record.was_lost || Journal::read(&self.root)?.is_some() {
             return Ok(true);
         }
@@ -147,7 +169,9 @@ impl Run<'_> {
                 _ if is_waited_for => None,
                 // What became of it is told by the run itself.
                 Some(Resource::Unit(unit))
-                    if !self.starts.is_awaited(&unit.name) || self.starts.has_failed(&unit.name) =>
+                    if !self.starts.is_awaited(&unit.name)
+                        || self.starts.has_failed(&unit.name)
+                        || self.starts.is_left(&unit.name) =>
                 {
                     None
                 }

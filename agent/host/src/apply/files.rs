@@ -157,9 +157,12 @@ impl Run<'_> {
             && step.is_some_and(|step| step.changes.iter().any(starts))
     }
 
-    /// Runs the commands of files that have changed, each once, and notes for which content they ran.
+    /// Runs the commands of files that have changed, each once, and notes for which content they ran. One that fails stays
+    /// due, and keeps nothing else of the node down: upstream's second try, ten seconds later, finds its file as it should
+    /// be and goes on without it (upup/pkg/fi/nodeup/nodetasks/file.go).
     fn commands(&self, files: &[(&Step, &File)]) -> Result<()> {
         let mut done: Vec<&[String]> = Vec::new();
+        let mut failed: Vec<&[String]> = Vec::new();
         let mut changed: Vec<&File> = Vec::new();
         for (step, file) in files {
             for change in &step.changes {
@@ -170,7 +173,10 @@ impl Run<'_> {
                 {
                     let its = files.iter().filter(|(_, file)| file.on_change.contains(command));
                     let its: Vec<&str> = its.map(|(_, file)| file.path.as_str()).collect();
-                    self.host.commands.run_for(command, &its, self.progress)?;
+                    if let Err(error) = self.host.commands.run_for(command, &its, self.progress) {
+                        self.starts.note(&step.resource, &error);
+                        failed.push(command);
+                    }
                     done.push(command);
                 }
                 if !changed.iter().any(|known| known.path == file.path) {
@@ -178,7 +184,9 @@ impl Run<'_> {
                 }
             }
         }
-        changed.iter().try_for_each(|file| {
+        let is_done =
+            |file: &&&File| !file.on_change.iter().any(|command| failed.contains(&command.as_slice()));
+        changed.iter().filter(is_done).try_for_each(|file| {
             let (dir, name) = self.host.root.make_parent(&file.path)?;
             Stamp::Commands.write(&self.host.root, &file.path, &digest(&dir, &name)?)
         })

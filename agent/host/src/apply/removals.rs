@@ -10,6 +10,7 @@ use crate::record::path_of;
 use crate::stamps::Stamp;
 use crate::system::packages::remove_keys;
 use crate::system::systemd::Act;
+use crate::unit_overrides::is_masked;
 
 impl Run<'_> {
     pub(super) async fn removals(&self) -> Result<()> {
@@ -25,6 +26,7 @@ impl Run<'_> {
             for change in &step.changes {
                 match change {
                     Change::Stop => self.wait_for_job(Act::Stop, &step.resource.name, None).await?,
+                    Change::Disable if is_masked(&self.host.root, &step.resource.name)? => {}
                     Change::Disable => self.host.systemd.disable(&step.resource.name)?,
                     Change::Remove | Change::RemoveIfEmpty if !is_host(&step) => self.remove(step)?,
                     _ => {}

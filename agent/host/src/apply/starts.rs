@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use kops_agent_plan::diff::{Action, CONTAINER_RUNTIME, Change, KUBELET, Plan, awaited_units};
-use kops_agent_plan::resource::{DesiredState, ResourceId, Unit};
+use kops_agent_plan::diff::{Action, Change, Keeping, Kept, Plan, awaited_units};
+use kops_agent_plan::resource::{DesiredState, Kind, ResourceId, Unit};
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Run;
-use crate::error::{Error, FailedUnit, Result};
+use crate::error::{Error, FailedResource, Result};
 use crate::host::Host;
 use crate::stamps::Stamp;
 use crate::system::systemd::{Act, Job};
@@ -28,11 +28,18 @@ pub struct Waits {
     /// For all others together, after everything else is done: what fails early is told by the run, what fails later by
     /// systemd and the next run.
     pub others: Duration,
+    /// For an image to be pulled or loaded. As long as upstream tries a task (`RunTasksOptions` in
+    /// upup/pkg/fi/executor.go). Once one has taken all of it, those that kubelet waits for have as long as `others`.
+    pub image: Duration,
 }
 
 impl Default for Waits {
     fn default() -> Waits {
-        Waits { awaited: Duration::from_secs(15 * 60), others: Duration::from_secs(15) }
+        Waits {
+            awaited: Duration::from_secs(15 * 60),
+            others: Duration::from_secs(15),
+            image: Duration::from_secs(10 * 60),
+        }
     }
 }
 
@@ -45,7 +52,9 @@ pub(super) struct Starts {
 #[derive(Default)]
 struct State {
     under_way: Vec<UnderWay>,
-    failed: Vec<FailedUnit>,
+    /// Units that pods wait for and that cannot start before this run has ended.
+    left: BTreeSet<String>,
+    failed: Vec<FailedResource>,
     /// Whether a unit has used up the time for those that pods wait for: what comes after it waits in systemd's queue.
     is_late: bool,
 }
@@ -71,36 +80,61 @@ impl Starts {
         self.awaited.contains(unit)
     }
 
+    /// Whether a unit that pods wait for was left to systemd.
+    pub(super) fn is_left(&self, unit: &str) -> bool {
+        self.state().left.contains(unit)
+    }
+
     /// Notes that a unit failed; the first reason is the one that is told.
     pub(super) fn note_failed(&self, unit: &str, error: &Error) {
+        self.note(&ResourceId::new(Kind::Unit, unit), error);
+    }
+
+    /// Notes that something failed which keeps the run from nothing else; the first reason is the one that is told.
+    pub(super) fn note(&self, resource: &ResourceId, error: &Error) {
         let mut state = self.state();
-        if !state.failed.iter().any(|failed| failed.unit == unit) {
-            state.failed.push(FailedUnit { unit: unit.to_owned(), why: error.to_string() });
+        if !state.failed.iter().any(|failed| failed.resource == *resource) {
+            state.failed.push(FailedResource { resource: resource.clone(), why: error.to_string() });
+        }
+    }
+
+    /// Notes the units without which no pod runs and that an operator has masked, as failed: systemd would refuse to
+    /// start them.
+    pub(super) fn note_masked(&self, plan: &Plan) {
+        let is_masked = |kept: &&Kept| kept.resource.kind == Kind::Unit && kept.keeping == Keeping::Unmended;
+        for Kept { resource, why, .. } in plan.kept.iter().filter(is_masked) {
+            let unit = resource.name.clone();
+            self.note_failed(&resource.name, &Error::Unit { doing: "start", unit, reason: why.clone() });
         }
     }
 
     /// Whether a unit has failed in this run.
     pub(super) fn has_failed(&self, unit: &str) -> bool {
-        self.state().failed.iter().any(|failed| failed.unit == unit)
+        self.failed(Kind::Unit).iter().any(|failed| failed == unit)
+    }
+
+    /// The names of what has failed in this run, of one kind.
+    pub(super) fn failed(&self, kind: Kind) -> Vec<String> {
+        let failed = &self.state().failed;
+        let is_it = |failed: &&FailedResource| failed.resource.kind == kind;
+        failed.iter().filter(is_it).map(|failed| failed.resource.name.clone()).collect()
     }
 
     /// The error for all that failed, if anything did.
     pub(super) fn failures(&self) -> Option<Error> {
-        let failed = self.state().failed.clone();
-        (!failed.is_empty()).then_some(Error::Units(failed))
+        Error::of_failed(self.state().failed.clone())
     }
 
     /// The same, where no pod can run because of it.
     pub(super) fn fatal_failures(&self) -> Option<Error> {
-        let is_fatal = [CONTAINER_RUNTIME, KUBELET].iter().any(|unit| self.has_failed(unit));
-        if is_fatal { self.failures() } else { None }
+        self.failures().filter(|error| !error.leaves_a_working_node())
     }
 }
 
 impl Run<'_> {
     /// Asks for a job and waits for its end. `digest` is of what the unit finds.
     pub(super) async fn wait_for_job(&self, act: Act, unit: &str, digest: Option<&str>) -> Result<()> {
-        let Waits { awaited, others } = self.host.waits;
+        let Waits { awaited, others, .. } = self.host.waits;
         let patience = if self.starts.state().is_late { others } else { awaited };
         match timeout(patience, self.host.systemd.begin(act, unit)).await {
             Ok(outcome) => outcome,
@@ -110,6 +144,22 @@ impl Run<'_> {
                 Err(late(act, unit, patience))
             }
         }
+    }
+
+    /// Whether a job has to be left to systemd: its unit, or what that comes after, waits for the end of this run.
+    pub(super) fn has_to_be_left(&self, act: Act, unit: &str) -> bool {
+        if act == Act::Stop {
+            return false;
+        }
+        let left = self.starts.state().left.clone();
+        let is_left = self.host.systemd.waits_for_this_run(unit, &left).unwrap_or_else(|error| {
+            log::debug!("whether {unit} waits for this run is not known, so it is waited for: {error}");
+            false
+        });
+        if is_left {
+            self.starts.state().left.insert(unit.to_owned());
+        }
+        is_left
     }
 
     /// Asks for a job whose end is not waited for now.

@@ -5,7 +5,7 @@
 //! are waited for). A unit that was started, and is well where that is waited for, is stamped with the digest of what it
 //! has read: whatever interrupts a run before that, the next one starts or restarts the unit again.
 
-use kops_agent_plan::diff::{Action, Change, PATH, Stage, Step, restart_digest};
+use kops_agent_plan::diff::{Action, CONTAINER_RUNTIME, Change, KUBELET, PATH, Stage, Step, restart_digest};
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{Kind, Resource, ResourceId, Unit};
 
@@ -15,6 +15,7 @@ use crate::error::{Error, Result};
 use crate::prepare::find;
 use crate::selinux::FileKind;
 use crate::staged::{Staged, place};
+use crate::stamps::Stamp;
 use crate::system::systemd::Act;
 use crate::unit_path::{unit_path, upstreams_unit_path};
 
@@ -48,8 +49,10 @@ impl Run<'_> {
             let Some(text) = text else { continue };
             let path = unit_path(&self.host.root, name);
             if step.writes() || step.changes.iter().any(is_access) {
-                if !self.host.record()?.is_own(&step.resource) {
-                    self.host.keep_replaced(&path, &step.resource, text.as_bytes())?;
+                let record = self.host.record()?;
+                match record.is_own(&step.resource) {
+                    true => self.host.renew_replaced(&path, &step.resource, &record)?,
+                    false => self.host.keep_replaced(&path, &step.resource, text.as_bytes())?,
                 }
                 let owner = self.host.users.owner_ids(&path, "root", "root")?;
                 let mut staged = Staged::new(&self.host.root, &path, 0o644, owner)?;
@@ -66,6 +69,8 @@ impl Run<'_> {
         let systemd = &self.host.systemd;
         for change in &step.changes {
             let outcome = match change {
+                // It would start at the next boot before what is missing is mounted.
+                Change::Enable if self.kept_down_by(&unit.name).is_some() => continue,
                 Change::Enable => systemd.enable(&unit.name),
                 Change::Disable => systemd.disable(&unit.name),
                 _ => continue,
@@ -91,14 +96,30 @@ impl Run<'_> {
 
     async fn unit(&self, unit: &Unit, step: &Step) -> Result<()> {
         let Some(act) = step.changes.iter().find_map(act) else { return Ok(()) };
+        if let Some(path) = self.kept_down_by(&unit.name).filter(|_| act != Act::Stop) {
+            let reason =
+                format!("the volume of {path} is not mounted, and what it writes would be hidden later");
+            let doing = act.name();
+            self.starts.note_failed(&unit.name, &Error::Unit { doing, unit: unit.name.clone(), reason });
+            return Ok(());
+        }
         self.note_begun(&step.resource)?;
         let digest = self.digest_of(unit)?;
-        if !self.starts.is_awaited(&unit.name) {
+        if !self.starts.is_awaited(&unit.name) || self.has_to_be_left(act, &unit.name) {
             self.leave_job(act, unit, digest);
             return Ok(());
         }
+        if let (Act::Start, Some(digest)) = (act, &digest) {
+            self.note_read_by_start(unit, digest)?;
+        }
         let ended = match self.wait_for_job(act, &unit.name, digest.as_deref()).await {
-            Ok(()) => self.wait_after(step).await,
+            Ok(()) => {
+                let well = self.wait_after(step).await;
+                if well.is_err() {
+                    Stamp::Unit.put_back(&self.host.root, &unit.name, None)?;
+                }
+                well
+            }
             refused => refused,
         };
         match ended {
@@ -107,14 +128,27 @@ impl Run<'_> {
         }
     }
 
+    /// Notes with what a unit starts of which nothing runs: whatever ends this run while it does, however slowly, the next
+    /// one joins that start and does not begin it anew. What does not start is due all the same.
+    fn note_read_by_start(&self, unit: &Unit, digest: &str) -> Result<()> {
+        match self.host.systemd.states(&[&unit.name])?.first() {
+            Some(state) if !state.running => Stamp::Unit.write(&self.host.root, &unit.name, digest),
+            _ => Ok(()),
+        }
+    }
+
     /// What a run makes of a unit that pods wait for and that fails: a change of a node that works is taken back,
-    /// anything else goes on.
+    /// anything else goes on. A unit besides the runtime and kubelet that did not run before, as a hook that always fails,
+    /// is no reason to refuse theirs: they tell by themselves whether they run without it.
     fn component_failed(&self, unit: &Unit, step: &Step, error: Error) -> Result<()> {
         // A disk that is full, or a bus that has gone, says nothing of the unit.
         if !error.is_refusal() && !matches!(error, Error::Unwell { .. }) {
             return Err(error);
         }
-        if self.changing.is_none() || is_merely_started(self.plan, &step.resource) {
+        let is_pods_own = [CONTAINER_RUNTIME, KUBELET].contains(&unit.name.as_str());
+        let ran_before = !step.changes.iter().any(|change| matches!(change, Change::Start));
+        let is_to_blame = (is_pods_own || ran_before) && !is_merely_started(self.plan, &step.resource);
+        if self.changing.is_none() || !is_to_blame {
             self.starts.note_failed(&unit.name, &error);
             return Ok(());
         }

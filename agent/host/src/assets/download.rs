@@ -1,5 +1,7 @@
 //! All downloads of a run: how large they are, whether there is room, and then several at once.
 
+use std::collections::BTreeMap;
+use std::future;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +18,7 @@ use super::progress::Progress;
 use super::servers::Servers;
 use super::space::{Space, nearest, unpacked};
 use super::staging::{Ready, Want};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::root::Root;
 use kops_agent_net::{Buckets, Location};
 
@@ -160,6 +162,33 @@ impl Downloads {
         // Nobody sends: it ends when the last one who writes has ended.
         let _ = idle.recv().await;
         fetched
+    }
+
+    /// Fetches each of these into the cache, whatever becomes of the others. Returns why, by their hashes, those cannot be
+    /// had that cannot.
+    pub(crate) async fn fetch_each(
+        &self,
+        root: &Root,
+        cache: &Cache,
+        requests: Vec<Request>,
+        progress: &dyn Progress,
+    ) -> BTreeMap<String, Error> {
+        let (busy, mut idle) = mpsc::channel(1);
+        let servers = Servers::default();
+        let run = Run { downloads: self, root, cache, servers: &servers, progress, busy };
+        let failed: BTreeMap<String, Error> = stream::iter(requests)
+            .map(|request| {
+                let (sha256, fetched) = (request.sha256.clone(), run.all(vec![request]));
+                async move { Some((sha256, fetched.await.err()?)) }
+            })
+            .buffer_unordered(self.at_once)
+            .filter_map(future::ready)
+            .collect()
+            .await;
+        drop(run);
+        // As above.
+        let _ = idle.recv().await;
+        failed
     }
 }
 

@@ -20,7 +20,7 @@ impl Host {
         secrets: &dyn Secrets,
     ) -> Result<Option<String>, CertificateError> {
         match why_replace(issued, wanted, &trusted(secrets, wanted)?, self.now()) {
-            Some(Reason::Unfit(why)) => Ok(Some(why)),
+            Some(why @ (Reason::Unfit(_) | Reason::Expired)) => Ok(Some(why.text())),
             // However long it lives, there is no better one to be had.
             Some(Reason::Renewal(_)) | None => Ok(None),
         }

@@ -18,6 +18,8 @@ const RENEWED_BEFORE: i32 = 3;
 pub(super) enum Reason {
     /// It does not serve its purpose.
     Unfit(String),
+    /// It does not serve it any more, because its time is over.
+    Expired,
     /// It still serves it, but not for much longer.
     Renewal(String),
 }
@@ -27,7 +29,13 @@ impl Reason {
     pub(super) fn text(self) -> String {
         match self {
             Reason::Unfit(text) | Reason::Renewal(text) => text,
+            Reason::Expired => "it has expired".to_owned(),
         }
+    }
+
+    /// Whether it is the certificate's age, and all else about it is right.
+    pub(super) fn is_age(&self) -> bool {
+        matches!(self, Reason::Expired | Reason::Renewal(_))
     }
 }
 
@@ -44,7 +52,7 @@ pub(super) fn why_replace(
     let signers: Vec<Vec<u8>> = ders(signers);
     match why_unfit(&certificate, present, wanted, &signers, now) {
         Ok(signer) => why_renew(&certificate, signer.validity().not_after.to_datetime(), now),
-        Err(why) => Some(Reason::Unfit(why)),
+        Err(why) => Some(why),
     }
 }
 
@@ -55,29 +63,30 @@ fn why_unfit<'a>(
     wanted: &Certificate,
     signers: &'a [Vec<u8>],
     now: OffsetDateTime,
-) -> Result<X509Certificate<'a>, String> {
+) -> Result<X509Certificate<'a>, Reason> {
+    let unfit = |why: &str| Err(Reason::Unfit(why.to_owned()));
     if !key_belongs_to(certificate, &present.private_key) {
-        return Err("its key does not belong to it".into());
+        return unfit("its key does not belong to it");
     }
     // The bootstrap server gives the names that the cloud tells it.
     if wanted.issuer == Issuer::Local && names_of(certificate) != Some(wanted_names(wanted)) {
-        return Err("its names are not those that are wanted".into());
+        return unfit("its names are not those that are wanted");
     }
     if subject_of(certificate) != Some(wanted_subject(wanted)) {
-        return Err("its subject is not the one that is wanted".into());
+        return unfit("its subject is not the one that is wanted");
     }
     if type_of(certificate) != Some(wanted.certificate_type) || certificate.is_ca() {
-        return Err("it may not be used for what it is wanted for".into());
+        return unfit("it may not be used for what it is wanted for");
     }
     let Some(signer) = signers.iter().find_map(|der| signer_of(certificate, der)) else {
-        return Err(format!("it is not signed by the present {}", wanted.signer));
+        return unfit(&format!("it is not signed by the present {}", wanted.signer));
     };
     let (begins, ends) = life_of(certificate);
     if now < begins {
-        return Err("it is not valid yet by this machine's clock".into());
+        return unfit("it is not valid yet by this machine's clock");
     }
     if now >= ends {
-        return Err("it has expired".into());
+        return Err(Reason::Expired);
     }
     Ok(signer)
 }

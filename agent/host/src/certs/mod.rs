@@ -16,6 +16,7 @@ use kops_agent_plan::resource::{Certificate, Content, DesiredState, Issuer, Kube
 use time::OffsetDateTime;
 
 use crate::error::Result;
+use crate::host::Host;
 use crate::root::Root;
 use crate::secrets::Secrets;
 use keep::Reason;
@@ -40,6 +41,8 @@ struct Entry<'a> {
     is_used: bool,
     /// Why what was found is not good; `None` also where nothing was found.
     replace: Option<String>,
+    /// Whether that is its age alone.
+    is_due: bool,
     /// Why no other can be issued now, where that is not known to stay so.
     unissuable: Option<String>,
     /// What is wrong with the one that is kept because no other can be issued.
@@ -108,20 +111,30 @@ impl<'a> Certificates<'a> {
             (None, None) => trusted(self.secrets, wanted)?,
             (None, Some(_)) => self.secrets.trusted_certificates(&wanted.signer).unwrap_or_default(),
         };
-        let mut replace = None;
+        let mut replace: Option<Reason> = None;
         let first = found.pairs.first().cloned();
         for pair in found.pairs {
             match keep::why_replace(&pair, wanted, &signers, self.now) {
                 Some(Reason::Renewal(_)) if self.secrets.keeps_certificate(&wanted.name) => {}
                 Some(why) => {
-                    replace = replace.or(Some(why.text()));
+                    replace = replace.or(Some(why));
                     continue;
                 }
                 None => {}
             }
             let is_used = found.is_used;
-            return Ok(Entry { wanted, pair: Some(pair), is_used, replace: None, unissuable, stuck: None });
+            return Ok(Entry {
+                wanted,
+                pair: Some(pair),
+                is_used,
+                replace: None,
+                is_due: false,
+                unissuable,
+                stuck: None,
+            });
         }
+        let is_due = replace.as_ref().is_some_and(Reason::is_age);
+        let mut replace = replace.map(Reason::text);
         if replace.is_none() && found.is_partial {
             replace = Some("its certificate or its key is missing".into());
         }
@@ -133,11 +146,13 @@ impl<'a> Certificates<'a> {
                 pair: first,
                 is_used: found.is_used,
                 replace: None,
+                is_due: false,
                 unissuable,
                 stuck,
             });
         }
-        Ok(Entry { wanted, pair: None, is_used: found.is_used, replace, unissuable: None, stuck: None })
+        let is_used = found.is_used;
+        Ok(Entry { wanted, pair: None, is_used, replace, is_due, unissuable: None, stuck: None })
     }
 
     /// What was found of a certificate; `None` where nothing was.
@@ -149,8 +164,8 @@ impl<'a> Certificates<'a> {
         };
         let is_there =
             entry.pair.is_some() || entry.replace.is_some() || entry.unissuable.is_some() || !entry.is_used;
-        let (replace, stuck) = (entry.replace.clone(), entry.stuck.clone());
-        is_there.then_some(Observed::Certificate(ObservedCertificate { fingerprint, replace, stuck }))
+        let (replace, is_due, stuck) = (entry.replace.clone(), entry.is_due, entry.stuck.clone());
+        is_there.then_some(Observed::Certificate(ObservedCertificate { fingerprint, replace, is_due, stuck }))
     }
 
     /// Issues a certificate, or takes the one that the bootstrap server has issued.
@@ -245,6 +260,13 @@ impl<'a> Certificates<'a> {
             &certificate,
             &pair.private_key,
         ))
+    }
+}
+
+impl Host {
+    /// Why an item of a keyset cannot sign certificates now, if it cannot.
+    pub fn why_cannot_sign(&self, keyset: &str, id: &str, item: PemPair) -> Option<String> {
+        Authority::load(keyset, id, item, self.now()).err().map(|error| error.to_string())
     }
 }
 

@@ -34,6 +34,14 @@ impl Begun {
         }
     }
 
+    /// The SHA-256 of the content, if it is a file.
+    pub(super) fn sha256(&self) -> Option<&str> {
+        match self {
+            Begun::File(sha256) => Some(sha256),
+            Begun::Symlink(_) => None,
+        }
+    }
+
     /// Whether that is what is there.
     pub(super) fn is_at(&self, dir: &Dir, name: &str, entry: &Entry) -> Result<bool> {
         Ok(match (self, entry) {

@@ -20,6 +20,9 @@ use crate::stamps::Stamp;
 pub(super) const FOLDER: &str = "/var/lib/kops-agent/rollback";
 const NAME: &str = "journal.json";
 
+/// In the place of the digest that tells a state from others.
+pub(super) const RENEWAL: &str = "renewal of certificates";
+
 /// A change that has begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -51,6 +54,25 @@ impl Attempt {
         // References to secrets are in it, and no secret.
         let text = serde_json::to_vec(&resources).unwrap_or_default();
         Attempt { config_hash: config_hash.to_owned(), desired: sha256_hex(&text) }
+    }
+
+    /// What tells the state from all others.
+    pub(crate) fn digest(&self) -> &str {
+        &self.desired
+    }
+
+    /// `NodeupConfigHash` of the configuration that the state follows from.
+    pub(crate) fn config_hash(&self) -> &str {
+        &self.config_hash
+    }
+
+    /// Certificates are renewed: the state stays the one that it is.
+    pub(crate) fn renewal(config_hash: &str) -> Attempt {
+        Attempt { config_hash: config_hash.to_owned(), desired: RENEWAL.to_owned() }
+    }
+
+    pub(crate) fn is_renewal(&self) -> bool {
+        self.desired == RENEWAL
     }
 }
 
@@ -152,6 +174,11 @@ impl Journal {
     /// Whether there is anything to put back.
     pub(crate) fn changes_anything(&self) -> bool {
         self.kept.values().any(|kept| kept.was != Was::Right)
+    }
+
+    /// What is tried.
+    pub(crate) fn attempt(&self) -> &Attempt {
+        &self.attempt
     }
 
     /// Whether the change is being taken back.

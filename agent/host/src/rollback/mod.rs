@@ -5,6 +5,7 @@
 
 mod journal;
 mod keeping;
+mod renewal;
 mod restarting;
 mod restoring;
 
@@ -20,6 +21,7 @@ use crate::record::Failure;
 use crate::stamps::Stamp;
 
 pub(crate) use journal::{Attempt, Journal};
+pub use renewal::Renewing;
 
 /// A change that was taken back.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +60,10 @@ impl std::fmt::Display for RolledBack {
             [] => f.write_str(", with which everything is well again"),
             wrong => write!(f, ", and still: {}", wrong.join("; ")),
         }?;
-        f.write_str(". It is not tried again until the configuration changes or --retry-failed is given")
+        f.write_str(match self.desired.as_str() {
+            journal::RENEWAL => ". The certificates are renewed again after a day, or by a converge",
+            _ => ". It is not tried again until the configuration changes or --retry-failed is given",
+        })
     }
 }
 
@@ -140,8 +145,15 @@ impl Host {
             desired: journal.attempt.desired.clone(),
         };
         record.unclaim();
+        if journal.attempt.is_renewal() {
+            return self.record_renewal_rolled_back(record, rolled_back);
+        }
         record.failure = Some(Failure { at: rolled_back.at.clone(), problem: rolled_back.to_string() });
-        record.rolled_back = Some(rolled_back.clone());
+        // What puts the last good state right is tried again by each run; what was refused beside it stays refused.
+        let is_of_last_good = record.is_settled_with(&journal.attempt);
+        if record.rolled_back.is_none() || !is_of_last_good {
+            record.rolled_back = Some(rolled_back.clone());
+        }
         record.write(&self.root)?;
         Journal::end(&self.root)?;
         Ok(rolled_back)

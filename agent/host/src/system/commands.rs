@@ -1,6 +1,5 @@
 //! Programs.
 
-use std::io::{Read, Write as _};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 
@@ -109,28 +108,7 @@ pub(crate) fn run(command: &[&str]) -> Result<String> {
     if outcome.status.success() { Ok(outcome.stdout) } else { Err(refused(command, &outcome)) }
 }
 
-/// Runs a program that must succeed, and feeds it `input`.
-pub(crate) fn feed(command: &[&str], input: &mut dyn Read) -> Result<()> {
-    let cannot = |error: std::io::Error| failed(command, format!("cannot be run: {error}"));
-    let mut child = prepare(command)?
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(cannot)?;
-    let mut copied = Ok(0);
-    if let Some(mut stdin) = child.stdin.take() {
-        copied = std::io::copy(input, &mut stdin).and_then(|size| stdin.flush().map(|()| size));
-    }
-    let output = child.wait_with_output().map_err(cannot)?;
-    if !output.status.success() {
-        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-        return Err(refused(command, &Outcome { status: output.status, stdout: String::new(), stderr }));
-    }
-    copied.map(drop).map_err(|error| failed(command, format!("could not be fed: {error}")))
-}
-
-fn prepare(command: &[&str]) -> Result<Command> {
+pub(super) fn prepare(command: &[&str]) -> Result<Command> {
     let (program, arguments) = command.split_first().ok_or_else(|| Error::Command {
         command: String::new(),
         outcome: "is empty: a command needs at least a program".into(),
@@ -159,7 +137,7 @@ pub(crate) fn refused(command: &[&str], outcome: &Outcome) -> Error {
     )
 }
 
-fn failed(command: &[&str], outcome: String) -> Error {
+pub(super) fn failed(command: &[&str], outcome: String) -> Error {
     Error::Command { command: command.join(" "), outcome }
 }
 
@@ -174,17 +152,5 @@ mod tests {
         let error = run(&["/no/such/program"]).unwrap_err().to_string();
         assert!(error.contains("cannot be run: No such file"), "{error}");
         assert!(run(&[]).is_err());
-    }
-
-    #[test]
-    fn a_program_is_fed_what_it_reads() {
-        let temp = tempfile::tempdir().unwrap();
-        let path = temp.path().join("out").display().to_string();
-        feed(&["sh", "-c", &format!("cat > {path}")], &mut &b"hello"[..]).unwrap();
-        assert_eq!(std::fs::read_to_string(path).unwrap(), "hello");
-        // A program that does not read to the end is not an error of its own; that it failed is.
-        let error =
-            feed(&["sh", "-c", "echo broken archive >&2; exit 1"], &mut std::io::repeat(0).take(1 << 20));
-        assert!(error.unwrap_err().to_string().contains("broken archive"));
     }
 }

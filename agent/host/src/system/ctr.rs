@@ -83,6 +83,12 @@ pub(crate) fn running_tasks(socket: &str) -> Result<BTreeSet<String>, String> {
     Ok(running_of(&tasks))
 }
 
+/// The first process of each container in which something runs, by the container's id.
+pub(crate) fn processes(socket: &str) -> Result<BTreeMap<String, u32>, String> {
+    let tasks = told(ask(socket, &["tasks", "list"]).ok_or("ctr is gone")?)?;
+    Ok(processes_of(&tasks))
+}
+
 /// Runs `ctr`; `None` where there is none.
 pub(crate) fn ask(socket: &str, arguments: &[impl AsRef<str>]) -> Option<Outcome> {
     let mut command = vec!["ctr", "--address", socket, "--namespace", "k8s.io"];
@@ -112,11 +118,16 @@ fn list_of(pod: &StaticPod) -> Vec<String> {
 }
 
 fn running_of(listed: &str) -> BTreeSet<String> {
-    listed
-        .lines()
-        .filter_map(|line| line.trim_end().strip_suffix("RUNNING")?.split_whitespace().next())
-        .map(str::to_owned)
-        .collect()
+    processes_of(listed).into_keys().collect()
+}
+
+fn processes_of(listed: &str) -> BTreeMap<String, u32> {
+    let running = listed.lines().filter_map(|line| line.trim_end().strip_suffix("RUNNING"));
+    let process = |line: &str| {
+        let (id, process) = line.trim_end().rsplit_once(' ')?;
+        Some((id.trim_end().to_owned(), process.parse().ok()?))
+    };
+    running.filter_map(process).collect()
 }
 
 #[cfg(test)]
@@ -127,6 +138,7 @@ mod tests {
     fn tasks_are_read_as_ctr_prints_them() {
         let tasks = "TASK    PID    STATUS    \nabc     12     RUNNING\ndef     13     STOPPED\n";
         assert_eq!(running_of(tasks), BTreeSet::from(["abc".to_owned()]));
+        assert_eq!(processes_of(tasks), BTreeMap::from([("abc".to_owned(), 12)]));
     }
 
     #[test]

@@ -5,8 +5,9 @@ use std::io::Read;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::commands::{ask, feed, refused, run};
+use super::commands::{ask, refused};
 use super::ctr::DEADLINES;
+pub use super::tether::Tether;
 use crate::error::Result;
 
 /// The image store of the container runtime.
@@ -23,17 +24,17 @@ pub trait Images: Send + Sync {
     /// It does not.
     fn wait_until_ready(&self) -> Result<()>;
 
-    /// Pulls an image from its registry.
+    /// Pulls an image from its registry, for as long as the tether holds.
     ///
     /// # Errors
-    /// It cannot be pulled.
-    fn pull(&self, reference: &str) -> Result<()>;
+    /// It cannot be pulled, or not in time.
+    fn pull(&self, reference: &str, tether: &Tether) -> Result<()>;
 
-    /// Loads the images of an archive.
+    /// Loads the images of an archive, for as long as the tether holds.
     ///
     /// # Errors
-    /// They cannot be loaded.
-    fn load(&self, name: &str, archive: &mut dyn Read) -> Result<()>;
+    /// They cannot be loaded, or not in time.
+    fn load(&self, name: &str, archive: &mut dyn Read, tether: &Tether) -> Result<()>;
 }
 
 /// This machine's containerd, asked by `ctr`.
@@ -43,7 +44,7 @@ pub struct Ctr;
 const NAMESPACE: [&str; 4] = ["ctr", "--namespace", "k8s.io", "images"];
 const READY_WITHIN: Duration = Duration::from_secs(60);
 
-/// A question, which is answered in time or not at all; to pull and to load take what they take.
+/// A question, which is answered in time or not at all.
 fn question<'a>(words: &[&'a str]) -> Vec<&'a str> {
     [&["ctr"], &DEADLINES[..], words].concat()
 }
@@ -74,12 +75,12 @@ impl Images for Ctr {
         }
     }
 
-    fn pull(&self, reference: &str) -> Result<()> {
-        run(&[&NAMESPACE[..], &["pull", reference]].concat()).map(drop)
+    fn pull(&self, reference: &str, tether: &Tether) -> Result<()> {
+        tether.run(&[&NAMESPACE[..], &["pull", reference]].concat())
     }
 
-    fn load(&self, _name: &str, archive: &mut dyn Read) -> Result<()> {
-        feed(&[&NAMESPACE[..], &["import", "-"]].concat(), archive)
+    fn load(&self, _name: &str, archive: &mut dyn Read, tether: &Tether) -> Result<()> {
+        tether.feed(&[&NAMESPACE[..], &["import", "-"]].concat(), archive)
     }
 }
 

@@ -2,8 +2,10 @@
 //! machine itself, and a recorder that notes what it would have asked.
 
 pub(crate) mod apart;
+pub(crate) mod clock;
 pub mod commands;
 pub(crate) mod ctr;
+mod deadline;
 mod devices;
 pub mod images;
 pub mod kernel;
@@ -16,4 +18,5 @@ pub(crate) mod recorded;
 pub mod remote;
 mod sysctls;
 pub mod systemd;
+pub(crate) mod tether;
 pub mod users;

@@ -23,6 +23,15 @@ pub trait Mounts: Send + Sync {
     /// The mounts cannot be read.
     fn bound(&self, bind: &BindMount) -> Result<Option<BindMount>>;
 
+    /// Waits until a device is there.
+    ///
+    /// # Errors
+    /// It does not come.
+    fn wait_for(&self, device: &str) -> Result<()> {
+        let _ = device;
+        Ok(())
+    }
+
     /// Mounts a device, and makes a file system on it first if it is blank.
     ///
     /// # Errors
@@ -77,8 +86,11 @@ impl Mounts for Machine {
         Ok(Some(BindMount { source, options, ..bind.clone() }))
     }
 
+    fn wait_for(&self, device: &str) -> Result<()> {
+        devices::wait_for(device)
+    }
+
     fn mount(&self, mount: &Mount) -> Result<()> {
-        devices::wait_for(&mount.device)?;
         devices::format_if_blank(&mount.device, &mount.filesystem, &mount.format_options)?;
         let options = mount.mount_options.join(",");
         let mut command = vec!["mount", "--types", &mount.filesystem];

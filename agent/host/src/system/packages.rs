@@ -2,6 +2,7 @@
 
 mod apt;
 mod dnf;
+mod files;
 mod locks;
 mod sources;
 
@@ -13,6 +14,7 @@ use kops_agent_plan::resource::PackageSource;
 use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::root::Root;
+pub(crate) use files::of_dpkg;
 use locks::Waiting;
 pub(crate) use sources::{find as find_source, list_path, remove_keys, write as write_source};
 
@@ -41,6 +43,12 @@ pub trait PackageManager: Send + Sync {
     /// # Errors
     /// It cannot be read, or is not signed with that key. It is then not added.
     fn add_source(&self, source: &PackageSource, key: &[u8], progress: &dyn Progress) -> Result<()>;
+
+    /// Those of these paths that packages have brought, also where something else was written there since.
+    ///
+    /// # Errors
+    /// The package manager cannot be asked.
+    fn owned(&self, paths: &[&str]) -> Result<BTreeSet<String>>;
 }
 
 /// This machine's package manager, whichever it has.
@@ -120,6 +128,15 @@ impl PackageManager for Machine {
             written.take_back(&self.0)?;
         }
         read
+    }
+
+    fn owned(&self, paths: &[&str]) -> Result<BTreeSet<String>> {
+        match self.manager() {
+            Ok(Manager::Apt) => of_dpkg(&self.0, paths),
+            Ok(Manager::Rpm(_)) => files::of_rpm(paths),
+            // Without a package manager there are no packages, as on Flatcar.
+            Err(_) => Ok(BTreeSet::new()),
+        }
     }
 }
 

@@ -1,56 +1,35 @@
 //! What the network of pods leaves on a machine when nothing of it runs any more: interfaces, and the rules of kube-proxy,
-//! kubelet and the network plugins. Only what bears a name that they alone give is theirs; an operator's own rules and
-//! interfaces are never touched, whatever changes between looking and removing.
+//! kubelet and the network plugins. Only what bears a name that they alone give is theirs ([`names`]); an operator's own
+//! rules and interfaces are never touched, whatever changes between looking and removing.
+//!
+//! Every program that is asked has a deadline, and what cannot be asked is not taken for empty: it is told by name.
+
+mod iptables;
+mod ipvs;
+mod names;
 
 use std::collections::BTreeSet;
+use std::fs;
+use std::time::Duration;
 
-use super::commands::{ask, feed, run};
+use super::commands::{Outcome, failed, refused};
+use super::deadline::ask_within;
 use crate::error::Result;
+use iptables::{own_chains, removal};
+use ipvs::Own;
+use names::{is_own_interface, is_own_set, is_own_table};
 
-/// Interfaces by their whole names: the bridge plugin's and kubenet's bridges, kube-proxy's and kube-router's dummies,
-/// that of NodeLocal DNSCache, Calico's tunnels and Weave's.
-const INTERFACES: [&str; 11] = [
-    "cni0",
-    "cbr0",
-    "kube-ipvs0",
-    "kube-bridge",
-    "kube-dummy-if",
-    "nodelocaldns",
-    "vxlan.calico",
-    "vxlan-v6.calico",
-    "wireguard.cali",
-    "wg-v6.cali",
-    "weave",
-];
-/// The others by how their names begin: flannel's, Cilium's, and Calico's to each pod.
-const INTERFACE_PREFIXES: [&str; 3] = ["flannel", "cilium_", "cali"];
-/// kube-proxy's interface in IPVS mode, which has the addresses of all services (pkg/proxy/ipvs/proxier.go).
-const IPVS: &str = "kube-ipvs0";
-
-/// Chains of iptables by how their names begin: kube-proxy's, kubelet's and kube-router's; Calico's; Cilium's; flannel's;
-/// those of the CNI plugins portmap and bridge; the Amazon VPC CNI's; Weave's.
-const CHAIN_PREFIXES: [&str; 9] = [
-    "KUBE-",
-    "cali-",
-    "CILIUM_",
-    "OLD_CILIUM_",
-    "FLANNEL-",
-    "CNI-",
-    "AWS-SNAT-CHAIN-",
-    "AWS-CONNMARK-CHAIN-",
-    "WEAVE-",
-];
-/// That of kubenet on kOps' nodes (nodeup/pkg/model/containerd.go), and Weave's first.
-const CHAINS: [&str; 2] = ["IP-MASQ", "WEAVE"];
-/// NodeLocal DNSCache has rules and no chains (cmd/node-cache/app/cache_app.go).
-const COMMENTS: [&str; 1] = ["NodeLocal DNS Cache:"];
-/// iptables in each of its forms: whichever pods used may not be the one that is the default by now.
+/// iptables in each of its forms: whichever pods used may not be the one that is the default by now. The default is last: it
+/// shows what one of the others has shown, where those are there.
 const IPTABLES: [&str; 6] =
-    ["iptables", "iptables-nft", "iptables-legacy", "ip6tables", "ip6tables-nft", "ip6tables-legacy"];
-/// Tables of nftables: kube-proxy's (pkg/proxy/nftables/proxier.go), flannel's, and those of the CNI plugins portmap and
-/// bridge.
-const TABLES: [&str; 5] =
-    ["kube-proxy", "flannel-ipv4", "flannel-ipv6", "cni_hostport", "cni_plugins_masquerade"];
+    ["iptables-nft", "iptables-legacy", "iptables", "ip6tables-nft", "ip6tables-legacy", "ip6tables"];
+/// How the forms of iptables other than the default are called.
+const KINDS: [&str; 2] = ["-nft", "-legacy"];
+const TABLES_OF_IPTABLES: [&str; 5] = ["filter", "nat", "mangle", "raw", "security"];
+/// Where the kernel says which tables of the older kind there are, and what their program's name begins with.
+const LEGACY: [(&str, &str); 2] = [("ip_tables_names", "iptables"), ("ip6_tables_names", "ip6tables")];
+/// What iptables calls its newer kind in the head of what it saves.
+const NEWER_KIND: &str = "(nf_tables)";
 
 /// What is left of the network of pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
@@ -59,6 +38,8 @@ pub struct PodNetworkLeft {
     pub interfaces: Vec<String>,
     /// What has rules, each as a few words for people.
     pub rules: Vec<String>,
+    /// What could not be looked at, each with why: there may be more of the network of pods.
+    pub unknown: Vec<String>,
 }
 
 /// The network of pods.
@@ -74,189 +55,287 @@ pub trait PodNetwork: Send + Sync {
     fn remove(&self) -> Vec<String>;
 }
 
-/// This machine's.
-pub struct Machine;
+/// This machine's, or that of the network namespace which the caller is in.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    /// How long one program may take.
+    pub program_within: Duration,
+    /// How long iptables waits for another that has its lock, in whole seconds; less than a program may take.
+    pub lock_within: Duration,
+}
+
+impl Default for Machine {
+    /// Some ten thousand rules take seconds.
+    fn default() -> Machine {
+        Machine { program_within: Duration::from_secs(30), lock_within: Duration::from_secs(10) }
+    }
+}
 
 impl PodNetwork for Machine {
     fn left(&self) -> Result<PodNetworkLeft> {
-        let mut rules = Vec::new();
-        for program in IPTABLES {
-            let Some(saved) = saved(program) else { continue };
-            let chains = own_chains(&saved).len();
-            if removal(&saved).is_some() {
-                rules.push(format!("{chains} chains of {program}"));
-            }
+        let seen = self.look();
+        let mut rules: Vec<String> = seen
+            .removals
+            .iter()
+            .map(|removal| format!("{} chains of {}", removal.chains, removal.program))
+            .collect();
+        rules.extend(seen.tables.iter().map(|table| format!("the table {table} of nftables")));
+        rules.extend(seen.sets.iter().map(|set| format!("the set {set} of ipset")));
+        if !seen.services.is_empty() {
+            rules.push(format!("{} services of IPVS", seen.services.len()));
         }
-        rules.extend(own_tables().into_iter().map(|table| format!("the table {table} of nftables")));
-        let interfaces = own_interfaces()?;
-        if interfaces.iter().any(|name| name == IPVS) {
-            rules.push("the services of IPVS at addresses of kube-ipvs0".to_owned());
-        }
-        Ok(PodNetworkLeft { interfaces, rules })
+        Ok(PodNetworkLeft { interfaces: seen.interfaces, rules, unknown: seen.unknown })
     }
 
     fn remove(&self) -> Vec<String> {
-        let mut problems = Vec::new();
+        let seen = self.look();
+        let mut problems = seen.unknown;
         let mut note = |outcome: Result<()>| problems.extend(outcome.err().map(|error| error.to_string()));
-        for program in IPTABLES {
-            let Some(removal) = saved(program).and_then(|saved| removal(&saved)) else { continue };
-            let restore = format!("{program}-restore");
-            note(feed(&[&restore, "--noflush", "--wait"], &mut removal.as_bytes()));
+        for removal in &seen.removals {
+            note(self.restore(removal));
         }
-        for table in own_tables() {
-            let mut command = vec!["nft", "delete", "table"];
-            command.extend(table.split(' '));
-            note(run(&command).map(drop));
+        for table in &seen.tables {
+            let command = ["nft", "delete", "table"].into_iter().chain(table.split(' '));
+            note(self.run(&command.collect::<Vec<_>>()));
         }
-        let interfaces = own_interfaces();
-        if interfaces.as_ref().is_ok_and(|interfaces| interfaces.iter().any(|name| name == IPVS)) {
-            remove_ipvs_services(&mut note);
+        for (protocol, place) in &seen.services {
+            note(self.run(&["ipvsadm", "--delete-service", protocol, place]));
         }
-        match interfaces {
-            Ok(interfaces) => {
-                for name in interfaces {
-                    note(run(&["ip", "link", "delete", "dev", &name]).map(drop));
-                }
-            }
-            Err(error) => note(Err(error)),
+        self.destroy(&seen.sets).into_iter().for_each(&mut note);
+        for name in &seen.interfaces {
+            note(self.delete_link(name));
         }
         problems
     }
 }
 
-/// What a program of iptables has; `None` where there is no such program, or it cannot do anything here.
-fn saved(program: &str) -> Option<String> {
-    printed(&[&format!("{program}-save")])
+/// What there is of the network of pods.
+#[derive(Default)]
+struct Seen {
+    removals: Vec<Removal>,
+    tables: Vec<String>,
+    /// The flag of its protocol and its place, of each service of IPVS.
+    services: Vec<(String, String)>,
+    sets: Vec<String>,
+    interfaces: Vec<String>,
+    unknown: Vec<String>,
 }
 
-/// What a program prints that may not be there.
-fn printed(command: &[&str]) -> Option<String> {
-    ask(command).ok().filter(|outcome| outcome.status.success()).map(|outcome| outcome.stdout)
+/// What takes away the chains and rules that a program of iptables shows.
+struct Removal {
+    program: &'static str,
+    chains: usize,
+    script: String,
+    /// Whether there are rules that ask for sets of the pods'.
+    asks_for_sets: bool,
 }
 
-fn own_interfaces() -> Result<Vec<String>> {
-    // Asked of the kernel, as the network namespace of the caller has them.
-    Ok(pod_interfaces(&run(&["ip", "-oneline", "link", "show"])?))
+/// What came of asking a program.
+enum Asked {
+    Printed(String),
+    NotInstalled,
+    /// It says that it cannot: what it says.
+    Refused(String),
+    /// It cannot be run, or hangs: why.
+    Failed(String),
+}
+
+impl Machine {
+    fn look(&self) -> Seen {
+        let mut seen = Seen::default();
+        self.look_at_iptables(&mut seen);
+        match self.ask(&["nft", "list", "tables"]) {
+            Asked::Printed(shown) => seen.tables = pod_tables(&shown),
+            Asked::NotInstalled => seen.unknown.push(not_installed("nft", "the tables of nftables")),
+            Asked::Failed(problem) | Asked::Refused(problem) => seen.unknown.push(problem),
+        }
+        match self.ask(&["ip", "-oneline", "link", "show"]) {
+            Asked::Printed(shown) => seen.interfaces = pod_interfaces(&shown),
+            Asked::NotInstalled => seen.unknown.push(not_installed("ip", "network interfaces")),
+            Asked::Failed(problem) | Asked::Refused(problem) => seen.unknown.push(problem),
+        }
+        let mut node_ports = BTreeSet::new();
+        match self.ask(&["ipset", "save"]) {
+            Asked::Printed(saved) => {
+                seen.sets = pod_sets(&saved);
+                node_ports = ipvs::node_ports(&saved);
+            }
+            Asked::NotInstalled if seen.removals.iter().any(|removal| removal.asks_for_sets) => {
+                seen.unknown.push(not_installed("ipset", "the sets that rules of pods ask for"));
+            }
+            Asked::NotInstalled => {}
+            Asked::Failed(problem) | Asked::Refused(problem) => seen.unknown.push(problem),
+        }
+        self.look_at_ipvs(node_ports, &mut seen);
+        seen
+    }
+
+    fn look_at_iptables(&self, seen: &mut Seen) {
+        let mut legacy_shown = BTreeSet::new();
+        let mut installed = Vec::new();
+        for program in IPTABLES {
+            let family = family(program);
+            // The default is one of the others.
+            if program == family && KINDS.iter().all(|kind| installed.contains(&format!("{family}{kind}"))) {
+                continue;
+            }
+            let Some(saved) = self.saved(program, &mut seen.unknown) else { continue };
+            installed.push(program.to_owned());
+            if saved.lines().any(|line| line.starts_with("# Generated by") && !line.contains(NEWER_KIND)) {
+                legacy_shown.insert(family);
+            }
+            let Some(script) = removal(&saved) else { continue };
+            if seen
+                .removals
+                .iter()
+                .any(|other| family == self::family(other.program) && other.script == script)
+            {
+                continue;
+            }
+            let asks_for_sets = saved.lines().any(asks_for_own_set);
+            let chains = own_chains(&saved).len();
+            seen.removals.push(Removal { program, chains, script, asks_for_sets });
+        }
+        for (names, family) in LEGACY {
+            // Of the network namespace of this thread, as the programs that it starts see it.
+            let tables = fs::read_to_string(format!("/proc/thread-self/net/{names}")).unwrap_or_default();
+            let failed =
+                seen.unknown.iter().any(|problem| problem.contains(&format!("{family}-legacy-save")));
+            if !tables.trim().is_empty() && !legacy_shown.contains(family) && !failed {
+                let what = format!("tables of its kind, which the kernel has ({})", one_line(&tables));
+                seen.unknown.push(not_installed(&format!("{family}-legacy"), &what));
+            }
+        }
+    }
+
+    /// What a program of iptables has, as far as it can tell, and why it cannot tell the rest; `None` where it is not
+    /// installed.
+    fn saved(&self, program: &str, unknown: &mut Vec<String>) -> Option<String> {
+        let save = format!("{program}-save");
+        match self.ask(&[&save]) {
+            Asked::Printed(saved) => return Some(saved),
+            Asked::NotInstalled => return None,
+            Asked::Failed(problem) => {
+                unknown.push(problem);
+                return Some(String::new());
+            }
+            // A rule of nftables' that it cannot read, say: of one table, and the others are none the worse for that.
+            Asked::Refused(_) => {}
+        }
+        let mut all = String::new();
+        for table in TABLES_OF_IPTABLES {
+            match self.ask(&[&save, "--table", table]) {
+                Asked::Printed(saved) => all.push_str(&saved),
+                Asked::NotInstalled => {}
+                Asked::Failed(problem) | Asked::Refused(problem) => unknown.push(problem),
+            }
+        }
+        Some(all)
+    }
+
+    fn look_at_ipvs(&self, node_ports: BTreeSet<(&'static str, String)>, seen: &mut Seen) {
+        let mut own = Own { addresses: BTreeSet::new(), node_ports };
+        for interface in [names::IPVS, names::KUBE_ROUTER] {
+            if seen.interfaces.iter().any(|name| name == interface) {
+                match self.ask(&["ip", "-oneline", "address", "show", "dev", interface]) {
+                    Asked::Printed(shown) => own.addresses.extend(ipvs::addresses(&shown)),
+                    Asked::NotInstalled => {}
+                    Asked::Failed(problem) | Asked::Refused(problem) => seen.unknown.push(problem),
+                }
+            }
+        }
+        if own.addresses.is_empty() && own.node_ports.is_empty() {
+            return;
+        }
+        // The kernel has it where there ever was a service.
+        let has_ipvs = fs::exists("/proc/thread-self/net/ip_vs").unwrap_or(true);
+        match self.ask(&["ipvsadm", "--save", "--numeric"]) {
+            Asked::Printed(saved) => {
+                let owned = |(protocol, place): (&str, &str)| (protocol.to_owned(), place.to_owned());
+                seen.services = ipvs::services(&saved, &own).into_iter().map(owned).collect();
+            }
+            _ if !has_ipvs => {}
+            Asked::NotInstalled => seen.unknown.push(not_installed("ipvsadm", "the services of IPVS")),
+            Asked::Failed(problem) | Asked::Refused(problem) => seen.unknown.push(problem),
+        }
+    }
+
+    /// Takes away what a program of iptables has.
+    fn restore(&self, removal: &Removal) -> Result<()> {
+        let program = format!("{}-restore", removal.program);
+        let wait = format!("--wait={}", self.lock_within.as_secs());
+        self.fed(&[&program, "--noflush", &wait], removal.script.as_bytes())
+    }
+
+    /// Destroys sets of ipset, those of others first: a set that is in another cannot go before it.
+    fn destroy(&self, sets: &[String]) -> Vec<Result<()>> {
+        let destroy = |set: &&String| self.run(&["ipset", "destroy", set]);
+        let again: Vec<&String> = sets.iter().filter(|set| destroy(set).is_err()).collect();
+        again.iter().map(destroy).collect()
+    }
+
+    fn delete_link(&self, name: &str) -> Result<()> {
+        let deleted = self.run(&["ip", "link", "delete", "dev", name]);
+        // One end of a pair takes the other with it.
+        let is_gone = || matches!(self.ask(&["ip", "link", "show", "dev", name]), Asked::Refused(problem) if problem.contains("does not exist"));
+        if deleted.is_err() && is_gone() { Ok(()) } else { deleted }
+    }
+
+    fn ask(&self, command: &[&str]) -> Asked {
+        match ask_within(command, b"", self.program_within) {
+            Ok(Some(outcome)) if outcome.status.success() => Asked::Printed(outcome.stdout),
+            Ok(Some(outcome)) => Asked::Refused(refused(command, &outcome).to_string()),
+            Ok(None) => Asked::NotInstalled,
+            Err(error) => Asked::Failed(error.to_string()),
+        }
+    }
+
+    fn run(&self, command: &[&str]) -> Result<()> {
+        self.fed(command, b"")
+    }
+
+    fn fed(&self, command: &[&str], input: &[u8]) -> Result<()> {
+        let outcome: Option<Outcome> = ask_within(command, input, self.program_within)?;
+        let outcome = outcome.ok_or_else(|| failed(command, "cannot be run: it is not installed".into()))?;
+        if outcome.status.success() { Ok(()) } else { Err(refused(command, &outcome)) }
+    }
+}
+
+fn not_installed(program: &str, what: &str) -> String {
+    format!("{program} is not installed, so nothing can be said of {what}")
+}
+
+/// Whether a program of iptables is for IPv4 or IPv6, as the name of that.
+fn family(program: &str) -> &'static str {
+    if program.starts_with("ip6") { "ip6tables" } else { "iptables" }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(", ")
+}
+
+fn asks_for_own_set(rule: &str) -> bool {
+    rule.split(" --match-set ").skip(1).any(|rest| is_own_set(rest.split(' ').next().unwrap_or_default()))
 }
 
 /// The interfaces of pods among those that `ip -oneline link show` prints (`4: cali1@if3: <BROADCAST> …`).
 fn pod_interfaces(shown: &str) -> Vec<String> {
     let name =
         |line: &str| line.split(": ").nth(1).map(|name| name.split('@').next().unwrap_or(name).to_owned());
-    let is_own = |name: &String| {
-        INTERFACES.contains(&name.as_str())
-            || INTERFACE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-    };
-    shown.lines().filter_map(name).filter(is_own).collect()
+    shown.lines().filter_map(name).filter(|name| is_own_interface(name)).collect()
 }
 
 /// The tables of nftables that are pods', as `ip kube-proxy`.
-fn own_tables() -> Vec<String> {
-    pod_tables(&printed(&["nft", "list", "tables"]).unwrap_or_default())
-}
-
 fn pod_tables(shown: &str) -> Vec<String> {
     let table = |line: &str| line.trim().strip_prefix("table ").map(str::to_owned);
-    let is_own = |table: &String| table.split(' ').nth(1).is_some_and(|name| TABLES.contains(&name));
+    let is_own = |table: &String| table.split(' ').nth(1).is_some_and(is_own_table);
     shown.lines().filter_map(table).filter(is_own).collect()
 }
 
-fn is_own_chain(name: &str) -> bool {
-    CHAINS.contains(&name) || CHAIN_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
-}
-
-/// The chains of pods in what `iptables-save` prints, each with its table.
-fn own_chains(saved: &str) -> BTreeSet<(&str, &str)> {
-    let mut table = "";
-    let mut chains = BTreeSet::new();
-    for line in saved.lines() {
-        if let Some(name) = line.strip_prefix('*') {
-            table = name;
-        } else if let Some(chain) = line.strip_prefix(':').and_then(|line| line.split(' ').next())
-            && is_own_chain(chain)
-        {
-            chains.insert((table, chain));
-        }
-    }
-    chains
-}
-
-/// What `iptables-restore --noflush` is fed to take away the chains of pods and every rule that leads there, and nothing
-/// else; `None` where there is neither. A rule that has gone meanwhile makes it do nothing of its table.
-fn removal(saved: &str) -> Option<String> {
-    let chains = own_chains(saved);
-    let mut script = String::new();
-    let mut table = "";
-    let mut rules = Vec::new();
-    for line in saved.lines() {
-        if let Some(name) = line.strip_prefix('*') {
-            table = name;
-            rules.clear();
-        } else if let Some(rule) = line.strip_prefix("-A ") {
-            let chain = rule.split(' ').next().unwrap_or_default();
-            if !chains.contains(&(table, chain)) && is_own_rule(rule) {
-                rules.push(rule);
-            }
-        } else if line == "COMMIT" {
-            let own: Vec<&str> =
-                chains.iter().filter(|(of, _)| *of == table).map(|(_, chain)| *chain).collect();
-            if own.is_empty() && rules.is_empty() {
-                continue;
-            }
-            script.push_str(&format!("*{table}\n"));
-            // To name a chain empties it.
-            own.iter().for_each(|chain| script.push_str(&format!(":{chain} - [0:0]\n")));
-            rules.iter().for_each(|rule| script.push_str(&format!("-D {rule}\n")));
-            own.iter().for_each(|chain| script.push_str(&format!("-X {chain}\n")));
-            script.push_str("COMMIT\n");
-        }
-    }
-    (!script.is_empty()).then_some(script)
-}
-
-/// Whether a rule of somebody else's chain leads to a chain of pods, or is theirs by its comment.
-fn is_own_rule(rule: &str) -> bool {
-    let rule_itself = without_quoted(rule);
-    let words: Vec<&str> = rule_itself.split(' ').collect();
-    let leads = |pair: &[&str]| matches!(pair, ["-j" | "-g", chain] if is_own_chain(chain));
-    let comments = COMMENTS.iter().any(|comment| rule.contains(&format!("--comment \"{comment}")));
-    comments || words.windows(2).any(leads)
-}
-
-/// A rule without what its comments say.
-fn without_quoted(rule: &str) -> String {
-    rule.replace("\\\"", "").split('"').step_by(2).collect()
-}
-
-fn remove_ipvs_services(note: &mut impl FnMut(Result<()>)) {
-    let shown = printed(&["ip", "-oneline", "address", "show", "dev", IPVS]).unwrap_or_default();
-    let addresses = addresses(&shown);
-    let Some(services) = printed(&["ipvsadm", "--save", "--numeric"]) else { return };
-    for service in ipvs_services(&services, &addresses) {
-        note(run(&["ipvsadm", "--delete-service", service.0, service.1]).map(drop));
-    }
-}
-
-/// The addresses that `ip -oneline address show` prints (`7: kube-ipvs0    inet 10.0.0.1/32 scope global …`).
-fn addresses(shown: &str) -> BTreeSet<String> {
-    let address = |line: &str| {
-        let mut words = line.split_whitespace().skip_while(|word| !word.starts_with("inet"));
-        Some(words.nth(1)?.split('/').next()?.to_owned())
-    };
-    shown.lines().filter_map(address).collect()
-}
-
-/// The services at some addresses among those that `ipvsadm --save` prints (`-A -t 10.0.0.1:443 -s rr`), each as the flag
-/// of its protocol and its place.
-fn ipvs_services<'a>(saved: &'a str, addresses: &BTreeSet<String>) -> Vec<(&'a str, &'a str)> {
-    let service = |line: &'a str| match line.split(' ').collect::<Vec<_>>().as_slice() {
-        ["-A", protocol, place, ..] => {
-            let address = place.rsplit_once(':')?.0.trim_start_matches('[').trim_end_matches(']');
-            addresses.contains(address).then_some((*protocol, *place))
-        }
-        _ => None,
-    };
-    saved.lines().filter_map(service).collect()
+/// The sets of pods among those that `ipset save` prints (`create KUBE-CLUSTER-IP hash:ip,port family inet …`).
+fn pod_sets(saved: &str) -> Vec<String> {
+    let name = |line: &str| line.strip_prefix("create ")?.split(' ').next().map(str::to_owned);
+    saved.lines().filter_map(name).filter(|name| is_own_set(name)).collect()
 }
 
 #[cfg(test)]
@@ -274,60 +353,16 @@ mod tests {
         );
     }
 
-    const SAVED: &str = r#"# Generated by iptables-save v1.8.9 (nf_tables)
-*filter
-:INPUT ACCEPT [10:100]
-:FORWARD DROP [0:0]
-:MINE - [0:0]
-:KUBE-FORWARD - [0:0]
-:cali-FORWARD - [0:0]
--A INPUT -p tcp -m tcp --dport 22 -j ACCEPT
--A INPUT -d 169.254.20.10/32 -p udp -m comment --comment "NodeLocal DNS Cache: allow DNS traffic" -j ACCEPT
--A FORWARD -m comment --comment "cali:wUHhoiAYhphO9Mso" -j cali-FORWARD
--A FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
--A FORWARD -m comment --comment "not to -j KUBE-FORWARD" -j MINE
--A MINE -s 10.0.0.0/8 -g cali-FORWARD
--A KUBE-FORWARD -m mark --mark 0x4000/0x4000 -j ACCEPT
--A cali-FORWARD -j KUBE-FORWARD
-COMMIT
-*nat
-:PREROUTING ACCEPT [0:0]
--A PREROUTING -p tcp -j REDIRECT --to-ports 8080
-COMMIT
-"#;
-
     #[test]
-    fn chains_of_pods_go_and_no_rule_of_the_operators() {
-        let removal = removal(SAVED).unwrap();
-        let expected = r#"*filter
-:KUBE-FORWARD - [0:0]
-:cali-FORWARD - [0:0]
--D INPUT -d 169.254.20.10/32 -p udp -m comment --comment "NodeLocal DNS Cache: allow DNS traffic" -j ACCEPT
--D FORWARD -m comment --comment "cali:wUHhoiAYhphO9Mso" -j cali-FORWARD
--D FORWARD -m comment --comment "kubernetes forwarding rules" -j KUBE-FORWARD
--D MINE -s 10.0.0.0/8 -g cali-FORWARD
--X KUBE-FORWARD
--X cali-FORWARD
-COMMIT
-"#;
-        assert_eq!(removal, expected);
-        assert_eq!(super::removal("*nat\n:PREROUTING ACCEPT [0:0]\nCOMMIT\n"), None);
-    }
-
-    #[test]
-    fn tables_of_nftables_are_told_by_their_whole_names() {
-        let shown =
-            "table inet filter\ntable ip kube-proxy\ntable ip6 kube-proxy\ntable ip kube-proxy-mine\n";
-        assert_eq!(pod_tables(shown), ["ip kube-proxy", "ip6 kube-proxy"]);
-    }
-
-    #[test]
-    fn services_of_ipvs_are_kube_proxys_where_their_address_is() {
-        let shown = "7: kube-ipvs0    inet 100.64.0.1/32 scope global kube-ipvs0\\       valid_lft forever\n\
-                     7: kube-ipvs0    inet6 fd00::1/128 scope global\n";
-        let saved = "-A -t 100.64.0.1:443 -s rr\n-a -t 100.64.0.1:443 -r 10.0.0.9:443 -m -w 1\n\
-                     -A -u [fd00::1]:53 -s rr\n-A -t 192.0.2.7:80 -s wrr\n";
-        let services = ipvs_services(saved, &addresses(shown));
-        assert_eq!(services, [("-t", "100.64.0.1:443"), ("-u", "[fd00::1]:53")]);
+    fn tables_and_sets_are_told_by_their_names() {
+        let shown = "table inet filter\ntable ip kube-proxy\ntable ip6 kube-proxy\ntable ip kube-proxy-mine\n\
+                     table arp calico-arp\ntable inet kindnet-ipmasq\n";
+        assert_eq!(
+            pod_tables(shown),
+            ["ip kube-proxy", "ip6 kube-proxy", "arp calico-arp", "inet kindnet-ipmasq"]
+        );
+        let saved = "create mine hash:ip\nadd mine 10.0.0.1\ncreate KUBE-CLUSTER-IP hash:ip,port\ncreate calidad hash:ip\n\
+                     create cali40s:abc hash:net\ncreate inet6:kube-router-svip hash:ip family inet6\n";
+        assert_eq!(pod_sets(saved), ["KUBE-CLUSTER-IP", "cali40s:abc", "inet6:kube-router-svip"]);
     }
 }

@@ -1,10 +1,13 @@
 //! Static pods, which kubelet runs, and whose containers it starts anew when they have ended.
 
+use std::fs;
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use kops_agent_plan::health::StaticPod;
+use nix::unistd::{SysconfVar, sysconf};
 
+use super::clock::Clock;
 use super::commands::refused;
 use super::ctr;
 use crate::error::{Error, Result};
@@ -17,6 +20,16 @@ pub trait Pods: Send + Sync {
     /// # Errors
     /// The runtime cannot be asked, or they do not end.
     fn end_containers(&self, pod: &StaticPod, socket: &str) -> Result<()>;
+
+    /// When the oldest process of a static pod's containers was started; `None` where none runs, or there is nothing to
+    /// ask.
+    ///
+    /// # Errors
+    /// The runtime cannot be asked.
+    fn started(&self, pod: &StaticPod, socket: &str) -> Result<Option<SystemTime>> {
+        let _ = (pod, socket);
+        Ok(None)
+    }
 }
 
 /// This machine's containerd, asked by `ctr`.
@@ -55,6 +68,32 @@ impl Pods for Ctr {
             ))),
         }
     }
+
+    fn started(&self, pod: &StaticPod, socket: &str) -> Result<Option<SystemTime>> {
+        let failed = |outcome| Error::Command { command: format!("ctr --address {socket}"), outcome };
+        let Some(containers) = ctr::running(pod, socket).map_err(failed)? else { return Ok(None) };
+        if containers.is_empty() {
+            return Ok(None);
+        }
+        let processes = ctr::processes(socket).map_err(failed)?;
+        let clock = Clock::now();
+        let started = containers.iter().filter_map(|container| {
+            // One that has ended since is followed by one that is younger than all that is there.
+            let stat = fs::read_to_string(format!("/proc/{}/stat", processes.get(&container.id)?)).ok()?;
+            clock.of_boot(started_after_boot(&stat)?)
+        });
+        Ok(started.min())
+    }
+}
+
+/// How long after the machine a process was started (proc_pid_stat(5), `starttime`).
+fn started_after_boot(stat: &str) -> Option<Duration> {
+    // The name of a program may have anything in it, also what looks like its end.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let ticks: u64 = fields.split_whitespace().nth(19)?.parse().ok()?;
+    let per_second = u64::try_from(sysconf(SysconfVar::CLK_TCK).ok()??).ok().filter(|ticks| *ticks > 0)?;
+    // A tick more: the kernel leaves out what is less.
+    Some(Duration::from_micros((ticks + 1) * 1_000_000 / per_second))
 }
 
 fn signalled(socket: &str, id: &str, signal: &str) -> Result<()> {
@@ -69,5 +108,22 @@ fn signalled(socket: &str, id: &str, signal: &str) -> Result<()> {
             Err(refused(&[&["ctr"], &command[..]].concat(), &outcome))
         }
         _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn when_a_process_was_started_is_read_as_the_kernel_writes_it() {
+        let fields = "S 1 12 12 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 9 0 12345 1000 10";
+        let started = started_after_boot(&format!("12 (a) b) {fields}")).unwrap();
+        assert_eq!(started, Duration::from_millis(123_460));
+        assert_eq!(started_after_boot("12 (a) S 1"), None);
+        let own = started_after_boot(&fs::read_to_string("/proc/self/stat").unwrap()).unwrap();
+        let clock = Clock::now();
+        let age = clock.wall.duration_since(clock.of_boot(own).unwrap()).unwrap();
+        assert!(age < Duration::from_secs(3600), "{age:?}");
     }
 }

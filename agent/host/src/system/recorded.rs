@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write as _};
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
 use kops_agent_plan::diff::Enablement;
 use kops_agent_plan::health::{Check, StaticPod};
@@ -13,22 +14,25 @@ use kops_agent_plan::resource::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::clock::of_micros;
 use super::commands::Commands;
-use super::images::Images;
+use super::images::{Images, Tether};
 use super::kernel::Kernel;
 use super::mounts::Mounts;
-use super::packages::{PackageManager, find_source, write_source};
+use super::packages::{PackageManager, find_source, of_dpkg, write_source};
 use super::pod_network::{PodNetwork, PodNetworkLeft};
 use super::pods::Pods;
-use super::remote::Remote;
+use super::remote::{Remote, Telling};
 use super::systemd::{Systemd, UnitState};
 use super::users::Users;
 use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::health::{Asking, Health};
+use crate::record::is_false;
 use crate::root::Root;
 use crate::staged::write_file;
 use kops_agent_pki::PemPair;
+use kops_agent_plan::lifecycle_action::Completion;
 
 /// What would have been asked, a line each, in order.
 pub(crate) const REQUESTS: &str = "/var/lib/kops-agent/recorded/requests.txt";
@@ -52,17 +56,22 @@ struct State {
     modules: BTreeSet<String>,
     images: BTreeSet<String>,
     units: BTreeMap<String, RecordedUnit>,
+    /// When static pods that run were started, by `NAMESPACE/NAME`, in microseconds since 1970.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pods: BTreeMap<String, u64>,
     has_ipv6_prefix: bool,
     /// Owner and group of every path that is not root's.
     owners: BTreeMap<String, (String, String)>,
-    /// Units that do not start: whoever wants to see what a run makes of that writes them here.
+    /// What does not succeed, written here by a test of what a run makes of that.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     refusals: Vec<Refusal>,
 }
 
-/// A unit that does not start while a file has this text in it.
+/// A unit that does not start, an image that is not pulled or loaded, a device that is not mounted, or a program that
+/// fails, while a file has this text in it.
 #[derive(Clone, Default, Serialize, Deserialize)]
 struct Refusal {
+    #[serde(alias = "of")]
     unit: String,
     path: String,
     text: String,
@@ -72,6 +81,19 @@ struct Refusal {
 struct RecordedUnit {
     enabled: bool,
     running: bool,
+    /// When its process was started, in microseconds since 1970; what is started from here on is younger than any file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    started: Option<u64>,
+    /// Whether a file of it was changed since systemd was last told to read them all.
+    #[serde(default, skip_serializing_if = "is_false")]
+    unread: bool,
+}
+
+impl RecordedUnit {
+    fn start(&mut self) {
+        self.running = true;
+        self.started = None;
+    }
 }
 
 impl Recorder {
@@ -106,14 +128,14 @@ impl Recorder {
         write_file(&self.root, STATE, 0o600, None, &json)
     }
 
-    /// Whether a unit starts.
-    fn is_startable(&self, verb: &str, unit: &str) -> Result<()> {
+    /// Whether something is refused of a unit, an image, a device, or a command's program.
+    fn is_permitted(&self, verb: &str, of: &str) -> Result<()> {
         let refusals = self.read(|state| state.refusals.clone());
-        for Refusal { path, text, .. } in refusals.iter().filter(|refusal| refusal.unit == unit) {
+        for Refusal { path, text, .. } in refusals.iter().filter(|refusal| refusal.unit == of) {
             let file = self.root.read(path)?.unwrap_or_default();
             if String::from_utf8_lossy(&file).contains(text) {
                 let outcome = format!("is refused while {path} has {text:?} in it, as {STATE} says");
-                return Err(Error::Command { command: format!("systemctl {verb} {unit}"), outcome });
+                return Err(Error::Command { command: format!("{verb} {of}"), outcome });
             }
         }
         Ok(())
@@ -130,9 +152,10 @@ impl Systemd for Recorder {
     fn states(&self, units: &[&str]) -> Result<Vec<UnitState>> {
         Ok(self.read(|state| {
             let unit_state = |unit: &&str| match state.units.get(*unit) {
-                Some(RecordedUnit { enabled, running }) => {
+                Some(RecordedUnit { enabled, running, started, unread }) => {
                     let enablement = if *enabled { Enablement::Enabled } else { Enablement::Disabled };
-                    UnitState::known(enablement, *running)
+                    let started = started.map(of_micros);
+                    UnitState { started, unread: *unread, ..UnitState::known(enablement, *running) }
                 }
                 None => UnitState::UNKNOWN,
             };
@@ -141,7 +164,9 @@ impl Systemd for Recorder {
     }
 
     fn reload(&self) -> Result<()> {
-        self.note("systemd: daemon-reload", |_| {})
+        self.note("systemd: daemon-reload", |state| {
+            state.units.values_mut().for_each(|unit| unit.unread = false);
+        })
     }
 
     fn enable(&self, unit: &str) -> Result<()> {
@@ -153,8 +178,8 @@ impl Systemd for Recorder {
     }
 
     fn start(&self, unit: &str) -> Result<()> {
-        self.is_startable("start", unit)?;
-        self.note_unit("start", unit, |unit| unit.running = true)
+        self.is_permitted("systemctl start", unit)?;
+        self.note_unit("start", unit, RecordedUnit::start)
     }
 
     fn stop(&self, unit: &str) -> Result<()> {
@@ -166,8 +191,8 @@ impl Systemd for Recorder {
     }
 
     fn restart(&self, unit: &str) -> Result<()> {
-        self.is_startable("restart", unit)?;
-        self.note_unit("restart", unit, |unit| unit.running = true)
+        self.is_permitted("systemctl restart", unit)?;
+        self.note_unit("restart", unit, RecordedUnit::start)
     }
 }
 
@@ -192,6 +217,10 @@ impl PackageManager for Recorder {
     fn add_source(&self, source: &PackageSource, key: &[u8], _progress: &dyn Progress) -> Result<()> {
         write_source(&self.root, source, key, None)?;
         self.note(&format!("packages: read what the source {} has", source.name), |_| {})
+    }
+
+    fn owned(&self, paths: &[&str]) -> Result<BTreeSet<String>> {
+        of_dpkg(&self.root, paths)
     }
 }
 
@@ -263,6 +292,7 @@ impl Mounts for Recorder {
     }
 
     fn mount(&self, mount: &Mount) -> Result<()> {
+        self.is_permitted("mount", &mount.device)?;
         let request = format!(
             "mounts: mount {} at {} ({}; formatted if it is blank)",
             mount.device, mount.path, mount.filesystem
@@ -324,13 +354,15 @@ impl Images for Recorder {
         Ok(())
     }
 
-    fn pull(&self, reference: &str) -> Result<()> {
+    fn pull(&self, reference: &str, _: &Tether) -> Result<()> {
+        self.is_permitted("ctr images pull", reference)?;
         self.note(&format!("images: pull {reference}"), |state| {
             state.images.insert(reference.into());
         })
     }
 
-    fn load(&self, name: &str, _archive: &mut dyn Read) -> Result<()> {
+    fn load(&self, name: &str, _archive: &mut dyn Read, _: &Tether) -> Result<()> {
+        self.is_permitted("ctr images import", name)?;
         self.note(&format!("images: load {name}"), |state| {
             state.images.insert(name.into());
         })
@@ -354,7 +386,15 @@ impl Health for Recorder {
 
 impl Pods for Recorder {
     fn end_containers(&self, pod: &StaticPod, _socket: &str) -> Result<()> {
-        self.note(&format!("containerd: end the containers of {}/{}", pod.namespace, pod.name), |_| {})
+        let name = format!("{}/{}", pod.namespace, pod.name);
+        self.note(&format!("containerd: end the containers of {name}"), |state| {
+            state.pods.remove(&name);
+        })
+    }
+
+    fn started(&self, pod: &StaticPod, _socket: &str) -> Result<Option<SystemTime>> {
+        let name = format!("{}/{}", pod.namespace, pod.name);
+        Ok(self.read(|state| state.pods.get(&name).copied()).map(of_micros))
     }
 }
 
@@ -383,15 +423,16 @@ impl Remote for Recorder {
         Box::pin(async { noted.map_err(|error| error.to_string()) })
     }
 
-    fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Asking<'a> {
+    fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Telling<'a> {
         let LifecycleAction { group, instance_id, .. } = action;
         let noted = self.note(&format!("autoscaling: {instance_id} of {group} is ready"), |_| {});
-        Box::pin(async { noted.map_err(|error| error.to_string()) })
+        Box::pin(async { noted.map(|()| Completion::Completed).map_err(|error| error.to_string()) })
     }
 }
 
 impl Commands for Recorder {
     fn run(&self, command: &[String]) -> Result<()> {
+        self.is_permitted("run", command.first().map_or("", String::as_str))?;
         self.note(&format!("run: {}", command.join(" ")), |_| {})
     }
 }

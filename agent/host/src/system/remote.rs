@@ -1,10 +1,16 @@
 //! What a node asks of others over the network while a plan is applied.
 
-use kops_agent_plan::lifecycle_action::LifecycleAction;
+use std::future::Future;
+use std::pin::Pin;
+
+use kops_agent_pki::PemPair;
+use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_plan::resource::DiscoveryRegistration;
 
 use crate::health::Asking;
-use kops_agent_pki::PemPair;
+
+/// Telling an Auto Scaling group; the problem where it could not be told.
+pub type Telling<'a> = Pin<Box<dyn Future<Output = Result<Completion, String>> + Send + 'a>>;
 
 /// Those others.
 pub trait Remote: Send + Sync {
@@ -21,15 +27,17 @@ pub trait Remote: Send + Sync {
     fn register<'a>(&'a self, registration: &'a DiscoveryRegistration, identity: &'a PemPair) -> Asking<'a>;
 
     /// Tells the cloud that this machine is ready, where a lifecycle hook holds it until then.
-    fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Asking<'a>;
+    fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Telling<'a>;
 }
 
 /// Nobody to ask.
 pub(crate) struct Nobody;
 
+const NO_CONNECTION: &str = "whoever runs this has no connection to others";
+
 impl Nobody {
     fn refuse(&self) -> Asking<'_> {
-        Box::pin(async { Err("whoever runs this has no connection to others".to_owned()) })
+        Box::pin(async { Err(NO_CONNECTION.to_owned()) })
     }
 }
 
@@ -42,7 +50,7 @@ impl Remote for Nobody {
         self.refuse()
     }
 
-    fn complete_lifecycle_action<'a>(&'a self, _: &'a LifecycleAction) -> Asking<'a> {
-        self.refuse()
+    fn complete_lifecycle_action<'a>(&'a self, _: &'a LifecycleAction) -> Telling<'a> {
+        Box::pin(async { Err(NO_CONNECTION.to_owned()) })
     }
 }

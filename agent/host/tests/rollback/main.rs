@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod interrupted;
+mod renewal;
 mod scene;
 #[path = "../support/mod.rs"]
 mod support;

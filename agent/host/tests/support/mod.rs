@@ -1,7 +1,7 @@
 //! A store, a mirror and a machine to test against.
 #![allow(dead_code, unused_imports, clippy::unwrap_used)] // Every test binary uses a part of it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -51,7 +51,8 @@ impl Secrets for Store {
 }
 
 /// The configuration that every desired state of these tests is taken to follow from.
-pub(crate) const SCOPE: Scope<'static> = Scope::Node { config_hash: "hash", known_hashes: &BTreeMap::new() };
+pub(crate) const SCOPE: Scope<'static> =
+    Scope::Node { config_hash: "hash", known_hashes: &BTreeMap::new(), without: &BTreeSet::new() };
 
 /// A scratch root, and everything to converge it with.
 pub(crate) struct Machine {
@@ -88,13 +89,13 @@ impl Machine {
 
     pub(crate) fn plan(&self, host: &Host, desired: &DesiredState) -> Plan {
         let observed = host.observe(desired, &self.store).unwrap();
-        diff_with_owned(desired, &observed, &host.owned().unwrap())
+        diff_with_owned(desired, &observed, &host.owned_beside(desired).unwrap())
     }
 
     /// Observes, plans and applies.
     pub(crate) async fn converge_with(&self, host: &Host, desired: &DesiredState) -> Result<Report, Error> {
         let observed = host.observe(desired, &self.store)?;
-        let plan = diff_with_owned(desired, &observed, &host.owned()?);
+        let plan = diff_with_owned(desired, &observed, &host.owned_beside(desired)?);
         host.apply(&plan, desired, &self.store, &self.downloads, &Silent, SCOPE).await
     }
 

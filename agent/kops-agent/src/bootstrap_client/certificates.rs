@@ -44,12 +44,37 @@ pub async fn with_certificates(host: &Host, decision: &Decision, plan: Plan) -> 
             Err(error.into())
         };
     }
+    warn_kept(&due, &server);
+    Ok((plan, kept))
+}
+
+/// All the keys and certificates that it takes to carry out a plan that renews certificates and does nothing else; `None`
+/// where kops-controller gives a node none any more, so that it keeps those that it has.
+///
+/// # Errors
+/// kops-controller cannot be asked.
+pub async fn to_renew(host: &Host, decision: &Decision, plan: &Plan) -> Result<Option<Materials>> {
+    let materials = decision.materials.clone();
+    let wanted = to_be_asked_for(plan, &decision.desired, &materials);
+    if wanted.is_empty() {
+        return Ok(Some(materials));
+    }
+    match issued(host, &decision.kops_controller, &wanted, &materials).await {
+        Ok(issued) => Ok(Some(materials.with_bootstrapped(issued))),
+        Err(BootstrapError::AlreadyRegistered { server, .. }) => {
+            warn_kept(&names(&wanted), &server);
+            Ok(None)
+        }
+        Err(error) => Err(error).context("renewing this node's certificates"),
+    }
+}
+
+fn warn_kept(due: &str, server: &str) {
     log::warn!(
         "the certificates that are due to be renewed ({due}) are kept while they are valid: {server} gives a node \
          that is registered and ready no others; kops-agent's controller does, in the place of kOps' kops-controller; \
          without it, replace this instance before they end"
     );
-    Ok((plan, kept))
 }
 
 /// The plan while no certificates are issued: all else is put right, and those that are due are named in it.

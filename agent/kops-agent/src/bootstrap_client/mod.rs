@@ -33,7 +33,7 @@ use crate::tls;
 use crate::tpm::{KernelTpm, OpenTpm};
 
 pub use authenticator::{AuthenticationError, Authenticator};
-pub use certificates::with_certificates;
+pub use certificates::{to_renew, with_certificates};
 use server::{Failure, NoServer, Server};
 
 /// Between two rounds of asking, a control plane that starts is given this time at first, and later this.
@@ -307,9 +307,20 @@ impl Asking {
         accept: impl Fn(BootstrapResponse) -> Result<T, String>,
     ) -> Result<T, Failure> {
         let addresses = server.addresses().await?;
+        self.try_at(server, &addresses, trust, accept).await
+    }
+
+    /// The same at whichever of these addresses is reached first.
+    async fn try_at<T>(
+        &self,
+        server: &Server,
+        addresses: &[SocketAddr],
+        trust: &rustls::ClientConfig,
+        accept: impl Fn(BootstrapResponse) -> Result<T, String>,
+    ) -> Result<T, Failure> {
         let body = self.body()?;
         let token = self.authenticator.token(body.as_bytes()).await?;
-        let answer = server.post(trust, &addresses, token, body).await?;
+        let answer = server.post(trust, addresses, token, body).await?;
         let answer = BootstrapResponse::parse(&answer)
             .map_err(|error| Failure::Unusable(format!("cannot be read: {error}")))?;
         accept(answer).map_err(Failure::Unusable)

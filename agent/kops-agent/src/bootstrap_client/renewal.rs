@@ -49,15 +49,31 @@ impl KopsController {
             }
         };
         for server in servers {
-            match asking.try_once(&server.renewing(), &trust, accept).await {
-                Ok(given) => {
-                    log::info!("{} gives this node {what} for its present certificate", server.url());
-                    return Some((server.url().to_owned(), given));
+            let server = server.renewing();
+            let addresses = match server.addresses().await {
+                Ok(addresses) => addresses,
+                Err(failure) => {
+                    log::warn!("{} does not renew {what}: {failure}", server.url());
+                    continue;
                 }
-                Err(failure) if failure.is_unknown_path() => {
-                    log::debug!("{} renews nothing, as kOps' own kops-controller does not", server.url());
+            };
+            // Behind one name are several servers, of which some may be kOps' own while others are ours by now.
+            for address in addresses {
+                match asking.try_at(&server, &[address], &trust, accept).await {
+                    Ok(given) => {
+                        log::info!("{} gives this node {what} for its present certificate", server.url());
+                        return Some((server.url().to_owned(), given));
+                    }
+                    Err(failure) if failure.is_unknown_path() => {
+                        let url = server.url();
+                        log::debug!(
+                            "{url} at {address} renews nothing, as kOps' own kops-controller does not"
+                        );
+                    }
+                    Err(failure) => {
+                        log::warn!("{} at {address} does not renew {what}: {failure}", server.url());
+                    }
                 }
-                Err(failure) => log::warn!("{} does not renew {what}: {failure}", server.url()),
             }
         }
         None

@@ -2,6 +2,7 @@
 //! kops-controller asks it.
 
 mod caller;
+mod open;
 mod server;
 
 #[cfg(test)]

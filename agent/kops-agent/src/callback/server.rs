@@ -3,8 +3,8 @@
 //!
 //! Only the last challenge that was made is answered, and once. Its port is open to whatever can reach the machine, the
 //! machine's own pods among it, while kops-controller waits some seconds for its answer: so a newcomer always gets in, and the
-//! connection gives way that has been silent for longest at the address that has the most ([`Connections`]). What has
-//! shown kops-controller's certificate is not cut off for another of its address.
+//! oldest connection gives way that has not shown kops-controller's certificate, wherever it is from ([`Open`]). Each has a
+//! deadline.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -24,26 +24,22 @@ use kops_agent_plan::bootstrap::challenge::{
     Challenge, LONGEST_MESSAGE, METHOD, answer, caller_name, encode_answer, server_name,
 };
 use kops_agent_plan::bootstrap::message::{Bytes as Base64, ChallengeRequest};
-use prometheus_client::metrics::counter::Counter;
-use prometheus_client::metrics::gauge::Gauge;
 use rustls::ServerConfig;
 use thiserror::Error;
 use time::OffsetDateTime;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
 use super::grpc;
-use crate::control_plane::bootstrap::addresses::{MachinePrefix, Peers};
-use crate::control_plane::bootstrap::connections::{Connections, Outcome, Slot};
+use super::open::{Open, Place};
 use crate::random::{self, NoRandomness};
 use crate::tls;
 
-/// kops-controllers are few, and call once. These are for strangers to be silent on: an eighth, for origins that were so
-/// before, is still more than one origin may have.
-const CONNECTIONS: usize = 256;
-pub(super) const CONNECTIONS_OF_ONE: usize = 16;
+/// kops-controllers are few, and call once. These are for strangers to be silent on: as many newer ones as this would have to
+/// come in the time of one handshake for kops-controller to be kept out.
+pub(super) const CONNECTIONS: usize = 256;
 /// A handshake takes some round trips. Ours waits 4 seconds for all of its call, and upstream's as long as the machine waits for
 /// it, which is 15 (`pkg/kopscontrollerclient/client.go`).
 const HANDSHAKE_WITHIN: Duration = Duration::from_secs(4);
@@ -151,24 +147,17 @@ async fn serve(
     known: Arc<Mutex<Option<Known>>>,
 ) {
     let acceptor = TlsAcceptor::from(Arc::new(config));
-    let connections = Connections::new(
-        Peers::Machines,
-        CONNECTIONS,
-        CONNECTIONS_OF_ONE,
-        Gauge::default(),
-        Counter::default(),
-    );
+    let open = Open::at_most(CONNECTIONS);
     loop {
         let Ok((socket, remote)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let origin = MachinePrefix::ELSEWHERE.origin(remote.ip());
-        let Some((slot, ended)) = connections.open(origin, Instant::now()) else { continue };
+        let Some((place, ended)) = open.enter() else { continue };
         let (acceptor, caller, known) = (acceptor.clone(), caller.clone(), known.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = connection(socket, remote, &acceptor, &caller, known, &slot) => slot.remember(Instant::now()),
+                () = connection(socket, remote, &acceptor, &caller, known, &place) => {}
                 // It gives way to a newer one.
                 _ = ended => log::debug!("{remote} was silent on the call-back's port, and others came"),
             }
@@ -182,7 +171,7 @@ async fn connection(
     acceptor: &TlsAcceptor,
     caller: &str,
     known: Arc<Mutex<Option<Known>>>,
-    slot: &Slot,
+    place: &Place,
 ) {
     let stream = match timeout(HANDSHAKE_WITHIN, acceptor.accept(socket)).await {
         Ok(Ok(stream)) => stream,
@@ -199,9 +188,7 @@ async fn connection(
     let name = certificate.and_then(|der| common_name_and_validity(der, OffsetDateTime::now_utc()));
     let is_kops_controller = name.is_some_and(|(name, _)| name == caller);
     if is_kops_controller {
-        slot.has_asked();
-        // Whether it is answered depends on this machine: no reason to hold anything against kops-controller.
-        slot.comes_to(Outcome::Served);
+        place.is_kops_controllers();
     }
     let service = service_fn(move |request| {
         let known = known.clone();

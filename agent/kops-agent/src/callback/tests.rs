@@ -8,12 +8,12 @@ use kops_agent_plan::bootstrap::challenge::{caller_name, server_name};
 use kops_agent_plan::bootstrap::message::ChallengeRequest;
 use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
 
-use tokio::io::AsyncReadExt as _;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
 use tokio::time::timeout;
 
 use super::caller::CallFailed;
-use super::server::CONNECTIONS_OF_ONE;
+use super::server::CONNECTIONS;
 use super::*;
 use crate::tls;
 
@@ -100,14 +100,69 @@ async fn who_does_not_know_the_secret_or_has_not_asked_proves_nothing() {
     assert!(error.contains("does not answer its call-back"), "{error}");
 }
 
+/// Both ends of all connections are this process's.
+fn allow_many_files() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+}
+
+/// A connection from an address of the loopback interface: kops-controller calls from 127.0.0.1.
+async fn connect_from(from: [u8; 4], challenge: &ChallengeRequest) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from((from, 0))).unwrap();
+    socket.connect(address(challenge)).await.unwrap()
+}
+
+/// Where a pod network gives each pod an address that the machine sees, say.
+#[tokio::test]
+async fn silent_connections_of_as_many_addresses_as_there_are_places_do_not_keep_kops_controller_out() {
+    allow_many_files();
+    let authority = Authority::new();
+    let (machine, identity) = (machine(&authority).await, authority.identity(&caller_name(CLUSTER)));
+    let challenge = machine.challenge().unwrap();
+    let mut silent = Vec::new();
+    for number in 0..CONNECTIONS as u16 + 8 {
+        let [high, low] = number.to_be_bytes();
+        silent.push(connect_from([127, 7, high + 1, low], &challenge).await);
+    }
+    let called = timeout(Duration::from_secs(4), call(&challenge, &identity)).await;
+    called.expect("kops-controller waits no longer").unwrap();
+    // The oldest has given way, and the newest has not.
+    let ended = timeout(Duration::from_secs(4), silent[0].read(&mut [0; 1])).await;
+    assert!(matches!(ended, Ok(Ok(0) | Err(_))), "{ended:?}");
+}
+
+/// What shares kops-controller's address, or can send from it, speaks nonsense there; and others do elsewhere.
+#[tokio::test]
+async fn nonsense_from_kops_controllers_own_address_is_not_held_against_it() {
+    let authority = Authority::new();
+    let (machine, identity) = (machine(&authority).await, authority.identity(&caller_name(CLUSTER)));
+    let challenge = machine.challenge().unwrap();
+    let from = |number: u8| if number == 0 { [127, 0, 0, 1] } else { [127, 8, 0, number] };
+    for number in 0..64 {
+        let mut liar = connect_from(from(number), &challenge).await;
+        liar.write_all(b"no TLS at all, and enough of it for a record\r\n\r\n").await.unwrap();
+        let ended = timeout(Duration::from_secs(4), liar.read_to_end(&mut Vec::new())).await;
+        ended.expect("it is hung up on").ok();
+    }
+    let mut silent = Vec::new();
+    for number in 1..64 {
+        silent.push(connect_from(from(number), &challenge).await);
+    }
+    let called = timeout(Duration::from_secs(4), call(&challenge, &identity)).await;
+    called.expect("kops-controller waits no longer").unwrap();
+}
+
 /// Pods on the machine, say, which can reach the port as kops-controller does.
 #[tokio::test]
 async fn silent_connections_do_not_keep_kops_controller_out() {
     let authority = Authority::new();
     let (machine, identity) = (machine(&authority).await, authority.identity(&caller_name(CLUSTER)));
+    allow_many_files();
     let challenge = machine.challenge().unwrap();
     let mut silent = Vec::new();
-    for _ in 0..3 * CONNECTIONS_OF_ONE {
+    for _ in 0..CONNECTIONS + 4 {
         silent.push(TcpStream::connect(address(&challenge)).await.unwrap());
     }
     let called = timeout(Duration::from_secs(4), call(&challenge, &identity)).await;
@@ -126,8 +181,9 @@ async fn connections_of_a_node_that_says_nothing_more_do_not_keep_kops_controlle
     let node = authority.identity("system:node:i-1");
     let config = tls::client_config_pinned_to(&challenge.ca.0, &node.certificate, &node.private_key).unwrap();
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    allow_many_files();
     let mut held = Vec::new();
-    for _ in 0..CONNECTIONS_OF_ONE + 4 {
+    for _ in 0..CONNECTIONS + 4 {
         let socket = TcpStream::connect(address(&challenge)).await.unwrap();
         let name = server_name(CLUSTER).try_into().unwrap();
         let connected = timeout(Duration::from_secs(4), connector.connect(name, socket)).await;

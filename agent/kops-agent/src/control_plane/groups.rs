@@ -21,6 +21,10 @@ pub type Labels = BTreeMap<String, String>;
 const GROUPS: &str = "igconfig/";
 /// What comes after every file of [`GROUPS`].
 const BEHIND_GROUPS: &str = "igconfig/\u{7f}";
+/// The groups that there are, as `kops edit ig` saves them (upstream: `pkg/client/simple/vfsclientset/instancegroup.go`).
+const INSTANCE_GROUPS: &str = "instancegroup/";
+/// What comes after every file of [`INSTANCE_GROUPS`].
+const BEHIND_INSTANCE_GROUPS: &str = "instancegroup/\u{7f}";
 const CONFIGURATION: &str = "nodeupconfig.yaml";
 /// The folders of the roles whose machines are Nodes (upstream: `pkg/nodelabels/builder.go`).
 const ROLES: [&str; 3] = ["control-plane", "apiserver", "node"];
@@ -136,21 +140,9 @@ impl Groups {
         if versions == before.versions {
             return Ok(None);
         }
-        let mut read = Read::default();
-        for (file, version) in versions {
-            match self.read_group(&file).await? {
-                Ok(labels) => {
-                    read.groups.extend(labels.map(|labels| (file.clone(), Arc::new(labels))));
-                }
-                Err(problem) => {
-                    let last = before.groups.get(&file).cloned();
-                    read.groups.extend(last.map(|labels| (file.clone(), labels)));
-                    read.problems.insert(file, problem);
-                    // Without its version, it is read again the next time.
-                    continue;
-                }
-            }
-            read.versions.insert(file, version);
+        let mut read = self.read_listed(versions.clone(), before).await?;
+        if !read.problems.is_empty() {
+            self.forget_deleted(&mut read, &versions).await;
         }
         let mut by_name = ByName::new();
         for (file, labels) in &read.groups {
@@ -158,6 +150,56 @@ impl Groups {
             by_name.entry(name.to_owned()).or_default().push(labels.clone());
         }
         Ok(Some((read, by_name)))
+    }
+
+    /// What is in these files of these versions. What was read of one holds where it is unchanged, or cannot be read; without
+    /// its version it is read again the next time.
+    async fn read_listed(&self, versions: BTreeMap<String, String>, before: Read) -> Result<Read> {
+        let mut read = Read::default();
+        for (file, version) in versions {
+            let last = before.groups.get(&file).cloned();
+            let is_unchanged = before.versions.get(&file) == Some(&version);
+            let labels = match last {
+                Some(last) if is_unchanged => last,
+                last => match self.read_group(&file).await? {
+                    Ok(Some(labels)) => Arc::new(labels),
+                    // It is deleted; where it comes back it may be of the same version.
+                    Ok(None) => continue,
+                    Err(problem) => {
+                        read.groups.extend(last.map(|labels| (file.clone(), labels)));
+                        read.problems.insert(file, problem);
+                        continue;
+                    }
+                },
+            };
+            read.groups.insert(file.clone(), labels);
+            read.versions.insert(file, version);
+        }
+        Ok(read)
+    }
+
+    /// Takes no offence at files of groups that are no longer there: `kops delete ig` leaves them behind. What was last read
+    /// of them holds for nodes that are still to go. Where groups cannot be listed, none is taken for deleted.
+    async fn forget_deleted(&self, read: &mut Read, versions: &BTreeMap<String, String>) {
+        let listed = self.store.versions(&self.base, INSTANCE_GROUPS, BEHIND_INSTANCE_GROUPS).await;
+        let groups = match listed {
+            Ok(groups) if !groups.is_empty() => groups,
+            Ok(_) => return,
+            Err(error) => {
+                return log::debug!("whether groups that cannot be read were deleted is not known: {error}");
+            }
+        };
+        let is_there = |file: &str| {
+            group_of(file).is_none_or(|name| groups.contains_key(&format!("{INSTANCE_GROUPS}{name}")))
+        };
+        let (problems, of_deleted): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut read.problems).into_iter().partition(|(file, _)| is_there(file));
+        read.problems = problems;
+        for (file, problem) in of_deleted {
+            log::debug!("{file} is of a group that was deleted, and is not missed: {problem}");
+            read.versions
+                .extend(versions.get_key_value(&file).map(|(file, version)| (file.clone(), version.clone())));
+        }
     }
 
     /// The labels of a file, unless that is gone since it was listed; or what is wrong with this one file.
@@ -263,6 +305,8 @@ mod tests {
     }
 
     fn break_group(folder: &Path, name: &str) {
+        fs::create_dir_all(folder.join("instancegroup")).unwrap();
+        fs::write(folder.join("instancegroup").join(name), "").unwrap();
         fs::create_dir_all(folder.join("igconfig/node").join(name)).unwrap();
         fs::write(folder.join("igconfig/node").join(name).join(CONFIGURATION), "{spec: [").unwrap();
     }
@@ -276,6 +320,9 @@ mod tests {
             fs::write(folder.path().join(name), "no group").unwrap();
         }
         write_group(folder.path(), "nodes", "a: '1'");
+        for name in ["nodes", "control-plane"] {
+            fs::write(folder.path().join("instancegroup").join(name), "").unwrap();
+        }
         write(
             folder.path(),
             "igconfig/control-plane/control-plane",
@@ -361,6 +408,68 @@ mod tests {
         assert_eq!(groups.refresh().await, changed(&["nodes"]));
         assert!(groups.is_current());
         assert_eq!(get(&groups, "new"), Group::Unknown);
+    }
+
+    #[tokio::test]
+    async fn what_is_left_of_a_group_that_was_deleted_keeps_nothing_unreadable() {
+        let (folder, groups) = store();
+        groups.refresh().await;
+        // kOps leaves it behind, and it can be read no longer: of another version, say, or with another key.
+        break_group(folder.path(), "nodes");
+        fs::remove_file(folder.path().join("instancegroup/nodes")).unwrap();
+        groups.refresh().await;
+        assert!(groups.is_current());
+        assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="], "its nodes go last");
+        assert_eq!(get(&groups, "new"), Group::Unknown);
+
+        // It comes back.
+        fs::write(folder.path().join("instancegroup/nodes"), "").unwrap();
+        write_group(folder.path(), "nodes", "a: '2'");
+        assert_eq!(groups.refresh().await, changed(&["nodes"]));
+        // That groups cannot be listed does not make one a deleted one.
+        break_group(folder.path(), "nodes");
+        fs::remove_dir_all(folder.path().join("instancegroup")).unwrap();
+        groups.refresh().await;
+        assert!(!groups.is_current());
+    }
+
+    #[tokio::test]
+    async fn what_is_unchanged_is_not_read_again_because_of_another() {
+        let (folder, groups) = store();
+        break_group(folder.path(), "broken");
+        groups.refresh().await;
+        let file = folder.path().join("igconfig/node/nodes").join(CONFIGURATION);
+        let before = fs::metadata(&file).unwrap();
+        // The same file by all that the store tells of versions, with something else in it.
+        let text = fs::read_to_string(&file).unwrap().replace("a: '1'", "a: '9'");
+        let mut open = fs::File::options().write(true).open(&file).unwrap();
+        std::io::Write::write_all(&mut open, text.as_bytes()).unwrap();
+        open.set_modified(before.modified().unwrap()).unwrap();
+        for _ in 0..2 {
+            assert_eq!(groups.refresh().await, changed(&[]));
+            assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="]);
+            assert!(!groups.is_current(), "the other is tried again each time");
+        }
+    }
+
+    /// A link to nowhere is listed by no store; a folder that cannot be entered is. Here the file goes between the two.
+    #[tokio::test]
+    async fn a_file_that_goes_after_it_was_listed_is_a_deleted_group_until_it_comes_back() {
+        let (folder, groups) = store();
+        groups.refresh().await;
+        let file = "igconfig/node/nodes/nodeupconfig.yaml";
+        let versions = groups.store.versions(&groups.base, GROUPS, BEHIND_GROUPS).await.unwrap();
+        let before = Read::default();
+        let away = folder.path().join("away");
+        fs::rename(folder.path().join(file), &away).unwrap();
+        let listed: BTreeMap<String, String> =
+            versions.into_iter().filter(|(file, _)| group_of(file).is_some()).collect();
+        let read = groups.read_listed(listed.clone(), before).await.unwrap();
+        assert!(read.problems.is_empty() && !read.groups.contains_key(file), "it is deleted");
+        assert!(!read.versions.contains_key(file), "and looked for again");
+        fs::rename(&away, folder.path().join(file)).unwrap();
+        let again = groups.read_listed(listed, read).await.unwrap();
+        assert!(again.groups.contains_key(file));
     }
 
     #[tokio::test]

@@ -31,6 +31,11 @@ pub trait Health: Send + Sync + 'static {
     /// # Errors
     /// What it waits for.
     fn ready(&self) -> Result<(), String>;
+
+    /// What it does, where nothing is wrong: what the answer to a probe says.
+    fn doing(&self) -> &str {
+        "ok"
+    }
 }
 
 const PATHS: &str = "/healthz, /readyz and /metrics";
@@ -105,8 +110,8 @@ fn answer(request: &Request<Incoming>, health: &dyn Health, registry: &Registry)
         return text(StatusCode::METHOD_NOT_ALLOWED, "only GET".into());
     }
     match request.uri().path() {
-        "/healthz" => told(health.live()),
-        "/readyz" => told(health.ready()),
+        "/healthz" => told(health.live(), health.doing()),
+        "/readyz" => told(health.ready(), health.doing()),
         "/metrics" => {
             let mut response = text(StatusCode::OK, metrics::text(registry));
             response
@@ -118,9 +123,9 @@ fn answer(request: &Request<Incoming>, health: &dyn Health, registry: &Registry)
     }
 }
 
-fn told(health: Result<(), String>) -> Response<String> {
+fn told(health: Result<(), String>, doing: &str) -> Response<String> {
     match health {
-        Ok(()) => text(StatusCode::OK, "ok".into()),
+        Ok(()) => text(StatusCode::OK, doing.to_owned()),
         Err(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
     }
 }

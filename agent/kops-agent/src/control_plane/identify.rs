@@ -91,6 +91,7 @@ impl Identifier {
             Cloud::Gce(groups) => Box::pin(on_gce(node, groups, since)).await,
             Cloud::Hetzner(servers) => Box::pin(on_hetzner(node, servers)).await,
         };
+        let asked = asked.map_err(|why| self.sharpened(node, why));
         self.note(node, since, &asked);
         let identity = Arc::new(asked?);
         let remembered = Remembered {
@@ -114,6 +115,25 @@ impl Identifier {
         let refused = self.refused().values().filter(|refused| refused.is_definite).count();
         let believed = self.lock().len();
         believed > 0 && believed >= refused
+    }
+
+    /// An instance has one Node. Where the Node of its name is believed to be it, another that says so is an impostor, not
+    /// the Node of an instance that was renamed.
+    fn sharpened(&self, node: &ObservedNode, why: NotIdentified) -> NotIdentified {
+        match why {
+            NotIdentified::Refused(Refusal::OtherName { instance, name })
+                if self.is_believed(&name, &node.provider_id) =>
+            {
+                NotIdentified::Refused(Refusal::OtherNode { instance, expected: name })
+            }
+            why => why,
+        }
+    }
+
+    fn is_believed(&self, node: &str, provider_id: &str) -> bool {
+        self.lock()
+            .get(node)
+            .is_some_and(|known| known.provider_id == provider_id && Instant::now() < known.until)
     }
 
     fn asked_since(&self, node: &ObservedNode) -> Instant {
@@ -169,11 +189,12 @@ async fn on_aws(
 
 async fn on_hetzner(node: &ObservedNode, servers: &Arc<HetznerServers>) -> Result<Identity, NotIdentified> {
     let id = hetzner::server_id(&node.provider_id).map_err(NotIdentified::Refused)?;
-    match servers.get(id).await {
-        Ok(Some(server)) => {
-            hetzner::identify_node(&node.name, &server, servers.cluster()).map_err(NotIdentified::Refused)
+    match servers.get_with_namesake(id, &node.name).await {
+        Ok((Some(server), namesake)) => {
+            hetzner::identify_node(&node.name, &server, namesake.as_deref(), servers.cluster())
+                .map_err(NotIdentified::Refused)
         }
-        Ok(None) => Err(NotIdentified::Refused(Refusal::NoSuchInstance { instance: id.to_string() })),
+        Ok((None, _)) => Err(NotIdentified::Refused(Refusal::NoSuchInstance { instance: id.to_string() })),
         Err(error) => Err(NotIdentified::Unavailable(error.to_string())),
     }
 }
@@ -195,4 +216,52 @@ async fn on_gce(
         }),
     };
     identity.map_err(NotIdentified::Refused)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::net::IpAddr;
+
+    use kops_agent_tests::hetzner::{Hetzner, Server, TOKEN};
+
+    use super::*;
+    use crate::cloud::calls::CloudCalls;
+
+    const CLUSTER: &str = "c.example.com";
+
+    async fn refused(identifier: &Identifier, name: &str, id: u64) -> Option<bool> {
+        let provider_id = format!("hcloud://{id}");
+        let node = ObservedNode { name: name.into(), provider_id, ..ObservedNode::default() };
+        match identifier.identify(&node).await {
+            Ok(_) => None,
+            Err(NotIdentified::Refused(refusal)) => Some(refusal.is_definite()),
+            Err(other) => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test]
+    async fn an_impostor_on_hetzner_is_told_for_certain_and_a_renamed_server_keeps_its_doubt() {
+        crate::tls::install_provider();
+        let hetzner = Hetzner::start().unwrap();
+        let server =
+            |name: &str, last| Server::of_group(CLUSTER, "nodes", name, IpAddr::from([10, 0, 0, last]));
+        hetzner.put(1, server("control-plane-1a2b", 1));
+        hetzner.put(2, server("nodes-3c4d", 2));
+        // Renamed since they joined as nodes-5e6f and nodes-7g8h.
+        hetzner.put(3, server("web", 3));
+        hetzner.put(4, server("batch", 4));
+        let servers = HetznerServers::at(&hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap();
+        let identifier = Identifier::of(Arc::new(Cloud::Hetzner(Arc::new(servers))), Counter::default());
+
+        // The server of the Node's own name is another one.
+        assert_eq!(refused(&identifier, "nodes-3c4d", 1).await, Some(true));
+        assert_eq!(refused(&identifier, "nodes-5e6f", 3).await, Some(false), "renamed, and honest");
+        // A renamed server's Node that says to be one whose own Node has not been seen yet: it cannot be known.
+        assert_eq!(refused(&identifier, "nodes-7g8h", 1).await, Some(false));
+        assert_eq!(refused(&identifier, "control-plane-1a2b", 1).await, None);
+        assert_eq!(refused(&identifier, "nodes-7g8h", 1).await, Some(true), "that is another Node's");
+        assert_eq!(refused(&identifier, "nodes-5e6f", 3).await, Some(false), "still");
+        assert_eq!(refused(&identifier, "nodes-3c4d", 2).await, None);
+    }
 }

@@ -46,17 +46,52 @@ pub fn read(path: &Path) -> Result<Kubeconfig> {
     Kubeconfig::read_from(path).with_context(|| of_file(path))
 }
 
+/// Refuses a proxy between here and the API server of the current context. What other contexts use is not used here.
 fn refuse_proxy(kubeconfig: &Kubeconfig, path: &Path) -> Result<(), WrongConfiguration> {
-    let mut clusters = kubeconfig.clusters.iter().filter_map(|named| named.cluster.as_ref());
-    match clusters.any(|cluster| cluster.proxy_url.is_some()) {
-        false => Ok(()),
-        true => Err(WrongConfiguration(format!(
-            "the kubeconfig {} has a proxy-url, and the API server is reached directly: take it out",
+    let current = kubeconfig.current_context.as_deref().unwrap_or_default();
+    let context = kubeconfig.contexts.iter().find(|context| context.name == current);
+    let name = context.and_then(|context| context.context.as_ref()).map(|context| context.cluster.as_str());
+    let named = kubeconfig.clusters.iter().find(|cluster| Some(cluster.name.as_str()) == name);
+    let proxy = named.and_then(|named| named.cluster.as_ref()).and_then(|cluster| cluster.proxy_url.as_ref());
+    match (proxy, name) {
+        (Some(_), Some(cluster)) => Err(WrongConfiguration(format!(
+            "the cluster {cluster:?} of the kubeconfig {} has a proxy-url, and the API server is reached directly: take it out",
             path.display()
         ))),
+        _ => Ok(()),
     }
 }
 
 fn of_file(path: &Path) -> String {
     format!("reading the kubeconfig {}", path.display())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn kubeconfig(current: &str) -> Kubeconfig {
+        Kubeconfig::from_yaml(&format!(
+            "{{apiVersion: v1, kind: Config, current-context: {current}, users: [], contexts: [\
+             {{name: here, context: {{cluster: direct, user: u}}}}, {{name: there, context: {{cluster: proxied, user: u}}}}], \
+             clusters: [{{name: direct, cluster: {{server: 'https://10.0.0.1'}}}}, \
+             {{name: proxied, cluster: {{server: 'https://10.0.0.2', proxy-url: 'http://10.0.0.3:3128'}}}}]}}"
+        ))
+        .unwrap()
+    }
+
+    #[test]
+    fn the_proxy_of_a_cluster_that_is_not_used_is_none_of_our_business() {
+        let path = Path::new("/kubeconfig");
+        refuse_proxy(&kubeconfig("here"), path).unwrap();
+        for refused in ["there", "elsewhere"] {
+            let outcome = refuse_proxy(&kubeconfig(refused), path);
+            match refused {
+                "there" => assert!(outcome.unwrap_err().to_string().contains("\"proxied\"")),
+                // That there is no such context is told where the client is made.
+                _ => outcome.unwrap(),
+            }
+        }
+    }
 }

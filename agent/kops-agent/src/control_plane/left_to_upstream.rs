@@ -4,9 +4,11 @@
 //! The process stays, so that the service of the machine is not a failed one, says why, and looks at its configuration: once
 //! nothing is left to upstream any more it ends, to be started anew as one that works.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use anyhow::Result;
+use tokio::net::TcpListener;
 
 use crate::cli::ControllerArgs;
 use crate::{exit, service_manager};
@@ -29,11 +31,8 @@ pub async fn stand_by(
         "{why}; the Lease, the Nodes' labels and the port of the bootstrap server are left to kOps' kops-controller, and \
          nothing is done here"
     );
-    let status = format!("doing nothing, all is left to kOps' kops-controller: {why}");
-    let probes = async {
-        let listener = health::listen(&args.health_listen).await?;
-        health::serve(listener, Arc::new(StandingBy), Arc::new(Metrics::new().registry(false))).await
-    };
+    let status = told(why);
+    let probes = async { probes(health::listen(&args.health_listen).await?, why.to_owned()).await };
     service_manager::serving(&status);
     tokio::select! {
         signal = stopped => log::info!("stopping, because {signal} came"),
@@ -47,8 +46,23 @@ pub async fn stand_by(
     Ok(exit::CONVERGED)
 }
 
+/// What people are told.
+fn told(why: &str) -> String {
+    format!("standing by, all is left to kOps' kops-controller: {why}")
+}
+
+/// Answers probes for ever.
+async fn probes(listener: TcpListener, why: String) -> Result<Infallible> {
+    let metrics = Metrics::new();
+    metrics.left_to_upstream.set(1);
+    health::serve(listener, Arc::new(StandingBy { doing: told(&why) }), Arc::new(metrics.registry(false)))
+        .await
+}
+
 /// There is nothing that it could fail at.
-struct StandingBy;
+struct StandingBy {
+    doing: String,
+}
 
 impl Health for StandingBy {
     fn live(&self) -> Result<(), String> {
@@ -57,5 +71,36 @@ impl Health for StandingBy {
 
     fn ready(&self) -> Result<(), String> {
         Ok(())
+    }
+
+    fn doing(&self) -> &str {
+        &self.doing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn probes_and_metrics_say_that_all_is_left_to_upstream() {
+        let listener = health::listen("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = tokio::spawn(probes(listener, "the configuration has CAPI".into()));
+        let get = async |path: &str| {
+            let client = reqwest::Client::builder().no_proxy().build().unwrap();
+            let answer = client.get(format!("http://{address}{path}")).send().await.unwrap();
+            (answer.status().as_u16(), answer.text().await.unwrap())
+        };
+        let standing_by =
+            "standing by, all is left to kOps' kops-controller: the configuration has CAPI".to_owned();
+        assert_eq!(get("/readyz").await, (200, standing_by.clone()));
+        assert_eq!(get("/healthz").await, (200, standing_by));
+        let (_, metrics) = get("/metrics").await;
+        assert!(metrics.contains("\nkops_agent_left_to_upstream 1\n"), "{metrics}");
+        let at_work = super::super::metrics::text(&Metrics::new().registry(true));
+        assert!(at_work.contains("\nkops_agent_left_to_upstream 0\n"), "{at_work}");
+        serving.abort();
     }
 }

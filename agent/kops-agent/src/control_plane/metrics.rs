@@ -160,6 +160,8 @@ pub struct Metrics {
     pub cache_hits: Counter,
     /// Whether this process holds the Lease.
     pub leads: Gauge,
+    /// Whether this process does nothing, because its configuration needs kOps' own kops-controller.
+    pub left_to_upstream: Gauge,
     /// Whether the state store could be read when it was last looked at.
     pub store_is_readable: Gauge,
     /// Calls to the cloud.
@@ -181,6 +183,7 @@ impl Metrics {
             patches: Counter::default(),
             cache_hits: Counter::default(),
             leads: Gauge::default(),
+            left_to_upstream: Gauge::default(),
             store_is_readable: Gauge::default(),
             cloud_calls: CloudCalls::default(),
             bootstrap: BootstrapMetrics::new(),
@@ -257,6 +260,11 @@ impl Metrics {
                 self.leads.clone(),
             );
         }
+        registry.register(
+            "kops_agent_left_to_upstream",
+            "Whether this process does nothing, because its configuration needs kOps' own kops-controller",
+            self.left_to_upstream.clone(),
+        );
         registry.register(
             "kops_agent_state_store_readable",
             "Whether the state store could be read when it was last looked at",

@@ -24,6 +24,20 @@ pub(crate) struct Derivation {
     machine_type: Option<String>,
     api_server_addresses: Vec<String>,
     etcd_addresses: Vec<String>,
+    /// Whether it gives the configuration that the user-data pins, byte for byte.
+    pub(crate) is_proven: bool,
+}
+
+/// A cluster spec that gives another configuration than the one that the user-data pins.
+#[derive(Debug, thiserror::Error)]
+#[error("{problem}")]
+pub(crate) struct SpecDiffers {
+    /// What differs, and perhaps why.
+    pub(crate) problem: String,
+    /// The hash in the boot config.
+    pub(crate) expected: String,
+    /// The hash of the derived configuration.
+    pub(crate) actual: String,
 }
 
 /// A derived configuration.
@@ -54,6 +68,7 @@ impl Derivation {
             machine_type: None,
             api_server_addresses: Vec::new(),
             etcd_addresses: Vec::new(),
+            is_proven: false,
         }
     }
 
@@ -65,6 +80,11 @@ impl Derivation {
             etcd_addresses: boot.etcd_ips.clone(),
             ..Derivation::of_group(files)
         }
+    }
+
+    /// The same, known to give the configuration that the user-data pins.
+    pub(super) fn proven(self) -> Derivation {
+        Derivation { is_proven: true, ..self }
     }
 
     /// Learns the hashes of downloads: those of the pinned file, those of `--asset-hashes`, and from publishers

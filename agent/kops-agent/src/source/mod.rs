@@ -14,7 +14,7 @@ mod nodeup_config;
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result};
-use kops_agent_host::{Host, Sources};
+use kops_agent_host::{Applied, Decided, Host, Sources};
 use kops_agent_plan::derive;
 use kops_agent_plan::facts::Facts;
 use kops_agent_plan::resolve::{Inputs, Problems};
@@ -27,7 +27,7 @@ use crate::hashes::HashSource;
 use crate::store::{Found, Store, StoreError};
 
 use cluster_spec::StoreFile;
-use derivation::{Derivation, Derived, Proof};
+use derivation::{Derivation, Derived, Proof, SpecDiffers};
 use nodeup_config::Pinned;
 
 /// What was read of the store for one node.
@@ -53,20 +53,19 @@ pub struct Denied {
     pub keysets: BTreeMap<String, String>,
     /// Secrets.
     pub secrets: BTreeMap<String, String>,
+    /// Files that the configuration was derived without, by URL.
+    pub files: BTreeSet<String>,
 }
 
 /// What an earlier run has made of the store's secrets, which tells what a denial may not take away.
 #[derive(Clone, Debug, Default)]
 pub enum Before {
-    /// There was none on this machine.
+    /// There was none on this machine, and no other program has made it a node.
     #[default]
     Nothing,
-    /// It has used these.
-    Applied {
-        /// By name.
-        secrets: BTreeSet<String>,
-    },
-    /// There was one, and what it has used is not known.
+    /// What has gone into its files is known, whether or not the last run came to its end.
+    Known(Decided),
+    /// There was one, or another program's, and what it has used is not known.
     Unclear,
 }
 
@@ -76,13 +75,33 @@ impl Before {
     /// # Errors
     /// If that cannot be read.
     pub fn on(host: &Host) -> Result<Before> {
-        Ok(match host.applied()? {
-            Some(applied) => {
-                Before::Applied { secrets: applied.secrets().into_iter().map(str::to_owned).collect() }
+        let applied = host.applied()?;
+        let secrets =
+            |applied: Applied| applied.secrets().into_iter().map(str::to_owned).collect::<BTreeSet<_>>();
+        Ok(match (host.record()?.decided, applied.map(secrets)) {
+            (Some(mut decided), secrets) => {
+                decided.secrets.extend(secrets.unwrap_or_default());
+                Before::Known(decided)
             }
-            None if host.record()?.config_hash.is_empty() => Before::Nothing,
-            None => Before::Unclear,
+            (None, Some(secrets)) => Before::Known(Decided { secrets, ..Decided::default() }),
+            (None, None) => match host.is_no_node_yet() {
+                Ok(true) => Before::Nothing,
+                Ok(false) => Before::Unclear,
+                Err(error) => {
+                    log::debug!("whether this machine has been a node cannot be told: {error}");
+                    Before::Unclear
+                }
+            },
         })
+    }
+
+    /// Whether nothing that is here can have been made of this file of the store.
+    fn is_without(&self, url: &str) -> bool {
+        match self {
+            Before::Nothing => true,
+            Before::Known(decided) => decided.without.contains(url),
+            Before::Unclear => false,
+        }
     }
 }
 
@@ -122,14 +141,20 @@ pub async fn read(
         }
         (_, pinned) => derived(store, &base, args, &boot, &facts, pinned, hashes).await?,
     };
+    let mut without = BTreeSet::new();
     for why in configuration.denied.drain(..) {
-        match before {
+        match &why {
+            StoreError::Forbidden { url } if before.is_without(url) => {
+                log::warn!("this node is decided as if the cluster had no such file: {why}");
+                without.insert(url.clone());
+            }
             // It may well be there, and have been read by an earlier run.
-            Before::Applied { .. } | Before::Unclear => return Err(why.into()),
-            Before::Nothing => log::warn!("this node is decided as if the cluster had no such file: {why}"),
+            _ => return Err(why.into()),
         }
     }
-    complete(store, &base, boot, facts, configuration, before).await
+    let mut spec = complete(store, &base, boot, facts, configuration, before).await?;
+    spec.denied.files = without;
+    Ok(spec)
 }
 
 /// The cluster's folder in the state store.
@@ -163,6 +188,10 @@ impl Configuration {
         }
     }
 
+    fn of_proven(derivation: Derivation, derived: Derived) -> Configuration {
+        Configuration::of_derived(derivation.proven(), derived)
+    }
+
     fn of_derived(derivation: Derivation, derived: Derived) -> Configuration {
         Configuration {
             config: derived.config,
@@ -190,7 +219,7 @@ async fn pinned_and_proven(
         Ok((derivation, derived)) => match derived.prove(&boot.nodeup_config_hash) {
             Proof::Proven if derived.problems.is_empty() => {
                 log::debug!("the cluster spec gives the pinned nodeupconfig, byte for byte");
-                return Configuration::of_derived(derivation, derived);
+                return Configuration::of_proven(derivation, derived);
             }
             _ => log::warn!(
                 "the cluster spec gives another configuration than the pinned {}, which is used:\n{}",
@@ -228,7 +257,7 @@ async fn derived(
                     "the configuration derived from the cluster spec is the one that the user-data pins"
                 );
                 // Whatever may not be read makes no difference to it.
-                return Ok(Configuration::of_derived(derivation, derived));
+                return Ok(Configuration::of_proven(derivation, derived));
             }
             Proof::Unhashed(urls) => format!(
                 "whether the cluster spec gives the configuration that the user-data pins cannot be told, because \
@@ -243,13 +272,23 @@ async fn derived(
             ),
         };
         match args.on_hash_mismatch {
-            OnHashMismatch::Refuse => return Err(WrongConfiguration(problem).into()),
+            OnHashMismatch::Refuse => return Err(refused(problem, &derived, &boot.nodeup_config_hash)),
             OnHashMismatch::Warn => {
                 log::warn!("{problem}\nit is used all the same (--on-hash-mismatch warn)")
             }
         }
     }
     Ok(Configuration { denied, ..Configuration::of_derived(derivation, derived) })
+}
+
+/// The error for a derived configuration that may not be used in the place of the pinned one.
+fn refused(problem: String, derived: &Derived, nodeup_config_hash: &str) -> anyhow::Error {
+    match derived.prove(nodeup_config_hash) {
+        Proof::Differs(actual) if derived.problems.is_empty() => {
+            SpecDiffers { problem, expected: nodeup_config_hash.to_owned(), actual }.into()
+        }
+        _ => WrongConfiguration(problem).into(),
+    }
 }
 
 fn indented(lines: &[String]) -> String {
@@ -314,10 +353,10 @@ impl NodeSpec {
     fn deny_secret(&mut self, name: String, why: StoreError, before: &Before) -> Result<()> {
         match before {
             Before::Unclear => return Err(why.into()),
-            Before::Applied { secrets } if secrets.contains(&name) => {
+            Before::Known(decided) if decided.secrets.contains(&name) => {
                 self.inputs.secret_names.insert(name.clone());
             }
-            Before::Nothing | Before::Applied { .. } => {
+            Before::Nothing | Before::Known(_) => {
                 log::warn!("the secret {name} is left out, as if the cluster had none: {why}");
             }
         }
@@ -402,6 +441,11 @@ impl Origin {
             Origin::ClusterSpec(derivation) => derivation.files.secrets.get(name),
             Origin::NodeupConfig(_) => None,
         }
+    }
+
+    /// Whether the cluster spec gives the configuration that the user-data pins, byte for byte.
+    pub(crate) fn is_proven(&self) -> bool {
+        matches!(self, Origin::ClusterSpec(derivation) if derivation.is_proven)
     }
 
     /// The hashes of downloads that were told to derive it, by URL.

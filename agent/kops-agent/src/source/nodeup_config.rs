@@ -1,7 +1,7 @@
 //! The node's configuration as kOps wrote it for the instance group: `igconfig/<role>/<group>/nodeupconfig.yaml`.
 
 use anyhow::Result;
-use kops_agent_plan::spec::{BootConfig, NodeupConfig};
+use kops_agent_plan::spec::{BootConfig, NodeupConfig, SpecError};
 
 use super::cluster_spec::StoreFile;
 use crate::store::{Found, Store};
@@ -59,9 +59,24 @@ pub(super) async fn pinned(store: &Store, base: &str, boot: &BootConfig) -> Resu
 /// # Errors
 /// If it is not the pinned one, or is no configuration.
 pub(super) fn parse(text: Vec<u8>, boot: &BootConfig, url: String) -> Result<Pinned> {
-    if !boot.nodeup_config_hash.is_empty() {
-        NodeupConfig::verify_hash(&text, &boot.nodeup_config_hash, &url)?;
+    if !boot.nodeup_config_hash.is_empty()
+        && let Err(other) = NodeupConfig::verify_hash(&text, &boot.nodeup_config_hash, &url)
+    {
+        // Only a configuration takes the place of another: what is none is a mistake, or half a file.
+        return match whole(&text, &url) {
+            Ok(()) => Err(other.into()),
+            Err(spoilt) => Err(anyhow::Error::new(spoilt).context(other.to_string())),
+        };
     }
     let config = NodeupConfig::parse(&text, &url)?;
     Ok(Pinned { file: StoreFile { url, text }, config })
+}
+
+/// Whether a file is a configuration as kOps writes it, which always names the version
+/// (upstream: `NewConfig` in `pkg/apis/nodeup/config.go`).
+fn whole(text: &[u8], url: &str) -> Result<(), SpecError> {
+    match NodeupConfig::parse(text, url)?.kubernetes_version.as_str() {
+        "" => Err(SpecError::of_field(url, "KubernetesVersion", "it is empty: this is not what kOps wrote")),
+        _ => Ok(()),
+    }
 }

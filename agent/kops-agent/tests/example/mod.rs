@@ -4,6 +4,7 @@
 #![allow(dead_code, unreachable_pub)]
 
 pub mod apart;
+pub mod worker;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -74,12 +74,13 @@ impl RenewalRefusal {
     }
 }
 
-/// Whose certificate this is (DER). That it is good, TLS has seen to: signed by `kubernetes-ca`, valid now, for a client,
-/// and its key at hand.
+/// Whose certificate this is (DER). That it is good, TLS has seen to: signed by `kubernetes-ca`, valid now, for no other use
+/// than a client's, and its key at hand.
 ///
 /// # Errors
 /// If it is not one of a kubelet, as kube-apiserver's authorizer of nodes knows them: the one common name
-/// `system:node:NAME`, and the one organization `system:nodes`.
+/// `system:node:NAME`, and the one organization `system:nodes`; or if it does not name the usage `clientAuth`, which TLS takes
+/// for any.
 pub fn holder(certificate: Option<&[u8]>) -> Result<Holder, RenewalRefusal> {
     let certificate = certificate.ok_or(RenewalRefusal::NoCertificate)?;
     let unreadable = |_| RenewalRefusal::NotANode("what cannot be read".into());
@@ -91,6 +92,10 @@ pub fn holder(certificate: Option<&[u8]>) -> Result<Holder, RenewalRefusal> {
     let (&[Ok(name)], &[Ok(GROUP)]) = (names.as_slice(), groups.as_slice()) else {
         return Err(no_node());
     };
+    let usage = certificate.extended_key_usage().ok().flatten();
+    if !usage.is_some_and(|usage| usage.value.client_auth) {
+        return Err(no_node());
+    }
     let node_name = name.strip_prefix(USER_PREFIX).filter(|name| is_dns_name(name)).ok_or_else(no_node)?;
     let serial = certificate.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect();
     Ok(Holder { node_name: node_name.to_owned(), serial })

@@ -10,7 +10,7 @@ use crate::resource::{DesiredState, File, Mode, Symlink, Unit};
 use super::{certificates, kops_controller};
 
 /// The unit.
-const UNIT: &str = "kops-agent-controller.service";
+pub const UNIT: &str = "kops-agent-controller.service";
 const UNIT_TEXT: &str = include_str!("../../../../units/kops-agent-controller.service");
 /// The program that the unit's text names.
 const PROGRAM: &str = "/usr/bin/kops-agent";

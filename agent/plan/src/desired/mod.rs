@@ -60,7 +60,7 @@ mod warm_pool;
 use crate::resolve::NodeConfig;
 use crate::resource::{Conflict, DesiredState};
 
-pub use controller_service::ControllerService;
+pub use controller_service::{ControllerService, UNIT as CONTROLLER_UNIT};
 use kube_apiserver::Published;
 
 /// Everything this node must have.

@@ -26,9 +26,12 @@ pub(super) fn changes(
         (Resource::File(file), Some(Observed::Other(what))) => {
             Some(new_file(file, Some(Change::Replace { what: what.clone() })))
         }
-        (Resource::Certificate(_), None) => Some(vec![Change::Issue { why: "there is none yet".into() }]),
+        (Resource::Certificate(_), None) => {
+            Some(vec![Change::Issue { why: "there is none yet".into(), renewal: false }])
+        }
         (Resource::Certificate(_), Some(Observed::Certificate(present))) => {
-            Some(present.replace.iter().map(|why| Change::Issue { why: why.clone() }).collect())
+            let issue = |why: &String| Change::Issue { why: why.clone(), renewal: present.is_due };
+            Some(present.replace.iter().map(issue).collect())
         }
         // To name no address for a host is to want no line about it.
         (Resource::HostsEntry(entry), None) if entry.addresses.is_empty() => None,

@@ -119,6 +119,26 @@ pub struct ObservedUnit {
     pub starting: bool,
     /// What [`super::restart_digest`] gave when the agent last started it.
     pub stamp: Option<String>,
+    /// What an operator has put in its place.
+    pub overridden: Option<Override>,
+}
+
+/// What an operator has put in the place of a unit, by which systemd goes (systemd.unit(5)), and the path at which it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Override {
+    /// A mask: the unit is started by no means.
+    Masked(String),
+    /// Another unit.
+    Unit(String),
+}
+
+impl Override {
+    /// Where it is.
+    pub fn path(&self) -> &str {
+        match self {
+            Override::Masked(path) | Override::Unit(path) => path,
+        }
+    }
 }
 
 /// A certificate that files of the machine hold.
@@ -128,6 +148,8 @@ pub struct ObservedCertificate {
     pub fingerprint: String,
     /// Why it cannot be kept; `None` while it is good.
     pub replace: Option<String>,
+    /// Whether that is its age alone: it has expired, or will before long.
+    pub is_due: bool,
     /// What is wrong with it and cannot be put right now, because nothing issues another.
     pub stuck: Option<String>,
 }

@@ -45,10 +45,12 @@ fn made(resource: &Resource, observed: &ObservedState) -> Option<Observed> {
             running: unit.running,
             starting: false,
             stamp: restart_digest(unit, observed),
+            overridden: None,
         }),
         Resource::Certificate(certificate) => Observed::Certificate(ObservedCertificate {
             fingerprint: certificate.name.clone(),
             replace: None,
+            is_due: false,
             stuck: None,
         }),
         Resource::HostsEntry(entry) if entry.addresses.is_empty() => return None,
@@ -313,6 +315,7 @@ fn files_of_a_certificate_change_with_it() {
         Observed::Certificate(ObservedCertificate {
             fingerprint: "x".into(),
             replace: Some("it expires soon".into()),
+            is_due: true,
             stuck: None,
         }),
     );

@@ -57,6 +57,8 @@ pub enum Keeping {
     Unknown,
     /// It is wanted, is not as it should be, and cannot be put right now.
     Unmended,
+    /// It is wanted, and an operator wants it otherwise.
+    Left,
 }
 
 impl Keeping {

@@ -50,6 +50,7 @@ pub fn keeping(kept: &Kept) -> String {
         Keeping::NotWanted => "stays, though no longer wanted",
         Keeping::Unknown => "stays as it is",
         Keeping::Unmended => "CANNOT BE PUT RIGHT",
+        Keeping::Left => "is left as it is",
     };
     format!("  = {} {stays}: {}", printable(&kept.resource.to_string()), kept.why)
 }
@@ -121,7 +122,7 @@ fn words(change: &Change) -> Option<String> {
             format!("{from}{to}{url}")
         }
         Change::WriteHidden { what } => format!("content differs ({what})"),
-        Change::Issue { why } => format!("issue, because {why}"),
+        Change::Issue { why, .. } => format!("issue, because {why}"),
         Change::Replace { what } => format!("in the place of {what}"),
         Change::Run { command } => format!("run `{}`", command.join(" ")),
         Change::Enable => "enable".into(),

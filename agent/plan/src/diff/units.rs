@@ -45,9 +45,12 @@ fn text_in_force<'a>(unit: &'a Unit, observed: &'a ObservedState) -> &'a str {
 /// Whether the file of a unit needs no writing.
 fn is_right(unit: &Unit, present: Option<&ObservedUnit>) -> bool {
     let Some(desired) = unit.text.as_deref() else { return true };
-    present.is_some_and(|present| match present.text.as_deref() {
-        Some(text) => text == desired || (!present.edited && is_same_unit(text, desired)),
-        None => false,
+    present.is_some_and(|present| {
+        present.has_no_place()
+            || match present.text.as_deref() {
+                Some(text) => text == desired || (!present.edited && is_same_unit(text, desired)),
+                None => false,
+            }
     })
 }
 
@@ -76,6 +79,9 @@ pub(super) fn changes(
         Some(Observed::Unit(present)) => Some(present),
         _ => None,
     };
+    if present.is_some_and(ObservedUnit::is_masked) {
+        return Some(vec![]);
+    }
     let text = text_change(unit, present);
     let enablement = enablement_change(unit, present);
     let is_joined = is_awaited && unit.running && present.is_some_and(|present| present.starting);

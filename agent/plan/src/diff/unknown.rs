@@ -85,6 +85,7 @@ mod tests {
             running: true,
             starting: false,
             stamp: restart_digest(&unit, &observed),
+            overridden: None,
         };
         observed.insert(ResourceId::new(Kind::Unit, "x.service"), Observed::Unit(running));
         assert_eq!(diff(&desired, &observed).steps, []);

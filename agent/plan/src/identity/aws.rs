@@ -93,8 +93,19 @@ pub fn node_name(instance: &Ec2Instance, cluster: &AwsCluster) -> String {
     }
 }
 
-fn is_ip_based_name_of(node: &str, instance: &Ec2Instance, cluster: &AwsCluster) -> bool {
-    !instance.private_ip_address.is_empty() && node == ip_based_name(instance, cluster)
+/// Whether a name is the instance's and no other's: its id, the name that EC2 tells, or one that EC2 makes of its id or its
+/// address in whatever domain the DHCP options give (EC2 User Guide, "EC2 instance hostnames and domains").
+fn is_own_name(node: &str, instance: &Ec2Instance) -> bool {
+    if node.is_empty() || node == instance.private_dns_name {
+        return !node.is_empty();
+    }
+    match node.split_once('.') {
+        None => node == instance.instance_id,
+        Some((host, domain)) => {
+            let is_of_address = !instance.private_ip_address.is_empty() && host == ip_based_host(instance);
+            !domain.is_empty() && (host == instance.instance_id || is_of_address)
+        }
+    }
 }
 
 fn ip_based_name(instance: &Ec2Instance, cluster: &AwsCluster) -> String {
@@ -102,13 +113,18 @@ fn ip_based_name(instance: &Ec2Instance, cluster: &AwsCluster) -> String {
         "us-east-1" => "ec2.internal".to_owned(),
         region => format!("{region}.compute.internal"),
     };
-    format!("ip-{}.{domain}", instance.private_ip_address.replace('.', "-"))
+    format!("{}.{domain}", ip_based_host(instance))
+}
+
+fn ip_based_host(instance: &Ec2Instance) -> String {
+    format!("ip-{}", instance.private_ip_address.replace('.', "-"))
 }
 
 /// Who the Node of that name is, if the instance that it says it is is its own.
 ///
 /// Nodes keep their names until they are replaced, so those of the other scheme are believed too: while
-/// `useIPBasedNodeNames` changes, there are Nodes of both. Either name is the instance's and no other's.
+/// `useIPBasedNodeNames` changes, there are Nodes of both; and those of names that older kOps, or the cloud's controller,
+/// took from EC2. Each such name is the instance's and no other's.
 ///
 /// # Errors
 /// Why it is not believed.
@@ -129,7 +145,7 @@ pub fn identify(node: &str, instance: &Ec2Instance, cluster: &AwsCluster) -> Res
         }
     }
     let expected = node_name(instance, cluster);
-    if node != expected && node != instance.instance_id && !is_ip_based_name_of(node, instance, cluster) {
+    if node != expected && !is_own_name(node, instance) {
         return Err(Refusal::OtherNode { instance: id(), expected });
     }
     let Some(instance_group) = instance.tags.get(INSTANCE_GROUP_TAG).filter(|name| !name.is_empty()) else {
@@ -255,6 +271,41 @@ mod tests {
         }
         let virginia = AwsCluster { region: "us-east-1".into(), ..cluster(true) };
         assert!(identify("ip-10-0-3-4.ec2.internal", &instance(), &virginia).is_ok());
+    }
+
+    #[test]
+    fn a_node_may_have_the_name_that_its_instance_has_in_dns() {
+        let instance = Ec2Instance { private_dns_name: "ip-10-0-9-9.corp.example.com".into(), ..instance() };
+        for use_ip_based_node_names in [false, true] {
+            let cluster = cluster(use_ip_based_node_names);
+            for name in [
+                // As EC2 tells it.
+                "ip-10-0-9-9.corp.example.com",
+                // In a subnet with names after resources (EC2 User Guide, "EC2 instance hostnames and domains").
+                "i-0123456789abcdef0.eu-west-1.compute.internal",
+                // With a domain of one's own among the DHCP options.
+                "ip-10-0-3-4.corp.example.com",
+                "i-0123456789abcdef0.corp.example.com",
+            ] {
+                assert!(identify(name, &instance, &cluster).is_ok(), "{name} {cluster:?}");
+            }
+            for name in [
+                "ip-10-0-3-44.corp.example.com",
+                "ip-10-0-3-4x.corp.example.com",
+                "i-0123456789abcdef1.eu-west-1.compute.internal",
+                "x.i-0123456789abcdef0",
+                "corp.example.com",
+                "",
+            ] {
+                let refusal = identify(name, &instance, &cluster).unwrap_err();
+                assert_eq!(refusal.reason(), "InstanceOfOtherNode", "{name}");
+            }
+        }
+        let nameless =
+            Ec2Instance { private_ip_address: String::new(), private_dns_name: String::new(), ..instance };
+        for name in ["", "ip-", "ip-.corp.example.com"] {
+            assert!(identify(name, &nameless, &cluster(true)).is_err(), "{name:?}");
+        }
     }
 
     #[test]

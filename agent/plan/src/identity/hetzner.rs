@@ -84,14 +84,28 @@ pub fn server_id(provider_id: &str) -> Result<u64, Refusal> {
 }
 
 /// Who the Node of that name is, if the server that it says it is is its own: a Node has the name that its server had when it
-/// joined. Operators may rename servers, so another name makes no Node an impostor for certain.
+/// joined. `namesake` is the server of the cluster that has the Node's name, if one has.
+///
+/// Operators may rename servers, so another name alone makes no Node an impostor for certain. Where another server has the
+/// Node's name, it does: no two servers of a project have the same (Hetzner Cloud API, "Create a Server": `uniqueness_error`),
+/// and a kubelet's certificate is for the name of the server that has asked for it. A Node's addresses tell nothing, for its
+/// kubelet writes them.
 ///
 /// # Errors
 /// Why it is not believed.
-pub fn identify_node(node: &str, server: &HetznerServer, cluster: &str) -> Result<Identity, Refusal> {
+pub fn identify_node(
+    node: &str,
+    server: &HetznerServer,
+    namesake: Option<&HetznerServer>,
+    cluster: &str,
+) -> Result<Identity, Refusal> {
+    let instance = server.id.to_string();
+    if namesake.is_some_and(|namesake| namesake.id != server.id) {
+        return Err(Refusal::OtherNode { instance, expected: server.name.clone() });
+    }
     let identity = identify(server, cluster)?;
     if node != server.name {
-        return Err(Refusal::OtherName { instance: server.id.to_string(), name: server.name.clone() });
+        return Err(Refusal::OtherName { instance, name: server.name.clone() });
     }
     Ok(Identity { noted_labels: noted_labels(&server.labels), ..identity })
 }
@@ -159,21 +173,37 @@ mod tests {
         ] {
             server.labels.insert(key.into(), value.into());
         }
-        let identity = identify_node("nodes-1a2b", &server, CLUSTER).unwrap();
+        let identity = identify_node("nodes-1a2b", &server, Some(&server), CLUSTER).unwrap();
         assert_eq!(identity.instance_group, "nodes");
         let noted = [("node-role.kubernetes.io/node", ""), ("tier", "web")];
         assert_eq!(
             identity.noted_labels,
             noted.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
         );
-        let refusal = identify_node("control-plane-3c4d", &server, CLUSTER).unwrap_err();
-        assert_eq!((refusal.reason(), refusal.is_definite()), ("InstanceOfOtherNode", false));
         assert_eq!(server_id("hcloud://4711").unwrap(), 4711);
         for malformed in
             ["", "4711", "hcloud://", "hcloud://+1", "hcloud://x", "aws:///a/i-1", "hcloud://1/2"]
         {
             assert_eq!(server_id(malformed).unwrap_err().reason(), "InvalidProviderID", "{malformed}");
         }
+    }
+
+    #[test]
+    fn a_node_whose_name_another_server_has_is_an_impostor_and_one_of_a_renamed_server_is_not() {
+        let renamed = HetznerServer { name: "web-7".into(), ..server() };
+        let refused = |server: &HetznerServer, namesake: Option<&HetznerServer>| {
+            let refusal = identify_node("nodes-1a2b", server, namesake, CLUSTER).unwrap_err();
+            (refusal.reason(), refusal.is_definite())
+        };
+        assert_eq!(refused(&renamed, None), ("InstanceOfOtherNode", false));
+        // The server of the Node's name is there, and is not the one that the Node says.
+        let own = server();
+        let victim = HetznerServer { id: 1, name: "control-plane-3c4d".into(), ..server() };
+        assert_eq!(refused(&victim, Some(&own)), ("InstanceOfOtherNode", true));
+        // Also where that does not run at the moment, or the one whose name the Node has does not.
+        let off = |server: &HetznerServer| HetznerServer { status: "off".into(), ..server.clone() };
+        assert_eq!(refused(&off(&victim), Some(&own)), ("InstanceOfOtherNode", true));
+        assert_eq!(refused(&victim, Some(&off(&own))), ("InstanceOfOtherNode", true));
     }
 
     #[test]

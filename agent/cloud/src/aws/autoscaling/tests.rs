@@ -45,7 +45,18 @@ async fn autoscaling(answers: Vec<(u16, String)>) -> (TestServer, Asked) {
     (server, asked)
 }
 
+/// Of a machine that has run for long.
+const LONG: Duration = Duration::from_secs(3600);
+
 async fn complete_at(server: &TestServer, retries: Retries) -> Result<Completion, AutoscalingError> {
+    complete_after(LONG, server, retries).await
+}
+
+async fn complete_after(
+    uptime: Duration,
+    server: &TestServer,
+    retries: Retries,
+) -> Result<Completion, AutoscalingError> {
     let credentials = Credentials::new("AKIDEXAMPLE", "secret", None, None, "test");
     let provider = SharedCredentialsProvider::new(credentials);
     let autoscaling = Autoscaling::new(format!("{}/", server.url), "us-test-1", Some(provider)).unwrap();
@@ -54,7 +65,7 @@ async fn complete_at(server: &TestServer, retries: Retries) -> Result<Completion
         group: "nodes.a.example.com".into(),
         instance_id: "i-1".into(),
     };
-    autoscaling.complete(&action, retries).await
+    autoscaling.complete(&action, uptime, retries).await
 }
 
 fn actions(asked: &Asked) -> Vec<String> {
@@ -90,6 +101,27 @@ async fn nothing_is_completed_where_no_hook_holds_the_instance() {
         refusal("ValidationError", "AutoScalingGroup name not found - AutoScalingGroup 'x' not found");
     let (server, _) = autoscaling(vec![(400, elsewhere)]).await;
     assert_eq!(complete_at(&server, FAST).await.unwrap(), Completion::NothingHeld);
+}
+
+#[tokio::test]
+async fn an_instance_that_has_just_started_may_be_held_yet() {
+    let after_a_minute = |state: (u16, String)| async move {
+        let not_active = refusal("ValidationError", "No active Lifecycle Action found with instance ID i-1");
+        let (server, asked) = autoscaling(vec![(200, HOOK.into()), (400, not_active), state]).await;
+        let told = complete_after(Duration::from_secs(60), &server, FAST).await.unwrap();
+        assert_eq!(asked.lock().unwrap()[2]["InstanceIds.member.1"], "i-1");
+        told
+    };
+    let state = |state: &str| (200, format!("<R><LifecycleState>{state}</LifecycleState></R>"));
+    for pending in ["Pending", "Pending:Wait", "Warmed:Pending"] {
+        assert_eq!(after_a_minute(state(pending)).await, Completion::NotHeldYet, "{pending}");
+    }
+    for settled in ["InService", "Warmed:Stopped"] {
+        assert_eq!(after_a_minute(state(settled)).await, Completion::NothingHeld, "{settled}");
+    }
+    assert_eq!(after_a_minute((200, "<R/>".into())).await, Completion::NothingHeld, "it is in no group");
+    let denied = (403, refusal("AccessDenied", "User is not authorized"));
+    assert_eq!(after_a_minute(denied).await, Completion::NotHeldYet);
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ use zbus::{Connection, DynamicType, MatchRule, Message, MessageStream, OwnedObje
 use super::state::{self, PROPERTIES};
 use super::{Act, Job, Systemd, UnitState};
 use crate::error::{Error, Result};
+use crate::system::clock::Clock;
 
 /// Where the system bus is unless `DBUS_SYSTEM_BUS_ADDRESS` says otherwise (D-Bus specification, "Well-known
 /// Message Bus Instances"; systemd keeps it below /run).
@@ -110,7 +111,7 @@ impl Bus {
         self.wait(|connection| async move {
             let asking = units.iter().map(|unit| async {
                 let properties = properties(&connection, unit).await?;
-                Ok(state::read(|name| properties.get(name).map_or("", String::as_str)))
+                Ok(state::read(|name| properties.get(name).map_or("", String::as_str), &Clock::now()))
             });
             try_join_all(asking).await
         })
@@ -385,7 +386,10 @@ fn as_text(value: OwnedVariant) -> String {
     if let Ok(number) = u64::try_from(&value) {
         return number.to_string();
     }
-    // The third type that there is among those that are read.
+    if let Ok(is_so) = bool::try_from(&value) {
+        return if is_so { "yes" } else { "no" }.to_owned();
+    }
+    // The fourth type that there is among those that are read.
     Vec::<String>::try_from(value).unwrap_or_default().join(" ")
 }
 

@@ -1,11 +1,12 @@
 //! This machine's systemd: over the system bus where there is one, else by `systemctl`, which also knows ways of
 //! its own. A bus may not be there yet, and may go: a package manager that is run on the way may restart it.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::bus::{Bus, Failure};
-use super::{Act, Job, Systemctl, Systemd, UnitState};
+use super::{Act, Job, Systemctl, Systemd, UnitState, this_run};
 use crate::error::Result;
 
 /// This machine's systemd. How it is asked is decided when it first is.
@@ -113,6 +114,10 @@ impl Systemd for Machine {
 
     fn is_starting(&self, unit: &str) -> Result<bool> {
         self.ask(|bus| bus.is_starting(unit), |_| Systemctl.is_starting(unit))
+    }
+
+    fn waits_for_this_run(&self, unit: &str, left: &BTreeSet<String>) -> Result<bool> {
+        this_run::is_waited_for_by(unit, left)
     }
 }
 

@@ -4,8 +4,11 @@ mod bus;
 mod machine;
 mod state;
 mod systemctl;
+mod this_run;
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
+use std::time::SystemTime;
 
 use kops_agent_plan::diff::Enablement;
 
@@ -31,6 +34,10 @@ pub struct UnitState {
     pub restarting: bool,
     /// Whether a process of it has begun to start it, and is not done yet.
     pub starting: bool,
+    /// When its main process was started; `None` where it has none, or had none since the machine started.
+    pub started: Option<SystemTime>,
+    /// Whether a file of it was changed since systemd read it (`NeedDaemonReload`).
+    pub unread: bool,
 }
 
 impl UnitState {
@@ -42,12 +49,14 @@ impl UnitState {
         rests: Rest::Yes,
         restarting: false,
         starting: false,
+        started: None,
+        unread: false,
     };
 
     /// One that systemd knows, and that runs or rests.
     pub fn known(enablement: Enablement, running: bool) -> UnitState {
         let rests = if running { Rest::No } else { Rest::Yes };
-        UnitState { is_known: true, enablement, running, rests, restarting: false, starting: false }
+        UnitState { is_known: true, enablement, running, rests, ..UnitState::UNKNOWN }
     }
 }
 
@@ -164,6 +173,16 @@ pub trait Systemd: Send + Sync {
     /// systemd cannot be asked.
     fn is_starting(&self, unit: &str) -> Result<bool> {
         let _ = unit;
+        Ok(false)
+    }
+
+    /// Whether the start of a unit waits for the end of this very run, or for units that were left to systemd because
+    /// theirs do.
+    ///
+    /// # Errors
+    /// systemd cannot be asked.
+    fn waits_for_this_run(&self, unit: &str, left: &BTreeSet<String>) -> Result<bool> {
+        let _ = (unit, left);
         Ok(false)
     }
 }

@@ -1,11 +1,16 @@
 //! What systemd's properties of a unit say of it: one reading, whichever way systemd was asked.
 
+use std::time::{Duration, SystemTime};
+
 use kops_agent_plan::diff::Enablement;
+use time::PrimitiveDateTime;
+use time::macros::format_description;
 
 use super::{Rest, UnitState};
+use crate::system::clock::{Clock, of_micros};
 
 /// The properties that are read, of `org.freedesktop.systemd1.Unit` and of the interface of the unit's own type.
-pub(super) const PROPERTIES: [&str; 8] = [
+pub(super) const PROPERTIES: [&str; 10] = [
     "LoadState",
     "ActiveState",
     "SubState",
@@ -13,11 +18,13 @@ pub(super) const PROPERTIES: [&str; 8] = [
     "Type",
     "Result",
     "TriggeredBy",
+    "ExecMainStartTimestamp",
     "ExecMainStartTimestampMonotonic",
+    "NeedDaemonReload",
 ];
 
-/// Reads them, as `systemctl show` writes them; empty where the unit's type has no such property.
-pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str) -> UnitState {
+/// Reads them, as `systemctl show` writes them in UTC; empty where the unit's type has no such property.
+pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> UnitState {
     let enablement = match get("UnitFileState") {
         "enabled" | "alias" | "linked" => Enablement::Enabled,
         "static" | "indirect" | "generated" | "transient" => Enablement::Static,
@@ -37,7 +44,33 @@ pub(super) fn read<'a>(get: impl Fn(&str) -> &'a str) -> UnitState {
     // `auto-restart-queued` is of systemd 254 and later.
     let restarting = get("SubState").starts_with("auto-restart");
     let starting = is_starting(&get);
-    UnitState { is_known: get("LoadState") != "not-found", enablement, running, rests, restarting, starting }
+    let started = started(&get, clock);
+    let unread = get("NeedDaemonReload") == "yes";
+    let is_known = get("LoadState") != "not-found";
+    UnitState { is_known, enablement, running, rests, restarting, starting, started, unread }
+}
+
+/// When the main process of a unit was started. A clock that was set back since makes it earlier than it was by the
+/// clock of files of before, so it is then when systemd noted that it was. Of what a timer or socket starts anew whenever
+/// it is needed, nothing runs in between.
+fn started<'a>(get: impl Fn(&str) -> &'a str, clock: &Clock) -> Option<SystemTime> {
+    if get("ActiveState") == "inactive" && !get("TriggeredBy").is_empty() {
+        return None;
+    }
+    let monotonic: u64 =
+        get("ExecMainStartTimestampMonotonic").parse().ok().filter(|started| *started > 0)?;
+    let told = clock.of_monotonic(Duration::from_micros(monotonic));
+    told.max(noted(get("ExecMainStartTimestamp")))
+}
+
+/// A time of day: a number of microseconds over the bus, and `Sun 2026-11-22 21:44:25 UTC` by `systemctl`.
+fn noted(timestamp: &str) -> Option<SystemTime> {
+    if let Ok(micros) = timestamp.parse() {
+        return Some(of_micros(micros));
+    }
+    let format = format_description!("[year]-[month]-[day] [hour]:[minute]:[second]");
+    let (_weekday, rest) = timestamp.strip_suffix(" UTC")?.split_once(' ')?;
+    PrimitiveDateTime::parse(rest, format).ok().map(|time| time.assume_utc().into())
 }
 
 /// Whether a process of the unit has begun to start it.

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 use super::state::{self, PROPERTIES};
 use super::{Act, Job, Systemd, UnitState};
 use crate::error::{Error, Result};
+use crate::system::clock::Clock;
 use crate::system::commands::{ask, refused, run};
 
 /// This machine's systemd, asked by `systemctl`.
@@ -18,9 +19,10 @@ impl Systemd for Systemctl {
             return Ok(vec![]);
         }
         let properties = format!("--property={}", PROPERTIES.join(","));
-        let mut command = vec!["systemctl", "show", &properties, "--"];
+        // Timestamps are written in the time zone of the caller's.
+        let mut command = vec!["env", "TZ=UTC", "systemctl", "show", &properties, "--"];
         command.extend(units);
-        let states = parse(&run(&command)?);
+        let states = parse(&run(&command)?, &Clock::now());
         if states.len() == units.len() {
             Ok(states)
         } else {
@@ -92,12 +94,9 @@ fn act(verb: &str, unit: &str) -> Result<()> {
 }
 
 /// Reads what `systemctl show` prints: a block for each unit, with an empty line between them.
-fn parse(shown: &str) -> Vec<UnitState> {
-    shown.split("\n\n").filter(|block| !block.trim().is_empty()).map(parse_block).collect()
-}
-
-fn parse_block(block: &str) -> UnitState {
-    state::read(|name| property(block, name))
+fn parse(shown: &str, clock: &Clock) -> Vec<UnitState> {
+    let blocks = shown.split("\n\n").filter(|block| !block.trim().is_empty());
+    blocks.map(|block| state::read(|name| property(block, name), clock)).collect()
 }
 
 fn property<'a>(block: &'a str, name: &str) -> &'a str {
@@ -106,10 +105,42 @@ fn property<'a>(block: &'a str, name: &str) -> &'a str {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, SystemTime};
+
     use kops_agent_plan::diff::Enablement;
 
     use super::super::Rest;
     use super::*;
+
+    const NOW: u64 = 1_800_000_000;
+
+    fn clock() -> Clock {
+        Clock {
+            wall: SystemTime::UNIX_EPOCH + Duration::from_secs(NOW),
+            monotonic: Duration::from_secs(1000),
+            since_boot: Duration::from_secs(1000),
+        }
+    }
+
+    #[test]
+    fn when_a_process_was_started_is_told_whatever_the_clock_was_set_to_since() {
+        let started = |monotonic: &str, noted: &str| {
+            let shown = format!(
+                "ActiveState=active\nNeedDaemonReload=yes\nExecMainStartTimestampMonotonic={monotonic}\n\
+                 ExecMainStartTimestamp={noted}\n"
+            );
+            let state = parse(&shown, &clock())[0];
+            assert!(state.unread);
+            state.started.map(|at| at.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs())
+        };
+        assert_eq!(started("0", ""), None, "it has no process");
+        assert_eq!(started("900000000", ""), Some(NOW - 100));
+        // It was years behind when the machine was started.
+        assert_eq!(started("900000000", "Thu 1970-01-01 00:15:00 UTC"), Some(NOW - 100));
+        assert_eq!(started("900000000", "900000000"), Some(NOW - 100), "as the bus has it");
+        // It was ahead by 50 s, as were all files that had been written by then.
+        assert_eq!(started("900000000", "Fri 2027-01-15 07:59:10 UTC"), Some(NOW - 50));
+    }
 
     #[test]
     fn states_are_read_as_systemctl_prints_them() {
@@ -129,11 +160,13 @@ mod tests {
             enablement,
             running,
             rests,
-            restarting: false,
-            starting: false,
+            ..UnitState::UNKNOWN
         };
+        let mut states = parse(shown, &clock());
+        let started: Vec<bool> = states.iter_mut().map(|state| state.started.take().is_some()).collect();
+        assert_eq!(started, [false, false, true, false, false, true, false]);
         assert_eq!(
-            parse(shown),
+            states,
             [
                 state(true, Enablement::Enabled, true, Rest::No),
                 state(false, Enablement::Disabled, false, Rest::Yes),
@@ -149,7 +182,8 @@ mod tests {
     #[test]
     fn a_unit_that_fails_again_and_again_is_not_taken_for_one_that_starts() {
         let restarting = |sub: &str| {
-            parse_block(&format!("LoadState=loaded\nActiveState=activating\nSubState={sub}")).restarting
+            parse(&format!("LoadState=loaded\nActiveState=activating\nSubState={sub}"), &clock())[0]
+                .restarting
         };
         assert!(restarting("auto-restart") && restarting("auto-restart-queued"));
         assert!(!restarting("start") && !restarting("start-pre"));

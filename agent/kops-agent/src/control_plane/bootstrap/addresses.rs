@@ -1,7 +1,9 @@
 //! Whom connections and requests come from, for a share to be given to each.
 
 use std::net::{IpAddr, Ipv6Addr};
+use std::sync::Arc;
 
+use crate::cloud::hetzner::servers::HetznerServers;
 use crate::control_plane::identify::Cloud;
 
 /// How many leading bits of an IPv6 address tell one machine from another: behind them a machine has as many addresses
@@ -51,12 +53,31 @@ pub enum Peers {
     LoadBalancer,
 }
 
-impl Peers {
+/// What tells the addresses of machines from those of load balancers.
+pub enum WhoConnects {
+    /// Machines alone.
+    Machines,
+    /// Load balancers too, whose addresses are not known. Those of the cluster's servers are, once they have been listed: they
+    /// are machines', which connect by themselves, or the pods on them do.
+    BehindLoadBalancer(Arc<HetznerServers>),
+}
+
+impl WhoConnects {
     /// What connects in this cloud: kOps puts port 3988 behind the API's load balancer on Hetzner Cloud.
-    pub fn of(cloud: &Cloud) -> Peers {
+    pub fn of(cloud: &Cloud) -> WhoConnects {
         match cloud {
-            Cloud::Aws { .. } | Cloud::Gce(_) => Peers::Machines,
-            Cloud::Hetzner(_) => Peers::LoadBalancer,
+            Cloud::Aws { .. } | Cloud::Gce(_) => WhoConnects::Machines,
+            Cloud::Hetzner(servers) => WhoConnects::BehindLoadBalancer(servers.clone()),
+        }
+    }
+
+    /// What connects from there.
+    pub fn from(&self, address: IpAddr) -> Peers {
+        match self {
+            WhoConnects::BehindLoadBalancer(servers) if !servers.has_address(address.to_canonical()) => {
+                Peers::LoadBalancer
+            }
+            WhoConnects::Machines | WhoConnects::BehindLoadBalancer(_) => Peers::Machines,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! How many machines are verified at a time, and who is next.
 //!
 //! Each origin has a queue of its own, and they take turns: a flood from a few addresses waits behind itself, not before
-//! others. Where all addresses are a load balancer's, an origin is what claims to be one machine, which has less room: it
-//! asks once at a time. Who has waited too long is told so, and comes again.
+//! others. Where all addresses are a load balancer's, an origin is what claims to be one machine, which has less room. Who has
+//! waited too long is told so, and comes again.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -41,9 +41,11 @@ impl Default for Limits {
             at_once: 64,
             at_once_of_one: 16,
             waiting_of_one: 64,
-            // A request and the one after it, whose sender has given up the first.
-            at_once_of_claim: 2,
-            waiting_of_claim: 4,
+            // Others may claim to be a machine, and nothing tells its own requests from theirs before it is called back. So
+            // all wait that there are connections for, and none is turned away for another's claim; an honest machine
+            // that is called back about what it has not asked says so at once.
+            at_once_of_claim: 8,
+            waiting_of_claim: 4096,
             waiting: 4096,
             patience: Duration::from_secs(6),
         }

@@ -5,8 +5,9 @@
 //! each, so who has wasted a connection shares a small part of them with others who have, for a while; the rest is for
 //! those of whom nothing is known, and for those who were served.
 //!
-//! Where all connections come from a load balancer, an address tells no machine from another: nothing is held against it,
-//! it may have half of the connections, and the oldest silent one of them gives way.
+//! Where a load balancer connects for machines, its address tells no machine from another: nothing is held against it, it may
+//! have half of the connections, and the oldest silent one of them gives way. That is said of each connection: beside a load
+//! balancer, machines connect from addresses of their own.
 //!
 //! Somebody who shares a machine's address, and connects all the time, so has the machine's connections ended that have
 //! not asked yet. That takes as many connections as there may be of one origin in the time of a handshake, some
@@ -31,7 +32,7 @@ const PART_OF_WASTEFUL: usize = 8;
 
 /// The connections that are open.
 pub struct Connections {
-    peers: Peers,
+    most: usize,
     most_of_one: usize,
     state: Mutex<State>,
     open: Gauge,
@@ -81,6 +82,7 @@ struct Connection {
 pub struct Slot {
     connections: Arc<Connections>,
     origin: Origin,
+    peers: Peers,
     part: Part,
     number: u64,
     outcome: OnceLock<Outcome>,
@@ -89,47 +91,47 @@ pub struct Slot {
 impl Connections {
     /// None yet, and so many at most. `open` counts those that there are, `refused` those that were turned away,
     /// or ended, because there were too many.
-    pub fn new(
-        peers: Peers,
-        most: usize,
-        most_of_one: usize,
-        open: Gauge,
-        refused: Counter,
-    ) -> Arc<Connections> {
+    pub fn new(most: usize, most_of_one: usize, open: Gauge, refused: Counter) -> Arc<Connections> {
         let of_wasteful = most / PART_OF_WASTEFUL;
-        let most_of_one = match peers {
-            Peers::Machines => most_of_one,
-            Peers::LoadBalancer => (most / 2).max(most_of_one),
-        };
         let state = State {
             usual: Share::of(most - of_wasteful),
             wasteful: Share::of(of_wasteful),
             wasted: Wasted::default(),
             next: 0,
         };
-        Arc::new(Connections { peers, most_of_one, state: Mutex::new(state), open, refused })
+        Arc::new(Connections { most, most_of_one, state: Mutex::new(state), open, refused })
     }
 
-    /// Makes room for a connection, and gives what tells it to end early; `None` if it is one too many.
+    /// Makes room for a connection of an origin that is one machine or a load balancer, and gives what tells it to end early;
+    /// `None` if it is one too many.
     pub fn open(
         self: &Arc<Connections>,
         origin: Origin,
+        peers: Peers,
         now: Instant,
     ) -> Option<(Slot, oneshot::Receiver<Infallible>)> {
+        let most_of_one = self.most_of(peers);
         let mut state = self.lock();
         let part = if state.wasted.has(origin, now) { Part::Wasteful } else { Part::Usual };
         let number = state.next;
         state.next += 1;
         let share = state.share(part);
-        if share.is_too_much(origin, self.most_of_one) {
+        if share.is_too_much(origin, most_of_one) {
             self.refused.inc();
-            let (of, number) = share.who_gives_way(origin, self.most_of_one)?;
+            let (of, number) = share.who_gives_way(origin, most_of_one)?;
             share.close(of, number);
         }
         let ends = share.open(origin, number);
         self.open.set(state.total());
         let outcome = OnceLock::new();
-        Some((Slot { connections: self.clone(), origin, part, number, outcome }, ends))
+        Some((Slot { connections: self.clone(), origin, peers, part, number, outcome }, ends))
+    }
+
+    fn most_of(&self, peers: Peers) -> usize {
+        match peers {
+            Peers::Machines => self.most_of_one,
+            Peers::LoadBalancer => (self.most / 2).max(self.most_of_one),
+        }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -221,7 +223,7 @@ impl Slot {
         match self.outcome.get().copied().unwrap_or(Outcome::Wasted) {
             Outcome::Served => state.wasted.forgive(self.origin),
             Outcome::InVain => {}
-            Outcome::Wasted if self.connections.peers == Peers::LoadBalancer => {}
+            Outcome::Wasted if self.peers == Peers::LoadBalancer => {}
             Outcome::Wasted => state.wasted.add(self.origin, now),
         }
     }
@@ -247,11 +249,11 @@ mod tests {
     }
 
     fn of(most: usize, most_of_one: usize) -> Arc<Connections> {
-        Connections::new(Peers::Machines, most, most_of_one, Gauge::default(), Counter::default())
+        Connections::new(most, most_of_one, Gauge::default(), Counter::default())
     }
 
     fn open(connections: &Arc<Connections>, last: u8) -> Option<Open> {
-        connections.open(origin(last), Instant::now())
+        connections.open(origin(last), Peers::Machines, Instant::now())
     }
 
     fn is_ended((_, ends): &mut Open) -> bool {
@@ -310,16 +312,29 @@ mod tests {
 
     #[test]
     fn a_load_balancer_is_not_blamed_for_one_of_its_machines_and_lets_the_newest_in() {
-        let connections = Connections::new(Peers::LoadBalancer, 16, 2, Gauge::default(), Counter::default());
+        let connections = of(16, 2);
+        let open = || connections.open(origin(1), Peers::LoadBalancer, Instant::now());
         for _ in 0..20 {
-            open(&connections, 1).unwrap().0.remember(Instant::now());
+            open().unwrap().0.remember(Instant::now());
         }
-        let mut all: Vec<Open> = (0..8).map(|_| open(&connections, 1).unwrap()).collect();
+        let mut all: Vec<Open> = (0..8).map(|_| open().unwrap()).collect();
         assert!(all.iter().all(|(slot, _)| slot.part == Part::Usual));
         all[0].0.has_asked();
-        let newest = open(&connections, 1).unwrap();
+        let newest = open().unwrap();
         assert!(!is_ended(&mut all[0]) && is_ended(&mut all[1]), "the oldest silent one gives way");
         drop(newest);
+    }
+
+    #[test]
+    fn a_machine_beside_a_load_balancer_has_the_share_of_one_machine_and_is_blamed() {
+        let connections = of(16, 2);
+        let balanced = || connections.open(origin(1), Peers::LoadBalancer, Instant::now());
+        let mut all: Vec<Open> = (0..8).map(|_| balanced().unwrap()).collect();
+        let mut flood: Vec<Open> = (0..6).map(|_| open(&connections, 2).unwrap()).collect();
+        assert!((0..4).all(|oldest| is_ended(&mut flood[oldest])), "it has two at a time");
+        assert!(all.iter_mut().all(|open| !is_ended(open)), "the load balancer's have nothing to do with it");
+        flood.pop().unwrap().0.remember(Instant::now());
+        assert_eq!(open(&connections, 2).unwrap().0.part, Part::Wasteful);
     }
 
     #[test]

@@ -44,7 +44,7 @@ use crate::cloud::aws::sts::Sts;
 use crate::exit::WrongConfiguration;
 use crate::output::error_text;
 use crate::store::Store;
-use addresses::{MachinePrefix, Peers};
+use addresses::{MachinePrefix, WhoConnects};
 use admission::Admission;
 use audit::Record;
 use aws::AwsVerifier;
@@ -82,7 +82,7 @@ pub struct Bootstrap {
     /// What tells machines apart that ask.
     machines: MachinePrefix,
     /// Whether they have addresses of their own here.
-    peers: Peers,
+    who_connects: WhoConnects,
     metrics: BootstrapMetrics,
 }
 
@@ -182,7 +182,7 @@ impl Setup {
                 keystore.clone(),
             ),
             machines: MachinePrefix::of(&self.cloud),
-            peers: Peers::of(&self.cloud),
+            who_connects: WhoConnects::of(&self.cloud),
             metrics,
         });
         let server = Server::of(listener, keystore.clone(), bootstrap, server::Limits::default())?;
@@ -283,11 +283,11 @@ impl Bootstrap {
     async fn give(&self, asked: &Asked<'_>, known: &mut Record<'_>) -> Result<String, Refusal> {
         // What costs nothing comes first.
         let (now, at) = (SystemTime::now(), Instant::now());
+        let origin = self.machines.origin(known.remote.ip());
         let holder = match asked.door {
             Door::Bootstrap => None,
-            Door::Renewal(certificate) => Some(self.renewal.holder(certificate, at, known)?),
+            Door::Renewal(certificate) => Some(self.renewal.holder(certificate, origin, at, known)?),
         };
-        let origin = self.machines.origin(known.remote.ip());
         let presented = Presented { token: asked.token, body: asked.body, origin, now: seconds(now) };
         let Examined { fingerprint, signed_at, proof, verification } = examine(&self.verifiers, &presented)?;
         let token = Token { fingerprint, age: signed_at.map(|signed_at| age(signed_at, now)) };
@@ -327,7 +327,11 @@ impl Bootstrap {
         }
         match &holder {
             None => self.refuse_the_registered(&name).await?,
-            Some(_) => renewal::refuse_replaced(&known.node, &self.nodes).await?,
+            Some(holder) => {
+                renewal::refuse_replaced(&known.node, &self.nodes).await?;
+                // By what it asks the call-back, too, where that is the proof.
+                self.renewal.verified(holder, origin);
+            }
         }
 
         let response = self.grants.give(&known.node, &request).await?;

@@ -1,13 +1,19 @@
-//! How often something may be asked for: by one node, and by all of them together.
+//! How often something may be asked for: by one node at one address, by one node from wherever else it is asked for in its
+//! name, and by all of them together.
+//!
+//! What names a node is not verified yet when it is counted: what asks in its name elsewhere takes nothing of what it has at
+//! its own address.
 //!
 //! Kept by the time until which what was asked for is paid (the generic cell rate algorithm, ATM Forum TM 4.0, section
-//! 4.4.2): one instant a node, which is forgotten once it is over.
+//! 4.4.2): one instant for each, which is forgotten once it is over.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
+
+use super::addresses::Origin;
 
 /// So many at once, and one more after each while.
 #[derive(Clone, Copy, Debug)]
@@ -18,17 +24,30 @@ pub struct Allowance {
     pub every: Duration,
 }
 
+/// What is allowed to each.
+#[derive(Clone, Copy, Debug)]
+pub struct Allowances {
+    /// To what asks in one node's name at one address.
+    pub at_one_address: Allowance,
+    /// To all that asks in one node's name at other addresses than that at which it was last verified.
+    pub elsewhere: Allowance,
+    /// To all nodes together.
+    pub of_all: Allowance,
+}
+
 /// Counts.
 pub struct RateLimit {
-    of_one: Allowance,
-    of_all: Allowance,
+    allowances: Allowances,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
-    paid_until: BTreeMap<String, Instant>,
+    at_one_address: BTreeMap<(String, Origin), Instant>,
+    elsewhere: BTreeMap<String, Instant>,
     all_paid_until: Option<Instant>,
+    /// Where nodes were last verified.
+    verified: BTreeMap<String, Origin>,
 }
 
 impl Allowance {
@@ -45,63 +64,106 @@ impl Allowance {
 
 impl RateLimit {
     /// Nothing was asked for yet.
-    pub fn new(of_one: Allowance, of_all: Allowance) -> RateLimit {
-        RateLimit { of_one, of_all, state: Mutex::default() }
+    pub fn new(allowances: Allowances) -> RateLimit {
+        RateLimit { allowances, state: Mutex::default() }
     }
 
-    /// Counts one more of a node. What is too often is not counted, so that it costs others nothing.
+    /// Counts one more in the name of a node. What is too often is not counted, so that it costs others nothing.
     ///
     /// # Errors
     /// It is too often, by so long.
-    pub fn take(&self, node: &str, now: Instant) -> Result<(), Duration> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let of_one = self.of_one.pay(state.paid_until.get(node).copied(), now)?;
-        let of_all = self.of_all.pay(state.all_paid_until, now)?;
+    pub fn take(&self, node: &str, origin: Origin, now: Instant) -> Result<(), Duration> {
+        let Allowances { at_one_address, elsewhere, of_all } = self.allowances;
+        let mut state = self.state();
+        let here = (node.to_owned(), origin);
+        let paid_here = at_one_address.pay(state.at_one_address.get(&here).copied(), now)?;
+        let paid_elsewhere = match state.verified.get(node) == Some(&origin) {
+            true => None,
+            false => Some(elsewhere.pay(state.elsewhere.get(node).copied(), now)?),
+        };
+        let paid_by_all = of_all.pay(state.all_paid_until, now)?;
         // As many as can be asked for by all in the time that one is remembered: that bounds this memory.
-        state.paid_until.retain(|_, until| *until > now);
-        state.paid_until.insert(node.to_owned(), of_one);
-        state.all_paid_until = Some(of_all);
+        state.at_one_address.retain(|_, until| *until > now);
+        state.elsewhere.retain(|_, until| *until > now);
+        state.at_one_address.insert(here, paid_here);
+        if let Some(paid) = paid_elsewhere {
+            state.elsewhere.insert(node.to_owned(), paid);
+        }
+        state.all_paid_until = Some(paid_by_all);
         Ok(())
+    }
+
+    /// Notes that it was this node indeed that asked there. There are no more of them than Nodes with instances that the cloud
+    /// vouches for.
+    pub fn verified(&self, node: &str, origin: Origin) {
+        self.state().verified.insert(node.to_owned(), origin);
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::net::IpAddr;
+
+    use super::super::addresses::MachinePrefix;
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
 
+    fn at(last: u8) -> Origin {
+        MachinePrefix::ELSEWHERE.origin(IpAddr::from([10, 0, 0, last]))
+    }
+
+    fn limit(at_one_address: u32, elsewhere: u32, of_all: u32) -> RateLimit {
+        let slow = |burst| Allowance { burst, every: 10 * SECOND };
+        RateLimit::new(Allowances {
+            at_one_address: slow(at_one_address),
+            elsewhere: slow(elsewhere),
+            of_all: Allowance { burst: of_all, every: SECOND },
+        })
+    }
+
     #[test]
     fn one_node_has_its_allowance_and_gets_it_back() {
-        let limit = RateLimit::new(
-            Allowance { burst: 3, every: 10 * SECOND },
-            Allowance { burst: 100, every: SECOND },
-        );
-        let now = Instant::now();
+        let (limit, now) = (limit(3, 100, 100), Instant::now());
         for _ in 0..3 {
-            limit.take("a", now).unwrap();
+            limit.take("a", at(1), now).unwrap();
         }
-        assert_eq!(limit.take("a", now).unwrap_err(), 10 * SECOND);
-        assert_eq!(limit.take("a", now + 4 * SECOND).unwrap_err(), 6 * SECOND);
-        limit.take("b", now).unwrap();
-        limit.take("a", now + 10 * SECOND).unwrap();
-        assert!(limit.take("a", now + 10 * SECOND).is_err());
-        limit.take("c", now + 60 * SECOND).unwrap();
-        assert_eq!(limit.state.lock().unwrap().paid_until.len(), 1, "what is over is forgotten");
+        assert_eq!(limit.take("a", at(1), now).unwrap_err(), 10 * SECOND);
+        assert_eq!(limit.take("a", at(1), now + 4 * SECOND).unwrap_err(), 6 * SECOND);
+        limit.take("b", at(2), now).unwrap();
+        limit.take("a", at(1), now + 10 * SECOND).unwrap();
+        assert!(limit.take("a", at(1), now + 10 * SECOND).is_err());
+        limit.take("c", at(3), now + 60 * SECOND).unwrap();
+        let state = limit.state();
+        assert_eq!((state.at_one_address.len(), state.elsewhere.len()), (1, 1), "what is over is forgotten");
+    }
+
+    #[test]
+    fn what_asks_elsewhere_takes_nothing_of_what_a_node_has_where_it_is() {
+        let (limit, now) = (limit(3, 5, 100), Instant::now());
+        let taken = |origin| (0..9).filter(|_| limit.take("a", origin, now).is_ok()).count();
+        assert_eq!(taken(at(2)), 3, "a thief");
+        limit.take("a", at(1), now).unwrap();
+        limit.verified("a", at(1));
+        assert_eq!(taken(at(3)), 1, "with more addresses");
+        assert_eq!(taken(at(4)), 0);
+        assert_eq!(taken(at(1)), 2, "the node has what is left of its own");
     }
 
     #[test]
     fn all_nodes_share_one_and_what_is_too_often_takes_nothing_of_it() {
-        let limit =
-            RateLimit::new(Allowance { burst: 2, every: 60 * SECOND }, Allowance { burst: 5, every: SECOND });
-        let now = Instant::now();
-        let taken = (0..100).filter(|_| limit.take("greedy", now).is_ok()).count();
+        let (limit, now) = (limit(2, 100, 5), Instant::now());
+        let taken = (0..100).filter(|_| limit.take("greedy", at(9), now).is_ok()).count();
         assert_eq!(taken, 2);
         for node in ["a", "b", "c"] {
-            limit.take(node, now).unwrap();
+            limit.take(node, at(1), now).unwrap();
         }
-        assert_eq!(limit.take("d", now).unwrap_err(), SECOND);
-        limit.take("d", now + SECOND).unwrap();
+        assert_eq!(limit.take("d", at(1), now).unwrap_err(), SECOND);
+        limit.take("d", at(1), now + SECOND).unwrap();
     }
 }

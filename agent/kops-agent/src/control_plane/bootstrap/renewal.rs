@@ -7,8 +7,9 @@ use std::time::Duration;
 use kops_agent_plan::bootstrap::renewal::{Holder, RenewalRefusal, holder, is_of_instance};
 use tokio::time::{Instant, timeout};
 
+use super::addresses::Origin;
 use super::audit::Record;
-use super::rate::{Allowance, RateLimit};
+use super::rate::{Allowance, Allowances, RateLimit};
 use super::verifier::{Answer, Refusal, VerifiedNode};
 use super::{NODE_WITHIN, Nodes};
 use crate::output::error_text;
@@ -16,8 +17,13 @@ use crate::output::error_text;
 /// A node asks for its configuration and its certificates each time it converges or verifies itself, once an hour, and at
 /// every boot.
 const OF_ONE: Allowance = Allowance { burst: 12, every: Duration::from_secs(5 * 60) };
+/// As much as of three: one certificate that was stolen is not worth all that there is for all nodes, however many addresses
+/// it is shown from.
+const ELSEWHERE: Allowance = Allowance { burst: 36, every: Duration::from_secs(100) };
 /// Five thousand nodes that verify themselves in one hour ask three times a second.
 const OF_ALL: Allowance = Allowance { burst: 256, every: Duration::from_millis(125) };
+
+const ALLOWANCES: Allowances = Allowances { at_one_address: OF_ONE, elsewhere: ELSEWHERE, of_all: OF_ALL };
 
 /// Knows which nodes have asked, and how often.
 pub struct Renewal {
@@ -26,7 +32,7 @@ pub struct Renewal {
 
 impl Default for Renewal {
     fn default() -> Renewal {
-        Renewal { rate: RateLimit::new(OF_ONE, OF_ALL) }
+        Renewal { rate: RateLimit::new(ALLOWANCES) }
     }
 }
 
@@ -38,13 +44,14 @@ impl Renewal {
     pub fn holder(
         &self,
         certificate: Option<&[u8]>,
+        origin: Origin,
         now: Instant,
         known: &mut Record<'_>,
     ) -> Result<Holder, Refusal> {
         let holder = holder(certificate).map_err(|refusal| refused(&refusal))?;
         known.node.node_name.clone_from(&holder.node_name);
         known.serial.clone_from(&holder.serial);
-        self.rate.take(&holder.node_name, now).map_err(|too_early| {
+        self.rate.take(&holder.node_name, origin, now).map_err(|too_early| {
             let seconds = too_early.as_secs() + 1;
             Refusal {
                 answer: Answer::TooOften(seconds),
@@ -53,6 +60,11 @@ impl Renewal {
             }
         })?;
         Ok(holder)
+    }
+
+    /// Notes that it was this node indeed that asked there.
+    pub fn verified(&self, holder: &Holder, origin: Origin) {
+        self.rate.verified(&holder.node_name, origin);
     }
 }
 

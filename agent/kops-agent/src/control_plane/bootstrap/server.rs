@@ -103,7 +103,7 @@ impl Server {
         let metrics = &bootstrap.metrics;
         let (open, refused) = (metrics.connections.clone(), metrics.connections_refused.clone());
         let most = descriptors::connections(limits.connections);
-        let connections = Connections::new(bootstrap.peers, most, limits.connections_of_one, open, refused);
+        let connections = Connections::new(most, limits.connections_of_one, open, refused);
         Ok(Server { listener, acceptor: TlsAcceptor::from(Arc::new(tls)), bootstrap, connections, limits })
     }
 
@@ -140,7 +140,8 @@ impl Server {
 
     fn accept(&self, socket: TcpStream, remote: SocketAddr, open: &mut JoinSet<()>) {
         let origin = self.bootstrap.machines.origin(remote.ip());
-        let Some((slot, ended)) = self.connections.open(origin, Instant::now()) else { return };
+        let peers = self.bootstrap.who_connects.from(remote.ip());
+        let Some((slot, ended)) = self.connections.open(origin, peers, Instant::now()) else { return };
         // What is sent is sent at once; that it fails harms nobody.
         let _ = socket.set_nodelay(true);
         let (acceptor, bootstrap, limits) = (self.acceptor.clone(), self.bootstrap.clone(), self.limits);

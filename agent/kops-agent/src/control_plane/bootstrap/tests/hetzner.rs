@@ -227,7 +227,7 @@ async fn a_machine_that_asks_without_end_waits_behind_itself() {
     let honest = machine(&world, 2, honest);
     let asked = async {
         // The flood has filled what there is for it.
-        while !world.counted("QueueFull") {
+        while world.metrics.waiting.get() < 64 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
         certificates(&honest).await
@@ -236,4 +236,62 @@ async fn a_machine_that_asks_without_end_waits_behind_itself() {
         given = asked => assert_eq!(given.unwrap().len(), 2),
         answers = flood => panic!("the flood is over before the honest machine is answered: {answers:?}"),
     }
+}
+
+/// What asks as a machine that it is not, as often as it can, while that machine asks.
+#[tokio::test]
+async fn liars_that_claim_to_be_one_machine_do_not_crowd_it_out() {
+    let world = World::behind_a_load_balancer().await;
+    let victim = address();
+    world.hetzner.put(1, known("victim", victim));
+    let client = world.client(Ipv4Addr::LOCALHOST);
+    let liar = |number: usize| {
+        let (client, url) = (client.clone(), world.url());
+        let ca = kops_agent_plan::bootstrap::message::Bytes(world.authority.pem.clone().into_bytes());
+        async move {
+            for turn in 0.. {
+                let challenge = json!({"endpoint": "x", "ca": ca, "challengeID": format!("{number}-{turn}"),
+                                       "challengeSecret": "eA=="});
+                let mut body: Value = serde_json::from_slice(&request(json!({}), json!({}), false)).unwrap();
+                body["challenge"] = challenge;
+                let asked =
+                    client.post(&url).header("Authorization", "x-hetzner-id 1").body(body.to_string());
+                // Whatever it is answered, it comes again.
+                let _ = asked.send().await;
+            }
+        }
+    };
+    let liars = futures_util::future::join_all((0..48).map(liar));
+    let honest = async {
+        while !world.counted("CallbackFailed") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // Each is answered at the first try.
+        for _ in 0..3 {
+            assert_eq!(certificates(&machine(&world, 1, victim)).await.unwrap().len(), 2);
+        }
+    };
+    tokio::select! {
+        () = honest => assert!(!world.counted("QueueFull")),
+        _ = liars => unreachable!("they have no end"),
+    }
+}
+
+/// The load balancer's address is not known, but those of servers are.
+#[tokio::test]
+async fn only_what_is_no_servers_own_address_may_be_a_load_balancers() {
+    let world = World::behind_a_load_balancer().await;
+    let servers =
+        Arc::new(HetznerServers::at(&world.hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap());
+    let own: IpAddr = "10.0.0.9".parse().unwrap();
+    world.hetzner.put(1, known("a", own));
+    let who = addresses::WhoConnects::BehindLoadBalancer(servers.clone());
+    assert_eq!(who.from(own), addresses::Peers::LoadBalancer, "nobody has listed them yet");
+    servers.get(1).await.unwrap();
+    assert_eq!(who.from(own), addresses::Peers::Machines);
+    assert_eq!(who.from("::ffff:10.0.0.9".parse().unwrap()), addresses::Peers::Machines);
+    assert_eq!(who.from("10.0.0.3".parse().unwrap()), addresses::Peers::LoadBalancer);
+    // What was listed last holds while Hetzner does not answer.
+    world.hetzner.set_mood(Mood::Down);
+    assert_eq!(who.from(own), addresses::Peers::Machines);
 }

@@ -4,6 +4,7 @@
 
 mod audit;
 mod gce;
+mod go_client;
 mod grants;
 mod hetzner;
 mod honest;
@@ -121,6 +122,21 @@ impl World {
 
     /// One that began then.
     async fn since(began: Instant, limits: server::Limits, admission: admission::Limits) -> World {
+        World::of(began, limits, admission, false).await
+    }
+
+    /// One that everything is taken to come to over a load balancer, but what has an address of a server of Hetzner's.
+    async fn behind_a_load_balancer() -> World {
+        let began = Instant::now().checked_sub(REMEMBERED_FOR).unwrap();
+        World::of(began, server::Limits::default(), admission::Limits::default(), true).await
+    }
+
+    async fn of(
+        began: Instant,
+        limits: server::Limits,
+        admission: admission::Limits,
+        is_balanced: bool,
+    ) -> World {
         crate::tls::install_provider();
         let folder = tempfile::tempdir().unwrap();
         let pki = folder.path().join("pki");
@@ -168,7 +184,12 @@ impl World {
         };
         let hetzner = Hetzner::start().unwrap();
         let servers = HetznerServers::at(&hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap();
-        let on_hetzner = HetznerVerifier { servers: Arc::new(servers) };
+        let servers = Arc::new(servers);
+        let who_connects = match is_balanced {
+            true => WhoConnects::BehindLoadBalancer(servers.clone()),
+            false => WhoConnects::Machines,
+        };
+        let on_hetzner = HetznerVerifier { servers };
         let gce = Gce::start().unwrap();
         let compute = Compute::for_tests(&gce.url(), CloudCalls::default());
         let on_gce = GceCluster { name: CLUSTER.into(), project: PROJECT.into(), region: "us-test1".into() };
@@ -190,7 +211,7 @@ impl World {
                 keystore.clone(),
             ),
             machines: MachinePrefix::AWS,
-            peers: Peers::Machines,
+            who_connects,
             metrics: metrics.clone(),
         });
         let listener = server::listen(&options.listen).await.unwrap();

@@ -20,14 +20,19 @@ pub(super) struct Pair {
 struct Shown<'a> {
     organizations: &'a [&'a str],
     name: &'a str,
-    usage: ExtendedKeyUsagePurpose,
+    usage: Option<ExtendedKeyUsagePurpose>,
     until: OffsetDateTime,
 }
 
 impl<'a> Shown<'a> {
     fn kubelet(name: &'a str) -> Shown<'a> {
         let until = OffsetDateTime::now_utc() + time::Duration::days(30);
-        Shown { organizations: &["system:nodes"], name, usage: ExtendedKeyUsagePurpose::ClientAuth, until }
+        Shown {
+            organizations: &["system:nodes"],
+            name,
+            usage: Some(ExtendedKeyUsagePurpose::ClientAuth),
+            until,
+        }
     }
 
     fn signed_by(&self, authority: &Authority) -> Pair {
@@ -39,7 +44,7 @@ impl<'a> Shown<'a> {
             params.distinguished_name.push(kind, *organization);
         }
         params.distinguished_name.push(DnType::CommonName, self.name);
-        params.extended_key_usages = vec![self.usage.clone()];
+        params.extended_key_usages = self.usage.clone().into_iter().collect();
         (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), self.until);
         let key = KeyPair::generate().unwrap();
         let certificate = params.signed_by(&key, &authority.issuer).unwrap().pem();
@@ -140,7 +145,7 @@ async fn a_certificate_that_is_not_good_ends_the_handshake_and_is_written_down()
     let machine = node(&world, ID);
     let name = format!("system:node:{ID}");
     let expired = Shown { until: date_time_ymd(2021, 1, 1), ..Shown::kubelet(&name) };
-    let server = Shown { usage: ExtendedKeyUsagePurpose::ServerAuth, ..Shown::kubelet(&name) };
+    let server = Shown { usage: Some(ExtendedKeyUsagePurpose::ServerAuth), ..Shown::kubelet(&name) };
     let ours = Shown::kubelet(&name);
     let of_kubelet = kubelet(&world, ID);
     let stolen_without_key = Pair { key: KeyPair::generate().unwrap().serialize_pem(), ..of_kubelet };
@@ -183,6 +188,8 @@ async fn only_a_kubelets_certificate_renews() {
         Shown::kubelet("system:node:"),
         Shown::kubelet("system:node:../x"),
         Shown::kubelet(ID),
+        // Without any usage a certificate may be used for all that there is, as an authority's (RFC 5280, section 4.2.1.12).
+        Shown { usage: None, ..Shown::kubelet(&name) },
     ] {
         assert_refused(&world, &shown.signed_by(&world.authority), &machine, "CertificateOfNoNode").await;
     }
@@ -289,6 +296,46 @@ async fn a_node_that_asks_without_end_is_told_when_to_come_again_and_costs_other
     let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
     let given = renew(&world, Some(&kubelet(&world, OTHER_ID)), &world.v1(&other, &body), body).await;
     assert_eq!(given.0, 200, "{}", given.1);
+}
+
+/// Asks so often from there, with a certificate and without any proof; how often it was told that it is too often.
+async fn flood(world: &World, stolen: &Pair, from: Ipv4Addr, times: usize) -> usize {
+    let mut too_often = 0;
+    for _ in 0..times {
+        let (pem, key) = (&stolen.certificate, &stolen.key);
+        let config = tls::client_config_trusting_as(&world.authority.pem, pem, key).unwrap();
+        match renew_from(from, config, world, "", Vec::new()).await {
+            (403, text) => assert_eq!(text, "UnknownToken"),
+            (429, _) => too_often += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    too_often
+}
+
+#[tokio::test]
+async fn a_stolen_certificate_takes_nothing_of_its_nodes_allowance_elsewhere() {
+    let world = World::new().await;
+    let (machine, other) = (node(&world, ID), node(&world, OTHER_ID));
+    let stolen = kubelet(&world, ID);
+    let thief = Ipv4Addr::new(127, 0, 20, 1);
+    assert_eq!(flood(&world, &stolen, thief, 20).await, 8);
+    let honest = async || {
+        let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+        renew(&world, Some(&stolen), &world.v1(&machine, &body), body).await.0
+    };
+    assert_eq!(honest().await, 200, "the node is at another address");
+    // A thief with many addresses: one certificate is not worth all that there is for all nodes.
+    let mut too_often = 0;
+    for last in 2..40 {
+        too_often += flood(&world, &stolen, Ipv4Addr::new(127, 0, 20, last), 4).await;
+    }
+    assert!(too_often > 90, "{too_often} of 152");
+    assert_eq!(honest().await, 200, "the node was seen at its address before");
+    let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+    let given = renew(&world, Some(&kubelet(&world, OTHER_ID)), &world.v1(&other, &body), body).await;
+    assert_eq!(given.0, 200, "{}", given.1);
+    assert_eq!(world.sts.calls(), 4, "{}", renewals(&world));
 }
 
 #[tokio::test]

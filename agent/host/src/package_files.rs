@@ -1,0 +1,89 @@
+//! Files that packages have brought: the agent writes over some, as upstream does, and deletes none. They go with their
+//! packages.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kops_agent_plan::diff::{OwnedState, Plan};
+use kops_agent_plan::resource::{DesiredState, Kind, ResourceId};
+
+use crate::error::Result;
+use crate::host::Host;
+use crate::record::{Record, path_of};
+use crate::stamps::Stamp;
+
+impl Host {
+    /// What of the desired is there and becomes the agent's own; nothing where it does not adopt. What a package has
+    /// brought does not, whatever has been written there since.
+    ///
+    /// # Errors
+    /// Something cannot be looked at.
+    pub fn adoptable(&self, desired: &DesiredState) -> Result<Vec<ResourceId>> {
+        if !self.adopts {
+            return Ok(Vec::new());
+        }
+        let mut adoptable = self.record()?.adoptable(&self.root, desired)?;
+        let of_packages = self.of_packages(adoptable.iter())?;
+        adoptable.retain(|id| !of_packages.contains(id));
+        Ok(adoptable)
+    }
+
+    /// Everything that the agent left, for a plan of what is desired: what is no longer and is a package's was there before,
+    /// also where an earlier version of the agent took it for its own.
+    ///
+    /// # Errors
+    /// Something cannot be looked at.
+    pub fn owned_beside(&self, desired: &DesiredState) -> Result<OwnedState> {
+        let mut owned = self.owned()?;
+        let goes = owned.iter().filter(|(id, owned)| !owned.was_there && desired.get(id).is_none());
+        for id in self.of_packages(goes.map(|(id, _)| id))? {
+            if let Some(owned) = owned.get_mut(&id) {
+                owned.was_there = true;
+            }
+        }
+        Ok(owned)
+    }
+
+    /// Those of these resources whose files packages have brought, but for units whose package's text is kept and put back.
+    pub(crate) fn of_packages<'a>(
+        &self,
+        ids: impl Iterator<Item = &'a ResourceId>,
+    ) -> Result<BTreeSet<ResourceId>> {
+        let mut by_path: BTreeMap<String, &ResourceId> = BTreeMap::new();
+        for id in ids {
+            let is_file =
+                matches!(id.kind, Kind::File | Kind::Symlink | Kind::KernelModule | Kind::PackageSource);
+            let is_unit = id.kind == Kind::Unit && Stamp::Replaced.read(&self.root, &id.name)?.is_none();
+            if is_file || is_unit {
+                by_path.insert(path_of(&self.root, id), id);
+            }
+        }
+        let paths: Vec<&str> = by_path.keys().map(String::as_str).collect();
+        let owned = self.packages.owned(&paths)?;
+        Ok(owned.iter().filter_map(|path| by_path.get(path)).map(|id| (*id).clone()).collect())
+    }
+
+    /// Forgets the texts of units that were kept by runs of which nothing is left: what is there now is what to put back.
+    pub(crate) fn forget_replaced(&self, plan: &Plan, record: &Record) -> Result<()> {
+        // Without the record nothing tells what the agent itself has written.
+        if record.was_lost {
+            return Ok(());
+        }
+        let units = plan.steps.iter().filter(|step| step.resource.kind == Kind::Unit && step.writes());
+        for step in units.filter(|step| record.claims().all(|(id, _)| *id != step.resource)) {
+            Stamp::Replaced.put_back(&self.root, &step.resource.name, None)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the text of a unit that a package has written over the agent's, as with an upgrade, to put that back.
+    pub(crate) fn renew_replaced(&self, path: &str, id: &ResourceId, record: &Record) -> Result<()> {
+        let Some(found) = self.root.read(path)?.and_then(|bytes| String::from_utf8(bytes).ok()) else {
+            return Ok(());
+        };
+        let is_others = record.is_edited(id, &kops_agent_plan::diff::sha256_hex(found.as_bytes()));
+        if is_others && self.packages.owned(&[path])?.contains(path) {
+            return Stamp::Replaced.write(&self.root, &id.name, &found);
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,118 @@
+//! Programs that may hang: each has a deadline, and is killed with all that it has started when that is over.
+
+use std::io::{ErrorKind, Read, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use super::commands::{Outcome, failed, prepare};
+use crate::error::{Result, explain};
+
+/// How often it is looked whether a program has ended.
+const LOOKED_AT_EVERY: Duration = Duration::from_millis(5);
+
+/// Runs a program that is fed `input` to its end, and takes any end for an answer; `None` where it is not installed.
+///
+/// # Errors
+/// It cannot be started, or has not ended `within` that time.
+pub(super) fn ask_within(command: &[&str], input: &[u8], within: Duration) -> Result<Option<Outcome>> {
+    let deadline = Instant::now() + within;
+    let cannot = |error: std::io::Error| failed(command, format!("cannot be run: {}", explain(&error)));
+    let mut prepared = prepare(command)?;
+    // In a group of its own it can be killed with its children.
+    prepared.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = match prepared.spawn() {
+        Ok(child) => child,
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(cannot(error)),
+    };
+    let outputs = (read(child.stdout.take()), read(child.stderr.take()));
+    if let Some(mut stdin) = child.stdin.take() {
+        let input = input.to_vec();
+        // A program that reads none of it says why by how it ends.
+        thread::spawn(move || drop(stdin.write_all(&input)));
+    }
+    let ended = ended_by(&mut child, deadline).map_err(cannot)?.and_then(|status| {
+        let of = |output: &Receiver<Vec<u8>>| {
+            output.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
+        };
+        Some((status, of(&outputs.0)?, of(&outputs.1)?))
+    });
+    let Some((status, stdout, stderr)) = ended else {
+        kill(&mut child);
+        let seconds = within.as_secs_f32();
+        return Err(failed(command, format!("has not ended within {seconds} s, and was killed")));
+    };
+    let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+    Ok(Some(Outcome { status, stdout: text(stdout), stderr: text(stderr) }))
+}
+
+fn ended_by(child: &mut Child, deadline: Instant) -> std::io::Result<Option<ExitStatus>> {
+    loop {
+        let status = child.try_wait()?;
+        if status.is_some() || Instant::now() >= deadline {
+            return Ok(status);
+        }
+        thread::sleep(LOOKED_AT_EVERY);
+    }
+}
+
+/// All of an output, once it has ended.
+fn read(output: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = channel();
+    thread::spawn(move || {
+        let mut all = Vec::new();
+        // What came before an error is what there is.
+        let _ = output.map(|mut output| output.read_to_end(&mut all));
+        let _ = sender.send(all);
+    });
+    receiver
+}
+
+fn kill(child: &mut Child) {
+    if let Ok(group) = i32::try_from(child.id()) {
+        // That it has ended just now is as good.
+        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+    }
+    let _ = child.wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AMPLE: Duration = Duration::from_secs(60);
+
+    #[test]
+    fn any_end_is_an_answer_and_a_missing_program_is_told_from_one_that_fails() {
+        let outcome = ask_within(&["sh", "-c", "cat; echo no >&2; exit 3"], b"fed", AMPLE).unwrap().unwrap();
+        assert_eq!((outcome.status.code(), &*outcome.stdout, &*outcome.stderr), (Some(3), "fed", "no\n"));
+        assert!(ask_within(&["no-such-program-anywhere"], b"", AMPLE).unwrap().is_none());
+        assert!(ask_within(&["/dev/null"], b"", AMPLE).is_err(), "there, and no program");
+    }
+
+    #[test]
+    fn more_than_a_pipe_holds_goes_in_and_out() {
+        let much = vec![b'x'; 1 << 20];
+        let outcome = ask_within(&["cat"], &much, AMPLE).unwrap().unwrap();
+        assert_eq!(outcome.stdout.len(), much.len());
+        assert!(ask_within(&["true"], &much, AMPLE).unwrap().unwrap().status.success(), "it need not read");
+    }
+
+    #[test]
+    fn what_hangs_is_killed_with_its_children() {
+        let began = Instant::now();
+        let short = Duration::from_millis(200);
+        // The second has ended itself, and left a child that holds its output open.
+        for script in ["trap '' TERM; sleep 600 & sleep 600", "sleep 600 &"] {
+            let error = ask_within(&["sh", "-c", script], b"", short).err().unwrap().to_string();
+            assert!(error.contains("not ended within 0.2 s"), "{error}");
+        }
+        assert!(began.elapsed() < AMPLE);
+    }
+}

@@ -1,0 +1,129 @@
+//! By which names the network of pods is known, and where each of them comes from. Only names that these programs alone give
+//! are here: an operator's own rules beside them are never touched.
+
+/// Interfaces by their whole names.
+const INTERFACES: [&str; 13] = [
+    // containernetworking/plugins, plugins/main/bridge/bridge.go: what a bridge is called that is given no name.
+    "cni0",
+    // kOps' kubenet: nodeup/pkg/model/containerd.go.
+    "cbr0",
+    IPVS,
+    // cloudnativelabs/kube-router: pkg/controllers/routing, pkg/controllers/proxy.
+    "kube-bridge",
+    KUBE_ROUTER,
+    // kubernetes/dns: cmd/node-cache/main.go, `-interfacename`.
+    "nodelocaldns",
+    // projectcalico/calico: felix/dataplane/linux/dataplanedefs/dataplane_defs.go, felix/config/config_params.go.
+    "vxlan.calico",
+    "vxlan-v6.calico",
+    "wireguard.cali",
+    "wg-v6.cali",
+    "bpfin.cali",
+    "bpfout.cali",
+    // weaveworks/weave: net/bridge.go.
+    "weave",
+];
+/// The others by how their names begin: flannel's (flannel-io/flannel: `flannel.1`, `flannel-v6.1`, `flannel.ipip`,
+/// `flannel-wg`, `flannel0` in pkg/backend), Cilium's (cilium/cilium: pkg/defaults), and Calico's to each pod (felix'
+/// `InterfacePrefix`).
+const INTERFACE_PREFIXES: [&str; 3] = ["flannel", "cilium_", "cali"];
+/// kube-proxy's interface in IPVS mode, which has the addresses of all services (kubernetes/kubernetes:
+/// pkg/proxy/ipvs/proxier.go).
+pub(super) const IPVS: &str = "kube-ipvs0";
+/// kube-router's of the same kind (pkg/controllers/proxy/network_services_controller.go).
+pub(super) const KUBE_ROUTER: &str = "kube-dummy-if";
+
+/// Chains of iptables by how their names begin.
+const CHAIN_PREFIXES: [&str; 9] = [
+    // kube-proxy's (pkg/proxy/iptables, pkg/proxy/ipvs), kubelet's (pkg/kubelet/kubelet_network_linux.go), and kube-router's
+    // (KUBE-ROUTER-, KUBE-POD-FW-, KUBE-NWPLCY-: pkg/controllers/netpol/network_policy_controller.go).
+    "KUBE-",
+    // felix/rules/rule_defs.go.
+    "cali-",
+    // cilium/cilium: pkg/datapath/iptables; those of before an upgrade have OLD_ before their names.
+    "CILIUM_",
+    "OLD_CILIUM_",
+    // FLANNEL-FWD and FLANNEL-POSTRTG: pkg/trafficmngr/iptables/iptables.go.
+    "FLANNEL-",
+    // containernetworking/plugins: pkg/utils/utils.go, plugins/meta/portmap, plugins/meta/firewall.
+    "CNI-",
+    // aws/amazon-vpc-cni-k8s: pkg/networkutils/network.go.
+    "AWS-SNAT-CHAIN-",
+    "AWS-CONNMARK-CHAIN-",
+    "WEAVE-",
+];
+/// Chains by their whole names: kubenet's on kOps' nodes (nodeup/pkg/model/containerd.go), kindnet's of before it used nftables,
+/// and Weave's first.
+const CHAINS: [&str; 3] = ["IP-MASQ", "KIND-MASQ-AGENT", "WEAVE"];
+/// The firewall plugin makes this chain for administrators to put rules of their own there (plugins/meta/firewall/README):
+/// it is a pods' network's only while it is empty.
+pub(super) const ADMINISTRATORS_CHAIN: &str = "CNI-ADMIN";
+/// Rules in chains that every machine has and that lead to no chain of their own, by how their comments begin.
+const COMMENTS: [&str; 5] = [
+    // kubernetes/dns: cmd/node-cache/app/cache_app.go.
+    "NodeLocal DNS Cache: ",
+    // aws/amazon-vpc-cni-k8s: pkg/networkutils/network.go.
+    "AWS, primary ENI\"",
+    "AWS, CONNMARK\"",
+    // flannel's before it had chains (pkg/trafficmngr/iptables/iptables.go has the comments still).
+    "flanneld masq\"",
+    "flanneld forward\"",
+];
+/// Rules without chain or comment, by the sets that they ask for: kube-router's for what leaves pods
+/// (pkg/controllers/routing/pod_egress.go).
+const SETS_OF_RULES: [&str; 2] = ["kube-router-", "inet6:kube-router-"];
+
+/// Tables of nftables by their whole names.
+const TABLES: [&str; 10] = [
+    // pkg/proxy/nftables/proxier.go; Calico's BPF mode has the same.
+    "kube-proxy",
+    // flannel: pkg/trafficmngr/nftables/nftables.go.
+    "flannel-ipv4",
+    "flannel-ipv6",
+    // containernetworking/plugins: plugins/meta/portmap/portmap_nftables.go, pkg/ip/ipmasq_nftables_linux.go.
+    "cni_hostport",
+    "cni_plugins_masquerade",
+    // felix/dataplane/linux/int_dataplane.go.
+    "calico",
+    "calico-arp",
+    // kube-router: pkg/controllers/netpol/npc_nftables.go.
+    "kube-router-filter-ipv4",
+    "kube-router-filter-ipv6",
+    // kubernetes-sigs/kindnet: cmd/cni-kindnet.
+    "cni-kindnet",
+];
+/// kindnetd's by how their names begin: kindnet-network-policies, -ipmasq, -dnscache, -fastpath, -nat64, -nflog
+/// (kubernetes-sigs/kindnet: pkg/*).
+const TABLE_PREFIX: &str = "kindnet-";
+
+/// Sets of ipset by how their names begin: kube-proxy's in IPVS mode (pkg/proxy/ipvs/ipset.go; KUBE-6- for IPv6) and
+/// kube-router's (KUBE-SRC-, KUBE-DST-, kube-router-; inet6: for IPv6); Calico's (felix/ipsets/ipset_defs.go: `cali`, the IP
+/// version, and whether it is the main one); Cilium's (pkg/datapath/ipset).
+const SET_PREFIXES: [&str; 7] =
+    ["KUBE-", "inet6:KUBE-", "kube-router-", "inet6:kube-router-", "cali4", "cali6", "cilium_node_set_v"];
+
+fn begins_with_any(name: &str, prefixes: &[&str]) -> bool {
+    prefixes.iter().any(|prefix| name.starts_with(prefix))
+}
+
+pub(super) fn is_own_interface(name: &str) -> bool {
+    INTERFACES.contains(&name) || begins_with_any(name, &INTERFACE_PREFIXES)
+}
+
+pub(super) fn is_own_chain(name: &str) -> bool {
+    CHAINS.contains(&name) || begins_with_any(name, &CHAIN_PREFIXES)
+}
+
+pub(super) fn is_own_table(name: &str) -> bool {
+    TABLES.contains(&name) || name.starts_with(TABLE_PREFIX)
+}
+
+pub(super) fn is_own_set(name: &str) -> bool {
+    begins_with_any(name, &SET_PREFIXES)
+}
+
+/// Whether a rule is the pods' by what its comment says, or the set that it asks for.
+pub(super) fn is_own_by_mark(rule: &str) -> bool {
+    COMMENTS.iter().any(|comment| rule.contains(&format!(" --comment \"{comment}")))
+        || SETS_OF_RULES.iter().any(|set| rule.contains(&format!(" --match-set {set}")))
+}

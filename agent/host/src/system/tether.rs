@@ -1,0 +1,182 @@
+//! Programs that take their time: ended at a deadline, and as soon as the run that waits for them is asked to stop.
+//!
+//! A pull or an import leaves nothing half done that the next one does not take up, so it may be ended at any time.
+
+use std::io::{Read, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::process::{Child, ExitStatus, Stdio};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, killpg};
+use nix::unistd::Pid;
+
+use super::commands::{Outcome, failed, prepare, refused};
+use crate::error::Result;
+
+/// How often a program is asked whether it has ended.
+const POLL: Duration = Duration::from_millis(20);
+
+/// What holds the programs of one piece of work: they run until the deadline at most, and no longer than [`Leash`].
+#[derive(Clone)]
+pub struct Tether {
+    deadline: Instant,
+    limit: Duration,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Default)]
+enum State {
+    #[default]
+    Idle,
+    Running(Child),
+    Cut,
+}
+
+/// Dropping it ends the program that its [`Tether`] holds.
+pub(crate) struct Leash(Tether);
+
+impl Drop for Leash {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        if let State::Running(child) = &mut *state {
+            kill(child);
+        }
+        *state = State::Cut;
+    }
+}
+
+impl Tether {
+    /// For work that may take this long from now on.
+    pub(crate) fn new(limit: Duration) -> (Tether, Leash) {
+        let tether = Tether { deadline: Instant::now() + limit, limit, state: Arc::default() };
+        (tether.clone(), Leash(tether))
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a program that must succeed.
+    ///
+    /// # Errors
+    /// It cannot be run, fails, or does not come to its end in time.
+    pub fn run(&self, command: &[&str]) -> Result<()> {
+        self.feed(command, &mut std::io::empty())
+    }
+
+    /// Runs a program that must succeed, and feeds it `input`.
+    ///
+    /// # Errors
+    /// As [`Tether::run`]; or what it is fed cannot be read.
+    pub fn feed(&self, command: &[&str], input: &mut dyn Read) -> Result<()> {
+        let cannot = |error: std::io::Error| failed(command, format!("cannot be run: {error}"));
+        let mut prepared = prepare(command)?;
+        // A group of its own, which is ended with all that the program has started.
+        prepared.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut state = self.state();
+        if matches!(*state, State::Cut) {
+            return Err(failed(command, "was not begun: the run was asked to stop".into()));
+        }
+        let mut child = prepared.spawn().map_err(cannot)?;
+        let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
+        *state = State::Running(child);
+        drop(state);
+        let (copied, said, ended) = thread::scope(|scope| {
+            let listening = scope.spawn(|| {
+                let mut said = Vec::new();
+                stderr.map(|mut stderr| stderr.read_to_end(&mut said));
+                String::from_utf8_lossy(&said).into_owned()
+            });
+            // Beside the feeding, which a program that hangs blocks.
+            let waiting = scope.spawn(|| self.wait());
+            let copied = stdin
+                .map_or(Ok(()), |mut stdin| std::io::copy(input, &mut stdin).and_then(|_| stdin.flush()));
+            let ended = waiting.join().unwrap_or(Ok(None)).map_err(cannot);
+            (copied, listening.join().unwrap_or_default(), ended)
+        });
+        match ended? {
+            Some(status) if status.success() => {
+                copied.map_err(|error| failed(command, format!("could not be fed: {error}")))
+            }
+            Some(status) => Err(refused(command, &Outcome { status, stdout: String::new(), stderr: said })),
+            None => Err(failed(
+                command,
+                format!("has not come to its end within {} s, and was ended", self.limit.as_secs()),
+            )),
+        }
+    }
+
+    /// Waits for the end of the program; `None` where it was ended.
+    fn wait(&self) -> std::io::Result<Option<ExitStatus>> {
+        loop {
+            let mut state = self.state();
+            let State::Running(child) = &mut *state else { return Ok(None) };
+            if let Some(status) = child.try_wait()? {
+                *state = State::Idle;
+                return Ok(Some(status));
+            }
+            if Instant::now() >= self.deadline {
+                kill(child);
+                child.wait()?;
+                *state = State::Idle;
+                return Ok(None);
+            }
+            drop(state);
+            sleep(POLL);
+        }
+    }
+}
+
+/// Ends a program that has not been waited for, with all that it has started.
+fn kill(child: &mut Child) {
+    let group = i32::try_from(child.id()).map(Pid::from_raw);
+    // One that has ended by itself is as good.
+    let _ = group.map(|group| killpg(group, Signal::SIGKILL));
+    let _ = child.kill();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_fed_what_it_reads() {
+        let temp = tempfile::tempdir().unwrap();
+        let path = temp.path().join("out").display().to_string();
+        let (tether, _leash) = Tether::new(Duration::from_secs(60));
+        tether.feed(&["sh", "-c", &format!("cat > {path}")], &mut &b"hello"[..]).unwrap();
+        assert_eq!(std::fs::read_to_string(path).unwrap(), "hello");
+        // A program that does not read to the end is not an error of its own; that it failed is.
+        let mut endless = std::io::repeat(0).take(1 << 20);
+        let error = tether.feed(&["sh", "-c", "echo broken archive >&2; exit 1"], &mut endless);
+        assert!(error.unwrap_err().to_string().contains("broken archive"));
+    }
+
+    #[test]
+    fn a_program_that_hangs_is_ended_at_the_deadline_with_what_it_started() {
+        let (tether, _leash) = Tether::new(Duration::from_millis(200));
+        // It reads nothing, and what it is fed is more than a pipe holds.
+        let mut endless = std::io::repeat(0);
+        let error = tether.feed(&["sh", "-c", "sleep 600 & sleep 600; true"], &mut endless).unwrap_err();
+        assert!(error.to_string().contains("has not come to its end within 0 s"), "{error}");
+    }
+
+    #[test]
+    fn a_program_is_ended_when_its_leash_is_dropped() {
+        let (tether, leash) = Tether::new(Duration::from_secs(600));
+        let temp = tempfile::tempdir().unwrap();
+        let begun = temp.path().join("begun");
+        let script = format!("touch {}; sleep 600; true", begun.display());
+        thread::scope(|scope| {
+            let running = scope.spawn(|| tether.run(&["sh", "-c", &script]));
+            while !begun.exists() {
+                sleep(POLL);
+            }
+            drop(leash);
+            assert!(running.join().unwrap().is_err());
+        });
+        assert!(tether.run(&["true"]).unwrap_err().to_string().contains("asked to stop"));
+    }
+}

@@ -1,0 +1,68 @@
+//! Units in whose place an operator has put a mask or another unit: they stay as the operator wants them, and a plan says
+//! so. Where the machine is no node without one, it says what to do.
+
+use super::meaning::is_same_unit;
+use super::observed::{Observed, ObservedState, ObservedUnit, Override};
+use super::removals::{Keeping, Kept};
+use super::{CONTAINER_RUNTIME, KUBELET};
+use crate::resource::{DesiredState, Resource, Unit};
+
+/// What stays as it is, in the order of what is desired.
+pub(super) fn kept(desired: &DesiredState, observed: &ObservedState) -> Vec<Kept> {
+    let units = desired.iter().filter_map(|(id, resource)| match (resource, observed.get(id)) {
+        (Resource::Unit(unit), Some(Observed::Unit(present))) => {
+            let (why, keeping) = keep(unit, present)?;
+            Some(Kept { resource: id.clone(), why, keeping })
+        }
+        _ => None,
+    });
+    units.collect()
+}
+
+fn keep(unit: &Unit, present: &ObservedUnit) -> Option<(String, Keeping)> {
+    let name = &unit.name;
+    match present.overridden.as_ref()? {
+        Override::Masked(path) if is_needed(unit) && !present.running => Some((
+            format!(
+                "it is masked ({path}), and this machine is no node without it; `systemctl unmask {name}`, and converge \
+                 again"
+            ),
+            Keeping::Unmended,
+        )),
+        Override::Masked(path) => Some((
+            format!(
+                "it is masked ({path}), and neither written nor started; `systemctl unmask {name}` undoes that"
+            ),
+            Keeping::Left,
+        )),
+        // Of the units that packages bring the agent has no text.
+        Override::Unit(path) => {
+            let desired = unit.text.as_deref()?;
+            let is_same = present.text.as_deref().is_some_and(|text| is_same_unit(text, desired));
+            let what = if is_same && *path == present.path { return None } else { &present.path };
+            Some((
+                format!(
+                    "{path} wins over {what}, and is not kops-agent's; what it changes can be a drop-in (`systemctl edit \
+                     {name}`), which goes with what the cluster changes"
+                ),
+                Keeping::Left,
+            ))
+        }
+    }
+}
+
+fn is_needed(unit: &Unit) -> bool {
+    unit.running && matches!(unit.name.as_str(), CONTAINER_RUNTIME | KUBELET)
+}
+
+impl ObservedUnit {
+    /// Whether systemd starts it by no means, because an operator wants so.
+    pub(super) fn is_masked(&self) -> bool {
+        matches!(self.overridden, Some(Override::Masked(_)))
+    }
+
+    /// Whether an operator's stands in the very place where its file would be.
+    pub(super) fn has_no_place(&self) -> bool {
+        self.overridden.as_ref().is_some_and(|overridden| overridden.path() == self.path)
+    }
+}

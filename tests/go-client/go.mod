@@ -1,0 +1,3 @@
+module kops-agent/tests/go-client
+
+go 1.24.0
