@@ -1,5 +1,6 @@
 //! An EC2 instance, by its metadata service (IMDSv2 only: every question carries a token).
 
+pub mod authenticate;
 pub mod autoscaling;
 pub mod ec2;
 pub mod endpoint;

@@ -1,6 +1,7 @@
 //! A GCE instance, by its metadata server; and for the control plane, Compute Engine itself.
 
 mod answer;
+pub mod authenticate;
 pub mod compute;
 pub mod managed_groups;
 pub mod tokens;

@@ -1,5 +1,6 @@
 //! A Hetzner Cloud server, by its metadata service; and for the control plane, the servers of a cluster.
 
+pub mod authenticate;
 pub mod servers;
 
 use kops_agent_plan::facts::HetznerFacts;

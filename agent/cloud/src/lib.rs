@@ -2,8 +2,10 @@
 //!
 //! One file a cloud. Asking a service and making sense of the answers are kept apart.
 
+pub mod authenticate;
 pub mod aws;
 mod azure;
+pub mod callback;
 pub mod calls;
 mod coalesced;
 mod completing;

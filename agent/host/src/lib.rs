@@ -41,7 +41,6 @@ mod volumes;
 pub use applied::{Applied, Sources, Unfinished};
 pub use apply::{Report, Scope, Waits};
 pub use assets::{DownloadError, Downloads, MirrorFailure, Patience, Progress, Silent};
-pub use certs::pair_of_kubeconfig;
 pub use contents::secret_text;
 pub use error::{Error, FailedResource, FailedUnit, Result};
 pub use host::Host;

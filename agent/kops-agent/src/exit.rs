@@ -5,23 +5,11 @@ use std::process::ExitCode;
 use kops_agent_plan::resolve::Problems;
 use kops_agent_plan::spec::{HashMismatch, SpecError};
 
+pub use kops_agent_process::exit::{CONFIGURATION, CONVERGED, DIFFERENT, FAILED, WrongConfiguration};
+
 use crate::bootstrap_client::BootstrapError;
 use crate::source::derivation::SpecDiffers;
 use crate::store::StoreError;
-
-/// It worked; nothing is left to do.
-pub const CONVERGED: u8 = 0;
-/// It failed; trying again may help.
-pub const FAILED: u8 = 1;
-/// The configuration is wrong; trying again cannot help.
-pub const CONFIGURATION: u8 = 3;
-/// `plan --exit-code` or `verify` found a difference.
-pub const DIFFERENT: u8 = 4;
-
-/// A configuration that cannot be right, found outside of deciding.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub struct WrongConfiguration(pub String);
 
 /// The code for an error, from what lies at its bottom.
 pub fn code_of(error: &anyhow::Error) -> u8 {

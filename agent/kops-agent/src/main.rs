@@ -4,11 +4,9 @@
 // `pub` says here that other modules may use it: a binary has no other public.
 #![allow(unreachable_pub)]
 
-mod bootstrap_client;
-mod callback;
+mod certificates;
 mod cli;
 mod config;
-mod control_plane;
 mod controller_service;
 mod convergence;
 mod environment;
@@ -30,12 +28,8 @@ mod remote;
 mod render;
 mod renewal;
 mod reset;
-mod service_manager;
 mod source;
 mod status;
-mod stop;
-#[cfg(test)]
-mod test_log;
 mod verify;
 
 use std::collections::BTreeMap;
@@ -47,12 +41,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use clap::{CommandFactory, Parser};
-use kops_agent_cloud::{self as cloud, tpm};
+use kops_agent_bootstrap_client as bootstrap_client;
+use kops_agent_cloud as cloud;
+use kops_agent_controller as control_plane;
 use kops_agent_host::{Host, Record, Report};
-use kops_agent_net::{aws_sdk, dns, http, random, retry, tls};
+use kops_agent_net::{dns, http, retry, tls};
+use kops_agent_process::{service_manager, stop};
 use kops_agent_store as store;
-#[cfg(test)]
-use kops_agent_tests::test_server;
 
 use tokio::runtime::{Builder, Runtime};
 

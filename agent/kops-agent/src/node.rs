@@ -19,7 +19,8 @@ use kops_agent_plan::resolve::{self, NodeConfig, Problems};
 use kops_agent_plan::resource::{Conflict, DesiredState, Kind};
 use kops_agent_plan::spec::{BootConfig, NodeupConfig};
 
-use crate::bootstrap_client::{KopsController, with_certificates};
+use crate::bootstrap_client::KopsController;
+use crate::certificates::with_certificates;
 use crate::cli::{RootArgs, SpecArgs, StoreArgs};
 use crate::cloud::RememberedFacts;
 use crate::environment::Environment;

@@ -1,7 +1,7 @@
 //! The one place that prints results: for people in plain words, for machines as JSON.
 
 use std::fmt::{self, Write as _};
-use std::io::{IsTerminal, Write};
+use std::io::IsTerminal;
 
 use anyhow::Result;
 use kops_agent_host::{Drift, Report};
@@ -13,26 +13,9 @@ use kops_agent_plan::resolve::NodeConfig;
 use kops_agent_plan::resource::{DesiredState, Resource};
 use serde::Serialize;
 
-use crate::cli::{Color, Output};
-use crate::exit;
+pub use kops_agent_process::output::{Output, error_text, print_bytes, print_json};
 
-/// Writes to standard output; a reader that has gone away is no error.
-pub fn print_bytes(bytes: &[u8]) -> Result<u8> {
-    let mut stdout = std::io::stdout().lock();
-    match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(exit::CONVERGED),
-    }
-}
-
-/// What a stranger may have written, as part of one line: nothing in it begins another line or steers a terminal, and it
-/// has so many characters at most.
-pub fn one_line(text: &str, longest: usize) -> String {
-    // Separators of lines and paragraphs, and what turns the direction of writing.
-    let is_harmful =
-        |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if is_harmful(c) { ' ' } else { c }).take(longest).collect()
-}
+use crate::cli::Color;
 
 /// Prints everything a node must have.
 pub fn print_state(state: &DesiredState, output: Output) -> Result<u8> {
@@ -170,22 +153,6 @@ pub fn print_facts(facts: &Facts, output: Output) -> Result<u8> {
     }
 }
 
-/// An error and its causes in one line, without saying anything twice.
-pub fn error_text(error: &anyhow::Error) -> String {
-    let mut text = String::new();
-    for cause in error.chain() {
-        let cause = cause.to_string();
-        if text.contains(&cause) {
-            continue;
-        }
-        if !text.is_empty() {
-            text.push_str(if cause.contains('\n') { ":\n" } else { ": " });
-        }
-        text.push_str(&cause);
-    }
-    text
-}
-
 /// Prints what differs from what was last applied, and from what is wanted now where that is known; `superseded` is the
 /// hash of the configuration that has taken the place of this machine's, if one has.
 pub fn print_verification(
@@ -223,28 +190,10 @@ pub fn print_verification(
     print_bytes(text.as_bytes())
 }
 
-/// Prints a value as JSON.
-pub fn print_json<T: Serialize>(value: &T) -> Result<u8> {
-    let mut json = serde_json::to_vec_pretty(value)?;
-    json.push(b'\n');
-    print_bytes(&json)
-}
-
 fn in_color(color: Color) -> bool {
     match color {
         Color::Always => true,
         Color::Never => false,
         Color::Auto => std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn one_line_is_one_line() {
-        assert_eq!(one_line("a\nREADY=1\r\tb\u{1b}[2J\u{2028}c\u{202e}", 99), "a READY=1  b [2J c ");
-        assert_eq!(one_line(&"ä".repeat(1000), 300).chars().count(), 300);
     }
 }

@@ -5,7 +5,7 @@ use anyhow::Result;
 use kops_agent_host::{Downloads, Error, Host, Renewing, Report, Scope};
 use kops_agent_plan::diff::{Interrupted, renewal};
 
-use crate::bootstrap_client::to_renew;
+use crate::certificates::to_renew;
 use crate::cli::RootArgs;
 use crate::http;
 use crate::node::{self, Decision};

@@ -4,6 +4,7 @@
 mod authority;
 mod error;
 mod issue;
+pub mod kubeconfig;
 mod node_key;
 mod pem;
 mod self_signed;

@@ -6,11 +6,12 @@
 
 mod bootstrap;
 mod keep;
-mod kubeconfig;
 
 use std::collections::BTreeMap;
 
-use kops_agent_pki::{Authority, CertificateError, PemPair, first_pem, lifetime, with_newline, with_others};
+use kops_agent_pki::{
+    Authority, CertificateError, PemPair, first_pem, kubeconfig, lifetime, with_newline, with_others,
+};
 use kops_agent_plan::diff::{Observed, ObservedCertificate, sha256_hex};
 use kops_agent_plan::resource::{Certificate, Content, DesiredState, Issuer, Kubeconfig, Resource};
 use time::OffsetDateTime;
@@ -20,8 +21,6 @@ use crate::host::Host;
 use crate::root::Root;
 use crate::secrets::Secrets;
 use keep::Reason;
-
-pub use kubeconfig::read as pair_of_kubeconfig;
 
 /// The certificates of one node, and what signs them.
 pub(crate) struct Certificates<'a> {

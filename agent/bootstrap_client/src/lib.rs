@@ -1,0 +1,352 @@
+//! A machine without access to the state store asks kops-controller for what it needs: its configuration, and
+//! certificates for keys that it has made itself.
+//!
+//! Source: upstream's `pkg/kopscontrollerclient/client.go` and `getNodeConfigFromServers` in
+//! `upup/pkg/fi/nodeup/command.go`. Unlike there, servers that refuse are asked again after a growing pause only.
+
+mod renewal;
+mod server;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kops_agent_cloud::authenticate::{self, AuthenticationError, Authenticator};
+use kops_agent_plan::bootstrap::challenge::{self, is_called_back};
+use kops_agent_plan::bootstrap::message::{BootstrapRequest, BootstrapResponse, ServedNodeConfig};
+use kops_agent_plan::bootstrap::{server_name, server_url};
+use kops_agent_plan::facts::{CloudFacts, Facts};
+use kops_agent_plan::spec::{BootConfig, CloudProvider};
+use thiserror::Error;
+
+use kops_agent_cloud::callback::{CallbackServer, CallbackServerError};
+use kops_agent_cloud::tpm::{KernelTpm, OpenTpm};
+use kops_agent_net::http::HttpError;
+use kops_agent_net::retry::{GaveUp, Retries};
+use kops_agent_net::tls;
+
+use server::{Failure, NoServer, Server};
+
+/// Between two rounds of asking, a control plane that starts is given this time at first, and later this.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Why kops-controller did not give what it was asked for.
+#[derive(Debug, Error)]
+pub enum BootstrapError {
+    /// It gives nothing to a node that has joined the cluster already.
+    #[error(
+        "{server} answers that this machine's Node is registered and ready; kops-controller then gives out neither \
+         configuration nor certificates, so nothing of them was changed{missing}"
+    )]
+    AlreadyRegistered {
+        /// Who says so.
+        server: String,
+        /// What this machine needed all the same; begins with punctuation.
+        missing: String,
+    },
+    /// No server gave it.
+    #[error(
+        "no kops-controller gives this machine {what}, in {attempts} tries within {seconds} seconds:{failures}"
+    )]
+    NotGiven {
+        /// What was asked for.
+        what: String,
+        /// How often each was asked.
+        attempts: u32,
+        /// For how long.
+        seconds: u64,
+        /// What each said in the end; begins with a space or a line break.
+        failures: String,
+    },
+    /// There is nobody to ask.
+    #[error(transparent)]
+    NoServer(#[from] NoServer),
+    /// This machine cannot say who it is.
+    #[error("cannot show kops-controller who this machine is: {0}")]
+    Authentication(#[from] AuthenticationError),
+    /// kops-controller would call back in vain.
+    #[error(transparent)]
+    Callback(#[from] CallbackServerError),
+    /// Nobody can be asked.
+    #[error("cannot ask kops-controller: {0}")]
+    Http(#[from] HttpError),
+    /// A key or a certificate could not be dealt with.
+    #[error(transparent)]
+    Certificate(#[from] kops_agent_pki::CertificateError),
+}
+
+impl BootstrapError {
+    /// Whether somebody has to change the configuration before trying again can help.
+    pub fn is_configuration(&self) -> bool {
+        match self {
+            BootstrapError::NoServer(_) => true,
+            BootstrapError::Authentication(error) => error.is_configuration(),
+            _ => false,
+        }
+    }
+}
+
+/// Whether a run ended because this machine is a node already, which is nothing to worry about.
+pub fn is_already_registered(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(BootstrapError::AlreadyRegistered { .. })))
+}
+
+/// The kops-controllers of a cluster, for one of its machines.
+#[derive(Clone, Debug)]
+pub struct KopsController {
+    /// URLs, each as good as the others.
+    servers: Vec<String>,
+    /// The name that their certificates bear; empty where it is the one in the URL.
+    tls_server_name: String,
+    /// PEM of who signs their certificates.
+    authorities: String,
+    cluster: String,
+    provider: CloudProvider,
+    /// What the cloud says of this machine.
+    cloud: CloudFacts,
+    /// Where to listen for the call-back; and where, if that is not to be had.
+    called_back_at: [SocketAddr; 2],
+    /// What signs for this machine, where that is the proof.
+    tpm: Arc<dyn OpenTpm>,
+    /// Where the files of the node are, its present certificates among them.
+    root: PathBuf,
+    retries: Retries,
+}
+
+impl KopsController {
+    /// Where the boot config says, or else at its usual name or, in a cluster without DNS, at the addresses of the
+    /// API server; `authorities` is what is known of `kubernetes-ca` beside the boot config.
+    pub fn of(
+        boot: &BootConfig,
+        authorities: Option<&str>,
+        facts: &Facts,
+        patience: Duration,
+    ) -> KopsController {
+        let named = boot.config_server.clone().unwrap_or_default();
+        let usual_name = server_name(&boot.cluster_name);
+        let (servers, tls_server_name) = match boot.api_server_ips.as_slice() {
+            _ if !named.servers.is_empty() => (named.servers, named.tls_server_name),
+            [] => (vec![server_url(&usual_name)], String::new()),
+            addresses => (addresses.iter().map(|address| server_url(address)).collect(), usual_name),
+        };
+        let authorities = match named.ca_certificates {
+            given if !given.is_empty() => given,
+            _ => authorities.unwrap_or_default().to_owned(),
+        };
+        KopsController {
+            servers,
+            tls_server_name,
+            authorities,
+            cluster: boot.cluster_name.clone(),
+            provider: boot.cloud_provider,
+            cloud: facts.cloud.clone(),
+            // Where the kernel has no IPv6 there is IPv4 only.
+            called_back_at: [
+                (Ipv6Addr::UNSPECIFIED, challenge::PORT).into(),
+                (Ipv4Addr::UNSPECIFIED, challenge::PORT).into(),
+            ],
+            tpm: Arc::new(KernelTpm::default()),
+            root: PathBuf::from("/"),
+            retries: Retries {
+                deadline: patience,
+                attempt: server::PATIENCE,
+                first_pause: FIRST_PAUSE,
+                longest_pause: LONGEST_PAUSE,
+            },
+        }
+    }
+
+    /// The same for the node whose files are below this root, which can show its present certificate.
+    pub fn for_node_at(self, root: &Path) -> KopsController {
+        KopsController { root: root.to_owned(), ..self }
+    }
+
+    /// The same, called back at this address, since a test shares its machine with others.
+    pub fn called_back_at(self, address: SocketAddr) -> KopsController {
+        KopsController { called_back_at: [address; 2], ..self }
+    }
+
+    /// The same with another TPM, since tests share a machine that need not have one.
+    pub fn with_tpm(self, tpm: Arc<dyn OpenTpm>) -> KopsController {
+        KopsController { tpm, ..self }
+    }
+
+    /// The configuration of this machine, and who has given it.
+    ///
+    /// # Errors
+    /// If nobody gives it in time, or there is nobody to ask.
+    pub async fn node_config(&self) -> Result<(String, ServedNodeConfig), BootstrapError> {
+        let accept = |answer: BootstrapResponse| match answer.node_config {
+            Some(config) if !config.nodeup_config.is_empty() => Ok(config),
+            _ => Err("has no configuration in it (nodeConfig.nodeupConfig)".to_owned()),
+        };
+        self.ask("its configuration", &BootstrapRequest::for_node_config(), accept).await
+    }
+
+    /// Certificates for these public keys, by name, and what `accept` makes of them.
+    ///
+    /// # Errors
+    /// If nobody gives them in time, or there is nobody to ask.
+    pub async fn certificates<T>(
+        &self,
+        public_keys: BTreeMap<String, String>,
+        keypair_ids: BTreeMap<String, String>,
+        accept: impl Fn(BTreeMap<String, String>) -> Result<T, String>,
+    ) -> Result<T, BootstrapError> {
+        let names: Vec<&str> = public_keys.keys().map(String::as_str).collect();
+        let what = format!("its certificates ({})", names.join(", "));
+        let request = BootstrapRequest::for_certs(public_keys.clone(), keypair_ids);
+        let (_, given) = self.ask(&what, &request, |answer| accept(answer.certs)).await?;
+        Ok(given)
+    }
+
+    /// Asks one server after the other, and all of them again after a pause, for an answer that is accepted.
+    async fn ask<T>(
+        &self,
+        what: &str,
+        request: &BootstrapRequest,
+        accept: impl Fn(BootstrapResponse) -> Result<T, String>,
+    ) -> Result<(String, T), BootstrapError> {
+        let servers = Server::all(&self.servers, &self.tls_server_name)?;
+        let asking = Asking {
+            authenticator: authenticate::of(self.provider, &self.cloud, &self.tpm).await?,
+            trust: tls::client_config_trusting(&self.authorities).map_err(|_| NoServer::NobodyTrusted)?,
+            callback: match is_called_back(self.provider) {
+                true => Some(self.listen().await?),
+                false => None,
+            },
+            request: request.clone(),
+        };
+        let patience = |failed: &Round| match failed {
+            Round::AlreadyRegistered(_) => Duration::ZERO,
+            Round::Failed(_) => Duration::MAX,
+        };
+        let round = || asking.round(&servers, &accept);
+        let mut asked = self.retries.run(&format!("asking for {what}"), round, patience).await;
+        if let Err(GaveUp { error: Round::AlreadyRegistered(_), .. }) = &asked
+            && let Some(given) = self.renewed(&asking, &servers, what, &accept).await
+        {
+            asked = Ok(given);
+        }
+        if let Some(callback) = asking.callback {
+            callback.stop().await;
+        }
+        let gave_up = match asked {
+            Ok(given) => return Ok(given),
+            Err(gave_up) => gave_up,
+        };
+        Err(match gave_up {
+            GaveUp { error: Round::AlreadyRegistered(server), .. } => {
+                BootstrapError::AlreadyRegistered { server, missing: String::new() }
+            }
+            GaveUp { error, attempts, waited } => BootstrapError::NotGiven {
+                what: what.to_owned(),
+                attempts,
+                seconds: waited.as_secs(),
+                failures: error.to_string(),
+            },
+        })
+    }
+
+    /// Listens for kops-controller's call-back.
+    async fn listen(&self) -> Result<CallbackServer, BootstrapError> {
+        let start = |address| CallbackServer::start(&self.cluster, &self.authorities, address);
+        let [first, second] = self.called_back_at;
+        match start(first).await {
+            Err(CallbackServerError::Listen { .. }) => Ok(start(second).await?),
+            started => Ok(started?),
+        }
+    }
+}
+
+/// A request, and all that it takes to make it.
+struct Asking {
+    authenticator: Box<dyn Authenticator>,
+    trust: rustls::ClientConfig,
+    /// Who answers kops-controller's call-back, where it calls back.
+    callback: Option<CallbackServer>,
+    request: BootstrapRequest,
+}
+
+impl Asking {
+    async fn round<T>(
+        &self,
+        servers: &[Server],
+        accept: impl Fn(BootstrapResponse) -> Result<T, String>,
+    ) -> Result<(String, T), Round> {
+        let mut failures = Vec::new();
+        for server in servers {
+            match self.try_once(server, &self.trust, &accept).await {
+                Ok(given) => return Ok((server.url().to_owned(), given)),
+                Err(Failure::AlreadyRegistered) => {
+                    return Err(Round::AlreadyRegistered(server.url().to_owned()));
+                }
+                Err(failure) => failures.push((server.url().to_owned(), failure)),
+            }
+        }
+        Err(Round::Failed(failures))
+    }
+
+    /// Asks with a proof of its own: the one of an earlier try may be too old, or have been used.
+    async fn try_once<T>(
+        &self,
+        server: &Server,
+        trust: &rustls::ClientConfig,
+        accept: impl Fn(BootstrapResponse) -> Result<T, String>,
+    ) -> Result<T, Failure> {
+        let addresses = server.addresses().await?;
+        self.try_at(server, &addresses, trust, accept).await
+    }
+
+    /// The same at whichever of these addresses is reached first.
+    async fn try_at<T>(
+        &self,
+        server: &Server,
+        addresses: &[SocketAddr],
+        trust: &rustls::ClientConfig,
+        accept: impl Fn(BootstrapResponse) -> Result<T, String>,
+    ) -> Result<T, Failure> {
+        let body = self.body()?;
+        let token = self.authenticator.token(body.as_bytes()).await?;
+        let answer = server.post(trust, addresses, token, body).await?;
+        let answer = BootstrapResponse::parse(&answer)
+            .map_err(|error| Failure::Unusable(format!("cannot be read: {error}")))?;
+        accept(answer).map_err(Failure::Unusable)
+    }
+
+    /// The request as JSON. A challenge is good for one try.
+    fn body(&self) -> Result<String, Failure> {
+        let challenge = self.callback.as_ref().map(CallbackServer::challenge).transpose()?;
+        let request = BootstrapRequest { challenge, ..self.request.clone() };
+        serde_json::to_string(&request).map_err(|error| {
+            AuthenticationError::NotSigned(format!("the request cannot be written: {error}")).into()
+        })
+    }
+}
+
+/// All servers asked in vain.
+#[derive(Debug)]
+enum Round {
+    /// This one says that there is no need.
+    AlreadyRegistered(String),
+    /// What became of each.
+    Failed(Vec<(String, Failure)>),
+}
+
+impl fmt::Display for Round {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Round::AlreadyRegistered(server) => write!(f, " {server}: this machine is registered"),
+            Round::Failed(failures) => match failures.as_slice() {
+                [(server, failure)] => write!(f, " {server}: {failure}"),
+                failures => {
+                    failures.iter().try_for_each(|(server, failure)| write!(f, "\n  {server}: {failure}"))
+                }
+            },
+        }
+    }
+}

@@ -1,0 +1,314 @@
+//! One kops-controller: where it is, and what one request to it comes to.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+use kops_agent_plan::bootstrap::{PORT, renewal};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use reqwest::{Response, Url};
+use rustls::ClientConfig;
+use thiserror::Error;
+
+use kops_agent_cloud::authenticate::AuthenticationError;
+use kops_agent_cloud::callback::CallbackServerError;
+use kops_agent_net::dns::{NameError, SystemResolver};
+use kops_agent_net::http::{HttpError, cluster_client, innermost_cause};
+
+/// A request with its answer may take this long (upstream: `pkg/kopscontrollerclient/client.go`).
+pub(super) const PATIENCE: Duration = Duration::from_secs(15);
+/// So may finding the addresses of a name.
+const PATIENCE_WITH_NAMES: Duration = Duration::from_secs(15);
+/// The longest answer that is read, in bytes. A configuration has some ten thousand.
+const LONGEST_ANSWER: usize = 4 << 20;
+/// As much of a refusal is read, and shown.
+const LONGEST_REFUSAL: usize = 1024;
+const LONGEST_LINE: usize = 200;
+
+/// What kOps writes into DNS until there is a control plane (upstream: `pkg/dns/placeholder.go`).
+const PLACEHOLDERS: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(203, 0, 113, 123)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xdead, 0xadd, 0, 0, 0, 0, 0)),
+];
+
+/// There is nobody to ask.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NoServer {
+    /// A URL is none.
+    #[error(
+        "the boot config's ConfigServer.servers has {url:?}, which is no URL of a kops-controller: it {problem}; it \
+         should be like https://kops-controller.internal.CLUSTER:3988/"
+    )]
+    Url {
+        /// The URL.
+        url: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// Nobody could be told from an impostor.
+    #[error(
+        "the boot config's ConfigServer.CACertificates has no certificate of an authority, so no kops-controller can be \
+         told from an impostor; give this instance the user-data that `kops update cluster --yes` writes"
+    )]
+    NobodyTrusted,
+}
+
+/// Why one request was in vain.
+#[derive(Debug, Error)]
+pub(super) enum Failure {
+    #[error("it is not in DNS yet: {0}")]
+    NotInDns(NameError),
+    #[error(
+        "it is not in DNS yet: its address is {0}, which kOps writes there until there is a control plane"
+    )]
+    Placeholder(IpAddr),
+    #[error("{0}")]
+    Name(#[from] NameError),
+    #[error("its name cannot be resolved: no answer in {} seconds", PATIENCE_WITH_NAMES.as_secs())]
+    NamesTakeTooLong,
+    #[error("cannot show who this machine is: {0}")]
+    Authentication(#[from] AuthenticationError),
+    #[error("{0}")]
+    Callback(#[from] CallbackServerError),
+    #[error("{0}")]
+    Http(#[from] HttpError),
+    #[error("it cannot be asked: {0}")]
+    Unreachable(String),
+    /// The Node of this machine is there and ready.
+    #[error("this machine is registered")]
+    AlreadyRegistered,
+    #[error("it answers with {status}{line}{advice}")]
+    Refused {
+        status: u16,
+        /// The first line of the answer; begins with punctuation.
+        line: String,
+        /// What to do; begins with punctuation.
+        advice: &'static str,
+    },
+    #[error("its answer {0}")]
+    Unusable(String),
+}
+
+/// One kops-controller.
+#[derive(Clone, Debug)]
+pub(super) struct Server {
+    /// As it is configured, for people.
+    shown: String,
+    /// Where to post to.
+    url: Url,
+    /// The name that its certificate must bear, where the host of the URL is another.
+    tls_server_name: String,
+}
+
+impl Failure {
+    /// Whether there is nothing of that name, as at upstream's kops-controller where it is asked to renew.
+    pub(super) fn is_unknown_path(&self) -> bool {
+        matches!(self, Failure::Refused { status: 404 | 405, .. })
+    }
+}
+
+impl Server {
+    /// The servers at these URLs.
+    pub(super) fn all(urls: &[String], tls_server_name: &str) -> Result<Vec<Server>, NoServer> {
+        urls.iter().map(|url| Server::new(url, tls_server_name)).collect()
+    }
+
+    fn new(shown: &str, tls_server_name: &str) -> Result<Server, NoServer> {
+        let wrong = |problem: String| NoServer::Url { url: shown.to_owned(), problem };
+        let mut url = Url::parse(shown).map_err(|error| wrong(format!("cannot be read ({error})")))?;
+        if url.scheme() != "https" {
+            return Err(wrong("does not begin with https://".into()));
+        }
+        if url.host_str().is_none_or(str::is_empty) {
+            return Err(wrong("names no host".into()));
+        }
+        let path = format!("{}/bootstrap", url.path().trim_end_matches('/'));
+        url.set_path(&path);
+        Ok(Server { shown: shown.to_owned(), url, tls_server_name: tls_server_name.to_owned() })
+    }
+
+    /// The same, asked to renew.
+    pub(super) fn renewing(&self) -> Server {
+        let mut url = self.url.clone();
+        let base = url.path().trim_end_matches("/bootstrap").to_owned();
+        url.set_path(&format!("{base}{}", renewal::PATH));
+        Server { url, ..self.clone() }
+    }
+
+    /// Its URL as it is configured.
+    pub(super) fn url(&self) -> &str {
+        &self.shown
+    }
+
+    /// Where it is now. Early in the life of a cluster it is nowhere.
+    pub(super) async fn addresses(&self) -> Result<Vec<SocketAddr>, Failure> {
+        let host = self.url.host_str().unwrap_or_default();
+        let port = self.url.port_or_known_default().unwrap_or(PORT);
+        let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
+        let found = match literal {
+            Ok(address) => vec![address],
+            Err(_) => match tokio::time::timeout(PATIENCE_WITH_NAMES, SystemResolver::lookup(host)).await {
+                Ok(Ok(found)) => found,
+                Ok(Err(error)) if error.is_not_there() => return Err(Failure::NotInDns(error)),
+                Ok(Err(error)) => return Err(error.into()),
+                Err(_) => return Err(Failure::NamesTakeTooLong),
+            },
+        };
+        in_use(&found).map(|found| found.into_iter().map(|address| SocketAddr::new(address, port)).collect())
+    }
+
+    /// Posts a request to it at these addresses, and gives the body of the answer.
+    pub(super) async fn post(
+        &self,
+        trust: &ClientConfig,
+        addresses: &[SocketAddr],
+        token: HeaderValue,
+        body: String,
+    ) -> Result<Vec<u8>, Failure> {
+        let mut url = self.url.clone();
+        // The name in the URL is the one that is verified; where to connect to is known by now.
+        if !self.tls_server_name.is_empty() && url.set_host(Some(&self.tls_server_name)).is_err() {
+            return Err(Failure::Unreachable(format!("{:?} is no name of a server", self.tls_server_name)));
+        }
+        let name = url.host_str().unwrap_or_default().to_owned();
+        let answer = cluster_client(trust.clone(), &name, addresses, PATIENCE)?
+            .post(url)
+            .header(CONTENT_TYPE, "application/json")
+            .header(AUTHORIZATION, token)
+            .body(body)
+            .send()
+            .await
+            .map_err(unreachable)?;
+        match answer.status().as_u16() {
+            200 => read(answer, LONGEST_ANSWER)
+                .await?
+                .ok_or_else(|| Failure::Unusable(format!("is longer than {} MiB", LONGEST_ANSWER >> 20))),
+            409 => Err(Failure::AlreadyRegistered),
+            status => Err(refused(status, answer).await),
+        }
+    }
+}
+
+/// The addresses at which somebody may be.
+fn in_use(found: &[IpAddr]) -> Result<Vec<IpAddr>, Failure> {
+    let used: Vec<IpAddr> = found.iter().copied().filter(|address| !PLACEHOLDERS.contains(address)).collect();
+    match found.first() {
+        Some(placeholder) if used.is_empty() => Err(Failure::Placeholder(*placeholder)),
+        _ => Ok(used),
+    }
+}
+
+/// The body of an answer; `None` where it is longer than that.
+async fn read(mut answer: Response, longest: usize) -> Result<Option<Vec<u8>>, Failure> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = answer.chunk().await.map_err(unreachable)? {
+        if bytes.len() + chunk.len() > longest {
+            return Ok(None);
+        }
+        bytes.extend_from_slice(&chunk);
+    }
+    Ok(Some(bytes))
+}
+
+async fn refused(status: u16, mut answer: Response) -> Failure {
+    let mut bytes = Vec::new();
+    while bytes.len() < LONGEST_REFUSAL && !bytes.contains(&b'\n') {
+        // Why it was refused is worth knowing, and no reason to fail otherwise.
+        let Ok(Some(chunk)) = answer.chunk().await else { break };
+        bytes.extend_from_slice(&chunk[..chunk.len().min(LONGEST_REFUSAL)]);
+    }
+    let line = first_line(&bytes);
+    let line = if line.is_empty() { line } else { format!(" ({line})") };
+    let advice = match status {
+        403 => {
+            "; its log says what is wrong: is this instance known to the cloud by now, is its role one of the cluster's \
+             nodes, and is its clock right?"
+        }
+        404 | 405 => "; is it a kops-controller?",
+        _ => "",
+    };
+    Failure::Refused { status, line, advice }
+}
+
+fn first_line(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let line = text.lines().next().unwrap_or_default();
+    line.chars()
+        .filter(|letter| !letter.is_control())
+        .take(LONGEST_LINE)
+        .collect::<String>()
+        .trim()
+        .to_owned()
+}
+
+fn unreachable(error: reqwest::Error) -> Failure {
+    if error.is_timeout() {
+        return Failure::Unreachable(format!("it takes longer than {} seconds", PATIENCE.as_secs()));
+    }
+    let cause = innermost_cause(error);
+    let is_distrusted = cause.contains("invalid peer certificate");
+    let advice = match is_distrusted {
+        true => {
+            "; who kops-controller must be is in the boot config (ConfigServer.CACertificates and tlsServerName): was \
+             this instance given the user-data of its cluster, and is its clock right?"
+        }
+        false => "",
+    };
+    Failure::Unreachable(format!("{cause}{advice}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use kops_agent_plan::bootstrap::server_url;
+
+    use super::*;
+
+    #[test]
+    fn servers_are_where_the_boot_config_says() {
+        for (given, expected) in [
+            (
+                "https://kops-controller.internal.c.example.com:3988/",
+                "https://kops-controller.internal.c.example.com:3988/bootstrap",
+            ),
+            ("https://10.0.0.1:3988", "https://10.0.0.1:3988/bootstrap"),
+            ("https://[fd00::1]:3988/", "https://[fd00::1]:3988/bootstrap"),
+            ("https://proxy.example.com/kops/", "https://proxy.example.com/kops/bootstrap"),
+        ] {
+            let server = Server::new(given, "").unwrap();
+            assert_eq!(server.url.as_str(), expected);
+            assert_eq!(server.renewing().url.as_str(), expected.replace("/bootstrap", "/renew"));
+        }
+        for (given, expected) in [
+            ("http://10.0.0.1:3988/", "does not begin with https://"),
+            ("kops-controller", "cannot be read"),
+            ("https://", "cannot be read"),
+        ] {
+            let error = Server::new(given, "").unwrap_err().to_string();
+            assert!(error.contains(expected) && error.contains(given), "{error}");
+        }
+        assert_eq!(server_url("10.0.0.1"), "https://10.0.0.1:3988/");
+        assert_eq!(server_url("fd00::1"), "https://[fd00::1]:3988/");
+    }
+
+    #[test]
+    fn where_kops_says_that_nobody_is_nobody_is_asked() {
+        let parse = |addresses: &[&str]| -> Vec<IpAddr> {
+            addresses.iter().map(|address| address.parse().unwrap()).collect()
+        };
+        for placeholder in ["203.0.113.123", "fd00:dead:add::"] {
+            let error = in_use(&parse(&[placeholder])).unwrap_err();
+            assert!(error.to_string().contains("not in DNS yet"), "{error}");
+            assert_eq!(in_use(&parse(&[placeholder, "10.0.0.1"])).unwrap(), parse(&["10.0.0.1"]));
+        }
+        assert!(in_use(&parse(&["203.0.113.123", "fd00:dead:add::"])).is_err());
+        assert_eq!(in_use(&parse(&["10.0.0.1"])).unwrap(), parse(&["10.0.0.1"]));
+    }
+
+    #[test]
+    fn of_a_refusal_one_line_is_shown() {
+        assert_eq!(first_line(b"failed to verify token\nmore"), "failed to verify token");
+        assert_eq!(first_line(b"\x1b[31mred\r\n"), "[31mred");
+        assert_eq!(first_line(&[b'a'; 1000]).len(), LONGEST_LINE);
+        assert_eq!(first_line(b""), "");
+    }
+}

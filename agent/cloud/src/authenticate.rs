@@ -1,0 +1,108 @@
+//! How a machine shows kops-controller who it is, by its cloud.
+
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use kops_agent_plan::facts::CloudFacts;
+use kops_agent_plan::spec::CloudProvider;
+use reqwest::header::HeaderValue;
+use thiserror::Error;
+
+use crate::aws::authenticate::AwsAuthenticator;
+use crate::gce::authenticate::{GceAuthenticator, TpmFailure};
+use crate::hetzner::authenticate::HetznerAuthenticator;
+use crate::tpm::OpenTpm;
+use kops_agent_net::aws_sdk::SetupError;
+use kops_agent_net::tls::NoCaBundle;
+
+/// Why a machine cannot show who it is.
+#[derive(Debug, Error)]
+pub enum AuthenticationError {
+    /// This is not built. The state store is no way round it: kOps gives rights or keys to read it to control-plane machines
+    /// only (upstream: `buildEnvironmentVariables` in `pkg/model/resources/nodeup.go`).
+    #[error(
+        "machines on {0} cannot show it yet, only those on AWS, GCE and Hetzner Cloud can; have kOps' own nodeup make this one a node, as the \
+         user-data that `kops update cluster --yes` writes does"
+    )]
+    UnsupportedCloud(CloudProvider),
+    /// AWS has regions, and this machine's is not known.
+    #[error("the region of AWS is not among this machine's facts (cloud.aws.region)")]
+    NoRegion,
+    /// An instance of GCE is known by three names, and not all of this one's are.
+    #[error(
+        "a name of this instance is not among this machine's facts (cloud.gce has the project {project:?}, the zone {zone:?} \
+         and the name {name:?})"
+    )]
+    NoInstance {
+        /// The project.
+        project: String,
+        /// The zone.
+        zone: String,
+        /// The instance.
+        name: String,
+    },
+    /// Its TPM does not sign for an instance of GCE.
+    #[error(transparent)]
+    Tpm(#[from] TpmFailure),
+    /// Hetzner has numbers, and this machine's is not known.
+    #[error(
+        "the number of this server is not among this machine's facts (cloud.hetzner.instanceID is {0:?})"
+    )]
+    NoServerId(String),
+    /// There is nobody to be.
+    #[error(
+        "there are no credentials to sign with: {0}; give the instance the role of its group, as kOps does, and let it \
+         reach its metadata service"
+    )]
+    NoCredentials(String),
+    /// The proof cannot be written.
+    #[error("{0}")]
+    NotSigned(String),
+    /// The endpoint of STS is none.
+    #[error("{variable} is {value:?}, which is no URL")]
+    Endpoint {
+        /// The variable.
+        variable: String,
+        /// Its value.
+        value: String,
+    },
+    /// Credentials come from a server that needs TLS.
+    #[error(transparent)]
+    NoCaBundle(#[from] NoCaBundle),
+    /// No credentials can be asked for.
+    #[error("the environment's settings of AWS are wrong: {0}")]
+    Settings(#[from] SetupError),
+}
+
+impl AuthenticationError {
+    /// Whether somebody has to change the configuration before trying again can help.
+    pub fn is_configuration(&self) -> bool {
+        matches!(self, AuthenticationError::UnsupportedCloud(_) | AuthenticationError::Endpoint { .. })
+    }
+}
+
+/// Shows kops-controller who this machine is.
+pub trait Authenticator: Send + Sync {
+    /// The value of the header `Authorization` for a request of this body. Each is good for one request.
+    fn token<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Result<HeaderValue, AuthenticationError>>;
+}
+
+/// The authenticator of a machine in a cloud, which says this of it, and with this TPM.
+///
+/// # Errors
+/// If there is none, or it cannot be set up.
+pub async fn of(
+    provider: CloudProvider,
+    facts: &CloudFacts,
+    tpm: &Arc<dyn OpenTpm>,
+) -> Result<Box<dyn Authenticator>, AuthenticationError> {
+    match provider {
+        CloudProvider::Aws => {
+            let region = facts.aws.as_ref().map(|aws| aws.region.as_str()).unwrap_or_default();
+            Ok(Box::new(AwsAuthenticator::of_region(region).await?))
+        }
+        CloudProvider::Gce => Ok(Box::new(GceAuthenticator::of(facts.gce.as_ref(), tpm.clone())?)),
+        CloudProvider::Hetzner => Ok(Box::new(HetznerAuthenticator::of(facts.hetzner.as_ref())?)),
+        other => Err(AuthenticationError::UnsupportedCloud(other)),
+    }
+}

@@ -1,0 +1,133 @@
+//! kops-controller's side: calls the address that the cloud knows of a machine, and sees whether it is that machine
+//! which has asked.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use kops_agent_pki::PemPair;
+use kops_agent_plan::bootstrap::challenge::{
+    Challenge, LONGEST_MESSAGE, METHOD, answer, decode_answer, server_name,
+};
+use kops_agent_plan::bootstrap::message::ChallengeRequest;
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, Url, redirect};
+use thiserror::Error;
+
+use super::grpc;
+use kops_agent_net::http::innermost_cause;
+use kops_agent_net::tls;
+
+/// A machine answers at once, or not at all.
+const CALL_WITHIN: Duration = Duration::from_secs(10);
+
+/// Why a machine is not believed to have asked.
+#[derive(Debug, Error)]
+pub enum CallFailed {
+    /// It did not say how it can be called back.
+    #[error("the request has no {0} in its challenge")]
+    Incomplete(&'static str),
+    /// The call cannot be made at all.
+    #[error("{0} cannot be called back: {1}")]
+    NotMade(SocketAddr, String),
+    /// Nobody answers, or not as who has asked.
+    #[error("{0} does not answer its call-back: {1}")]
+    NotAnswered(SocketAddr, String),
+    /// It answers that it has not asked.
+    #[error("{0} refuses its call-back with gRPC's status {1}")]
+    Refused(SocketAddr, String),
+    /// It does not know the secret.
+    #[error("{0} cannot prove that it has asked")]
+    Unproven(SocketAddr),
+}
+
+/// Calls machines of one cluster.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    cluster: String,
+}
+
+impl Caller {
+    /// For machines of this cluster.
+    pub fn of(cluster: &str) -> Caller {
+        Caller { cluster: cluster.to_owned() }
+    }
+
+    /// Whether whoever is at `address` has made the request of this challenge. `identity` is kops-controller's own, and
+    /// `random` sixteen bytes that nobody could foresee.
+    ///
+    /// # Errors
+    /// Why it is not believed.
+    pub async fn call(
+        &self,
+        address: SocketAddr,
+        challenge: &ChallengeRequest,
+        identity: &PemPair,
+        random: [u8; 16],
+    ) -> Result<(), CallFailed> {
+        for (what, is_missing) in [
+            ("challengeID", challenge.challenge_id.is_empty()),
+            ("challengeSecret", challenge.challenge_secret.0.is_empty()),
+            ("endpoint", challenge.endpoint.is_empty()),
+            ("ca", challenge.ca.0.is_empty()),
+        ] {
+            if is_missing {
+                return Err(CallFailed::Incomplete(what));
+            }
+        }
+        let asked = Challenge { id: challenge.challenge_id.clone(), random: random.to_vec() };
+        let given = self.ask(address, &challenge.ca.0, identity, asked.encode()).await?;
+        let proof =
+            decode_answer(&given).map_err(|error| CallFailed::NotAnswered(address, error.to_string()))?;
+        match is_same(&proof, &answer(&challenge.challenge_secret.0, &random)) {
+            true => Ok(()),
+            false => Err(CallFailed::Unproven(address)),
+        }
+    }
+
+    async fn ask(
+        &self,
+        address: SocketAddr,
+        certificate: &[u8],
+        identity: &PemPair,
+        message: Vec<u8>,
+    ) -> Result<Vec<u8>, CallFailed> {
+        let not_made = |cause: String| CallFailed::NotMade(address, cause);
+        let name = server_name(&self.cluster);
+        let mut config =
+            tls::client_config_pinned_to(certificate, &identity.certificate, &identity.private_key)
+                .map_err(|error| not_made(error.to_string()))?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let client = Client::builder()
+            .tls_backend_preconfigured(config)
+            .no_proxy()
+            .redirect(redirect::Policy::none())
+            .http2_prior_knowledge()
+            .resolve(&name, address)
+            .timeout(CALL_WITHIN)
+            .build()
+            .map_err(|error| not_made(innermost_cause(error)))?;
+        let url = Url::parse(&format!("https://{name}:{}{METHOD}", address.port()))
+            .map_err(|error| not_made(error.to_string()))?;
+        let sent =
+            client.post(url).header(CONTENT_TYPE, grpc::CONTENT_TYPE).header("te", "trailers").body(message);
+        let not_answered = |error| CallFailed::NotAnswered(address, innermost_cause(error));
+        let mut response = sent.send().await.map_err(not_answered)?;
+        let status = response.headers().get(grpc::STATUS).and_then(|status| status.to_str().ok());
+        if let Some(status) = status.filter(|status| *status != grpc::OK) {
+            return Err(CallFailed::Refused(address, status.to_owned()));
+        }
+        let mut given = Vec::new();
+        while let Some(piece) = response.chunk().await.map_err(not_answered)? {
+            given.extend_from_slice(&piece);
+            if given.len() > LONGEST_MESSAGE {
+                return Err(CallFailed::NotAnswered(address, "it says too much".into()));
+            }
+        }
+        Ok(given)
+    }
+}
+
+/// Compares in a time that says nothing of where two differ.
+fn is_same(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |differs, (a, b)| differs | (a ^ b)) == 0
+}

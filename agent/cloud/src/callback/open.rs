@@ -1,0 +1,119 @@
+//! How many connections there are to the port of the call-back, and which of them gives way.
+//!
+//! Nothing is held against an origin, and none has a share: pods of this machine and kops-controller may come from the same
+//! address, and an address says nothing of a connection before TLS does. When all places are taken, the oldest connection
+//! ends that has not shown kops-controller's certificate, wherever it is from. So a newcomer always has a place, and loses it
+//! only to as many newer ones as there are places, in the time of one handshake.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+/// The connections that are open.
+pub(crate) struct Open {
+    most: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    next: u64,
+    /// Those that have not shown kops-controller's certificate, the oldest first. One ends by its sender being dropped.
+    strangers: BTreeMap<u64, oneshot::Sender<Infallible>>,
+    kops_controllers: BTreeMap<u64, oneshot::Sender<Infallible>>,
+}
+
+/// The place of one connection, for as long as this lives.
+pub(crate) struct Place {
+    open: Arc<Open>,
+    number: u64,
+}
+
+impl Open {
+    /// None yet, and `most` at the same time.
+    pub(crate) fn at_most(most: usize) -> Arc<Open> {
+        Arc::new(Open { most, state: Mutex::default() })
+    }
+
+    /// A place for one more connection, and what tells it to end early; `None` where kops-controller has all places.
+    pub(crate) fn enter(self: &Arc<Open>) -> Option<(Place, oneshot::Receiver<Infallible>)> {
+        let mut state = self.lock();
+        if state.strangers.len() + state.kops_controllers.len() >= self.most {
+            state.strangers.pop_first()?;
+        }
+        let (sender, ends) = oneshot::channel();
+        let number = state.next;
+        state.next += 1;
+        state.strangers.insert(number, sender);
+        Some((Place { open: self.clone(), number }, ends))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Place {
+    /// Notes that the connection is kops-controller's: it ends for no other any more.
+    pub(crate) fn is_kops_controllers(&self) {
+        let mut state = self.open.lock();
+        if let Some(sender) = state.strangers.remove(&self.number) {
+            state.kops_controllers.insert(self.number, sender);
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.open.lock();
+        state.strangers.remove(&self.number);
+        state.kops_controllers.remove(&self.number);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    type Entered = (Place, oneshot::Receiver<Infallible>);
+
+    fn is_ended((_, ends): &mut Entered) -> bool {
+        ends.try_recv() == Err(oneshot::error::TryRecvError::Closed)
+    }
+
+    #[test]
+    fn the_oldest_stranger_gives_way_and_kops_controller_never() {
+        let open = Open::at_most(3);
+        let mut entered: Vec<Entered> = (0..3).map(|_| open.enter().unwrap()).collect();
+        entered[0].0.is_kops_controllers();
+        for oldest in 1..50 {
+            entered.push(open.enter().unwrap());
+            assert!(is_ended(&mut entered[oldest]), "{oldest}");
+            assert!(!is_ended(&mut entered[oldest + 1]) && !is_ended(&mut entered[0]));
+        }
+        entered.retain_mut(|entered| !is_ended(entered));
+        assert_eq!(entered.len(), 3);
+        entered.iter().for_each(|(place, _)| place.is_kops_controllers());
+        assert!(open.enter().is_none(), "kops-controller has all places");
+        entered.pop();
+        assert!(open.enter().is_some());
+        drop(entered);
+        let state = open.lock();
+        assert!(state.strangers.is_empty() && state.kops_controllers.is_empty());
+    }
+
+    #[test]
+    fn a_connection_that_has_given_way_takes_nothing_with_it() {
+        let open = Open::at_most(1);
+        let first = open.enter().unwrap();
+        let mut second = open.enter().unwrap();
+        // Too late: it has ended already.
+        first.0.is_kops_controllers();
+        drop(first);
+        assert!(!is_ended(&mut second));
+        assert_eq!(open.lock().strangers.len(), 1);
+    }
+}

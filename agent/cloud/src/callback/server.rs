@@ -1,0 +1,265 @@
+//! The machine's side: listens while the machine asks kops-controller for something, and proves to kops-controller, and to
+//! nobody else, that it has asked.
+//!
+//! Only the last challenge that was made is answered, and once. Its port is open to whatever can reach the machine, the
+//! machine's own pods among it, while kops-controller waits some seconds for its answer: so a newcomer always gets in, and the
+//! oldest connection gives way that has not shown kops-controller's certificate, wherever it is from ([`Open`]). Each has a
+//! deadline.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use http_body_util::combinators::BoxBody;
+use http_body_util::{BodyExt as _, Empty, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use hyper::server::conn::http2;
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use kops_agent_pki::{CertificateError, common_name_and_validity, self_signed};
+use kops_agent_plan::bootstrap::challenge::{
+    Challenge, LONGEST_MESSAGE, METHOD, answer, caller_name, encode_answer, server_name,
+};
+use kops_agent_plan::bootstrap::message::{Bytes as Base64, ChallengeRequest};
+use rustls::ServerConfig;
+use thiserror::Error;
+use time::OffsetDateTime;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::grpc;
+use super::open::{Open, Place};
+use kops_agent_net::random::{self, NoRandomness};
+use kops_agent_net::tls;
+
+/// kops-controllers are few, and call once. These are for strangers to be silent on: as many newer ones as this would have to
+/// come in the time of one handshake for kops-controller to be kept out.
+pub(crate) const CONNECTIONS: usize = 256;
+/// A handshake takes some round trips. Ours waits 4 seconds for all of its call, and upstream's as long as the machine waits for
+/// it, which is 15 (`pkg/kopscontrollerclient/client.go`).
+const HANDSHAKE_WITHIN: Duration = Duration::from_secs(4);
+const CALL_WITHIN: Duration = Duration::from_secs(15);
+/// What has another name than kops-controller has this time to read why it is refused.
+const REFUSED_WITHIN: Duration = Duration::from_secs(2);
+const SECRET: usize = 16;
+
+/// Why nobody can be answered.
+#[derive(Debug, Error)]
+pub enum CallbackServerError {
+    /// The port is taken, say.
+    #[error("cannot listen on {address} for kops-controller's call-back: {cause}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        cause: std::io::Error,
+    },
+    /// No certificate can be made.
+    #[error("cannot make a certificate for kops-controller's call-back: {0}")]
+    Certificate(#[from] CertificateError),
+    /// TLS cannot be set up.
+    #[error("cannot set up TLS for kops-controller's call-back: {0}")]
+    Tls(#[from] rustls::Error),
+    /// There is no randomness.
+    #[error("cannot make a secret for kops-controller's call-back: {0}")]
+    Random(#[from] NoRandomness),
+}
+
+/// Listens; dropping it stops that, some time.
+#[derive(Debug)]
+pub struct CallbackServer {
+    certificate: String,
+    address: SocketAddr,
+    known: Arc<Mutex<Option<Known>>>,
+    serving: JoinHandle<()>,
+}
+
+/// A challenge that may be answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    id: String,
+    secret: Base64,
+}
+
+impl CallbackServer {
+    /// Listens for the kops-controller of a cluster, whose certificate one of these authorities (PEM) has signed.
+    ///
+    /// # Errors
+    /// If that cannot be.
+    pub async fn start(
+        cluster: &str,
+        authorities: &str,
+        address: SocketAddr,
+    ) -> Result<CallbackServer, CallbackServerError> {
+        let pair = self_signed(&server_name(cluster), OffsetDateTime::now_utc())?;
+        let mut config =
+            tls::server_config_for_clients_of(authorities, &pair.certificate, &pair.private_key)?;
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        let failed = |cause| CallbackServerError::Listen { address, cause };
+        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let known = Arc::<Mutex<Option<Known>>>::default();
+        let serving = tokio::spawn(serve(listener, config, Arc::from(caller_name(cluster)), known.clone()));
+        Ok(CallbackServer { certificate: pair.certificate, address, known, serving })
+    }
+
+    /// Stops to listen, and comes back once the address is free for the next one.
+    pub async fn stop(mut self) {
+        self.serving.abort();
+        let _ = (&mut self.serving).await;
+    }
+
+    /// A challenge for the next request. Those before it are not answered any more.
+    ///
+    /// # Errors
+    /// If there is no randomness.
+    pub fn challenge(&self) -> Result<ChallengeRequest, CallbackServerError> {
+        let (id, secret) = (random::name()?, Base64(random::bytes::<SECRET>()?.to_vec()));
+        *lock(&self.known) = Some(Known { id: id.clone(), secret: secret.clone() });
+        Ok(ChallengeRequest {
+            endpoint: self.address.to_string(),
+            ca: Base64(self.certificate.clone().into_bytes()),
+            challenge_id: id,
+            challenge_secret: secret,
+        })
+    }
+}
+
+impl Drop for CallbackServer {
+    fn drop(&mut self) {
+        self.serving.abort();
+    }
+}
+
+fn lock(known: &Mutex<Option<Known>>) -> std::sync::MutexGuard<'_, Option<Known>> {
+    known.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+async fn serve(
+    listener: TcpListener,
+    config: ServerConfig,
+    caller: Arc<str>,
+    known: Arc<Mutex<Option<Known>>>,
+) {
+    let acceptor = TlsAcceptor::from(Arc::new(config));
+    let open = Open::at_most(CONNECTIONS);
+    loop {
+        let Ok((socket, remote)) = listener.accept().await else {
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let Some((place, ended)) = open.enter() else { continue };
+        let (acceptor, caller, known) = (acceptor.clone(), caller.clone(), known.clone());
+        tokio::spawn(async move {
+            tokio::select! {
+                () = connection(socket, remote, &acceptor, &caller, known, &place) => {}
+                // It gives way to a newer one.
+                _ = ended => log::debug!("{remote} was silent on the call-back's port, and others came"),
+            }
+        });
+    }
+}
+
+async fn connection(
+    socket: TcpStream,
+    remote: SocketAddr,
+    acceptor: &TlsAcceptor,
+    caller: &str,
+    known: Arc<Mutex<Option<Known>>>,
+    place: &Place,
+) {
+    let stream = match timeout(HANDSHAKE_WITHIN, acceptor.accept(socket)).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            log::debug!("a call-back of {remote} is refused: {error}");
+            return;
+        }
+        Err(_) => {
+            log::debug!("{remote} has not made itself known on the call-back's port in time");
+            return;
+        }
+    };
+    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
+    let name = certificate.and_then(|der| common_name_and_validity(der, OffsetDateTime::now_utc()));
+    let is_kops_controller = name.is_some_and(|(name, _)| name == caller);
+    if is_kops_controller {
+        place.is_kops_controllers();
+    }
+    let service = service_fn(move |request| {
+        let known = known.clone();
+        async move {
+            Ok::<_, Infallible>(match is_kops_controller {
+                true => called(request, &known).await,
+                false => refused(Code::Unauthenticated, "the caller is not this cluster's kops-controller"),
+            })
+        }
+    });
+    let within = if is_kops_controller { CALL_WITHIN } else { REFUSED_WITHIN };
+    let call = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_header_list_size(16 * 1024)
+        .serve_connection(TokioIo::new(stream), service);
+    if timeout(within, call).await.is_err() {
+        log::debug!("{remote} was not done with its call-back in time");
+    }
+}
+
+async fn called(request: Request<Incoming>, known: &Mutex<Option<Known>>) -> Response<Body> {
+    if request.uri().path() != METHOD {
+        return refused(Code::Unimplemented, "there is no such call");
+    }
+    let Ok(body) = Limited::new(request.into_body(), LONGEST_MESSAGE).collect().await else {
+        return refused(Code::InvalidArgument, "the message is cut off or too long");
+    };
+    let challenge = match Challenge::decode(&body.to_bytes()) {
+        Ok(challenge) if !challenge.id.is_empty() => challenge,
+        Ok(_) => return refused(Code::InvalidArgument, "the challenge has no id"),
+        Err(error) => return refused(Code::InvalidArgument, &error.to_string()),
+    };
+    let answered = {
+        let mut known = lock(known);
+        match known.take_if(|known| known.id == challenge.id) {
+            Some(known) => answer(&known.secret.0, &challenge.random),
+            None => return refused(Code::NotFound, "there is no such challenge, or it was answered"),
+        }
+    };
+    log::debug!("kops-controller has called back");
+    let trailers = HeaderMap::from_iter([(
+        hyper::header::HeaderName::from_static(grpc::STATUS),
+        HeaderValue::from_static(grpc::OK),
+    )]);
+    let message = Full::new(Bytes::from(encode_answer(&answered)));
+    response(message.with_trailers(std::future::ready(Some(Ok(trailers)))).boxed())
+}
+
+type Body = BoxBody<Bytes, Infallible>;
+
+/// Codes of gRPC's (its "Status codes").
+#[derive(Clone, Copy)]
+enum Code {
+    InvalidArgument = 3,
+    NotFound = 5,
+    Unimplemented = 12,
+    Unauthenticated = 16,
+}
+
+fn refused(code: Code, message: &str) -> Response<Body> {
+    log::debug!("a call-back is refused: {message}");
+    let mut response = response(Empty::new().boxed());
+    response.headers_mut().insert(grpc::STATUS, HeaderValue::from(code as u16));
+    if let Ok(message) = HeaderValue::from_str(message) {
+        response.headers_mut().insert(grpc::MESSAGE, message);
+    }
+    response
+}
+
+fn response(body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(grpc::CONTENT_TYPE));
+    response
+}

@@ -1,0 +1,208 @@
+#![allow(clippy::unwrap_used)]
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use kops_agent_pki::PemPair;
+use kops_agent_plan::bootstrap::challenge::{caller_name, server_name};
+use kops_agent_plan::bootstrap::message::ChallengeRequest;
+use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::time::timeout;
+
+use super::caller::CallFailed;
+use super::server::CONNECTIONS;
+use super::*;
+use kops_agent_net::tls;
+
+const CLUSTER: &str = "c.example.com";
+const RANDOM: [u8; 16] = [7; 16];
+
+struct Authority {
+    issuer: Issuer<'static, KeyPair>,
+    pem: String,
+}
+
+impl Authority {
+    fn new() -> Authority {
+        kops_agent_net::tls::install_provider();
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Authority { issuer: Issuer::new(params, key), pem }
+    }
+
+    fn identity(&self, common_name: &str) -> PemPair {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, common_name);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        PemPair { certificate, private_key: key.serialize_pem() }
+    }
+}
+
+async fn machine(authority: &Authority) -> CallbackServer {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    CallbackServer::start(CLUSTER, &authority.pem, address).await.unwrap()
+}
+
+fn address(challenge: &ChallengeRequest) -> SocketAddr {
+    challenge.endpoint.parse().unwrap()
+}
+
+async fn call(challenge: &ChallengeRequest, identity: &PemPair) -> Result<(), CallFailed> {
+    Caller::of(CLUSTER).call(address(challenge), challenge, identity, RANDOM).await
+}
+
+#[tokio::test]
+async fn a_machine_proves_once_that_it_has_asked() {
+    let authority = Authority::new();
+    let (machine, identity) = (machine(&authority).await, authority.identity(&caller_name(CLUSTER)));
+    let challenge = machine.challenge().unwrap();
+    call(&challenge, &identity).await.unwrap();
+    let again = call(&challenge, &identity).await.unwrap_err();
+    assert!(matches!(&again, CallFailed::Refused(_, status) if status == "5"), "{again}");
+
+    let old = machine.challenge().unwrap();
+    let new = machine.challenge().unwrap();
+    assert!(
+        matches!(call(&old, &identity).await, Err(CallFailed::Refused(..))),
+        "a later request took its place"
+    );
+    call(&new, &identity).await.unwrap();
+}
+
+#[tokio::test]
+async fn who_does_not_know_the_secret_or_has_not_asked_proves_nothing() {
+    let authority = Authority::new();
+    let (machine, identity) = (machine(&authority).await, authority.identity(&caller_name(CLUSTER)));
+    // Somebody who asks with a secret of his own, and names another machine's challenge.
+    let mut lie = machine.challenge().unwrap();
+    lie.challenge_secret.0[0] ^= 1;
+    assert!(matches!(call(&lie, &identity).await, Err(CallFailed::Unproven(_))));
+    // Whose certificate is another one than that which was told.
+    let mut lie = machine.challenge().unwrap();
+    lie.ca.0 = kops_agent_pki::self_signed(&server_name(CLUSTER), time::OffsetDateTime::now_utc())
+        .unwrap()
+        .certificate
+        .into_bytes();
+    assert!(matches!(call(&lie, &identity).await, Err(CallFailed::NotAnswered(..))));
+    let mut lie = machine.challenge().unwrap();
+    lie.challenge_id.clear();
+    assert!(matches!(call(&lie, &identity).await, Err(CallFailed::Incomplete("challengeID"))));
+    let silent = machine.challenge().unwrap();
+    drop(machine);
+    let error = call(&silent, &identity).await.unwrap_err().to_string();
+    assert!(error.contains("does not answer its call-back"), "{error}");
+}
+
+/// Both ends of all connections are this process's.
+fn allow_many_files() {
+    use nix::sys::resource::{Resource, getrlimit, setrlimit};
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+}
+
+/// A connection from an address of the loopback interface: kops-controller calls from 127.0.0.1.
+async fn connect_from(from: [u8; 4], challenge: &ChallengeRequest) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind(SocketAddr::from((from, 0))).unwrap();
+    socket.connect(address(challenge)).await.unwrap()
+}
+
+/// Where a pod network gives each pod an address that the machine sees, say.
+#[tokio::test]
+async fn silent_connections_of_as_many_addresses_as_there_are_places_do_not_keep_kops_controller_out() {
+    allow_many_files();
+    let authority = Authority::new();
+    let (machine, identity) = (machine(&authority).await, authority.identity(&caller_name(CLUSTER)));
+    let challenge = machine.challenge().unwrap();
+    let mut silent = Vec::new();
+    for number in 0..CONNECTIONS as u16 + 8 {
+        let [high, low] = number.to_be_bytes();
+        silent.push(connect_from([127, 7, high + 1, low], &challenge).await);
+    }
+    let called = timeout(Duration::from_secs(4), call(&challenge, &identity)).await;
+    called.expect("kops-controller waits no longer").unwrap();
+    // The oldest has given way, and the newest has not.
+    let ended = timeout(Duration::from_secs(4), silent[0].read(&mut [0; 1])).await;
+    assert!(matches!(ended, Ok(Ok(0) | Err(_))), "{ended:?}");
+}
+
+/// What shares kops-controller's address, or can send from it, speaks nonsense there; and others do elsewhere.
+#[tokio::test]
+async fn nonsense_from_kops_controllers_own_address_is_not_held_against_it() {
+    let authority = Authority::new();
+    let (machine, identity) = (machine(&authority).await, authority.identity(&caller_name(CLUSTER)));
+    let challenge = machine.challenge().unwrap();
+    let from = |number: u8| if number == 0 { [127, 0, 0, 1] } else { [127, 8, 0, number] };
+    for number in 0..64 {
+        let mut liar = connect_from(from(number), &challenge).await;
+        liar.write_all(b"no TLS at all, and enough of it for a record\r\n\r\n").await.unwrap();
+        let ended = timeout(Duration::from_secs(4), liar.read_to_end(&mut Vec::new())).await;
+        ended.expect("it is hung up on").ok();
+    }
+    let mut silent = Vec::new();
+    for number in 1..64 {
+        silent.push(connect_from(from(number), &challenge).await);
+    }
+    let called = timeout(Duration::from_secs(4), call(&challenge, &identity)).await;
+    called.expect("kops-controller waits no longer").unwrap();
+}
+
+/// Pods on the machine, say, which can reach the port as kops-controller does.
+#[tokio::test]
+async fn silent_connections_do_not_keep_kops_controller_out() {
+    let authority = Authority::new();
+    let (machine, identity) = (machine(&authority).await, authority.identity(&caller_name(CLUSTER)));
+    allow_many_files();
+    let challenge = machine.challenge().unwrap();
+    let mut silent = Vec::new();
+    for _ in 0..CONNECTIONS + 4 {
+        silent.push(TcpStream::connect(address(&challenge)).await.unwrap());
+    }
+    let called = timeout(Duration::from_secs(4), call(&challenge, &identity)).await;
+    called.expect("kops-controller waits no longer").unwrap();
+    // The last ones were never in the way; they end by themselves.
+    let mut last = silent.pop().unwrap();
+    let ended = timeout(Duration::from_secs(15), last.read(&mut [0; 1])).await;
+    assert!(matches!(ended, Ok(Ok(0) | Err(_))), "a handshake has an end: {ended:?}");
+}
+
+#[tokio::test]
+async fn connections_of_a_node_that_says_nothing_more_do_not_keep_kops_controller_out() {
+    let authority = Authority::new();
+    let machine = machine(&authority).await;
+    let challenge = machine.challenge().unwrap();
+    let node = authority.identity("system:node:i-1");
+    let config = tls::client_config_pinned_to(&challenge.ca.0, &node.certificate, &node.private_key).unwrap();
+    let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
+    allow_many_files();
+    let mut held = Vec::new();
+    for _ in 0..CONNECTIONS + 4 {
+        let socket = TcpStream::connect(address(&challenge)).await.unwrap();
+        let name = server_name(CLUSTER).try_into().unwrap();
+        let connected = timeout(Duration::from_secs(4), connector.connect(name, socket)).await;
+        held.push(connected.expect("in time").unwrap());
+    }
+    let identity = authority.identity(&caller_name(CLUSTER));
+    timeout(Duration::from_secs(4), call(&challenge, &identity)).await.expect("in time").unwrap();
+}
+
+#[tokio::test]
+async fn only_the_clusters_kops_controller_is_answered() {
+    let authority = Authority::new();
+    let machine = machine(&authority).await;
+    let challenge = machine.challenge().unwrap();
+    let node = authority.identity("system:node:i-1");
+    let error = call(&challenge, &node).await.unwrap_err();
+    assert!(matches!(&error, CallFailed::Refused(_, status) if status == "16"), "{error}");
+    let stranger = Authority::new().identity(&caller_name(CLUSTER));
+    assert!(matches!(call(&challenge, &stranger).await, Err(CallFailed::NotAnswered(..))));
+    // Neither has used it up.
+    call(&challenge, &authority.identity(&caller_name(CLUSTER))).await.unwrap();
+}

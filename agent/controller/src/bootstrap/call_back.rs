@@ -1,0 +1,121 @@
+//! The call-back: where a token proves nothing, who answers at the address that the cloud knows of a machine must prove
+//! that he has made the request.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kops_agent_pki::PemPair;
+use kops_agent_plan::bootstrap::challenge::caller_name;
+use kops_agent_plan::bootstrap::message::ChallengeRequest;
+use kops_agent_plan::resource::{Certificate, CertificateType, Issuer, Subject};
+use time::OffsetDateTime;
+use tokio::time::{Instant, timeout};
+
+use super::keystore::{Keys, Keystore};
+use super::verifier::{Answer, Refusal, VerifiedNode};
+use kops_agent_cloud::callback::Caller;
+use kops_agent_net::random;
+
+/// A machine waits 15 seconds for its answer, and for this it waits itself.
+const ANSWERED_WITHIN: Duration = Duration::from_secs(4);
+/// How long a certificate with which machines are called lives, and after which time another is made
+/// (upstream makes one for each call: `pkg/bootstrap/challenge_client.go`).
+const LIFETIME: time::Duration = time::Duration::HOUR;
+const USED_FOR: Duration = Duration::from_secs(30 * 60);
+const SIGNER: &str = "kubernetes-ca";
+
+/// Calls machines back.
+pub struct CallBack {
+    caller: Caller,
+    name: String,
+    keystore: Arc<Keystore>,
+    identity: Mutex<Option<Identity>>,
+}
+
+/// Who calls.
+struct Identity {
+    pair: Arc<PemPair>,
+    /// What it was made from.
+    keys: Arc<Keys>,
+    since: Instant,
+}
+
+impl CallBack {
+    /// Calls machines of a cluster, as its kops-controller.
+    pub fn of(cluster: &str, keystore: Arc<Keystore>) -> CallBack {
+        CallBack {
+            caller: Caller::of(cluster),
+            name: caller_name(cluster),
+            keystore,
+            identity: Mutex::default(),
+        }
+    }
+
+    /// Whether it is this machine which has asked.
+    ///
+    /// # Errors
+    /// If that is not proven, or machines cannot be called.
+    pub async fn prove(&self, node: &VerifiedNode, challenge: &ChallengeRequest) -> Result<(), Refusal> {
+        let endpoint = &node.challenge_endpoint;
+        let address: SocketAddr = endpoint.parse().map_err(|_| {
+            Refusal::not_verified("NoPrivateAddress", format!("{endpoint:?} is no address to call back"))
+        })?;
+        let identity = self.identity(Instant::now())?;
+        let random = random::bytes().map_err(|error| not_made(&error))?;
+        let call = self.caller.call(address, challenge, &identity, random);
+        match timeout(ANSWERED_WITHIN, call).await {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(error)) => Err(not_proven(error.to_string())),
+            Err(_) => Err(not_proven(format!("{address} does not answer its call-back in time"))),
+        }
+    }
+
+    /// The certificate with which to call: the one that there is, while it has half of its life before it and the
+    /// authority is the same.
+    pub(super) fn identity(&self, now: Instant) -> Result<Arc<PemPair>, Refusal> {
+        let keys = self.keystore.keys();
+        let mut identity = self.lock();
+        if let Some(identity) = identity.as_ref()
+            && Arc::ptr_eq(&identity.keys, &keys)
+            && now.saturating_duration_since(identity.since) < USED_FOR
+        {
+            return Ok(identity.pair.clone());
+        }
+        let authority = keys
+            .authorities
+            .get(SIGNER)
+            .ok_or_else(|| not_made(&format!("{SIGNER} is none of server.signingCAs")))?;
+        let wanted = Certificate {
+            name: "kops-controller".into(),
+            signer: SIGNER.into(),
+            keypair_id: keys.keypair_ids.get(SIGNER).cloned().unwrap_or_default(),
+            certificate_type: CertificateType::Client,
+            subject: Subject { common_name: self.name.clone(), organization: Vec::new() },
+            sans: Vec::new(),
+            issuer: Issuer::Local,
+            include_root: false,
+        };
+        let pair = authority.issue(&wanted, OffsetDateTime::now_utc(), LIFETIME);
+        let pair = Arc::new(pair.map_err(|error| not_made(&error))?);
+        *identity = Some(Identity { pair: pair.clone(), keys: keys.clone(), since: now });
+        Ok(pair)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Identity>> {
+        self.identity.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A request that does not say how it is to be proven.
+pub fn no_challenge() -> Refusal {
+    not_proven("the request has no challenge".into())
+}
+
+fn not_proven(message: String) -> Refusal {
+    Refusal { answer: Answer::NotProven, reason: "CallbackFailed", message }
+}
+
+fn not_made(problem: &dyn std::fmt::Display) -> Refusal {
+    Refusal::unavailable("CallbackNotMade", format!("no machine can be called back: {problem}"))
+}

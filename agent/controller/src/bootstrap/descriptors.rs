@@ -1,0 +1,69 @@
+//! How many connections this process has file descriptors for.
+//!
+//! Systems let a process have few at first (1024 under systemd), and more once it asks for them. Without, strangers who
+//! connect could use up those with which the cloud and the API server are asked, before any of them has to give way.
+
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+
+/// File descriptors for everything but machines.
+const OTHERS: u64 = 512;
+
+/// How many connections there may be of those that are wanted; asks the kernel for their descriptors.
+pub fn connections(wanted: usize) -> usize {
+    let needed = wanted as u64 + OTHERS;
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return wanted };
+    if soft >= needed {
+        return wanted;
+    }
+    let raised = needed.min(hard);
+    let is_raised = raised > soft && setrlimit(Resource::RLIMIT_NOFILE, raised, hard).is_ok();
+    let possible = connections_of(if is_raised { raised } else { soft }, wanted);
+    if possible < wanted {
+        log::warn!(
+            "this process may open only {soft} files (up to {hard}), so no more than {possible} machines may be connected \
+             instead of {wanted}: set LimitNOFILE={needed} or higher"
+        );
+    }
+    possible
+}
+
+/// How many connections these descriptors are for: half of them, where there are very few.
+fn connections_of(descriptors: u64, wanted: usize) -> usize {
+    let possible = descriptors.saturating_sub(OTHERS).max(descriptors / 2);
+    usize::try_from(possible).unwrap_or(usize::MAX).min(wanted)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::server::Limits;
+    use super::*;
+
+    #[test]
+    fn there_are_no_more_connections_than_descriptors() {
+        for (descriptors, expected) in [(1 << 20, 2048), (2560, 2048), (1024, 512), (600, 300), (0, 0)] {
+            assert_eq!(connections_of(descriptors, 2048), expected, "{descriptors}");
+        }
+    }
+
+    #[test]
+    fn what_the_kernel_lets_a_process_have_is_asked_for() {
+        let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        let wanted = Limits::default().connections;
+        let possible = connections(wanted);
+        let (soft, _) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        assert!(soft >= (wanted as u64 + OTHERS).min(hard), "{soft} of {hard}");
+        assert_eq!(possible, connections_of(soft, wanted));
+    }
+
+    #[test]
+    fn the_service_has_enough() {
+        let unit = include_str!("../../../../units/kops-agent-controller.service");
+        let limit: u64 =
+            unit.lines().find_map(|line| line.strip_prefix("LimitNOFILE=")).unwrap().parse().unwrap();
+        assert_eq!(
+            connections_of(limit, usize::MAX).min(Limits::default().connections),
+            Limits::default().connections
+        );
+    }
+}

@@ -1,0 +1,173 @@
+//! What a machine is given that is known: the configuration of its group, and certificates.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
+use std::time::Duration;
+
+use kops_agent_plan::bootstrap::certificates::{self, Asker, Offer};
+use kops_agent_plan::bootstrap::message::{BootstrapRequest, BootstrapResponse, Bytes, ServedNodeConfig};
+use kops_agent_plan::bootstrap::node_config::nodeup_config_file;
+use kops_agent_plan::spec::Secret;
+use time::OffsetDateTime;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout};
+
+use super::keystore::{Keys, Keystore};
+use super::verifier::{Answer, Refusal, VerifiedNode};
+use kops_agent_net::random;
+use kops_agent_process::output::error_text;
+use kops_agent_store::{Store, StoreError};
+
+/// The one secret that nodes get this way.
+const DOCKER_CONFIG: &str = "dockerconfig";
+/// How long a file of the store may take: a machine waits 15 seconds for all of it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a file is taken as it was: a hundred machines of a group that start together cost one look.
+const FRESH_FOR: Duration = Duration::from_secs(5);
+
+/// A file of the store, if there is one.
+type StoredFile = Option<Arc<Vec<u8>>>;
+/// What the store had at a URL, and when; `None` before it is known. It is locked while it is being asked for.
+type Look = Mutex<Option<(Instant, StoredFile)>>;
+
+/// Gives.
+pub struct Grants {
+    store: Arc<Store>,
+    config_base: String,
+    secret_store: String,
+    cert_names: BTreeSet<String>,
+    keystore: Arc<Keystore>,
+    /// By URL, so that a file that does not come keeps nobody waiting who needs another one.
+    looks: StdMutex<BTreeMap<String, Arc<Look>>>,
+}
+
+impl Grants {
+    /// Gives what is in the cluster's folder and its secrets, and these certificates.
+    pub fn of(
+        store: Arc<Store>,
+        config_base: &str,
+        secret_store: &str,
+        cert_names: &[String],
+        keystore: Arc<Keystore>,
+    ) -> Grants {
+        Grants {
+            store,
+            config_base: config_base.trim_end_matches('/').to_owned(),
+            secret_store: secret_store.trim_end_matches('/').to_owned(),
+            cert_names: cert_names.iter().cloned().collect(),
+            keystore,
+            looks: StdMutex::default(),
+        }
+    }
+
+    /// What a machine asks for.
+    ///
+    /// # Errors
+    /// It asks for what it cannot be given, or the store does not tell.
+    pub async fn give(
+        &self,
+        node: &VerifiedNode,
+        request: &BootstrapRequest,
+    ) -> Result<BootstrapResponse, Refusal> {
+        let node_config = match request.include_node_config {
+            true => Some(self.node_config(node).await?),
+            false => None,
+        };
+        let keys = self.keystore.keys();
+        let trusted = request.keypair_ids.clone().unwrap_or_default();
+        let mut certs = BTreeMap::new();
+        for (name, public_key) in request.certs.iter().flatten() {
+            certs.insert(name.clone(), self.certificate(&keys, node, name, public_key, &trusted)?);
+        }
+        Ok(BootstrapResponse { certs, node_config })
+    }
+
+    fn certificate(
+        &self,
+        keys: &Keys,
+        node: &VerifiedNode,
+        name: &str,
+        public_key: &str,
+        trusted: &BTreeMap<String, String>,
+    ) -> Result<String, Refusal> {
+        let refused = |reason, problem: String| Refusal {
+            answer: Answer::BadRequest,
+            reason,
+            message: format!("failed to issue {:?}: {problem}", name.chars().take(64).collect::<String>()),
+        };
+        let asker = Asker { node_name: &node.node_name, certificate_names: &node.certificate_names };
+        let offer = Offer { cert_names: &self.cert_names, keypair_ids: &keys.keypair_ids };
+        let order = certificates::order(name, public_key, trusted, &asker, &offer)
+            .map_err(|refusal| refused("CertificateRefused", refusal.to_string()))?;
+        let unavailable = |problem: &str| Refusal::unavailable("CertificateNotIssued", problem);
+        let authority = keys.authorities.get(&order.certificate.signer).ok_or_else(|| {
+            unavailable(&format!("{} is none of server.signingCAs", order.certificate.signer))
+        })?;
+        let random = random::bytes().map_err(|error| unavailable(&error.to_string()))?;
+        authority
+            .sign(
+                &order.certificate,
+                &order.public_key_der,
+                random,
+                OffsetDateTime::now_utc(),
+                certificates::extra_hours(&node.node_name),
+            )
+            .map_err(|error| unavailable(&error.to_string()))
+    }
+
+    async fn node_config(&self, node: &VerifiedNode) -> Result<ServedNodeConfig, Refusal> {
+        let refused = |problem: String| Refusal {
+            answer: Answer::BadRequest,
+            reason: "NoNodeConfig",
+            message: format!("failed to build node config: {problem}"),
+        };
+        let file = nodeup_config_file(&node.instance_group).ok_or_else(|| {
+            refused(format!("the instance group {:?} has no name that a group can have", node.instance_group))
+        })?;
+        let url = format!("{}/{file}", self.config_base);
+        let text = self.file(&url).await?.ok_or_else(|| refused(format!("{url} does not exist")))?;
+        let nodeup_config =
+            String::from_utf8(text.to_vec()).map_err(|_| refused(format!("{url} is not UTF-8")))?;
+        let mut node_secrets = BTreeMap::new();
+        let url = format!("{}/{DOCKER_CONFIG}", self.secret_store);
+        if let Some(text) = self.file(&url).await? {
+            let secret = Secret::parse(&text, &url).map_err(|error| refused(error.to_string()))?;
+            node_secrets.insert(DOCKER_CONFIG.to_owned(), Bytes(secret.expose().to_vec()));
+        }
+        Ok(ServedNodeConfig { nodeup_config, node_secrets })
+    }
+
+    /// The file at a URL, if there is one. Who asks for the same file meanwhile waits for this answer.
+    async fn file(&self, url: &str) -> Result<StoredFile, Refusal> {
+        let unavailable = |problem: String| Refusal::unavailable("StoreUnavailable", problem);
+        let look = self.look(url);
+        let look = async {
+            let mut last = look.lock().await;
+            if let Some((at, file)) = last.as_ref()
+                && at.elapsed() < FRESH_FOR
+            {
+                return Ok(file.clone());
+            }
+            let file = match self.store.read(url).await {
+                Ok(text) => Some(Arc::new(text)),
+                Err(StoreError::NotFound { .. }) => None,
+                Err(error) => return Err(unavailable(error_text(&error.into()))),
+            };
+            *last = Some((Instant::now(), file.clone()));
+            Ok(file)
+        };
+        timeout(PATIENCE, look)
+            .await
+            .unwrap_or_else(|_| Err(unavailable(format!("{url} is not read in time"))))
+    }
+
+    /// The last look at a URL. Those that nobody needs any more are forgotten.
+    fn look(&self, url: &str) -> Arc<Look> {
+        let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_fresh = |look: &Look| {
+            look.try_lock().is_ok_and(|last| last.as_ref().is_some_and(|(at, _)| at.elapsed() < FRESH_FOR))
+        };
+        looks.retain(|_, look| Arc::strong_count(look) > 1 || is_fresh(look));
+        looks.entry(url.to_owned()).or_default().clone()
+    }
+}

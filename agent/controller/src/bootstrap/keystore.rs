@@ -1,0 +1,189 @@
+//! The keys on this machine: of the authorities that sign, and of the server itself. Read again when their files
+//! change, so that none has to be restarted for a new certificate.
+//!
+//! Source: upstream's `cmd/kops-controller/pkg/server/keystore.go`, and `nodeup/pkg/model/kops_controller.go`, which
+//! writes the files.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
+
+use anyhow::{Context, Result, anyhow};
+use kops_agent_pki::{Authority, PemPair};
+use kops_agent_plan::spec::KopsControllerServerOptions;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use time::OffsetDateTime;
+
+use super::super::changed_files::{LOOKED_AT_EVERY, Stamps};
+use super::clients;
+use kops_agent_process::output::error_text;
+
+const KEYPAIR_IDS: &str = "keypair-ids.yaml";
+
+/// What was read.
+pub struct Keys {
+    /// The authorities, by the names of their keysets.
+    pub authorities: BTreeMap<String, Authority>,
+    /// The id of each authority's key pair.
+    pub keypair_ids: BTreeMap<String, String>,
+    /// What vouches for clients: the authority of nodes. None where it is none of `server.signingCAs`.
+    pub clients: Option<Arc<dyn ClientCertVerifier>>,
+    server: Arc<CertifiedKey>,
+}
+
+/// The files, and what was last read of them.
+pub struct Keystore {
+    files: Files,
+    now: RwLock<(Stamps, Arc<Keys>)>,
+}
+
+struct Files {
+    folder: PathBuf,
+    signing_cas: Vec<String>,
+    server_certificate: PathBuf,
+    server_key: PathBuf,
+}
+
+impl Keystore {
+    /// Reads the files that the configuration names.
+    ///
+    /// # Errors
+    /// One of them is missing, or not what it should be.
+    pub fn load(options: &KopsControllerServerOptions) -> Result<Keystore> {
+        let files = Files {
+            folder: here(&options.ca_base_path),
+            signing_cas: options.signing_cas.clone(),
+            server_certificate: here(&options.server_certificate_path),
+            server_key: here(&options.server_key_path),
+        };
+        let stamps = Stamps::of(&files.all());
+        let keys = Arc::new(files.read()?);
+        Ok(Keystore { files, now: RwLock::new((stamps, keys)) })
+    }
+
+    /// What was last read.
+    pub fn keys(&self) -> Arc<Keys> {
+        self.now.read().unwrap_or_else(PoisonError::into_inner).1.clone()
+    }
+
+    /// Looks at the files every so often, for ever. Where they are wrong, what was last read holds.
+    pub async fn watch(&self) {
+        loop {
+            tokio::time::sleep(LOOKED_AT_EVERY).await;
+            self.refresh();
+        }
+    }
+
+    /// Reads the files again if they are others than before.
+    pub fn refresh(&self) {
+        let stamps = Stamps::of(&self.files.all());
+        if self.now.read().unwrap_or_else(PoisonError::into_inner).0 == stamps {
+            return;
+        }
+        let read = self.files.read();
+        let mut now = self.now.write().unwrap_or_else(PoisonError::into_inner);
+        // What was wrong is not read again before it changes once more.
+        now.0 = stamps;
+        match read {
+            Ok(keys) => {
+                log::info!("the bootstrap server's keys and certificates have changed, and were read again");
+                now.1 = Arc::new(keys);
+            }
+            Err(error) => log::error!(
+                "the bootstrap server's keys and certificates have changed, and cannot be used; the earlier ones hold: {}",
+                error_text(&error)
+            ),
+        }
+    }
+}
+
+impl fmt::Debug for Keystore {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Keystore({})", self.files.folder.display())
+    }
+}
+
+impl ResolvesServerCert for Keystore {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.keys().server.clone())
+    }
+}
+
+impl Files {
+    fn all(&self) -> Vec<PathBuf> {
+        let of_authority = |name: &String| [self.certificate(name), self.key(name)];
+        let mut all: Vec<PathBuf> = self.signing_cas.iter().flat_map(of_authority).collect();
+        all.extend([self.folder.join(KEYPAIR_IDS), self.server_certificate.clone(), self.server_key.clone()]);
+        all
+    }
+
+    fn certificate(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.crt"))
+    }
+
+    fn key(&self, name: &str) -> PathBuf {
+        self.folder.join(format!("{name}.key"))
+    }
+
+    fn read(&self) -> Result<Keys> {
+        let ids = self.folder.join(KEYPAIR_IDS);
+        let keypair_ids: BTreeMap<String, String> = serde_yaml::from_str(&text(&ids)?)
+            .map_err(|_| anyhow!("{} is no mapping of names to ids", ids.display()))?;
+        let mut authorities = BTreeMap::new();
+        for name in &self.signing_cas {
+            let pair =
+                PemPair { certificate: text(&self.certificate(name))?, private_key: text(&self.key(name))? };
+            let id = keypair_ids.get(name).map_or("", String::as_str);
+            let authority = Authority::load(name, id, pair, OffsetDateTime::now_utc())
+                .with_context(|| format!("reading {}", self.certificate(name).display()))?;
+            authorities.insert(name.clone(), authority);
+        }
+        let vouching = self.signing_cas.iter().find(|name| *name == clients::AUTHORITY);
+        let vouching = vouching.map(|name| text(&self.certificate(name)).and_then(|pem| clients::of(&pem)));
+        // Machines can bootstrap all the same.
+        let clients = vouching.and_then(|clients| {
+            let warned =
+                |error: &_| log::warn!("nodes cannot renew their certificates here: {}", error_text(error));
+            clients.inspect_err(warned).ok()
+        });
+        Ok(Keys { authorities, keypair_ids, clients, server: Arc::new(self.server()?) })
+    }
+
+    fn server(&self) -> Result<CertifiedKey> {
+        let no_certificate = || format!("{} holds no PEM certificate", self.server_certificate.display());
+        let chain = CertificateDer::pem_slice_iter(text(&self.server_certificate)?.as_bytes())
+            .collect::<Result<Vec<_>, _>>()
+            .with_context(no_certificate)?;
+        if chain.is_empty() {
+            return Err(anyhow!(no_certificate()));
+        }
+        let of_key = || format!("the private key {}", self.server_key.display());
+        let key = PrivateKeyDer::from_pem_slice(text(&self.server_key)?.as_bytes())
+            .map_err(|_| anyhow!("{} is no PEM key", of_key()))?;
+        let key = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())
+            .with_context(|| format!("{} with {}", of_key(), self.server_certificate.display()))?;
+        key.keys_match().with_context(of_key)?;
+        Ok(key)
+    }
+}
+
+/// A path of the configuration on this machine. The configuration has kops-controller's pod in mind, which finds in a
+/// folder `pki` of `/etc/kubernetes/kops-controller` what on the machine itself is right there.
+fn here(path: &str) -> PathBuf {
+    let path = PathBuf::from(path);
+    let on_the_machine: PathBuf = path.components().filter(|part| part.as_os_str() != "pki").collect();
+    match !path.exists() && on_the_machine.exists() {
+        true => on_the_machine,
+        false => path,
+    }
+}
+
+fn text(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+}

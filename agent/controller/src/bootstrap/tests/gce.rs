@@ -1,0 +1,93 @@
+//! Machines on GCE, whose TPM signs: our own node's side, with a real TPM in software, against our own server. Compute Engine,
+//! which knows the TPM's key, is a stand-in.
+
+use kops_agent_plan::facts::{Facts, GceFacts};
+use kops_agent_plan::spec::BootConfig;
+use kops_agent_tests::gce::{Instance, ZONE};
+use kops_agent_tests::swtpm::{Swtpm, Template};
+
+use super::*;
+use kops_agent_bootstrap_client::{BootstrapError, KopsController};
+
+const NODE: &str = "nodes-x1y2";
+
+/// Has Compute Engine know an instance of the cluster with this TPM.
+fn create_instance(world: &World, name: &str, swtpm: &Swtpm, template: Template) {
+    let group = world.gce.put_group(CLUSTER, "nodes");
+    let instance = world.gce.create_instance(&group, name);
+    let signing_key = swtpm.public_key(template).unwrap();
+    world.gce.put_instance(name, Instance { signing_key, ..instance });
+}
+
+/// The node's side of a machine that says that this is its name, and has this TPM.
+fn machine(world: &World, name: &str, swtpm: &Arc<Swtpm>) -> KopsController {
+    let boot: BootConfig = serde_json::from_value(json!({
+        "CloudProvider": "gce", "ClusterName": CLUSTER, "InstanceGroupName": "nodes", "InstanceGroupRole": "Node",
+        "ConfigServer": {"servers": [format!("https://{}/", world.address)], "tlsServerName": NAME,
+                         "CACertificates": world.authority.pem}
+    }))
+    .unwrap();
+    let mut facts = Facts::default();
+    facts.cloud.gce = Some(GceFacts {
+        hostname: format!("{name}.{ZONE}.c.{PROJECT}.internal"),
+        project: PROJECT.into(),
+        zone: ZONE.into(),
+        name: name.into(),
+    });
+    KopsController::of(&boot, None, &facts, Duration::ZERO).with_tpm(swtpm.clone())
+}
+
+async fn certificates(machine: &KopsController) -> Result<BTreeMap<String, String>, BootstrapError> {
+    let key = KeyPair::generate().unwrap();
+    let public_keys = ["kubelet", "kubelet-server"].map(|name| (name.to_owned(), public_key(&key)));
+    let keypair_ids = [("kubernetes-ca".to_owned(), "7".to_owned())];
+    machine.certificates(public_keys.into(), keypair_ids.into(), Ok).await
+}
+
+#[tokio::test]
+async fn a_machine_whose_tpm_signs_becomes_a_node() {
+    for template in [Template::Restricted, Template::Unrestricted] {
+        let Some(swtpm) = Swtpm::start_with(template).unwrap() else { return };
+        let swtpm = Arc::new(swtpm);
+        let world = World::new().await;
+        create_instance(&world, NODE, &swtpm, template);
+        let machine = machine(&world, NODE, &swtpm);
+        let (_, config) = machine.node_config().await.unwrap();
+        assert_eq!(config.nodeup_config, NODEUP_CONFIG);
+        let issued = certificates(&machine).await.unwrap();
+        for (name, subject) in
+            [("kubelet", "O=system:nodes, CN=system:node:nodes-x1y2"), ("kubelet-server", "CN=nodes-x1y2")]
+        {
+            let (_, pem) = x509_parser::pem::parse_x509_pem(issued[name].as_bytes()).unwrap();
+            assert_eq!(pem.parse_x509().unwrap().subject().to_string(), subject);
+        }
+        world.ready.lock().unwrap().insert(NODE.into());
+        let error = certificates(&machine).await.unwrap_err();
+        assert!(matches!(error, BootstrapError::AlreadyRegistered { .. }), "{error}");
+        assert_eq!(swtpm.loaded_keys().unwrap(), 0);
+    }
+}
+
+#[tokio::test]
+async fn who_has_another_tpm_gets_nothing() {
+    let template = Template::Restricted;
+    let [Some(honest), Some(other)] = [0, 1].map(|_| Swtpm::start_with(template).unwrap()) else { return };
+    let (honest, other) = (Arc::new(honest), Arc::new(other));
+    let world = World::new().await;
+    create_instance(&world, NODE, &honest, template);
+    create_instance(&world, "nodes-liar", &other, template);
+    let error = certificates(&machine(&world, NODE, &other)).await.unwrap_err().to_string();
+    assert!(error.contains("403 (failed to verify token)"), "{error}");
+    assert!(world.counted("WrongSignature") && !world.counted("Granted"));
+    certificates(&machine(&world, "nodes-liar", &other)).await.unwrap();
+}
+
+#[tokio::test]
+async fn without_a_template_kops_controller_is_not_asked() {
+    let Some(bare) = Swtpm::start().unwrap() else { return };
+    let world = World::new().await;
+    let error = certificates(&machine(&world, NODE, &Arc::new(bare))).await.unwrap_err().to_string();
+    assert!(error.contains("cannot show who this machine is: the TPM has no template"), "{error}");
+    assert!(error.contains("Turn on vTPM"), "{error}");
+    assert!(world.gce.calls().is_empty());
+}

@@ -1,0 +1,300 @@
+//! Machines on Hetzner Cloud, which say a number and are called back: our own node's side against our own server.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use kops_agent_plan::bootstrap::challenge::PORT;
+use kops_agent_plan::facts::{Facts, HetznerFacts};
+use kops_agent_plan::spec::BootConfig;
+use kops_agent_tests::hetzner::{CLUSTER_LABEL, INSTANCE_GROUP_LABEL, Mood, Server as Known};
+
+use super::*;
+use kops_agent_bootstrap_client::{BootstrapError, KopsController};
+
+/// An address of the loopback interface that no other test has, nor another process of tests: the port of the call-back
+/// is always the same.
+fn address() -> IpAddr {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [.., high, low] = (std::process::id() & 0xffff).to_be_bytes();
+    IpAddr::from([
+        127,
+        128 | high >> 1,
+        high << 7 | low >> 1,
+        low << 7 | NEXT.fetch_add(1, Ordering::Relaxed),
+    ])
+}
+
+fn known(name: &str, address: IpAddr) -> Known {
+    Known::of_group(CLUSTER, "nodes", name, address)
+}
+
+/// The node's side of a machine that has this number, or says so.
+fn machine(world: &World, id: u64, address: IpAddr) -> KopsController {
+    let boot: BootConfig = serde_json::from_value(json!({
+        "CloudProvider": "hetzner", "ClusterName": CLUSTER, "InstanceGroupName": "nodes", "InstanceGroupRole": "Node",
+        "ConfigServer": {"servers": [format!("https://{}/", world.address)], "tlsServerName": NAME,
+                         "CACertificates": world.authority.pem}
+    }))
+    .unwrap();
+    let mut facts = Facts::default();
+    facts.cloud.hetzner = Some(HetznerFacts { instance_id: id.to_string(), ..HetznerFacts::default() });
+    KopsController::of(&boot, None, &facts, Duration::ZERO).called_back_at(SocketAddr::new(address, PORT))
+}
+
+async fn certificates(machine: &KopsController) -> Result<BTreeMap<String, String>, BootstrapError> {
+    let key = KeyPair::generate().unwrap();
+    let public_keys = ["kubelet", "kubelet-server"].map(|name| (name.to_owned(), public_key(&key)));
+    let keypair_ids = [("kubernetes-ca".to_owned(), "7".to_owned())];
+    machine.certificates(public_keys.into(), keypair_ids.into(), Ok).await
+}
+
+fn assert_not_proven(world: &World, asked: Result<BTreeMap<String, String>, BootstrapError>) {
+    let error = asked.unwrap_err().to_string();
+    assert!(error.contains("400 (callback failed)"), "{error}");
+    assert!(world.counted("CallbackFailed") && !world.counted("Granted"));
+}
+
+#[tokio::test]
+async fn a_machine_that_answers_its_call_back_becomes_a_node() {
+    let world = World::new().await;
+    let address = address();
+    world.hetzner.put(4711, known("nodes-1a2b", address));
+    let machine = machine(&world, 4711, address);
+    let (_, config) = machine.node_config().await.unwrap();
+    assert_eq!(config.nodeup_config, NODEUP_CONFIG);
+    let certificates = certificates(&machine).await.unwrap();
+    for (name, subject) in
+        [("kubelet", "O=system:nodes, CN=system:node:nodes-1a2b"), ("kubelet-server", "CN=nodes-1a2b")]
+    {
+        let (_, pem) = x509_parser::pem::parse_x509_pem(certificates[name].as_bytes()).unwrap();
+        let certificate = pem.parse_x509().unwrap();
+        assert_eq!(certificate.subject().to_string(), subject);
+        if name == "kubelet-server" {
+            let names = &certificate.subject_alternative_name().unwrap().unwrap().value.general_names;
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            let IpAddr::V4(own) = address else { panic!("{address}") };
+            let [a, b, c, d] = own.octets();
+            let own = format!("IPAddress({a:02x}:{b:02x}:{c:02x}:{d:02x})");
+            assert_eq!(names, ["IPAddress(c0:00:02:07)".to_owned(), own]);
+        }
+    }
+    assert_eq!(world.hetzner.calls(), 1);
+    world.ready.lock().unwrap().insert("nodes-1a2b".into());
+    let error = machine.node_config().await.unwrap_err();
+    assert!(matches!(error, BootstrapError::AlreadyRegistered { .. }), "{error}");
+}
+
+#[tokio::test]
+async fn a_node_that_is_ready_shows_its_present_certificate_and_gets_others() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    let world = World::new().await;
+    let address = address();
+    world.hetzner.put(4711, known("nodes-1a2b", address));
+    world.ready.lock().unwrap().insert("nodes-1a2b".into());
+    world.provider_ids.lock().unwrap().insert("nodes-1a2b".into(), "hcloud://4711".into());
+    let root = tempfile::tempdir().unwrap();
+    let machine = machine(&world, 4711, address).for_node_at(root.path());
+    let is_left_alone = |asked: Result<BTreeMap<String, String>, BootstrapError>| {
+        assert!(matches!(asked, Err(BootstrapError::AlreadyRegistered { .. })), "{asked:?}");
+    };
+    is_left_alone(certificates(&machine).await);
+
+    let kubelet_folder = root.path().join("var/lib/kubelet");
+    fs::create_dir_all(&kubelet_folder).unwrap();
+    let has = |pair: &super::renewal::Pair| {
+        let (certificate, key) = (STANDARD.encode(&pair.certificate), STANDARD.encode(&pair.key));
+        let user = format!("client-certificate-data: {certificate}\n    client-key-data: {key}\n");
+        let text = format!("users:\n- name: kubelet\n  user:\n    {user}");
+        fs::write(kubelet_folder.join("kubeconfig"), text).unwrap();
+    };
+    has(&super::renewal::kubelet(&world, "another"));
+    is_left_alone(certificates(&machine).await);
+    assert!(!world.counted("Granted"));
+
+    has(&super::renewal::kubelet(&world, "nodes-1a2b"));
+    assert_eq!(certificates(&machine).await.unwrap().len(), 2);
+    assert_eq!(machine.node_config().await.unwrap().1.nodeup_config, NODEUP_CONFIG);
+    assert!(world.counted("Granted"));
+}
+
+#[tokio::test]
+async fn who_names_another_machines_number_gets_nothing() {
+    let world = World::new().await;
+    let (own, others) = (address(), address());
+    world.hetzner.put(1, known("liar", own));
+    world.hetzner.put(2, known("honest", others));
+    let liar = machine(&world, 2, own);
+    // Nobody listens there, or the machine which is there has asked for something else.
+    assert_not_proven(&world, certificates(&liar).await);
+    let at_work = kops_agent_cloud::callback::CallbackServer::start(
+        CLUSTER,
+        &world.authority.pem,
+        SocketAddr::new(others, PORT),
+    );
+    let at_work = at_work.await.unwrap();
+    let _challenge = at_work.challenge().unwrap();
+    assert_not_proven(&world, certificates(&liar).await);
+    // Not even whether that machine is a node already.
+    world.ready.lock().unwrap().insert("honest".into());
+    assert_not_proven(&world, certificates(&liar).await);
+}
+
+#[tokio::test]
+async fn a_request_without_a_challenge_is_refused_without_asking_anybody() {
+    let world = World::new().await;
+    world.hetzner.put(1, known("a", address()));
+    let body = request(json!({}), json!({}), false);
+    assert_eq!(world.ask("x-hetzner-id 1", body.clone()).await, (400, "callback failed".to_owned()));
+    for token in ["x-hetzner-id ", "x-hetzner-id 1/../2", "x-hetzner-id -1"] {
+        assert_eq!(world.ask(token, body.clone()).await.0, 403);
+    }
+    assert!(world.counted("CallbackFailed") && world.counted("MalformedToken"));
+    assert_eq!(world.hetzner.calls(), 0);
+}
+
+#[tokio::test]
+async fn only_running_servers_of_the_cluster_are_called_back() {
+    let world = World::new().await;
+    let address = address();
+    let with_label = |key: &str, value: &str| {
+        let mut server = known("a", address);
+        server.labels.insert(key.into(), value.into());
+        server
+    };
+    let cases = [
+        (2, Known { status: "off".into(), ..known("a", address) }, "InstanceNotRunning"),
+        (3, with_label(CLUSTER_LABEL, "other.example.com"), "InstanceNotFound"),
+        (4, with_label(INSTANCE_GROUP_LABEL, ""), "InstanceGroupUnknown"),
+        (5, Known { private_ips: Vec::new(), ..known("a", address) }, "NoPrivateAddress"),
+        (6, known("No_Name", address), "NoNodeName"),
+    ];
+    for (id, server, _) in &cases {
+        world.hetzner.put(*id, server.clone());
+    }
+    for (id, reason) in cases.iter().map(|(id, _, reason)| (*id, *reason)).chain([(7, "InstanceNotFound")]) {
+        let error = certificates(&machine(&world, id, address)).await.unwrap_err().to_string();
+        assert!(error.contains("403 (failed to verify token)"), "{reason}: {error}");
+        assert!(world.counted(reason), "{reason}");
+    }
+}
+
+#[tokio::test]
+async fn while_hetzner_does_not_answer_nobody_is_let_in() {
+    let world = World::new().await;
+    let address = address();
+    world.hetzner.put(1, known("a", address));
+    world.hetzner.set_mood(Mood::Down);
+    let error = certificates(&machine(&world, 1, address)).await.unwrap_err().to_string();
+    assert!(error.contains("500 (internal error)") && world.counted("HetznerUnavailable"), "{error}");
+}
+
+#[tokio::test]
+async fn machines_are_called_with_one_certificate_until_half_its_life_is_over() {
+    let world = World::new().await;
+    let call_back = CallBack::of(CLUSTER, world.keystore.clone());
+    let now = Instant::now();
+    let after = |minutes: u64| call_back.identity(now + Duration::from_secs(60 * minutes)).unwrap();
+    let first = after(0);
+    let (_, pem) = x509_parser::pem::parse_x509_pem(first.certificate.as_bytes()).unwrap();
+    let certificate = pem.parse_x509().unwrap();
+    assert_eq!(certificate.subject().to_string(), "CN=kops-controller.c.example.com");
+    assert!(certificate.extended_key_usage().unwrap().unwrap().value.client_auth);
+    let left = certificate.validity().time_to_expiration().unwrap();
+    assert!(left > Duration::from_secs(3500) && left <= Duration::from_secs(3600), "{left:?}");
+    assert!(Arc::ptr_eq(&first, &after(29)));
+    let second = after(31);
+    assert!(!Arc::ptr_eq(&first, &second));
+    // Another authority signs another.
+    Authority::new("kubernetes-ca").write(&world.pki(), "kubernetes-ca");
+    world.keystore.refresh();
+    assert!(!Arc::ptr_eq(&second, &after(32)));
+}
+
+/// All machines ask from the load balancer's address. One of them asks as often as it can, and does not answer.
+#[tokio::test]
+async fn a_machine_that_asks_without_end_waits_behind_itself() {
+    let world = World::new().await;
+    let (bad, honest) = (address(), address());
+    world.hetzner.put(1, known("bad", bad));
+    world.hetzner.put(2, known("honest", honest));
+    // It takes the call, and says nothing.
+    let _silent = tokio::net::TcpListener::bind(SocketAddr::new(bad, PORT)).await.unwrap();
+    let flood = futures_util::future::join_all((0..120).map(|number| {
+        let ca = kops_agent_plan::bootstrap::message::Bytes(world.authority.pem.clone().into_bytes());
+        let challenge = json!({"endpoint": "x", "ca": ca, "challengeID": number.to_string(),
+                               "challengeSecret": "eA=="});
+        let mut body: Value = serde_json::from_slice(&request(json!({}), json!({}), false)).unwrap();
+        body["challenge"] = challenge;
+        world.ask("x-hetzner-id 1", body.to_string().into_bytes())
+    }));
+    let honest = machine(&world, 2, honest);
+    let asked = async {
+        // The flood has filled what there is for it.
+        while world.metrics.waiting.get() < 64 {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        certificates(&honest).await
+    };
+    tokio::select! {
+        given = asked => assert_eq!(given.unwrap().len(), 2),
+        answers = flood => panic!("the flood is over before the honest machine is answered: {answers:?}"),
+    }
+}
+
+/// What asks as a machine that it is not, as often as it can, while that machine asks.
+#[tokio::test]
+async fn liars_that_claim_to_be_one_machine_do_not_crowd_it_out() {
+    let world = World::behind_a_load_balancer().await;
+    let victim = address();
+    world.hetzner.put(1, known("victim", victim));
+    let client = world.client(Ipv4Addr::LOCALHOST);
+    let liar = |number: usize| {
+        let (client, url) = (client.clone(), world.url());
+        let ca = kops_agent_plan::bootstrap::message::Bytes(world.authority.pem.clone().into_bytes());
+        async move {
+            for turn in 0.. {
+                let challenge = json!({"endpoint": "x", "ca": ca, "challengeID": format!("{number}-{turn}"),
+                                       "challengeSecret": "eA=="});
+                let mut body: Value = serde_json::from_slice(&request(json!({}), json!({}), false)).unwrap();
+                body["challenge"] = challenge;
+                let asked =
+                    client.post(&url).header("Authorization", "x-hetzner-id 1").body(body.to_string());
+                // Whatever it is answered, it comes again.
+                let _ = asked.send().await;
+            }
+        }
+    };
+    let liars = futures_util::future::join_all((0..48).map(liar));
+    let honest = async {
+        while !world.counted("CallbackFailed") {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        // Each is answered at the first try.
+        for _ in 0..3 {
+            assert_eq!(certificates(&machine(&world, 1, victim)).await.unwrap().len(), 2);
+        }
+    };
+    tokio::select! {
+        () = honest => assert!(!world.counted("QueueFull")),
+        _ = liars => unreachable!("they have no end"),
+    }
+}
+
+/// The load balancer's address is not known, but those of servers are.
+#[tokio::test]
+async fn only_what_is_no_servers_own_address_may_be_a_load_balancers() {
+    let world = World::behind_a_load_balancer().await;
+    let servers =
+        Arc::new(HetznerServers::at(&world.hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap());
+    let own: IpAddr = "10.0.0.9".parse().unwrap();
+    world.hetzner.put(1, known("a", own));
+    let who = addresses::WhoConnects::BehindLoadBalancer(servers.clone());
+    assert_eq!(who.from(own), addresses::Peers::LoadBalancer, "nobody has listed them yet");
+    servers.get(1).await.unwrap();
+    assert_eq!(who.from(own), addresses::Peers::Machines);
+    assert_eq!(who.from("::ffff:10.0.0.9".parse().unwrap()), addresses::Peers::Machines);
+    assert_eq!(who.from("10.0.0.3".parse().unwrap()), addresses::Peers::LoadBalancer);
+    // What was listed last holds while Hetzner does not answer.
+    world.hetzner.set_mood(Mood::Down);
+    assert_eq!(who.from(own), addresses::Peers::Machines);
+}

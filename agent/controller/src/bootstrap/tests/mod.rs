@@ -1,0 +1,356 @@
+//! Machines bootstrap over TLS on loopback; AWS and the API server are stand-ins, everything else is what runs.
+
+#![allow(clippy::unwrap_used)]
+
+mod audit;
+mod gce;
+mod go_client;
+mod grants;
+mod hetzner;
+mod honest;
+mod lies;
+mod ready;
+mod renewal;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use kops_agent_plan::identity::aws::AwsCluster;
+use kops_agent_plan::identity::gce::GceCluster;
+use kops_agent_tests::ec2::{Ec2, Instance};
+use kops_agent_tests::gce::{Gce, PROJECT};
+use kops_agent_tests::hetzner::{Hetzner, TOKEN};
+use kops_agent_tests::sts::{Principal, Sts as StsStandIn};
+use kube::{Client as KubeClient, Config};
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData as _,
+};
+use reqwest::Client;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{ClientConfig, RootCertStore};
+use serde_json::{Value, json};
+
+use super::replay::REMEMBERED_FOR;
+use super::*;
+use kops_agent_cloud::aws::ec2::Ec2 as Ec2Client;
+use kops_agent_cloud::aws::instances::Instances;
+use kops_agent_cloud::calls::CloudCalls;
+use kops_agent_cloud::gce::compute::Compute;
+use kops_agent_cloud::gce::managed_groups::ManagedGroups;
+use kops_agent_cloud::hetzner::servers::HetznerServers;
+use kops_agent_tests::test_server::{TestServer, text};
+
+const CLUSTER: &str = "c.example.com";
+const NAME: &str = "kops-controller.internal.c.example.com";
+const REGION: &str = "us-test-1";
+const ROLE: &str = "nodes.c.example.com";
+const ID: &str = "i-0123456789abcdef0";
+const NODEUP_CONFIG: &str = "Networking: {}\n";
+
+/// A certificate authority.
+struct Authority {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+    key: String,
+}
+
+impl Authority {
+    fn new(name: &str) -> Authority {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let key = KeyPair::generate().unwrap();
+        let pem = params.self_signed(&key).unwrap().pem();
+        Authority { pem, key: key.serialize_pem(), issuer: Issuer::new(params, key) }
+    }
+
+    /// Writes the pair for kops-controller to find.
+    fn write(&self, folder: &Path, name: &str) {
+        fs::write(folder.join(format!("{name}.crt")), &self.pem).unwrap();
+        fs::write(folder.join(format!("{name}.key")), &self.key).unwrap();
+    }
+
+    /// Writes a new serving certificate, and gives it.
+    fn write_server(&self, folder: &Path) -> String {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new([NAME.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
+        fs::write(folder.join("kops-controller.key"), key.serialize_pem()).unwrap();
+        fs::write(folder.join("kops-controller.crt"), &certificate).unwrap();
+        certificate
+    }
+}
+
+/// All that there is.
+struct World {
+    folder: tempfile::TempDir,
+    authority: Authority,
+    ec2: Ec2,
+    sts: StsStandIn,
+    hetzner: Hetzner,
+    gce: Gce,
+    /// The Nodes that are Ready.
+    ready: Arc<Mutex<BTreeSet<String>>>,
+    /// What Nodes say that they are.
+    provider_ids: Arc<Mutex<BTreeMap<String, String>>>,
+    /// Whether the API server has trouble of its own.
+    api_is_down: Arc<AtomicBool>,
+    _api: TestServer,
+    keystore: Arc<Keystore>,
+    metrics: BootstrapMetrics,
+    address: SocketAddr,
+    serving: Option<Serving>,
+    began: i64,
+    tokens: AtomicI64,
+}
+
+impl World {
+    async fn new() -> World {
+        World::with(server::Limits::default(), admission::Limits::default()).await
+    }
+
+    /// It has been there for as long as tokens hold, so that it takes whatever [`World::v1`] makes.
+    async fn with(limits: server::Limits, admission: admission::Limits) -> World {
+        World::since(Instant::now().checked_sub(REMEMBERED_FOR).unwrap(), limits, admission).await
+    }
+
+    /// One that began then.
+    async fn since(began: Instant, limits: server::Limits, admission: admission::Limits) -> World {
+        World::of(began, limits, admission, false).await
+    }
+
+    /// One that everything is taken to come to over a load balancer, but what has an address of a server of Hetzner's.
+    async fn behind_a_load_balancer() -> World {
+        let began = Instant::now().checked_sub(REMEMBERED_FOR).unwrap();
+        World::of(began, server::Limits::default(), admission::Limits::default(), true).await
+    }
+
+    async fn of(
+        began: Instant,
+        limits: server::Limits,
+        admission: admission::Limits,
+        is_balanced: bool,
+    ) -> World {
+        kops_agent_net::tls::install_provider();
+        let folder = tempfile::tempdir().unwrap();
+        let pki = folder.path().join("pki");
+        let authority = Authority::new("kubernetes-ca");
+        for name in ["pki", "store/igconfig/node/nodes", "store/secrets"] {
+            fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        authority.write(&pki, "kubernetes-ca");
+        Authority::new("etcd-clients-ca-cilium").write(&pki, "etcd-clients-ca-cilium");
+        authority.write_server(&pki);
+        fs::write(
+            pki.join("keypair-ids.yaml"),
+            "{kubernetes-ca: '7', etcd-clients-ca-cilium: '8', other: '9'}",
+        )
+        .unwrap();
+        let store = folder.path().join("store");
+        fs::write(store.join("igconfig/node/nodes/nodeupconfig.yaml"), NODEUP_CONFIG).unwrap();
+        fs::write(store.join("secrets/dockerconfig"), r#"{"Data":"e30="}"#).unwrap();
+
+        let options: KopsControllerServerOptions = serde_json::from_value(json!({
+            "Listen": "127.0.0.1:0", "provider": {"aws": {"nodesRoles": [ROLE], "Region": REGION}},
+            "serverKeyPath": pki.join("kops-controller.key"), "serverCertificatePath": pki.join("kops-controller.crt"),
+            "caBasePath": pki, "signingCAs": ["kubernetes-ca", "etcd-clients-ca-cilium"],
+            "certNames": ["kubelet", "kubelet-server", "kube-proxy", "etcd-client-cilium"]
+        }))
+        .unwrap();
+        let (ec2, sts) = (Ec2::start().unwrap(), StsStandIn::start().unwrap());
+        let controller = Principal::instance("control-plane.c.example.com", "i-0ccccccccccccccc0");
+        sts.put(&controller);
+        let api_is_down = Arc::<AtomicBool>::default();
+        let provider_ids = Arc::<Mutex<BTreeMap<String, String>>>::default();
+        let (ready, api) = api_server(api_is_down.clone(), provider_ids.clone()).await;
+        let metrics = BootstrapMetrics::new();
+        let keystore = Arc::new(Keystore::load(&options).unwrap());
+        let ec2_url = ec2.environment()[0].1.clone();
+        let verifier = AwsVerifier {
+            cluster: AwsCluster {
+                name: CLUSTER.into(),
+                region: REGION.into(),
+                use_ip_based_node_names: false,
+            },
+            nodes_roles: vec![ROLE.into()],
+            sts: Sts::for_tests(&sts.url(), REGION, &controller.access_key, &controller.secret),
+            instances: Instances::of(Ec2Client::for_tests(&ec2_url), CloudCalls::default()),
+        };
+        let hetzner = Hetzner::start().unwrap();
+        let servers = HetznerServers::at(&hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap();
+        let servers = Arc::new(servers);
+        let who_connects = match is_balanced {
+            true => WhoConnects::BehindLoadBalancer(servers.clone()),
+            false => WhoConnects::Machines,
+        };
+        let on_hetzner = HetznerVerifier { servers };
+        let gce = Gce::start().unwrap();
+        let compute = Compute::for_tests(&gce.url(), CloudCalls::default());
+        let on_gce = GceCluster { name: CLUSTER.into(), project: PROJECT.into(), region: "us-test1".into() };
+        let on_gce = GceVerifier::of(ManagedGroups::of(compute, on_gce), 0);
+        let kube = KubeClient::try_from(Config::new(api.url.parse().unwrap())).unwrap();
+        let base = store.to_str().unwrap();
+        let bootstrap = Arc::new(Bootstrap {
+            verifiers: vec![Box::new(verifier), Box::new(on_gce), Box::new(on_hetzner)],
+            taken: Taken::since(began),
+            admission: Admission::new(admission, metrics.waiting.clone()),
+            call_back: CallBack::of(CLUSTER, keystore.clone()),
+            renewal: Renewal::default(),
+            nodes: Nodes::of(kube),
+            grants: Grants::of(
+                Arc::new(Store::new(&[]).unwrap()),
+                base,
+                &format!("{base}/secrets"),
+                &options.cert_names,
+                keystore.clone(),
+            ),
+            machines: MachinePrefix::AWS,
+            who_connects,
+            metrics: metrics.clone(),
+        });
+        let listener = server::listen(&options.listen).await.unwrap();
+        let server = Server::of(listener, keystore.clone(), bootstrap, limits).unwrap();
+        let address = server.address().unwrap();
+        let (stop, stopped) = watch::channel(false);
+        let keys = keystore.clone();
+        let task = tokio::spawn(async move { serve(server, &keys, stopped).await });
+        let serving = Some(Serving { stop, task });
+        World {
+            folder,
+            authority,
+            ec2,
+            sts,
+            hetzner,
+            gce,
+            ready,
+            provider_ids,
+            api_is_down,
+            _api: api,
+            keystore,
+            metrics,
+            address,
+            serving,
+            began: seconds(SystemTime::now()),
+            tokens: AtomicI64::new(0),
+        }
+    }
+
+    fn pki(&self) -> std::path::PathBuf {
+        self.folder.path().join("pki")
+    }
+
+    /// A running instance of the cluster, with the role of nodes.
+    fn machine(&self, id: &str) -> Principal {
+        self.ec2.put(id, Instance::of_group(CLUSTER, "nodes"));
+        let machine = Principal::instance(ROLE, id);
+        self.sts.put(&machine);
+        machine
+    }
+
+    /// A token that no other has: what is signed twice for the same second is the same.
+    fn v1(&self, machine: &Principal, body: &[u8]) -> String {
+        let earlier = self.tokens.fetch_add(1, Ordering::Relaxed) % 500;
+        machine.token_v1(&self.sts.host(), REGION, body, self.began - earlier)
+    }
+
+    /// Somebody who trusts the cluster's authority, at an address of the loopback interface.
+    fn client(&self, from: Ipv4Addr) -> Client {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(self.authority.pem.as_bytes()).unwrap()).unwrap();
+        let tls = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
+        Client::builder()
+            .tls_backend_preconfigured(tls)
+            .no_proxy()
+            .resolve(NAME, self.address)
+            .local_address(IpAddr::from(from))
+            .pool_max_idle_per_host(0)
+            .timeout(Duration::from_secs(15))
+            .build()
+            .unwrap()
+    }
+
+    fn url(&self) -> String {
+        format!("https://{NAME}:{}/bootstrap", self.address.port())
+    }
+
+    /// Asks once; the status and the text.
+    async fn ask(&self, token: &str, body: Vec<u8>) -> (u16, String) {
+        let request = self.client(Ipv4Addr::LOCALHOST).post(self.url()).header("Authorization", token);
+        let answer = request.body(body).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+
+    fn counted(&self, reason: &str) -> bool {
+        let mut registry = prometheus_client::registry::Registry::default();
+        self.metrics.register(&mut registry);
+        super::super::metrics::text(&registry).contains(&format!("reason=\"{reason}\"}} "))
+    }
+}
+
+/// The API server, as far as it tells of Nodes.
+async fn api_server(
+    is_down: Arc<AtomicBool>,
+    provider_ids: Arc<Mutex<BTreeMap<String, String>>>,
+) -> (Arc<Mutex<BTreeSet<String>>>, TestServer) {
+    let ready = Arc::<Mutex<BTreeSet<String>>>::default();
+    let known = ready.clone();
+    let server = TestServer::start(move |request| {
+        let name = request.uri().path().strip_prefix("/api/v1/nodes/").map(str::to_owned);
+        let is_ready = name.as_ref().is_some_and(|name| {
+            known.lock().unwrap_or_else(PoisonError::into_inner).contains(name)
+        });
+        let provider_id = name.as_ref().and_then(|name| {
+            provider_ids.lock().unwrap_or_else(PoisonError::into_inner).get(name).cloned()
+        });
+        let is_down = is_down.load(Ordering::Relaxed);
+        async move {
+            let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "NotFound",
+                                "message": "not found", "code": 404});
+            let node = json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": name},
+                              "spec": {"providerID": provider_id.clone().unwrap_or_default()},
+                              "status": {"conditions": [{"type": "Ready", "status": if is_ready { "True" } else { "False" }}]}});
+            let mut answer = match () {
+                () if is_down => text(500, ""),
+                () if is_ready || provider_id.is_some() => text(200, &node.to_string()),
+                () => text(404, &status.to_string()),
+            };
+            answer.headers_mut().insert("content-type", "application/json".parse().unwrap());
+            Ok(answer)
+        }
+    })
+    .await;
+    (ready, server)
+}
+
+/// A new public key as machines send it.
+fn public_key(key: &KeyPair) -> String {
+    let pem = rustls_pem(&key.subject_public_key_info());
+    pem.replace("CERTIFICATE", "RSA PUBLIC KEY")
+}
+
+fn rustls_pem(der: &[u8]) -> String {
+    use base64::Engine as _;
+    let encoded = base64::engine::general_purpose::STANDARD.encode(der);
+    let lines: Vec<String> =
+        encoded.as_bytes().chunks(64).map(|line| String::from_utf8(line.to_vec()).unwrap()).collect();
+    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+}
+
+/// A request for certificates for a key.
+fn for_certificates(names: &[&str], key: &KeyPair) -> Vec<u8> {
+    let certs: BTreeMap<&str, String> = names.iter().map(|name| (*name, public_key(key))).collect();
+    request(json!(certs), json!({"kubernetes-ca": "7", "etcd-clients-ca-cilium": "8"}), false)
+}
+
+fn request(certs: Value, keypair_ids: Value, include_node_config: bool) -> Vec<u8> {
+    json!({"apiVersion": "bootstrap.kops.k8s.io/v1alpha1", "certs": certs, "keypairIDs": keypair_ids,
+           "includeNodeConfig": include_node_config})
+    .to_string()
+    .into_bytes()
+}

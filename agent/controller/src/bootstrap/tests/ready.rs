@@ -1,0 +1,148 @@
+//! Who asks whether this is ready hears whether machines can bootstrap.
+
+use std::net::TcpListener;
+
+use prometheus_client::registry::Registry;
+
+use super::*;
+use crate::State;
+use crate::events::Events;
+use crate::groups::Groups;
+use crate::health::{self, Health};
+use crate::identify::Identifier;
+use crate::node_labels::{LIST_PATIENCE, Mode, NodeLabels};
+
+/// Labels no Nodes, and would ask nobody.
+fn node_labels(setup: &Setup) -> NodeLabels {
+    let nobody = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+    NodeLabels {
+        nodes: setup.nodes.clone(),
+        identifier: Identifier::of(setup.cloud.clone(), setup.metrics.cache_hits.clone()),
+        groups: Groups::of(setup.store.clone(), "file:///none", Duration::from_secs(60)),
+        events: Events::of(nobody),
+        metrics: setup.metrics.clone(),
+        mode: Mode::Show,
+        is_synced: AtomicBool::new(false),
+        list_patience: LIST_PATIENCE,
+        cloud_pauses: crate::outage::Pauses::default(),
+        labels_from: crate::args::LabelsFrom::Store,
+    }
+}
+
+/// A server of machines on Hetzner Cloud, at an address.
+fn setup(world: &World, listen: SocketAddr) -> Setup {
+    let pki = world.pki();
+    let options = json!({
+        "clusterName": CLUSTER, "cloud": "hetzner", "configBase": "file:///none",
+        "server": {
+            "Listen": listen.to_string(), "provider": {"hetzner": {}},
+            "serverKeyPath": pki.join("kops-controller.key"),
+            "serverCertificatePath": pki.join("kops-controller.crt"),
+            "caBasePath": pki, "signingCAs": ["kubernetes-ca"], "certNames": ["kubelet"]
+        }
+    });
+    let servers = HetznerServers::at(&world.hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap();
+    let nobody = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+    Setup {
+        options: KopsControllerOptions::parse(options.to_string().as_bytes(), "config.yaml").unwrap(),
+        cloud: Arc::new(Cloud::Hetzner(Arc::new(servers))),
+        nodes: Nodes::of(nobody),
+        store: Arc::new(Store::new(&[]).unwrap()),
+        metrics: Metrics::new(),
+    }
+}
+
+/// What is answered where probes ask.
+async fn probes(health: Arc<dyn Health>, registry: Registry) -> impl AsyncFn(&str) -> (u16, String) {
+    let listener = health::listen("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(health::serve(listener, health, Arc::new(registry)));
+    let client = Client::builder().no_proxy().build().unwrap();
+    async move |path: &str| {
+        let answer = client.get(format!("http://{address}{path}")).send().await.unwrap();
+        (answer.status().as_u16(), answer.text().await.unwrap())
+    }
+}
+
+#[tokio::test]
+async fn it_is_not_ready_while_machines_cannot_bootstrap() {
+    let world = World::new().await;
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let setup = setup(&world, address);
+    let metrics = setup.metrics.clone();
+    let node_labels = Arc::new(node_labels(&setup));
+    let unreachable = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+    let election = Arc::new(crate::lease::Election::new(unreachable, "it".into()));
+    let state = State { election, node_labels, bootstrap: metrics.bootstrap.clone() };
+    let asked = probes(Arc::new(state), metrics.registry(true)).await;
+    assert_eq!(asked("/readyz").await, (200, "ok".into()), "there is nothing to serve yet");
+
+    let serving = setup.start().await.unwrap();
+    let not_ready = (503, "machines cannot bootstrap here: its log says why".into());
+    assert_eq!(asked("/readyz").await, not_ready, "somebody else has the port");
+    assert_eq!(asked("/healthz").await, (200, "ok".into()), "a restart would not help");
+    assert!(asked("/metrics").await.1.contains("kops_agent_bootstrap_down 1"));
+    serving.drain().await;
+
+    drop(taken);
+    let again = self::setup(&world, address);
+    let again = Setup { metrics: metrics.clone(), ..again };
+    let serving = again.start().await.unwrap();
+    assert_eq!(asked("/readyz").await, (200, "ok".into()), "whoever is told that it serves finds it so");
+    tokio::net::TcpStream::connect(address).await.unwrap();
+    serving.drain().await;
+    assert_eq!(asked("/readyz").await, not_ready, "it has stopped");
+}
+
+#[tokio::test]
+async fn a_port_that_somebody_else_has_is_waited_for() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let listening = tokio::spawn({
+        let address = address.clone();
+        async move { health::listen(&address).await }
+    });
+    tokio::task::yield_now().await;
+    assert!(!listening.is_finished());
+    drop(taken);
+    let listener = timeout(Duration::from_secs(60), listening).await.unwrap().unwrap().unwrap();
+    assert_eq!(listener.local_addr().unwrap().to_string(), address);
+    assert!(health::listen("nowhere").await.is_err());
+}
+
+#[tokio::test]
+async fn a_server_that_ends_by_itself_is_noticed() {
+    let metrics = BootstrapMetrics::new();
+    let down = metrics.down.clone();
+    let (stop, _) = watch::channel(false);
+    let task = tokio::spawn(async move {
+        let _up = Up::from_now(&down);
+        assert_eq!(down.get(), 0);
+        panic!("nobody serves any more");
+    });
+    let mut serving = Some(Serving { stop, task });
+    let error = timeout(Duration::from_secs(30), crate::ended(&mut serving)).await.unwrap();
+    assert!(error_text(&error).contains("nobody serves any more"), "{error:?}");
+    assert_eq!(metrics.down.get(), 1, "probes hear of it too");
+    assert!(timeout(Duration::from_millis(1), crate::ended(&mut None)).await.is_err());
+}
+
+#[tokio::test]
+async fn what_does_not_live_says_so() {
+    struct Dead;
+    impl Health for Dead {
+        fn live(&self) -> Result<(), String> {
+            Err("it is dead".into())
+        }
+
+        fn ready(&self) -> Result<(), String> {
+            self.live()
+        }
+    }
+    let asked = probes(Arc::new(Dead), Metrics::new().registry(true)).await;
+    assert_eq!(asked("/healthz").await, (503, "it is dead".into()));
+    assert_eq!(asked("/readyz").await, (503, "it is dead".into()));
+    assert_eq!(asked("/metrics").await.0, 200);
+    assert_eq!(asked("/secrets").await.0, 404);
+}

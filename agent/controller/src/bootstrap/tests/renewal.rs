@@ -1,0 +1,402 @@
+//! Nodes that are at work, and what only claims to be one.
+
+use kops_agent_plan::bootstrap::renewal::holder;
+use rcgen::{DistinguishedName, ExtendedKeyUsagePurpose, date_time_ymd};
+use time::OffsetDateTime;
+
+use super::*;
+use crate::test_log;
+use kops_agent_net::tls;
+
+const OTHER_ID: &str = "i-0123456789abcdef1";
+
+/// A certificate and its key, in PEM.
+pub(super) struct Pair {
+    pub(super) certificate: String,
+    pub(super) key: String,
+}
+
+/// What is to be in a certificate.
+struct Shown<'a> {
+    organizations: &'a [&'a str],
+    name: &'a str,
+    usage: Option<ExtendedKeyUsagePurpose>,
+    until: OffsetDateTime,
+}
+
+impl<'a> Shown<'a> {
+    fn kubelet(name: &'a str) -> Shown<'a> {
+        let until = OffsetDateTime::now_utc() + time::Duration::days(30);
+        Shown {
+            organizations: &["system:nodes"],
+            name,
+            usage: Some(ExtendedKeyUsagePurpose::ClientAuth),
+            until,
+        }
+    }
+
+    fn signed_by(&self, authority: &Authority) -> Pair {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        // rcgen holds one value for each type, and this type can be named in two ways.
+        let types = [DnType::OrganizationName, DnType::CustomDnType(vec![2, 5, 4, 10])];
+        for (kind, organization) in types.into_iter().zip(self.organizations) {
+            params.distinguished_name.push(kind, *organization);
+        }
+        params.distinguished_name.push(DnType::CommonName, self.name);
+        params.extended_key_usages = self.usage.clone().into_iter().collect();
+        (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), self.until);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &authority.issuer).unwrap().pem();
+        Pair { certificate, key: key.serialize_pem() }
+    }
+}
+
+pub(super) fn kubelet(world: &World, id: &str) -> Pair {
+    Shown::kubelet(&format!("system:node:{id}")).signed_by(&world.authority)
+}
+
+/// A machine whose Node is at work.
+fn node(world: &World, id: &str) -> Principal {
+    let machine = world.machine(id);
+    world.ready.lock().unwrap().insert(id.into());
+    let provider_id = format!("aws:///us-test-1a/{id}");
+    world.provider_ids.lock().unwrap().insert(id.into(), provider_id);
+    machine
+}
+
+/// Asks to renew, as whom a certificate says: the status and the text; status 0 where TLS ends.
+async fn renew(world: &World, shown: Option<&Pair>, token: &str, body: Vec<u8>) -> (u16, String) {
+    let pem = &world.authority.pem;
+    let config = match shown {
+        Some(pair) => tls::client_config_trusting_as(pem, &pair.certificate, &pair.key).unwrap(),
+        None => tls::client_config_trusting(pem).unwrap(),
+    };
+    renew_from(Ipv4Addr::LOCALHOST, config, world, token, body).await
+}
+
+async fn renew_from(
+    from: Ipv4Addr,
+    config: ClientConfig,
+    world: &World,
+    token: &str,
+    body: Vec<u8>,
+) -> (u16, String) {
+    let client = Client::builder().tls_backend_preconfigured(config).no_proxy().resolve(NAME, world.address);
+    let client = client.local_address(IpAddr::from(from)).timeout(Duration::from_secs(15)).build().unwrap();
+    let url = format!("https://{NAME}:{}/renew", world.address.port());
+    match client.post(url).header("Authorization", token).body(body).send().await {
+        Ok(answer) => (answer.status().as_u16(), answer.text().await.unwrap()),
+        Err(error) => (0, kops_agent_net::http::innermost_cause(error)),
+    }
+}
+
+async fn assert_refused(world: &World, shown: &Pair, machine: &Principal, reason: &str) {
+    let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+    let token = world.v1(machine, &body);
+    assert_eq!(renew(world, Some(shown), &token, body).await, (403, reason.to_owned()));
+    assert!(renewals(world).contains(&format!("outcome=\"refused\",reason=\"{reason}\"")), "{reason}");
+    assert!(!renewals(world).contains("granted"), "{}", renewals(world));
+}
+
+fn renewals(world: &World) -> String {
+    let mut registry = prometheus_client::registry::Registry::default();
+    world.metrics.register(&mut registry);
+    let all = super::super::super::metrics::text(&registry);
+    all.lines().filter(|line| line.contains("renewal_requests_total")).collect::<Vec<_>>().join("\n")
+}
+
+#[tokio::test]
+async fn a_node_that_is_ready_is_given_what_a_bootstrap_would_give_it() {
+    let world = World::new().await;
+    let machine = node(&world, ID);
+    let present = kubelet(&world, ID);
+    let key = KeyPair::generate().unwrap();
+    let names = ["kubelet", "kubelet-server", "kube-proxy", "etcd-client-cilium"];
+    let body = for_certificates(&names, &key);
+    assert_eq!(world.ask(&world.v1(&machine, &body), body.clone()).await.0, 409, "it bootstraps no more");
+
+    let (status, answer) = renew(&world, Some(&present), &world.v1(&machine, &body), body).await;
+    assert_eq!(status, 200, "{answer}");
+    let answer: Value = serde_json::from_str(&answer).unwrap();
+    assert_eq!(answer["Certs"].as_object().unwrap().len(), 4);
+    let subject = |name: &str| {
+        let pem = answer["Certs"][name].as_str().unwrap();
+        let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).unwrap();
+        let certificate = pem.parse_x509().unwrap();
+        assert_eq!(certificate.public_key().raw, key.subject_public_key_info());
+        let days = certificate.validity().time_to_expiration().unwrap().whole_days();
+        assert!((454..490).contains(&days), "{days}");
+        certificate.subject().to_string()
+    };
+    assert_eq!(subject("kubelet"), format!("O=system:nodes, CN=system:node:{ID}"));
+    assert_eq!(subject("kubelet-server"), format!("CN={ID}"));
+
+    let body = request(Value::Null, Value::Null, true);
+    let (status, answer) = renew(&world, Some(&present), &world.v1(&machine, &body), body).await;
+    assert!(status == 200 && answer.contains("Networking"), "{status} {answer}");
+    assert!(renewals(&world).contains("{outcome=\"granted\",reason=\"Granted\"} 2"), "{}", renewals(&world));
+    assert!(!world.counted("Granted\"} 3"));
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_not_good_ends_the_handshake_and_is_written_down() {
+    let world = World::new().await;
+    let machine = node(&world, ID);
+    let name = format!("system:node:{ID}");
+    let expired = Shown { until: date_time_ymd(2021, 1, 1), ..Shown::kubelet(&name) };
+    let server = Shown { usage: Some(ExtendedKeyUsagePurpose::ServerAuth), ..Shown::kubelet(&name) };
+    let ours = Shown::kubelet(&name);
+    let of_kubelet = kubelet(&world, ID);
+    let stolen_without_key = Pair { key: KeyPair::generate().unwrap().serialize_pem(), ..of_kubelet };
+    for (count, shown) in [
+        ours.signed_by(&Authority::new("kubernetes-ca")),
+        expired.signed_by(&world.authority),
+        server.signed_by(&world.authority),
+    ]
+    .iter()
+    .enumerate()
+    {
+        let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+        let (status, problem) = renew(&world, Some(shown), &world.v1(&machine, &body), body).await;
+        assert_eq!(status, 0, "{problem}");
+        let line = format!("{{outcome=\"refused\",reason=\"ClientCertificateRefused\"}} {}", count + 1);
+        assert!(renewals(&world).contains(&line), "{line}: {}", renewals(&world));
+    }
+    let pem = &world.authority.pem;
+    let (certificate, key) = (&stolen_without_key.certificate, &stolen_without_key.key);
+    assert!(tls::client_config_trusting_as(pem, certificate, key).is_err(), "our own TLS already says no");
+    assert_eq!(world.sts.calls(), 0);
+    // A machine that shows none bootstraps as before.
+    world.ready.lock().unwrap().clear();
+    let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+    assert_eq!(world.ask(&world.v1(&machine, &body), body).await.0, 200);
+}
+
+#[tokio::test]
+async fn only_a_kubelets_certificate_renews() {
+    let world = World::new().await;
+    let machine = node(&world, ID);
+    let name = format!("system:node:{ID}");
+    let two_groups = ["system:nodes", "system:masters"];
+    for shown in [
+        Shown { organizations: &[], ..Shown::kubelet("system:kube-controller-manager") },
+        Shown::kubelet("system:kube-controller-manager"),
+        Shown { organizations: &["system:masters"], ..Shown::kubelet(&name) },
+        Shown { organizations: &[], ..Shown::kubelet(&name) },
+        Shown { organizations: &two_groups, ..Shown::kubelet(&name) },
+        Shown::kubelet("system:node:"),
+        Shown::kubelet("system:node:../x"),
+        Shown::kubelet(ID),
+        // Without any usage a certificate may be used for all that there is, as an authority's (RFC 5280, section 4.2.1.12).
+        Shown { usage: None, ..Shown::kubelet(&name) },
+    ] {
+        assert_refused(&world, &shown.signed_by(&world.authority), &machine, "CertificateOfNoNode").await;
+    }
+    let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+    let answer = renew(&world, None, &world.v1(&machine, &body), body).await;
+    assert_eq!(answer, (403, "NoClientCertificate".to_owned()));
+    assert_eq!(holder(Some(b"no certificate")).unwrap_err().reason(), "CertificateOfNoNode");
+    assert_eq!(world.sts.calls(), 0, "no cloud is asked for it");
+}
+
+#[tokio::test]
+async fn the_machine_must_be_the_one_whose_certificate_it_shows() {
+    let world = World::new().await;
+    let (machine, other) = (node(&world, ID), node(&world, OTHER_ID));
+    // A pod on one machine, with the token of that machine, and a certificate that was stolen on another; and the reverse.
+    assert_refused(&world, &kubelet(&world, OTHER_ID), &machine, "CertificateOfOtherNode").await;
+    assert_refused(&world, &kubelet(&world, ID), &other, "CertificateOfOtherNode").await;
+    // A stolen certificate, elsewhere.
+    let stranger = Principal::instance(ROLE, "i-0aaaaaaaaaaaaaaaa");
+    world.sts.put(&stranger);
+    assert_refused(&world, &kubelet(&world, ID), &stranger, "InstanceNotFound").await;
+    let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+    let (status, answer) = renew(&world, Some(&kubelet(&world, ID)), "", body).await;
+    assert_eq!((status, answer.as_str()), (403, "UnknownToken"));
+}
+
+#[tokio::test]
+async fn the_cloud_is_asked_again_what_the_machine_is() {
+    for (instance, reason) in [
+        (
+            Instance { state: "terminated".into(), ..Instance::of_group(CLUSTER, "nodes") },
+            "InstanceNotRunning",
+        ),
+        (Instance::of_group("other.example.com", "nodes"), "InstanceOfOtherCluster"),
+    ] {
+        let world = World::new().await;
+        let machine = node(&world, ID);
+        world.ec2.put(ID, instance);
+        assert_refused(&world, &kubelet(&world, ID), &machine, reason).await;
+    }
+}
+
+#[tokio::test]
+async fn the_node_must_be_the_machines_own_still() {
+    let world = World::new().await;
+    let machine = node(&world, ID);
+    let present = kubelet(&world, ID);
+    let says = |provider_id: &str| {
+        world.provider_ids.lock().unwrap().insert(ID.into(), provider_id.into());
+    };
+    for provider_id in ["", "aws:///us-test-1a/i-0123456789abcdef1", "gce://p/us-test1-a/n"] {
+        says(provider_id);
+        assert_refused(&world, &present, &machine, "NodeOfOtherInstance").await;
+    }
+    world.provider_ids.lock().unwrap().clear();
+    world.ready.lock().unwrap().clear();
+    assert_refused(&world, &present, &machine, "NodeNotFound").await;
+
+    let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+    world.api_is_down.store(true, Ordering::Relaxed);
+    assert_eq!(renew(&world, Some(&present), &world.v1(&machine, &body), body.clone()).await.0, 500);
+    world.api_is_down.store(false, Ordering::Relaxed);
+    // It has registered again, from the same machine; whether it is Ready by now does not matter.
+    says(&format!("aws:///us-test-1a/{ID}"));
+    assert_eq!(renew(&world, Some(&present), &world.v1(&machine, &body), body).await.0, 200);
+}
+
+#[tokio::test]
+async fn no_other_names_are_given_than_by_a_bootstrap() {
+    let world = World::new().await;
+    let machine = node(&world, ID);
+    let present = kubelet(&world, ID);
+    for name in
+        ["kube-controller-manager", "kube-scheduler", "kops", "aggregator", "kubelet-api", "kube-router"]
+    {
+        let body = for_certificates(&["kubelet", name], &KeyPair::generate().unwrap());
+        let (status, answer) = renew(&world, Some(&present), &world.v1(&machine, &body), body).await;
+        assert!(status == 400 && answer.contains("no certificate of that name"), "{status} {answer}");
+    }
+    assert!(!renewals(&world).contains("granted"));
+}
+
+#[tokio::test]
+async fn a_node_that_asks_without_end_is_told_when_to_come_again_and_costs_others_nothing() {
+    let world = World::new().await;
+    let (machine, other) = (node(&world, ID), node(&world, OTHER_ID));
+    let present = kubelet(&world, ID);
+    let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+    let token = world.v1(&machine, &body);
+    assert_eq!(renew(&world, Some(&present), &token, body.clone()).await.0, 200);
+    // The same request, heard and sent again, or the node's own, without end.
+    let mut statuses = BTreeMap::<u16, usize>::new();
+    for _ in 0..40 {
+        let (status, answer) = renew(&world, Some(&present), &token, body.clone()).await;
+        if status == 429 {
+            assert!(answer.contains("asks too often"), "{answer}");
+        } else {
+            assert_eq!((status, answer.as_str()), (403, "TokenReplayed"));
+        }
+        *statuses.entry(status).or_default() += 1;
+    }
+    assert_eq!(statuses, BTreeMap::from([(403, 11), (429, 29)]));
+    assert!(world.sts.calls() <= 2, "the cloud is not asked for what is too often");
+    let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+    let given = renew(&world, Some(&kubelet(&world, OTHER_ID)), &world.v1(&other, &body), body).await;
+    assert_eq!(given.0, 200, "{}", given.1);
+}
+
+/// Asks so often from there, with a certificate and without any proof; how often it was told that it is too often.
+async fn flood(world: &World, stolen: &Pair, from: Ipv4Addr, times: usize) -> usize {
+    let mut too_often = 0;
+    for _ in 0..times {
+        let (pem, key) = (&stolen.certificate, &stolen.key);
+        let config = tls::client_config_trusting_as(&world.authority.pem, pem, key).unwrap();
+        match renew_from(from, config, world, "", Vec::new()).await {
+            (403, text) => assert_eq!(text, "UnknownToken"),
+            (429, _) => too_often += 1,
+            other => panic!("{other:?}"),
+        }
+    }
+    too_often
+}
+
+#[tokio::test]
+async fn a_stolen_certificate_takes_nothing_of_its_nodes_allowance_elsewhere() {
+    let world = World::new().await;
+    let (machine, other) = (node(&world, ID), node(&world, OTHER_ID));
+    let stolen = kubelet(&world, ID);
+    let thief = Ipv4Addr::new(127, 0, 20, 1);
+    assert_eq!(flood(&world, &stolen, thief, 20).await, 8);
+    let honest = async || {
+        let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+        renew(&world, Some(&stolen), &world.v1(&machine, &body), body).await.0
+    };
+    assert_eq!(honest().await, 200, "the node is at another address");
+    // A thief with many addresses: one certificate is not worth all that there is for all nodes.
+    let mut too_often = 0;
+    for last in 2..40 {
+        too_often += flood(&world, &stolen, Ipv4Addr::new(127, 0, 20, last), 4).await;
+    }
+    assert!(too_often > 90, "{too_often} of 152");
+    assert_eq!(honest().await, 200, "the node was seen at its address before");
+    let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+    let given = renew(&world, Some(&kubelet(&world, OTHER_ID)), &world.v1(&other, &body), body).await;
+    assert_eq!(given.0, 200, "{}", given.1);
+    assert_eq!(world.sts.calls(), 4, "{}", renewals(&world));
+}
+
+#[tokio::test]
+async fn the_authority_that_signs_now_is_the_one_that_vouches() {
+    let mut world = World::new().await;
+    let machine = node(&world, ID);
+    let before = kubelet(&world, ID);
+    let renewed = Authority::new("kubernetes-ca");
+    renewed.write(&world.pki(), "kubernetes-ca");
+    renewed.write_server(&world.pki());
+    world.keystore.refresh();
+    world.authority = renewed;
+    let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+    assert_eq!(renew(&world, Some(&before), &world.v1(&machine, &body), body.clone()).await.0, 0);
+    let after = kubelet(&world, ID);
+    assert_eq!(renew(&world, Some(&after), &world.v1(&machine, &body), body).await.0, 200);
+}
+
+#[tokio::test]
+async fn each_renewal_is_a_line_of_the_log_with_the_certificate_that_was_shown() {
+    test_log::start();
+    let world = World::new().await;
+    let machine = node(&world, ID);
+    let of_other = Authority::new("kubernetes-ca");
+    let name = format!("system:node:{ID}");
+    for (last, shown, begins, fields) in [
+        (
+            1,
+            kubelet(&world, ID),
+            format!("renewal: granted kubelet to the node {ID} ({ID} of nodes) at 127.0.10.1:"),
+            &["outcome=granted", "given=kubelet"][..],
+        ),
+        (
+            2,
+            kubelet(&world, OTHER_ID),
+            format!("renewal: refused {ID} at 127.0.10.2:"),
+            &["outcome=refused", "reason=CertificateOfOtherNode"],
+        ),
+        (
+            3,
+            Shown::kubelet(&name).signed_by(&of_other),
+            "renewal: refused somebody at 127.0.10.3:".to_owned(),
+            &["outcome=refused", "reason=ClientCertificateRefused"],
+        ),
+    ] {
+        let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
+        let token = world.v1(&machine, &body);
+        let from = Ipv4Addr::new(127, 0, 10, last);
+        let pem = &world.authority.pem;
+        let config = tls::client_config_trusting_as(pem, &shown.certificate, &shown.key).unwrap();
+        renew_from(from, config, &world, &token, body).await;
+        let lines = test_log::lines_with(&format!(" at {from}:"));
+        assert_eq!(lines.len(), 1, "{lines:?}");
+        assert!(lines[0].text.starts_with(&begins), "{lines:?}");
+        let (_, pem) = x509_parser::pem::parse_x509_pem(shown.certificate.as_bytes()).unwrap();
+        let serial: String =
+            pem.parse_x509().unwrap().raw_serial().iter().map(|byte| format!("{byte:02x}")).collect();
+        // What TLS has turned away was not read any further.
+        let serial = if last == 3 { "serial=".to_owned() } else { format!("serial={serial}") };
+        for field in fields.iter().chain([&serial.as_str()]) {
+            assert!(lines[0].fields.iter().any(|known| known == field), "{field}: {lines:?}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! Events: what people find with `kubectl get events -n kube-system`.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+use kops_agent_plan::diff::sha256_hex;
+use kube::api::{Api, ObjectMeta, PostParams};
+use kube::{Client, Error};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, timeout};
+
+use super::lease::{self, NAMESPACE};
+
+/// The API server forgets an Event after an hour, so it is said again.
+const SAID_AGAIN_AFTER: Duration = Duration::from_secs(60 * 60);
+/// How long one may take, its turn included. It is said by the next look at its Node otherwise.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Events that are created at the same time: each takes a connection, and a wrong cluster name refuses every Node.
+const AT_ONCE: usize = 8;
+
+/// Says things about Nodes, each once.
+pub struct Events {
+    /// kOps lets its controller create Events in its own namespace only.
+    events: Api<Event>,
+    said: Mutex<BTreeMap<String, Instant>>,
+    slots: Semaphore,
+}
+
+impl Events {
+    /// Says them by this client.
+    pub fn of(client: Client) -> Events {
+        Events {
+            events: Api::namespaced(client, NAMESPACE),
+            said: Mutex::default(),
+            slots: Semaphore::new(AT_ONCE),
+        }
+    }
+
+    /// Says why a Node is not dealt with, unless it was said. An Event that does not get through is not worth failing
+    /// for: the log has it too.
+    pub async fn warn(&self, node: &str, reason: &str, message: &str) {
+        self.say(about_node(node), reason, message).await;
+    }
+
+    /// Says of the controller itself why it cannot do its work, as [`Events::warn`] does of a Node: about its Lease.
+    pub async fn warn_of_controller(&self, reason: &str, message: &str) {
+        self.say(about_lease(), reason, message).await;
+    }
+
+    async fn say(&self, about: ObjectReference, reason: &str, message: &str) {
+        let object = about.name.clone().unwrap_or_default();
+        // The same Event has the same name, so that several controllers and restarts do not pile them up.
+        let digest = sha256_hex(format!("{object} {reason} {message}").as_bytes());
+        let name = format!("{object}.{}", &digest[..16]);
+        if self.was_said(&name) {
+            return;
+        }
+        let create = async {
+            let Ok(_slot) = self.slots.acquire().await else { return Ok(()) };
+            let event = event(&name, about, reason, message);
+            self.events.create(&PostParams::default(), &event).await.map(drop)
+        };
+        let problem = match timeout(PATIENCE, create).await {
+            Ok(Ok(())) => return self.is_said(name),
+            Ok(Err(Error::Api(status))) if status.code == 409 => return self.is_said(name),
+            Ok(Err(Error::Api(status))) => status.message,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => "no answer".to_owned(),
+        };
+        log::warn!("the Event {reason} about {object} was not created: {problem}");
+    }
+
+    fn was_said(&self, name: &str) -> bool {
+        let mut said = self.said();
+        let now = Instant::now();
+        said.retain(|_, at| now.duration_since(*at) < SAID_AGAIN_AFTER);
+        said.contains_key(name)
+    }
+
+    fn is_said(&self, name: String) {
+        self.said().insert(name, Instant::now());
+    }
+
+    fn said(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Instant>> {
+        self.said.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn about_node(node: &str) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("Node".into()),
+        name: Some(node.into()),
+        // A Node is in no namespace, but an Event of this one must be about something in it.
+        namespace: Some(NAMESPACE.into()),
+        // kubelet's own Events, and so those that `kubectl describe node` looks for, have the name for it.
+        uid: Some(node.into()),
+        ..ObjectReference::default()
+    }
+}
+
+fn about_lease() -> ObjectReference {
+    ObjectReference {
+        api_version: Some("coordination.k8s.io/v1".into()),
+        kind: Some("Lease".into()),
+        name: Some(lease::NAME.into()),
+        namespace: Some(NAMESPACE.into()),
+        ..ObjectReference::default()
+    }
+}
+
+fn event(name: &str, about: ObjectReference, reason: &str, message: &str) -> Event {
+    let now = Time(Timestamp::now());
+    Event {
+        metadata: ObjectMeta {
+            name: Some(name.into()),
+            namespace: Some(NAMESPACE.into()),
+            ..ObjectMeta::default()
+        },
+        involved_object: about,
+        type_: Some("Warning".into()),
+        reason: Some(reason.into()),
+        message: Some(message.into()),
+        count: Some(1),
+        first_timestamp: Some(now.clone()),
+        last_timestamp: Some(now),
+        source: Some(EventSource { component: Some("kops-controller".into()), ..EventSource::default() }),
+        reporting_component: Some("kops-controller".into()),
+        ..Event::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::future::join_all;
+    use kube::Config;
+    use serde_json::json;
+    use tokio::sync::Barrier;
+
+    use super::*;
+    use kops_agent_tests::test_server::{TestServer, text};
+
+    fn events(server: &TestServer) -> Events {
+        kops_agent_net::tls::install_provider();
+        Events::of(Client::try_from(Config::new(server.url.parse().unwrap())).unwrap())
+    }
+
+    #[tokio::test]
+    async fn what_did_not_get_through_is_said_again_and_what_did_is_not() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        // One fails, the next is created, and one of another name is there already.
+        let server = TestServer::start(move |_| {
+            let code = [500, 201, 409][count.fetch_add(1, Ordering::SeqCst).min(2)];
+            let kind = if code == 201 { "Event" } else { "Status" };
+            let answer = json!({"apiVersion": "v1", "kind": kind, "metadata": {}, "involvedObject": {},
+                                "status": "Failure", "message": "no", "reason": "no", "code": code});
+            async move { Ok(text(code, &answer.to_string())) }
+        })
+        .await;
+        let events = events(&server);
+        for (reason, expected) in [("A", 1), ("A", 2), ("A", 2), ("B", 3), ("B", 3)] {
+            events.warn("i-1", reason, "it is another's").await;
+            assert_eq!(asked.load(Ordering::SeqCst), expected, "{reason}");
+        }
+    }
+
+    #[tokio::test]
+    async fn few_are_said_at_once() {
+        let under_way = Arc::new(Semaphore::new(0));
+        let most = Arc::new(AtomicUsize::new(0));
+        // The first ones are answered when as many are there as may be.
+        let (now, full, come) = (under_way.clone(), Arc::new(Barrier::new(AT_ONCE)), AtomicUsize::new(0));
+        let max = most.clone();
+        let server = TestServer::start(move |_| {
+            let (now, full, max) = (now.clone(), full.clone(), max.clone());
+            let is_first = come.fetch_add(1, Ordering::SeqCst) < AT_ONCE;
+            async move {
+                now.add_permits(1);
+                max.fetch_max(now.available_permits(), Ordering::SeqCst);
+                if is_first {
+                    full.wait().await;
+                }
+                // Time for more to come, if they may.
+                tokio::time::sleep(Duration::from_millis(50)).await;
+                now.forget_permits(1);
+                Ok(text(409, r#"{"apiVersion":"v1","kind":"Status","status":"Failure","code":409}"#))
+            }
+        })
+        .await;
+        let events = events(&server);
+        let nodes: Vec<String> = (0..5 * AT_ONCE).map(|number| format!("i-{number}")).collect();
+        join_all(nodes.iter().map(|node| events.warn(node, "A", "it is another's"))).await;
+        assert_eq!(most.load(Ordering::SeqCst), AT_ONCE);
+        assert!(
+            nodes.iter().all(|node| events.said().keys().any(|name| name.starts_with(&format!("{node}."))))
+        );
+    }
+}

@@ -1,0 +1,507 @@
+//! The instance groups of the cluster, as `kops update cluster --yes` has applied them, and the labels of their nodes: those of
+//! each group's `igconfig/<role>/<group>/nodeupconfig.yaml` in the state store. What `kops edit ig` has saved and no
+//! `kops update` has applied yet is not there.
+//!
+//! The store is looked at every so often, by one request that tells which files are others than before. Where it cannot
+//! be read, or one group cannot, what was last known of it holds.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use kops_agent_plan::labels;
+
+use kops_agent_store::{Store, StoreError};
+
+/// The labels of a group's nodes.
+pub type Labels = BTreeMap<String, String>;
+
+const GROUPS: &str = "igconfig/";
+/// What comes after every file of [`GROUPS`].
+const BEHIND_GROUPS: &str = "igconfig/\u{7f}";
+/// The groups that there are, as `kops edit ig` saves them (upstream: `pkg/client/simple/vfsclientset/instancegroup.go`).
+const INSTANCE_GROUPS: &str = "instancegroup/";
+/// What comes after every file of [`INSTANCE_GROUPS`].
+const BEHIND_INSTANCE_GROUPS: &str = "instancegroup/\u{7f}";
+const CONFIGURATION: &str = "nodeupconfig.yaml";
+/// The folders of the roles whose machines are Nodes (upstream: `pkg/nodelabels/builder.go`).
+const ROLES: [&str; 3] = ["control-plane", "apiserver", "node"];
+
+/// What is known of a group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Group {
+    /// Its nodes have these labels.
+    Known(Arc<Labels>),
+    /// The cluster has no such group.
+    Unknown,
+    /// It may be a new one: what the store has of it has not been read yet, and cannot be.
+    Unreadable,
+}
+
+/// The groups, watched.
+pub struct Groups {
+    store: Arc<Store>,
+    base: String,
+    interval: Duration,
+    known: Mutex<Known>,
+}
+
+/// The labels of the groups of a name: of more than one, where a group was made anew with another role, for kOps leaves what
+/// it had written of the first.
+type ByName = BTreeMap<String, Vec<Arc<Labels>>>;
+
+#[derive(Default)]
+struct Known {
+    /// By name; `None` while the store has never been read.
+    groups: Option<ByName>,
+    read: Read,
+    /// Whether the store cannot be read: said once.
+    failing: bool,
+}
+
+/// What was read of the store.
+#[derive(Clone, Default)]
+struct Read {
+    /// Of which version each file is.
+    versions: BTreeMap<String, String>,
+    /// The labels as they were when they could last be read, by file.
+    groups: BTreeMap<String, Arc<Labels>>,
+    /// Why files cannot be read.
+    problems: BTreeMap<String, String>,
+}
+
+/// What is different since the store was last looked at.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Changed(pub BTreeSet<String>);
+
+impl Groups {
+    /// The groups of the cluster whose folder in the store is `base`, to be looked at so often.
+    pub fn of(store: Arc<Store>, base: &str, interval: Duration) -> Groups {
+        Groups { store, base: base.trim_end_matches('/').to_owned(), interval, known: Mutex::default() }
+    }
+
+    /// What is known of the group of this name, for a node of which its cloud has noted these labels.
+    pub fn get(&self, name: &str, noted: &Labels) -> Group {
+        let known = self.known();
+        let Some(groups) = &known.groups else { return Group::Unreadable };
+        match groups.get(name).map_or(&[][..], Vec::as_slice) {
+            [labels] => Group::Known(labels.clone()),
+            [] if known.is_current() => Group::Unknown,
+            several => several
+                .iter()
+                .find(|labels| labels::have_same_roles(labels, noted))
+                .map_or(Group::Unreadable, |labels| Group::Known(labels.clone())),
+        }
+    }
+
+    /// Whether all of the store could be read when it was last looked at.
+    pub fn is_current(&self) -> bool {
+        self.known().is_current()
+    }
+
+    /// Looks at the store, and tells which groups have other labels than before, or came or went.
+    pub async fn refresh(&self) -> Changed {
+        let before = self.known().read.clone();
+        match self.read(before).await {
+            Ok(None) => {
+                self.recovered();
+                Changed::default()
+            }
+            Ok(Some((read, labels))) => {
+                self.recovered();
+                self.replace(read, labels)
+            }
+            Err(error) => {
+                self.failed(&error);
+                Changed::default()
+            }
+        }
+    }
+
+    /// When to look at the store the next time.
+    pub fn pause(&self) -> impl Future<Output = ()> + use<> {
+        // Up to a tenth more, and for each process another: several do not come at once.
+        let jitter = self.interval.mul_f64(f64::from(std::process::id() % 100) / 1000.0);
+        tokio::time::sleep(self.interval + jitter)
+    }
+
+    /// What the store has, if that is something else than before.
+    async fn read(&self, before: Read) -> Result<Option<(Read, ByName)>> {
+        let mut versions = self.store.versions(&self.base, GROUPS, BEHIND_GROUPS).await?;
+        versions.retain(|file, _| group_of(file).is_some());
+        // A cluster has groups. Where there are none this is another folder, or one that is still being written.
+        ensure!(
+            !versions.is_empty(),
+            "{}/{GROUPS} has no {CONFIGURATION} of any group; is configBase right, and has `kops update cluster --yes` been run?",
+            self.base
+        );
+        if versions == before.versions {
+            return Ok(None);
+        }
+        let mut read = self.read_listed(versions.clone(), before).await?;
+        if !read.problems.is_empty() {
+            self.forget_deleted(&mut read, &versions).await;
+        }
+        let mut by_name = ByName::new();
+        for (file, labels) in &read.groups {
+            let name = group_of(file).unwrap_or_default();
+            by_name.entry(name.to_owned()).or_default().push(labels.clone());
+        }
+        Ok(Some((read, by_name)))
+    }
+
+    /// What is in these files of these versions. What was read of one holds where it is unchanged, or cannot be read; without
+    /// its version it is read again the next time.
+    async fn read_listed(&self, versions: BTreeMap<String, String>, before: Read) -> Result<Read> {
+        let mut read = Read::default();
+        for (file, version) in versions {
+            let last = before.groups.get(&file).cloned();
+            let is_unchanged = before.versions.get(&file) == Some(&version);
+            let labels = match last {
+                Some(last) if is_unchanged => last,
+                last => match self.read_group(&file).await? {
+                    Ok(Some(labels)) => Arc::new(labels),
+                    // It is deleted; where it comes back it may be of the same version.
+                    Ok(None) => continue,
+                    Err(problem) => {
+                        read.groups.extend(last.map(|labels| (file.clone(), labels)));
+                        read.problems.insert(file, problem);
+                        continue;
+                    }
+                },
+            };
+            read.groups.insert(file.clone(), labels);
+            read.versions.insert(file, version);
+        }
+        Ok(read)
+    }
+
+    /// Takes no offence at files of groups that are no longer there: `kops delete ig` leaves them behind. What was last read
+    /// of them holds for nodes that are still to go. Where groups cannot be listed, none is taken for deleted.
+    async fn forget_deleted(&self, read: &mut Read, versions: &BTreeMap<String, String>) {
+        let listed = self.store.versions(&self.base, INSTANCE_GROUPS, BEHIND_INSTANCE_GROUPS).await;
+        let groups = match listed {
+            Ok(groups) if !groups.is_empty() => groups,
+            Ok(_) => return,
+            Err(error) => {
+                return log::debug!("whether groups that cannot be read were deleted is not known: {error}");
+            }
+        };
+        let is_there = |file: &str| {
+            group_of(file).is_none_or(|name| groups.contains_key(&format!("{INSTANCE_GROUPS}{name}")))
+        };
+        let (problems, of_deleted): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            std::mem::take(&mut read.problems).into_iter().partition(|(file, _)| is_there(file));
+        read.problems = problems;
+        for (file, problem) in of_deleted {
+            log::debug!("{file} is of a group that was deleted, and is not missed: {problem}");
+            read.versions
+                .extend(versions.get_key_value(&file).map(|(file, version)| (file.clone(), version.clone())));
+        }
+    }
+
+    /// The labels of a file, unless that is gone since it was listed; or what is wrong with this one file.
+    async fn read_group(&self, file: &str) -> Result<Result<Option<Labels>, String>> {
+        let url = format!("{}/{file}", self.base);
+        match self.store.read(&url).await {
+            Ok(text) => Ok(labels::applied(&text, &url).map(Some).map_err(|error| error.to_string())),
+            Err(StoreError::NotFound { .. }) => Ok(Ok(None)),
+            Err(error) if is_of_file(&error) => Ok(Err(error.to_string())),
+            Err(error) => Err(error).context("reading what kOps has applied of an instance group"),
+        }
+    }
+
+    fn replace(&self, read: Read, labels: ByName) -> Changed {
+        let mut known = self.known();
+        for (file, problem) in &read.problems {
+            if known.read.problems.get(file) != Some(problem) {
+                log::warn!("an instance group cannot be read; what was last read of it holds: {problem}");
+            }
+        }
+        for file in known.read.problems.keys().filter(|file| !read.problems.contains_key(*file)) {
+            log::info!("{}/{file} can be read again, or is gone", self.base);
+        }
+        let before = known.groups.take().unwrap_or_default();
+        let names: BTreeSet<&String> = before.keys().chain(labels.keys()).collect();
+        let changed =
+            names.into_iter().filter(|name| before.get(*name) != labels.get(*name)).cloned().collect();
+        known.read = read;
+        known.groups = Some(labels);
+        Changed(changed)
+    }
+
+    fn recovered(&self) {
+        let mut known = self.known();
+        if std::mem::take(&mut known.failing) {
+            log::info!("the state store {} can be read again", self.base);
+        }
+    }
+
+    fn failed(&self, error: &anyhow::Error) {
+        let mut known = self.known();
+        if std::mem::replace(&mut known.failing, true) {
+            return;
+        }
+        let error = kops_agent_process::output::error_text(error);
+        match known.groups {
+            Some(_) => log::warn!("the state store cannot be read; what was last read of it holds: {error}"),
+            None => log::warn!(
+                "the state store cannot be read; nodes get the labels that kOps noted in the cloud: {error}"
+            ),
+        }
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn is_current(&self) -> bool {
+        self.groups.is_some() && !self.failing && self.read.problems.is_empty()
+    }
+}
+
+/// The group whose nodes a file of the store is for, if it is one of kOps' configurations of nodes.
+fn group_of(file: &str) -> Option<&str> {
+    let mut parts = file.strip_prefix(GROUPS)?.split('/');
+    let (role, name, rest) = (parts.next()?, parts.next()?, parts.next()?);
+    let is_one = ROLES.contains(&role) && !name.is_empty() && rest == CONFIGURATION && parts.next().is_none();
+    is_one.then_some(name)
+}
+
+/// Whether a file alone is the trouble, as where its key may not be used, and others can be read.
+fn is_of_file(error: &StoreError) -> bool {
+    match error {
+        StoreError::Forbidden { .. } | StoreError::TooLarge { .. } | StoreError::Io { .. } => true,
+        StoreError::Refused { status, .. } => *status < 500,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+    use std::path::Path;
+
+    use super::*;
+
+    fn write_group(folder: &Path, name: &str, labels: &str) {
+        write(
+            folder,
+            &format!("igconfig/node/{name}"),
+            &format!("node-role.kubernetes.io/node: '', {labels}"),
+        );
+    }
+
+    fn write(folder: &Path, group: &str, labels: &str) {
+        let folder = folder.join(group);
+        fs::create_dir_all(&folder).unwrap();
+        let text = format!("{{ClusterName: c.example.com, KubeletConfig: {{nodeLabels: {{{labels}}}}}}}");
+        fs::write(folder.join(CONFIGURATION), text).unwrap();
+    }
+
+    fn break_group(folder: &Path, name: &str) {
+        fs::create_dir_all(folder.join("instancegroup")).unwrap();
+        fs::write(folder.join("instancegroup").join(name), "").unwrap();
+        fs::create_dir_all(folder.join("igconfig/node").join(name)).unwrap();
+        fs::write(folder.join("igconfig/node").join(name).join(CONFIGURATION), "{spec: [").unwrap();
+    }
+
+    fn store() -> (tempfile::TempDir, Groups) {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["instancegroup", "igconfig/node/old/nodes", "igconfig/bastion/b"] {
+            fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        for name in ["igconfig/node/old/nodes/nodeupconfig.yaml", "igconfig/bastion/b/nodeupconfig.yaml"] {
+            fs::write(folder.path().join(name), "no group").unwrap();
+        }
+        write_group(folder.path(), "nodes", "a: '1'");
+        for name in ["nodes", "control-plane"] {
+            fs::write(folder.path().join("instancegroup").join(name), "").unwrap();
+        }
+        write(
+            folder.path(),
+            "igconfig/control-plane/control-plane",
+            "node-role.kubernetes.io/control-plane: ''",
+        );
+        let groups =
+            Groups::of(Arc::new(Store::new(&[]).unwrap()), folder.path().to_str().unwrap(), Duration::MAX);
+        (folder, groups)
+    }
+
+    fn changed(names: &[&str]) -> Changed {
+        Changed(names.iter().map(|name| (*name).to_owned()).collect())
+    }
+
+    fn get(groups: &Groups, name: &str) -> Group {
+        groups.get(name, &Labels::new())
+    }
+
+    fn labels(groups: &Groups, name: &str) -> Vec<String> {
+        shown(get(groups, name))
+    }
+
+    fn shown(group: Group) -> Vec<String> {
+        match group {
+            Group::Known(labels) => labels.iter().map(|(key, value)| format!("{key}={value}")).collect(),
+            other => vec![format!("{other:?}")],
+        }
+    }
+
+    #[tokio::test]
+    async fn labels_follow_what_kops_has_applied_and_not_what_was_only_saved() {
+        let (folder, groups) = store();
+        assert_eq!(get(&groups, "nodes"), Group::Unreadable);
+        assert_eq!(groups.refresh().await, changed(&["control-plane", "nodes"]));
+        assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="]);
+        assert_eq!(groups.refresh().await, changed(&[]));
+
+        // `kops edit ig`.
+        let edited = "{apiVersion: kops.k8s.io/v1alpha2, kind: InstanceGroup, metadata: {name: nodes}, spec: \
+                      {role: Node, nodeLabels: {a: edited}}}";
+        fs::write(folder.path().join("instancegroup/nodes"), edited).unwrap();
+        assert_eq!(groups.refresh().await, changed(&[]));
+
+        write_group(folder.path(), "nodes", "a: '2', b: x");
+        write_group(folder.path(), "more", "");
+        assert_eq!(groups.refresh().await, changed(&["more", "nodes"]));
+        assert_eq!(labels(&groups, "nodes"), ["a=2", "b=x", "node-role.kubernetes.io/node="]);
+
+        fs::remove_dir_all(folder.path().join("igconfig/node/more")).unwrap();
+        assert_eq!(groups.refresh().await, changed(&["more"]));
+        assert_eq!(get(&groups, "more"), Group::Unknown);
+        assert_eq!(get(&groups, "b"), Group::Unknown, "bastions are no Nodes");
+    }
+
+    #[tokio::test]
+    async fn a_group_that_was_made_anew_with_another_role_is_told_from_the_one_before() {
+        let (folder, groups) = store();
+        write(folder.path(), "igconfig/apiserver/nodes", "node-role.kubernetes.io/api-server: ''");
+        groups.refresh().await;
+        let with = |role: &str| Labels::from([(format!("node-role.kubernetes.io/{role}"), String::new())]);
+        assert_eq!(shown(groups.get("nodes", &with("api-server"))), ["node-role.kubernetes.io/api-server="]);
+        assert_eq!(shown(groups.get("nodes", &with("node"))), ["a=1", "node-role.kubernetes.io/node="]);
+        assert_eq!(get(&groups, "nodes"), Group::Unreadable, "the cloud does not say which");
+    }
+
+    #[tokio::test]
+    async fn a_group_that_cannot_be_read_is_as_it_was_and_the_others_go_on() {
+        let (folder, groups) = store();
+        groups.refresh().await;
+        assert!(groups.is_current());
+        for name in ["nodes", "new"] {
+            break_group(folder.path(), name);
+        }
+        write_group(folder.path(), "others", "b: '1'");
+        assert_eq!(groups.refresh().await, changed(&["others"]));
+        assert!(!groups.is_current());
+        assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="]);
+        assert_eq!(get(&groups, "new"), Group::Unreadable, "it may be the one that cannot be read");
+        assert_eq!(groups.refresh().await, changed(&[]));
+        assert!(!groups.is_current());
+        write_group(folder.path(), "nodes", "");
+        fs::remove_dir_all(folder.path().join("igconfig/node/new")).unwrap();
+        assert_eq!(groups.refresh().await, changed(&["nodes"]));
+        assert!(groups.is_current());
+        assert_eq!(get(&groups, "new"), Group::Unknown);
+    }
+
+    #[tokio::test]
+    async fn what_is_left_of_a_group_that_was_deleted_keeps_nothing_unreadable() {
+        let (folder, groups) = store();
+        groups.refresh().await;
+        // kOps leaves it behind, and it can be read no longer: of another version, say, or with another key.
+        break_group(folder.path(), "nodes");
+        fs::remove_file(folder.path().join("instancegroup/nodes")).unwrap();
+        groups.refresh().await;
+        assert!(groups.is_current());
+        assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="], "its nodes go last");
+        assert_eq!(get(&groups, "new"), Group::Unknown);
+
+        // It comes back.
+        fs::write(folder.path().join("instancegroup/nodes"), "").unwrap();
+        write_group(folder.path(), "nodes", "a: '2'");
+        assert_eq!(groups.refresh().await, changed(&["nodes"]));
+        // That groups cannot be listed does not make one a deleted one.
+        break_group(folder.path(), "nodes");
+        fs::remove_dir_all(folder.path().join("instancegroup")).unwrap();
+        groups.refresh().await;
+        assert!(!groups.is_current());
+    }
+
+    #[tokio::test]
+    async fn what_is_unchanged_is_not_read_again_because_of_another() {
+        let (folder, groups) = store();
+        break_group(folder.path(), "broken");
+        groups.refresh().await;
+        let file = folder.path().join("igconfig/node/nodes").join(CONFIGURATION);
+        let before = fs::metadata(&file).unwrap();
+        // The same file by all that the store tells of versions, with something else in it.
+        let text = fs::read_to_string(&file).unwrap().replace("a: '1'", "a: '9'");
+        let mut open = fs::File::options().write(true).open(&file).unwrap();
+        std::io::Write::write_all(&mut open, text.as_bytes()).unwrap();
+        open.set_modified(before.modified().unwrap()).unwrap();
+        for _ in 0..2 {
+            assert_eq!(groups.refresh().await, changed(&[]));
+            assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="]);
+            assert!(!groups.is_current(), "the other is tried again each time");
+        }
+    }
+
+    /// A link to nowhere is listed by no store; a folder that cannot be entered is. Here the file goes between the two.
+    #[tokio::test]
+    async fn a_file_that_goes_after_it_was_listed_is_a_deleted_group_until_it_comes_back() {
+        let (folder, groups) = store();
+        groups.refresh().await;
+        let file = "igconfig/node/nodes/nodeupconfig.yaml";
+        let versions = groups.store.versions(&groups.base, GROUPS, BEHIND_GROUPS).await.unwrap();
+        let before = Read::default();
+        let away = folder.path().join("away");
+        fs::rename(folder.path().join(file), &away).unwrap();
+        let listed: BTreeMap<String, String> =
+            versions.into_iter().filter(|(file, _)| group_of(file).is_some()).collect();
+        let read = groups.read_listed(listed.clone(), before).await.unwrap();
+        assert!(read.problems.is_empty() && !read.groups.contains_key(file), "it is deleted");
+        assert!(!read.versions.contains_key(file), "and looked for again");
+        fs::rename(&away, folder.path().join(file)).unwrap();
+        let again = groups.read_listed(listed, read).await.unwrap();
+        assert!(again.groups.contains_key(file));
+    }
+
+    #[tokio::test]
+    async fn a_store_without_any_group_is_not_believed() {
+        let (folder, groups) = store();
+        groups.refresh().await;
+        let away = folder.path().join("igconfig.away");
+        fs::rename(folder.path().join("igconfig"), &away).unwrap();
+        assert_eq!(groups.refresh().await, changed(&[]));
+        assert!(!groups.is_current());
+        assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="]);
+        assert_eq!(get(&groups, "new"), Group::Unreadable, "it may be a new one");
+        fs::rename(away, folder.path().join("igconfig")).unwrap();
+        write_group(folder.path(), "new", "");
+        assert_eq!(groups.refresh().await, changed(&["new"]));
+        assert!(groups.is_current());
+    }
+
+    #[test]
+    fn only_configurations_of_nodes_are_groups() {
+        assert_eq!(group_of("igconfig/node/nodes/nodeupconfig.yaml"), Some("nodes"));
+        assert_eq!(group_of("igconfig/control-plane/cp/nodeupconfig.yaml"), Some("cp"));
+        for file in [
+            "igconfig/node/nodes/",
+            "igconfig/node/",
+            "igconfig/node//nodeupconfig.yaml",
+            "igconfig/node/old/nodes/nodeupconfig.yaml",
+            "igconfig/node/nodes/nodeupconfig.yaml.bak",
+            "igconfig/bastion/b/nodeupconfig.yaml",
+            "instancegroup/nodes",
+        ] {
+            assert_eq!(group_of(file), None, "{file}");
+        }
+    }
+}

@@ -1,0 +1,340 @@
+//! Who of several controllers writes: the one that holds the Lease `kube-system/kops-controller-leader`, which upstream's
+//! kops-controller takes turns with too.
+//!
+//! Whether another's Lease has ended is judged by how long it has stood still on our own clock, as client-go does:
+//! machines' clocks may differ. A holder that cannot renew stops writing while its Lease still keeps others out.
+//!
+//! Sources: client-go's `tools/leaderelection`; controller-runtime's defaults.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{Api, ObjectMeta, PostParams};
+use kube::{Client, Error};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep, timeout};
+
+use kops_agent_process::output::error_text;
+use kops_agent_process::service_manager;
+
+/// Namespace of the Lease.
+pub const NAMESPACE: &str = "kube-system";
+/// Name of the Lease.
+pub const NAME: &str = "kops-controller-leader";
+
+/// For how long a Lease keeps others out after it was renewed.
+const LEASE_DURATION: Duration = Duration::from_secs(15);
+/// A holder that could not renew for so long writes no more.
+const RENEW_DEADLINE: Duration = Duration::from_secs(10);
+/// How often a holder renews, and others look.
+const RETRY_PERIOD: Duration = Duration::from_secs(2);
+/// How long it may take to read and write the Lease: long enough for an API server that is slow, for who gives up on a
+/// write that is done after all holds the Lease and does not know it; and short enough for another try before
+/// [`RENEW_DEADLINE`].
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Whoever has not contended for so long is stuck.
+const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+
+/// Whether this process may write. Clones tell the same.
+#[derive(Clone, Debug)]
+pub struct Leadership {
+    start: Instant,
+    /// Milliseconds after `start` until which it may write; zero if it may not.
+    until: Arc<AtomicU64>,
+}
+
+impl Leadership {
+    fn none() -> Leadership {
+        Leadership { start: Instant::now(), until: Arc::default() }
+    }
+
+    /// Leadership that nobody contests, for a single run.
+    pub fn uncontested() -> Leadership {
+        Leadership { start: Instant::now(), until: Arc::new(AtomicU64::new(u64::MAX)) }
+    }
+
+    /// Leadership of somebody who has just renewed the Lease and never will again.
+    #[cfg(test)]
+    pub fn renewed_now() -> Leadership {
+        let leadership = Leadership::none();
+        leadership.renewed(leadership.start);
+        leadership
+    }
+
+    /// Leadership of somebody who does not lead.
+    #[cfg(test)]
+    pub fn of_another() -> Leadership {
+        Leadership::none()
+    }
+
+    /// For how much longer this process may begin to write; `None` if it may not. What is begun then and takes
+    /// no longer than [`Leadership::LONGEST_WRITE`] ends before anybody else may write.
+    pub fn remaining(&self) -> Option<Duration> {
+        self.remaining_at(Instant::now())
+    }
+
+    fn remaining_at(&self, now: Instant) -> Option<Duration> {
+        let until = Duration::from_millis(self.until.load(Ordering::Acquire));
+        let since_start = now.saturating_duration_since(self.start);
+        until.checked_sub(since_start).filter(|remaining| !remaining.is_zero())
+    }
+
+    /// The longest that a write may take.
+    pub const LONGEST_WRITE: Duration = Duration::from_secs(4);
+
+    fn renewed(&self, asked: Instant) {
+        let until = asked.saturating_duration_since(self.start) + RENEW_DEADLINE;
+        self.until.store(u64::try_from(until.as_millis()).unwrap_or(u64::MAX), Ordering::Release);
+    }
+
+    fn lost(&self) {
+        self.until.store(0, Ordering::Release);
+    }
+}
+
+/// A contender for the Lease.
+pub struct Election {
+    leases: Api<Lease>,
+    identity: String,
+    leadership: Leadership,
+    leads: watch::Sender<bool>,
+    /// Milliseconds after the start at which this last contended.
+    beat: AtomicU64,
+}
+
+impl Election {
+    /// Contends under a name that nobody else has.
+    pub fn new(client: Client, identity: String) -> Election {
+        let (leads, _) = watch::channel(false);
+        Election {
+            leases: Api::namespaced(client, NAMESPACE),
+            identity,
+            leadership: Leadership::none(),
+            leads,
+            beat: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether this process may write at the moment.
+    pub fn leadership(&self) -> Leadership {
+        self.leadership.clone()
+    }
+
+    /// Tells when this process begins and ceases to lead.
+    pub fn leads(&self) -> watch::Receiver<bool> {
+        self.leads.subscribe()
+    }
+
+    /// Contends for ever.
+    pub async fn run(&self) {
+        let mut seen: Option<Seen> = None;
+        // An API server that is gone for an hour is told of once.
+        let mut said = String::new();
+        loop {
+            let asked = Instant::now();
+            let problem = match timeout(PATIENCE, self.contend(&mut seen, asked)).await {
+                Ok(Ok(true)) => {
+                    self.leadership.renewed(asked);
+                    String::new()
+                }
+                Ok(Ok(false)) => {
+                    self.leadership.lost();
+                    String::new()
+                }
+                Ok(Err(error)) => error_text(&error),
+                Err(_) => "the API server does not answer".to_owned(),
+            };
+            if problem != said && !problem.is_empty() {
+                log::warn!(
+                    "the Lease {NAMESPACE}/{NAME} cannot be renewed; this is tried again until it can: {problem}"
+                );
+            }
+            self.tell();
+            self.show_life(problem.is_empty());
+            said = problem;
+            sleep(RETRY_PERIOD).await;
+            self.tell();
+        }
+    }
+
+    /// Lets the Lease go, for the next one not to have to wait.
+    pub async fn release(&self) {
+        if self.leadership.remaining().is_none() {
+            return;
+        }
+        self.leadership.lost();
+        self.tell();
+        let release = async {
+            let mut lease = self.leases.get(NAME).await?;
+            if holder(&lease) == self.identity {
+                let spec = lease.spec.get_or_insert_default();
+                spec.holder_identity = Some(String::new());
+                spec.lease_duration_seconds = Some(1);
+                self.leases.replace(NAME, &PostParams::default(), &lease).await?;
+            }
+            Ok::<(), Error>(())
+        };
+        if let Ok(Err(error)) = timeout(RETRY_PERIOD, release).await {
+            log::debug!("the Lease {NAMESPACE}/{NAME} was not let go: {error}");
+        }
+    }
+
+    /// Whether this still contends: each time takes a few seconds, whatever the API server does.
+    pub fn is_alive(&self) -> bool {
+        let beat = Duration::from_millis(self.beat.load(Ordering::Relaxed));
+        self.leadership.start.elapsed().saturating_sub(beat) < LONGEST_SILENCE
+    }
+
+    fn show_life(&self, is_answered: bool) {
+        let now = self.leadership.start.elapsed().as_millis();
+        self.beat.store(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Relaxed);
+        let what = match self.leadership.remaining() {
+            Some(_) => "leading: nodes are labelled by this process",
+            None if !is_answered => "waiting for the API server, which does not say who leads",
+            None => "waiting for its turn: another process leads",
+        };
+        service_manager::waiting(what, LONGEST_SILENCE);
+    }
+
+    fn tell(&self) {
+        let leads = self.leadership.remaining().is_some();
+        let changed = self.leads.send_if_modified(|told| std::mem::replace(told, leads) != leads);
+        match (changed, leads) {
+            (true, true) => log::info!("{} leads: it holds the Lease {NAMESPACE}/{NAME}", self.identity),
+            (true, false) => log::warn!("{} does not lead any more", self.identity),
+            (false, _) => {}
+        }
+    }
+
+    /// Takes or renews the Lease where that may be done; whether this process holds it now.
+    async fn contend(&self, seen: &mut Option<Seen>, now: Instant) -> Result<bool> {
+        let Some(mut lease) = self.leases.get_opt(NAME).await.context("reading it")? else {
+            let lease = Lease {
+                metadata: ObjectMeta { name: Some(NAME.into()), ..ObjectMeta::default() },
+                spec: Some(self.spec(None)),
+            };
+            return written(self.leases.create(&PostParams::default(), &lease).await).context("creating it");
+        };
+        match next(&lease, seen, &self.identity, now) {
+            Next::Wait => Ok(false),
+            Next::Write => {
+                lease.spec = Some(self.spec(lease.spec.as_ref()));
+                written(self.leases.replace(NAME, &PostParams::default(), &lease).await).context("writing it")
+            }
+        }
+    }
+
+    fn spec(&self, before: Option<&LeaseSpec>) -> LeaseSpec {
+        let now = Some(MicroTime(Timestamp::now()));
+        let transitions = before.and_then(|spec| spec.lease_transitions).unwrap_or_default();
+        let renews = before.is_some_and(|spec| spec.holder_identity.as_ref() == Some(&self.identity));
+        let acquired = before.filter(|_| renews).and_then(|spec| spec.acquire_time.clone());
+        LeaseSpec {
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: i32::try_from(LEASE_DURATION.as_secs()).ok(),
+            acquire_time: acquired.or_else(|| now.clone()),
+            renew_time: now,
+            lease_transitions: Some(if renews || before.is_none() { transitions } else { transitions + 1 }),
+            ..LeaseSpec::default()
+        }
+    }
+}
+
+/// The Lease as it was when it last changed, and when that was seen.
+struct Seen {
+    version: Option<String>,
+    at: Instant,
+}
+
+enum Next {
+    Wait,
+    Write,
+}
+
+/// Whether the Lease is ours to write: held by us or by nobody, or not renewed for as long as it says.
+fn next(lease: &Lease, seen: &mut Option<Seen>, identity: &str, now: Instant) -> Next {
+    let version = lease.metadata.resource_version.clone();
+    let at = match seen {
+        Some(seen) if seen.version == version => seen.at,
+        _ => now,
+    };
+    *seen = Some(Seen { version, at });
+    let holder = holder(lease);
+    let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
+    let duration = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+    if holder.is_empty() || holder == identity || now.saturating_duration_since(at) > duration {
+        Next::Write
+    } else {
+        Next::Wait
+    }
+}
+
+fn holder(lease: &Lease) -> &str {
+    lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
+}
+
+/// Whether it was written; somebody else was faster otherwise.
+fn written(result: Result<Lease, Error>) -> Result<bool> {
+    match result {
+        Ok(_) => Ok(true),
+        Err(Error::Api(status)) if status.code == 409 => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lease(holder: &str, version: &str) -> Lease {
+        Lease {
+            metadata: ObjectMeta { resource_version: Some(version.into()), ..ObjectMeta::default() },
+            spec: Some(LeaseSpec {
+                holder_identity: Some(holder.into()),
+                lease_duration_seconds: Some(15),
+                ..LeaseSpec::default()
+            }),
+        }
+    }
+
+    fn writes(lease: &Lease, seen: &mut Option<Seen>, now: Instant) -> bool {
+        matches!(next(lease, seen, "me", now), Next::Write)
+    }
+
+    #[test]
+    fn a_lease_is_taken_once_its_holder_has_not_renewed_it_for_as_long_as_it_says() {
+        let (mut seen, start) = (None, Instant::now());
+        let at = |seconds| start + Duration::from_secs(seconds);
+        assert!(!writes(&lease("other", "1"), &mut seen, at(0)));
+        assert!(!writes(&lease("other", "1"), &mut seen, at(15)));
+        assert!(!writes(&lease("other", "2"), &mut seen, at(16)), "it was renewed");
+        assert!(!writes(&lease("other", "2"), &mut seen, at(31)));
+        assert!(writes(&lease("other", "2"), &mut seen, at(32)));
+    }
+
+    #[test]
+    fn a_lease_that_is_ours_or_nobodys_is_written_at_once() {
+        assert!(writes(&lease("me", "1"), &mut None, Instant::now()));
+        assert!(writes(&lease("", "1"), &mut None, Instant::now()));
+    }
+
+    #[test]
+    fn who_cannot_renew_stops_before_anybody_else_may_begin() {
+        let leadership = Leadership::none();
+        let now = leadership.start;
+        assert_eq!(leadership.remaining_at(now), None);
+        leadership.renewed(now);
+        assert_eq!(leadership.remaining_at(now), Some(RENEW_DEADLINE));
+        assert!(leadership.remaining_at(now + RENEW_DEADLINE - Duration::from_millis(1)).is_some());
+        assert_eq!(leadership.remaining_at(now + RENEW_DEADLINE), None);
+        assert!(RENEW_DEADLINE + Leadership::LONGEST_WRITE < LEASE_DURATION);
+        leadership.renewed(now);
+        leadership.lost();
+        assert_eq!(leadership.remaining_at(now), None);
+    }
+}

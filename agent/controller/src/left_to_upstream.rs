@@ -1,0 +1,106 @@
+//! Control-plane mode where kOps' own kops-controller has to stay: it holds no Lease, labels no Nodes, and leaves the port of
+//! the bootstrap server to upstream's process, which ends for good where another has it.
+//!
+//! The process stays, so that the service of the machine is not a failed one, says why, and looks at its configuration: once
+//! nothing is left to upstream any more it ends, to be started anew as one that works.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use anyhow::Result;
+use tokio::net::TcpListener;
+
+use crate::args::ControllerArgs;
+use kops_agent_process::{exit, service_manager};
+
+use super::changed_files::{LOOKED_AT_EVERY, Watched};
+use super::health::{self, Health};
+use super::metrics::Metrics;
+
+/// Does nothing until the configuration is another, or this is asked to stop, for the reason `why`.
+///
+/// # Errors
+/// If its probes cannot be answered.
+pub async fn stand_by(
+    args: &ControllerArgs,
+    files: &mut Watched,
+    stopped: &mut (impl Future<Output = &'static str> + Unpin),
+    why: &str,
+) -> Result<u8> {
+    log::warn!(
+        "{why}; the Lease, the Nodes' labels and the port of the bootstrap server are left to kOps' kops-controller, and \
+         nothing is done here"
+    );
+    let status = told(why);
+    let probes = async { probes(health::listen(&args.health_listen).await?, why.to_owned()).await };
+    service_manager::serving(&status);
+    tokio::select! {
+        signal = stopped => log::info!("stopping, because {signal} came"),
+        file = super::changed_for_good(files, args, LOOKED_AT_EVERY) => log::info!(
+            "stopping, because {} has changed: its supervisor, systemd say, starts it anew with it",
+            file.display()
+        ),
+        never = service_manager::go_on_serving(&status) => match never {},
+        result = probes => match result? {},
+    }
+    Ok(exit::CONVERGED)
+}
+
+/// What people are told.
+fn told(why: &str) -> String {
+    format!("standing by, all is left to kOps' kops-controller: {why}")
+}
+
+/// Answers probes for ever.
+async fn probes(listener: TcpListener, why: String) -> Result<Infallible> {
+    let metrics = Metrics::new();
+    metrics.left_to_upstream.set(1);
+    health::serve(listener, Arc::new(StandingBy { doing: told(&why) }), Arc::new(metrics.registry(false)))
+        .await
+}
+
+/// There is nothing that it could fail at.
+struct StandingBy {
+    doing: String,
+}
+
+impl Health for StandingBy {
+    fn live(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn doing(&self) -> &str {
+        &self.doing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[tokio::test]
+    async fn probes_and_metrics_say_that_all_is_left_to_upstream() {
+        let listener = health::listen("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let serving = tokio::spawn(probes(listener, "the configuration has CAPI".into()));
+        let get = async |path: &str| {
+            let client = reqwest::Client::builder().no_proxy().build().unwrap();
+            let answer = client.get(format!("http://{address}{path}")).send().await.unwrap();
+            (answer.status().as_u16(), answer.text().await.unwrap())
+        };
+        let standing_by =
+            "standing by, all is left to kOps' kops-controller: the configuration has CAPI".to_owned();
+        assert_eq!(get("/readyz").await, (200, standing_by.clone()));
+        assert_eq!(get("/healthz").await, (200, standing_by));
+        let (_, metrics) = get("/metrics").await;
+        assert!(metrics.contains("\nkops_agent_left_to_upstream 1\n"), "{metrics}");
+        let at_work = super::super::metrics::text(&Metrics::new().registry(true));
+        assert!(at_work.contains("\nkops_agent_left_to_upstream 0\n"), "{at_work}");
+        serving.abort();
+    }
+}

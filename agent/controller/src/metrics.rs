@@ -1,0 +1,341 @@
+//! What control-plane mode counts, for Prometheus; under controller-runtime's names where it has one, so that
+//! dashboards and rules written for upstream's kops-controller go on working.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::lease;
+use kops_agent_cloud::calls::CloudCalls;
+
+/// The controller's name in the labels, as upstream has it.
+const NODE: &str = "node";
+/// Upper bounds of controller-runtime's buckets, in seconds.
+const SECONDS: [f64; 12] = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 60.0];
+
+/// What came of looking at a Node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reconciled {
+    /// It is as it should be.
+    Success,
+    /// It could not be dealt with, and will be looked at again.
+    Error,
+    /// It changed meanwhile, and is looked at again.
+    Requeued,
+    /// It is not who it says it is, or cannot be given labels for another reason.
+    Refused,
+}
+
+impl EncodeLabelValue for Reconciled {
+    fn encode(
+        &self,
+        encoder: &mut prometheus_client::encoding::LabelValueEncoder<'_>,
+    ) -> Result<(), std::fmt::Error> {
+        let name = match self {
+            Reconciled::Success => "success",
+            Reconciled::Error => "error",
+            Reconciled::Requeued => "requeue_after",
+            Reconciled::Refused => "refused",
+        };
+        name.encode(encoder)
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByResult {
+    result: Reconciled,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reason {
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ByOutcome {
+    outcome: &'static str,
+    reason: &'static str,
+}
+
+/// What the bootstrap server counts. Clones count together.
+#[derive(Clone, Debug)]
+pub struct BootstrapMetrics {
+    requests: Family<ByOutcome, Counter>,
+    renewals: Family<ByOutcome, Counter>,
+    seconds: Histogram,
+    /// Requests that wait to be verified.
+    pub waiting: Gauge,
+    /// Connections that are open.
+    pub connections: Gauge,
+    /// Connections that were closed at once, or before their request had come, because there were too many.
+    pub connections_refused: Counter,
+    /// 1 while machines cannot bootstrap here, although they are to.
+    pub down: Gauge,
+}
+
+impl BootstrapMetrics {
+    /// Nothing counted yet.
+    pub fn new() -> BootstrapMetrics {
+        BootstrapMetrics {
+            requests: Family::default(),
+            renewals: Family::default(),
+            seconds: Histogram::new(SECONDS),
+            waiting: Gauge::default(),
+            connections: Gauge::default(),
+            connections_refused: Counter::default(),
+            down: Gauge::default(),
+        }
+    }
+
+    /// Counts that a machine was answered, and after how long.
+    pub fn answered(&self, reason: &'static str, is_granted: bool, took: Duration) {
+        let outcome = if is_granted { "granted" } else { "refused" };
+        self.requests.get_or_create(&ByOutcome { outcome, reason }).inc();
+        self.seconds.observe(took.as_secs_f64());
+    }
+
+    /// Counts that a node was answered that has shown its certificate to get others.
+    pub fn renewed(&self, reason: &'static str, is_granted: bool) {
+        let outcome = if is_granted { "granted" } else { "refused" };
+        self.renewals.get_or_create(&ByOutcome { outcome, reason }).inc();
+    }
+
+    pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "kops_agent_renewal_requests",
+            "Nodes that showed their certificate to get others, by what came of it",
+            self.renewals.clone(),
+        );
+        registry.register(
+            "kops_agent_bootstrap_requests",
+            "Machines that asked to become nodes, by what came of it",
+            self.requests.clone(),
+        );
+        registry.register(
+            "kops_agent_bootstrap_seconds",
+            "How long it took to answer a machine",
+            self.seconds.clone(),
+        );
+        registry.register(
+            "kops_agent_bootstrap_waiting",
+            "Requests that wait to be verified",
+            self.waiting.clone(),
+        );
+        registry.register(
+            "kops_agent_bootstrap_connections",
+            "Connections to the bootstrap server",
+            self.connections.clone(),
+        );
+        registry.register(
+            "kops_agent_bootstrap_connections_refused",
+            "Connections to the bootstrap server that were closed at once or ended early, because there were too many",
+            self.connections_refused.clone(),
+        );
+        registry.register(
+            "kops_agent_bootstrap_down",
+            "Whether machines cannot bootstrap here, although the configuration has a server for them",
+            self.down.clone(),
+        );
+    }
+}
+
+/// All that is counted. Clones count together.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    reconciled: Family<ByResult, Counter>,
+    errors: Counter,
+    seconds: Histogram,
+    depth: Gauge,
+    waiting_for_cloud: Gauge,
+    refusals: Family<Reason, Counter>,
+    /// Patches that the API server took.
+    pub patches: Counter,
+    /// Nodes whose instance was known without asking the cloud.
+    pub cache_hits: Counter,
+    /// Whether this process holds the Lease.
+    pub leads: Gauge,
+    /// Whether this process does nothing, because its configuration needs kOps' own kops-controller.
+    pub left_to_upstream: Gauge,
+    /// Whether the state store could be read when it was last looked at.
+    pub store_is_readable: Gauge,
+    /// Calls to the cloud.
+    pub cloud_calls: CloudCalls,
+    /// The bootstrap server.
+    pub bootstrap: BootstrapMetrics,
+}
+
+impl Metrics {
+    /// Nothing counted yet.
+    pub fn new() -> Metrics {
+        Metrics {
+            reconciled: Family::default(),
+            errors: Counter::default(),
+            seconds: Histogram::new(SECONDS),
+            depth: Gauge::default(),
+            waiting_for_cloud: Gauge::default(),
+            refusals: Family::default(),
+            patches: Counter::default(),
+            cache_hits: Counter::default(),
+            leads: Gauge::default(),
+            left_to_upstream: Gauge::default(),
+            store_is_readable: Gauge::default(),
+            cloud_calls: CloudCalls::default(),
+            bootstrap: BootstrapMetrics::new(),
+        }
+    }
+
+    /// Counts that a Node was looked at, and for how long.
+    pub fn reconciled(&self, result: Reconciled, took: Duration) {
+        self.reconciled.get_or_create(&ByResult { result }).inc();
+        if result == Reconciled::Error {
+            self.errors.inc();
+        }
+        self.seconds.observe(took.as_secs_f64());
+    }
+
+    /// Counts that a Node was refused, and why.
+    pub fn refused(&self, reason: &'static str) {
+        self.refusals.get_or_create(&Reason { reason }).inc();
+    }
+
+    /// Notes how many Nodes wait to be looked at, and how many for a cloud that does not answer.
+    pub fn queued(&self, depth: usize, waiting_for_cloud: usize) {
+        self.depth.set(i64::try_from(depth).unwrap_or(i64::MAX));
+        self.waiting_for_cloud.set(i64::try_from(waiting_for_cloud).unwrap_or(i64::MAX));
+    }
+
+    /// All of it with what it means, to be shown by who labels Nodes, or leaves that to another.
+    pub fn registry(&self, labels_nodes: bool) -> Registry {
+        let mut registry = Registry::default();
+        let of_controller = registry.sub_registry_with_label(("controller".into(), NODE.into()));
+        of_controller.register(
+            "controller_runtime_reconcile",
+            "Nodes that were looked at, by what came of it",
+            self.reconciled.clone(),
+        );
+        of_controller.register(
+            "controller_runtime_reconcile_errors",
+            "Nodes that were looked at and could not be dealt with",
+            self.errors.clone(),
+        );
+        of_controller.register(
+            "controller_runtime_reconcile_time_seconds",
+            "How long it took to look at a Node",
+            self.seconds.clone(),
+        );
+        of_controller
+            .sub_registry_with_labels(
+                [("name", NODE), ("priority", "0")]
+                    .into_iter()
+                    .map(|(label, value)| (label.into(), value.into())),
+            )
+            .register("workqueue_depth", "Nodes that wait to be looked at", self.depth.clone());
+        registry.register(
+            "kops_agent_node_refusals",
+            "Nodes that got no labels because they are not believed, by reason",
+            self.refusals.clone(),
+        );
+        registry.register(
+            "kops_agent_nodes_waiting_for_cloud",
+            "Nodes that cannot be looked at before the cloud answers again",
+            self.waiting_for_cloud.clone(),
+        );
+        registry.register("kops_agent_node_patches", "Patches of Nodes", self.patches.clone());
+        registry.register(
+            "kops_agent_instance_cache_hits",
+            "Nodes whose instance was known without asking the cloud",
+            self.cache_hits.clone(),
+        );
+        // Who never leads is not to be missed as a leader.
+        if labels_nodes {
+            registry.sub_registry_with_label(("name".into(), lease::NAME.into())).register(
+                "leader_election_master_status",
+                "Whether this process holds the Lease kops-controller-leader",
+                self.leads.clone(),
+            );
+        }
+        registry.register(
+            "kops_agent_left_to_upstream",
+            "Whether this process does nothing, because its configuration needs kOps' own kops-controller",
+            self.left_to_upstream.clone(),
+        );
+        registry.register(
+            "kops_agent_state_store_readable",
+            "Whether the state store could be read when it was last looked at",
+            self.store_is_readable.clone(),
+        );
+        registry.register("kops_agent_cloud_calls", "Calls to the cloud", self.cloud_calls.metric());
+        self.bootstrap.register(&mut registry);
+        registry
+    }
+}
+
+/// The metrics as text (OpenMetrics).
+pub fn text(registry: &Registry) -> String {
+    let mut text = String::new();
+    // Writing to a String does not fail.
+    let _ = encode(&mut text, registry);
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use kops_agent_cloud::calls::Outcome;
+
+    #[test]
+    fn metrics_have_controller_runtimes_names_and_labels() {
+        let metrics = Metrics::new();
+        metrics.reconciled(Reconciled::Success, Duration::from_millis(3));
+        metrics.reconciled(Reconciled::Error, Duration::from_secs(3));
+        metrics.refused("InstanceNotFound");
+        metrics.queued(7, 3);
+        let text = text(&metrics.registry(true));
+        for line in [
+            r#"controller_runtime_reconcile_total{controller="node",result="success"} 1"#,
+            r#"controller_runtime_reconcile_errors_total{controller="node"} 1"#,
+            r#"controller_runtime_reconcile_time_seconds_bucket{controller="node",le="0.005"} 1"#,
+            r#"workqueue_depth{controller="node",name="node",priority="0"} 7"#,
+            r#"leader_election_master_status{name="kops-controller-leader"} 0"#,
+            "kops_agent_nodes_waiting_for_cloud 3",
+            r#"kops_agent_node_refusals_total{reason="InstanceNotFound"} 1"#,
+        ] {
+            assert!(text.contains(line), "{line} is not in:\n{text}");
+        }
+    }
+
+    /// The names of metrics that a text speaks of.
+    fn names(text: &str) -> BTreeSet<&str> {
+        const FAMILIES: [&str; 4] = ["controller_runtime_", "workqueue_", "leader_election_", "kops_agent_"];
+        let words = text.split(|byte: char| !byte.is_ascii_alphanumeric() && byte != '_');
+        words.filter(|word| FAMILIES.iter().any(|family| word.starts_with(family))).collect()
+    }
+
+    #[test]
+    fn dashboard_and_rules_ask_for_what_there_is() {
+        let metrics = Metrics::new();
+        metrics.reconciled(Reconciled::Error, Duration::from_secs(3));
+        metrics.refused("InstanceNotFound");
+        metrics.bootstrap.answered("Granted", true, Duration::from_secs(1));
+        metrics.bootstrap.renewed("Granted", true);
+        metrics.cloud_calls.count("ec2", "DescribeInstances", Outcome::Success);
+        let (text, of_nodes) = (text(&metrics.registry(true)), include_str!("../../kops-agent/src/status.rs"));
+        let known: BTreeSet<&str> = names(&text).union(&names(of_nodes)).copied().collect();
+        for asked in [
+            include_str!("../../../packaging/grafana/kops-agent.json"),
+            include_str!("../../../packaging/prometheus/rules.yaml"),
+        ] {
+            let unknown: Vec<_> = names(asked).difference(&known).copied().collect();
+            assert_eq!(unknown, [""; 0]);
+            assert!(names(asked).len() > 8, "they are not found");
+        }
+    }
+}

@@ -1,0 +1,569 @@
+//! The controller of nodes: every Node gets the labels of its instance group.
+//!
+//! Nodes are watched; one whose labels or providerID changed is looked at. The cloud says who it is, the state store
+//! what its group's nodes are labelled, and a patch makes it so. What a machine says of itself is never believed, and one that
+//! is certainly not the machine that it says loses the roles that another controller may have given it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use futures_util::future::BoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use kops_agent_plan::identity::{Identity, Refusal};
+use kops_agent_plan::labels::{self, LabelPatch, ObservedNode, Wanted};
+use kube::api::ListParams;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use tokio::sync::Semaphore;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use crate::args::LabelsFrom;
+
+use super::events::Events;
+use super::groups::{Changed, Group, Groups};
+use super::identify::{Identifier, NotIdentified};
+use super::lease::Leadership;
+use super::metrics::{Metrics, Reconciled};
+use super::node_api::{NodeObject, Nodes, observed};
+use super::outage::Pauses;
+use super::queue::Queue;
+
+/// Patches that are under way at the same time.
+const PATCHES_AT_ONCE: usize = 32;
+/// All Nodes are looked at again after so long: together, for the cloud to be asked in few calls.
+const RESYNC: Duration = Duration::from_secs(60 * 60);
+/// How long the watch has to bring a Node's new version, after a patch met with one.
+const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
+/// What is the matter where it does not.
+const OUTDATED: &str = "it has changed, and the watch of Nodes does not say how";
+/// What an Event is called that tells of a cloud that does not answer.
+const CLOUD_UNAVAILABLE: &str = "CloudUnavailable";
+/// What an Event is called that tells of labels that a Node lost, for it is not the machine that it says it is.
+const ROLES_REMOVED: &str = "RoleLabelsRemoved";
+/// How often in a row it does not, before there is one: what passes within some seconds is in the log only.
+const TOLD_AFTER: u32 = 4;
+/// Nodes of one answer of the API server.
+const PAGE: u32 = 500;
+/// How long such an answer may take to come. Without this, one on a connection that nobody has at its other end is waited for
+/// for ever.
+pub const LIST_PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the controller works with.
+pub struct NodeLabels {
+    /// The Nodes.
+    pub nodes: Nodes,
+    /// Who they are.
+    pub identifier: Identifier,
+    /// What their groups are labelled.
+    pub groups: Groups,
+    /// Where a refusal is told.
+    pub events: Events,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// What is done with a patch.
+    pub mode: Mode,
+    /// Whether all Nodes are known.
+    pub is_synced: AtomicBool,
+    /// How long a part of the list of Nodes may take to come: [`LIST_PATIENCE`].
+    pub list_patience: Duration,
+    /// How long nobody asks a cloud that does not answer.
+    pub cloud_pauses: Pauses,
+    /// What decides the labels of a Node that is believed.
+    pub labels_from: LabelsFrom,
+}
+
+/// What is done with a patch.
+#[derive(Clone)]
+pub enum Mode {
+    /// It is applied while this process leads.
+    Apply(Leadership),
+    /// It is shown, and not applied.
+    Show,
+}
+
+/// What came of looking at a Node.
+enum Outcome {
+    /// It is as it should be.
+    Done,
+    /// It was patched, and is as it should be now.
+    Patched,
+    /// It would be patched.
+    Shown(LabelPatch),
+    /// It cannot be dealt with before something about it changes.
+    NotYet,
+    /// It changed while it was looked at.
+    Conflict,
+    Refused(Refusal),
+    /// The cloud does not answer.
+    Unanswered(String),
+    Failed(String),
+}
+
+/// What a single run found.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The patches of Nodes that were not applied, by name.
+    pub patches: BTreeMap<String, LabelPatch>,
+    /// How many Nodes were patched.
+    pub patched: usize,
+    /// Why Nodes were not dealt with, by name.
+    pub problems: BTreeMap<String, String>,
+    /// How many of them may be dealt with by trying again.
+    pub failed: usize,
+}
+
+type Looking<'a> = FuturesUnordered<BoxFuture<'a, (Arc<ObservedNode>, Outcome, Duration)>>;
+
+impl NodeLabels {
+    /// Goes on until it is dropped, or the watch of Nodes ends, which it does not.
+    ///
+    /// # Errors
+    /// It ended all the same.
+    pub async fn run(&self) -> Result<()> {
+        let new_watch = || Box::pin(watcher(self.nodes.api(), watcher::Config::default()).default_backoff());
+        let mut watch = new_watch();
+        // Since when the next part of the list of Nodes is waited for.
+        let mut listing: Option<Instant> = None;
+        let mut index = Index { queue: Queue::pausing(self.cloud_pauses), ..Index::default() };
+        let slots = Semaphore::new(PATCHES_AT_ONCE);
+        let mut looking = Looking::new();
+        let mut telling: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
+        let mut refreshing: BoxFuture<'_, Changed> = Box::pin(self.groups.refresh());
+        let mut groups_were_read = self.labels_from == LabelsFrom::Tags;
+        let mut resync = Instant::now() + RESYNC;
+        loop {
+            let now = Instant::now();
+            if index.is_complete && groups_were_read {
+                for name in index.queue.take(now) {
+                    match index.nodes.get(&name) {
+                        Some(node) => looking.push(self.look(node.clone(), &slots)),
+                        None => index.queue.gone(&name, now),
+                    }
+                }
+            }
+            self.metrics.queued(index.queue.depth(now), index.queue.outage().len());
+            let wake = index.queue.next_due().filter(|_| index.is_complete && groups_were_read);
+            tokio::select! {
+                event = watch.next() => match event {
+                    Some(Ok(event)) => {
+                        let is_listing = matches!(event, Event::Init | Event::InitApply(_));
+                        listing = is_listing.then(Instant::now);
+                        self.seen(&mut index, event);
+                        self.is_synced.store(index.is_complete, Ordering::Relaxed);
+                    }
+                    Some(Err(error)) => {
+                        listing = None;
+                        log::warn!("watching Nodes: {error}; trying again");
+                    }
+                    None => return Err(anyhow!("the watch of Nodes ended")),
+                },
+                () = sleep_until(listing.unwrap_or(now) + self.list_patience), if listing.is_some() => {
+                    log::warn!("listing Nodes: {}; trying again", no_answer(self.list_patience));
+                    listing = None;
+                    watch = new_watch();
+                }
+                Some((node, outcome, took)) = looking.next() => {
+                    if let (Outcome::Refused(refusal), Mode::Apply(leadership)) = (&outcome, &self.mode)
+                        && let Some(patch) = self.roles_to_take_away(&node, refusal)
+                    {
+                        let (node, refusal) = (node.clone(), refusal.clone());
+                        telling.push(Box::pin(async {
+                            self.take_roles_away(node, patch, refusal, leadership, &slots).await;
+                        }));
+                    }
+                    if let Some(problem) = self.settle(&mut index, &node, outcome, took) {
+                        telling.push(Box::pin(async move {
+                            self.events.warn_of_controller(CLOUD_UNAVAILABLE, &problem).await;
+                        }));
+                    }
+                }
+                Some(()) = telling.next() => {}
+                changed = &mut refreshing => {
+                    groups_were_read = true;
+                    self.metrics.store_is_readable.set(i64::from(self.groups.is_current()));
+                    index.groups_changed(&changed);
+                    refreshing = Box::pin(async {
+                        self.groups.pause().await;
+                        self.groups.refresh().await
+                    });
+                }
+                () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => {}
+                () = sleep_until(resync) => {
+                    index.look_at_all();
+                    resync += RESYNC;
+                }
+            }
+        }
+    }
+
+    /// Looks at every Node once.
+    ///
+    /// # Errors
+    /// The Nodes cannot be listed.
+    pub async fn run_once(&self) -> Result<Found> {
+        self.groups.refresh().await;
+        let mut found = Found::default();
+        let slots = Semaphore::new(PATCHES_AT_ONCE);
+        let mut looking = Looking::new();
+        let mut refused = Vec::new();
+        for node in self.list().await? {
+            looking.push(self.look(node, &slots));
+        }
+        while let Some((node, outcome, _)) = looking.next().await {
+            let may_pass = matches!(outcome, Outcome::Conflict | Outcome::Unanswered(_) | Outcome::Failed(_));
+            found.failed += usize::from(may_pass);
+            let problem = match outcome {
+                Outcome::Done => continue,
+                Outcome::Patched => {
+                    found.patched += 1;
+                    continue;
+                }
+                Outcome::Shown(patch) => {
+                    found.patches.insert(node.name.clone(), patch);
+                    continue;
+                }
+                Outcome::Conflict => "it was changed by somebody at the same time; run this again".to_owned(),
+                Outcome::NotYet => "it has not said yet which instance it is".to_owned(),
+                Outcome::Refused(refusal) => {
+                    let problem = refusal.to_string();
+                    refused.push((node.clone(), refusal));
+                    problem
+                }
+                Outcome::Unanswered(problem) | Outcome::Failed(problem) => problem,
+            };
+            found.problems.insert(node.name.clone(), problem);
+        }
+        // Whether most are believed is known only now.
+        for (node, refusal) in refused {
+            let Some(patch) = self.roles_to_take_away(&node, &refusal) else { continue };
+            match &self.mode {
+                Mode::Show => drop(found.patches.insert(node.name.clone(), patch)),
+                Mode::Apply(leadership) => {
+                    let taken = self.take_roles_away(node, patch, refusal, leadership, &slots).await;
+                    found.patched += usize::from(taken);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    async fn list(&self) -> Result<Vec<Arc<ObservedNode>>> {
+        let api = self.nodes.api();
+        let mut nodes = Vec::new();
+        let mut page = ListParams::default().limit(PAGE);
+        loop {
+            let answer = timeout(self.list_patience, api.list(&page)).await;
+            let list = answer
+                .map_err(|_| anyhow!(no_answer(self.list_patience)))
+                .and_then(|answer| Ok(answer?))
+                .context("listing Nodes")?;
+            nodes.extend(list.items.into_iter().map(observed));
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = ListParams::default().limit(PAGE).continue_token(&token),
+                None => return Ok(nodes),
+            }
+        }
+    }
+
+    fn seen(&self, index: &mut Index, event: Event<NodeObject>) {
+        for gone in index.apply(event) {
+            self.identifier.forget(&gone);
+        }
+    }
+
+    /// Deals with one Node.
+    fn look<'a>(
+        &'a self,
+        node: Arc<ObservedNode>,
+        slots: &'a Semaphore,
+    ) -> BoxFuture<'a, (Arc<ObservedNode>, Outcome, Duration)> {
+        Box::pin(async move {
+            let begun = Instant::now();
+            let outcome = self.outcome(&node, slots).await;
+            if let (Outcome::Refused(refusal), Mode::Apply(_)) = (&outcome, &self.mode) {
+                Box::pin(self.events.warn(&node.name, refusal.reason(), &refusal.to_string())).await;
+            }
+            (node, outcome, begun.elapsed())
+        })
+    }
+
+    async fn outcome(&self, node: &ObservedNode, slots: &Semaphore) -> Outcome {
+        let identity = match self.identifier.identify(node).await {
+            Ok(identity) => identity,
+            Err(NotIdentified::NotYet) => return Outcome::NotYet,
+            Err(NotIdentified::Refused(refusal)) => return Outcome::Refused(refusal),
+            Err(NotIdentified::Unavailable(problem)) => return Outcome::Unanswered(problem),
+        };
+        let wanted = match self.wanted(node, &identity) {
+            Ok(wanted) => wanted,
+            Err(refusal) => return Outcome::Refused(refusal),
+        };
+        let Some(patch) = labels::diff(node, &wanted) else { return Outcome::Done };
+        match &self.mode {
+            Mode::Show => Outcome::Shown(patch),
+            Mode::Apply(leadership) => self.patch(node, &patch, leadership, slots).await,
+        }
+    }
+
+    /// What a Node that is not believed has to lose, if anything. Upstream gives such a Node its labels, so beside upstream
+    /// they stay: they would come and go with the Lease.
+    fn roles_to_take_away(&self, node: &ObservedNode, refusal: &Refusal) -> Option<LabelPatch> {
+        if self.labels_from == LabelsFrom::Tags {
+            return None;
+        }
+        let patch = refusal.is_definite().then(|| labels::without_roles(node)).flatten()?;
+        if !self.identifier.believes_most() {
+            log::warn!(
+                "the Node {}: its roles are left to it, for most Nodes are refused: is this the cluster's own configuration?",
+                node.name
+            );
+            return None;
+        }
+        Some(patch)
+    }
+
+    /// Takes them away, and tells. Where that fails it is tried again by the next look at the Node.
+    async fn take_roles_away(
+        &self,
+        node: Arc<ObservedNode>,
+        patch: LabelPatch,
+        refusal: Refusal,
+        leadership: &Leadership,
+        slots: &Semaphore,
+    ) -> bool {
+        match self.patch(&node, &patch, leadership, slots).await {
+            Outcome::Patched => {
+                let message = format!("{} taken away: {refusal}", in_words(&patch));
+                Box::pin(self.events.warn(&node.name, ROLES_REMOVED, &message)).await;
+                true
+            }
+            Outcome::Failed(problem) => {
+                log::warn!("the Node {}: {problem}; its roles are still to be taken away", node.name);
+                false
+            }
+            _ => false,
+        }
+    }
+
+    fn wanted(&self, node: &ObservedNode, identity: &Identity) -> Result<Wanted, Refusal> {
+        if self.labels_from == LabelsFrom::Tags {
+            return Ok(labels::wanted_by_upstream(identity));
+        }
+        match self.groups.get(&identity.instance_group, &identity.noted_labels) {
+            Group::Known(of_group) => Ok(labels::wanted(identity, Some(&of_group))),
+            Group::Unreadable => Ok(labels::wanted(identity, None)),
+            Group::Unknown => Err(Refusal::UnknownInstanceGroup {
+                instance: node.provider_id.clone(),
+                instance_group: identity.instance_group.clone(),
+            }),
+        }
+    }
+
+    async fn patch(
+        &self,
+        node: &ObservedNode,
+        patch: &LabelPatch,
+        leadership: &Leadership,
+        slots: &Semaphore,
+    ) -> Outcome {
+        let Ok(_slot) = slots.acquire().await else { return Outcome::NotYet };
+        if leadership.remaining().is_none() {
+            return Outcome::Failed("this process does not lead any more".into());
+        }
+        // Thousands wait for their turn at the same time: what few do takes its memory when they do it.
+        match timeout(Leadership::LONGEST_WRITE, Box::pin(self.nodes.patch(node, patch))).await {
+            Ok(Ok(())) => {
+                self.metrics.patches.inc();
+                log::info!("labelled the Node {}: {}", node.name, in_words(patch));
+                Outcome::Patched
+            }
+            Ok(Err(kube::Error::Api(status))) if status.code == 409 => Outcome::Conflict,
+            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Outcome::NotYet,
+            Ok(Err(error)) => Outcome::Failed(format!("its labels cannot be patched: {error}")),
+            Err(_) => Outcome::Failed("its labels cannot be patched: the API server does not answer".into()),
+        }
+    }
+
+    /// Notes what came of looking at a Node, and gives what is to be told of the cloud.
+    fn settle(
+        &self,
+        index: &mut Index,
+        node: &ObservedNode,
+        outcome: Outcome,
+        took: Duration,
+    ) -> Option<String> {
+        let (name, now) = (node.name.as_str(), Instant::now());
+        if !index.nodes.contains_key(name) {
+            // It went while it was looked at. What was noted of it now would stay for ever.
+            index.queue.gone(name, now);
+            self.identifier.forget(name);
+            return None;
+        }
+        let (result, problem) = match outcome {
+            Outcome::Done | Outcome::Patched | Outcome::NotYet | Outcome::Shown(_) => {
+                (Reconciled::Success, None)
+            }
+            Outcome::Conflict if !index.is_outdated(node) => (Reconciled::Requeued, None),
+            Outcome::Conflict => (Reconciled::Error, Some(OUTDATED.to_owned())),
+            Outcome::Unanswered(problem) => {
+                self.metrics.reconciled(Reconciled::Error, took);
+                return unanswered(index, name, &problem, now);
+            }
+            Outcome::Failed(ref problem) => (Reconciled::Error, Some(problem.clone())),
+            Outcome::Refused(ref refusal) => {
+                self.metrics.refused(refusal.reason());
+                (Reconciled::Refused, Some(refusal.to_string()))
+            }
+        };
+        self.metrics.reconciled(result, took);
+        match problem {
+            None => index.queue.done(name),
+            Some(problem) => {
+                let pause = index.queue.failed(name, now);
+                log::warn!("the Node {name}: {problem}; looking again in {pause:.0?}");
+            }
+        }
+        match index.queue.answered(name, now) {
+            0 => {}
+            released => {
+                log::info!("the cloud answers again: {released} Nodes that waited for it are looked at")
+            }
+        }
+        match outcome {
+            Outcome::Conflict => index.conflicted(node, now),
+            _ => drop(index.outdated.remove(name)),
+        }
+        if matches!(outcome, Outcome::Patched)
+            && let Some(pause) = index.queue.written(name, now)
+        {
+            log::warn!(
+                "the Node {name}: its labels are written again and again, for somebody else changes them; it is left \
+                 alone for {pause:.0?}"
+            );
+        }
+        None
+    }
+}
+
+/// The cloud did not answer for a Node. That is logged once for all who wait, and told if it goes on.
+fn unanswered(index: &mut Index, name: &str, problem: &str, now: Instant) -> Option<String> {
+    let pause = index.queue.unanswered(name, now)?;
+    let outage = index.queue.outage();
+    log::warn!("{problem}; {} Nodes wait for it, which is asked again in {pause:.0?}", outage.len());
+    let told = format!("{problem}; Nodes that are not known yet get no labels until it answers");
+    (outage.failures() >= TOLD_AFTER).then_some(told)
+}
+
+/// The Nodes as they were last seen, and which of them are to be looked at.
+#[derive(Default)]
+struct Index {
+    nodes: BTreeMap<String, Arc<ObservedNode>>,
+    /// Those of a list that is not complete yet.
+    listed: BTreeMap<String, Arc<ObservedNode>>,
+    is_complete: bool,
+    queue: Queue,
+    /// Nodes that the API server has another version of than what was last seen, with the version that it has not.
+    outdated: BTreeMap<String, String>,
+}
+
+impl Index {
+    /// Takes in what happened, and tells which Nodes are gone.
+    fn apply(&mut self, event: Event<NodeObject>) -> Vec<String> {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(node) => {
+                let node = observed(node);
+                self.listed.insert(node.name.clone(), node);
+            }
+            Event::InitDone => return self.replace(),
+            Event::Apply(node) => self.see(observed(node)),
+            Event::Delete(node) => {
+                let name = node.metadata.name.unwrap_or_default();
+                self.forget(&name);
+                return vec![name];
+            }
+        }
+        vec![]
+    }
+
+    fn replace(&mut self) -> Vec<String> {
+        let listed = std::mem::take(&mut self.listed);
+        let gone: Vec<String> =
+            self.nodes.keys().filter(|name| !listed.contains_key(*name)).cloned().collect();
+        for name in &gone {
+            self.forget(name);
+        }
+        for node in listed.into_values() {
+            self.see(node);
+        }
+        self.is_complete = true;
+        gone
+    }
+
+    fn forget(&mut self, name: &str) {
+        self.nodes.remove(name);
+        self.queue.forget(name);
+        self.outdated.remove(name);
+    }
+
+    /// A kubelet reports every few seconds; only what decides labels has a Node looked at, or that it is known again.
+    fn see(&mut self, node: Arc<ObservedNode>) {
+        let now = Instant::now();
+        let is_awaited =
+            self.outdated.get(&node.name).is_some_and(|version| *version != node.resource_version);
+        match self.nodes.get(&node.name) {
+            Some(before) if before.provider_id != node.provider_id => self.queue.wake(&node.name, now),
+            Some(_) if is_awaited => self.queue.wake(&node.name, now + CONFLICT_PAUSE),
+            Some(before) if before.labels == node.labels => {}
+            _ => self.queue.changed(&node.name, now),
+        }
+        self.nodes.insert(node.name.clone(), node);
+    }
+
+    /// Whether this very version of a Node was found to be outdated before.
+    fn is_outdated(&self, node: &ObservedNode) -> bool {
+        self.outdated.get(&node.name) == Some(&node.resource_version)
+    }
+
+    /// A patch met with another version of a Node than the one that was looked at.
+    fn conflicted(&mut self, node: &ObservedNode, now: Instant) {
+        if !self.is_outdated(node) {
+            self.outdated.insert(node.name.clone(), node.resource_version.clone());
+            self.queue.changed(&node.name, now + CONFLICT_PAUSE);
+        }
+    }
+
+    fn groups_changed(&mut self, changed: &Changed) {
+        if changed.0.is_empty() {
+            return;
+        }
+        log::info!(
+            "instance groups have changed: {}",
+            changed.0.iter().cloned().collect::<Vec<_>>().join(", ")
+        );
+        // Who is in which group, the identifier remembers: asking for all of them costs nothing.
+        self.look_at_all();
+    }
+
+    fn look_at_all(&mut self) {
+        for name in self.nodes.keys() {
+            self.queue.wake(name, Instant::now());
+        }
+    }
+}
+
+fn no_answer(patience: Duration) -> String {
+    format!("the API server does not answer within {patience:.0?}")
+}
+
+fn in_words(patch: &LabelPatch) -> String {
+    let set = patch.set.iter().map(|(key, value)| format!("{key}={value}"));
+    let removed = patch.remove.iter().map(|key| format!("{key}-"));
+    set.chain(removed).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests;

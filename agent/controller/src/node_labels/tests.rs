@@ -1,0 +1,554 @@
+//! The controller against an API server and an EC2 on loopback. The API server keeps Nodes, and is in one of some moods.
+
+#![allow(clippy::unwrap_used)]
+
+mod outage;
+
+use std::convert::Infallible;
+use std::fs;
+use std::sync::atomic::AtomicUsize;
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::stream;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::Method;
+use hyper::body::{Bytes, Frame, Incoming};
+use hyper::{Request, Response};
+use kops_agent_plan::identity::aws::{AwsCluster, CLUSTER_TAG, INSTANCE_GROUP_TAG};
+use kube::{Client, Config};
+use s3s::Body;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use super::*;
+use crate::identify::Cloud;
+use kops_agent_cloud::aws::ec2::Ec2;
+use kops_agent_cloud::aws::instances::Instances;
+use kops_agent_cloud::calls::CloudCalls;
+use kops_agent_store::Store;
+use kops_agent_tests::test_server::{Answer, TestServer, text};
+
+const NAME: &str = "i-00000000000000001";
+const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
+/// Longer than anything that is waited for here.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the API server does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Mood {
+    Good,
+    /// Another controller undoes each patch.
+    Undoing,
+    /// It has another version of each Node than it tells of.
+    Outdated,
+    /// It takes patches, and carries them out when the Lease can be another's.
+    Holding,
+    /// It does not answer the first list.
+    Silent,
+}
+
+/// The API server, as far as Nodes go.
+struct Api {
+    mood: Mood,
+    state: Mutex<State>,
+    lists: AtomicUsize,
+    /// Tells that a held patch was carried out (true), or its connection is closed (false).
+    held: UnboundedSender<bool>,
+}
+
+#[derive(Default)]
+struct State {
+    nodes: BTreeMap<String, Value>,
+    version: u64,
+    /// All that happened, for those who watch, by version.
+    history: Vec<(u64, Value)>,
+    watchers: Vec<UnboundedSender<Value>>,
+    /// When patches came.
+    patches: Vec<Instant>,
+    /// What was said.
+    events: Vec<Value>,
+}
+
+impl State {
+    fn put(&mut self, name: &str, labels: Value) {
+        self.put_saying(name, name, labels);
+    }
+
+    /// The same for a Node that says that it is this instance.
+    fn put_saying(&mut self, name: &str, instance: &str, labels: Value) {
+        self.version += 1;
+        let kind = if self.nodes.contains_key(name) { "MODIFIED" } else { "ADDED" };
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node",
+            "metadata": {"name": name, "resourceVersion": self.version.to_string(), "labels": labels},
+            "spec": {"providerID": format!("aws:///us-test-1a/{instance}")}
+        });
+        self.nodes.insert(name.to_owned(), node.clone());
+        let event = json!({"type": kind, "object": node});
+        self.watchers.retain(|watcher| watcher.send(event.clone()).is_ok());
+        self.history.push((self.version, event));
+    }
+
+    /// Carries out a merge patch of a Node's labels.
+    fn patch(&mut self, name: &str, patch: &Value) -> Answer {
+        self.patches.push(Instant::now());
+        let mut labels = self.nodes[name]["metadata"]["labels"].clone();
+        if patch["metadata"]["resourceVersion"] != self.nodes[name]["metadata"]["resourceVersion"] {
+            return conflict();
+        }
+        for (key, value) in patch["metadata"]["labels"].as_object().unwrap() {
+            match value {
+                Value::Null => drop(labels.as_object_mut().unwrap().remove(key)),
+                value => labels[key] = value.clone(),
+            }
+        }
+        let provider_id = self.nodes[name]["spec"]["providerID"].as_str().unwrap().to_owned();
+        self.put_saying(name, provider_id.rsplit('/').next().unwrap(), labels);
+        Ok(json_text(200, &self.nodes[name]))
+    }
+}
+
+impl Api {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn answer(self: Arc<Api>, request: Request<Incoming>) -> Answer {
+        let (parts, body) = request.into_parts();
+        let query = parts.uri.query().unwrap_or_default().as_bytes();
+        let query: BTreeMap<String, String> = form_urlencoded::parse(query).into_owned().collect();
+        match parts.uri.path().strip_prefix("/api/v1/nodes") {
+            Some("") if query.contains_key("watch") => {
+                Ok(self.watch(query["resourceVersion"].parse().unwrap()))
+            }
+            Some("") => self.list().await,
+            Some(name) if parts.method == Method::PATCH => {
+                let patch = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
+                self.patch(&name[1..], &patch).await
+            }
+            None if parts.method == Method::POST && parts.uri.path().ends_with("/events") => {
+                let event: Value = serde_json::from_slice(&body.collect().await.unwrap().to_bytes()).unwrap();
+                self.state().events.push(event.clone());
+                Ok(json_text(201, &event))
+            }
+            _ => Ok(text(404, "{}")),
+        }
+    }
+
+    async fn list(&self) -> Answer {
+        let is_first = self.lists.fetch_add(1, Ordering::SeqCst) == 0;
+        if self.mood == Mood::Silent && is_first {
+            std::future::pending::<()>().await;
+        }
+        let state = self.state();
+        let items: Vec<&Value> = state.nodes.values().collect();
+        Ok(json_text(
+            200,
+            &json!({"apiVersion": "v1", "kind": "NodeList", "items": items,
+                    "metadata": {"resourceVersion": state.version.to_string()}}),
+        ))
+    }
+
+    /// What happens after a version.
+    fn watch(&self, after: u64) -> Response<Body> {
+        let (sender, events) = unbounded_channel();
+        let mut state = self.state();
+        for (_, event) in state.history.iter().filter(|(version, _)| *version > after) {
+            sender.send(event.clone()).unwrap();
+        }
+        state.watchers.push(sender);
+        let lines = stream::unfold(events, |mut events| async {
+            let event: Value = events.recv().await?;
+            let frame = Frame::data(Bytes::from(format!("{event}\n")));
+            Some((Ok::<_, Infallible>(frame), events))
+        });
+        let body = Body::http_body_unsync(StreamBody::new(Box::pin(lines)));
+        Response::builder().header("content-type", "application/json").body(body).unwrap()
+    }
+
+    async fn patch(&self, name: &str, patch: &Value) -> Answer {
+        match self.mood {
+            Mood::Good | Mood::Silent => self.state().patch(name, patch),
+            Mood::Undoing => {
+                let mut state = self.state();
+                let before = state.nodes[name]["metadata"]["labels"].clone();
+                let answer = state.patch(name, patch);
+                state.put(name, before);
+                answer
+            }
+            Mood::Outdated => {
+                self.state().patches.push(Instant::now());
+                conflict()
+            }
+            Mood::Holding => {
+                let hung_up = Told(Some(&self.held));
+                tokio::time::sleep(Duration::from_secs(15)).await;
+                hung_up.carried_out();
+                self.state().patch(name, patch)
+            }
+        }
+    }
+}
+
+/// Tells what became of a patch that was held.
+struct Told<'a>(Option<&'a UnboundedSender<bool>>);
+
+impl Told<'_> {
+    fn carried_out(mut self) {
+        self.0.take().unwrap().send(true).unwrap();
+    }
+}
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = self.0.take() {
+            held.send(false).unwrap();
+        }
+    }
+}
+
+fn json_text(status: u16, answer: &Value) -> Response<Body> {
+    let mut answer = text(status, &answer.to_string());
+    answer.headers_mut().insert("content-type", "application/json".parse().unwrap());
+    answer
+}
+
+fn conflict() -> Answer {
+    Ok(json_text(
+        409,
+        &json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409,
+                "message": "the object has been modified"}),
+    ))
+}
+
+/// EC2, for which every instance runs and is of the group `nodes`.
+async fn ec2() -> TestServer {
+    TestServer::start(|request| async {
+        let form = request.into_body().collect().await.unwrap().to_bytes();
+        let tags: String = [(CLUSTER_TAG, "c.example.com"), (INSTANCE_GROUP_TAG, "nodes")]
+            .map(|(key, value)| format!("<item><key>{key}</key><value>{value}</value></item>"))
+            .concat();
+        let items: String = form_urlencoded::parse(&form)
+            .filter(|(name, _)| name.starts_with("InstanceId."))
+            .map(|(_, id)| {
+                format!(
+                    "<item><instancesSet><item><instanceId>{id}</instanceId><instanceState><name>running</name>\
+                     </instanceState><tagSet>{tags}</tagSet></item></instancesSet></item>"
+                )
+            })
+            .collect();
+        let answer = format!(
+            "<DescribeInstancesResponse><reservationSet>{items}</reservationSet></DescribeInstancesResponse>"
+        );
+        Ok(text(200, &answer))
+    })
+    .await
+}
+
+/// A cluster of one Node, without labels, and what labels it.
+struct Cluster {
+    api: Arc<Api>,
+    held: tokio::sync::mpsc::UnboundedReceiver<bool>,
+    node_labels: NodeLabels,
+    _server: TestServer,
+    _ec2: Option<TestServer>,
+    _store: tempfile::TempDir,
+}
+
+impl Cluster {
+    async fn start(mood: Mood, leadership: Leadership) -> Cluster {
+        let ec2 = ec2().await;
+        let instances = Instances::of(Ec2::for_tests(&ec2.url), CloudCalls::default());
+        Cluster { _ec2: Some(ec2), ..Cluster::of(mood, leadership, instances).await }
+    }
+
+    async fn of(mood: Mood, leadership: Leadership, instances: Instances) -> Cluster {
+        kops_agent_net::tls::install_provider();
+        let (sender, held) = unbounded_channel();
+        let api = Arc::new(Api { mood, state: Mutex::default(), lists: AtomicUsize::new(0), held: sender });
+        api.state().put(NAME, json!({"kubernetes.io/hostname": NAME}));
+        let server = TestServer::start({
+            let api = api.clone();
+            move |request| api.clone().answer(request)
+        })
+        .await;
+        let client = Client::try_from(Config::new(server.url.parse().unwrap())).unwrap();
+        let cluster = AwsCluster {
+            name: "c.example.com".into(),
+            region: "us-test-1".into(),
+            use_ip_based_node_names: false,
+        };
+        let cloud = Arc::new(Cloud::Aws { cluster, instances });
+        let (metrics, store) = (Metrics::new(), store());
+        let base = store.path().to_str().unwrap();
+        let node_labels = NodeLabels {
+            nodes: Nodes::of(client.clone()),
+            identifier: Identifier::of(cloud, metrics.cache_hits.clone()),
+            groups: Groups::of(Arc::new(Store::new(&[]).unwrap()), base, PATIENCE),
+            events: Events::of(client),
+            metrics,
+            mode: Mode::Apply(leadership),
+            is_synced: AtomicBool::new(false),
+            list_patience: Duration::from_millis(200),
+            cloud_pauses: Pauses::default(),
+            labels_from: LabelsFrom::Store,
+        };
+        Cluster { api, held, node_labels, _server: server, _ec2: None, _store: store }
+    }
+
+    /// Labels nodes until something is so, which it must be in time.
+    async fn run_until(&self, is_so: impl Fn(&State) -> bool) {
+        self.run_during(self.until(is_so)).await;
+    }
+
+    /// Labels nodes while something goes on, which must end in time.
+    async fn run_during(&self, goes_on: impl Future<Output = ()>) {
+        tokio::select! {
+            result = self.node_labels.run() => panic!("it ended: {result:?}"),
+            result = timeout(PATIENCE, goes_on) => result.expect("it comes in time"),
+        }
+    }
+
+    async fn until(&self, is_so: impl Fn(&State) -> bool) {
+        while !is_so(&self.api.state()) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    fn metrics(&self) -> String {
+        crate::metrics::text(&self.node_labels.metrics.registry(true))
+    }
+}
+
+fn store() -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    let group = folder.path().join("igconfig/node/nodes");
+    fs::create_dir_all(&group).unwrap();
+    let labels =
+        "{KubeletConfig: {nodeLabels: {kops.k8s.io/instancegroup: nodes, node-role.kubernetes.io/node: ''}}}";
+    fs::write(group.join("nodeupconfig.yaml"), labels).unwrap();
+    folder
+}
+
+fn is_labelled(state: &State) -> bool {
+    has_group(state, NAME)
+}
+
+fn has_group(state: &State, name: &str) -> bool {
+    state.nodes[name]["metadata"]["labels"][GROUP_LABEL] == "nodes"
+}
+
+/// How long was between two patches and the next, in milliseconds.
+fn gaps(state: &State) -> Vec<u128> {
+    state.patches.windows(2).map(|pair| (pair[1] - pair[0]).as_millis()).collect()
+}
+
+#[tokio::test]
+async fn a_node_is_labelled_by_one_patch() {
+    let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
+    cluster.run_until(is_labelled).await;
+    let found = cluster.node_labels.run_once().await.unwrap();
+    assert_eq!(found, Found::default());
+    assert_eq!(cluster.api.state().patches.len(), 1);
+}
+
+const IMPOSTOR: &str = "i-00000000000000666";
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
+/// A Node that says that it is another's machine, with what upstream gave it for that.
+fn put_impostor(cluster: &Cluster, name: &str) {
+    let labels = json!({
+        "kubernetes.io/hostname": name, "team": "a", CONTROL_PLANE: "", "kops.k8s.io/kops-controller-pki": "",
+        "kops.k8s.io/instancegroup": "control-plane"
+    });
+    cluster.api.state().put_saying(name, NAME, labels);
+}
+
+#[tokio::test]
+async fn a_node_that_is_certainly_another_machine_loses_the_roles_that_it_was_given() {
+    let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
+    put_impostor(&cluster, IMPOSTOR);
+    let reasons = |state: &State| -> Vec<String> {
+        state.events.iter().map(|event| event["reason"].as_str().unwrap().to_owned()).collect()
+    };
+    cluster.run_until(|state| reasons(state).contains(&"RoleLabelsRemoved".to_owned())).await;
+    let state = cluster.api.state();
+    let left = json!({"kubernetes.io/hostname": IMPOSTOR, "team": "a", "kops.k8s.io/instancegroup": "control-plane"});
+    assert_eq!(state.nodes[IMPOSTOR]["metadata"]["labels"], left);
+    assert!(reasons(&state).contains(&"InstanceOfOtherNode".to_owned()));
+    let event = state.events.iter().find(|event| event["reason"] == "RoleLabelsRemoved").unwrap();
+    assert!(event["message"].as_str().unwrap().contains(CONTROL_PLANE), "{event}");
+    assert!(is_labelled(&state));
+}
+
+#[tokio::test]
+async fn once_takes_roles_away_too_and_a_dry_run_shows_it() {
+    let mut cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
+    put_impostor(&cluster, IMPOSTOR);
+    cluster.node_labels.mode = Mode::Show;
+    let shown = cluster.node_labels.run_once().await.unwrap();
+    assert!(shown.patches[IMPOSTOR].remove.contains(CONTROL_PLANE), "{shown:?}");
+    assert!(shown.problems.contains_key(IMPOSTOR));
+    assert_eq!(cluster.api.state().patches.len(), 0);
+    cluster.node_labels.mode = Mode::Apply(Leadership::uncontested());
+    assert_eq!(cluster.node_labels.run_once().await.unwrap().patched, 2);
+    assert!(cluster.api.state().nodes[IMPOSTOR]["metadata"]["labels"].get(CONTROL_PLANE).is_none());
+}
+
+#[tokio::test]
+async fn where_most_nodes_are_refused_the_configuration_is_and_nothing_is_taken_away() {
+    let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
+    put_impostor(&cluster, IMPOSTOR);
+    put_impostor(&cluster, "i-00000000000000667");
+    for _ in 0..2 {
+        cluster.node_labels.run_once().await.unwrap();
+    }
+    assert_eq!(cluster.api.state().patches.len(), 1, "the one that is believed");
+}
+
+#[tokio::test]
+async fn with_tags_labels_are_those_that_upstream_gives_whatever_the_store_has() {
+    let mut cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
+    cluster.node_labels.labels_from = LabelsFrom::Tags;
+    put_impostor(&cluster, IMPOSTOR);
+    let labels = json!({"kubernetes.io/hostname": NAME, GROUP_LABEL: "edited", CONTROL_PLANE: ""});
+    cluster.api.state().put(NAME, labels);
+    cluster.run_until(|state| state.patches.len() == 1).await;
+    // The instance has no tags with labels. Upstream takes away roles that are not there, and nothing else.
+    let left = json!({"kubernetes.io/hostname": NAME, GROUP_LABEL: "edited"});
+    assert_eq!(cluster.api.state().nodes[NAME]["metadata"]["labels"], left);
+    // Upstream believes this one, so what it has would be back with upstream's next turn.
+    cluster.node_labels.run_once().await.unwrap();
+    assert!(cluster.api.state().nodes[IMPOSTOR]["metadata"]["labels"].get(CONTROL_PLANE).is_some());
+    assert_eq!(cluster.api.state().patches.len(), 1);
+}
+
+#[tokio::test]
+async fn nothing_is_kept_of_a_node_that_goes_while_it_is_looked_at() {
+    let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
+    let node = cluster.node_labels.list().await.unwrap().remove(0);
+    let mut index = Index::default();
+    index.see(node.clone());
+    index.queue.take(Instant::now());
+    assert!(cluster.node_labels.identifier.identify(&node).await.is_ok());
+    index.forget(NAME);
+    cluster.node_labels.settle(&mut index, &node, Outcome::Patched, Duration::ZERO);
+    index.see(node.clone());
+    index.queue.take(Instant::now());
+    index.forget(NAME);
+    cluster.node_labels.settle(&mut index, &node, Outcome::Conflict, Duration::ZERO);
+    assert_eq!((index.outdated.len(), index.queue.next_due()), (0, None));
+    assert!(index.queue.is_idle());
+    assert!(!cluster.node_labels.identifier.believes_most(), "it is forgotten");
+}
+
+#[tokio::test]
+async fn once_counts_what_it_patched_and_what_it_could_not() {
+    let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
+    let found = cluster.node_labels.run_once().await.unwrap();
+    assert_eq!((found.patched, found.failed, found.problems.len()), (1, 0, 0));
+    let cluster = Cluster::start(Mood::Outdated, Leadership::uncontested()).await;
+    let found = cluster.node_labels.run_once().await.unwrap();
+    assert_eq!((found.patched, found.failed, found.problems.len()), (0, 1, 1));
+}
+
+#[tokio::test]
+async fn what_another_controller_undoes_is_written_ever_more_seldom() {
+    let cluster = Cluster::start(Mood::Undoing, Leadership::uncontested()).await;
+    cluster.run_until(|state| state.patches.len() >= 7).await;
+    // Each pause is a quarter shorter at most than a second, then two.
+    let gaps = gaps(&cluster.api.state());
+    assert!(gaps[4] >= 750 && gaps[5] >= 1500, "{gaps:?}");
+}
+
+#[tokio::test]
+async fn a_node_that_the_watch_is_late_with_is_not_patched_all_the_time() {
+    let cluster = Cluster::start(Mood::Outdated, Leadership::uncontested()).await;
+    cluster.run_until(|state| state.patches.len() >= 4).await;
+    let gaps = gaps(&cluster.api.state());
+    assert!(gaps[0] >= 100 && gaps[1] >= 750 && gaps[2] >= 1500, "{gaps:?}");
+    let metrics = cluster.metrics();
+    for line in [
+        r#"controller_runtime_reconcile_total{controller="node",result="requeue_after"} 1"#,
+        r#"controller_runtime_reconcile_total{controller="node",result="error"} "#,
+    ] {
+        assert!(metrics.contains(line), "{line} is not in:\n{metrics}");
+    }
+}
+
+#[tokio::test]
+async fn who_does_not_lead_patches_nothing() {
+    let cluster = Cluster::start(Mood::Good, Leadership::of_another()).await;
+    let found = cluster.node_labels.run_once().await.unwrap();
+    assert_eq!((found.patched, found.failed), (0, 1));
+    assert_eq!(cluster.api.state().patches.len(), 0);
+}
+
+#[tokio::test]
+async fn a_patch_that_the_api_server_holds_is_given_up_before_anybody_else_may_lead() {
+    let mut cluster = Cluster::start(Mood::Holding, Leadership::renewed_now()).await;
+    let found = cluster.node_labels.run_once().await.unwrap();
+    assert_eq!((found.patched, found.failed), (0, 1));
+    // The API server sees the connection closed, and does not carry it out when the Lease has ended.
+    assert_eq!(timeout(PATIENCE, cluster.held.recv()).await.unwrap(), Some(false));
+    assert!(!is_labelled(&cluster.api.state()));
+}
+
+#[tokio::test]
+async fn a_list_that_is_not_answered_is_asked_for_again() {
+    let cluster = Cluster::start(Mood::Silent, Leadership::uncontested()).await;
+    cluster.run_until(is_labelled).await;
+    let cluster = Cluster::start(Mood::Silent, Leadership::uncontested()).await;
+    let problem = format!("{:#}", cluster.node_labels.run_once().await.unwrap_err());
+    assert!(problem.contains("listing Nodes: the API server does not answer within 200ms"), "{problem}");
+}
+
+mod index {
+    //! Which Nodes are looked at after what the watch brings.
+
+    use super::*;
+
+    fn node(provider_id: &str, labels: &[(&str, &str)], version: &str) -> Event<NodeObject> {
+        let labels: BTreeMap<&str, &str> = labels.iter().copied().collect();
+        let node = json!({"metadata": {"name": NAME, "labels": labels, "resourceVersion": version},
+                          "spec": {"providerID": provider_id}});
+        Event::Apply(serde_json::from_value(node).unwrap())
+    }
+
+    #[test]
+    fn a_refused_node_cannot_have_itself_looked_at_by_changing_its_labels() {
+        let mut index = Index::default();
+        index.apply(node("aws:///a/i-1", &[], "1"));
+        assert_eq!(index.queue.take(Instant::now()), [NAME]);
+        index.queue.failed(NAME, Instant::now());
+        index.apply(node("aws:///a/i-1", &[("a", "1")], "2"));
+        assert_eq!(index.queue.take(Instant::now()), [""; 0]);
+        index.apply(node("aws:///a/i-2", &[("a", "1")], "3"));
+        assert_eq!(index.queue.take(Instant::now()), [NAME], "it says that it is another");
+        index.queue.failed(NAME, Instant::now());
+        index.groups_changed(&Changed(["nodes".to_owned()].into()));
+        assert_eq!(index.queue.take(Instant::now()), [NAME], "its group may be there now");
+    }
+
+    #[test]
+    fn a_node_that_is_outdated_is_looked_at_as_soon_as_it_is_known_again() {
+        let mut index = Index::default();
+        index.apply(node("aws:///a/i-1", &[], "1"));
+        let old = index.nodes[NAME].clone();
+        index.queue.take(Instant::now());
+        index.conflicted(&old, Instant::now());
+        assert!(index.is_outdated(&old));
+        index.queue.failed(NAME, Instant::now());
+        index.apply(node("aws:///a/i-1", &[], "2"));
+        assert_eq!(index.queue.take(Instant::now() + CONFLICT_PAUSE), [NAME]);
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_waits_for_its_turn_costs_little() {
+    let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
+    let (node, slots) = (ObservedNode::default(), Semaphore::new(PATCHES_AT_ONCE));
+    let looking = cluster.node_labels.outcome(&node, &slots);
+    // Thousands do at the same time where a cluster is new to this.
+    assert!(size_of_val(&looking) <= 1024, "{} bytes", size_of_val(&looking));
+}

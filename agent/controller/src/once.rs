@@ -1,0 +1,94 @@
+//! What `--once` says of the Nodes that it has looked at, and how it ends.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use kops_agent_plan::labels::LabelPatch;
+
+use super::node_labels::Found;
+use kops_agent_process::{exit, output};
+
+/// Prints what would change of each Node, and says what was done and what was not.
+///
+/// # Errors
+/// Nobody reads what is printed.
+pub fn print(found: &Found) -> Result<u8> {
+    for (node, problem) in &found.problems {
+        log::warn!("the Node {node}: {problem}");
+    }
+    log::info!("{}", summary(found));
+    let text: String = found.patches.iter().map(|(node, patch)| shown(node, patch)).collect();
+    let printed = output::print_bytes(text.as_bytes())?;
+    Ok(if found.failed == 0 { printed } else { exit::FAILED })
+}
+
+fn summary(found: &Found) -> String {
+    let changes = match (found.patched, found.patches.len()) {
+        (0, 0) => "no Node's labels are other than they should be".to_owned(),
+        (0, shown) => format!("labels of {shown} Nodes would change"),
+        (patched, _) => format!("labels of {patched} Nodes were changed"),
+    };
+    let refused = found.problems.len() - found.failed;
+    match (refused, found.failed) {
+        (0, 0) => changes,
+        (refused, 0) => format!("{changes}; {refused} Nodes get none"),
+        (0, failed) => format!("{changes}; {failed} Nodes could not be dealt with: run this again"),
+        (refused, failed) => {
+            format!(
+                "{changes}; {refused} Nodes get none, and {failed} could not be dealt with: run this again"
+            )
+        }
+    }
+}
+
+/// A patch as a diff.
+fn shown(node: &str, patch: &LabelPatch) -> String {
+    let line = |sign: char, key: &str, value: Option<&String>| {
+        value.map_or_else(String::new, |value| format!("  {sign} {key}: {value:?}\n"))
+    };
+    let keys: BTreeSet<&String> = patch.before.keys().chain(patch.set.keys()).collect();
+    let lines = keys
+        .into_iter()
+        .map(|key| line('-', key, patch.before.get(key)) + &line('+', key, patch.set.get(key)));
+    format!("node {node}\n{}", lines.collect::<String>())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_changed_label_is_shown_as_it_is_and_as_it_would_be() {
+        let labels = |labels: &[(&str, &str)]| {
+            labels.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+        };
+        let patch = LabelPatch {
+            set: labels(&[("new", "1"), ("other", "after")]),
+            remove: ["gone".to_owned()].into(),
+            before: labels(&[("other", "before"), ("gone", "")]),
+        };
+        assert_eq!(
+            shown("i-1", &patch),
+            "node i-1\n  - gone: \"\"\n  + new: \"1\"\n  - other: \"before\"\n  + other: \"after\"\n"
+        );
+    }
+
+    #[test]
+    fn what_was_done_and_what_was_not_is_told_apart() {
+        let mut found = Found::default();
+        assert_eq!(print(&found).unwrap(), exit::CONVERGED);
+        found.patches.insert("i-1".into(), LabelPatch::default());
+        found.problems.insert("i-2".into(), "it is another's".into());
+        assert_eq!(summary(&found), "labels of 1 Nodes would change; 1 Nodes get none");
+        assert_eq!(print(&found).unwrap(), exit::CONVERGED);
+
+        let mut found = Found { patched: 3, failed: 1, ..Found::default() };
+        found.problems.insert("i-2".into(), "EC2 does not answer".into());
+        assert_eq!(
+            summary(&found),
+            "labels of 3 Nodes were changed; 1 Nodes could not be dealt with: run this again"
+        );
+        assert_eq!(print(&found).unwrap(), exit::FAILED);
+    }
+}

@@ -1,0 +1,315 @@
+//! `controller takeover --check`: whether all is ready for kops-agent to take over from kOps' kops-controller, and whether
+//! anything still keeps that from being ended. It changes nothing.
+//!
+//! What is asked, and of what, stands here, what that means for a take-over in `kops_agent_plan::takeover`. A right that is missing
+//! here, or an API server that does not answer, is never taken for something that is not ready.
+
+mod port;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kops_agent_plan::spec::{Cluster, KopsControllerOptions};
+use kops_agent_plan::takeover::{self as decide, INTERNAL_NAMES};
+use kube::api::{Api, ListParams, PostParams};
+use kube::{Client, Error};
+use serde::Serialize;
+use tokio::time::timeout;
+
+use super::{kubernetes, lease, options, store};
+use crate::args::TakeoverArgs;
+use kops_agent_net::http;
+use kops_agent_process::output::Output;
+use kops_agent_process::output::error_text;
+use kops_agent_process::{exit, output};
+
+/// How long one question may take.
+const TIMEOUT: Duration = Duration::from_secs(15);
+/// What kOps' own pods of kops-controller are labelled (upstream:
+/// `upup/models/cloudup/resources/addons/kops-controller.addons.k8s.io/k8s-1.16.yaml.template`).
+const UPSTREAM_APP: &str = "kops-controller";
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+/// What the controller does on the API server: group, resource, name, namespace and verbs.
+const RIGHTS: [(&str, &str, &str, &str, &[&str]); 4] = [
+    ("", "nodes", "", "", &["get", "list", "watch", "patch"]),
+    ("", "events", "", lease::NAMESPACE, &["create"]),
+    ("coordination.k8s.io", "leases", "", lease::NAMESPACE, &["create"]),
+    ("coordination.k8s.io", "leases", lease::NAME, lease::NAMESPACE, &["get", "update"]),
+];
+
+/// How something stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum State {
+    Ready,
+    NotReady,
+    Unknown,
+}
+
+/// What one question came to.
+#[derive(Debug, Serialize)]
+struct Finding {
+    what: &'static str,
+    state: State,
+    why: String,
+}
+
+type Answer = (State, String);
+
+fn ready(why: impl Into<String>) -> Answer {
+    (State::Ready, why.into())
+}
+
+fn not_ready(why: impl Into<String>) -> Answer {
+    (State::NotReady, why.into())
+}
+
+/// Looks at everything and prints it.
+///
+/// # Errors
+/// The configuration cannot be read, or nothing reads what is printed.
+pub async fn check(args: &TakeoverArgs) -> Result<u8> {
+    let options = options(&args.conf)?;
+    let controller = kubernetes::client(Some(&args.kubeconfig)).await;
+    let controller = controller.as_ref().map_err(error_text);
+    let findings = [
+        ("scope", Ok(scope(&options))),
+        ("rights", rights(controller.clone()).await),
+        ("lease", holder(controller).await),
+        ("names", names(args, &options).await),
+        ("port", port_of(&options)),
+        ("service", service(&args.health).await),
+    ]
+    .map(|(what, answer)| {
+        let (state, why) = answer.unwrap_or_else(|error| (State::Unknown, error_text(&error)));
+        Finding { what, state, why }
+    });
+    match args.output {
+        Output::Json => output::print_json(&findings)?,
+        Output::Text => output::print_bytes(text(&findings)?.as_bytes())?,
+    };
+    Ok(code(&findings))
+}
+
+fn code(findings: &[Finding]) -> u8 {
+    let any = |state| findings.iter().any(|finding| finding.state == state);
+    match (any(State::NotReady), any(State::Unknown)) {
+        (true, _) => exit::DIFFERENT,
+        (false, true) => exit::FAILED,
+        (false, false) => exit::CONVERGED,
+    }
+}
+
+fn text(findings: &[Finding]) -> Result<String> {
+    let mut text = String::new();
+    for Finding { what, state, why } in findings {
+        let state = match state {
+            State::Ready => "ready",
+            State::NotReady => "NOT READY",
+            State::Unknown => "unknown",
+        };
+        writeln!(text, "{what:<8} {state:<10} {why}")?;
+    }
+    Ok(text)
+}
+
+fn scope(options: &KopsControllerOptions) -> Answer {
+    match decide::left_to_upstream(options) {
+        None => ready("kops-agent does all that kops-controller's configuration asks for"),
+        Some(why) => {
+            not_ready(format!("{why}: kOps' kops-controller has to stay, and kops-agent leaves all to it"))
+        }
+    }
+}
+
+async fn rights(client: Result<&Client, String>) -> Result<Answer> {
+    let client = client.map_err(|error| anyhow!(error))?;
+    let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
+    let mut missing = Vec::new();
+    for (group, resource, name, namespace, verbs) in RIGHTS {
+        for verb in verbs {
+            let set = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+            let attributes = ResourceAttributes {
+                group: set(group),
+                resource: set(resource),
+                name: set(name),
+                namespace: set(namespace),
+                verb: set(verb),
+                ..ResourceAttributes::default()
+            };
+            let review = SelfSubjectAccessReview {
+                spec: SelfSubjectAccessReviewSpec {
+                    resource_attributes: Some(attributes),
+                    non_resource_attributes: None,
+                },
+                ..SelfSubjectAccessReview::default()
+            };
+            let review = within(reviews.create(&PostParams::default(), &review))
+                .await
+                .context("asking the API server what the controller may do")?;
+            if !review.status.is_some_and(|status| status.allowed) {
+                missing.push(format!("{verb} {resource}"));
+            }
+        }
+    }
+    Ok(match missing.as_slice() {
+        [] => ready("the controller may do all that it has to"),
+        missing => not_ready(format!(
+            "the controller may not {}: kOps installs these rights with its kops-controller; \
+             packaging/kubernetes/rbac.yaml has them too",
+            missing.join(", ")
+        )),
+    })
+}
+
+async fn holder(client: Result<&Client, String>) -> Result<Answer> {
+    let client = client.map_err(|error| anyhow!(error))?;
+    let leases: Api<Lease> = Api::namespaced(client.clone(), lease::NAMESPACE);
+    let lease =
+        within(leases.get_opt(lease::NAME)).await.context("reading the Lease kops-controller-leader")?;
+    let spec = lease.and_then(|lease| lease.spec).unwrap_or_default();
+    Ok(match spec.holder_identity.filter(|holder| !holder.is_empty()) {
+        None => ready("the Lease is free; the first controller that runs takes it"),
+        Some(holder) => {
+            let renewed = spec.renew_time.map_or_else(|| "never".to_owned(), |at| at.0.to_string());
+            ready(format!("{holder} holds the Lease, renewed {renewed}; it is taken once its holder ends"))
+        }
+    })
+}
+
+/// Whether machines still find the bootstrap server once upstream's pods are gone.
+async fn names(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<Answer> {
+    if options.server.is_none() {
+        return Ok(ready("the configuration has no bootstrap server that machines would have to find"));
+    }
+    if !is_found_by_dns(args, options).await? {
+        return Ok(ready(
+            "the cluster has no DNS of its own: machines have the addresses in their user-data",
+        ));
+    }
+    let name = decide::bootstrap_name(&options.cluster_name);
+    let client = administrator(&args.admin_kubeconfig).await?;
+    let nodes: Api<Node> = Api::all(client.clone());
+    let selected = ListParams::default().labels(CONTROL_PLANE);
+    let nodes = within(nodes.list(&selected)).await.context("listing the Nodes of the control plane")?;
+    let control_plane: BTreeSet<String> =
+        nodes.items.into_iter().filter_map(|node| node.metadata.name).collect();
+    let pods: Api<Pod> = Api::namespaced(client, lease::NAMESPACE);
+    let pods = within(pods.list(&ListParams::default())).await.context("listing the pods of kube-system")?;
+    let pods: Vec<decide::Pod> = pods.items.into_iter().map(pod).collect();
+    let missing = decide::unpublished(&name, &pods, &control_plane);
+    Ok(match (control_plane.len(), missing.len()) {
+        (0, _) => not_ready(format!("no Node has the label {CONTROL_PLANE}, so {name} has no addresses")),
+        (_, 0) => {
+            ready(format!("{name} keeps the addresses of all {} control-plane machines", control_plane.len()))
+        }
+        (_, _) => not_ready(format!(
+            "no pod but upstream's own publishes {name} ({INTERNAL_NAMES}) for {}: run `kops-agent converge --controller` \
+             there, or no machine can bootstrap once kOps' kops-controller ends",
+            missing.into_iter().collect::<Vec<_>>().join(", ")
+        )),
+    })
+}
+
+async fn administrator(kubeconfig: &Path) -> Result<Client> {
+    kubernetes::client(Some(kubeconfig)).await.context(
+        "finding out which pods publish the name at which machines bootstrap, which takes an administrator's kubeconfig \
+         (--admin-kubeconfig)",
+    )
+}
+
+async fn is_found_by_dns(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<bool> {
+    let url = format!("{}/cluster-completed.spec", options.config_base.trim_end_matches('/'));
+    let text = store(&args.store_mirror)?.read(&url).await.context("reading how machines find each other")?;
+    Ok(decide::is_found_by_dns(&Cluster::parse(&text, &url)?))
+}
+
+fn pod(pod: Pod) -> decide::Pod {
+    let spec = pod.spec.unwrap_or_default();
+    let annotations = pod.metadata.annotations.unwrap_or_default();
+    let app = pod.metadata.labels.and_then(|labels| labels.get("k8s-app").cloned());
+    decide::Pod {
+        name: pod.metadata.name.unwrap_or_default(),
+        node: spec.node_name.unwrap_or_default(),
+        has_host_network: spec.host_network == Some(true),
+        internal_names: annotations.get(INTERNAL_NAMES).cloned().unwrap_or_default(),
+        is_of_upstream: app.as_deref() == Some(UPSTREAM_APP),
+    }
+}
+
+fn port_of(options: &KopsControllerOptions) -> Result<Answer> {
+    let Some(server) = &options.server else {
+        return Ok(ready("the configuration has no bootstrap server that would need one"));
+    };
+    let (_, port) = server.listen.rsplit_once(':').context("reading server.Listen of the configuration")?;
+    let port: u16 = port.parse().with_context(|| format!("reading the port of server.Listen, {port:?}"))?;
+    Ok(match port::holder(port)? {
+        port::Holder::Free => ready(format!("{port} is free; the service takes it when it runs")),
+        port::Holder::ThisProgram => ready(format!("kops-agent listens on {port}")),
+        port::Holder::Program(name) if name == UPSTREAM_APP => ready(format!(
+            "kOps' kops-controller listens on {port}; the service waits for it, and takes it when that ends"
+        )),
+        port::Holder::Program(name) => {
+            not_ready(format!("{name} listens on {port}, which is the bootstrap server's: end it"))
+        }
+        port::Holder::NotSeen => (
+            State::Unknown,
+            format!("a process of another user listens on {port}: run this as root to see which"),
+        ),
+    })
+}
+
+async fn service(address: &str) -> Result<Answer> {
+    let url = format!("http://{address}/readyz");
+    let client = http::metadata_client().context("preparing to ask the service of this machine")?;
+    let answer = match timeout(TIMEOUT, client.get(&url).send()).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) if error.is_connect() => {
+            return Ok(not_ready(format!(
+                "kops-agent-controller.service does not answer at {url}: run `kops-agent converge --controller` here"
+            )));
+        }
+        Ok(Err(error)) => return Err(anyhow!(error).context(format!("asking {url}"))),
+        Err(_) => return Err(anyhow!("{url} is not answered within {TIMEOUT:.0?}")),
+    };
+    let is_ready = answer.status().is_success();
+    let said = answer.text().await.unwrap_or_default();
+    Ok(match is_ready {
+        true => ready("kops-agent-controller.service is ready"),
+        // That it has no port yet is what a take-over is to end.
+        false => ready(format!(
+            "kops-agent-controller.service runs, and is not ready: {}; it is once kOps' kops-controller has ended",
+            output::one_line(&said, 200)
+        )),
+    })
+}
+
+async fn within<T>(asking: impl Future<Output = Result<T, Error>>) -> Result<T> {
+    match timeout(TIMEOUT, asking).await {
+        Ok(answer) => Ok(answer?),
+        Err(_) => Err(anyhow!("the API server does not answer within {TIMEOUT:.0?}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_ready_weighs_more_than_what_cannot_be_told() {
+        let finding = |state| Finding { what: "x", state, why: String::new() };
+        let code_of =
+            |states: &[State]| code(&states.iter().map(|state| finding(*state)).collect::<Vec<_>>());
+        assert_eq!(code_of(&[State::Ready, State::Ready]), exit::CONVERGED);
+        assert_eq!(code_of(&[State::Ready, State::Unknown]), exit::FAILED);
+        assert_eq!(code_of(&[State::Unknown, State::NotReady]), exit::DIFFERENT);
+    }
+}

@@ -1,0 +1,66 @@
+//! Kubeconfigs that authenticate with a certificate.
+//!
+//! The names in it are upstream's (upup/pkg/fi/nodeup/nodetasks/kubeconfig.go).
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kops_agent_plan::resource::Kubeconfig;
+
+use crate::pem::PemPair;
+
+const CERTIFICATE: &str = "client-certificate-data: ";
+const KEY: &str = "client-key-data: ";
+
+/// A kubeconfig with certificate, key and authority inside.
+pub fn write(kubeconfig: &Kubeconfig, ca: &str, certificate: &str, private_key: &str) -> String {
+    // A JSON string is a YAML string, whatever is in it.
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let (server, user) = (quoted(&kubeconfig.server), quoted(&kubeconfig.certificate));
+    let (ca, certificate, key) =
+        (STANDARD.encode(ca), STANDARD.encode(certificate), STANDARD.encode(private_key));
+    format!(
+        "apiVersion: v1
+kind: Config
+clusters:
+- name: local
+  cluster:
+    certificate-authority-data: {ca}
+    server: {server}
+users:
+- name: {user}
+  user:
+    {CERTIFICATE}{certificate}
+    {KEY}{key}
+contexts:
+- name: service-account-context
+  context:
+    cluster: local
+    user: {user}
+current-context: service-account-context
+"
+    )
+}
+
+/// The certificate and key in a kubeconfig that the agent or upstream's nodeup has written; `None` where they are not in it.
+pub fn read(text: &str) -> Option<PemPair> {
+    let field = |name: &str| {
+        let encoded = text.lines().find_map(|line| line.trim_start().strip_prefix(name))?;
+        String::from_utf8(STANDARD.decode(encoded.trim()).ok()?).ok()
+    };
+    Some(PemPair { certificate: field(CERTIFICATE)?, private_key: field(KEY)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_kubeconfig_gives_back_what_was_put_in() {
+        let kubeconfig = Kubeconfig { certificate: "kubelet".into(), server: "https://127.0.0.1".into() };
+        let text = write(&kubeconfig, "CA", "CERT", "KEY");
+        assert_eq!(read(&text), Some(PemPair { certificate: "CERT".into(), private_key: "KEY".into() }));
+        assert!(text.contains("\n    certificate-authority-data: Q0E=\n    server: \"https://127.0.0.1\"\n"));
+        assert_eq!(read("users: []\n"), None);
+        assert_eq!(read(&text.replace("Q0VSVA", "!")), None);
+    }
+}
