@@ -327,7 +327,8 @@ mod tests {
         metrics.bootstrap.answered("Granted", true, Duration::from_secs(1));
         metrics.bootstrap.renewed("Granted", true);
         metrics.cloud_calls.count("ec2", "DescribeInstances", Outcome::Success);
-        let (text, of_nodes) = (text(&metrics.registry(true)), include_str!("../../kops-agent/src/status.rs"));
+        let (text, of_nodes) =
+            (text(&metrics.registry(true)), include_str!("../../kops-agent/src/status.rs"));
         let known: BTreeSet<&str> = names(&text).union(&names(of_nodes)).copied().collect();
         for asked in [
             include_str!("../../../packaging/grafana/kops-agent.json"),

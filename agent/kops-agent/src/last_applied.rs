@@ -134,11 +134,11 @@ pub async fn mend(args: &SpecArgs, root: &RootArgs, host: &Host, error: anyhow::
         Ok(false) => return error,
         Err(other) => return both(error, &other),
     }
-    let StandIn { decision, error, .. } = match stand_in(args, host, error).await {
+    let StandIn { decision, error, .. } = match Box::pin(stand_in(args, host, error)).await {
         Ok(stand_in) => stand_in,
         Err(error) => return error,
     };
-    match converge(root, host, &decision).await {
+    match Box::pin(converge(root, host, &decision)).await {
         Ok(report) => match unmended(&report) {
             Some(other) => both(error, &other),
             None => error.context("this machine is left as it was last applied"),

@@ -18,11 +18,14 @@ pub(crate) async fn run(args: &VerifyArgs) -> Result<u8> {
     let root = &args.root.root;
     if !args.repair {
         return match args.renew {
-            true => until_stopped(root, verify(args)).await,
-            false => verify(args).await,
+            true => until_stopped(root, Box::pin(verify(args))).await,
+            false => Box::pin(verify(args)).await,
         };
     }
-    until_stopped(root, async { noted(root, convergence::tell(root, false, verify(args).await).await) }).await
+    until_stopped(root, async {
+        noted(root, convergence::tell(root, false, Box::pin(verify(args)).await).await)
+    })
+    .await
 }
 
 async fn verify(args: &VerifyArgs) -> Result<u8> {
@@ -38,7 +41,7 @@ async fn verify(args: &VerifyArgs) -> Result<u8> {
             None => Ok::<_, anyhow::Error>((decision, plan)),
         }
     };
-    let (decision, plan, mut instead) = match decided.await {
+    let (decision, plan, mut instead) = match Box::pin(decided).await {
         Ok((decision, plan)) => (decision, plan, None),
         Err(error) => match Box::pin(compared_instead(args, &host, error)).await {
             Ok((StandIn { instead, decision, error }, plan)) => (decision, plan, Some((instead, error))),
@@ -65,7 +68,7 @@ async fn verify(args: &VerifyArgs) -> Result<u8> {
     };
     output::print_verification(&changed, Some(&plan), superseded, args.output, args.color)?;
     let code = match args.repair {
-        true => match (repair(args, &host, &decision, &plan, changed.is_empty()).await, instead) {
+        true => match (Box::pin(repair(args, &host, &decision, &plan, changed.is_empty())).await, instead) {
             (Ok(code), kept) => {
                 instead = kept;
                 code
@@ -75,7 +78,7 @@ async fn verify(args: &VerifyArgs) -> Result<u8> {
                 return Err(Box::pin(last_applied::mend(&args.spec, &args.root, &host, error)).await);
             }
         },
-        false if args.renew => renew(args, &host, &decision, plan, changed).await?,
+        false if args.renew => Box::pin(renew(args, &host, &decision, plan, changed)).await?,
         false if plan.is_empty() && changed.is_empty() => exit::CONVERGED,
         false => exit::DIFFERENT,
     };
@@ -147,7 +150,7 @@ async fn repair(
     if plan.is_empty() && !is_well_again && !is_unmended {
         return Ok(if is_unchanged { exit::CONVERGED } else { exit::DIFFERENT });
     }
-    match convergence::converge(&args.root, host, decision).await {
+    match Box::pin(convergence::converge(&args.root, host, decision)).await {
         Ok(report) => {
             output::print_report(&report, args.output)?;
             last_applied::unmended(&report).map_or(Ok(exit::CONVERGED), Err)

@@ -123,11 +123,10 @@ pub struct Ended {
 impl Ended {
     pub fn of(command: &mut Command) -> Ended {
         let output = command.output().unwrap();
-        Ended {
-            code: output.status.code().unwrap(),
-            stdout: String::from_utf8(output.stdout).unwrap(),
-            stderr: String::from_utf8(output.stderr).unwrap(),
-        }
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+        let code = output.status.code().unwrap_or_else(|| panic!("{}: {stderr}", output.status));
+        Ended { code, stdout, stderr }
     }
 
     /// Ended with `code`, and what it said of it has all of `parts`.
