@@ -59,6 +59,10 @@ pub struct Applied {
     /// The certificates of keysets in PEM, as far as the state needs them.
     keysets: BTreeMap<String, PublicKeyset>,
     resources: Vec<Resource>,
+    /// What told the state from all others when it was applied: another version of the agent may write resources in another
+    /// way, and would not know it again.
+    #[serde(default)]
+    digest: String,
 }
 
 /// A change of a node that was begun and has not come to its end.
@@ -105,6 +109,7 @@ impl Applied {
             sources,
             keysets,
             resources: desired.iter().map(|(_, resource)| resource.clone()).collect(),
+            digest: Attempt::new(desired, config_hash).digest().to_owned(),
         }
     }
 
@@ -119,7 +124,10 @@ impl Applied {
     }
 
     fn attempt(&self) -> Attempt {
-        Attempt::new(&self.desired(), &self.config_hash)
+        match self.digest.as_str() {
+            "" => Attempt::new(&self.desired(), &self.config_hash),
+            digest => Attempt::known(digest, &self.config_hash),
+        }
     }
 
     /// The state.
@@ -284,11 +292,15 @@ impl Host {
         self.write_kept(BEGUN_PATH, begun)
     }
 
-    /// Keeps what was applied. To be called under the lock under which it was.
+    /// Keeps what was applied, if it is what the record says was settled. To be called under the lock under which it was.
     ///
     /// # Errors
     /// It cannot be written.
     pub fn keep_applied(&self, applied: &Applied) -> Result<()> {
+        let record = self.record()?;
+        if record.config_hash != applied.config_hash || !record.is_settled_with(&applied.attempt()) {
+            return Ok(());
+        }
         self.write_kept(PATH, applied)?;
         self.shred(BEGUN_PATH)
     }

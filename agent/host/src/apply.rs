@@ -18,9 +18,9 @@ use kops_agent_plan::unit_files::is_read_by_systemd;
 pub(crate) use files::restarts_the_agent;
 
 use changing::Changing;
+use starts::Starts;
 pub use starts::Waits;
 pub(crate) use starts::late;
-use starts::{Starts, is_merely_started};
 
 use crate::assets::{Downloads, Progress};
 use crate::error::{Error, Result};
@@ -47,6 +47,19 @@ pub struct Report {
     /// What was left as it is, and why.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kept: Vec<Kept>,
+}
+
+/// The state that a run leads to; `None` where it is no whole node's. A machine that is put right, or whose certificates are
+/// renewed, stays in the one that it is in.
+fn attempt(scope: Scope<'_>, desired: &DesiredState, record: &Record) -> Option<Attempt> {
+    let config_hash = scope.config_hash()?;
+    match (scope, &record.settled_state) {
+        (Scope::Renewal { .. }, None) => None,
+        (Scope::LastApplied { .. } | Scope::Renewal { .. }, Some(settled)) => {
+            Some(Attempt::known(settled, config_hash))
+        }
+        _ => Some(Attempt::new(desired, config_hash)),
+    }
 }
 
 /// How much of the machine a desired state describes.
@@ -143,6 +156,10 @@ impl Host {
         {
             return Err(error);
         }
+        let loaded = match is_guarded && images::changes_components(plan) {
+            true => self.load_ahead(plan, desired, &prepared, progress).await?,
+            false => BTreeSet::new(),
+        };
         let written = prepared.written();
         self.sweep(desired, &record)?;
         let mut is_unread = record.has_begun(is_read_by_systemd);
@@ -158,11 +175,7 @@ impl Host {
                 record.note_begun(desired, scope.without());
             }
             record.claim(&self.root, plan, desired, &written)?;
-            record.begun_state = match scope {
-                // The state stays the one that it is, whatever is wanted by now.
-                Scope::Renewal { .. } => record.settled_state.clone(),
-                _ => scope.config_hash().map(|hash| Attempt::new(desired, hash).digest().to_owned()),
-            };
+            record.begun_state = attempt(scope, desired, &record).map(|attempt| attempt.digest().to_owned());
             if let Scope::LastApplied { .. } = scope {
                 record.settled_state = record.begun_state.clone();
             }
@@ -179,6 +192,7 @@ impl Host {
             progress,
             changing,
             is_unread,
+            loaded,
             starts,
         };
         let mut report = Report { summary: plan.summary(), kept: plan.kept.clone(), ..Report::default() };
@@ -206,7 +220,8 @@ impl Host {
         if let Some(config_hash) = scope.config_hash() {
             let is_told = matches!(scope, Scope::Node { .. })
                 && (record.failure.is_some() || record.rolled_back.is_some() || record.superseded.is_some());
-            let attempt = Attempt::new(desired, config_hash);
+            let attempt =
+                attempt(scope, desired, &record).unwrap_or_else(|| Attempt::new(desired, config_hash));
             let is_same = record.config_hash == config_hash
                 && record.settled_state.as_deref() == Some(attempt.digest());
             let is_settled = !is_told && !record.is_begun() && is_same;
@@ -333,6 +348,8 @@ struct Run<'a> {
     changing: Option<Changing>,
     /// Whether a run was interrupted that had written what systemd reads.
     is_unread: bool,
+    /// The images that were loaded before anything was changed.
+    loaded: BTreeSet<String>,
     starts: Starts,
 }
 
@@ -360,7 +377,6 @@ impl Run<'_> {
             report.applied.extend(self.plan.stage(stage).map(|step| step.resource.clone()));
             tokio::task::yield_now().await;
         }
-        let is_held_back = self.is_held_back();
         self.pull_images().await?;
         report.starting = self.collect_jobs().await?;
         for unit in &report.starting {
@@ -368,8 +384,7 @@ impl Run<'_> {
                 "{unit} is still being started, and is not waited for; see `systemctl list-jobs`"
             ));
         }
-        let unfinished = if is_held_back { self.starts.failures() } else { self.starts.fatal_failures() };
-        match unfinished {
+        match self.starts.fatal_failures() {
             // What was kept stays so, for the next run to go on with the change or to take it back.
             Some(error) => Err(error),
             None => self.end_change().await,
@@ -393,13 +408,7 @@ impl Run<'_> {
             }
             Stage::Kernel => self.each(steps, Run::module),
             Stage::Images => self.load_images().await,
-            Stage::Pods if self.is_held_back() => Ok(()),
             Stage::Pods => self.pods(steps).await,
-            Stage::Services if self.is_held_back() => {
-                let is_started =
-                    |(step, _): &&(&Step, &Resource)| is_merely_started(self.plan, &step.resource);
-                self.units(&steps.iter().filter(is_started).copied().collect::<Vec<_>>()).await
-            }
             Stage::Runtime | Stage::Services => self.units(steps).await,
             // Dealt with apart.
             Stage::Removals => Ok(()),

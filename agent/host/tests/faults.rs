@@ -279,12 +279,16 @@ fn control_plane(version: &str, images: impl IntoIterator<Item = Resource>) -> D
 async fn a_node_that_works_is_not_changed_for_images_that_are_missing() {
     let it = Node::new();
     it.converge(&control_plane("one", [])).await.unwrap();
-    let before = it.machine.read(MANIFEST);
-    let failed = it.failures(&control_plane("two", [it.archive("failing.tar")])).await;
-    assert_eq!(named(&failed), ["image failing.tar"]);
+    let (before, requests) = (it.machine.read(MANIFEST), it.machine.requests());
+    let error = it.converge(&control_plane("two", [it.archive("failing.tar")])).await.unwrap_err();
+    assert!(
+        !error.leaves_a_working_node() && error.to_string().contains("load the image failing.tar"),
+        "{error}"
+    );
     assert_eq!(it.machine.read(MANIFEST), before, "its pods could not run");
+    assert_eq!(it.machine.requests(), requests, "it was refused before anything was touched");
+    assert!(!it.host().status().unwrap().unfinished);
 
-    let requests = it.machine.requests();
     let sources = vec![format!("{}/gone.tar", it.mirror.url())];
     let gone = Image { name: "gone.tar".into(), sources, sha256: "0".repeat(64) };
     let error = it.converge(&control_plane("two", [gone.into()])).await.unwrap_err();

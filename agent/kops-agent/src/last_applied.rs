@@ -108,6 +108,16 @@ pub struct StandIn {
     pub error: anyhow::Error,
 }
 
+/// What was last applied, where a machine has converged and nothing is under way; `None` where that is not known of it.
+///
+/// # Errors
+/// What was applied cannot be read.
+pub async fn as_applied(args: &SpecArgs, host: &Host) -> Result<Option<Decision>> {
+    let asked_for = anyhow::anyhow!("what was last applied is asked for");
+    let decided = Box::pin(decide(args, host, &asked_for)).await?;
+    Ok(decided.map(|(_, decision)| decision).filter(|decision| decision.is_last_applied))
+}
+
 /// What stands in for what an error keeps from being known or applied.
 ///
 /// # Errors

@@ -237,7 +237,8 @@ async fn converge_machine(args: &ConvergeArgs) -> Result<&'static str> {
         Instead::Superseded(by) => {
             let report = noted(root, report)?;
             noted(root, convergence::remember_ready(&args.root).await)?;
-            host.note_superseded(&by, last_applied::unmended(&report).is_none())?;
+            let noting = host.note_superseded(&by, last_applied::unmended(&report).is_none());
+            noting.unwrap_or_else(|error| log::warn!("that is not noted for `status`: {error}"));
             log::info!("{}", last_applied::superseded(&by));
             converged(args, &report, "superseded, and as last applied")
         }
@@ -333,7 +334,7 @@ async fn plan(args: &PlanArgs) -> Result<u8> {
     let root = if args.root.root.exists() { args.root.root.as_path() } else { empty.path() };
     let plan = node::plan(&open_host(root)?.adopting(args.adopt), &decision)?;
     output::print_plan(&plan, args.output, args.color)?;
-    Ok(if args.exit_code && !plan.is_empty() { exit::DIFFERENT } else { exit::CONVERGED })
+    Ok(if args.exit_code && !plan.is_as_wanted() { exit::DIFFERENT } else { exit::CONVERGED })
 }
 
 async fn render(args: &RenderArgs) -> Result<u8> {

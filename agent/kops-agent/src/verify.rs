@@ -1,7 +1,7 @@
 //! `kops-agent verify`: what differs from what was last applied, which needs no state store, and from what is
 //! wanted now, which does.
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use kops_agent_host::{Depth, Drift, Error as HostError, Host};
 use kops_agent_plan::diff::{Keeping, Plan};
 
@@ -79,7 +79,7 @@ async fn verify(args: &VerifyArgs) -> Result<u8> {
             }
         },
         false if args.renew => Box::pin(renew(args, &host, &decision, plan, changed)).await?,
-        false if plan.is_empty() && changed.is_empty() => exit::CONVERGED,
+        false if plan.is_as_wanted() && changed.is_empty() => exit::CONVERGED,
         false => exit::DIFFERENT,
     };
     match instead {
@@ -127,14 +127,21 @@ async fn renew(
     plan: Plan,
     changed: Vec<Drift>,
 ) -> Result<u8> {
-    let (plan, changed) = match Box::pin(renewal::renew(&args.root, host, decision)).await? {
+    // What differs otherwise stays as it was applied, also in the files that a certificate is in.
+    let applied = match plan.is_empty() {
+        true => None,
+        false => Box::pin(last_applied::as_applied(&args.spec, host)).await?,
+    };
+    let renewed = Box::pin(renewal::renew(&args.root, host, applied.as_ref().unwrap_or(decision))).await;
+    let renewed = renewed.context(Host::RENEWING);
+    let (plan, changed) = match noted(&args.root.root, renewed)? {
         Some(report) => {
             output::print_report(&report, args.output)?;
             (node::plan(host, decision)?, host.drift()?)
         }
         None => (plan, changed),
     };
-    Ok(if plan.is_empty() && changed.is_empty() { exit::CONVERGED } else { exit::DIFFERENT })
+    Ok(if plan.is_as_wanted() && changed.is_empty() { exit::CONVERGED } else { exit::DIFFERENT })
 }
 
 async fn repair(

@@ -294,7 +294,12 @@ pub struct Summary {
 }
 
 impl Plan {
-    /// Whether the machine is as it should be.
+    /// Whether the machine is as it is wanted: nothing is to be done, and nothing is wrong that cannot be put right.
+    pub fn is_as_wanted(&self) -> bool {
+        self.is_empty() && self.kept.iter().all(|kept| kept.keeping != Keeping::Unmended)
+    }
+
+    /// Whether nothing is to be done.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty() && self.adopted.is_empty()
     }

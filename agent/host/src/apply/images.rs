@@ -1,25 +1,31 @@
 //! The stage of images: none that is missing keeps kubelet, or anything else of a machine that is to become a node, from
-//! being started. Each has its time; what fails is told in the end, and is tried again.
+//! being started. Each has its time; what fails is told in the end, and is tried again. A node that works is not changed
+//! before the images that the change brings along are loaded.
 //!
 //! Upstream's kubelet waits for the images that are loaded from archives, for as long as it takes, and not for those that
 //! are pulled (`GetDependencies` in upup/pkg/fi/nodeup/nodetasks/service.go). Here it waits for the former while they
 //! come, and for none that does not.
 
+use std::collections::BTreeSet;
 use std::io::{BufRead as _, BufReader};
 use std::sync::Arc;
+use std::time::Duration;
 
 use flate2::bufread::MultiGzDecoder;
 use kops_agent_plan::diff::{Action, CONTAINER_RUNTIME, Plan, Stage, Step};
-use kops_agent_plan::resource::{Image, Kind, Resource, ResourceId};
+use kops_agent_plan::resource::{DesiredState, Image, Resource};
 use tokio::time::Instant;
 
 use super::Run;
 use super::starts::is_merely_started;
+use crate::assets::Progress;
 use crate::error::{Error, Result};
-use crate::prepare::find;
+use crate::host::Host;
+use crate::prepare::{Prepared, find};
 use crate::stamps::Stamp;
 use crate::system::apart::apart;
 use crate::system::images::Tether;
+use crate::system::systemd::UnitState;
 
 /// Whether a plan changes more of a node than to start what does not run.
 pub(super) fn changes_components(plan: &Plan) -> bool {
@@ -35,7 +41,10 @@ impl Run<'_> {
             let limit = if is_late { self.host.waits.others } else { self.host.waits.image };
             let since = Instant::now();
             self.progress.applying(step);
-            if let Err(error) = self.load(image, limit).await {
+            if self.loaded.contains(&image.name) {
+                continue;
+            }
+            if let Err(error) = self.host.load_archive(self.prepared, image, limit).await {
                 is_late |= since.elapsed() >= limit;
                 self.starts.note(&step.resource, &error);
             }
@@ -79,18 +88,54 @@ impl Run<'_> {
             }
         }
     }
+}
 
-    async fn load(&self, image: &Image, limit: std::time::Duration) -> Result<()> {
+impl Host {
+    /// Loads the images of archives before anything of a node that works is changed, whose pods may need them then: one
+    /// that cannot be loaded ends the run while all is as it was. Where the container runtime does not run they have to
+    /// wait until it does. Gives the names of those that are loaded.
+    ///
+    /// # Errors
+    /// One cannot be loaded.
+    pub(super) async fn load_ahead(
+        &self,
+        plan: &Plan,
+        desired: &DesiredState,
+        prepared: &Prepared<'_>,
+        progress: &dyn Progress,
+    ) -> Result<BTreeSet<String>> {
+        let mut loaded = BTreeSet::new();
+        let runs = |state: &UnitState| state.running && !state.restarting;
+        for step in plan.stage(Stage::Images).filter(|step| step.action != Action::Remove) {
+            let Resource::Image(image) = find(desired, &step.resource)? else { continue };
+            if image.sources.is_empty() {
+                continue;
+            }
+            if loaded.is_empty() && !self.systemd.states(&[CONTAINER_RUNTIME])?.first().is_some_and(runs) {
+                break;
+            }
+            progress.applying(step);
+            self.load_archive(prepared, image, self.waits.image).await.map_err(|error| Error::Path {
+                doing: "load",
+                path: format!("the image {}, without which this node is not changed", image.name),
+                reason: error.to_string(),
+            })?;
+            loaded.insert(image.name.clone());
+        }
+        Ok(loaded)
+    }
+
+    async fn load_archive(&self, prepared: &Prepared<'_>, image: &Image, limit: Duration) -> Result<()> {
         let Image { name, sha256, .. } = image;
-        if let Some(why) = self.prepared.undelivered.get(sha256) {
+        if let Some(why) = prepared.undelivered.get(sha256) {
             return Err(Error::Path {
                 doing: "load",
                 path: format!("the image {name}"),
                 reason: why.to_string(),
             });
         }
-        let (file, url) = self.prepared.open(sha256)?;
-        let (images, archive, url) = (Arc::clone(&self.host.images), name.clone(), url.to_owned());
+        let (file, url) = prepared.open(sha256)?;
+        let (images, archive, url) = (Arc::clone(&self.images), name.clone(), url.to_owned());
         let (tether, _leash) = Tether::new(limit);
         let load = move || {
             let mut bytes = BufReader::new(file);
@@ -101,18 +146,6 @@ impl Run<'_> {
             }
         };
         apart("loading an image", load).await?;
-        Stamp::Image.write(&self.host.root, name, sha256)
-    }
-
-    /// Whether a change of a node that works waits for an image that could not be loaded: its pods run as they are until
-    /// then, and what merely has to be started is.
-    pub(super) fn is_held_back(&self) -> bool {
-        let is_loaded = |name: &String| match self.desired.get(&ResourceId::new(Kind::Image, name)) {
-            Some(Resource::Image(image)) => !image.sources.is_empty(),
-            _ => false,
-        };
-        self.changing.is_some()
-            && changes_components(self.plan)
-            && self.starts.failed(Kind::Image).iter().any(is_loaded)
+        Stamp::Image.write(&self.root, name, sha256)
     }
 }

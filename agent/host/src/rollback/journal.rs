@@ -56,6 +56,11 @@ impl Attempt {
         Attempt { config_hash: config_hash.to_owned(), desired: sha256_hex(&text) }
     }
 
+    /// One whose digest is known.
+    pub(crate) fn known(digest: &str, config_hash: &str) -> Attempt {
+        Attempt { config_hash: config_hash.to_owned(), desired: digest.to_owned() }
+    }
+
     /// What tells the state from all others.
     pub(crate) fn digest(&self) -> &str {
         &self.desired

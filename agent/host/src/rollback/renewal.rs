@@ -26,6 +26,10 @@ pub enum Renewing {
 }
 
 impl Host {
+    /// What a run that renews certificates and changes nothing else is said to do; what it notes of its failure begins with
+    /// it, and is forgotten once it succeeds.
+    pub const RENEWING: &str = "renewing this node's certificates";
+
     /// Whether certificates may be renewed now while all else stays as it is.
     ///
     /// # Errors
@@ -44,7 +48,10 @@ impl Host {
             }
             Some(journal) if journal.attempt().is_renewal() => Interrupted::Yes,
             Some(_) => return put_off("a change was interrupted; a converge goes on with that"),
-            None if record.is_begun() => return put_off("a run was interrupted; a converge goes on with it"),
+            None if record.has_begun_change() => {
+                return put_off("a run was interrupted; a converge goes on with it");
+            }
+            None if record.is_begun() => Interrupted::Yes,
             None => Interrupted::No,
         };
         match &record.renewal_failure {
@@ -78,9 +85,10 @@ impl Host {
         record.settle_only(&self.root, ids(), desired, written)?;
         record.forget_begun(ids());
         record.begun_state = None;
-        if let Some(failed) = record.renewal_failure.take()
-            && record.failure.as_ref() == Some(&failed)
-        {
+        let failed = record.renewal_failure.take();
+        let is_of_renewal =
+            |noted: &Failure| Some(noted) == failed.as_ref() || noted.problem.starts_with(Host::RENEWING);
+        if record.failure.as_ref().is_some_and(is_of_renewal) {
             record.failure = None;
         }
         record.write(&self.root)

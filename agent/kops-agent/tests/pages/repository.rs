@@ -154,7 +154,7 @@ impl Repository {
         let mut reasons = BTreeSet::new();
         for (path, source) in &self.sources {
             let shipped = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-            let is_server = path.contains("/control_plane/bootstrap/") && !path.contains("/tests");
+            let is_server = path.contains("/controller/src/bootstrap/") && !path.contains("/tests");
             let is_decision = ["agent/plan/src/bootstrap/", "agent/plan/src/identity/"]
                 .iter()
                 .any(|folder| path.starts_with(folder));
@@ -191,9 +191,9 @@ impl Repository {
 
 /// Whose errors have no words of their own, or are only ever printed within another's.
 const PARTS_OF_OTHERS: [&str; 5] = [
-    "agent/kops-agent/src/exit.rs",
-    "agent/kops-agent/src/aws_sdk.rs",
-    "agent/kops-agent/src/cloud/aws/signing.rs",
+    "agent/process/src/exit.rs",
+    "agent/net/src/aws_sdk.rs",
+    "agent/cloud/src/aws/signing.rs",
     "agent/kops-agent/src/source/derivation.rs",
     "agent/plan/src/bootstrap/challenge.rs",
 ];
