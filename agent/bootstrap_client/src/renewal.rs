@@ -14,6 +14,10 @@ use crate::server::Server;
 use crate::{Asking, KopsController};
 use kops_agent_net::tls;
 
+/// How many addresses of one name are asked: more control planes than a cluster has, and few enough that a name that leads
+/// nowhere costs two minutes.
+const MOST_ADDRESSES: usize = 8;
+
 /// Where nodeup, and ours, write the certificate of the kubelet (upstream: `nodeup/pkg/model/kubelet.go`).
 const KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
 
@@ -57,7 +61,7 @@ impl KopsController {
                 }
             };
             // Behind one name are several servers, of which some may be kOps' own while others are ours by now.
-            for address in addresses {
+            for address in addresses.into_iter().take(MOST_ADDRESSES) {
                 match asking.try_at(&server, &[address], &trust, accept).await {
                     Ok(given) => {
                         log::info!("{} gives this node {what} for its present certificate", server.url());

@@ -94,7 +94,10 @@ fn resource() -> ApiResource {
 pub fn observed(node: NodeObject) -> Arc<ObservedNode> {
     let metadata = node.metadata;
     let entries = || metadata.managed_fields.iter().flatten();
-    let is_ours = |entry: &&ManagedFieldsEntry| entry.manager.as_deref() == Some(FIELD_MANAGER);
+    // Our patches are updates. Another may apply under our name what is there already, and would have us take it away.
+    let is_ours = |entry: &&ManagedFieldsEntry| {
+        entry.manager.as_deref() == Some(FIELD_MANAGER) && entry.operation.as_deref() != Some("Apply")
+    };
     let written_by_us = labels_of(entries().filter(is_ours));
     let mut shared = labels_of(entries().filter(|entry| !is_ours(entry)));
     shared.retain(|label| written_by_us.contains(label));
@@ -120,6 +123,17 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn what_another_applies_under_our_name_is_not_ours() {
+        let fields = json!({"f:metadata": {"f:labels": {"f:node-role.kubernetes.io/dmz": {}}}});
+        let entry = |operation: &str| json!({"manager": FIELD_MANAGER, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields});
+        let ours = |operation: &str| {
+            let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "managedFields": [entry(operation)]}});
+            observed(serde_json::from_value(node).unwrap()).written_by_us.len()
+        };
+        assert_eq!((ours("Update"), ours("Apply")), (1, 0));
+    }
 
     #[test]
     fn what_matters_of_a_node_is_read() {

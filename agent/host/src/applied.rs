@@ -321,6 +321,11 @@ impl Host {
         [PATH, BEGUN_PATH].into_iter().try_for_each(|path| self.shred(path))
     }
 
+    /// Overwrites and removes what is kept of a change that is taken back.
+    pub(crate) fn shred_begun(&self) -> Result<()> {
+        self.shred(BEGUN_PATH)
+    }
+
     fn shred(&self, path: &str) -> Result<()> {
         match self.root.parent(path)? {
             Some((dir, name)) => dir.shred(&name),

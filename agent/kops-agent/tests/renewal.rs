@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::process::Command;
 
+use example::Ended;
 use example::apart::apart;
 use example::worker::{CERTIFICATES, Worker, certificates, once};
 use kops_agent_tests::kops_controller::{Asked, KopsController, Mood, server_name};
@@ -203,8 +204,23 @@ fn where_nothing_is_renewed_the_timer_leaves_all_as_it_is_and_says_so() {
     // Neither is a server that is out of reach a reason to change anything.
     server.answer_next(&[Mood::Honest, Mood::Refusing(500, "internal error")]);
     let mut agent = worker.agent("verify", &[server.url()], &worker.served.authority);
-    once(agent.args(flags_of_timer())).with(1, &["renewing this node's certificates", "500"]);
     assert_eq!(contents(&worker), before);
+    once(agent.args(flags_of_timer())).with(1, &["renewing this node's certificates", "500"]);
+    let but_the_record = |mut contents: BTreeMap<String, Vec<u8>>| {
+        contents.remove("var/lib/kops-agent/record.json").unwrap();
+        contents
+    };
+    assert_eq!(but_the_record(contents(&worker)), but_the_record(before));
+    // A timer has nobody who reads what it says.
+    let status = || {
+        let mut status = Command::new(example::agent());
+        Ended::of(status.env_clear().args(["status", "--root"]).arg(worker.machine.root())).stdout
+    };
+    assert!(status().contains("renewing this node's certificates"), "{}", status());
+    server.answer_next(&[]);
+    let mut agent = worker.agent("verify", &[server.url()], &worker.served.authority);
+    once(agent.args(flags_of_timer())).with(4, &[]);
+    assert!(!status().contains("renewing this node's certificates"), "{}", status());
 }
 
 /// While one control plane after the other goes over from kOps' own kops-controller to ours.

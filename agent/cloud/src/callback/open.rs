@@ -1,12 +1,13 @@
 //! How many connections there are to the port of the call-back, and which of them gives way.
 //!
-//! Nothing is held against an origin, and none has a share: pods of this machine and kops-controller may come from the same
-//! address, and an address says nothing of a connection before TLS does. When all places are taken, the oldest connection
-//! ends that has not shown kops-controller's certificate, wherever it is from. So a newcomer always has a place, and loses it
-//! only to as many newer ones as there are places, in the time of one handshake.
+//! Nothing is held against an origin: pods of this machine and kops-controller may come from the same address, and an
+//! address says nothing of a connection before TLS does. When all places are taken, the address with the most connections
+//! that have not shown kops-controller's certificate loses the oldest of them. So a newcomer always has a place, and a flood
+//! from one address ends itself before anything else.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
@@ -21,7 +22,7 @@ pub(crate) struct Open {
 struct State {
     next: u64,
     /// Those that have not shown kops-controller's certificate, the oldest first. One ends by its sender being dropped.
-    strangers: BTreeMap<u64, oneshot::Sender<Infallible>>,
+    strangers: BTreeMap<u64, (IpAddr, oneshot::Sender<Infallible>)>,
     kops_controllers: BTreeMap<u64, oneshot::Sender<Infallible>>,
 }
 
@@ -37,16 +38,18 @@ impl Open {
         Arc::new(Open { most, state: Mutex::default() })
     }
 
-    /// A place for one more connection, and what tells it to end early; `None` where kops-controller has all places.
-    pub(crate) fn enter(self: &Arc<Open>) -> Option<(Place, oneshot::Receiver<Infallible>)> {
+    /// A place for one more connection from an address, and what tells it to end early; `None` where kops-controller has
+    /// all places.
+    pub(crate) fn enter(self: &Arc<Open>, address: IpAddr) -> Option<(Place, oneshot::Receiver<Infallible>)> {
         let mut state = self.lock();
         if state.strangers.len() + state.kops_controllers.len() >= self.most {
-            state.strangers.pop_first()?;
+            let gives_way = state.gives_way()?;
+            state.strangers.remove(&gives_way);
         }
         let (sender, ends) = oneshot::channel();
         let number = state.next;
         state.next += 1;
-        state.strangers.insert(number, sender);
+        state.strangers.insert(number, (address, sender));
         Some((Place { open: self.clone(), number }, ends))
     }
 
@@ -55,11 +58,23 @@ impl Open {
     }
 }
 
+impl State {
+    /// The oldest connection of the address that has the most; of several such addresses that of the oldest.
+    fn gives_way(&self) -> Option<u64> {
+        let mut of_addresses: BTreeMap<IpAddr, (usize, u64)> = BTreeMap::new();
+        for (number, (address, _)) in &self.strangers {
+            of_addresses.entry(address.to_canonical()).or_insert((0, *number)).0 += 1;
+        }
+        let most = |(count, oldest): &&(usize, u64)| (*count, std::cmp::Reverse(*oldest));
+        of_addresses.values().max_by_key(most).map(|(_, oldest)| *oldest)
+    }
+}
+
 impl Place {
     /// Notes that the connection is kops-controller's: it ends for no other any more.
     pub(crate) fn is_kops_controllers(&self) {
         let mut state = self.open.lock();
-        if let Some(sender) = state.strangers.remove(&self.number) {
+        if let Some((_, sender)) = state.strangers.remove(&self.number) {
             state.kops_controllers.insert(self.number, sender);
         }
     }
@@ -78,6 +93,9 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
 
+    const ONE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 1));
+    const OTHER: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 0, 0, 2));
+
     type Entered = (Place, oneshot::Receiver<Infallible>);
 
     fn is_ended((_, ends): &mut Entered) -> bool {
@@ -87,29 +105,40 @@ mod tests {
     #[test]
     fn the_oldest_stranger_gives_way_and_kops_controller_never() {
         let open = Open::at_most(3);
-        let mut entered: Vec<Entered> = (0..3).map(|_| open.enter().unwrap()).collect();
+        let mut entered: Vec<Entered> = (0..3).map(|_| open.enter(ONE).unwrap()).collect();
         entered[0].0.is_kops_controllers();
         for oldest in 1..50 {
-            entered.push(open.enter().unwrap());
+            entered.push(open.enter(ONE).unwrap());
             assert!(is_ended(&mut entered[oldest]), "{oldest}");
             assert!(!is_ended(&mut entered[oldest + 1]) && !is_ended(&mut entered[0]));
         }
         entered.retain_mut(|entered| !is_ended(entered));
         assert_eq!(entered.len(), 3);
         entered.iter().for_each(|(place, _)| place.is_kops_controllers());
-        assert!(open.enter().is_none(), "kops-controller has all places");
+        assert!(open.enter(ONE).is_none(), "kops-controller has all places");
         entered.pop();
-        assert!(open.enter().is_some());
+        assert!(open.enter(ONE).is_some());
         drop(entered);
         let state = open.lock();
         assert!(state.strangers.is_empty() && state.kops_controllers.is_empty());
     }
 
     #[test]
+    fn a_flood_from_one_address_ends_itself_and_nothing_else() {
+        let open = Open::at_most(4);
+        let mut first = open.enter(OTHER).unwrap();
+        let mut flood: Vec<Entered> = (0..100).map(|_| open.enter(ONE).unwrap()).collect();
+        assert!(!is_ended(&mut first), "its handshake takes as long as it takes");
+        assert_eq!(flood.iter_mut().filter_map(|entered| (!is_ended(entered)).then_some(())).count(), 3);
+        let mut others: Vec<Entered> = (0..3).map(|_| open.enter(OTHER).unwrap()).collect();
+        assert!(others.iter_mut().all(|other| !is_ended(other)) || is_ended(&mut first));
+    }
+
+    #[test]
     fn a_connection_that_has_given_way_takes_nothing_with_it() {
         let open = Open::at_most(1);
-        let first = open.enter().unwrap();
-        let mut second = open.enter().unwrap();
+        let first = open.enter(ONE).unwrap();
+        let mut second = open.enter(ONE).unwrap();
         // Too late: it has ended already.
         first.0.is_kops_controllers();
         drop(first);

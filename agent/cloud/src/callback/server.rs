@@ -153,7 +153,7 @@ async fn serve(
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;
         };
-        let Some((place, ended)) = open.enter() else { continue };
+        let Some((place, ended)) = open.enter(remote.ip()) else { continue };
         let (acceptor, caller, known) = (acceptor.clone(), caller.clone(), known.clone());
         tokio::spawn(async move {
             tokio::select! {

@@ -41,11 +41,11 @@ impl Default for Limits {
             at_once: 64,
             at_once_of_one: 16,
             waiting_of_one: 64,
-            // Others may claim to be a machine, and nothing tells its own requests from theirs before it is called back. So
-            // all wait that there are connections for, and none is turned away for another's claim; an honest machine
-            // that is called back about what it has not asked says so at once.
-            at_once_of_claim: 8,
-            waiting_of_claim: 4096,
+            // Others may claim to be a machine, and nothing tells its own requests from theirs before it is called back. A
+            // machine that is called back about what it has not asked says so at once, so that many a second have their turn;
+            // one that is silent holds no more than this of the connections that all share behind a load balancer.
+            at_once_of_claim: 4,
+            waiting_of_claim: 64,
             waiting: 4096,
             patience: Duration::from_secs(6),
         }

@@ -145,6 +145,7 @@ impl Host {
             desired: journal.attempt.desired.clone(),
         };
         record.unclaim();
+        self.shred_begun()?;
         if journal.attempt.is_renewal() {
             return self.record_renewal_rolled_back(record, rolled_back);
         }
