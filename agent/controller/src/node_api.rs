@@ -129,7 +129,7 @@ mod tests {
         let fields = json!({"f:metadata": {"f:labels": {"f:node-role.kubernetes.io/dmz": {}}}});
         let entry = |operation: &str| json!({"manager": FIELD_MANAGER, "operation": operation, "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields});
         let ours = |operation: &str| {
-            let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "managedFields": [entry(operation)]}});
+            let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a", "managedFields": [entry(operation)]}, "spec": {}, "status": {}});
             observed(serde_json::from_value(node).unwrap()).written_by_us.len()
         };
         assert_eq!((ours("Update"), ours("Apply")), (1, 0));

@@ -40,7 +40,7 @@ struct Remembering;
 
 impl Log for Remembering {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().contains("control_plane::bootstrap")
+        metadata.target().contains("kops_agent_controller::bootstrap")
     }
 
     fn log(&self, record: &Record<'_>) {

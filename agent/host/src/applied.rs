@@ -394,14 +394,16 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let host = Host::scratch(folder.path()).unwrap();
         let applied = applied();
+        let kept = folder.path().join(PATH.trim_start_matches('/'));
+        host.keep_applied(&applied).unwrap();
+        assert!(!kept.exists(), "nothing was converged to yet");
+        converged_to(&host, "hash");
         host.keep_applied(&applied).unwrap();
         let file = folder.path().join(PATH.trim_start_matches('/'));
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         let text = std::fs::read_to_string(&file).unwrap();
         assert!(!text.contains("PRIVATE") && !text.contains("SECRET"), "{text}");
 
-        assert_eq!(host.applied().unwrap(), None, "nothing was converged to yet");
-        converged_to(&host, "hash");
         assert_eq!(host.applied().unwrap().as_ref(), Some(&applied));
         assert_eq!(applied.desired().len(), 3);
         assert_eq!(applied.secrets(), BTreeSet::from(["admin"]));
@@ -412,6 +414,29 @@ mod tests {
 
         converged_to(&host, "other");
         assert_eq!(host.applied().unwrap(), None, "the record is of another configuration");
+    }
+
+    #[test]
+    fn it_is_known_again_by_a_release_that_writes_resources_in_another_way() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = Host::scratch(folder.path()).unwrap();
+        let applied = applied();
+        let mut record = crate::Record::default();
+        record.config_hash = "hash".into();
+        record.settled_state = Some(applied.attempt().digest().to_owned());
+        record.write(&host.root).unwrap();
+        host.keep_applied(&applied).unwrap();
+        let file = folder.path().join(PATH.trim_start_matches('/'));
+        let mut kept: serde_json::Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        let text = kept["resources"].as_array_mut().unwrap().iter_mut().find(|one| one["path"] == "/text");
+        // As if this release had a name for what the one that wrote it left out.
+        text.unwrap()["mode"] = "0640".into();
+        std::fs::write(&file, kept.to_string()).unwrap();
+        assert!(host.applied().unwrap().is_some_and(|known| known != applied));
+
+        record.settled_state = Some("another".into());
+        record.write(&host.root).unwrap();
+        assert_eq!(host.applied().unwrap(), None, "that was never settled");
     }
 
     #[test]
