@@ -1,7 +1,7 @@
 //! Control-plane mode: what kops-controller does on upstream's control planes.
 //!
 //! `run` reads top to bottom as what there is: the configuration, the API server, who leads, the controller of nodes, the bootstrap server.
-//! Where kOps' own kops-controller has to stay, [`mod@left_to_upstream`] leaves all of that to it.
+//! Where kOps' own kops-controller has to stay, `left_to_upstream` leaves all of that to it.
 
 // `pub` says here that other modules may use it: the one user of this crate is the binary, which runs it.
 #![allow(unreachable_pub)]
