@@ -222,7 +222,7 @@ pub struct AwsFacts {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ipv6_prefix: String,
     /// Limits of the instance type, of EC2's DescribeInstanceTypes; `None` where EC2 was not asked or did not say.
-    /// It is asked only for a node that is decided by it ([`crate::resolve::Inputs::wants_instance_type`]).
+    /// It is asked only for a node that is decided by it (`Inputs::wants_instance_type` of `agent/plan`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network_interfaces: Option<NetworkInterfaceLimits>,
     /// Whether the instance type has a GPU; `None` like the limits above.
@@ -323,7 +323,7 @@ pub struct LinodeFacts {
 }
 
 /// An OpenStack server, as its metadata service describes it. It is asked only for a machine with an API server
-/// ([`crate::resolve::Inputs::wants_openstack_address`]).
+/// (`Inputs::wants_openstack_address` of `agent/plan`).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenstackFacts {

@@ -1,5 +1,5 @@
 //! What the network of pods leaves on a machine when nothing of it runs any more: interfaces, and the rules of kube-proxy,
-//! kubelet and the network plugins. Only what bears a name that they alone give is theirs ([`names`]); an operator's own
+//! kubelet and the network plugins. Only what bears a name that they alone give is theirs (`names`); an operator's own
 //! rules and interfaces are never touched, whatever changes between looking and removing.
 //!
 //! Every program that is asked has a deadline, and what cannot be asked is not taken for empty: it is told by name.

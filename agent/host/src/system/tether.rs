@@ -18,7 +18,7 @@ use crate::error::Result;
 /// How often a program is asked whether it has ended.
 const POLL: Duration = Duration::from_millis(20);
 
-/// What holds the programs of one piece of work: they run until the deadline at most, and no longer than [`Leash`].
+/// What holds the programs of one piece of work: they run until the deadline at most, and no longer than its `Leash`.
 #[derive(Clone)]
 pub struct Tether {
     deadline: Instant,
