@@ -22,11 +22,16 @@ fn what_is_left_to_upstream_leaves_it_the_port_and_the_lease() {
     ] {
         world.configure(&on_aws(REGION), &more);
         let controller = cluster.controller();
-        assert_eq!((controller.get("/healthz"), controller.get("/readyz")), ("ok".into(), "ok".into()));
+        for probe in ["/healthz", "/readyz"] {
+            let said = controller.get(probe);
+            assert!(said.starts_with("standing by, all is left to kOps' kops-controller: "), "{said}");
+        }
         assert!(TcpStream::connect(world.address).is_err(), "{more}");
         // As upstream's process does, which ends for good where that fails.
         drop(TcpListener::bind(world.address).unwrap());
-        assert!(controller.get("/metrics").contains("kops_agent_bootstrap_down 0"));
+        let metrics = controller.get("/metrics");
+        assert!(metrics.contains("kops_agent_bootstrap_down 0"), "{metrics}");
+        assert!(metrics.contains("kops_agent_left_to_upstream 1"), "{metrics}");
         controller.terminate();
         let leases = cluster.kubectl(&["get", "lease", "-n", "kube-system", "-o", "name"]);
         assert!(!leases.contains("kops-controller-leader"), "{leases}");
