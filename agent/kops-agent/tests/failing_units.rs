@@ -97,3 +97,28 @@ fn a_runtime_that_does_not_start_leaves_kubelet_enabled_and_started() {
         .with(1, &["start containerd.service` is refused", "start chrony.service` is refused"]);
     kubelet_joins(&machine);
 }
+
+#[test]
+fn a_masked_kubelet_that_does_not_run_is_a_difference() {
+    let machine = refusing(&[]);
+    // Where that is no place for administrators' units alone, a mask could not be told from what is to be put right.
+    fs::create_dir_all(machine.root().join("lib/systemd/system")).unwrap();
+    fs::create_dir_all(machine.root().join("etc")).unwrap();
+    fs::write(machine.root().join("etc/os-release"), "ID=debian\nVERSION_ID=12\n").unwrap();
+    machine.run("converge", &[]).with(0, &[]);
+    let masked = machine.root().join("etc/systemd/system/kubelet.service");
+    fs::create_dir_all(masked.parent().unwrap()).unwrap();
+    std::os::unix::fs::symlink("/dev/null", &masked).unwrap();
+    let file = machine.root().join(STATE);
+    let mut state: serde_json::Value = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+    let running = &mut state["units"]["kubelet.service"]["running"];
+    assert_eq!(*running, true);
+    *running = false.into();
+    fs::write(&file, state.to_string()).unwrap();
+    for verb in [&["verify"][..], &["plan", "--exit-code"]] {
+        let looked = machine.run(verb[0], &verb[1..]);
+        looked.with(4, &[]);
+        assert!(looked.stdout.contains("CANNOT BE PUT RIGHT"), "{looked:#?}");
+    }
+    machine.run("verify", &["--repair"]).with(1, &["systemctl unmask kubelet.service"]);
+}
