@@ -394,12 +394,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let host = Host::scratch(folder.path()).unwrap();
         let applied = applied();
-        let kept = folder.path().join(PATH.trim_start_matches('/'));
+        let file = folder.path().join(PATH.trim_start_matches('/'));
         host.keep_applied(&applied).unwrap();
-        assert!(!kept.exists(), "nothing was converged to yet");
+        assert!(!file.exists(), "nothing was converged to yet");
         converged_to(&host, "hash");
         host.keep_applied(&applied).unwrap();
-        let file = folder.path().join(PATH.trim_start_matches('/'));
         assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
         let text = std::fs::read_to_string(&file).unwrap();
         assert!(!text.contains("PRIVATE") && !text.contains("SECRET"), "{text}");

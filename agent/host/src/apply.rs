@@ -150,16 +150,13 @@ impl Host {
             self.refuse_other_volumes(plan, desired)?;
         }
         let mut prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
-        if is_guarded
-            && images::changes_components(plan)
-            && let Some((_, error)) = prepared.undelivered.pop_first()
-        {
-            return Err(error);
+        let mut loaded = BTreeSet::new();
+        if is_guarded && images::changes_components(plan) {
+            if let Some((_, error)) = prepared.undelivered.pop_first() {
+                return Err(error);
+            }
+            loaded = self.load_ahead(plan, desired, &prepared, progress).await?;
         }
-        let loaded = match is_guarded && images::changes_components(plan) {
-            true => self.load_ahead(plan, desired, &prepared, progress).await?,
-            false => BTreeSet::new(),
-        };
         let written = prepared.written();
         self.sweep(desired, &record)?;
         let mut is_unread = record.has_begun(is_read_by_systemd);
@@ -217,12 +214,10 @@ impl Host {
         let failures = run.starts.failures();
         drop(run);
         drop(prepared);
-        if let Some(config_hash) = scope.config_hash() {
+        if let Some(attempt) = attempt(scope, desired, &record) {
             let is_told = matches!(scope, Scope::Node { .. })
                 && (record.failure.is_some() || record.rolled_back.is_some() || record.superseded.is_some());
-            let attempt =
-                attempt(scope, desired, &record).unwrap_or_else(|| Attempt::new(desired, config_hash));
-            let is_same = record.config_hash == config_hash
+            let is_same = record.config_hash == attempt.config_hash()
                 && record.settled_state.as_deref() == Some(attempt.digest());
             let is_settled = !is_told && !record.is_begun() && is_same;
             // A run that had nothing to do leaves the record as it is.

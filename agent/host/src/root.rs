@@ -75,7 +75,7 @@ impl Root {
 
     /// Whether an earlier version of the agent has written a unit into the folder of administrators.
     pub(crate) fn has_own_unit_in_etc(&self, name: &str) -> bool {
-        // What cannot be told is nobody's to write over.
+        // A unit whose origin is not known is not written over.
         self.own_in_etc.get_or_init(|| own_in_etc(self).unwrap_or_default()).contains(name)
     }
 

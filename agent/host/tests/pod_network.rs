@@ -293,7 +293,7 @@ fn what_pods_left_goes_and_an_operators_rules_stay_byte_for_byte() {
     in_a_network_of_its_own(|| {
         ipsets();
         operators_rules();
-        // Tables that are there have chains that nobody removes.
+        // A table that was used keeps its built-in chains.
         for program in ["iptables-nft", "ip6tables-nft", "iptables-legacy", "ip6tables-legacy"] {
             for table in ["raw", "mangle"] {
                 sh(&format!(

@@ -211,7 +211,7 @@ fn where_nothing_is_renewed_the_timer_leaves_all_as_it_is_and_says_so() {
         contents
     };
     assert_eq!(but_the_record(contents(&worker)), but_the_record(before));
-    // A timer has nobody who reads what it says.
+    // What a timer prints is in the journal only.
     let status = || {
         let mut status = Command::new(example::agent());
         Ended::of(status.env_clear().args(["status", "--root"]).arg(worker.machine.root())).stdout

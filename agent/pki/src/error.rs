@@ -62,8 +62,8 @@ pub enum CertificateError {
 }
 
 impl CertificateError {
-    /// Whether somebody has to change the configuration before trying again can help. A clock is set by who is no part of
-    /// it, and what says to run again means that.
+    /// Whether trying again can help only after the configuration has changed. A clock is no part of the configuration, and an
+    /// error that says to run again means that.
     pub fn is_configuration(&self) -> bool {
         match self {
             CertificateError::NoAuthority { .. }

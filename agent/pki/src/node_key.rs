@@ -7,7 +7,7 @@ use rcgen::{KeyPair, PKCS_RSA_SHA256, RsaKeySize};
 use crate::error::CertificateError;
 use crate::pem::PemPair;
 
-/// A key of this node whose certificate somebody else signs. It does not leave the machine.
+/// A key of this node whose certificate kops-controller signs. It does not leave the machine.
 pub struct NodeKey(KeyPair);
 
 impl fmt::Debug for NodeKey {

@@ -247,7 +247,7 @@ impl HetznerServers {
         Ok((listing.get(&id).cloned(), namesake))
     }
 
-    /// Whether a server had this address when they were last listed. Asks nobody.
+    /// Whether a server had this address when they were last listed. No request is made.
     pub fn has_address(&self, address: IpAddr) -> bool {
         self.last().addresses.contains(&address)
     }

@@ -7,10 +7,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
-
 use super::commands::{Outcome, failed, prepare};
+use super::tether::kill;
 use crate::error::{Result, explain};
 
 /// How often it is looked whether a program has ended.
@@ -45,6 +43,7 @@ pub(super) fn ask_within(command: &[&str], input: &[u8], within: Duration) -> Re
     });
     let Some((status, stdout, stderr)) = ended else {
         kill(&mut child);
+        let _ = child.wait();
         let seconds = within.as_secs_f32();
         return Err(failed(command, format!("has not ended within {seconds} s, and was killed")));
     };
@@ -72,14 +71,6 @@ fn read(output: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
         let _ = sender.send(all);
     });
     receiver
-}
-
-fn kill(child: &mut Child) {
-    if let Ok(group) = i32::try_from(child.id()) {
-        // That it has ended just now is as good.
-        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
-    }
-    let _ = child.wait();
 }
 
 #[cfg(test)]

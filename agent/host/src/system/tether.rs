@@ -130,7 +130,7 @@ impl Tether {
 }
 
 /// Ends a program that has not been waited for, with all that it has started.
-fn kill(child: &mut Child) {
+pub(super) fn kill(child: &mut Child) {
     let group = i32::try_from(child.id()).map(Pid::from_raw);
     // One that has ended by itself is as good.
     let _ = group.map(|group| killpg(group, Signal::SIGKILL));
