@@ -14,12 +14,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
 use nix::sys::signal::{Signal, kill};
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
-    KeyPair, KeyUsagePurpose, date_time_ymd,
-};
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair, date_time_ymd};
 use tempfile::TempDir;
 
+use crate::authority::{Authority, Pair};
 use crate::ports::free_port;
 
 const START_WITHIN: Duration = Duration::from_secs(90);
@@ -48,9 +46,9 @@ impl ApiServer {
     pub fn start(assets: &Path) -> anyhow::Result<ApiServer> {
         let folder = tempfile::tempdir()?;
         let path = |name: &str| folder.path().join(name);
-        let authority = Authority::new()?;
-        fs::write(path("ca.crt"), &authority.certificate)?;
-        let (certificate, key) = authority.issue(&Holder::Server)?;
+        let authority = Authority::new("kubernetes-ca")?;
+        fs::write(path("ca.crt"), &authority.pem)?;
+        let Pair { certificate, private_key: key } = authority.issue(&Holder::Server.params()?)?;
         fs::write(path("server.crt"), certificate)?;
         fs::write(path("server.key"), key)?;
         let service_account = KeyPair::generate()?;
@@ -125,7 +123,7 @@ impl ApiServer {
         self.api_server = None;
     }
 
-    /// Stops or continues etcd, for whoever wants it to be slow.
+    /// Stops or continues etcd, which makes it slow.
     ///
     /// # Errors
     /// If it does not run.
@@ -172,16 +170,17 @@ impl ApiServer {
         use std::os::unix::fs::PermissionsExt as _;
         let name = format!("{}.kubeconfig", user.replace([':', '/'], "-"));
         let path = self.folder.path().join(name);
-        // Whoever was started with it would be started anew if it changed.
+        // A program that was started with it would be started anew if it changed.
         if path.exists() {
             return Ok(path);
         }
         let encode = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
-        let (certificate, key) = self.authority.issue(&Holder::Client { user, groups })?;
+        let Pair { certificate, private_key: key } =
+            self.authority.issue(&Holder::Client { user, groups }.params()?)?;
         let kubeconfig = serde_json::json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
             "clusters": [{"name": "test", "cluster":
-                {"server": self.url(), "certificate-authority-data": encode(&self.authority.certificate)}}],
+                {"server": self.url(), "certificate-authority-data": encode(&self.authority.pem)}}],
             "users": [{"name": "test", "user":
                 {"client-certificate-data": encode(&certificate), "client-key-data": encode(&key)}}],
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
@@ -208,7 +207,7 @@ impl ApiServer {
         self.kubectl_with(&self.kubeconfig(&user, &["system:nodes"])?, arguments, input)
     }
 
-    /// The certificate of the authority that everybody of this cluster trusts.
+    /// The certificate of the authority that the whole cluster trusts.
     pub fn authority(&self) -> PathBuf {
         self.folder.path().join("ca.crt")
     }
@@ -299,36 +298,15 @@ impl Drop for Process {
     }
 }
 
-/// Who vouches for the API server and its users.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    certificate: String,
-}
-
-impl std::fmt::Debug for Authority {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Authority")
-    }
-}
-
+/// What a certificate of the cluster is for.
 enum Holder<'a> {
     Server,
     Client { user: &'a str, groups: &'a [&'a str] },
 }
 
-impl Authority {
-    fn new() -> anyhow::Result<Authority> {
-        let key = KeyPair::generate()?;
-        let mut params = params("kubernetes-ca", &[]);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
-        let certificate = params.self_signed(&key)?.pem();
-        Ok(Authority { issuer: Issuer::new(params, key), certificate })
-    }
-
-    fn issue(&self, holder: &Holder<'_>) -> anyhow::Result<(String, String)> {
-        let key = KeyPair::generate()?;
-        let params = match holder {
+impl Holder<'_> {
+    fn params(&self) -> anyhow::Result<CertificateParams> {
+        Ok(match self {
             Holder::Server => {
                 let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
                 params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
@@ -339,8 +317,7 @@ impl Authority {
                 params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
                 params
             }
-        };
-        Ok((params.signed_by(&key, &self.issuer)?.pem(), key.serialize_pem()))
+        })
     }
 }
 

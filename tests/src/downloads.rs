@@ -63,7 +63,7 @@ impl Downloads {
         Ok(Downloads { server, shelf })
     }
 
-    /// The same by TLS, with HTTP/2 for those who can, as the holder of `identity`.
+    /// The same by TLS, with HTTP/2 for clients that speak it, as the holder of `identity`.
     ///
     /// # Errors
     /// If there is no free port.

@@ -77,7 +77,7 @@ pub enum Mood {
     Throttling,
     /// With an error of its own.
     Down,
-    /// That the one who asks may not.
+    /// Permission denied.
     Forbidding,
     /// Not at all, as long as it is in this mood.
     Hanging,
@@ -152,7 +152,7 @@ impl Ec2 {
         self.state().calls.clone()
     }
 
-    /// The variables by which it is found, and somebody to ask as.
+    /// The variables by which it is found, and credentials.
     pub fn environment(&self) -> [(&'static str, String); 4] {
         [
             ("AWS_ENDPOINT_URL_EC2", self.server.url()),

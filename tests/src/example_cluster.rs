@@ -15,9 +15,9 @@ use crate::s3::S3Server;
 pub struct ExampleCluster {
     /// Its files.
     pub store: ExampleStore,
-    /// Who serves the store.
+    /// The server of the store.
     pub s3: S3Server,
-    /// Who serves the downloads; without it machines go to the publishers.
+    /// The server of the downloads; without it machines go to the publishers.
     pub downloads: Option<Downloads>,
 }
 

@@ -1,5 +1,5 @@
 //! A control plane to try control-plane mode on: a real kube-apiserver and etcd with kOps' RBAC, a stand-in for EC2,
-//! and Nodes that nobody has labelled, all on loopback.
+//! and Nodes without labels, all on loopback.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -58,7 +58,7 @@ impl ExampleControlPlane {
             });
             api.kubectl(&["create", "-f", "-"], &node.to_string())?;
         }
-        // Without `server`: nobody bootstraps here.
+        // Without `server`: no machine bootstraps here.
         let options = json!({"clusterName": CLUSTER, "cloud": "aws", "configBase": CONFIG_BASE});
         let config = folder.join("config.yaml");
         fs::write(&config, options.to_string()).context("writing the controller's configuration")?;

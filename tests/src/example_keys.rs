@@ -120,7 +120,7 @@ pub fn make_keysets() -> anyhow::Result<Vec<Keyset>> {
     })
 }
 
-/// What every token of the example's begins with, for whoever looks where they get to.
+/// What every token of the example's begins with, so that tests find where tokens get to.
 pub const TOKEN_MARK: &str = "TokenOfTheExample";
 
 /// A file of `secrets/` with a new token (upstream: `upup/pkg/fi/secrets.go`).

@@ -85,7 +85,7 @@ pub enum Mood {
     Throttling,
     /// With an error of its own.
     Down,
-    /// That whoever asks may not.
+    /// Permission denied.
     Forbidding,
     /// That it does not take this token any more, once.
     Revoking,

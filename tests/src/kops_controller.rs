@@ -38,7 +38,7 @@ pub fn server_name() -> String {
 /// What it has for the one node that it knows.
 #[derive(Clone)]
 pub struct Served {
-    /// Who signs for it and its nodes.
+    /// The authority that signs for it and its nodes.
     pub authority: Keyset,
     /// The node's name.
     pub node_name: String,

@@ -1,7 +1,9 @@
 //! What the tests and the demo share: an example store and the servers that stand in for clouds and mirrors.
 
 pub mod api_server;
+pub mod authority;
 pub mod autoscaling;
+pub mod digital_ocean;
 pub mod downloads;
 pub mod ec2;
 pub mod example_cluster;

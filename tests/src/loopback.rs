@@ -37,7 +37,7 @@ pub struct LoopbackServer {
     thread: Option<JoinHandle<()>>,
 }
 
-/// Who a server of TLS is, for those who trust its certificate.
+/// A TLS server's certificate and key.
 pub struct Identity {
     /// The certificate for 127.0.0.1 and localhost, signed by itself.
     pub certificate_pem: String,
@@ -150,7 +150,7 @@ impl LoopbackServer {
         })
     }
 
-    /// The same by TLS, with HTTP/2 for those who can.
+    /// The same by TLS, with HTTP/2 for clients that speak it.
     ///
     /// # Errors
     /// If there is no free port or no thread to be had.
@@ -217,7 +217,7 @@ impl LoopbackServer {
                 let (connection, _) = accept(&listener, &connections).await?;
                 let (acceptor, service_for) = (acceptor.clone(), service_for.clone());
                 tokio::spawn(async move {
-                    // Who does not trust us hangs up, and says so on their side.
+                    // A client that does not trust us hangs up, and says so on its side.
                     let Ok(connection) = acceptor.accept(connection).await else { return };
                     let shown = connection.get_ref().1.peer_certificates().and_then(|chain| chain.first());
                     let service = service_for(shown.map(|certificate| certificate.to_vec()));

@@ -140,7 +140,7 @@ fn answer(socket: &UdpSocket, to: SocketAddr, question: &Question, fault: Option
         Some(NameFault::Placeholder) => Ipv4Addr::new(203, 0, 113, 123),
         _ => Ipv4Addr::LOCALHOST,
     };
-    // Who does not get it asks again.
+    // A lost answer makes the client retry.
     let _ = socket.send_to(&question.answer(code, address), to);
 }
 

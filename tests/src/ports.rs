@@ -1,11 +1,11 @@
-//! Ports for programs that are started with one and tell nobody which they got.
+//! Ports for programs that are started with one and do not tell which they got.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::sync::atomic::{AtomicU16, Ordering};
 
 use anyhow::Context as _;
 
-/// Below those that the kernel gives out to whoever asks for any, and above those that have names.
+/// Below the kernel's ephemeral ports, and above those that have names.
 const FIRST: u16 = 12_000;
 const COUNT: u16 = 18_000;
 /// How far processes that run beside each other begin apart.
@@ -13,7 +13,7 @@ const APART: u32 = 61;
 
 static TAKEN: AtomicU16 = AtomicU16::new(0);
 
-/// A port of the loopback interface that nobody listens on, and that nobody else is given: neither by this function
+/// A port of the loopback interface without a listener, which is given out once: neither by this function
 /// within this process nor by the kernel.
 ///
 /// # Errors

@@ -84,7 +84,7 @@ fn pass_on(mut client: TcpStream, asked: &Mutex<Vec<String>>) -> std::io::Result
 
 /// Copies until one side ends.
 fn copy(from: &mut dyn Read, to: &mut TcpStream) {
-    // How it ends is seen by those who speak to each other.
+    // Both ends see how it ended.
     let _ = std::io::copy(from, to);
     let _ = to.shutdown(std::net::Shutdown::Write);
 }

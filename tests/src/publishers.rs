@@ -1,4 +1,4 @@
-//! Stand-ins for those who publish Kubernetes' downloads: an HTTPS proxy that answers for every host itself, with
+//! Stand-ins for the publishers of Kubernetes' downloads: an HTTPS proxy that answers for every host itself, with
 //! the checksum files that each publisher has beside a download and nothing else.
 //!
 //! The agent reaches it as it reaches the world from behind a company's proxy: `HTTPS_PROXY`, and `SSL_CERT_FILE`
@@ -17,13 +17,16 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
+use rcgen::CertificateParams;
 use rustls::ServerConfig;
-use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio_rustls::TlsAcceptor;
+
+use crate::authority::Authority;
 
 /// Running publishers; dropping them stops them.
 #[derive(Debug)]
@@ -37,7 +40,7 @@ pub struct Publishers {
 
 /// What all connections share.
 struct World {
-    authority: CertifiedIssuer<'static, KeyPair>,
+    authority: Authority,
     checksum_files: BTreeMap<String, String>,
     asked: Arc<Mutex<Vec<String>>>,
 }
@@ -48,12 +51,9 @@ impl Publishers {
     /// # Errors
     /// If there is no free port, or the certificate cannot be made or written.
     pub fn start(sha256: &BTreeMap<String, String>, folder: &Path) -> anyhow::Result<Publishers> {
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, "publishers of a test");
-        let authority = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        let authority = Authority::new("publishers of a test")?;
         let authority_file = folder.join("publishers.pem");
-        std::fs::write(&authority_file, authority.pem()).context("writing the publishers' authority")?;
+        std::fs::write(&authority_file, &authority.pem).context("writing the publishers' authority")?;
 
         let asked = Arc::new(Mutex::new(Vec::new()));
         let world =
@@ -158,12 +158,12 @@ async fn tunnel(connection: TcpStream, world: Arc<World>) -> anyhow::Result<()> 
 }
 
 fn server_config(host: &str, world: &World) -> anyhow::Result<ServerConfig> {
-    let key = KeyPair::generate()?;
-    let certificate = CertificateParams::new(vec![host.to_owned()])?.signed_by(&key, &world.authority)?;
-    let key = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let own = world.authority.issue(&CertificateParams::new(vec![host.to_owned()])?)?;
+    let certificate = CertificateDer::from_pem_slice(own.certificate.as_bytes())?;
+    let key = PrivateKeyDer::from_pem_slice(own.private_key.as_bytes())?;
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     Ok(ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
         .with_no_client_auth()
-        .with_single_cert(vec![certificate.der().clone()], key)?)
+        .with_single_cert(vec![certificate], key)?)
 }

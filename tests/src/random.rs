@@ -1,4 +1,4 @@
-//! Tokens that nobody can guess, for keys made on the spot.
+//! Tokens that cannot be guessed, for keys made on the spot.
 
 use std::fs::File;
 use std::io::Read;

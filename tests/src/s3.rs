@@ -27,7 +27,7 @@ pub struct S3Server {
 }
 
 impl S3Server {
-    /// Serves the folders in `root` as buckets, to those who sign with the keys it makes up.
+    /// Serves the folders in `root` as buckets, to requests that are signed with the keys it makes up.
     ///
     /// # Errors
     /// If `root` is no folder, or there is no free port.
@@ -73,13 +73,13 @@ impl S3Server {
         &self.secret_access_key
     }
 
-    /// From now on, nobody may read this object of any bucket.
+    /// From now on, this object cannot be read in any bucket.
     pub fn forbid(&self, key: &str) {
         self.policy.forbidden.lock().unwrap_or_else(PoisonError::into_inner).insert(key.to_owned());
     }
 
-    /// From now on, nobody may read any object below these folders of a bucket, nor list them: it says the same of objects
-    /// that are there and of those that are not.
+    /// From now on, no object below these folders of a bucket can be read or listed: the answer is the same for objects
+    /// that exist and for objects that do not.
     pub fn forbid_below(&self, prefixes: &[&str]) {
         let mut below = self.policy.forbidden_below.lock().unwrap_or_else(PoisonError::into_inner);
         *below = prefixes.iter().map(|prefix| (*prefix).to_owned()).collect();
@@ -103,7 +103,7 @@ impl S3Server {
     }
 }
 
-/// Who may read what, and which buckets there are: of a bucket that is not there, s3s-fs says that its
+/// Which objects may be read, and which buckets there are: of a bucket that is not there, s3s-fs says that its
 /// objects are not, where Amazon's says that the bucket is not.
 struct Policy {
     root: PathBuf,

@@ -1,5 +1,5 @@
-//! AWS' Signature Version 4, by the book and by nobody's library, so that what the agent signs and checks is held
-//! against somebody else's understanding.
+//! AWS' Signature Version 4, by the book and without a library, so that what the agent signs and checks is held
+//! against an independent reading.
 //!
 //! Source: "Create a signed AWS API request" in the IAM User Guide; HMAC: RFC 2104.
 

@@ -30,7 +30,7 @@ const FORM: &str = "application/x-www-form-urlencoded; charset=utf-8";
 const FORMAT: &[time::format_description::BorrowedFormatItem<'_>] =
     format_description!("[year][month][day]T[hour][minute][second]Z");
 
-/// Somebody who signs.
+/// A principal that signs requests.
 #[derive(Clone, Debug)]
 pub struct Principal {
     /// The id of the key.
@@ -134,11 +134,11 @@ pub enum Mood {
     /// As usual.
     #[default]
     Good,
-    /// That somebody else is to be asked.
+    /// A redirect to another server.
     Redirecting(String),
     /// With an error of its own.
     Down,
-    /// With more than anybody wants to read.
+    /// With a body larger than any bound.
     Endless,
     /// So late.
     Late(Duration),
@@ -161,7 +161,7 @@ pub struct Sts {
 }
 
 impl Sts {
-    /// Starts, and knows nobody.
+    /// Starts, and knows no principal.
     ///
     /// # Errors
     /// If there is no free port or no thread to be had.
@@ -193,7 +193,7 @@ impl Sts {
         self.url().trim_start_matches("http://").trim_end_matches('/').to_owned()
     }
 
-    /// Knows somebody from now on.
+    /// Knows this principal from now on.
     pub fn put(&self, principal: &Principal) {
         self.state().known.insert(principal.access_key.clone(), principal.clone());
     }
@@ -203,7 +203,7 @@ impl Sts {
         self.state().mood = mood;
     }
 
-    /// Answers like this from now on where somebody asks as this one.
+    /// Answers like this from now on to requests of this principal.
     pub fn set_mood_for(&self, principal: &Principal, mood: Mood) {
         self.state().moods.insert(principal.access_key.clone(), mood);
     }

@@ -264,7 +264,7 @@ impl Swtpm {
         Ok(())
     }
 
-    /// Runs a command; where it needs a proof, that of who has no password.
+    /// Runs a command; where it needs authorization, with the empty password.
     fn run<C: TpmFrame, R: TpmUnmarshalBody>(&self, command: &C, needs_proof: bool) -> Result<R> {
         let proof = TpmsAuthCommand {
             session_handle: handle(TpmRh::Pw),

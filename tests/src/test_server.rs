@@ -1,4 +1,4 @@
-//! A real HTTP server on a loopback port, for tests of those who speak to one.
+//! A real HTTP server on a loopback port, for tests of clients.
 
 #![allow(clippy::unwrap_used)]
 

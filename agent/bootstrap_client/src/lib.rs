@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kops_agent_cloud::authenticate::{self, AuthenticationError, Authenticator};
+use kops_agent_cloud::authenticate::{AuthenticationError, Authenticator};
 use kops_agent_plan::bootstrap::challenge::{self, is_called_back};
 use kops_agent_plan::bootstrap::message::{BootstrapRequest, BootstrapResponse, ServedNodeConfig};
 use kops_agent_plan::bootstrap::{server_name, server_url};
-use kops_agent_plan::facts::{CloudFacts, Facts};
-use kops_agent_plan::spec::{BootConfig, CloudProvider};
+use kops_agent_spec::facts::{CloudFacts, Facts};
+use kops_agent_spec::{BootConfig, CloudProvider};
 use thiserror::Error;
 
 use kops_agent_cloud::callback::{CallbackServer, CallbackServerError};
@@ -43,7 +43,7 @@ pub enum BootstrapError {
          configuration nor certificates, so nothing of them was changed{missing}"
     )]
     AlreadyRegistered {
-        /// Who says so.
+        /// The server that says so.
         server: String,
         /// What this machine needed all the same; begins with punctuation.
         missing: String,
@@ -62,16 +62,16 @@ pub enum BootstrapError {
         /// What each said in the end; begins with a space or a line break.
         failures: String,
     },
-    /// There is nobody to ask.
+    /// There is no server to ask.
     #[error(transparent)]
     NoServer(#[from] NoServer),
-    /// This machine cannot say who it is.
+    /// This machine cannot prove its identity.
     #[error("cannot show kops-controller who this machine is: {0}")]
     Authentication(#[from] AuthenticationError),
     /// kops-controller would call back in vain.
     #[error(transparent)]
     Callback(#[from] CallbackServerError),
-    /// Nobody can be asked.
+    /// No server can be asked.
     #[error("cannot ask kops-controller: {0}")]
     Http(#[from] HttpError),
     /// A key or a certificate could not be dealt with.
@@ -80,7 +80,7 @@ pub enum BootstrapError {
 }
 
 impl BootstrapError {
-    /// Whether somebody has to change the configuration before trying again can help.
+    /// Whether the configuration has to be changed before another attempt can help.
     pub fn is_configuration(&self) -> bool {
         match self {
             BootstrapError::NoServer(_) => true,
@@ -102,7 +102,7 @@ pub struct KopsController {
     servers: Vec<String>,
     /// The name that their certificates bear; empty where it is the one in the URL.
     tls_server_name: String,
-    /// PEM of who signs their certificates.
+    /// PEM of the authorities that sign their certificates.
     authorities: String,
     cluster: String,
     provider: CloudProvider,
@@ -124,7 +124,7 @@ impl KopsController {
         boot: &BootConfig,
         authorities: Option<&str>,
         facts: &Facts,
-        patience: Duration,
+        timeout: Duration,
     ) -> KopsController {
         let named = boot.config_server.clone().unwrap_or_default();
         let usual_name = server_name(&boot.cluster_name);
@@ -152,8 +152,8 @@ impl KopsController {
             tpm: Arc::new(KernelTpm::default()),
             root: PathBuf::from("/"),
             retries: Retries {
-                deadline: patience,
-                attempt: server::PATIENCE,
+                deadline: timeout,
+                attempt: server::REQUEST_TIMEOUT,
                 first_pause: FIRST_PAUSE,
                 longest_pause: LONGEST_PAUSE,
             },
@@ -175,10 +175,10 @@ impl KopsController {
         KopsController { tpm, ..self }
     }
 
-    /// The configuration of this machine, and who has given it.
+    /// The configuration of this machine, and the server that has given it.
     ///
     /// # Errors
-    /// If nobody gives it in time, or there is nobody to ask.
+    /// If no server gives it in time, or there is none to ask.
     pub async fn node_config(&self) -> Result<(String, ServedNodeConfig), BootstrapError> {
         let accept = |answer: BootstrapResponse| match answer.node_config {
             Some(config) if !config.nodeup_config.is_empty() => Ok(config),
@@ -190,7 +190,7 @@ impl KopsController {
     /// Certificates for these public keys, by name, and what `accept` makes of them.
     ///
     /// # Errors
-    /// If nobody gives them in time, or there is nobody to ask.
+    /// If no server gives them in time, or there is none to ask.
     pub async fn certificates<T>(
         &self,
         public_keys: BTreeMap<String, String>,
@@ -213,7 +213,7 @@ impl KopsController {
     ) -> Result<(String, T), BootstrapError> {
         let servers = Server::all(&self.servers, &self.tls_server_name)?;
         let asking = Asking {
-            authenticator: authenticate::of(self.provider, &self.cloud, &self.tpm).await?,
+            authenticator: kops_agent_cloud::of(self.provider).authenticator(&self.cloud, &self.tpm).await?,
             trust: tls::client_config_trusting(&self.authorities).map_err(|_| NoServer::NobodyTrusted)?,
             callback: match is_called_back(self.provider) {
                 true => Some(self.listen().await?),
@@ -221,12 +221,12 @@ impl KopsController {
             },
             request: request.clone(),
         };
-        let patience = |failed: &Round| match failed {
+        let retried_for = |failed: &Round| match failed {
             Round::AlreadyRegistered(_) => Duration::ZERO,
             Round::Failed(_) => Duration::MAX,
         };
         let round = || asking.round(&servers, &accept);
-        let mut asked = self.retries.run(&format!("asking for {what}"), round, patience).await;
+        let mut asked = self.retries.run(&format!("asking for {what}"), round, retried_for).await;
         if let Err(GaveUp { error: Round::AlreadyRegistered(_), .. }) = &asked
             && let Some(given) = self.renewed(&asking, &servers, what, &accept).await
         {
@@ -267,7 +267,7 @@ impl KopsController {
 struct Asking {
     authenticator: Box<dyn Authenticator>,
     trust: rustls::ClientConfig,
-    /// Who answers kops-controller's call-back, where it calls back.
+    /// The server that answers kops-controller's call-back, where it calls back.
     callback: Option<CallbackServer>,
     request: BootstrapRequest,
 }

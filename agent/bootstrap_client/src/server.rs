@@ -15,9 +15,9 @@ use kops_agent_net::dns::{NameError, SystemResolver};
 use kops_agent_net::http::{HttpError, cluster_client, innermost_cause};
 
 /// A request with its answer may take this long (upstream: `pkg/kopscontrollerclient/client.go`).
-pub(super) const PATIENCE: Duration = Duration::from_secs(15);
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 /// So may finding the addresses of a name.
-const PATIENCE_WITH_NAMES: Duration = Duration::from_secs(15);
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(15);
 /// The longest answer that is read, in bytes. A configuration has some ten thousand.
 const LONGEST_ANSWER: usize = 4 << 20;
 /// As much of a refusal is read, and shown.
@@ -30,7 +30,7 @@ const PLACEHOLDERS: [IpAddr; 2] = [
     IpAddr::V6(Ipv6Addr::new(0xfd00, 0xdead, 0xadd, 0, 0, 0, 0, 0)),
 ];
 
-/// There is nobody to ask.
+/// There is no server to ask.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoServer {
     /// A URL is none.
@@ -44,7 +44,7 @@ pub enum NoServer {
         /// What is wrong with it.
         problem: String,
     },
-    /// Nobody could be told from an impostor.
+    /// No server could be told from an impostor.
     #[error(
         "the boot config's ConfigServer.CACertificates has no certificate of an authority, so no kops-controller can be \
          told from an impostor; give this instance the user-data that `kops update cluster --yes` writes"
@@ -63,7 +63,7 @@ pub(super) enum Failure {
     Placeholder(IpAddr),
     #[error("{0}")]
     Name(#[from] NameError),
-    #[error("its name cannot be resolved: no answer in {} seconds", PATIENCE_WITH_NAMES.as_secs())]
+    #[error("its name cannot be resolved: no answer in {} seconds", LOOKUP_TIMEOUT.as_secs())]
     NamesTakeTooLong,
     #[error("cannot show who this machine is: {0}")]
     Authentication(#[from] AuthenticationError),
@@ -146,7 +146,7 @@ impl Server {
         let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
         let found = match literal {
             Ok(address) => vec![address],
-            Err(_) => match tokio::time::timeout(PATIENCE_WITH_NAMES, SystemResolver::lookup(host)).await {
+            Err(_) => match tokio::time::timeout(LOOKUP_TIMEOUT, SystemResolver::lookup(host)).await {
                 Ok(Ok(found)) => found,
                 Ok(Err(error)) if error.is_not_there() => return Err(Failure::NotInDns(error)),
                 Ok(Err(error)) => return Err(error.into()),
@@ -170,7 +170,7 @@ impl Server {
             return Err(Failure::Unreachable(format!("{:?} is no name of a server", self.tls_server_name)));
         }
         let name = url.host_str().unwrap_or_default().to_owned();
-        let answer = cluster_client(trust.clone(), &name, addresses, PATIENCE)?
+        let answer = cluster_client(trust.clone(), &name, addresses, REQUEST_TIMEOUT)?
             .post(url)
             .header(CONTENT_TYPE, "application/json")
             .header(AUTHORIZATION, token)
@@ -188,7 +188,7 @@ impl Server {
     }
 }
 
-/// The addresses at which somebody may be.
+/// The addresses at which a server may be.
 fn in_use(found: &[IpAddr]) -> Result<Vec<IpAddr>, Failure> {
     let used: Vec<IpAddr> = found.iter().copied().filter(|address| !PLACEHOLDERS.contains(address)).collect();
     match found.first() {
@@ -242,7 +242,7 @@ fn first_line(bytes: &[u8]) -> String {
 
 fn unreachable(error: reqwest::Error) -> Failure {
     if error.is_timeout() {
-        return Failure::Unreachable(format!("it takes longer than {} seconds", PATIENCE.as_secs()));
+        return Failure::Unreachable(format!("it takes longer than {} seconds", REQUEST_TIMEOUT.as_secs()));
     }
     let cause = innermost_cause(error);
     let is_distrusted = cause.contains("invalid peer certificate");

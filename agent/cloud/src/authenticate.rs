@@ -1,27 +1,21 @@
-//! How a machine shows kops-controller who it is, by its cloud.
-
-use std::sync::Arc;
+//! The proof with which a machine asks kops-controller, by its cloud.
 
 use futures_util::future::BoxFuture;
-use kops_agent_plan::facts::CloudFacts;
-use kops_agent_plan::spec::CloudProvider;
+use kops_agent_spec::CloudProvider;
 use reqwest::header::HeaderValue;
 use thiserror::Error;
 
-use crate::aws::authenticate::AwsAuthenticator;
-use crate::gce::authenticate::{GceAuthenticator, TpmFailure};
-use crate::hetzner::authenticate::HetznerAuthenticator;
-use crate::tpm::OpenTpm;
+use crate::gce::authenticate::TpmFailure;
 use kops_agent_net::aws_sdk::SetupError;
 use kops_agent_net::tls::NoCaBundle;
 
-/// Why a machine cannot show who it is.
+/// Why a machine has no proof.
 #[derive(Debug, Error)]
 pub enum AuthenticationError {
     /// This is not built. The state store is no way round it: kOps gives rights or keys to read it to control-plane machines
     /// only (upstream: `buildEnvironmentVariables` in `pkg/model/resources/nodeup.go`).
     #[error(
-        "machines on {0} cannot show it yet, only those on AWS, GCE and Hetzner Cloud can; have kOps' own nodeup make this one a node, as the \
+        "machines on {0} cannot show it yet, only those on AWS, DigitalOcean, GCE and Hetzner Cloud can; have kOps' own nodeup make this one a node, as the \
          user-data that `kops update cluster --yes` writes does"
     )]
     UnsupportedCloud(CloudProvider),
@@ -49,7 +43,12 @@ pub enum AuthenticationError {
         "the number of this server is not among this machine's facts (cloud.hetzner.instanceID is {0:?})"
     )]
     NoServerId(String),
-    /// There is nobody to be.
+    /// DigitalOcean has numbers, and this machine's is not known.
+    #[error(
+        "the number of this droplet is not among this machine's facts (cloud.digitalOcean.dropletID is {0:?})"
+    )]
+    NoDropletId(String),
+    /// There are no credentials.
     #[error(
         "there are no credentials to sign with: {0}; give the instance the role of its group, as kOps does, and let it \
          reach its metadata service"
@@ -75,34 +74,14 @@ pub enum AuthenticationError {
 }
 
 impl AuthenticationError {
-    /// Whether somebody has to change the configuration before trying again can help.
+    /// Whether the configuration has to change before trying again can help.
     pub fn is_configuration(&self) -> bool {
         matches!(self, AuthenticationError::UnsupportedCloud(_) | AuthenticationError::Endpoint { .. })
     }
 }
 
-/// Shows kops-controller who this machine is.
+/// Proves to kops-controller which machine this is.
 pub trait Authenticator: Send + Sync {
     /// The value of the header `Authorization` for a request of this body. Each is good for one request.
     fn token<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Result<HeaderValue, AuthenticationError>>;
-}
-
-/// The authenticator of a machine in a cloud, which says this of it, and with this TPM.
-///
-/// # Errors
-/// If there is none, or it cannot be set up.
-pub async fn of(
-    provider: CloudProvider,
-    facts: &CloudFacts,
-    tpm: &Arc<dyn OpenTpm>,
-) -> Result<Box<dyn Authenticator>, AuthenticationError> {
-    match provider {
-        CloudProvider::Aws => {
-            let region = facts.aws.as_ref().map(|aws| aws.region.as_str()).unwrap_or_default();
-            Ok(Box::new(AwsAuthenticator::of_region(region).await?))
-        }
-        CloudProvider::Gce => Ok(Box::new(GceAuthenticator::of(facts.gce.as_ref(), tpm.clone())?)),
-        CloudProvider::Hetzner => Ok(Box::new(HetznerAuthenticator::of(facts.hetzner.as_ref())?)),
-        other => Err(AuthenticationError::UnsupportedCloud(other)),
-    }
 }

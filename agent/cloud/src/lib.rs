@@ -1,59 +1,149 @@
 //! The clouds: what each says of this machine, and what its API says of others.
 //!
-//! One file a cloud. Asking a service and making sense of the answers are kept apart.
+//! A cloud is a folder: `facts` asks the metadata service, `authenticate` makes a machine's proof, an API client asks for other
+//! machines, `verify` judges proofs and `identify` Nodes by it. Its `mod.rs` puts them together as a [`Cloud`], and [`of`]
+//! names it. Nothing else in the program chooses by the provider.
 
+mod api;
 pub mod authenticate;
 pub mod aws;
 mod azure;
 pub mod callback;
 pub mod calls;
-mod coalesced;
-mod completing;
-mod digital_ocean;
+mod control_plane;
+pub mod digital_ocean;
 pub mod gce;
 pub mod hetzner;
+pub mod inventory;
 mod linode;
 mod metadata;
 mod openstack;
-mod ration;
+mod rate_limiter;
 mod remembered;
+mod singleflight;
 pub mod tpm;
+pub mod verify;
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::facts::CloudFacts;
-use kops_agent_plan::spec::CloudProvider;
+use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
+use kops_agent_plan::resolve::Inputs;
+use kops_agent_spec::facts::{CloudFacts, Facts};
+use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
-pub use completing::{complete, complete_for_show};
+pub use control_plane::{ControlPlane, ControlPlaneError, NotIdentified};
 pub use metadata::MetadataError;
 pub use remembered::RememberedFacts;
 
-use metadata::MetadataService;
+use authenticate::{AuthenticationError, Authenticator};
+use aws::autoscaling::{self, AutoscalingError};
+use aws::instance_types::InstanceTypeError;
+use aws::ipv6_prefix::{self, PrefixError};
+use calls::CloudCalls;
+use tpm::OpenTpm;
 
-/// Gets this EC2 instance a range of IPv6 addresses for its pods, if it has none, and says which.
-///
-/// # Errors
-/// If it cannot be asked for, or is not given.
-pub async fn assign_ipv6_prefix() -> Result<String, aws::ipv6_prefix::PrefixError> {
-    aws::ipv6_prefix::assign(&aws::endpoint_of_environment()?, None, Retries::default()).await
-}
+/// For an answer that a node can do without.
+const WITHOUT_WAITING: Retries = Retries {
+    deadline: Duration::from_secs(15),
+    attempt: Duration::from_secs(5),
+    first_pause: Duration::from_millis(500),
+    longest_pause: Duration::from_secs(4),
+};
 
-/// The region of AWS that `AWS_REGION` names, as kOps has it in the environment, or else that this machine is in.
-///
-/// # Errors
-/// If its metadata service cannot be asked.
-pub async fn aws_region() -> Result<String, MetadataError> {
-    if let Some(region) = std::env::var("AWS_REGION").ok().filter(|region| !region.is_empty()) {
-        return Ok(region);
+/// A cloud. What it does not define is refused by name, or is nothing where there is nothing to ask.
+pub trait Cloud: Send + Sync {
+    /// Which cloud it is.
+    fn provider(&self) -> CloudProvider;
+
+    /// Asks the metadata service about this machine, and writes the answers into the cloud's part of the facts. By default
+    /// nothing is asked: nothing that is decided depends on it.
+    ///
+    /// # Errors
+    /// If the service cannot be asked, or is another cloud's.
+    fn observe<'a>(&'a self, facts: &'a mut CloudFacts) -> BoxFuture<'a, Result<(), MetadataError>> {
+        let _ = facts;
+        async { Ok(()) }.boxed()
     }
-    Ok(aws::observe(&aws::endpoint_of_environment()?, Retries::default()).await?.region)
+
+    /// Adds to the facts what this node's configuration makes it depend on besides, and what costs more than a question to the
+    /// metadata service. What an earlier run was told is not asked for again.
+    ///
+    /// # Errors
+    /// If the node cannot be decided without it, and the cloud does not tell.
+    fn complete<'a>(
+        &'a self,
+        inputs: &'a mut Inputs,
+        remembered: &'a RememberedFacts,
+    ) -> BoxFuture<'a, Result<(), InstanceTypeError>> {
+        let _ = (inputs, remembered);
+        async { Ok(()) }.boxed()
+    }
+
+    /// Adds to the facts everything that the cloud tells, whatever depends on it. What it does not tell is left out with a
+    /// warning.
+    fn complete_for_show<'a>(
+        &'a self,
+        facts: &'a mut Facts,
+        remembered: &'a RememberedFacts,
+    ) -> BoxFuture<'a, ()> {
+        let _ = (facts, remembered);
+        async {}.boxed()
+    }
+
+    /// What proves to kops-controller which machine this is, by its facts and its TPM.
+    ///
+    /// # Errors
+    /// If there is none for this cloud, or it cannot be set up.
+    fn authenticator<'a>(
+        &'a self,
+        facts: &'a CloudFacts,
+        tpm: &'a Arc<dyn OpenTpm>,
+    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
+        let _ = (facts, tpm);
+        async { Err(AuthenticationError::UnsupportedCloud(self.provider())) }.boxed()
+    }
+
+    /// The machines of the cluster that a configuration of kops-controller is for. Questions to the API are counted in `calls`.
+    ///
+    /// # Errors
+    /// If the cloud's machines cannot be told yet, the configuration or the environment is wrong, or a client cannot be set up.
+    fn for_control_plane<'a>(
+        &'a self,
+        options: &'a KopsControllerOptions,
+        calls: CloudCalls,
+    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
+        let _ = (options, calls);
+        let problem = format!("nodes of the cloud {} cannot be identified yet", self.provider());
+        async { Err(ControlPlaneError::Configuration(problem)) }.boxed()
+    }
 }
 
-/// The id of this EC2 instance.
-///
-/// # Errors
-/// If its metadata service cannot be asked.
-pub async fn instance_id() -> Result<String, MetadataError> {
-    Ok(aws::observe(&aws::endpoint_of_environment()?, Retries::default()).await?.instance_id)
+/// The cloud of a provider.
+pub fn of(provider: CloudProvider) -> &'static dyn Cloud {
+    match provider {
+        CloudProvider::Aws => &aws::Aws,
+        CloudProvider::Azure => &azure::Azure,
+        CloudProvider::DigitalOcean => &digital_ocean::DigitalOcean,
+        CloudProvider::Gce => &gce::Gce,
+        CloudProvider::Hetzner => &hetzner::Hetzner,
+        CloudProvider::Linode => &linode::Linode,
+        CloudProvider::Metal => &Unasked(CloudProvider::Metal),
+        CloudProvider::Openstack => &openstack::Openstack,
+        CloudProvider::Scaleway => &Unasked(CloudProvider::Scaleway),
+    }
+}
+
+/// A cloud that is asked nothing.
+struct Unasked(CloudProvider);
+
+impl Cloud for Unasked {
+    fn provider(&self) -> CloudProvider {
+        self.0
+    }
 }
 
 /// What the cloud says of this machine.
@@ -61,24 +151,62 @@ pub async fn instance_id() -> Result<String, MetadataError> {
 /// # Errors
 /// If its metadata service cannot be asked.
 pub async fn observe(provider: CloudProvider) -> Result<CloudFacts, MetadataError> {
-    let retries = Retries::default();
-    let at = |endpoint: &str| MetadataService::new(endpoint, retries);
     let mut facts = CloudFacts::default();
-    match provider {
-        CloudProvider::Aws => {
-            facts.aws = Some(aws::observe(&aws::endpoint_of_environment()?, retries).await?);
-        }
-        CloudProvider::Azure => facts.azure = Some(azure::observe(&at(azure::ENDPOINT)?).await?),
-        CloudProvider::DigitalOcean => {
-            facts.digital_ocean = Some(digital_ocean::observe(&at(digital_ocean::ENDPOINT)?).await?);
-        }
-        CloudProvider::Gce => facts.gce = Some(gce::observe(&at(&gce::endpoint_of_environment())?).await?),
-        CloudProvider::Hetzner => facts.hetzner = Some(hetzner::observe(&at(hetzner::ENDPOINT)?).await?),
-        CloudProvider::Linode => facts.linode = Some(linode::observe(&at(linode::ENDPOINT)?).await?),
-        // OpenStack is asked once it is known that a node is decided by its answer: `complete`.
-        CloudProvider::Openstack => {}
-        // Nothing that is decided depends on what these say.
-        CloudProvider::Metal | CloudProvider::Scaleway => {}
-    }
+    of(provider).observe(&mut facts).await?;
     Ok(facts)
+}
+
+/// Gets this instance a range of IPv6 addresses for its pods, if it has none, and says which. Only EC2 gives any.
+///
+/// # Errors
+/// If it cannot be asked for, or is not given.
+pub async fn assign_ipv6_prefix() -> Result<String, PrefixError> {
+    ipv6_prefix::assign(&aws::facts::endpoint_of_environment()?, None, Retries::default()).await
+}
+
+/// The id of this instance, which is one of a group that may hold it: EC2's.
+///
+/// # Errors
+/// If its metadata service cannot be asked.
+pub async fn instance_id() -> Result<String, MetadataError> {
+    let endpoint = aws::facts::endpoint_of_environment()?;
+    Ok(aws::facts::observe(&endpoint, Retries::default()).await?.instance_id)
+}
+
+/// Tells the group that holds an instance that this is ready. `uptime` is for how long it has run.
+///
+/// # Errors
+/// If the group could not be told before the retries ended.
+pub async fn complete_lifecycle_action(
+    action: &LifecycleAction,
+    uptime: Duration,
+) -> Result<Completion, AutoscalingError> {
+    autoscaling::complete(action, uptime, autoscaling::RETRIES).await
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use kops_agent_plan::takeover::left_to_upstream;
+
+    use super::*;
+
+    #[test]
+    fn each_provider_has_its_own_cloud() {
+        for provider in CloudProvider::ALL {
+            assert_eq!(of(provider).provider(), provider);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_left_to_upstream_is_refused_by_name() {
+        for provider in CloudProvider::ALL {
+            let conf = format!("{{clusterName: c, cloud: {provider}}}");
+            let options = KopsControllerOptions::parse(conf.as_bytes(), "config.yaml").unwrap();
+            let Some(why) = left_to_upstream(&options) else { continue };
+            let refused =
+                of(provider).for_control_plane(&options, CloudCalls::default()).await.err().unwrap();
+            assert!(why.starts_with(&refused.to_string()), "{refused}");
+        }
+    }
 }

@@ -154,11 +154,11 @@ impl MetadataService {
     where
         F: Future<Output = Result<T, Failure>>,
     {
-        let patience = |failure: &Failure| match failure {
+        let worth_trying_for = |failure: &Failure| match failure {
             Failure::Passing(_) | Failure::NoAnswer => Duration::MAX,
             Failure::Status(_) | Failure::Unusable(_) => Duration::ZERO,
         };
-        self.retries.run(&self.url(path), attempt, patience).await.map_err(|gave_up| {
+        self.retries.run(&self.url(path), attempt, worth_trying_for).await.map_err(|gave_up| {
             let (attempts, waited) = (gave_up.attempts, gave_up.waited);
             match gave_up.error {
                 Failure::Passing(cause) => {

@@ -3,8 +3,8 @@
 
 use std::collections::BTreeMap;
 
-use kops_agent_plan::facts::{AwsFacts, Facts, InstanceType};
 use kops_agent_plan::lifecycle_action::LifecycleAction;
+use kops_agent_spec::facts::{AwsFacts, Facts, InstanceType};
 use serde::{Deserialize, Serialize};
 
 /// Facts of earlier runs.
@@ -84,7 +84,7 @@ impl RememberedFacts {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use kops_agent_plan::facts::{Interface, NetworkInterfaceLimits, OpenstackFacts};
+    use kops_agent_spec::facts::{Interface, NetworkInterfaceLimits, OpenstackFacts};
 
     use super::*;
 

@@ -1,4 +1,4 @@
-//! Files that somebody changes while they are in use: certificates that are renewed, a configuration that kOps has
+//! Files that change while they are in use: certificates that are renewed, a configuration that kOps has
 //! rendered anew.
 
 use std::os::unix::fs::MetadataExt as _;
@@ -31,7 +31,7 @@ pub struct Watched {
 }
 
 impl Watched {
-    /// These files, as they are now. Whoever reads them afterwards misses no change.
+    /// These files, as they are now. A file that is read afterwards has no change that is missed.
     pub fn new(files: Vec<PathBuf>) -> Watched {
         let now = |file: PathBuf| {
             let stamps = Stamps::of(&[&file]);

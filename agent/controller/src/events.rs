@@ -17,8 +17,8 @@ use super::lease::{self, NAMESPACE};
 
 /// The API server forgets an Event after an hour, so it is said again.
 const SAID_AGAIN_AFTER: Duration = Duration::from_secs(60 * 60);
-/// How long one may take, its turn included. It is said by the next look at its Node otherwise.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The timeout of one, its turn included. It is said by the next look at its Node otherwise.
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// Events that are created at the same time: each takes a connection, and a wrong cluster name refuses every Node.
 const AT_ONCE: usize = 8;
 
@@ -64,7 +64,7 @@ impl Events {
             let event = event(&name, about, reason, message);
             self.events.create(&PostParams::default(), &event).await.map(drop)
         };
-        let problem = match timeout(PATIENCE, create).await {
+        let problem = match timeout(TIMEOUT, create).await {
             Ok(Ok(())) => return self.is_said(name),
             Ok(Err(Error::Api(status))) if status.code == 409 => return self.is_said(name),
             Ok(Err(Error::Api(status))) => status.message,

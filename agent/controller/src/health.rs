@@ -44,10 +44,10 @@ const CONNECTIONS: usize = 64;
 const HEADERS_WITHIN: Duration = Duration::from_secs(5);
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// Listens. As long as somebody else does so there it waits: there is work to do meanwhile.
+/// Listens. While another program has the port it waits: there is work to do meanwhile.
 ///
 /// # Errors
-/// If nobody can listen there.
+/// If the address cannot be listened on.
 pub async fn listen(address: &str) -> Result<TcpListener> {
     let mut is_told = false;
     loop {
@@ -84,7 +84,7 @@ pub async fn serve(
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
     loop {
         let slot = slots.clone().acquire_owned().await?;
-        // It fails where there are no file descriptors, say; somebody may close one.
+        // It fails where there are no file descriptors, say; another connection may close one.
         let Ok((socket, _)) = listener.accept().await else {
             tokio::time::sleep(Duration::from_millis(100)).await;
             continue;

@@ -1,97 +1,139 @@
 //! How the API server is reached: by a kubeconfig, or as a pod.
+//!
+//! The connections are made here, not by kube's own reading of kubeconfigs: that links programs that log in for a user, a second YAML
+//! parser and JSON paths, a megabyte of the binary that no kubeconfig of kOps needs.
+
+mod kubeconfig;
+mod service_account;
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use anyhow::{Context, Result, anyhow};
+use hyper::header::{AUTHORIZATION, HeaderValue};
+use hyper::{Request, Uri};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnectorBuilder};
+use hyper_timeout::TimeoutConnector;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kops_agent_net::tls;
+use kube::client::retry::RetryPolicy;
+use kube::client::{Body, ConfigExt as _};
 use kube::{Client, Config};
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tower::ServiceBuilder;
+use tower::retry::RetryLayer;
 
-use kops_agent_process::exit::WrongConfiguration;
+pub use kubeconfig::Kubeconfig;
+use kubeconfig::{Access, Credentials};
+use service_account::TokenFile;
 
+/// The deadline of a new connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(30);
 /// A connection on which nothing comes for so long is given up. A watch on which nothing happens is ended by the API server
 /// sooner, after the 290 s that kube asks for.
-const LONGEST_SILENCE: Duration = Duration::from_secs(5 * 60);
+const READ_TIMEOUT: Duration = Duration::from_secs(5 * 60);
+/// A connection that takes nothing for so long is given up.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(295);
 
 /// A client of the API server of the kubeconfig's current context; without one, of the cluster that this is a pod of.
 ///
 /// # Errors
-/// If the kubeconfig cannot be read, names a proxy, or there is none and this is no pod.
-pub async fn client(kubeconfig: Option<&Path>) -> Result<Client> {
-    let mut config = match kubeconfig {
+/// If the kubeconfig cannot be read, asks for what is not supported, or there is none and this is no pod.
+pub fn client(kubeconfig: Option<&Path>) -> Result<Client> {
+    tls::install_provider();
+    match kubeconfig {
         Some(path) => {
-            let kubeconfig = read(path)?;
-            refuse_proxy(&kubeconfig, path)?;
-            Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default())
-                .await
-                .with_context(|| of_file(path))?
+            let access = Kubeconfig::read(path)?.access(path)?;
+            of_access(access).with_context(|| format!("using the kubeconfig {}", path.display()))
         }
-        None => Config::incluster().context(
+        None => of_service_account().context(
             "finding the API server; this is no pod (which would have KUBERNETES_SERVICE_HOST and a service \
              account's token), so give --kubeconfig",
-        )?,
+        ),
+    }
+}
+
+fn of_access(access: Access) -> Result<Client> {
+    let identity = access.identity.as_ref().map(|(chain, key)| (chain.as_str(), key.as_str()));
+    let tls = match (&access.authorities, identity) {
+        (Some(authorities), Some((chain, key))) => tls::client_config_trusting_as(authorities, chain, key),
+        (Some(authorities), None) => tls::client_config_trusting(authorities),
+        (None, Some((chain, key))) => tls::client_config_as(chain, key),
+        (None, None) => tls::client_config(),
+    }?;
+    let authorization = match access.credentials {
+        Credentials::None => Authorization::None,
+        Credentials::Token(token) => Authorization::Token(service_account::bearer(token.trim())?),
+        Credentials::TokenFile(path) => Authorization::File(Arc::new(TokenFile::open(path)?)),
     };
-    // Of the environment, which is for what is outside: an egress proxy need not reach the cluster's own API server
-    // (`spec.networking.egressProxy`, which kOps writes to /etc/environment).
-    config.proxy_url = None;
-    config.read_timeout = Some(LONGEST_SILENCE);
-    Client::try_from(config).context("setting up a client of the API server")
+    connect(&access.server, access.tls_server_name, tls, authorization)
 }
 
-/// What a kubeconfig says.
-///
-/// # Errors
-/// If it cannot be read, or is none.
-pub fn read(path: &Path) -> Result<Kubeconfig> {
-    Kubeconfig::read_from(path).with_context(|| of_file(path))
+fn of_service_account() -> Result<Client> {
+    let server = service_account::server(|name| std::env::var(name).ok())?;
+    let folder = Path::new(service_account::FOLDER);
+    let tls = service_account::trusting_file(folder.join("ca.crt"))?;
+    let token = TokenFile::open(folder.join("token"))?;
+    connect(&server, None, tls, Authorization::File(Arc::new(token)))
 }
 
-/// Refuses a proxy between here and the API server of the current context. What other contexts use is not used here.
-fn refuse_proxy(kubeconfig: &Kubeconfig, path: &Path) -> Result<(), WrongConfiguration> {
-    let current = kubeconfig.current_context.as_deref().unwrap_or_default();
-    let context = kubeconfig.contexts.iter().find(|context| context.name == current);
-    let name = context.and_then(|context| context.context.as_ref()).map(|context| context.cluster.as_str());
-    let named = kubeconfig.clusters.iter().find(|cluster| Some(cluster.name.as_str()) == name);
-    let proxy = named.and_then(|named| named.cluster.as_ref()).and_then(|cluster| cluster.proxy_url.as_ref());
-    match (proxy, name) {
-        (Some(_), Some(cluster)) => Err(WrongConfiguration(format!(
-            "the cluster {cluster:?} of the kubeconfig {} has a proxy-url, and the API server is reached directly: take it out",
-            path.display()
-        ))),
-        _ => Ok(()),
+/// What each request shows.
+#[derive(Clone)]
+enum Authorization {
+    None,
+    Token(HeaderValue),
+    File(Arc<TokenFile>),
+}
+
+impl Authorization {
+    fn apply(&self, request: &mut Request<Body>) {
+        let value = match self {
+            Authorization::None => return,
+            Authorization::Token(value) => value.clone(),
+            Authorization::File(file) => file.bearer(),
+        };
+        request.headers_mut().insert(AUTHORIZATION, value);
     }
 }
 
-fn of_file(path: &Path) -> String {
-    format!("reading the kubeconfig {}", path.display())
-}
-
-#[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use super::*;
-
-    fn kubeconfig(current: &str) -> Kubeconfig {
-        Kubeconfig::from_yaml(&format!(
-            "{{apiVersion: v1, kind: Config, current-context: {current}, users: [], contexts: [\
-             {{name: here, context: {{cluster: direct, user: u}}}}, {{name: there, context: {{cluster: proxied, user: u}}}}], \
-             clusters: [{{name: direct, cluster: {{server: 'https://10.0.0.1'}}}}, \
-             {{name: proxied, cluster: {{server: 'https://10.0.0.2', proxy-url: 'http://10.0.0.3:3128'}}}}]}}"
-        ))
-        .unwrap()
+/// No proxy of the environment is used: that is for what is outside, and an egress proxy need not reach the cluster's own API server
+/// (`spec.networking.egressProxy`, which kOps writes to /etc/environment).
+fn connect(
+    server: &str,
+    tls_server_name: Option<String>,
+    tls: ClientConfig,
+    authorization: Authorization,
+) -> Result<Client> {
+    let url: Uri = server.parse().with_context(|| format!("the API server's URL {server:?} is none"))?;
+    if !matches!(url.scheme_str(), Some("https" | "http")) {
+        return Err(anyhow!("the API server's URL {server:?} does not begin with https://"));
     }
-
-    #[test]
-    fn the_proxy_of_a_cluster_that_is_not_used_is_none_of_our_business() {
-        let path = Path::new("/kubeconfig");
-        refuse_proxy(&kubeconfig("here"), path).unwrap();
-        for refused in ["there", "elsewhere"] {
-            let outcome = refuse_proxy(&kubeconfig(refused), path);
-            match refused {
-                "there" => assert!(outcome.unwrap_err().to_string().contains("\"proxied\"")),
-                // That there is no such context is told where the client is made.
-                _ => outcome.unwrap(),
-            }
-        }
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    let mut https = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    if let Some(name) = tls_server_name {
+        let expected = ServerName::try_from(name.clone());
+        let expected =
+            expected.with_context(|| format!("tls-server-name {name:?} is no name of a server"))?;
+        https = https.with_server_name_resolver(FixedServerNameResolver::new(expected));
     }
+    let mut connector = TimeoutConnector::new(https.enable_http1().wrap_connector(connector));
+    connector.set_connect_timeout(Some(CONNECT_TIMEOUT));
+    connector.set_read_timeout(Some(READ_TIMEOUT));
+    connector.set_write_timeout(Some(WRITE_TIMEOUT));
+    let connections = legacy::Client::builder(TokioExecutor::new()).build(connector);
+    let service = ServiceBuilder::new()
+        .layer(Config::new(url).base_uri_layer())
+        .layer(RetryLayer::new(RetryPolicy::server_retry()))
+        .map_request(move |mut request: Request<Body>| {
+            authorization.apply(&mut request);
+            request
+        })
+        .map_err(tower::BoxError::from)
+        .service(connections);
+    Ok(Client::new(service, "default"))
 }

@@ -1,4 +1,4 @@
-//! Who of several controllers writes: the one that holds the Lease `kube-system/kops-controller-leader`, which upstream's
+//! Which of several controllers writes: the one that holds the Lease `kube-system/kops-controller-leader`, which upstream's
 //! kops-controller takes turns with too.
 //!
 //! Whether another's Lease has ended is judged by how long it has stood still on our own clock, as client-go does:
@@ -33,12 +33,11 @@ const LEASE_DURATION: Duration = Duration::from_secs(15);
 const RENEW_DEADLINE: Duration = Duration::from_secs(10);
 /// How often a holder renews, and others look.
 const RETRY_PERIOD: Duration = Duration::from_secs(2);
-/// How long it may take to read and write the Lease: long enough for an API server that is slow, for who gives up on a
-/// write that is done after all holds the Lease and does not know it; and short enough for another try before
-/// [`RENEW_DEADLINE`].
-const PATIENCE: Duration = Duration::from_secs(5);
-/// Whoever has not contended for so long is stuck.
-const LONGEST_SILENCE: Duration = Duration::from_secs(30);
+/// The timeout of reading and writing the Lease: long enough for an API server that is slow, for a timed-out write may still have
+/// succeeded, and its writer holds the Lease without knowing it; short enough for another try before [`RENEW_DEADLINE`].
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// A contender that has not tried for so long is stuck.
+const STUCK_AFTER: Duration = Duration::from_secs(30);
 
 /// Whether this process may write. Clones tell the same.
 #[derive(Clone, Debug)]
@@ -53,12 +52,12 @@ impl Leadership {
         Leadership { start: Instant::now(), until: Arc::default() }
     }
 
-    /// Leadership that nobody contests, for a single run.
+    /// Leadership without a contest, for a single run.
     pub fn uncontested() -> Leadership {
         Leadership { start: Instant::now(), until: Arc::new(AtomicU64::new(u64::MAX)) }
     }
 
-    /// Leadership of somebody who has just renewed the Lease and never will again.
+    /// Leadership by a Lease that has just been renewed and never will be again.
     #[cfg(test)]
     pub fn renewed_now() -> Leadership {
         let leadership = Leadership::none();
@@ -66,14 +65,14 @@ impl Leadership {
         leadership
     }
 
-    /// Leadership of somebody who does not lead.
+    /// Leadership of a process that does not lead.
     #[cfg(test)]
     pub fn of_another() -> Leadership {
         Leadership::none()
     }
 
     /// For how much longer this process may begin to write; `None` if it may not. What is begun then and takes
-    /// no longer than [`Leadership::LONGEST_WRITE`] ends before anybody else may write.
+    /// no longer than [`Leadership::LONGEST_WRITE`] ends before another process may write.
     pub fn remaining(&self) -> Option<Duration> {
         self.remaining_at(Instant::now())
     }
@@ -108,7 +107,7 @@ pub struct Election {
 }
 
 impl Election {
-    /// Contends under a name that nobody else has.
+    /// Contends under a name that is this process' alone.
     pub fn new(client: Client, identity: String) -> Election {
         let (leads, _) = watch::channel(false);
         Election {
@@ -137,7 +136,7 @@ impl Election {
         let mut said = String::new();
         loop {
             let asked = Instant::now();
-            let problem = match timeout(PATIENCE, self.contend(&mut seen, asked)).await {
+            let problem = match timeout(TIMEOUT, self.contend(&mut seen, asked)).await {
                 Ok(Ok(true)) => {
                     self.leadership.renewed(asked);
                     String::new()
@@ -187,7 +186,7 @@ impl Election {
     /// Whether this still contends: each time takes a few seconds, whatever the API server does.
     pub fn is_alive(&self) -> bool {
         let beat = Duration::from_millis(self.beat.load(Ordering::Relaxed));
-        self.leadership.start.elapsed().saturating_sub(beat) < LONGEST_SILENCE
+        self.leadership.start.elapsed().saturating_sub(beat) < STUCK_AFTER
     }
 
     fn show_life(&self, is_answered: bool) {
@@ -198,7 +197,7 @@ impl Election {
             None if !is_answered => "waiting for the API server, which does not say who leads",
             None => "waiting for its turn: another process leads",
         };
-        service_manager::waiting(what, LONGEST_SILENCE);
+        service_manager::waiting(what, STUCK_AFTER);
     }
 
     fn tell(&self) {
@@ -256,7 +255,7 @@ enum Next {
     Write,
 }
 
-/// Whether the Lease is ours to write: held by us or by nobody, or not renewed for as long as it says.
+/// Whether the Lease is ours to write: held by us, or free, or not renewed for as long as it says.
 fn next(lease: &Lease, seen: &mut Option<Seen>, identity: &str, now: Instant) -> Next {
     let version = lease.metadata.resource_version.clone();
     let at = match seen {
@@ -278,7 +277,7 @@ fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 
-/// Whether it was written; somebody else was faster otherwise.
+/// Whether it was written; another contender was faster otherwise.
 fn written(result: Result<Lease, Error>) -> Result<bool> {
     match result {
         Ok(_) => Ok(true),

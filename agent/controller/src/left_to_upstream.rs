@@ -14,6 +14,7 @@ use crate::args::ControllerArgs;
 use kops_agent_process::{exit, service_manager};
 
 use super::changed_files::{LOOKED_AT_EVERY, Watched};
+use super::configuration::changed_for_good;
 use super::health::{self, Health};
 use super::metrics::Metrics;
 
@@ -36,7 +37,7 @@ pub async fn stand_by(
     service_manager::serving(&status);
     tokio::select! {
         signal = stopped => log::info!("stopping, because {signal} came"),
-        file = super::changed_for_good(files, args, LOOKED_AT_EVERY) => log::info!(
+        file = changed_for_good(files, args, LOOKED_AT_EVERY) => log::info!(
             "stopping, because {} has changed: its supervisor, systemd say, starts it anew with it",
             file.display()
         ),

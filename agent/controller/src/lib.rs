@@ -1,6 +1,6 @@
 //! Control-plane mode: what kops-controller does on upstream's control planes.
 //!
-//! `run` reads top to bottom as what there is: the configuration, the API server, who leads, the controller of nodes, the bootstrap server.
+//! `run` reads top to bottom as what there is: the configuration, the API server, leader election, the controller of nodes, the bootstrap server.
 //! Where kOps' own kops-controller has to stay, `left_to_upstream` leaves all of that to it.
 
 // `pub` says here that other modules may use it: the one user of this crate is the binary, which runs it.
@@ -9,10 +9,12 @@
 mod args;
 pub mod bootstrap;
 mod changed_files;
+mod configuration;
 mod events;
 mod groups;
 mod health;
 mod identify;
+mod known;
 mod kubernetes;
 mod lease;
 mod left_to_upstream;
@@ -20,8 +22,6 @@ mod metrics;
 mod node_api;
 mod node_labels;
 mod once;
-mod outage;
-mod queue;
 pub mod takeover;
 #[cfg(test)]
 mod test_log;
@@ -29,48 +29,35 @@ mod test_log;
 pub use args::{ControllerArgs, ControllerCommand, LabelsFrom, TakeoverArgs};
 
 use std::future::{pending, ready};
-use std::path::{Path, PathBuf};
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::ValueEnum as _;
-use kops_agent_plan::identity::aws::AwsCluster;
-use kops_agent_plan::identity::gce::{GceCluster, is_project, is_resource_name};
-use kops_agent_plan::spec::{CloudProvider, KopsControllerOptions};
 use kops_agent_plan::takeover::left_to_upstream;
+use kops_agent_spec::KopsControllerOptions;
 use kube::Client;
 use tokio::sync::watch;
 
-use kops_agent_cloud::aws::ec2::Ec2;
-use kops_agent_cloud::aws::instances::Instances;
-use kops_agent_cloud::gce::compute::Compute;
-use kops_agent_cloud::gce::managed_groups::ManagedGroups;
-use kops_agent_cloud::hetzner::servers::{HetznerError, HetznerServers};
+use kops_agent_cloud::{ControlPlane, ControlPlaneError};
 use kops_agent_net::random;
-use kops_agent_net::retry::Retries;
 use kops_agent_process::exit::{self, WrongConfiguration};
-use kops_agent_process::{output, service_manager, stop};
+use kops_agent_process::{service_manager, stop};
 use kops_agent_store::Store;
 
 use bootstrap::Serving;
 use changed_files::Watched;
+use configuration::{changed_for_good, labels_from, options, store};
 use events::Events;
 use groups::Groups;
 use health::Health;
-use identify::{Cloud, Identifier};
+use identify::Identifier;
+use known::{KnownNodes, Pauses};
 use lease::{Election, Leadership};
 use metrics::{BootstrapMetrics, Metrics};
 use node_api::Nodes;
-use node_labels::{LIST_PATIENCE, Mode, NodeLabels};
-use outage::Pauses;
-
-/// Says what decides the labels, where `--labels-from` does not.
-const LABELS_FROM: &str = "KOPS_AGENT_LABELS_FROM";
-/// How long the store is asked before the controller goes on without.
-const STORE_PATIENCE: Duration = Duration::from_secs(10);
+use node_labels::{LIST_TIMEOUT, Mode, NodeLabels};
 
 /// Does what `kops-agent controller` is asked to, until it is asked to stop.
 ///
@@ -89,12 +76,12 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         };
     }
     let labels_from = labels_from(args)?;
-    let client = kubernetes::client(args.kubeconfig.as_deref()).await?;
+    let client = kubernetes::client(args.kubeconfig.as_deref())?;
     let metrics = Metrics::new();
     let store = store(&args.store_mirror)?;
     let cloud = tokio::select! {
-        cloud = cloud(&options, &metrics) => Arc::new(cloud?),
-        // The cloud may be asked for long.
+        cloud = cloud(&options, &metrics) => cloud?,
+        // The cloud may take until its deadline.
         signal = &mut stopped => {
             log::info!("stopping, because {signal} came");
             return Ok(if args.once { exit::FAILED } else { exit::CONVERGED });
@@ -142,7 +129,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         tokio::select! {
             signal = &mut stopped => format!("{signal} came"),
             file = changed_for_good(&mut files, args, changed_files::LOOKED_AT_EVERY) => {
-                format!("{} has changed: systemd, or whoever runs this, starts it anew with it", file.display())
+                format!("{} has changed: its supervisor, systemd say, starts it anew with it", file.display())
             }
         }
     };
@@ -157,7 +144,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
             tokio::join!(election.release(), drain);
             Ok(exit::CONVERGED)
         }
-        // Whoever starts this starts it anew; machines would find nobody otherwise, though all seems well.
+        // Its supervisor starts it anew; machines would find no server otherwise, though all seems well.
         error = ended(&mut serving) => Err(error),
         result = &mut answering => match result? {},
         () = election.run() => Ok(exit::FAILED),
@@ -171,29 +158,6 @@ async fn ended(serving: &mut Option<Serving>) -> anyhow::Error {
         Some(serving) => serving.ended().await,
         None => pending().await,
     }
-}
-
-/// Waits until a file that was read at the start is another, and nothing is wrong with it. Whoever ended for one that cannot be
-/// used would not come back, though it is mended.
-async fn changed_for_good(files: &mut Watched, args: &ControllerArgs, every: Duration) -> PathBuf {
-    loop {
-        let file = files.changed(every).await;
-        match can_be_used(args) {
-            Ok(()) => return file,
-            Err(error) => log::error!(
-                "{} has changed, and cannot be used; what was read of it at the start holds: {}",
-                file.display(),
-                output::error_text(&error)
-            ),
-        }
-    }
-}
-
-/// # Errors
-/// What is wrong with the files, as far as they tell.
-fn can_be_used(args: &ControllerArgs) -> Result<()> {
-    options(&args.conf)?;
-    args.kubeconfig.as_deref().map_or(Ok(()), |path| kubernetes::read(path).map(drop))
 }
 
 /// Labels nodes whenever this process leads.
@@ -242,33 +206,6 @@ impl Health for State {
     }
 }
 
-fn options(conf: &Path) -> Result<KopsControllerOptions> {
-    let name = conf.display().to_string();
-    let text =
-        std::fs::read(conf).with_context(|| format!("reading kops-controller's configuration {name}"))?;
-    Ok(KopsControllerOptions::parse(&text, &name)?)
-}
-
-fn store(mirrors: &[String]) -> Result<Arc<Store>> {
-    let patience = Retries { deadline: STORE_PATIENCE, attempt: STORE_PATIENCE / 2, ..Retries::default() };
-    Ok(Arc::new(Store::new(mirrors)?.with_retries(patience)))
-}
-
-/// # Errors
-/// If the environment says something that there is not.
-fn labels_from(args: &ControllerArgs) -> Result<LabelsFrom, WrongConfiguration> {
-    let said = std::env::var(LABELS_FROM).ok().filter(|said| !said.is_empty());
-    match (args.labels_from, said) {
-        (Some(given), _) => Ok(given),
-        (None, None) => Ok(LabelsFrom::default()),
-        (None, Some(said)) => LabelsFrom::from_str(&said, false).map_err(|_| {
-            WrongConfiguration(format!(
-                "{LABELS_FROM} is {said:?}: set it to store or to tags, or not at all"
-            ))
-        }),
-    }
-}
-
 #[allow(clippy::too_many_arguments)]
 fn node_labels(
     args: &ControllerArgs,
@@ -277,88 +214,33 @@ fn node_labels(
     client: &Client,
     metrics: &Metrics,
     store: &Arc<Store>,
-    cloud: &Arc<Cloud>,
+    cloud: &Arc<dyn ControlPlane>,
     mode: Mode,
 ) -> NodeLabels {
     let interval = Duration::from_secs(args.store_interval);
+    let known = Arc::<Mutex<KnownNodes>>::default();
     NodeLabels {
         nodes: Nodes::of(client.clone()),
-        identifier: Identifier::of(cloud.clone(), metrics.cache_hits.clone()),
+        known: known.clone(),
+        identifier: Identifier::of(cloud.clone(), known, metrics.cache_hits.clone()),
         groups: Groups::of(store.clone(), &options.config_base, interval),
         events: Events::of(client.clone()),
         metrics: metrics.clone(),
         mode,
         is_synced: AtomicBool::new(false),
-        list_patience: LIST_PATIENCE,
+        list_timeout: LIST_TIMEOUT,
         cloud_pauses: Pauses::default(),
         labels_from,
     }
 }
 
-async fn cloud(options: &KopsControllerOptions, metrics: &Metrics) -> Result<Cloud> {
-    match options.cloud {
-        CloudProvider::Aws => {
-            let verifier = options.server.as_ref().and_then(|server| server.provider.aws.as_ref());
-            let region = match verifier.map(|aws| aws.region.clone()).filter(|region| !region.is_empty()) {
-                Some(region) => region,
-                None => kops_agent_cloud::aws_region().await.context(
-                    "finding out in which region of AWS this is, which neither server.provider.aws.Region of the \
-                     configuration says nor AWS_REGION",
-                )?,
-            };
-            let cluster = AwsCluster {
-                name: options.cluster_name.clone(),
-                region: region.clone(),
-                use_ip_based_node_names: verifier.is_some_and(|aws| aws.use_ip_based_node_names),
-            };
-            let ec2 = Ec2::of_region(&region).await?;
-            Ok(Cloud::Aws { cluster, instances: Instances::of(ec2, metrics.cloud_calls.clone()) })
-        }
-        CloudProvider::Gce => {
-            let cluster = gce_cluster(options).await?;
-            let compute = Compute::of_environment(&cluster.project, metrics.cloud_calls.clone())?;
-            Ok(Cloud::Gce(ManagedGroups::of(compute, cluster)))
-        }
-        CloudProvider::Hetzner => {
-            let servers = HetznerServers::of_environment(&options.cluster_name, metrics.cloud_calls.clone());
-            Ok(Cloud::Hetzner(Arc::new(servers.map_err(hetzner_failed)?)))
-        }
-        other => {
-            Err(WrongConfiguration(format!("nodes of the cloud {other} cannot be identified yet")).into())
-        }
-    }
-}
-
-fn hetzner_failed(error: HetznerError) -> anyhow::Error {
-    match error.is_configuration() {
-        true => WrongConfiguration(error.to_string()).into(),
-        false => anyhow::Error::from(error).context("preparing to ask Hetzner Cloud who machines are"),
-    }
-}
-
-/// The cluster's project and region, as kOps has written them down, or else those of this machine.
-async fn gce_cluster(options: &KopsControllerOptions) -> Result<GceCluster> {
-    let verifier = options.server.as_ref().and_then(|server| server.provider.gce.as_ref());
-    let written = verifier.map(|gce| (gce.project_id.clone(), gce.region.clone())).unwrap_or_default();
-    let (project, region) = match written {
-        (project, region) if !project.is_empty() && !region.is_empty() => (project, region),
-        (project, region) => {
-            let place = kops_agent_cloud::gce::place()
-                .await
-                .context("finding out in which project of GCE this is")?;
-            let own_region = place.zone.rsplit_once('-').map(|(region, _)| region.to_owned());
-            let or = |written: String, own: String| if written.is_empty() { own } else { written };
-            (or(project, place.project), or(region, own_region.unwrap_or_default()))
-        }
-    };
-    if !is_project(&project) || !is_resource_name(&region) {
-        return Err(WrongConfiguration(format!(
-            "server.provider.gce says that the cluster is in the project {project:?} and the region {region:?}: write \
-             them as Google does, or leave both out where this machine is in the same"
-        ))
-        .into());
-    }
-    Ok(GceCluster { name: options.cluster_name.clone(), project, region })
+/// The machines of the cluster, as its cloud tells of them.
+async fn cloud(options: &KopsControllerOptions, metrics: &Metrics) -> Result<Arc<dyn ControlPlane>> {
+    let asked = kops_agent_cloud::of(options.cloud).for_control_plane(options, metrics.cloud_calls.clone());
+    asked.await.map_err(|error| match error {
+        ControlPlaneError::Configuration(problem) => WrongConfiguration(problem).into(),
+        error => error.into(),
+    })
 }
 
 /// A name that no other contender has.
@@ -367,6 +249,3 @@ fn identity() -> Result<String> {
     let unique = random::name().context("making a unique name")?;
     Ok(format!("{}_{unique}", host.to_string_lossy()))
 }
-
-#[cfg(test)]
-mod tests;

@@ -28,7 +28,7 @@ pub enum Reconciled {
     Error,
     /// It changed meanwhile, and is looked at again.
     Requeued,
-    /// It is not who it says it is, or cannot be given labels for another reason.
+    /// It is not the machine that it says it is, or cannot be given labels for another reason.
     Refused,
 }
 
@@ -210,7 +210,7 @@ impl Metrics {
         self.waiting_for_cloud.set(i64::try_from(waiting_for_cloud).unwrap_or(i64::MAX));
     }
 
-    /// All of it with what it means, to be shown by who labels Nodes, or leaves that to another.
+    /// All of it with what it means, for a process that labels Nodes, or leaves that to another.
     pub fn registry(&self, labels_nodes: bool) -> Registry {
         let mut registry = Registry::default();
         let of_controller = registry.sub_registry_with_label(("controller".into(), NODE.into()));
@@ -252,7 +252,7 @@ impl Metrics {
             "Nodes whose instance was known without asking the cloud",
             self.cache_hits.clone(),
         );
-        // Who never leads is not to be missed as a leader.
+        // A process that never leads is not to be missed as a leader.
         if labels_nodes {
             registry.sub_registry_with_label(("name".into(), lease::NAME.into())).register(
                 "leader_election_master_status",
@@ -328,7 +328,7 @@ mod tests {
         metrics.bootstrap.renewed("Granted", true);
         metrics.cloud_calls.count("ec2", "DescribeInstances", Outcome::Success);
         let (text, of_nodes) =
-            (text(&metrics.registry(true)), include_str!("../../kops-agent/src/status.rs"));
+            (text(&metrics.registry(true)), include_str!("../../kops-agent/src/command/status.rs"));
         let known: BTreeSet<&str> = names(&text).union(&names(of_nodes)).copied().collect();
         for asked in [
             include_str!("../../../packaging/grafana/kops-agent.json"),

@@ -11,7 +11,7 @@ use kube::core::{ApiResource, NotUsed, Object};
 use kube::{Client, Error};
 use serde::Deserialize;
 
-/// A Node with the little that anybody here looks at: a cluster has thousands of them.
+/// A Node with the little that is looked at here: a cluster has thousands of them.
 pub type NodeObject = Object<NodeSpec, NotUsed>;
 
 /// `spec` of a Node.

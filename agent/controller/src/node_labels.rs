@@ -1,12 +1,12 @@
 //! The controller of nodes: every Node gets the labels of its instance group.
 //!
-//! Nodes are watched; one whose labels or providerID changed is looked at. The cloud says who it is, the state store
+//! Nodes are watched; one whose labels or providerID changed is looked at. The cloud identifies it, the state store
 //! what its group's nodes are labelled, and a patch makes it so. What a machine says of itself is never believed, and one that
 //! is certainly not the machine that it says loses the roles that another controller may have given it.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
@@ -24,38 +24,37 @@ use crate::args::LabelsFrom;
 
 use super::events::Events;
 use super::groups::{Changed, Group, Groups};
-use super::identify::{Identifier, NotIdentified};
+use super::identify::Identifier;
+use super::known::{KnownNodes, Pauses};
 use super::lease::Leadership;
 use super::metrics::{Metrics, Reconciled};
-use super::node_api::{NodeObject, Nodes, observed};
-use super::outage::Pauses;
-use super::queue::Queue;
+use super::node_api::{Nodes, observed};
+use kops_agent_cloud::NotIdentified;
 
 /// Patches that are under way at the same time.
 const PATCHES_AT_ONCE: usize = 32;
 /// All Nodes are looked at again after so long: together, for the cloud to be asked in few calls.
 const RESYNC: Duration = Duration::from_secs(60 * 60);
-/// How long the watch has to bring a Node's new version, after a patch met with one.
-const CONFLICT_PAUSE: Duration = Duration::from_millis(100);
 /// What is the matter where it does not.
 const OUTDATED: &str = "it has changed, and the watch of Nodes does not say how";
 /// What an Event is called that tells of a cloud that does not answer.
 const CLOUD_UNAVAILABLE: &str = "CloudUnavailable";
 /// What an Event is called that tells of labels that a Node lost, for it is not the machine that it says it is.
 const ROLES_REMOVED: &str = "RoleLabelsRemoved";
-/// How often in a row it does not, before there is one: what passes within some seconds is in the log only.
+/// Consecutive failures of the cloud before an Event: an outage of some seconds is in the log only.
 const TOLD_AFTER: u32 = 4;
 /// Nodes of one answer of the API server.
 const PAGE: u32 = 500;
-/// How long such an answer may take to come. Without this, one on a connection that nobody has at its other end is waited for
-/// for ever.
-pub const LIST_PATIENCE: Duration = Duration::from_secs(60);
+/// The timeout of such an answer. Without it, one on a connection whose peer is gone is waited for for ever.
+pub const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the controller works with.
 pub struct NodeLabels {
     /// The Nodes.
     pub nodes: Nodes,
-    /// Who they are.
+    /// What is known of each.
+    pub known: Arc<Mutex<KnownNodes>>,
+    /// What identifies them.
     pub identifier: Identifier,
     /// What their groups are labelled.
     pub groups: Groups,
@@ -67,9 +66,9 @@ pub struct NodeLabels {
     pub mode: Mode,
     /// Whether all Nodes are known.
     pub is_synced: AtomicBool,
-    /// How long a part of the list of Nodes may take to come: [`LIST_PATIENCE`].
-    pub list_patience: Duration,
-    /// How long nobody asks a cloud that does not answer.
+    /// The timeout of a part of the list of Nodes: [`LIST_TIMEOUT`].
+    pub list_timeout: Duration,
+    /// The pauses between two questions to a cloud that does not answer.
     pub cloud_pauses: Pauses,
     /// What decides the labels of a Node that is believed.
     pub labels_from: LabelsFrom,
@@ -127,7 +126,7 @@ impl NodeLabels {
         let mut watch = new_watch();
         // Since when the next part of the list of Nodes is waited for.
         let mut listing: Option<Instant> = None;
-        let mut index = Index { queue: Queue::pausing(self.cloud_pauses), ..Index::default() };
+        self.known().begin(self.cloud_pauses);
         let slots = Semaphore::new(PATCHES_AT_ONCE);
         let mut looking = Looking::new();
         let mut telling: FuturesUnordered<BoxFuture<'_, ()>> = FuturesUnordered::new();
@@ -136,23 +135,26 @@ impl NodeLabels {
         let mut resync = Instant::now() + RESYNC;
         loop {
             let now = Instant::now();
-            if index.is_complete && groups_were_read {
-                for name in index.queue.take(now) {
-                    match index.nodes.get(&name) {
+            let wake = {
+                let mut known = self.known();
+                let may_look = known.is_complete() && groups_were_read;
+                for name in if may_look { known.take(now) } else { vec![] } {
+                    match known.get(&name) {
                         Some(node) => looking.push(self.look(node.clone(), &slots)),
-                        None => index.queue.gone(&name, now),
+                        None => known.gone(&name, now),
                     }
                 }
-            }
-            self.metrics.queued(index.queue.depth(now), index.queue.outage().len());
-            let wake = index.queue.next_due().filter(|_| index.is_complete && groups_were_read);
+                self.metrics.queued(known.depth(now), known.outage().len());
+                known.next_due().filter(|_| may_look)
+            };
             tokio::select! {
                 event = watch.next() => match event {
                     Some(Ok(event)) => {
                         let is_listing = matches!(event, Event::Init | Event::InitApply(_));
                         listing = is_listing.then(Instant::now);
-                        self.seen(&mut index, event);
-                        self.is_synced.store(index.is_complete, Ordering::Relaxed);
+                        let mut known = self.known();
+                        known.apply(event, Instant::now());
+                        self.is_synced.store(known.is_complete(), Ordering::Relaxed);
                     }
                     Some(Err(error)) => {
                         listing = None;
@@ -160,8 +162,8 @@ impl NodeLabels {
                     }
                     None => return Err(anyhow!("the watch of Nodes ended")),
                 },
-                () = sleep_until(listing.unwrap_or(now) + self.list_patience), if listing.is_some() => {
-                    log::warn!("listing Nodes: {}; trying again", no_answer(self.list_patience));
+                () = sleep_until(listing.unwrap_or(now) + self.list_timeout), if listing.is_some() => {
+                    log::warn!("listing Nodes: {}; trying again", no_answer(self.list_timeout));
                     listing = None;
                     watch = new_watch();
                 }
@@ -174,7 +176,7 @@ impl NodeLabels {
                             self.take_roles_away(node, patch, refusal, leadership, &slots).await;
                         }));
                     }
-                    if let Some(problem) = self.settle(&mut index, &node, outcome, took) {
+                    if let Some(problem) = self.settle(&node, outcome, took) {
                         telling.push(Box::pin(async move {
                             self.events.warn_of_controller(CLOUD_UNAVAILABLE, &problem).await;
                         }));
@@ -184,7 +186,7 @@ impl NodeLabels {
                 changed = &mut refreshing => {
                     groups_were_read = true;
                     self.metrics.store_is_readable.set(i64::from(self.groups.is_current()));
-                    index.groups_changed(&changed);
+                    self.groups_changed(&changed);
                     refreshing = Box::pin(async {
                         self.groups.pause().await;
                         self.groups.refresh().await
@@ -192,7 +194,7 @@ impl NodeLabels {
                 }
                 () = sleep_until(wake.unwrap_or(now)), if wake.is_some() => {}
                 () = sleep_until(resync) => {
-                    index.look_at_all();
+                    self.known().wake_all(Instant::now());
                     resync += RESYNC;
                 }
             }
@@ -210,6 +212,7 @@ impl NodeLabels {
         let mut looking = Looking::new();
         let mut refused = Vec::new();
         for node in self.list().await? {
+            self.known().see(node.clone(), Instant::now());
             looking.push(self.look(node, &slots));
         }
         while let Some((node, outcome, _)) = looking.next().await {
@@ -225,7 +228,7 @@ impl NodeLabels {
                     found.patches.insert(node.name.clone(), patch);
                     continue;
                 }
-                Outcome::Conflict => "it was changed by somebody at the same time; run this again".to_owned(),
+                Outcome::Conflict => "it was changed at the same time; run this again".to_owned(),
                 Outcome::NotYet => "it has not said yet which instance it is".to_owned(),
                 Outcome::Refused(refusal) => {
                     let problem = refusal.to_string();
@@ -255,9 +258,9 @@ impl NodeLabels {
         let mut nodes = Vec::new();
         let mut page = ListParams::default().limit(PAGE);
         loop {
-            let answer = timeout(self.list_patience, api.list(&page)).await;
+            let answer = timeout(self.list_timeout, api.list(&page)).await;
             let list = answer
-                .map_err(|_| anyhow!(no_answer(self.list_patience)))
+                .map_err(|_| anyhow!(no_answer(self.list_timeout)))
                 .and_then(|answer| Ok(answer?))
                 .context("listing Nodes")?;
             nodes.extend(list.items.into_iter().map(observed));
@@ -265,12 +268,6 @@ impl NodeLabels {
                 Some(token) => page = ListParams::default().limit(PAGE).continue_token(&token),
                 None => return Ok(nodes),
             }
-        }
-    }
-
-    fn seen(&self, index: &mut Index, event: Event<NodeObject>) {
-        for gone in index.apply(event) {
-            self.identifier.forget(&gone);
         }
     }
 
@@ -315,7 +312,7 @@ impl NodeLabels {
             return None;
         }
         let patch = refusal.is_definite().then(|| labels::without_roles(node)).flatten()?;
-        if !self.identifier.believes_most() {
+        if !self.known().believes_most() {
             log::warn!(
                 "the Node {}: its roles are left to it, for most Nodes are refused: is this the cluster's own configuration?",
                 node.name
@@ -387,30 +384,40 @@ impl NodeLabels {
         }
     }
 
+    fn groups_changed(&self, changed: &Changed) {
+        if changed.0.is_empty() {
+            return;
+        }
+        log::info!(
+            "instance groups have changed: {}",
+            changed.0.iter().cloned().collect::<Vec<_>>().join(", ")
+        );
+        // Which Node is in which group is remembered: asking for all of them costs nothing.
+        self.known().wake_all(Instant::now());
+    }
+
+    fn known(&self) -> MutexGuard<'_, KnownNodes> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Notes what came of looking at a Node, and gives what is to be told of the cloud.
-    fn settle(
-        &self,
-        index: &mut Index,
-        node: &ObservedNode,
-        outcome: Outcome,
-        took: Duration,
-    ) -> Option<String> {
+    fn settle(&self, node: &ObservedNode, outcome: Outcome, took: Duration) -> Option<String> {
         let (name, now) = (node.name.as_str(), Instant::now());
-        if !index.nodes.contains_key(name) {
+        let mut known = self.known();
+        if known.get(name).is_none() {
             // It went while it was looked at. What was noted of it now would stay for ever.
-            index.queue.gone(name, now);
-            self.identifier.forget(name);
+            known.gone(name, now);
             return None;
         }
         let (result, problem) = match outcome {
             Outcome::Done | Outcome::Patched | Outcome::NotYet | Outcome::Shown(_) => {
                 (Reconciled::Success, None)
             }
-            Outcome::Conflict if !index.is_outdated(node) => (Reconciled::Requeued, None),
+            Outcome::Conflict if !known.is_outdated(node) => (Reconciled::Requeued, None),
             Outcome::Conflict => (Reconciled::Error, Some(OUTDATED.to_owned())),
             Outcome::Unanswered(problem) => {
                 self.metrics.reconciled(Reconciled::Error, took);
-                return unanswered(index, name, &problem, now);
+                return unanswered(&mut known, name, &problem, now);
             }
             Outcome::Failed(ref problem) => (Reconciled::Error, Some(problem.clone())),
             Outcome::Refused(ref refusal) => {
@@ -420,27 +427,27 @@ impl NodeLabels {
         };
         self.metrics.reconciled(result, took);
         match problem {
-            None => index.queue.done(name),
+            None => known.done(name),
             Some(problem) => {
-                let pause = index.queue.failed(name, now);
+                let pause = known.failed(name, now);
                 log::warn!("the Node {name}: {problem}; looking again in {pause:.0?}");
             }
         }
-        match index.queue.answered(name, now) {
+        match known.answered(name, now) {
             0 => {}
             released => {
                 log::info!("the cloud answers again: {released} Nodes that waited for it are looked at")
             }
         }
         match outcome {
-            Outcome::Conflict => index.conflicted(node, now),
-            _ => drop(index.outdated.remove(name)),
+            Outcome::Conflict => known.conflicted(node, now),
+            _ => known.is_current(name),
         }
         if matches!(outcome, Outcome::Patched)
-            && let Some(pause) = index.queue.written(name, now)
+            && let Some(pause) = known.written(name, now)
         {
             log::warn!(
-                "the Node {name}: its labels are written again and again, for somebody else changes them; it is left \
+                "the Node {name}: its labels are written again and again, for another client changes them; it is left \
                  alone for {pause:.0?}"
             );
         }
@@ -448,115 +455,17 @@ impl NodeLabels {
     }
 }
 
-/// The cloud did not answer for a Node. That is logged once for all who wait, and told if it goes on.
-fn unanswered(index: &mut Index, name: &str, problem: &str, now: Instant) -> Option<String> {
-    let pause = index.queue.unanswered(name, now)?;
-    let outage = index.queue.outage();
+/// The cloud did not answer for a Node. That is logged once for all that wait, and told if it goes on.
+fn unanswered(known: &mut KnownNodes, name: &str, problem: &str, now: Instant) -> Option<String> {
+    let pause = known.unanswered(name, now)?;
+    let outage = known.outage();
     log::warn!("{problem}; {} Nodes wait for it, which is asked again in {pause:.0?}", outage.len());
     let told = format!("{problem}; Nodes that are not known yet get no labels until it answers");
     (outage.failures() >= TOLD_AFTER).then_some(told)
 }
 
-/// The Nodes as they were last seen, and which of them are to be looked at.
-#[derive(Default)]
-struct Index {
-    nodes: BTreeMap<String, Arc<ObservedNode>>,
-    /// Those of a list that is not complete yet.
-    listed: BTreeMap<String, Arc<ObservedNode>>,
-    is_complete: bool,
-    queue: Queue,
-    /// Nodes that the API server has another version of than what was last seen, with the version that it has not.
-    outdated: BTreeMap<String, String>,
-}
-
-impl Index {
-    /// Takes in what happened, and tells which Nodes are gone.
-    fn apply(&mut self, event: Event<NodeObject>) -> Vec<String> {
-        match event {
-            Event::Init => self.listed.clear(),
-            Event::InitApply(node) => {
-                let node = observed(node);
-                self.listed.insert(node.name.clone(), node);
-            }
-            Event::InitDone => return self.replace(),
-            Event::Apply(node) => self.see(observed(node)),
-            Event::Delete(node) => {
-                let name = node.metadata.name.unwrap_or_default();
-                self.forget(&name);
-                return vec![name];
-            }
-        }
-        vec![]
-    }
-
-    fn replace(&mut self) -> Vec<String> {
-        let listed = std::mem::take(&mut self.listed);
-        let gone: Vec<String> =
-            self.nodes.keys().filter(|name| !listed.contains_key(*name)).cloned().collect();
-        for name in &gone {
-            self.forget(name);
-        }
-        for node in listed.into_values() {
-            self.see(node);
-        }
-        self.is_complete = true;
-        gone
-    }
-
-    fn forget(&mut self, name: &str) {
-        self.nodes.remove(name);
-        self.queue.forget(name);
-        self.outdated.remove(name);
-    }
-
-    /// A kubelet reports every few seconds; only what decides labels has a Node looked at, or that it is known again.
-    fn see(&mut self, node: Arc<ObservedNode>) {
-        let now = Instant::now();
-        let is_awaited =
-            self.outdated.get(&node.name).is_some_and(|version| *version != node.resource_version);
-        match self.nodes.get(&node.name) {
-            Some(before) if before.provider_id != node.provider_id => self.queue.wake(&node.name, now),
-            Some(_) if is_awaited => self.queue.wake(&node.name, now + CONFLICT_PAUSE),
-            Some(before) if before.labels == node.labels => {}
-            _ => self.queue.changed(&node.name, now),
-        }
-        self.nodes.insert(node.name.clone(), node);
-    }
-
-    /// Whether this very version of a Node was found to be outdated before.
-    fn is_outdated(&self, node: &ObservedNode) -> bool {
-        self.outdated.get(&node.name) == Some(&node.resource_version)
-    }
-
-    /// A patch met with another version of a Node than the one that was looked at.
-    fn conflicted(&mut self, node: &ObservedNode, now: Instant) {
-        if !self.is_outdated(node) {
-            self.outdated.insert(node.name.clone(), node.resource_version.clone());
-            self.queue.changed(&node.name, now + CONFLICT_PAUSE);
-        }
-    }
-
-    fn groups_changed(&mut self, changed: &Changed) {
-        if changed.0.is_empty() {
-            return;
-        }
-        log::info!(
-            "instance groups have changed: {}",
-            changed.0.iter().cloned().collect::<Vec<_>>().join(", ")
-        );
-        // Who is in which group, the identifier remembers: asking for all of them costs nothing.
-        self.look_at_all();
-    }
-
-    fn look_at_all(&mut self) {
-        for name in self.nodes.keys() {
-            self.queue.wake(name, Instant::now());
-        }
-    }
-}
-
-fn no_answer(patience: Duration) -> String {
-    format!("the API server does not answer within {patience:.0?}")
+fn no_answer(timeout: Duration) -> String {
+    format!("the API server does not answer within {timeout:.0?}")
 }
 
 fn in_words(patch: &LabelPatch) -> String {

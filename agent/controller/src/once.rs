@@ -11,7 +11,7 @@ use kops_agent_process::{exit, output};
 /// Prints what would change of each Node, and says what was done and what was not.
 ///
 /// # Errors
-/// Nobody reads what is printed.
+/// The reader of what is printed has gone.
 pub fn print(found: &Found) -> Result<u8> {
     for (node, problem) in &found.problems {
         log::warn!("the Node {node}: {problem}");

@@ -12,11 +12,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId, SecretPiece};
 use serde::{Deserialize, Serialize};
 
+use crate::attempt::Attempt;
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::record::is_false;
-use crate::rollback::{Attempt, Journal};
-use crate::secrets::Secrets;
+use crate::rollback::journal::Journal;
+use crate::root::Root;
+use crate::secrets::{Secrets, pieces, secrets_of};
 use crate::staged::write_file;
 
 /// Where it is, below the root.
@@ -45,14 +46,14 @@ pub struct Applied {
     pub cluster: String,
     /// The instance group.
     pub instance_group: String,
-    /// Which machine it was applied to ([`kops_agent_plan::facts::Facts::machine`]).
+    /// Which machine it was applied to ([`kops_agent_spec::facts::Facts::machine`]).
     #[serde(default)]
     pub machine: String,
     /// `NodeupConfigHash` of the configuration.
     pub config_hash: String,
     /// Whether the cluster spec gave that configuration, byte for byte, and not only the file of it: where it gives another
     /// one later, that is a newer one.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_proven: bool,
     /// Where its keys and secrets are read.
     pub sources: Sources,
@@ -204,20 +205,6 @@ fn items(resource: &Resource) -> Vec<(&str, &str)> {
     }
 }
 
-/// The secrets that are in a file.
-pub(crate) fn secrets_of(resource: &Resource) -> impl Iterator<Item = &str> {
-    pieces(resource)
-        .iter()
-        .filter_map(|piece| if let SecretPiece::Secret(name) = piece { Some(name.as_str()) } else { None })
-}
-
-fn pieces(resource: &Resource) -> &[SecretPiece] {
-    match resource {
-        Resource::File(File { content: Content::SecretText(pieces), .. }) => pieces,
-        _ => &[],
-    }
-}
-
 impl Host {
     /// What was last applied; `None` where nothing was, and where what is kept of it is not of the state that the record
     /// names, or cannot be read, as after a newer release of the agent.
@@ -231,18 +218,12 @@ impl Host {
         }
         // A run may have been killed once the record had it and before it took its place.
         for path in [PATH, BEGUN_PATH] {
-            let kept = self.kept(path)?.filter(|kept| kept.config_hash == record.config_hash);
+            let kept = kept(&self.root, path)?.filter(|kept| kept.config_hash == record.config_hash);
             if let Some(kept) = kept.filter(|kept| record.is_settled_with(&kept.attempt())) {
                 return Ok(Some(kept));
             }
         }
         Ok(None)
-    }
-
-    fn kept(&self, path: &str) -> Result<Option<Applied>> {
-        let Some(bytes) = self.root.read(path)? else { return Ok(None) };
-        let kept: Option<Applied> = serde_json::from_slice(&bytes).ok();
-        Ok(kept.filter(|kept| kept.version == VERSION))
     }
 
     /// The change of a node that a run has begun and not ended, if there is one: one that puts the last state right is
@@ -256,7 +237,7 @@ impl Host {
         if record.config_hash.is_empty() || !record.has_begun_change() || is_taken_back {
             return Ok(None);
         }
-        let kept = self.kept(BEGUN_PATH)?;
+        let kept = kept(&self.root, BEGUN_PATH)?;
         let kept = kept.filter(|kept| record.begun_state.as_deref() == Some(kept.attempt().digest()));
         Ok(Some(Unfinished { state: kept }))
     }
@@ -289,7 +270,7 @@ impl Host {
         if self.record()?.config_hash.is_empty() {
             return Ok(());
         }
-        self.write_kept(BEGUN_PATH, begun)
+        write_kept(&self.root, BEGUN_PATH, begun)
     }
 
     /// Keeps what was applied, if it is what the record says was settled. To be called under the lock under which it was.
@@ -301,36 +282,8 @@ impl Host {
         if record.config_hash != applied.config_hash || !record.is_settled_with(&applied.attempt()) {
             return Ok(());
         }
-        self.write_kept(PATH, applied)?;
-        self.shred(BEGUN_PATH)
-    }
-
-    fn write_kept(&self, path: &str, kept: &Applied) -> Result<()> {
-        let failed = |error: serde_json::Error| Error::path("write", path, std::io::Error::from(error));
-        let bytes = serde_json::to_vec(kept).map_err(failed)?;
-        // A run that has nothing to do writes nothing.
-        if self.root.read(path)?.as_ref() == Some(&bytes) {
-            return Ok(());
-        }
-        write_file(&self.root, path, 0o600, None, &bytes)
-    }
-
-    /// Overwrites and removes what is kept of states: texts that users gave are in them, and those may hold a password
-    /// that is in none of the store's secrets.
-    pub(crate) fn shred_applied(&self) -> Result<()> {
-        [PATH, BEGUN_PATH].into_iter().try_for_each(|path| self.shred(path))
-    }
-
-    /// Overwrites and removes what is kept of a change that is taken back.
-    pub(crate) fn shred_begun(&self) -> Result<()> {
-        self.shred(BEGUN_PATH)
-    }
-
-    fn shred(&self, path: &str) -> Result<()> {
-        match self.root.parent(path)? {
-            Some((dir, name)) => dir.shred(&name),
-            None => Ok(()),
-        }
+        write_kept(&self.root, PATH, applied)?;
+        shred(&self.root, BEGUN_PATH)
     }
 
     /// The content of a file that is as the agent left it; `None` where it is not, or is none of the agent's.
@@ -343,6 +296,40 @@ impl Host {
         let bytes = self.root.read(path)?;
         Ok(bytes.filter(|bytes| kops_agent_plan::diff::sha256_hex(bytes) == left))
     }
+}
+
+/// Overwrites and removes what is kept of a change that is taken back.
+pub(crate) fn shred_begun(root: &Root) -> Result<()> {
+    shred(root, BEGUN_PATH)
+}
+
+/// Overwrites and removes what is kept of states: texts that users gave are in them, and those may hold a password
+/// that is in none of the store's secrets.
+pub(crate) fn shred_applied(root: &Root) -> Result<()> {
+    [PATH, BEGUN_PATH].into_iter().try_for_each(|path| shred(root, path))
+}
+
+fn shred(root: &Root, path: &str) -> Result<()> {
+    match root.parent(path)? {
+        Some((dir, name)) => dir.shred(&name),
+        None => Ok(()),
+    }
+}
+
+fn write_kept(root: &Root, path: &str, kept: &Applied) -> Result<()> {
+    let failed = |error: serde_json::Error| Error::path("write", path, std::io::Error::from(error));
+    let bytes = serde_json::to_vec(kept).map_err(failed)?;
+    // A run that has nothing to do writes nothing.
+    if root.read(path)?.as_ref() == Some(&bytes) {
+        return Ok(());
+    }
+    write_file(root, path, 0o600, None, &bytes)
+}
+
+fn kept(root: &Root, path: &str) -> Result<Option<Applied>> {
+    let Some(bytes) = root.read(path)? else { return Ok(None) };
+    let kept: Option<Applied> = serde_json::from_slice(&bytes).ok();
+    Ok(kept.filter(|kept| kept.version == VERSION))
 }
 
 #[cfg(test)]

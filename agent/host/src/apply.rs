@@ -1,115 +1,46 @@
 //! Doing what a plan says.
 
 mod changing;
+mod components;
 mod files;
 mod images;
+mod jobs;
 mod pods;
 mod removals;
+mod report;
+mod run;
+mod scope;
 mod starts;
 mod units;
 mod volumes;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kops_agent_plan::diff::{Action, Change, Kept, ObservedState, Plan, Stage, Step, Summary};
-use kops_agent_plan::resource::{DesiredState, KernelModule, Kind, Resource, ResourceId};
+use kops_agent_plan::diff::{Kept, Plan, Stage};
+use kops_agent_plan::resource::DesiredState;
 use kops_agent_plan::unit_files::is_read_by_systemd;
 
-pub(crate) use files::restarts_the_agent;
-
-use changing::Changing;
+use images::changes_components;
+pub use report::Report;
+use run::Run;
+pub use scope::Scope;
+use scope::attempt;
 use starts::Starts;
-pub use starts::Waits;
-pub(crate) use starts::late;
 
 use crate::assets::{Downloads, Progress};
+use crate::attempt::Attempt;
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::observe::{Observer, boot_text};
-use crate::prepare::{Prepared, find, hashes_of, prepare};
-use crate::record::{Failure, Record, Superseded, written_file};
-use crate::rollback::Attempt;
+use crate::observe::Observer;
+use crate::package_files::forget_replaced;
+use crate::places::written_file;
+use crate::prepare::{hashes_of, prepare};
+use crate::record::{Failure, Record, Superseded};
+use crate::rollback::renewal::settle_renewal;
+use crate::root::Root;
 use crate::secrets::Secrets;
-use crate::staged::{sweep, sweep_below, write_file};
-use crate::stamps::{STATE, Stamp};
-use crate::system::kernel::boot_file;
-
-/// What was done.
-#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
-pub struct Report {
-    /// The resources that were dealt with, in order.
-    pub applied: Vec<ResourceId>,
-    /// How much it was.
-    pub summary: Summary,
-    /// The units whose start was asked for and that take their time; nothing of the node depends on them.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub starting: Vec<String>,
-    /// What was left as it is, and why.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub kept: Vec<Kept>,
-}
-
-/// The state that a run leads to; `None` where it is no whole node's. A machine that is put right, or whose certificates are
-/// renewed, stays in the one that it is in.
-fn attempt(scope: Scope<'_>, desired: &DesiredState, record: &Record) -> Option<Attempt> {
-    let config_hash = scope.config_hash()?;
-    match (scope, &record.settled_state) {
-        (Scope::Renewal { .. }, None) => None,
-        (Scope::LastApplied { .. } | Scope::Renewal { .. }, Some(settled)) => {
-            Some(Attempt::known(settled, config_hash))
-        }
-        _ => Some(Attempt::new(desired, config_hash)),
-    }
-}
-
-/// How much of the machine a desired state describes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope<'a> {
-    /// Everything that is the agent's: what it left and is not desired any more was planned to be removed, and how
-    /// everything is left is recorded.
-    Node {
-        /// `NodeupConfigHash` of the configuration that the state follows from.
-        config_hash: &'a str,
-        /// The hashes of downloads that were told, by URL.
-        known_hashes: &'a BTreeMap<String, String>,
-        /// URLs of files of the store that the state was decided without, because they may not be read.
-        without: &'a BTreeSet<String>,
-    },
-    /// What was last applied, again, because what is wanted now is not known or may not be applied: the same as
-    /// [`Scope::Node`], and what is recorded of failures and of a change that was rolled back stays.
-    LastApplied {
-        /// `NodeupConfigHash` of the configuration that was last applied.
-        config_hash: &'a str,
-    },
-    /// The certificates of a node that has converged to the configuration of this hash, and what reads them
-    /// ([`kops_agent_plan::diff::renewal`]): how that is left is recorded, and nothing else is.
-    Renewal {
-        /// `NodeupConfigHash` of the configuration that was last applied.
-        config_hash: &'a str,
-    },
-    /// A part, beside whatever else there is: nothing is recorded.
-    Part,
-}
-
-impl<'a> Scope<'a> {
-    /// What a state was decided without, where that is known of it.
-    fn without(self) -> Option<&'a BTreeSet<String>> {
-        match self {
-            Scope::Node { without, .. } => Some(without),
-            Scope::LastApplied { .. } | Scope::Renewal { .. } | Scope::Part => None,
-        }
-    }
-
-    /// `NodeupConfigHash` of the configuration that the state follows from, where it is a whole node's.
-    pub(crate) fn config_hash(self) -> Option<&'a str> {
-        match self {
-            Scope::Node { config_hash, .. }
-            | Scope::LastApplied { config_hash }
-            | Scope::Renewal { config_hash } => Some(config_hash),
-            Scope::Part => None,
-        }
-    }
-}
+use crate::staged::{sweep, sweep_below};
+use crate::stamps::STATE;
 
 impl Host {
     /// Does what `plan` says, which [`kops_agent_plan::diff::diff`] made of `desired` and of what this
@@ -151,14 +82,14 @@ impl Host {
         }
         let mut prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
         let mut loaded = BTreeSet::new();
-        if is_guarded && images::changes_components(plan) {
+        if is_guarded && changes_components(plan) {
             if let Some((_, error)) = prepared.undelivered.pop_first() {
                 return Err(error);
             }
             loaded = self.load_ahead(plan, desired, &prepared, progress).await?;
         }
         let written = prepared.written();
-        self.sweep(desired, &record)?;
+        sweep_all(&self.root, desired, &record)?;
         let mut is_unread = record.has_begun(is_read_by_systemd);
         if scope != Scope::Part && record.is_first_sight() {
             let resources = desired.iter().map(|(_, resource)| resource);
@@ -167,7 +98,7 @@ impl Host {
         }
         let changing = self.begin_change(plan, desired, &record, &written, scope)?;
         if scope != Scope::Part && !plan.is_empty() {
-            self.forget_replaced(plan, &record)?;
+            forget_replaced(&self.root, plan, &record)?;
             if !matches!(scope, Scope::Renewal { .. }) {
                 record.note_begun(desired, scope.without());
             }
@@ -204,7 +135,7 @@ impl Host {
         }
         if let Scope::Renewal { .. } = scope {
             let failures = run.starts.failures();
-            self.settle_renewal(record, plan, desired, &written)?;
+            settle_renewal(&self.root, record, plan, desired, &written)?;
             return failures.map_or(Ok(report), Err);
         }
         self.register(desired, secrets, progress).await?;
@@ -239,20 +170,6 @@ impl Host {
             downloads.trim_cache(&self.root, &wanted)?;
         }
         failures.map_or(Ok(report), Err)
-    }
-
-    /// Forgets with what units and static pods were started that are to be started anew, once what they read is written:
-    /// one that is interrupted from here on, or does not come back, is due again, even where all that it reads is right
-    /// by then.
-    fn forget_starts(&self, plan: &Plan) -> Result<()> {
-        let is_due = |change: &Change| matches!(change, Change::Start | Change::Restart { .. });
-        plan.steps.iter().try_for_each(|step| match step.resource.kind {
-            Kind::Unit if step.changes.iter().any(is_due) => {
-                Stamp::Unit.put_back(&self.root, &step.resource.name, None)
-            }
-            Kind::File if step.starts_pod() => Stamp::Pod.put_back(&self.root, &step.resource.name, None),
-            _ => Ok(()),
-        })
     }
 
     /// Records how everything was left. A node of which a unit failed that no pod waits for works, and is to be gone
@@ -319,181 +236,13 @@ impl Host {
         }
         record.write(&self.root)
     }
-
-    /// Removes the beginnings of files that a killed run may have left, also of what has not been wanted since.
-    fn sweep(&self, desired: &DesiredState, record: &Record) -> Result<()> {
-        let desired = desired.iter().map(|(id, _)| id);
-        let recorded = record.claims().map(|(id, _)| id);
-        let files: BTreeSet<String> =
-            desired.chain(recorded).filter_map(|id| written_file(&self.root, id)).collect();
-        files.iter().try_for_each(|path| sweep(&self.root, path))?;
-        sweep_below(&self.root, STATE)
-    }
 }
 
-/// One run, and all that it works with.
-struct Run<'a> {
-    host: &'a Host,
-    plan: &'a Plan,
-    desired: &'a DesiredState,
-    secrets: &'a dyn Secrets,
-    prepared: &'a Prepared<'a>,
-    progress: &'a dyn Progress,
-    /// `None` where components are not waited for.
-    changing: Option<Changing>,
-    /// Whether a run was interrupted that had written what systemd reads.
-    is_unread: bool,
-    /// The images that were loaded before anything was changed.
-    loaded: BTreeSet<String>,
-    starts: Starts,
-}
-
-type Steps<'a> = [(&'a Step, &'a Resource)];
-
-impl Run<'_> {
-    /// Everything but removals, which come when all is well.
-    async fn all(&self, report: &mut Report) -> Result<()> {
-        for stage in Stage::ALL.into_iter().filter(|stage| *stage != Stage::Removals) {
-            let steps: Vec<(&Step, &Resource)> = self
-                .plan
-                .stage(stage)
-                // What is removed has nothing desired to it.
-                .filter(|step| step.action != Action::Remove && !self.is_below_missing(&step.resource))
-                .map(|step| Ok((step, find(self.desired, &step.resource)?)))
-                .collect::<Result<_>>()?;
-            if stage == Stage::Runtime {
-                self.install_units()?;
-            }
-            self.stage(stage, &steps).await?;
-            if stage == Stage::Files {
-                self.drop_ins()?;
-                self.host.forget_starts(self.plan)?;
-            }
-            report.applied.extend(self.plan.stage(stage).map(|step| step.resource.clone()));
-            tokio::task::yield_now().await;
-        }
-        self.pull_images().await?;
-        report.starting = self.collect_jobs().await?;
-        for unit in &report.starting {
-            self.progress.warned(&format!(
-                "{unit} is still being started, and is not waited for; see `systemctl list-jobs`"
-            ));
-        }
-        match self.starts.fatal_failures() {
-            // What was kept stays so, for the next run to go on with the change or to take it back.
-            Some(error) => Err(error),
-            None => self.end_change().await,
-        }
-    }
-
-    async fn stage(&self, stage: Stage, steps: &Steps<'_>) -> Result<()> {
-        if steps.is_empty() {
-            return Ok(());
-        }
-        match stage {
-            Stage::Packages => self.packages(steps),
-            Stage::Users => self.each(steps, Run::user),
-            Stage::Mounts => self.volumes(steps).await,
-            Stage::Files => {
-                self.files(steps)?;
-                for (step, _) in steps {
-                    self.wait_after(step).await?;
-                }
-                self.ipv6_prefix(steps).await
-            }
-            Stage::Kernel => self.each(steps, Run::module),
-            Stage::Images => self.load_images().await,
-            Stage::Pods => self.pods(steps).await,
-            Stage::Runtime | Stage::Services => self.units(steps).await,
-            // Dealt with apart.
-            Stage::Removals => Ok(()),
-        }
-    }
-
-    /// What there is of some resources now, for whatever is about to be started with them.
-    fn found<'r>(&'r self, resources: impl Iterator<Item = &'r Resource>) -> Result<ObservedState> {
-        Observer::new(self.host, &self.prepared.certificates, self.secrets, resources)?
-            .having_written(self.prepared.downloaded().collect())
-            .all()
-    }
-
-    /// Asks for the addresses of this node's pods, before anything runs that gives them out.
-    async fn ipv6_prefix(&self, steps: &Steps<'_>) -> Result<()> {
-        let Some((step, _)) = steps.iter().find(|(step, _)| step.resource.kind == Kind::Ipv6Prefix) else {
-            return Ok(());
-        };
-        self.progress.applying(step);
-        self.host.remote.assign_ipv6_prefix().await.map_err(|reason| Error::Path {
-            doing: "get",
-            path: "a range of IPv6 addresses for this node's pods".into(),
-            reason,
-        })
-    }
-
-    fn each(&self, steps: &Steps<'_>, act: fn(&Self, &Resource) -> Result<()>) -> Result<()> {
-        steps.iter().try_for_each(|(step, resource)| {
-            self.progress.applying(step);
-            act(self, resource)
-        })
-    }
-
-    fn packages(&self, steps: &Steps<'_>) -> Result<()> {
-        let mut names = Vec::new();
-        for (step, resource) in steps {
-            self.progress.applying(step);
-            match resource {
-                Resource::PackageSource(source) => {
-                    let key = self.prepared.key(&source.keyring)?;
-                    self.host.packages.add_source(source, key, self.progress)?;
-                }
-                Resource::Package(package) => names.push(package.name.as_str()),
-                _ => {}
-            }
-        }
-        if names.is_empty() {
-            return Ok(());
-        }
-        self.host.packages.install(&names, self.progress)?;
-        let installed: BTreeSet<String> = self.host.packages.installed(&names)?;
-        match names.iter().find(|name| !installed.contains(**name)) {
-            None => Ok(()),
-            Some(name) => Err(Error::Path {
-                doing: "install",
-                path: format!("the package {name}"),
-                reason: "the package manager succeeded, and still does not list it as installed".into(),
-            }),
-        }
-    }
-
-    fn user(&self, resource: &Resource) -> Result<()> {
-        match resource {
-            Resource::Group(group) => self.host.users.set_group(group),
-            Resource::User(user) => self.host.users.set_user(user),
-            _ => Ok(()),
-        }
-    }
-
-    fn module(&self, resource: &Resource) -> Result<()> {
-        let Resource::KernelModule(module) = resource else { return Ok(()) };
-        let KernelModule { name, package } = module;
-        let kernel = &self.host.kernel;
-        if let Some(package) = package.as_deref().filter(|_| !kernel.has(name))
-            // A mirror may no longer have the package of this very kernel.
-            && let Err(error) = self.host.packages.install(&[package], self.progress)
-        {
-            self.progress.warned(&format!("the kernel module {name} may be missing: {error}"));
-        }
-        if let Some(line) = kernel.forbidden(name)? {
-            self.progress.warned(&format!(
-                "{line} keeps the kernel module {name} from being loaded at boot, which this node needs; remove it"
-            ));
-        }
-        if kernel.has(name) {
-            kernel.load(name)?;
-        } else {
-            self.progress.warned(&format!("this kernel has no module {name}; going on without it"));
-        }
-        let text = boot_text(&module.name);
-        write_file(&self.host.root, &boot_file(&module.name), 0o644, None, text.as_bytes())
-    }
+/// Removes the beginnings of files that a killed run may have left, also of what has not been wanted since.
+fn sweep_all(root: &Root, desired: &DesiredState, record: &Record) -> Result<()> {
+    let desired = desired.iter().map(|(id, _)| id);
+    let recorded = record.claims().map(|(id, _)| id);
+    let files: BTreeSet<String> = desired.chain(recorded).filter_map(|id| written_file(root, id)).collect();
+    files.iter().try_for_each(|path| sweep(root, path))?;
+    sweep_below(root, STATE)
 }

@@ -1,13 +1,28 @@
 //! Reading every byte: files are hashed on all cores, and each once in the life of a process as long as nothing touches it.
 
 use std::collections::BTreeMap;
+use std::io::{self, Read};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::available_parallelism;
 
-use crate::error::Result;
-use crate::observe::digest;
+use sha2::{Digest as _, Sha256};
+
+use crate::error::{Error, Result};
 use crate::root::{Dir, Entry, Metadata, Root};
 use crate::staged::in_parallel;
+
+/// How much is read at a time.
+const BUFFER: usize = 64 * 1024;
+
+/// Whether big files are read, or taken for unchanged as long as nothing has touched them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Depth {
+    /// By size, inode and times.
+    #[default]
+    Touched,
+    /// By every byte.
+    Content,
+}
 
 /// What files were when they were read, and their SHA-256, by path.
 #[derive(Default)]
@@ -41,6 +56,32 @@ impl Digests {
             }
             Ok(())
         })
+    }
+}
+
+/// SHA-256 of a file of any size.
+pub(crate) fn digest(dir: &Dir, name: &str) -> Result<String> {
+    for_each_piece(&mut dir.open(name)?, |_| Ok::<(), std::io::Error>(()))
+        .map_err(|error| Error::path("read", dir.shown(name), error))
+}
+
+/// Reads all of `reader` in pieces, and returns their SHA-256.
+pub(crate) fn for_each_piece<E: From<io::Error>>(
+    reader: &mut dyn Read,
+    mut piece: impl FnMut(&[u8]) -> Result<(), E>,
+) -> Result<String, E> {
+    let mut hasher = Sha256::new();
+    let mut buffer = vec![0; BUFFER];
+    loop {
+        match reader.read(&mut buffer) {
+            Ok(0) => return Ok(hex::encode(hasher.finalize())),
+            Ok(size) => {
+                hasher.update(&buffer[..size]);
+                piece(&buffer[..size])?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error.into()),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use kops_agent_plan::resource::{Kind, ResourceId};
 use kops_agent_pki::CertificateError;
 
 use crate::assets::DownloadError;
-use crate::rollback::RolledBack;
+use crate::rolled_back::RolledBack;
 
 /// Why observing or applying stopped.
 #[derive(Debug, thiserror::Error)]
@@ -150,7 +150,7 @@ fn is_a_pods_need(unit: &str) -> bool {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Whether somebody has to change the configuration before trying again can help.
+    /// Whether the configuration has to be changed before trying again can help.
     pub fn is_configuration(&self) -> bool {
         match self {
             Error::Certificate(error) => error.is_configuration(),

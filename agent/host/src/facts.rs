@@ -1,4 +1,4 @@
-//! Observes this machine for those who decide about it: system, processor, memory, network, SELinux.
+//! Observes what of this machine is decided by: system, processor, memory, network, SELinux.
 //!
 //! What a file says is parsed by a function of its own, so that a test needs no such machine.
 
@@ -8,7 +8,7 @@ mod login_users;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use kops_agent_plan::facts::{Architecture, CloudFacts, Distro, Facts, Selinux};
+use kops_agent_spec::facts::{Architecture, CloudFacts, Distro, Facts, Selinux};
 use nix::errno::Errno;
 use nix::ifaddrs::getifaddrs;
 use nix::sys::utsname::uname;
@@ -128,8 +128,8 @@ fn observe_distro(root: &Path) -> Result<Distro, FactsError> {
     if distro.id.is_empty() { Err(FactsError::NoDistroId { file }) } else { Ok(distro) }
 }
 
-/// systemd mounts it by itself, so there is no unit for it, unless somebody (as we, on an older
-/// systemd) has written one.
+/// systemd mounts it by itself, so there is no unit for it, unless one was written (as by us, on an older
+/// systemd).
 fn observe_bpf_mount(root: &Path) -> Result<bool, FactsError> {
     let mounts = read_if_there(&root.join("proc/self/mounts"))?.unwrap_or_default();
     let has_unit = ["etc/systemd/system", "usr/lib/systemd/system", "lib/systemd/system"]
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loopback_address_is_nobodys_name() {
+    fn the_loopback_address_is_no_machines_name() {
         let hosts = "127.0.1.1 vm # itself\n10.0.0.5 vm.local vm\n10.0.0.6 other\n";
         assert_eq!(parse_hosts(hosts, "vm"), ["10.0.0.5"]);
     }

@@ -7,8 +7,10 @@ use kops_agent_plan::resource::{Content, DesiredState, Kind, Resource, ResourceI
 
 use crate::error::Result;
 use crate::host::Host;
-use crate::observe::origin;
-use crate::record::{Record, path_of};
+use crate::places::path_of;
+use crate::places::present_texts;
+use crate::recognition::origin;
+use crate::record::Record;
 use crate::stamps::Stamp;
 use crate::system::clock::micros;
 
@@ -85,7 +87,7 @@ impl Host {
 
     /// When a static pod was started, by the path of its file.
     fn pod_started(&self, id: &ResourceId) -> Option<u64> {
-        let component = health::of_manifest(&id.name, &self.present_texts())?;
+        let component = health::of_manifest(&id.name, &present_texts(&self.root))?;
         let started = component.checks.iter().find_map(|check| match check {
             Check::Pod { pod, socket } => Some(self.pods.started(pod, socket)),
             _ => None,

@@ -4,18 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use kops_agent_plan::fnv::fnv32;
+use kops_agent_spec::fnv::fnv32;
 use nix::ifaddrs::getifaddrs;
 
-use crate::apply::Waits;
-use crate::digests::Digests;
+use crate::digests::{Depth, Digests};
 use crate::error::Result;
-use crate::health::{self, Health, Pace};
 use crate::lock::{Lock, Locks};
-use crate::record::Depth;
 use crate::root::Root;
 use crate::stamps::Stamp;
 use crate::system::commands::Commands;
+use crate::system::health::{self, Health, Pace};
 use crate::system::images::{Ctr, Images};
 use crate::system::kernel::Kernel;
 use crate::system::mounts::Mounts;
@@ -23,10 +21,11 @@ use crate::system::packages::PackageManager;
 use crate::system::pod_network::{self, PodNetwork};
 use crate::system::pods::{self, Pods};
 use crate::system::recorded::Recorder;
-use crate::system::remote::{Nobody, Remote};
+use crate::system::remote::{NoRemote, Remote};
 use crate::system::systemd::{self, Rest, Systemd, UnitState};
 use crate::system::users::Users;
 use crate::system::{commands, kernel, mounts, packages, users};
+use crate::waits::Waits;
 
 /// Certificates of different nodes expire on different days of a month
 /// (upup/pkg/fi/nodeup/nodetasks/issue_cert.go).
@@ -73,8 +72,8 @@ impl Host {
             kernel: Arc::new(kernel::Machine(root.clone())),
             images: Arc::new(Ctr),
             commands: Arc::new(commands::Machine(root.clone())),
-            remote: Arc::new(Nobody),
-            health: Arc::new(health::Machine),
+            remote: Arc::new(NoRemote),
+            health: Arc::new(health::machine::Machine),
             pods: Arc::new(pods::Ctr),
             pod_network: Arc::new(pod_network::Machine::default()),
             pace: Pace::default(),
@@ -91,7 +90,7 @@ impl Host {
     }
 
     /// A directory that stands for a machine. Files are really written below it. What there is to ask
-    /// of systemd, of the package manager and of the kernel, and to whom files should belong, is noted
+    /// of systemd, of the package manager and of the kernel, and the owners that files should have, is noted
     /// in `var/lib/kops-agent/recorded/requests.txt` there, and taken for done from then on.
     ///
     /// # Errors
@@ -200,7 +199,7 @@ impl Host {
     }
 
     /// Keeps other runs away from this root until the lock is dropped. [`Host::apply`] takes it by
-    /// itself; whoever observes first and applies later takes it before.
+    /// itself; a caller that observes first and applies later takes it before.
     ///
     /// # Errors
     /// Another run holds it, or the root cannot be written to.

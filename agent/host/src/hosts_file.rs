@@ -8,8 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use kops_agent_plan::resource::HostsEntry;
 
 use crate::error::Result;
-use crate::host::Host;
-use crate::root::Entry;
+use crate::root::{Entry, Root};
 use crate::staged::{Staged, place};
 
 /// Where it is.
@@ -18,32 +17,29 @@ pub(crate) const PATH: &str = "/etc/hosts";
 const BEGIN: &str = "# Begin host entries managed by kops - do not edit";
 const END: &str = "# End host entries managed by kops";
 
-impl Host {
-    /// Writes these entries; one without addresses is taken out.
-    pub(crate) fn write_hosts_entries(&self, entries: &[&HostsEntry]) -> Result<()> {
-        let root = &self.root;
-        let before = root.read(PATH)?.unwrap_or_default();
-        let after = with_entries(&String::from_utf8_lossy(&before), entries);
-        let (mode, owner) = match root.parent(PATH)? {
-            Some((dir, name)) => match dir.entry(&name)? {
-                Some(Entry::File(metadata)) => (metadata.mode, Some((metadata.uid, metadata.gid))),
-                _ => (0o644, None),
-            },
-            None => (0o644, None),
-        };
-        let mut staged = Staged::new(root, PATH, mode, owner)?;
-        staged.write(after.as_bytes())?;
-        place(vec![staged.seal()?])
-    }
+/// Writes these entries; one without addresses is taken out.
+pub(crate) fn write_entries(root: &Root, entries: &[&HostsEntry]) -> Result<()> {
+    let before = root.read(PATH)?.unwrap_or_default();
+    let after = with_entries(&String::from_utf8_lossy(&before), entries);
+    let (mode, owner) = match root.parent(PATH)? {
+        Some((dir, name)) => match dir.entry(&name)? {
+            Some(Entry::File(metadata)) => (metadata.mode, Some((metadata.uid, metadata.gid))),
+            _ => (0o644, None),
+        },
+        None => (0o644, None),
+    };
+    let mut staged = Staged::new(root, PATH, mode, owner)?;
+    staged.write(after.as_bytes())?;
+    place(vec![staged.seal()?])
+}
 
-    /// Takes the entries of these names out.
-    pub(crate) fn remove_hosts_entries(&self, hostnames: &[&str]) -> Result<()> {
-        let removed: Vec<HostsEntry> = hostnames
-            .iter()
-            .map(|hostname| HostsEntry { hostname: (*hostname).to_owned(), addresses: Vec::new() })
-            .collect();
-        self.write_hosts_entries(&removed.iter().collect::<Vec<_>>())
-    }
+/// Takes the entries of these names out.
+pub(crate) fn remove_entries(root: &Root, hostnames: &[&str]) -> Result<()> {
+    let removed: Vec<HostsEntry> = hostnames
+        .iter()
+        .map(|hostname| HostsEntry { hostname: (*hostname).to_owned(), addresses: Vec::new() })
+        .collect();
+    write_entries(root, &removed.iter().collect::<Vec<_>>())
 }
 
 /// The entry of this name in the block.

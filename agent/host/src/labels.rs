@@ -5,8 +5,8 @@ use kops_agent_plan::resource::{DesiredState, File, Kind, Resource};
 
 use crate::error::Result;
 use crate::host::Host;
-use crate::record::path_of;
-use crate::root::Mislabelled;
+use crate::places::path_of;
+use crate::root::labels::Mislabelled;
 use crate::selinux::FileKind;
 
 impl Host {
@@ -19,7 +19,7 @@ impl Host {
         let mut wrong = WrongLabels::new();
         for (id, _) in self.record()?.claims() {
             let kind = match desired.get(id) {
-                // What is in it is others' business, and so is who may read it.
+                // Its content and its mode are not the agent's to set.
                 None | Some(Resource::File(File { create_only: true, .. })) => continue,
                 Some(_) => match id.kind {
                     Kind::File | Kind::Unit | Kind::KernelModule => FileKind::File,

@@ -36,7 +36,7 @@ impl Locks {
         let mut file = match Flock::lock(dir.open_or_create("lock")?, FlockArg::LockExclusiveNonblock) {
             Ok(file) => file,
             Err((mut file, _)) => {
-                // Whoever has just taken it has not written its number yet.
+                // A process that has just taken it has not written its number yet.
                 let pid = holder(&file).or_else(|| written(&mut file)).unwrap_or_else(|| "unknown".into());
                 return Err(Error::Locked { root: root.shown("/"), pid });
             }

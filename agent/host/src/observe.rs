@@ -13,14 +13,15 @@ use kops_agent_plan::resource::{
     Resource, ResourceId, Symlink, Unit,
 };
 
-use crate::assets::for_each_piece;
 use crate::certs::Certificates;
 use crate::contents;
-use crate::error::{Error, Result};
+use crate::digests::{Depth, digest};
+use crate::error::Result;
 use crate::host::Host;
 use crate::hosts_file;
+use crate::places::{boot_text, unit_path, upstreams_unit_path};
 use crate::recognition;
-use crate::record::{Depth, Failure, Record};
+use crate::record::{Failure, Record};
 use crate::registration;
 use crate::root::{Dir, Entry, Metadata};
 use crate::secrets::Secrets;
@@ -28,7 +29,6 @@ use crate::stamps::Stamp;
 use crate::system::kernel::boot_file;
 use crate::system::systemd::{Rest, UnitState};
 use crate::unit_overrides;
-use crate::unit_path::{unit_path, upstreams_unit_path};
 
 /// Larger texts are compared by their hash, and no diff of them is shown.
 const LARGEST_TEXT: u64 = 1024 * 1024;
@@ -285,7 +285,7 @@ impl<'a> Observer<'a> {
         metadata: Metadata,
     ) -> Result<(String, ObservedContent)> {
         if file.create_only {
-            // What is in it is nobody's business here; it may be a log of any size.
+            // What is in it makes no difference; it may be a log of any size.
             return Ok((String::new(), ObservedContent::Bytes));
         }
         if matches!(file.content, Content::Text(_)) && metadata.size <= LARGEST_TEXT {
@@ -335,7 +335,7 @@ impl<'a> Observer<'a> {
 
     fn member(&self, path: &str, sha256: &str, asset: &AssetContent) -> Result<ObservedContent> {
         let noted = Stamp::Member.read(&self.host.root, path)?;
-        if let Some(origin) = noted.as_deref().and_then(|noted| parse_origin(noted, sha256)) {
+        if let Some(origin) = noted.as_deref().and_then(|noted| recognition::parse_origin(noted, sha256)) {
             return Ok(origin);
         }
         let (Some(archive), Some(member)) = (&asset.sha256, &asset.member) else {
@@ -410,25 +410,4 @@ impl<'a> Observer<'a> {
             overridden,
         })))
     }
-}
-
-/// SHA-256 of a file of any size.
-pub(crate) fn digest(dir: &Dir, name: &str) -> Result<String> {
-    for_each_piece(&mut dir.open(name)?, |_| Ok::<(), std::io::Error>(()))
-        .map_err(|error| Error::path("read", dir.shown(name), error))
-}
-
-/// What is noted about a file that was unpacked.
-pub(crate) fn origin(sha256: &str, archive: &str, member: &str) -> String {
-    format!("{sha256} {archive} {member}")
-}
-
-fn parse_origin(noted: &str, sha256: &str) -> Option<ObservedContent> {
-    let (archive, member) = noted.strip_prefix(sha256)?.strip_prefix(' ')?.split_once(' ')?;
-    Some(ObservedContent::Member { archive: archive.into(), member: member.into() })
-}
-
-/// What is in the file by which systemd loads a module at every boot.
-pub(crate) fn boot_text(module: &str) -> String {
-    format!("{module}\n")
 }

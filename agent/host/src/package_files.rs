@@ -8,7 +8,9 @@ use kops_agent_plan::resource::{DesiredState, Kind, ResourceId};
 
 use crate::error::Result;
 use crate::host::Host;
-use crate::record::{Record, path_of};
+use crate::places::path_of;
+use crate::record::Record;
+use crate::root::Root;
 use crate::stamps::Stamp;
 
 impl Host {
@@ -62,19 +64,6 @@ impl Host {
         Ok(owned.iter().filter_map(|path| by_path.get(path)).map(|id| (*id).clone()).collect())
     }
 
-    /// Forgets the texts of units that were kept by runs of which nothing is left: what is there now is what to put back.
-    pub(crate) fn forget_replaced(&self, plan: &Plan, record: &Record) -> Result<()> {
-        // Without the record nothing tells what the agent itself has written.
-        if record.was_lost {
-            return Ok(());
-        }
-        let units = plan.steps.iter().filter(|step| step.resource.kind == Kind::Unit && step.writes());
-        for step in units.filter(|step| record.claims().all(|(id, _)| *id != step.resource)) {
-            Stamp::Replaced.put_back(&self.root, &step.resource.name, None)?;
-        }
-        Ok(())
-    }
-
     /// Keeps the text of a unit that a package has written over the agent's, as with an upgrade, to put that back.
     pub(crate) fn renew_replaced(&self, path: &str, id: &ResourceId, record: &Record) -> Result<()> {
         let Some(found) = self.root.read(path)?.and_then(|bytes| String::from_utf8(bytes).ok()) else {
@@ -86,4 +75,17 @@ impl Host {
         }
         Ok(())
     }
+}
+
+/// Forgets the texts of units that were kept by runs of which nothing is left: what is there now is what to put back.
+pub(crate) fn forget_replaced(root: &Root, plan: &Plan, record: &Record) -> Result<()> {
+    // Without the record nothing tells what the agent itself has written.
+    if record.was_lost {
+        return Ok(());
+    }
+    let units = plan.steps.iter().filter(|step| step.resource.kind == Kind::Unit && step.writes());
+    for step in units.filter(|step| record.claims().all(|(id, _)| *id != step.resource)) {
+        Stamp::Replaced.put_back(root, &step.resource.name, None)?;
+    }
+    Ok(())
 }

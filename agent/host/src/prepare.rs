@@ -153,7 +153,7 @@ fn refuse_directory_in_the_way(step: &Step) -> Result<()> {
     }
 }
 
-/// A number that belongs to somebody else is nobody's to give: their files would be shared.
+/// Refuses a number that another user or group has: their files would be shared.
 fn refuse_foreign_number(host: &Host, resource: &Resource) -> Result<()> {
     let (name, number, owner, kind, program) = match resource {
         Resource::User(user) => {
@@ -187,7 +187,7 @@ fn resolve(file: &File, certificates: &Certificates<'_>, secrets: &dyn Secrets) 
     })
 }
 
-/// The same bytes are downloaded once, whoever needs them.
+/// Bytes that several resources need are downloaded once.
 fn request_downloads(
     host: &Host,
     step: &Step,

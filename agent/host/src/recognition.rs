@@ -3,13 +3,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kops_agent_plan::diff::meaning;
+use kops_agent_plan::diff::{ObservedContent, meaning};
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource};
 
 use crate::assets::{Downloads, Progress, Request, Want, member_digests};
+use crate::digests::digest;
 use crate::error::Result;
 use crate::host::Host;
-use crate::observe::{digest, origin};
 use crate::root::{Entry, Root};
 use crate::stamps::Stamp;
 
@@ -69,6 +69,17 @@ pub(crate) fn members_by_archive<'a>(
     by_archive
 }
 
+/// What is noted about a file that was unpacked.
+pub(crate) fn origin(sha256: &str, archive: &str, member: &str) -> String {
+    format!("{sha256} {archive} {member}")
+}
+
+/// The archive and member that are noted about a file of this SHA-256.
+pub(crate) fn parse_origin(noted: &str, sha256: &str) -> Option<ObservedContent> {
+    let (archive, member) = noted.strip_prefix(sha256)?.strip_prefix(' ')?.split_once(' ')?;
+    Some(ObservedContent::Member { archive: archive.into(), member: member.into() })
+}
+
 /// A program with the SHA-256 that it has, and the archive and member that it should be.
 type Program<'a> = (&'a File, String, &'a str, &'a str);
 
@@ -87,7 +98,7 @@ impl Host {
         if !self.record()?.is_first_sight() {
             return Ok(());
         }
-        let present = self.unknown_programs(desired)?;
+        let present = unknown_programs(&self.root, desired)?;
         let mut requests: BTreeMap<&str, Request> = BTreeMap::new();
         for (file, _, archive, member) in &present {
             let Content::Asset(asset) = &file.content else { continue };
@@ -112,31 +123,31 @@ impl Host {
         }
         Ok(())
     }
+}
 
-    /// The programs that are there, are members of archives, and are not known to be by what is at hand.
-    fn unknown_programs<'a>(&self, desired: &'a DesiredState) -> Result<Vec<Program<'a>>> {
-        let by_archive = members_by_archive(desired.iter().map(|(_, resource)| resource));
-        let mut known: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
-        let mut unknown = Vec::new();
-        for (_, resource) in desired.iter() {
-            let Resource::File(file @ File { content: Content::Asset(asset), .. }) = resource else {
-                continue;
-            };
-            let (Some(archive), Some(member)) = (&asset.sha256, &asset.member) else { continue };
-            let Some((dir, name)) = self.root.parent(&file.path)? else { continue };
-            if !matches!(dir.entry(&name)?, Some(Entry::File(_)))
-                || Stamp::Member.read(&self.root, &file.path)?.is_some()
-            {
-                continue;
-            }
-            if !known.contains_key(archive.as_str()) {
-                let members = by_archive.get(archive.as_str()).cloned().unwrap_or_default();
-                known.insert(archive, known_members(&self.root, archive, &members)?);
-            }
-            if !known.get(archive.as_str()).is_some_and(|members| members.contains_key(member)) {
-                unknown.push((file, digest(&dir, &name)?, archive.as_str(), member.as_str()));
-            }
+/// The programs that are there, are members of archives, and are not known to be by what is at hand.
+fn unknown_programs<'a>(root: &Root, desired: &'a DesiredState) -> Result<Vec<Program<'a>>> {
+    let by_archive = members_by_archive(desired.iter().map(|(_, resource)| resource));
+    let mut known: BTreeMap<&str, BTreeMap<String, String>> = BTreeMap::new();
+    let mut unknown = Vec::new();
+    for (_, resource) in desired.iter() {
+        let Resource::File(file @ File { content: Content::Asset(asset), .. }) = resource else {
+            continue;
+        };
+        let (Some(archive), Some(member)) = (&asset.sha256, &asset.member) else { continue };
+        let Some((dir, name)) = root.parent(&file.path)? else { continue };
+        if !matches!(dir.entry(&name)?, Some(Entry::File(_)))
+            || Stamp::Member.read(root, &file.path)?.is_some()
+        {
+            continue;
         }
-        Ok(unknown)
+        if !known.contains_key(archive.as_str()) {
+            let members = by_archive.get(archive.as_str()).cloned().unwrap_or_default();
+            known.insert(archive, known_members(root, archive, &members)?);
+        }
+        if !known.get(archive.as_str()).is_some_and(|members| members.contains_key(member)) {
+            unknown.push((file, digest(&dir, &name)?, archive.as_str(), member.as_str()));
+        }
     }
+    Ok(unknown)
 }

@@ -10,22 +10,28 @@ use kops_agent_plan::diff::{CONTAINER_RUNTIME, Enablement, KUBELET};
 use kops_agent_plan::resource::{Kind, ResourceId};
 use serde::Serialize;
 
+use crate::applied::shred_applied;
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::record::{Record, path_of, written_file};
-use crate::staged::temporary_name;
+use crate::hosts_file::remove_entries;
+use crate::places::{path_of, unit_path, written_file};
+use crate::record::Record;
+use crate::rollback::restoring::shred_kept_files;
+use crate::root::Root;
+use crate::root::temporary_name;
+use crate::system::mounts::Mounts;
 use crate::system::packages::remove_keys;
 use crate::system::pod_network::PodNetworkLeft;
 use crate::system::systemd::{Systemd, UnitState};
+use crate::unit_files::remove_unit;
 use crate::unit_overrides::is_masked;
-use crate::unit_path::unit_path;
 
 /// The slice in which kubelet puts pods where systemd manages control groups.
 const PODS: &str = "kubepods.slice";
 /// How long pods have to end: what Kubernetes gives them, where systemd would wait for a minute and a half.
 const GRACE: Duration = Duration::from_secs(30);
 
-/// What containers, kubelet and the network plugins leave behind while they run, and nobody else uses.
+/// What containers, kubelet and the network plugins leave behind while they run, and no other program uses.
 const RUNTIME_FOLDERS: [&str; 7] = [
     "/var/lib/kubelet",
     "/var/lib/containerd",
@@ -112,7 +118,7 @@ impl Host {
         let mut of_node = record.units();
         of_node.sort_by_key(|unit| (rank(unit), (*unit).to_owned()));
         // First of all: they would make the machine a node again, at once or at the next boot.
-        let starting = self.would_start(of_packages, &of_node)?;
+        let starting = would_start(&*self.systemd, of_packages, &of_node)?;
         units.splice(0..0, starting);
         units.extend(of_node.iter().map(|unit| (*unit).to_owned()));
 
@@ -138,7 +144,7 @@ impl Host {
         let (volumes, removed): (Vec<_>, Vec<_>) = removed.into_iter().partition(|id| id.kind.is_mount());
         let paths: Vec<&str> = volumes.iter().map(|id| id.name.as_str()).collect();
         let mut mounts = self.mounts.below(runtime)?;
-        mounts.extend(self.pod_networks(containers)?);
+        mounts.extend(pod_networks(&*self.mounts, containers)?);
         for volume in self.mounted_among(&paths)? {
             if !mounts.contains(&volume) {
                 mounts.push(volume);
@@ -159,8 +165,8 @@ impl Host {
             progress.doing(&format!("stopping {unit}"));
             self.stop(unit, state)?;
         }
-        self.unmount_all(|| self.mounts.below(runtime_folders(reset.containers)), progress)?;
-        for path in self.unmount_all(|| self.pod_networks(reset.containers), progress)? {
+        unmount_all(&*self.mounts, || self.mounts.below(runtime_folders(reset.containers)), progress)?;
+        for path in unmount_all(&*self.mounts, || pod_networks(&*self.mounts, reset.containers), progress)? {
             if let Some((dir, name)) = self.root.parent(&path)? {
                 dir.remove(&name)?;
             }
@@ -175,31 +181,31 @@ impl Host {
         let hosts: Vec<&str> = reset.removed.iter().filter(is_host).map(|id| id.name.as_str()).collect();
         if !hosts.is_empty() {
             progress.doing("removing the entries in /etc/hosts");
-            self.remove_hosts_entries(&hosts)?;
+            remove_entries(&self.root, &hosts)?;
         }
         for id in reset.removed.iter().chain(&reset.kept) {
-            self.remove_beginning(id)?;
+            remove_beginning(&self.root, id)?;
         }
         let (directories, files): (Vec<_>, Vec<_>) =
             reset.removed.iter().filter(|id| !is_host(id)).partition(|id| id.kind == Kind::Directory);
         for id in files {
             progress.doing(&format!("removing {id}"));
-            self.remove(id)?;
+            remove_resource(&self.root, id)?;
         }
         for volume in reset.removed_volumes.iter().chain(&reset.kept).filter(|id| id.kind == Kind::Mount) {
             self.no_longer_mount_at_boot(&volume.name)?;
         }
         // Volumes: what of the agent's is on them has gone, and nothing else goes.
         let mounts: Vec<&str> = reset.mounts.iter().map(String::as_str).collect();
-        self.unmount_all(|| self.mounted_among(&mounts), progress)?;
+        unmount_all(&*self.mounts, || self.mounted_among(&mounts), progress)?;
         for id in directories {
             progress.doing(&format!("removing {id}"));
-            self.remove(id)?;
+            remove_resource(&self.root, id)?;
         }
         self.systemd.reload()?;
         // Keys may be among what an interrupted change has replaced.
-        self.shred_kept_files()?;
-        self.shred_applied()?;
+        shred_kept_files(&self.root)?;
+        shred_applied(&self.root)?;
         for folder in &reset.folders {
             progress.doing(&format!("removing {folder}"));
             self.root.remove_tree(folder)?;
@@ -207,45 +213,8 @@ impl Host {
         Ok(())
     }
 
-    /// Unmounts what is there by now, and says what that was: most mounts of pods go with those, and some with others.
-    fn unmount_all(
-        &self,
-        mounts: impl Fn() -> Result<Vec<String>>,
-        progress: &dyn Resetting,
-    ) -> Result<Vec<String>> {
-        let found = mounts()?;
-        for path in &found {
-            progress.doing(&format!("unmounting {path}"));
-            if let Err(error) = self.mounts.unmount(path)
-                && mounts()?.contains(path)
-            {
-                return Err(error);
-            }
-        }
-        Ok(found)
-    }
-
-    /// The network namespaces of pods, by where they are mounted.
-    fn pod_networks(&self, containers: bool) -> Result<Vec<String>> {
-        let (folder, prefix) = NETWORKS;
-        let of_pods = format!("{folder}/{prefix}");
-        let mut paths = if containers { self.mounts.below(&[folder])? } else { Vec::new() };
-        paths.retain(|path| path.starts_with(&of_pods));
-        Ok(paths)
-    }
-
-    /// Those of the units that start at boot, run, or are run by a timer; not those that are listed anyway.
-    fn would_start(&self, of_packages: &[&str], listed: &[&str]) -> Result<Vec<String>> {
-        let states = self.systemd.states(of_packages)?;
-        let would_start = |(unit, state): (&&str, UnitState)| {
-            let is_due = state.is_known && (state.running || state.enablement == Enablement::Enabled);
-            (is_due && !listed.contains(unit)).then(|| (*unit).to_owned())
-        };
-        Ok(of_packages.iter().zip(states).filter_map(would_start).collect())
-    }
-
     fn stop(&self, unit: &str, state: UnitState) -> Result<()> {
-        // systemd refuses to stop what it does not know: an earlier reset, or somebody else, has removed it.
+        // systemd refuses to stop what it does not know: an earlier reset, or an operator, has removed it.
         if state.is_known || state.running {
             self.systemd.stop(unit)?;
         }
@@ -259,25 +228,62 @@ impl Host {
         // It does not start at boot as it is, and a mask is not the agent's to take away.
         if state.is_known && !is_masked(&self.root, unit)? { self.systemd.disable(unit) } else { Ok(()) }
     }
+}
 
-    /// Overwrites and removes what a killed run may have begun beside a file: there may be a key in it.
-    fn remove_beginning(&self, id: &ResourceId) -> Result<()> {
-        let Some(path) = written_file(&self.root, id) else { return Ok(()) };
-        match self.root.parent(&path)? {
-            Some((dir, name)) => dir.shred(&temporary_name(&name)),
-            None => Ok(()),
+/// Those of the units that start at boot, run, or are run by a timer; not those that are listed anyway.
+fn would_start(systemd: &dyn Systemd, of_packages: &[&str], listed: &[&str]) -> Result<Vec<String>> {
+    let states = systemd.states(of_packages)?;
+    let would_start = |(unit, state): (&&str, UnitState)| {
+        let is_due = state.is_known && (state.running || state.enablement == Enablement::Enabled);
+        (is_due && !listed.contains(unit)).then(|| (*unit).to_owned())
+    };
+    Ok(of_packages.iter().zip(states).filter_map(would_start).collect())
+}
+
+/// The network namespaces of pods, by where they are mounted.
+fn pod_networks(mounts: &dyn Mounts, containers: bool) -> Result<Vec<String>> {
+    let (folder, prefix) = NETWORKS;
+    let of_pods = format!("{folder}/{prefix}");
+    let mut paths = if containers { mounts.below(&[folder])? } else { Vec::new() };
+    paths.retain(|path| path.starts_with(&of_pods));
+    Ok(paths)
+}
+
+/// Unmounts what is there by now, and says what that was: most mounts of pods go with those, and some with others.
+fn unmount_all(
+    mounts: &dyn Mounts,
+    find: impl Fn() -> Result<Vec<String>>,
+    progress: &dyn Resetting,
+) -> Result<Vec<String>> {
+    let found = find()?;
+    for path in &found {
+        progress.doing(&format!("unmounting {path}"));
+        if let Err(error) = mounts.unmount(path)
+            && find()?.contains(path)
+        {
+            return Err(error);
         }
     }
+    Ok(found)
+}
 
-    fn remove(&self, id: &ResourceId) -> Result<()> {
-        let Some((dir, name)) = self.root.parent(&path_of(&self.root, id))? else { return Ok(()) };
-        match id.kind {
-            Kind::Directory => dir.remove_dir_if_empty(&name),
-            Kind::File => dir.shred(&name),
-            Kind::Unit => self.remove_unit(id, &dir, &name),
-            Kind::PackageSource => dir.remove(&name).and_then(|()| remove_keys(&self.root, &id.name)),
-            _ => dir.remove(&name),
-        }
+fn remove_resource(root: &Root, id: &ResourceId) -> Result<()> {
+    let Some((dir, name)) = root.parent(&path_of(root, id))? else { return Ok(()) };
+    match id.kind {
+        Kind::Directory => dir.remove_dir_if_empty(&name),
+        Kind::File => dir.shred(&name),
+        Kind::Unit => remove_unit(root, id, &dir, &name),
+        Kind::PackageSource => dir.remove(&name).and_then(|()| remove_keys(root, &id.name)),
+        _ => dir.remove(&name),
+    }
+}
+
+/// Overwrites and removes what a killed run may have begun beside a file: there may be a key in it.
+fn remove_beginning(root: &Root, id: &ResourceId) -> Result<()> {
+    let Some(path) = written_file(root, id) else { return Ok(()) };
+    match root.parent(&path)? {
+        Some((dir, name)) => dir.shred(&temporary_name(&name)),
+        None => Ok(()),
     }
 }
 

@@ -4,7 +4,8 @@
 //! out of it (openat2's `RESOLVE_IN_ROOT`). Whatever happens to a file happens relative to an open
 //! directory, and never through a link in the last place.
 
-mod labels;
+mod entry;
+pub(crate) mod labels;
 mod removal;
 
 use std::collections::BTreeSet;
@@ -18,20 +19,24 @@ use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat, renameat};
-use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
+use nix::sys::stat::{Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, geteuid, linkat, symlinkat, unlinkat};
 
-use serde::{Deserialize, Serialize};
-
 use crate::error::{Error, Result};
 use crate::selinux::Policy;
-use crate::unit_overrides::own_in_etc;
-use crate::unit_path::find_folder;
 
-pub(crate) use labels::Mislabelled;
+pub(crate) use entry::{Entry, Metadata};
 
 const DIRECTORY: OFlag = OFlag::O_RDONLY.union(OFlag::O_DIRECTORY).union(OFlag::O_CLOEXEC);
+
+/// How the names of files end that are not complete yet.
+pub(crate) const TEMPORARY: &str = ".kops-agent";
+
+/// The name under which a file is written before it takes its own.
+pub(crate) fn temporary_name(name: &str) -> String {
+    format!(".{name}{TEMPORARY}")
+}
 
 /// The directory that stands for `/`.
 #[derive(Clone)]
@@ -62,21 +67,20 @@ impl Root {
         })
     }
 
-    /// Where a path of this root is for everyone else; for messages, and for programs that are run.
+    /// Where a path of this root is outside it; for messages, and for programs that are run.
     pub(crate) fn shown(&self, path: &str) -> String {
         let root = self.path.display().to_string();
         format!("{}/{}", root.trim_end_matches('/'), path.trim_start_matches('/'))
     }
 
-    /// The folder in which units are written that upstream writes too.
-    pub(crate) fn units_folder(&self) -> &'static str {
-        self.units.get_or_init(|| find_folder(self))
+    /// The folder in which units are written that upstream writes too: `find` looks for it once.
+    pub(crate) fn units_folder(&self, find: fn(&Root) -> &'static str) -> &'static str {
+        self.units.get_or_init(|| find(self))
     }
 
-    /// Whether an earlier version of the agent has written a unit into the folder of administrators.
-    pub(crate) fn has_own_unit_in_etc(&self, name: &str) -> bool {
-        // A unit whose origin is not known is not written over.
-        self.own_in_etc.get_or_init(|| own_in_etc(self).unwrap_or_default()).contains(name)
+    /// The units that are the agent's although they are in the folder of administrators: `find` looks for them once.
+    pub(crate) fn own_units_in_etc(&self, find: fn(&Root) -> BTreeSet<String>) -> &BTreeSet<String> {
+        self.own_in_etc.get_or_init(|| find(self))
     }
 
     fn is_machine(&self) -> bool {
@@ -173,7 +177,7 @@ impl Root {
         }
     }
 
-    /// Whether all may read a regular file, and nobody but the agent's user may write it.
+    /// Whether all may read a regular file, and only the agent's user may write it.
     pub(crate) fn is_for_all_to_read(&self, path: &str) -> Result<bool> {
         let is_so = |metadata: Metadata| metadata.mode == 0o644 && metadata.uid == geteuid().as_raw();
         Ok(self.metadata(path)?.is_some_and(is_so))
@@ -190,60 +194,6 @@ fn split(path: &str) -> Result<(&str, &str)> {
             path: path.into(),
             reason: "it is not an absolute path with a name at its end".into(),
         }),
-    }
-}
-
-/// What has a name in a directory.
-pub(crate) enum Entry {
-    /// A regular file.
-    File(Metadata),
-    /// A directory.
-    Directory(Metadata),
-    /// A symbolic link and its target.
-    Symlink(String),
-    /// A device, socket or pipe.
-    Special,
-}
-
-impl Entry {
-    /// What it is, in words.
-    pub(crate) fn describe(&self) -> String {
-        match self {
-            Entry::File(_) => "a file".into(),
-            Entry::Directory(_) => "a directory".into(),
-            Entry::Symlink(target) => format!("a symbolic link to {target}"),
-            Entry::Special => "a device, socket or pipe".into(),
-        }
-    }
-}
-
-/// Who may do what with a file or directory, and what tells whether it was touched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Metadata {
-    /// Permission bits.
-    pub(crate) mode: u32,
-    /// Owning user.
-    pub(crate) uid: u32,
-    /// Owning group.
-    pub(crate) gid: u32,
-    /// Size in bytes.
-    pub(crate) size: u64,
-    /// The file's number on its file system.
-    pub(crate) inode: u64,
-    /// When content or metadata were last changed, in seconds and nanoseconds since 1970. Only the kernel sets it.
-    pub(crate) changed: (i64, i64),
-}
-
-impl From<FileStat> for Metadata {
-    fn from(stat: FileStat) -> Metadata {
-        Metadata {
-            mode: stat.st_mode & 0o7777,
-            uid: stat.st_uid,
-            gid: stat.st_gid,
-            size: u64::try_from(stat.st_size).unwrap_or_default(),
-            inode: stat.st_ino,
-            changed: (stat.st_ctime, stat.st_ctime_nsec),
-        }
     }
 }
 
@@ -285,7 +235,7 @@ impl Dir {
         }))
     }
 
-    /// Who may do what with the directory itself.
+    /// Mode and owner of the directory itself.
     pub(crate) fn metadata(&self) -> Result<Metadata> {
         Ok(fstat(&self.fd).map_err(self.failed("look at", ""))?.into())
     }
@@ -449,7 +399,7 @@ impl Dir {
         Ok(names)
     }
 
-    /// Which file system this is on, and how many bytes are free there for whoever is not root.
+    /// Which file system this is on, and how many bytes are free there for users other than root.
     pub(crate) fn free_space(&self) -> Result<(u64, u64)> {
         let device = fstat(&self.fd).map_err(self.failed("look at", ""))?.st_dev;
         let space = fstatvfs(&self.fd).map_err(self.failed("ask for the free space of", ""))?;

@@ -1,7 +1,7 @@
 //! Where private keys and secrets come from while a plan is applied.
 
 use kops_agent_pki::PemPair;
-use kops_agent_plan::resource::{Certificate, Issuer};
+use kops_agent_plan::resource::{Certificate, Content, File, Issuer, Resource, SecretPiece};
 
 /// Something secret, of the state store or of the agent's environment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,9 +57,24 @@ pub trait Secrets: Sync {
         Some(self.keyset_item(keyset, id)?.certificate)
     }
 
-    /// Whether a certificate that is due to be renewed is kept as long as it is valid, because nobody renews it now.
+    /// Whether a certificate that is due to be renewed is kept as long as it is valid, because nothing can renew it now.
     fn keeps_certificate(&self, name: &str) -> bool {
         let _ = name;
         false
+    }
+}
+
+/// The secrets that are in a file.
+pub(crate) fn secrets_of(resource: &Resource) -> impl Iterator<Item = &str> {
+    pieces(resource)
+        .iter()
+        .filter_map(|piece| if let SecretPiece::Secret(name) = piece { Some(name.as_str()) } else { None })
+}
+
+/// What a file is made of that has secrets in it; nothing of all others.
+pub(crate) fn pieces(resource: &Resource) -> &[SecretPiece] {
+    match resource {
+        Resource::File(File { content: Content::SecretText(pieces), .. }) => pieces,
+        _ => &[],
     }
 }

@@ -1,4 +1,4 @@
-//! Files that are complete before anyone sees them.
+//! Files that are complete before they can be seen.
 //!
 //! A file is written beside its target under a name of its own, with SELinux label, owner and mode set before
 //! the first byte; it is synced, renamed over the target, and the directory is synced. Whatever
@@ -13,18 +13,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use crate::error::{Error, Result};
-use crate::root::{Dir, Entry, Root, set_mode, set_owner};
+use crate::root::{Dir, Entry, Root, TEMPORARY, set_mode, set_owner, temporary_name};
 
 /// How many files are waited for at a time.
 const AT_ONCE: usize = 8;
-
-/// How the names of files end that are not complete yet.
-const SUFFIX: &str = ".kops-agent";
-
-/// The name under which a file is written before it takes its own.
-pub(crate) fn temporary_name(name: &str) -> String {
-    format!(".{name}{SUFFIX}")
-}
 
 /// A file while it is written. Dropped, it was never there.
 pub(crate) struct Staged {
@@ -48,7 +40,7 @@ impl Staged {
         Staged::in_dir(root, Arc::new(dir), &name, mode, owner)
     }
 
-    /// Begins a file that will have this name in `dir`, with everything that decides who may read it.
+    /// Begins a file that will have this name in `dir`, with the owner, mode and label that decide which users may read it.
     pub(crate) fn in_dir(
         root: &Root,
         dir: Arc<Dir>,
@@ -222,7 +214,7 @@ pub(crate) fn sweep(root: &Root, path: &str) -> Result<()> {
 pub(crate) fn sweep_below(root: &Root, path: &str) -> Result<()> {
     let Some(dir) = root.dir(path)? else { return Ok(()) };
     for name in dir.names()? {
-        if name.starts_with('.') && name.ends_with(SUFFIX) {
+        if name.starts_with('.') && name.ends_with(TEMPORARY) {
             dir.remove(&name)?;
         } else if matches!(dir.entry(&name)?, Some(Entry::Directory(_))) {
             sweep_below(root, &format!("{path}/{name}"))?;

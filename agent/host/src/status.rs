@@ -11,7 +11,8 @@ use x509_parser::pem::Pem;
 use crate::error::Result;
 use crate::host::Host;
 use crate::record::{Failure, Record, Superseded};
-use crate::rollback::{Journal, RolledBack};
+use crate::rollback::Journal;
+use crate::rolled_back::RolledBack;
 use crate::system::systemd::UnitState;
 
 /// How a machine is.
@@ -92,7 +93,7 @@ impl Host {
         let changed = drift(&self.owned_of(&record)?);
         let units = self.unit_statuses(&record)?;
         let certificates = self.certificate_statuses(&record)?;
-        // Before a node has converged for the first time, a run keeps no journal; where nobody is to be waited for, none.
+        // Before a node has converged for the first time, a run keeps no journal; where nothing is to be waited for, none.
         let unfinished = record.is_begun() || Journal::read(&self.root)?.is_some();
         let has_converged = !record.config_hash.is_empty() && record.failure.is_none() && !unfinished;
         Ok(Status {
@@ -172,7 +173,7 @@ mod tests {
     use kops_agent_plan::resource::{DesiredState, File};
 
     use super::*;
-    use crate::rollback::Attempt;
+    use crate::attempt::Attempt;
     use crate::staged::write_file;
     use crate::system::systemd::Rest;
 

@@ -2,15 +2,12 @@
 //! (systemd.unit(5), "Unit File Load Path"): a mask (systemctl(1), `mask`), or another unit (`edit --full`, `link`). The
 //! agent writes neither over it nor takes it away.
 
-use std::collections::BTreeSet;
-
-use kops_agent_plan::diff::{Override, sha256_hex};
+use kops_agent_plan::diff::Override;
 use kops_agent_plan::unit_files::is_of_systemd;
 
 use crate::error::Result;
-use crate::record::Record;
+use crate::places::{OVERRIDES, has_own_unit_in_etc, upstreams_unit_path};
 use crate::root::{Entry, Root};
-use crate::unit_path::{OVERRIDES, upstreams_unit_path};
 
 /// Where masks are that last until the next boot (`systemctl mask --runtime`).
 const UNTIL_BOOT: &str = "/run/systemd/system";
@@ -29,7 +26,7 @@ pub(crate) fn find(root: &Root, name: &str) -> Result<Option<Override>> {
         Some(Entry::File(metadata)) if metadata.size == 0 && has_other_place => {
             Ok(Some(Override::Masked(path)))
         }
-        Some(Entry::File(_)) if has_other_place && !root.has_own_unit_in_etc(name) => {
+        Some(Entry::File(_)) if has_other_place && !has_own_unit_in_etc(root, name) => {
             Ok(Some(Override::Unit(path)))
         }
         Some(_) => Ok(None),
@@ -50,24 +47,6 @@ pub(crate) fn is_masked(root: &Root, name: &str) -> Result<bool> {
 pub(crate) fn is_linked(root: &Root, name: &str) -> Result<bool> {
     let link = entry(root, &format!("{OVERRIDES}/{name}"))?;
     Ok(matches!(link, Some(Entry::Symlink(_))) || is_masked(root, name)?)
-}
-
-/// The units that earlier versions of the agent have written into the folder of administrators, where this one writes
-/// into another: by name. A file of a unit that the agent left elsewhere, and that is there as it was left, is another's.
-pub(crate) fn own_in_etc(root: &Root) -> Result<BTreeSet<String>> {
-    let record = Record::read(root)?;
-    let mut own = BTreeSet::new();
-    for (name, left) in record.unit_texts() {
-        let is_left_at = |path: &str| -> Result<Option<bool>> {
-            Ok(root.read(path)?.map(|text| sha256_hex(&text) == left))
-        };
-        let in_etc = is_left_at(&format!("{OVERRIDES}/{name}"))?;
-        let elsewhere = is_left_at(&upstreams_unit_path(root, name))?;
-        if in_etc == Some(true) || (in_etc.is_some() && elsewhere != Some(true)) {
-            own.insert(name.to_owned());
-        }
-    }
-    Ok(own)
 }
 
 fn entry(root: &Root, path: &str) -> Result<Option<Entry>> {

@@ -11,9 +11,11 @@ use kops_agent_plan::resource::{DesiredState, Kind, Mount, Resource, ResourceId}
 
 use crate::error::{Error, Result};
 use crate::host::Host;
+use crate::places::OVERRIDES;
+use crate::root::Root;
 use crate::staged::write_file;
+use crate::system::mounts::Mounts;
 use crate::unit_overrides::is_linked;
-use crate::unit_path::OVERRIDES;
 
 const FSTAB: &str = "/etc/fstab";
 /// By this the agent's units are told from an operator's of the same name, which systemd lets no-one choose.
@@ -36,26 +38,7 @@ impl Host {
             let states = self.systemd.states(&[&name])?;
             Ok(states.first().is_some_and(|state| state.enablement == Enablement::Enabled))
         };
-        Ok((is_ours && is_enabled()?) || (text.is_none() && self.is_in_fstab(&mount.path)?))
-    }
-
-    /// Whether a volume is mounted.
-    ///
-    /// # Errors
-    /// Another is mounted in its place: it would be hidden, with whatever writes to it.
-    pub(crate) fn is_volume_mounted(&self, mount: &Mount) -> Result<bool> {
-        let Some(found) = self.mounts.mounted(mount)? else { return Ok(false) };
-        if (&found.device, &found.filesystem) == (&mount.device, &mount.filesystem) {
-            return Ok(true);
-        }
-        Err(Error::Path {
-            doing: "mount",
-            path: mount.device.clone(),
-            reason: format!(
-                "{} is mounted at {} already, as {}; unmount it, or choose another path",
-                found.device, mount.path, found.filesystem
-            ),
-        })
+        Ok((is_ours && is_enabled()?) || (text.is_none() && is_in_fstab(&self.root, &mount.path)?))
     }
 
     /// Refuses volumes in whose place others are mounted, before anything of a node that works is touched.
@@ -65,20 +48,10 @@ impl Host {
     pub(crate) fn refuse_other_volumes(&self, plan: &Plan, desired: &DesiredState) -> Result<()> {
         for step in plan.stage(Stage::Mounts) {
             if let Some(Resource::Mount(mount)) = desired.get(&step.resource) {
-                self.is_volume_mounted(mount)?;
+                is_volume_mounted(&*self.mounts, mount)?;
             }
         }
         Ok(())
-    }
-
-    fn is_in_fstab(&self, path: &str) -> Result<bool> {
-        let fstab = self.root.read(FSTAB)?.unwrap_or_default();
-        let fstab = String::from_utf8_lossy(&fstab);
-        let mounted_at = |line: &str| match line.trim_start() {
-            comment if comment.starts_with('#') => None,
-            line => line.split_whitespace().nth(1).map(|path| path.trim_end_matches('/').to_owned()),
-        };
-        Ok(fstab.lines().filter_map(mounted_at).any(|mounted| mounted == path))
     }
 
     /// Has systemd mount a volume when the machine boots.
@@ -98,15 +71,9 @@ impl Host {
         self.systemd.enable(&name)
     }
 
-    /// Whether there is a unit of the agent's that mounts the volume at a path when the machine boots.
-    pub(crate) fn has_boot_unit(&self, path: &str) -> Result<bool> {
-        let text = self.root.read(&unit_path(&unit_name(path)))?;
-        Ok(text.is_some_and(|text| text.starts_with(MARK.as_bytes())))
-    }
-
     /// Takes back what [`Host::mount_at_boot`] did for the volume at a path, and nothing that others did.
     pub(crate) fn no_longer_mount_at_boot(&self, path: &str) -> Result<()> {
-        if !self.has_boot_unit(path)? {
+        if !has_boot_unit(&self.root, path)? {
             return Ok(());
         }
         let name = unit_name(path);
@@ -117,6 +84,41 @@ impl Host {
         }
         self.systemd.reload()
     }
+}
+
+/// Whether a volume is mounted.
+///
+/// # Errors
+/// Another is mounted in its place: it would be hidden, with whatever writes to it.
+pub(crate) fn is_volume_mounted(mounts: &dyn Mounts, mount: &Mount) -> Result<bool> {
+    let Some(found) = mounts.mounted(mount)? else { return Ok(false) };
+    if (&found.device, &found.filesystem) == (&mount.device, &mount.filesystem) {
+        return Ok(true);
+    }
+    Err(Error::Path {
+        doing: "mount",
+        path: mount.device.clone(),
+        reason: format!(
+            "{} is mounted at {} already, as {}; unmount it, or choose another path",
+            found.device, mount.path, found.filesystem
+        ),
+    })
+}
+
+/// Whether there is a unit of the agent's that mounts the volume at a path when the machine boots.
+pub(crate) fn has_boot_unit(root: &Root, path: &str) -> Result<bool> {
+    let text = root.read(&unit_path(&unit_name(path)))?;
+    Ok(text.is_some_and(|text| text.starts_with(MARK.as_bytes())))
+}
+
+fn is_in_fstab(root: &Root, path: &str) -> Result<bool> {
+    let fstab = root.read(FSTAB)?.unwrap_or_default();
+    let fstab = String::from_utf8_lossy(&fstab);
+    let mounted_at = |line: &str| match line.trim_start() {
+        comment if comment.starts_with('#') => None,
+        line => line.split_whitespace().nth(1).map(|path| path.trim_end_matches('/').to_owned()),
+    };
+    Ok(fstab.lines().filter_map(mounted_at).any(|mounted| mounted == path))
 }
 
 /// Whether a node does without a volume where it is missing: the mount option `nofail` says so (systemd.mount(5)).

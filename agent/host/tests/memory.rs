@@ -1,6 +1,7 @@
 //! Peak memory, in a process of its own.
 #![allow(clippy::unwrap_used)]
 
+#[path = "it/support/mod.rs"]
 mod support;
 
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -25,7 +26,7 @@ fn peak_kb() -> u64 {
     field("VmHWM:") - field("RssFile:")
 }
 
-/// Serves large files that nobody holds in memory: the number of the file's name, again and again.
+/// Serves large files that are never held in memory: the number of the file's name, again and again.
 fn serve_large_files() -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = format!("http://{}", listener.local_addr().unwrap());

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 use kops_agent_plan::derive::{self, KnownHashes};
 use kops_agent_plan::desired::desired;
-use kops_agent_plan::facts::Facts;
 use kops_agent_plan::resolve::{Inputs, resolve};
-use kops_agent_plan::spec::{BootConfig, Cluster, InstanceGroup, Keyset, NodeupConfig, parse_yaml};
+use kops_agent_spec::facts::Facts;
+use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, Keyset, NodeupConfig, parse_yaml};
 use kops_agent_tests::downloads::Downloads;
 use kops_agent_tests::example_keys::make_keysets;
 use kops_agent_tests::example_store::{CONFIG_BASE, ExampleStore, releases};

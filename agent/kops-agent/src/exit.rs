@@ -1,15 +1,14 @@
 //! How the process ends.
 
-use std::process::ExitCode;
-
+use kops_agent_bootstrap_client::BootstrapError;
 use kops_agent_plan::resolve::Problems;
-use kops_agent_plan::spec::{HashMismatch, SpecError};
+use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::{HashMismatch, SpecError};
+use kops_agent_store::StoreError;
 
-pub use kops_agent_process::exit::{CONFIGURATION, CONVERGED, DIFFERENT, FAILED, WrongConfiguration};
+pub use kops_agent_process::exit::{CONFIGURATION, CONVERGED, DIFFERENT, FAILED};
 
-use crate::bootstrap_client::BootstrapError;
 use crate::source::derivation::SpecDiffers;
-use crate::store::StoreError;
 
 /// The code for an error, from what lies at its bottom.
 pub fn code_of(error: &anyhow::Error) -> u8 {
@@ -29,7 +28,7 @@ pub fn code_of(error: &anyhow::Error) -> u8 {
 }
 
 /// Whether no later try of the same process can end otherwise: what is wrong is in its own flags or environment. All else
-/// may change while a machine waits: what the store has, who may read it, and what its user-data is.
+/// may change while a machine waits: what the store has, which machines may read it, and what its user-data is.
 pub fn is_final(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
         matches!(cause.downcast_ref(), Some(StoreError::BadMirror { .. } | StoreError::BadSettings(_)))
@@ -46,9 +45,4 @@ pub fn leaves_a_working_node(error: &anyhow::Error) -> bool {
 /// them (upup/pkg/fi/executor.go, cmd/nodeup/main.go).
 pub fn misses_images(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| cause.downcast_ref().is_some_and(kops_agent_host::Error::misses_images))
-}
-
-/// The process's own form of a code.
-pub fn exit_code(code: u8) -> ExitCode {
-    ExitCode::from(code)
 }

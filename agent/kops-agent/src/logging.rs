@@ -77,8 +77,9 @@ fn fields_of(message: &str) -> Option<[(&'static str, String); 3]> {
     Some(step.fields.clone())
 }
 
-/// Tells why this process ends. The journal asks the kernel of which unit a message's sender is, and who has said nothing before
-/// may have gone by then; of the stream that systemd has opened as standard error it knows.
+/// Tells why this process ends. The journal asks the kernel of which unit a message's sender is, and
+/// a process that has said nothing before may have gone by then; of the stream that systemd has opened as standard error
+/// it knows.
 pub fn last_words(why: &str) {
     if stderr_is_the_journal() && fields_of(why).is_none() {
         let lines: String = why.lines().map(|line| format!("<3>{line}\n")).collect();

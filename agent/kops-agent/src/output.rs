@@ -8,14 +8,15 @@ use kops_agent_host::{Drift, Report};
 use kops_agent_plan::diff::text::{self, Style};
 use kops_agent_plan::diff::{Keeping, Plan, Summary};
 use kops_agent_plan::explain::Line;
-use kops_agent_plan::facts::Facts;
 use kops_agent_plan::resolve::NodeConfig;
 use kops_agent_plan::resource::{DesiredState, Resource};
+use kops_agent_spec::facts::Facts;
 use serde::Serialize;
 
-pub use kops_agent_process::output::{Output, error_text, print_bytes, print_json};
+pub use kops_agent_process::output::{print_bytes, print_json};
 
-use crate::cli::Color;
+use crate::cli::{Color, Output};
+use crate::node::last_applied::superseded as superseded_means;
 
 /// Prints everything a node must have.
 pub fn print_state(state: &DesiredState, output: Output) -> Result<u8> {
@@ -122,7 +123,7 @@ pub fn print_findings(findings: &Findings, output: Output) -> Result<u8> {
 pub fn print_node_config(node: &NodeConfig, output: Output) -> Result<u8> {
     match output {
         Output::Json => print_json(node),
-        Output::Text => print_bytes(kops_agent_plan::go_yaml::to_string(node).as_bytes()),
+        Output::Text => print_bytes(kops_agent_spec::go_yaml::to_string(node).as_bytes()),
     }
 }
 
@@ -174,7 +175,7 @@ pub fn print_verification(
     }
     let mut text = String::new();
     if let Some(by) = superseded {
-        writeln!(text, "Superseded: {}.", crate::last_applied::superseded(by))?;
+        writeln!(text, "Superseded: {}.", superseded_means(by))?;
     }
     if changed.is_empty() {
         text.push_str("Nothing has changed since the last run.\n");

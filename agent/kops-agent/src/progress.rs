@@ -11,13 +11,14 @@ use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use kops_agent_host::Progress;
 use kops_agent_plan::diff::{Stage, Step};
 use kops_agent_plan::resource::ResourceId;
-use kops_agent_plan::urls::shown_url;
+use kops_agent_process::service_manager;
+use kops_agent_spec::urls::shown_url;
 
-use crate::{logging, service_manager};
+use crate::logging;
 
-/// How long others may be at work for us without a sign of it: a package manager, who also waits for others' locks;
+/// How long another program may be at work for us without a sign of it: a package manager, which also waits for locks;
 /// containerd, which pulls images; a user's hook, which its unit may allow any time.
-const PATIENCE_WITH_OTHERS: Duration = Duration::from_secs(60 * 60);
+const OTHERS_TIMEOUT: Duration = Duration::from_secs(60 * 60);
 
 /// Watches a run and shows it.
 pub struct Watch {
@@ -111,21 +112,21 @@ impl Progress for Watch {
 
     fn waiting_for(&self, what: &str) {
         self.bars.suspend(|| log::info!("{what}"));
-        service_manager::waiting(what, PATIENCE_WITH_OTHERS);
+        service_manager::waiting(what, OTHERS_TIMEOUT);
     }
 
     fn applying(&self, step: &Step) {
         logging::about(step);
         self.bars.suspend(|| log::debug!("applying {}", step.resource));
-        let patience = match step.stage {
+        let timeout = match step.stage {
             Stage::Packages | Stage::Runtime | Stage::Images | Stage::Pods | Stage::Services => {
-                PATIENCE_WITH_OTHERS
+                OTHERS_TIMEOUT
             }
             Stage::Users | Stage::Mounts | Stage::Files | Stage::Kernel | Stage::Removals => {
-                service_manager::PATIENCE
+                service_manager::TIMEOUT
             }
         };
-        service_manager::waiting(format_args!("{}: {}", step.stage.name(), step.resource), patience);
+        service_manager::waiting(format_args!("{}: {}", step.stage.name(), step.resource), timeout);
     }
 }
 

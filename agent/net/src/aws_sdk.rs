@@ -16,7 +16,7 @@ use crate::tls::CaBundle;
 #[error("{0}")]
 pub struct SetupError(String);
 
-/// What every AWS tool would find on this machine for a region: settings, and who gives credentials.
+/// What every AWS tool would find on this machine for a region: settings, and the source of credentials.
 ///
 /// # Errors
 /// As [`http_client`].
@@ -65,8 +65,8 @@ pub fn http_client(bundle: Option<&CaBundle>) -> Result<SharedHttpClient, SetupE
     }))
 }
 
-/// Where the environment says that a service is (`S3`), and by which variable: the SDK's own rule, for whoever asks without
-/// it or must know beforehand.
+/// Where the environment says that a service is (`S3`), and by which variable: the SDK's own rule, for requests without
+/// it, and where it must be known beforehand.
 pub fn endpoint_of_environment(
     service: &str,
     variable: impl Fn(&str) -> Option<String>,

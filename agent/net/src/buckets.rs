@@ -1,4 +1,4 @@
-//! Objects of buckets that only those with credentials may read.
+//! Objects of buckets that are read with credentials.
 
 use std::fmt;
 use std::pin::Pin;
@@ -6,8 +6,11 @@ use std::pin::Pin;
 use reqwest::Url;
 use reqwest::header::HeaderMap;
 
-/// Whoever knows how to ask for the objects of buckets (`s3://`, `gs://`) with this machine's own credentials.
+/// The stores whose files can be downloaded with this machine's own credentials.
 pub trait Buckets: Send + Sync {
+    /// Whether this is the URL of such a file, by its scheme alone.
+    fn locates(&self, url: &str) -> bool;
+
     /// How to ask for the object at a URL, for two minutes at least.
     fn locate<'a>(&'a self, url: &'a str) -> Locating<'a>;
 }
@@ -15,7 +18,7 @@ pub trait Buckets: Send + Sync {
 /// An object being located.
 pub type Locating<'a> = Pin<Box<dyn Future<Output = Result<Location, NotLocated>> + Send + 'a>>;
 
-/// How to ask for an object over HTTP. Holds what lets one in, and so shows nothing of it.
+/// How to ask for an object over HTTP. It may hold a credential, so `Debug` shows nothing but the host.
 #[derive(Clone)]
 pub struct Location {
     /// Where to ask; may be signed.

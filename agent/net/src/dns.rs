@@ -1,7 +1,7 @@
 //! Names to addresses, for every HTTP client of this process.
 //!
 //! Not by getaddrinfo: in a static binary glibc loads the host's own libraries for it where
-//! nsswitch.conf asks for them, and those need not fit.
+//! nsswitch.conf asks for them, which need not fit.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -55,7 +55,7 @@ impl SystemResolver {
     /// The addresses of a name.
     ///
     /// # Errors
-    /// If it has none, or nobody can tell.
+    /// If it has none, or no name server can tell.
     pub async fn lookup(name: &str) -> Result<Vec<IpAddr>, NameError> {
         if let Some(addresses) = Hosts::from_system().ok().and_then(|hosts| listed(&hosts, name)) {
             return Ok(addresses);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use reqwest::{Client, ClientBuilder, Response};
 use thiserror::Error;
 
+use crate::causes::innermost;
 use crate::dns::SystemResolver;
 use crate::tls;
 
@@ -29,7 +30,7 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 /// A client for the world: the host's CA bundle, HTTP/2, and the proxies that the environment names: kOps' boot
 /// script writes `spec.networking.egressProxy` to /etc/environment, as `http_proxy`, `https_proxy` and `no_proxy`
 /// (upstream: `createProxyEnv` in pkg/model/resources/nodeup.go), which it loads itself and nodeup's unit reads.
-/// A download may take its time, but must not stand still; nobody is led from https to http.
+/// A download may take its time, but must not stall; a redirect from https to http is not followed.
 ///
 /// [`tls::require_ca_bundle_for`] tells early whether the CA bundle is there.
 ///
@@ -37,7 +38,7 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 /// If TLS or the client cannot be set up.
 pub fn client() -> Result<Client, HttpError> {
     let mut config = tls::client_config()?;
-    // reqwest leaves this to whoever brings a configuration of TLS, and speaks HTTP/1.1 without it.
+    // With a TLS configuration of our own, reqwest offers no ALPN, and speaks HTTP/1.1.
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(proxied_builder()
         .tls_backend_preconfigured(config)
@@ -49,7 +50,7 @@ pub fn client() -> Result<Client, HttpError> {
         .build()?)
 }
 
-/// A client for one server of the world that asks who one is: with this configuration of TLS, and what else
+/// A client for one server of the world that asks for a client certificate: with this configuration of TLS, and what else
 /// [`client`] has.
 ///
 /// # Errors
@@ -62,7 +63,7 @@ pub fn client_with(config: rustls::ClientConfig) -> Result<Client, HttpError> {
 }
 
 /// A client for a server of the cluster itself, as kops-controller's are: at these addresses, never through a proxy,
-/// in HTTP/1.1, and never redirected. Each request has to end within `patience`.
+/// in HTTP/1.1, and never redirected. Each request has to end within `timeout`.
 ///
 /// # Errors
 /// If the client cannot be set up.
@@ -70,7 +71,7 @@ pub fn cluster_client(
     config: rustls::ClientConfig,
     name: &str,
     addresses: &[SocketAddr],
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<Client, HttpError> {
     Ok(builder()
         .tls_backend_preconfigured(config)
@@ -78,7 +79,7 @@ pub fn cluster_client(
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())
         .resolve_to_addrs(name, addresses)
-        .timeout(patience)
+        .timeout(timeout)
         .build()?)
 }
 
@@ -125,17 +126,12 @@ pub async fn body(mut answer: Response, longest: usize) -> Result<Option<Vec<u8>
     Ok(Some(bytes))
 }
 
-/// What a failed request failed of in the end, without the URL: whoever asked knows it better.
+/// What a failed request failed of in the end, without the URL: the caller knows it better, and it may be signed.
 pub fn innermost_cause(error: reqwest::Error) -> String {
     if error.is_timeout() {
         return "it takes too long".to_owned();
     }
-    let error = error.without_url();
-    let mut innermost: &dyn std::error::Error = &error;
-    while let Some(source) = innermost.source() {
-        innermost = source;
-    }
-    innermost.to_string()
+    innermost(&error.without_url()).to_string()
 }
 
 fn builder() -> ClientBuilder {
@@ -166,7 +162,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_metadata_client_follows_nobody_elsewhere() {
+    async fn the_metadata_client_follows_no_redirect() {
         let server = TestServer::start(|_| async move {
             let mut answer = text(302, "");
             answer.headers_mut().insert("location", "http://203.0.113.1/".parse().unwrap());

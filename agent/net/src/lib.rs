@@ -1,8 +1,9 @@
-//! How anything outside this machine is asked: HTTP clients and whom their TLS trusts, names, proxies, redirects, retries
-//! with their deadlines, and the AWS SDK's client. What is asked is others'.
+//! How anything outside this machine is asked: HTTP clients and their TLS trust, names, proxies, redirects, retries
+//! with their deadlines, and the AWS SDK's client. The requests themselves are made elsewhere.
 
 pub mod aws_sdk;
 mod buckets;
+pub mod causes;
 pub mod dns;
 pub mod http;
 pub mod random;

@@ -1,4 +1,4 @@
-//! Random numbers that nobody can foresee.
+//! Unpredictable random numbers.
 
 use rustls::crypto::aws_lc_rs;
 use thiserror::Error;
@@ -18,12 +18,12 @@ pub fn bytes<const N: usize>() -> Result<[u8; N], NoRandomness> {
     Ok(bytes)
 }
 
-/// A name that nobody else has: 32 hexadecimal digits.
+/// A unique name: 32 hexadecimal digits.
 ///
 /// # Errors
 /// If the kernel has no random bytes.
 pub fn name() -> Result<String, NoRandomness> {
-    Ok(bytes::<16>()?.iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hex::encode(bytes::<16>()?))
 }
 
 #[cfg(test)]
@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_is_nobody_elses() {
+    fn names_are_unique() {
         let (one, other) = (name().unwrap(), name().unwrap());
         assert_ne!(one, other);
         assert!(one.len() == 32 && one.bytes().all(|digit| digit.is_ascii_hexdigit()), "{one}");

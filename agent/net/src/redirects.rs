@@ -1,13 +1,13 @@
 //! Where a server may send us on to.
 
-use kops_agent_plan::urls::shown_url;
+use kops_agent_spec::urls::shown_url;
 use reqwest::redirect::{Attempt, Policy};
 
 /// A chain that is longer leads nowhere; curl's own default is 50, browsers stop at 20.
 const MOST: usize = 10;
 
 /// What an HTTP client of the agent follows: a few steps, in no circle, and never from https to http, which would
-/// show to everyone on the way what was asked for, and let them answer.
+/// show the request to every hop on the way, and let any of them answer.
 pub fn redirects() -> Policy {
     Policy::custom(|attempt: Attempt<'_>| {
         let to = attempt.url();

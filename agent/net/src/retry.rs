@@ -1,11 +1,11 @@
-//! Trying again: with growing, jittered pauses, under a deadline, and only where it can help.
+//! Retries: with growing, jittered pauses, under a deadline, and only where they can help.
 
 use std::fmt::Display;
 use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder, ExponentialBuilder};
 
-/// How long to go on trying, and how fast.
+/// The deadline and the backoff of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retries {
     /// No attempt begins later than this after the first one did.
@@ -43,9 +43,8 @@ pub struct GaveUp<E> {
 impl Retries {
     /// Attempts until one succeeds, one fails for good, or there is no time left.
     ///
-    /// `what` is what people are told is being tried. An attempt has to keep to [`Retries::attempt`]
-    /// itself. `patience` says for how long such a failure is
-    /// worth trying again: not at all where it is zero.
+    /// `what` names it in the log. An attempt has to keep to [`Retries::attempt`]
+    /// itself. `deadline` says for how long such a failure is retried: not at all where it is zero.
     ///
     /// # Errors
     /// The last failure.
@@ -53,7 +52,7 @@ impl Retries {
         &self,
         what: &str,
         mut attempt: impl FnMut() -> F,
-        patience: impl Fn(&E) -> Duration,
+        deadline: impl Fn(&E) -> Duration,
     ) -> Result<T, GaveUp<E>>
     where
         E: Display,
@@ -70,7 +69,7 @@ impl Retries {
             };
             let waited = start.elapsed();
             let pause = pauses.next().unwrap_or(self.longest_pause);
-            if !self.leaves_time(waited + pause, patience(&error)) {
+            if !self.leaves_time(waited + pause, deadline(&error)) {
                 return Err(GaveUp { error, attempts, waited });
             }
             log::info!("{what}: {error}; trying again");
@@ -89,8 +88,8 @@ impl Retries {
     }
 
     /// Whether another attempt may begin at this time after the first one did.
-    fn leaves_time(&self, begin: Duration, patience: Duration) -> bool {
-        begin < patience.min(self.deadline)
+    fn leaves_time(&self, begin: Duration, deadline: Duration) -> bool {
+        begin < deadline.min(self.deadline)
     }
 }
 
@@ -142,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn deadline_and_patience_both_end_it() {
+    fn the_nearer_deadline_ends_it() {
         let seconds = Duration::from_secs;
         assert!(FAST.leaves_time(seconds(29), Duration::MAX));
         assert!(!FAST.leaves_time(seconds(30), Duration::MAX));

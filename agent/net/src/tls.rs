@@ -1,4 +1,4 @@
-//! Whom we trust in TLS: one cryptography provider and one set of roots for the whole process.
+//! TLS trust: one cryptography provider and one set of roots for the whole process.
 
 use std::fmt::Write as _;
 use std::sync::{Arc, OnceLock};
@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_pki::common_name_and_validity;
+use rustls::client::WantsClientCert;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::verify_server_name;
 use rustls::crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
@@ -13,13 +14,14 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, RootCertStore, ServerConfig,
+    SignatureScheme, WantsVerifier,
 };
 use rustls_native_certs::CertificateResult;
 use thiserror::Error;
 use time::OffsetDateTime;
 
-/// There is nobody to trust.
+/// The host has no CA bundle.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("no CA bundle on this host: install ca-certificates or set SSL_CERT_FILE{details}")]
 pub struct NoCaBundle {
@@ -58,7 +60,7 @@ impl CaBundle {
 
     fn from_found(found: CertificateResult) -> Result<CaBundle, NoCaBundle> {
         let mut roots = RootCertStore::empty();
-        // Bundles hold certificates that rustls rightly refuses; those are nobody's mistake here.
+        // Bundles hold certificates that rustls rightly refuses, which is no mistake here.
         let certificates: Vec<_> =
             found.certs.into_iter().filter(|certificate| roots.add(certificate.clone()).is_ok()).collect();
         if certificates.is_empty() {
@@ -108,26 +110,20 @@ pub fn require_ca_bundle_for<'a>(urls: impl IntoIterator<Item = &'a str>) -> Res
 /// If the provider can do no version of TLS that rustls deems safe.
 pub fn client_config() -> Result<ClientConfig, rustls::Error> {
     match CaBundle::of_this_host() {
-        Ok(bundle) => Ok(ClientConfig::builder_with_provider(provider())
-            .with_safe_default_protocol_versions()?
-            .with_root_certificates(bundle.roots.clone())
-            .with_no_client_auth()),
+        Ok(bundle) => Ok(client()?.with_root_certificates(bundle.roots.clone()).with_no_client_auth()),
         Err(reason) => refusing_every_server(reason.to_string()),
     }
 }
 
-/// How to be a TLS client that trusts the authorities in this PEM text and nobody else.
+/// How to be a TLS client that trusts the authorities in this PEM text, and no others.
 ///
 /// # Errors
 /// If there is no authority in it.
 pub fn client_config_trusting(authorities: &str) -> Result<ClientConfig, rustls::Error> {
-    Ok(ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots_of(authorities)?)
-        .with_no_client_auth())
+    Ok(client()?.with_root_certificates(roots_of(authorities)?).with_no_client_auth())
 }
 
-/// The same, that says who it is by a PEM chain and its key.
+/// The same, with a client certificate: a PEM chain and its key.
 ///
 /// # Errors
 /// If there is no authority, or the chain and its key are none.
@@ -149,7 +145,7 @@ fn roots_of(authorities: &str) -> Result<RootCertStore, rustls::Error> {
     }
 }
 
-/// How to be a TLS client that trusts the host's CA bundle and says who it is, by a PEM chain and its key.
+/// How to be a TLS client that trusts the host's CA bundle and shows a client certificate: a PEM chain and its key.
 ///
 /// # Errors
 /// If there is no bundle, or the chain and its key are none.
@@ -158,16 +154,9 @@ pub fn client_config_as(chain: &str, key: &str) -> Result<ClientConfig, rustls::
     config_as(bundle.roots.clone(), chain, key)
 }
 
-/// The same, with these roots.
-///
-/// # Errors
-/// If the chain and its key are none.
-pub fn config_as(roots: Arc<RootCertStore>, chain: &str, key: &str) -> Result<ClientConfig, rustls::Error> {
+fn config_as(roots: Arc<RootCertStore>, chain: &str, key: &str) -> Result<ClientConfig, rustls::Error> {
     let (chain, key) = chain_and_key(chain, key)?;
-    ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
-        .with_client_auth_cert(chain, key)
+    client()?.with_root_certificates(roots).with_client_auth_cert(chain, key)
 }
 
 /// How to be a TLS server, by a PEM chain and its key, to clients that one of these authorities (PEM) vouches for.
@@ -179,9 +168,8 @@ pub fn server_config_for_clients_of(
     chain: &str,
     key: &str,
 ) -> Result<ServerConfig, rustls::Error> {
-    let mut roots = RootCertStore::empty();
-    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(authorities.as_bytes()).flatten());
-    let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+    let roots = Arc::new(roots_of(authorities)?);
+    let clients = WebPkiClientVerifier::builder_with_provider(roots, provider())
         .build()
         .map_err(|error| rustls::Error::General(error.to_string()))?;
     let (chain, key) = chain_and_key(chain, key)?;
@@ -191,7 +179,8 @@ pub fn server_config_for_clients_of(
         .with_single_cert(chain, key)
 }
 
-/// How to be a TLS client, as whom a PEM chain and its key say, to the one server that has this certificate (PEM).
+/// How to be a TLS client that trusts only the server of this certificate (PEM), with a client certificate: a PEM chain and
+/// its key.
 ///
 /// # Errors
 /// If it is none, or the chain and its key are none.
@@ -203,11 +192,7 @@ pub fn client_config_pinned_to(
     let certificate = CertificateDer::from_pem_slice(certificate)
         .map_err(|_| rustls::Error::General("the server's certificate cannot be read".into()))?;
     let (chain, key) = chain_and_key(chain, key)?;
-    ClientConfig::builder_with_provider(provider())
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(TrustOne { certificate, provider: provider() }))
-        .with_client_auth_cert(chain, key)
+    client_by(Rule::Only(certificate))?.with_client_auth_cert(chain, key)
 }
 
 fn chain_and_key(
@@ -222,79 +207,44 @@ fn chain_and_key(
     Ok((chain, key))
 }
 
-/// How to be a client that will not speak TLS to anybody.
+/// How to be a client that speaks TLS to no server.
 ///
 /// # Errors
 /// If the provider can do no version of TLS that rustls deems safe.
 pub fn refusing_every_server(reason: String) -> Result<ClientConfig, rustls::Error> {
-    let provider = provider();
-    Ok(ClientConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(TrustNobody { reason, provider }))
-        .with_no_client_auth())
+    Ok(client_by(Rule::Nothing(reason))?.with_no_client_auth())
 }
 
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }
 
-/// Refuses every server. rustls' own answer without roots is "unknown issuer", which leads astray.
+fn client() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, rustls::Error> {
+    ClientConfig::builder_with_provider(provider()).with_safe_default_protocol_versions()
+}
+
+fn client_by(rule: Rule) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, rustls::Error> {
+    let verifier = WithoutRoots { rule, provider: provider() };
+    Ok(client()?.dangerous().with_custom_certificate_verifier(Arc::new(verifier)))
+}
+
+/// What is trusted where no authority is.
 #[derive(Debug)]
-struct TrustNobody {
-    reason: String,
+enum Rule {
+    /// Nothing, for this reason. rustls' own answer without roots is "unknown issuer", which leads astray.
+    Nothing(String),
+    /// One certificate, whatever has signed it: it comes from a source that is trusted.
+    Only(CertificateDer<'static>),
+}
+
+/// Trusts servers by a rule; signatures are checked as ever.
+#[derive(Debug)]
+struct WithoutRoots {
+    rule: Rule,
     provider: Arc<CryptoProvider>,
 }
 
-impl TrustNobody {
-    fn refusal<T>(&self) -> Result<T, rustls::Error> {
-        Err(rustls::Error::General(self.reason.clone()))
-    }
-}
-
-impl ServerCertVerifier for TrustNobody {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        self.refusal()
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.refusal()
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        _message: &[u8],
-        _cert: &CertificateDer<'_>,
-        _dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.refusal()
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
-}
-
-/// Trusts one certificate, whoever has signed it: whoever knows it has it from where it is trusted.
-#[derive(Debug)]
-struct TrustOne {
-    certificate: CertificateDer<'static>,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for TrustOne {
+impl ServerCertVerifier for WithoutRoots {
     fn verify_server_cert(
         &self,
         end_entity: &CertificateDer<'_>,
@@ -303,7 +253,11 @@ impl ServerCertVerifier for TrustOne {
         _ocsp_response: &[u8],
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
-        if *end_entity != self.certificate {
+        let certificate = match &self.rule {
+            Rule::Nothing(reason) => return Err(rustls::Error::General(reason.clone())),
+            Rule::Only(certificate) => certificate,
+        };
+        if end_entity != certificate {
             return Err(CertificateError::UnknownIssuer.into());
         }
         verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name)?;
@@ -344,15 +298,13 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::path::Path;
 
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+    use kops_agent_tests::authority::Authority;
     use rustls_native_certs::load_certs_from_paths;
 
     use super::*;
 
     fn authority() -> String {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.self_signed(&KeyPair::generate().unwrap()).unwrap().pem()
+        Authority::new("ours").unwrap().pem
     }
 
     #[test]
@@ -390,7 +342,7 @@ mod tests {
     #[test]
     fn without_a_bundle_a_server_is_refused_for_that_reason() {
         let reason = NoCaBundle { details: String::new() }.to_string();
-        let verifier = TrustNobody { reason, provider: provider() };
+        let verifier = WithoutRoots { rule: Rule::Nothing(reason), provider: provider() };
         let name = ServerName::try_from("example.com").unwrap();
         let refusal =
             verifier.verify_server_cert(&CertificateDer::from(vec![]), &[], &name, &[], UnixTime::now());

@@ -44,7 +44,7 @@ pub(crate) fn issue(
     Ok(PemPair { certificate, private_key: key.serialize_pem() })
 }
 
-/// Signs a certificate for a key that is somebody's, and gives it in PEM.
+/// Signs a certificate for this key, and gives it in PEM.
 pub(crate) fn sign(
     wanted: &Certificate,
     key: &impl PublicKeyData,

@@ -1,4 +1,4 @@
-//! Certificates that vouch for themselves, for a few minutes between two who know each other otherwise.
+//! Certificates that vouch for themselves, for a few minutes between two peers that know each other otherwise.
 
 use rcgen::{
     CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use crate::identity::Identity;
-use crate::spec::{NodeupConfig, SpecError};
+use kops_agent_spec::{NodeupConfig, SpecError};
 
 /// The labels that say what a node is for. A node has exactly those of its group
 /// (upstream: `cmd/kops-controller/controllers/node_controller.go`).
@@ -288,7 +288,7 @@ mod tests {
         let patch = diff(&labelled, &noted).unwrap();
         assert_eq!(patch.set, labels(&[("new", "1")]));
         assert_eq!(patch.remove, ["node-role.kubernetes.io/api-server".to_owned()].into());
-        let others = node(&[("edited", "by somebody")], &[]);
+        let others = node(&[("edited", "by hand")], &[]);
         assert_eq!(diff(&others, &noted).unwrap().set, labels(&[("edited", "at launch"), ("new", "1")]));
     }
 

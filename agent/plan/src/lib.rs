@@ -1,6 +1,6 @@
 //! Deciding what a node must be.
 //!
-//! Pure: what kOps wrote ([`spec`]) and what was observed of the machine ([`facts`]) go in, a
+//! Pure: what kOps wrote ([`kops_agent_spec`]) and what was observed of the machine ([`kops_agent_spec::facts`]) go in, a
 //! description of the whole node ([`resource::DesiredState`]) comes out, and the difference to what
 //! is there is a value too. No I/O, no clock, no randomness, no environment, no hash order:
 //! `clippy.toml` beside this crate bans them. Doing is `agent/host`'s.
@@ -16,8 +16,6 @@ pub mod labels;
 pub mod lifecycle_action;
 pub mod resolve;
 pub mod resource;
+mod static_pod;
 pub mod takeover;
 pub mod unit_files;
-
-pub use kops_agent_spec as spec;
-pub use kops_agent_spec::{facts, fnv, go_yaml, urls};

@@ -10,7 +10,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::resolve::NodeConfig;
-use crate::spec::{CloudProvider, InstanceGroupRole};
+use kops_agent_spec::{CloudProvider, InstanceGroupRole};
 
 /// The name that kOps gives the hook.
 pub const WARM_POOL_HOOK: &str = "kops-warmpool";
@@ -60,9 +60,9 @@ pub fn of_node(node: &NodeConfig) -> Option<LifecycleAction> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use crate::facts::AwsFacts;
     use crate::resolve::testing;
-    use crate::spec::BootConfig;
+    use kops_agent_spec::BootConfig;
+    use kops_agent_spec::facts::AwsFacts;
 
     use super::*;
 

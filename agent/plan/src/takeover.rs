@@ -8,7 +8,11 @@
 
 use std::collections::BTreeSet;
 
-use crate::spec::{CloudProvider, Cluster, KopsControllerOptions};
+use kops_agent_spec::{CloudProvider, Cluster, KopsControllerOptions};
+
+/// The clouds whose machines kops-agent can identify.
+const IDENTIFIED: [CloudProvider; 4] =
+    [CloudProvider::Aws, CloudProvider::DigitalOcean, CloudProvider::Gce, CloudProvider::Hetzner];
 
 /// The annotation whose names dns-controller publishes (upstream: `dns-controller/pkg/watchers/annotations.go`).
 pub const INTERNAL_NAMES: &str = "dns.alpha.kubernetes.io/internal";
@@ -21,32 +25,23 @@ pub fn bootstrap_name(cluster: &str) -> String {
 
 /// Why all of kops-controller's work stays with kOps' own kops-controller, if it does.
 pub fn left_to_upstream(options: &KopsControllerOptions) -> Option<String> {
+    if !IDENTIFIED.contains(&options.cloud) {
+        let cloud = options.cloud;
+        return Some(format!(
+            "nodes of the cloud {cloud} cannot be identified yet, so kops-agent cannot label them"
+        ));
+    }
     let enabled = |enabled: Option<bool>| enabled == Some(true);
-    let why = match options.cloud {
-        CloudProvider::Aws | CloudProvider::Gce | CloudProvider::Hetzner if options.enable_cloud_ipam => {
-            "enableCloudIPAM is set, and kops-agent does not give Nodes the addresses of their pods"
-        }
-        CloudProvider::Aws | CloudProvider::Gce | CloudProvider::Hetzner
-            if options.capi.as_ref().is_some_and(|capi| enabled(capi.enabled)) =>
-        {
-            "capi.enabled is set, and kops-agent does nothing for Cluster API"
-        }
-        CloudProvider::Aws | CloudProvider::Gce | CloudProvider::Hetzner
-            if options.discovery.as_ref().is_some_and(|discovery| enabled(discovery.enabled)) =>
-        {
-            "discovery.enabled is set, and kops-agent does not write the names of a gossip cluster into CoreDNS"
-        }
-        CloudProvider::Aws | CloudProvider::Gce | CloudProvider::Hetzner
-            if options.server.as_ref().is_some_and(|server| server.pki.is_some()) =>
-        {
-            "server.pki is set, and kops-agent cannot verify machines that prove who they are by a key of their own"
-        }
-        CloudProvider::Aws | CloudProvider::Gce | CloudProvider::Hetzner => return None,
-        cloud => {
-            return Some(format!(
-                "nodes of the cloud {cloud} cannot be identified yet, so kops-agent cannot label them"
-            ));
-        }
+    let why = if options.enable_cloud_ipam {
+        "enableCloudIPAM is set, and kops-agent does not give Nodes the addresses of their pods"
+    } else if options.capi.as_ref().is_some_and(|capi| enabled(capi.enabled)) {
+        "capi.enabled is set, and kops-agent does nothing for Cluster API"
+    } else if options.discovery.as_ref().is_some_and(|discovery| enabled(discovery.enabled)) {
+        "discovery.enabled is set, and kops-agent does not write the names of a gossip cluster into CoreDNS"
+    } else if options.server.as_ref().is_some_and(|server| server.pki.is_some()) {
+        "server.pki is set, and kops-agent cannot verify machines that prove who they are by a key of their own"
+    } else {
+        return None;
     };
     Some(why.to_owned())
 }
@@ -101,7 +96,7 @@ mod tests {
 
     #[test]
     fn what_upstream_has_to_do_itself_leaves_it_the_port_too() {
-        for cloud in ["aws", "gce", "hetzner"] {
+        for cloud in ["aws", "digitalocean", "gce", "hetzner"] {
             for more in [
                 "enableCloudIPAM: false",
                 "capi: {enabled: false}",
@@ -122,7 +117,7 @@ mod tests {
                 assert!(!serves_machines(&options), "{more}");
             }
         }
-        for cloud in ["aws", "gce", "hetzner"] {
+        for cloud in ["aws", "digitalocean", "gce", "hetzner"] {
             let text = format!("{{clusterName: c, cloud: {cloud}, server: {{Listen: ':3988', pki: {{}}}}}}");
             let options = KopsControllerOptions::parse(text.as_bytes(), "config.yaml").unwrap();
             assert!(left_to_upstream(&options).unwrap().contains("server.pki"));

@@ -1,4 +1,4 @@
-//! The files that systemd reads, for whoever changes them: it has to be told, and a unit is only what its files say once
+//! The files that systemd reads, for code that changes them: it has to be told, and a unit is only what its files say once
 //! it is started anew.
 
 use crate::resource::{Kind, ResourceId};

@@ -1,5 +1,5 @@
 //! What systemd is told of a run while it waits for it (sd_notify(3)): what is being done, that there is progress,
-//! that the node has converged. Where nobody listens, nothing is told and nothing is an error.
+//! that the node has converged. Where nothing listens, nothing is told and nothing is an error.
 //!
 //! A run does its work on the thread that its runtime has, and is silent while it waits for a package manager, say. So
 //! another thread tells: what is being done as soon as that changes, and from time to time that the run is alive, as
@@ -17,7 +17,7 @@ use sd_notify::NotifyState;
 use crate::output::one_line;
 
 /// For how long a run may show no sign of life. Whatever it waits for has a deadline of its own that is shorter.
-pub const PATIENCE: Duration = Duration::from_secs(15 * 60);
+pub const TIMEOUT: Duration = Duration::from_secs(15 * 60);
 /// How often systemd is told that a run is alive, unless its watchdog wants to know more often.
 const BEAT: Duration = Duration::from_secs(20);
 /// How many beats may get lost before systemd takes a run for dead.
@@ -41,16 +41,16 @@ pub fn start() {
     }
 }
 
-/// What is done from now on, in words; it may take up to [`PATIENCE`] until the next sign of life.
+/// What is done from now on, in words; it may take up to [`TIMEOUT`] until the next sign of life.
 pub fn doing(what: impl Display) {
-    waiting(what, PATIENCE);
+    waiting(what, TIMEOUT);
 }
 
 /// What is done from now on, in words, and how long it may take until the next sign of life.
-pub fn waiting(what: impl Display, patience: Duration) {
+pub fn waiting(what: impl Display, timeout: Duration) {
     if let Some(shared) = LISTENER.get() {
         // A line break in a status would begin another message to systemd.
-        shared.lock().does(one_line(&what.to_string(), LONGEST_STATUS), Instant::now(), patience);
+        shared.lock().does(one_line(&what.to_string(), LONGEST_STATUS), Instant::now(), timeout);
         shared.changed.notify_one();
     }
 }
@@ -154,13 +154,13 @@ struct Run {
 impl Run {
     fn new(now: Instant) -> Run {
         let status = "starting".to_owned();
-        Run { status, untold: true, alive_until: now + PATIENCE, is_given_up: false, has_ended: false }
+        Run { status, untold: true, alive_until: now + TIMEOUT, is_given_up: false, has_ended: false }
     }
 
-    fn does(&mut self, what: String, now: Instant, patience: Duration) {
+    fn does(&mut self, what: String, now: Instant, timeout: Duration) {
         self.untold |= what != self.status;
         self.status = what;
-        self.alive_until = now + patience;
+        self.alive_until = now + timeout;
         self.is_given_up = false;
     }
 
@@ -197,11 +197,11 @@ mod tests {
         let seconds = Duration::from_secs;
         let mut run = Run::new(start);
         let beats = |run: &mut Run, at| !run.beat(start + at, BEAT).is_empty();
-        assert!(beats(&mut run, PATIENCE));
-        assert!(!beats(&mut run, PATIENCE + seconds(1)));
+        assert!(beats(&mut run, TIMEOUT));
+        assert!(!beats(&mut run, TIMEOUT + seconds(1)));
         // What goes on after all is alive again.
-        run.does("downloading".into(), start + PATIENCE + seconds(2), PATIENCE);
-        assert!(beats(&mut run, PATIENCE * 2));
+        run.does("downloading".into(), start + TIMEOUT + seconds(2), TIMEOUT);
+        assert!(beats(&mut run, TIMEOUT * 2));
         run.does("waiting".into(), start, seconds(30));
         assert!(beats(&mut run, seconds(30)) && !beats(&mut run, seconds(31)));
     }
@@ -216,7 +216,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_serves_shows_it_again_and_again() {
-        const { assert!(BEAT.as_secs() * 2 < PATIENCE.as_secs()) };
+        const { assert!(BEAT.as_secs() * 2 < TIMEOUT.as_secs()) };
         let told = AtomicU32::new(0);
         let telling = again_and_again(Duration::from_millis(1), || {
             told.fetch_add(1, Ordering::Relaxed);

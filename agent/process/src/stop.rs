@@ -33,7 +33,7 @@ pub fn asked() -> Result<impl Future<Output = &'static str>> {
                 Ok(coming) => coming,
                 Err(error) => return drop(ready.send(Err(error))),
             };
-            // Whoever started this waits for it.
+            // The caller waits for it.
             let _ = ready.send(Ok(()));
             let signal = coming.await;
             service_manager::stopping(format_args!("stopping, because {signal} came"));

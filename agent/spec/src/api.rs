@@ -1,4 +1,4 @@
-//! How the Kubernetes API is reached: names, load balancer, who may connect.
+//! How the Kubernetes API is reached: names, load balancer, which addresses may connect.
 
 use serde::{Deserialize, Serialize};
 use serde_with::apply;

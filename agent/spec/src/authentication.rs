@@ -1,4 +1,4 @@
-//! Who the API server believes, and what they may do.
+//! Which users the API server believes, and what they may do.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::duration::Duration;
 use super::omit::is_zero;
 use super::scalars::Quantity;
 
-/// Whom the API server believes beyond certificates and its own tokens.
+/// The users that the API server believes beyond certificates and its own tokens.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -79,14 +79,14 @@ pub struct OIDCAuthenticationSpec {
     /// `--oidc-issuer-url`: the provider.
     #[serde(rename = "issuerURL")]
     pub issuer_url: Option<String>,
-    /// `--oidc-client-id`: whom its tokens must be meant for.
+    /// `--oidc-client-id`: the client that its tokens must be meant for.
     #[serde(rename = "clientID")]
     pub client_id: Option<String>,
     /// `--oidc-required-claim` (repeated): values that claims must have.
     pub required_claims: BTreeMap<String, String>,
 }
 
-/// Who may do what.
+/// What users may do.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
@@ -105,7 +105,7 @@ pub struct RBACAuthorizationSpec {}
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct AlwaysAllowAuthorizationSpec {}
 
-/// How nodes prove who they are; no longer used.
+/// How nodes prove their identity; no longer used.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -111,7 +111,7 @@ pub struct CiliumNetworkingSpec {
     /// Whether names in policies are looked up regularly.
     #[serde(rename = "toFQDNsEnablePoller")]
     pub to_fqdns_enable_poller: bool,
-    /// Who assigns pod addresses: `crd`, `kubernetes`, `hostscope` or `eni`.
+    /// What assigns pod addresses: `crd`, `kubernetes`, `hostscope` or `eni`.
     pub ipam: String,
     /// Whether it writes iptables rules.
     pub install_iptables_rules: Option<bool>,

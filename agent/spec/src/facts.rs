@@ -23,7 +23,7 @@ pub struct Facts {
     /// loopback address.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hostname_addresses: Vec<String>,
-    /// Users of the machine as whom people may log in, besides root.
+    /// Users of the machine that people may log in as, besides root.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub login_users: Vec<LoginUser>,
     /// Network interfaces, in the kernel's order.
@@ -44,7 +44,7 @@ pub struct Facts {
     pub nameservers: Vec<String>,
     /// Whether the BPF file system is mounted on `/sys/fs/bpf` without a unit that asks for it, as
     /// systemd does by itself since version 238.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bpf_mounted_by_systemd: bool,
     /// Text of `/etc/fstab`; `None` where there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -142,13 +142,8 @@ pub struct Interface {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub addresses: Vec<String>,
     /// Whether the kernel made it up, with no device behind it (no `/sys/class/net/NAME/device`).
-    #[serde(rename = "virtual", default, skip_serializing_if = "is_false")]
+    #[serde(rename = "virtual", default, skip_serializing_if = "std::ops::Not::not")]
     pub is_virtual: bool,
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
-fn is_false(value: &bool) -> bool {
-    !*value
 }
 
 /// Whether SELinux denies or only logs.
@@ -186,6 +181,18 @@ pub struct CloudFacts {
     /// On Linode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linode: Option<LinodeFacts>,
+}
+
+impl CloudFacts {
+    /// The range of IPv6 addresses that the cloud has given this machine for its pods; empty where it has none.
+    pub fn ipv6_prefix(&self) -> &str {
+        self.aws.as_ref().map_or("", |aws| &aws.ipv6_prefix)
+    }
+
+    /// The type of this instance, where nodes are decided by it.
+    pub fn instance_type(&self) -> Option<&str> {
+        self.aws.as_ref().map(|aws| aws.instance_type.as_str())
+    }
 }
 
 /// An EC2 instance, as its metadata service describes it, and EC2 its type.
@@ -309,6 +316,9 @@ pub struct AzureFacts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DigitalOceanFacts {
+    /// `id`.
+    #[serde(rename = "dropletID", default, skip_serializing_if = "String::is_empty")]
+    pub droplet_id: String,
     /// `interfaces/private/0/ipv4/address`.
     #[serde(rename = "privateIPv4")]
     pub private_ipv4: String,

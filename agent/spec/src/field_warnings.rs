@@ -21,7 +21,7 @@ impl fmt::Display for FieldWarning {
 }
 
 const UNKNOWN: &str =
-    "is read by nobody: misspelled, at the wrong place, or of another release of kOps; correct or remove it";
+    "is not read: misspelled, at the wrong place, or of another release of kOps; correct or remove it";
 
 /// Fields that kOps' API marks as deprecated, removed or unused (pkg/apis/kops/v1alpha2), with what is true of
 /// each. A `*` stands for one part of the path.
@@ -64,7 +64,7 @@ const KNOWN: &[(&str, &str)] = &[
     ("spec.rootVolumeDeleteOnTermination", "is unused: root volumes go with their machine; remove it"),
 ];
 
-/// The warnings of a document, of whose fields `ignored` are read by nobody.
+/// The warnings of a document, of whose fields `ignored` are not read.
 pub(super) fn warnings(document: &Value, ignored: Vec<String>) -> Vec<FieldWarning> {
     let mut found: Vec<FieldWarning> = ignored
         .into_iter()

@@ -36,7 +36,7 @@ pub struct KopsControllerOptions {
     /// The bootstrap server, if there is to be one.
     #[serde(default)]
     pub server: Option<KopsControllerServerOptions>,
-    /// Whether upstream's controller remembers who an instance is. Ours always does.
+    /// Whether upstream's controller caches the identity of an instance. Ours always does.
     #[serde(default)]
     pub cache_nodeidentity_info: bool,
     /// Whether nodes get their pods' addresses from the cloud.
@@ -92,7 +92,7 @@ pub struct KopsControllerServerOptions {
     #[serde(rename = "Listen")]
     #[serde_with(skip_apply)]
     pub listen: String,
-    /// Who vouches for machines.
+    /// The cloud that vouches for machines.
     #[serde_with(skip_apply)]
     pub provider: ServerProviderOptions,
     /// Machines that are known by a key of their own.
@@ -114,7 +114,7 @@ pub struct KopsControllerServerOptions {
     pub cert_names: Vec<String>,
 }
 
-/// Who vouches for machines: a cloud.
+/// The cloud that vouches for machines.
 #[apply(_ => #[serde(skip_serializing_if = "is_zero")])]
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]

@@ -42,7 +42,7 @@ pub struct KubeControllerManagerConfig {
     pub configure_cloud_routes: Option<bool>,
     /// `--controllers`: controllers to run; `*` for the usual, `-name` for none of that name.
     pub controllers: Vec<String>,
-    /// `--cidr-allocator-type`: who assigns pod addresses.
+    /// `--cidr-allocator-type`: what assigns pod addresses.
     pub cidr_allocator_type: Option<String>,
     /// `--root-ca-file`: file of certificates that pods are given to verify the API server.
     #[serde(rename = "rootCAFile")]

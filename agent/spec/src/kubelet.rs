@@ -198,7 +198,7 @@ pub struct KubeletConfigSpec {
     pub rotate_certificates: Option<bool>,
     /// Whether not to start where kernel settings are not as the kubelet wants them.
     pub protect_kernel_defaults: Option<bool>,
-    /// Who manages cgroups: `systemd` or `cgroupfs`.
+    /// What manages cgroups: `systemd` or `cgroupfs`.
     pub cgroup_driver: String,
     /// `--housekeeping-interval`: how often containers are measured.
     pub housekeeping_interval: Option<Duration>,

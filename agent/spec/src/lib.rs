@@ -41,7 +41,7 @@ mod metadata;
 mod network_plugins;
 mod networking;
 mod nodeup_config;
-mod omit;
+pub mod omit;
 mod openstack;
 mod quantity;
 mod respell;

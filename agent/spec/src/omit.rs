@@ -2,6 +2,6 @@
 
 /// Whether Go's `omitempty` drops this value: `None`, zero, false, and empty strings, lists and maps.
 /// A struct that is not behind an `Option` is never dropped, so its fields must not use this.
-pub(crate) fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
+pub fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()
 }

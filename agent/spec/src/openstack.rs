@@ -33,7 +33,7 @@ pub struct OpenstackSpec {
 pub struct OpenstackLoadbalancerConfig {
     /// How members are chosen.
     pub method: Option<String>,
-    /// Who provides them.
+    /// Their provider.
     pub provider: Option<String>,
     /// Whether they are Octavia's.
     pub use_octavia: Option<bool>,

@@ -29,7 +29,7 @@ impl Secret {
         Ok(Secret(data))
     }
 
-    /// A secret of these bytes, for those who got it elsewhere (kops-controller sends some).
+    /// A secret of these bytes, which come from elsewhere (kops-controller sends some).
     pub fn of(bytes: Vec<u8>) -> Secret {
         Secret(bytes)
     }

@@ -1,6 +1,6 @@
-//! URLs, for whoever tells them to people: plans, logs and errors.
+//! URLs as people are shown them, in plans, logs and errors.
 
-/// A URL as it may be told to anyone: without the user and password, the query and the fragment, each of which may let
+/// A URL without what is secret in it: without the user and password, the query and the fragment, each of which may let
 /// one in.
 pub fn shown_url(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or(url);

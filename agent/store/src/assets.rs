@@ -1,12 +1,11 @@
-//! Downloads that are in buckets, asked for with this machine's own credentials; a file repository of kOps may be
-//! one (`spec.assets.fileRepository`). What is asked for is left to the one HTTP client of all downloads.
+//! Downloads that are in buckets, located with this machine's own credentials; a file repository of kOps may be one
+//! (`spec.assets.fileRepository`). The one HTTP client of all downloads fetches them.
 
 use kops_agent_net::{Buckets, Locating, Location, NotLocated};
-use reqwest::Url;
-use reqwest::header::HeaderMap;
+use percent_encoding::percent_decode_str;
 
-use super::url::{S3Url, StoreUrl};
-use super::{Store, StoreError};
+use super::backend::Place;
+use super::{Store, StoreError, schemes};
 
 impl Store {
     /// How to ask over HTTP for what is at the URL of a bucket, or in a folder that takes its place; `None` for other
@@ -15,31 +14,29 @@ impl Store {
     /// # Errors
     /// If it is not there, may not be read, or its store cannot be reached.
     pub async fn locate_download(&self, url: &str) -> Result<Option<Location>, StoreError> {
-        let unusable =
-            || StoreError::BadUrl { url: url.to_owned(), problem: "nothing can be asked for there" };
-        let plain = |located: Url, size| Location { url: located, headers: HeaderMap::new(), size };
-        if let Some(file) = self.mirrored(url)? {
-            let file = std::path::absolute(file).map_err(|_| unusable())?;
-            return Ok(Some(plain(Url::from_file_path(file).map_err(|()| unusable())?, None)));
+        if !self.locates(url) {
+            return Ok(None);
         }
-        let Some((scheme @ ("s3" | "gs"), rest)) = url.split_once("://") else { return Ok(None) };
-        if scheme == "s3" {
-            let StoreUrl::S3(object) = url.parse()? else { return Err(unusable()) };
-            let (signed, size) = self.s3().await?.sign(&decoded(object)).await?;
-            return Ok(Some(plain(Url::parse(&signed).map_err(|_| unusable())?, size)));
+        let (backend, place) = self.find(url).await?;
+        let place = if self.mirror_of(url).is_some() { place } else { decoded(place) };
+        if place.key.is_empty() {
+            return Err(StoreError::BadUrl { url: url.to_owned(), problem: "it names no file".to_owned() });
         }
-        let (bucket, object) = rest.split_once('/').ok_or_else(unusable)?;
-        self.gs().await?.locate(url, bucket, object).await.map(Some)
+        backend.locate(&place).await.map(Some)
     }
 }
 
 /// kOps writes the URLs of downloads with escapes (upstream: `RemapFile` in pkg/assets/builder.go), which are none of
 /// the key's.
-fn decoded(object: S3Url) -> S3Url {
-    S3Url { key: super::gs::unescaped(&object.key), ..object }
+fn decoded(place: Place) -> Place {
+    Place { key: percent_decode_str(&place.key).decode_utf8_lossy().into_owned(), ..place }
 }
 
 impl Buckets for Store {
+    fn locates(&self, url: &str) -> bool {
+        self.mirror_of(url).is_some() || schemes::locates(url)
+    }
+
     fn locate<'a>(&'a self, url: &'a str) -> Locating<'a> {
         Box::pin(async move {
             match self.locate_download(url).await {
@@ -51,7 +48,7 @@ impl Buckets for Store {
     }
 }
 
-/// The same for those who name the URL themselves, and did not ask for a file of the state store.
+/// The same for a download, whose caller names the URL itself.
 fn not_located(url: &str, error: &StoreError) -> NotLocated {
     const REPOSITORY: &str =
         "check spec.assets.fileRepository, and whether `kops get assets --copy` has filled it";
@@ -78,6 +75,7 @@ mod tests {
         let location = store.locate_download("gs://assets/release/kubelet").await.unwrap().unwrap();
         assert_eq!(location.url.to_file_path().unwrap(), folder.path().join("release/kubelet"));
         assert!(store.locate_download("https://dl.k8s.io/release/kubelet").await.unwrap().is_none());
+        assert!(store.locates("gs://other/kubelet") && !store.locates("file:///kubelet"));
     }
 
     #[test]
@@ -88,7 +86,7 @@ mod tests {
             missing.reason.starts_with("it does not exist; check spec.assets.fileRepository"),
             "{missing:?}"
         );
-        let forbidden = not_located(&url, &StoreError::Forbidden { url: url.clone() });
+        let forbidden = not_located(&url, &StoreError::Forbidden { url: url.clone(), rights: String::new() });
         assert!(forbidden.reason.starts_with("access denied (403)") && !forbidden.may_pass, "{forbidden:?}");
     }
 }

@@ -25,13 +25,15 @@ pub enum StoreError {
     #[error(
         "{url}: access denied (403): this machine's role may not read it; give it {}. A store says the same of a file \
          that does not exist to a role that may not list its folder; so check the URL, too",
-        permission(url)
+        rights
     )]
     Forbidden {
         /// What was read.
         url: String,
+        /// What a role needs in order to read it.
+        rights: String,
     },
-    /// The store does not accept who this machine says it is.
+    /// The store does not accept this machine's credentials.
     #[error("{url}: the store refuses this machine's credentials: {problem}")]
     Credentials {
         /// What was read.
@@ -86,17 +88,20 @@ pub enum StoreError {
         /// The URL.
         url: String,
         /// What is wrong, and how it should be.
-        problem: &'static str,
+        problem: String,
     },
     /// The URL means a store that cannot be read yet.
     #[error(
-        "{url}: {scheme}:// stores are not supported yet; supported are s3://, gs:// and file://, and any from a folder by --store-mirror URL=DIR"
+        "{url}: {scheme}:// stores are not supported yet; supported are {}, and any from a folder by --store-mirror URL=DIR",
+        supported
     )]
     Unsupported {
         /// The URL.
         url: String,
         /// Its scheme.
         scheme: String,
+        /// Those that can be read.
+        supported: String,
     },
     /// `--store-mirror` is not what it should be.
     #[error("--store-mirror {argument}: write URL=DIR, as in s3://BUCKET=/srv/state")]
@@ -107,7 +112,7 @@ pub enum StoreError {
     /// The variables for another S3 server are incomplete.
     #[error("the environment's settings of S3 are wrong: {0}")]
     BadSettings(String),
-    /// S3 needs TLS, which needs somebody to trust.
+    /// TLS needs a CA bundle, and this host has none.
     #[error(transparent)]
     NoCaBundle(#[from] NoCaBundle),
     /// This machine cannot read the file.
@@ -120,21 +125,6 @@ pub enum StoreError {
         /// Why.
         source: io::Error,
     },
-}
-
-/// What a role needs to read the file at a URL, as its policy names it.
-fn permission(url: &str) -> String {
-    match url.split_once("://") {
-        Some(("s3", object)) => {
-            let bucket = object.split('/').next().unwrap_or_default();
-            format!("s3:GetObject on arn:aws:s3:::{object} and s3:ListBucket on arn:aws:s3:::{bucket}")
-        }
-        Some(("gs", object)) => {
-            let bucket = object.split('/').next().unwrap_or_default();
-            format!("storage.objects.get and storage.objects.list on the bucket {bucket}")
-        }
-        _ => "read access".to_owned(),
-    }
 }
 
 impl From<SetupError> for StoreError {

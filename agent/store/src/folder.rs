@@ -2,15 +2,71 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
+use std::future::ready;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use kops_agent_net::Location;
+use reqwest::Url;
+use reqwest::header::HeaderMap;
+
 use super::LARGEST_FILE;
+use super::backend::{Asked, Backend, Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
 
+/// Every folder; the key of a place is its path.
+#[derive(Debug)]
+pub(crate) struct Folder;
+
+pub(crate) fn open(_: Setup) -> Opening {
+    Box::pin(ready(Ok(Box::new(Folder) as Box<dyn Backend>)))
+}
+
+/// A path from the root of this machine.
+pub(crate) fn split(rest: &str) -> Result<Split<'_>, Misspelt> {
+    match rest.starts_with('/') {
+        true => Ok(Split { bucket: "", key: rest }),
+        false => Err(Misspelt { problem: "a path must be absolute", example: "/srv/state" }),
+    }
+}
+
+pub(crate) fn rights(_: &str, _: &str) -> String {
+    READ_ACCESS.to_owned()
+}
+
+/// The right to read a file of this machine.
+pub(crate) const READ_ACCESS: &str = "read access";
+
+impl Backend for Folder {
+    fn read<'a>(&'a self, file: &'a Place) -> Asked<'a, Vec<u8>> {
+        Box::pin(async { read(Path::new(&file.key), &file.url) })
+    }
+
+    fn list<'a>(&'a self, folder: &'a Place) -> Asked<'a, Vec<String>> {
+        Box::pin(async { list(Path::new(&folder.key), &folder.url) })
+    }
+
+    fn versions<'a>(
+        &'a self,
+        folder: &'a Place,
+        first: &'a str,
+        last: &'a str,
+    ) -> Asked<'a, BTreeMap<String, String>> {
+        Box::pin(async move { versions(Path::new(&folder.key), &folder.url, first, last) })
+    }
+
+    fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
+        let located = std::path::absolute(&file.key).ok().and_then(|path| Url::from_file_path(path).ok());
+        let location = located
+            .map(|url| Location { url, headers: HeaderMap::new(), size: None })
+            .ok_or_else(|| StoreError::BadUrl { url: file.url.clone(), problem: "it is no file's".into() });
+        Box::pin(ready(location))
+    }
+}
+
 /// The file at `path`, which is known as `url`.
-pub(super) fn read(path: &Path, url: &str) -> Result<Vec<u8>, StoreError> {
+fn read(path: &Path, url: &str) -> Result<Vec<u8>, StoreError> {
     let mut bytes = Vec::new();
     // Not by the length of its metadata: what is read may be a pipe, or grow.
     let read = File::open(path).and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut bytes));
@@ -22,7 +78,7 @@ pub(super) fn read(path: &Path, url: &str) -> Result<Vec<u8>, StoreError> {
 }
 
 /// The names in the folder at `path`, which is known as `url`.
-pub(super) fn list(path: &Path, url: &str) -> Result<Vec<String>, StoreError> {
+fn list(path: &Path, url: &str) -> Result<Vec<String>, StoreError> {
     let entries = fs::read_dir(path).and_then(|entries| {
         entries
             .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
@@ -39,12 +95,7 @@ pub(super) fn list(path: &Path, url: &str) -> Result<Vec<String>, StoreError> {
 }
 
 /// The files in the folder at `path`, which is known as `url`, whose paths from there lie between two.
-pub(super) fn versions(
-    path: &Path,
-    url: &str,
-    first: &str,
-    last: &str,
-) -> Result<BTreeMap<String, String>, StoreError> {
+fn versions(path: &Path, url: &str, first: &str, last: &str) -> Result<BTreeMap<String, String>, StoreError> {
     let mut versions = BTreeMap::new();
     let mut folders = vec![String::new()];
     while let Some(folder) = folders.pop() {

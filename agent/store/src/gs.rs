@@ -9,24 +9,26 @@
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::future::ready;
 use std::time::Duration;
 
 use kops_agent_net::Location;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, utf8_percent_encode};
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::Deserialize;
 
-use super::url::GsUrl;
+use super::backend::{Asked, Backend, Opening, Place, Setup};
 use super::{LARGEST_FILE, StoreError, distinct};
 use kops_agent_cloud::gce::tokens::Tokens;
+use kops_agent_net::causes::in_one_line;
 use kops_agent_net::http;
 use kops_agent_net::retry::{GaveUp, Retries};
 use kops_agent_net::tls;
 
 const ENDPOINT: &str = "https://storage.googleapis.com/storage/v1";
-/// How long asking for an object's size may take.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The timeout of asking for an object's size.
+const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
 /// The longest list that is read, in bytes: one page has a thousand names.
 const LONGEST_LIST: u64 = 4 * 1024 * 1024;
 /// More pages than a state store could have.
@@ -59,11 +61,97 @@ struct Item {
     generation: String,
 }
 
+pub(crate) fn open(setup: Setup) -> Opening {
+    Box::pin(ready(Gs::new(setup.retries).map(|gs| Box::new(gs) as Box<dyn Backend>)))
+}
+
+pub(crate) fn rights(bucket: &str, _: &str) -> String {
+    format!("storage.objects.get and storage.objects.list on the bucket {bucket}")
+}
+
+impl Backend for Gs {
+    fn read<'a>(&'a self, file: &'a Place) -> Asked<'a, Vec<u8>> {
+        Box::pin(async move {
+            let address = format!("{}?alt=media", self.address(file));
+            self.get(file, &address, LARGEST_FILE).await
+        })
+    }
+
+    fn list<'a>(&'a self, folder: &'a Place) -> Asked<'a, Vec<String>> {
+        Box::pin(async move {
+            let below = match folder.key.trim_end_matches('/') {
+                "" => String::new(),
+                folder => format!("{folder}/"),
+            };
+            let parameters = [("delimiter", "/"), ("fields", "items(name),prefixes,nextPageToken")];
+            let mut names: Vec<String> = Vec::new();
+            for page in self.pages(folder, &below, &parameters).await? {
+                let all = page.items.into_iter().map(|item| item.name).chain(page.prefixes);
+                names.extend(
+                    all.filter_map(|name| Some(name.strip_prefix(&below)?.trim_end_matches('/').to_owned())),
+                );
+            }
+            Ok(distinct(names))
+        })
+    }
+
+    /// By the generations of objects.
+    fn versions<'a>(
+        &'a self,
+        folder: &'a Place,
+        first: &'a str,
+        last: &'a str,
+    ) -> Asked<'a, BTreeMap<String, String>> {
+        Box::pin(async move {
+            let below = format!("{}/", folder.key.trim_end_matches('/'));
+            // The end that Google takes is behind the last name; no name that it leaves out sorts before that one.
+            let (start, end) = (format!("{below}{first}"), format!("{below}{last}!"));
+            let parameters = [
+                ("startOffset", start.as_str()),
+                ("endOffset", end.as_str()),
+                ("fields", "items(name,generation),nextPageToken"),
+            ];
+            let mut versions = BTreeMap::new();
+            for item in self.pages(folder, &below, &parameters).await?.into_iter().flat_map(|page| page.items)
+            {
+                let Some(name) = item.name.strip_prefix(&below) else { continue };
+                if (first..=last).contains(&name) {
+                    versions.insert(name.to_owned(), item.generation);
+                }
+            }
+            Ok(versions)
+        })
+    }
+
+    fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
+        #[derive(Deserialize)]
+        struct Metadata {
+            size: String,
+        }
+        Box::pin(async move {
+            let address = self.address(file);
+            let mut headers = HeaderMap::new();
+            let token = self.tokens.header().await;
+            headers.insert(AUTHORIZATION, token.map_err(|error| no_token(&file.url, &error.to_string()))?);
+            let once = |error| GaveUp { error, attempts: 1, waited: Duration::ZERO };
+            let asked = self.send(&format!("{address}?fields=size"), SIZE_TIMEOUT).await;
+            let answer = asked.map_err(|failure| store_error(&file.url, once(failure)))?;
+            // Without it the download goes as well.
+            let size = answer.json::<Metadata>().await.ok().and_then(|metadata| metadata.size.parse().ok());
+            let address = Url::parse(&format!("{address}?alt=media")).map_err(|_| StoreError::BadUrl {
+                url: file.url.clone(),
+                problem: "it names no object".to_owned(),
+            })?;
+            Ok(Location { url: address, headers, size })
+        })
+    }
+}
+
 impl Gs {
     /// Google's, or where `CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE` says.
     ///
     /// # Errors
-    /// If there can be no HTTP client, or the server is to be reached by TLS, but this host trusts nobody.
+    /// If there can be no HTTP client, or the server is to be reached by TLS, but this host has no CA bundle.
     pub(super) fn new(retries: Retries) -> Result<Gs, StoreError> {
         let endpoint = std::env::var("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE").unwrap_or_default();
         let endpoint = if endpoint.is_empty() { ENDPOINT } else { endpoint.trim_end_matches('/') };
@@ -74,77 +162,9 @@ impl Gs {
         Ok(Gs { client, endpoint: endpoint.to_owned(), retries, tokens })
     }
 
-    /// The object.
-    pub(super) async fn read(&self, object: &GsUrl) -> Result<Vec<u8>, StoreError> {
-        let address = format!("{}?alt=media", self.address(&object.bucket, &object.object));
-        self.get(object, &address, LARGEST_FILE).await
-    }
-
-    /// The names below the prefix, as far as the next slash.
-    pub(super) async fn list(&self, prefix: &GsUrl) -> Result<Vec<String>, StoreError> {
-        let below = match prefix.object.trim_end_matches('/') {
-            "" => String::new(),
-            folder => format!("{folder}/"),
-        };
-        let parameters = [("delimiter", "/"), ("fields", "items(name),prefixes,nextPageToken")];
-        let mut names: Vec<String> = Vec::new();
-        for page in self.pages(prefix, &below, &parameters).await? {
-            let all = page.items.into_iter().map(|item| item.name).chain(page.prefixes);
-            names.extend(
-                all.filter_map(|name| Some(name.strip_prefix(&below)?.trim_end_matches('/').to_owned())),
-            );
-        }
-        Ok(distinct(names))
-    }
-
-    /// The generations of the objects below the prefix whose names from there lie between two.
-    pub(super) async fn versions(
-        &self,
-        prefix: &GsUrl,
-        first: &str,
-        last: &str,
-    ) -> Result<BTreeMap<String, String>, StoreError> {
-        let below = format!("{}/", prefix.object.trim_end_matches('/'));
-        // The end that Google takes is behind the last name; no name that it leaves out sorts before that one.
-        let (start, end) = (format!("{below}{first}"), format!("{below}{last}!"));
-        let parameters = [
-            ("startOffset", start.as_str()),
-            ("endOffset", end.as_str()),
-            ("fields", "items(name,generation),nextPageToken"),
-        ];
-        let mut versions = BTreeMap::new();
-        for item in self.pages(prefix, &below, &parameters).await?.into_iter().flat_map(|page| page.items) {
-            let Some(name) = item.name.strip_prefix(&below) else { continue };
-            if (first..=last).contains(&name) {
-                versions.insert(name.to_owned(), item.generation);
-            }
-        }
-        Ok(versions)
-    }
-
-    /// How to ask for an object. `object` is its name as in a URL, `url` what it is called in messages.
-    pub(super) async fn locate(&self, url: &str, bucket: &str, object: &str) -> Result<Location, StoreError> {
-        #[derive(Deserialize)]
-        struct Metadata {
-            size: String,
-        }
-        let address = self.address(bucket, &unescaped(object));
-        let mut headers = HeaderMap::new();
-        let token = self.tokens.header().await;
-        headers.insert(AUTHORIZATION, token.map_err(|error| no_token(url, &error.to_string()))?);
-        let once = |error| GaveUp { error, attempts: 1, waited: Duration::ZERO };
-        let asked = self.send(&format!("{address}?fields=size"), PATIENCE).await;
-        let answer = asked.map_err(|failure| store_error(url, once(failure)))?;
-        // Without it the download goes as well.
-        let size = answer.json::<Metadata>().await.ok().and_then(|metadata| metadata.size.parse().ok());
-        let address = Url::parse(&format!("{address}?alt=media"))
-            .map_err(|_| StoreError::BadUrl { url: url.into(), problem: "it names no object" })?;
-        Ok(Location { url: address, headers, size })
-    }
-
     async fn pages(
         &self,
-        prefix: &GsUrl,
+        folder: &Place,
         below: &str,
         parameters: &[(&str, &str)],
     ) -> Result<Vec<Page>, StoreError> {
@@ -156,16 +176,16 @@ impl Gs {
                 .extend_pairs(parameters)
                 .extend_pairs((!token.is_empty()).then_some(("pageToken", token.as_str())))
                 .finish();
-            let address = format!("{}/b/{}/o?{query}", self.endpoint, escaped(&prefix.bucket));
-            let bytes = match self.get(prefix, &address, LONGEST_LIST).await {
+            let address = format!("{}/b/{}/o?{query}", self.endpoint, escaped(&folder.bucket));
+            let bytes = match self.get(folder, &address, LONGEST_LIST).await {
                 // Of a prefix there may be nothing; so it is the bucket that is not there.
                 Err(StoreError::NotFound { url, .. }) => {
-                    return Err(StoreError::WrongBucket { url, bucket: prefix.bucket.clone() });
+                    return Err(StoreError::WrongBucket { url, bucket: folder.bucket.clone() });
                 }
                 answer => answer?,
             };
             let mut page: Page = serde_json::from_slice(&bytes).map_err(|error| StoreError::Refused {
-                url: prefix.to_string(),
+                url: folder.url.clone(),
                 status: 200,
                 code: String::new(),
                 message: format!("what is no list of objects: {error}"),
@@ -179,26 +199,25 @@ impl Gs {
         Ok(pages)
     }
 
-    fn address(&self, bucket: &str, object: &str) -> String {
-        format!("{}/b/{}/o/{}", self.endpoint, escaped(bucket), escaped(object))
+    fn address(&self, object: &Place) -> String {
+        format!("{}/b/{}/o/{}", self.endpoint, escaped(&object.bucket), escaped(&object.key))
     }
 
     /// What is at an address, asked for again where that helps.
-    async fn get(&self, what: &GsUrl, address: &str, largest: u64) -> Result<Vec<u8>, StoreError> {
-        let url = what.to_string();
-        let patience = |failure: &Failure| match failure {
+    async fn get(&self, what: &Place, address: &str, largest: u64) -> Result<Vec<u8>, StoreError> {
+        let deadline = |failure: &Failure| match failure {
             Failure::Passing(_) => Duration::MAX,
             Failure::NoToken(_) | Failure::Status(_) | Failure::TooLarge => Duration::ZERO,
         };
         let attempt = || async { read(self.send(address, self.retries.attempt).await?, largest).await };
-        let asked = self.retries.run(&url, attempt, patience).await;
-        asked.map_err(|gave_up| store_error(&url, gave_up))
+        let asked = self.retries.run(&what.url, attempt, deadline).await;
+        asked.map_err(|gave_up| store_error(&what.url, gave_up))
     }
 
-    async fn send(&self, address: &str, patience: Duration) -> Result<Response, Failure> {
+    async fn send(&self, address: &str, limit: Duration) -> Result<Response, Failure> {
         for is_last in [false, true] {
             let token = self.tokens.header().await.map_err(|error| Failure::NoToken(error.to_string()))?;
-            let request = self.client.get(address).header(AUTHORIZATION, token).timeout(patience);
+            let request = self.client.get(address).header(AUTHORIZATION, token).timeout(limit);
             let answer = request.send().await.map_err(of_transport)?;
             match answer.status() {
                 StatusCode::OK => return Ok(answer),
@@ -219,7 +238,7 @@ impl Gs {
 enum Failure {
     /// It may work later.
     Passing(String),
-    /// There is nobody to ask as.
+    /// There is no token of the instance's service account.
     NoToken(String),
     /// Google answers with this.
     Status(StatusCode),
@@ -237,7 +256,7 @@ impl std::fmt::Display for Failure {
 }
 
 fn of_transport(error: reqwest::Error) -> Failure {
-    Failure::Passing(super::s3::chain(&error.without_url()))
+    Failure::Passing(in_one_line(&error.without_url()))
 }
 
 async fn read(answer: Response, largest: u64) -> Result<Vec<u8>, Failure> {
@@ -245,7 +264,7 @@ async fn read(answer: Response, largest: u64) -> Result<Vec<u8>, Failure> {
     http::body(answer, largest).await.map_err(of_transport)?.ok_or(Failure::TooLarge)
 }
 
-/// What to tell the user of it.
+/// What to tell the operator.
 fn store_error(url: &str, gave_up: GaveUp<Failure>) -> StoreError {
     let GaveUp { error, attempts, waited } = gave_up;
     let url = url.to_owned();
@@ -274,34 +293,7 @@ fn no_token(url: impl Into<String>, problem: &str) -> StoreError {
 }
 
 /// A name as one segment of a path (RFC 3986, section 2.3).
-fn escaped(name: &str) -> String {
-    name.bytes().fold(String::new(), |mut escaped, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            escaped.push(char::from(byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(escaped, "%{byte:02X}");
-        }
-        escaped
-    })
-}
-
-/// A name with the escapes of a URL resolved; a `%` that is none stays.
-pub(super) fn unescaped(text: &str) -> String {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((first, after)) = rest.split_first() {
-        let digits = after.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
-            Some(byte) if *first == b'%' => {
-                bytes.push(byte);
-                rest = &after[2..];
-            }
-            _ => {
-                bytes.push(*first);
-                rest = after;
-            }
-        }
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
+fn escaped(name: &str) -> PercentEncode<'_> {
+    const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
+    utf8_percent_encode(name, RESERVED)
 }

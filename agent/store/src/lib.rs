@@ -3,12 +3,14 @@
 //! Read-only: a node never writes to the state store.
 
 mod assets;
+mod backend;
 mod error;
 mod folder;
 mod gs;
 mod mirror;
 mod s3;
-mod url;
+mod s3_like;
+mod schemes;
 
 use std::collections::BTreeMap;
 
@@ -17,18 +19,17 @@ use tokio::sync::OnceCell;
 pub use error::StoreError;
 pub use s3::S3Settings;
 
-use gs::Gs;
+use backend::{Backend, Place, Setup};
+use folder::Folder;
 use kops_agent_net::retry::Retries;
 use mirror::StoreMirror;
-use s3::S3;
-use url::StoreUrl;
+use schemes::SCHEMES;
 
 /// The largest file that is read, in bytes. What kOps writes is far smaller, and a file is held in
 /// memory while it is read.
 pub const LARGEST_FILE: u64 = 8 * 1024 * 1024;
 
-/// What became of reading a file that need not be there. What is denied is not absent: whether it is there is not
-/// known.
+/// The result of reading an optional file. A denied file is not an absent one: whether it exists is not known.
 #[derive(Debug)]
 pub enum Found<T, D = StoreError> {
     /// This is in it.
@@ -55,18 +56,18 @@ impl<T, D> Found<T, D> {
 
 /// The state stores that a node may have to read, by URL.
 ///
-/// Nothing of S3 is set up before the first `s3://` URL is read.
+/// Nothing of a store is set up before its first URL is asked for.
 #[derive(Debug)]
 pub struct Store {
     mirrors: Vec<StoreMirror>,
     s3_settings: Option<S3Settings>,
     retries: Retries,
-    s3: OnceCell<S3>,
-    gs: OnceCell<Gs>,
+    /// By the rows of [`SCHEMES`].
+    backends: [OnceCell<Box<dyn Backend>>; SCHEMES.len()],
 }
 
 impl Store {
-    /// The stores of the world, but those that `--store-mirror URL=DIR` serves from a folder.
+    /// All stores; `--store-mirror URL=DIR` serves what is below a URL from a folder.
     ///
     /// # Errors
     /// If a mirror is not written `URL=DIR`.
@@ -76,8 +77,7 @@ impl Store {
             mirrors,
             s3_settings: None,
             retries: Retries::default(),
-            s3: OnceCell::new(),
-            gs: OnceCell::new(),
+            backends: std::array::from_fn(|_| OnceCell::new()),
         })
     }
 
@@ -86,12 +86,12 @@ impl Store {
         Store { s3_settings: Some(settings), ..self }
     }
 
-    /// The same, with more or less patience.
+    /// The same, with other deadlines and pauses.
     pub fn with_retries(self, retries: Retries) -> Store {
         Store { retries, ..self }
     }
 
-    /// How long to go on trying, and how fast.
+    /// The deadline and the pauses of requests.
     pub fn retries(&self) -> Retries {
         self.retries
     }
@@ -101,17 +101,11 @@ impl Store {
     /// # Errors
     /// If there is none, it may not be read, or its store cannot be reached.
     pub async fn read(&self, url: &str) -> Result<Vec<u8>, StoreError> {
-        if let Some(file) = self.mirrored(url)? {
-            return folder::read(&file, url);
-        }
-        match url.parse()? {
-            StoreUrl::Folder(file) => folder::read(&file, url),
-            StoreUrl::S3(object) => self.s3().await?.read(&object).await,
-            StoreUrl::Gs(object) => self.gs().await?.read(&object).await,
-        }
+        let (backend, file) = self.find(url).await?;
+        backend.read(&file).await
     }
 
-    /// What becomes of reading the file at a URL that need not be there. A store that does not say whether a file is
+    /// Reads the file at a URL, which need not exist. A store that does not say whether a file is
     /// there, because this machine may not read it, may still list its folder; a file that is not listed is not there.
     ///
     /// # Errors
@@ -141,14 +135,8 @@ impl Store {
     /// # Errors
     /// If the folder may not be read, or its store cannot be reached.
     pub async fn list(&self, url: &str) -> Result<Vec<String>, StoreError> {
-        if let Some(folder) = self.mirrored(url)? {
-            return folder::list(&folder, url);
-        }
-        match url.parse()? {
-            StoreUrl::Folder(folder) => folder::list(&folder, url),
-            StoreUrl::S3(prefix) => self.s3().await?.list(&prefix).await,
-            StoreUrl::Gs(prefix) => self.gs().await?.list(&prefix).await,
-        }
+        let (backend, folder) = self.find(url).await?;
+        backend.list(&folder).await
     }
 
     /// The files below a URL whose paths from there lie between two, `first` and `last` included, with what tells
@@ -162,38 +150,25 @@ impl Store {
         first: &str,
         last: &str,
     ) -> Result<BTreeMap<String, String>, StoreError> {
-        let url = url.trim_end_matches('/');
-        if let Some(folder) = self.mirrored(url)? {
-            return folder::versions(&folder, url, first, last);
+        let (backend, folder) = self.find(url.trim_end_matches('/')).await?;
+        backend.versions(&folder, first, last).await
+    }
+
+    /// The backend of a URL, set up now if it was not before, and what the URL means there.
+    async fn find(&self, url: &str) -> Result<(&dyn Backend, Place), StoreError> {
+        if let Some(mirror) = self.mirror_of(url) {
+            return Ok((&Folder, mirror.place_of(url)?));
         }
-        match url.parse()? {
-            StoreUrl::Folder(folder) => folder::versions(&folder, url, first, last),
-            StoreUrl::S3(prefix) => self.s3().await?.versions(&prefix, first, last).await,
-            StoreUrl::Gs(prefix) => self.gs().await?.versions(&prefix, first, last).await,
-        }
+        let (row, place) = schemes::place(url)?;
+        let setup =
+            || Setup { scheme: SCHEMES[row].name, retries: self.retries, s3: self.s3_settings.clone() };
+        let backend = self.backends[row].get_or_try_init(|| (SCHEMES[row].open)(setup())).await?;
+        Ok((&**backend, place))
     }
 
-    /// Where the mirror keeps what is at a URL: the mirror of the longest URL that it is below.
-    fn mirrored(&self, url: &str) -> Result<Option<std::path::PathBuf>, StoreError> {
-        let mirror =
-            self.mirrors.iter().filter(|mirror| mirror.covers(url)).max_by_key(|mirror| mirror.url.len());
-        mirror.map(|mirror| mirror.path_of(url)).transpose()
-    }
-
-    async fn gs(&self) -> Result<&Gs, StoreError> {
-        self.gs.get_or_try_init(async || Gs::new(self.retries)).await
-    }
-
-    async fn s3(&self) -> Result<&S3, StoreError> {
-        self.s3
-            .get_or_try_init(|| async {
-                let settings = match &self.s3_settings {
-                    Some(settings) => settings.clone(),
-                    None => S3Settings::from_environment()?,
-                };
-                S3::new(settings, self.retries).await
-            })
-            .await
+    /// The mirror of the longest URL that this one is below.
+    fn mirror_of(&self, url: &str) -> Option<&StoreMirror> {
+        self.mirrors.iter().filter(|mirror| mirror.covers(url)).max_by_key(|mirror| mirror.url.len())
     }
 }
 
@@ -240,7 +215,9 @@ mod tests {
             let names = store.list(&format!("{base}/instancegroup/")).await.unwrap();
             assert_eq!(names, ["control-plane", "nodes"]);
         }
-        assert!(store.s3.get().is_none(), "nothing of S3 is set up for a folder");
+        let opened = SCHEMES.iter().zip(&store.backends).filter(|(_, backend)| backend.initialized());
+        let opened: Vec<&str> = opened.map(|(scheme, _)| scheme.name).collect();
+        assert_eq!(opened, ["file"], "nothing of S3 is set up for a folder");
     }
 
     #[tokio::test]
@@ -299,7 +276,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_climbs_out_of_a_mirror() {
+    async fn no_url_leads_out_of_a_mirror() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), "secret", "outside");
         write(folder.path(), "mirror/inside", "inside");
@@ -315,7 +292,7 @@ mod tests {
     #[tokio::test]
     async fn a_store_that_is_not_supported_is_refused_by_name() {
         let store = Store::new(&[]).unwrap();
-        for scheme in ["azureblob", "do", "scw", "linode", "hos", "swift", "https", "memfs", "vault"] {
+        for scheme in ["azureblob", "swift", "https", "memfs", "vault"] {
             let error = store.read(&format!("{scheme}://state/config")).await.unwrap_err();
             assert!(
                 error.to_string().contains(&format!("{scheme}:// stores are not supported yet")),

@@ -3,11 +3,13 @@
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
 
+use super::backend::Place;
 use super::error::StoreError;
+use super::folder;
 
 /// Whatever is below `url` is read from `folder`.
 ///
-/// A URL cannot climb out of the folder. Links in the folder are followed: whoever made the folder
+/// A URL cannot climb out of the folder. Links in the folder are followed: the operator who made the folder
 /// made them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct StoreMirror {
@@ -39,7 +41,7 @@ impl StoreMirror {
     ///
     /// # Errors
     /// If the URL would lead out of it.
-    pub(super) fn path_of(&self, url: &str) -> Result<PathBuf, StoreError> {
+    pub(super) fn place_of(&self, url: &str) -> Result<Place, StoreError> {
         let mut path = self.folder.clone();
         let below = self.below(url).unwrap_or_default().trim_start_matches('/');
         for component in Path::new(below).components() {
@@ -47,12 +49,13 @@ impl StoreMirror {
                 Component::Normal(name) => path.push(name),
                 Component::CurDir => {}
                 Component::ParentDir | Component::RootDir | Component::Prefix(_) => {
-                    let problem = "it leads out of the folder of its mirror";
+                    let problem = "it leads out of the folder of its mirror".to_owned();
                     return Err(StoreError::BadUrl { url: url.to_owned(), problem });
                 }
             }
         }
-        Ok(path)
+        let key = path.to_string_lossy().into_owned();
+        Ok(Place { url: url.to_owned(), bucket: String::new(), key, rights: folder::READ_ACCESS.to_owned() })
     }
 
     fn below<'a>(&self, url: &'a str) -> Option<&'a str> {

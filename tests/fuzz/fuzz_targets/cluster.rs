@@ -3,7 +3,7 @@
 #![no_main]
 
 use kops_agent_plan::derive;
-use kops_agent_plan::spec::{Cluster, InstanceGroup};
+use kops_agent_spec::{Cluster, InstanceGroup};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &[u8]| {

@@ -2,7 +2,7 @@
 
 #![no_main]
 
-use kops_agent_plan::spec::Keyset;
+use kops_agent_spec::Keyset;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &[u8]| {

@@ -2,8 +2,8 @@
 
 #![no_main]
 
-use kops_agent_plan::go_yaml;
-use kops_agent_plan::spec::BootConfig;
+use kops_agent_spec::BootConfig;
+use kops_agent_spec::go_yaml;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|user_data: &[u8]| {

@@ -31,7 +31,7 @@ fn main() -> ExitCode {
     let outcome = log::set_logger(&Lines).map_err(anyhow::Error::from).and_then(|()| {
         log::set_max_level(LevelFilter::Debug);
         let runtime = tokio::runtime::Builder::new_current_thread().build()?;
-        // As in the agent, whoever asks is in a runtime of its own.
+        // As in the agent, each call is in a runtime of its own.
         runtime.block_on(async { run() })
     });
     match outcome {

@@ -28,7 +28,7 @@ pub const AGENT: &str = "/opt/kops/bin/nodeup";
 /// Where they have their boot config.
 pub const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
 
-/// Where they have a pod for anybody to run.
+/// Where they have the manifest of a pod.
 pub const POD: &str = "/root/pod.yaml";
 
 /// The address of the control plane.
@@ -212,21 +212,21 @@ fn adapt(store: &ExampleStore, registry: &str) {
         fs::write(&path, text.replace(&example.runc, &releases.runc)).unwrap();
     }
     let spec = folder.join("cluster-completed.spec");
-    // How full the disk is of whoever runs tests is not their matter.
+    // How full this host's disk is must not matter.
     let text = fs::read_to_string(&spec).unwrap();
     let disk = ",nodefs.available<10%,nodefs.inodesFree<5%,imagefs.available<10%,imagefs.inodesFree<5%";
     assert_eq!(text.matches(disk).count(), 2, "the example's kubelets no longer watch their disks so");
     fs::write(&spec, text.replace(disk, "")).unwrap();
     let containerd = format!(
         "  containerd:\n    configAdditions:\n      \
-         # Who runs tests may not lower it, which containerd would try for every pod.\n      \
+         # A host of tests may not lower it, which containerd would try for every pod.\n      \
          plugins.\"io.containerd.cri.v1.runtime\".restrict_oom_score_adj: \"true\"\n    \
          registryMirrors:\n      registry.k8s.io:\n      - {registry}\n"
     );
     edit(&spec, "  containerd:\n", &containerd).unwrap();
     // It needs iptables in its image, which is made of static programs only.
     edit(&spec, "  kubeProxy:\n", "  kubeProxy:\n    enabled: false\n").unwrap();
-    // Nobody else could be elected, and who loses an election behind a slow disk ends.
+    // There is no other candidate, and a component that loses its lease behind a slow disk ends.
     let text = fs::read_to_string(&spec).unwrap();
     assert_eq!(
         text.matches("leaderElect: true").count(),
@@ -302,7 +302,7 @@ fn install(files: &Path, store: &ExampleStore, group: &str, address: Ipv4Addr, p
     fs::copy(crate::agent(), &agent).unwrap();
     fs::set_permissions(&agent, fs::Permissions::from_mode(0o755)).unwrap();
 
-    // The network's part: names, packages, and who gives pods their addresses.
+    // The network's part: names, packages, and what gives pods their addresses.
     let hostname = hostname(address);
     let hosts = format!(
         "127.0.0.1 localhost\n{address} {hostname}\n{CONTROL_PLANE_ADDRESS} api.internal.{CLUSTER}\n"

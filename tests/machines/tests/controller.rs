@@ -151,7 +151,7 @@ fn ask(cluster: &Cluster, token: &str, body: &str) -> Answer {
     Answer { status: line(), certificate: line(), body: line() }
 }
 
-/// Nobody is known without a token; the certificate that is shown to them.
+/// Requests without a token are refused; returns the certificate that the server shows.
 fn refuses_strangers(cluster: &Cluster) -> String {
     let answer = ask(cluster, "", "{}");
     assert_eq!(answer.status, "403", "{}", answer.body);
@@ -192,7 +192,7 @@ pub fn stops(cluster: &Cluster) {
 }
 
 /// Killed, it is started again. So it is when it is stuck: the watchdog ends it, at once and so without a core. Then it leads
-/// again, though nobody has let the Lease go.
+/// again, though the Lease was not released.
 pub fn is_started_again(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let before = holder(cluster);
@@ -227,7 +227,7 @@ pub fn takes_up_a_new_certificate(cluster: &Cluster) {
     assert_eq!(machine.show(UNIT, "InvocationID"), before.1, "it was restarted");
 }
 
-/// A configuration that cannot be used ends nobody who works; whoever starts with it says what is wrong and is not started
+/// A configuration that cannot be used ends no running controller; one that starts with it says what is wrong and is not started
 /// again and again; node mode puts it right.
 pub fn says_what_is_wrong_with_its_configuration(cluster: &Cluster) {
     let machine = &cluster.control_plane;
@@ -280,7 +280,7 @@ fn converge(cluster: &Cluster) {
     assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
 }
 
-/// Who holds the Lease; empty if nobody does.
+/// The holder of the Lease; empty if there is none.
 fn holder(cluster: &Cluster) -> String {
     let lease = [
         "-n",

@@ -141,13 +141,13 @@ impl Machine {
     }
 
     #[track_caller]
-    fn until_within<T>(&self, patience: Duration, what: &str, answer: impl Fn() -> Option<T>) -> T {
+    fn until_within<T>(&self, timeout: Duration, what: &str, answer: impl Fn() -> Option<T>) -> T {
         let since = Instant::now();
         loop {
             if let Some(answer) = answer() {
                 return answer;
             }
-            if since.elapsed() > patience {
+            if since.elapsed() > timeout {
                 let console = fs::read_to_string(self.work().join("console.log")).unwrap_or_default();
                 let journal = if self.leader().is_empty() {
                     String::new()

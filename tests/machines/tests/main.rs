@@ -1,7 +1,7 @@
 //! Real Debian machines, under a real systemd, become a control plane and a node of a real cluster.
 //!
-//! They need root, systemd-nspawn and programs that take minutes to build the first time, so they are only run where
-//! somebody asks for them: `tests/machines/run` does, and so does `tests/run`.
+//! They need root, systemd-nspawn and programs that take minutes to build the first time, so they are only run by
+//! `tests/machines/run` and `tests/run`.
 
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
@@ -58,14 +58,15 @@ fn agent() -> PathBuf {
     kops_agent(Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("debug/kops-agent"))
 }
 
-/// Says what comes next, and when: what a slow run was slow at shows with `--nocapture`.
+/// Says what comes next, in which test, and when: what a slow run was slow at shows with `--nocapture`.
 #[allow(clippy::print_stderr)]
 fn step(what: &str) {
     static START: OnceLock<Instant> = OnceLock::new();
-    eprintln!("{:7.1} s  {what}", START.get_or_init(Instant::now).elapsed().as_secs_f32());
+    let since = START.get_or_init(Instant::now).elapsed().as_secs_f32();
+    eprintln!("{since:7.1} s  {}: {what}", thread::current().name().unwrap_or_default());
 }
 
-/// Takes apt's locks, as the daily jobs of a fresh machine do, until somebody has found them taken.
+/// Takes apt's locks, as the daily jobs of a fresh machine do, until a run has found them taken.
 const HOLD_APT_LOCKS: &str = r#"
 import fcntl, os, time
 files = [open(path, "w") for path in ("/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock")]
@@ -255,7 +256,7 @@ fn becomes_a_cluster(suite: &str) {
         scope.spawn(|| {
             disturb_apt(node);
             service::converges(&cluster, node);
-            assert_eq!(node.show("apt-locks.service", "ActiveState"), "inactive", "nobody met the locks");
+            assert_eq!(node.show("apt-locks.service", "ActiveState"), "inactive", "no run met the locks");
         });
         boot::the_boot_scripts_call_returns_at_once(&cluster, control_plane);
     });

@@ -51,7 +51,7 @@ fn configure(cluster: &Cluster, machine: &Machine) {
 pub fn converges(cluster: &Cluster, machine: &Machine) {
     configure(cluster, machine);
     machine.run(&["systemctl", "start", "--no-block", UNIT, "after-kops-agent.service"]);
-    // It waits for whoever holds apt's locks, and says so.
+    // It waits for the holder of apt's locks, and says so.
     machine.until("systemd is told what is being waited for", || {
         machine.show(UNIT, "StatusText").contains("waiting for python3").then_some(())
     });

@@ -62,7 +62,7 @@ const EXPECTED: [&str; 19] = [
     "enable works@.service: ok, known, Enabled, running",
     "stop works@.service: ok, known, Disabled, not running",
     "start notifies@.service: ok, known, Static, running",
-    // systemd forgets what has run to its end unless something wants it, as whoever enables it does.
+    // systemd forgets what has run to its end unless something wants it, as enabling it does.
     "start once@.service: ok, known, Disabled, not running",
     "start once@.service: ok, known, Enabled, running",
     "stop stays@.service: ok, known, Static, not running",

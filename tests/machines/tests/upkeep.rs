@@ -11,7 +11,7 @@ use crate::machine::{Ended, Machine};
 use crate::{READY, containers, converge, node_has, restarted, running_since};
 
 /// Long enough for a kubelet that starts, and short for one that does not.
-const PATIENCE: &str = "8";
+const TIMEOUT: &str = "8";
 /// What `status` and `verify` end with where something differs.
 const DIFFERENT: Option<i32> = Some(4);
 /// For so many seconds a component has to be well before the next one is changed.
@@ -29,14 +29,14 @@ fn has(text: &str, parts: &[&str]) {
     }
 }
 
-/// A setting that kubelet refuses is taken back, is not tried again, and keeps nobody from a good one.
+/// A setting that kubelet refuses is taken back, is not tried again, and does not keep a good one away.
 pub fn what_kubelet_refuses_is_rolled_back(cluster: &Cluster, node: &Machine) {
     const BAD: &str = "\n  kubelet:\n    featureGates:\n      NoSuchFeature: \"true\"\n";
     const GOOD: &str = "\n  kubelet:\n    maxParallelImagePulls: 3\n    serializeImagePulls: false\n";
     let config = "/var/lib/kubelet/kubelet.conf";
     let (files, before) = (node.read(config), running_since(node));
     cluster.edit_spec("\n  kubelet:\n", BAD);
-    let ended = cluster.agent(node, "converge", &["--health-patience", PATIENCE]);
+    let ended = cluster.agent(node, "converge", &["--health-patience", TIMEOUT]);
     assert_eq!(ended.code, Some(1), "{}", node.explain(&ended));
     has(
         &ended.stderr,
@@ -74,7 +74,7 @@ pub fn what_containerd_refuses_is_rolled_back(cluster: &Cluster, node: &Machine)
     const GOOD: &str = "    logLevel: debug\n    runc:";
     let (units, pods) = (running_since(node), containers(node));
     cluster.edit_spec(GOOD, BAD);
-    let ended = cluster.agent(node, "converge", &["--health-patience", PATIENCE]);
+    let ended = cluster.agent(node, "converge", &["--health-patience", TIMEOUT]);
     assert_eq!(ended.code, Some(1), "{}", node.explain(&ended));
     has(
         &ended.stderr,
@@ -142,7 +142,7 @@ pub fn static_pods_change_one_after_another(cluster: &Cluster) {
     assert!(between >= STEADY, "the scheduler was changed {between} s after the controller manager");
 }
 
-/// A static pod whose kubeconfig is issued anew is started anew with it, in the pod that it has, and nobody else is.
+/// A static pod whose kubeconfig is issued anew is started anew with it, in the pod that it has, and no other is.
 pub fn a_static_pod_reads_its_new_kubeconfig(cluster: &Cluster) {
     let machine = &cluster.control_plane;
     let (units, before) = (running_since(machine), pods(machine));
@@ -258,7 +258,7 @@ pub fn a_reset_leaves_no_trace(machine: &Machine, before: &Traces) {
             || alternatives.contains(path)
             || is_of_others(path)
     };
-    // Folders stay that nobody recorded as made, which are those above what was; they are empty, or what is in them is
+    // Folders stay that were not recorded as made, which are those above what was; they are empty, or what is in them is
     // told here by itself.
     let mut traces = new(&after.paths, &before.paths);
     traces.retain(|path| !after.folders.contains(path) && !is_explained(path));

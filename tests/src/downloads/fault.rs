@@ -35,7 +35,7 @@ pub enum Fault {
     TooLong,
     /// A body without announced length that does not end.
     Endless,
-    /// An announced length that nobody has room for, and then [`Fault::Endless`].
+    /// An announced length that fits no disk, and then [`Fault::Endless`].
     Claims(u64),
     /// An earlier version of the file, by its own entity tag, and the connection cut at its half.
     StopsHalfwayOfAnother,

@@ -1,7 +1,7 @@
 //! A clock that jumps under a process, which knows nothing of it.
 //!
-//! A static program cannot be given another libc, and no namespace has a real-time clock of its own. But whoever traces
-//! a process can blank the address of the vDSO in its auxiliary vector (getauxval(3), `AT_SYSINFO_EHDR`): it then asks
+//! A static program cannot be given another libc, and no namespace has a real-time clock of its own. But its tracer
+//! can blank the address of the vDSO in its auxiliary vector (getauxval(3), `AT_SYSINFO_EHDR`): it then asks
 //! the kernel for the time, as on machines without a vDSO, and every answer can be changed before it is seen.
 
 use std::fs::{File, OpenOptions};

@@ -178,7 +178,7 @@ impl Mounted {
 
     /// Unmounts it and says what became of it.
     pub fn unmount(mut self) -> Disturbed {
-        // Not joined: whoever has made a mount namespace meanwhile has a copy of the mount, and the kernel goes on asking
+        // Not joined: a mount namespace that was made meanwhile has a copy of the mount, and the kernel goes on asking
         // until that is gone.
         drop(self.session.take());
         let mut state = lock(&self.state);

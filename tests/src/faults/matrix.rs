@@ -323,7 +323,7 @@ fn wrong_end(scenario: &Scenario, fault: Fault, ended: &Ended, second: Option<&E
             let was_refused = second.is_code(1)
                 && second.stderr.contains("another kops-agent is at work")
                 && second.stderr.contains(&process);
-            // Before the lock is taken, or after it is given back, nobody is in anybody's way.
+            // Before the lock is taken, or after it is given back, runs do not block each other.
             is_well(ended) && (was_refused || is_well(second))
         }),
     };

@@ -30,7 +30,7 @@ use crate::example_store::{BUCKET, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NOD
 const LONGEST_RUN: Duration = Duration::from_secs(600);
 const POLL: Duration = Duration::from_millis(1);
 /// For how many seconds the agent tries to reach a server again: all that there are answer at once.
-const PATIENCE: &str = "5";
+const TIMEOUT: &str = "5";
 /// No number or name of the agent's notes is longer.
 const SHORTEST_HASH: usize = 32;
 const REQUESTS: &str = "var/lib/kops-agent/recorded/requests.txt";
@@ -53,7 +53,7 @@ pub struct Scenario {
     /// Whether such a run takes back what it has done.
     rolls_back: bool,
     /// The operations, by number, at which it makes a difference that the clock jumps: before the first, and before each
-    /// that came next when the agent had asked for the time. Jumps between which nobody asks are the same.
+    /// that came next when the agent had asked for the time. Jumps without a question between them are the same.
     pub jumps: BTreeSet<usize>,
     agent: PathBuf,
     folder: PathBuf,
@@ -262,7 +262,7 @@ impl Scenario {
         Ok(BTreeSet::new())
     }
 
-    /// [`Scenario::expected`] where the clock was wrong: certificates may be new though nobody wanted new ones.
+    /// [`Scenario::expected`] where the clock was wrong: certificates may be new though no new ones were wanted.
     pub fn expected_by_any_clock(&self) -> Expected {
         self.expected.with_random(&self.issued)
     }
@@ -362,11 +362,11 @@ impl Scenario {
     /// The call of the agent. It reads the store from a folder: faults of servers are tried elsewhere.
     fn agent(&self, store: &ExampleStore, root: &Path) -> Command {
         let mut agent = self.cluster.agent(&self.agent, "converge", self.group, CONFIG_BASE);
-        // By TLS nobody is reached: a mirror that fails must not send a test to the publishers.
+        // By TLS no server is reached: a mirror that fails must not send a test to the publishers.
         agent.env("HTTPS_PROXY", "http://127.0.0.1:1");
         let bucket = store.buckets().join(BUCKET);
         agent.arg("--store-mirror").arg(format!("s3://{BUCKET}={}", bucket.display()));
-        agent.args(["--download-patience", PATIENCE, "--store-patience", PATIENCE, "--root"]).arg(root);
+        agent.args(["--download-patience", TIMEOUT, "--store-patience", TIMEOUT, "--root"]).arg(root);
         agent
     }
 }

@@ -24,7 +24,7 @@ use crate::cluster::{CLUSTER, Cluster, Controller, REGION, eventually, id};
 /// The IAM role of nodes.
 pub const ROLE: &str = "nodes.c.example.com";
 /// How long a machine waits for its answer.
-pub const PATIENCE: Duration = Duration::from_secs(15);
+pub const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// A cluster whose controller serves machines, and the machines' way to it.
 pub struct World {
@@ -140,19 +140,19 @@ impl World {
         machine.token_v1(sts, region, body.as_bytes(), now.try_into().unwrap())
     }
 
-    /// Asks from an address of its own: the status, and what is answered; status 0 where nobody answers.
+    /// Asks from an address of its own: the status, and what is answered; status 0 without an answer.
     pub fn ask(&self, from: Ipv4Addr, token: &str, body: &str) -> (u16, String) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(self.try_ask(from, token, body)).unwrap_or_default()
     }
 
-    /// The same; `None` where nobody answers in time.
+    /// The same; `None` without an answer in time.
     pub async fn try_ask(&self, from: Ipv4Addr, token: &str, body: &str) -> Option<(u16, String)> {
         let asking = async {
             let stream = connect(from, self.address).await.ok()?;
             exchange(stream, &self.trust, &self.name, &post(token, body)).await
         };
-        tokio::time::timeout(PATIENCE, asking).await.ok()?
+        tokio::time::timeout(TIMEOUT, asking).await.ok()?
     }
 }
 

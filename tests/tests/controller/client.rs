@@ -1,4 +1,4 @@
-//! Whoever asks the bootstrap server, each from an address of their own.
+//! Clients of the bootstrap server, each from an address of its own.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub fn post(token: &str, body: &str) -> String {
     )
 }
 
-/// Sends a request by TLS, and gives the status and the body of what is answered; `None` where nobody answers.
+/// Sends a request by TLS, and gives the status and the body of what is answered; `None` without an answer.
 pub async fn exchange(
     stream: TcpStream,
     trust: &Arc<ClientConfig>,

@@ -27,7 +27,7 @@ pub const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 pub const NODE_ROLE: &str = "node-role.kubernetes.io/node";
 /// The user that kOps' RBAC is for.
 const USER: &str = "system:serviceaccount:kube-system:kops-controller";
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The id of an instance.
 pub fn id(number: usize) -> String {
@@ -39,7 +39,7 @@ pub fn id(number: usize) -> String {
 pub fn eventually(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
     while !is_so() {
-        assert!(begun.elapsed() < PATIENCE, "not in time: {what}");
+        assert!(begun.elapsed() < TIMEOUT, "not in time: {what}");
         thread::sleep(Duration::from_millis(50));
     }
 }
@@ -254,7 +254,7 @@ impl Cluster {
         ])
     }
 
-    /// Who holds the Lease.
+    /// The holder of the Lease.
     pub fn holder(&self) -> String {
         self.kubectl(&[
             "get",
@@ -393,7 +393,7 @@ impl Controller {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         let (sender, address) = mpsc::channel();
-        // What it says goes on to whoever looks at a failed test.
+        // What it says is shown with a failed test.
         thread::spawn(move || {
             for line in log.lines().map_while(Result::ok) {
                 // A flood of refusals would hide everything else.
@@ -405,7 +405,7 @@ impl Controller {
                 }
             }
         });
-        let address = address.recv_timeout(PATIENCE).expect("the controller says where it listens");
+        let address = address.recv_timeout(TIMEOUT).expect("the controller says where it listens");
         Controller { child, address, begun: Instant::now() }
     }
 

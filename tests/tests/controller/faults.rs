@@ -155,7 +155,7 @@ fn two_controllers_that_disagree_make_no_storm_of_writes() {
     assert!(begun.elapsed() > LEAST, "{WRITES} writes in {:?}", begun.elapsed());
     let (ours, theirs) = (patches() - before, written.load(Ordering::Relaxed) as u64);
     assert!((ours..=ours + 1).contains(&theirs), "{theirs} writes of the other, {ours} of ours");
-    // Other Nodes do not suffer from it, and the last word is that of who leads.
+    // Other Nodes do not suffer from it, and the leader has the last word.
     add(&cluster, 2..=2);
     eventually("another node is labelled", || is_labelled(&cluster, 2));
     eventually("it has the last word", || cluster.label(&id(1), "tier").as_deref() == Some("web"));

@@ -51,7 +51,7 @@ fn nodes_on_gce_get_the_labels_of_their_group() {
     cluster.kubectl(&["label", "node", "nodes-new", "kops.k8s.io/instancegroup-"]);
     eventually("a label is put back", || cluster.label("nodes-new", GROUP_LABEL).is_some());
 
-    // Who starts without the store takes away nothing that was written with it.
+    // A controller that starts without the store takes away nothing that was written with it.
     drop(controller);
     let _controller = cluster.controller();
     cluster.kubectl(&["label", "node", "nodes-new", "kops.k8s.io/instancegroup-"]);
@@ -59,7 +59,7 @@ fn nodes_on_gce_get_the_labels_of_their_group() {
     for name in ["nodes-new", "nodes-0000", "nodes-0024"] {
         assert_eq!(cluster.label(name, "tier").as_deref(), Some("web"), "{name}");
     }
-    assert_eq!(gce.calls_of("instances.get"), 0, "nobody asked for an instance");
+    assert_eq!(gce.calls_of("instances.get"), 0, "no instance was asked for");
 }
 
 #[test]

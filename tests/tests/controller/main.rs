@@ -1,7 +1,7 @@
 //! Control-plane mode against a real API server and a stand-in for EC2.
 //!
-//! They need an etcd and a kube-apiserver that take minutes to build the first time, so they are only run where somebody
-//! asks for them: `tests/controller/run` does, and so does `tests/run`.
+//! They need an etcd and a kube-apiserver that take minutes to build the first time, so they are only run by
+//! `tests/controller/run` and `tests/run`.
 
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
@@ -64,13 +64,13 @@ fn nodes_get_the_labels_of_their_group_and_nobody_elses() {
         assert_eq!(cluster.label(&id(3), label).as_deref(), Some(""), "{label}");
     }
 
-    // A new node is labelled as soon as it says who it is, a minute or not since the last one.
+    // A new node is labelled as soon as it has its provider ID, a minute or not since the last one.
     cluster.ec2.put(&id(4), nodes());
     cluster.create_node(&id(4), None);
     cluster.patch_node(&id(4), &format!(r#"{{"spec": {{"providerID": "aws:///us-test-1a/{}"}}}}"#, id(4)));
     eventually("a new node is labelled", || cluster.label(&id(4), GROUP_LABEL).is_some());
 
-    // What a kubelet, or somebody, does to our labels is put back; what a group no longer has goes.
+    // A change of our labels is put back, a kubelet's too; what a group no longer has goes.
     cluster.kubectl(&["label", "node", &id(1), "--overwrite", "kops.k8s.io/instancegroup=control-plane"]);
     eventually("a label is put back", || cluster.label(&id(1), GROUP_LABEL).as_deref() == Some("nodes"));
     cluster.apply_group("nodes", "new: label");

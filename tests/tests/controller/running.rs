@@ -1,4 +1,4 @@
-//! How a controller runs beside others who write: kubelets, and another holder of the Lease; and as a pod.
+//! How a controller runs beside other writers: kubelets, and another holder of the Lease; and as a pod.
 
 use kops_agent_tests::ec2::Instance;
 

@@ -1,4 +1,4 @@
-//! How a machine on AWS shows who it is: it signs a question to STS, "who am I?", and kops-controller asks it.
+//! The proof of a machine on AWS: it signs a question to STS, "who am I?", and kops-controller asks it.
 //!
 //! The first form of the token, which every kops-controller understands and upstream's nodes send: see
 //! [`kops_agent_plan::bootstrap::aws_token`].
@@ -37,7 +37,7 @@ impl AwsAuthenticator {
     /// For a machine in this region.
     ///
     /// # Errors
-    /// If the environment's settings are wrong, or there is nobody who could give credentials.
+    /// If the environment's settings are wrong, or there is no source of credentials.
     pub(crate) async fn of_region(region: &str) -> Result<AwsAuthenticator, AuthenticationError> {
         if region.is_empty() {
             return Err(AuthenticationError::NoRegion);
@@ -98,7 +98,7 @@ fn signed(
     let (length, hash) = (STS_BODY.len().to_string(), body_hash(body));
     let content_type = ("Content-Type", STS_CONTENT_TYPE);
     let request_hash = (REQUEST_HASH_HEADER, hash.as_str());
-    // Its length is signed, and not told: whoever sends it knows.
+    // Its length is signed, and not told: the sender knows it.
     let covered = [("Content-Length", length.as_str()), content_type, request_hash];
     let covered = covered.iter().copied();
     let url = format!("https://{host}/");

@@ -18,7 +18,8 @@ use thiserror::Error;
 use super::ec2::{Ec2Error, text_of};
 use super::endpoint::Endpoint;
 use super::signing::{Signer, SigningError};
-use kops_agent_net::http::{self, innermost_cause};
+use crate::api::{self, NoAnswer};
+use kops_agent_net::http;
 use kops_agent_net::retry::Retries;
 
 /// The version of the API whose actions and documents are spoken.
@@ -35,7 +36,7 @@ const LONGEST_ANSWER: usize = 256 * 1024;
 const UNTIL_HELD: Duration = Duration::from_secs(5 * 60);
 
 /// How often, and for how long, it is tried by one run; what runs at boot begins anew after that.
-pub const RETRIES: Retries = Retries {
+pub(crate) const RETRIES: Retries = Retries {
     deadline: Duration::from_secs(30),
     attempt: Duration::from_secs(10),
     first_pause: Duration::from_secs(1),
@@ -118,7 +119,7 @@ impl AutoscalingError {
 ///
 /// # Errors
 /// If it could not be said for as long as that may help.
-pub async fn complete(
+pub(crate) async fn complete(
     action: &LifecycleAction,
     uptime: Duration,
     retries: Retries,
@@ -218,19 +219,20 @@ impl Autoscaling {
             .extend_pairs(parameters)
             .finish();
         let request = self.signer.post(&self.client, &self.endpoint, form, within).await?;
-        let unreachable = |error: reqwest::Error| AutoscalingError::Unreachable {
-            action,
-            endpoint: self.endpoint.clone(),
-            cause: innermost_cause(error),
-        };
-        let answer = self.client.execute(request).await.map_err(unreachable)?;
-        let status = answer.status().as_u16();
-        let unusable = AutoscalingError::Unusable { action, endpoint: self.endpoint.clone(), status };
-        let body = http::body(answer, LONGEST_ANSWER).await.map_err(unreachable)?;
-        let Some(document) = body.and_then(|body| String::from_utf8(body).ok()) else { return Err(unusable) };
+        let unusable =
+            |status| AutoscalingError::Unusable { action, endpoint: self.endpoint.clone(), status };
+        let asked = api::ask(&self.client, request, LONGEST_ANSWER).await;
+        let answer = asked.map_err(|none| match none {
+            NoAnswer::Unreachable(cause) => {
+                AutoscalingError::Unreachable { action, endpoint: self.endpoint.clone(), cause }
+            }
+            NoAnswer::TooLong { status } => unusable(status),
+        })?;
+        let status = answer.status;
+        let document = answer.text().ok_or_else(|| unusable(status))?;
         match (status, text_of(&document, "Code")) {
             (200, _) => Ok(document),
-            (_, None) => Err(unusable),
+            (_, None) => Err(unusable(status)),
             (_, Some(code)) => {
                 let message = text_of(&document, "Message").unwrap_or_default();
                 let advice = match code.starts_with("AccessDenied") {

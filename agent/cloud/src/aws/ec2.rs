@@ -1,4 +1,4 @@
-//! EC2's query API, for whoever has to ask more of it than the metadata service says: an action and its
+//! EC2's query API, for what the metadata service does not say: an action and its
 //! parameters go out as a signed form, and an XML document comes back.
 //!
 //! The whole SDK of EC2 would be several times larger than this agent.
@@ -11,24 +11,25 @@ use std::time::Duration;
 use aws_sdk_s3::config::Credentials;
 use aws_sdk_s3::config::SharedCredentialsProvider;
 use aws_smithy_xml::decode::{Document, try_data};
-use reqwest::{Client, Request, Response};
+use reqwest::{Client, Request};
 use thiserror::Error;
 
 use super::endpoint::Endpoint;
 use super::signing::{Signer, SigningError};
+use crate::api::{self, NoAnswer};
 use kops_agent_net::aws_sdk::SetupError;
-use kops_agent_net::http::{self, HttpError, innermost_cause};
+use kops_agent_net::http::{self, HttpError};
 use kops_agent_net::tls::NoCaBundle;
 
 /// The version of the API whose actions and documents are spoken.
 const VERSION: &str = "2016-11-15";
 
 /// One request with its answer may take this long: some answers describe a thousand machines.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest answer that is read, in bytes.
 const LONGEST_ANSWER: usize = 64 * 1024 * 1024;
 
-/// Error codes of whoever asks too often.
+/// Error codes of throttled requests.
 const TOO_OFTEN: [&str; 4] =
     ["RequestLimitExceeded", "Throttling", "ThrottlingException", "RequestThrottledException"];
 
@@ -75,7 +76,7 @@ pub enum Ec2Error {
         /// What failed.
         cause: String,
     },
-    /// There is nobody to ask as.
+    /// There are no credentials.
     #[error(
         "there are no credentials to ask EC2 with: {0}; give the instance a role, or set AWS_ACCESS_KEY_ID and \
          AWS_SECRET_ACCESS_KEY"
@@ -89,7 +90,7 @@ pub enum Ec2Error {
         /// Why.
         cause: String,
     },
-    /// EC2 needs TLS, which needs somebody to trust.
+    /// EC2 needs TLS, and this host has no certificate authorities.
     #[error(transparent)]
     NoCaBundle(#[from] NoCaBundle),
     /// Nothing can be asked.
@@ -129,7 +130,7 @@ impl Ec2 {
     /// EC2 of a region: where `AWS_ENDPOINT_URL_EC2` or `AWS_ENDPOINT_URL` says, else at Amazon's endpoint.
     ///
     /// # Errors
-    /// If this host trusts nobody, or a proxy is no URL.
+    /// If this host has no certificate authorities, or a proxy is no URL.
     pub async fn of_region(region: &str) -> Result<Ec2, Ec2Error> {
         let Endpoint { url, settings } = Endpoint::of("ec2", region).await?;
         Ec2::new(url, region, settings.credentials_provider())
@@ -156,7 +157,7 @@ impl Ec2 {
         })
     }
 
-    /// EC2 at an endpoint, as somebody whom a stand-in believes.
+    /// EC2 at an endpoint, with credentials that a stand-in takes.
     #[cfg(any(test, feature = "testing"))]
     pub fn for_tests(endpoint: &str) -> Ec2 {
         let credentials = Credentials::new("AKIDEXAMPLE", "secret", None, None, "test");
@@ -170,16 +171,16 @@ impl Ec2 {
     /// # Errors
     /// If EC2 cannot be asked, or refuses; [`Ec2Error::is_passing`] says whether to try again.
     pub async fn query(&self, action: &str, parameters: &[(&str, &str)]) -> Result<String, Ec2Error> {
-        self.query_within(PATIENCE, action, parameters).await
+        self.query_within(TIMEOUT, action, parameters).await
     }
 
-    /// As [`Ec2::query`], for somebody who has less patience.
+    /// As [`Ec2::query`], within another timeout.
     ///
     /// # Errors
     /// As there.
     pub async fn query_within(
         &self,
-        patience: Duration,
+        timeout: Duration,
         action: &str,
         parameters: &[(&str, &str)],
     ) -> Result<String, Ec2Error> {
@@ -188,41 +189,32 @@ impl Ec2 {
             .append_pair("Version", VERSION)
             .extend_pairs(parameters)
             .finish();
-        let request = self.signed(form, patience).await?;
-        let answer = self.client.execute(request).await.map_err(|error| self.unreachable(action, error))?;
-        let status = answer.status().as_u16();
-        let document = self.document(action, answer).await?;
+        let request = self.signed(form, timeout).await?;
+        let unusable = |status| Ec2Error::Unusable {
+            action: action.to_owned(),
+            endpoint: self.endpoint.clone(),
+            status,
+        };
+        let asked = api::ask(&self.client, request, LONGEST_ANSWER).await;
+        let answer = asked.map_err(|none| match none {
+            NoAnswer::Unreachable(cause) => {
+                Ec2Error::Unreachable { action: action.to_owned(), endpoint: self.endpoint.clone(), cause }
+            }
+            NoAnswer::TooLong { status } => unusable(status),
+        })?;
+        let status = answer.status;
+        let document = answer.text().ok_or_else(|| unusable(status))?;
         match status {
             200 => Ok(document),
             _ => Err(self.refusal(action, status, &document)),
         }
     }
 
-    async fn signed(&self, form: String, patience: Duration) -> Result<Request, Ec2Error> {
-        self.signer.post(&self.client, &self.endpoint, form, patience).await.map_err(|error| match error {
+    async fn signed(&self, form: String, timeout: Duration) -> Result<Request, Ec2Error> {
+        self.signer.post(&self.client, &self.endpoint, form, timeout).await.map_err(|error| match error {
             SigningError::NoCredentials(cause) => Ec2Error::NoCredentials(cause),
             SigningError::NotSigned(cause) => Ec2Error::NotSigned { endpoint: self.endpoint.clone(), cause },
         })
-    }
-
-    async fn document(&self, action: &str, answer: Response) -> Result<String, Ec2Error> {
-        let unusable = |status: u16| Ec2Error::Unusable {
-            action: action.to_owned(),
-            endpoint: self.endpoint.clone(),
-            status,
-        };
-        let status = answer.status().as_u16();
-        let body =
-            http::body(answer, LONGEST_ANSWER).await.map_err(|error| self.unreachable(action, error))?;
-        body.and_then(|body| String::from_utf8(body).ok()).ok_or_else(|| unusable(status))
-    }
-
-    fn unreachable(&self, action: &str, error: reqwest::Error) -> Ec2Error {
-        Ec2Error::Unreachable {
-            action: action.to_owned(),
-            endpoint: self.endpoint.clone(),
-            cause: innermost_cause(error),
-        }
     }
 
     fn refusal(&self, action: &str, status: u16, document: &str) -> Ec2Error {

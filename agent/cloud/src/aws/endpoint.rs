@@ -11,10 +11,10 @@ use kops_agent_net::aws_sdk::{
 use kops_agent_net::tls::CaBundle;
 
 /// A service in a region, and how it is asked.
-pub struct Endpoint {
+pub(super) struct Endpoint {
     /// Its URL, with a slash at its end.
     pub url: String,
-    /// Who asks, and more settings of the environment.
+    /// The credentials, and more settings of the environment.
     pub settings: SdkConfig,
 }
 
@@ -23,7 +23,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// As there; and if it is to ask in another role than its own.
-    pub async fn of_node(service: &str, region: &str) -> Result<Endpoint, Ec2Error> {
+    pub(super) async fn of_node(service: &str, region: &str) -> Result<Endpoint, Ec2Error> {
         refuse_another_role(environment_variable)?;
         Endpoint::of(service, region).await
     }
@@ -31,11 +31,11 @@ impl Endpoint {
     /// That of `service` (`ec2`): where `AWS_ENDPOINT_URL_EC2` or `AWS_ENDPOINT_URL` says, else at Amazon's.
     ///
     /// # Errors
-    /// If this host trusts nobody, or a proxy is no URL.
-    pub async fn of(service: &str, region: &str) -> Result<Endpoint, Ec2Error> {
+    /// If this host has no certificate authorities, or a proxy is no URL.
+    pub(super) async fn of(service: &str, region: &str) -> Result<Endpoint, Ec2Error> {
         let url =
             endpoint_of_environment(&variable_suffix(service), environment_variable).map(|(_, url)| url);
-        // Whoever gives the credentials may need TLS even where the service does not.
+        // The source of credentials may need TLS even where the service does not.
         let needs_tls = url.as_deref().is_none_or(|url| url.starts_with("https://"));
         let bundle = CaBundle::unless_unneeded(needs_tls)?;
         let settings = shared_config(region, bundle).await?;
@@ -53,7 +53,7 @@ fn variable_suffix(service: &str) -> String {
 }
 
 /// Amazon's own endpoint of a service in a region, by the partition that the region is of.
-pub fn amazon(service: &str, region: &str, is_dual_stack: bool) -> String {
+pub(super) fn amazon(service: &str, region: &str, is_dual_stack: bool) -> String {
     let begins = |prefix: &str| region.starts_with(prefix);
     let suffix = match () {
         () if begins("cn-") && is_dual_stack => "api.amazonwebservices.com.cn",

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use aws_smithy_xml::decode::{Document, ScopedDecoder, XmlDecodeError, try_data};
-use kops_agent_plan::facts::{InstanceType, NetworkInterfaceLimits};
+use kops_agent_spec::facts::{InstanceType, NetworkInterfaceLimits};
 use thiserror::Error;
 
 use super::ec2::{Ec2, Ec2Error};
@@ -41,7 +41,7 @@ enum Cause {
 ///
 /// # Errors
 /// If EC2 cannot be asked, refuses, or does not know the type. What may pass is tried again until `retries` end.
-pub async fn of_region(
+pub(crate) async fn of_region(
     region: &str,
     instance_type: &str,
     retries: Retries,

@@ -1,8 +1,8 @@
-//! Many instances of EC2, asked for in few calls, for whoever has to know one of them: the controller of nodes and
+//! Many instances of EC2, asked for in few calls, for the controller of nodes and
 //! the bootstrap server.
 //!
 //! Questions that come within a short window of each other become one `DescribeInstances`. EC2 lets an account make
-//! only so many calls, which it shares with everything else there; so calls are rationed below that, and nobody asks
+//! only so many calls, which it shares with everything else there; so calls are rate-limited below that, and none is made
 //! while EC2 says that it is too much.
 
 mod answer;
@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::ec2::{Ec2, Ec2Error};
 use crate::calls::{CloudCalls, Outcome};
-use crate::ration::Ration;
+use crate::rate_limiter::RateLimiter;
 
 /// How long a question waits for others to go with.
 const WINDOW: Duration = Duration::from_millis(50);
@@ -30,11 +30,11 @@ const LONGEST_QUEUE: usize = 16 * 1024;
 /// How often one question is put while EC2 says that it is too much.
 const TRIES: u32 = 4;
 /// EC2 lets an account make 100 Describe calls at once and 20 a second after that, for those that name what they want
-/// (EC2's developer guide, "Request throttling"). Half of it is left to everybody else.
+/// (EC2's developer guide, "Request throttling"). Half of it is left to the rest of the account.
 const BURST: f64 = 50.0;
 const PER_SECOND: f64 = 10.0;
 /// How long one call may take. It is short, since those that hang keep all others waiting.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const ACTION: &str = "DescribeInstances";
 
@@ -46,28 +46,28 @@ struct Question {
     answer: oneshot::Sender<InstanceAnswer>,
 }
 
-/// Somebody to ask for instances. Clones ask together.
+/// The instances of an account and region. Clones ask together.
 #[derive(Clone, Debug)]
 pub struct Instances {
     questions: mpsc::Sender<Question>,
 }
 
 impl Instances {
-    /// Asks EC2, as long as somebody has this.
+    /// Asks EC2 until the last clone is dropped.
     pub fn of(ec2: Ec2, calls: CloudCalls) -> Instances {
-        Instances::with(PATIENCE, WINDOW, ec2, calls)
+        Instances::with(TIMEOUT, WINDOW, ec2, calls)
     }
 
     /// The same for a test in which everything is faster: no question waits for others for longer than this.
     #[cfg(any(test, feature = "testing"))]
     pub fn within(window: Duration, ec2: Ec2) -> Instances {
-        Instances::with(PATIENCE, window, ec2, CloudCalls::default())
+        Instances::with(TIMEOUT, window, ec2, CloudCalls::default())
     }
 
-    fn with(patience: Duration, window: Duration, ec2: Ec2, calls: CloudCalls) -> Instances {
+    fn with(timeout: Duration, window: Duration, ec2: Ec2, calls: CloudCalls) -> Instances {
         let (questions, waiting) = mpsc::channel(LONGEST_QUEUE);
-        let ration = Mutex::new(Ration::of(BURST, PER_SECOND));
-        let asking = Arc::new(Asking { ec2, patience, calls, ration });
+        let rate_limiter = Mutex::new(RateLimiter::of(BURST, PER_SECOND));
+        let asking = Arc::new(Asking { ec2, timeout, calls, rate_limiter });
         tokio::spawn(collect(asking, window, waiting));
         Instances { questions }
     }
@@ -76,7 +76,7 @@ impl Instances {
     /// ([`kops_agent_plan::identity::aws::is_instance_id`]).
     ///
     /// # Errors
-    /// EC2 cannot be asked; or asks to be asked less, for longer than somebody would wait.
+    /// EC2 cannot be asked; or asks to be asked less, for longer than a question waits.
     pub async fn get(&self, id: &str) -> InstanceAnswer {
         let (answer, answered) = oneshot::channel();
         let too_much = || Arc::new(Ec2Error::RequestLimitExceeded { action: ACTION.to_owned() });
@@ -107,9 +107,9 @@ async fn collect(asking: Arc<Asking>, window: Duration, mut waiting: mpsc::Recei
 
 struct Asking {
     ec2: Ec2,
-    patience: Duration,
+    timeout: Duration,
     calls: CloudCalls,
-    ration: Mutex<Ration>,
+    rate_limiter: Mutex<RateLimiter>,
 }
 
 impl Asking {
@@ -121,7 +121,7 @@ impl Asking {
                 Ok(instances) => Ok(instances.get(&question.id).cloned()),
                 Err(error) => Err(error.clone()),
             };
-            // Who no longer waits does not need it.
+            // The receiver may be gone.
             let _ = question.answer.send(of_this);
         }
     }
@@ -145,7 +145,7 @@ impl Asking {
                     tries = 0;
                 }
                 Err(Ec2Error::RequestLimitExceeded { .. }) if tries < TRIES => {
-                    self.ration.lock().await.put_off(Instant::now(), FIRST_PAUSE * 2u32.pow(tries - 1));
+                    self.rate_limiter.lock().await.put_off(Instant::now(), FIRST_PAUSE * 2u32.pow(tries - 1));
                 }
                 Err(error) => return Err(error),
                 Ok(instances) => return Ok(instances),
@@ -170,9 +170,9 @@ impl Asking {
         let names: Vec<String> = (1..=ids.len()).map(|number| format!("InstanceId.{number}")).collect();
         let parameters: Vec<(&str, &str)> =
             names.iter().map(String::as_str).zip(ids.iter().copied()).collect();
-        let pause = self.ration.lock().await.take(Instant::now());
+        let pause = self.rate_limiter.lock().await.take(Instant::now());
         sleep(pause).await;
-        let asked = self.ec2.query_within(self.patience, ACTION, &parameters).await;
+        let asked = self.ec2.query_within(self.timeout, ACTION, &parameters).await;
         self.calls.count("ec2", ACTION, outcome(&asked));
         let instances = answer::parse(&asked?).map_err(|problem| Ec2Error::Refused {
             action: ACTION.to_owned(),
@@ -181,7 +181,7 @@ impl Asking {
             message: problem.to_string(),
             advice: "; is this EC2?".into(),
         })?;
-        // Only what was asked for: nobody is to be identified by an answer to another question.
+        // Only what was asked for: no Node is to be identified by an answer to another question.
         let wanted = |instance: &Ec2Instance| ids.contains(instance.instance_id.as_str());
         Ok(instances
             .into_iter()

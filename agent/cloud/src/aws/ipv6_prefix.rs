@@ -7,7 +7,8 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::ec2::{Ec2, Ec2Error, text_of};
-use super::{INTERFACE_ID, IPV6_PREFIX, Imds, MetadataError, item_of_interface};
+use super::facts::{INTERFACE_ID, IPV6_PREFIX, Imds, item_of_interface};
+use crate::metadata::MetadataError;
 use kops_agent_net::retry::Retries;
 
 /// Why an instance has no prefix.
@@ -28,7 +29,11 @@ pub enum PrefixError {
 ///
 /// # Errors
 /// If it cannot be asked for, or is not given.
-pub async fn assign(endpoint: &str, ec2: Option<Ec2>, retries: Retries) -> Result<String, PrefixError> {
+pub(crate) async fn assign(
+    endpoint: &str,
+    ec2: Option<Ec2>,
+    retries: Retries,
+) -> Result<String, PrefixError> {
     let imds = Imds::at(endpoint, retries)?;
     let mac = imds.get_needed("mac").await?;
     let interface = imds.get_needed(&item_of_interface(&mac, INTERFACE_ID)).await?;
@@ -37,11 +42,11 @@ pub async fn assign(endpoint: &str, ec2: Option<Ec2>, retries: Retries) -> Resul
         None => Ec2::of_node(&imds.get_needed("placement/region").await?).await?,
     };
     let attempt = || ask(&imds, &mac, &ec2, &interface);
-    let patience = |failure: &PrefixError| match failure {
+    let worth_trying_for = |failure: &PrefixError| match failure {
         PrefixError::Ec2(error) if error.is_passing() => Duration::MAX,
         _ => Duration::ZERO,
     };
-    let given = retries.run("asking EC2 for an IPv6 prefix", attempt, patience).await;
+    let given = retries.run("asking EC2 for an IPv6 prefix", attempt, worth_trying_for).await;
     let given = given.map_err(|gave_up| gave_up.error)?;
     // The next run asks the metadata service whether there is one, which learns of it a little later.
     let is_told = || async {
@@ -80,7 +85,7 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use super::super::ec2::tests::ec2;
-    use super::super::observe;
+    use super::super::facts::observe;
     use super::*;
     use kops_agent_net::retry::FAST;
     use kops_agent_tests::fake_imds::FakeImds;

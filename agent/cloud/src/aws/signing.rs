@@ -17,7 +17,7 @@ const RENEWED_BEFORE: Duration = Duration::from_secs(5 * 60);
 /// Why a request is not signed.
 #[derive(Debug, Error)]
 pub enum SigningError {
-    /// There is nobody to ask as.
+    /// There are no credentials.
     #[error("there are no credentials: {0}")]
     NoCredentials(String),
     /// It cannot be.
@@ -27,7 +27,7 @@ pub enum SigningError {
 
 /// Signs requests to one service in one region.
 #[derive(Debug)]
-pub struct Signer {
+pub(super) struct Signer {
     service: &'static str,
     region: String,
     provider: Option<SharedCredentialsProvider>,
@@ -36,7 +36,11 @@ pub struct Signer {
 
 impl Signer {
     /// Signs with what this provider gives.
-    pub fn of(service: &'static str, region: &str, provider: Option<SharedCredentialsProvider>) -> Signer {
+    pub(super) fn of(
+        service: &'static str,
+        region: &str,
+        provider: Option<SharedCredentialsProvider>,
+    ) -> Signer {
         Signer { service, region: region.to_owned(), provider, credentials: Mutex::default() }
     }
 
@@ -44,12 +48,12 @@ impl Signer {
     ///
     /// # Errors
     /// If there are no credentials, or the request cannot be made.
-    pub async fn post(
+    pub(super) async fn post(
         &self,
         client: &Client,
         url: &str,
         form: String,
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Request, SigningError> {
         let not_signed = |cause: &dyn std::error::Error| SigningError::NotSigned(cause.to_string());
         let identity = self.credentials().await?.into();
@@ -70,7 +74,7 @@ impl Signer {
             sign(signable, &parameters).map_err(|error| not_signed(&error))?.into_parts();
         let mut request = client
             .post(url)
-            .timeout(patience)
+            .timeout(timeout)
             .header(CONTENT_TYPE, FORM)
             .body(form)
             .build()

@@ -1,4 +1,4 @@
-//! STS, which tells whose a signature is: it is sent requests that machines have signed, and one of our own.
+//! STS, which names the role behind a signature: it is sent requests that machines have signed, and one of our own.
 //!
 //! Source: the STS API Reference, `GetCallerIdentity`.
 
@@ -16,13 +16,14 @@ use tokio::sync::OnceCell;
 use super::ec2::{Ec2Error, text_of};
 use super::endpoint::Endpoint;
 use super::signing::{Signer, SigningError};
+use crate::api::{self, NoAnswer};
 use crate::calls::{CloudCalls, Outcome};
-use kops_agent_net::http::{self, client_with, innermost_cause};
+use kops_agent_net::http::{client_with, innermost_cause};
 use kops_agent_net::tls;
 
 const ACTION: &str = "GetCallerIdentity";
 /// One request with its answer may take this long. A machine that asks waits 15 seconds, for all of it.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The longest answer that is read, in bytes. A good one has some 500.
 const LONGEST_ANSWER: usize = 16 * 1024;
 
@@ -53,7 +54,7 @@ pub enum StsError {
         /// What failed.
         cause: String,
     },
-    /// There is nobody to ask as, which has to be known of this machine itself.
+    /// There are no credentials, which this machine itself needs.
     #[error("asking STS who kops-controller is: {0}; give the instance a role")]
     NotSigned(#[from] SigningError),
 }
@@ -73,7 +74,7 @@ impl Sts {
     /// STS of a region: where `AWS_ENDPOINT_URL_STS` or `AWS_ENDPOINT_URL` says, else at Amazon's endpoint.
     ///
     /// # Errors
-    /// If the endpoint is no URL, this host trusts nobody, or a proxy is no URL.
+    /// If the endpoint is no URL, this host has no certificate authorities, or a proxy is no URL.
     pub async fn of_region(region: &str, calls: CloudCalls) -> Result<Sts, Ec2Error> {
         let Endpoint { url, settings } = Endpoint::of(STS_SERVICE, region).await?;
         Sts::new(&url, region, settings.credentials_provider(), calls)
@@ -97,11 +98,11 @@ impl Sts {
         }
         let tls = tls::client_config().map_err(|error| bad(error.to_string()))?;
         let signer = Signer::of(STS_SERVICE, region, provider);
-        // It follows no redirect: what a machine has signed is for nobody else.
+        // It follows no redirect: what a machine has signed is for STS only.
         Ok(Sts { client: client_with(tls)?, endpoint, host, signer, own: OnceCell::new(), calls })
     }
 
-    /// STS at an endpoint, as somebody whom a stand-in knows.
+    /// STS at an endpoint, with credentials that a stand-in knows.
     #[cfg(any(test, feature = "testing"))]
     pub fn for_tests(url: &str, region: &str, access_key: &str, secret: &str) -> Sts {
         let credentials = Credentials::new(access_key, secret, None, None, "test");
@@ -114,7 +115,7 @@ impl Sts {
         &self.host
     }
 
-    /// Who this process is, asked once.
+    /// The role of this process, asked once.
     ///
     /// # Errors
     /// If STS does not tell.
@@ -122,13 +123,13 @@ impl Sts {
         self.own
             .get_or_try_init(|| async {
                 let request =
-                    self.signer.post(&self.client, self.endpoint.as_str(), STS_BODY.into(), PATIENCE).await?;
+                    self.signer.post(&self.client, self.endpoint.as_str(), STS_BODY.into(), TIMEOUT).await?;
                 self.ask(request).await
             })
             .await
     }
 
-    /// Who signed a request.
+    /// The caller that signed a request.
     ///
     /// # Errors
     /// If the signature is not good, or STS does not tell.
@@ -141,7 +142,8 @@ impl Sts {
         };
         let headers = call.headers.iter();
         let request = headers.fold(request, |request, (name, value)| request.header(*name, value));
-        let request = request.timeout(PATIENCE).build().map_err(|error| self.unreachable(error))?;
+        let request =
+            request.timeout(TIMEOUT).build().map_err(|error| self.unreachable(innermost_cause(error)))?;
         self.ask(request).await
     }
 
@@ -157,11 +159,14 @@ impl Sts {
     }
 
     async fn told(&self, request: Request) -> Result<Caller, StsError> {
-        let answer = self.client.execute(request).await.map_err(|error| self.unreachable(error))?;
-        let status = answer.status().as_u16();
         let unusable = |status| StsError::Unusable { endpoint: self.endpoint.to_string(), status };
-        let body = http::body(answer, LONGEST_ANSWER).await.map_err(|error| self.unreachable(error))?;
-        let document = body.and_then(|body| String::from_utf8(body).ok()).ok_or(unusable(status))?;
+        let asked = api::ask(&self.client, request, LONGEST_ANSWER).await;
+        let answer = asked.map_err(|none| match none {
+            NoAnswer::Unreachable(cause) => self.unreachable(cause),
+            NoAnswer::TooLong { status } => unusable(status),
+        })?;
+        let status = answer.status;
+        let document = answer.text().ok_or_else(|| unusable(status))?;
         match (status, text_of(&document, "Code")) {
             (200, _) => read(&document).ok_or(unusable(status)),
             (_, Some(code)) if code == "Throttling" => Err(unusable(429)),
@@ -173,8 +178,8 @@ impl Sts {
         }
     }
 
-    fn unreachable(&self, error: reqwest::Error) -> StsError {
-        StsError::Unreachable { endpoint: self.endpoint.to_string(), cause: innermost_cause(error) }
+    fn unreachable(&self, cause: String) -> StsError {
+        StsError::Unreachable { endpoint: self.endpoint.to_string(), cause }
     }
 }
 

@@ -29,7 +29,7 @@ pub enum CallFailed {
     /// The call cannot be made at all.
     #[error("{0} cannot be called back: {1}")]
     NotMade(SocketAddr, String),
-    /// Nobody answers, or not as who has asked.
+    /// Nothing answers, or not with the certificate of the request.
     #[error("{0} does not answer its call-back: {1}")]
     NotAnswered(SocketAddr, String),
     /// It answers that it has not asked.
@@ -52,8 +52,8 @@ impl Caller {
         Caller { cluster: cluster.to_owned() }
     }
 
-    /// Whether whoever is at `address` has made the request of this challenge. `identity` is kops-controller's own, and
-    /// `random` sixteen bytes that nobody could foresee.
+    /// Whether the machine at `address` has made the request of this challenge. `identity` is kops-controller's own, and
+    /// `random` sixteen bytes that could not be foreseen.
     ///
     /// # Errors
     /// Why it is not believed.

@@ -48,7 +48,7 @@ const CALL_WITHIN: Duration = Duration::from_secs(15);
 const REFUSED_WITHIN: Duration = Duration::from_secs(2);
 const SECRET: usize = 16;
 
-/// Why nobody can be answered.
+/// Why no call-back can be answered.
 #[derive(Debug, Error)]
 pub enum CallbackServerError {
     /// The port is taken, say.

@@ -6,7 +6,8 @@ use std::time::Duration;
 use kops_agent_pki::PemPair;
 use kops_agent_plan::bootstrap::challenge::{caller_name, server_name};
 use kops_agent_plan::bootstrap::message::ChallengeRequest;
-use rcgen::{BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair};
+use kops_agent_tests::authority::{Authority, common_name};
+use rcgen::{CertificateParams, ExtendedKeyUsagePurpose};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpSocket, TcpStream};
@@ -20,29 +21,17 @@ use kops_agent_net::tls;
 const CLUSTER: &str = "c.example.com";
 const RANDOM: [u8; 16] = [7; 16];
 
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
+fn new_authority() -> Authority {
+    kops_agent_net::tls::install_provider();
+    Authority::new("kubernetes-ca").unwrap()
 }
 
-impl Authority {
-    fn new() -> Authority {
-        kops_agent_net::tls::install_provider();
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let key = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&key).unwrap().pem();
-        Authority { issuer: Issuer::new(params, key), pem }
-    }
-
-    fn identity(&self, common_name: &str) -> PemPair {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.distinguished_name.push(DnType::CommonName, common_name);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
-        PemPair { certificate, private_key: key.serialize_pem() }
-    }
+fn identity_of(authority: &Authority, name: &str) -> PemPair {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = common_name(name);
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+    let issued = authority.issue(&params).unwrap();
+    PemPair { certificate: issued.certificate, private_key: issued.private_key }
 }
 
 async fn machine(authority: &Authority) -> CallbackServer {
@@ -60,8 +49,8 @@ async fn call(challenge: &ChallengeRequest, identity: &PemPair) -> Result<(), Ca
 
 #[tokio::test]
 async fn a_machine_proves_once_that_it_has_asked() {
-    let authority = Authority::new();
-    let (machine, identity) = (machine(&authority).await, authority.identity(&caller_name(CLUSTER)));
+    let authority = new_authority();
+    let (machine, identity) = (machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
     let challenge = machine.challenge().unwrap();
     call(&challenge, &identity).await.unwrap();
     let again = call(&challenge, &identity).await.unwrap_err();
@@ -78,9 +67,9 @@ async fn a_machine_proves_once_that_it_has_asked() {
 
 #[tokio::test]
 async fn who_does_not_know_the_secret_or_has_not_asked_proves_nothing() {
-    let authority = Authority::new();
-    let (machine, identity) = (machine(&authority).await, authority.identity(&caller_name(CLUSTER)));
-    // Somebody who asks with a secret of his own, and names another machine's challenge.
+    let authority = new_authority();
+    let (machine, identity) = (machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
+    // A request with a secret of its own, and names another machine's challenge.
     let mut lie = machine.challenge().unwrap();
     lie.challenge_secret.0[0] ^= 1;
     assert!(matches!(call(&lie, &identity).await, Err(CallFailed::Unproven(_))));
@@ -118,8 +107,8 @@ async fn connect_from(from: [u8; 4], challenge: &ChallengeRequest) -> TcpStream 
 #[tokio::test]
 async fn silent_connections_of_as_many_addresses_as_there_are_places_do_not_keep_kops_controller_out() {
     allow_many_files();
-    let authority = Authority::new();
-    let (machine, identity) = (machine(&authority).await, authority.identity(&caller_name(CLUSTER)));
+    let authority = new_authority();
+    let (machine, identity) = (machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
     let challenge = machine.challenge().unwrap();
     let mut silent = Vec::new();
     for number in 0..CONNECTIONS as u16 + 8 {
@@ -136,8 +125,8 @@ async fn silent_connections_of_as_many_addresses_as_there_are_places_do_not_keep
 /// What shares kops-controller's address, or can send from it, speaks nonsense there; and others do elsewhere.
 #[tokio::test]
 async fn nonsense_from_kops_controllers_own_address_is_not_held_against_it() {
-    let authority = Authority::new();
-    let (machine, identity) = (machine(&authority).await, authority.identity(&caller_name(CLUSTER)));
+    let authority = new_authority();
+    let (machine, identity) = (machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
     let challenge = machine.challenge().unwrap();
     let from = |number: u8| if number == 0 { [127, 0, 0, 1] } else { [127, 8, 0, number] };
     for number in 0..64 {
@@ -157,8 +146,8 @@ async fn nonsense_from_kops_controllers_own_address_is_not_held_against_it() {
 /// Pods on the machine, say, which can reach the port as kops-controller does.
 #[tokio::test]
 async fn silent_connections_do_not_keep_kops_controller_out() {
-    let authority = Authority::new();
-    let (machine, identity) = (machine(&authority).await, authority.identity(&caller_name(CLUSTER)));
+    let authority = new_authority();
+    let (machine, identity) = (machine(&authority).await, identity_of(&authority, &caller_name(CLUSTER)));
     allow_many_files();
     let challenge = machine.challenge().unwrap();
     let mut silent = Vec::new();
@@ -175,10 +164,10 @@ async fn silent_connections_do_not_keep_kops_controller_out() {
 
 #[tokio::test]
 async fn connections_of_a_node_that_says_nothing_more_do_not_keep_kops_controller_out() {
-    let authority = Authority::new();
+    let authority = new_authority();
     let machine = machine(&authority).await;
     let challenge = machine.challenge().unwrap();
-    let node = authority.identity("system:node:i-1");
+    let node = identity_of(&authority, "system:node:i-1");
     let config = tls::client_config_pinned_to(&challenge.ca.0, &node.certificate, &node.private_key).unwrap();
     let connector = tokio_rustls::TlsConnector::from(Arc::new(config));
     allow_many_files();
@@ -189,20 +178,20 @@ async fn connections_of_a_node_that_says_nothing_more_do_not_keep_kops_controlle
         let connected = timeout(Duration::from_secs(4), connector.connect(name, socket)).await;
         held.push(connected.expect("in time").unwrap());
     }
-    let identity = authority.identity(&caller_name(CLUSTER));
+    let identity = identity_of(&authority, &caller_name(CLUSTER));
     timeout(Duration::from_secs(4), call(&challenge, &identity)).await.expect("in time").unwrap();
 }
 
 #[tokio::test]
 async fn only_the_clusters_kops_controller_is_answered() {
-    let authority = Authority::new();
+    let authority = new_authority();
     let machine = machine(&authority).await;
     let challenge = machine.challenge().unwrap();
-    let node = authority.identity("system:node:i-1");
+    let node = identity_of(&authority, "system:node:i-1");
     let error = call(&challenge, &node).await.unwrap_err();
     assert!(matches!(&error, CallFailed::Refused(_, status) if status == "16"), "{error}");
-    let stranger = Authority::new().identity(&caller_name(CLUSTER));
+    let stranger = identity_of(&new_authority(), &caller_name(CLUSTER));
     assert!(matches!(call(&challenge, &stranger).await, Err(CallFailed::NotAnswered(..))));
     // Neither has used it up.
-    call(&challenge, &authority.identity(&caller_name(CLUSTER))).await.unwrap();
+    call(&challenge, &identity_of(&authority, &caller_name(CLUSTER))).await.unwrap();
 }

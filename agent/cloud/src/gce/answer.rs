@@ -177,7 +177,7 @@ struct MetadataItem {
     value: String,
 }
 
-/// The longest value of metadata that is kept: user-data has hundreds of kilobytes, and nobody here asks for it.
+/// The longest value of metadata that is kept: user-data has hundreds of kilobytes, and nothing here needs it.
 const LONGEST_VALUE: usize = 1024;
 
 fn metadata(items: Items<MetadataItem>) -> BTreeMap<String, String> {

@@ -1,4 +1,4 @@
-//! How a machine on GCE shows who it is: its TPM signs what it says of itself, with the key that Google has for the instance.
+//! The proof of a machine on GCE: its TPM signs what it says of itself, with the key that Google has for the instance.
 //!
 //! Google puts the template of that key into the memory of the TPM that it gives each instance. Source: upstream's
 //! `upup/pkg/fi/cloudup/gce/tpm/gcetpmsigner`, and `GceAttestationKeyRSA` in go-tpm-tools' `client`.
@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use kops_agent_plan::bootstrap::gce_token::{self, Claim};
-use kops_agent_plan::facts::GceFacts;
+use kops_agent_spec::facts::GceFacts;
 use reqwest::header::HeaderValue;
 use thiserror::Error;
 use tokio::sync::{Mutex, oneshot};
@@ -21,7 +21,7 @@ use crate::tpm::{OpenTpm, Tpm, TpmProblem};
 /// Where the template of the instance's RSA key is (go-tpm-tools: `GceAKTemplateNVIndexRSA`).
 const KEY_TEMPLATE: u32 = 0x01c1_0001;
 /// For so long the TPM may take to make the key and sign; Google's takes less than a second, one of silicon some ten.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// So much later it has at least said why not, unless it says nothing at all.
 const MARGIN: Duration = Duration::from_secs(3);
 
@@ -57,8 +57,8 @@ pub(crate) struct GceAuthenticator {
     instance: String,
     tpm: Arc<dyn OpenTpm>,
     /// For how long to wait for it.
-    patience: Duration,
-    /// Held while the TPM is at work, which can be longer than anybody waits for it.
+    timeout: Duration,
+    /// Held while the TPM is at work, which can be longer than the timeout.
     at_work: Arc<Mutex<()>>,
 }
 
@@ -75,32 +75,25 @@ impl GceAuthenticator {
         if [&project, &zone, &name].into_iter().any(String::is_empty) {
             return Err(AuthenticationError::NoInstance { project, zone, name });
         }
-        Ok(GceAuthenticator {
-            project,
-            zone,
-            instance: name,
-            tpm,
-            patience: PATIENCE,
-            at_work: Arc::default(),
-        })
+        Ok(GceAuthenticator { project, zone, instance: name, tpm, timeout: TIMEOUT, at_work: Arc::default() })
     }
 
     /// What the TPM makes of data.
     async fn signature(&self, data: Vec<u8>) -> Result<Vec<u8>, TpmFailure> {
         let at_work = self.at_work.clone().try_lock_owned().map_err(|_| TpmFailure::StillSilent)?;
         let (sender, receiver) = oneshot::channel();
-        let (tpm, patience) = (self.tpm.clone(), self.patience);
-        let sign = move || Tpm::open(tpm.as_ref(), patience)?.sign(KEY_TEMPLATE, &data);
-        // The kernel blocks who waits for a TPM and cannot be told to give up. A run that ends does not wait for a thread,
+        let (tpm, timeout) = (self.tpm.clone(), self.timeout);
+        let sign = move || Tpm::open(tpm.as_ref(), timeout)?.sign(KEY_TEMPLATE, &data);
+        // The kernel blocks a thread that waits for a TPM, and cannot be told to give up. A run that ends does not wait for a thread,
         // as it would for a task of its runtime.
         let work = move || {
             let signed = sign();
             drop(at_work);
-            // Nobody may wait any more.
+            // The receiver may be gone.
             let _ = sender.send(signed);
         };
         thread::Builder::new().name("tpm".into()).spawn(work).map_err(TpmFailure::NoThread)?;
-        let longest = patience + MARGIN;
+        let longest = timeout + MARGIN;
         match tokio::time::timeout(longest, receiver).await {
             Ok(Ok(signed)) => Ok(signed?),
             Ok(Err(_)) | Err(_) => Err(TpmFailure::Silent { seconds: longest.as_secs() }),
@@ -223,7 +216,7 @@ mod tests {
         let (owner, owned) = mpsc::channel();
         let silent = Arc::new(Silent(Lock::new(Some(owned))));
         let authenticator = GceAuthenticator::of(Some(&facts()), silent).unwrap();
-        let authenticator = GceAuthenticator { patience: Duration::from_secs(1), ..authenticator };
+        let authenticator = GceAuthenticator { timeout: Duration::from_secs(1), ..authenticator };
         let error = authenticator.token(b"{}").await.unwrap_err().to_string();
         assert!(error.contains("says nothing for 4 seconds"), "{error}");
         let error = authenticator.token(b"{}").await.unwrap_err().to_string();

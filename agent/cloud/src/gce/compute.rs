@@ -1,7 +1,7 @@
 //! Compute Engine, asked as this instance's service account.
 //!
 //! No library of Google's: what is needed of it are five requests, and their libraries bring a TLS and an HTTP client of
-//! their own. It is rationed, since a project may ask only so often, which the cluster shares with everything else there.
+//! their own. It is rate-limited, since a project may ask only so often, which the cluster shares with everything else there.
 //!
 //! Source: the Compute Engine API v1, its "Error codes" and "Rate quotas".
 
@@ -11,8 +11,8 @@ use std::time::Duration;
 use kops_agent_plan::identity::gce::{
     GceInstance, InstancePath, InstanceTemplate, ManagedGroup, ManagedInstance,
 };
-use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, RETRY_AFTER};
-use reqwest::{Client, Method, Response, Url};
+use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH};
+use reqwest::{Client, Method, Url};
 use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tokio::sync::Mutex;
@@ -20,9 +20,10 @@ use tokio::time::{Instant, sleep};
 
 use super::answer::{self, Page};
 use super::tokens::Tokens;
+use crate::api::{self, Answer, NoAnswer};
 use crate::calls::{CloudCalls, Outcome};
 use crate::metadata::MetadataError;
-use crate::ration::Ration;
+use crate::rate_limiter::RateLimiter;
 use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::retry::Retries;
 use kops_agent_net::tls::{self, NoCaBundle};
@@ -37,9 +38,9 @@ const MOST_PAGES: usize = 1000;
 /// Google lets a project make 1500 requests of a kind a minute and region. Less than half of it is ours.
 const BURST: f64 = 50.0;
 const PER_SECOND: f64 = 10.0;
-/// How long nobody asks where Google says that it is too much, and not for how long.
+/// How long no request is made after a throttled one where Google does not say for how long.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The longest that somebody is put off by Google's word.
+/// The longest pause that is taken on Google's word.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 const RETRIES: Retries = Retries {
     deadline: Duration::from_secs(20),
@@ -47,7 +48,7 @@ const RETRIES: Retries = Retries {
     first_pause: Duration::from_millis(500),
     longest_pause: Duration::from_secs(5),
 };
-/// Reasons of refusals to those who ask too often; their status is 403 or 429.
+/// Reasons of throttled requests; their status is 403 or 429.
 const TOO_OFTEN: [&str; 3] = ["rateLimitExceeded", "userRateLimitExceeded", "quotaExceeded"];
 
 /// Why Compute Engine did not say what it was asked.
@@ -107,10 +108,10 @@ pub enum ComputeError {
         /// What failed.
         cause: String,
     },
-    /// There is nobody to ask as.
+    /// There is no token to ask with.
     #[error("there is no token of this instance's service account to ask Compute Engine with: {0}")]
     NoToken(#[from] MetadataError),
-    /// Compute Engine needs TLS, which needs somebody to trust.
+    /// Compute Engine needs TLS, and this host has no certificate authorities.
     #[error(transparent)]
     NoCaBundle(#[from] NoCaBundle),
     /// Nothing can be asked.
@@ -147,7 +148,7 @@ pub struct Compute {
     project: String,
     tokens: Tokens,
     calls: CloudCalls,
-    ration: Mutex<Ration>,
+    rate_limiter: Mutex<RateLimiter>,
     retries: Retries,
 }
 
@@ -165,7 +166,7 @@ impl Compute {
     /// Compute Engine where `CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE` says, else Google's; counted there.
     ///
     /// # Errors
-    /// If this host trusts nobody, or the endpoint or a proxy is no URL.
+    /// If this host has no certificate authorities, or the endpoint or a proxy is no URL.
     pub fn of_environment(project: &str, calls: CloudCalls) -> Result<Compute, ComputeError> {
         let endpoint = std::env::var("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE").unwrap_or_default();
         let endpoint = if endpoint.is_empty() { ENDPOINT.to_owned() } else { endpoint };
@@ -187,18 +188,18 @@ impl Compute {
         let mut config = tls::client_config().map_err(HttpError::from)?;
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         Ok(Compute {
-            // It follows nobody elsewhere: the token is for Google.
+            // It follows no redirect: the token is for Google.
             client: http::client_with(config)?,
             endpoint: endpoint.trim_end_matches('/').to_owned(),
             project: project.to_owned(),
             tokens,
             calls,
-            ration: Mutex::new(Ration::of(BURST, PER_SECOND)),
+            rate_limiter: Mutex::new(RateLimiter::of(BURST, PER_SECOND)),
             retries: RETRIES,
         })
     }
 
-    /// Compute Engine and its metadata server at one address, with little patience.
+    /// Compute Engine and its metadata server at one address, with short timeouts.
     #[cfg(any(test, feature = "testing"))]
     pub fn for_tests(server: &str, calls: CloudCalls) -> Compute {
         let tokens = Tokens::at(server.to_owned(), Retries::default()).expect("a client");
@@ -324,7 +325,7 @@ impl Compute {
 
     /// Asks, again where that helps.
     async fn ask<T: DeserializeOwned>(&self, question: &Question<'_>) -> Result<T, ComputeError> {
-        let patience = |error: &ComputeError| match error.is_passing() {
+        let worth_trying_for = |error: &ComputeError| match error.is_passing() {
             true => Duration::MAX,
             false => Duration::ZERO,
         };
@@ -333,26 +334,24 @@ impl Compute {
             self.calls.count("compute", question.action, outcome(&asked));
             if let Err(ComputeError::RateLimitExceeded { retry_after, .. }) = &asked {
                 let pause = retry_after.unwrap_or(PAUSE).min(LONGEST_PAUSE);
-                self.ration.lock().await.put_off(Instant::now(), pause);
+                self.rate_limiter.lock().await.put_off(Instant::now(), pause);
             }
             asked
         };
         let what = format!("Compute Engine, {}", question.action);
-        self.retries.run(&what, attempt, patience).await.map_err(|gave_up| gave_up.error)
+        self.retries.run(&what, attempt, worth_trying_for).await.map_err(|gave_up| gave_up.error)
     }
 
     async fn attempt<T: DeserializeOwned>(&self, question: &Question<'_>) -> Result<T, ComputeError> {
-        let pause = self.ration.lock().await.take(Instant::now());
+        let pause = self.rate_limiter.lock().await.take(Instant::now());
         sleep(pause).await;
         let mut answer = self.send(question).await?;
-        if answer.status().as_u16() == 401 {
+        if answer.status == 401 {
             // A token may be revoked before its end.
             self.tokens.forget().await;
             answer = self.send(question).await?;
         }
-        let status = answer.status().as_u16();
-        let retry_after = retry_after(&answer);
-        let body = self.body(question.action, answer).await?;
+        let Answer { status, retry_after, body } = answer;
         if status != 200 {
             return Err(self.refusal(question, status, retry_after, &body));
         }
@@ -360,7 +359,7 @@ impl Compute {
             .map_err(|error| self.unusable(question.action, status, &error.to_string()))
     }
 
-    async fn send(&self, question: &Question<'_>) -> Result<Response, ComputeError> {
+    async fn send(&self, question: &Question<'_>) -> Result<Answer, ComputeError> {
         let query =
             form_urlencoded::Serializer::new(String::new()).extend_pairs(&question.parameters).finish();
         let url = format!("{}/projects/{}/{}?{query}", self.endpoint, self.project, question.path);
@@ -370,19 +369,13 @@ impl Compute {
             // Google wants to be told that there is no body, which hyper does not do.
             request = request.header(CONTENT_LENGTH, 0);
         }
-        request
-            .header(AUTHORIZATION, token)
-            .timeout(self.retries.attempt)
-            .send()
-            .await
-            .map_err(|error| self.unreachable(question.action, error))
-    }
-
-    async fn body(&self, action: &'static str, answer: Response) -> Result<Vec<u8>, ComputeError> {
-        let status = answer.status().as_u16();
-        let body =
-            http::body(answer, LONGEST_ANSWER).await.map_err(|error| self.unreachable(action, error))?;
-        body.ok_or_else(|| self.unusable(action, status, "it is too long"))
+        let request = request.header(AUTHORIZATION, token).timeout(self.retries.attempt).build();
+        let request = request.map_err(|error| self.unreachable(question.action, innermost_cause(error)))?;
+        let asked = api::ask(&self.client, request, LONGEST_ANSWER).await;
+        asked.map_err(|none| match none {
+            NoAnswer::Unreachable(cause) => self.unreachable(question.action, cause),
+            NoAnswer::TooLong { status } => self.unusable(question.action, status, "it is too long"),
+        })
     }
 
     fn refusal(
@@ -422,8 +415,8 @@ impl Compute {
         ComputeError::Unusable { action, endpoint, status, problem }
     }
 
-    fn unreachable(&self, action: &'static str, error: reqwest::Error) -> ComputeError {
-        ComputeError::Unreachable { action, endpoint: self.endpoint.clone(), cause: innermost_cause(error) }
+    fn unreachable(&self, action: &'static str, cause: String) -> ComputeError {
+        ComputeError::Unreachable { action, endpoint: self.endpoint.clone(), cause }
     }
 }
 
@@ -433,12 +426,6 @@ fn permission(action: &'static str) -> &'static str {
         "instanceGroupManagers.listManagedInstances" => "instanceGroupManagers.get",
         action => action,
     }
-}
-
-/// How many seconds Google asks to be left alone.
-fn retry_after(answer: &Response) -> Option<Duration> {
-    let seconds = answer.headers().get(RETRY_AFTER)?.to_str().ok()?.trim().parse().ok()?;
-    Some(Duration::from_secs(seconds))
 }
 
 fn outcome<T>(asked: &Result<T, ComputeError>) -> Outcome {

@@ -1,8 +1,8 @@
-//! Which managed instance group of the cluster lists an instance, for whoever has to know it: the controller of nodes
+//! Which managed instance group of the cluster lists an instance, for the controller of nodes
 //! and the bootstrap server.
 //!
-//! Groups are asked, not instances: one list of a zone's groups, one list of each group's instances for all who have a
-//! question about one of them, and each template once. Upstream begins with the instance and follows its `created-by`,
+//! Groups are asked, not instances: one list of a zone's groups, one list of each group's instances for all
+//! questions about them, and each template once. Upstream begins with the instance and follows its `created-by`,
 //! which costs four requests a node, for metadata that the instance may write itself.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,17 +15,17 @@ use kops_agent_plan::identity::gce::{
 use tokio::time::Instant;
 
 use super::compute::{Compute, ComputeError};
-use crate::coalesced::Coalesced;
+use crate::singleflight::Singleflight;
 
 /// How old the list of the region's zones may be.
 const ZONES_FOR: Duration = Duration::from_secs(10 * 60);
-/// How old a list of a zone's groups may be, and how old where none of them has the instance. Who makes up instances
-/// does not get to ask Google each time.
+/// How old a list of a zone's groups may be, and how old where none of them has the instance. Made-up instances
+/// cost no request each.
 const GROUPS_FOR: [Duration; 2] = [Duration::from_secs(10 * 60), Duration::from_secs(30)];
 /// How old a group's list may be that has the instance; and one that does not, or not running, where it was asked for after
 /// the Node was there.
 const LISTED_FOR: Duration = Duration::from_secs(10);
-/// The same where it is a stranger who says that there is such an instance, for each page that the list has. A machine is in
+/// The same where an unverified request says that there is such an instance, for each page that the list has. A machine is in
 /// the list before it starts, and takes longer than that until it can say so: one that comes too early comes again.
 const CLAIMED_FOR: Duration = Duration::from_secs(5);
 /// Instances on a page of such a list.
@@ -34,15 +34,15 @@ const PAGE: usize = 500;
 const UNLIKELY_FOR: Duration = Duration::from_secs(60);
 /// How old a template may be: it never changes, but another may come after it under its name.
 const TEMPLATE_FOR: Duration = Duration::from_secs(60 * 60);
-/// How old an instance's key may be: it is of the instance as long as that has its number. Who sends tokens that another
-/// has signed does not get to ask Google each time.
+/// How old an instance's key may be: it is of the instance as long as that has its number. Tokens that another
+/// has signed cost no request each.
 const KEY_FOR: Duration = Duration::from_secs(60 * 60);
 /// The same where it has none, which may change.
 const NO_KEY_FOR: Duration = Duration::from_secs(30);
 /// Templates, and instances with their keys, that are remembered.
 const MOST_REMEMBERED: usize = 8192;
 
-type Asked<T> = Arc<Coalesced<T, ComputeError>>;
+type Asked<T> = Arc<Singleflight<T, ComputeError>>;
 type Remembered<K, T> = Mutex<BTreeMap<K, Asked<T>>>;
 type Listing = BTreeMap<String, ManagedInstance>;
 
@@ -64,7 +64,7 @@ struct Inner {
     compute: Arc<Compute>,
     cluster: GceCluster,
     /// The zones that there are.
-    region: Coalesced<BTreeSet<String>, ComputeError>,
+    region: Singleflight<BTreeSet<String>, ComputeError>,
     zones: Mutex<BTreeMap<String, Arc<Zone>>>,
     /// By their paths below the project.
     templates: Remembered<String, InstanceTemplate>,
@@ -73,13 +73,13 @@ struct Inner {
     instances: Remembered<u64, Option<GceInstance>>,
 }
 
-/// Who wants to know of an instance.
+/// What a question about an instance is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Asker {
     /// A Node, which the API server knows, and which says once which instance it is; it has done so since then at the
     /// latest.
     Node { since: Instant },
-    /// Somebody whom nobody knows, and who may make up another instance each time.
+    /// A request that nothing has verified, and that may name a made-up instance.
     Stranger,
     /// The same, as long as it takes no question to Google.
     StrangerForFree,
@@ -95,7 +95,7 @@ enum Unanswered {
 
 #[derive(Debug, Default)]
 struct Zone {
-    groups: Coalesced<Vec<ManagedGroup>, ComputeError>,
+    groups: Singleflight<Vec<ManagedGroup>, ComputeError>,
     /// By the group's name.
     listings: Mutex<BTreeMap<String, Asked<Listing>>>,
 }
@@ -106,7 +106,7 @@ impl ManagedGroups {
         ManagedGroups(Arc::new(Inner {
             compute: Arc::new(compute),
             cluster,
-            region: Coalesced::default(),
+            region: Singleflight::default(),
             zones: Mutex::default(),
             templates: Mutex::default(),
             signing_keys: Mutex::default(),
@@ -153,7 +153,7 @@ impl ManagedGroups {
     }
 
     async fn look(&self, instance: &InstancePath, asker: Asker) -> Result<Option<Managed>, Unanswered> {
-        // Nothing is asked of, or remembered for, a zone that somebody has made up.
+        // Nothing is asked of, or remembered for, a zone that is made up.
         let (compute, region) = (self.0.compute.clone(), self.cluster().region.clone());
         let zones = async move { compute.zones(&region).await };
         let zones = asker.get(&self.0.region, ZONES_FOR, zones).await?;
@@ -272,7 +272,7 @@ impl ManagedGroups {
             async move {
                 match compute.managed_instances(&zone, &group).await {
                     Ok(instances) => {
-                        // Only what was asked for: nobody is to be identified by an answer to another question.
+                        // Only what was asked for: no Node is to be identified by an answer to another question.
                         let of_zone = instances.into_iter().filter(|listed| listed.path.zone == zone);
                         Ok(of_zone.map(|instance| (instance.path.name.clone(), instance)).collect())
                     }
@@ -320,7 +320,7 @@ impl Asker {
     /// The answer to a question, from `ask` where Google may be asked and what is remembered is too old.
     async fn get<T: Send + Sync + 'static>(
         self,
-        asked: &Coalesced<T, ComputeError>,
+        asked: &Singleflight<T, ComputeError>,
         longest: Duration,
         ask: impl Future<Output = Result<T, ComputeError>> + Send + 'static,
     ) -> Result<Arc<T>, Unanswered> {
@@ -331,11 +331,11 @@ impl Asker {
     }
 }
 
-/// What was asked of somebody who may ask Google.
+/// The answer to a question that may be put to Google.
 fn asked<T>(answer: Result<T, Unanswered>) -> Result<T, Arc<ComputeError>> {
     answer.map_err(|unanswered| match unanswered {
         Unanswered::Failed(error) => error,
-        Unanswered::NotRemembered => unreachable!("who may ask does not need to remember"),
+        Unanswered::NotRemembered => unreachable!("what may be asked is not only remembered"),
     })
 }
 

@@ -1,4 +1,4 @@
-//! Tokens by which Google's services know this instance's service account, for all who ask them something: asked for
+//! Tokens by which Google's services know this instance's service account, for all requests to them: asked for
 //! once, and remembered until shortly before they end.
 
 use std::time::{Duration, Instant};
@@ -7,17 +7,17 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use serde::Deserialize;
 use tokio::sync::Mutex;
 
-use super::endpoint_of_environment;
+use super::facts::endpoint_of_environment;
 use crate::metadata::{MetadataError, MetadataService};
 use kops_agent_net::retry::Retries;
 
 /// A token is not used so close to its end: a download may begin a while after it was asked how large it is.
 const SPARE: Duration = Duration::from_secs(120);
-/// On a machine that is none of GCE no patience helps, and the metadata server is there before the node is.
+/// On a machine outside GCE no retry helps, and the metadata server is there before the node is.
 const LONGEST: Duration = Duration::from_secs(15);
 const PATH: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
 
-/// Somebody to ask for tokens.
+/// The source of tokens.
 pub struct Tokens {
     metadata: MetadataService,
     remembered: Mutex<Option<Token>>,
@@ -66,7 +66,7 @@ impl Tokens {
         Ok(remembered.insert(fresh).header.clone())
     }
 
-    /// Forgets a token that somebody does not take any more.
+    /// Forgets a token that is refused.
     pub async fn forget(&self) {
         *self.remembered.lock().await = None;
     }

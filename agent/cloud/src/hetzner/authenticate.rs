@@ -1,10 +1,10 @@
-//! How a machine on Hetzner Cloud shows who it is: it says its number, and answers the call-back at its address, which
+//! The proof of a machine on Hetzner Cloud: it says its number, and answers the call-back at its address, which
 //! the client of the bootstrap server sees to.
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use kops_agent_plan::bootstrap::hetzner_token;
-use kops_agent_plan::facts::HetznerFacts;
+use kops_agent_spec::facts::HetznerFacts;
 use reqwest::header::HeaderValue;
 
 use crate::authenticate::{AuthenticationError, Authenticator};

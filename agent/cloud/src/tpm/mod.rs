@@ -50,7 +50,7 @@ struct Key(TpmHandle);
 /// A TPM that is open.
 pub struct Tpm {
     device: Box<dyn TpmDevice>,
-    patience: Duration,
+    timeout: Duration,
     deadline: Instant,
 }
 
@@ -59,9 +59,9 @@ impl Tpm {
     ///
     /// # Errors
     /// If there is none, or it cannot be opened.
-    pub fn open(opener: &dyn OpenTpm, patience: Duration) -> Result<Tpm, TpmProblem> {
-        let deadline = Instant::now() + patience;
-        Ok(Tpm { device: opener.open()?, patience, deadline })
+    pub fn open(opener: &dyn OpenTpm, timeout: Duration) -> Result<Tpm, TpmProblem> {
+        let deadline = Instant::now() + timeout;
+        Ok(Tpm { device: opener.open()?, timeout, deadline })
     }
 
     /// Signs data with RSASSA-PKCS1-v1_5 and SHA-256, by the key of the endorsement hierarchy that the template at this
@@ -218,7 +218,7 @@ impl Tpm {
             thread::sleep(pause.min(until.saturating_duration_since(Instant::now())));
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
-        Err(TpmProblem::TooSlow { command: name, seconds: self.patience.as_secs() })
+        Err(TpmProblem::TooSlow { command: name, seconds: self.timeout.as_secs() })
     }
 
     /// Sends a command and takes its answer, of which there are as many bytes as it says.

@@ -12,10 +12,10 @@ use proptest::prelude::*;
 use super::*;
 
 const INDEX: u32 = 0x01c1_0001;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 fn sign(opener: &dyn OpenTpm, data: &[u8]) -> Result<Vec<u8>, TpmProblem> {
-    Tpm::open(opener, PATIENCE).unwrap().sign(INDEX, data)
+    Tpm::open(opener, TIMEOUT).unwrap().sign(INDEX, data)
 }
 
 fn is_signed(public_key: &str, data: &[u8], signature: &[u8]) -> bool {
@@ -239,7 +239,7 @@ fn an_answer_that_is_cut_off_or_wrong_about_its_length_is_none() {
 fn real_answers_that_are_cut_off_or_changed_are_survived_and_the_key_is_forgotten() {
     let Some(swtpm) = Swtpm::start_with(Template::Restricted).unwrap() else { return };
     let recorder = Recorder { swtpm: &swtpm, answers: Arc::default() };
-    Tpm::open(&recorder, PATIENCE).unwrap().sign(INDEX, b"{}").unwrap();
+    Tpm::open(&recorder, TIMEOUT).unwrap().sign(INDEX, b"{}").unwrap();
     let mut answers: Vec<Vec<u8>> = recorder.answers.lock().unwrap().drain(..).collect();
     // It tests itself when it is first asked for something.
     answers.retain(|answer| ResponseCode::of(answer).unwrap().is_success());

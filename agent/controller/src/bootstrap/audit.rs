@@ -1,14 +1,14 @@
-//! What is written down and counted of each request: one line that says who asked, what came of it, and why.
+//! What is written down and counted of each request: one line that says which node asked, what came of it, and why.
 //!
-//! A request is dropped where whoever asks hangs up, gives way to others, or is there when the server ends. What it has
+//! A request is dropped where its connection is closed by the peer, gives way to others, or is there when the server ends. What it has
 //! cost until then, STS and EC2 among it, is theirs all the same, so that is a line too.
 
 use std::net::SocketAddr;
 
 use tokio::time::Instant;
 
-use super::verifier::{Answer, Refusal, VerifiedNode};
 use crate::metrics::BootstrapMetrics;
+use kops_agent_cloud::verify::{Answer, Refusal, VerifiedNode};
 use kops_agent_process::output::one_line;
 
 /// The longest explanation that is logged, in characters: parts of it may be a stranger's.
@@ -34,9 +34,9 @@ impl Kind {
 
 /// What there is to say of a request, from when its header has come. Dropped without an answer, it was abandoned.
 pub struct Record<'a> {
-    /// Who asks.
+    /// The address that asks.
     pub remote: SocketAddr,
-    /// Who that is, as far as it is known by now.
+    /// The node, as far as it is known by now.
     pub node: VerifiedNode,
     /// What it was given, in words.
     pub given: String,
@@ -72,7 +72,7 @@ impl<'a> Record<'a> {
         self.log(refusal);
     }
 
-    /// Much of it was written by strangers, who may not write lines of their own.
+    /// Much of it was written by unverified peers, which may not write lines of their own.
     fn log(&self, refusal: Option<&Refusal>) {
         let clean = |text: &str| one_line(text, LONGEST_MESSAGE);
         let (node, instance) = (clean(&self.node.node_name), clean(&self.node.instance));

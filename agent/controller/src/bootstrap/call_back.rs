@@ -1,4 +1,4 @@
-//! The call-back: where a token proves nothing, who answers at the address that the cloud knows of a machine must prove
+//! The call-back: where a token proves nothing, the peer at the address that the cloud knows of a machine must prove
 //! that he has made the request.
 
 use std::net::SocketAddr;
@@ -13,8 +13,8 @@ use time::OffsetDateTime;
 use tokio::time::{Instant, timeout};
 
 use super::keystore::{Keys, Keystore};
-use super::verifier::{Answer, Refusal, VerifiedNode};
 use kops_agent_cloud::callback::Caller;
+use kops_agent_cloud::verify::{Answer, Refusal, VerifiedNode};
 use kops_agent_net::random;
 
 /// A machine waits 15 seconds for its answer, and for this it waits itself.
@@ -33,7 +33,7 @@ pub struct CallBack {
     identity: Mutex<Option<Identity>>,
 }
 
-/// Who calls.
+/// The caller.
 struct Identity {
     pair: Arc<PemPair>,
     /// What it was made from.

@@ -5,37 +5,16 @@
 use std::fmt;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::{aws_lc_rs, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme,
-};
+use rustls::{CertificateError, DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 
 use super::keystore::Keystore;
 
-/// The authority that signs the certificates of kubelets.
-pub const AUTHORITY: &str = "kubernetes-ca";
-
 /// Takes certificates of the authority of nodes as it is now.
 pub struct Clients(pub Arc<Keystore>);
-
-/// Takes certificates of this authority (PEM).
-///
-/// # Errors
-/// If it is none.
-pub fn of(authority: &str) -> Result<Arc<dyn ClientCertVerifier>> {
-    let mut roots = RootCertStore::empty();
-    let certificate = CertificateDer::from_pem_slice(authority.as_bytes());
-    let certificate = certificate.with_context(|| format!("{AUTHORITY} holds no PEM certificate"))?;
-    roots.add(certificate).with_context(|| format!("{AUTHORITY} cannot vouch for clients"))?;
-    let provider = Arc::new(aws_lc_rs::default_provider());
-    Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?)
-}
 
 fn algorithms() -> rustls::crypto::WebPkiSupportedAlgorithms {
     aws_lc_rs::default_provider().signature_verification_algorithms

@@ -1,19 +1,19 @@
 //! How many connections there are, in all and of one origin.
 //!
-//! Who has the most gives way where there are too many, and of an origin that has its share, the connection that has been
-//! silent for longest: nobody can keep others out by being first. That alone would not help against many who have one
-//! each, so who has wasted a connection shares a small part of them with others who have, for a while; the rest is for
-//! those of whom nothing is known, and for those who were served.
+//! When full, the origin with the most connections loses one; and of an origin that has its share, the connection that has been
+//! silent for longest: being first keeps no other origin out. That alone would not help against many origins with one connection
+//! each, so an origin with a penalty, for a connection that came to nothing, shares a small part of all connections with others that
+//! have one, until the penalty ends; the rest is for origins without, and for those that were served.
 //!
 //! Where a load balancer connects for machines, its address tells no machine from another: nothing is held against it, it may
 //! have half of the connections, and the oldest silent one of them gives way. That is said of each connection: beside a load
 //! balancer, machines connect from addresses of their own.
 //!
-//! Somebody who shares a machine's address, and connects all the time, so has the machine's connections ended that have
+//! A peer that shares a machine's address, and connects all the time, so has the machine's connections ended that have
 //! not asked yet. That takes as many connections as there may be of one origin in the time of a handshake, some
-//! thousands a second; where newcomers are refused, it takes as many in the time that the server waits for whoever is
-//! silent, some dozens a second, to keep them all out. Who has asked is never cut off for somebody of the same origin, and
-//! others than that origin notice neither.
+//! thousands a second; where newcomers are refused, it takes as many in the server's timeout for a silent
+//! connection, some dozens a second, to keep them all out. A connection that has asked is never cut off for another of its origin,
+//! and other origins notice neither.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -24,11 +24,11 @@ use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::addresses::{Origin, Peers};
-use super::wasted::Wasted;
+use super::penalties::Penalties;
+use kops_agent_cloud::verify::{Origin, Peers};
 
-/// The part of the connections for origins that have wasted some: one in so many.
-const PART_OF_WASTEFUL: usize = 8;
+/// The part of the connections for origins with a penalty: one in so many.
+const PART_OF_PENALIZED: usize = 8;
 
 /// The connections that are open.
 pub struct Connections {
@@ -42,9 +42,9 @@ pub struct Connections {
 /// What came of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Somebody was given what they came for.
+    /// The request was granted.
     Served,
-    /// Nobody can be blamed that it was in vain: it was too much for us, say.
+    /// It came to nothing by no fault of the peer: it was too much for us, say.
     InVain,
     /// There was no request in time, or none that could be granted.
     Wasted,
@@ -54,13 +54,13 @@ pub enum Outcome {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
     Usual,
-    Wasteful,
+    Penalized,
 }
 
 struct State {
     usual: Share,
-    wasteful: Share,
-    wasted: Wasted,
+    penalized: Share,
+    penalties: Penalties,
     next: u64,
 }
 
@@ -92,11 +92,11 @@ impl Connections {
     /// None yet, and so many at most. `open` counts those that there are, `refused` those that were turned away,
     /// or ended, because there were too many.
     pub fn new(most: usize, most_of_one: usize, open: Gauge, refused: Counter) -> Arc<Connections> {
-        let of_wasteful = most / PART_OF_WASTEFUL;
+        let of_penalized = most / PART_OF_PENALIZED;
         let state = State {
-            usual: Share::of(most - of_wasteful),
-            wasteful: Share::of(of_wasteful),
-            wasted: Wasted::default(),
+            usual: Share::of(most - of_penalized),
+            penalized: Share::of(of_penalized),
+            penalties: Penalties::default(),
             next: 0,
         };
         Arc::new(Connections { most, most_of_one, state: Mutex::new(state), open, refused })
@@ -112,7 +112,7 @@ impl Connections {
     ) -> Option<(Slot, oneshot::Receiver<Infallible>)> {
         let most_of_one = self.most_of(peers);
         let mut state = self.lock();
-        let part = if state.wasted.has(origin, now) { Part::Wasteful } else { Part::Usual };
+        let part = if state.penalties.has(origin, now) { Part::Penalized } else { Part::Usual };
         let number = state.next;
         state.next += 1;
         let share = state.share(part);
@@ -143,12 +143,12 @@ impl State {
     fn share(&mut self, part: Part) -> &mut Share {
         match part {
             Part::Usual => &mut self.usual,
-            Part::Wasteful => &mut self.wasteful,
+            Part::Penalized => &mut self.penalized,
         }
     }
 
     fn total(&self) -> i64 {
-        (self.usual.total + self.wasteful.total) as i64
+        (self.usual.total + self.penalized.total) as i64
     }
 }
 
@@ -165,7 +165,7 @@ impl Share {
         self.total >= self.most || self.count(origin) >= most_of_one
     }
 
-    /// Which connection is ended for one more of an origin; `None` if it is the newcomer who is one too many.
+    /// Which connection is ended for one more of an origin; `None` if the new one is one too many.
     fn who_gives_way(&self, origin: Origin, most_of_one: usize) -> Option<(Origin, u64)> {
         if self.count(origin) >= most_of_one {
             return Some((origin, self.oldest_silent(origin)?));
@@ -221,10 +221,10 @@ impl Slot {
     pub fn remember(&self, now: Instant) {
         let mut state = self.connections.lock();
         match self.outcome.get().copied().unwrap_or(Outcome::Wasted) {
-            Outcome::Served => state.wasted.forgive(self.origin),
+            Outcome::Served => state.penalties.forgive(self.origin),
             Outcome::InVain => {}
             Outcome::Wasted if self.peers == Peers::LoadBalancer => {}
-            Outcome::Wasted => state.wasted.add(self.origin, now),
+            Outcome::Wasted => state.penalties.add(self.origin, now),
         }
     }
 }
@@ -334,7 +334,7 @@ mod tests {
         assert!((0..4).all(|oldest| is_ended(&mut flood[oldest])), "it has two at a time");
         assert!(all.iter_mut().all(|open| !is_ended(open)), "the load balancer's have nothing to do with it");
         flood.pop().unwrap().0.remember(Instant::now());
-        assert_eq!(open(&connections, 2).unwrap().0.part, Part::Wasteful);
+        assert_eq!(open(&connections, 2).unwrap().0.part, Part::Penalized);
     }
 
     #[test]
@@ -346,8 +346,8 @@ mod tests {
             slot.remember(Instant::now());
             open(&connections, last).unwrap().0.part
         };
-        assert_eq!(come(1, Outcome::Wasted), Part::Wasteful);
-        assert_eq!(come(1, Outcome::InVain), Part::Wasteful);
+        assert_eq!(come(1, Outcome::Wasted), Part::Penalized);
+        assert_eq!(come(1, Outcome::InVain), Part::Penalized);
         assert_eq!(come(1, Outcome::Served), Part::Usual);
         assert_eq!(come(2, Outcome::InVain), Part::Usual);
     }

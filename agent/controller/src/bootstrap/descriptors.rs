@@ -1,6 +1,6 @@
 //! How many connections this process has file descriptors for.
 //!
-//! Systems let a process have few at first (1024 under systemd), and more once it asks for them. Without, strangers who
+//! Systems let a process have few at first (1024 under systemd), and more once it asks for them. Without, strangers that
 //! connect could use up those with which the cloud and the API server are asked, before any of them has to give way.
 
 use nix::sys::resource::{Resource, getrlimit, setrlimit};

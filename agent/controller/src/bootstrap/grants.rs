@@ -7,23 +7,23 @@ use std::time::Duration;
 use kops_agent_plan::bootstrap::certificates::{self, Asker, Offer};
 use kops_agent_plan::bootstrap::message::{BootstrapRequest, BootstrapResponse, Bytes, ServedNodeConfig};
 use kops_agent_plan::bootstrap::node_config::nodeup_config_file;
-use kops_agent_plan::spec::Secret;
+use kops_agent_spec::Secret;
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
 use super::keystore::{Keys, Keystore};
-use super::verifier::{Answer, Refusal, VerifiedNode};
+use kops_agent_cloud::verify::{Answer, Refusal, VerifiedNode};
 use kops_agent_net::random;
 use kops_agent_process::output::error_text;
 use kops_agent_store::{Store, StoreError};
 
 /// The one secret that nodes get this way.
 const DOCKER_CONFIG: &str = "dockerconfig";
-/// How long a file of the store may take: a machine waits 15 seconds for all of it.
-const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a file is taken as it was: a hundred machines of a group that start together cost one look.
-const FRESH_FOR: Duration = Duration::from_secs(5);
+/// The timeout of a file of the store: a machine waits 15 seconds for all of it.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The TTL of a file: a hundred machines of a group that start together cost one look.
+const FILE_TTL: Duration = Duration::from_secs(5);
 
 /// A file of the store, if there is one.
 type StoredFile = Option<Arc<Vec<u8>>>;
@@ -37,7 +37,7 @@ pub struct Grants {
     secret_store: String,
     cert_names: BTreeSet<String>,
     keystore: Arc<Keystore>,
-    /// By URL, so that a file that does not come keeps nobody waiting who needs another one.
+    /// By URL, so that a file that does not come holds up no request for another one.
     looks: StdMutex<BTreeMap<String, Arc<Look>>>,
 }
 
@@ -137,14 +137,14 @@ impl Grants {
         Ok(ServedNodeConfig { nodeup_config, node_secrets })
     }
 
-    /// The file at a URL, if there is one. Who asks for the same file meanwhile waits for this answer.
+    /// The file at a URL, if there is one. A request for the same file meanwhile waits for this answer (singleflight).
     async fn file(&self, url: &str) -> Result<StoredFile, Refusal> {
         let unavailable = |problem: String| Refusal::unavailable("StoreUnavailable", problem);
         let look = self.look(url);
         let look = async {
             let mut last = look.lock().await;
             if let Some((at, file)) = last.as_ref()
-                && at.elapsed() < FRESH_FOR
+                && at.elapsed() < FILE_TTL
             {
                 return Ok(file.clone());
             }
@@ -156,16 +156,16 @@ impl Grants {
             *last = Some((Instant::now(), file.clone()));
             Ok(file)
         };
-        timeout(PATIENCE, look)
+        timeout(TIMEOUT, look)
             .await
             .unwrap_or_else(|_| Err(unavailable(format!("{url} is not read in time"))))
     }
 
-    /// The last look at a URL. Those that nobody needs any more are forgotten.
+    /// The last look at a URL. Those that no request needs any more are forgotten.
     fn look(&self, url: &str) -> Arc<Look> {
         let mut looks = self.looks.lock().unwrap_or_else(PoisonError::into_inner);
         let is_fresh = |look: &Look| {
-            look.try_lock().is_ok_and(|last| last.as_ref().is_some_and(|(at, _)| at.elapsed() < FRESH_FOR))
+            look.try_lock().is_ok_and(|last| last.as_ref().is_some_and(|(at, _)| at.elapsed() < FILE_TTL))
         };
         looks.retain(|_, look| Arc::strong_count(look) > 1 || is_fresh(look));
         looks.entry(url.to_owned()).or_default().clone()

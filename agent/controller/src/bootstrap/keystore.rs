@@ -11,20 +11,23 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use anyhow::{Context, Result, anyhow};
 use kops_agent_pki::{Authority, PemPair};
-use kops_agent_plan::spec::KopsControllerServerOptions;
+use kops_agent_spec::KopsControllerServerOptions;
+use rustls::RootCertStore;
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::danger::ClientCertVerifier;
-use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use time::OffsetDateTime;
 
 use super::super::changed_files::{LOOKED_AT_EVERY, Stamps};
-use super::clients;
 use kops_agent_process::output::error_text;
 
 const KEYPAIR_IDS: &str = "keypair-ids.yaml";
+
+/// The authority that signs the certificates of kubelets.
+pub const CLIENT_AUTHORITY: &str = "kubernetes-ca";
 
 /// What was read.
 pub struct Keys {
@@ -144,8 +147,8 @@ impl Files {
                 .with_context(|| format!("reading {}", self.certificate(name).display()))?;
             authorities.insert(name.clone(), authority);
         }
-        let vouching = self.signing_cas.iter().find(|name| *name == clients::AUTHORITY);
-        let vouching = vouching.map(|name| text(&self.certificate(name)).and_then(|pem| clients::of(&pem)));
+        let vouching = self.signing_cas.iter().find(|name| *name == CLIENT_AUTHORITY);
+        let vouching = vouching.map(|name| text(&self.certificate(name)).and_then(|pem| verifier(&pem)));
         // Machines can bootstrap all the same.
         let clients = vouching.and_then(|clients| {
             let warned =
@@ -186,4 +189,14 @@ fn here(path: &str) -> PathBuf {
 
 fn text(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("reading {}", path.display()))
+}
+
+/// Takes the certificates of clients that this authority (PEM) has signed.
+fn verifier(authority: &str) -> Result<Arc<dyn ClientCertVerifier>> {
+    let mut roots = RootCertStore::empty();
+    let certificate = CertificateDer::from_pem_slice(authority.as_bytes());
+    let certificate = certificate.with_context(|| format!("{CLIENT_AUTHORITY} holds no PEM certificate"))?;
+    roots.add(certificate).with_context(|| format!("{CLIENT_AUTHORITY} cannot vouch for clients"))?;
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    Ok(WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build()?)
 }

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::addresses::Origin;
+use kops_agent_cloud::verify::Origin;
 
 /// So many at once, and one more after each while.
 #[derive(Clone, Copy, Debug)]
@@ -109,13 +109,13 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::net::IpAddr;
 
-    use super::super::addresses::MachinePrefix;
     use super::*;
+    use kops_agent_cloud::verify::MachinePrefix;
 
     const SECOND: Duration = Duration::from_secs(1);
 
     fn at(last: u8) -> Origin {
-        MachinePrefix::ELSEWHERE.origin(IpAddr::from([10, 0, 0, last]))
+        MachinePrefix::NETWORK.origin(IpAddr::from([10, 0, 0, last]))
     }
 
     fn limit(at_one_address: u32, elsewhere: u32, of_all: u32) -> RateLimit {

@@ -7,13 +7,14 @@ use std::time::Duration;
 use kops_agent_plan::bootstrap::renewal::{Holder, RenewalRefusal, holder, is_of_instance};
 use tokio::time::{Instant, timeout};
 
-use super::addresses::Origin;
+use super::super::node_api::Nodes;
 use super::audit::Record;
 use super::rate::{Allowance, Allowances, RateLimit};
-use super::verifier::{Answer, Refusal, VerifiedNode};
-use super::{NODE_WITHIN, Nodes};
+use kops_agent_cloud::verify::{Answer, Origin, Refusal, VerifiedNode};
 use kops_agent_process::output::error_text;
 
+/// How long the API server may take to say whether a Node is at work.
+pub const NODE_WITHIN: Duration = Duration::from_secs(4);
 /// A node asks for its configuration and its certificates each time it converges or verifies itself, once an hour, and at
 /// every boot.
 const OF_ONE: Allowance = Allowance { burst: 12, every: Duration::from_secs(5 * 60) };
@@ -37,7 +38,7 @@ impl Default for Renewal {
 }
 
 impl Renewal {
-    /// Who asks by the certificate that it has shown, which TLS has found good; noted in the record, too.
+    /// The node of the certificate that was shown, which TLS has found good; noted in the record, too.
     ///
     /// # Errors
     /// There is none, it is no node's, or the node asks too often.

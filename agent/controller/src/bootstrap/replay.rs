@@ -1,10 +1,10 @@
-//! A token is taken once. A machine makes a new one for every try, so who comes with one a second time has it from
-//! somebody else.
+//! A token is taken once. A machine makes a new one for every try, so one that comes a second time was
+//! overheard.
 //!
 //! What was taken before this began, or by another replica, is not known here. So nothing is taken that was signed before
-//! this began: who has heard a token cannot wait for a restart. A machine whose clock is behind is refused for as long
+//! this began: an eavesdropper cannot wait for a restart. A machine whose clock is behind is refused for as long
 //! after one as that (no longer than tokens hold); with the clock right, it comes with a new token and notices nothing. A
-//! token of a machine whose clock is ahead could be taken again by whoever began meanwhile. The other replicas each take it
+//! token of a machine whose clock is ahead could be taken again by a process that began meanwhile. The other replicas each take it
 //! once, if they are asked while it holds.
 //!
 //! It is remembered for as long as it could be taken again. Only tokens for which something was given are: nobody else
@@ -16,17 +16,18 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::verifier::{Answer, Refusal};
+use kops_agent_cloud::verify::{Answer, LONGEST_TOKEN_LIFE, Refusal};
 
 /// Longer than any token is good for, counted from when it was taken.
 pub(super) const REMEMBERED_FOR: Duration = Duration::from_secs(25 * 60);
+const _: () = assert!(REMEMBERED_FOR.as_secs() > LONGEST_TOKEN_LIFE.as_secs());
 /// The most tokens of all machines. Some thousand nodes that all start at once need some ten thousand.
 const MOST: usize = 64 * 1024;
 /// The most tokens of one machine within that time: a run of upstream's nodeup needs two, and is tried again where one
 /// fails after it was given them.
 const MOST_OF_ONE: usize = 256;
 
-/// Why a token is refused that was made before this began. Who comes with one is no liar: the next is taken.
+/// Why a token is refused that was made before this began. Its machine is no liar: the next is taken.
 pub const TOKEN_OLDER_THAN_SERVER: &str = "TokenOlderThanServer";
 
 /// The tokens that were taken.
@@ -45,7 +46,7 @@ pub struct Token {
 
 #[derive(Default)]
 struct State {
-    /// Somebody is asked about them now.
+    /// They are being verified.
     under_way: BTreeSet<Vec<u8>>,
     /// Something was given for them.
     used: BTreeSet<Vec<u8>>,
@@ -114,7 +115,7 @@ impl UnderWay<'_> {
     /// This machine is given something for the token, which is remembered.
     ///
     /// # Errors
-    /// There are too many to remember, so nobody can be let in: who comes back later finds room.
+    /// There are too many to remember, so no more can be let in: a later try finds room.
     pub fn used_by(self, node: &str) -> Result<(), Refusal> {
         let mut state = self.taken.lock();
         let of_node = state.of_node.get(node).copied().unwrap_or(0);

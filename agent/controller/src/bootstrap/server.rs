@@ -1,4 +1,4 @@
-//! The server itself: TLS, and HTTP that is bounded in every way, for people whom nobody knows yet.
+//! The server itself: TLS, and HTTP that is bounded in every way, for peers that are not verified yet.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -23,14 +23,14 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
+use super::answer::{Asked, Bootstrap, Door};
 use super::audit::{Kind, Record};
 use super::clients::Clients;
 use super::connections::{Connections, Outcome, Slot};
 use super::descriptors;
 use super::keystore::Keystore;
 use super::replay::TOKEN_OLDER_THAN_SERVER;
-use super::verifier::{Answer, Refusal};
-use super::{Asked, Bootstrap, Door};
+use kops_agent_cloud::verify::{Answer, Refusal};
 
 /// What a connection may cost.
 #[derive(Clone, Copy, Debug)]
@@ -39,13 +39,13 @@ pub struct Limits {
     pub connections: usize,
     /// Of one origin.
     pub connections_of_one: usize,
-    /// For the TLS handshake; for the header; for the body.
-    pub patience: Duration,
+    /// The timeout of the TLS handshake, of the header, and of the body, each.
+    pub timeout: Duration,
     /// For the answer.
     pub answer_within: Duration,
     /// For all of it, the sending of the answer included.
     pub connection_within: Duration,
-    /// How long those who are connected may go on while the server stops.
+    /// The deadline of open connections while the server drains.
     pub drain_within: Duration,
 }
 
@@ -55,7 +55,7 @@ impl Default for Limits {
         Limits {
             connections: 2048,
             connections_of_one: 128,
-            patience: Duration::from_secs(5),
+            timeout: Duration::from_secs(5),
             answer_within: Duration::from_secs(14),
             connection_within: Duration::from_secs(30),
             drain_within: Duration::from_secs(5),
@@ -63,12 +63,12 @@ impl Default for Limits {
     }
 }
 
-/// How many may have connected before this process has looked at them. Who finds no place there is not heard for some
-/// seconds; the kernel allows no more (`net.core.somaxconn`) where nobody has changed that.
+/// Connections that the kernel holds before this process accepts them. One that finds no place there is not heard for some
+/// seconds; the kernel allows no more (`net.core.somaxconn`) by default.
 const BACKLOG: u32 = 4096;
 /// The longest header, in bytes: tokens have some KiB.
 const LONGEST_HEADER: usize = 16 * 1024;
-/// The longest body, in bytes: five public keys have some 4 KiB. Everybody who is connected may have sent almost as much.
+/// The longest body, in bytes: five public keys have some 4 KiB. Every connection may have sent almost as much.
 const LONGEST_BODY: usize = 32 * 1024;
 
 /// A server that listens.
@@ -81,7 +81,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// One that answers whoever connects there.
+    /// One that answers the connections of a listener.
     ///
     /// # Errors
     /// If TLS cannot be set up.
@@ -115,7 +115,7 @@ impl Server {
         self.listener.local_addr()
     }
 
-    /// Serves until it is told to stop; then lets those who are connected finish, for a while.
+    /// Serves until it is told to stop; then drains the connections that are open.
     pub async fn serve(self, mut stop: watch::Receiver<bool>) {
         let mut open = JoinSet::new();
         let stopped = async { drop(stop.wait_for(|stop| *stop).await) };
@@ -126,7 +126,7 @@ impl Server {
                 Some(_) = open.join_next(), if !open.is_empty() => {}
                 accepted = self.listener.accept() => match accepted {
                     Ok((socket, remote)) => self.accept(socket, remote, &mut open),
-                    // It fails where there are no file descriptors, say; somebody may close one.
+                    // It fails where there are no file descriptors, say; another connection may close one.
                     Err(_) => sleep(Duration::from_millis(50)).await,
                 },
             }
@@ -140,16 +140,16 @@ impl Server {
 
     fn accept(&self, socket: TcpStream, remote: SocketAddr, open: &mut JoinSet<()>) {
         let origin = self.bootstrap.machines.origin(remote.ip());
-        let peers = self.bootstrap.who_connects.from(remote.ip());
+        let peers = self.bootstrap.load_balancing.peers_at(remote.ip());
         let Some((slot, ended)) = self.connections.open(origin, peers, Instant::now()) else { return };
-        // What is sent is sent at once; that it fails harms nobody.
+        // What is sent is sent at once; that it fails does no harm.
         let _ = socket.set_nodelay(true);
         let (acceptor, bootstrap, limits) = (self.acceptor.clone(), self.bootstrap.clone(), self.limits);
         open.spawn(async move {
             let connection = connection(socket, remote, &acceptor, &bootstrap, &limits, &slot);
             tokio::select! {
                 _ = timeout(limits.connection_within, connection) => slot.remember(Instant::now()),
-                // It gives way to somebody else.
+                // It gives way to another connection.
                 _ = ended => {}
             }
         });
@@ -159,7 +159,7 @@ impl Server {
 /// Listens at an address as Go writes it: `:3988` is that port of every address.
 ///
 /// # Errors
-/// If somebody else listens there, or nobody may.
+/// If another program listens there, or none may.
 pub async fn listen(address: &str) -> Result<TcpListener> {
     let listener = match address.strip_prefix(':') {
         // Where the kernel has no IPv6 there is IPv4 only.
@@ -175,7 +175,7 @@ pub async fn listen(address: &str) -> Result<TcpListener> {
 async fn bind(address: &str) -> Result<TcpListener> {
     let address = lookup_host(address).await?.next().context("it is no address with a port")?;
     let socket = if address.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    // Who is started anew finds its port free, though connections of the one before it linger.
+    // A restarted process finds its port free, though connections of the one before it linger.
     socket.set_reuseaddr(true)?;
     socket.bind(address)?;
     Ok(socket.listen(BACKLOG)?)
@@ -189,7 +189,7 @@ async fn connection(
     limits: &Limits,
     slot: &Slot,
 ) {
-    let stream = match timeout(limits.patience, acceptor.accept(socket)).await {
+    let stream = match timeout(limits.timeout, acceptor.accept(socket)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return refused_certificate(&error, remote, bootstrap),
         // What speaks no TLS is hung up on.
@@ -202,7 +202,7 @@ async fn connection(
     });
     let _hung_up = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits.patience)
+        .header_read_timeout(limits.timeout)
         .max_buf_size(LONGEST_HEADER)
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)
@@ -225,7 +225,7 @@ fn refused_certificate(error: &std::io::Error, remote: SocketAddr, bootstrap: &B
 fn outcome(refusal: &Refusal) -> Outcome {
     match refusal.answer {
         Answer::AlreadyRegistered | Answer::Unavailable | Answer::Busy => Outcome::InVain,
-        // Whoever asked before and after a restart.
+        // A machine that asked before and after a restart.
         _ if refusal.reason == TOKEN_OLDER_THAN_SERVER => Outcome::InVain,
         _ => Outcome::Wasted,
     }
@@ -253,7 +253,7 @@ async fn answer(
         return response;
     }
     if allowed == Method::GET {
-        // No reason to believe anybody.
+        // No reason to believe the peer.
         slot.comes_to(Outcome::InVain);
         return text(StatusCode::OK, "ok");
     }
@@ -300,7 +300,7 @@ async fn body(body: Incoming, limits: &Limits) -> Result<Vec<u8>, Refusal> {
     if body.size_hint().lower() > LONGEST_BODY as u64 {
         return Err(too_large());
     }
-    match timeout(limits.patience, Limited::new(body, LONGEST_BODY).collect()).await {
+    match timeout(limits.timeout, Limited::new(body, LONGEST_BODY).collect()).await {
         Ok(Ok(body)) => Ok(body.to_bytes().to_vec()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
         Ok(Err(_)) => Err(refused(Answer::BadRequest, "BodyUnreadable", "failed to read body")),

@@ -2,12 +2,12 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod impostors;
 mod outage;
 
 use std::convert::Infallible;
 use std::fs;
 use std::sync::atomic::AtomicUsize;
-use std::sync::{Mutex, PoisonError};
 
 use futures_util::stream;
 use http_body_util::{BodyExt as _, StreamBody};
@@ -21,8 +21,8 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use super::*;
-use crate::identify::Cloud;
 use kops_agent_cloud::aws::ec2::Ec2;
+use kops_agent_cloud::aws::identify::AwsControlPlane;
 use kops_agent_cloud::aws::instances::Instances;
 use kops_agent_cloud::calls::CloudCalls;
 use kops_agent_store::Store;
@@ -31,7 +31,7 @@ use kops_agent_tests::test_server::{Answer, TestServer, text};
 const NAME: &str = "i-00000000000000001";
 const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 /// Longer than anything that is waited for here.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the API server does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,18 +278,19 @@ impl Cluster {
             region: "us-test-1".into(),
             use_ip_based_node_names: false,
         };
-        let cloud = Arc::new(Cloud::Aws { cluster, instances });
-        let (metrics, store) = (Metrics::new(), store());
+        let cloud = Arc::new(AwsControlPlane { cluster, instances, calls: CloudCalls::default() });
+        let (metrics, store, known) = (Metrics::new(), store(), Arc::<Mutex<KnownNodes>>::default());
         let base = store.path().to_str().unwrap();
         let node_labels = NodeLabels {
             nodes: Nodes::of(client.clone()),
-            identifier: Identifier::of(cloud, metrics.cache_hits.clone()),
-            groups: Groups::of(Arc::new(Store::new(&[]).unwrap()), base, PATIENCE),
+            known: known.clone(),
+            identifier: Identifier::of(cloud, known, metrics.cache_hits.clone()),
+            groups: Groups::of(Arc::new(Store::new(&[]).unwrap()), base, TIMEOUT),
             events: Events::of(client),
             metrics,
             mode: Mode::Apply(leadership),
             is_synced: AtomicBool::new(false),
-            list_patience: Duration::from_millis(200),
+            list_timeout: Duration::from_millis(200),
             cloud_pauses: Pauses::default(),
             labels_from: LabelsFrom::Store,
         };
@@ -305,7 +306,7 @@ impl Cluster {
     async fn run_during(&self, goes_on: impl Future<Output = ()>) {
         tokio::select! {
             result = self.node_labels.run() => panic!("it ended: {result:?}"),
-            result = timeout(PATIENCE, goes_on) => result.expect("it comes in time"),
+            result = timeout(TIMEOUT, goes_on) => result.expect("it comes in time"),
         }
     }
 
@@ -352,94 +353,22 @@ async fn a_node_is_labelled_by_one_patch() {
     assert_eq!(cluster.api.state().patches.len(), 1);
 }
 
-const IMPOSTOR: &str = "i-00000000000000666";
-const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
-
-/// A Node that says that it is another's machine, with what upstream gave it for that.
-fn put_impostor(cluster: &Cluster, name: &str) {
-    let labels = json!({
-        "kubernetes.io/hostname": name, "team": "a", CONTROL_PLANE: "", "kops.k8s.io/kops-controller-pki": "",
-        "kops.k8s.io/instancegroup": "control-plane"
-    });
-    cluster.api.state().put_saying(name, NAME, labels);
-}
-
-#[tokio::test]
-async fn a_node_that_is_certainly_another_machine_loses_the_roles_that_it_was_given() {
-    let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
-    put_impostor(&cluster, IMPOSTOR);
-    let reasons = |state: &State| -> Vec<String> {
-        state.events.iter().map(|event| event["reason"].as_str().unwrap().to_owned()).collect()
-    };
-    cluster.run_until(|state| reasons(state).contains(&"RoleLabelsRemoved".to_owned())).await;
-    let state = cluster.api.state();
-    let left = json!({"kubernetes.io/hostname": IMPOSTOR, "team": "a", "kops.k8s.io/instancegroup": "control-plane"});
-    assert_eq!(state.nodes[IMPOSTOR]["metadata"]["labels"], left);
-    assert!(reasons(&state).contains(&"InstanceOfOtherNode".to_owned()));
-    let event = state.events.iter().find(|event| event["reason"] == "RoleLabelsRemoved").unwrap();
-    assert!(event["message"].as_str().unwrap().contains(CONTROL_PLANE), "{event}");
-    assert!(is_labelled(&state));
-}
-
-#[tokio::test]
-async fn once_takes_roles_away_too_and_a_dry_run_shows_it() {
-    let mut cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
-    put_impostor(&cluster, IMPOSTOR);
-    cluster.node_labels.mode = Mode::Show;
-    let shown = cluster.node_labels.run_once().await.unwrap();
-    assert!(shown.patches[IMPOSTOR].remove.contains(CONTROL_PLANE), "{shown:?}");
-    assert!(shown.problems.contains_key(IMPOSTOR));
-    assert_eq!(cluster.api.state().patches.len(), 0);
-    cluster.node_labels.mode = Mode::Apply(Leadership::uncontested());
-    assert_eq!(cluster.node_labels.run_once().await.unwrap().patched, 2);
-    assert!(cluster.api.state().nodes[IMPOSTOR]["metadata"]["labels"].get(CONTROL_PLANE).is_none());
-}
-
-#[tokio::test]
-async fn where_most_nodes_are_refused_the_configuration_is_and_nothing_is_taken_away() {
-    let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
-    put_impostor(&cluster, IMPOSTOR);
-    put_impostor(&cluster, "i-00000000000000667");
-    for _ in 0..2 {
-        cluster.node_labels.run_once().await.unwrap();
-    }
-    assert_eq!(cluster.api.state().patches.len(), 1, "the one that is believed");
-}
-
-#[tokio::test]
-async fn with_tags_labels_are_those_that_upstream_gives_whatever_the_store_has() {
-    let mut cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
-    cluster.node_labels.labels_from = LabelsFrom::Tags;
-    put_impostor(&cluster, IMPOSTOR);
-    let labels = json!({"kubernetes.io/hostname": NAME, GROUP_LABEL: "edited", CONTROL_PLANE: ""});
-    cluster.api.state().put(NAME, labels);
-    cluster.run_until(|state| state.patches.len() == 1).await;
-    // The instance has no tags with labels. Upstream takes away roles that are not there, and nothing else.
-    let left = json!({"kubernetes.io/hostname": NAME, GROUP_LABEL: "edited"});
-    assert_eq!(cluster.api.state().nodes[NAME]["metadata"]["labels"], left);
-    // Upstream believes this one, so what it has would be back with upstream's next turn.
-    cluster.node_labels.run_once().await.unwrap();
-    assert!(cluster.api.state().nodes[IMPOSTOR]["metadata"]["labels"].get(CONTROL_PLANE).is_some());
-    assert_eq!(cluster.api.state().patches.len(), 1);
-}
-
 #[tokio::test]
 async fn nothing_is_kept_of_a_node_that_goes_while_it_is_looked_at() {
     let cluster = Cluster::start(Mood::Good, Leadership::uncontested()).await;
     let node = cluster.node_labels.list().await.unwrap().remove(0);
-    let mut index = Index::default();
-    index.see(node.clone());
-    index.queue.take(Instant::now());
-    assert!(cluster.node_labels.identifier.identify(&node).await.is_ok());
-    index.forget(NAME);
-    cluster.node_labels.settle(&mut index, &node, Outcome::Patched, Duration::ZERO);
-    index.see(node.clone());
-    index.queue.take(Instant::now());
-    index.forget(NAME);
-    cluster.node_labels.settle(&mut index, &node, Outcome::Conflict, Duration::ZERO);
-    assert_eq!((index.outdated.len(), index.queue.next_due()), (0, None));
-    assert!(index.queue.is_idle());
-    assert!(!cluster.node_labels.identifier.believes_most(), "it is forgotten");
+    let labels = &cluster.node_labels;
+    for outcome in [Outcome::Patched, Outcome::Conflict] {
+        labels.known().see(node.clone(), Instant::now());
+        assert_eq!(labels.known().take(Instant::now()), [NAME]);
+        assert!(labels.identifier.identify(&node).await.is_ok());
+        assert!(labels.known().believes_most());
+        labels.known().forget(NAME);
+        labels.settle(&node, outcome, Duration::ZERO);
+        let known = labels.known();
+        assert!(known.is_idle() && !known.is_outdated(&node) && known.next_due().is_none());
+        assert!(!known.believes_most(), "it is forgotten");
+    }
 }
 
 #[tokio::test]
@@ -490,7 +419,7 @@ async fn a_patch_that_the_api_server_holds_is_given_up_before_anybody_else_may_l
     let found = cluster.node_labels.run_once().await.unwrap();
     assert_eq!((found.patched, found.failed), (0, 1));
     // The API server sees the connection closed, and does not carry it out when the Lease has ended.
-    assert_eq!(timeout(PATIENCE, cluster.held.recv()).await.unwrap(), Some(false));
+    assert_eq!(timeout(TIMEOUT, cluster.held.recv()).await.unwrap(), Some(false));
     assert!(!is_labelled(&cluster.api.state()));
 }
 
@@ -501,47 +430,6 @@ async fn a_list_that_is_not_answered_is_asked_for_again() {
     let cluster = Cluster::start(Mood::Silent, Leadership::uncontested()).await;
     let problem = format!("{:#}", cluster.node_labels.run_once().await.unwrap_err());
     assert!(problem.contains("listing Nodes: the API server does not answer within 200ms"), "{problem}");
-}
-
-mod index {
-    //! Which Nodes are looked at after what the watch brings.
-
-    use super::*;
-
-    fn node(provider_id: &str, labels: &[(&str, &str)], version: &str) -> Event<NodeObject> {
-        let labels: BTreeMap<&str, &str> = labels.iter().copied().collect();
-        let node = json!({"metadata": {"name": NAME, "labels": labels, "resourceVersion": version},
-                          "spec": {"providerID": provider_id}});
-        Event::Apply(serde_json::from_value(node).unwrap())
-    }
-
-    #[test]
-    fn a_refused_node_cannot_have_itself_looked_at_by_changing_its_labels() {
-        let mut index = Index::default();
-        index.apply(node("aws:///a/i-1", &[], "1"));
-        assert_eq!(index.queue.take(Instant::now()), [NAME]);
-        index.queue.failed(NAME, Instant::now());
-        index.apply(node("aws:///a/i-1", &[("a", "1")], "2"));
-        assert_eq!(index.queue.take(Instant::now()), [""; 0]);
-        index.apply(node("aws:///a/i-2", &[("a", "1")], "3"));
-        assert_eq!(index.queue.take(Instant::now()), [NAME], "it says that it is another");
-        index.queue.failed(NAME, Instant::now());
-        index.groups_changed(&Changed(["nodes".to_owned()].into()));
-        assert_eq!(index.queue.take(Instant::now()), [NAME], "its group may be there now");
-    }
-
-    #[test]
-    fn a_node_that_is_outdated_is_looked_at_as_soon_as_it_is_known_again() {
-        let mut index = Index::default();
-        index.apply(node("aws:///a/i-1", &[], "1"));
-        let old = index.nodes[NAME].clone();
-        index.queue.take(Instant::now());
-        index.conflicted(&old, Instant::now());
-        assert!(index.is_outdated(&old));
-        index.queue.failed(NAME, Instant::now());
-        index.apply(node("aws:///a/i-1", &[], "2"));
-        assert_eq!(index.queue.take(Instant::now() + CONFLICT_PAUSE), [NAME]);
-    }
 }
 
 #[tokio::test]

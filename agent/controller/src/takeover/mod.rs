@@ -17,14 +17,15 @@ use k8s_openapi::api::authorization::v1::{
 };
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kops_agent_plan::spec::{Cluster, KopsControllerOptions};
 use kops_agent_plan::takeover::{self as decide, INTERNAL_NAMES};
+use kops_agent_spec::{Cluster, KopsControllerOptions};
 use kube::api::{Api, ListParams, PostParams};
 use kube::{Client, Error};
 use serde::Serialize;
 use tokio::time::timeout;
 
-use super::{kubernetes, lease, options, store};
+use super::configuration::{options, store};
+use super::{kubernetes, lease};
 use crate::args::TakeoverArgs;
 use kops_agent_net::http;
 use kops_agent_process::output::Output;
@@ -78,7 +79,7 @@ fn not_ready(why: impl Into<String>) -> Answer {
 /// The configuration cannot be read, or nothing reads what is printed.
 pub async fn check(args: &TakeoverArgs) -> Result<u8> {
     let options = options(&args.conf)?;
-    let controller = kubernetes::client(Some(&args.kubeconfig)).await;
+    let controller = kubernetes::client(Some(&args.kubeconfig));
     let controller = controller.as_ref().map_err(error_text);
     let findings = [
         ("scope", Ok(scope(&options))),
@@ -196,7 +197,7 @@ async fn names(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<A
         ));
     }
     let name = decide::bootstrap_name(&options.cluster_name);
-    let client = administrator(&args.admin_kubeconfig).await?;
+    let client = administrator(&args.admin_kubeconfig)?;
     let nodes: Api<Node> = Api::all(client.clone());
     let selected = ListParams::default().labels(CONTROL_PLANE);
     let nodes = within(nodes.list(&selected)).await.context("listing the Nodes of the control plane")?;
@@ -219,8 +220,8 @@ async fn names(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<A
     })
 }
 
-async fn administrator(kubeconfig: &Path) -> Result<Client> {
-    kubernetes::client(Some(kubeconfig)).await.context(
+fn administrator(kubeconfig: &Path) -> Result<Client> {
+    kubernetes::client(Some(kubeconfig)).context(
         "finding out which pods publish the name at which machines bootstrap, which takes an administrator's kubeconfig \
          (--admin-kubeconfig)",
     )

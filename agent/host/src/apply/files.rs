@@ -7,14 +7,17 @@
 use kops_agent_plan::diff::{Change, Step};
 use kops_agent_plan::resource::{Content, Directory, File, HostsEntry, Kind, Resource, ResourceId, Symlink};
 
-use super::{Run, Steps};
+use super::run::{Run, Steps};
+use crate::digests::digest;
 use crate::error::{Error, Result};
-use crate::observe::{digest, origin};
+use crate::hosts_file::write_entries;
 use crate::prepare::known_hash;
-use crate::root::{set_mode, set_owner};
+use crate::recognition::origin;
+use crate::root::{set_mode, set_owner, temporary_name};
 use crate::selinux::FileKind;
-use crate::staged::{Sealed, Staged, place, seal_all, temporary_name};
+use crate::staged::{Sealed, Staged, place, seal_all};
 use crate::stamps::Stamp;
+use crate::system::commands::restarts_the_agent;
 
 impl Run<'_> {
     pub(super) fn files(&self, steps: &Steps<'_>) -> Result<()> {
@@ -112,7 +115,7 @@ impl Run<'_> {
         Stamp::Member.write_all(&self.host.root, origins)
     }
 
-    /// Sets what may differ of a file whose content is right: who may read it.
+    /// Sets what may differ of a file whose content is right: its mode and owner.
     fn owner_and_mode(&self, file: &File) -> Result<()> {
         let (dir, name) = self.host.root.make_parent(&file.path)?;
         let open = dir.open(&name)?;
@@ -144,7 +147,7 @@ impl Run<'_> {
                 _ => None,
             })
             .collect();
-        self.host.write_hosts_entries(&entries)
+        write_entries(&self.host.root, &entries)
     }
 
     /// Whether a command restarts a unit that the plan starts or restarts anyway, once all that it reads is there.
@@ -191,12 +194,6 @@ impl Run<'_> {
             Stamp::Commands.write(&self.host.root, &file.path, &digest(&dir, &name)?)
         })
     }
-}
-
-/// Upstream has its own unit restarted where a file changes what it sees; a run of ours that has changed the
-/// file goes on to converge by itself, and must not end itself half-way.
-pub(crate) fn restarts_the_agent(command: &[String]) -> bool {
-    command.iter().any(|word| word == "kops-configuration.service")
 }
 
 /// The certificate that a file's content hangs on; empty for all others.

@@ -16,7 +16,7 @@ use kops_agent_plan::diff::{Action, CONTAINER_RUNTIME, Plan, Stage, Step};
 use kops_agent_plan::resource::{DesiredState, Image, Resource};
 use tokio::time::Instant;
 
-use super::Run;
+use super::run::Run;
 use super::starts::is_merely_started;
 use crate::assets::Progress;
 use crate::error::{Error, Result};

@@ -4,13 +4,13 @@
 //! its containers. Either is stamped with the digest of what it has mounted once it is well, as units are.
 
 use kops_agent_plan::diff::{Step, mounted, mounted_digest};
-use kops_agent_plan::health::{self, Check};
+use kops_agent_plan::health;
 use kops_agent_plan::resource::{File, Resource};
 
-use super::{Run, Steps};
+use super::run::{Run, Steps};
 use crate::error::Result;
-use crate::host::Host;
 use crate::stamps::Stamp;
+use crate::system::pods::end_containers_of;
 
 impl Run<'_> {
     /// Writes the files of static pods, or ends containers, and waits for each of them.
@@ -32,7 +32,7 @@ impl Run<'_> {
         let digest = self.digest_of_mounted(manifest)?;
         if step.restarts() {
             let texts = |path: &str| health::desired_text(self.desired, path);
-            self.host.end_containers(&manifest.path, &texts)?;
+            end_containers_of(&*self.host.pods, &manifest.path, &texts)?;
         }
         self.wait_after(step).await?;
         match digest {
@@ -45,16 +45,5 @@ impl Run<'_> {
     fn digest_of_mounted(&self, manifest: &File) -> Result<Option<String>> {
         let mounted = mounted(manifest, self.desired).into_iter().map(|(_, resource)| resource);
         Ok(mounted_digest(manifest, self.desired, &self.found(mounted)?))
-    }
-}
-
-impl Host {
-    /// Ends the containers of the static pod of a file, for kubelet to start them anew.
-    pub(crate) fn end_containers(&self, manifest: &str, texts: health::Texts<'_>) -> Result<()> {
-        let Some(component) = health::of_manifest(manifest, texts) else { return Ok(()) };
-        component.checks.iter().try_for_each(|check| match check {
-            Check::Pod { pod, socket } => self.pods.end_containers(pod, socket),
-            _ => Ok(()),
-        })
     }
 }

@@ -1,15 +1,17 @@
-//! The last stage: what the agent left at an earlier time and nobody wants any more.
+//! The last stage: what the agent left at an earlier time and is not desired any more.
 
 use kops_agent_plan::diff::{Action, Change, Stage, Step};
 use kops_agent_plan::resource::Kind;
 use kops_agent_plan::unit_files::is_read_by_systemd;
 
-use super::Run;
+use super::run::Run;
 use crate::error::Result;
-use crate::record::path_of;
+use crate::hosts_file::remove_entries;
+use crate::places::path_of;
 use crate::stamps::Stamp;
 use crate::system::packages::remove_keys;
 use crate::system::systemd::Act;
+use crate::unit_files::remove_unit;
 use crate::unit_overrides::is_masked;
 
 impl Run<'_> {
@@ -19,7 +21,7 @@ impl Run<'_> {
         let hosts: Vec<&str> = steps.iter().filter(is_host).map(|step| step.resource.name.as_str()).collect();
         if !hosts.is_empty() {
             // All at once: they share a file.
-            self.host.remove_hosts_entries(&hosts)?;
+            remove_entries(&self.host.root, &hosts)?;
         }
         for step in &steps {
             self.progress.applying(step);
@@ -69,7 +71,7 @@ impl Run<'_> {
                 for stamp in [Stamp::Unit, Stamp::Run] {
                     stamp.put_back(&self.host.root, &step.resource.name, None)?;
                 }
-                self.host.remove_unit(&step.resource, &dir, &name)?;
+                remove_unit(&self.host.root, &step.resource, &dir, &name)?;
             }
             Kind::PackageSource => {
                 dir.remove(&name)?;

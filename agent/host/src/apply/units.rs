@@ -9,15 +9,16 @@ use kops_agent_plan::diff::{Action, CONTAINER_RUNTIME, Change, KUBELET, PATH, St
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{Kind, Resource, ResourceId, Unit};
 
+use super::run::{Run, Steps};
 use super::starts::is_merely_started;
-use super::{Run, Steps};
 use crate::error::{Error, Result};
+use crate::places::{unit_path, upstreams_unit_path};
 use crate::prepare::find;
 use crate::selinux::FileKind;
 use crate::staged::{Staged, place};
 use crate::stamps::Stamp;
 use crate::system::systemd::Act;
-use crate::unit_path::{unit_path, upstreams_unit_path};
+use crate::unit_files::keep_replaced;
 
 impl Run<'_> {
     /// Has systemd know all units as they should be, and start those at boot that it should.
@@ -52,7 +53,7 @@ impl Run<'_> {
                 let record = self.host.record()?;
                 match record.is_own(&step.resource) {
                     true => self.host.renew_replaced(&path, &step.resource, &record)?,
-                    false => self.host.keep_replaced(&path, &step.resource, text.as_bytes())?,
+                    false => keep_replaced(&self.host.root, &path, &step.resource, text.as_bytes())?,
                 }
                 let owner = self.host.users.owner_ids(&path, "root", "root")?;
                 let mut staged = Staged::new(&self.host.root, &path, 0o644, owner)?;
@@ -181,7 +182,7 @@ impl Run<'_> {
                 let owner = self.host.users.owner_ids(&to, "root", "root")?;
                 let mut staged = Staged::new(&self.host.root, &to, 0o644, owner)?;
                 let text = self.host.root.read(&unit_path(&self.host.root, name))?.unwrap_or_default();
-                self.host.keep_replaced(&to, &step.resource, &text)?;
+                keep_replaced(&self.host.root, &to, &step.resource, &text)?;
                 staged.write(&text)?;
                 place(vec![staged.seal()?])?;
                 self.host.remove_from_overrides(name, *enabled)?;
@@ -191,7 +192,7 @@ impl Run<'_> {
     }
 }
 
-/// Whether it is about who may read and write a unit's file.
+/// Whether it is about the mode or owner of a unit's file.
 fn is_access(change: &Change) -> bool {
     matches!(change, Change::Set { field, .. } if field != PATH)
 }

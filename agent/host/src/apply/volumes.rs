@@ -13,10 +13,11 @@ use std::sync::Arc;
 use kops_agent_plan::diff::{CONTAINER_RUNTIME, KUBELET, Step};
 use kops_agent_plan::resource::{BindMount, Kind, Mount, Resource, ResourceId};
 
-use super::{Run, Steps};
+use super::run::{Run, Steps};
 use crate::error::{Error, Result};
 use crate::system::apart::apart;
 use crate::volumes::is_optional;
+use crate::volumes::is_volume_mounted;
 
 impl Run<'_> {
     /// Mounts what is to be mounted.
@@ -57,7 +58,7 @@ impl Run<'_> {
                 reason: format!("{} is within {missing}, whose volume is not mounted", mount.path),
             });
         }
-        if self.host.is_volume_mounted(mount)? {
+        if is_volume_mounted(&*self.host.mounts, mount)? {
             return Ok(());
         }
         self.host.root.make_dirs(&mount.path)?;

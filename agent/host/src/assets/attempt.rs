@@ -12,11 +12,12 @@ use tokio::time::timeout;
 use super::BUFFER;
 use crate::error::{Error, explain};
 use kops_agent_net::Location;
+use kops_agent_net::http::innermost_cause;
 
 /// How an attempt ended that brought no download.
 #[derive(Debug)]
 pub(super) enum Trouble {
-    /// Nobody is there, or nobody answers.
+    /// The server cannot be connected to, or does not answer.
     Unreachable(String),
     /// Another attempt may go better.
     Passing(String),
@@ -34,14 +35,14 @@ impl From<Error> for Trouble {
 
 impl From<reqwest::Error> for Trouble {
     fn from(error: reqwest::Error) -> Trouble {
-        let cause = root_cause(&error);
-        if error.is_connect() || error.is_timeout() {
-            Trouble::Unreachable(cause)
+        let trouble = if error.is_connect() || error.is_timeout() {
+            Trouble::Unreachable
         } else if error.is_redirect() || error.is_builder() {
-            Trouble::Lasting(cause)
+            Trouble::Lasting
         } else {
-            Trouble::Passing(cause)
-        }
+            Trouble::Passing
+        };
+        trouble(innermost_cause(error))
     }
 }
 
@@ -73,9 +74,9 @@ impl Body {
     /// The next bytes, if there are more.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Trouble> {
         match self {
-            // Whoever answers is there, whatever becomes of the answer.
+            // A server that has begun to answer is reachable, whatever becomes of the answer.
             Body::Http(response) => {
-                response.chunk().await.map_err(|error| Trouble::Passing(root_cause(&error)))
+                response.chunk().await.map_err(|error| Trouble::Passing(innermost_cause(error)))
             }
             Body::File(file) => {
                 let mut buffer = Vec::with_capacity(BUFFER);
@@ -93,7 +94,7 @@ pub(super) async fn open(
     at: Location,
     from: u64,
     validator: Option<&str>,
-    patience: Duration,
+    limit: Duration,
 ) -> Result<Opened, Trouble> {
     if at.url.scheme() == "file" {
         let file = File::open(path(&at.url)?).await?;
@@ -107,9 +108,9 @@ pub(super) async fn open(
             request = request.header(IF_RANGE, validator);
         }
     }
-    let response = timeout(patience, request.send())
+    let response = timeout(limit, request.send())
         .await
-        .map_err(|_| Trouble::Unreachable(format!("the server did not answer for {patience:.0?}")))??;
+        .map_err(|_| Trouble::Unreachable(format!("the server did not answer for {limit:.0?}")))??;
     let headers = response.headers();
     let (begins_at, total) = match response.status() {
         StatusCode::OK => (0, number(headers, CONTENT_LENGTH.as_str())),
@@ -126,7 +127,7 @@ pub(super) async fn open(
 }
 
 /// How large a file is, where that can be learnt without asking for it.
-pub(super) async fn size(client: &Client, at: &Location, patience: Duration) -> Result<Option<u64>, Trouble> {
+pub(super) async fn size(client: &Client, at: &Location, limit: Duration) -> Result<Option<u64>, Trouble> {
     if at.url.scheme() == "file" {
         return Ok(Some(tokio::fs::metadata(path(&at.url)?).await?.len()));
     }
@@ -134,9 +135,9 @@ pub(super) async fn size(client: &Client, at: &Location, patience: Duration) -> 
         return Ok(at.size);
     }
     let request = client.head(at.url.clone()).send();
-    let response = timeout(patience, request)
+    let response = timeout(limit, request)
         .await
-        .map_err(|_| Trouble::Unreachable(format!("the server did not answer for {patience:.0?}")))??;
+        .map_err(|_| Trouble::Unreachable(format!("the server did not answer for {limit:.0?}")))??;
     match response.status() {
         StatusCode::OK => Ok(number(response.headers(), CONTENT_LENGTH.as_str())),
         // Not every server knows HEAD; what is wrong shows when the file is asked for.
@@ -173,20 +174,6 @@ fn refusal(status: StatusCode) -> Trouble {
         }
         status if status.is_server_error() => Trouble::Passing(said),
         _ => Trouble::Lasting(said),
-    }
-}
-
-/// The innermost error: the outer ones repeat the URL, which the message names already, and which may be signed.
-fn root_cause(error: &reqwest::Error) -> String {
-    let mut cause: &dyn std::error::Error = error;
-    while let Some(inner) = cause.source() {
-        cause = inner;
-    }
-    match cause.downcast_ref::<reqwest::Error>() {
-        // It has no cause, and would name the URL.
-        Some(_) if error.is_timeout() => "the server took too long".into(),
-        Some(_) => "the request failed".into(),
-        None => cause.to_string(),
     }
 }
 

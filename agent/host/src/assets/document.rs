@@ -1,4 +1,4 @@
-//! A small document whose hash nobody knows beforehand, such as the key of a repository: what makes it right is
+//! A small document whose hash is not known beforehand, such as the key of a repository: what makes it right is
 //! that its publisher's server is asked, by TLS.
 
 use std::time::{Duration, Instant};
@@ -28,7 +28,7 @@ impl Downloads {
         let begun = Instant::now();
         let mut attempts = 0;
         let mut pauses = ExponentialBuilder::default()
-            .with_min_delay(self.patience.pause)
+            .with_min_delay(self.timeouts.pause)
             .with_max_delay(LONGEST_PAUSE)
             .without_max_times()
             .with_jitter()
@@ -42,7 +42,7 @@ impl Downloads {
                 Err(Trouble::Lasting(reason)) => (reason, false),
                 Err(Trouble::Passing(reason) | Trouble::Unreachable(reason)) => (reason, true),
             };
-            if !may_pass || begun.elapsed() + pause >= self.patience.give_up_after {
+            if !may_pass || begun.elapsed() + pause >= self.timeouts.give_up_after {
                 let failures = vec![MirrorFailure { url: url.to_owned(), reason }];
                 let waited = begun.elapsed();
                 return Err(
@@ -57,13 +57,11 @@ impl Downloads {
     async fn document_once(&self, url: &str) -> Result<Vec<u8>, Trouble> {
         let parsed = Url::parse(url).map_err(|error| Trouble::Lasting(format!("it is no URL: {error}")))?;
         let at = Location { url: parsed, headers: HeaderMap::new(), size: None };
-        let patience = self.patience.stalled_after;
-        let mut opened = open(&self.client, at, 0, None, patience).await?;
+        let timeout = self.timeouts.stalled_after;
+        let mut opened = open(&self.client, at, 0, None, timeout).await?;
         let mut document = Vec::new();
-        let stalled = |_| Trouble::Passing(format!("nothing has come for {patience:.0?}"));
-        while let Some(piece) =
-            tokio::time::timeout(patience, opened.body.next()).await.map_err(stalled)??
-        {
+        let stalled = |_| Trouble::Passing(format!("nothing has come for {timeout:.0?}"));
+        while let Some(piece) = tokio::time::timeout(timeout, opened.body.next()).await.map_err(stalled)?? {
             document.extend_from_slice(&piece);
             if document.len() > LARGEST {
                 return Err(Trouble::Lasting(format!("it is larger than {LARGEST} bytes")));

@@ -30,17 +30,17 @@ const ASKED_AT_ONCE: usize = 16;
 pub struct Downloads {
     pub(super) client: reqwest::Client,
     pub(super) buckets: Option<Arc<dyn Buckets>>,
-    pub(super) patience: Patience,
+    pub(super) timeouts: DownloadTimeouts,
     pub(super) largest: u64,
     cache: Option<PathBuf>,
     cache_limit: u64,
     at_once: usize,
 }
 
-/// For how long downloads are tried.
+/// Deadlines, pauses and stall detection of downloads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Patience {
-    /// Once nothing has come of a download for so long, from any of its mirrors, it is given up.
+pub struct DownloadTimeouts {
+    /// A download fails once none of its mirrors has brought it further for so long.
     pub give_up_after: Duration,
     /// The pause after all mirrors have failed; each later one is about twice as long, up to half a minute.
     pub pause: Duration,
@@ -50,9 +50,9 @@ pub struct Patience {
     pub least: u64,
 }
 
-impl Default for Patience {
-    fn default() -> Patience {
-        Patience {
+impl Default for DownloadTimeouts {
+    fn default() -> DownloadTimeouts {
+        DownloadTimeouts {
             give_up_after: Duration::from_secs(5 * 60),
             pause: Duration::from_millis(500),
             stalled_after: Duration::from_secs(30),
@@ -73,7 +73,7 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// What it is called in the cache and towards people.
+    /// Its name in the cache and in messages.
     pub(crate) fn name(&self) -> &str {
         self.urls.first().map_or("", String::as_str)
     }
@@ -95,7 +95,7 @@ impl Downloads {
         Downloads {
             client,
             buckets: None,
-            patience: Patience::default(),
+            timeouts: DownloadTimeouts::default(),
             largest: 8 << 30,
             cache: None,
             cache_limit: 4 << 30,
@@ -123,9 +123,9 @@ impl Downloads {
         Downloads { largest: bytes, ..self }
     }
 
-    /// Is this patient.
-    pub fn patience(self, patience: Patience) -> Downloads {
-        Downloads { patience, ..self }
+    /// Downloads with these timeouts.
+    pub fn timeouts(self, timeouts: DownloadTimeouts) -> Downloads {
+        Downloads { timeouts, ..self }
     }
 
     /// Opens the cache.
@@ -133,7 +133,7 @@ impl Downloads {
         Cache::open(root, self.cache.as_deref())
     }
 
-    /// Removes from the cache, where there is one, what neither these nor those that were wanted before them need.
+    /// Removes from the cache, where there is one, what neither these downloads nor the ones wanted before need.
     pub(crate) fn trim_cache(&self, root: &Root, wanted: &std::collections::BTreeSet<&str>) -> Result<()> {
         let cache: Option<&Path> = self.cache.as_deref();
         match Cache::open_existing(root, cache)? {
@@ -159,13 +159,13 @@ impl Downloads {
         let run = Run { downloads: self, root, cache, servers: &servers, progress, busy };
         let fetched = run.all(requests).await;
         drop(run);
-        // Nobody sends: it ends when the last one who writes has ended.
+        // Nothing is ever sent: the channel closes when the last writer has ended.
         let _ = idle.recv().await;
         fetched
     }
 
-    /// Fetches each of these into the cache, whatever becomes of the others. Returns why, by their hashes, those cannot be
-    /// had that cannot.
+    /// Fetches each of these into the cache, whatever becomes of the others. Returns the errors of the failed ones, by
+    /// their hashes.
     pub(crate) async fn fetch_each(
         &self,
         root: &Root,
@@ -199,7 +199,7 @@ pub(super) struct Run<'a> {
     pub(super) cache: &'a Cache,
     pub(super) servers: &'a Servers,
     pub(super) progress: &'a dyn Progress,
-    /// Held by everyone who writes.
+    /// Held by every writer.
     pub(super) busy: mpsc::Sender<()>,
 }
 
@@ -245,9 +245,9 @@ impl Run<'_> {
         for url in self.servers.to_try(&urls) {
             // What is wrong with it shows when it is downloaded.
             let Ok(location) = self.locate(url).await else { continue };
-            let Downloads { client, patience, .. } = self.downloads;
-            match attempt::size(client, &location, patience.stalled_after).await {
-                // Who claims too much is told so later, and another mirror may claim less.
+            let Downloads { client, timeouts, .. } = self.downloads;
+            match attempt::size(client, &location, timeouts.stalled_after).await {
+                // A size above the limit fails later; another mirror may have a smaller file.
                 Ok(size) => {
                     let size = size.filter(|size| *size <= self.downloads.largest);
                     return Ok(Known { size, location: Some((url.to_owned(), location, Instant::now())) });
@@ -267,10 +267,12 @@ impl Run<'_> {
             ("http" | "https" | "file", _) => {
                 Ok(Location { url: parsed, headers: HeaderMap::new(), size: None })
             }
-            ("s3" | "gs", Some(buckets)) => buckets.locate(url).await.map_err(|not| match not.may_pass {
-                true => Trouble::Passing(not.reason),
-                false => Trouble::Lasting(not.reason),
-            }),
+            (_, Some(buckets)) if buckets.locates(url) => {
+                buckets.locate(url).await.map_err(|not| match not.may_pass {
+                    true => Trouble::Passing(not.reason),
+                    false => Trouble::Lasting(not.reason),
+                })
+            }
             (other, _) => Err(Trouble::Lasting(format!("{other}:// is not supported for downloads yet"))),
         }
     }

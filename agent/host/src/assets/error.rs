@@ -1,14 +1,14 @@
-//! Why something could not be downloaded, in words for whoever has to mend it.
+//! Why something could not be downloaded, in words for the operator.
 
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use kops_agent_plan::urls::shown_url;
+use kops_agent_spec::urls::shown_url;
 
 /// Why something could not be downloaded.
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
-    /// Nobody serves what it should be.
+    /// No mirror serves the right content.
     #[error("{}", unavailable(.name, .failures, *.attempts, *.waited))]
     Unavailable {
         /// What was to be downloaded: its first URL.

@@ -1,4 +1,4 @@
-//! One download from the mirrors that have it: gone on with where it broke off, from whoever delivers.
+//! One download from the mirrors that have it: resumed where it broke off, from the next mirror that delivers.
 
 use std::time::{Duration, Instant};
 
@@ -25,7 +25,7 @@ const LOCATED_FOR: Duration = Duration::from_secs(60);
 pub(super) struct Fetching<'a> {
     run: &'a Run<'a>,
     request: Request,
-    /// The size that was learnt beforehand, and of whom.
+    /// The size that was learnt beforehand, and from which URL.
     size: Option<u64>,
     sized_by: Option<String>,
     /// How to ask at a URL, where that is known already.
@@ -42,7 +42,7 @@ pub(super) struct Fetching<'a> {
     is_suspicious: bool,
     /// The URL and the version that all of it is of, where a server has told.
     validator: Option<(String, String)>,
-    /// Whether an earlier run has left some of it, which nobody has verified.
+    /// Whether an earlier run has left some of it, which is not verified yet.
     has_old_part: bool,
     failures: Vec<MirrorFailure>,
     hopeless: Vec<String>,
@@ -92,7 +92,7 @@ impl<'a> Fetching<'a> {
     }
 
     async fn try_mirrors(&mut self) -> Result<Vec<Ready>> {
-        let patience = self.run.downloads.patience;
+        let timeouts = self.run.downloads.timeouts;
         let begun = Instant::now();
         let mut gained = begun;
         let mut pauses = self.pauses();
@@ -110,11 +110,11 @@ impl<'a> Fetching<'a> {
                     let Some(reason) = self.judge(&url, trouble)? else { break };
                     (gained, pauses) = (Instant::now(), self.pauses());
                     self.run.progress.download_retried(self.request.name(), &reason);
-                    sleep(patience.pause).await;
+                    sleep(timeouts.pause).await;
                 }
             }
             let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
-            if self.to_try().is_empty() || gained.elapsed() + pause >= patience.give_up_after {
+            if self.to_try().is_empty() || gained.elapsed() + pause >= timeouts.give_up_after {
                 return Err(self.gave_up(begun.elapsed()).into());
             }
             let reason =
@@ -144,7 +144,7 @@ impl<'a> Fetching<'a> {
 
     /// Notes what went wrong. Returns it if the same server should be asked to go on at once.
     fn judge(&mut self, url: &str, trouble: Trouble) -> Result<Option<String>> {
-        let has_gained = self.at >= self.furthest + self.run.downloads.patience.least;
+        let has_gained = self.at >= self.furthest + self.run.downloads.timeouts.least;
         self.furthest = self.furthest.max(self.at);
         let servers = self.run.servers;
         let (reason, again) = match trouble {
@@ -184,7 +184,7 @@ impl<'a> Fetching<'a> {
 
     fn pauses(&self) -> impl Iterator<Item = Duration> + use<> {
         ExponentialBuilder::default()
-            .with_min_delay(self.run.downloads.patience.pause)
+            .with_min_delay(self.run.downloads.timeouts.pause)
             .with_max_delay(LONGEST_PAUSE)
             .without_max_times()
             .with_jitter()
@@ -210,7 +210,7 @@ impl<'a> Fetching<'a> {
             location,
             asked_from,
             validator,
-            downloads.patience.stalled_after,
+            downloads.timeouts.stalled_after,
         )
         .await?;
         if opened.begins_at != asked_from {
@@ -298,13 +298,13 @@ impl<'a> Fetching<'a> {
         let size = self.size.filter(|_| self.sized_by.as_deref() == Some(url));
         let total = opened.total.or(size);
         let downloads = self.run.downloads;
-        let mut rate = Rate::new(downloads.patience.stalled_after, downloads.patience.least);
+        let mut rate = Rate::new(downloads.timeouts.stalled_after, downloads.timeouts.least);
         let most = total.unwrap_or(downloads.largest);
         while let Some(intake) = &self.intake {
-            // Where there is none, whoever ends it is told why.
+            // Where there is none, ending it says why.
             let Some(room) = intake.room().await else { return Ok(()) };
             let asked = Instant::now();
-            let Ok(bytes) = timeout(rate.patience(), opened.body.next()).await else {
+            let Ok(bytes) = timeout(rate.remaining(), opened.body.next()).await else {
                 rate.note(0, asked.elapsed());
                 return Err(Trouble::Passing(rate.complaint()));
             };

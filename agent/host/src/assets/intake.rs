@@ -10,13 +10,14 @@ use sha2::{Digest, Sha256};
 use tokio::sync::mpsc;
 use tokio::task::{JoinHandle, spawn_blocking};
 
+use super::BUFFER;
 use super::cache::{Cache, Part};
 use super::download::Request;
 use super::error::{DownloadError, in_units};
 use super::staging::{Making, Ready, Staging, Want};
 use super::syncer::{Syncer, Syncing};
 use super::unpack::{UnpackError, unpack};
-use super::{BUFFER, for_each_piece, hex};
+use crate::digests::for_each_piece;
 use crate::error::{Error, Result};
 
 /// How many pieces may wait for the disk while another is on its way there. Each is as large as what was read from
@@ -121,7 +122,7 @@ pub(super) fn take_cached(cache: &Cache, request: &Request) -> Result<Option<Vec
     }
 }
 
-/// The bytes of a download in their order: what is on the disk, then what arrives. Whoever reads makes them pass.
+/// The bytes of a download in their order: what is on the disk, then what arrives. Reading makes them pass.
 struct Stream {
     disk: Option<File>,
     arriving: Option<mpsc::Receiver<Piece>>,
@@ -180,7 +181,7 @@ impl Stream {
             return Ok(Verdict::Unfinished);
         }
         drained.map_err(|error| Error::path("read", request.name(), error))?;
-        let sha256 = hex(self.hasher.finalize());
+        let sha256 = hex::encode(self.hasher.finalize());
         if sha256 != request.sha256 {
             self.part.map_or(Ok(()), Part::discard)?;
             return Ok(Verdict::Wrong { sha256, size: self.size, looks: looks(&self.beginning) });

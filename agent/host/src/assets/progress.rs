@@ -1,4 +1,4 @@
-//! How far a run has come, for whoever watches.
+//! How far a run has come, for a terminal, a log or the service manager.
 
 use kops_agent_plan::diff::Step;
 use kops_agent_plan::resource::ResourceId;
@@ -35,7 +35,7 @@ pub trait Progress: Send + Sync {
         let _ = component;
     }
 
-    /// Somebody else is waited for.
+    /// Another process is waited for.
     fn waiting_for(&self, what: &str) {
         let _ = what;
     }
@@ -46,7 +46,7 @@ pub trait Progress: Send + Sync {
     }
 }
 
-/// Nobody watches.
+/// Progress that is not shown.
 pub struct Silent;
 
 impl Progress for Silent {}

@@ -1,8 +1,8 @@
-//! When a download stands still: too little has come for too long, however slowly it drips.
+//! Stall detection: a download has stalled when too few bytes have come in a window of waiting.
 
 use std::time::Duration;
 
-/// Watches how fast bytes come. Time in which nobody waited for them does not count.
+/// Watches how fast bytes come. Time that is not spent waiting for them does not count.
 #[derive(Debug)]
 pub(super) struct Rate {
     window: Duration,
@@ -17,8 +17,8 @@ impl Rate {
         Rate { window, least, waited: Duration::ZERO, came: 0 }
     }
 
-    /// How long to wait for more.
-    pub(super) fn patience(&self) -> Duration {
+    /// The timeout for the next bytes.
+    pub(super) fn remaining(&self) -> Duration {
         self.window.saturating_sub(self.waited)
     }
 
@@ -31,7 +31,7 @@ impl Rate {
         }
     }
 
-    /// What to say when patience is over.
+    /// What to say when the timeout is over.
     pub(super) fn complaint(&self) -> String {
         match self.came {
             0 => format!("the server was silent for {:.0?}", self.window),
@@ -47,17 +47,17 @@ mod tests {
     const SECOND: Duration = Duration::from_secs(1);
 
     #[test]
-    fn a_drip_does_not_renew_patience_and_a_flow_does() {
+    fn a_drip_does_not_renew_the_timeout_and_a_flow_does() {
         let mut rate = Rate::new(30 * SECOND, 1000);
         for _ in 0..20 {
             rate.note(1, SECOND);
         }
-        assert_eq!(rate.patience(), 10 * SECOND);
+        assert_eq!(rate.remaining(), 10 * SECOND);
         rate.note(980, SECOND);
-        assert_eq!(rate.patience(), 30 * SECOND);
+        assert_eq!(rate.remaining(), 30 * SECOND);
         assert_eq!(rate.complaint(), "the server was silent for 30s");
         rate.note(7, 40 * SECOND);
-        assert_eq!(rate.patience(), Duration::ZERO);
+        assert_eq!(rate.remaining(), Duration::ZERO);
         assert_eq!(rate.complaint(), "the server sent no more than 7 bytes in 30s");
     }
 
@@ -66,6 +66,6 @@ mod tests {
         let mut rate = Rate::new(30 * SECOND, 1000);
         // Whole minutes may pass between these; what counts is the waiting.
         (0..10_000).for_each(|_| rate.note(1, Duration::ZERO));
-        assert_eq!(rate.patience(), 30 * SECOND);
+        assert_eq!(rate.remaining(), 30 * SECOND);
     }
 }

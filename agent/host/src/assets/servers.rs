@@ -1,4 +1,4 @@
-//! Which servers have failed in this run: nobody waits for a dead one twice.
+//! Which servers have failed in this run: a dead one is waited for once.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -32,7 +32,7 @@ impl Servers {
         self.strikes().remove(&server(url));
     }
 
-    /// Those of `urls` to try, in their order: without those of dead servers, unless all of them are.
+    /// The ones of `urls` to try, in their order: without those of dead servers, unless all of them are.
     pub(super) fn to_try<'a>(&self, urls: &[&'a str]) -> Vec<&'a str> {
         let strikes = self.strikes();
         let is_alive = |url: &&&str| strikes.get(&server(url)).is_none_or(|count| *count < STRIKES);

@@ -1,5 +1,5 @@
 //! Files in the making: written while their download arrives, in a directory of the cache that only its owner
-//! may enter, on the disk before anyone asks, and moved to where they belong once the download is verified.
+//! may enter, on the disk early, and moved to where they belong once the download is verified.
 
 use std::fs::File;
 use std::io::Write;

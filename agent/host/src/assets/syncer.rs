@@ -1,4 +1,4 @@
-//! Has files written to the disk while more of them is still to come, so that nobody waits for all of it at the end.
+//! Has files written to the disk while more of them is still to come, so that the end of a run does not wait for all of it.
 
 use std::fs::File;
 use std::sync::mpsc::{SyncSender, sync_channel};
@@ -6,14 +6,14 @@ use std::thread::JoinHandle;
 
 use crate::error::{Error, Result};
 
-/// How many files may wait; whoever has more waits, too.
+/// How many files may wait; handing over more blocks.
 const WAITING: usize = 16;
 
 /// Hands files to a thread that waits for the disk.
 #[derive(Clone)]
 pub(super) struct Syncer(SyncSender<(File, String)>);
 
-/// The thread. It ends when nobody can hand it files any more.
+/// The thread. It ends when its last handle is dropped.
 pub(super) struct Syncing(JoinHandle<Result<()>>);
 
 impl Syncer {
@@ -51,7 +51,7 @@ impl Syncer {
 }
 
 impl Syncing {
-    /// Waits until everything is on the disk that was handed over, of which `last` was the last who could.
+    /// Waits until all files that were handed over are on the disk; `last` is the last handle.
     ///
     /// # Errors
     /// The first that could not be written.

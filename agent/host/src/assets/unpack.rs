@@ -6,7 +6,7 @@ use std::io::{self, BufRead, BufReader, Cursor, Read, Seek as _};
 
 use flate2::bufread::MultiGzDecoder;
 
-use super::for_each_piece;
+use crate::digests::for_each_piece;
 use crate::error::{Error, Result};
 
 /// How many names an error lists.
@@ -79,7 +79,7 @@ pub(crate) fn member_digests(
     let is_right =
         for_each_piece(&mut archive, |_| Ok::<(), io::Error>(())).is_ok_and(|found| found == sha256);
     if is_right && archive.rewind().is_ok() {
-        // What lacks a member, or breaks off, has those that were found all the same.
+        // An archive that lacks a member, or breaks off, still has the members found before.
         let _ = unpack(&mut BufReader::new(archive), members, |member, _, content| {
             let digest = for_each_piece(content, |_| Ok::<(), io::Error>(()))?;
             digests.insert(member.to_owned(), digest);

@@ -9,10 +9,10 @@ use crate::host::Host;
 use crate::secrets::Secrets;
 
 impl Host {
-    /// Why a certificate that somebody else has issued is not the one that is wanted; `None` where it is.
+    /// Why a certificate that a bootstrap server has issued is not the one that is wanted; `None` where it is.
     ///
     /// # Errors
-    /// If it is not known who may sign it.
+    /// If it is not known which authority may sign it.
     pub fn why_unfit(
         &self,
         issued: &PemPair,

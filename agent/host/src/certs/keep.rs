@@ -56,7 +56,7 @@ pub(super) fn why_replace(
     }
 }
 
-/// Why a certificate does not serve its purpose, or else who has signed it.
+/// Why a certificate does not serve its purpose, or else which authority has signed it.
 fn why_unfit<'a>(
     certificate: &X509Certificate<'_>,
     present: &PemPair,

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 
 use kops_agent_plan::resource::{CertificateType, File, Subject};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose};
+use kops_agent_tests::authority::{Authority, Pair};
+use rcgen::KeyPair;
 use rustls::RootCertStore;
 use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::ServerCertVerifier as _;
@@ -44,13 +45,10 @@ impl Secrets for Keyset {
 
 fn authority(id: &str) -> PemPair {
     let key = KeyPair::generate().unwrap();
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, format!("kubernetes-ca {id}"));
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-    (params.not_before, params.not_after) = (NOW - Duration::days(300), NOW + Duration::days(3650));
-    let certificate = params.self_signed(&key).unwrap().pem();
-    PemPair { certificate, private_key: key.serialize_pem() }
+    let (from, to) = (NOW - Duration::days(300), NOW + Duration::days(3650));
+    let authority = Authority::of_key(&format!("kubernetes-ca {id}"), key, from, to).unwrap();
+    let Pair { certificate, private_key } = authority.pair();
+    PemPair { certificate, private_key }
 }
 
 /// What a phase of the rotation leaves on a machine.
@@ -60,7 +58,7 @@ struct Phase {
     kubeconfig_ca: String,
 }
 
-/// The phases: who is trusted, and who signs.
+/// The phases: which authorities are trusted, and which signs.
 fn phases() -> Vec<Phase> {
     let (old, new) = (("1", authority("old")), ("2", authority("new")));
     [
@@ -109,7 +107,7 @@ fn chain(pem: &str) -> Vec<CertificateDer<'static>> {
     CertificateDer::pem_slice_iter(pem.as_bytes()).collect::<Result<_, _>>().unwrap()
 }
 
-/// Whether whoever trusts `ca` takes this certificate, as a server's and as a client's.
+/// Whether a peer that trusts `ca` takes this certificate, as a server's and as a client's.
 fn verifies(certificate: &str, ca: &str) -> bool {
     let mut roots = RootCertStore::empty();
     chain(ca).into_iter().for_each(|root| roots.add(root).unwrap());
@@ -126,7 +124,7 @@ fn verifies(certificate: &str, ca: &str) -> bool {
 }
 
 #[test]
-fn whoever_is_restarted_first_everybody_verifies_everybody() {
+fn in_any_order_of_restarts_all_verify_each_other() {
     let phases = phases();
     for (at, pair) in phases.windows(2).enumerate() {
         // Those that have read the files of before, and those that have read the new ones.

@@ -4,7 +4,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_pki::{NodeKey, first_der};
 use kops_agent_plan::resource::{CertificateType, File, Mode, Subject};
-use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, KeyPair, KeyUsagePurpose, PKCS_RSA_SHA256};
+use kops_agent_tests::authority::{Authority as TestAuthority, Pair};
+use rcgen::{CertificateParams, KeyPair, PKCS_RSA_SHA256};
 use time::Duration;
 use time::macros::datetime;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -36,13 +37,9 @@ impl Secrets for Store {
 }
 
 fn ca(key: KeyPair, from: OffsetDateTime, to: OffsetDateTime) -> PemPair {
-    let mut params = CertificateParams::default();
-    params.distinguished_name.push(DnType::CommonName, "kubernetes-ca");
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    (params.not_before, params.not_after) = (from, to);
-    let certificate = params.self_signed(&key).unwrap();
-    PemPair { certificate: certificate.pem(), private_key: key.serialize_pem() }
+    let Pair { certificate, private_key } =
+        TestAuthority::of_key("kubernetes-ca", key, from, to).unwrap().pair();
+    PemPair { certificate, private_key }
 }
 
 fn good_ca() -> PemPair {

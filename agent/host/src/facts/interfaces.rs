@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use kops_agent_plan::facts::Interface;
+use kops_agent_spec::facts::Interface;
 use nix::ifaddrs::InterfaceAddress;
 use nix::sys::socket::SockaddrStorage;
 

@@ -1,6 +1,6 @@
-//! Who may log in to this machine.
+//! The users that may log in to this machine.
 
-use kops_agent_plan::facts::LoginUser;
+use kops_agent_spec::facts::LoginUser;
 
 /// Users with an id that people have and a shell to log in to (`passwd(5)`, `group(5)`, `login.defs(5)`).
 pub(super) fn parse_login_users(passwd: &str, groups: &str) -> Vec<LoginUser> {

@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use kops_agent_plan::resource::ResourceId;
 use serde_json::{Map, Value};
 
-use super::{Claim, Record};
+use super::Record;
+use super::claim::{Claim, Unknown};
 use crate::error::{Error, Result};
 use crate::root::Root;
 use crate::staged::write_file;
@@ -23,13 +24,6 @@ const RESOURCES: &str = "resources";
 const KEPT_ASIDE: &str = "/var/lib/kops-agent/record.unreadable";
 /// A disk that spoils every record must not be filled by them.
 const MOST_KEPT_ASIDE: u32 = 9;
-
-/// What other versions recorded.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Unknown {
-    /// Claims of resources that this version does not know, as they were read.
-    resources: Map<String, Value>,
-}
 
 impl Record {
     /// The record of this root; an empty one where the agent has never been.

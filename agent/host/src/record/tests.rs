@@ -1,7 +1,12 @@
-use super::*;
-use kops_agent_plan::diff::{Stage, Step, sha256_hex};
-use kops_agent_plan::resource::{Directory, Symlink, Unit};
+use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
+
+use kops_agent_plan::diff::{Action, OwnedNow, Plan, Stage, Step, sha256_hex};
+use kops_agent_plan::resource::{DesiredState, Directory, File, Resource, Symlink, Unit};
+
+use super::*;
+use crate::digests::{Depth, Digests};
+use crate::root::{Entry, Root};
 
 struct Machine {
     folder: tempfile::TempDir,

@@ -151,7 +151,7 @@ fn node() -> tempfile::TempDir {
 #[test]
 fn what_systemd_does_not_know_any_more_holds_no_reset_up() {
     let folder = node();
-    // Somebody has removed kubelet's unit; an earlier reset, that of ours.service.
+    // An operator has removed kubelet's unit; an earlier reset, that of ours.service.
     let systemd =
         Arc::new(Known { units: vec![(CONTAINER_RUNTIME, Enablement::Enabled)], ..Known::default() });
     let host = Host::scratch(folder.path()).unwrap().with_systemd(systemd.clone());

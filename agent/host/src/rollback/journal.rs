@@ -6,12 +6,11 @@
 
 use std::collections::BTreeMap;
 
-use kops_agent_plan::diff::sha256_hex;
-use kops_agent_plan::resource::{DesiredState, Resource, ResourceId};
+use kops_agent_plan::resource::ResourceId;
 use serde::{Deserialize, Serialize};
 
+use crate::attempt::Attempt;
 use crate::error::{Error, Result};
-use crate::record::is_false;
 use crate::root::{Metadata, Root};
 use crate::staged::write_file;
 use crate::stamps::Stamp;
@@ -19,9 +18,6 @@ use crate::stamps::Stamp;
 /// Where the journal and the files of before are.
 pub(super) const FOLDER: &str = "/var/lib/kops-agent/rollback";
 const NAME: &str = "journal.json";
-
-/// In the place of the digest that tells a state from others.
-pub(super) const RENEWAL: &str = "renewal of certificates";
 
 /// A change that has begun.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,49 +32,6 @@ pub(crate) struct Journal {
     pub(super) kept: BTreeMap<ResourceId, Kept>,
     /// The components that have been started anew, in that order.
     pub(super) begun: Vec<ResourceId>,
-}
-
-/// A state that a node is to get to.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Attempt {
-    /// `NodeupConfigHash` of the configuration that it follows from.
-    pub(super) config_hash: String,
-    /// What tells it from all others: the cluster may change what the hash is not of.
-    pub(super) desired: String,
-}
-
-impl Attempt {
-    pub(crate) fn new(desired: &DesiredState, config_hash: &str) -> Attempt {
-        let resources: Vec<&Resource> = desired.iter().map(|(_, resource)| resource).collect();
-        // References to secrets are in it, and no secret.
-        let text = serde_json::to_vec(&resources).unwrap_or_default();
-        Attempt { config_hash: config_hash.to_owned(), desired: sha256_hex(&text) }
-    }
-
-    /// One whose digest is known.
-    pub(crate) fn known(digest: &str, config_hash: &str) -> Attempt {
-        Attempt { config_hash: config_hash.to_owned(), desired: digest.to_owned() }
-    }
-
-    /// What tells the state from all others.
-    pub(crate) fn digest(&self) -> &str {
-        &self.desired
-    }
-
-    /// `NodeupConfigHash` of the configuration that the state follows from.
-    pub(crate) fn config_hash(&self) -> &str {
-        &self.config_hash
-    }
-
-    /// Certificates are renewed: the state stays the one that it is.
-    pub(crate) fn renewal(config_hash: &str) -> Attempt {
-        Attempt { config_hash: config_hash.to_owned(), desired: RENEWAL.to_owned() }
-    }
-
-    pub(crate) fn is_renewal(&self) -> bool {
-        self.desired == RENEWAL
-    }
 }
 
 /// What there was of one resource.
@@ -100,7 +53,7 @@ pub(super) struct Kept {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) pod: Option<String>,
     /// Whether that pod stays, and its containers only are started anew.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) restarts_pod: bool,
 }
 
@@ -167,7 +120,7 @@ impl Journal {
         write_file(root, &path, 0o600, None, &bytes)
     }
 
-    /// Ends the change: the journal goes first, so that nobody puts back what is half gone.
+    /// Ends the change: the journal goes first, so that no run puts back what is half gone.
     pub(crate) fn end(root: &Root) -> Result<()> {
         let Some(folder) = root.dir(FOLDER)? else { return Ok(()) };
         folder.remove(NAME)?;

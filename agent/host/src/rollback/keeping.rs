@@ -13,12 +13,15 @@ use super::journal::{FOLDER, Journal, Kept, UnitWas, Was};
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::hosts_file;
+use crate::places::present_texts;
+use crate::places::{path_of, unit_path};
 use crate::prepare::find;
-use crate::record::{Record, path_of};
+use crate::record::Record;
 use crate::root::{Dir, Entry, Metadata, Root};
 use crate::staged::{Staged, place};
 use crate::stamps::Stamp;
-use crate::unit_path::unit_path;
+use crate::system::health::running_pod;
+use crate::volumes::has_boot_unit;
 
 impl Host {
     /// Adds to a journal what there is of everything that `plan` changes and the journal does not know yet. `written`
@@ -52,7 +55,7 @@ impl Host {
             let kept = Kept {
                 was,
                 commands: commands(step),
-                stamps: self.stamps(&step.resource)?,
+                stamps: stamps(&self.root, &step.resource)?,
                 unit: self.unit_was(resource)?,
                 pod: self.pod_was(&step.resource)?,
                 restarts_pod: step.starts_pod() && step.restarts(),
@@ -85,11 +88,11 @@ impl Host {
             }
             // Its boot unit would mount it for ever: what is taken back is claimed by nothing.
             Resource::Mount(mount) => {
-                let is_new = !record.is_claimed(&id) && !self.has_boot_unit(&mount.path)?;
+                let is_new = !record.is_claimed(&id) && !has_boot_unit(&self.root, &mount.path)?;
                 let mounted = self.mounts.mounted(mount)?.is_some();
                 return Ok(is_new.then_some(Was::Volume { mounted }));
             }
-            // Packages, accounts, bind mounts and images harm nobody by being there.
+            // Packages, accounts, bind mounts and images do no harm by being there.
             _ => return Ok(None),
         }
         let Some((dir, file)) = self.root.parent(&path_of(&self.root, &id))? else {
@@ -105,15 +108,6 @@ impl Host {
             }
             Some(Entry::Special) => None,
         })
-    }
-
-    fn stamps(&self, id: &ResourceId) -> Result<Vec<(Stamp, Option<String>)>> {
-        let kinds: &[Stamp] = match id.kind {
-            Kind::File => &[Stamp::Commands, Stamp::Member, Stamp::Pod],
-            Kind::Unit => &[Stamp::Unit],
-            _ => &[],
-        };
-        kinds.iter().map(|stamp| Ok((*stamp, stamp.read(&self.root, &id.name)?))).collect()
     }
 
     fn unit_was(&self, resource: &Resource) -> Result<Option<UnitWas>> {
@@ -132,9 +126,18 @@ impl Host {
         if id.kind != Kind::File || !health::is_manifest(&id.name) {
             return Ok(None);
         }
-        Ok(health::of_manifest(&id.name, &self.present_texts())
-            .and_then(|component| self.running_pod(&component)))
+        Ok(health::of_manifest(&id.name, &present_texts(&self.root))
+            .and_then(|component| running_pod(&*self.health, &component)))
     }
+}
+
+fn stamps(root: &Root, id: &ResourceId) -> Result<Vec<(Stamp, Option<String>)>> {
+    let kinds: &[Stamp] = match id.kind {
+        Kind::File => &[Stamp::Commands, Stamp::Member, Stamp::Pod],
+        Kind::Unit => &[Stamp::Unit],
+        _ => &[],
+    };
+    kinds.iter().map(|stamp| Ok((*stamp, stamp.read(root, &id.name)?))).collect()
 }
 
 /// Whether a step does no more than to put back what the agent itself had left.

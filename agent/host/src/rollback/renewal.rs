@@ -7,10 +7,12 @@ use kops_agent_plan::resource::DesiredState;
 use time::format_description::well_known::Rfc3339;
 use time::{Duration, OffsetDateTime};
 
-use super::{Journal, RolledBack};
+use super::journal::Journal;
 use crate::error::Result;
 use crate::host::Host;
 use crate::record::{Failure, Record};
+use crate::rolled_back::RolledBack;
+use crate::root::Root;
 
 /// A renewal with which something did not come back is tried again after this time: certificates have months left, and
 /// each try starts components anew.
@@ -69,42 +71,42 @@ impl Host {
         let ago = self.now() - noted;
         !ago.is_negative() && ago < time
     }
+}
 
-    /// Records how a renewal has left what it has written.
-    pub(crate) fn settle_renewal(
-        &self,
-        mut record: Record,
-        plan: &Plan,
-        desired: &DesiredState,
-        written: &BTreeMap<String, String>,
-    ) -> Result<()> {
-        if plan.is_empty() {
-            return Ok(());
-        }
-        let ids = || plan.steps.iter().map(|step| &step.resource);
-        record.settle_only(&self.root, ids(), desired, written)?;
-        record.forget_begun(ids());
-        record.begun_state = None;
-        let failed = record.renewal_failure.take();
-        let is_of_renewal =
-            |noted: &Failure| Some(noted) == failed.as_ref() || noted.problem.starts_with(Host::RENEWING);
-        if record.failure.as_ref().is_some_and(is_of_renewal) {
-            record.failure = None;
-        }
-        record.write(&self.root)
-    }
+/// Records that a renewal was taken back. A change that was refused before stays refused.
+pub(super) fn record_renewal_rolled_back(
+    root: &Root,
+    mut record: Record,
+    rolled_back: RolledBack,
+) -> Result<RolledBack> {
+    let failure = Failure { at: rolled_back.at.clone(), problem: rolled_back.to_string() };
+    record.renewal_failure = Some(failure.clone());
+    record.failure = Some(failure);
+    record.write(root)?;
+    Journal::end(root)?;
+    Ok(rolled_back)
+}
 
-    /// Records that a renewal was taken back. A change that was refused before stays refused.
-    pub(super) fn record_renewal_rolled_back(
-        &self,
-        mut record: Record,
-        rolled_back: RolledBack,
-    ) -> Result<RolledBack> {
-        let failure = Failure { at: rolled_back.at.clone(), problem: rolled_back.to_string() };
-        record.renewal_failure = Some(failure.clone());
-        record.failure = Some(failure);
-        record.write(&self.root)?;
-        Journal::end(&self.root)?;
-        Ok(rolled_back)
+/// Records how a renewal has left what it has written.
+pub(crate) fn settle_renewal(
+    root: &Root,
+    mut record: Record,
+    plan: &Plan,
+    desired: &DesiredState,
+    written: &BTreeMap<String, String>,
+) -> Result<()> {
+    if plan.is_empty() {
+        return Ok(());
     }
+    let ids = || plan.steps.iter().map(|step| &step.resource);
+    record.settle_only(root, ids(), desired, written)?;
+    record.forget_begun(ids());
+    record.begun_state = None;
+    let failed = record.renewal_failure.take();
+    let is_of_renewal =
+        |noted: &Failure| Some(noted) == failed.as_ref() || noted.problem.starts_with(Host::RENEWING);
+    if record.failure.as_ref().is_some_and(is_of_renewal) {
+        record.failure = None;
+    }
+    record.write(root)
 }

@@ -10,14 +10,17 @@ use kops_agent_plan::resource::{DesiredState, File, Kind, ResourceId, Unit};
 use kops_agent_plan::unit_files::drop_in_of;
 use tokio::time::{Instant, timeout, timeout_at};
 
-use super::{Journal, note};
-use crate::apply::late;
+use super::journal::Journal;
+use super::still_wrong::note;
 use crate::assets::Progress;
 use crate::error::{Error, Result};
-use crate::health::Expected;
 use crate::host::Host;
+use crate::places::present_texts;
+use crate::places::unit_path;
+use crate::system::systemd::Systemd;
 use crate::system::systemd::{Act, Job};
-use crate::unit_path::unit_path;
+use crate::waits::late;
+use crate::well::Expected;
 
 impl Host {
     /// Restarts the units that the change has restarted or stopped, and says which of them may still run what they ran.
@@ -39,7 +42,7 @@ impl Host {
                 left.push((name, job));
                 continue;
             }
-            let component = health::of_unit(name, &self.present_texts());
+            let component = health::of_unit(name, &present_texts(&self.root));
             let waited = match timeout(limit, job).await {
                 Ok(Ok(())) => self.wait_until_well(&component, Expected::Any).await,
                 Ok(Err(error)) if error.is_refusal() => Err(self.unwell(&component, &error.to_string())),
@@ -48,7 +51,7 @@ impl Host {
                     let error = late(Act::Restart, name, limit);
                     // What comes after it waits in systemd's queue.
                     limit = self.waits.others;
-                    self.note_not_restarted(name, &mut not_restarted)?;
+                    note_not_restarted(&*self.systemd, name, &mut not_restarted)?;
                     Err(error)
                 }
             };
@@ -58,18 +61,10 @@ impl Host {
         for (name, job) in left {
             match timeout_at(until, job).await {
                 Ok(outcome) => note(outcome, still_wrong)?,
-                Err(_) => self.note_not_restarted(name, &mut not_restarted)?,
+                Err(_) => note_not_restarted(&*self.systemd, name, &mut not_restarted)?,
             }
         }
         Ok(not_restarted)
-    }
-
-    fn note_not_restarted(&self, unit: &str, not_restarted: &mut Vec<String>) -> Result<()> {
-        // One that is starting reads what is back by now.
-        if !self.systemd.is_starting(unit)? {
-            not_restarted.push(unit.to_owned());
-        }
-        Ok(())
     }
 
     /// Stops a unit, and waits no longer for it than for others that pods do not wait for.
@@ -86,7 +81,7 @@ impl Host {
         let record = self.record()?;
         let ids: BTreeSet<&ResourceId> =
             record.claims().map(|(id, _)| id).chain(journal.kept.keys()).collect();
-        let text = self.present_texts();
+        let text = present_texts(&self.root);
         let mut state = DesiredState::default();
         for id in ids {
             if id.kind == Kind::Unit {
@@ -100,6 +95,14 @@ impl Host {
         }
         Ok(awaited_units(&state))
     }
+}
+
+fn note_not_restarted(systemd: &dyn Systemd, unit: &str, not_restarted: &mut Vec<String>) -> Result<()> {
+    // One that is starting reads what is back by now.
+    if !systemd.is_starting(unit)? {
+        not_restarted.push(unit.to_owned());
+    }
+    Ok(())
 }
 
 /// The units that ran before and have been touched, the container runtime first and kubelet last.

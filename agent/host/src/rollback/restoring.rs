@@ -7,14 +7,14 @@ use kops_agent_plan::resource::{HostsEntry, Kind, ResourceId};
 
 use super::journal::{FOLDER, Journal, Was};
 use super::keeping::copy;
-use super::note;
-use crate::apply::restarts_the_agent;
+use super::still_wrong::note;
 use crate::assets::Progress;
 use crate::error::{Error, Result};
 use crate::host::Host;
-use crate::record::path_of;
-use crate::root::{Dir, Metadata, Root, set_mode, set_owner};
-use crate::staged::temporary_name;
+use crate::hosts_file::write_entries;
+use crate::places::path_of;
+use crate::root::{Dir, Metadata, Root, set_mode, set_owner, temporary_name};
+use crate::system::commands::{Commands, restarts_the_agent};
 
 impl Host {
     /// Stops the units that did not run before, and has those start at boot that did, and no others.
@@ -39,31 +39,6 @@ impl Host {
         Ok(())
     }
 
-    /// Puts back what was in the place of some resources.
-    pub(super) fn put_back(&self, journal: &Journal, which: impl Fn(&ResourceId) -> bool) -> Result<()> {
-        let folder = self.root.make_dirs(FOLDER)?;
-        // What is in a directory goes before it, and comes after it.
-        let (gone, there): (Vec<_>, Vec<_>) =
-            journal.kept.iter().filter(|(id, _)| which(id)).partition(|(_, kept)| kept.was == Was::Absent);
-        for (id, kept) in there {
-            match &kept.was {
-                Was::Host(addresses) => {
-                    let entry = HostsEntry { hostname: id.name.clone(), addresses: addresses.clone() };
-                    self.write_hosts_entries(&[&entry])?;
-                }
-                Was::Volume { .. } => {}
-                was => self.put_path_back(&path_of(&self.root, id), was, &folder)?,
-            }
-        }
-        for (id, _) in gone.iter().rev().filter(|(id, _)| id.kind != Kind::Directory) {
-            self.remove_new(id)?;
-        }
-        for (id, _) in gone.iter().rev().filter(|(id, _)| id.kind == Kind::Directory) {
-            self.remove_new(id)?;
-        }
-        Ok(())
-    }
-
     /// Has volumes no longer mounted that the change has mounted. What is in use stays mounted until the next boot.
     pub(super) fn put_volumes_back(&self, journal: &Journal, still_wrong: &mut Vec<String>) -> Result<()> {
         // What is mounted within another goes before it.
@@ -76,81 +51,106 @@ impl Host {
         }
         Ok(())
     }
+}
 
-    fn put_path_back(&self, path: &str, was: &Was, folder: &Dir) -> Result<()> {
-        let (dir, name) = self.root.make_parent(path)?;
-        match was {
-            Was::File { kept, metadata } => put_file_back(&self.root, folder, kept, &dir, &name, *metadata)?,
-            Was::Symlink(target) => {
-                let temporary = temporary_name(&name);
-                dir.remove(&temporary)?;
-                dir.link(target, &temporary)?;
-                dir.rename(&temporary, &name)?;
-            }
-            Was::Directory(metadata) => {
-                if let Some(directory) = self.root.dir(path)? {
-                    directory.set_owner(metadata.uid, metadata.gid)?;
-                    directory.set_mode(metadata.mode)?;
-                }
-            }
-            Was::Right | Was::Absent | Was::Host(_) | Was::Volume { .. } => return Ok(()),
+/// Runs the commands of the files that are back, each once.
+pub(super) fn run_commands_again(
+    commands: &dyn Commands,
+    journal: &Journal,
+    progress: &dyn Progress,
+    still_wrong: &mut Vec<String>,
+) -> Result<()> {
+    let mut files_of: BTreeMap<&[String], Vec<&str>> = BTreeMap::new();
+    for (id, kept) in &journal.kept {
+        for command in kept.commands.iter().filter(|command| !restarts_the_agent(command)) {
+            files_of.entry(command).or_default().push(&id.name);
         }
-        dir.sync()
     }
+    for (command, files) in files_of {
+        note(commands.run_for(command, &files, progress), still_wrong)?;
+    }
+    Ok(())
+}
 
-    fn remove_new(&self, id: &ResourceId) -> Result<()> {
-        let Some((dir, name)) = self.root.parent(&path_of(&self.root, id))? else { return Ok(()) };
-        match id.kind {
-            Kind::Directory => dir.remove_dir_if_empty(&name)?,
-            // It may be a key, which is overwritten; not under its own name, where it would be half a file for a while.
-            _ => {
-                let temporary = temporary_name(&name);
-                if dir.entry(&name)?.is_some() {
-                    dir.rename(&name, &temporary)?;
-                    dir.sync()?;
-                }
-                dir.shred(&temporary)?;
+/// Notes again what was noted.
+pub(super) fn put_stamps_back(root: &Root, journal: &Journal) -> Result<()> {
+    for (id, kept) in &journal.kept {
+        for (stamp, value) in &kept.stamps {
+            if stamp.read(root, &id.name)? != *value {
+                stamp.put_back(root, &id.name, value.as_deref())?;
             }
         }
-        dir.sync()
     }
+    Ok(())
+}
 
-    /// Overwrites what is kept for a change that did not come to its end, for whoever removes it.
-    pub(crate) fn shred_kept_files(&self) -> Result<()> {
-        let Some(folder) = self.root.dir(FOLDER)? else { return Ok(()) };
-        folder.names()?.iter().try_for_each(|name| folder.shred(name))
+/// Overwrites what is kept for a change that did not come to its end, before it is removed.
+pub(crate) fn shred_kept_files(root: &Root) -> Result<()> {
+    let Some(folder) = root.dir(FOLDER)? else { return Ok(()) };
+    folder.names()?.iter().try_for_each(|name| folder.shred(name))
+}
+
+fn remove_new(root: &Root, id: &ResourceId) -> Result<()> {
+    let Some((dir, name)) = root.parent(&path_of(root, id))? else { return Ok(()) };
+    match id.kind {
+        Kind::Directory => dir.remove_dir_if_empty(&name)?,
+        // It may be a key, which is overwritten; not under its own name, where it would be half a file for a while.
+        _ => {
+            let temporary = temporary_name(&name);
+            if dir.entry(&name)?.is_some() {
+                dir.rename(&name, &temporary)?;
+                dir.sync()?;
+            }
+            dir.shred(&temporary)?;
+        }
     }
+    dir.sync()
+}
 
-    /// Runs the commands of the files that are back, each once.
-    pub(super) fn run_commands_again(
-        &self,
-        journal: &Journal,
-        progress: &dyn Progress,
-        still_wrong: &mut Vec<String>,
-    ) -> Result<()> {
-        let mut files_of: BTreeMap<&[String], Vec<&str>> = BTreeMap::new();
-        for (id, kept) in &journal.kept {
-            for command in kept.commands.iter().filter(|command| !restarts_the_agent(command)) {
-                files_of.entry(command).or_default().push(&id.name);
+fn put_path_back(root: &Root, path: &str, was: &Was, folder: &Dir) -> Result<()> {
+    let (dir, name) = root.make_parent(path)?;
+    match was {
+        Was::File { kept, metadata } => put_file_back(root, folder, kept, &dir, &name, *metadata)?,
+        Was::Symlink(target) => {
+            let temporary = temporary_name(&name);
+            dir.remove(&temporary)?;
+            dir.link(target, &temporary)?;
+            dir.rename(&temporary, &name)?;
+        }
+        Was::Directory(metadata) => {
+            if let Some(directory) = root.dir(path)? {
+                directory.set_owner(metadata.uid, metadata.gid)?;
+                directory.set_mode(metadata.mode)?;
             }
         }
-        for (command, files) in files_of {
-            note(self.commands.run_for(command, &files, progress), still_wrong)?;
-        }
-        Ok(())
+        Was::Right | Was::Absent | Was::Host(_) | Was::Volume { .. } => return Ok(()),
     }
+    dir.sync()
+}
 
-    /// Notes again what was noted.
-    pub(super) fn put_stamps_back(&self, journal: &Journal) -> Result<()> {
-        for (id, kept) in &journal.kept {
-            for (stamp, value) in &kept.stamps {
-                if stamp.read(&self.root, &id.name)? != *value {
-                    stamp.put_back(&self.root, &id.name, value.as_deref())?;
-                }
+/// Puts back what was in the place of some resources.
+pub(super) fn put_back(root: &Root, journal: &Journal, which: impl Fn(&ResourceId) -> bool) -> Result<()> {
+    let folder = root.make_dirs(FOLDER)?;
+    // What is in a directory goes before it, and comes after it.
+    let (gone, there): (Vec<_>, Vec<_>) =
+        journal.kept.iter().filter(|(id, _)| which(id)).partition(|(_, kept)| kept.was == Was::Absent);
+    for (id, kept) in there {
+        match &kept.was {
+            Was::Host(addresses) => {
+                let entry = HostsEntry { hostname: id.name.clone(), addresses: addresses.clone() };
+                write_entries(root, &[&entry])?;
             }
+            Was::Volume { .. } => {}
+            was => put_path_back(root, &path_of(root, id), was, &folder)?,
         }
-        Ok(())
     }
+    for (id, _) in gone.iter().rev().filter(|(id, _)| id.kind != Kind::Directory) {
+        remove_new(root, id)?;
+    }
+    for (id, _) in gone.iter().rev().filter(|(id, _)| id.kind == Kind::Directory) {
+        remove_new(root, id)?;
+    }
+    Ok(())
 }
 
 /// Gives a kept file its place again, and stays kept.

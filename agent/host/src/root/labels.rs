@@ -7,10 +7,9 @@ use nix::sys::stat::{Mode, mkdirat};
 use rustix::fs::{XattrFlags, fsetxattr, lgetxattr, lsetxattr};
 use rustix::io::Errno;
 
-use super::{Dir, Root};
+use super::{Dir, Root, temporary_name};
 use crate::error::{Error, Result};
 use crate::selinux::{FileKind, Policy, is_as_good};
-use crate::staged::temporary_name;
 
 /// Where the kernel keeps a label (xattr(7)).
 const ATTRIBUTE: &str = "security.selinux";
@@ -30,7 +29,7 @@ impl Root {
     fn policy(&self) -> Result<Option<&Policy>> {
         if self.policy.get().is_none() {
             let policy = Policy::read(|path| self.read(path))?;
-            // Somebody else may have been faster, and has read the same.
+            // Another thread may have been faster, and has read the same.
             let _ = self.policy.set(policy);
         }
         Ok(self.policy.get().and_then(Option::as_ref))
@@ -120,7 +119,7 @@ impl Root {
             Ok(()) => Ok(true),
             // A file system that knows no labels has one for all that is on it.
             Err(Errno::NOTSUP) => Ok(false),
-            // Only root may, and a root that is only a folder is written by anybody.
+            // Only root may, and a root that is only a folder is written by other users too.
             Err(Errno::PERM) if !self.is_machine() => Ok(false),
             Err(error) => Err(Error::path("set the SELinux label of", shown(), error)),
         }

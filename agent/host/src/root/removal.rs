@@ -34,7 +34,7 @@ impl Root {
 
 impl Dir {
     /// Overwrites a regular file and removes it; one of any other type, or one that has another name besides, is only
-    /// removed. Whoever has the disk's older blocks may still find it there, as with every program that overwrites files.
+    /// removed. It may still be in older blocks of the disk, as with every program that overwrites files.
     pub(crate) fn shred(&self, name: &str) -> Result<()> {
         if let Some(Entry::File(metadata)) = self.entry(name)?
             && metadata.size <= LARGEST_SECRET
@@ -52,7 +52,7 @@ impl Dir {
         self.remove(name)
     }
 
-    /// Removes everything in this directory, as far as it is of the same mount: a folder of somebody's that is bound into
+    /// Removes everything in this directory, as far as it is of the same mount: a folder of the host that is bound into
     /// a pod is on the same file system as often as not, which its device number would not tell.
     fn clear(&self) -> Result<()> {
         for name in self.raw_names()? {

@@ -39,8 +39,8 @@ impl Policy {
     }
 }
 
-/// Whether two labels are as good as each other. As for `restorecon`, only the type counts: the user is whoever made a
-/// file, and the range is others' business.
+/// Whether two labels are as good as each other. As for `restorecon`, only the type counts: the user depends on
+/// which program made the file, and the range is not the agent's to set.
 pub(crate) fn is_as_good(found: Option<&str>, wanted: &str) -> bool {
     let type_of = |label: &str| label.split(':').nth(2).map(str::to_owned);
     found.and_then(type_of).is_some_and(|found| Some(found) == type_of(wanted))

@@ -39,7 +39,7 @@ pub trait Commands: Send + Sync {
         self.run(&sysctls::COMMAND.map(str::to_owned))
     }
 
-    /// Whether somebody has undone what these commands of a file did.
+    /// Whether what these commands of a file did was undone.
     ///
     /// # Errors
     /// The machine cannot be looked at.
@@ -47,7 +47,7 @@ pub trait Commands: Send + Sync {
         Ok(commands.iter().any(|command| *command == sysctls::COMMAND) && self.has_other_parameters(file)?)
     }
 
-    /// Whether somebody has set a parameter otherwise since what this file says was set.
+    /// Whether a parameter was set otherwise since what this file says was set.
     ///
     /// # Errors
     /// The files that set parameters cannot be read.
@@ -73,6 +73,12 @@ impl Commands for Machine {
     fn has_other_parameters(&self, file: &str) -> Result<bool> {
         sysctls::differ(&self.0, file, Path::new("/proc/sys"))
     }
+}
+
+/// Upstream has its own unit restarted where a file changes what it sees; a run of ours that has changed the
+/// file goes on to converge by itself, and must not end itself half-way.
+pub(crate) fn restarts_the_agent(command: &[String]) -> bool {
+    command.iter().any(|word| word == "kops-configuration.service")
 }
 
 /// What a program printed and how it ended.
@@ -114,7 +120,7 @@ pub(super) fn prepare(command: &[&str]) -> Result<Command> {
         outcome: "is empty: a command needs at least a program".into(),
     })?;
     let mut prepared = Command::new(program);
-    // What programs say is read here, so it must not depend on the language of whoever runs us.
+    // What programs say is read here, so it must not depend on the caller's language.
     prepared.args(arguments).env("LC_ALL", "C").env("DEBIAN_FRONTEND", "noninteractive");
     // They are between systemd and this process (sd_notify(3), sd_watchdog_enabled(3)).
     for name in ["NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"] {

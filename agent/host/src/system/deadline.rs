@@ -1,18 +1,14 @@
 //! Programs that may hang: each has a deadline, and is killed with all that it has started when that is over.
 
 use std::io::{ErrorKind, Read, Write as _};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ExitStatus, Stdio};
+use std::process::Stdio;
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use super::child::Runner;
 use super::commands::{Outcome, failed, prepare};
-use super::tether::kill;
 use crate::error::{Result, explain};
-
-/// How often it is looked whether a program has ended.
-const LOOKED_AT_EVERY: Duration = Duration::from_millis(5);
 
 /// Runs a program that is fed `input` to its end, and takes any end for an answer; `None` where it is not installed.
 ///
@@ -22,43 +18,34 @@ pub(super) fn ask_within(command: &[&str], input: &[u8], within: Duration) -> Re
     let deadline = Instant::now() + within;
     let cannot = |error: std::io::Error| failed(command, format!("cannot be run: {}", explain(&error)));
     let mut prepared = prepare(command)?;
-    // In a group of its own it can be killed with its children.
-    prepared.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = match prepared.spawn() {
-        Ok(child) => child,
+    prepared.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let runner = Runner::default();
+    let started = match runner.start(&mut prepared) {
+        Ok(Some(started)) => started,
+        Ok(None) => return Ok(None),
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(cannot(error)),
     };
-    let outputs = (read(child.stdout.take()), read(child.stderr.take()));
-    if let Some(mut stdin) = child.stdin.take() {
+    let outputs = (read(started.stdout), read(started.stderr));
+    if let Some(mut stdin) = started.stdin {
         let input = input.to_vec();
         // A program that reads none of it says why by how it ends.
         thread::spawn(move || drop(stdin.write_all(&input)));
     }
-    let ended = ended_by(&mut child, deadline).map_err(cannot)?.and_then(|status| {
+    let ended = runner.wait(deadline).map_err(cannot)?.and_then(|status| {
         let of = |output: &Receiver<Vec<u8>>| {
             output.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
         };
         Some((status, of(&outputs.0)?, of(&outputs.1)?))
     });
     let Some((status, stdout, stderr)) = ended else {
-        kill(&mut child);
-        let _ = child.wait();
+        // A child that holds an output open may have outlived the program itself.
+        started.group.kill();
         let seconds = within.as_secs_f32();
         return Err(failed(command, format!("has not ended within {seconds} s, and was killed")));
     };
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
     Ok(Some(Outcome { status, stdout: text(stdout), stderr: text(stderr) }))
-}
-
-fn ended_by(child: &mut Child, deadline: Instant) -> std::io::Result<Option<ExitStatus>> {
-    loop {
-        let status = child.try_wait()?;
-        if status.is_some() || Instant::now() >= deadline {
-            return Ok(status);
-        }
-        thread::sleep(LOOKED_AT_EVERY);
-    }
 }
 
 /// All of an output, once it has ended.

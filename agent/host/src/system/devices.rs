@@ -1,6 +1,6 @@
 //! Block devices that get a file system: awaited, looked at, and formatted if nothing at all is on them.
 //!
-//! What is on a disk may be somebody's only copy. A signature that is not known is no sign of a blank one: data written
+//! What is on a disk may be the only copy. A signature that is not known is no sign of a blank one: data written
 //! without any, plain dm-crypt and LUKS with its header elsewhere have none. So a device counts as blank only if its ends
 //! hold nothing but zeros, as those do that come new from a cloud or from `blkdiscard`.
 
@@ -27,22 +27,22 @@ pub(super) fn wait_for(device: &str) -> Result<()> {
     wait(device, APPEARS_WITHIN, Path::new(BLOCK))
 }
 
-fn wait(device: &str, patience: Duration, block: &Path) -> Result<()> {
+fn wait(device: &str, timeout: Duration, block: &Path) -> Result<()> {
     let start = Instant::now();
     while !Path::new(device).exists() {
-        if start.elapsed() >= patience {
+        if start.elapsed() >= timeout {
             let there = names(block);
             return Err(refusal(
                 device,
                 &format!(
                     "there is no such device, and none came within {} s; this machine has {}; attach the volume, or give \
                      volumeMounts the name that it has here",
-                    patience.as_secs(),
+                    timeout.as_secs(),
                     if there.is_empty() { "none".to_owned() } else { there.join(", ") }
                 ),
             ));
         }
-        sleep(PAUSE.min(patience));
+        sleep(PAUSE.min(timeout));
     }
     Ok(())
 }

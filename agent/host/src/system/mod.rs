@@ -2,11 +2,13 @@
 //! machine itself, and a recorder that notes what it would have asked.
 
 pub(crate) mod apart;
+mod child;
 pub(crate) mod clock;
 pub mod commands;
 pub(crate) mod ctr;
 mod deadline;
 mod devices;
+pub mod health;
 pub mod images;
 pub mod kernel;
 mod modprobe;

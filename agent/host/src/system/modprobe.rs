@@ -1,4 +1,4 @@
-//! Who has forbidden a kernel module: modprobe.d(5).
+//! The line of modprobe.d(5) that forbids a kernel module.
 
 use crate::error::Result;
 use crate::root::Root;

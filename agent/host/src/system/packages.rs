@@ -26,7 +26,7 @@ pub trait PackageManager: Send + Sync {
     /// The package manager cannot be asked.
     fn installed(&self, packages: &[&str]) -> Result<BTreeSet<String>>;
 
-    /// Installs all of `packages`, at once. Where somebody else is installing, that is waited for.
+    /// Installs all of `packages`, at once. Where another program is installing, that is waited for.
     ///
     /// # Errors
     /// One of them cannot be installed.
@@ -124,7 +124,7 @@ impl PackageManager for Machine {
         let written = sources::write(&self.0, source, key, Some((0, 0)))?;
         let read = apt::update_from(&written.list, Waiting::told_to(progress));
         if read.is_err() {
-            // It would be in the way of everybody who installs anything here, and what was there before may be somebody's.
+            // It would be in the way of every later installation, and what was there before may be an operator's.
             written.take_back(&self.0)?;
         }
         read

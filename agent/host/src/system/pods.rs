@@ -4,7 +4,7 @@ use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant, SystemTime};
 
-use kops_agent_plan::health::StaticPod;
+use kops_agent_plan::health::{self, Check, StaticPod};
 use nix::unistd::{SysconfVar, sysconf};
 
 use super::clock::Clock;
@@ -12,10 +12,10 @@ use super::commands::refused;
 use super::ctr;
 use crate::error::{Error, Result};
 
-/// Whoever can end the containers of static pods.
+/// Ends the containers of static pods.
 pub trait Pods: Send + Sync {
     /// Ends all containers of a static pod, by force once its grace period is over; kubelet then starts them anew. Where
-    /// none runs, or nobody can tell, there is nothing to do.
+    /// none runs, or that cannot be told, there is nothing to do.
     ///
     /// # Errors
     /// The runtime cannot be asked, or they do not end.
@@ -30,6 +30,15 @@ pub trait Pods: Send + Sync {
         let _ = (pod, socket);
         Ok(None)
     }
+}
+
+/// Ends the containers of the static pod of a file, for kubelet to start them anew.
+pub(crate) fn end_containers_of(pods: &dyn Pods, manifest: &str, texts: health::Texts<'_>) -> Result<()> {
+    let Some(component) = health::of_manifest(manifest, texts) else { return Ok(()) };
+    component.checks.iter().try_for_each(|check| match check {
+        Check::Pod { pod, socket } => pods.end_containers(pod, socket),
+        _ => Ok(()),
+    })
 }
 
 /// This machine's containerd, asked by `ctr`.

@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::clock::of_micros;
 use super::commands::Commands;
+use super::health::{Asking, Health};
 use super::images::{Images, Tether};
 use super::kernel::Kernel;
 use super::mounts::Mounts;
@@ -27,8 +28,6 @@ use super::systemd::{Systemd, UnitState};
 use super::users::Users;
 use crate::assets::Progress;
 use crate::error::{Error, Result};
-use crate::health::{Asking, Health};
-use crate::record::is_false;
 use crate::root::Root;
 use crate::staged::write_file;
 use kops_agent_pki::PemPair;
@@ -85,7 +84,7 @@ struct RecordedUnit {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     started: Option<u64>,
     /// Whether a file of it was changed since systemd was last told to read them all.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     unread: bool,
 }
 

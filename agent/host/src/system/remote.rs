@@ -7,7 +7,7 @@ use kops_agent_pki::PemPair;
 use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
 use kops_agent_plan::resource::DiscoveryRegistration;
 
-use crate::health::Asking;
+use super::health::Asking;
 
 /// Telling an Auto Scaling group; the problem where it could not be told.
 pub type Telling<'a> = Pin<Box<dyn Future<Output = Result<Completion, String>> + Send + 'a>>;
@@ -17,12 +17,12 @@ pub trait Remote: Send + Sync {
     /// Has the cloud give this machine a range of IPv6 addresses for its pods.
     fn assign_ipv6_prefix(&self) -> Asking<'_>;
 
-    /// Whether it has done so, where that can be told here; else whoever has asked the cloud tells it.
+    /// Whether it has done so, where that can be told here; else the program that has asked the cloud tells it.
     fn has_assigned_ipv6_prefix(&self) -> bool {
         false
     }
 
-    /// Registers with a discovery service, as whom a certificate says. The certificate is followed by that of its
+    /// Registers with a discovery service, under the name that a certificate has. The certificate is followed by that of its
     /// authority.
     fn register<'a>(&'a self, registration: &'a DiscoveryRegistration, identity: &'a PemPair) -> Asking<'a>;
 
@@ -30,18 +30,18 @@ pub trait Remote: Send + Sync {
     fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Telling<'a>;
 }
 
-/// Nobody to ask.
-pub(crate) struct Nobody;
+/// No connection to others.
+pub(crate) struct NoRemote;
 
-const NO_CONNECTION: &str = "whoever runs this has no connection to others";
+const NO_CONNECTION: &str = "this program has no connection to others";
 
-impl Nobody {
+impl NoRemote {
     fn refuse(&self) -> Asking<'_> {
         Box::pin(async { Err(NO_CONNECTION.to_owned()) })
     }
 }
 
-impl Remote for Nobody {
+impl Remote for NoRemote {
     fn assign_ipv6_prefix(&self) -> Asking<'_> {
         self.refuse()
     }

@@ -1,7 +1,7 @@
-//! Kernel parameters: those of our own files are set, one by one, and whoever stands against them is named.
+//! Kernel parameters: those of our own files are set, one by one, and a file that sets them otherwise is named.
 //!
 //! Upstream runs `sysctl --system`, which sets those of every file on the machine, and fails where any of them, be it
-//! anybody's, cannot be set. What sysctl.d(5) says of the order of files holds here too: what a later file sets at every
+//! another program's, cannot be set. What sysctl.d(5) says of the order of files holds here too: what a later file sets at every
 //! boot is left to it.
 
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ struct Setting {
     /// Below `/proc/sys`; may have `*` in it.
     path: String,
     value: String,
-    /// Whether nobody minds if it cannot be set.
+    /// Whether it does not matter if it cannot be set.
     is_optional: bool,
 }
 
@@ -74,7 +74,7 @@ pub(super) fn set(root: &Root, files: &[&str], proc_sys: &Path, progress: &dyn P
 }
 
 /// Whether a parameter that this file sets is neither as it says nor as the kernel made of that: it rounds some, and
-/// writes others in its own way. What `*` stands for comes and goes with interfaces, and is nobody's drift.
+/// writes others in its own way. What `*` stands for comes and goes with interfaces, and is no drift.
 pub(super) fn differ(root: &Root, file: &str, proc_sys: &Path) -> Result<bool> {
     let all = in_order(root)?;
     let Some(at) = all.iter().position(|(path, _)| path == file) else { return Ok(false) };
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn only_our_own_are_set_and_nobody_elses_fail_us() {
+    fn only_our_own_are_set_and_no_others_fail_us() {
         let machine = Machine::with(
             &[
                 (OURS, "# text\n; text\nvm.max_map_count = 1048576\nnet.ipv4.tcp_wmem = 4096 87380\n"),
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_sets_otherwise_is_seen_and_what_the_kernel_made_of_it_is_not() {
+    fn what_is_set_otherwise_is_seen_and_what_the_kernel_made_of_it_is_not() {
         let machine = Machine::with(
             &[
                 (OURS, "vm.a = 1\nvm.b = 1\nvm.gone = 1\n-vm.rounded = none\nnet.*.c = 1\n"),

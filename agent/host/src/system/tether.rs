@@ -3,59 +3,36 @@
 //! A pull or an import leaves nothing half done that the next one does not take up, so it may be ended at any time.
 
 use std::io::{Read, Write as _};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, sleep};
+use std::process::Stdio;
+use std::thread;
 use std::time::{Duration, Instant};
 
-use nix::sys::signal::{Signal, killpg};
-use nix::unistd::Pid;
-
+use super::child::Runner;
 use super::commands::{Outcome, failed, prepare, refused};
 use crate::error::Result;
-
-/// How often a program is asked whether it has ended.
-const POLL: Duration = Duration::from_millis(20);
 
 /// What holds the programs of one piece of work: they run until the deadline at most, and no longer than its `Leash`.
 #[derive(Clone)]
 pub struct Tether {
     deadline: Instant,
     limit: Duration,
-    state: Arc<Mutex<State>>,
-}
-
-#[derive(Default)]
-enum State {
-    #[default]
-    Idle,
-    Running(Child),
-    Cut,
+    runner: Runner,
 }
 
 /// Dropping it ends the program that its [`Tether`] holds.
-pub(crate) struct Leash(Tether);
+pub(crate) struct Leash(Runner);
 
 impl Drop for Leash {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        if let State::Running(child) = &mut *state {
-            kill(child);
-        }
-        *state = State::Cut;
+        self.0.end();
     }
 }
 
 impl Tether {
     /// For work that may take this long from now on.
     pub(crate) fn new(limit: Duration) -> (Tether, Leash) {
-        let tether = Tether { deadline: Instant::now() + limit, limit, state: Arc::default() };
-        (tether.clone(), Leash(tether))
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        let runner = Runner::default();
+        (Tether { deadline: Instant::now() + limit, limit, runner: runner.clone() }, Leash(runner))
     }
 
     /// Runs a program that must succeed.
@@ -73,16 +50,11 @@ impl Tether {
     pub fn feed(&self, command: &[&str], input: &mut dyn Read) -> Result<()> {
         let cannot = |error: std::io::Error| failed(command, format!("cannot be run: {error}"));
         let mut prepared = prepare(command)?;
-        // A group of its own, which is ended with all that the program has started.
-        prepared.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut state = self.state();
-        if matches!(*state, State::Cut) {
+        prepared.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let Some(started) = self.runner.start(&mut prepared).map_err(cannot)? else {
             return Err(failed(command, "was not begun: the run was asked to stop".into()));
-        }
-        let mut child = prepared.spawn().map_err(cannot)?;
-        let (stdin, stderr) = (child.stdin.take(), child.stderr.take());
-        *state = State::Running(child);
-        drop(state);
+        };
+        let (stdin, stderr) = (started.stdin, started.stderr);
         let (copied, said, ended) = thread::scope(|scope| {
             let listening = scope.spawn(|| {
                 let mut said = Vec::new();
@@ -90,7 +62,7 @@ impl Tether {
                 String::from_utf8_lossy(&said).into_owned()
             });
             // Beside the feeding, which a program that hangs blocks.
-            let waiting = scope.spawn(|| self.wait());
+            let waiting = scope.spawn(|| self.runner.wait(self.deadline));
             let copied = stdin
                 .map_or(Ok(()), |mut stdin| std::io::copy(input, &mut stdin).and_then(|_| stdin.flush()));
             let ended = waiting.join().unwrap_or(Ok(None)).map_err(cannot);
@@ -107,38 +79,13 @@ impl Tether {
             )),
         }
     }
-
-    /// Waits for the end of the program; `None` where it was ended.
-    fn wait(&self) -> std::io::Result<Option<ExitStatus>> {
-        loop {
-            let mut state = self.state();
-            let State::Running(child) = &mut *state else { return Ok(None) };
-            if let Some(status) = child.try_wait()? {
-                *state = State::Idle;
-                return Ok(Some(status));
-            }
-            if Instant::now() >= self.deadline {
-                kill(child);
-                child.wait()?;
-                *state = State::Idle;
-                return Ok(None);
-            }
-            drop(state);
-            sleep(POLL);
-        }
-    }
-}
-
-/// Ends a program that has not been waited for, with all that it has started.
-pub(super) fn kill(child: &mut Child) {
-    let group = i32::try_from(child.id()).map(Pid::from_raw);
-    // One that has ended by itself is as good.
-    let _ = group.map(|group| killpg(group, Signal::SIGKILL));
-    let _ = child.kill();
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread::sleep;
+
+    use super::super::child::POLL;
     use super::*;
 
     #[test]

@@ -1,4 +1,4 @@
-//! Users, groups, and whom files belong to.
+//! Users, groups, and the owners of files.
 
 use kops_agent_plan::resource::{Group, User};
 
@@ -20,7 +20,7 @@ pub trait Users: Send + Sync {
     /// The groups cannot be read.
     fn group(&self, name: &str) -> Result<Option<Group>>;
 
-    /// The user to whom a number belongs.
+    /// The user that has a number.
     ///
     /// # Errors
     /// The users cannot be read.
@@ -46,7 +46,7 @@ pub trait Users: Send + Sync {
     fn set_group(&self, group: &Group) -> Result<()>;
 
     /// The ids of the owner and group that the file at `path` gets; `None` where files stay with
-    /// whoever writes them, and it is noted to whom they should belong.
+    /// the user that writes them, and the owner that they should have is noted.
     ///
     /// # Errors
     /// There is no such user or group.
@@ -181,7 +181,7 @@ impl Users for Machine {
 }
 
 /// Changes users or groups by shadow's programs, which lock the files, write them beside and rename them. They wait
-/// a quarter of a minute for whoever else has them locked, as the installation of a package may.
+/// a quarter of a minute for another program that has them locked, as the installation of a package may.
 fn change(command: &[&str]) -> Result<()> {
     let mut outcome = ask(command)?;
     for _again in 0..LOCKED_AGAIN {

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
 use kops_agent_plan::derive;
-use kops_agent_plan::spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
+use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
+use kops_agent_store::{Found, Store, StoreError};
 
-use super::StoreFiles;
-use crate::exit::WrongConfiguration;
-use crate::store::{Found, Store, StoreError};
+use super::store_files::{StoreFile, StoreFiles};
 
 /// What a derivation reads of the store.
 pub(crate) struct ClusterFiles {
@@ -37,15 +37,6 @@ pub(crate) struct ClusterFiles {
     pub(super) denied: Vec<StoreError>,
     /// Keysets that this machine may not read, by id, and why.
     pub(super) denied_keysets: BTreeMap<String, String>,
-}
-
-/// A file of the store.
-#[derive(Clone, Debug)]
-pub(crate) struct StoreFile {
-    /// Its URL.
-    pub(crate) url: String,
-    /// Its bytes.
-    pub(crate) text: Vec<u8>,
 }
 
 /// Reads the cluster, the group, and what their derivation needs besides.

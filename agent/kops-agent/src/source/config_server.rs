@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use kops_agent_plan::spec::{BootConfig, Secret};
+use kops_agent_bootstrap_client::KopsController;
+use kops_agent_spec::{BootConfig, Secret};
 
 use super::nodeup_config::{self, Pinned};
-use crate::bootstrap_client::KopsController;
 
 /// What was served.
 pub(super) struct Served {
@@ -17,7 +17,7 @@ pub(super) struct Served {
     pub(super) secrets: BTreeMap<String, Secret>,
 }
 
-/// Whether the boot config leaves this machine nobody else to ask.
+/// Whether the boot config leaves this machine no other source.
 pub(super) fn is_to_be_asked(boot: &BootConfig) -> bool {
     boot.config_server.as_ref().is_some_and(|server| !server.servers.is_empty())
 }
@@ -25,7 +25,7 @@ pub(super) fn is_to_be_asked(boot: &BootConfig) -> bool {
 /// Asks for it, and refuses one that does not have the hash that the boot config pins.
 ///
 /// # Errors
-/// If nobody serves it, or it is not the pinned one, or is no configuration.
+/// If no server gives it, or it is not the pinned one, or is no configuration.
 pub(super) async fn read(kops_controller: &KopsController, boot: &BootConfig) -> Result<Served> {
     let (server, served) =
         kops_controller.node_config().await.context("getting this machine's configuration")?;

@@ -5,16 +5,16 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use kops_agent_plan::derive::{self, Inputs, KnownHashes};
-use kops_agent_plan::facts::{Architecture, Facts};
-use kops_agent_plan::go_yaml;
 use kops_agent_plan::resolve::Problems;
-use kops_agent_plan::spec::{BootConfig, Cluster, InstanceGroup, NodeupConfig};
+use kops_agent_spec::facts::{Architecture, Facts};
+use kops_agent_spec::go_yaml;
+use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, NodeupConfig};
+use kops_agent_store::Store;
 
 use super::cluster_spec::ClusterFiles;
+use super::hashes::{self, HashSource};
 use super::nodeup_config::Pinned;
-use crate::cli::SpecArgs;
-use crate::hashes::{self, HashSource};
-use crate::store::Store;
+use super::options::SourceOptions;
 
 /// Everything that a configuration is derived from.
 pub(crate) struct Derivation {
@@ -53,7 +53,7 @@ pub(crate) struct Derived {
 pub(super) enum Proof {
     /// It is the one that kOps wrote.
     Proven,
-    /// Nobody told the hashes of these downloads, so nothing can be proven.
+    /// The hashes of these downloads are not known, so nothing can be proven.
     Unhashed(Vec<String>),
     /// It has this hash instead.
     Differs(String),
@@ -75,7 +75,7 @@ impl Derivation {
     /// For a machine of the group: its user-data and its type tell what the store does not.
     pub(super) fn of_machine(files: ClusterFiles, boot: &BootConfig, facts: &Facts) -> Derivation {
         Derivation {
-            machine_type: facts.cloud.aws.as_ref().map(|aws| aws.instance_type.clone()),
+            machine_type: facts.cloud.instance_type().map(str::to_owned),
             api_server_addresses: boot.api_server_ips.clone(),
             etcd_addresses: boot.etcd_ips.clone(),
             ..Derivation::of_group(files)
@@ -177,7 +177,7 @@ impl Derivation {
 /// The store's, and those of learning hashes.
 pub(super) async fn derive(
     files: ClusterFiles,
-    args: &SpecArgs,
+    options: &SourceOptions,
     boot: &BootConfig,
     facts: &Facts,
     pinned: Option<&Pinned>,
@@ -187,7 +187,7 @@ pub(super) async fn derive(
     let mut derivation = Derivation::of_machine(files, boot, facts);
     // The file lists both architectures, so its bytes are known only with the hashes of both.
     let architecture = if boot.nodeup_config_hash.is_empty() { Some(facts.arch) } else { None };
-    derivation.learn_hashes(pinned, args.asset_hashes.as_deref(), source, architecture, store).await?;
+    derivation.learn_hashes(pinned, options.asset_hashes.as_deref(), source, architecture, store).await?;
     let derived = derivation.derive();
     Ok((derivation, derived))
 }

@@ -1,10 +1,10 @@
 //! The node's configuration as kOps wrote it for the instance group: `igconfig/<role>/<group>/nodeupconfig.yaml`.
 
 use anyhow::Result;
-use kops_agent_plan::spec::{BootConfig, NodeupConfig, SpecError};
+use kops_agent_spec::{BootConfig, NodeupConfig, SpecError};
+use kops_agent_store::{Found, Store};
 
-use super::cluster_spec::StoreFile;
-use crate::store::{Found, Store};
+use super::store_files::StoreFile;
 
 /// The configuration that kOps wrote.
 pub(crate) struct Pinned {
@@ -15,7 +15,7 @@ pub(crate) struct Pinned {
 }
 
 impl Pinned {
-    /// Fields of the file that we do not know. Reads it once more: only a difference makes anyone ask.
+    /// Fields of the file that we do not know. Reads it once more: only a difference asks for them.
     pub(super) fn unknown_fields(&self) -> Vec<String> {
         // It was read as a configuration, so it is one.
         NodeupConfig::ignored_fields(&self.file.text, &self.file.url).unwrap_or_default()

@@ -1,5 +1,5 @@
-//! Which certificate a name stands for that a machine asks kops-controller for: whose it is, what for, and signed by
-//! whom. The machine gives a public key and nothing else; what the certificate says comes from who the cloud says it is.
+//! Which certificate a name stands for that a machine asks kops-controller for: its subject, its purpose, and its
+//! signer. The machine gives a public key and nothing else; what the certificate says comes from what the cloud verifies.
 //!
 //! Source: upstream's `cmd/kops-controller/pkg/server/server.go` (`issueCert`). Upstream certifies whatever key is
 //! under the right label; here it must be one that is strong enough.
@@ -13,8 +13,8 @@ use x509_parser::prelude::FromDer as _;
 use x509_parser::public_key::PublicKey;
 use x509_parser::x509::SubjectPublicKeyInfo;
 
-use crate::fnv::fnv32;
 use crate::resource::{Certificate, CertificateType, Issuer, Subject};
+use kops_agent_spec::fnv::fnv32;
 
 /// The label of a public key's PEM, whatever kind of key it holds; what is inside is a `SubjectPublicKeyInfo`.
 pub const PUBLIC_KEY_LABEL: &str = "RSA PUBLIC KEY";
@@ -27,7 +27,7 @@ const HOURS_OF_A_MONTH: u32 = 30 * 24;
 const FEWEST_RSA_BITS: usize = 2048;
 const MOST_RSA_BITS: usize = 8192;
 
-/// Who asks.
+/// The machine that asks.
 #[derive(Clone, Copy, Debug)]
 pub struct Asker<'a> {
     /// The name of its Node.

@@ -1,5 +1,5 @@
 //! The call-back: in clouds where a machine can tell no more than its number, kops-controller calls the address that the
-//! cloud knows of that machine, and asks who answers there for a proof that it made the request.
+//! cloud knows of that machine, and asks the server there for a proof that it made the request.
 //!
 //! It is one call of gRPC. Here is what goes over the wire, and the proof. Source: upstream's
 //! `pkg/bootstrap/challenge.go` and `proto/kops/bootstrap/v1/bootstrap.proto`; Protocol Buffers' "Encoding"; gRPC's
@@ -8,7 +8,7 @@
 use sha2::{Digest, Sha256};
 use thiserror::Error;
 
-use crate::spec::CloudProvider;
+use kops_agent_spec::CloudProvider;
 
 /// The path of the call.
 pub const METHOD: &str = "/kops.bootstrap.v1.CallbackService/Challenge";
@@ -40,12 +40,12 @@ pub fn server_name(cluster: &str) -> String {
     format!("challenge-server.{cluster}")
 }
 
-/// The common name of whoever calls a machine of this cluster.
+/// The common name of the caller of a machine of this cluster.
 pub fn caller_name(cluster: &str) -> String {
     format!("kops-controller.{cluster}")
 }
 
-/// The proof: who knows the secret of the request can give it for any `random`.
+/// The proof: the holder of the request's secret can give it for any `random`.
 pub fn answer(secret: &[u8], random: &[u8]) -> [u8; 32] {
     Sha256::new().chain_update(secret).chain_update(random).finalize().into()
 }
@@ -184,16 +184,12 @@ mod tests {
 
     use super::*;
 
-    fn hex(bytes: &[u8]) -> String {
-        bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-    }
-
     #[test]
     fn the_proof_is_upstreams() {
         let secret: Vec<u8> = (0..16).collect();
         let random: Vec<u8> = (16..32).collect();
         assert_eq!(
-            hex(&answer(&secret, &random)),
+            hex::encode(answer(&secret, &random)),
             "630dcd2966c4336691125448bbb25b4ff412a49c732db2c8abc1b8581bd710dd"
         );
     }
@@ -201,9 +197,9 @@ mod tests {
     #[test]
     fn messages_have_the_bytes_of_protocol_buffers_behind_their_length() {
         let challenge = Challenge { id: "ab".into(), random: vec![1, 2, 3] };
-        assert_eq!(hex(&challenge.encode()), "00000000090a0261621203010203");
+        assert_eq!(hex::encode(challenge.encode()), "00000000090a0261621203010203");
         assert_eq!(Challenge::decode(&challenge.encode()).unwrap(), challenge);
-        assert_eq!(hex(&encode_answer(&[9; 2])), "00000000040a020909");
+        assert_eq!(hex::encode(encode_answer(&[9; 2])), "00000000040a020909");
         assert_eq!(decode_answer(&encode_answer(&[9; 32])).unwrap(), [9; 32]);
         assert_eq!(decode_answer(&[0; 5]).unwrap(), [0; 0]);
     }

@@ -1,4 +1,4 @@
-//! A machine's token on GCE: who it says it is, signed by its TPM with a key that Google keeps for each instance.
+//! A machine's token on GCE: its claimed identity, signed by its TPM with a key that Google keeps for each instance.
 //!
 //! A machine states a [`Claim`], has its TPM sign it, and puts both into a [`token`]. On the other side all that can be
 //! refused without asking Google is refused here. Whether the signature is right shows the key that Google gives for the

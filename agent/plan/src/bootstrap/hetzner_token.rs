@@ -5,10 +5,10 @@
 
 use thiserror::Error;
 
+use super::machine_number::machine_number;
+
 /// What the token begins with.
 pub const PREFIX: &str = "x-hetzner-id ";
-/// The digits of the greatest number: upstream reads it into 63 bits.
-const MOST_DIGITS: usize = 18;
 
 /// A token that names no server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -20,19 +20,12 @@ pub struct NoServerId;
 /// # Errors
 /// If it is no number of a server.
 pub fn token(instance_id: &str) -> Result<String, NoServerId> {
-    server_id(instance_id).map(|id| format!("{PREFIX}{id}")).ok_or(NoServerId)
+    machine_number(instance_id).map(|id| format!("{PREFIX}{id}")).ok_or(NoServerId)
 }
 
 /// The number that a token names; `None` if the token is for another cloud.
 pub fn parse(token: &str) -> Option<Result<u64, NoServerId>> {
-    token.strip_prefix(PREFIX).map(|id| server_id(id).ok_or(NoServerId))
-}
-
-/// A number that is written as Hetzner does, and in no other way.
-fn server_id(text: &str) -> Option<u64> {
-    let is_plain =
-        text.len() <= MOST_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
-    text.parse().ok().filter(|_| is_plain)
+    token.strip_prefix(PREFIX).map(|id| machine_number(id).ok_or(NoServerId))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::spec::SpecError;
+use kops_agent_spec::SpecError;
 
 /// The one version there is.
 pub const API_VERSION: &str = "bootstrap.kops.k8s.io/v1alpha1";

@@ -41,9 +41,9 @@ pub enum RenewalRefusal {
         "its certificate is of the node {certificate}, and it runs on the machine of the node {verified}"
     )]
     OtherNode {
-        /// Whom the certificate names.
+        /// The node that the certificate names.
         certificate: String,
-        /// Whom the cloud names.
+        /// The node that the cloud names.
         verified: String,
     },
     /// There is no such Node.
@@ -97,7 +97,7 @@ pub fn holder(certificate: Option<&[u8]>) -> Result<Holder, RenewalRefusal> {
         return Err(no_node());
     }
     let node_name = name.strip_prefix(USER_PREFIX).filter(|name| is_dns_name(name)).ok_or_else(no_node)?;
-    let serial = certificate.raw_serial().iter().map(|byte| format!("{byte:02x}")).collect();
+    let serial = hex::encode(certificate.raw_serial());
     Ok(Holder { node_name: node_name.to_owned(), serial })
 }
 

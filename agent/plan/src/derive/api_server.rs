@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use super::Inputs;
 use super::authorities::{SERVICE_ACCOUNT, keyset};
 use crate::resolve::Problems;
-use crate::spec::{
+use kops_agent_spec::{
     APIServerConfig, APISpec, AWSAuthenticationSpec, AuthenticationSpec, ControlPlaneConfig, DNSAccessSpec,
     LoadBalancerAccessSpec,
 };
@@ -110,7 +110,7 @@ mod tests {
 
     use super::*;
     use crate::derive::testing::Store;
-    use crate::spec::Secret;
+    use kops_agent_spec::Secret;
 
     #[test]
     fn little_of_the_api_reaches_its_nodes() {

@@ -1,13 +1,13 @@
-//! Who knows the SHA-256 of a download. We ship no list of our own: hashes come from the publisher,
+//! Where the SHA-256 of a download comes from. We ship no list of our own: hashes come from the publisher,
 //! from a file that the user gives, or from a `nodeupconfig.yaml` that is itself pinned.
 
 use std::collections::BTreeMap;
 
 use thiserror::Error;
 
-use crate::spec::NodeupConfig;
+use kops_agent_spec::NodeupConfig;
 
-/// Somebody who may know hashes.
+/// A source of hashes.
 pub trait AssetHashes {
     /// The SHA-256 of a file in lower-case hexadecimal, if it is known. `canonical_url` is where its
     /// publisher has it, `download_url` where this cluster takes it from.

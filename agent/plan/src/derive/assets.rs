@@ -7,9 +7,9 @@ use super::asset_hashes::is_sha256;
 use super::download_url::Url;
 use super::releases::{self, OLDEST_CONTAINERD, OLDEST_RUNC, Release};
 use super::{AssetHashes, Inputs, networking};
-use crate::facts::Architecture;
 use crate::resolve::{KubernetesVersion, Problems};
-use crate::spec::{CloudProvider, ContainerdConfig, Image, InstanceGroupRole, PackagesConfig};
+use kops_agent_spec::facts::Architecture;
+use kops_agent_spec::{CloudProvider, ContainerdConfig, Image, InstanceGroupRole, PackagesConfig};
 
 const ARCHITECTURES: [Architecture; 2] = [Architecture::Amd64, Architecture::Arm64];
 
@@ -32,7 +32,7 @@ impl AssetUrl {
         self.sha256.clone().or_else(|| hashes.sha256(&self.canonical_url, &self.download_url))
     }
 
-    /// Without a known hash the entry is the bare URL, and whoever installs it must learn the hash first.
+    /// Without a known hash the entry is the bare URL, and the hash must be learnt before it is installed.
     fn entry(&self, hashes: &dyn AssetHashes) -> String {
         match self.hash(hashes) {
             Some(hash) => format!("{hash}@{}", self.download_url),

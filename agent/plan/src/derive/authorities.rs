@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Inputs;
 use crate::resolve::{KUBERNETES_CA, Problems};
-use crate::spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset};
+use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset};
 
 /// The key that signs the tokens of service accounts.
 pub(super) const SERVICE_ACCOUNT: &str = "service-account";
@@ -61,7 +61,7 @@ fn has_discovery_service(cluster: &Cluster) -> bool {
 
 /// `CAs` and `KeypairIDs`.
 ///
-/// Who cannot read the store has the cluster's own authority from the boot config, and its
+/// A machine that cannot read the store has the cluster's own authority from the boot config, and its
 /// configuration only names it.
 pub(super) fn cas_and_keypair_ids(
     inputs: &Inputs<'_>,

@@ -1,4 +1,4 @@
-//! What the user-data of the group's machines says, for checks and for those who start machines
+//! What the user-data of the group's machines says, for checks and for tests that start machines
 //! (upstream: `pkg/nodemodel/nodeupconfigbuilder.go`, `pkg/model/bootstrapscript.go`).
 
 use std::net::IpAddr;
@@ -10,9 +10,9 @@ use super::authorities::keyset;
 use super::config::{config_base, uses_none_dns};
 use crate::bootstrap::{server_name, server_url};
 use crate::resolve::{KUBERNETES_CA, Problems};
-use crate::spec::{BootConfig, CloudProvider, ConfigServerOptions, InstanceGroupRole};
+use kops_agent_spec::{BootConfig, CloudProvider, ConfigServerOptions, InstanceGroupRole};
 
-/// Derives the boot config. `nodeup_config_hash` is [`crate::spec::NodeupConfig::hash`] of the bytes
+/// Derives the boot config. `nodeup_config_hash` is [`kops_agent_spec::NodeupConfig::hash`] of the bytes
 /// of the group's `nodeupconfig.yaml`.
 ///
 /// # Errors

@@ -5,14 +5,14 @@ use super::{
     warm_pool,
 };
 use crate::resolve::Problems;
-use crate::spec::{
+use kops_agent_spec::{
     ConfigStoreSpec, DiscoveryServiceOptions, FileAssetSpec, HookSpec, InstanceGroupRole, KubeProxyConfig,
     NodeupConfig, StaticManifest,
 };
 
 /// Derives what kOps writes into `igconfig/<role>/<group>/nodeupconfig.yaml`.
 ///
-/// An asset whose hash nobody knows stands in `Assets` as its bare URL, so that it can be shown; it
+/// An asset whose hash is not known stands in `Assets` as its bare URL, so that it can be shown; it
 /// must not be installed before its hash is known.
 ///
 /// # Errors

@@ -4,7 +4,7 @@
 use super::Inputs;
 use super::instance_group::has_gvisor;
 use super::merge::merge;
-use crate::spec::{ContainerdConfig, GVisorConfig, NvidiaGPUConfig};
+use kops_agent_spec::{ContainerdConfig, GVisorConfig, NvidiaGPUConfig};
 
 /// The driver that kOps installs unless told otherwise.
 const DEFAULT_NVIDIA_PACKAGE: &str = "nvidia-driver-535-server";

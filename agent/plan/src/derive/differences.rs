@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::spec::NodeupConfig;
+use kops_agent_spec::NodeupConfig;
 
 /// A field that differs. Texts that may be secret, and long ones, are shown by size and hash.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -26,7 +26,7 @@ impl fmt::Display for FieldDifference {
     }
 }
 
-/// Fields whose content belongs to users, who may keep secrets in it.
+/// Fields whose content belongs to users and may hold secrets.
 const MAY_BE_SECRET: [&str; 6] = ["content", "manifest", "environment", "command", "CAs", "configOverride"];
 /// Characters of a text that are shown.
 const SHOWN: usize = 120;
@@ -146,7 +146,7 @@ fn holds_hidden(value: &Value) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::FileAssetSpec;
+    use kops_agent_spec::FileAssetSpec;
 
     fn config() -> NodeupConfig {
         NodeupConfig {

@@ -1,7 +1,23 @@
 //! URLs as Go's `net/url` reads, changes and writes them, and the place of a file in a user's file
 //! repository (upstream: `pkg/assets/builder.go`, `RemapFile`).
 
-use std::fmt::Write;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
+
+/// What Go escapes in a path that it writes.
+const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
+    .remove(b'-')
+    .remove(b'_')
+    .remove(b'.')
+    .remove(b'~')
+    .remove(b'$')
+    .remove(b'&')
+    .remove(b'+')
+    .remove(b',')
+    .remove(b'/')
+    .remove(b':')
+    .remove(b';')
+    .remove(b'=')
+    .remove(b'@');
 
 /// A URL, taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,37 +118,14 @@ fn clean(path: &[u8]) -> Vec<u8> {
     cleaned
 }
 
+/// `None` where a `%` begins no escape.
 fn unescape(text: &str) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut rest = text.as_bytes();
-    while let Some((first, below)) = rest.split_first() {
-        if *first != b'%' {
-            bytes.push(*first);
-            rest = below;
-            continue;
-        }
-        let (high, low) = (hex_digit(*below.first()?)?, hex_digit(*below.get(1)?)?);
-        bytes.push(high * 16 + low);
-        rest = &below[2..];
-    }
-    Some(bytes)
-}
-
-fn hex_digit(byte: u8) -> Option<u8> {
-    char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+    let is_escape = |after: &str| after.bytes().take(2).filter(u8::is_ascii_hexdigit).count() == 2;
+    text.split('%').skip(1).all(is_escape).then(|| percent_decode_str(text).collect())
 }
 
 fn escape(path: &[u8]) -> String {
-    let mut escaped = String::new();
-    for byte in path {
-        if byte.is_ascii_alphanumeric() || b"-_.~$&+,/:;=@".contains(byte) {
-            escaped.push(char::from(*byte));
-        } else {
-            // Writing to a String cannot fail.
-            let _ = write!(escaped, "%{byte:02X}");
-        }
-    }
-    escaped
+    percent_encode(path, ESCAPED).to_string()
 }
 
 /// What Go leaves in a path as it was written.

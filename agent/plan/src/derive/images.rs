@@ -1,6 +1,6 @@
 //! Where a cluster pulls an image from (upstream: `pkg/assets/builder.go`, `NormalizeImage`).
 
-use crate::spec::AssetsSpec;
+use kops_agent_spec::AssetsSpec;
 
 /// The name under which this cluster knows an image, through its proxy and its registry, if it has any.
 pub(super) fn remap_image(assets: Option<&AssetsSpec>, image: &str) -> String {

@@ -3,7 +3,7 @@
 
 use super::Inputs;
 use crate::resolve::Problems;
-use crate::spec::{CloudProvider, ContainerdConfig, InstanceGroupRole};
+use kops_agent_spec::{CloudProvider, ContainerdConfig, InstanceGroupRole};
 
 /// The manager of groups whose machines Karpenter starts.
 pub(super) const KARPENTER: &str = "Karpenter";

@@ -32,7 +32,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::spec::KubeletConfigSpec;
+    use kops_agent_spec::KubeletConfigSpec;
 
     #[test]
     fn mappings_merge_and_lists_are_replaced() {

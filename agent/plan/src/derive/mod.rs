@@ -2,7 +2,7 @@
 //! cluster spec, the group and the key sets of the store, for `--config-from cluster-spec` and to
 //! prove a pinned file.
 //!
-//! Written with [`crate::go_yaml`] the result has the bytes that kOps' own has, so that
+//! Written with [`kops_agent_spec::go_yaml`] the result has the bytes that kOps' own has, so that
 //! `NodeupConfigHash` in the user-data proves the whole derivation, asset hashes included.
 //! The rules follow upstream's `pkg/apis/nodeup/config.go` (`NewConfig`),
 //! `pkg/nodemodel/nodeupconfigbuilder.go` (`BuildConfig`) and
@@ -44,7 +44,7 @@ pub use needed_files::{NeededFiles, addon_manifests, former_keyset_name, needed_
 pub use proof::{Reason, reasons, unhashed};
 
 use crate::identity::aws::noted_labels;
-use crate::spec::{CloudProvider, Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
+use kops_agent_spec::{CloudProvider, Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
 
 /// Everything that a group's configuration is derived from.
 #[derive(Clone, Copy)]
@@ -68,7 +68,7 @@ pub struct Inputs<'a> {
     /// The manifests that [`addon_manifests`] names, by their path below `addons/`. Of addons whose
     /// manifest is not here, the images are known by kOps' release.
     pub addon_manifests: &'a BTreeMap<String, String>,
-    /// Who knows the hashes of downloads.
+    /// The known hashes of downloads.
     pub asset_hashes: &'a dyn AssetHashes,
     /// The running machine's type, which stands in where the group names none (kOps then took the
     /// cloud's default).

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{api_server, authorities, warm_pool};
 use crate::resolve::KUBERNETES_CA;
-use crate::spec::{Cluster, InstanceGroup};
+use kops_agent_spec::{Cluster, InstanceGroup};
 
 /// Files of the store besides the completed cluster and the groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

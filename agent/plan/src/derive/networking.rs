@@ -2,7 +2,7 @@
 //! (upstream: `pkg/apis/nodeup/config.go`, `NewConfig`; `pkg/apis/kops/cluster.go`).
 
 use super::Inputs;
-use crate::spec::{
+use kops_agent_spec::{
     AmazonVPCNetworkingSpec, CNINetworkingSpec, CalicoNetworkingSpec, CiliumNetworkingSpec,
     FlannelNetworkingSpec, KindnetNetworkingSpec, KuberouterNetworkingSpec, NetworkingSpec,
 };

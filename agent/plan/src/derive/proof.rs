@@ -1,12 +1,12 @@
 //! Why a derived configuration may not be the one that `NodeupConfigHash` in the user-data pins, for the
-//! message of whoever compared them.
+//! message about the difference.
 //!
 //! What kOps writes follows from the store but for a few things that it takes from elsewhere
 //! (`../shared/design/cluster-spec-mode.md`, section 8); each is a [`Reason`].
 
 use super::Inputs;
 use super::differences::FieldDifference;
-use crate::spec::NodeupConfig;
+use kops_agent_spec::NodeupConfig;
 
 /// Something that kOps knew and the store does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -5,9 +5,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::Inputs;
-use crate::go_yaml;
 use crate::resolve::Problems;
-use crate::spec::{FileAssetSpec, KubeSchedulerConfig};
+use kops_agent_spec::go_yaml;
+use kops_agent_spec::{FileAssetSpec, KubeSchedulerConfig};
 
 const PATH: &str = "/var/lib/kube-scheduler/config.yaml";
 const KUBECONFIG: &str = "/var/lib/kube-scheduler/kubeconfig";

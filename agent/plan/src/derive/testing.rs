@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Inputs, KnownHashes};
-use crate::spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
+use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
 
 /// A cluster and a group, with the little that derivation needs besides.
 pub(super) struct Store {

@@ -11,7 +11,7 @@ use super::Inputs;
 use super::images::remap_image;
 use super::releases::images as pinned;
 use crate::resolve::Problems;
-use crate::spec::{InstanceGroupRole, WarmPoolSpec};
+use kops_agent_spec::{InstanceGroupRole, WarmPoolSpec};
 
 /// Starts of the images that nodes need early and that can be pulled without credentials.
 const PULLED_BEFOREHAND: [&str; 8] = [

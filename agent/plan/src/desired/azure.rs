@@ -5,7 +5,7 @@
 
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File};
-use crate::spec::CloudProvider;
+use kops_agent_spec::CloudProvider;
 
 /// Adds udev's rules on Azure.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {

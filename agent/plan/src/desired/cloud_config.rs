@@ -5,7 +5,7 @@
 
 use crate::resolve::NodeConfig;
 use crate::resource::{Content, DesiredState, File};
-use crate::spec::CloudProvider;
+use kops_agent_spec::CloudProvider;
 
 use super::{openstack_cloud_config, paths};
 

@@ -15,7 +15,7 @@ const UNIT_TEXT: &str = include_str!("../../../../units/kops-agent-controller.se
 /// The program that the unit's text names.
 const PROGRAM: &str = "/usr/bin/kops-agent";
 
-/// Whom the rights are given that kOps installs for its kops-controller
+/// The account with the rights that kOps installs for its kops-controller
 /// (upup/models/cloudup/resources/addons/kops-controller.addons.k8s.io/k8s-1.16.yaml.template).
 const IDENTITY: &str = "system:serviceaccount:kube-system:kops-controller";
 const CERTIFICATE: &str = "kops-controller-client";

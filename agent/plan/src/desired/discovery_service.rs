@@ -48,7 +48,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use crate::resolve::testing::{RSA_CERTIFICATE, control_plane, keyset_of, problems};
     use crate::resource::{Kind, ResourceId};
-    use crate::spec::DiscoveryServiceOptions;
+    use kops_agent_spec::DiscoveryServiceOptions;
 
     use super::*;
 

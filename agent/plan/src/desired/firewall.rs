@@ -9,7 +9,7 @@ use super::unit_file::UnitFile;
 
 const SCRIPT_PATH: &str = "/opt/kops/bin/iptables-setup";
 
-/// Some images drop what nobody has asked for; packets of all three protocols must come in and through.
+/// Some images drop packets of no known connection; packets of all three protocols must come in and through.
 const SCRIPT: &str = r#"#!/bin/bash
 if iptables -w -L INPUT | grep "Chain INPUT (policy DROP)" > /dev/null; then
 echo "Add rules to accept all inbound TCP/UDP/ICMP packets"

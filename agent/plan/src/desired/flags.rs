@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::spec::{Duration, Quantity};
+use kops_agent_spec::{Duration, Quantity};
 
 /// A value that may become the right-hand side of a flag.
 pub(super) trait FlagValue {

@@ -5,7 +5,7 @@
 
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, Ipv6Prefix};
-use crate::spec::CloudProvider;
+use kops_agent_spec::CloudProvider;
 
 /// Adds the prefix.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {

@@ -5,13 +5,13 @@
 
 use serde_json::json;
 
-use crate::go_yaml;
 use crate::resolve::{NodeConfig, StoredPod};
 use crate::resource::{DesiredState, File, Mode, User};
+use kops_agent_spec::go_yaml;
 
 use super::{certificates, paths, pod};
 
-/// The user as whom it runs (pkg/wellknownusers).
+/// The user that it runs as (pkg/wellknownusers).
 const USER: &str = "kops-channels";
 const UID: u32 = 10013;
 const HOME: &str = "/var/lib/kops";
@@ -42,7 +42,7 @@ fn manifest(node: &NodeConfig, stored: &StoredPod) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use crate::resolve::testing::control_plane;
-    use crate::spec::ContainerdConfig;
+    use kops_agent_spec::ContainerdConfig;
 
     use super::*;
 

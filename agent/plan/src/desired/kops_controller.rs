@@ -4,13 +4,13 @@
 //! Source: nodeup/pkg/model/kops_controller.go.
 
 use crate::bootstrap::server_name;
-use crate::go_yaml;
 use crate::resolve::{KUBERNETES_CA, NodeConfig};
 use crate::resource::{CertificateType, Content, DesiredState, Directory, File, Mode, User};
+use kops_agent_spec::go_yaml;
 
 use super::{certificates, keypair};
 
-/// The user as whom it runs (pkg/wellknownusers); also the name of its certificate.
+/// The user that it runs as (pkg/wellknownusers); also the name of its certificate.
 pub(super) const NAME: &str = "kops-controller";
 const UID: u32 = 10011;
 pub(super) const DIRECTORY: &str = "/etc/kubernetes/kops-controller";

@@ -11,7 +11,7 @@ use super::certificates;
 
 /// Its user on the machine (pkg/wellknownusers) and at the API server; also the name of its certificate.
 const NAME: &str = "kube-apiserver-healthcheck";
-/// As whom its container runs.
+/// The user that its container runs as.
 const UID: u32 = 10012;
 const SECRETS: &str = "/etc/kubernetes/kube-apiserver-healthcheck/secrets";
 

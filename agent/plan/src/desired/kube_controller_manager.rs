@@ -5,7 +5,7 @@
 
 use crate::resolve::{KUBERNETES_CA, NodeConfig};
 use crate::resource::{DesiredState, File, Mode};
-use crate::spec::KubeControllerManagerConfig;
+use kops_agent_spec::KubeControllerManagerConfig;
 
 use super::flags::{FlagValue, Flags};
 use super::leader_election::leader_election_flags;

@@ -5,7 +5,7 @@
 
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File, Mode};
-use crate::spec::KubeProxyConfig;
+use kops_agent_spec::KubeProxyConfig;
 
 use super::flags::Flags;
 use super::pod::{Access, Container, Critical, Pod, Resources, SecurityContext, logged_command};

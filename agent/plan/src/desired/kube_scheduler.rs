@@ -2,10 +2,10 @@
 //!
 //! Source: nodeup/pkg/model/kube_scheduler.go.
 
-use crate::go_yaml;
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File, Mode};
-use crate::spec::KubeSchedulerConfig;
+use kops_agent_spec::KubeSchedulerConfig;
+use kops_agent_spec::go_yaml;
 
 use super::flags::Flags;
 use super::leader_election::leader_election_flags;
@@ -109,7 +109,7 @@ fn flags(node: &NodeConfig, config: &KubeSchedulerConfig) -> Vec<String> {
     flags.set("tls-cert-file", &cert_file);
     flags.set("tls-private-key-file", &key_file);
     flags.set("config", paths::KUBE_SCHEDULER_CONFIG);
-    // The API server must always be asked who may see the scheduler's endpoints.
+    // The API server must always be asked which users may see the scheduler's endpoints.
     flags.set("authentication-skip-lookup", &false);
     flags.set("authentication-tolerate-lookup-failure", &false);
     flags.into_sorted()
@@ -122,7 +122,7 @@ mod tests {
 
     use crate::resolve::testing::control_plane;
     use crate::resource::{Kind, ResourceId};
-    use crate::spec::FileAssetSpec;
+    use kops_agent_spec::FileAssetSpec;
 
     use super::*;
 

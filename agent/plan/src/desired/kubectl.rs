@@ -1,4 +1,4 @@
-//! kubectl, on machines with an API server, set up for the one who administrates the cluster from there.
+//! kubectl, on machines with an API server, set up for the user that administrates the cluster from there.
 //!
 //! Source: nodeup/pkg/model/kubectl.go.
 
@@ -7,7 +7,7 @@ use crate::resource::{DesiredState, Directory, File, Mode};
 
 use super::{certificates, paths};
 
-/// Adds kubectl, and a kubeconfig with all rights for root's eyes and for the user who logs in.
+/// Adds kubectl, and a kubeconfig with all rights for root's eyes and for the user that logs in.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let Some(kubectl) = &node.kubectl else { return };
     let path = format!("{}/kubectl", node.distribution.kubernetes_bin);

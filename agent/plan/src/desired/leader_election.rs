@@ -1,6 +1,6 @@
 //! The flags by which replicas of a component agree on a leader; the same for every component.
 
-use crate::spec::LeaderElectionConfiguration;
+use kops_agent_spec::LeaderElectionConfiguration;
 
 use super::flags::Flags;
 

@@ -5,7 +5,7 @@
 
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File};
-use crate::spec::CloudProvider;
+use kops_agent_spec::CloudProvider;
 
 /// Names the host as its node is named, and switches swap off.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {

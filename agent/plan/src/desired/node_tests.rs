@@ -48,8 +48,10 @@ fn the_administrator_is_the_first_login_user_that_exists() {
     let file = desired.file("/home/ubuntu/.kube/config");
     assert_eq!((file.owner.as_str(), file.group.as_str()), ("ubuntu", "people"));
     assert!(!desired.has("file /root/.kube/config"));
-    let nobody = machine.on("rocky", "9").desired(kubectl::add);
-    assert!(nobody.has("file /var/lib/kubectl/kubeconfig") && !nobody.has("file /root/.kube/config"));
+    let without_user = machine.on("rocky", "9").desired(kubectl::add);
+    assert!(
+        without_user.has("file /var/lib/kubectl/kubeconfig") && !without_user.has("file /root/.kube/config")
+    );
     assert!(Machine::node().desired(kubectl::add).0.is_empty());
 }
 
@@ -69,7 +71,7 @@ fn openstacks_password_is_no_text() {
     let machine = Machine::control_plane().boot(json!({ "CloudProvider": "openstack" }));
     let desired = machine.desired(cloud_config::add);
     let Content::SecretText(pieces) = &desired.file(paths::CLOUD_CONFIG).content else {
-        panic!("the file is open to anyone who sees the plan")
+        panic!("the file is readable in the plan")
     };
     assert!(pieces.contains(&SecretPiece::Environment(vec!["OS_PASSWORD".into()])));
 }

@@ -4,7 +4,7 @@
 
 use crate::resolve::{NodeConfig, PackageFormat};
 use crate::resource::{DesiredState, File, Package, Unit};
-use crate::spec::CloudProvider;
+use kops_agent_spec::CloudProvider;
 
 /// Adds chrony, unless the user manages time or the distribution brings it all.
 pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {

@@ -5,7 +5,7 @@
 
 use crate::resolve::NodeConfig;
 use crate::resource::{Content, SecretPiece};
-use crate::spec::{
+use kops_agent_spec::{
     OpenstackBlockStorageConfig, OpenstackLoadbalancerConfig, OpenstackMonitor, OpenstackNetwork,
     OpenstackSpec,
 };

@@ -6,10 +6,11 @@ use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
-use crate::go_yaml;
 use crate::resolve::NodeConfig;
 use crate::resource::File;
-use crate::spec::{ContainerEnvVar, Quantity};
+use kops_agent_spec::go_yaml;
+use kops_agent_spec::omit::is_zero;
+use kops_agent_spec::{ContainerEnvVar, Quantity};
 
 use super::paths;
 
@@ -385,9 +386,4 @@ pub(super) fn logged_command(
 /// The proxy's environment variables, in the four spellings that programs look for.
 pub(super) fn proxy_env(node: &NodeConfig) -> Vec<EnvVar> {
     node.proxy_environment().into_iter().map(|(name, value)| EnvVar::new(name, value)).collect()
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
-fn is_zero(value: &i32) -> bool {
-    *value == 0
 }

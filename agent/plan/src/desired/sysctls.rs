@@ -4,7 +4,7 @@
 
 use crate::resolve::{NodeConfig, Project};
 use crate::resource::{DesiredState, File};
-use crate::spec::CloudProvider;
+use kops_agent_spec::CloudProvider;
 
 /// Applied on every node, before the range of Services' ports.
 const MEMORY_AND_LOCKUPS: &str = "\

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use crate::facts::Facts;
 use crate::resolve::testing::fill_store;
 use crate::resolve::{Inputs, NodeConfig, Problems, resolve};
 use crate::resource::{Content, DesiredState, File, Kind, Resource, ResourceId, Unit};
-use crate::spec::{BootConfig, NodeupConfig};
+use kops_agent_spec::facts::Facts;
+use kops_agent_spec::{BootConfig, NodeupConfig};
 
 /// A machine that a test describes.
 #[derive(Clone)]

@@ -14,7 +14,7 @@ impl UnitFile {
         self
     }
 
-    /// Adds directives as someone wrote them, and a line break at the end where there is none.
+    /// Adds directives as they are written, and a line break at the end where there is none.
     pub(super) fn raw(mut self, section: &str, directives: &str) -> UnitFile {
         self.push(section, directives);
         if !directives.ends_with('\n') {

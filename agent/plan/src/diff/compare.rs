@@ -5,10 +5,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use similar::TextDiff;
 
-use super::Change;
 use super::observed::{Access, Observed, ObservedContent, ObservedFile, sha256_hex};
+use super::step::Change;
 use crate::resource::{AssetContent, Content, File, Mode, Resource};
-use crate::urls::shown_url;
+use kops_agent_spec::urls::shown_url;
 
 /// What must change; `None` where nothing must, not even come into being.
 ///
@@ -123,7 +123,7 @@ fn access_changes(file: &File, present: Option<&ObservedFile>) -> Vec<Change> {
     changes_of_access(present.map(|present| &present.access), access)
 }
 
-/// What makes `to` of who may do what with a file.
+/// What gives a file the owner, group and mode `to`.
 pub(super) fn changes_of_access(from: Option<&Access>, to: Access) -> Vec<Change> {
     [
         set("mode", from.map(|from| from.mode.to_string()), to.mode.to_string()),

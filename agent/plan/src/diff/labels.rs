@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use super::order::rank;
-use super::{Action, Change, Plan, Stage, Step};
+use super::plan::Plan;
+use super::step::{Action, Change, Stage, Step};
 use crate::resource::ResourceId;
 
 /// A label that is other than the policy's.

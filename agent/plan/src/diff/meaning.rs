@@ -13,9 +13,9 @@ use serde::Deserialize as _;
 use serde_yaml::{Mapping, Value};
 use x509_parser::pem::Pem;
 
-use crate::go_yaml::is_plain_string;
-use crate::health;
+use crate::static_pod::is_manifest;
 use crate::unit_files;
+use kops_agent_spec::go_yaml::is_plain_string;
 
 /// How a file is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ fn format_of(path: &str) -> Option<Format> {
         | "/opt/kops/bin/iptables-setup" => Some(Format::Lines),
         "/srv/kubernetes/kube-apiserver/known_tokens.csv" => Some(Format::Rows),
         "/etc/systemd/network/99-default.link" => Some(Format::Sections),
-        _ if health::is_manifest(path) => Some(Format::Yaml),
+        _ if is_manifest(path) => Some(Format::Yaml),
         _ if is_toml => Some(Format::Toml),
         _ if unit_files::is_of_systemd(path) || path.starts_with("/usr/lib/systemd/networkd.conf.d/") => {
             Some(Format::Sections)
@@ -127,7 +127,7 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// What Go prints of fields that nobody has set, by the kind of the object.
+/// What Go prints of fields that are not set, by the kind of the object.
 fn drop_unset(object: &mut Mapping) {
     match object.get("kind").and_then(Value::as_str) {
         // What runs, kubelet tells; a file has nothing to say of it.

@@ -1,7 +1,6 @@
 //! What was found on a machine, in the terms in which it is compared.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use sha2::{Digest, Sha256};
 
@@ -25,7 +24,7 @@ pub enum Observed {
     Other(String),
 }
 
-/// Who may do what with a file.
+/// Owner, group and mode of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
     /// Permission bits.
@@ -46,7 +45,7 @@ impl Access {
 /// A regular file, as it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ObservedFile {
-    /// Who may do what with it.
+    /// Its owner, group and mode.
     pub access: Access,
     /// Lower-case hexadecimal SHA-256 of the content.
     pub sha256: String,
@@ -109,7 +108,7 @@ pub struct ObservedUnit {
     pub path: String,
     /// Where its file belongs: another place if an earlier version of the agent has left it here.
     pub belongs: String,
-    /// Who may do what with the file that has the text.
+    /// Owner, group and mode of the file that has the text.
     pub access: Option<Access>,
     /// Whether it starts at boot.
     pub enablement: Enablement,
@@ -156,9 +155,5 @@ pub struct ObservedCertificate {
 
 /// Lower-case hexadecimal SHA-256 of `bytes`.
 pub fn sha256_hex(bytes: &[u8]) -> String {
-    let mut hex = String::with_capacity(64);
-    for byte in Sha256::digest(bytes) {
-        let _ = write!(hex, "{byte:02x}");
-    }
-    hex
+    hex::encode(Sha256::digest(bytes))
 }

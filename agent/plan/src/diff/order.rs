@@ -5,9 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{CONTAINER_RUNTIME, KUBELET, Stage};
-use crate::health;
+use super::step::{CONTAINER_RUNTIME, KUBELET, Stage};
 use crate::resource::{Content, DesiredState, File, Kind, Resource, ResourceId};
+use crate::static_pod::{self, is_manifest};
 use crate::unit_files::drop_in_of_path;
 
 /// The order among the units of a desired state, from what their texts say.
@@ -57,7 +57,7 @@ pub(super) fn rank(id: &ResourceId) -> u8 {
         Kind::User => 1,
         Kind::Directory => 0,
         Kind::Certificate => 1,
-        Kind::File if health::is_manifest(&id.name) => health::rank(&id.name) as u8,
+        Kind::File if is_manifest(&id.name) => static_pod::rank(&id.name) as u8,
         Kind::File => 2,
         Kind::Symlink | Kind::HostsEntry | Kind::Ipv6Prefix => 3,
         Kind::Unit if id.name == KUBELET => 2,
@@ -66,7 +66,7 @@ pub(super) fn rank(id: &ResourceId) -> u8 {
     }
 }
 
-/// What the texts of units say of one another, and of nobody else.
+/// What the texts of units say of one another, and of no other unit.
 #[derive(Default)]
 struct Units<'a> {
     names: BTreeSet<&'a str>,
@@ -119,7 +119,7 @@ impl<'a> Units<'a> {
         found
     }
 
-    /// By name, but for what comes after another. Who is in a circle comes by name, too.
+    /// By name, but for what comes after another. Units in a circle come by name, too.
     fn places(&self) -> BTreeMap<String, usize> {
         let mut left = self.names.clone();
         let mut places = BTreeMap::new();

@@ -4,7 +4,7 @@
 use super::meaning::is_same_unit;
 use super::observed::{Observed, ObservedState, ObservedUnit, Override};
 use super::removals::{Keeping, Kept};
-use super::{CONTAINER_RUNTIME, KUBELET};
+use super::step::{CONTAINER_RUNTIME, KUBELET};
 use crate::resource::{DesiredState, Resource, Unit};
 
 /// What stays as it is, in the order of what is desired.

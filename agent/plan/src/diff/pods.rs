@@ -5,18 +5,19 @@
 //! of what it mounts is told as it is for units: by the digest that is noted when it is started.
 
 use super::observed::{Observed, ObservedState, sha256_hex};
+use super::plan::Plan;
+use super::step::{Change, Step};
 use super::units::fingerprint;
-use super::{Change, Plan, Step};
-use crate::health;
 use crate::resource::{Content, DesiredState, File, Resource, ResourceId};
+use crate::static_pod::{is_manifest, mounted_paths};
 
 /// The desired files and links that the containers of a static pod have mounted; none for what is no static pod's file.
 pub fn mounted<'a>(manifest: &File, desired: &'a DesiredState) -> Vec<(&'a ResourceId, &'a Resource)> {
     let Content::Text(text) = &manifest.content else { return Vec::new() };
-    if !health::is_manifest(&manifest.path) {
+    if !is_manifest(&manifest.path) {
         return Vec::new();
     }
-    let paths = health::mounted_paths(text);
+    let paths = mounted_paths(text);
     let is_mounted = |id: &ResourceId| paths.iter().any(|path| is_at_or_below(&id.name, path));
     desired
         .iter()
@@ -126,7 +127,10 @@ mod tests {
         assert_eq!(of(&["/srv/keys/"]), ["/srv/keys/a.key"]);
         assert_eq!(of(&["/srv/keys/a.key", "/etc/ssl"]), ["/srv/keys/a.key"]);
         assert_eq!(of(&["/srv"]).len(), 2);
-        assert!(of(&["/"]).is_empty(), "who has the whole machine mounted reads what it wants by itself");
+        assert!(
+            of(&["/"]).is_empty(),
+            "a pod that has the whole machine mounted reads what it wants by itself"
+        );
         assert!(of(&[]).is_empty());
     }
 

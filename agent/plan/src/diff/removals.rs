@@ -1,13 +1,13 @@
 //! What becomes of things that the agent left on a machine and that are no longer wanted.
 //!
-//! What the agent made and nobody has touched since goes. What was there before the agent, and what somebody
-//! has changed by hand, stays, and is told once: after that it is no longer the agent's.
+//! What the agent made and is untouched since goes. What was there before the agent, and what was
+//! changed by hand, stays, and is told once: after that it is no longer the agent's.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Action, Change, Stage, Step};
+use super::step::{Action, Change, Stage, Step};
 use crate::resource::{DesiredState, Kind, ResourceId};
 use crate::unit_files::drop_in_of;
 

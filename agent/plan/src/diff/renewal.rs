@@ -5,7 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use super::{Action, Change, Plan, Stage, Step};
+use super::plan::Plan;
+use super::pods::mounted;
+use super::step::{Action, Change, Stage, Step};
 use crate::resource::{Content, DesiredState, Kind, Resource, ResourceId};
 
 /// Whether an earlier renewal was interrupted: what has written certificates then may not have started anew what reads
@@ -83,7 +85,7 @@ fn restart(
         && because.is_empty()
         && match desired.get(&step.resource)? {
             Resource::Unit(unit) => unit.restarted_by.iter().any(reads_renewed),
-            Resource::File(file) => super::mounted(file, desired).iter().any(|(id, _)| reads_renewed(id)),
+            Resource::File(file) => mounted(file, desired).iter().any(|(id, _)| reads_renewed(id)),
             _ => false,
         };
     let because: Vec<ResourceId> = because.iter().filter(|id| reads_renewed(id)).cloned().collect();

@@ -1,9 +1,10 @@
-//! What belongs to whom once a user or a group has got another number: files keep the old one.
+//! The owners of files once a user or a group has got another number: files keep the old one.
 
 use std::borrow::Cow;
 
 use super::observed::Observed;
-use super::{Change, Plan};
+use super::plan::Plan;
+use super::step::Change;
 use crate::resource::{Kind, Resource, ResourceId};
 
 /// A file or directory as it is found after this plan has dealt with users and groups.

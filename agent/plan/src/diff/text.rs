@@ -2,7 +2,9 @@
 
 use std::fmt::Write as _;
 
-use super::{Action, Change, Keeping, Kept, Plan, Stage, Step, Summary};
+use super::plan::{Plan, Summary};
+use super::removals::{Keeping, Kept};
+use super::step::{Action, Change, Stage, Step};
 
 /// How a plan is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use super::compare::{changes_of_access, set, unified};
 use super::meaning::is_same_unit;
 use super::observed::{Access, Enablement, Observed, ObservedState, ObservedUnit, sha256_hex};
-use super::{Action, Change, Plan};
+use super::plan::Plan;
+use super::step::{Action, Change, Step};
 use crate::resource::{Resource, ResourceId, Unit};
 use crate::unit_files::drop_in_of;
 
@@ -104,7 +105,7 @@ fn text_change(unit: &Unit, present: Option<&ObservedUnit>) -> Option<Change> {
     (!is_right(unit, present)).then(|| Change::Write { diff: unified(path, before, desired) })
 }
 
-/// Whoever may write the text of a unit may run what they like.
+/// A user that may write the text of a unit may run anything.
 fn access_changes(unit: &Unit, present: Option<&ObservedUnit>) -> Vec<Change> {
     match present.filter(|_| unit.text.is_some()).and_then(|present| present.access.as_ref()) {
         Some(access) => changes_of_access(Some(access), Access::of_roots()),
@@ -136,10 +137,10 @@ fn state_change(
             let mut because: Vec<ResourceId> = unit
                 .restarted_by
                 .iter()
-                .filter(|id| plan.step(id).is_some_and(super::Step::changes_content))
+                .filter(|id| plan.step(id).is_some_and(Step::changes_content))
                 .cloned()
                 .collect();
-            let removed = |step: &&super::Step| {
+            let removed = |step: &&Step| {
                 step.action == Action::Remove && drop_in_of(&step.resource) == Some(unit.name.as_str())
             };
             because.extend(plan.steps.iter().filter(removed).map(|step| step.resource.clone()));

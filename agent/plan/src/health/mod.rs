@@ -1,25 +1,22 @@
-//! What tells that a component is well again after it was changed, for whoever changes one after another and goes on
+//! What tells that a component is well again after it was changed, for a run that changes one after another and goes on
 //! only once the last one is back.
 //!
 //! It follows from texts that the node has anyway: kubelet's configuration says where kubelet and its runtime answer,
 //! a static pod's manifest what runs in it and where it is asked how it is.
 
-mod manifest;
-
-use std::collections::BTreeSet;
-
 use serde::{Deserialize, Serialize};
 
 use crate::desired::paths;
-use crate::diff::{Action, CONTAINER_RUNTIME, Change, KUBELET, Stage, Step};
+use crate::diff::step::{Action, CONTAINER_RUNTIME, Change, KUBELET, Stage, Step};
 use crate::resource::{Content, DesiredState, File, Kind, Resource, ResourceId};
+use crate::static_pod::{self, API_SERVER};
+
+pub use crate::static_pod::{Rank, StaticPod, is_manifest, mounted_paths, rank};
 
 /// Where containerd listens unless it is told otherwise.
 const RUNTIME_SOCKET: &str = "/run/containerd/containerd.sock";
 /// Where kubelet says how it is unless it is told otherwise (pkg/kubelet/apis/config/v1beta1/defaults.go).
 const HEALTHZ: (&str, u16) = ("127.0.0.1", 10248);
-/// The static pod whose health says how etcd is: it asks etcd, whose own pod has no probe.
-const API_SERVER: &str = "kube-apiserver";
 /// Upstream's unit of the agent itself.
 const AGENT: &str = "kops-configuration.service";
 
@@ -37,7 +34,7 @@ pub enum Check {
         /// Path of its socket.
         socket: String,
     },
-    /// Somebody on this machine answers 200 or thereabouts.
+    /// A server on this machine answers 200 or thereabouts.
     Answers {
         /// The URL. Whose certificate it is by HTTPS does not matter: nothing is told, and little believed.
         url: String,
@@ -49,20 +46,6 @@ pub enum Check {
         /// Path of the socket of the runtime that has them.
         socket: String,
     },
-}
-
-/// A pod that kubelet runs from a file.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct StaticPod {
-    /// Its namespace.
-    pub namespace: String,
-    /// Its name as the manifest has it; kubelet adds the node's.
-    pub name: String,
-    /// The names of its containers.
-    pub containers: BTreeSet<String>,
-    /// How many seconds they have to end.
-    pub termination_grace_period_seconds: u64,
 }
 
 /// Something that runs on a node, and by what it is known to be well.
@@ -78,7 +61,7 @@ pub struct Component {
 pub type Texts<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// Whether components are waited for at all. A node that is to run no pods, as one that warms up for a pool, has
-/// nobody to tell that they are well.
+/// nothing to tell that they are well.
 pub fn is_awaited(desired: &DesiredState) -> bool {
     let kubelet = desired.get(&ResourceId::new(Kind::Unit, KUBELET));
     matches!(kubelet, Some(Resource::Unit(unit)) if unit.running)
@@ -121,47 +104,15 @@ pub fn of_unit(name: &str, texts: Texts<'_>) -> Component {
 
 /// What tells that the static pod of this file is well; `None` where the file says nothing of a pod.
 pub fn of_manifest(path: &str, texts: Texts<'_>) -> Option<Component> {
-    let manifest = manifest::read(&texts(path)?)?;
+    let manifest = static_pod::read(&texts(path)?)?;
     let mut checks = vec![Check::Pod { pod: manifest.pod, socket: runtime_socket(texts) }];
     let mut urls = manifest.probes;
     if rank(path) == Rank::Etcd {
-        let api_server = texts(&paths::manifest(API_SERVER)).and_then(|text| manifest::read(&text));
+        let api_server = texts(&paths::manifest(API_SERVER)).and_then(|text| static_pod::read(&text));
         urls.extend(api_server.into_iter().flat_map(|manifest| manifest.probes));
     }
     checks.extend(urls.into_iter().map(|url| Check::Answers { url }));
     Some(Component { resource: ResourceId::new(Kind::File, path), checks })
-}
-
-/// The paths of the machine that the pod of a manifest has mounted; none for what is no pod's, and not `/`: who has
-/// that looks for what it wants by itself.
-pub fn mounted_paths(manifest: &str) -> Vec<String> {
-    manifest::read(manifest).map_or(vec![], |manifest| manifest.host_paths)
-}
-
-/// In which order static pods are changed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Rank {
-    /// etcd: without it there is no API server.
-    Etcd,
-    /// The API server: all others are its clients, and may not be newer (Kubernetes' version skew policy).
-    ApiServer,
-    /// The others.
-    Other,
-}
-
-/// The place of a static pod's file in that order.
-pub fn rank(path: &str) -> Rank {
-    let file = path.rsplit('/').next().unwrap_or_default();
-    match file.split_once('.').map_or(file, |(name, _)| name) {
-        API_SERVER => Rank::ApiServer,
-        name if name.starts_with("etcd-") => Rank::Etcd,
-        _ => Rank::Other,
-    }
-}
-
-/// Whether a path is that of a static pod's file.
-pub fn is_manifest(path: &str) -> bool {
-    path.strip_prefix(paths::MANIFESTS).is_some_and(|rest| rest.starts_with('/') && !rest[1..].contains('/'))
 }
 
 /// What kubelet's configuration says of where it and its runtime answer.

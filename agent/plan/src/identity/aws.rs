@@ -1,4 +1,4 @@
-//! Who a Node is on AWS: `spec.providerID` → EC2 instance → its tags.
+//! Which machine a Node is on AWS: `spec.providerID` → EC2 instance → its tags.
 //!
 //! Sources: upstream's `pkg/nodeidentity/aws/identify.go`; node names: `upup/pkg/fi/nodeup/command.go`
 //! (`evaluateHostnameOverride`) and `pkg/bootstrap/awsbootstrap/verifier.go`.
@@ -17,7 +17,7 @@ const LABEL_TAG_PREFIX: &str = "k8s.io/cluster-autoscaler/node-template/label/";
 const AT_WORK: [&str; 2] = ["running", "pending"];
 const FORM: &str = "aws:///eu-west-1a/i-0123456789abcdef0";
 
-/// What EC2 tells of an instance, as far as somebody needs it.
+/// What EC2 tells of an instance, as far as it is needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ec2Instance {
     /// Its id.
@@ -120,7 +120,7 @@ fn ip_based_host(instance: &Ec2Instance) -> String {
     format!("ip-{}", instance.private_ip_address.replace('.', "-"))
 }
 
-/// Who the Node of that name is, if the instance that it says it is is its own.
+/// Which machine the Node of that name is, if the instance that it says it is is its own.
 ///
 /// Nodes keep their names until they are replaced, so those of the other scheme are believed too: while
 /// `useIPBasedNodeNames` changes, there are Nodes of both; and those of names that older kOps, or the cloud's controller,

@@ -1,8 +1,8 @@
-//! Who a Node is on GCE: `spec.providerID` → the managed instance group that lists the instance → the instance template
-//! that the group made it from → the template's metadata and network tags.
+//! Which machine a Node is on GCE: `spec.providerID` → the managed instance group that lists the instance → the
+//! instance template that the group made it from → the template's metadata and network tags.
 //!
 //! An instance may write its own metadata, so nothing of it counts: neither `created-by`, nor the name of a group in it.
-//! What its group says of it, and the template, only somebody with rights to Google's API can change.
+//! What its group says of it, and the template, can be changed only with rights to Google's API.
 //!
 //! Sources: upstream's `pkg/nodeidentity/gce/identify.go` and `pkg/model/gcemodel/autoscalinggroup.go`; node names:
 //! `upup/pkg/fi/nodeup/command.go` (`evaluateHostnameOverride`).
@@ -69,7 +69,7 @@ pub struct ManagedInstance {
     pub instance_template: String,
 }
 
-/// What an instance template says, as far as somebody needs it.
+/// What an instance template says, as far as it is needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InstanceTemplate {
     /// Its metadata.
@@ -78,7 +78,7 @@ pub struct InstanceTemplate {
     pub tags: Vec<String>,
 }
 
-/// What GCE tells of an instance, as far as somebody needs it.
+/// What GCE tells of an instance, as far as it is needed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GceInstance {
     /// Its number, which is never given to another.
@@ -158,7 +158,7 @@ pub fn is_project(id: &str) -> bool {
 }
 
 /// Groups in the order in which to ask them for an instance of that name: first those that probably made it. An
-/// instance is in one group at most, so who asks can stop at the first that lists it.
+/// instance is in one group at most, so asking can stop at the first that lists it.
 pub fn in_order_of_likelihood<'a>(
     groups: &'a [ManagedGroup],
     instance: &str,
@@ -174,7 +174,7 @@ pub fn in_order_of_likelihood<'a>(
     groups
 }
 
-/// Whether a group gives its instances names like that. Only somebody who has it make one by name can give another.
+/// Whether a group gives its instances names like that. Only a request to it for an instance by name gives another.
 pub fn names_so(group: &ManagedGroup, instance: &str) -> bool {
     let rest = instance.strip_prefix(&group.base_instance_name);
     rest.is_some_and(|rest| rest.starts_with('-'))
@@ -212,7 +212,7 @@ pub fn is_of_cluster(template: &InstanceTemplate, cluster: &GceCluster) -> bool 
     template.metadata.get(CLUSTER_METADATA) == Some(&cluster.name)
 }
 
-/// Who the Node of that name is, if the instance that it says it is is its own: one that its group lists, and the
+/// Which machine the Node of that name is, if the instance that it says it is is its own: one that its group lists, and the
 /// template that the group made it from.
 ///
 /// # Errors

@@ -1,5 +1,5 @@
-//! Who a machine on Hetzner Cloud is: the server of its number, by the labels that kOps gives to servers, which only
-//! somebody with a token of the project can change.
+//! Which node a machine on Hetzner Cloud is: the server of its number, by the labels that kOps gives to servers, which
+//! only a token of the project can change.
 //!
 //! Sources: upstream's `upup/pkg/fi/cloudup/hetzner/cloud.go` (names of labels) and `verifier.go` there. Unlike there,
 //! the server has to run, and to be of this cluster.
@@ -38,7 +38,7 @@ pub struct HetznerServer {
     pub private_ips: Vec<IpAddr>,
 }
 
-/// Who a server is in a cluster.
+/// What a server is in a cluster.
 ///
 /// # Errors
 /// Why it is no machine of the cluster.
@@ -74,7 +74,7 @@ pub fn identify(server: &HetznerServer, cluster: &str) -> Result<Identity, Refus
 pub fn server_id(provider_id: &str) -> Result<u64, Refusal> {
     let number = provider_id.strip_prefix("hcloud://");
     number
-        .filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()))
+        .filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()) && !number.starts_with('0'))
         .and_then(|number| number.parse().ok())
         .ok_or_else(|| Refusal::ProviderId {
             provider_id: provider_id.to_owned(),
@@ -83,8 +83,8 @@ pub fn server_id(provider_id: &str) -> Result<u64, Refusal> {
         })
 }
 
-/// Who the Node of that name is, if the server that it says it is is its own: a Node has the name that its server had when it
-/// joined. `namesake` is the server of the cluster that has the Node's name, if one has.
+/// Which machine the Node of that name is, if the server that it says it is is its own: a Node has the name
+/// that its server had when it joined. `namesake` is the server of the cluster that has the Node's name, if one has.
 ///
 /// Operators may rename servers, so another name alone makes no Node an impostor for certain. Where another server has the
 /// Node's name, it does: no two servers of a project have the same (Hetzner Cloud API, "Create a Server": `uniqueness_error`),

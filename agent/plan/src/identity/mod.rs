@@ -3,9 +3,10 @@
 //!
 //! A kubelet sets `spec.providerID` of its own Node, so that is a claim. It is believed only where the instance that
 //! it names is one of the cluster's, runs, and has the Node's very name. [`aws`] decides so from what EC2 tells, [`gce`] from
-//! what Compute Engine does, [`hetzner`] from what Hetzner Cloud does.
+//! what Compute Engine does, [`hetzner`] from what Hetzner Cloud does, [`digital_ocean`] from what DigitalOcean does.
 
 pub mod aws;
+pub mod digital_ocean;
 pub mod gce;
 pub mod hetzner;
 
@@ -16,7 +17,7 @@ use thiserror::Error;
 /// The most characters of what a machine says that are repeated: a name has no more (RFC 1035).
 const LONGEST_NAME: usize = 253;
 
-/// Who a Node is.
+/// Which machine a Node is.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// The name of its instance group.
@@ -59,7 +60,7 @@ pub enum Refusal {
         /// Its state, in the cloud's word.
         state: String,
     },
-    /// The instance belongs to somebody else.
+    /// The instance belongs to another cluster.
     #[error("the instance {instance} belongs to {owner}, not to the cluster {cluster}")]
     OtherCluster {
         /// The instance.

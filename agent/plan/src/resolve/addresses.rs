@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use crate::spec::BootConfig;
+use kops_agent_spec::BootConfig;
 
 use super::Problems;
 

@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::facts::Architecture;
 use crate::resource::{AssetContent, Content};
-use crate::spec::NodeupConfig;
+use kops_agent_spec::NodeupConfig;
+use kops_agent_spec::facts::Architecture;
 
 /// One file that can be downloaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::facts::{AwsFacts, Facts};
-use crate::spec::{BootConfig, CloudProvider, InstanceGroupRole, Keyset, NodeupConfig};
+use kops_agent_spec::facts::{AwsFacts, Facts};
+use kops_agent_spec::{BootConfig, CloudProvider, InstanceGroupRole, Keyset, NodeupConfig};
 
 use super::{Assets, Distribution, KubernetesVersion, NodeName};
 

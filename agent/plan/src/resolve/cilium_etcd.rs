@@ -1,6 +1,6 @@
 //! Cilium's own etcd cluster: that there is an authority for its clients.
 
-use crate::spec::NodeupConfig;
+use kops_agent_spec::NodeupConfig;
 
 use super::Problems;
 

@@ -1,6 +1,6 @@
 //! The standard CNI plugins: where they come from.
 
-use crate::spec::NodeupConfig;
+use kops_agent_spec::NodeupConfig;
 
 use super::{Asset, Assets, Problems};
 

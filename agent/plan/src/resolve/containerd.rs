@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use crate::resource::Content;
-use crate::spec::{CloudProvider, ContainerdConfig, InstanceGroupRole, NodeupConfig, NvidiaGPUConfig};
+use kops_agent_spec::{CloudProvider, ContainerdConfig, InstanceGroupRole, NodeupConfig, NvidiaGPUConfig};
 
 use super::basis::Basis;
 use super::containerd_version::{ContainerdVersion, OLDEST_CONFIG_VERSION};
@@ -23,7 +23,7 @@ pub struct Containerd {
     pub config_version: i64,
     /// The user's own settings, each with the keys that lead to it in the configuration file.
     pub config_additions: Vec<(Vec<String>, toml::Value)>,
-    /// The programs to install; `None` where the distribution brings them, or nobody wants them.
+    /// The programs to install; `None` where the distribution brings them, or they are not wanted.
     pub release: Option<ContainerdRelease>,
     /// nerdctl, where it is wanted.
     pub nerdctl: Option<Program>,
@@ -115,8 +115,8 @@ fn config_additions(config: &ContainerdConfig) -> Result<Vec<(Vec<String>, toml:
 }
 
 /// The words `true` and `false` are bools; any other text is text, a number in quotes too.
-fn toml_value(value: &crate::spec::IntOrString) -> toml::Value {
-    use crate::spec::IntOrString::{Int, String};
+fn toml_value(value: &kops_agent_spec::IntOrString) -> toml::Value {
+    use kops_agent_spec::IntOrString::{Int, String};
     match value {
         Int(number) => toml::Value::Integer(i64::from(*number)),
         String(text) if text == "true" => toml::Value::Boolean(true),

@@ -9,7 +9,7 @@ use serde::Serialize;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::public_key::PublicKey;
 
-use crate::spec::{Keyset, KeysetItem};
+use kops_agent_spec::{Keyset, KeysetItem};
 
 use super::Problems;
 use super::basis::Basis;

@@ -5,7 +5,7 @@
 
 use serde::Serialize;
 
-use crate::facts::Distro;
+use kops_agent_spec::facts::Distro;
 
 /// How a distribution installs packages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -19,7 +19,7 @@ pub enum PackageFormat {
     None,
 }
 
-/// Who makes the distribution.
+/// The makers of distributions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[allow(missing_docs)] // Names of distributions.
 pub enum Project {
@@ -38,7 +38,7 @@ pub enum Project {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Distribution {
-    /// Who makes it.
+    /// Its maker.
     pub project: Project,
     /// The version within the project; 0 where versions do not matter.
     pub version: f32,
@@ -63,7 +63,7 @@ pub struct Distribution {
     pub volume_plugin_directory: &'static str,
     /// Whether containerd comes with the distribution and is only configured.
     pub brings_containerd: bool,
-    /// The users as whom people log in, the likeliest first; empty where nobody is known to.
+    /// The users that people log in as, the likeliest first; empty where none is known.
     pub login_users: &'static [&'static str],
     /// The packages that bring `iptables` and `nft`.
     pub firewall_packages: &'static [&'static str],

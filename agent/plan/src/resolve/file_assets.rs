@@ -10,7 +10,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use serde::Serialize;
 
 use crate::resource::{Content, Mode};
-use crate::spec::{FileAssetSpec, NodeupConfig};
+use kops_agent_spec::{FileAssetSpec, NodeupConfig};
 
 use super::{Problems, absolute_path};
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
-use crate::spec::{ExecContainerAction, HookSpec, NodeupConfig};
+use kops_agent_spec::{ExecContainerAction, HookSpec, NodeupConfig};
 
 use super::Problems;
 

@@ -5,9 +5,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::facts::Architecture;
 use crate::resource::Image;
-use crate::spec::NodeupConfig;
+use kops_agent_spec::NodeupConfig;
+use kops_agent_spec::facts::Architecture;
 
 use super::Problems;
 

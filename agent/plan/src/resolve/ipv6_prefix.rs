@@ -2,12 +2,12 @@
 //!
 //! Source: nodeup/pkg/model/prefix.go.
 
-use crate::spec::CloudProvider;
+use kops_agent_spec::CloudProvider;
 
 use super::Problems;
 use super::basis::Basis;
 
-/// Refuses clouds of which nobody can ask a prefix.
+/// Refuses clouds that give out no prefix.
 pub(super) fn check(basis: &Basis<'_>, problems: &mut Problems) {
     let cloud = basis.boot.cloud_provider;
     let has_prefix = matches!(cloud, CloudProvider::Aws | CloudProvider::Gce | CloudProvider::Metal);

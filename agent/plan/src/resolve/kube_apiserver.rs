@@ -7,8 +7,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use ipnet::IpNet;
 use serde::Serialize;
 
-use crate::facts::Facts;
-use crate::spec::{
+use kops_agent_spec::facts::Facts;
+use kops_agent_spec::{
     APIServerConfig, APISpec, AuthenticationSpec, CloudProvider, KubeAPIServerConfig, OIDCAuthenticationSpec,
 };
 
@@ -222,13 +222,13 @@ fn first_address(range: &str) -> Result<IpAddr, String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use crate::facts::{HetznerFacts, Interface, OpenstackFacts};
     use crate::resolve::testing::{api_server, control_plane, problems};
-    use crate::spec::InstanceGroupRole;
+    use kops_agent_spec::InstanceGroupRole;
+    use kops_agent_spec::facts::{HetznerFacts, Interface, OpenstackFacts};
 
     use super::*;
 
-    fn kube_api_server(config: &mut crate::spec::NodeupConfig) -> &mut KubeAPIServerConfig {
+    fn kube_api_server(config: &mut kops_agent_spec::NodeupConfig) -> &mut KubeAPIServerConfig {
         config.api_server_config.as_mut().unwrap().kube_api_server.as_mut().unwrap()
     }
 

@@ -4,7 +4,7 @@
 
 use std::net::IpAddr;
 
-use crate::spec::{KubeProxyConfig, Quantity};
+use kops_agent_spec::{KubeProxyConfig, Quantity};
 
 use super::basis::Basis;
 use super::{Problems, api_internal_name};

@@ -1,11 +1,11 @@
-//! kubectl, and for whom it is set up.
+//! kubectl, and the users that it is set up for.
 //!
 //! Source: nodeup/pkg/model/kubectl.go.
 
 use serde::Serialize;
 
-use crate::facts::LoginUser;
-use crate::spec::CloudProvider;
+use kops_agent_spec::CloudProvider;
+use kops_agent_spec::facts::LoginUser;
 
 use super::basis::Basis;
 use super::{Asset, Problems};
@@ -15,7 +15,7 @@ use super::{Asset, Problems};
 pub struct Kubectl {
     /// kubectl itself.
     pub program: Asset,
-    /// The user of the machine who administrates the cluster with it, where there is such a user.
+    /// The user of the machine that administrates the cluster with it, where there is such a user.
     pub user: Option<LoginUser>,
 }
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::spec::{CloudProvider, Duration, KubeletConfigSpec, NodeupConfig};
+use kops_agent_spec::{CloudProvider, Duration, KubeletConfigSpec, NodeupConfig};
 
 use super::basis::Basis;
 use super::{Asset, KUBERNETES_CA, Problems, primary_interface};

@@ -60,9 +60,9 @@ pub use stored_pod::StoredPod;
 use basis::Basis;
 use serde::Serialize;
 
-use crate::facts::{Facts, WARMED};
 use crate::resource::{Image, Mount};
-use crate::spec::{
+use kops_agent_spec::facts::{Facts, WARMED};
+use kops_agent_spec::{
     BootConfig, Certificate, CloudProvider, ContainerdConfig, ControlPlaneConfig, InstanceGroupRole, Keyset,
     KubeProxyConfig, NodeupConfig,
 };
@@ -374,7 +374,7 @@ impl NodeConfig {
     /// images of old names carry `-amd64` in them.
     pub fn image(&self, image: &str) -> String {
         match self.facts.arch {
-            crate::facts::Architecture::Amd64 => image.to_owned(),
+            kops_agent_spec::facts::Architecture::Amd64 => image.to_owned(),
             arch => image.replacen("-amd64", &format!("-{arch}"), 1),
         }
     }

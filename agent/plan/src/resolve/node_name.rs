@@ -6,8 +6,8 @@
 
 use std::net::Ipv4Addr;
 
-use crate::facts::{AwsFacts, Facts};
-use crate::spec::{BootConfig, CloudProvider, NodeupConfig};
+use kops_agent_spec::facts::{AwsFacts, Facts};
+use kops_agent_spec::{BootConfig, CloudProvider, NodeupConfig};
 
 /// What a node is called.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! No value may break out of its line. Most of what a user sets ends up on one line of a unit, an
 //! environment file or an INI file, and a line break in it would start a line of its own there; a NUL
-//! ends a text for whoever reads it as C does.
+//! ends a text for programs that read it as C does.
 
 use serde::Serialize;
 use serde_json::Value;

@@ -1,6 +1,6 @@
 //! The packages that a user adds.
 
-use crate::spec::NodeupConfig;
+use kops_agent_spec::NodeupConfig;
 
 use super::Problems;
 

@@ -2,8 +2,8 @@
 //!
 //! Source: `primaryInterfaceName` in nodeup/pkg/model/networking/eni_networking.go.
 
-use crate::facts::Facts;
-use crate::spec::NetworkingSpec;
+use kops_agent_spec::NetworkingSpec;
+use kops_agent_spec::facts::Facts;
 
 use super::{Distribution, Problems};
 
@@ -53,7 +53,7 @@ fn interface_with_primary_mac(facts: &Facts) -> Result<String, String> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::facts::{AwsFacts, Interface};
+    use kops_agent_spec::facts::{AwsFacts, Interface};
 
     fn found(interfaces: &[(&str, &str, bool)], mac: &str) -> Result<String, String> {
         let mut facts = Facts::default();

@@ -6,7 +6,7 @@
 use serde::Serialize;
 
 use crate::resource::Content;
-use crate::spec::ContainerdConfig;
+use kops_agent_spec::ContainerdConfig;
 
 use super::{Asset, Assets, ContainerdVersion};
 
@@ -60,7 +60,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
     use crate::resource::AssetContent;
-    use crate::spec::PackagesConfig;
+    use kops_agent_spec::PackagesConfig;
 
     fn assets(urls: &[&str]) -> Assets {
         Assets(

@@ -3,7 +3,7 @@
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
-use crate::spec::parse_yaml;
+use kops_agent_spec::parse_yaml;
 
 /// A pod of the state store.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,7 +3,7 @@
 //! Source: nodeup/pkg/model/sysctls.go; that a parameter has an `=` is from
 //! pkg/apis/kops/validation/validation.go.
 
-use crate::spec::NodeupConfig;
+use kops_agent_spec::NodeupConfig;
 
 use super::Problems;
 

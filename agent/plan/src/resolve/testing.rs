@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use crate::facts::Facts;
-use crate::spec::{BootConfig, InstanceGroupRole, Keyset, NodeupConfig};
+use kops_agent_spec::facts::Facts;
+use kops_agent_spec::{BootConfig, InstanceGroupRole, Keyset, NodeupConfig};
 
 use super::{Inputs, NodeConfig, Problems, resolve};
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use crate::resource::Mount;
-use crate::spec::{NodeupConfig, VolumeMountSpec};
+use kops_agent_spec::{NodeupConfig, VolumeMountSpec};
 
 use super::{Problems, absolute_path};
 

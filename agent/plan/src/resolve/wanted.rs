@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::spec::CloudProvider;
+use kops_agent_spec::CloudProvider;
 
 use super::{Inputs, containerd, kubelet};
 
@@ -75,8 +75,8 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use std::collections::{BTreeMap, BTreeSet};
 
-    use crate::facts::{AwsFacts, Facts, InstanceType, NetworkInterfaceLimits, OpenstackFacts};
-    use crate::spec::{BootConfig, NodeupConfig};
+    use kops_agent_spec::facts::{AwsFacts, Facts, InstanceType, NetworkInterfaceLimits, OpenstackFacts};
+    use kops_agent_spec::{BootConfig, NodeupConfig};
 
     use super::*;
 

@@ -2,9 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::is_false;
-
-/// Who signs a certificate.
+/// The signer of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Issuer {
@@ -51,14 +49,14 @@ pub struct Certificate {
     /// What it may be used for.
     #[serde(rename = "type")]
     pub certificate_type: CertificateType,
-    /// Whom it speaks for.
+    /// Its subject.
     pub subject: Subject,
     /// Names and addresses it is valid for.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sans: Vec<String>,
-    /// Who signs it.
+    /// Its signer.
     pub issuer: Issuer,
     /// Whether the authority's own certificate follows it in the same file.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub include_root: bool,
 }

@@ -2,15 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Mode, is_false};
+use super::Mode;
 
 /// What is in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Content {
-    /// Text that may be shown to anyone.
+    /// Text that is no secret.
     Text(String),
-    /// Bytes that may be shown to anyone, in standard base64.
+    /// Bytes that are no secret, in standard base64.
     Base64(String),
     /// A downloaded file, or a member of a downloaded archive.
     Asset(AssetContent),
@@ -84,7 +84,7 @@ pub struct File {
     /// Owning group.
     pub group: String,
     /// Written only where there is no such file yet; what is there stays.
-    #[serde(default, skip_serializing_if = "is_false")]
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub create_only: bool,
     /// Commands to run, in order, after the file has changed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -2,7 +2,7 @@
 //! as plain data.
 //!
 //! [`crate::desired`] writes these down, `agent/host` observes and makes them. Private keys and
-//! secrets never appear here as text: a [`Content`] refers to them, and whoever applies a plan
+//! secrets never appear here as text: a [`Content`] refers to them, and applying a plan
 //! resolves the reference against the state store.
 
 mod certificate;
@@ -102,11 +102,6 @@ resource_from!(
     DiscoveryRegistration,
     Unit
 );
-
-#[allow(clippy::trivially_copy_pass_by_ref)] // serde's signature
-fn is_false(value: &bool) -> bool {
-    !*value
-}
 
 #[cfg(test)]
 mod tests {

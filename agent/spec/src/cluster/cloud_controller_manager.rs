@@ -35,7 +35,7 @@ pub struct CloudControllerManagerConfig {
     pub configure_cloud_routes: Option<bool>,
     /// `--controllers`: controllers to run; `*` for the usual, `-name` for none of that name.
     pub controllers: Vec<String>,
-    /// `--cidr-allocator-type`: who assigns pod addresses.
+    /// `--cidr-allocator-type`: what assigns pod addresses.
     pub cidr_allocator_type: Option<String>,
     /// How one of several becomes the leader.
     pub leader_election: Option<LeaderElectionConfiguration>,

@@ -110,11 +110,11 @@ pub struct ClusterSpec {
     /// How the Kubernetes API is reached.
     #[serde_with(skip_apply)]
     pub api: APISpec,
-    /// Whom the API server believes.
+    /// The users that the API server believes.
     pub authentication: Option<AuthenticationSpec>,
-    /// Who may do what.
+    /// What users may do.
     pub authorization: Option<AuthorizationSpec>,
-    /// How nodes prove who they are; no longer used.
+    /// How nodes prove their identity; no longer used.
     pub node_authorization: Option<NodeAuthorizationSpec>,
     /// Tags of everything in the cloud.
     pub cloud_labels: BTreeMap<String, String>,

@@ -152,7 +152,7 @@ pub struct DNSControllerGossipConfig {
     pub secret: Option<String>,
     /// A second gossip, while changing from one to another.
     pub secondary: Option<DNSControllerGossipConfigSecondary>,
-    /// Whom to talk to first.
+    /// The peers to talk to first.
     pub seed: Option<String>,
 }
 
@@ -167,6 +167,6 @@ pub struct DNSControllerGossipConfigSecondary {
     pub listen: Option<String>,
     /// The shared secret.
     pub secret: Option<String>,
-    /// Whom to talk to first.
+    /// The peers to talk to first.
     pub seed: Option<String>,
 }

@@ -15,7 +15,7 @@ use crate::scalars::Quantity;
 pub struct EtcdClusterSpec {
     /// Its name: `main`, `events`, `leases` or `cilium`.
     pub name: String,
-    /// Who runs it: `Manager`.
+    /// What runs it: `Manager`.
     pub provider: String,
     /// Its members.
     pub etcd_members: Vec<EtcdMemberSpec>,

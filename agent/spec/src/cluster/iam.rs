@@ -55,7 +55,7 @@ pub struct AWSPermission {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ServiceAccountIssuerDiscoveryConfig {
-    /// A bucket that anyone may read.
+    /// A public bucket.
     pub discovery_store: String,
     /// A hosted service.
     pub discovery_service: Option<DiscoveryServiceOptions>,

@@ -20,7 +20,7 @@ use crate::scalars::Quantity;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct InstanceGroupSpec {
-    /// Who starts and ends them: `CloudGroup` or `Karpenter`.
+    /// What starts and ends them: `CloudGroup` or `Karpenter`.
     pub manager: String,
     /// What they are for.
     #[serde_with(skip_apply)]

@@ -1,4 +1,4 @@
-//! What a key set and a secret hold: certificates for everyone, private keys for nobody's eyes.
+//! What a key set and a secret hold: certificates, which are public, and private keys, which are not shown.
 
 use std::fmt;
 

@@ -205,7 +205,7 @@ pub struct APIServerConfig {
     #[serde(rename = "API")]
     #[serde_with(skip_apply)]
     pub api: APISpec,
-    /// Whom the API server believes.
+    /// The users that the API server believes.
     pub authentication: Option<AuthenticationSpec>,
     /// Hash of the secret `encryptionconfig`: URL-safe base64 of its SHA-256.
     pub encryption_config_secret_hash: String,

@@ -8,7 +8,6 @@ use std::sync::Mutex;
 use super::*;
 use kops_agent_tests::test_server::{TestServer, text};
 
-const URL: &str = "gs://assets/release/v1/a%2Bb";
 const TOKEN: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
 
 /// The objects of the bucket `state`, and how many are on a page.
@@ -88,16 +87,21 @@ fn gs(server: &TestServer) -> Gs {
     Gs { endpoint: server.url.clone(), tokens, ..Gs::new(retries).unwrap() }
 }
 
-fn url(object: &str) -> GsUrl {
-    GsUrl { bucket: "state".into(), object: object.into() }
+fn place(url: &str) -> Place {
+    crate::schemes::place(url).unwrap().1
+}
+
+fn url(object: &str) -> Place {
+    place(&format!("gs://state/{object}"))
 }
 
 #[tokio::test]
 async fn an_object_is_asked_for_with_the_instances_token_which_is_asked_for_once() {
     let (server, asked) = google().await;
     let gs = gs(&server);
+    let file = place("gs://assets/release/v1/a+b");
     for _ in 0..3 {
-        let Location { url, headers, size } = gs.locate(URL, "assets", "release/v1/a%2Bb").await.unwrap();
+        let Location { url, headers, size } = gs.locate(&file).await.unwrap();
         assert_eq!(size, Some(5));
         let answer = gs.client.get(url).headers(headers.clone()).send().await.unwrap();
         assert_eq!(answer.text().await.unwrap(), "hello");
@@ -110,16 +114,16 @@ async fn an_object_is_asked_for_with_the_instances_token_which_is_asked_for_once
 async fn what_is_wrong_is_told_apart() {
     let (server, _) = google().await;
     let gs = gs(&server);
-    let error = async |object| gs.locate(URL, "assets", object).await.unwrap_err();
+    let error = async |object| gs.locate(&place(&format!("gs://assets/{object}"))).await.unwrap_err();
     assert!(matches!(error("none").await, StoreError::NotFound { .. }));
     assert!(matches!(error("busy").await, StoreError::Unreachable { .. }));
     let forbidden = error("secret").await.to_string();
     assert!(forbidden.contains("403 Forbidden") && forbidden.contains("storage.objects.get"), "{forbidden}");
 
     assert!(matches!(gs.read(&url("c/none")).await.unwrap_err(), StoreError::NotFound { .. }));
-    let elsewhere = GsUrl { bucket: "none".into(), object: "c".into() };
+    let elsewhere = place("gs://none/c");
     assert!(matches!(gs.list(&elsewhere).await.unwrap_err(), StoreError::WrongBucket { .. }));
-    let busy = GsUrl { bucket: "assets".into(), object: "busy".into() };
+    let busy = place("gs://assets/busy");
     assert!(matches!(gs.read(&busy).await.unwrap_err(), StoreError::Unreachable { .. }));
 }
 
@@ -156,5 +160,5 @@ async fn versions_are_generations_of_the_objects_between_two() {
 
 #[test]
 fn names_are_escaped_as_one_segment() {
-    assert_eq!(escaped(&unescaped("a/b%2Fc d%zz%")), "a%2Fb%2Fc%20d%25zz%25");
+    assert_eq!(escaped("a/b%2Fc d-._~").to_string(), "a%2Fb%252Fc%20d-._~");
 }

@@ -5,19 +5,22 @@ use std::time::Duration;
 use aws_config::{BehaviorVersion, SdkConfig};
 use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::config::timeout::TimeoutConfig;
-use aws_sdk_s3::config::{Builder, Config, Credentials, Region, SharedCredentialsProvider};
+use aws_sdk_s3::config::{
+    Builder, Config, Credentials, Region, ResponseChecksumValidation, SharedCredentialsProvider,
+};
 
 use super::super::error::StoreError;
 use super::settings::S3Settings;
 use kops_agent_net::aws_sdk::{endpoint_of_environment, environment_variable, http_client};
 use kops_agent_net::tls::CaBundle;
 
-/// What a client for any region is made from, and who will sign its requests.
+/// What a client for any region is made from, and what signs its requests.
 ///
 /// # Errors
 /// If the server is to be reached by TLS, but this host has no CA bundle, or a proxy is no URL.
 pub(super) async fn config(
     settings: S3Settings,
+    checksums: ResponseChecksumValidation,
 ) -> Result<(Config, Option<SharedCredentialsProvider>), StoreError> {
     let (builder, credentials) = match settings {
         S3Settings::Server { endpoint, region, access_key_id, secret_access_key } => {
@@ -38,7 +41,7 @@ pub(super) async fn config(
         S3Settings::Aws => {
             let endpoint = endpoint_of_environment("S3", environment_variable).map(|(_, url)| url);
             let needs_tls = endpoint.as_deref().is_none_or(|endpoint| endpoint.starts_with("https://"));
-            // Whoever gives the credentials may need TLS even where S3 does not.
+            // The source of the credentials may need TLS even where S3 does not.
             let bundle = CaBundle::unless_unneeded(needs_tls)?;
             let shared = aws_config::defaults(BehaviorVersion::latest())
                 .http_client(http_client(bundle)?)
@@ -52,6 +55,7 @@ pub(super) async fn config(
             (builder, shared.credentials_provider())
         }
     };
+    let builder = builder.response_checksum_validation(checksums);
     // Trying again is our own doing: see `Retries`.
     let timeouts = TimeoutConfig::builder()
         .connect_timeout(Duration::from_secs(5))
@@ -72,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn amazons_endpoints_are_dual_stack_unless_somebody_says_otherwise() {
+    fn amazons_endpoints_are_dual_stack_unless_configured_otherwise() {
         let shared = || SdkConfig::builder().behavior_version(BehaviorVersion::latest());
         assert!(dual_stack(&shared().build(), None));
         assert!(!dual_stack(&shared().build(), Some("https://s3.example.com")));

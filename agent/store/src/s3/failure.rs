@@ -1,4 +1,4 @@
-//! What an error of S3 means: whether to try again, elsewhere, or to tell the user what.
+//! What an error of S3 means: retry, ask another region, or what to tell the operator.
 
 use std::error::Error;
 use std::fmt;
@@ -8,9 +8,9 @@ use aws_sdk_s3::error::{ProvideErrorMetadata, SdkError};
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 use aws_smithy_runtime_api::client::result::ConnectorError;
 
+use super::super::backend::Place;
 use super::super::error::StoreError;
-use super::super::url::S3Url;
-use kops_agent_net::dns::NameError;
+use kops_agent_net::causes::in_one_line;
 use kops_agent_net::retry::GaveUp;
 
 /// What went wrong in one attempt.
@@ -58,11 +58,11 @@ impl Failure {
 
     /// The answer began, but did not end well: its end is missing, or its checksum is wrong.
     pub(super) fn of_body(error: impl Error) -> Failure {
-        Failure::passing(format!("the answer broke off: {}", chain(&error)))
+        Failure::passing(format!("the answer broke off: {}", in_one_line(&error)))
     }
 
     fn of_connector(error: &ConnectorError) -> Failure {
-        let cause = chain(error);
+        let cause = in_one_line(error);
         if error.is_io() || error.is_timeout() || error.as_other().is_some() {
             Failure::Passing { cause }
         } else {
@@ -120,36 +120,16 @@ where
             // An answer that is none: cut off, or another server's.
             SdkError::ResponseError(ref answer) => {
                 let status = answer.raw().status().as_u16();
-                Failure::passing(format!("its answer ({status}) cannot be read: {}", chain(&error)))
+                Failure::passing(format!("its answer ({status}) cannot be read: {}", in_one_line(&error)))
             }
-            other => Failure::NotSent { cause: chain(&other) },
+            other => Failure::NotSent { cause: in_one_line(&other) },
         }
     }
 }
 
-/// An error and its causes in one line, none of them twice. A name without an address says all by itself.
-pub(crate) fn chain(error: &dyn Error) -> String {
-    let mut text = String::new();
-    let mut next = Some(error);
-    while let Some(error) = next {
-        if let Some(name) = error.source().and_then(|source| source.downcast_ref::<NameError>()) {
-            return name.to_string();
-        }
-        let cause = error.to_string();
-        if !text.contains(&cause) {
-            if !text.is_empty() {
-                text.push_str(": ");
-            }
-            text.push_str(&cause);
-        }
-        next = error.source();
-    }
-    text
-}
-
-/// What to tell the user of it.
-pub(super) fn store_error(object: &S3Url, gave_up: GaveUp<Failure>) -> StoreError {
-    let url = object.to_string();
+/// What to tell the operator.
+pub(super) fn store_error(object: &Place, gave_up: GaveUp<Failure>) -> StoreError {
+    let url = object.url.clone();
     match gave_up.error {
         Failure::Passing { cause } | Failure::NotSent { cause } => {
             StoreError::Unreachable { url, cause, attempts: gave_up.attempts, waited: gave_up.waited }
@@ -166,7 +146,7 @@ pub(super) fn store_error(object: &S3Url, gave_up: GaveUp<Failure>) -> StoreErro
     }
 }
 
-fn of_answer(object: &S3Url, url: String, answer: Answer) -> StoreError {
+fn of_answer(object: &Place, url: String, answer: Answer) -> StoreError {
     let credentials = |what_to_do: &str| StoreError::Credentials {
         url: url.clone(),
         problem: format!("{}; {what_to_do}", answer.in_words()),
@@ -183,7 +163,7 @@ fn of_answer(object: &S3Url, url: String, answer: Answer) -> StoreError {
         (_, "ExpiredToken" | "InvalidToken" | "TokenRefreshRequired") => {
             credentials("get new ones; those of an instance's role renew themselves")
         }
-        (403, _) => StoreError::Forbidden { url },
+        (403, _) => StoreError::Forbidden { url, rights: object.rights.clone() },
         _ => StoreError::Refused { url, status: answer.status, code: answer.code, message: answer.message },
     }
 }

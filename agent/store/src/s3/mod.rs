@@ -1,38 +1,43 @@
 //! Buckets of S3, and of other servers that speak its protocol.
 //!
-//! The SDK signs and speaks; how long to try, in which region, and what an error means is decided here.
+//! The SDK signs and sends; retries, deadlines, regions and the meaning of errors are decided here.
 
 mod client;
 mod failure;
 #[cfg(test)]
 mod instance_role_tests;
-mod settings;
+pub(crate) mod settings;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use aws_sdk_s3::Client;
-use aws_sdk_s3::config::{Config, ProvideCredentials, Region, SharedCredentialsProvider};
+use aws_sdk_s3::config::{
+    Config, ProvideCredentials, Region, ResponseChecksumValidation, SharedCredentialsProvider,
+};
 use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
 use aws_sdk_s3::operation::list_objects_v2::builders::ListObjectsV2FluentBuilder;
 use aws_sdk_s3::presigning::PresigningConfig;
+use kops_agent_net::Location;
+use reqwest::Url;
+use reqwest::header::HeaderMap;
 use tokio::time::timeout;
 
 pub use settings::S3Settings;
 
+use super::backend::{Asked, Backend, Opening, Place, Setup};
 use super::error::StoreError;
-use super::url::S3Url;
 use super::{LARGEST_FILE, distinct};
 use failure::Failure;
-pub(crate) use failure::chain;
+use kops_agent_net::causes::in_one_line;
 use kops_agent_net::retry::Retries;
 
-/// For how long credentials are waited for: a role that was just given to an instance takes a few
-/// seconds to show up, but on a machine that has none no patience helps.
-const PATIENCE_WITH_CREDENTIALS: Duration = Duration::from_secs(15);
+/// The deadline for credentials: a role that was just given to an instance takes a few seconds to show up, but on a
+/// machine that has none waiting does not help.
+const CREDENTIALS_DEADLINE: Duration = Duration::from_secs(15);
 
 /// For how long a signed URL is good: a download begins at once, and asks for another to go on.
 const SIGNED_FOR: Duration = Duration::from_secs(15 * 60);
@@ -53,18 +58,22 @@ struct Clients {
     of_region: BTreeMap<String, Client>,
 }
 
-impl S3 {
-    /// # Errors
-    /// If the server is to be reached by TLS, but this host trusts nobody.
-    pub(super) async fn new(settings: S3Settings, retries: Retries) -> Result<S3, StoreError> {
-        let (config, credentials) = client::config(settings).await?;
-        Ok(S3 { config, credentials, retries, clients: Mutex::default() })
-    }
+pub(crate) fn open(setup: Setup) -> Opening {
+    Box::pin(async move {
+        let settings = setup.s3.map_or_else(S3Settings::from_environment, Ok)?;
+        Ok(Box::new(S3::new(settings, ResponseChecksumValidation::WhenSupported, setup.retries).await?)
+            as Box<dyn Backend>)
+    })
+}
 
-    /// The object.
-    pub(super) async fn read(&self, object: &S3Url) -> Result<Vec<u8>, StoreError> {
-        self.attempt(object, |client| async move {
-            let answer = client.get_object().bucket(&object.bucket).key(&object.key).send().await?;
+pub(crate) fn rights(bucket: &str, key: &str) -> String {
+    format!("s3:GetObject on arn:aws:s3:::{bucket}/{key} and s3:ListBucket on arn:aws:s3:::{bucket}")
+}
+
+impl Backend for S3 {
+    fn read<'a>(&'a self, file: &'a Place) -> Asked<'a, Vec<u8>> {
+        Box::pin(self.attempt(file, move |client| async move {
+            let answer = client.get_object().bucket(&file.bucket).key(&file.key).send().await?;
             let mut body = answer.body;
             let mut bytes = Vec::new();
             while let Some(chunk) = body.next().await {
@@ -74,77 +83,95 @@ impl S3 {
                 }
             }
             Ok(bytes)
-        })
-        .await
+        }))
     }
 
-    /// A URL by which anyone may read the object for a while, and its size.
-    pub(super) async fn sign(&self, object: &S3Url) -> Result<(String, Option<u64>), StoreError> {
-        self.attempt(object, |client| async move {
-            // Says whether it may be read, and in which region to ask; a URL alone would say neither.
-            let head = client.head_object().bucket(&object.bucket).key(&object.key).send().await?;
-            let lifetime = PresigningConfig::expires_in(SIGNED_FOR)
-                .map_err(|error| Failure::passing(failure::chain(&error)))?;
-            let get = client.get_object().bucket(&object.bucket).key(&object.key);
-            let signed = get.presigned(lifetime).await?;
-            Ok((signed.uri().to_owned(), head.content_length().and_then(|size| size.try_into().ok())))
-        })
-        .await
-    }
-
-    /// The names below the prefix, as far as the next slash.
-    pub(super) async fn list(&self, prefix: &S3Url) -> Result<Vec<String>, StoreError> {
-        let key_prefix = key_prefix(prefix);
-        let mut names: Vec<String> = Vec::new();
-        let mut next_page = None;
-        loop {
-            let page = self
-                .page(prefix, |request| request.delimiter("/").set_continuation_token(next_page.clone()))
-                .await?;
-            let files = page.contents().iter().filter_map(|object| object.key());
-            let folders = page.common_prefixes().iter().filter_map(|folder| folder.prefix());
-            let below = files.chain(folders).filter_map(|key| key.strip_prefix(&key_prefix));
-            names.extend(below.map(|name| name.trim_end_matches('/').to_owned()));
-            next_page = page.next_continuation_token().map(str::to_owned);
-            if next_page.is_none() {
-                break;
-            }
-        }
-        Ok(distinct(names))
-    }
-
-    /// The ETags of the objects below the prefix whose names from there lie between two.
-    pub(super) async fn versions(
-        &self,
-        prefix: &S3Url,
-        first: &str,
-        last: &str,
-    ) -> Result<BTreeMap<String, String>, StoreError> {
-        let key_prefix = key_prefix(prefix);
-        // The name before the first one: listing starts after it.
-        let mut start_after = format!("{key_prefix}{}", &first[..first.len().saturating_sub(1)]);
-        let mut versions = BTreeMap::new();
-        loop {
-            let page = self.page(prefix, |request| request.start_after(&start_after)).await?;
-            let mut is_beyond = false;
-            for object in page.contents() {
-                let Some(name) = object.key().and_then(|key| key.strip_prefix(&key_prefix)) else { continue };
-                is_beyond |= name > last;
-                if (first..=last).contains(&name) {
-                    versions.insert(name.to_owned(), object.e_tag().unwrap_or_default().to_owned());
+    fn list<'a>(&'a self, folder: &'a Place) -> Asked<'a, Vec<String>> {
+        Box::pin(async move {
+            let key_prefix = key_prefix(folder);
+            let mut names: Vec<String> = Vec::new();
+            let mut next_page = None;
+            loop {
+                let page = self
+                    .page(folder, |request| request.delimiter("/").set_continuation_token(next_page.clone()))
+                    .await?;
+                let files = page.contents().iter().filter_map(|object| object.key());
+                let folders = page.common_prefixes().iter().filter_map(|below| below.prefix());
+                let below = files.chain(folders).filter_map(|key| key.strip_prefix(&key_prefix));
+                names.extend(below.map(|name| name.trim_end_matches('/').to_owned()));
+                next_page = page.next_continuation_token().map(str::to_owned);
+                if next_page.is_none() {
+                    break;
                 }
-                start_after = format!("{key_prefix}{name}");
             }
-            if is_beyond || page.is_truncated() != Some(true) || page.contents().is_empty() {
-                return Ok(versions);
+            Ok(distinct(names))
+        })
+    }
+
+    /// By the ETags of objects.
+    fn versions<'a>(
+        &'a self,
+        folder: &'a Place,
+        first: &'a str,
+        last: &'a str,
+    ) -> Asked<'a, BTreeMap<String, String>> {
+        Box::pin(async move {
+            let key_prefix = key_prefix(folder);
+            // The name before the first one: listing starts after it.
+            let mut start_after = format!("{key_prefix}{}", &first[..first.len().saturating_sub(1)]);
+            let mut versions = BTreeMap::new();
+            loop {
+                let page = self.page(folder, |request| request.start_after(&start_after)).await?;
+                let mut is_beyond = false;
+                for object in page.contents() {
+                    let Some(name) = object.key().and_then(|key| key.strip_prefix(&key_prefix)) else {
+                        continue;
+                    };
+                    is_beyond |= name > last;
+                    if (first..=last).contains(&name) {
+                        versions.insert(name.to_owned(), object.e_tag().unwrap_or_default().to_owned());
+                    }
+                    start_after = format!("{key_prefix}{name}");
+                }
+                if is_beyond || page.is_truncated() != Some(true) || page.contents().is_empty() {
+                    return Ok(versions);
+                }
             }
-        }
+        })
+    }
+
+    /// A signed URL, by which the file can be read for [`SIGNED_FOR`] without credentials.
+    fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
+        Box::pin(self.attempt(file, move |client| async move {
+            // Says whether it may be read, and in which region to ask; a URL alone would say neither.
+            let head = client.head_object().bucket(&file.bucket).key(&file.key).send().await?;
+            let lifetime = PresigningConfig::expires_in(SIGNED_FOR)
+                .map_err(|error| Failure::passing(in_one_line(&error)))?;
+            let get = client.get_object().bucket(&file.bucket).key(&file.key);
+            let signed = get.presigned(lifetime).await?;
+            let url = Url::parse(signed.uri()).map_err(|error| Failure::passing(in_one_line(&error)))?;
+            let size = head.content_length().and_then(|size| size.try_into().ok());
+            Ok(Location { url, headers: HeaderMap::new(), size })
+        }))
+    }
+}
+
+impl S3 {
+    /// # Errors
+    /// If the server is to be reached by TLS, but this host has no CA bundle.
+    pub(super) async fn new(
+        settings: S3Settings,
+        checksums: ResponseChecksumValidation,
+        retries: Retries,
+    ) -> Result<S3, StoreError> {
+        let (config, credentials) = client::config(settings, checksums).await?;
+        Ok(S3 { config, credentials, retries, clients: Mutex::default() })
     }
 
     /// A page of what there is below the prefix.
     async fn page(
         &self,
-        prefix: &S3Url,
+        prefix: &Place,
         narrowed: impl Fn(ListObjectsV2FluentBuilder) -> ListObjectsV2FluentBuilder,
     ) -> Result<ListObjectsV2Output, StoreError> {
         self.attempt(prefix, |client| {
@@ -156,13 +183,13 @@ impl S3 {
     }
 
     /// Makes one request, in the right region, again where that helps.
-    async fn attempt<T, F>(&self, object: &S3Url, request: impl Fn(Client) -> F) -> Result<T, StoreError>
+    async fn attempt<T, F>(&self, object: &Place, request: impl Fn(Client) -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, Failure>>,
     {
-        let patience = |failure: &Failure| match failure {
+        let deadline = |failure: &Failure| match failure {
             Failure::Passing { .. } => Duration::MAX,
-            Failure::NoCredentials { .. } => PATIENCE_WITH_CREDENTIALS,
+            Failure::NoCredentials { .. } => CREDENTIALS_DEADLINE,
             _ => Duration::ZERO,
         };
         let request = &request;
@@ -177,13 +204,13 @@ impl S3 {
                 Ok(value) => Ok(value),
             }
         };
-        let result = self.retries.run(&object.to_string(), attempt, patience).await;
+        let result = self.retries.run(&object.url, attempt, deadline).await;
         result.map_err(|gave_up| failure::store_error(object, gave_up))
     }
 
     async fn attempt_in_right_region<T, F>(
         &self,
-        object: &S3Url,
+        object: &Place,
         request: &impl Fn(Client) -> F,
     ) -> Result<T, Failure>
     where
@@ -210,7 +237,7 @@ impl S3 {
         match &self.credentials {
             Some(provider) => match timeout(Duration::from_secs(10), provider.provide_credentials()).await {
                 Ok(Ok(_)) => Failure::NotSent { cause },
-                Ok(Err(error)) => Failure::NoCredentials { cause: failure::chain(&error) },
+                Ok(Err(error)) => Failure::NoCredentials { cause: in_one_line(&error) },
                 Err(_) => Failure::NoCredentials { cause: "asking for them takes too long".into() },
             },
             None => Failure::NotSent { cause },
@@ -235,7 +262,7 @@ impl S3 {
 }
 
 /// With what the keys of everything below a prefix begin.
-fn key_prefix(prefix: &S3Url) -> String {
+fn key_prefix(prefix: &Place) -> String {
     match prefix.key.trim_end_matches('/') {
         "" => String::new(),
         key => format!("{key}/"),

@@ -1,4 +1,4 @@
-//! Which S3 server, and as whom: Amazon's as the SDK finds it, or another one by kOps' variables.
+//! Which S3 server, and with which key: Amazon's as the SDK finds it, or another one by kOps' variables.
 
 use std::fmt;
 
@@ -40,9 +40,30 @@ impl S3Settings {
     /// What this process' environment says.
     ///
     /// # Errors
-    /// If it names a server, but not how to be let in.
+    /// If it names a server, but no key.
     pub fn from_environment() -> Result<S3Settings, StoreError> {
         S3Settings::from_variables(|name| std::env::var(name).ok())
+    }
+
+    /// The same for a store of which no server is known but the one that the environment names.
+    ///
+    /// # Errors
+    /// If it names none, or no key.
+    pub(crate) fn of_server(scheme: &str) -> Result<S3Settings, StoreError> {
+        S3Settings::of_server_by(scheme, |name| std::env::var(name).ok())
+    }
+
+    fn of_server_by(
+        scheme: &str,
+        variable: impl Fn(&str) -> Option<String>,
+    ) -> Result<S3Settings, StoreError> {
+        match S3Settings::from_variables(variable)? {
+            S3Settings::Aws => Err(StoreError::BadSettings(format!(
+                "S3_ENDPOINT is not set, and names the server of {scheme}:// stores; set it, S3_ACCESS_KEY_ID and \
+                 S3_SECRET_ACCESS_KEY"
+            ))),
+            server => Ok(server),
+        }
     }
 
     fn from_variables(variable: impl Fn(&str) -> Option<String>) -> Result<S3Settings, StoreError> {
@@ -108,6 +129,23 @@ mod tests {
         );
         let elsewhere = settings(&[endpoint, id, secret, ("S3_REGION", "fra1")]).unwrap();
         assert!(matches!(elsewhere, S3Settings::Server { region, .. } if region == "fra1"));
+    }
+
+    #[test]
+    fn a_store_of_another_cloud_never_means_amazons_server() {
+        let of = |variables: &[(&str, &str)]| {
+            S3Settings::of_server_by("do", |name| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            })
+        };
+        let keys = [("S3_ACCESS_KEY_ID", "id"), ("S3_SECRET_ACCESS_KEY", "hidden")];
+        let error = of(&keys).unwrap_err();
+        assert!(error.to_string().contains("S3_ENDPOINT is not set, and names the server of do:// stores"));
+        assert!(error.is_configuration());
+        let endpoint = ("S3_ENDPOINT", "nyc3.digitaloceanspaces.com");
+        let complete = of(&[endpoint, ("S3_REGION", "nyc3"), keys[0], keys[1]]).unwrap();
+        assert!(matches!(complete, S3Settings::Server { region, .. } if region == "nyc3"));
+        assert!(of(&[endpoint, keys[0]]).unwrap_err().to_string().contains("S3_SECRET_ACCESS_KEY is not"));
     }
 
     #[test]

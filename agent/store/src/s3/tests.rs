@@ -25,13 +25,13 @@ use kops_agent_tests::test_server::{Answer, HangUp, TestServer, text};
 const SHORT: Retries = Retries { deadline: Duration::from_millis(300), ..FAST };
 
 /// A bucket `state` in a folder, and the service over it.
-pub(super) struct Buckets {
+pub(crate) struct Buckets {
     folder: TempDir,
     service: S3Service,
 }
 
 impl Buckets {
-    pub(super) fn new() -> Buckets {
+    pub(crate) fn new() -> Buckets {
         let folder = tempfile::tempdir().unwrap();
         fs::create_dir(folder.path().join("state")).unwrap();
         let mut service = S3ServiceBuilder::new(FileSystem::new(folder.path()).unwrap());
@@ -39,14 +39,14 @@ impl Buckets {
         Buckets { folder, service: service.build() }
     }
 
-    pub(super) fn write(&self, key: &str, bytes: impl AsRef<[u8]>) {
+    pub(crate) fn write(&self, key: &str, bytes: impl AsRef<[u8]>) {
         let file = self.folder.path().join("state").join(key);
         fs::create_dir_all(file.parent().unwrap()).unwrap();
         fs::write(file, bytes).unwrap();
     }
 
     /// Serves them, except for the requests that `before` answers itself.
-    pub(super) async fn serve_behind<F>(&self, before: F) -> TestServer
+    pub(crate) async fn serve_behind<F>(&self, before: F) -> TestServer
     where
         F: Fn(&Request<Incoming>) -> Option<Answer> + Send + Sync + 'static,
     {
@@ -64,12 +64,12 @@ impl Buckets {
         .await
     }
 
-    pub(super) async fn serve(&self) -> TestServer {
+    pub(crate) async fn serve(&self) -> TestServer {
         self.serve_behind(|_| None).await
     }
 }
 
-fn settings(endpoint: &str, region: &str, secret: &str) -> S3Settings {
+pub(crate) fn settings(endpoint: &str, region: &str, secret: &str) -> S3Settings {
     S3Settings::Server {
         endpoint: endpoint.into(),
         region: region.into(),
@@ -78,14 +78,14 @@ fn settings(endpoint: &str, region: &str, secret: &str) -> S3Settings {
     }
 }
 
-fn store(server: &TestServer) -> Store {
+pub(crate) fn store(server: &TestServer) -> Store {
     Store::new(&[])
         .unwrap()
         .with_s3_settings(settings(&server.url, "us-east-1", "the-secret"))
         .with_retries(FAST)
 }
 
-fn s3_error(status: u16, code: &str) -> Response<Body> {
+pub(crate) fn s3_error(status: u16, code: &str) -> Response<Body> {
     text(
         status,
         &format!("<?xml version=\"1.0\"?><Error><Code>{code}</Code><Message>as it is</Message></Error>"),
@@ -280,7 +280,7 @@ async fn a_server_that_never_answers_well_is_given_up() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_given_up_with_the_reason() {
-    // Bound, so that nobody else gets the port, but not listening.
+    // Bound, so that no other process gets the port, but not listening.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let settings = settings(&format!("http://{}", socket.local_addr().unwrap()), "us-east-1", "the-secret");
@@ -301,7 +301,7 @@ async fn a_server_that_says_nothing_is_given_up() {
     assert!(error.contains("no answer within"), "{error}");
 }
 
-/// Answers as S3 does for a bucket of eu-west-1, whoever signed for which region.
+/// Answers as S3 does for a bucket of eu-west-1, whatever region a request is signed for.
 fn only_in_eu_west_1(request: &Request<Incoming>, says_where: bool) -> Option<Answer> {
     let signature = request.headers().get("authorization").unwrap().to_str().unwrap();
     if signature.contains("/eu-west-1/s3/") {

@@ -52,7 +52,7 @@ impl Aws {
         lies
     }
 
-    /// Nobody needs to be asked about these.
+    /// Refused without a request to the cloud.
     fn lies_at_first_sight(&self) -> Vec<Lie> {
         let (host, machine) = (self.world.sts.host(), self.machines[HONEST + CALM].clone());
         let lie = |what, token: fn(&Principal, &str, &[u8], i64) -> String| {
@@ -149,7 +149,7 @@ impl Aws {
         let nodes = || Instance::of_group(CLUSTER, "nodes");
         let in_state = |state: &str| Some(Instance { state: state.into(), ..nodes() });
         let of_other = nodes().tagged(CLUSTER_TAG, "other.example.com");
-        // Its Node is at work, so who comes with its id once more is not it.
+        // Its Node is at work, so a second machine with its id is an impostor.
         self.world.cluster.create_node(&id(number), Some(&id(number)));
         self.world.cluster.report(&id(number));
         vec![

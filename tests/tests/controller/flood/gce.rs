@@ -70,7 +70,7 @@ impl Gce {
         lies
     }
 
-    /// Nobody needs to be asked about these.
+    /// Refused without a request to the cloud.
     fn lies_at_first_sight(&self) -> Vec<Lie> {
         let tpm = self.machines[HONEST + CALM].clone();
         let lie = |what, claim: for<'a> fn(Claim<'a>) -> Claim<'a>| {

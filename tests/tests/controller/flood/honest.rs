@@ -13,8 +13,8 @@ use crate::bootstrap::{World, request};
 /// The pause after the first try, and the longest: those of our own node (`bootstrap_client`).
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// For how long somebody goes on trying before the test is over for them; a node does by far longer.
-const PATIENCE: Duration = Duration::from_secs(300);
+/// The deadline of a machine's retries; a node's is far longer.
+const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// Makes a token of the machine of that number for a body.
 pub type Signing<'a> = dyn Fn(usize, &str) -> String + Send + Sync + 'a;
@@ -40,7 +40,7 @@ impl Granted {
 pub struct Went {
     /// How long it took.
     pub took: Duration,
-    /// What it was answered before, each time that it had to come again; 0 where nobody answered.
+    /// What it was answered before, each time that it had to come again; 0 without an answer.
     pub put_off: Vec<u16>,
 }
 
@@ -65,7 +65,7 @@ pub fn bootstrap(world: &World, number: usize, sign: &Signing<'_>, granted: &Gra
             // Honest machines are asked to come again, or not heard at all; none is told that it lies.
             assert!([0, 500, 503].contains(&status), "the machine {number} is answered {status} {answer}");
             put_off.push(status);
-            assert!(begun.elapsed() < PATIENCE, "the machine {number} is not let in: {put_off:?}");
+            assert!(begun.elapsed() < TIMEOUT, "the machine {number} is not let in: {put_off:?}");
             thread::sleep(pause + pause.mul_f64((number % 100) as f64 / 100.0));
             pause = (2 * pause).min(LONGEST_PAUSE);
         }

@@ -55,7 +55,7 @@ pub struct Tally {
 }
 
 impl Liars {
-    /// Those who lie to the server of a cluster, in these ways. They do not yet.
+    /// Liars to the server of a cluster, in these ways; they are not connected yet.
     pub fn of(world: &World, lies: Vec<Lie>) -> Liars {
         let expected: BTreeMap<_, _> = lies.iter().map(|lie| (lie.what, lie.expected)).collect();
         assert_eq!(expected.len(), lies.len(), "each lie has a name of its own");
@@ -130,7 +130,7 @@ impl Liars {
 
 impl All {
     async fn liar(self: Arc<All>, number: usize, mut begun: watch::Receiver<bool>) {
-        // Nobody tells that the flood is over: the runtime ends it.
+        // There is no signal for the end of the flood: the runtime ends it.
         let lie = &self.lies[number % self.lies.len()];
         let stream = Counted::new(self.connect(number).await, &self.connected);
         let _ = begun.wait_for(|begun| *begun).await;
@@ -226,7 +226,7 @@ fn raise_limit(liars: usize) {
     let needed = liars as u64 + OTHERS;
     let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     if soft < needed {
-        // Who is root may raise the higher limit, too.
+        // Root may raise the hard limit, too.
         setrlimit(Resource::RLIMIT_NOFILE, needed, hard.max(needed))
             .expect("so many sockets need `ulimit -Hn` to be higher, or root");
     }

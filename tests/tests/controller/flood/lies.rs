@@ -12,7 +12,7 @@ use crate::client::post;
 pub struct Lie {
     /// Which, for people.
     pub what: &'static str,
-    /// What somebody who lies like this gets, if they get through; any of these, and nothing else.
+    /// What a liar like this is answered, if it gets through; any of these, and nothing else.
     pub expected: &'static [Answer],
     /// What they do, each time with another number.
     pub manner: Box<dyn Fn(usize) -> Manner + Send + Sync>,
@@ -31,7 +31,7 @@ const LARGE: &[Answer] = &[Answer::Status(413)];
 const HUNG_UP: &[Answer] = &[Answer::HungUp];
 const NO_TLS: &[Answer] = &[Answer::HungUp, Answer::Alert];
 const ALERT: &[Answer] = &[Answer::Alert];
-/// Whoever goes on talking may not hear the answer.
+/// A client that goes on sending may not read the answer.
 const LARGE_OR_DEAF: &[Answer] = &[Answer::Status(413), Answer::HungUp];
 const LONG_OR_DEAF: &[Answer] = &[Answer::Status(431), Answer::HungUp];
 const NO_HTTP: &[Answer] = &[Answer::Status(400), Answer::HungUp];
@@ -51,7 +51,7 @@ const PATHS: [&str; 10] = [
 ];
 const METHODS: [&str; 6] = ["GET", "PUT", "PATCH", "DELETE", "OPTIONS", "POSTED"];
 
-/// Whoever lies with a token.
+/// Lies with a token.
 pub fn with_token(
     what: &'static str,
     expected: &'static [Answer],
@@ -109,7 +109,7 @@ pub fn of_tls() -> Vec<Lie> {
         lie("junk instead of TLS", NO_TLS, |number| Manner::Plain(junk(number, 512))),
         lie("HTTP without TLS", NO_TLS, |_| Manner::Plain(post("x-aws-sts e30", "{}").into_bytes())),
         lie("half a handshake", NO_TLS, |_| Manner::BrokenHandshake(40, Vec::new())),
-        // What is answered to the first half is a handshake; what to the second, nobody wants to know.
+        // What is answered to the first half is a handshake; the second's does not matter.
         lie("a handshake, then junk", HUNG_UP, |number| {
             Manner::BrokenHandshake(usize::MAX, junk(number, 512))
         }),
@@ -170,7 +170,7 @@ pub fn of_http() -> Vec<Lie> {
     ]
 }
 
-/// What somebody does who has a token that is good.
+/// Abuse with a valid token.
 pub fn of_insiders(insider: &Insider) -> Vec<Lie> {
     let with = |what, expected, manner: fn(&Insider, usize) -> Manner| {
         let insider = insider.clone();

@@ -20,9 +20,9 @@ use tokio_rustls::TlsConnector;
 
 /// Longer than the server lets any connection last.
 const NEVER_AFTER: Duration = Duration::from_secs(60);
-/// Between two bytes of those who are slow.
+/// Between two bytes of a slow client.
 const SLOW: Duration = Duration::from_secs(1);
-/// How often somebody asks for another handshake.
+/// Handshakes that a client asks for in a row.
 const RENEGOTIATIONS: u64 = 4;
 const RECORD_HEADER: usize = 5;
 
@@ -75,7 +75,7 @@ pub struct Dialects {
 }
 
 impl Dialects {
-    /// Those of liars who ask a server of this name.
+    /// Those of liars to a server of this name.
     pub fn of(name: ServerName<'static>) -> Dialects {
         let usual = config(aws_lc_rs::default_provider());
         let mut http2 = usual.clone();
@@ -149,7 +149,7 @@ impl Dialects {
         let mut answer = Answer::HungUp;
         let mut header = [0; RECORD_HEADER];
         while stream.read_exact(&mut header).await.is_ok() {
-            // What a record is about can be read by everybody in TLS 1.2.
+            // In TLS 1.2 a record's type is not encrypted.
             answer = match header[0] {
                 21 => answer.max(Answer::Alert),
                 22 => Answer::Handshake,
@@ -181,7 +181,7 @@ async fn said<S: AsyncRead + AsyncWrite>(stream: S, bytes: &[u8], then: Then) ->
             }
             Then::Forever(bytes) => while writer.write_all(&bytes).await.is_ok() {},
         }
-        // Whoever hangs up ends it by what is heard.
+        // A hang-up ends it, as does what is read.
         drop(result);
         std::future::pending::<()>().await
     };
@@ -200,20 +200,20 @@ async fn said<S: AsyncRead + AsyncWrite>(stream: S, bytes: &[u8], then: Then) ->
 
 fn config(provider: CryptoProvider) -> ClientConfig {
     let provider = Arc::new(provider);
-    let anybody = Arc::new(Anybody(provider.clone()));
+    let any_server = Arc::new(AnyServer(provider.clone()));
     let builder = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let mut config =
-        builder.unwrap().dangerous().with_custom_certificate_verifier(anybody).with_no_client_auth();
+        builder.unwrap().dangerous().with_custom_certificate_verifier(any_server).with_no_client_auth();
     // The server is to pay for each handshake in full.
     config.resumption = Resumption::disabled();
     config
 }
 
-/// Takes anybody for the server, which saves the liar work.
+/// Accepts every server certificate, which saves the liar work.
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AnyServer(Arc<CryptoProvider>);
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyServer {
     fn verify_server_cert(
         &self,
         _: &CertificateDer<'_>,

@@ -43,7 +43,7 @@ const ALIVE_WITHIN: Duration = Duration::from_secs(10);
 const MOST_MEMORY: f64 = 128.0;
 /// How many connections the server lets there be, as `server::Limits` says.
 const MOST_CONNECTIONS: usize = 2048;
-/// Connections that are kept open for a while to whoever was asked: STS, say.
+/// Connections that are kept open for a while to the server that was asked: STS, say.
 const KEPT: usize = 8;
 const LEADS: &str = r#"leader_election_master_status{name="kops-controller-leader"} 1"#;
 
@@ -169,7 +169,7 @@ fn under_flood(cloud: &str, world: &World, sign: &Signing<'_>, granted: &Arc<Gra
     });
 }
 
-/// Whoever drops this ends the watching, a test that fails, too.
+/// Dropping this ends the watching, in a failing test too.
 struct Ending<'a>(&'a AtomicBool);
 
 impl Drop for Ending<'_> {

@@ -45,7 +45,7 @@ pub(crate) fn ec2(endpoint: &str, secret: &str) -> Ec2 {
     Ec2::new(endpoint.to_owned(), REGION, Some(provider)).unwrap()
 }
 
-/// EC2, which knows one secret, and answers everybody who has it in the same way.
+/// EC2, which knows one secret, and gives one answer to all requests that are signed with it.
 async fn stand_in(status: u16, answer: String) -> TestServer {
     TestServer::start(move |request| {
         let answer = answer.clone();
@@ -148,7 +148,7 @@ async fn what_ec2_refuses_and_what_is_not_ec2_are_told_apart() {
 
 #[tokio::test]
 async fn nobody_there_and_no_credentials_may_pass() {
-    // Bound, so that nobody else gets the port, but not listening.
+    // Bound, so that no other process gets the port, but not listening.
     let socket = tokio::net::TcpSocket::new_v4().unwrap();
     socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
     let url = format!("http://{}", socket.local_addr().unwrap());

@@ -1,8 +1,12 @@
 #![allow(clippy::unwrap_used)]
+use std::sync::Arc;
+
 use futures_util::future::join_all;
 use kops_agent_tests::hetzner::{Hetzner, Mood, Server as Known, TOKEN};
 
 use super::*;
+use crate::calls::CloudCalls;
+use kops_agent_net::tls;
 
 const CLUSTER: &str = "c.example.com";
 

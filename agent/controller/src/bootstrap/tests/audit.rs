@@ -1,4 +1,4 @@
-//! Every request is one line of the log, which says who asked, and what came of it.
+//! Every request is one line of the log, which says which node asked, and what came of it.
 
 use super::*;
 use crate::test_log::{self, Line};
@@ -105,7 +105,7 @@ async fn who_hangs_up_is_written_down_and_leaves_their_place_to_others() {
 #[tokio::test]
 async fn a_body_that_is_not_read_is_written_down() {
     test_log::start();
-    let limits = server::Limits { patience: Duration::from_millis(300), ..server::Limits::default() };
+    let limits = server::Limits { timeout: Duration::from_millis(300), ..server::Limits::default() };
     let world = World::with(limits, admission::Limits::default()).await;
     let endless = futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>();
     // Written as one that does not come in chunks, whose size is known only when it is there.

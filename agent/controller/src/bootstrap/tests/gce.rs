@@ -1,8 +1,8 @@
 //! Machines on GCE, whose TPM signs: our own node's side, with a real TPM in software, against our own server. Compute Engine,
 //! which knows the TPM's key, is a stand-in.
 
-use kops_agent_plan::facts::{Facts, GceFacts};
-use kops_agent_plan::spec::BootConfig;
+use kops_agent_spec::BootConfig;
+use kops_agent_spec::facts::{Facts, GceFacts};
 use kops_agent_tests::gce::{Instance, ZONE};
 use kops_agent_tests::swtpm::{Swtpm, Template};
 

@@ -3,8 +3,8 @@
 use std::future::pending;
 use std::pin::pin;
 
-use super::verifier::VerifiedNode;
 use super::*;
+use kops_agent_cloud::verify::VerifiedNode;
 use kops_agent_store::S3Settings;
 
 #[tokio::test]
@@ -47,7 +47,7 @@ async fn a_file_that_does_not_come_keeps_nobody_waiting_who_needs_another() {
         }
     };
     tokio::select! {
-        _ = &mut waiting => panic!("nobody answers"),
+        _ = &mut waiting => panic!("no answer"),
         () = until_asked => {}
     }
     for _ in 0..2 {

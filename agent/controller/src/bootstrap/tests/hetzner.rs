@@ -3,12 +3,13 @@
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use kops_agent_plan::bootstrap::challenge::PORT;
-use kops_agent_plan::facts::{Facts, HetznerFacts};
-use kops_agent_plan::spec::BootConfig;
+use kops_agent_spec::BootConfig;
+use kops_agent_spec::facts::{Facts, HetznerFacts};
 use kops_agent_tests::hetzner::{CLUSTER_LABEL, INSTANCE_GROUP_LABEL, Mood, Server as Known};
 
 use super::*;
 use kops_agent_bootstrap_client::{BootstrapError, KopsController};
+use kops_agent_cloud::verify::Peers;
 
 /// An address of the loopback interface that no other test has, nor another process of tests: the port of the call-back
 /// is always the same.
@@ -124,7 +125,7 @@ async fn who_names_another_machines_number_gets_nothing() {
     world.hetzner.put(1, known("liar", own));
     world.hetzner.put(2, known("honest", others));
     let liar = machine(&world, 2, own);
-    // Nobody listens there, or the machine which is there has asked for something else.
+    // Nothing listens there, or the machine which is there has asked for something else.
     assert_not_proven(&world, certificates(&liar).await);
     let at_work = kops_agent_cloud::callback::CallbackServer::start(
         CLUSTER,
@@ -205,7 +206,7 @@ async fn machines_are_called_with_one_certificate_until_half_its_life_is_over() 
     let second = after(31);
     assert!(!Arc::ptr_eq(&first, &second));
     // Another authority signs another.
-    Authority::new("kubernetes-ca").write(&world.pki(), "kubernetes-ca");
+    write_authority(&new_authority("kubernetes-ca"), &world.pki(), "kubernetes-ca");
     world.keystore.refresh();
     assert!(!Arc::ptr_eq(&second, &after(32)));
 }
@@ -288,13 +289,13 @@ async fn only_what_is_no_servers_own_address_may_be_a_load_balancers() {
         Arc::new(HetznerServers::at(&world.hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap());
     let own: IpAddr = "10.0.0.9".parse().unwrap();
     world.hetzner.put(1, known("a", own));
-    let who = addresses::WhoConnects::BehindLoadBalancer(servers.clone());
-    assert_eq!(who.from(own), addresses::Peers::LoadBalancer, "nobody has listed them yet");
+    let balanced = LoadBalancing::Of(servers.clone());
+    assert_eq!(balanced.peers_at(own), Peers::LoadBalancer, "they are not listed yet");
     servers.get(1).await.unwrap();
-    assert_eq!(who.from(own), addresses::Peers::Machines);
-    assert_eq!(who.from("::ffff:10.0.0.9".parse().unwrap()), addresses::Peers::Machines);
-    assert_eq!(who.from("10.0.0.3".parse().unwrap()), addresses::Peers::LoadBalancer);
+    assert_eq!(balanced.peers_at(own), Peers::Machines);
+    assert_eq!(balanced.peers_at("::ffff:10.0.0.9".parse().unwrap()), Peers::Machines);
+    assert_eq!(balanced.peers_at("10.0.0.3".parse().unwrap()), Peers::LoadBalancer);
     // What was listed last holds while Hetzner does not answer.
     world.hetzner.set_mood(Mood::Down);
-    assert_eq!(who.from(own), addresses::Peers::Machines);
+    assert_eq!(balanced.peers_at(own), Peers::Machines);
 }

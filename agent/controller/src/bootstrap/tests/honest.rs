@@ -109,9 +109,9 @@ async fn probes_are_answered() {
 async fn a_new_certificate_and_a_new_authority_are_taken_up() {
     let mut world = World::new().await;
     let machine = world.machine(ID);
-    let renewed = Authority::new("kubernetes-ca");
-    renewed.write(&world.pki(), "kubernetes-ca");
-    renewed.write_server(&world.pki());
+    let renewed = new_authority("kubernetes-ca");
+    write_authority(&renewed, &world.pki(), "kubernetes-ca");
+    write_server(&renewed, &world.pki());
     world.keystore.refresh();
     world.authority = renewed;
     let key = KeyPair::generate().unwrap();
@@ -142,7 +142,10 @@ async fn who_is_connected_is_answered_while_the_server_stops() {
     };
     let ((status, _), ()) = tokio::join!(world.ask(&token, body), stop);
     assert_eq!(status, 200);
-    assert!(tokio::net::TcpStream::connect(world.address).await.is_err(), "nobody is taken on any more");
+    assert!(
+        tokio::net::TcpStream::connect(world.address).await.is_err(),
+        "no connection is accepted any more"
+    );
 }
 
 /// A machine asks more often meanwhile than its tokens would be remembered.

@@ -113,7 +113,7 @@ async fn an_instance_that_is_no_node_of_the_cluster_is_refused() {
     assert_refused(&world, &world.v1(&machine, &empty()), "InstanceNotFound").await;
 }
 
-/// Who may assume the nodes' role otherwise than as an instance calls the session, and so the instance, as he likes.
+/// A principal that assumes the nodes' role otherwise than as an instance names the session, and so the instance, freely.
 #[tokio::test]
 async fn instances_that_a_role_makes_up_are_asked_for_together() {
     const LIES: usize = 128;
@@ -140,7 +140,7 @@ async fn instances_that_a_role_makes_up_are_asked_for_together() {
 async fn an_sts_in_a_mood_is_believed_nothing() {
     let world = World::new().await;
     let machine = world.machine(ID);
-    // Who we are ourselves is asked first, once.
+    // Our own identity is asked first, once.
     assert_eq!(world.ask(&world.v1(&machine, &empty()), empty()).await.0, 200);
     let elsewhere = TestServer::start(|_| async { Ok(text(200, "<Arn>evil</Arn>")) }).await;
     for mood in [Mood::Redirecting(elsewhere.url.clone()), Mood::Down, Mood::Endless] {
@@ -192,7 +192,7 @@ async fn a_certificate_that_nobody_may_have_is_refused() {
         let (status, answer) = world.ask(&world.v1(&machine, body), body.to_vec()).await;
         assert!(status == 400 && answer.starts_with("failed to decode"), "{status} {answer}");
     }
-    // Who says nothing of key pairs is not held to them: clients before kOps 1.22.
+    // A request that says nothing of key pairs is not held to them: clients before kOps 1.22.
     let body = request(json!({"kubelet": good}), Value::Null, false);
     assert_eq!(world.ask(&world.v1(&machine, &body), body).await.0, 200);
 }
@@ -216,7 +216,7 @@ async fn what_is_no_bootstrap_is_refused_by_its_form() {
 
 #[tokio::test]
 async fn who_is_slow_or_speaks_no_tls_is_hung_up_on() {
-    let limits = server::Limits { patience: Duration::from_millis(300), ..server::Limits::default() };
+    let limits = server::Limits { timeout: Duration::from_millis(300), ..server::Limits::default() };
     let world = World::with(limits, admission::Limits::default()).await;
     for said in [&b""[..], b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00"] {
         let mut socket = TcpStream::connect(world.address).await.unwrap();

@@ -18,31 +18,40 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
 
+use kops_agent_plan::bootstrap::message::BootstrapRequest;
 use kops_agent_plan::identity::aws::AwsCluster;
 use kops_agent_plan::identity::gce::GceCluster;
+use kops_agent_tests::authority::Authority;
 use kops_agent_tests::ec2::{Ec2, Instance};
 use kops_agent_tests::gce::{Gce, PROJECT};
 use kops_agent_tests::hetzner::{Hetzner, TOKEN};
 use kops_agent_tests::sts::{Principal, Sts as StsStandIn};
 use kube::{Client as KubeClient, Config};
-use rcgen::{
-    BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose, PublicKeyData as _,
-};
+use rcgen::{CertificateParams, KeyPair, PublicKeyData as _};
 use reqwest::Client;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::{Value, json};
 
+use super::super::metrics::BootstrapMetrics;
+use super::answer::seconds;
 use super::replay::REMEMBERED_FOR;
 use super::*;
+use kops_agent_cloud::aws;
 use kops_agent_cloud::aws::ec2::Ec2 as Ec2Client;
 use kops_agent_cloud::aws::instances::Instances;
+use kops_agent_cloud::aws::sts::Sts;
+use kops_agent_cloud::aws::verify::AwsVerifier;
 use kops_agent_cloud::calls::CloudCalls;
 use kops_agent_cloud::gce::compute::Compute;
 use kops_agent_cloud::gce::managed_groups::ManagedGroups;
+use kops_agent_cloud::gce::verify::GceVerifier;
 use kops_agent_cloud::hetzner::servers::HetznerServers;
+use kops_agent_cloud::hetzner::verify::HetznerVerifier;
+use kops_agent_cloud::verify::LoadBalancing;
 use kops_agent_tests::test_server::{TestServer, text};
 
 const CLUSTER: &str = "c.example.com";
@@ -52,39 +61,22 @@ const ROLE: &str = "nodes.c.example.com";
 const ID: &str = "i-0123456789abcdef0";
 const NODEUP_CONFIG: &str = "Networking: {}\n";
 
-/// A certificate authority.
-struct Authority {
-    pem: String,
-    issuer: Issuer<'static, KeyPair>,
-    key: String,
+fn new_authority(name: &str) -> Authority {
+    Authority::new(name).unwrap()
 }
 
-impl Authority {
-    fn new(name: &str) -> Authority {
-        let mut params = CertificateParams::new(Vec::new()).unwrap();
-        params.distinguished_name.push(DnType::CommonName, name);
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        let key = KeyPair::generate().unwrap();
-        let pem = params.self_signed(&key).unwrap().pem();
-        Authority { pem, key: key.serialize_pem(), issuer: Issuer::new(params, key) }
-    }
+/// Writes the authority's pair for kops-controller to find.
+fn write_authority(authority: &Authority, folder: &Path, name: &str) {
+    fs::write(folder.join(format!("{name}.crt")), &authority.pem).unwrap();
+    fs::write(folder.join(format!("{name}.key")), &authority.key).unwrap();
+}
 
-    /// Writes the pair for kops-controller to find.
-    fn write(&self, folder: &Path, name: &str) {
-        fs::write(folder.join(format!("{name}.crt")), &self.pem).unwrap();
-        fs::write(folder.join(format!("{name}.key")), &self.key).unwrap();
-    }
-
-    /// Writes a new serving certificate, and gives it.
-    fn write_server(&self, folder: &Path) -> String {
-        let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new([NAME.to_owned()]).unwrap();
-        let certificate = params.signed_by(&key, &self.issuer).unwrap().pem();
-        fs::write(folder.join("kops-controller.key"), key.serialize_pem()).unwrap();
-        fs::write(folder.join("kops-controller.crt"), &certificate).unwrap();
-        certificate
-    }
+/// Writes a new serving certificate, and gives it.
+fn write_server(authority: &Authority, folder: &Path) -> String {
+    let pair = authority.issue(&CertificateParams::new([NAME.to_owned()]).unwrap()).unwrap();
+    fs::write(folder.join("kops-controller.key"), pair.private_key).unwrap();
+    fs::write(folder.join("kops-controller.crt"), &pair.certificate).unwrap();
+    pair.certificate
 }
 
 /// All that there is.
@@ -140,13 +132,13 @@ impl World {
         kops_agent_net::tls::install_provider();
         let folder = tempfile::tempdir().unwrap();
         let pki = folder.path().join("pki");
-        let authority = Authority::new("kubernetes-ca");
+        let authority = new_authority("kubernetes-ca");
         for name in ["pki", "store/igconfig/node/nodes", "store/secrets"] {
             fs::create_dir_all(folder.path().join(name)).unwrap();
         }
-        authority.write(&pki, "kubernetes-ca");
-        Authority::new("etcd-clients-ca-cilium").write(&pki, "etcd-clients-ca-cilium");
-        authority.write_server(&pki);
+        write_authority(&authority, &pki, "kubernetes-ca");
+        write_authority(&new_authority("etcd-clients-ca-cilium"), &pki, "etcd-clients-ca-cilium");
+        write_server(&authority, &pki);
         fs::write(
             pki.join("keypair-ids.yaml"),
             "{kubernetes-ca: '7', etcd-clients-ca-cilium: '8', other: '9'}",
@@ -185,9 +177,9 @@ impl World {
         let hetzner = Hetzner::start().unwrap();
         let servers = HetznerServers::at(&hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap();
         let servers = Arc::new(servers);
-        let who_connects = match is_balanced {
-            true => WhoConnects::BehindLoadBalancer(servers.clone()),
-            false => WhoConnects::Machines,
+        let load_balancing = match is_balanced {
+            true => LoadBalancing::Of(servers.clone()),
+            false => LoadBalancing::None,
         };
         let on_hetzner = HetznerVerifier { servers };
         let gce = Gce::start().unwrap();
@@ -210,8 +202,8 @@ impl World {
                 &options.cert_names,
                 keystore.clone(),
             ),
-            machines: MachinePrefix::AWS,
-            who_connects,
+            machines: aws::identify::MACHINE_PREFIX,
+            load_balancing,
             metrics: metrics.clone(),
         });
         let listener = server::listen(&options.listen).await.unwrap();
@@ -259,7 +251,7 @@ impl World {
         machine.token_v1(&self.sts.host(), REGION, body, self.began - earlier)
     }
 
-    /// Somebody who trusts the cluster's authority, at an address of the loopback interface.
+    /// A client that trusts the cluster's authority, at an address of the loopback interface.
     fn client(&self, from: Ipv4Addr) -> Client {
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_slice(self.authority.pem.as_bytes()).unwrap()).unwrap();

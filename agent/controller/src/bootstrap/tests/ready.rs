@@ -1,4 +1,4 @@
-//! Who asks whether this is ready hears whether machines can bootstrap.
+//! The probe for readiness tells whether machines can bootstrap.
 
 use std::net::TcpListener;
 
@@ -10,21 +10,24 @@ use crate::events::Events;
 use crate::groups::Groups;
 use crate::health::{self, Health};
 use crate::identify::Identifier;
-use crate::node_labels::{LIST_PATIENCE, Mode, NodeLabels};
+use crate::node_labels::{LIST_TIMEOUT, Mode, NodeLabels};
+use kops_agent_cloud::hetzner::identify::HetznerControlPlane;
 
-/// Labels no Nodes, and would ask nobody.
+/// Labels no Nodes, and has no API server.
 fn node_labels(setup: &Setup) -> NodeLabels {
-    let nobody = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+    let nowhere = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+    let known = Arc::<std::sync::Mutex<crate::known::KnownNodes>>::default();
     NodeLabels {
         nodes: setup.nodes.clone(),
-        identifier: Identifier::of(setup.cloud.clone(), setup.metrics.cache_hits.clone()),
+        known: known.clone(),
+        identifier: Identifier::of(setup.cloud.clone(), known, setup.metrics.cache_hits.clone()),
         groups: Groups::of(setup.store.clone(), "file:///none", Duration::from_secs(60)),
-        events: Events::of(nobody),
+        events: Events::of(nowhere),
         metrics: setup.metrics.clone(),
         mode: Mode::Show,
         is_synced: AtomicBool::new(false),
-        list_patience: LIST_PATIENCE,
-        cloud_pauses: crate::outage::Pauses::default(),
+        list_timeout: LIST_TIMEOUT,
+        cloud_pauses: crate::known::Pauses::default(),
         labels_from: crate::args::LabelsFrom::Store,
     }
 }
@@ -42,11 +45,11 @@ fn setup(world: &World, listen: SocketAddr) -> Setup {
         }
     });
     let servers = HetznerServers::at(&world.hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap();
-    let nobody = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
+    let nowhere = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
     Setup {
         options: KopsControllerOptions::parse(options.to_string().as_bytes(), "config.yaml").unwrap(),
-        cloud: Arc::new(Cloud::Hetzner(Arc::new(servers))),
-        nodes: Nodes::of(nobody),
+        cloud: Arc::new(HetznerControlPlane { servers: Arc::new(servers) }),
+        nodes: Nodes::of(nowhere),
         store: Arc::new(Store::new(&[]).unwrap()),
         metrics: Metrics::new(),
     }
@@ -80,7 +83,7 @@ async fn it_is_not_ready_while_machines_cannot_bootstrap() {
 
     let serving = setup.start().await.unwrap();
     let not_ready = (503, "machines cannot bootstrap here: its log says why".into());
-    assert_eq!(asked("/readyz").await, not_ready, "somebody else has the port");
+    assert_eq!(asked("/readyz").await, not_ready, "another program has the port");
     assert_eq!(asked("/healthz").await, (200, "ok".into()), "a restart would not help");
     assert!(asked("/metrics").await.1.contains("kops_agent_bootstrap_down 1"));
     serving.drain().await;
@@ -89,7 +92,7 @@ async fn it_is_not_ready_while_machines_cannot_bootstrap() {
     let again = self::setup(&world, address);
     let again = Setup { metrics: metrics.clone(), ..again };
     let serving = again.start().await.unwrap();
-    assert_eq!(asked("/readyz").await, (200, "ok".into()), "whoever is told that it serves finds it so");
+    assert_eq!(asked("/readyz").await, (200, "ok".into()), "it serves when it says so");
     tokio::net::TcpStream::connect(address).await.unwrap();
     serving.drain().await;
     assert_eq!(asked("/readyz").await, not_ready, "it has stopped");
@@ -119,11 +122,11 @@ async fn a_server_that_ends_by_itself_is_noticed() {
     let task = tokio::spawn(async move {
         let _up = Up::from_now(&down);
         assert_eq!(down.get(), 0);
-        panic!("nobody serves any more");
+        panic!("the server is gone");
     });
     let mut serving = Some(Serving { stop, task });
     let error = timeout(Duration::from_secs(30), crate::ended(&mut serving)).await.unwrap();
-    assert!(error_text(&error).contains("nobody serves any more"), "{error:?}");
+    assert!(error_text(&error).contains("the server is gone"), "{error:?}");
     assert_eq!(metrics.down.get(), 1, "probes hear of it too");
     assert!(timeout(Duration::from_millis(1), crate::ended(&mut None)).await.is_err());
 }

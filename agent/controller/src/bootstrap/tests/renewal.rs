@@ -1,7 +1,7 @@
 //! Nodes that are at work, and what only claims to be one.
 
 use kops_agent_plan::bootstrap::renewal::holder;
-use rcgen::{DistinguishedName, ExtendedKeyUsagePurpose, date_time_ymd};
+use rcgen::{DistinguishedName, DnType, ExtendedKeyUsagePurpose, date_time_ymd};
 use time::OffsetDateTime;
 
 use super::*;
@@ -46,9 +46,8 @@ impl<'a> Shown<'a> {
         params.distinguished_name.push(DnType::CommonName, self.name);
         params.extended_key_usages = self.usage.clone().into_iter().collect();
         (params.not_before, params.not_after) = (date_time_ymd(2020, 1, 1), self.until);
-        let key = KeyPair::generate().unwrap();
-        let certificate = params.signed_by(&key, &authority.issuer).unwrap().pem();
-        Pair { certificate, key: key.serialize_pem() }
+        let issued = authority.issue(&params).unwrap();
+        Pair { certificate: issued.certificate, key: issued.private_key }
     }
 }
 
@@ -65,7 +64,7 @@ fn node(world: &World, id: &str) -> Principal {
     machine
 }
 
-/// Asks to renew, as whom a certificate says: the status and the text; status 0 where TLS ends.
+/// Asks to renew, as the node of a certificate: the status and the text; status 0 where TLS ends.
 async fn renew(world: &World, shown: Option<&Pair>, token: &str, body: Vec<u8>) -> (u16, String) {
     let pem = &world.authority.pem;
     let config = match shown {
@@ -150,7 +149,7 @@ async fn a_certificate_that_is_not_good_ends_the_handshake_and_is_written_down()
     let of_kubelet = kubelet(&world, ID);
     let stolen_without_key = Pair { key: KeyPair::generate().unwrap().serialize_pem(), ..of_kubelet };
     for (count, shown) in [
-        ours.signed_by(&Authority::new("kubernetes-ca")),
+        ours.signed_by(&new_authority("kubernetes-ca")),
         expired.signed_by(&world.authority),
         server.signed_by(&world.authority),
     ]
@@ -343,9 +342,9 @@ async fn the_authority_that_signs_now_is_the_one_that_vouches() {
     let mut world = World::new().await;
     let machine = node(&world, ID);
     let before = kubelet(&world, ID);
-    let renewed = Authority::new("kubernetes-ca");
-    renewed.write(&world.pki(), "kubernetes-ca");
-    renewed.write_server(&world.pki());
+    let renewed = new_authority("kubernetes-ca");
+    write_authority(&renewed, &world.pki(), "kubernetes-ca");
+    write_server(&renewed, &world.pki());
     world.keystore.refresh();
     world.authority = renewed;
     let body = for_certificates(&["kubelet"], &KeyPair::generate().unwrap());
@@ -359,7 +358,7 @@ async fn each_renewal_is_a_line_of_the_log_with_the_certificate_that_was_shown()
     test_log::start();
     let world = World::new().await;
     let machine = node(&world, ID);
-    let of_other = Authority::new("kubernetes-ca");
+    let of_other = new_authority("kubernetes-ca");
     let name = format!("system:node:{ID}");
     for (last, shown, begins, fields) in [
         (

@@ -33,7 +33,7 @@ async fn an_hour_without_the_cloud_costs_a_call_a_minute_and_changes_nothing() {
             tokio::time::sleep(SECOND).await;
         }
         let before = ec2.calls().len();
-        // Who changes labels of a Node that waits does not have the cloud asked.
+        // A change of labels of a Node that waits does not have the cloud asked.
         for number in 0..NEW {
             cluster.api.state().put(&new_node(number), json!({"kubernetes.io/hostname": "changed"}));
         }
@@ -43,7 +43,7 @@ async fn an_hour_without_the_cloud_costs_a_call_a_minute_and_changes_nothing() {
         assert!((10..=66).contains(&calls), "{calls} calls in an hour");
         assert!(ec2.calls()[before..].iter().all(|asked_for| *asked_for == 1), "of one Node each");
 
-        // Nobody has touched the Node that is labelled; what somebody does to it is put back all the same.
+        // The labelled Node is unchanged so far; a change of it is put back all the same.
         let metrics = cluster.metrics();
         assert!(metrics.contains(&waiting), "{metrics}");
         assert!(is_labelled(&cluster.api.state()));

@@ -14,7 +14,7 @@ const LOCKS: [LockFile<'static>; 4] = [
     LockFile::Locked("/var/cache/apt/archives/lock"),
 ];
 
-/// For whoever takes dpkg's lock after we have looked.
+/// For a process that takes dpkg's lock after we have looked.
 const LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=600";
 /// What apt says where that does not make it wait, which is for the locks of its lists and its archives.
 const DIRECTORY_IS_LOCKED: &str = "Unable to lock directory";
@@ -23,7 +23,7 @@ const RETRIES: &str = "Acquire::Retries=3";
 /// What an administrator has changed stays.
 const KEEP_CONFIGURATION: &str = "--force-confold";
 
-/// How often somebody else may take a lock between our look and apt's.
+/// How often another process may take a lock between our look and apt's.
 const RACES: u32 = 100;
 
 /// Those that are wholly installed: by name, in a wanted version, or as what another package provides.
@@ -118,7 +118,7 @@ pub(super) fn install(packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
     let updated = unlocked(waiting, &update)?;
     let keep = format!("Dpkg::Options::={KEEP_CONFIGURATION}");
     let apt_get = ["apt-get", "-o", LOCK_TIMEOUT, "-o", RETRIES, "-o", &keep, "--yes"];
-    // Somebody who names a version wants that one, be it older than what is there.
+    // A version that is named is wanted, be it older than what is there.
     let is_pinned = packages.iter().any(|package| Wanted::parse(package).version.is_some());
     let downgrades: &[&str] = if is_pinned { &["--allow-downgrades"] } else { &[] };
     let install =
@@ -194,7 +194,7 @@ fn finish_interrupted(waiting: Waiting<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Runs a program when nobody holds a lock, and again where somebody was faster.
+/// Runs a program when no process holds a lock, and again where another was faster.
 fn unlocked(waiting: Waiting<'_>, command: &[&str]) -> Result<Outcome> {
     let mut races = 0;
     loop {

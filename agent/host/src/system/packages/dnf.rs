@@ -6,7 +6,7 @@ use super::locks::{LockFile, Waiting};
 use crate::error::Result;
 use crate::system::commands::{ask, run};
 
-/// dnf's own locks, and yum's; they wait for each other by themselves, but tell nobody for whom.
+/// dnf's own locks, and yum's; they wait for each other by themselves, but do not tell for which process.
 const LOCKS: [LockFile<'static>; 3] = [
     LockFile::Numbered("/var/cache/dnf/metadata_lock.pid"),
     LockFile::Numbered("/var/lib/dnf/rpmdb_lock.pid"),

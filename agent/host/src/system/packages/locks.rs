@@ -1,4 +1,4 @@
-//! The locks of package managers: who holds one, and waiting until nobody does. Unattended upgrades run at boot.
+//! The locks of package managers: the process that holds one, and waiting until none does. Unattended upgrades run at boot.
 
 use std::fs::File;
 use std::io;
@@ -22,29 +22,29 @@ pub(super) enum LockFile<'a> {
     Numbered(&'a str),
 }
 
-/// How somebody else's lock is waited for.
+/// How another process's lock is waited for.
 #[derive(Clone, Copy)]
 pub(super) struct Waiting<'a> {
     /// For how long.
-    pub(super) patience: Duration,
+    pub(super) timeout: Duration,
     /// How long it is until it is looked at again.
     pub(super) pause: Duration,
-    /// Who is told for whom is waited.
+    /// Is told which process is waited for.
     pub(super) progress: &'a dyn Progress,
 }
 
 impl<'a> Waiting<'a> {
     /// As long as an upgrade of a whole machine takes.
     pub(super) fn told_to(progress: &'a dyn Progress) -> Waiting<'a> {
-        Waiting { patience: Duration::from_secs(600), pause: Duration::from_secs(1), progress }
+        Waiting { timeout: Duration::from_secs(600), pause: Duration::from_secs(1), progress }
     }
 
-    /// Waits until nobody holds any of these.
+    /// Waits until no process holds any of these.
     pub(super) fn for_locks(&self, files: &[LockFile<'_>]) -> Result<()> {
         let since = Instant::now();
         let mut told = String::new();
         while let Some((path, holder)) = first_held(files)? {
-            if since.elapsed() >= self.patience {
+            if since.elapsed() >= self.timeout {
                 return Err(Error::Path {
                     doing: "take the lock",
                     path: path.to_owned(),
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// Ends a process as soon as somebody waits for it, and notes what they were told.
+    /// Ends a process as soon as it is waited for, and notes what was told.
     struct Ending(Mutex<(Option<Child>, Vec<String>)>);
 
     impl Progress for Ending {
@@ -153,8 +153,8 @@ mod tests {
         child
     }
 
-    fn waiting(progress: &Ending, patience: Duration) -> Waiting<'_> {
-        Waiting { patience, pause: Duration::from_millis(1), progress }
+    fn waiting(progress: &Ending, timeout: Duration) -> Waiting<'_> {
+        Waiting { timeout, pause: Duration::from_millis(1), progress }
     }
 
     #[test]

@@ -4,7 +4,7 @@
 //! (upup/pkg/fi/nodeup/nodetasks/aptsource.go). See sources.list(5) for `signed-by`.
 
 use kops_agent_plan::resource::{PackageSource, Resource};
-use kops_agent_plan::urls::shown_url;
+use kops_agent_spec::urls::shown_url;
 use nix::unistd::Uid;
 
 use crate::error::{Error, Result};
@@ -36,7 +36,7 @@ impl Written {
     pub(super) fn take_back(&self, root: &Root) -> Result<()> {
         self.before.iter().try_for_each(|(path, before)| match before {
             Some(Before { bytes, metadata }) => {
-                // Whoever may not give files away owned it, too.
+                // A user that may not give files away owned it, too.
                 let owner = Uid::effective().is_root().then_some((metadata.uid, metadata.gid));
                 write_file(root, path, metadata.mode, owner, bytes)
             }

@@ -17,8 +17,9 @@ use tokio::sync::oneshot;
 use zbus::message::Type;
 use zbus::{Connection, DynamicType, MatchRule, Message, MessageStream, OwnedObjectPath, OwnedVariant, fdo};
 
+use super::manager::Systemd;
 use super::state::{self, PROPERTIES};
-use super::{Act, Job, Systemd, UnitState};
+use super::unit::{Act, Job, UnitState};
 use crate::error::{Error, Result};
 use crate::system::clock::Clock;
 
@@ -30,11 +31,11 @@ const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
 const PROPERTIES_OF: &str = "org.freedesktop.DBus.Properties";
 
-/// For who listens and does not answer: a bus that is only starting takes less.
-const PATIENCE_FOR_THE_BUS: Duration = Duration::from_secs(10);
+/// For a bus that listens and does not answer; one that is only starting takes less.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// For an answer, of which the slowest is that all unit files were read again. What a job takes is between
 /// systemd and the unit, which has timeouts of its own.
-const PATIENCE_FOR_AN_ANSWER: Duration = Duration::from_secs(180);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(180);
 /// So many ends of jobs may come, of all units, before ours is looked for among them.
 const JOBS_IN_BETWEEN: usize = 4096;
 
@@ -93,7 +94,7 @@ impl Bus {
         let runtime = builder.worker_threads(1).thread_name("systemd-bus").enable_all().build();
         let runtime = runtime.map_err(|error| format!("its thread cannot be started: {error}"))?;
         let connecting = connect(address.clone());
-        let in_time = async move { tokio::time::timeout(PATIENCE_FOR_THE_BUS, connecting).await };
+        let in_time = async move { tokio::time::timeout(CONNECT_TIMEOUT, connecting).await };
         match wait(&runtime, in_time) {
             Some(Ok(Ok(connection))) => Ok(Bus { connection, runtime: Some(runtime) }),
             failed => {
@@ -223,7 +224,7 @@ impl Bus {
 impl Drop for Bus {
     fn drop(&mut self) {
         if let Some(runtime) = self.runtime.take() {
-            // Whoever drops it may be a runtime that must not wait.
+            // It may be dropped in a runtime that must not wait.
             runtime.shutdown_background();
         }
     }
@@ -280,7 +281,7 @@ impl Systemd for Bus {
 fn wait<T: Send + 'static>(runtime: &Runtime, future: impl Future<Output = T> + Send + 'static) -> Option<T> {
     let (done, waiting) = sync_channel(1);
     runtime.spawn(async move {
-        // Whoever waits is there until this comes.
+        // The thread that waits is there until this comes.
         let _ = done.send(future.await);
     });
     waiting.recv().ok()
@@ -288,8 +289,8 @@ fn wait<T: Send + 'static>(runtime: &Runtime, future: impl Future<Output = T> + 
 
 async fn connect(address: String) -> zbus::Result<Connection> {
     let builder = zbus::connection::Builder::address(address.as_str());
-    let connection = builder.method_timeout(PATIENCE_FOR_AN_ANSWER).build().await?;
-    // Without it systemd tells nobody of jobs; and it shows that systemd is on this bus.
+    let connection = builder.method_timeout(ANSWER_TIMEOUT).build().await?;
+    // Without it systemd sends no signals of jobs; and it shows that systemd is on this bus.
     call(&connection, MANAGER_PATH, MANAGER, "Subscribe", &()).await?;
     Ok(connection)
 }

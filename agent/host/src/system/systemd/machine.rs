@@ -6,7 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use super::bus::{Bus, Failure};
-use super::{Act, Job, Systemctl, Systemd, UnitState, this_run};
+use super::manager::Systemd;
+use super::systemctl::Systemctl;
+use super::this_run;
+use super::unit::{Act, Job, UnitState};
 use crate::error::Result;
 
 /// This machine's systemd. How it is asked is decided when it first is.

@@ -6,7 +6,7 @@ use kops_agent_plan::diff::Enablement;
 use time::PrimitiveDateTime;
 use time::macros::format_description;
 
-use super::{Rest, UnitState};
+use super::unit::{Rest, UnitState};
 use crate::system::clock::{Clock, of_micros};
 
 /// The properties that are read, of `org.freedesktop.systemd1.Unit` and of the interface of the unit's own type.

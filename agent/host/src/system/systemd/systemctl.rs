@@ -1,11 +1,12 @@
-//! systemd, asked by `systemctl`: where there is no system bus, and for who has no right to it.
+//! systemd, asked by `systemctl`: where there is no system bus, or no right to use it.
 
 use std::thread;
 
 use tokio::sync::oneshot;
 
+use super::manager::Systemd;
 use super::state::{self, PROPERTIES};
-use super::{Act, Job, Systemd, UnitState};
+use super::unit::{Act, Job, UnitState};
 use crate::error::{Error, Result};
 use crate::system::clock::Clock;
 use crate::system::commands::{ask, refused, run};
@@ -109,7 +110,7 @@ mod tests {
 
     use kops_agent_plan::diff::Enablement;
 
-    use super::super::Rest;
+    use super::super::unit::Rest;
     use super::*;
 
     const NOW: u64 = 1_800_000_000;

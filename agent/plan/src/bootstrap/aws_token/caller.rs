@@ -4,7 +4,7 @@ use thiserror::Error;
 
 use crate::identity::aws::is_instance_id;
 
-/// Who signed, as STS says.
+/// The signer, as STS says.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// `arn:aws:sts::123456789012:assumed-role/nodes.example.com/i-0123456789abcdef0`.
@@ -15,19 +15,19 @@ pub struct Caller {
     pub account: String,
 }
 
-/// Why who signed is no node.
+/// Why the signer is no node.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum CallerRefusal {
-    /// It is somebody of another account.
+    /// It is of another account.
     #[error("{arn} is of another account than kops-controller")]
     OtherAccount {
-        /// Who it is.
+        /// Its ARN.
         arn: String,
     },
-    /// It is somebody, but not an instance with a role that nodes have.
+    /// It is no instance with a role that nodes have.
     #[error("{arn} is no instance that has one of the roles of nodes: {problem}")]
     NoNode {
-        /// Who it is.
+        /// Its ARN.
         arn: String,
         /// What is wrong.
         problem: &'static str,
@@ -52,8 +52,8 @@ impl Caller {
 
     /// The id of the instance that it is, if it has one of these roles in the account and partition of `own`.
     ///
-    /// EC2 names the session of an instance's role after the instance. Who may assume the role otherwise (by its trust
-    /// policy) chooses that name, and with it the one in the user id, so they can be any instance that has the role: nothing
+    /// EC2 names the session of an instance's role after the instance. A user that may assume the role otherwise (by its trust
+    /// policy) chooses that name, and with it the one in the user id, so it can be any instance that has the role: nothing
     /// in STS's answer tells them apart. The user id must be of the same session only because STS says it so.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! A machine's token on AWS: a request for its own identity, signed by the machine and sent by kops-controller.
 //!
 //! The machine signs `GetCallerIdentity` with its instance's role, and in it the hash of what it asks of
-//! kops-controller. Who is allowed to send that signed request learns from STS, and nobody else, whose it is. Nodes
+//! kops-controller. Only a server that is sent that signed request learns from STS whose it is. Nodes
 //! send the first form of it ([`PREFIX_V1`]); kops-controller takes both.
 //!
 //! All that can be refused without asking STS is refused here, and what is sent to STS is made of what was checked,
@@ -84,7 +84,7 @@ impl std::fmt::Debug for StsCall {
     }
 }
 
-/// Why a token is refused. What the token says is not repeated: it may be a secret of somebody.
+/// Why a token is refused. What the token says is not repeated: it may be a secret.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum TokenProblem {
     /// It does not have the form that it should.
@@ -96,7 +96,7 @@ pub enum TokenProblem {
     /// The signature leaves out what it must cover.
     #[error("the token's signature does not cover {0}")]
     NotSigned(&'static str),
-    /// It would have something else asked, or somebody else.
+    /// It would have something else asked, or another server.
     #[error("the token would not have STS asked for the caller's identity: {0}")]
     OtherCall(&'static str),
     /// It is too old.

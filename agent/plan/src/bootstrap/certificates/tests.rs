@@ -2,7 +2,7 @@
 
 use super::*;
 
-// Keys made by openssl for this test alone; nobody has the other halves.
+// Keys made by openssl for this test alone; the other halves are thrown away.
 const RSA_2048: &str = "-----BEGIN RSA PUBLIC KEY-----\n\
     MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8AMIIBCgKCAQEAvJR0KzcWD/krtzVyg3Dz\n\
     mvOhBqWucsEEtkNME53cCmLk+YWunDjkw2Q/ywE9kKAjVb3zQ7NF545noHLdSy4L\n\
@@ -78,7 +78,7 @@ fn a_name_stands_for_a_certificate() {
         let Subject { common_name, organization } = certificate.subject;
         assert_eq!(format!("{}/{common_name}", organization.join(",")), subject);
         assert_eq!(certificate.certificate_type == CertificateType::Server, is_server);
-        // Names are the cloud's, and only where somebody serves under them.
+        // Names are the cloud's, and only where something serves under them.
         assert_eq!(certificate.sans.len(), if is_server { 2 } else { 0 });
     }
 }

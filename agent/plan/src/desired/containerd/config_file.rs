@@ -5,7 +5,7 @@ use toml::{Table, Value};
 
 use crate::desired::paths;
 use crate::resolve::NodeConfig;
-use crate::spec::NRIConfig;
+use kops_agent_spec::NRIConfig;
 
 /// The plugin that pulls images.
 const IMAGES: [&str; 2] = ["plugins", "io.containerd.cri.v1.images"];

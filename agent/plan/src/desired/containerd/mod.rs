@@ -18,7 +18,7 @@ use super::kubelet::slice;
 use super::paths;
 use super::unit_file::{UnitFile, command_line};
 
-/// Whoever hands out binaries of containerd hands out its licence with them.
+/// Binaries of containerd may be handed out only with its licence.
 const LICENSE: &str = include_str!("license.txt");
 
 const PROGRAM: &str = "/usr/bin/containerd";
@@ -136,7 +136,7 @@ fn drop_in(node: &NodeConfig) -> File {
     File::text(DROP_IN, file.render())
         .on_change(&["systemctl", "daemon-reload"])
         .on_change(&["systemctl", "restart", "containerd.service"])
-        // The agent's own unit, in the background: whoever applies this leaves it out, because a run
+        // The agent's own unit, in the background: applying this leaves it out, because a run
         // that has changed the file goes on to converge by itself.
         .on_change(&["systemctl", "restart", "kops-configuration.service", "&"])
 }

@@ -5,9 +5,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use serde::Serialize;
 
-use crate::go_yaml;
 use crate::resolve::{KUBERNETES_CA, KubeApiServer, NodeConfig, TokenWebhook};
 use crate::resource::{CertificateType, Content, DesiredState, File, Mode, User};
+use kops_agent_spec::go_yaml;
 
 use crate::desired::certificates;
 
@@ -15,7 +15,7 @@ use crate::desired::certificates;
 pub(super) const CONFIG_FILE: &str = "/etc/kubernetes/authn.config";
 
 const AUTHENTICATOR: &str = "aws-iam-authenticator";
-/// As whom its container runs (pkg/wellknownusers).
+/// The user that its container runs as (pkg/wellknownusers).
 const AUTHENTICATOR_UID: u32 = 10000;
 /// Where its container looks for its certificate, on every distribution.
 const AUTHENTICATOR_DIRECTORY: &str = "/srv/kubernetes/aws-iam-authenticator";
@@ -141,7 +141,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use crate::resolve::testing::control_plane;
     use crate::resource::{Kind, ResourceId};
-    use crate::spec::AuthenticationSpec;
+    use kops_agent_spec::AuthenticationSpec;
 
     use super::*;
 

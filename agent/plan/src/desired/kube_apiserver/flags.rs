@@ -7,7 +7,7 @@
 use crate::desired::flags::Flags;
 use crate::desired::paths;
 use crate::resolve::{KubeApiServer, NodeConfig, TokenWebhook};
-use crate::spec::{KubeAPIServerConfig, OIDCAuthenticationSpec};
+use kops_agent_spec::{KubeAPIServerConfig, OIDCAuthenticationSpec};
 
 use super::{authentication, encryption, file};
 

@@ -1,5 +1,5 @@
 //! kube-apiserver: a static pod on every control-plane machine and on dedicated API servers, with
-//! everything by which it proves who it is and verifies who others are.
+//! everything by which it proves its identity and verifies that of others.
 //!
 //! Source: nodeup/pkg/model/kube_apiserver.go.
 

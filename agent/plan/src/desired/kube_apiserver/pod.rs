@@ -9,8 +9,8 @@ use crate::desired::pod::{
     proxy_env,
 };
 use crate::resolve::{KubeApiServer, NodeConfig};
-use crate::spec::KubeAPIServerConfig;
 use crate::takeover::bootstrap_name;
+use kops_agent_spec::KubeAPIServerConfig;
 
 use super::{NAME, Published, authentication, directory, flags};
 

@@ -7,7 +7,8 @@ use serde::Serialize;
 
 use crate::desired::paths;
 use crate::resolve::{NodeConfig, Taint};
-use crate::spec::Duration;
+use kops_agent_spec::Duration;
+use kops_agent_spec::omit::is_zero;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -310,8 +311,4 @@ pub(super) fn configuration(node: &NodeConfig) -> KubeletConfiguration {
 /// The API takes no time at all for unset.
 fn some_time(duration: Option<Duration>) -> Option<Duration> {
     duration.filter(|duration| !duration.is_zero())
-}
-
-fn is_zero<T: Default + PartialEq>(value: &T) -> bool {
-    *value == T::default()
 }

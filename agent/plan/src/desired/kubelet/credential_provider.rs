@@ -3,10 +3,10 @@
 use serde::Serialize;
 
 use crate::desired::paths;
-use crate::go_yaml;
 use crate::resolve::NodeConfig;
 use crate::resource::{DesiredState, File, Mode};
-use crate::spec::CloudProvider;
+use kops_agent_spec::CloudProvider;
+use kops_agent_spec::go_yaml;
 
 /// `CredentialProviderConfig` of kubelet.config.k8s.io/v1.
 #[derive(Serialize)]

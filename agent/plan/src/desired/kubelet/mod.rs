@@ -9,9 +9,9 @@ mod daemon_flags;
 #[cfg(test)]
 mod tests;
 
-use crate::go_yaml;
 use crate::resolve::{KUBERNETES_CA, NodeConfig};
 use crate::resource::{CertificateType, Content, DesiredState, Directory, File, Mode, Unit};
+use kops_agent_spec::go_yaml;
 
 use super::environment_file::variable;
 use super::unit_file::{UnitFile, command_line};
@@ -48,7 +48,7 @@ fn sysconfig(node: &NodeConfig) -> String {
     variable("DAEMON_ARGS", &command_line(&daemon_flags::flags(node))) + &variable("HOME", "/root")
 }
 
-/// Whom kubelet is to the API server.
+/// kubelet's identity at the API server.
 fn kubeconfig(node: &NodeConfig, state: &mut DesiredState) -> Content {
     let subject = certificates::user_in_group(&format!("system:node:{}", node.node_name), "system:nodes");
     certificates::node_kubeconfig(state, node, "kubelet", subject)

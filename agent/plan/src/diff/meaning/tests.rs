@@ -4,7 +4,7 @@ use proptest::prelude::*;
 use serde_json::{Value as Json, json};
 
 use super::*;
-use crate::go_yaml;
+use kops_agent_spec::go_yaml;
 
 const MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.manifest";
 const KUBELET: &str = "/var/lib/kubelet/kubelet.conf";

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::fnv::fnv32a;
+use kops_agent_spec::fnv::fnv32a;
 
 /// What a tag ends with, and the label that it stands for.
 const ROLES: [(&str, &str); 3] = [

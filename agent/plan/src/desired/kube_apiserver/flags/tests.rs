@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use crate::resolve::testing::control_plane;
-use crate::spec::{AuthenticationSpec, NodeupConfig};
+use kops_agent_spec::{AuthenticationSpec, NodeupConfig};
 
 use super::*;
 
@@ -197,7 +197,7 @@ const EVERY_FLAG: &str = r#"
 --watch-cache=false
 "#;
 
-fn settings(config: &mut NodeupConfig) -> &mut crate::spec::APIServerConfig {
+fn settings(config: &mut NodeupConfig) -> &mut kops_agent_spec::APIServerConfig {
     config.api_server_config.as_mut().unwrap()
 }
 

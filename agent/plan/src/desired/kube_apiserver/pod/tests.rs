@@ -3,9 +3,9 @@
 
 use serde_json::{Value, json};
 
-use crate::facts::Architecture;
 use crate::resolve::testing::{api_server, control_plane};
-use crate::spec::{AuthenticationSpec, LoadBalancerAccessSpec, NodeupConfig};
+use kops_agent_spec::facts::Architecture;
+use kops_agent_spec::{AuthenticationSpec, LoadBalancerAccessSpec, NodeupConfig};
 
 use super::*;
 
@@ -18,7 +18,7 @@ fn pod_publishing(node: &NodeConfig, published: Published) -> Value {
     serde_json::to_value(pod(node, node.api_server.as_ref().unwrap(), published)).unwrap()
 }
 
-fn settings(config: &mut NodeupConfig) -> &mut crate::spec::APIServerConfig {
+fn settings(config: &mut NodeupConfig) -> &mut kops_agent_spec::APIServerConfig {
     config.api_server_config.as_mut().unwrap()
 }
 

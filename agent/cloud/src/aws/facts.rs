@@ -1,0 +1,325 @@
+//! An EC2 instance, by its metadata service (IMDSv2 only: every question carries a token).
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use kops_agent_spec::facts::AwsFacts;
+use reqwest::Method;
+use reqwest::header::{HeaderMap, HeaderValue};
+
+use crate::metadata::{Failure, MetadataError, MetadataService};
+use kops_agent_net::retry::Retries;
+
+const ENDPOINT: &str = "http://169.254.169.254";
+const ENDPOINT_OF_IPV6: &str = "http://[fd00:ec2::254]";
+
+const TOKEN_PATH: &str = "/latest/api/token";
+/// Six hours, the longest that EC2 grants.
+const TOKEN_SECONDS: &str = "21600";
+
+/// What is asked for, below `/latest/meta-data/`. Some of it only some instances have.
+const ITEMS: [&str; 10] = [
+    "instance-id",
+    "instance-type",
+    "placement/region",
+    "placement/availability-zone",
+    "local-ipv4",
+    "public-ipv4",
+    "ipv6",
+    "local-hostname",
+    "mac",
+    "autoscaling/target-lifecycle-state",
+];
+
+/// What is asked for of the primary interface.
+pub(super) const IPV6_PREFIX: &str = "ipv6-prefix";
+pub(super) const INTERFACE_ID: &str = "interface-id";
+
+/// The answers, by item; what the instance does not have is absent.
+type Answers = BTreeMap<&'static str, String>;
+
+/// Where the metadata service is, by the variables that every AWS SDK knows.
+///
+/// # Errors
+/// If they forbid to ask it.
+pub(crate) fn endpoint_of_environment() -> Result<String, MetadataError> {
+    endpoint(|name| std::env::var(name).ok())
+}
+
+fn endpoint(variable: impl Fn(&str) -> Option<String>) -> Result<String, MetadataError> {
+    let set = |name| variable(name).filter(|value| !value.is_empty());
+    if set("AWS_EC2_METADATA_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        return Err(MetadataError::Disabled);
+    }
+    if let Some(endpoint) = set("AWS_EC2_METADATA_SERVICE_ENDPOINT") {
+        return Ok(endpoint);
+    }
+    let mode = set("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE");
+    let ipv6 = mode.is_some_and(|mode| mode.eq_ignore_ascii_case("ipv6"));
+    Ok(if ipv6 { ENDPOINT_OF_IPV6 } else { ENDPOINT }.to_owned())
+}
+
+/// Asks the metadata service at a URL which instance this is.
+///
+/// # Errors
+/// If it cannot be asked, or is none of EC2.
+pub(crate) async fn observe(endpoint: &str, retries: Retries) -> Result<AwsFacts, MetadataError> {
+    let imds = Imds::at(endpoint, retries)?;
+    let mut answers = Answers::new();
+    for item in ITEMS {
+        if let Some(answer) = imds.get(item).await? {
+            answers.insert(item, answer);
+        }
+    }
+    if let Some(mac) = answers.get("mac") {
+        let prefixes = imds.get(&item_of_interface(mac, IPV6_PREFIX)).await?;
+        answers.insert(IPV6_PREFIX, prefixes.unwrap_or_default());
+    }
+    parse(&answers)
+        .map_err(|missing| imds.service.unusable(&path_of(missing), "it is empty or does not exist (404)"))
+}
+
+/// The facts in the answers, or the item without which there are none.
+fn parse(answers: &Answers) -> Result<AwsFacts, &'static str> {
+    let optional = |item: &str| answers.get(item).cloned().unwrap_or_default();
+    let needed =
+        |item: &'static str| answers.get(item).filter(|answer| !answer.is_empty()).cloned().ok_or(item);
+    Ok(AwsFacts {
+        instance_id: needed("instance-id")?,
+        instance_type: needed("instance-type")?,
+        region: needed("placement/region")?,
+        availability_zone: needed("placement/availability-zone")?,
+        local_ipv4: optional("local-ipv4"),
+        public_ipv4: optional("public-ipv4"),
+        ipv6: optional("ipv6"),
+        ipv6_prefix: optional(IPV6_PREFIX).lines().next().unwrap_or_default().trim().to_owned(),
+        local_hostname: optional("local-hostname"),
+        mac: needed("mac")?,
+        target_lifecycle_state: optional("autoscaling/target-lifecycle-state"),
+        // Only EC2 itself knows these: `instance_types`.
+        network_interfaces: None,
+        gpu: None,
+    })
+}
+
+pub(super) fn item_of_interface(mac: &str, item: &str) -> String {
+    format!("network/interfaces/macs/{mac}/{item}")
+}
+
+fn path_of(item: &str) -> String {
+    format!("/latest/meta-data/{item}")
+}
+
+/// The metadata service, and the token that it has given us.
+pub(super) struct Imds {
+    service: MetadataService,
+    token: Mutex<Option<HeaderValue>>,
+}
+
+impl Imds {
+    pub(super) fn at(endpoint: &str, retries: Retries) -> Result<Imds, MetadataError> {
+        Ok(Imds { service: MetadataService::new(endpoint, retries)?, token: Mutex::default() })
+    }
+
+    pub(super) async fn get_needed(&self, item: &str) -> Result<String, MetadataError> {
+        let answer = self.get(item).await?.filter(|answer| !answer.is_empty());
+        answer.ok_or_else(|| self.service.unusable(&path_of(item), "it is empty or does not exist (404)"))
+    }
+
+    pub(super) async fn get(&self, item: &str) -> Result<Option<String>, MetadataError> {
+        let path = path_of(item);
+        match self.service.get(&path, &self.token_header().await?).await {
+            // Tokens end, and sooner than they say where an instance is stopped and started.
+            Err(MetadataError::Refused { status: 401, .. }) => {
+                self.remember_token(None);
+                self.service.get(&path, &self.token_header().await?).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn token_header(&self) -> Result<HeaderMap, MetadataError> {
+        let known = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let token = match known {
+            Some(token) => token,
+            None => self.new_token().await?,
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert("x-aws-ec2-metadata-token", token);
+        Ok(headers)
+    }
+
+    async fn new_token(&self) -> Result<HeaderValue, MetadataError> {
+        let attempt = || async {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-aws-ec2-metadata-token-ttl-seconds", HeaderValue::from_static(TOKEN_SECONDS));
+            match self.service.request(Method::PUT, TOKEN_PATH, headers).await? {
+                Some(token) => Ok(token),
+                None => Err(Failure::Unusable("it has no tokens (404), so it is not EC2's IMDSv2".into())),
+            }
+        };
+        let advice = "is the instance's metadata endpoint disabled? (aws ec2 modify-instance-metadata-options \
+                      --http-endpoint enabled)";
+        let token = self.service.trying(TOKEN_PATH, advice, attempt).await.map_err(suspect_hop_limit)?;
+        let mut token = HeaderValue::from_str(&token)
+            .map_err(|_| self.service.unusable(TOKEN_PATH, "its token is none that can be sent back"))?;
+        token.set_sensitive(true);
+        self.remember_token(Some(token.clone()));
+        Ok(token)
+    }
+
+    fn remember_token(&self, token: Option<HeaderValue>) {
+        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token;
+    }
+}
+
+/// Where the request for a token arrives, but the token does not, a router (as that of a container)
+/// is between: EC2 sends tokens with a hop limit, which is 1 by default.
+fn suspect_hop_limit(error: MetadataError) -> MetadataError {
+    match error {
+        MetadataError::Silent { url, attempts, waited } => MetadataError::HopLimit { url, attempts, waited },
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use tokio::net::{TcpListener, TcpSocket};
+
+    use super::*;
+    use kops_agent_net::retry::FAST;
+    use kops_agent_tests::fake_imds::{FakeImds, Trouble};
+    use kops_agent_tests::test_server::{TestServer, text};
+
+    const SHORT: Retries =
+        Retries { deadline: Duration::from_millis(300), attempt: Duration::from_millis(100), ..FAST };
+
+    fn instance() -> AwsFacts {
+        AwsFacts {
+            instance_id: "i-0123456789abcdef0".into(),
+            instance_type: "m5.large".into(),
+            region: "eu-west-1".into(),
+            availability_zone: "eu-west-1a".into(),
+            local_ipv4: "172.20.32.10".into(),
+            local_hostname: "ip-172-20-32-10.eu-west-1.compute.internal".into(),
+            mac: "02:00:00:00:00:01".into(),
+            ..AwsFacts::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn an_instance_is_observed_with_one_token() {
+        let imds = FakeImds::start(&[]).await;
+        assert_eq!(observe(&imds.url(), FAST).await.unwrap(), instance());
+        assert_eq!(imds.tokens_given(), 1);
+        assert_eq!(observe(&format!("{}/", imds.url()), FAST).await.unwrap(), instance());
+    }
+
+    #[tokio::test]
+    async fn a_service_that_starts_slowly_is_waited_for() {
+        let imds = FakeImds::start(&[Trouble::Starting, Trouble::HangUp, Trouble::Starting]).await;
+        assert_eq!(observe(&imds.url(), FAST).await.unwrap(), instance());
+    }
+
+    #[tokio::test]
+    async fn a_service_that_does_not_listen_yet_is_waited_for() {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let url = format!("http://{}", socket.local_addr().unwrap());
+        let failed = Retries { deadline: Duration::ZERO, ..FAST };
+        let error = observe(&url, failed).await.unwrap_err();
+        assert!(matches!(error, MetadataError::Unreachable { attempts: 1, .. }), "{error:?}");
+
+        let observing = tokio::spawn(async move { observe(&url, FAST).await });
+        let _imds = FakeImds::start_on(socket.listen(16).unwrap(), &[]);
+        assert_eq!(observing.await.unwrap().unwrap(), instance());
+    }
+
+    #[tokio::test]
+    async fn an_expired_token_is_replaced() {
+        let imds = FakeImds::start(&[]).await;
+        imds.let_tokens_expire_after(3);
+        assert_eq!(observe(&imds.url(), FAST).await.unwrap(), instance());
+        assert_eq!(imds.tokens_given(), 4);
+    }
+
+    #[tokio::test]
+    async fn a_service_that_refuses_every_token_ends_it() {
+        let imds = FakeImds::start(&[]).await;
+        imds.let_tokens_expire_after(0);
+        let error = observe(&imds.url(), FAST).await.unwrap_err();
+        assert!(matches!(error, MetadataError::Refused { status: 401, .. }), "{error}");
+        assert_eq!(imds.tokens_given(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_token_that_gets_lost_on_the_way_is_a_matter_of_the_hop_limit() {
+        let silent = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", silent.local_addr().unwrap());
+        let error = observe(&url, SHORT).await.unwrap_err();
+        assert!(matches!(error, MetadataError::HopLimit { .. }), "{error:?}");
+        assert!(error.to_string().contains("hop limit to 2"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_service_that_is_not_there_is_given_up_with_the_reason() {
+        // Bound, so that no other process gets the port, but not listening.
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let error = observe(&format!("http://{}", socket.local_addr().unwrap()), SHORT).await.unwrap_err();
+        assert!(matches!(error, MetadataError::Unreachable { .. }), "{error:?}");
+        assert!(error.to_string().contains("onnection refused"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn other_services_are_not_taken_for_ec2() {
+        for (status, answer, expected) in [
+            (404, "", "not EC2's IMDSv2"),
+            (403, "", "--http-endpoint enabled"),
+            (200, "<html>Welcome</html>", "a web page"),
+            (200, "two\nlines", "none that can be sent back"),
+        ] {
+            let server = TestServer::start(move |_| async move { Ok(text(status, answer)) }).await;
+            let error = observe(&server.url, FAST).await.unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn what_only_some_instances_have_is_empty_elsewhere() {
+        let mut answers: Answers = [
+            ("instance-id", "i-1"),
+            ("instance-type", "m5.large"),
+            ("placement/region", "eu-west-1"),
+            ("placement/availability-zone", "eu-west-1a"),
+            ("mac", "02:00:00:00:00:01"),
+        ]
+        .map(|(item, answer)| (item, answer.to_owned()))
+        .into();
+        let facts = parse(&answers).unwrap();
+        assert_eq!((facts.local_ipv4.as_str(), facts.target_lifecycle_state.as_str()), ("", ""));
+        answers.insert("placement/region", String::new());
+        assert_eq!(parse(&answers), Err("placement/region"));
+    }
+
+    #[test]
+    fn the_environment_says_where_to_ask() {
+        let with = |variables: &[(&str, &str)]| {
+            endpoint(|name| {
+                variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+            })
+        };
+        assert_eq!(with(&[]).unwrap(), ENDPOINT);
+        assert_eq!(with(&[("AWS_EC2_METADATA_SERVICE_ENDPOINT_MODE", "IPv6")]).unwrap(), ENDPOINT_OF_IPV6);
+        assert_eq!(
+            with(&[("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1")]).unwrap(),
+            "http://127.0.0.1:1"
+        );
+        assert_eq!(with(&[("AWS_EC2_METADATA_DISABLED", "false")]).unwrap(), ENDPOINT);
+        let error = with(&[("AWS_EC2_METADATA_DISABLED", "True")]).unwrap_err();
+        assert!(error.to_string().contains("unset it"), "{error}");
+    }
+}

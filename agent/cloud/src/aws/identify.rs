@@ -1,0 +1,107 @@
+//! EC2 instances, as the control plane of a cluster asks for them.
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use kops_agent_net::retry::Retries;
+use kops_agent_plan::identity::aws::{self, AwsCluster};
+use kops_agent_plan::identity::{Identity, Refusal};
+use kops_agent_plan::labels::ObservedNode;
+use kops_agent_spec::{KopsControllerOptions, KopsControllerServerOptions};
+use tokio::time::Instant;
+
+use super::ec2::Ec2;
+use super::facts;
+use super::instances::Instances;
+use super::sts::Sts;
+use super::verify::AwsVerifier;
+use crate::calls::CloudCalls;
+use crate::control_plane::{ControlPlane, ControlPlaneError, NotIdentified};
+use crate::metadata::MetadataError;
+use crate::verify::{MachinePrefix, Verifier};
+
+/// A prefix that EC2 delegates to an instance. All machines of a subnet are in one /64, and what an instance sends from an
+/// address that it was not given, EC2 drops (EC2 User Guide, "Prefix delegation for Amazon EC2 network interfaces").
+pub const MACHINE_PREFIX: MachinePrefix = MachinePrefix::of_bits(80);
+
+/// The instances of a cluster on AWS.
+pub struct AwsControlPlane {
+    /// The cluster.
+    pub cluster: AwsCluster,
+    /// Where its instances are asked for.
+    pub instances: Instances,
+    /// The counters of calls.
+    pub calls: CloudCalls,
+}
+
+impl AwsControlPlane {
+    /// Those of the cluster that this configuration is for.
+    pub(crate) async fn of(
+        options: &KopsControllerOptions,
+        calls: CloudCalls,
+    ) -> Result<AwsControlPlane, ControlPlaneError> {
+        let verifier = options.server.as_ref().and_then(|server| server.provider.aws.as_ref());
+        let region = match verifier.map(|aws| aws.region.clone()).filter(|region| !region.is_empty()) {
+            Some(region) => region,
+            None => own_region().await.map_err(ControlPlaneError::failed(
+                "finding out in which region of AWS this is, which neither server.provider.aws.Region of the \
+                 configuration says nor AWS_REGION",
+            ))?,
+        };
+        let cluster = AwsCluster {
+            name: options.cluster_name.clone(),
+            region: region.clone(),
+            use_ip_based_node_names: verifier.is_some_and(|aws| aws.use_ip_based_node_names),
+        };
+        let ec2 = Ec2::of_region(&region).await.map_err(ControlPlaneError::client)?;
+        Ok(AwsControlPlane { cluster, instances: Instances::of(ec2, calls.clone()), calls })
+    }
+}
+
+/// The region that `AWS_REGION` names, as kOps has it in the environment, or else that this machine is in.
+async fn own_region() -> Result<String, MetadataError> {
+    if let Some(region) = std::env::var("AWS_REGION").ok().filter(|region| !region.is_empty()) {
+        return Ok(region);
+    }
+    Ok(facts::observe(&facts::endpoint_of_environment()?, Retries::default()).await?.region)
+}
+
+impl ControlPlane for AwsControlPlane {
+    fn identify<'a>(
+        &'a self,
+        node: &'a ObservedNode,
+        _since: Instant,
+    ) -> BoxFuture<'a, Result<Identity, NotIdentified>> {
+        async {
+            let id = aws::instance_id(&node.provider_id).map_err(NotIdentified::Refused)?;
+            match self.instances.get(id).await {
+                Ok(Some(instance)) => {
+                    aws::identify(&node.name, &instance, &self.cluster).map_err(NotIdentified::Refused)
+                }
+                Ok(None) => Err(NotIdentified::Refused(Refusal::NoSuchInstance { instance: id.to_owned() })),
+                Err(error) => Err(NotIdentified::Unavailable(error.to_string())),
+            }
+        }
+        .boxed()
+    }
+
+    fn verifier<'a>(
+        &'a self,
+        server: &'a KopsControllerServerOptions,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn Verifier>>, ControlPlaneError>> {
+        async {
+            let Some(aws) = &server.provider.aws else { return Ok(None) };
+            let sts = Sts::of_region(&self.cluster.region, self.calls.clone()).await;
+            Ok(Some(Box::new(AwsVerifier {
+                cluster: self.cluster.clone(),
+                nodes_roles: aws.nodes_roles.clone(),
+                sts: sts.map_err(ControlPlaneError::client)?,
+                instances: self.instances.clone(),
+            }) as Box<dyn Verifier>))
+        }
+        .boxed()
+    }
+
+    fn machine_prefix(&self) -> MachinePrefix {
+        MACHINE_PREFIX
+    }
+}

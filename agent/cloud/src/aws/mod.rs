@@ -1,0 +1,112 @@
+//! Amazon Web Services: EC2 instances, which STS and EC2 vouch for.
+
+pub(crate) mod authenticate;
+pub(crate) mod autoscaling;
+pub mod ec2;
+mod endpoint;
+pub(crate) mod facts;
+pub mod identify;
+pub(crate) mod instance_types;
+pub mod instances;
+pub(crate) mod ipv6_prefix;
+mod signing;
+pub mod sts;
+pub mod verify;
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use kops_agent_net::retry::Retries;
+use kops_agent_plan::resolve::Inputs;
+use kops_agent_spec::facts::{AwsFacts, CloudFacts, Facts};
+use kops_agent_spec::{CloudProvider, KopsControllerOptions};
+
+use crate::authenticate::{AuthenticationError, Authenticator};
+use crate::calls::CloudCalls;
+use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::metadata::MetadataError;
+use crate::remembered::RememberedFacts;
+use crate::tpm::OpenTpm;
+use crate::{Cloud, WITHOUT_WAITING};
+use authenticate::AwsAuthenticator;
+use identify::AwsControlPlane;
+use instance_types::InstanceTypeError;
+
+/// Amazon Web Services.
+pub(crate) struct Aws;
+
+impl Cloud for Aws {
+    fn provider(&self) -> CloudProvider {
+        CloudProvider::Aws
+    }
+
+    fn observe<'a>(&'a self, facts: &'a mut CloudFacts) -> BoxFuture<'a, Result<(), MetadataError>> {
+        async {
+            facts.aws = Some(facts::observe(&facts::endpoint_of_environment()?, Retries::default()).await?);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn complete<'a>(
+        &'a self,
+        inputs: &'a mut Inputs,
+        remembered: &'a RememberedFacts,
+    ) -> BoxFuture<'a, Result<(), InstanceTypeError>> {
+        async {
+            match inputs.wants_instance_type() {
+                true => learn_instance_type(&mut inputs.facts, remembered, Retries::default()).await,
+                false => Ok(()),
+            }
+        }
+        .boxed()
+    }
+
+    fn complete_for_show<'a>(
+        &'a self,
+        facts: &'a mut Facts,
+        remembered: &'a RememberedFacts,
+    ) -> BoxFuture<'a, ()> {
+        async {
+            if let Err(error) = learn_instance_type(facts, remembered, WITHOUT_WAITING).await {
+                log::warn!("networkInterfaces and gpu are left out: {error}");
+            }
+        }
+        .boxed()
+    }
+
+    fn authenticator<'a>(
+        &'a self,
+        facts: &'a CloudFacts,
+        _tpm: &'a Arc<dyn OpenTpm>,
+    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
+        async {
+            let region = facts.aws.as_ref().map(|aws| aws.region.as_str()).unwrap_or_default();
+            Ok(Box::new(AwsAuthenticator::of_region(region).await?) as Box<dyn Authenticator>)
+        }
+        .boxed()
+    }
+
+    fn for_control_plane<'a>(
+        &'a self,
+        options: &'a KopsControllerOptions,
+        calls: CloudCalls,
+    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
+        async { Ok(Arc::new(AwsControlPlane::of(options, calls).await?) as Arc<dyn ControlPlane>) }.boxed()
+    }
+}
+
+async fn learn_instance_type(
+    facts: &mut Facts,
+    remembered: &RememberedFacts,
+    retries: Retries,
+) -> Result<(), InstanceTypeError> {
+    let Some(aws) = &mut facts.cloud.aws else { return Ok(()) };
+    let told = match remembered.instance_type(aws) {
+        Some(remembered) => remembered,
+        None => instance_types::of_region(&aws.region, &aws.instance_type, retries).await?,
+    };
+    AwsFacts::complete(aws, told);
+    Ok(())
+}

@@ -1,0 +1,85 @@
+//! Machines that AWS vouches for: STS says which instance's role signed, EC2 what that instance is.
+
+use std::sync::Arc;
+
+use kops_agent_plan::bootstrap::aws_token::{AwsToken, Expected};
+use kops_agent_plan::identity::Refusal as NoNode;
+use kops_agent_plan::identity::aws::{self, AwsCluster, Ec2Instance};
+
+use super::instances::Instances;
+use super::sts::{Sts, StsError};
+use crate::verify::{Examined, Presented, Proof, Refusal, VerifiedNode, Verifier, challenge_endpoint};
+
+/// Verifies machines on AWS.
+pub struct AwsVerifier {
+    /// The cluster.
+    pub cluster: AwsCluster,
+    /// The IAM roles that nodes have.
+    pub nodes_roles: Vec<String>,
+    /// Where signatures are told.
+    pub sts: Sts,
+    /// Where instances are told; asked together with the controller of nodes.
+    pub instances: Instances,
+}
+
+impl Verifier for AwsVerifier {
+    fn examine<'a>(&'a self, presented: &Presented<'_>) -> Option<Result<Examined<'a>, Refusal>> {
+        let expected =
+            Expected { sts_host: self.sts.host(), region: &self.cluster.region, now: presented.now };
+        let token = match AwsToken::parse(presented.token, presented.body, &expected)? {
+            Ok(token) => token,
+            Err(problem) => return Some(Err(Refusal::not_verified(problem.reason(), problem))),
+        };
+        Some(Ok(Examined {
+            fingerprint: token.signature.clone().into_bytes(),
+            signed_at: Some(token.signed_at),
+            proof: Proof::Token,
+            verification: Box::pin(self.verify(token)),
+        }))
+    }
+}
+
+impl AwsVerifier {
+    async fn verify(&self, token: AwsToken) -> Result<VerifiedNode, Refusal> {
+        let own = self.sts.own().await.map_err(|error| Refusal::unavailable("StsUnavailable", error))?;
+        let caller = self.sts.caller(&token.call).await.map_err(|error| match error {
+            StsError::Refused { .. } => Refusal::not_verified("RefusedBySts", error),
+            error => Refusal::unavailable("StsUnavailable", error),
+        })?;
+        let id = caller
+            .instance_id(own, &self.nodes_roles)
+            .map_err(|refusal| Refusal::not_verified(refusal.reason(), refusal))?;
+        let instance = match self.instances.get(id).await {
+            Ok(Some(instance)) => instance,
+            Ok(None) => {
+                return Err(Refusal::of_instance(&NoNode::NoSuchInstance { instance: id.to_owned() }));
+            }
+            Err(error) => return Err(Refusal::unavailable("Ec2Unavailable", error)),
+        };
+        self.node(&instance, &own.account)
+    }
+
+    fn node(&self, instance: &Arc<Ec2Instance>, account: &str) -> Result<VerifiedNode, Refusal> {
+        if !instance.owner_id.is_empty() && instance.owner_id != account {
+            let problem = format!("the instance {} is of another account", instance.instance_id);
+            return Err(Refusal::not_verified("OtherAccount", problem));
+        }
+        if self.cluster.use_ip_based_node_names && instance.private_ip_address.is_empty() {
+            let problem = format!(
+                "the instance {} has no private IPv4 address to call its Node after",
+                instance.instance_id
+            );
+            return Err(Refusal::not_verified("NoNodeName", problem));
+        }
+        let node_name = aws::node_name(instance, &self.cluster);
+        let identity = aws::identify(&node_name, instance, &self.cluster)
+            .map_err(|refusal| Refusal::of_instance(&refusal))?;
+        Ok(VerifiedNode {
+            instance: instance.instance_id.clone(),
+            certificate_names: aws::certificate_names(instance, &self.cluster),
+            instance_group: identity.instance_group,
+            challenge_endpoint: aws::address(instance).map(challenge_endpoint).unwrap_or_default(),
+            node_name,
+        })
+    }
+}

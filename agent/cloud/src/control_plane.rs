@@ -1,0 +1,99 @@
+//! What the control plane of a cluster asks its cloud: which machine a Node is, and whether a machine that asks to become one
+//! may.
+
+use std::error::Error;
+
+use futures_util::future::BoxFuture;
+use kops_agent_plan::identity::{Identity, Refusal};
+use kops_agent_plan::labels::ObservedNode;
+use kops_agent_spec::KopsControllerServerOptions;
+use thiserror::Error;
+use tokio::time::Instant;
+
+use crate::inventory::ListError;
+use crate::verify::{LoadBalancing, MachinePrefix, Verifier};
+
+/// Why it is not known which machine a Node is.
+#[derive(Clone, Debug)]
+pub enum NotIdentified {
+    /// Its kubelet has not said yet which instance it is.
+    NotYet,
+    /// It is not believed.
+    Refused(Refusal),
+    /// The cloud could not be asked.
+    Unavailable(String),
+}
+
+/// Why a cloud cannot be asked about the machines of a cluster.
+#[derive(Debug, Error)]
+pub enum ControlPlaneError {
+    /// The configuration or the environment has to change before trying again can help.
+    #[error("{0}")]
+    Configuration(String),
+    /// Something that was needed first could not be done.
+    #[error("{doing}")]
+    Failed {
+        /// What was being done.
+        doing: &'static str,
+        /// Why it failed.
+        #[source]
+        cause: Box<dyn Error + Send + Sync>,
+    },
+    /// The client of its API cannot be set up.
+    #[error(transparent)]
+    Client(Box<dyn Error + Send + Sync>),
+}
+
+impl ControlPlaneError {
+    /// What failed while this was being done.
+    pub(crate) fn failed<E: Error + Send + Sync + 'static>(doing: &'static str) -> impl FnOnce(E) -> Self {
+        move |cause| ControlPlaneError::Failed { doing, cause: Box::new(cause) }
+    }
+
+    /// The same of a list that cannot be asked for, which may be a matter of the configuration.
+    pub(crate) fn of_list(doing: &'static str) -> impl FnOnce(ListError) -> Self {
+        move |error| match error.is_configuration() {
+            true => ControlPlaneError::Configuration(error.to_string()),
+            false => ControlPlaneError::failed(doing)(error),
+        }
+    }
+
+    /// A client that cannot be set up.
+    pub(crate) fn client<E: Error + Send + Sync + 'static>(cause: E) -> Self {
+        ControlPlaneError::Client(Box::new(cause))
+    }
+}
+
+/// The machines of one cluster, as their cloud's API tells of them. One value serves the controller of nodes and the bootstrap
+/// server, so that both ask together.
+pub trait ControlPlane: Send + Sync {
+    /// Identifies a Node by the instance that its `spec.providerID` names, which is not empty. The Node was there at `since`
+    /// already: an answer that was asked for later decides.
+    ///
+    /// # Errors
+    /// If the Node is not believed, or the cloud cannot be asked.
+    fn identify<'a>(
+        &'a self,
+        node: &'a ObservedNode,
+        since: Instant,
+    ) -> BoxFuture<'a, Result<Identity, NotIdentified>>;
+
+    /// What verifies machines that bootstrap; `None` if the server's configuration does not name this cloud.
+    ///
+    /// # Errors
+    /// If a client that it takes cannot be set up.
+    fn verifier<'a>(
+        &'a self,
+        server: &'a KopsControllerServerOptions,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn Verifier>>, ControlPlaneError>>;
+
+    /// How many leading bits of an IPv6 address are one machine's own in this cloud.
+    fn machine_prefix(&self) -> MachinePrefix {
+        MachinePrefix::NETWORK
+    }
+
+    /// What stands before the bootstrap server in this cloud.
+    fn load_balancing(&self) -> LoadBalancing {
+        LoadBalancing::None
+    }
+}

@@ -1,0 +1,100 @@
+//! A GCE instance, by its metadata server.
+
+use kops_agent_spec::facts::GceFacts;
+use reqwest::header::{HeaderMap, HeaderValue};
+
+use crate::metadata::{MetadataError, MetadataService};
+use kops_agent_net::retry::Retries;
+
+const PROJECT: &str = "project/project-id";
+
+/// Where the metadata server is; `GCE_METADATA_HOST`, which Google's own clients know, moves it.
+pub(super) fn endpoint_of_environment() -> String {
+    let host = std::env::var("GCE_METADATA_HOST").ok().filter(|host| !host.is_empty());
+    format!("http://{}", host.as_deref().unwrap_or("169.254.169.254"))
+}
+
+/// Asks which instance this is.
+///
+/// # Errors
+/// If the server cannot be asked, or is none of GCE.
+pub(super) async fn observe(service: &MetadataService) -> Result<GceFacts, MetadataError> {
+    Ok(GceFacts {
+        hostname: get(service, "instance/hostname").await?,
+        project: get(service, PROJECT).await?,
+        zone: zone(service).await?,
+        name: get(service, "instance/name").await?,
+    })
+}
+
+/// Which project and zone this instance is in.
+///
+/// # Errors
+/// If the server cannot be asked, or is none of GCE.
+pub(crate) async fn place() -> Result<Place, MetadataError> {
+    let service = MetadataService::new(endpoint_of_environment(), Retries::default())?;
+    Ok(Place { project: get(&service, PROJECT).await?, zone: zone(&service).await? })
+}
+
+/// Where an instance is.
+pub(crate) struct Place {
+    /// The id of its project.
+    pub project: String,
+    /// Its zone.
+    pub zone: String,
+}
+
+async fn zone(service: &MetadataService) -> Result<String, MetadataError> {
+    // `projects/NUMBER/zones/ZONE`
+    let path = get(service, "instance/zone").await?;
+    Ok(path.rsplit('/').next().unwrap_or_default().to_owned())
+}
+
+async fn get(service: &MetadataService, item: &str) -> Result<String, MetadataError> {
+    let mut headers = HeaderMap::new();
+    headers.insert("metadata-flavor", HeaderValue::from_static("Google"));
+    service.get_needed(&format!("/computeMetadata/v1/{item}"), &headers).await
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use kops_agent_tests::test_server::{TestServer, text};
+
+    #[tokio::test]
+    async fn an_instance_is_observed() {
+        let server = TestServer::start(|request| async move {
+            let asked_rightly =
+                request.headers().get("metadata-flavor").is_some_and(|flavor| flavor == "Google");
+            Ok(match request.uri().path() {
+                _ if !asked_rightly => text(403, ""),
+                "/computeMetadata/v1/instance/hostname" => text(200, "nodes-1.c.project.internal\n"),
+                "/computeMetadata/v1/project/project-id" => text(200, "project"),
+                "/computeMetadata/v1/instance/zone" => text(200, "projects/123/zones/europe-west1-b"),
+                "/computeMetadata/v1/instance/name" => text(200, "nodes-1"),
+                _ => text(404, ""),
+            })
+        })
+        .await;
+        let service = MetadataService::new(server.url.clone(), Retries::default()).unwrap();
+        let facts = observe(&service).await.unwrap();
+        assert_eq!(
+            facts,
+            GceFacts {
+                hostname: "nodes-1.c.project.internal".into(),
+                project: "project".into(),
+                zone: "europe-west1-b".into(),
+                name: "nodes-1".into(),
+            }
+        );
+    }
+
+    #[tokio::test]
+    async fn another_service_is_not_taken_for_gce() {
+        let server = TestServer::start(|_| async { Ok(text(404, "")) }).await;
+        let service = MetadataService::new(server.url.clone(), Retries::default()).unwrap();
+        let error = observe(&service).await.unwrap_err().to_string();
+        assert!(error.contains("instance/hostname: it is empty or does not exist"), "{error}");
+    }
+}

@@ -1,0 +1,104 @@
+//! The instances of a cluster's managed groups, as its control plane asks for them.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use kops_agent_plan::identity::gce::{self, GceCluster, is_project, is_resource_name};
+use kops_agent_plan::identity::{Identity, Refusal};
+use kops_agent_plan::labels::ObservedNode;
+use kops_agent_spec::{KopsControllerOptions, KopsControllerServerOptions};
+use tokio::time::Instant;
+
+use super::compute::{Compute, ComputeError};
+use super::facts;
+use super::managed_groups::ManagedGroups;
+use super::verify::GceVerifier;
+use crate::calls::CloudCalls;
+use crate::control_plane::{ControlPlane, ControlPlaneError, NotIdentified};
+use crate::verify::{MachinePrefix, Verifier};
+
+/// The range of a network interface, of the /64 of its subnet (Google Cloud, "VPC: Subnets", "IPv6 subnet ranges").
+const MACHINE_PREFIX: MachinePrefix = MachinePrefix::of_bits(96);
+
+/// The instances of a cluster on GCE.
+pub struct GceControlPlane {
+    /// Where they are asked for.
+    pub groups: ManagedGroups,
+}
+
+impl GceControlPlane {
+    /// Those of the cluster that this configuration is for.
+    pub(crate) async fn of(
+        options: &KopsControllerOptions,
+        calls: CloudCalls,
+    ) -> Result<GceControlPlane, ControlPlaneError> {
+        let cluster = cluster(options).await?;
+        let compute = Compute::of_environment(&cluster.project, calls).map_err(ControlPlaneError::client)?;
+        Ok(GceControlPlane { groups: ManagedGroups::of(compute, cluster) })
+    }
+}
+
+/// The cluster's project and region, as kOps has written them down, or else those of this machine.
+async fn cluster(options: &KopsControllerOptions) -> Result<GceCluster, ControlPlaneError> {
+    let verifier = options.server.as_ref().and_then(|server| server.provider.gce.as_ref());
+    let written = verifier.map(|gce| (gce.project_id.clone(), gce.region.clone())).unwrap_or_default();
+    let (project, region) = match written {
+        (project, region) if !project.is_empty() && !region.is_empty() => (project, region),
+        (project, region) => {
+            let place = facts::place()
+                .await
+                .map_err(ControlPlaneError::failed("finding out in which project of GCE this is"))?;
+            let own_region = place.zone.rsplit_once('-').map(|(region, _)| region.to_owned());
+            let or = |written: String, own: String| if written.is_empty() { own } else { written };
+            (or(project, place.project), or(region, own_region.unwrap_or_default()))
+        }
+    };
+    if !is_project(&project) || !is_resource_name(&region) {
+        return Err(ControlPlaneError::Configuration(format!(
+            "server.provider.gce says that the cluster is in the project {project:?} and the region {region:?}: write \
+             them as Google does, or leave both out where this machine is in the same"
+        )));
+    }
+    Ok(GceCluster { name: options.cluster_name.clone(), project, region })
+}
+
+impl ControlPlane for GceControlPlane {
+    fn identify<'a>(
+        &'a self,
+        node: &'a ObservedNode,
+        since: Instant,
+    ) -> BoxFuture<'a, Result<Identity, NotIdentified>> {
+        async move {
+            let unavailable = |error: Arc<ComputeError>| NotIdentified::Unavailable(error.to_string());
+            let cluster = self.groups.cluster();
+            let path = gce::instance_path(&node.provider_id, cluster).map_err(NotIdentified::Refused)?;
+            let identity = match self.groups.find(&path, since).await.map_err(unavailable)? {
+                Some(managed) => gce::identify(&node.name, &managed.instance, &managed.template, cluster),
+                // Only for the message.
+                None => Err(match self.groups.instance(&path).await.map_err(unavailable)? {
+                    Some(instance) => gce::unlisted(&instance, cluster),
+                    None => Refusal::NoSuchInstance { instance: path.name },
+                }),
+            };
+            identity.map_err(NotIdentified::Refused)
+        }
+        .boxed()
+    }
+
+    fn verifier<'a>(
+        &'a self,
+        server: &'a KopsControllerServerOptions,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn Verifier>>, ControlPlaneError>> {
+        async {
+            Ok(server.provider.gce.as_ref().map(|gce| {
+                Box::new(GceVerifier::of(self.groups.clone(), gce.max_time_skew)) as Box<dyn Verifier>
+            }))
+        }
+        .boxed()
+    }
+
+    fn machine_prefix(&self) -> MachinePrefix {
+        MACHINE_PREFIX
+    }
+}

@@ -1,0 +1,65 @@
+//! Google Compute Engine: instances of managed groups, whose TPM signs for them.
+
+mod answer;
+pub(crate) mod authenticate;
+pub mod compute;
+pub(crate) mod facts;
+pub mod identify;
+pub mod managed_groups;
+pub mod tokens;
+pub mod verify;
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use kops_agent_net::retry::Retries;
+use kops_agent_spec::facts::CloudFacts;
+use kops_agent_spec::{CloudProvider, KopsControllerOptions};
+
+use crate::Cloud;
+use crate::authenticate::{AuthenticationError, Authenticator};
+use crate::calls::CloudCalls;
+use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::metadata::{MetadataError, MetadataService};
+use crate::tpm::OpenTpm;
+use authenticate::GceAuthenticator;
+use identify::GceControlPlane;
+
+/// Google Compute Engine.
+pub(crate) struct Gce;
+
+impl Cloud for Gce {
+    fn provider(&self) -> CloudProvider {
+        CloudProvider::Gce
+    }
+
+    fn observe<'a>(&'a self, facts: &'a mut CloudFacts) -> BoxFuture<'a, Result<(), MetadataError>> {
+        async {
+            let service = MetadataService::new(facts::endpoint_of_environment(), Retries::default())?;
+            facts.gce = Some(facts::observe(&service).await?);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn authenticator<'a>(
+        &'a self,
+        facts: &'a CloudFacts,
+        tpm: &'a Arc<dyn OpenTpm>,
+    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
+        async {
+            let authenticator = GceAuthenticator::of(facts.gce.as_ref(), tpm.clone())?;
+            Ok(Box::new(authenticator) as Box<dyn Authenticator>)
+        }
+        .boxed()
+    }
+
+    fn for_control_plane<'a>(
+        &'a self,
+        options: &'a KopsControllerOptions,
+        calls: CloudCalls,
+    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
+        async { Ok(Arc::new(GceControlPlane::of(options, calls).await?) as Arc<dyn ControlPlane>) }.boxed()
+    }
+}

@@ -1,0 +1,162 @@
+//! Machines that Google vouches for: their TPM signs, Compute Engine gives its key, and a managed group of the cluster
+//! lists the machine.
+//!
+//! A request can name any machine, and only the key that Google has of it tells whether its token is its own. So what is known
+//! without asking decides first: lists of some seconds ago, keys that were asked for before. A request that cannot be judged by that has
+//! Google asked in its turn ([`crate::verify::claims`]), and never twice for the same.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kops_agent_plan::bootstrap::gce_token::{Expected, GceToken, TokenProblem, USUAL_SKEW};
+use kops_agent_plan::identity::Refusal as NoNode;
+use kops_agent_plan::identity::gce::{self, ManagedInstance};
+use tokio::time::sleep;
+
+use super::compute::ComputeError;
+use super::managed_groups::{Managed, ManagedGroups};
+use crate::verify::claims::{Claim, Claims};
+use crate::verify::{
+    Examined, Origin, Presented, Proof, Refusal, VerifiedNode, Verifier, challenge_endpoint,
+};
+
+/// The most seconds by which a machine's clock may differ: a token lives for twice that, and is to be remembered for as
+/// long ([`crate::verify::LONGEST_TOKEN_LIFE`]).
+const MOST_SKEW: i64 = 720;
+/// How often a waiting request looks whether its answer is known by now.
+const LOOKED_AGAIN_AFTER: Duration = Duration::from_millis(250);
+
+/// Verifies machines on GCE.
+pub struct GceVerifier {
+    groups: ManagedGroups,
+    claims: Claims,
+    /// By how many seconds a machine's clock may differ.
+    max_skew: i64,
+}
+
+impl GceVerifier {
+    /// Asks these groups, together with the controller of nodes; a skew of zero is the usual one, and none is larger than
+    /// 720 seconds.
+    pub fn of(groups: ManagedGroups, max_skew: i64) -> GceVerifier {
+        if max_skew > MOST_SKEW {
+            log::warn!(
+                "server.provider.gce.MaxTimeSkew is {max_skew} seconds, and {MOST_SKEW} are let pass: tokens that live \
+                 longer could be used twice"
+            );
+        }
+        GceVerifier { groups, claims: Claims::default(), max_skew: skew(max_skew) }
+    }
+
+    async fn verify(&self, token: GceToken, origin: Origin) -> Result<VerifiedNode, Refusal> {
+        let cluster = self.groups.cluster();
+        let path = &token.instance;
+        let mut claim = None;
+        let Some(managed) = self.find(&token, origin, &mut claim).await? else {
+            let missing = format!("no managed instance group of the cluster {} lists it", cluster.name);
+            return Err(Refusal::of_instance(&NoNode::NoInstanceGroup {
+                instance: path.name.clone(),
+                missing,
+            }));
+        };
+        let Managed { instance: listed, template } = managed;
+        gce::identify(&path.name, &listed, &template, cluster)
+            .map_err(|refusal| Refusal::of_instance(&refusal))?;
+        let key = self.signing_key(&listed, origin, &mut claim).await?;
+        let no_key = || not_verified(TokenProblem::UnusableKey("it has none: is it a shielded instance?"));
+        token.verify(key.as_ref().as_deref().ok_or_else(no_key)?).map_err(not_verified)?;
+        if let Some(claim) = claim {
+            claim.believed();
+        }
+
+        let instance = self.groups.managed(&listed).await.map_err(unavailable)?;
+        // Another may have come after it under its name.
+        let Some(instance) = instance.as_ref().as_ref().filter(|instance| instance.id == listed.id) else {
+            return Err(Refusal::of_instance(&NoNode::NoSuchInstance { instance: path.name.clone() }));
+        };
+        let now = ManagedInstance { status: instance.status.clone(), ..listed };
+        let identity = gce::identify(&path.name, &now, &template, cluster)
+            .map_err(|refusal| Refusal::of_instance(&refusal))?;
+        let address = instance.network_interfaces.first().map(|interface| interface.network_ip.as_str());
+        Ok(VerifiedNode {
+            instance: format!("gce://{}/{}/{}", cluster.project, path.zone, path.name),
+            node_name: path.name.clone(),
+            certificate_names: gce::certificate_names(instance),
+            instance_group: identity.instance_group,
+            challenge_endpoint: address
+                .filter(|address| !address.is_empty())
+                .map(challenge_endpoint)
+                .unwrap_or_default(),
+        })
+    }
+
+    async fn find(
+        &self,
+        token: &GceToken,
+        origin: Origin,
+        claim: &mut Option<Claim>,
+    ) -> Result<Option<Managed>, Refusal> {
+        if let Some(known) = self.groups.recall(&token.instance).await {
+            return Ok(known);
+        }
+        // One answer serves all waiting requests.
+        let known = async {
+            loop {
+                sleep(LOOKED_AGAIN_AFTER).await;
+                if let Some(known) = self.groups.recall(&token.instance).await {
+                    return known;
+                }
+            }
+        };
+        tokio::select! {
+            known = known => return Ok(known),
+            entered = self.claims.enter(origin, claim) => entered?,
+        }
+        self.groups.find_claimed(&token.instance).await.map_err(unavailable)
+    }
+
+    async fn signing_key(
+        &self,
+        instance: &ManagedInstance,
+        origin: Origin,
+        claim: &mut Option<Claim>,
+    ) -> Result<Arc<Option<String>>, Refusal> {
+        if let Some(known) = self.groups.recall_signing_key(instance).await {
+            return Ok(known);
+        }
+        self.claims.enter(origin, claim).await?;
+        self.groups.signing_key(instance).await.map_err(unavailable)
+    }
+}
+
+/// The skew that is let pass where this one is configured.
+fn skew(configured: i64) -> i64 {
+    if configured > 0 { configured.min(MOST_SKEW) } else { USUAL_SKEW }
+}
+
+impl Verifier for GceVerifier {
+    fn examine<'a>(&'a self, presented: &Presented<'_>) -> Option<Result<Examined<'a>, Refusal>> {
+        let expected =
+            Expected { cluster: self.groups.cluster(), max_skew: self.max_skew, now: presented.now };
+        let token = match GceToken::parse(presented.token, presented.body, &expected)? {
+            Ok(token) => token,
+            Err(problem) => return Some(Err(not_verified(problem))),
+        };
+        Some(Ok(Examined {
+            fingerprint: token.signature.clone(),
+            signed_at: Some(token.signed_at),
+            proof: Proof::Token,
+            verification: Box::pin(self.verify(token, presented.origin)),
+        }))
+    }
+}
+
+fn not_verified(problem: TokenProblem) -> Refusal {
+    Refusal::not_verified(problem.reason(), problem)
+}
+
+fn unavailable(error: Arc<ComputeError>) -> Refusal {
+    Refusal::unavailable("ComputeUnavailable", error)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,222 @@
+//! Compute Engine is a stand-in on loopback; a key of RSA stands in for the TPM's.
+
+#![allow(clippy::unwrap_used)]
+
+use kops_agent_plan::identity::gce::GceCluster;
+use kops_agent_tests::gce::tpm::{Claim, Tpm};
+use kops_agent_tests::gce::{Gce, Instance, Mood, PROJECT, ZONE};
+
+use super::*;
+use crate::calls::CloudCalls;
+use crate::gce::compute::Compute;
+use crate::verify::{Answer, LONGEST_TOKEN_LIFE};
+
+const CLUSTER: &str = "c.example.com";
+const BODY: &[u8] = b"{}";
+const NOW: i64 = 1_700_000_000;
+const NODE: &str = "nodes-x1y2";
+
+struct Cluster {
+    gce: Gce,
+    group: String,
+    verifier: GceVerifier,
+    tpm: Tpm,
+}
+
+impl Cluster {
+    /// One with a node whose TPM this is.
+    fn new() -> Cluster {
+        let gce = Gce::start().unwrap();
+        let group = gce.put_group(CLUSTER, "nodes");
+        let tpm = Tpm::generate().unwrap();
+        let instance = gce.create_instance(&group, NODE);
+        gce.put_instance(NODE, Instance { signing_key: tpm.public_pem(), ..instance });
+        let compute = Compute::for_tests(&gce.url(), CloudCalls::default());
+        let cluster = GceCluster { name: CLUSTER.into(), project: PROJECT.into(), region: "us-test1".into() };
+        let verifier = GceVerifier::of(ManagedGroups::of(compute, cluster), 0);
+        Cluster { gce, group, verifier, tpm }
+    }
+
+    async fn verify(&self, token: &str) -> Result<VerifiedNode, Refusal> {
+        self.verify_from(1, token).await
+    }
+
+    /// The same from an address of its own.
+    async fn verify_from(&self, address: u8, token: &str) -> Result<VerifiedNode, Refusal> {
+        let presented = Presented { token, body: BODY, origin: origin(address), now: NOW };
+        self.verifier.examine(&presented).unwrap()?.verification.await
+    }
+
+    async fn reason(&self, token: &str) -> &'static str {
+        self.verify(token).await.unwrap_err().reason
+    }
+}
+
+fn origin(address: u8) -> Origin {
+    Origin::of([10, 0, 0, address].into())
+}
+
+fn token(instance: &str, tpm: &Tpm) -> String {
+    token_in(ZONE, instance, tpm)
+}
+
+fn token_in(zone: &str, instance: &str, tpm: &Tpm) -> String {
+    tpm.token(&Claim { zone, ..Claim::of(instance, BODY, NOW - 1) }).unwrap()
+}
+
+#[tokio::test]
+async fn a_machine_that_google_vouches_for_is_known() {
+    let cluster = Cluster::new();
+    let node = cluster.verify(&token(NODE, &cluster.tpm)).await.unwrap();
+    assert_eq!(
+        node,
+        VerifiedNode {
+            instance: format!("gce://{PROJECT}/{ZONE}/{NODE}"),
+            node_name: NODE.into(),
+            certificate_names: vec!["10.0.0.1".into()],
+            instance_group: "nodes".into(),
+            challenge_endpoint: "10.0.0.1:3987".into(),
+        }
+    );
+}
+
+#[tokio::test]
+async fn what_a_machine_writes_into_its_metadata_changes_nothing() {
+    let cluster = Cluster::new();
+    let instance = cluster.gce.create_instance(&cluster.group, NODE);
+    let instance = Instance { signing_key: cluster.tpm.public_pem(), ..instance }
+        .saying("kops-k8s-io-instance-group-name", "control-plane")
+        .saying("created-by", "projects/123/zones/us-test1-a/instanceGroupManagers/other");
+    cluster.gce.put_instance(NODE, instance);
+    assert_eq!(cluster.verify(&token(NODE, &cluster.tpm)).await.unwrap().instance_group, "nodes");
+}
+
+#[tokio::test]
+async fn nobody_else_is() {
+    let cluster = Cluster::new();
+    let gce = &cluster.gce;
+    let other = gce.put_group("d.example.com", "nodes");
+    let of_other = gce.create_instance(&other, "nodes-other");
+    let by = |instance: Instance| Instance { signing_key: cluster.tpm.public_pem(), ..instance };
+    gce.put_instance("nodes-other", by(of_other));
+    let alone = Instance { group: None, ..gce.create_instance(&cluster.group, "nodes-alone") };
+    gce.put_instance("nodes-alone", by(alone));
+    let stopped = Instance { status: "STOPPING".into(), ..gce.create_instance(&cluster.group, "nodes-stop") };
+    gce.put_instance("nodes-stop", by(stopped));
+    gce.create_instance(&cluster.group, "nodes-bare");
+    for (instance, reason) in [
+        ("nodes-other", "InstanceGroupUnknown"),
+        ("nodes-alone", "InstanceGroupUnknown"),
+        ("nodes-none", "InstanceGroupUnknown"),
+        ("nodes-stop", "InstanceNotRunning"),
+        ("nodes-bare", "NoSigningKey"),
+    ] {
+        assert_eq!(cluster.reason(&token(instance, &cluster.tpm)).await, reason, "{instance}");
+    }
+    let other_tpm = Tpm::generate().unwrap();
+    assert_eq!(cluster.reason(&token(NODE, &other_tpm)).await, "WrongSignature");
+    assert_eq!(cluster.reason("x-gce-tpm e30=").await, "MalformedToken");
+    let presented = Presented { token: "x-aws-sts e30=", body: BODY, origin: origin(1), now: NOW };
+    assert!(cluster.verifier.examine(&presented).is_none());
+}
+
+#[tokio::test]
+async fn a_flood_of_lies_is_a_handful_of_calls() {
+    let cluster = Cluster::new();
+    let other_tpm = Tpm::generate().unwrap();
+    let lie = token(NODE, &other_tpm);
+    let answers = futures_util::future::join_all((0..200).map(|_| cluster.reason(&lie))).await;
+    assert!(answers.iter().all(|reason| *reason == "WrongSignature"));
+    // The zones, the groups, their template, the instances of the one, and the key.
+    assert_eq!(cluster.gce.calls().len(), 5, "{:?}", cluster.gce.calls());
+}
+
+#[tokio::test]
+async fn a_cloud_that_cannot_be_asked_is_no_refusal() {
+    let cluster = Cluster::new();
+    cluster.gce.set_mood(Mood::Forbidding);
+    let refusal = cluster.verify(&token(NODE, &cluster.tpm)).await.unwrap_err();
+    assert_eq!((refusal.answer, refusal.reason), (Answer::Unavailable, "ComputeUnavailable"));
+    assert!(!refusal.message.contains("ya29"), "{}", refusal.message);
+}
+
+#[tokio::test]
+async fn a_flood_of_made_up_zones_is_one_call_and_keeps_nobody_out() {
+    let cluster = Cluster::new();
+    let lies: Vec<String> =
+        (0..50).map(|number| token_in(&format!("us-test1-x{number}"), NODE, &cluster.tpm)).collect();
+    let answers = futures_util::future::join_all(lies.iter().map(|lie| cluster.reason(lie))).await;
+    assert!(answers.iter().all(|reason| *reason == "InstanceGroupUnknown"));
+    assert_eq!(cluster.gce.calls(), ["zones.list"]);
+    assert!(cluster.verify(&token(NODE, &cluster.tpm)).await.is_ok());
+}
+
+#[tokio::test]
+async fn a_thousand_made_up_machines_are_a_handful_of_calls_and_keep_nobody_out() {
+    let cluster = Cluster::new();
+    let lies: Vec<String> =
+        (0..1000).map(|number| token(&format!("nodes-x{number}"), &cluster.tpm)).collect();
+    let asked = lies.iter().zip((0..20).cycle()).map(|(lie, from)| cluster.verify_from(from, lie));
+    let refusals = futures_util::future::join_all(asked).await;
+    let reasons: Vec<&str> = refusals.into_iter().map(|refused| refused.unwrap_err().reason).collect();
+    let busy = |reason: &&&str| ["QueueFull", "QueuedTooLong"].contains(*reason);
+    assert!(reasons.iter().all(|reason| busy(&reason) || *reason == "InstanceGroupUnknown"), "{reasons:?}");
+    // The zones, the groups, their template, the instances of the one; once more what some seconds have made too old.
+    assert!(cluster.gce.calls().len() <= 6, "{:?}", cluster.gce.calls());
+
+    // One that Google has made since: no list has it yet, and it comes again, as machines do.
+    let instance = cluster.gce.create_instance(&cluster.group, "nodes-new");
+    cluster.gce.put_instance("nodes-new", Instance { signing_key: cluster.tpm.public_pem(), ..instance });
+    let (new, before) = (token("nodes-new", &cluster.tpm), cluster.gce.calls().len());
+    let over = std::sync::atomic::AtomicBool::new(false);
+    let honest = async {
+        let begun = tokio::time::Instant::now();
+        while cluster.verify_from(99, &new).await.is_err() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "it is let in");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        over.store(true, std::sync::atomic::Ordering::Relaxed);
+    };
+    // The others go on meanwhile.
+    let flood = async {
+        for lie in lies.iter().cycle() {
+            if over.load(std::sync::atomic::Ordering::Relaxed) {
+                break;
+            }
+            futures_util::future::join_all((0..20).map(|from| cluster.verify_from(from, lie))).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    tokio::join!(honest, flood);
+    // Of the group, one list each few seconds; the groups once more; the key and the instance of the one.
+    let calls = cluster.gce.calls();
+    assert!(calls.len() - before <= 10, "{:?}", &calls[before..]);
+}
+
+#[tokio::test]
+async fn a_machine_that_comes_again_and_again_is_asked_for_once() {
+    let cluster = Cluster::new();
+    for _ in 0..20 {
+        cluster.verify(&token(NODE, &cluster.tpm)).await.unwrap();
+    }
+    assert_eq!(cluster.gce.calls().len(), 6, "{:?}", cluster.gce.calls());
+}
+
+#[tokio::test]
+async fn a_machine_that_stopped_since_the_list_is_not_believed() {
+    let cluster = Cluster::new();
+    let other_tpm = Tpm::generate().unwrap();
+    assert_eq!(cluster.reason(&token(NODE, &other_tpm)).await, "WrongSignature");
+    let stopped = cluster.gce.create_instance(&cluster.group, "nodes-other");
+    let listed = Instance { id: stopped.id - 1, status: "STOPPING".into(), ..stopped };
+    cluster.gce.put_instance(NODE, listed);
+    assert_eq!(cluster.reason(&token(NODE, &cluster.tpm)).await, "InstanceNotRunning");
+}
+
+#[test]
+fn a_token_does_not_live_longer_than_it_is_remembered() {
+    assert_eq!((skew(0), skew(-1), skew(60), skew(MOST_SKEW)), (USUAL_SKEW, USUAL_SKEW, 60, MOST_SKEW));
+    assert_eq!(skew(86_400), MOST_SKEW);
+    // Made with a clock that is ahead by that much, it is good until it is behind by as much.
+    assert!(Duration::from_secs(2 * MOST_SKEW as u64) <= LONGEST_TOKEN_LIFE);
+}

@@ -1,0 +1,150 @@
+//! One question that many have at the same time: it is asked once, for all of them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until};
+
+/// How long a question waits for others that are the same.
+const WINDOW: Duration = Duration::from_millis(50);
+/// How long after one answer the same is asked again at the earliest.
+const INTERVAL: Duration = Duration::from_millis(500);
+
+/// The last answer to a question, with its age.
+#[derive(Debug)]
+pub(super) struct Singleflight<T, E> {
+    last: Arc<Mutex<Option<Answered<T, E>>>>,
+}
+
+#[derive(Debug)]
+struct Answered<T, E> {
+    /// When it was asked for.
+    at: Instant,
+    answer: Result<Arc<T>, Arc<E>>,
+}
+
+// Not derived: that would want T and E to have a default.
+impl<T, E> Default for Singleflight<T, E> {
+    fn default() -> Singleflight<T, E> {
+        Singleflight { last: Arc::default() }
+    }
+}
+
+impl<T: Send + Sync + 'static, E: Send + Sync + 'static> Singleflight<T, E> {
+    /// The answer, from `ask` where the last one was asked for longer ago than `longest`. With no time at all, it is one
+    /// that was asked for after this was called. A failure is told to all callers that wait for it, and not cached.
+    ///
+    /// What was begun to be asked is asked to its end, whether or not a caller still waits for it: where each caller has
+    /// less time than the answer takes, none would ever have it otherwise.
+    pub(super) async fn get(
+        &self,
+        longest: Duration,
+        ask: impl Future<Output = Result<T, E>> + Send + 'static,
+    ) -> Result<Arc<T>, Arc<E>> {
+        let called = Instant::now();
+        // The caller with this lock asks; all others wait here, and find the answer.
+        let mut last = self.last.clone().lock_owned().await;
+        if let Some(answered) = last.as_ref() {
+            let good_for = if answered.answer.is_ok() { longest } else { Duration::ZERO };
+            if answered.at + good_for >= called {
+                return answered.answer.clone();
+            }
+        }
+        let earliest = last.as_ref().map_or(called, |answered| answered.at + INTERVAL);
+        let asking = tokio::spawn(async move {
+            sleep_until(earliest.max(called + WINDOW)).await;
+            let at = Instant::now();
+            let answer = ask.await.map(Arc::new).map_err(Arc::new);
+            *last = Some(Answered { at, answer: answer.clone() });
+            answer
+        });
+        asking.await.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))
+    }
+
+    /// The last answer, if it was asked for no longer ago than `longest`; the one that is being asked for,
+    /// if one is. No question is asked for this.
+    pub(super) async fn known(&self, longest: Duration) -> Option<Arc<T>> {
+        let called = Instant::now();
+        let last = self.last.lock().await;
+        let answered = last.as_ref().filter(|answered| answered.at + longest >= called)?;
+        answered.answer.as_ref().ok().cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use futures_util::future::join_all;
+
+    use super::*;
+
+    fn ask(count: &Arc<AtomicU32>) -> impl Future<Output = Result<u32, String>> + Send + 'static {
+        let count = count.clone();
+        async move { Ok(count.fetch_add(1, Ordering::Relaxed)) }
+    }
+
+    #[tokio::test]
+    async fn who_asks_at_the_same_time_gets_the_same_answer() {
+        let (singleflight, count) = (Singleflight::default(), Arc::new(AtomicU32::new(0)));
+        let questions = (0..1000).map(|_| singleflight.get(Duration::ZERO, ask(&count)));
+        assert!(join_all(questions).await.iter().all(|answer| **answer.as_ref().unwrap() == 0));
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_good_for_those_whom_it_is_young_enough_for() {
+        let (singleflight, count) = (Singleflight::default(), Arc::new(AtomicU32::new(0)));
+        let minute = Duration::from_secs(60);
+        for (longest, expected) in [(minute, 0), (minute, 0), (Duration::ZERO, 1), (minute, 1)] {
+            assert_eq!(*singleflight.get(longest, ask(&count)).await.unwrap(), expected);
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_known_is_known_without_asking() {
+        let (singleflight, count) = (Singleflight::default(), Arc::new(AtomicU32::new(0)));
+        let minute = Duration::from_secs(60);
+        assert_eq!(singleflight.known(minute).await, None);
+        let (answer, known) = tokio::join!(singleflight.get(minute, ask(&count)), singleflight.known(minute));
+        assert_eq!((answer.unwrap(), known), (Arc::new(0), Some(Arc::new(0))), "it waits for whoever asks");
+        assert_eq!(singleflight.known(minute).await, Some(Arc::new(0)));
+        assert_eq!(singleflight.known(Duration::ZERO).await, None, "it is older than that");
+        let failed = singleflight.get(Duration::ZERO, async { Err("busy".to_owned()) }).await;
+        assert_eq!((failed.is_err(), singleflight.known(minute).await), (true, None));
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_told_to_all_who_wait_and_not_remembered() {
+        let (singleflight, count) = (Singleflight::default(), Arc::new(AtomicU32::new(0)));
+        let fail = || {
+            let asked = ask(&count);
+            async { asked.await.and(Err("busy".to_owned())) }
+        };
+        let minute = Duration::from_secs(60);
+        let answers = join_all((0..10).map(|_| singleflight.get(minute, fail()))).await;
+        assert!(answers.iter().all(|answer| **answer.as_ref().unwrap_err() == "busy"));
+        assert_eq!(count.load(Ordering::Relaxed), 1);
+        assert_eq!(*singleflight.get(minute, ask(&count)).await.unwrap(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_was_begun_is_there_for_who_comes_later() {
+        let (singleflight, count) = (Singleflight::default(), Arc::new(AtomicU32::new(0)));
+        let (answer, answered) = tokio::sync::oneshot::channel();
+        let (begun, has_begun) = tokio::sync::oneshot::channel();
+        let slow = async move {
+            begun.send(()).unwrap();
+            answered.await.map_err(|_| "busy".to_owned())
+        };
+        tokio::select! {
+            _ = singleflight.get(Duration::ZERO, slow) => panic!("nobody has answered"),
+            begun = has_begun => begun.unwrap(),
+        }
+        answer.send(7).unwrap();
+        assert_eq!(*singleflight.get(Duration::from_secs(60), ask(&count)).await.unwrap(), 7);
+        assert_eq!(count.load(Ordering::Relaxed), 0);
+    }
+}

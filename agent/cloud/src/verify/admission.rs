@@ -1,0 +1,387 @@
+//! How many machines are verified at a time, and which is next.
+//!
+//! Each origin has a queue of its own, and they take turns: a flood from a few addresses waits behind itself, not before
+//! others. Where all addresses are a load balancer's, an origin is what claims to be one machine, which has less room. A request that has
+//! waited too long is told so, and comes again.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::{Answer, Origin, Refusal};
+
+/// How much is let in.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Verifications at the same time.
+    pub at_once: usize,
+    /// Of one origin.
+    pub at_once_of_one: usize,
+    /// Waiting requests of one origin.
+    pub waiting_of_one: usize,
+    /// Verifications at the same time of one machine that is told apart from others by what it claims.
+    pub at_once_of_claim: usize,
+    /// Waiting requests of one such machine.
+    pub waiting_of_claim: usize,
+    /// Waiting requests in all.
+    pub waiting: usize,
+    /// For how long.
+    pub timeout: Duration,
+}
+
+impl Default for Limits {
+    /// A machine waits 15 seconds for its answer, and must be able to come again.
+    fn default() -> Limits {
+        Limits {
+            at_once: 64,
+            at_once_of_one: 16,
+            waiting_of_one: 64,
+            // Others may claim to be a machine, and nothing tells its own requests from theirs before it is called back. A
+            // machine that is called back about what it has not asked says so at once, so that many a second have their turn;
+            // one that is silent holds no more than this of the connections that all share behind a load balancer.
+            at_once_of_claim: 4,
+            waiting_of_claim: 64,
+            waiting: 4096,
+            timeout: Duration::from_secs(6),
+        }
+    }
+}
+
+impl Limits {
+    fn at_once_of(&self, origin: Origin) -> usize {
+        if origin.is_claim() { self.at_once_of_claim } else { self.at_once_of_one }
+    }
+
+    fn waiting_of(&self, origin: Origin) -> usize {
+        if origin.is_claim() { self.waiting_of_claim } else { self.waiting_of_one }
+    }
+}
+
+/// Lets in.
+pub struct Admission {
+    limits: Limits,
+    state: Mutex<State>,
+    depth: Gauge,
+}
+
+#[derive(Default)]
+struct State {
+    running: usize,
+    running_of: BTreeMap<Origin, usize>,
+    /// The waiting requests of each origin, and how to tell them that it is their turn; the earliest first. None is empty.
+    queues: BTreeMap<Origin, BTreeMap<u64, oneshot::Sender<()>>>,
+    /// The origins that have a queue, in the order of their turns.
+    turns: VecDeque<Origin>,
+    waiting: usize,
+    next_number: u64,
+}
+
+/// The holder of this is let in.
+pub struct Admitted {
+    _place: Place,
+}
+
+/// A place in the queue, which becomes one among those who are let in when its turn comes. Dropped at any time, it is
+/// given up, whichever it is by then: a waiting connection may close in the very moment of its turn.
+struct Place {
+    admission: Arc<Admission>,
+    origin: Origin,
+    number: u64,
+}
+
+impl Admission {
+    /// An empty queue. `depth` is its length.
+    pub fn new(limits: Limits, depth: Gauge) -> Arc<Admission> {
+        Arc::new(Admission { limits, state: Mutex::default(), depth })
+    }
+
+    /// Waits for a turn. It may be dropped meanwhile.
+    ///
+    /// # Errors
+    /// Too many wait, or the turn does not come in time.
+    pub async fn enter(self: &Arc<Self>, origin: Origin) -> Result<Admitted, Refusal> {
+        let busy =
+            |reason, problem: &str| Refusal { answer: Answer::Busy, reason, message: problem.to_owned() };
+        let (place, turn) =
+            self.queue(origin).ok_or_else(|| busy("QueueFull", "too many requests wait already"))?;
+        match timeout(self.limits.timeout, turn).await {
+            Ok(Ok(())) => Ok(Admitted { _place: place }),
+            _ => Err(busy("QueuedTooLong", "its turn did not come in time")),
+        }
+    }
+
+    /// A place in the queue, and what says that it is its turn, which may be at once; `None` where the queue is full.
+    fn queue(self: &Arc<Self>, origin: Origin) -> Option<(Place, oneshot::Receiver<()>)> {
+        let mut state = self.lock();
+        let of_this = state.queues.get(&origin).map_or(0, BTreeMap::len);
+        if of_this >= self.limits.waiting_of(origin) || state.waiting >= self.limits.waiting {
+            return None;
+        }
+        let (sender, turn) = oneshot::channel();
+        let number = state.wait(origin, sender);
+        state.next(&self.limits);
+        self.depth.set(state.waiting as i64);
+        Some((Place { admission: self.clone(), origin, number }, turn))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut state = self.admission.lock();
+        if !state.leave(self.origin, self.number) {
+            state.stop(self.origin);
+            state.next(&self.admission.limits);
+        }
+        self.admission.depth.set(state.waiting as i64);
+    }
+}
+
+impl State {
+    fn has_room(&self, origin: Origin, limits: &Limits) -> bool {
+        self.running < limits.at_once
+            && self.running_of.get(&origin).copied().unwrap_or(0) < limits.at_once_of(origin)
+    }
+
+    fn start(&mut self, origin: Origin) {
+        self.running += 1;
+        *self.running_of.entry(origin).or_default() += 1;
+    }
+
+    fn stop(&mut self, origin: Origin) {
+        self.running -= 1;
+        match self.running_of.get_mut(&origin) {
+            Some(count) if *count > 1 => *count -= 1,
+            _ => drop(self.running_of.remove(&origin)),
+        }
+    }
+
+    fn wait(&mut self, origin: Origin, sender: oneshot::Sender<()>) -> u64 {
+        let number = self.next_number;
+        self.next_number += 1;
+        self.waiting += 1;
+        let queue = self.queues.entry(origin).or_default();
+        if queue.is_empty() {
+            self.turns.push_back(origin);
+        }
+        queue.insert(number, sender);
+        number
+    }
+
+    /// Takes a request out of its queue; `false` if its turn has come already.
+    fn leave(&mut self, origin: Origin, number: u64) -> bool {
+        let Some(queue) = self.queues.get_mut(&origin) else { return false };
+        if queue.remove(&number).is_none() {
+            return false;
+        }
+        self.waiting -= 1;
+        if queue.is_empty() {
+            self.queues.remove(&origin);
+            self.turns.retain(|turn| *turn != origin);
+        }
+        true
+    }
+
+    /// Lets in as many as can be, one origin after the other.
+    fn next(&mut self, limits: &Limits) {
+        for _ in 0..self.turns.len() {
+            if self.running >= limits.at_once {
+                return;
+            }
+            let Some(origin) = self.turns.pop_front() else { return };
+            let first = match self.has_room(origin, limits) {
+                true => self.queues.get_mut(&origin).and_then(BTreeMap::pop_first),
+                false => None,
+            };
+            if let Some((_, turn)) = first {
+                self.waiting -= 1;
+                self.start(origin);
+                // A receiver that is gone is about to drop its place, and leaves it to the next.
+                let _ = turn.send(());
+            }
+            match self.queues.get(&origin).is_none_or(BTreeMap::is_empty) {
+                true => drop(self.queues.remove(&origin)),
+                false => self.turns.push_back(origin),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use futures_util::FutureExt as _;
+    use futures_util::future::BoxFuture;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        at_once: 4,
+        at_once_of_one: 3,
+        waiting_of_one: 2,
+        at_once_of_claim: 1,
+        waiting_of_claim: 1,
+        waiting: 8,
+        timeout: Duration::from_secs(6),
+    };
+
+    fn origin(last: u8) -> Origin {
+        Origin::of([10, 0, 0, last].into())
+    }
+
+    #[tokio::test]
+    async fn a_flood_waits_behind_itself() {
+        let admission = Admission::new(LIMITS, Gauge::default());
+        let mut flood = Vec::new();
+        for _ in 0..3 {
+            flood.push(admission.enter(origin(1)).await.unwrap());
+        }
+        let mut waiting = [Box::pin(admission.enter(origin(1))), Box::pin(admission.enter(origin(1)))];
+        for waiting in &mut waiting {
+            assert!(waiting.as_mut().now_or_never().is_none());
+        }
+        assert_eq!(admission.enter(origin(1)).await.err().unwrap().reason, "QueueFull");
+        // Another finds the place that no single origin gets.
+        let honest = admission.enter(origin(2)).now_or_never().unwrap().unwrap();
+        let mut second = Box::pin(admission.enter(origin(2)));
+        assert!(second.as_mut().now_or_never().is_none());
+        // The flood's turn comes first, then the other's.
+        flood.pop();
+        assert!(waiting[0].as_mut().now_or_never().is_some_and(|turn| turn.is_ok()));
+        drop(honest);
+        assert!(second.as_mut().now_or_never().unwrap().is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_claims_to_be_one_machine_waits_behind_itself_at_an_address_that_all_have() {
+        let admission = Admission::new(LIMITS, Gauge::default());
+        let balancer = origin(1);
+        let _first = admission.enter(balancer.claiming(7)).await.unwrap();
+        let mut waiting = Box::pin(admission.enter(balancer.claiming(7)));
+        assert!(waiting.as_mut().now_or_never().is_none());
+        assert_eq!(admission.enter(balancer.claiming(7)).await.err().unwrap().reason, "QueueFull");
+        for other in [balancer.claiming(8), origin(2).claiming(7)] {
+            assert!(admission.enter(other).now_or_never().is_some_and(|turn| turn.is_ok()));
+        }
+    }
+
+    #[tokio::test]
+    async fn who_waits_too_long_is_told_and_leaves_no_trace() {
+        let limits = Limits { at_once: 1, timeout: Duration::from_millis(20), ..LIMITS };
+        let admission = Admission::new(limits, Gauge::default());
+        let first = admission.enter(origin(1)).await.unwrap();
+        let refusal = admission.enter(origin(2)).await.err().unwrap();
+        assert_eq!((refusal.answer, refusal.reason), (Answer::Busy, "QueuedTooLong"));
+        drop(first);
+        assert!(admission.enter(origin(3)).now_or_never().unwrap().is_ok());
+        assert_nobody_is_left(&admission);
+    }
+
+    #[tokio::test]
+    async fn a_turn_that_comes_to_somebody_who_has_hung_up_goes_to_the_next() {
+        let admission = Admission::new(Limits { at_once: 1, ..LIMITS }, Gauge::default());
+        let first = admission.enter(origin(1)).await.unwrap();
+        let mut second = Box::pin(admission.enter(origin(1)));
+        assert!(second.as_mut().now_or_never().is_none());
+        let mut third = Box::pin(admission.enter(origin(2)));
+        assert!(third.as_mut().now_or_never().is_none());
+        drop(first);
+        assert_eq!(admission.lock().running, 1, "the second has its turn, and has not looked yet");
+        drop(second);
+        drop(third.as_mut().now_or_never().unwrap().unwrap());
+        assert_nobody_is_left(&admission);
+    }
+
+    #[tokio::test]
+    async fn a_request_that_has_hung_up_keeps_no_other_out_of_the_queue() {
+        let admission = Admission::new(Limits { at_once: 1, waiting_of_one: 1, ..LIMITS }, Gauge::default());
+        let _first = admission.enter(origin(1)).await.unwrap();
+        for _ in 0..3 {
+            let mut hung_up = Box::pin(admission.enter(origin(1)));
+            assert!(hung_up.as_mut().now_or_never().is_none(), "it is let into the queue");
+        }
+    }
+
+    fn assert_nobody_is_left(admission: &Admission) {
+        let state = admission.lock();
+        assert_eq!((state.running, state.waiting, admission.depth.get()), (0, 0, 0));
+        assert!(state.running_of.is_empty() && state.queues.is_empty() && state.turns.is_empty());
+    }
+
+    /// A request, and what came of it so far.
+    enum Asker<'a> {
+        Waits(BoxFuture<'a, Result<Admitted, Refusal>>),
+        Entered { _place: Admitted },
+    }
+
+    impl Asker<'_> {
+        /// Looks whether it is their turn.
+        fn look(self) -> Option<Self> {
+            match self {
+                Asker::Waits(mut entering) => match entering.as_mut().now_or_never() {
+                    None => Some(Asker::Waits(entering)),
+                    Some(entered) => entered.ok().map(|place| Asker::Entered { _place: place }),
+                },
+                entered @ Asker::Entered { .. } => Some(entered),
+            }
+        }
+    }
+
+    /// What may happen. A number says to which of those that are there, counted round.
+    #[derive(Clone, Debug)]
+    enum Event {
+        Comes(u8),
+        Looks(usize),
+        Goes(usize),
+    }
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        let event = prop_oneof![
+            (0u8..4).prop_map(Event::Comes),
+            any::<usize>().prop_map(Event::Looks),
+            any::<usize>().prop_map(Event::Goes),
+        ];
+        proptest::collection::vec(event, 0..120)
+    }
+
+    proptest! {
+        #[test]
+        fn whoever_comes_looks_and_goes_nothing_is_lost(events in events()) {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+            let _in_it = runtime.enter();
+            let admission = Admission::new(LIMITS, Gauge::default());
+            let mut askers: Vec<Asker<'_>> = Vec::new();
+            for event in events {
+                match event {
+                    Event::Comes(of) => {
+                        let asker = Asker::Waits(Box::pin(admission.enter(origin(of))));
+                        askers.extend(asker.look());
+                    }
+                    Event::Looks(_) | Event::Goes(_) if askers.is_empty() => {}
+                    Event::Looks(which) => {
+                        let asker = askers.swap_remove(which % askers.len());
+                        askers.extend(asker.look());
+                    }
+                    Event::Goes(which) => drop(askers.swap_remove(which % askers.len())),
+                }
+                let state = admission.lock();
+                prop_assert_eq!(state.running + state.waiting, askers.len(), "each is in one place");
+                prop_assert!(state.running <= LIMITS.at_once);
+                prop_assert!(state.running_of.values().all(|running| *running <= LIMITS.at_once_of_one));
+                prop_assert!(state.queues.values().all(|queue| (1..=LIMITS.waiting_of_one).contains(&queue.len())));
+                let can_enter = state.queues.keys().any(|origin| state.has_room(*origin, &LIMITS));
+                prop_assert!(!can_enter, "a request waits though there is room");
+            }
+            drop(askers);
+            assert_nobody_is_left(&admission);
+        }
+    }
+}

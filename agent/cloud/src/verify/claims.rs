@@ -1,0 +1,144 @@
+//! How often a cloud is asked for requests whose claim nothing has proven yet.
+//!
+//! A request can name any machine. So one for which the cloud is asked takes one of a few places, and gives it back at once if its
+//! claim turns out to be true; a lie keeps its place for some seconds. Places are given out in turns of addresses, and no
+//! address has many: lies wait behind each other, an honest machine behind one of each liar, and what all lies together
+//! can have asked is a small part of what the cloud lets a project ask.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::runtime::Handle;
+use tokio::time::sleep;
+
+use super::admission::{Admission, Admitted, Limits};
+use super::{Origin, Refusal};
+
+/// With [`KEPT_FOR`], three lies a second of all addresses together, and one of each.
+const LIMITS: Limits = Limits {
+    at_once: 10,
+    at_once_of_one: 3,
+    waiting_of_one: 8,
+    at_once_of_claim: 3,
+    waiting_of_claim: 8,
+    waiting: 4096,
+    // Longer than a lie keeps its place, and short of what there is for all of a verification.
+    timeout: Duration::from_secs(5),
+};
+/// How long a lie keeps its place.
+const KEPT_FOR: Duration = Duration::from_secs(3);
+
+/// The places.
+pub struct Claims {
+    places: Arc<Admission>,
+    kept_for: Duration,
+}
+
+/// A place. Dropped, it is kept for a while.
+pub struct Claim {
+    place: Option<Admitted>,
+    kept_for: Duration,
+}
+
+impl Default for Claims {
+    fn default() -> Claims {
+        Claims::of(LIMITS, KEPT_FOR)
+    }
+}
+
+impl Claims {
+    fn of(limits: Limits, kept_for: Duration) -> Claims {
+        Claims { places: Admission::new(limits, Gauge::default()), kept_for }
+    }
+
+    /// Takes a place, unless there is one already.
+    ///
+    /// # Errors
+    /// There is none in time.
+    pub async fn enter(&self, origin: Origin, claim: &mut Option<Claim>) -> Result<(), Refusal> {
+        if claim.is_none() {
+            let place = self.places.enter(origin).await?;
+            *claim = Some(Claim { place: Some(place), kept_for: self.kept_for });
+        }
+        Ok(())
+    }
+}
+
+impl Claim {
+    /// It is believed, and so no lie: the place is free.
+    pub fn believed(mut self) {
+        self.place = None;
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        let Some(place) = self.place.take() else { return };
+        let kept_for = self.kept_for;
+        // Without a runtime no request is let in any more.
+        if let Ok(runtime) = Handle::try_current() {
+            runtime.spawn(async move {
+                sleep(kept_for).await;
+                drop(place);
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    fn origin(last: u8) -> Origin {
+        Origin::of([10, 0, 0, last].into())
+    }
+
+    async fn enter(claims: &Claims, from: u8) -> Result<Claim, Refusal> {
+        let mut claim = None;
+        claims.enter(origin(from), &mut claim).await?;
+        Ok(claim.unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_lie_keeps_its_place_and_the_truth_does_not() {
+        let one = Limits { at_once: 1, at_once_of_one: 1, timeout: Duration::from_millis(20), ..LIMITS };
+        let claims = Claims::of(one, Duration::from_secs(600));
+        for _ in 0..100 {
+            enter(&claims, 1).await.unwrap().believed();
+        }
+        drop(enter(&claims, 1).await.unwrap());
+        assert_eq!(enter(&claims, 2).await.err().unwrap().reason, "QueuedTooLong");
+
+        let claims =
+            Claims::of(Limits { timeout: Duration::from_secs(60), ..one }, Duration::from_millis(30));
+        drop(enter(&claims, 1).await.unwrap());
+        assert!(enter(&claims, 2).now_or_never().is_none(), "not yet");
+        assert!(enter(&claims, 2).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn who_has_a_place_does_not_take_another() {
+        let claims = Claims::of(Limits { at_once: 1, ..LIMITS }, KEPT_FOR);
+        let mut claim = None;
+        for _ in 0..2 {
+            claims.enter(origin(1), &mut claim).now_or_never().unwrap().unwrap();
+        }
+    }
+
+    #[tokio::test]
+    async fn a_flood_of_lies_from_one_address_leaves_places_to_others() {
+        let claims = Claims::default();
+        for _ in 0..LIMITS.at_once_of_one {
+            drop(enter(&claims, 1).now_or_never().unwrap().unwrap());
+        }
+        assert!(enter(&claims, 1).now_or_never().is_none());
+        assert!(enter(&claims, 2).now_or_never().is_some_and(|place| place.is_ok()));
+        // What all lies cost in a second, each of them a list and a key at most: of Google's 25 less than a third.
+        let lies = LIMITS.at_once as f64 / KEPT_FOR.as_secs_f64();
+        assert!(2.0 * lies < 25.0 / 3.0);
+    }
+}

@@ -1,0 +1,183 @@
+//! What a request meets, from top to bottom: [`Bootstrap::answer`].
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use kops_agent_plan::bootstrap::message::BootstrapRequest;
+use kops_agent_plan::bootstrap::node_config::is_dns_name;
+use kops_agent_process::output::error_text;
+use tokio::time::{Instant, timeout};
+
+use super::super::metrics::BootstrapMetrics;
+use super::super::node_api::Nodes;
+use super::audit::Record;
+use super::call_back::{self, CallBack};
+use super::grants::Grants;
+use super::renewal::{self, NODE_WITHIN, Renewal};
+use super::replay::{Taken, Token};
+use kops_agent_cloud::verify::admission::Admission;
+use kops_agent_cloud::verify::{
+    Answer, Examined, LoadBalancing, MachinePrefix, Presented, Proof, Refusal, Verifier, examine,
+};
+
+/// How long the cloud may take to identify a machine.
+const VERIFIED_WITHIN: Duration = Duration::from_secs(8);
+
+/// Answers machines.
+pub struct Bootstrap {
+    pub(super) verifiers: Vec<Box<dyn Verifier>>,
+    pub(super) taken: Taken,
+    pub(super) admission: Arc<Admission>,
+    pub(super) call_back: CallBack,
+    pub(super) renewal: Renewal,
+    pub(super) nodes: Nodes,
+    pub(super) grants: Grants,
+    /// What tells machines apart that ask.
+    pub(super) machines: MachinePrefix,
+    /// Whether they have addresses of their own here.
+    pub(super) load_balancing: LoadBalancing,
+    pub(super) metrics: BootstrapMetrics,
+}
+
+/// What a request says, as far as it matters.
+pub struct Asked<'a> {
+    /// The header `Authorization`; empty where there is none, or more than one.
+    pub token: &'a str,
+    /// The body.
+    pub body: &'a [u8],
+    /// The door that it came by.
+    pub door: Door<'a>,
+}
+
+/// The door by which a machine asks.
+#[derive(Clone, Copy, Debug)]
+pub enum Door<'a> {
+    /// As one that is to become a node.
+    Bootstrap,
+    /// As one that is a node, with this certificate (DER) if it has shown one, which TLS has found good.
+    Renewal(Option<&'a [u8]>),
+}
+
+impl Bootstrap {
+    /// What a machine is answered: JSON, or why not. Either is written down.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub async fn answer(
+        &self,
+        mut record: Record<'_>,
+        asked: &Asked<'_>,
+        within: Duration,
+    ) -> Result<String, Refusal> {
+        let answered = timeout(within, self.give(asked, &mut record))
+            .await
+            .unwrap_or_else(|_| Err(Refusal::unavailable("Deadline", "it takes too long")));
+        record.answered(answered)
+    }
+
+    async fn give(&self, asked: &Asked<'_>, known: &mut Record<'_>) -> Result<String, Refusal> {
+        // What costs nothing comes first.
+        let (now, at) = (SystemTime::now(), Instant::now());
+        let origin = self.machines.origin(known.remote.ip());
+        let holder = match asked.door {
+            Door::Bootstrap => None,
+            Door::Renewal(certificate) => Some(self.renewal.holder(certificate, origin, at, known)?),
+        };
+        let presented = Presented { token: asked.token, body: asked.body, origin, now: seconds(now) };
+        let Examined { fingerprint, signed_at, proof, verification } = examine(&self.verifiers, &presented)?;
+        let token = Token { fingerprint, age: signed_at.map(|signed_at| age(signed_at, now)) };
+        let request = BootstrapRequest::parse(asked.body)
+            .map_err(|error| bad_request("RequestMalformed", format!("failed to decode: {error}")))?;
+        let challenge = match proof {
+            Proof::Token => None,
+            Proof::CallBack { .. } => Some(request.challenge.as_ref().ok_or_else(call_back::no_challenge)?),
+        };
+        let under_way = self.taken.take(token, at)?;
+
+        let verification = async {
+            let late = |_| Err(Refusal::unavailable("CloudTooSlow", "its cloud takes too long"));
+            timeout(VERIFIED_WITHIN, verification).await.unwrap_or_else(late)
+        };
+        let _admitted = match proof {
+            Proof::Token => {
+                let admitted = self.admission.enter(origin).await?;
+                known.node = verification.await?;
+                admitted
+            }
+            // That there is such a machine costs one list for all that ask. What is made up has no turn of its own.
+            Proof::CallBack { claimed } => {
+                known.node = verification.await?;
+                self.admission.enter(origin.claiming(claimed)).await?
+            }
+        };
+        let name = known.node.node_name.clone();
+        if !is_dns_name(&name) {
+            return Err(Refusal::not_verified("NoNodeName", format!("{name:?} is no name of a Node")));
+        }
+        if let Some(holder) = &holder {
+            renewal::refuse_holders_of_others(holder, &name)?;
+        }
+        if let Some(challenge) = challenge {
+            self.call_back.prove(&known.node, challenge).await?;
+        }
+        match &holder {
+            None => self.refuse_the_registered(&name).await?,
+            Some(holder) => {
+                renewal::refuse_replaced(&known.node, &self.nodes).await?;
+                // By what it asks the call-back, too, where that is the proof.
+                self.renewal.verified(holder, origin);
+            }
+        }
+
+        let response = self.grants.give(&known.node, &request).await?;
+        // Not before: a machine that is given nothing, because the cloud or the store does not answer now, comes again and again.
+        under_way.used_by(&name)?;
+        known.given = given(&request);
+        let mut json = serde_json::to_string(&response)
+            .map_err(|error| Refusal::unavailable("AnswerNotWritten", error))?;
+        json.push('\n');
+        Ok(json)
+    }
+
+    /// A Node that is at work has its certificates: a second request may come from a pod on it.
+    async fn refuse_the_registered(&self, name: &str) -> Result<(), Refusal> {
+        let unavailable = |problem: String| Refusal::unavailable("ApiServerUnavailable", problem);
+        match timeout(NODE_WITHIN, self.nodes.is_ready(name)).await {
+            Ok(Ok(false)) => Ok(()),
+            Ok(Ok(true)) => Err(Refusal {
+                answer: Answer::AlreadyRegistered,
+                reason: "AlreadyRegistered",
+                message: format!("the Node {name} is registered and Ready"),
+            }),
+            Ok(Err(error)) => Err(unavailable(format!(
+                "the API server does not tell about the Node {name}: {}",
+                error_text(&error.into())
+            ))),
+            Err(_) => Err(unavailable(format!("the API server does not tell about the Node {name} in time"))),
+        }
+    }
+}
+
+fn bad_request(reason: &'static str, message: String) -> Refusal {
+    Refusal { answer: Answer::BadRequest, reason, message }
+}
+
+/// What a request asks for, in words.
+fn given(request: &BootstrapRequest) -> String {
+    let certs = request.certs.iter().flatten().map(|(name, _)| name.as_str());
+    let config = request.include_node_config.then_some("its configuration");
+    let all: Vec<&str> = config.into_iter().chain(certs).collect();
+    if all.is_empty() { "nothing".into() } else { all.join(", ") }
+}
+
+/// Seconds since 1970.
+pub(super) fn seconds(now: SystemTime) -> i64 {
+    let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
+}
+
+/// How long ago it was signed at least, by this clock: tokens tell the second, and that may have been its end.
+fn age(signed_at: i64, now: SystemTime) -> Duration {
+    let no_later_than = Duration::from_secs(u64::try_from(signed_at.saturating_add(1)).unwrap_or_default());
+    now.duration_since(UNIX_EPOCH).unwrap_or_default().saturating_sub(no_later_than)
+}

@@ -1,0 +1,90 @@
+//! Penalties: origins whose connections came to nothing not long ago, with no request, or with one that could not be granted.
+//!
+//! A machine that is to be a node does so by accident at most, and comes again after a pause. Only so many are
+//! remembered, the latest.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use kops_agent_cloud::verify::Origin;
+
+/// How long a penalty lasts: about as long as a machine waits between two tries.
+const PENALTY: Duration = Duration::from_secs(60);
+/// The most origins, some hundred bytes each.
+const MOST: usize = 16 * 1024;
+
+/// The origins with a penalty.
+#[derive(Default)]
+pub struct Penalties {
+    until: BTreeMap<Origin, Instant>,
+    /// The same, the oldest first; one that was remembered again or forgiven since is here with an earlier end.
+    by_age: VecDeque<(Instant, Origin)>,
+}
+
+impl Penalties {
+    /// Whether an origin has one.
+    pub fn has(&self, origin: Origin, now: Instant) -> bool {
+        self.until.get(&origin).is_some_and(|until| *until > now)
+    }
+
+    /// An origin gets one now.
+    pub fn add(&mut self, origin: Origin, now: Instant) {
+        while self.by_age.front().is_some_and(|(until, _)| *until <= now || self.by_age.len() >= MOST) {
+            let Some((until, oldest)) = self.by_age.pop_front() else { break };
+            if self.until.get(&oldest) == Some(&until) {
+                self.until.remove(&oldest);
+            }
+        }
+        // Once a second is often enough: one address cannot fill this memory.
+        let until = now + PENALTY;
+        let known = self.until.get(&origin).copied();
+        if known.is_none_or(|known| until.duration_since(known) >= Duration::from_secs(1)) {
+            self.until.insert(origin, until);
+            self.by_age.push_back((until, origin));
+        }
+    }
+
+    /// Takes an origin's penalty away.
+    pub fn forgive(&mut self, origin: Origin) {
+        self.until.remove(&origin);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn origin(number: u32) -> Origin {
+        Origin::of(std::net::IpAddr::V4(number.into()))
+    }
+
+    #[test]
+    fn it_is_remembered_for_a_while() {
+        let (mut penalties, now) = (Penalties::default(), Instant::now());
+        penalties.add(origin(1), now);
+        assert!(penalties.has(origin(1), now) && !penalties.has(origin(2), now));
+        assert!(penalties.has(origin(1), now + PENALTY / 2));
+        assert!(!penalties.has(origin(1), now + PENALTY));
+        penalties.add(origin(1), now + PENALTY / 2);
+        assert!(penalties.has(origin(1), now + PENALTY));
+        penalties.add(origin(2), now + PENALTY);
+        assert!(penalties.has(origin(1), now + PENALTY), "the later time counts");
+        penalties.forgive(origin(1));
+        assert!(!penalties.has(origin(1), now));
+    }
+
+    #[test]
+    fn it_is_bounded() {
+        let (mut penalties, now) = (Penalties::default(), Instant::now());
+        for number in 0..2 * MOST as u32 {
+            penalties.add(origin(number), now);
+            penalties.add(origin(0), now);
+        }
+        assert!(penalties.by_age.len() <= MOST && penalties.until.len() <= MOST);
+        assert!(penalties.has(origin(2 * MOST as u32 - 1), now), "the latest are remembered");
+        penalties.add(origin(1), now + PENALTY);
+        assert_eq!((penalties.by_age.len(), penalties.until.len()), (1, 1));
+    }
+}

@@ -1,0 +1,67 @@
+//! What is decided from the configuration, before any request.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+
+use super::*;
+
+/// A kubeconfig with a user that logs in like this.
+fn kubeconfig_of(user: &str) -> String {
+    format!(
+        "{{apiVersion: v1, kind: Config, current-context: c, contexts: [{{name: c, context: {{cluster: c, user: u}}}}], \
+         clusters: [{{name: c, cluster: {{server: 'http://127.0.0.1:1'}}}}], users: [{{name: u, user: {user}}}]}}"
+    )
+}
+
+#[tokio::test]
+async fn a_configuration_that_cannot_be_used_ends_nobody() {
+    let folder = tempfile::tempdir().unwrap();
+    let [conf, kubeconfig] = ["config.yaml", "kubeconfig"].map(|name| folder.path().join(name));
+    let good = "{clusterName: c, cloud: aws}";
+    fs::write(&conf, good).unwrap();
+    fs::write(&kubeconfig, kubeconfig_of("{token: t}")).unwrap();
+    let args = ControllerArgs {
+        command: None,
+        conf: conf.clone(),
+        kubeconfig: Some(kubeconfig.clone()),
+        store_mirror: vec![],
+        store_interval: 60,
+        health_listen: String::new(),
+        labels_from: None,
+        once: false,
+        dry_run: false,
+    };
+    let mut files = Watched::new(vec![conf.clone(), kubeconfig.clone()]);
+    let every = Duration::from_millis(1);
+    assert!(can_be_used(&args).is_ok());
+    let exec = kubeconfig_of("{exec: {command: aws}}");
+    let half_a_pair = kubeconfig_of("{client-certificate-data: LS0t}");
+    for (file, bad) in [
+        (&conf, "{clusterName: c, cloud: moon}"),
+        (&conf, "{cloud: aws}"),
+        (&kubeconfig, "no kubeconfig: ["),
+        (&kubeconfig, exec.as_str()),
+        (&kubeconfig, half_a_pair.as_str()),
+    ] {
+        let before = fs::read(file).unwrap();
+        fs::write(file, bad).unwrap();
+        assert_eq!(files.changed(every).await, *file);
+        assert!(can_be_used(&args).is_err(), "{bad}");
+        // It goes on, and sees when it is mended.
+        fs::write(file, format!("{bad} ")).unwrap();
+        let ended = changed_for_good(&mut files, &args, every);
+        tokio::pin!(ended);
+        let mended = async {
+            // Until it is looked at again at least once.
+            tokio::time::sleep(20 * every).await;
+            fs::write(file, &before).unwrap();
+        };
+        tokio::select! {
+            biased;
+            () = mended => {}
+            file = &mut ended => panic!("it ended for {}", file.display()),
+        }
+        assert_eq!(ended.await, *file);
+    }
+}

@@ -1,0 +1,216 @@
+//! The groups of a store that changes.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::path::Path;
+
+use super::*;
+
+fn write_group(folder: &Path, name: &str, labels: &str) {
+    write(folder, &format!("igconfig/node/{name}"), &format!("node-role.kubernetes.io/node: '', {labels}"));
+}
+
+fn write(folder: &Path, group: &str, labels: &str) {
+    let folder = folder.join(group);
+    fs::create_dir_all(&folder).unwrap();
+    let text = format!("{{ClusterName: c.example.com, KubeletConfig: {{nodeLabels: {{{labels}}}}}}}");
+    fs::write(folder.join(CONFIGURATION), text).unwrap();
+}
+
+fn break_group(folder: &Path, name: &str) {
+    fs::create_dir_all(folder.join("instancegroup")).unwrap();
+    fs::write(folder.join("instancegroup").join(name), "").unwrap();
+    fs::create_dir_all(folder.join("igconfig/node").join(name)).unwrap();
+    fs::write(folder.join("igconfig/node").join(name).join(CONFIGURATION), "{spec: [").unwrap();
+}
+
+fn store() -> (tempfile::TempDir, Groups) {
+    let folder = tempfile::tempdir().unwrap();
+    for name in ["instancegroup", "igconfig/node/old/nodes", "igconfig/bastion/b"] {
+        fs::create_dir_all(folder.path().join(name)).unwrap();
+    }
+    for name in ["igconfig/node/old/nodes/nodeupconfig.yaml", "igconfig/bastion/b/nodeupconfig.yaml"] {
+        fs::write(folder.path().join(name), "no group").unwrap();
+    }
+    write_group(folder.path(), "nodes", "a: '1'");
+    for name in ["nodes", "control-plane"] {
+        fs::write(folder.path().join("instancegroup").join(name), "").unwrap();
+    }
+    write(folder.path(), "igconfig/control-plane/control-plane", "node-role.kubernetes.io/control-plane: ''");
+    let groups =
+        Groups::of(Arc::new(Store::new(&[]).unwrap()), folder.path().to_str().unwrap(), Duration::MAX);
+    (folder, groups)
+}
+
+fn changed(names: &[&str]) -> Changed {
+    Changed(names.iter().map(|name| (*name).to_owned()).collect())
+}
+
+fn get(groups: &Groups, name: &str) -> Group {
+    groups.get(name, &Labels::new())
+}
+
+fn labels(groups: &Groups, name: &str) -> Vec<String> {
+    shown(get(groups, name))
+}
+
+fn shown(group: Group) -> Vec<String> {
+    match group {
+        Group::Known(labels) => labels.iter().map(|(key, value)| format!("{key}={value}")).collect(),
+        other => vec![format!("{other:?}")],
+    }
+}
+
+#[tokio::test]
+async fn labels_follow_what_kops_has_applied_and_not_what_was_only_saved() {
+    let (folder, groups) = store();
+    assert_eq!(get(&groups, "nodes"), Group::Unreadable);
+    assert_eq!(groups.refresh().await, changed(&["control-plane", "nodes"]));
+    assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="]);
+    assert_eq!(groups.refresh().await, changed(&[]));
+
+    // `kops edit ig`.
+    let edited = "{apiVersion: kops.k8s.io/v1alpha2, kind: InstanceGroup, metadata: {name: nodes}, spec: \
+                  {role: Node, nodeLabels: {a: edited}}}";
+    fs::write(folder.path().join("instancegroup/nodes"), edited).unwrap();
+    assert_eq!(groups.refresh().await, changed(&[]));
+
+    write_group(folder.path(), "nodes", "a: '2', b: x");
+    write_group(folder.path(), "more", "");
+    assert_eq!(groups.refresh().await, changed(&["more", "nodes"]));
+    assert_eq!(labels(&groups, "nodes"), ["a=2", "b=x", "node-role.kubernetes.io/node="]);
+
+    fs::remove_dir_all(folder.path().join("igconfig/node/more")).unwrap();
+    assert_eq!(groups.refresh().await, changed(&["more"]));
+    assert_eq!(get(&groups, "more"), Group::Unknown);
+    assert_eq!(get(&groups, "b"), Group::Unknown, "bastions are no Nodes");
+}
+
+#[tokio::test]
+async fn a_group_that_was_made_anew_with_another_role_is_told_from_the_one_before() {
+    let (folder, groups) = store();
+    write(folder.path(), "igconfig/apiserver/nodes", "node-role.kubernetes.io/api-server: ''");
+    groups.refresh().await;
+    let with = |role: &str| Labels::from([(format!("node-role.kubernetes.io/{role}"), String::new())]);
+    assert_eq!(shown(groups.get("nodes", &with("api-server"))), ["node-role.kubernetes.io/api-server="]);
+    assert_eq!(shown(groups.get("nodes", &with("node"))), ["a=1", "node-role.kubernetes.io/node="]);
+    assert_eq!(get(&groups, "nodes"), Group::Unreadable, "the cloud does not say which");
+}
+
+#[tokio::test]
+async fn a_group_that_cannot_be_read_is_as_it_was_and_the_others_go_on() {
+    let (folder, groups) = store();
+    groups.refresh().await;
+    assert!(groups.is_current());
+    for name in ["nodes", "new"] {
+        break_group(folder.path(), name);
+    }
+    write_group(folder.path(), "others", "b: '1'");
+    assert_eq!(groups.refresh().await, changed(&["others"]));
+    assert!(!groups.is_current());
+    assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="]);
+    assert_eq!(get(&groups, "new"), Group::Unreadable, "it may be the one that cannot be read");
+    assert_eq!(groups.refresh().await, changed(&[]));
+    assert!(!groups.is_current());
+    write_group(folder.path(), "nodes", "");
+    fs::remove_dir_all(folder.path().join("igconfig/node/new")).unwrap();
+    assert_eq!(groups.refresh().await, changed(&["nodes"]));
+    assert!(groups.is_current());
+    assert_eq!(get(&groups, "new"), Group::Unknown);
+}
+
+#[tokio::test]
+async fn what_is_left_of_a_group_that_was_deleted_keeps_nothing_unreadable() {
+    let (folder, groups) = store();
+    groups.refresh().await;
+    // kOps leaves it behind, and it can be read no longer: of another version, say, or with another key.
+    break_group(folder.path(), "nodes");
+    fs::remove_file(folder.path().join("instancegroup/nodes")).unwrap();
+    groups.refresh().await;
+    assert!(groups.is_current());
+    assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="], "its nodes go last");
+    assert_eq!(get(&groups, "new"), Group::Unknown);
+
+    // It comes back.
+    fs::write(folder.path().join("instancegroup/nodes"), "").unwrap();
+    write_group(folder.path(), "nodes", "a: '2'");
+    assert_eq!(groups.refresh().await, changed(&["nodes"]));
+    // That groups cannot be listed does not make one a deleted one.
+    break_group(folder.path(), "nodes");
+    fs::remove_dir_all(folder.path().join("instancegroup")).unwrap();
+    groups.refresh().await;
+    assert!(!groups.is_current());
+}
+
+#[tokio::test]
+async fn what_is_unchanged_is_not_read_again_because_of_another() {
+    let (folder, groups) = store();
+    break_group(folder.path(), "broken");
+    groups.refresh().await;
+    let file = folder.path().join("igconfig/node/nodes").join(CONFIGURATION);
+    let before = fs::metadata(&file).unwrap();
+    // The same file by all that the store tells of versions, with something else in it.
+    let text = fs::read_to_string(&file).unwrap().replace("a: '1'", "a: '9'");
+    let mut open = fs::File::options().write(true).open(&file).unwrap();
+    std::io::Write::write_all(&mut open, text.as_bytes()).unwrap();
+    open.set_modified(before.modified().unwrap()).unwrap();
+    for _ in 0..2 {
+        assert_eq!(groups.refresh().await, changed(&[]));
+        assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="]);
+        assert!(!groups.is_current(), "the other is tried again each time");
+    }
+}
+
+/// A link to nowhere is listed by no store; a folder that cannot be entered is. Here the file goes between the two.
+#[tokio::test]
+async fn a_file_that_goes_after_it_was_listed_is_a_deleted_group_until_it_comes_back() {
+    let (folder, groups) = store();
+    groups.refresh().await;
+    let file = "igconfig/node/nodes/nodeupconfig.yaml";
+    let versions = groups.store.versions(&groups.base, GROUPS, BEHIND_GROUPS).await.unwrap();
+    let before = Read::default();
+    let away = folder.path().join("away");
+    fs::rename(folder.path().join(file), &away).unwrap();
+    let listed: BTreeMap<String, String> =
+        versions.into_iter().filter(|(file, _)| group_of(file).is_some()).collect();
+    let read = groups.read_listed(listed.clone(), before).await.unwrap();
+    assert!(read.problems.is_empty() && !read.groups.contains_key(file), "it is deleted");
+    assert!(!read.versions.contains_key(file), "and looked for again");
+    fs::rename(&away, folder.path().join(file)).unwrap();
+    let again = groups.read_listed(listed, read).await.unwrap();
+    assert!(again.groups.contains_key(file));
+}
+
+#[tokio::test]
+async fn a_store_without_any_group_is_not_believed() {
+    let (folder, groups) = store();
+    groups.refresh().await;
+    let away = folder.path().join("igconfig.away");
+    fs::rename(folder.path().join("igconfig"), &away).unwrap();
+    assert_eq!(groups.refresh().await, changed(&[]));
+    assert!(!groups.is_current());
+    assert_eq!(labels(&groups, "nodes"), ["a=1", "node-role.kubernetes.io/node="]);
+    assert_eq!(get(&groups, "new"), Group::Unreadable, "it may be a new one");
+    fs::rename(away, folder.path().join("igconfig")).unwrap();
+    write_group(folder.path(), "new", "");
+    assert_eq!(groups.refresh().await, changed(&["new"]));
+    assert!(groups.is_current());
+}
+
+#[test]
+fn only_configurations_of_nodes_are_groups() {
+    assert_eq!(group_of("igconfig/node/nodes/nodeupconfig.yaml"), Some("nodes"));
+    assert_eq!(group_of("igconfig/control-plane/cp/nodeupconfig.yaml"), Some("cp"));
+    for file in [
+        "igconfig/node/nodes/",
+        "igconfig/node/",
+        "igconfig/node//nodeupconfig.yaml",
+        "igconfig/node/old/nodes/nodeupconfig.yaml",
+        "igconfig/node/nodes/nodeupconfig.yaml.bak",
+        "igconfig/bastion/b/nodeupconfig.yaml",
+        "instancegroup/nodes",
+    ] {
+        assert_eq!(group_of(file), None, "{file}");
+    }
+}

@@ -1,0 +1,79 @@
+//! What the cloud last said of a Node's identity, and for how long that stands.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kops_agent_plan::identity::Identity;
+use tokio::time::Instant;
+
+/// How long an identity stands. An instance's id is never given to another, but its tags may change. Less than the hour
+/// after which all Nodes are looked at again.
+const IDENTITY_TTL: Duration = Duration::from_secs(50 * 60);
+
+/// What is known of a Node's identity.
+#[derive(Debug, Default)]
+pub(super) enum Standing {
+    /// Nothing.
+    #[default]
+    Unknown,
+    Believed {
+        provider_id: String,
+        identity: Arc<Identity>,
+        until: Instant,
+    },
+    /// It was not believed when it was last asked for.
+    Refused {
+        provider_id: String,
+        /// When it was asked for under this providerID for the first time. It is older than that.
+        since: Instant,
+        is_definite: bool,
+    },
+}
+
+impl Standing {
+    /// It is believed under this providerID.
+    pub(super) fn believed(provider_id: &str, identity: Arc<Identity>, now: Instant) -> Standing {
+        Standing::Believed { provider_id: provider_id.to_owned(), identity, until: now + IDENTITY_TTL }
+    }
+
+    /// Its identity under this providerID, while that stands.
+    pub(super) fn identity(&self, of: &str, now: Instant) -> Option<&Arc<Identity>> {
+        match self {
+            Standing::Believed { provider_id, identity, until } if provider_id == of && now < *until => {
+                Some(identity)
+            }
+            _ => None,
+        }
+    }
+
+    /// When it was asked for under this providerID for the first time, where it has been refused since; now otherwise.
+    pub(super) fn asked_since(&self, of: &str, now: Instant) -> Instant {
+        match self {
+            Standing::Refused { provider_id, since, .. } if provider_id == of => *since,
+            _ => now,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_stands_for_its_providerid_and_its_time() {
+        let now = Instant::now();
+        let standing = Standing::believed("a", Arc::default(), now);
+        assert!(standing.identity("a", now).is_some());
+        assert!(standing.identity("b", now).is_none(), "it says that it is another");
+        assert!(standing.identity("a", now + IDENTITY_TTL).is_none());
+        assert_eq!(standing.asked_since("a", now), now);
+    }
+
+    #[test]
+    fn a_refusal_keeps_its_first_moment_for_its_providerid() {
+        let (then, now) = (Instant::now(), Instant::now() + IDENTITY_TTL);
+        let standing = Standing::Refused { provider_id: "a".into(), since: then, is_definite: false };
+        assert_eq!((standing.asked_since("a", now), standing.asked_since("b", now)), (then, now));
+        assert!(standing.identity("a", then).is_none());
+    }
+}

@@ -1,0 +1,142 @@
+//! When a Node is looked at: its place in the queue, and its pauses.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10 * 60);
+/// Writes to a Node without a pause, as when it is new and its group is being edited.
+pub(super) const WRITES_AT_ONCE: u32 = 4;
+/// After so long without a write, the earlier ones are forgotten. More than the longest pause between two.
+pub(super) const WRITES_FORGOTTEN: Duration = Duration::from_secs(30 * 60);
+
+/// One Node's place in the queue.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Turn {
+    /// Since or from when it is to be looked at; pauses may put that off.
+    due: Option<Instant>,
+    pub(super) is_looked_at: bool,
+    /// It was woken while it was looked at.
+    is_woken: bool,
+    /// Consecutive failures.
+    failures: u32,
+    /// The end of the pause after the last failure.
+    pause: Option<Instant>,
+    writes: Option<Writes>,
+}
+
+/// The latest writes to a Node.
+#[derive(Debug, PartialEq, Eq)]
+struct Writes {
+    times: u32,
+    last: Instant,
+    /// The end of the Node's rest, which nothing shortens.
+    rest: Instant,
+}
+
+impl Turn {
+    /// A Node that is looked at, and of which nothing else is known.
+    pub(super) fn of_gone() -> Turn {
+        Turn { is_looked_at: true, ..Turn::default() }
+    }
+
+    /// When the Node may be looked at, if it is to be.
+    pub(super) fn not_before(&self) -> Option<Instant> {
+        let rest = self.writes.as_ref().map(|writes| writes.rest);
+        Some([self.pause, rest].into_iter().flatten().fold(self.due?, Instant::max))
+    }
+
+    pub(super) fn changed(&mut self, at: Instant) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
+
+    pub(super) fn wake(&mut self, at: Instant) {
+        self.pause = None;
+        self.is_woken |= self.is_looked_at;
+        self.changed(at);
+    }
+
+    pub(super) fn begin(&mut self) {
+        self.due = None;
+        self.is_looked_at = true;
+    }
+
+    pub(super) fn done(&mut self) {
+        *self = Turn { due: self.due, writes: self.writes.take(), ..Turn::default() };
+    }
+
+    pub(super) fn failed(&mut self, name: &str, now: Instant) -> Duration {
+        self.is_looked_at = false;
+        let pause = pause(name, self.failures);
+        self.failures = self.failures.saturating_add(1);
+        if std::mem::take(&mut self.is_woken) {
+            return Duration::ZERO;
+        }
+        self.pause = Some(now + pause);
+        self.changed(now + pause);
+        pause
+    }
+
+    /// The cloud does not answer for it: it is due when the cloud does.
+    pub(super) fn suspend(&mut self) {
+        self.is_looked_at = false;
+        self.is_woken = false;
+        self.due = None;
+    }
+
+    pub(super) fn written(&mut self, name: &str, now: Instant) -> Option<Duration> {
+        let writes = self.writes.get_or_insert(Writes { times: 0, last: now, rest: now });
+        if now.saturating_duration_since(writes.last) > WRITES_FORGOTTEN {
+            writes.times = 0;
+        }
+        writes.times = writes.times.saturating_add(1);
+        writes.last = now;
+        let pause = writes.times.checked_sub(WRITES_AT_ONCE + 1).map(|again| pause(name, again));
+        writes.rest = now + pause.unwrap_or_default();
+        pause
+    }
+
+    /// Whether it waits for nothing but the end of a failure's pause.
+    #[cfg(test)]
+    pub(super) fn is_idle(&self) -> bool {
+        !self.is_looked_at && (self.due.is_none() || self.failures > 0)
+    }
+}
+
+/// Twice as long after each failure, and for each Node a little different.
+pub(super) fn pause(name: &str, failures: u32) -> Duration {
+    let doubled = FIRST_PAUSE.saturating_mul(2u32.saturating_pow(failures.min(16)));
+    let spread = name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % 256;
+    let pause = doubled.min(LONGEST_PAUSE);
+    pause - pause.mul_f64(f64::from(spread) / 1024.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn many_failures_do_not_come_back_at_once() {
+        let pauses: BTreeSet<Duration> =
+            (0..1000).map(|number| pause(&format!("i-{number:017x}"), 4)).collect();
+        assert!(pauses.len() > 100, "{}", pauses.len());
+    }
+
+    #[test]
+    fn a_rest_after_writes_outlasts_success_and_a_wake() {
+        let (mut turn, now) = (Turn::default(), Instant::now());
+        (0..WRITES_AT_ONCE).for_each(|_| assert_eq!(turn.written("a", now), None));
+        let rest = turn.written("a", now);
+        turn.done();
+        turn.wake(now);
+        assert_eq!(turn.not_before(), rest.map(|rest| now + rest));
+    }
+
+    #[test]
+    fn a_turn_is_small() {
+        assert!(size_of::<Turn>() <= 112, "{} bytes for each Node", size_of::<Turn>());
+    }
+}

@@ -1,0 +1,230 @@
+//! What a pod has of its service account: a token and the cluster's authorities, in files that are replaced while they are in use.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow};
+use hyper::header::HeaderValue;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+
+/// Where the kubelet puts them.
+pub const FOLDER: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+/// A file is read again after so long, as client-go does: the kubelet replaces a token when a fifth of its hour is left.
+const READ_EVERY: Duration = Duration::from_secs(60);
+
+/// The address of the API server, of the environment that a pod has.
+///
+/// # Errors
+/// If this is no pod.
+pub fn server(variable: impl Fn(&str) -> Option<String>) -> Result<String> {
+    let get = |name: &str| {
+        variable(name).filter(|value| !value.is_empty()).with_context(|| format!("{name} is not set"))
+    };
+    let (host, port) = (get("KUBERNETES_SERVICE_HOST")?, get("KUBERNETES_SERVICE_PORT")?);
+    let port: u16 = port.parse().with_context(|| format!("KUBERNETES_SERVICE_PORT is {port:?}"))?;
+    Ok(match host.contains(':') {
+        true => format!("https://[{host}]:{port}"),
+        false => format!("https://{host}:{port}"),
+    })
+}
+
+/// What is made of a file that is replaced now and then. Where it cannot be read again, what was read last stands.
+#[derive(Debug)]
+struct Reread<T> {
+    path: PathBuf,
+    read: fn(&Path) -> Result<T>,
+    last: Mutex<(T, Instant)>,
+}
+
+impl<T: Clone> Reread<T> {
+    fn new(path: PathBuf, read: fn(&Path) -> Result<T>) -> Result<Reread<T>> {
+        let first = read(&path)?;
+        Ok(Reread { path, read, last: Mutex::new((first, Instant::now())) })
+    }
+
+    fn get(&self, now: Instant) -> T {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if now.saturating_duration_since(last.1) >= READ_EVERY {
+            match (self.read)(&self.path) {
+                Ok(new) => last.0 = new,
+                Err(error) => log::warn!("{error:#}; what was read of it before is used"),
+            }
+            last.1 = now;
+        }
+        last.0.clone()
+    }
+}
+
+/// The token in a file.
+#[derive(Debug)]
+pub struct TokenFile(Reread<HeaderValue>);
+
+impl TokenFile {
+    /// Reads it for the first time.
+    ///
+    /// # Errors
+    /// If it cannot be read, or holds no token.
+    pub fn open(path: PathBuf) -> Result<TokenFile> {
+        Reread::new(path, |path| {
+            let what = || format!("reading the token {}", path.display());
+            let token = std::fs::read_to_string(path).with_context(what)?;
+            bearer(token.trim()).with_context(what)
+        })
+        .map(TokenFile)
+    }
+
+    /// The token of now, for a request's `Authorization`.
+    pub fn bearer(&self) -> HeaderValue {
+        self.0.get(Instant::now())
+    }
+}
+
+/// A token, for a request's `Authorization`.
+///
+/// # Errors
+/// If it is none.
+pub fn bearer(token: &str) -> Result<HeaderValue> {
+    if token.is_empty() {
+        return Err(anyhow!("the token is empty"));
+    }
+    let header = HeaderValue::try_from(format!("Bearer {token}"));
+    let mut header = header.map_err(|_| anyhow!("the token has characters that no header may have"))?;
+    header.set_sensitive(true);
+    Ok(header)
+}
+
+/// How to be a TLS client that trusts the authorities in a file, as they are when a connection is made.
+///
+/// # Errors
+/// If there are none now.
+pub fn trusting_file(path: PathBuf) -> Result<ClientConfig> {
+    let verifier = Reread::new(path, verifier)?;
+    Ok(ClientConfig::builder()
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(TrustFile(verifier)))
+        .with_no_client_auth())
+}
+
+fn verifier(path: &Path) -> Result<Arc<WebPkiServerVerifier>> {
+    let what = || format!("reading the authorities {}", path.display());
+    let text = std::fs::read(path).with_context(what)?;
+    let mut roots = RootCertStore::empty();
+    roots.add_parsable_certificates(CertificateDer::pem_slice_iter(&text).filter_map(Result::ok));
+    WebPkiServerVerifier::builder(Arc::new(roots)).build().with_context(what)
+}
+
+#[derive(Debug)]
+struct TrustFile(Reread<Arc<WebPkiServerVerifier>>);
+
+impl TrustFile {
+    fn now(&self) -> Arc<WebPkiServerVerifier> {
+        self.0.get(Instant::now())
+    }
+}
+
+impl ServerCertVerifier for TrustFile {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        self.now().verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.now().verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.now().verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.now().supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_address_is_that_of_the_environment() {
+        let server_of = |host: &'static str, port: &'static str| {
+            server(move |name| match name {
+                "KUBERNETES_SERVICE_HOST" => Some(host.to_owned()),
+                "KUBERNETES_SERVICE_PORT" => Some(port.to_owned()),
+                _ => None,
+            })
+        };
+        assert_eq!(server_of("100.64.0.1", "443").unwrap(), "https://100.64.0.1:443");
+        assert_eq!(server_of("fd00::1", "6443").unwrap(), "https://[fd00::1]:6443");
+        assert!(server_of("", "443").unwrap_err().to_string().contains("KUBERNETES_SERVICE_HOST is not set"));
+        assert!(server_of("100.64.0.1", "http").is_err());
+    }
+
+    #[test]
+    fn a_token_is_read_again_and_the_last_one_stands_where_it_cannot() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("token");
+        assert!(TokenFile::open(path.clone()).is_err());
+        std::fs::write(&path, "one\n").unwrap();
+        let token = TokenFile::open(path.clone()).unwrap();
+        let begun = Instant::now();
+        assert_eq!(token.0.get(begun), "Bearer one");
+        std::fs::write(&path, "two\n").unwrap();
+        assert_eq!(token.0.get(begun), "Bearer one", "not before its time");
+        assert_eq!(token.0.get(begun + 2 * READ_EVERY), "Bearer two");
+        std::fs::write(&path, "").unwrap();
+        assert_eq!(token.0.get(begun + 4 * READ_EVERY), "Bearer two", "an empty file is no token");
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(token.0.get(begun + 6 * READ_EVERY), "Bearer two");
+        assert!(format!("{:?}", token.bearer()).contains("Sensitive"));
+    }
+
+    #[test]
+    fn authorities_that_are_replaced_are_trusted_from_then_on() {
+        kops_agent_net::tls::install_provider();
+        let authority = || {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let mut params = rcgen::CertificateParams::new(vec!["api".to_owned()]).unwrap();
+            params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+            params.self_signed(&key).unwrap()
+        };
+        let (old, new) = (authority(), authority());
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ca.crt");
+        assert!(trusting_file(path.clone()).is_err());
+        std::fs::write(&path, old.pem()).unwrap();
+        let file = Reread::new(path.clone(), verifier).unwrap();
+        let begun = Instant::now();
+        let hints = |at| file.get(at).root_hint_subjects().map(|hints| hints.len());
+        let first = file.get(begun);
+        std::fs::write(&path, format!("{}{}", old.pem(), new.pem())).unwrap();
+        assert!(Arc::ptr_eq(&first, &file.get(begun)));
+        let second = file.get(begun + 2 * READ_EVERY);
+        assert!(!Arc::ptr_eq(&first, &second));
+        std::fs::write(&path, "").unwrap();
+        assert!(Arc::ptr_eq(&second, &file.get(begun + 4 * READ_EVERY)), "no authority is no answer");
+        assert_eq!(hints(begun + 4 * READ_EVERY), None);
+    }
+}

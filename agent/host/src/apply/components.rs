@@ -1,0 +1,98 @@
+//! The components of a node that works: one is started anew at a time, and the next only once that is well again.
+
+use std::sync::PoisonError;
+
+use kops_agent_plan::diff::{Change, KUBELET, Plan, Stage, Step};
+use kops_agent_plan::health::{self, Component};
+use kops_agent_plan::resource::{Kind, Resource, ResourceId};
+
+use super::run::Run;
+use super::starts::is_merely_started;
+use crate::error::{Error, Result};
+use crate::rollback::Journal;
+use crate::well::Expected;
+
+impl Run<'_> {
+    /// Notes that a component is about to be started anew.
+    pub(super) fn note_begun(&self, component: &ResourceId) -> Result<()> {
+        let Some(changing) = &self.changing else { return Ok(()) };
+        match changing.journal().as_mut() {
+            Some(journal) => journal.begin(&self.host.root, component),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until what a step has started anew is well.
+    pub(super) async fn wait_after(&self, step: &Step) -> Result<()> {
+        if self.changing.is_none() {
+            return Ok(());
+        }
+        let texts = |path: &str| health::desired_text(self.desired, path);
+        let Some(component) = health::after(step, &texts) else { return Ok(()) };
+        // A kubelet that does not run yet brings no pod back: those are waited for in the end.
+        if step.stage == Stage::Pods && starts(self.plan, KUBELET) {
+            return Ok(());
+        }
+        self.wait_for(&component).await
+    }
+
+    async fn wait_for(&self, component: &Component) -> Result<()> {
+        let Some(changing) = &self.changing else { return Ok(()) };
+        let id = &component.resource;
+        let before =
+            changing.journal().as_ref().and_then(|journal| journal.pod_before(id).map(str::to_owned));
+        self.progress.waiting(id);
+        let expected = before.as_deref().map_or(Expected::Any, Expected::Other);
+        self.host.wait_until_well(component, expected).await?;
+        changing.waited.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());
+        Ok(())
+    }
+
+    /// Waits for what was begun and not waited for, as by a run that was interrupted at that; then nothing is put
+    /// back any more.
+    pub(super) async fn end_change(&self) -> Result<()> {
+        let Some(changing) = &self.changing else { return Ok(()) };
+        let begun = changing.journal().as_ref().map_or(vec![], |journal| journal.begun().to_vec());
+        let texts = |path: &str| health::desired_text(self.desired, path);
+        for id in begun {
+            let is_waited_for = changing.waited.lock().unwrap_or_else(PoisonError::into_inner).contains(&id);
+            let component = match self.desired.get(&id) {
+                _ if is_waited_for => None,
+                // What became of it is told by the run itself.
+                Some(Resource::Unit(unit))
+                    if !self.starts.is_awaited(&unit.name)
+                        || self.starts.has_failed(&unit.name)
+                        || self.starts.is_left(&unit.name) =>
+                {
+                    None
+                }
+                Some(Resource::Unit(unit)) if unit.running => Some(health::of_unit(&unit.name, &texts)),
+                Some(Resource::File(_)) => health::of_manifest(&id.name, &texts),
+                _ => None,
+            };
+            if let Some(component) = component {
+                self.wait_for(&component).await?;
+            }
+        }
+        if changing.journal().take().is_some() {
+            Journal::end(&self.host.root)?;
+        }
+        Ok(())
+    }
+
+    /// The journal of what is to be put back because of this error, if anything is.
+    pub(super) fn taken_back_by(&self, error: &Error) -> Option<Journal> {
+        let Error::Unwell { resource, .. } = error else { return None };
+        // What did not run before does not come back either, and no change is to blame.
+        if resource.kind == Kind::Unit && is_merely_started(self.plan, resource) {
+            return None;
+        }
+        self.changing.as_ref()?.journal().take()
+    }
+}
+
+/// Whether a plan starts a unit that does not run.
+fn starts(plan: &Plan, unit: &str) -> bool {
+    let step = plan.step(&ResourceId::new(Kind::Unit, unit));
+    step.is_some_and(|step| step.changes.iter().any(|change| matches!(change, Change::Start)))
+}

@@ -1,0 +1,103 @@
+//! Asking systemd for jobs, and waiting for those that are waited for.
+
+use kops_agent_plan::resource::Unit;
+use tokio::time::{Instant, timeout, timeout_at};
+
+use super::run::Run;
+use super::starts::UnderWay;
+use crate::error::Result;
+use crate::host::Host;
+use crate::stamps::Stamp;
+use crate::system::systemd::Act;
+use crate::waits::{Waits, late};
+
+impl Run<'_> {
+    /// Asks for a job and waits for its end. `digest` is of what the unit finds.
+    pub(super) async fn wait_for_job(&self, act: Act, unit: &str, digest: Option<&str>) -> Result<()> {
+        let Waits { awaited, others, .. } = self.host.waits;
+        let limit = if self.starts.state().is_late { others } else { awaited };
+        match timeout(limit, self.host.systemd.begin(act, unit)).await {
+            Ok(outcome) => outcome,
+            Err(_) => {
+                self.starts.state().is_late = true;
+                self.host.note_begun_start(act, unit, digest)?;
+                Err(late(act, unit, limit))
+            }
+        }
+    }
+
+    /// Whether a job has to be left to systemd: its unit, or what that comes after, waits for the end of this run.
+    pub(super) fn has_to_be_left(&self, act: Act, unit: &str) -> bool {
+        if act == Act::Stop {
+            return false;
+        }
+        let left = self.starts.state().left.clone();
+        let is_left = self.host.systemd.waits_for_this_run(unit, &left).unwrap_or_else(|error| {
+            log::debug!("whether {unit} waits for this run is not known, so it is waited for: {error}");
+            false
+        });
+        if is_left {
+            self.starts.state().left.insert(unit.to_owned());
+        }
+        is_left
+    }
+
+    /// Asks for a job whose end is not waited for now.
+    pub(super) fn leave_job(&self, act: Act, unit: &Unit, digest: Option<String>) {
+        let job = self.host.systemd.begin(act, &unit.name);
+        self.starts.state().under_way.push(UnderWay { unit: unit.name.clone(), act, digest, job });
+    }
+
+    /// Gives the jobs that were left some time to end, and says which of their units failed. Returns those that are
+    /// still at it.
+    ///
+    /// # Errors
+    /// systemd cannot be asked, or the disk cannot be written to.
+    pub(super) async fn collect_jobs(&self) -> Result<Vec<String>> {
+        let until = Instant::now() + self.host.waits.others;
+        let under_way = std::mem::take(&mut self.starts.state().under_way);
+        let mut left = Vec::new();
+        for UnderWay { unit, act, digest, job } in under_way {
+            match timeout_at(until, job).await {
+                Ok(Ok(())) => self.host.note_started(act, &unit, digest.as_deref())?,
+                Ok(Err(error)) if error.is_refusal() => self.starts.note_failed(&unit, &error),
+                Ok(Err(error)) => return Err(error),
+                Err(_) => {
+                    self.host.note_begun_start(act, &unit, digest.as_deref())?;
+                    left.push(unit);
+                }
+            }
+        }
+        Ok(left)
+    }
+}
+
+impl Host {
+    /// Notes with what a unit runs from now on, and that one ran which runs once.
+    pub(super) fn note_started(&self, act: Act, unit: &str, digest: Option<&str>) -> Result<()> {
+        if act == Act::Stop {
+            return Ok(());
+        }
+        self.note_run(unit)?;
+        match digest {
+            Some(digest) => Stamp::Unit.write(&self.root, unit, digest),
+            None => Ok(()),
+        }
+    }
+
+    /// Notes the same of a unit whose job has not come to its end, where nothing of it can be older than what it
+    /// reads: a restart that waits in the queue has the old process run on, and stays due.
+    pub(crate) fn note_begun_start(&self, act: Act, unit: &str, digest: Option<&str>) -> Result<()> {
+        if act == Act::Stop {
+            return Ok(());
+        }
+        let is_starting = self.systemd.is_starting(unit)?;
+        if is_starting {
+            Stamp::Run.write(&self.root, unit, &self.kernel.boot_id()?)?;
+        }
+        match digest {
+            Some(digest) if is_starting || act == Act::Start => Stamp::Unit.write(&self.root, unit, digest),
+            _ => Ok(()),
+        }
+    }
+}

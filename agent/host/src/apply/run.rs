@@ -1,0 +1,206 @@
+//! One run, stage after stage.
+
+use std::collections::BTreeSet;
+
+use kops_agent_plan::diff::{Action, Change, ObservedState, Plan, Stage, Step};
+use kops_agent_plan::resource::{DesiredState, KernelModule, Kind, Resource};
+
+use super::changing::Changing;
+use super::report::Report;
+use super::starts::Starts;
+use crate::assets::Progress;
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::observe::Observer;
+use crate::places::boot_text;
+use crate::prepare::{Prepared, find};
+use crate::root::Root;
+use crate::secrets::Secrets;
+use crate::staged::write_file;
+use crate::stamps::Stamp;
+use crate::system::kernel::boot_file;
+
+/// One run, and all that it works with.
+pub(super) struct Run<'a> {
+    pub(super) host: &'a Host,
+    pub(super) plan: &'a Plan,
+    pub(super) desired: &'a DesiredState,
+    pub(super) secrets: &'a dyn Secrets,
+    pub(super) prepared: &'a Prepared<'a>,
+    pub(super) progress: &'a dyn Progress,
+    /// `None` where components are not waited for.
+    pub(super) changing: Option<Changing>,
+    /// Whether a run was interrupted that had written what systemd reads.
+    pub(super) is_unread: bool,
+    /// The images that were loaded before anything was changed.
+    pub(super) loaded: BTreeSet<String>,
+    pub(super) starts: Starts,
+}
+
+/// Steps with what is desired of each.
+pub(super) type Steps<'a> = [(&'a Step, &'a Resource)];
+
+impl Run<'_> {
+    /// Everything but removals, which come when all is well.
+    pub(super) async fn all(&self, report: &mut Report) -> Result<()> {
+        for stage in Stage::ALL.into_iter().filter(|stage| *stage != Stage::Removals) {
+            let steps: Vec<(&Step, &Resource)> = self
+                .plan
+                .stage(stage)
+                // What is removed has nothing desired to it.
+                .filter(|step| step.action != Action::Remove && !self.is_below_missing(&step.resource))
+                .map(|step| Ok((step, find(self.desired, &step.resource)?)))
+                .collect::<Result<_>>()?;
+            if stage == Stage::Runtime {
+                self.install_units()?;
+            }
+            self.stage(stage, &steps).await?;
+            if stage == Stage::Files {
+                self.drop_ins()?;
+                forget_starts(&self.host.root, self.plan)?;
+            }
+            report.applied.extend(self.plan.stage(stage).map(|step| step.resource.clone()));
+            tokio::task::yield_now().await;
+        }
+        self.pull_images().await?;
+        report.starting = self.collect_jobs().await?;
+        for unit in &report.starting {
+            self.progress.warned(&format!(
+                "{unit} is still being started, and is not waited for; see `systemctl list-jobs`"
+            ));
+        }
+        match self.starts.fatal_failures() {
+            // What was kept stays so, for the next run to go on with the change or to take it back.
+            Some(error) => Err(error),
+            None => self.end_change().await,
+        }
+    }
+
+    async fn stage(&self, stage: Stage, steps: &Steps<'_>) -> Result<()> {
+        if steps.is_empty() {
+            return Ok(());
+        }
+        match stage {
+            Stage::Packages => self.packages(steps),
+            Stage::Users => self.each(steps, Run::user),
+            Stage::Mounts => self.volumes(steps).await,
+            Stage::Files => {
+                self.files(steps)?;
+                for (step, _) in steps {
+                    self.wait_after(step).await?;
+                }
+                self.ipv6_prefix(steps).await
+            }
+            Stage::Kernel => self.each(steps, Run::module),
+            Stage::Images => self.load_images().await,
+            Stage::Pods => self.pods(steps).await,
+            Stage::Runtime | Stage::Services => self.units(steps).await,
+            // Dealt with apart.
+            Stage::Removals => Ok(()),
+        }
+    }
+
+    /// What there is of some resources now, for whatever is about to be started with them.
+    pub(super) fn found<'r>(
+        &'r self,
+        resources: impl Iterator<Item = &'r Resource>,
+    ) -> Result<ObservedState> {
+        Observer::new(self.host, &self.prepared.certificates, self.secrets, resources)?
+            .having_written(self.prepared.downloaded().collect())
+            .all()
+    }
+
+    /// Asks for the addresses of this node's pods, before anything runs that gives them out.
+    async fn ipv6_prefix(&self, steps: &Steps<'_>) -> Result<()> {
+        let Some((step, _)) = steps.iter().find(|(step, _)| step.resource.kind == Kind::Ipv6Prefix) else {
+            return Ok(());
+        };
+        self.progress.applying(step);
+        self.host.remote.assign_ipv6_prefix().await.map_err(|reason| Error::Path {
+            doing: "get",
+            path: "a range of IPv6 addresses for this node's pods".into(),
+            reason,
+        })
+    }
+
+    fn each(&self, steps: &Steps<'_>, act: fn(&Self, &Resource) -> Result<()>) -> Result<()> {
+        steps.iter().try_for_each(|(step, resource)| {
+            self.progress.applying(step);
+            act(self, resource)
+        })
+    }
+
+    fn packages(&self, steps: &Steps<'_>) -> Result<()> {
+        let mut names = Vec::new();
+        for (step, resource) in steps {
+            self.progress.applying(step);
+            match resource {
+                Resource::PackageSource(source) => {
+                    let key = self.prepared.key(&source.keyring)?;
+                    self.host.packages.add_source(source, key, self.progress)?;
+                }
+                Resource::Package(package) => names.push(package.name.as_str()),
+                _ => {}
+            }
+        }
+        if names.is_empty() {
+            return Ok(());
+        }
+        self.host.packages.install(&names, self.progress)?;
+        let installed: BTreeSet<String> = self.host.packages.installed(&names)?;
+        match names.iter().find(|name| !installed.contains(**name)) {
+            None => Ok(()),
+            Some(name) => Err(Error::Path {
+                doing: "install",
+                path: format!("the package {name}"),
+                reason: "the package manager succeeded, and still does not list it as installed".into(),
+            }),
+        }
+    }
+
+    fn user(&self, resource: &Resource) -> Result<()> {
+        match resource {
+            Resource::Group(group) => self.host.users.set_group(group),
+            Resource::User(user) => self.host.users.set_user(user),
+            _ => Ok(()),
+        }
+    }
+
+    fn module(&self, resource: &Resource) -> Result<()> {
+        let Resource::KernelModule(module) = resource else { return Ok(()) };
+        let KernelModule { name, package } = module;
+        let kernel = &self.host.kernel;
+        if let Some(package) = package.as_deref().filter(|_| !kernel.has(name))
+            // A mirror may no longer have the package of this very kernel.
+            && let Err(error) = self.host.packages.install(&[package], self.progress)
+        {
+            self.progress.warned(&format!("the kernel module {name} may be missing: {error}"));
+        }
+        if let Some(line) = kernel.forbidden(name)? {
+            self.progress.warned(&format!(
+                "{line} keeps the kernel module {name} from being loaded at boot, which this node needs; remove it"
+            ));
+        }
+        if kernel.has(name) {
+            kernel.load(name)?;
+        } else {
+            self.progress.warned(&format!("this kernel has no module {name}; going on without it"));
+        }
+        let text = boot_text(&module.name);
+        write_file(&self.host.root, &boot_file(&module.name), 0o644, None, text.as_bytes())
+    }
+}
+
+/// Forgets with what units and static pods were started that are to be started anew, once what they read is written:
+/// one that is interrupted from here on, or does not come back, is due again, even where all that it reads is right
+/// by then.
+fn forget_starts(root: &Root, plan: &Plan) -> Result<()> {
+    let is_due = |change: &Change| matches!(change, Change::Start | Change::Restart { .. });
+    plan.steps.iter().try_for_each(|step| match step.resource.kind {
+        Kind::Unit if step.changes.iter().any(is_due) => {
+            Stamp::Unit.put_back(root, &step.resource.name, None)
+        }
+        Kind::File if step.starts_pod() => Stamp::Pod.put_back(root, &step.resource.name, None),
+        _ => Ok(()),
+    })
+}

@@ -1,0 +1,65 @@
+//! What has a name in a directory.
+
+use nix::sys::stat::FileStat;
+use serde::{Deserialize, Serialize};
+
+/// What has a name in a directory.
+pub(crate) enum Entry {
+    /// A regular file.
+    File(Metadata),
+    /// A directory.
+    Directory(Metadata),
+    /// A symbolic link and its target.
+    Symlink(String),
+    /// A device, socket or pipe.
+    Special,
+}
+
+impl Entry {
+    /// What it is, in words.
+    pub(crate) fn describe(&self) -> String {
+        match self {
+            Entry::File(_) => "a file".into(),
+            Entry::Directory(_) => "a directory".into(),
+            Entry::Symlink(target) => format!("a symbolic link to {target}"),
+            Entry::Special => "a device, socket or pipe".into(),
+        }
+    }
+}
+
+/// Mode and owner of a file or directory, and what tells whether it was touched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Metadata {
+    /// Permission bits.
+    pub(crate) mode: u32,
+    /// Owning user.
+    pub(crate) uid: u32,
+    /// Owning group.
+    pub(crate) gid: u32,
+    /// Size in bytes.
+    pub(crate) size: u64,
+    /// The file's number on its file system.
+    pub(crate) inode: u64,
+    /// When content or metadata were last changed, in seconds and nanoseconds since 1970. Only the kernel sets it.
+    pub(crate) changed: (i64, i64),
+}
+
+impl From<FileStat> for Metadata {
+    fn from(stat: FileStat) -> Metadata {
+        Metadata {
+            mode: stat.st_mode & 0o7777,
+            uid: stat.st_uid,
+            gid: stat.st_gid,
+            size: u64::try_from(stat.st_size).unwrap_or_default(),
+            inode: stat.st_ino,
+            changed: (stat.st_ctime, stat.st_ctime_nsec),
+        }
+    }
+}
+
+impl Metadata {
+    /// Whether a file that had these was not written since: only the kernel sets the time of change.
+    pub(crate) fn is_untouched(&self, now: &Metadata) -> bool {
+        (self.inode, self.size, self.changed) == (now.inode, now.size, now.changed)
+    }
+}

@@ -1,0 +1,59 @@
+//! Asking components how they are, and waiting until they are well: for a run that changes a node which works.
+
+pub(crate) mod machine;
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use kops_agent_plan::health::{Check, Component, StaticPod};
+use kops_agent_plan::resource::ResourceId;
+
+/// Asks the components of a node how they are.
+pub trait Health: Send + Sync {
+    /// Asks once by a check that is neither of a unit nor of a pod; what is wrong if they are not well.
+    fn ask<'a>(&'a self, check: &'a Check) -> Asking<'a>;
+
+    /// The UID under which all containers of a static pod run, or what is wrong. `None` where that cannot be told.
+    fn pod_uid(&self, pod: &StaticPod, socket: &str) -> Result<Option<String>, String>;
+
+    /// The last lines that a component wrote, if it wrote any.
+    fn last_words(&self, resource: &ResourceId) -> Vec<String>;
+}
+
+/// An answer that is on its way; where it is a failure, it says what is wrong.
+pub type Asking<'a> = Pin<Box<dyn Future<Output = Result<(), String>> + Send + 'a>>;
+
+/// For how long components are waited for, and how often they are asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// For how long each of them may not be well. Zero: nothing is waited for, and nothing is rolled back.
+    pub timeout: Duration,
+    /// Between two questions.
+    pub pause: Duration,
+    /// For how long a component has to be well: one that ends soon after it started is started again by systemd after
+    /// two seconds.
+    pub steady: Duration,
+    /// After which time kubelet, which lists its files every 20 s and gives pods 30 s to end, has seen a manifest that
+    /// it lets run on as before: it makes no difference to it.
+    pub unnoticed: Duration,
+}
+
+impl Default for Pace {
+    fn default() -> Pace {
+        Pace {
+            // As long as kubelet itself gives the API server to start (30 times 10 s).
+            timeout: Duration::from_secs(300),
+            pause: Duration::from_millis(250),
+            steady: Duration::from_secs(3),
+            unnoticed: Duration::from_secs(60),
+        }
+    }
+}
+
+/// The UID under which the pod of a component runs, if it does.
+pub(crate) fn running_pod(health: &dyn Health, component: &Component) -> Option<String> {
+    component.checks.iter().find_map(|check| match check {
+        Check::Pod { pod, socket } => health.pod_uid(pod, socket).ok().flatten(),
+        _ => None,
+    })
+}

@@ -1,0 +1,229 @@
+//! This machine's components: asked over loopback, through the runtime's socket and by `ctr`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use kops_agent_net::causes;
+use kops_agent_plan::health::{Check, StaticPod};
+use kops_agent_plan::resource::{Kind, ResourceId};
+use reqwest::{Client, redirect};
+use tokio::net::UnixStream;
+use tokio::time::timeout;
+
+use super::{Asking, Health};
+use crate::system::commands::ask;
+use crate::system::ctr::{self, Container};
+
+/// kubelet's own probes wait as long for the API server's pod.
+const ANSWER_WITHIN: Duration = Duration::from_secs(15);
+const CONNECT_WITHIN: Duration = Duration::from_secs(5);
+/// How much of an answer is repeated.
+const LONGEST_ANSWER: usize = 300;
+/// A program in Go that gives up may write as many lines about itself.
+const LAST_LINES: &str = "200";
+/// How many of a program's last lines are repeated.
+const MOST_LINES: usize = 3;
+/// What is in the lines in which programs say why they end.
+const REASONS: [&str; 9] =
+    ["error", "err=", "fail", "fatal", "panic", "invalid", "unknown", "unrecognized", "cannot"];
+
+/// This machine.
+pub(crate) struct Machine;
+
+impl Health for Machine {
+    fn ask<'a>(&'a self, check: &'a Check) -> Asking<'a> {
+        Box::pin(async move {
+            match check {
+                Check::Answers { url } => answers(url).await,
+                Check::Runtime { socket } => runtime(socket).await,
+                Check::Unit { .. } | Check::Pod { .. } => Ok(()),
+            }
+        })
+    }
+
+    fn pod_uid(&self, pod: &StaticPod, socket: &str) -> Result<Option<String>, String> {
+        match ctr::running(pod, socket)? {
+            Some(containers) => complete(pod, &containers).map(Some),
+            None => Ok(None),
+        }
+    }
+
+    fn last_words(&self, resource: &ResourceId) -> Vec<String> {
+        if resource.kind != Kind::Unit {
+            return Vec::new();
+        }
+        // Of the unit's own programs, and not what systemd says of it.
+        let unit = format!("_SYSTEMD_UNIT={}", resource.name);
+        let command = ["journalctl", &unit, "--lines", LAST_LINES, "--output=cat", "--no-pager", "--quiet"];
+        ask(&command).map_or(vec![], |outcome| telling(&outcome.stdout))
+    }
+}
+
+/// The last lines that say why something ended, each once; without such, just the last lines.
+fn telling(text: &str) -> Vec<String> {
+    let is_reason = |line: &&str| {
+        let lower = line.to_lowercase();
+        // Traces of the stack are indented.
+        !line.starts_with([' ', '\t']) && REASONS.iter().any(|reason| lower.contains(reason))
+    };
+    let (mut reasons, all): (Vec<&str>, Vec<&str>) =
+        (text.lines().filter(is_reason).collect(), text.lines().collect());
+    if reasons.is_empty() {
+        reasons = all;
+    }
+    let mut told: Vec<String> = Vec::new();
+    for line in reasons.iter().rev() {
+        let line: String = line.chars().take(LONGEST_ANSWER).collect();
+        if told.len() < MOST_LINES && !told.contains(&line) {
+            told.insert(0, line);
+        }
+    }
+    told
+}
+
+/// Asks as kubelet's probes do: whose certificate it is does not matter, and no redirect is followed.
+async fn answers(url: &str) -> Result<(), String> {
+    let client = Client::builder()
+        .no_proxy()
+        .redirect(redirect::Policy::none())
+        .tls_danger_accept_invalid_certs(true)
+        .connect_timeout(CONNECT_WITHIN)
+        .timeout(ANSWER_WITHIN)
+        .build()
+        .map_err(|error| format!("{url} cannot be asked: {error}"))?;
+    let answer =
+        client.get(url).send().await.map_err(|error| format!("{url} does not answer: {}", cause(&error)))?;
+    let status = answer.status();
+    if status.is_success() || status.is_redirection() {
+        return Ok(());
+    }
+    let said: String = answer.text().await.unwrap_or_default().trim().chars().take(LONGEST_ANSWER).collect();
+    Err(format!("{url} answers {status}: {}", said.replace('\n', "; ")))
+}
+
+/// What lies at the bottom of an error, which is what people understand.
+fn cause(error: &(dyn std::error::Error + 'static)) -> String {
+    let said = causes::innermost(error).to_string();
+    said.split(" (os error").next().unwrap_or(&said).to_owned()
+}
+
+async fn runtime(socket: &str) -> Result<(), String> {
+    match timeout(CONNECT_WITHIN, UnixStream::connect(socket)).await {
+        Err(_) => return Err(format!("nothing takes connections to {socket}")),
+        Ok(Err(error)) => {
+            return Err(format!("{socket} cannot be connected to: {}", crate::error::explain(&error)));
+        }
+        Ok(Ok(_)) => {}
+    }
+    // Where there is no ctr, a runtime that takes connections is believed.
+    let Some(plugins) = ctr::ask(socket, &["plugins", "list"]) else { return Ok(()) };
+    cri_is_loaded(&ctr::told(plugins)?)
+}
+
+/// Whether containerd's plugin for kubelet works: containerd goes on without it.
+fn cri_is_loaded(plugins: &str) -> Result<(), String> {
+    let columns = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let cri = plugins.lines().map(columns).find(|columns| columns.get(1).is_some_and(|id| id == "cri"));
+    match cri.as_ref().and_then(|columns| columns.last()).map(String::as_str) {
+        Some("ok") => Ok(()),
+        Some(status) => {
+            Err(format!("its plugin cri is in state {status:?}; `ctr plugins list -d id==cri` says why"))
+        }
+        None => Err("it has no plugin cri, which kubelet needs; is it in disabled_plugins?".into()),
+    }
+}
+
+/// The UID of the pod all of whose containers are among these.
+fn complete(pod: &StaticPod, running: &[Container]) -> Result<String, String> {
+    let mut found: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for container in running {
+        found.entry(container.uid()).or_default().insert(container.name());
+    }
+    let is_complete =
+        |names: &BTreeSet<&str>| pod.containers.iter().all(|name| names.contains(name.as_str()));
+    if let Some((uid, _)) = found.iter().find(|(_, names)| is_complete(names)) {
+        return Ok((*uid).to_owned());
+    }
+    let running: BTreeSet<&str> = found.into_values().flatten().collect();
+    let missing = pod.containers.iter().filter(|name| !running.contains(name.as_str()));
+    let missing: Vec<&str> = missing.map(String::as_str).collect();
+    Err(format!("of the pod {}/{} does not run: {}", pod.namespace, pod.name, missing.join(", ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pod() -> StaticPod {
+        StaticPod {
+            namespace: "kube-system".into(),
+            name: "kube-apiserver".into(),
+            containers: ["kube-apiserver", "healthcheck"].map(str::to_owned).into(),
+            termination_grace_period_seconds: 30,
+        }
+    }
+
+    #[test]
+    fn a_static_pod_runs_once_all_of_its_containers_do() {
+        let complete = |running: &[Container]| super::complete(&pod(), running);
+        let one = [Container::stand_in("aaa", "kube-apiserver")];
+        let error = complete(&one).unwrap_err();
+        assert_eq!(error, "of the pod kube-system/kube-apiserver does not run: healthcheck");
+        let of_two =
+            [Container::stand_in("aaa", "kube-apiserver"), Container::stand_in("bbb", "healthcheck")];
+        assert!(complete(&of_two).is_err());
+        let all = [Container::stand_in("bbb", "healthcheck"), Container::stand_in("bbb", "kube-apiserver")];
+        assert_eq!(complete(&all).unwrap(), "bbb");
+    }
+
+    #[test]
+    fn the_last_words_are_those_that_say_why() {
+        let go = "I1 starting\nE1 \"command failed\" err=\"unrecognized feature gate: X\"\npanic: no\n\ngoroutine 1:\n\tmain.go: fail\n";
+        assert_eq!(
+            telling(&go.repeat(3)),
+            ["E1 \"command failed\" err=\"unrecognized feature gate: X\"", "panic: no"]
+        );
+        assert_eq!(telling("a\nb\nc\nd\n"), ["b", "c", "d"]);
+    }
+
+    #[test]
+    fn plugins_are_read_as_ctr_prints_them() {
+        let plugins = |status: &str| {
+            format!(
+                "TYPE                      ID       PLATFORMS      STATUS    \n\
+                 io.containerd.cri.v1      images   -              ok        \n\
+                 io.containerd.grpc.v1     cri      -              {status}        \n"
+            )
+        };
+        cri_is_loaded(&plugins("ok")).unwrap();
+        assert!(cri_is_loaded(&plugins("error")).unwrap_err().contains("\"error\""));
+        assert!(cri_is_loaded("").unwrap_err().contains("disabled_plugins"));
+    }
+
+    #[tokio::test]
+    async fn who_does_not_answer_is_told_with_the_reason() {
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let url = format!("http://{address}/healthz");
+        let serve = async {
+            use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+            for answer in ["200 OK\r\ncontent-length: 0", "500 Oh\r\ncontent-length: 11"] {
+                let (mut connection, _) = listener.accept().await.unwrap();
+                let _ = connection.read(&mut [0; 4096]).await.unwrap();
+                let answer = format!("HTTP/1.1 {answer}\r\nconnection: close\r\n\r\n[-]etcd bad");
+                connection.write_all(answer.as_bytes()).await.unwrap();
+            }
+        };
+        let ask = async {
+            answers(&url).await.unwrap();
+            assert!(answers(&url).await.unwrap_err().contains("500 Internal Server Error: [-]etcd bad"));
+        };
+        tokio::join!(serve, ask);
+        drop(listener);
+        let error = answers(&url).await.unwrap_err();
+        assert!(error.contains("does not answer: Connection refused"), "{error}");
+        let error = runtime("/no/such/socket").await.unwrap_err();
+        assert!(error.starts_with("/no/such/socket cannot be connected to: No such file"), "{error}");
+    }
+}

@@ -1,0 +1,403 @@
+//! Images, volumes and commands that fail or hang on a machine that is to become a node: kubelet runs all the same, unless
+//! a volume is missing that it would write to.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::io::Read;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::support::{IMPATIENT, Machine, Mirror, downloads, mirror, state};
+use kops_agent_host::system::commands::Commands;
+use kops_agent_host::system::images::{Images, Tether};
+use kops_agent_host::system::mounts::Mounts;
+use kops_agent_host::{Error, FailedResource, Host, Report, Waits};
+use kops_agent_plan::diff::sha256_hex;
+use kops_agent_plan::resource::*;
+
+/// A container runtime whose images come, fail or hang, by what is in their names.
+#[derive(Default)]
+struct Runtime {
+    images: Mutex<BTreeSet<String>>,
+    asked: Mutex<Vec<String>>,
+    is_mended: Mutex<bool>,
+}
+
+impl Runtime {
+    fn take(&self, verb: &str, name: &str, tether: &Tether) -> Result<(), Error> {
+        self.asked.lock().unwrap().push(format!("{verb} {name}"));
+        if !*self.is_mended.lock().unwrap() {
+            if name.contains("hanging") {
+                tether.run(&["sleep", "600"])?;
+            }
+            if name.contains("failing") {
+                let outcome = "failed (exit status: 1): broken archive".to_owned();
+                return Err(Error::Command { command: format!("ctr images {verb} {name}"), outcome });
+            }
+        }
+        self.images.lock().unwrap().insert(name.to_owned());
+        Ok(())
+    }
+}
+
+impl Images for Runtime {
+    fn references(&self) -> Result<BTreeSet<String>, Error> {
+        Ok(self.images.lock().unwrap().clone())
+    }
+    fn wait_until_ready(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    fn pull(&self, reference: &str, tether: &Tether) -> Result<(), Error> {
+        self.take("pull", reference, tether)
+    }
+    fn load(&self, name: &str, _: &mut dyn Read, tether: &Tether) -> Result<(), Error> {
+        self.take("import", name, tether)
+    }
+}
+
+/// Volumes of which a device is missing, or takes for ever to come.
+#[derive(Default)]
+struct Volumes {
+    mounted: Mutex<Vec<Mount>>,
+    missing: Mutex<BTreeSet<String>>,
+    awaited: Mutex<BTreeSet<String>>,
+}
+
+impl Mounts for Volumes {
+    fn mounted(&self, mount: &Mount) -> Result<Option<Mount>, Error> {
+        Ok(self.mounted.lock().unwrap().iter().find(|mounted| mounted.path == mount.path).cloned())
+    }
+    fn bound(&self, _: &BindMount) -> Result<Option<BindMount>, Error> {
+        Ok(None)
+    }
+    fn wait_for(&self, device: &str) -> Result<(), Error> {
+        if self.awaited.lock().unwrap().contains(device) {
+            std::thread::sleep(Duration::from_secs(600));
+        }
+        match self.missing.lock().unwrap().contains(device) {
+            false => Ok(()),
+            true => Err(Error::Path {
+                doing: "mount",
+                path: device.to_owned(),
+                reason: "there is no such device".into(),
+            }),
+        }
+    }
+    fn mount(&self, mount: &Mount) -> Result<(), Error> {
+        self.mounted.lock().unwrap().push(mount.clone());
+        Ok(())
+    }
+    fn bind(&self, _: &BindMount) -> Result<(), Error> {
+        Ok(())
+    }
+    fn below(&self, _: &[&str]) -> Result<Vec<String>, Error> {
+        Ok(vec![])
+    }
+    fn unmount(&self, path: &str) -> Result<(), Error> {
+        self.mounted.lock().unwrap().retain(|mounted| mounted.path != path);
+        Ok(())
+    }
+}
+
+struct Failing;
+
+impl Commands for Failing {
+    fn run(&self, command: &[String]) -> Result<(), Error> {
+        Err(Error::Command { command: command.join(" "), outcome: "failed (exit status: 1)".into() })
+    }
+}
+
+struct Node {
+    machine: Machine,
+    runtime: Arc<Runtime>,
+    volumes: Arc<Volumes>,
+    mirror: Mirror,
+}
+
+impl Node {
+    fn new() -> Node {
+        let machine = Machine::new().downloading(downloads(IMPATIENT));
+        Node { machine, runtime: Arc::default(), volumes: Arc::default(), mirror: mirror() }
+    }
+
+    fn host(&self) -> Host {
+        let image = Duration::from_millis(300);
+        let waits = Waits { image, others: Duration::from_millis(100), ..Waits::default() };
+        let host = self.machine.host().with_images(self.runtime.clone());
+        host.with_mounts(self.volumes.clone()).with_waits(waits)
+    }
+
+    async fn converge(&self, desired: &DesiredState) -> Result<Report, Error> {
+        self.machine.converge_with(&self.host(), desired).await
+    }
+
+    /// What a run named as failed.
+    async fn failures(&self, desired: &DesiredState) -> Vec<FailedResource> {
+        match self.converge(desired).await {
+            Err(Error::Resources(failed)) => failed,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// An image that is loaded from an archive.
+    fn archive(&self, name: &str) -> Resource {
+        let content = format!("the archive {name}");
+        let sources = vec![self.mirror.put(&format!("/{name}"), content.as_bytes())];
+        Image { name: name.into(), sources, sha256: sha256_hex(content.as_bytes()) }.into()
+    }
+
+    fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut *self.runtime.asked.lock().unwrap())
+    }
+
+    fn has_been_asked(&self, request: &str) -> bool {
+        self.machine.requests().iter().any(|line| line == request)
+    }
+
+    #[track_caller]
+    fn joins(&self) {
+        for request in ["systemd: enable kubelet.service", "systemd: start kubelet.service"] {
+            assert!(self.has_been_asked(request), "no {request:?} in {:#?}", self.machine.requests());
+        }
+    }
+
+    fn left(&self, desired: &DesiredState) -> Vec<String> {
+        let plan = self.machine.plan(&self.host(), desired);
+        plan.steps.iter().map(|step| step.resource.to_string()).collect()
+    }
+}
+
+fn pulled(name: &str) -> Resource {
+    Image { name: name.into(), sources: vec![], sha256: String::new() }.into()
+}
+
+fn unit(name: &str, text: &str) -> Resource {
+    let text = format!("[Unit]\n{text}\n[Service]\nExecStart=/x\n[Install]\nWantedBy=multi-user.target\n");
+    Unit::new(name, text).into()
+}
+
+/// A node with these besides.
+fn node(others: impl IntoIterator<Item = Resource>) -> DesiredState {
+    let own = [
+        unit("containerd.service", ""),
+        unit("kubelet.service", "After=containerd.service"),
+        Unit::existing("chrony.service").into(),
+    ];
+    state(own.into_iter().chain(others))
+}
+
+fn named(failed: &[FailedResource]) -> Vec<String> {
+    failed.iter().map(|failed| failed.resource.to_string()).collect()
+}
+
+#[tokio::test]
+async fn an_image_that_cannot_be_loaded_is_told_and_kubelet_is_started() {
+    let it = Node::new();
+    let desired = node([it.archive("failing.tar"), it.archive("good.tar"), pulled("failing:1")]);
+    let error = it.converge(&desired).await.unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("import failing.tar` failed (exit status: 1): broken archive"), "{text}");
+    assert!(error.misses_images() && error.leaves_a_working_node() && !error.is_configuration());
+    it.joins();
+    assert_eq!(it.left(&desired), ["image failing.tar", "image failing:1"]);
+    let status = it.host().status().unwrap();
+    assert!(!status.converged && status.failure.unwrap().problem.contains("broken archive"));
+
+    // The next run does that, and nothing else.
+    let before = it.machine.requests().len();
+    it.asked();
+    *it.runtime.is_mended.lock().unwrap() = true;
+    it.converge(&desired).await.unwrap();
+    assert_eq!(it.asked(), ["import failing.tar", "pull failing:1"]);
+    assert_eq!(it.machine.requests().len(), before);
+    assert!(it.left(&desired).is_empty() && it.host().status().unwrap().converged);
+}
+
+#[tokio::test]
+async fn an_image_that_hangs_has_its_time_and_kubelet_is_started() {
+    let it = Node::new();
+    let desired = node([it.archive("hanging.tar"), it.archive("z.tar"), pulled("hanging:1")]);
+    let failed = it.failures(&desired).await;
+    assert_eq!(named(&failed), ["image hanging.tar", "image hanging:1"]);
+    assert!(failed[0].why.contains("`sleep 600` has not come to its end within 0 s"), "{failed:?}");
+    it.joins();
+}
+
+#[tokio::test]
+async fn kubelet_does_not_wait_for_images_that_are_pulled() {
+    let it = Node::new();
+    let desired = node([pulled("hanging:1"), it.archive("a.tar")]);
+    let host = it.host().with_waits(Waits::default());
+    let run = it.machine.converge_with(&host, &desired);
+    assert!(tokio::time::timeout(Duration::from_secs(5), run).await.is_err());
+    it.joins();
+    assert_eq!(it.asked(), ["import a.tar", "pull hanging:1"]);
+}
+
+#[tokio::test]
+async fn a_run_that_is_asked_to_stop_ends_the_program_that_hangs() {
+    let it = Node::new();
+    let desired = node([it.archive("hanging.tar")]);
+    let host = it.host().with_waits(Waits::default());
+    let since = Instant::now();
+    let run = it.machine.converge_with(&host, &desired);
+    assert!(tokio::time::timeout(Duration::from_secs(3), run).await.is_err());
+    assert!(since.elapsed() < Duration::from_secs(10), "it took {:?}", since.elapsed());
+    assert_eq!(it.asked(), ["import hanging.tar"]);
+}
+
+#[tokio::test]
+async fn an_archive_that_cannot_be_had_is_told_and_kubelet_is_started() {
+    let it = Node::new();
+    let gone = Image {
+        name: "gone.tar".into(),
+        sources: vec![format!("{}/gone.tar", it.mirror.url())],
+        sha256: "0".repeat(64),
+    };
+    let desired = node([gone.into(), it.archive("good.tar")]);
+    let failed = it.failures(&desired).await;
+    assert_eq!(named(&failed), ["image gone.tar"]);
+    assert!(failed[0].why.contains("/gone.tar"), "{failed:?}");
+    assert_eq!(it.asked(), ["import good.tar"]);
+    it.joins();
+}
+
+const MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.manifest";
+
+fn control_plane(version: &str, images: impl IntoIterator<Item = Resource>) -> DesiredState {
+    let mut desired = node(images);
+    desired.add(File::text(
+        MANIFEST,
+        format!("metadata: {{name: kube-apiserver, labels: {{version: {version}}}}}\n"),
+    ));
+    desired
+}
+
+#[tokio::test]
+async fn a_node_that_works_is_not_changed_for_images_that_are_missing() {
+    let it = Node::new();
+    it.converge(&control_plane("one", [])).await.unwrap();
+    let (before, requests) = (it.machine.read(MANIFEST), it.machine.requests());
+    let error = it.converge(&control_plane("two", [it.archive("failing.tar")])).await.unwrap_err();
+    assert!(
+        !error.leaves_a_working_node() && error.to_string().contains("load the image failing.tar"),
+        "{error}"
+    );
+    assert_eq!(it.machine.read(MANIFEST), before, "its pods could not run");
+    assert_eq!(it.machine.requests(), requests, "it was refused before anything was touched");
+    assert!(!it.host().status().unwrap().unfinished);
+
+    let sources = vec![format!("{}/gone.tar", it.mirror.url())];
+    let gone = Image { name: "gone.tar".into(), sources, sha256: "0".repeat(64) };
+    let error = it.converge(&control_plane("two", [gone.into()])).await.unwrap_err();
+    assert!(matches!(error, Error::Download(_)), "{error:?}");
+    assert_eq!(it.machine.requests(), requests, "it was refused before anything was touched");
+
+    *it.runtime.is_mended.lock().unwrap() = true;
+    it.converge(&control_plane("two", [it.archive("failing.tar")])).await.unwrap();
+    assert_ne!(it.machine.read(MANIFEST), before);
+}
+
+fn volume(device: &str, path: &str, options: &[&str]) -> Resource {
+    Mount {
+        device: device.into(),
+        path: path.into(),
+        filesystem: "ext4".into(),
+        format_options: vec![],
+        mount_options: options.iter().map(|option| (*option).to_owned()).collect(),
+        at_boot: true,
+    }
+    .into()
+}
+
+#[tokio::test]
+async fn without_a_volume_a_machine_gets_everything_but_what_would_write_to_its_place() {
+    let it = Node::new();
+    it.volumes.missing.lock().unwrap().insert("/dev/xvdd".into());
+    let mut desired = node([volume("/dev/xvdd", "/data", &[]), it.archive("a.tar")]);
+    desired.add(Directory::new("/data/etcd"));
+    desired.add(File::text("/data/etcd/config", "a"));
+    desired.add(File::text("/etc/config", "a"));
+    let failed = it.failures(&desired).await;
+    assert_eq!(
+        named(&failed),
+        ["mount /data", "unit containerd.service", "unit kubelet.service"],
+        "{failed:?}"
+    );
+    assert!(failed[0].why.contains("/dev/xvdd: there is no such device"), "{failed:?}");
+    assert!(failed[2].why.contains("the volume of /data is not mounted"), "{failed:?}");
+    let requests = it.machine.requests();
+    let asked = |verb: &str, unit: &str| requests.contains(&format!("systemd: {verb} {unit}"));
+    assert!(asked("enable", "chrony.service") && asked("start", "chrony.service"), "{requests:?}");
+    for unit in ["kubelet.service", "containerd.service"] {
+        assert!(!asked("enable", unit) && !asked("start", unit), "{requests:?}");
+    }
+    assert!(asked("enable", "data.mount"), "nothing starts over its empty place at the next boot");
+    assert!(it.machine.read("/etc/config") == "a" && !it.machine.path("/data/etcd").exists());
+    assert!(it.machine.tree().iter().any(|path| path.ends_with("/kubelet.service")));
+    assert_eq!(it.asked(), [""; 0]);
+
+    it.volumes.missing.lock().unwrap().clear();
+    it.converge(&desired).await.unwrap();
+    it.joins();
+    assert_eq!(it.machine.read("/data/etcd/config"), "a");
+    assert!(it.left(&desired).is_empty());
+}
+
+#[tokio::test]
+async fn a_volume_with_nofail_is_told_and_missed_by_nothing() {
+    let it = Node::new();
+    it.volumes.missing.lock().unwrap().insert("/dev/xvdd".into());
+    let desired = node([volume("/dev/xvdd", "/data", &["noatime,nofail"])]);
+    assert_eq!(named(&it.failures(&desired).await), ["mount /data"]);
+    it.joins();
+    let text = it.machine.read("/etc/systemd/system/data.mount");
+    assert!(!text.contains("RequiredBy="), "{text}");
+}
+
+#[tokio::test]
+async fn a_run_that_waits_for_a_device_can_be_asked_to_stop() {
+    let it = Node::new();
+    it.volumes.awaited.lock().unwrap().insert("/dev/xvdd".into());
+    let desired = node([volume("/dev/xvdd", "/data", &[])]);
+    let since = Instant::now();
+    let (host, limit) = (it.host(), Duration::from_millis(500));
+    let run = it.machine.converge_with(&host, &desired);
+    assert!(tokio::time::timeout(limit, run).await.is_err());
+    assert!(since.elapsed() < Duration::from_secs(60), "it took {:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn another_device_is_refused_before_a_node_that_works_is_touched() {
+    let it = Node::new();
+    let with = |device: &str, text: &str| {
+        let mut desired = node([volume(device, "/data", &[])]);
+        desired.add(User { name: text.into(), uid: 1234, home: String::new(), shell: "/bin/sh".into() });
+        desired.add(File::text("/etc/config", text));
+        desired
+    };
+    it.converge(&with("/dev/xvdd", "one")).await.unwrap();
+    let (requests, tree) = (it.machine.requests(), it.machine.tree());
+    let unit = it.machine.read("/etc/systemd/system/data.mount");
+    let error = it.converge(&with("/dev/xvde", "two")).await.unwrap_err().to_string();
+    assert!(error.contains("/dev/xvde: /dev/xvdd is mounted at /data already"), "{error}");
+    assert_eq!((it.machine.requests(), it.machine.tree()), (requests, tree));
+    assert_eq!(it.machine.read("/etc/systemd/system/data.mount"), unit);
+    assert_eq!(it.machine.read("/etc/config"), "one");
+}
+
+#[tokio::test]
+async fn a_command_that_fails_is_told_and_kubelet_is_started() {
+    let it = Node::new();
+    let mut desired = node([]);
+    desired.add(File::text("/etc/sysctl.d/99-x.conf", "a").on_change(&["sysctl", "--system"]));
+    let host = it.host().with_commands(Arc::new(Failing));
+    match it.machine.converge_with(&host, &desired).await {
+        Err(Error::Resources(failed)) => assert_eq!(named(&failed), ["file /etc/sysctl.d/99-x.conf"]),
+        other => panic!("{other:?}"),
+    }
+    it.joins();
+    assert_eq!(it.left(&desired), ["file /etc/sysctl.d/99-x.conf"], "it is tried again");
+    it.converge(&desired).await.unwrap();
+    assert!(it.left(&desired).is_empty());
+}

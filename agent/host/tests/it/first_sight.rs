@@ -1,0 +1,186 @@
+//! The first sight of a machine that works, which nodeup made or of which the record was lost: what runs since before its
+//! files were changed is started anew, and nothing else is.
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::time::{Duration, SystemTime};
+
+use crate::support::Machine;
+use kops_agent_host::Host;
+use kops_agent_host::health::Pace;
+use kops_agent_plan::resource::*;
+
+const CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
+const KUBELET_UNIT: &str = "/lib/systemd/system/kubelet.service";
+const KEY: &str = "/srv/kubernetes/kube-scheduler/key";
+const MANIFEST: &str = "/etc/kubernetes/manifests/kube-scheduler.manifest";
+const TEXT: &str = "[Service]\nExecStart=/usr/local/bin/kubelet\n";
+const POD: &str = "kind: Pod\nmetadata: {name: kube-scheduler, namespace: kube-system}\nspec: {containers: [{name: a}], \
+                   volumes: [{name: k, hostPath: {path: /srv/kubernetes/kube-scheduler}}]}\n";
+
+/// Seconds since 1970 of the morning on which everything was written; it is past by now.
+const MORNING: u64 = 1_700_000_000;
+
+fn node() -> DesiredState {
+    let mut state = DesiredState::default();
+    state.add(File::text(CONFIG, "kind: KubeletConfiguration\nmaxPods: 1\n"));
+    state.add(File::text("/etc/chrony/chrony.conf", "pool x\n"));
+    state.add(File::text(KEY, "key"));
+    state.add(File::text(MANIFEST, POD));
+    state.add(Unit::new("kubelet.service", TEXT).restarted_by_files([CONFIG]));
+    state.add(Unit { enabled: false, ..Unit::new("kubelet.slice", "[Slice]\n") });
+    state.add(Unit::existing("chrony.service").restarted_by_files(["/etc/chrony/chrony.conf"]));
+    state
+}
+
+/// A Debian machine as nodeup leaves it: all is written in the morning, and was started ten seconds later.
+struct Scene(Machine);
+
+impl Scene {
+    fn new() -> Scene {
+        let scene = Scene(Machine::new());
+        scene.write("/etc/os-release", "ID=debian\nVERSION_ID=\"12\"\n");
+        for (_, resource) in node().iter() {
+            match resource {
+                Resource::File(File { path, content: Content::Text(text), .. }) => scene.write(path, text),
+                Resource::Unit(Unit { name, text: Some(text), .. }) => {
+                    scene.write(&format!("/lib/systemd/system/{name}"), text);
+                }
+                _ => {}
+            }
+        }
+        scene.having(10, "")
+    }
+
+    /// The same, where the processes were started so many seconds after the files were written; `unread` is of the file
+    /// of kubelet's unit.
+    fn having(self, started: i64, unread: &str) -> Scene {
+        let started = 1_000_000 * (MORNING as i64 + started);
+        let process = format!(r#""enabled": true, "running": true, "started": {started}"#);
+        let state = format!(
+            r#"{{"units": {{"kubelet.service": {{{process} {unread}}}, "chrony.service": {{{process} {unread}}},
+                "kubelet.slice": {{"enabled": false, "running": true {unread}}}}},
+                "pods": {{"kube-system/kube-scheduler": {started}}}}}"#
+        );
+        let path = "/var/lib/kops-agent/recorded/state.json";
+        self.write(path, state);
+        fs::set_permissions(self.0.path(path), fs::Permissions::from_mode(0o600)).unwrap();
+        self
+    }
+
+    fn write(&self, path: &str, text: impl AsRef<[u8]>) {
+        fs::create_dir_all(self.0.path(path).parent().unwrap()).unwrap();
+        fs::write(self.0.path(path), text).unwrap();
+        self.was_written(path, 0);
+    }
+
+    /// Has a file be one that was written so many seconds after the morning.
+    fn was_written(&self, path: &str, after: u64) {
+        let file = fs::File::options().append(true).open(self.0.path(path)).unwrap();
+        file.set_modified(SystemTime::UNIX_EPOCH + Duration::from_secs(MORNING + after)).unwrap();
+    }
+
+    fn host(&self) -> Host {
+        let pause = Duration::from_millis(1);
+        let pace = Pace { pause, steady: pause, ..Pace::default() };
+        Host::scratch(self.0.root.path()).unwrap().with_pace(pace)
+    }
+
+    fn planned(&self) -> Vec<String> {
+        let plan = self.0.plan(&self.host(), &node());
+        assert!(plan.steps.iter().all(|step| step.restarts()), "{plan:?}");
+        plan.steps.iter().map(|step| step.resource.name.clone()).collect()
+    }
+
+    /// What a run asks for, after which nothing is left to do.
+    async fn asked(&self) -> Vec<String> {
+        self.0.converge_with(&self.host(), &node()).await.unwrap();
+        assert_eq!(self.planned(), [""; 0]);
+        let path = self.0.path("/var/lib/kops-agent/recorded/requests.txt");
+        fs::read_to_string(path).unwrap_or_default().lines().map(str::to_owned).collect()
+    }
+}
+
+const RESTART: [&str; 2] = ["systemd: daemon-reload", "systemd: restart kubelet.service"];
+
+#[tokio::test]
+async fn what_was_started_after_its_files_were_written_stays() {
+    let scene = Scene::new();
+    assert_eq!(scene.planned(), [""; 0]);
+    assert_eq!(scene.asked().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn what_runs_since_before_a_file_was_written_is_restarted() {
+    for path in [CONFIG, KUBELET_UNIT] {
+        let scene = Scene::new();
+        scene.was_written(path, 11);
+        assert_eq!(scene.planned(), ["kubelet.service"], "{path}");
+        assert_eq!(scene.asked().await, RESTART, "{path}");
+    }
+    let scene = Scene::new();
+    scene.was_written(KEY, 11);
+    assert_eq!(scene.planned(), [MANIFEST]);
+    assert_eq!(scene.asked().await, ["containerd: end the containers of kube-system/kube-scheduler"]);
+}
+
+#[tokio::test]
+async fn what_systemd_has_not_read_yet_is_read_and_its_processes_are_started_with_it() {
+    let scene = Scene::new().having(10, r#", "unread": true"#);
+    // A slice has no processes of its own, and of chrony's unit no file is the agent's.
+    assert_eq!(scene.planned(), ["kubelet.service"]);
+    assert_eq!(scene.asked().await.last().unwrap(), RESTART[1]);
+    let scene = Scene::new();
+    let state = "/var/lib/kops-agent/recorded/state.json";
+    let text = scene.0.read(state).replace(r#""enabled": false"#, r#""enabled": false, "unread": true"#);
+    fs::write(scene.0.path(state), text).unwrap();
+    assert_eq!(scene.planned(), [""; 0]);
+    assert_eq!(scene.asked().await, ["systemd: daemon-reload"]);
+}
+
+#[tokio::test]
+async fn the_same_holds_where_the_record_was_lost() {
+    for is_spoilt in [true, false] {
+        let scene = Scene::new();
+        assert_eq!(scene.asked().await, [""; 0]);
+        fs::remove_dir_all(scene.0.path("/var/lib/kops-agent/units")).unwrap();
+        let record = scene.0.path("/var/lib/kops-agent/record.json");
+        if is_spoilt {
+            fs::write(record, "{").unwrap()
+        } else {
+            fs::remove_file(record).unwrap()
+        }
+        assert_eq!(scene.planned(), [""; 0]);
+        scene.was_written(CONFIG, 11);
+        assert_eq!(scene.planned(), ["kubelet.service"]);
+        assert_eq!(scene.asked().await, RESTART);
+    }
+}
+
+#[tokio::test]
+async fn times_that_tell_nothing_restart_nothing() {
+    // A clock that was ahead when the files were written.
+    let scene = Scene::new();
+    for path in [CONFIG, KUBELET_UNIT, KEY] {
+        scene.was_written(path, 1_000_000_000);
+    }
+    assert_eq!(scene.asked().await, [""; 0]);
+    // Files of long before the machine was started, and of the very moment.
+    for started in [1_000_000, 0] {
+        assert_eq!(Scene::new().having(started, "").asked().await, [""; 0]);
+    }
+}
+
+#[tokio::test]
+async fn a_run_that_is_interrupted_leaves_what_is_outdated_to_be_restarted() {
+    let scene = Scene::new();
+    scene.was_written(CONFIG, 11);
+    let state = "/var/lib/kops-agent/recorded/state.json";
+    let refusal = r#"{"refusals": [{"unit": "kubelet.service", "path": "/etc/os-release", "text": ""}], "#;
+    let text = scene.0.read(state);
+    fs::write(scene.0.path(state), text.replacen('{', refusal, 1)).unwrap();
+    scene.0.converge_with(&scene.host(), &node()).await.unwrap_err();
+    fs::write(scene.0.path(state), text).unwrap();
+    assert_eq!(scene.planned(), ["kubelet.service"]);
+}

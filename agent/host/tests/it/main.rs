@@ -1,0 +1,26 @@
+//! What `agent/host` does to a machine, in one program: its scenes are shared, and linked once.
+
+#![allow(clippy::unwrap_used)]
+
+mod converge;
+mod downloads;
+mod faults;
+mod first_sight;
+mod hooks;
+mod interrupted;
+mod mirrors;
+mod mounts;
+mod operators_units;
+mod own_root;
+mod ownership;
+mod package_files;
+mod packages;
+mod pod_network;
+mod remote;
+mod reset_mounts;
+mod rollback;
+mod selinux;
+mod support;
+mod taking_over;
+mod units;
+mod users;

@@ -1,0 +1,326 @@
+//! Mirrors that are dead, that stall and that lie.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::support::{
+    CALM, Fault, IMPATIENT, Machine, Mirror, STEADY, asset, body, client, downloads, mirror, mirrored, state,
+    tar_gz,
+};
+use kops_agent_host::Downloads;
+use kops_agent_plan::diff::sha256_hex;
+use kops_agent_plan::resource::{Content, File};
+use kops_agent_tests::loopback::Identity;
+
+/// Nothing listens there.
+const DEAD: &str = "http://127.0.0.1:1/a";
+const SIZE: usize = 50_000;
+
+/// A mirror with one file, and a machine that needs it.
+struct Scene {
+    machine: Machine,
+    mirror: Mirror,
+    bytes: Vec<u8>,
+    url: String,
+}
+
+impl Scene {
+    fn with(fault: Fault) -> Scene {
+        let (mirror, bytes) = (mirror(), body(SIZE));
+        let url = mirror.put("/a", &bytes);
+        mirror.break_path("/a", fault);
+        Scene { machine: Machine::new().downloading(downloads(IMPATIENT)), mirror, bytes, url }
+    }
+
+    fn hash(&self) -> String {
+        sha256_hex(&self.bytes)
+    }
+
+    fn file(&self) -> File {
+        asset("/a", &self.url, &self.hash(), None)
+    }
+
+    /// Nothing is placed, nothing wrong is kept, and the message says so much; the next run heals.
+    async fn refuses(self, parts: &[&str]) -> Mirror {
+        let mut desired = state([self.file()]);
+        desired.add(File::text("/etc/b", "not to be written either"));
+        let error = self.machine.error(&desired).await;
+        for part in parts.iter().chain(&[self.url.as_str()]) {
+            assert!(error.contains(part), "{part:?} is not in {error:?}");
+        }
+        assert_eq!(self.machine.tree(), [""; 0]);
+        self.heals().await
+    }
+
+    async fn heals(mut self) -> Mirror {
+        self.mirror.mend_path("/a");
+        self.machine = self.machine.downloading(downloads(CALM));
+        self.machine.converge(&state([self.file()])).await.unwrap();
+        assert_eq!(std::fs::read(self.machine.path("/a")).unwrap(), self.bytes);
+        assert_eq!(self.machine.cached(), [format!("{}_a", self.hash())]);
+        self.mirror
+    }
+}
+
+#[tokio::test]
+async fn wrong_bytes_are_not_kept_and_both_hashes_are_named() {
+    let scene = Scene::with(Fault::OtherBytes);
+    let (right, wrong) = (scene.hash(), sha256_hex(&[b'?'; SIZE]));
+    let mirror = scene.refuses(&[&right, &wrong, "50000 bytes"]).await;
+    assert_eq!(mirror.gets("/a"), ["", ""], "what lies is not asked again");
+}
+
+#[tokio::test]
+async fn wrong_bytes_in_an_archive_are_never_placed_though_they_can_be_unpacked() {
+    let (machine, mirror) = (Machine::new(), mirror());
+    let (right, wrong) = (tar_gz(&[("bin/a", b"right")]), tar_gz(&[("bin/a", b"evil")]));
+    let url = mirror.put("/a.tgz", &wrong);
+    let desired = state([asset("/a", &url, &sha256_hex(&right), Some("bin/a"))]);
+    let error = machine.error(&desired).await;
+    assert!(error.contains(&sha256_hex(&wrong)), "{error}");
+    assert_eq!((machine.tree(), machine.cached()), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn a_wrong_length_is_found_out() {
+    for (fault, said) in [(Fault::Truncated, "25000 bytes"), (Fault::TooLong, "50008 bytes")] {
+        Scene::with(fault).refuses(&["expected SHA-256", said]).await;
+    }
+}
+
+#[tokio::test]
+async fn what_always_stops_after_nothing_is_given_up() {
+    Scene::with(Fault::StopsAfter(0)).refuses(&["tried", "times", "the next run goes on from there"]).await;
+}
+
+#[tokio::test]
+async fn what_always_starts_over_and_stops_half_way_is_given_up() {
+    Scene::with(Fault::StopsHalfway).refuses(&["tried", "times"]).await;
+}
+
+#[tokio::test]
+async fn a_page_for_people_is_recognised() {
+    Scene::with(Fault::HtmlPage).refuses(&["a proxy or mirror answered with an HTML page"]).await;
+}
+
+#[tokio::test]
+async fn a_body_that_does_not_end_is_cut_off() {
+    let scene = Scene::with(Fault::Endless);
+    let machine = scene.machine.downloading(downloads(IMPATIENT).largest(1 << 20));
+    let scene = Scene { machine, ..scene };
+    scene.refuses(&["more than 1.0 MiB and does not end"]).await;
+}
+
+#[tokio::test]
+async fn a_length_that_there_is_no_room_for_is_refused_before_the_first_byte() {
+    let scene = Scene::with(Fault::Claims(1 << 60));
+    let machine = scene.machine.downloading(downloads(IMPATIENT).largest(u64::MAX));
+    let scene = Scene { machine, ..scene };
+    let error = scene.machine.error(&state([scene.file()])).await;
+    let folder = scene.machine.path("/var/cache/nodeup").display().to_string();
+    for part in [&folder, "not enough disk space", "2048.0 PiB needed", "free"] {
+        assert!(error.contains(part), "{part:?} is not in {error:?}");
+    }
+    assert_eq!(scene.mirror.gets("/a"), [""; 0]);
+    assert_eq!(scene.machine.tree(), [""; 0]);
+    scene.heals().await;
+}
+
+#[tokio::test]
+async fn what_claims_to_be_larger_than_any_download_is_not_begun() {
+    let scene = Scene::with(Fault::Claims(1 << 33));
+    let machine = scene.machine.downloading(downloads(IMPATIENT).largest(1 << 30));
+    let scene = Scene { machine, ..scene };
+    scene.refuses(&["it is 8.0 GiB, and no download may be larger than 1.0 GiB"]).await;
+}
+
+#[tokio::test]
+async fn a_server_without_head_is_asked_for_the_file_itself() {
+    let scene = Scene::with(Fault::IgnoresHead);
+    let machine = Machine::new();
+    machine.converge(&state([scene.file()])).await.unwrap();
+    assert_eq!(std::fs::read(machine.path("/a")).unwrap(), scene.bytes);
+    assert_eq!(scene.mirror.gets("/a").len(), 1);
+}
+
+#[tokio::test]
+async fn a_drip_is_told_from_a_flow() {
+    let started = Instant::now();
+    let scene = Scene::with(Fault::Drips);
+    scene.refuses(&["the server sent no more than", "bytes in 3s"]).await;
+    // All of it, at fifty bytes a second, would take a quarter of an hour.
+    assert!(started.elapsed() < Duration::from_secs(60), "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn silence_is_given_up_whenever_it_begins() {
+    Scene::with(Fault::Silent).refuses(&["the server did not answer for 3s"]).await;
+    Scene::with(Fault::StallsHalfway).refuses(&["the server", "3s"]).await;
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_not_asked_for_again() {
+    let scene = Scene::with(Fault::Status(404));
+    let error = scene.machine.error(&state([scene.file()])).await;
+    assert_eq!(error, format!("cannot download {}: the server answered 404 Not Found", scene.url));
+    assert_eq!(scene.mirror.gets("/a").len(), 1);
+    for (url, said) in [
+        ("azureblob://container/a", "azureblob:// is not supported for downloads yet"),
+        ("s3://bucket/a", "s3:// is not supported"),
+        ("nowhere", "it is not a URL"),
+    ] {
+        let error = scene.machine.error(&state([asset("/a", url, &scene.hash(), None)])).await;
+        assert!(error.contains(said), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn redirects_are_followed_but_not_in_circles() {
+    let scene = Scene::with(Fault::Status(404));
+    let elsewhere = mirror();
+    let there = elsewhere.put("/there", &scene.bytes);
+    scene.mirror.break_path("/a", Fault::RedirectsTo(there));
+    let machine = Machine::new();
+    machine.converge(&state([scene.file()])).await.unwrap();
+    assert_eq!(std::fs::read(machine.path("/a")).unwrap(), scene.bytes);
+
+    let scene = Scene::with(Fault::Status(404));
+    scene.mirror.put("/b", b"");
+    scene.mirror.break_path("/a", Fault::RedirectsTo("/b".into()));
+    scene.mirror.break_path("/b", Fault::RedirectsTo("/a".into()));
+    let mirror = scene.refuses(&["it redirects in a circle, by http://127.0.0.1"]).await;
+    assert_eq!(mirror.gets("/b").len(), 1, "once is enough");
+}
+
+#[tokio::test]
+async fn no_download_is_led_from_https_to_http() {
+    let (plain, bytes, identity) = (mirror(), body(SIZE), Identity::new().unwrap());
+    let there = plain.put("/there", &bytes);
+    let safe = Mirror::start_tls(BTreeMap::from([("/a".to_owned(), bytes.clone())]), &identity).unwrap();
+    let machine =
+        Machine::new().downloading(Downloads::new(client(&[&identity.certificate_pem])).timeouts(CALM));
+    let desired = state([asset("/a", &format!("{}/a", safe.url()), &sha256_hex(&bytes), None)]);
+    safe.break_path("/a", Fault::RedirectsTo(there.clone()));
+    let error = machine.error(&desired).await;
+    assert!(error.contains(&format!("it redirects from https to {there}")), "{error}");
+    assert_eq!(plain.requests(), [""; 0]);
+    safe.mend_path("/a");
+    machine.converge(&desired).await.unwrap();
+    assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes);
+}
+
+#[tokio::test]
+async fn a_server_that_no_authority_vouches_for_is_not_believed() {
+    let (bytes, identity) = (body(SIZE), Identity::new().unwrap());
+    let mirror = Mirror::start_tls(BTreeMap::from([("/a".to_owned(), bytes.clone())]), &identity).unwrap();
+    let machine = Machine::new().downloading(downloads(IMPATIENT));
+    let error =
+        machine.error(&state([asset("/a", &format!("{}/a", mirror.url()), &sha256_hex(&bytes), None)])).await;
+    assert!(error.contains("certificate"), "{error}");
+}
+
+#[tokio::test]
+async fn mirrors_are_tried_in_turn_and_go_on_for_each_other() {
+    let (first, second, machine, bytes) = (mirror(), mirror(), Machine::new(), body(SIZE));
+    let urls = [first.put("/a", &bytes), second.put("/a", &bytes)];
+    // The first breaks off and is then out of order.
+    first.break_path("/a", Fault::Status(500));
+    first.break_next("/a", [vec![Fault::StopsAfter(30_000)], vec![Fault::Status(500); 100]].concat());
+    machine.converge(&state([mirrored("/a", &[&urls[0], &urls[1]], &sha256_hex(&bytes))])).await.unwrap();
+    assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes);
+    assert_eq!((first.gets("/a").len(), second.gets("/a")), (2, vec!["bytes=30000-".to_owned()]));
+}
+
+#[tokio::test]
+async fn a_mirror_that_lies_is_made_good_by_the_next() {
+    for fault in [
+        Fault::OtherBytes,
+        Fault::HtmlPage,
+        Fault::Truncated,
+        Fault::Drips,
+        Fault::StallsHalfway,
+        Fault::Status(404),
+    ] {
+        let (liar, honest, machine, bytes) =
+            (mirror(), mirror(), Machine::new().downloading(downloads(STEADY)), body(SIZE));
+        let urls = [liar.put("/a", &bytes), honest.put("/a", &bytes)];
+        liar.break_path("/a", fault.clone());
+        let desired = state([mirrored("/a", &[&urls[0], &urls[1]], &sha256_hex(&bytes))]);
+        machine.converge(&desired).await.unwrap_or_else(|error| panic!("{fault:?}: {error}"));
+        assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes, "{fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_half_of_a_liar_does_not_spoil_the_honest_ones_rest() {
+    let (liar, honest, machine, bytes) = (mirror(), mirror(), Machine::new(), body(SIZE));
+    let urls = [liar.put("/a", &bytes), honest.put("/a", &bytes)];
+    liar.break_path("/a", Fault::StopsHalfwayOfAnother);
+    machine.converge(&state([mirrored("/a", &[&urls[0], &urls[1]], &sha256_hex(&bytes))])).await.unwrap();
+    assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes);
+}
+
+#[tokio::test]
+async fn a_dead_mirror_is_not_waited_for_twice() {
+    let (silent, honest) = (mirror(), mirror());
+    let mut files = Vec::new();
+    for number in 0..12 {
+        let (path, bytes) = (format!("/{number}"), body(1000 + number));
+        let urls = [silent.put(&path, &bytes), honest.put(&path, &bytes)];
+        silent.break_path(&path, Fault::Silent);
+        files.push(mirrored(&path, &[&urls[0], &urls[1]], &sha256_hex(&bytes)));
+    }
+    let started = Instant::now();
+    let machine = Machine::new().downloading(downloads(STEADY));
+    machine.converge(&state(files)).await.unwrap();
+    assert_eq!(machine.tree().len(), 12);
+    // All of them wait together, once, while sizes are asked for; no file is asked for there any more.
+    let gets = silent.requests().iter().filter(|request| request.starts_with("GET")).count();
+    assert_eq!(gets, 0);
+    assert!(started.elapsed() < STEADY.stalled_after * 10, "{:?}", started.elapsed());
+}
+
+#[tokio::test]
+async fn where_all_are_dead_each_is_named_and_one_that_comes_back_is_used() {
+    let (machine, mirror, bytes) = (Machine::new().downloading(downloads(IMPATIENT)), mirror(), body(SIZE));
+    let url = mirror.put("/a", &bytes);
+    mirror.break_path("/a", Fault::Status(503));
+    let desired = state([mirrored("/a", &[DEAD, &url], &sha256_hex(&bytes))]);
+    let error = machine.error(&desired).await;
+    for part in ["any of its 2 mirrors", DEAD, "refused", &url, "503 Service Unavailable", "tried"] {
+        assert!(error.contains(part), "{part:?} is not in {error:?}");
+    }
+    let machine = machine.downloading(downloads(CALM));
+    mirror.break_next("/a", vec![Fault::Status(503); 6]);
+    machine.converge(&desired).await.unwrap();
+    assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes);
+}
+
+#[tokio::test]
+async fn what_says_that_it_unpacks_to_any_size_is_not_unpacked() {
+    // A few hundred bytes with the head of a file of four GiB.
+    let mut header = tar::Header::new_gnu();
+    header.set_path("bin/a").unwrap();
+    header.set_size(4 << 30);
+    header.set_mode(0o755);
+    header.set_cksum();
+    let bomb = header.as_bytes().to_vec();
+    let mirror = mirror();
+    let url = mirror.put("/bomb.tar", &bomb);
+    let machine = Machine::new().downloading(downloads(IMPATIENT));
+    let error = machine.error(&state([asset("/a", &url, &sha256_hex(&bomb), Some("bin/a"))])).await;
+    assert!(error.contains("bin/a would take 4.0 GiB unpacked"), "{error}");
+    assert_eq!(machine.tree(), [""; 0]);
+    // A mirror that lies is told of as one, and another serves the right archive.
+    let right = tar_gz(&[("bin/a", b"right")]);
+    let lying = mirror.put("/right.tar.gz", &bomb);
+    let honest = mirror.put("/mirror/right.tar.gz", &right);
+    let mut file = mirrored("/a", &[&lying, &honest], &sha256_hex(&right));
+    if let Content::Asset(asset) = &mut file.content {
+        asset.member = Some("bin/a".into());
+    }
+    let machine = Machine::new().downloading(downloads(CALM));
+    machine.converge(&state([file])).await.unwrap();
+    assert_eq!(machine.read("/a"), "right");
+}

@@ -1,0 +1,305 @@
+//! What the agent left and is no longer wanted goes; what others made or changed stays.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+
+use kops_agent_host::Depth;
+use kops_agent_plan::diff::OwnedNow;
+use kops_agent_plan::resource::{
+    DesiredState, Directory, File, HostsEntry, KernelModule, Kind, PackageSource, ResourceId, Symlink, Unit,
+};
+
+use crate::support::{Machine, Mirror, state};
+
+/// What runs leave that are killed while they write a part of [`everything`].
+const BEGUN: [&str; 4] = [
+    "/etc/ours/.a.kops-agent",
+    "/etc/.link.kops-agent",
+    "/etc/.hosts.kops-agent",
+    "/etc/systemd/system/.old.service.kops-agent",
+];
+
+fn everything() -> DesiredState {
+    let mut state = DesiredState::default();
+    state.add(Directory::new("/etc/ours"));
+    state.add(Directory::new("/etc/shared"));
+    state.add(File::text("/etc/ours/a", "a"));
+    state.add(File::text("/etc/shared/b", "b"));
+    state.add(File::text("/etc/edited", "before"));
+    state.add(File::text("/etc/theirs", "ours now"));
+    state.add(Symlink { path: "/etc/link".into(), target: "ours/a".into() });
+    state.add(HostsEntry { hostname: "api.internal".into(), addresses: vec!["10.0.0.1".into()] });
+    state.add(Unit::new("old.service", "[Service]\nExecStart=/bin/true\n"));
+    state
+}
+
+#[tokio::test]
+async fn what_is_no_longer_wanted_goes() {
+    let machine = Machine::new();
+    fs::create_dir_all(machine.path("/etc")).unwrap();
+    fs::write(machine.path("/etc/theirs"), "before the agent").unwrap();
+    fs::write(machine.path("/etc/hosts"), "127.0.0.1 localhost\n").unwrap();
+    machine.converge(&everything()).await.unwrap();
+    fs::write(machine.path("/etc/shared/operators"), "").unwrap();
+    fs::write(machine.path("/etc/edited"), "by hand").unwrap();
+
+    let wanted = DesiredState::default();
+    let plan = machine.plan(&machine.host(), &wanted);
+    let steps: Vec<String> = plan.steps.iter().map(|step| step.resource.to_string()).collect();
+    assert_eq!(
+        steps,
+        [
+            "unit old.service",
+            "host api.internal",
+            "symlink /etc/link",
+            "file /etc/shared/b",
+            "file /etc/ours/a",
+            "directory /etc/shared",
+            "directory /etc/ours",
+        ]
+    );
+    let kept: Vec<String> = plan.kept.iter().map(|kept| kept.resource.to_string()).collect();
+    assert_eq!(kept, ["file /etc/edited", "file /etc/theirs"]);
+
+    let report = machine.converge(&wanted).await.unwrap();
+    assert_eq!(report.summary.remove, 7);
+    assert_eq!(machine.tree(), ["/etc/edited", "/etc/hosts", "/etc/shared/operators", "/etc/theirs"]);
+    assert!(machine.path("/etc/shared").is_dir() && !machine.path("/etc/ours").exists());
+    assert!(!machine.read("/etc/hosts").contains("api.internal"));
+    assert!(machine.read("/etc/hosts").starts_with("127.0.0.1 localhost\n"));
+    assert_eq!(machine.read("/etc/edited"), "by hand");
+    let requests = machine.requests();
+    let position = |request: &str| requests.iter().rposition(|found| found == request).unwrap();
+    assert!(position("systemd: stop old.service") < position("systemd: disable old.service"));
+    assert_eq!(requests.last().unwrap(), "systemd: daemon-reload");
+
+    // It has been told once, and belongs to nothing any more.
+    let plan = machine.plan(&machine.host(), &wanted);
+    assert!(plan.is_empty() && plan.kept.is_empty(), "{plan:#?}");
+}
+
+#[tokio::test]
+async fn what_a_killed_run_began_goes_though_it_is_not_desired_any_more() {
+    let machine = Machine::new();
+    machine.converge(&everything()).await.unwrap();
+    for path in BEGUN {
+        fs::write(machine.path(path), "half").unwrap();
+    }
+    machine.converge(&DesiredState::default()).await.unwrap();
+    assert_eq!(machine.leftovers(), [""; 0]);
+    assert!(!machine.path("/etc/ours").exists(), "it was not empty when it was to go");
+}
+
+#[tokio::test]
+async fn a_run_without_anything_to_do_writes_nothing() {
+    let machine = Machine::new();
+    machine.converge(&everything()).await.unwrap();
+    let record = machine.path("/var/lib/kops-agent/record.json");
+    let before = fs::metadata(&record).unwrap().modified().unwrap();
+    machine.converge(&everything()).await.unwrap();
+    assert_eq!(fs::metadata(&record).unwrap().modified().unwrap(), before);
+}
+
+#[tokio::test]
+async fn a_file_that_nothing_has_touched_is_read_only_when_asked() {
+    let machine = Machine::new();
+    machine.converge(&everything()).await.unwrap();
+    let id = ResourceId::new(Kind::File, "/etc/ours/a");
+    let now = |depth| machine.host().with_depth(depth).owned().unwrap()[&id].now.clone();
+    assert_eq!(now(Depth::Touched), OwnedNow::AsLeft);
+    assert_eq!(now(Depth::Content), OwnedNow::AsLeft);
+    fs::write(machine.path("/etc/ours/a"), "AA").unwrap();
+    assert_eq!(now(Depth::Touched), OwnedNow::Changed(vec!["content".into()]));
+}
+
+#[tokio::test]
+async fn what_others_could_write_is_put_right() {
+    let mut desired = everything();
+    desired.add(KernelModule { name: "br_netfilter".into(), package: None });
+    let machine = Machine::new();
+    machine.converge(&desired).await.unwrap();
+    let units = machine.requests();
+    let paths = ["/etc/systemd/system/old.service", "/etc/modules-load.d/br_netfilter.conf"];
+    let mode = |path: &str| machine.path(path).metadata().unwrap().mode() & 0o7777;
+    for path in paths {
+        fs::set_permissions(machine.path(path), fs::Permissions::from_mode(0o666)).unwrap();
+    }
+    assert_eq!(machine.host().status().unwrap().changed.len(), 2);
+    machine.converge(&desired).await.unwrap();
+    assert_eq!(paths.map(mode), [0o644; 2]);
+    assert!(machine.host().status().unwrap().changed.is_empty());
+    let news = &machine.requests()[units.len()..];
+    assert!(!news.iter().any(|request| request.contains("start")), "nothing has to be restarted: {news:?}");
+    assert!(machine.plan(&machine.host(), &desired).is_empty());
+}
+
+#[tokio::test]
+async fn a_failure_is_recorded_until_a_run_succeeds() {
+    let machine = Machine::new();
+    let host = machine.host();
+    host.note_failure("no network; plug it in").unwrap();
+    assert_eq!(host.record().unwrap().failure.unwrap().problem, "no network; plug it in");
+    machine.converge(&everything()).await.unwrap();
+    let record = machine.host().record().unwrap();
+    assert_eq!((record.failure, record.config_hash.as_str()), (None, "hash"));
+    assert!(record.converged_since.is_some());
+}
+
+#[tokio::test]
+async fn the_record_is_left_to_the_run_that_is_at_work() {
+    let machine = Machine::new();
+    machine.converge(&everything()).await.unwrap();
+    let at_work = machine.host();
+    let lock = at_work.lock().unwrap();
+    let error = machine.host().note_failure("another kops-agent is at work").unwrap_err().to_string();
+    assert!(error.contains("another kops-agent is at work"), "{error}");
+    assert_eq!(machine.host().record().unwrap().failure, None);
+    drop(lock);
+    machine.host().note_failure("no network").unwrap();
+}
+
+/// Hears nothing.
+struct Deaf;
+
+impl kops_agent_host::Resetting for Deaf {
+    fn doing(&self, _: &str) {}
+}
+
+#[tokio::test]
+async fn a_reset_leaves_what_was_there_before_and_nothing_else() {
+    let machine = Machine::new();
+    fs::create_dir_all(machine.path("/etc")).unwrap();
+    fs::write(machine.path("/etc/theirs"), "before the agent").unwrap();
+    let mut node = everything();
+    node.add(Unit::new("kubelet.service", "[Service]\nExecStart=/bin/true\n"));
+    node.add(Unit::new("containerd.service", "[Service]\nExecStart=/bin/true\n"));
+    machine.converge(&node).await.unwrap();
+    // What runs leaves its own behind.
+    fs::create_dir_all(machine.path("/var/lib/kubelet/pods/x")).unwrap();
+    fs::write(machine.path("/var/lib/kubelet/pods/x/volume"), "").unwrap();
+    fs::create_dir_all(machine.path("/etc/systemd/system")).unwrap();
+    fs::write(machine.path("/etc/systemd/system/kops-configuration.service"), "").unwrap();
+    // And so does a run that is killed.
+    for path in BEGUN.iter().chain(&["/etc/.theirs.kops-agent"]) {
+        fs::write(machine.path(path), "half").unwrap();
+    }
+
+    let host = machine.host();
+    let reset =
+        host.plan_reset(&["kops-configuration.service", "absent.service"], &["/etc/absent"], &[]).unwrap();
+    assert_eq!(
+        reset.units,
+        ["kops-configuration.service", "kubelet.service", "old.service", "containerd.service"]
+    );
+    assert_eq!(reset.kept, [ResourceId::new(Kind::File, "/etc/theirs")]);
+    let told = fs::read_to_string(machine.path("/etc/ours/a")).unwrap();
+    assert_eq!(told, "a", "planning changed something");
+    host.reset(&reset, &Deaf).unwrap();
+    assert_eq!(machine.tree(), ["/etc/hosts", "/etc/theirs"]);
+    assert_eq!(machine.leftovers(), [""; 0]);
+    for gone in ["/etc/ours", "/var/lib/kubelet", "/var/lib/kops-agent", "/var/cache/nodeup"] {
+        assert!(!machine.path(gone).exists(), "{gone}");
+    }
+    assert!(!machine.read("/etc/hosts").contains("api.internal"));
+    // Once more finds nothing to do.
+    let again = machine.host().plan_reset(&["kops-configuration.service"], &[], &[]).unwrap();
+    assert_eq!((again.units, again.removed), (vec![], vec![]));
+}
+
+#[tokio::test]
+async fn the_status_tells_what_changed_and_what_failed() {
+    let machine = Machine::new();
+    let status = || machine.host().status().unwrap();
+    assert!(!status().converged, "before it ever converged");
+    machine.converge(&everything()).await.unwrap();
+    assert!(status().converged);
+    assert_eq!(status().units[0].name, "old.service");
+
+    fs::write(machine.path("/etc/edited"), "by hand").unwrap();
+    fs::remove_file(machine.path("/etc/link")).unwrap();
+    let changed: Vec<String> =
+        status().changed.iter().map(|drift| format!("{}: {}", drift.resource, drift.how.join(" "))).collect();
+    assert_eq!(changed, ["file /etc/edited: content", "symlink /etc/link: gone"]);
+    assert!(!status().converged);
+
+    machine.converge(&everything()).await.unwrap();
+    assert!(status().converged);
+    machine.host().note_failure("no network").unwrap();
+    assert!(!status().converged);
+}
+
+#[tokio::test]
+async fn a_log_that_was_only_to_be_made_does_not_drift() {
+    let machine = Machine::new();
+    let mut state = everything();
+    state.add(File { create_only: true, ..File::text("/var/log/kube-proxy.log", "") });
+    machine.converge(&state).await.unwrap();
+    let log = machine.path("/var/log/kube-proxy.log");
+    fs::write(&log, "a line\n").unwrap();
+    fs::set_permissions(&log, fs::Permissions::from_mode(0o640)).unwrap();
+    assert!(machine.plan(&machine.host(), &state).is_empty());
+    assert_eq!(machine.host().drift().unwrap(), []);
+    fs::remove_file(&log).unwrap();
+    assert_eq!(machine.host().drift().unwrap().len(), 1, "it is made anew");
+    assert!(!machine.plan(&machine.host(), &state).is_empty());
+}
+
+#[tokio::test]
+async fn a_repository_goes_with_its_key_and_one_that_was_there_stays() {
+    const KEY: &[u8] =
+        b"-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmQINBF\n-----END PGP PUBLIC KEY BLOCK-----\n";
+    let keys = Mirror::start_with(BTreeMap::from([("/a.asc".to_owned(), KEY.to_vec())])).unwrap();
+    let mut state = DesiredState::default();
+    for name in ["ours", "theirs"] {
+        state.add(PackageSource {
+            name: name.into(),
+            keyring: format!("{}/a.asc", keys.url()),
+            sources: vec!["deb https://packages.example.com ./".into()],
+        });
+    }
+    let machine = Machine::new();
+    let lists = machine.path("/etc/apt/sources.list.d");
+    fs::create_dir_all(&lists).unwrap();
+    fs::write(lists.join("theirs.list"), "deb https://other.example.com ./\n").unwrap();
+    machine.converge(&state).await.unwrap();
+    assert!(machine.path("/etc/apt/keyrings/ours.asc").exists() && lists.join("ours.list").exists());
+
+    let plan = machine.plan(&machine.host(), &DesiredState::default());
+    let steps: Vec<String> = plan.steps.iter().map(|step| step.resource.to_string()).collect();
+    assert_eq!(steps, ["package-source ours"]);
+    assert_eq!(plan.kept[0].why, "it was there before kops-agent");
+    machine.converge(&DesiredState::default()).await.unwrap();
+    assert!(!machine.path("/etc/apt/keyrings/ours.asc").exists() && !lists.join("ours.list").exists());
+    assert!(machine.path("/etc/apt/keyrings/theirs.asc").exists() && lists.join("theirs.list").exists());
+}
+
+#[tokio::test]
+async fn a_record_that_was_spoilt_does_not_make_a_node_a_new_machine() {
+    let machine = Machine::new();
+    let node = state([File::text("/etc/one", "1"), File::text("/etc/two", "2")]);
+    machine.converge(&node).await.unwrap();
+    std::fs::write(machine.path("/var/lib/kops-agent/record.json"), "{\"configHash\": \"h").unwrap();
+    let status = machine.host().status().unwrap();
+    assert!(!status.converged && status.failure.unwrap().problem.contains("record.json cannot be read"));
+    let error = machine.host().plan_reset(&[], &[], &[]).unwrap_err().to_string();
+    assert!(error.contains("have `kops-agent converge` write one anew"), "{error}");
+
+    // Neither a run that fails nor one that is interrupted makes it known again.
+    machine.host().note_failure("no network").unwrap();
+    let error = machine.host().plan_reset(&[], &[], &[]).unwrap_err().to_string();
+    assert!(error.contains("record.json cannot be read"), "{error}");
+    let mut interrupted = node.clone();
+    interrupted.add(File::text("/etc/rules", "new"));
+    // It is dropped when it waits for the first time, which is between two stages.
+    assert!(tokio::time::timeout(std::time::Duration::ZERO, machine.converge(&interrupted)).await.is_err());
+    let error = machine.host().plan_reset(&[], &[], &[]).unwrap_err().to_string();
+    assert!(error.contains("no run has come to its end since"), "{error}");
+
+    machine.converge(&state([File::text("/etc/one", "1")])).await.unwrap();
+    assert_eq!(machine.read("/etc/two"), "2", "it is not known whose it is");
+    assert_eq!(machine.read("/var/lib/kops-agent/record.unreadable-1"), "{\"configHash\": \"h");
+    assert!(machine.host().status().unwrap().converged);
+}

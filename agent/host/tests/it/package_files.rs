@@ -1,0 +1,123 @@
+//! Files that packages have brought are written over where the node needs it, and deleted by nothing.
+#![allow(clippy::unwrap_used)]
+
+use crate::support;
+
+use std::fs;
+
+use crate::support::Machine;
+use kops_agent_host::{Host, Resetting, Silent};
+use kops_agent_plan::diff::diff_with_owned;
+use kops_agent_plan::resource::*;
+
+const CONFIG: &str = "/etc/containerd/config.toml";
+const OTHER: &str = "/etc/nodeups";
+const LIB: &str = "/lib/systemd/system/containerd.service";
+const UNIT: &str = "[Service]\nExecStart=/usr/bin/containerd\n";
+
+fn node() -> DesiredState {
+    let mut state = DesiredState::default();
+    state.add(File::text(CONFIG, "version = 3\n"));
+    state.add(File::text(OTHER, "x"));
+    state.add(Unit::new("containerd.service", UNIT));
+    state
+}
+
+fn write(machine: &Machine, path: &str, text: &str) {
+    fs::create_dir_all(machine.path(path).parent().unwrap()).unwrap();
+    fs::write(machine.path(path), text).unwrap();
+}
+
+fn debian() -> Machine {
+    let machine = Machine::new();
+    write(&machine, "/etc/os-release", "ID=debian\n");
+    machine
+}
+
+/// A machine on which nodeup has written over what the package containerd had brought.
+fn made_by_nodeup() -> Machine {
+    let machine = debian();
+    write(&machine, CONFIG, "version = 3\n");
+    write(&machine, OTHER, "x");
+    write(&machine, LIB, UNIT);
+    machine
+}
+
+/// Has dpkg know of the package, by the names that `/usr` has for merged folders.
+fn install(machine: &Machine) {
+    let list = "/.\n/etc\n/etc/containerd\n/etc/containerd/config.toml\n/usr/lib/systemd/system/containerd.service\n";
+    write(machine, "/var/lib/dpkg/info/containerd.io.list", list);
+}
+
+async fn adopt(machine: &Machine) -> Vec<String> {
+    let host: Host = machine.host().adopting(true);
+    let observed = host.observe(&node(), &machine.store).unwrap();
+    let plan = diff_with_owned(&node(), &observed, &host.owned_beside(&node()).unwrap())
+        .adopting(host.adoptable(&node()).unwrap());
+    host.apply(&plan, &node(), &machine.store, &machine.downloads, &Silent, support::SCOPE).await.unwrap();
+    plan.adopted.iter().map(|id| id.name.clone()).collect()
+}
+
+struct Deaf;
+
+impl Resetting for Deaf {
+    fn doing(&self, _: &str) {}
+}
+
+fn reset(machine: &Machine) {
+    let host = machine.host();
+    host.reset(&host.plan_reset(&[], &[], &[]).unwrap(), &Deaf).unwrap();
+}
+
+#[tokio::test]
+async fn what_a_package_has_brought_is_not_adopted() {
+    let machine = made_by_nodeup();
+    install(&machine);
+    assert_eq!(adopt(&machine).await, [OTHER]);
+    reset(&machine);
+    assert!(machine.path(CONFIG).exists() && machine.path(LIB).exists() && !machine.path(OTHER).exists());
+}
+
+#[tokio::test]
+async fn what_an_earlier_version_adopted_of_a_package_is_not_removed() {
+    for is_reset in [false, true] {
+        let machine = made_by_nodeup();
+        assert_eq!(adopt(&machine).await.len(), 3);
+        install(&machine);
+        match is_reset {
+            true => reset(&machine),
+            false => drop(machine.converge(&DesiredState::default()).await.unwrap()),
+        }
+        assert!(machine.path(CONFIG).exists() && machine.path(LIB).exists(), "{is_reset}");
+        assert!(!machine.path(OTHER).exists(), "{is_reset}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_put_back_is_what_the_package_has_by_now() {
+    // It was upgraded while the agent's unit was there.
+    let machine = debian();
+    install(&machine);
+    write(&machine, LIB, "1.0");
+    machine.converge(&node()).await.unwrap();
+    write(&machine, LIB, "2.0");
+    machine.converge(&node()).await.unwrap();
+    assert_eq!(machine.read(LIB), UNIT);
+    // What is changed by hand is not the package's.
+    fs::remove_file(machine.path("/var/lib/dpkg/info/containerd.io.list")).unwrap();
+    write(&machine, LIB, "by hand");
+    machine.converge(&node()).await.unwrap();
+    reset(&machine);
+    assert_eq!(machine.read(LIB), "2.0");
+
+    // It was removed while the agent's unit was there, and installed again once that was no longer wanted.
+    let machine = debian();
+    write(&machine, LIB, "1.0");
+    machine.converge(&node()).await.unwrap();
+    fs::remove_file(machine.path(LIB)).unwrap();
+    machine.converge(&DesiredState::default()).await.unwrap();
+    write(&machine, LIB, "2.0");
+    machine.converge(&node()).await.unwrap();
+    reset(&machine);
+    assert_eq!(machine.read(LIB), "2.0");
+}

@@ -1,0 +1,307 @@
+//! Packages are installed by the real apt and the real dnf, from repositories made on the spot.
+//!
+//! It takes root, so `tests/packages/run` runs them.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::Mutex;
+
+use crate::own_root::{on_a_machine, sh};
+use crate::support::{CALM, Mirror, Store, downloads};
+use kops_agent_host::{Error, Host, Progress, Report, Scope};
+use kops_agent_plan::diff::diff;
+use kops_agent_plan::resource::{DesiredState, Package, PackageSource};
+
+const ROCKY: &str =
+    "NAME=\"Rocky Linux\"\nID=\"rocky\"\nID_LIKE=\"rhel centos fedora\"\nVERSION_ID=\"9.5\"\n";
+
+/// Makes a repository of apt's, signed, with two versions of a package `tiny` and one that only sets itself up where
+/// /root/ready is; its key is in /srv/key.asc.
+fn apt_repository() {
+    sh(r#"
+        mkdir -p /srv/debs; cd /srv
+        make() { # name, version, postinst
+            mkdir -p "build/DEBIAN" && chmod 755 build/DEBIAN
+            printf 'Package: %s\nVersion: %s\nArchitecture: all\nMaintainer: test <t@example.com>\nProvides: %s-service\nDescription: test\n' \
+                "$1" "$2" "$1" >build/DEBIAN/control
+            printf '#!/bin/sh\n%s\n' "$3" >build/DEBIAN/postinst
+            chmod 755 build/DEBIAN/postinst
+            dpkg-deb --build build "debs/$1_$2_all.deb" >/dev/null
+            rm -r build
+        }
+        make tiny 1.0-1 true
+        make tiny 2.0-1 true
+        make picky 1.0 'test -e /root/ready'
+        cd debs
+        apt-ftparchive packages . >Packages
+        apt-ftparchive release . >../Release; mv ../Release .
+        export GNUPGHOME=/srv/gnupg; mkdir -m 700 $GNUPGHOME
+        gpg --batch --quiet --passphrase '' --quick-gen-key test@example.com rsa2048 sign never 2>/dev/null
+        gpg --batch --quiet --yes --clearsign --output InRelease Release
+        gpg --batch --quiet --armor --export test@example.com >../key.asc
+        gpg --batch --quiet --passphrase '' --quick-gen-key other@example.com rsa2048 sign never 2>/dev/null
+        gpg --batch --quiet --armor --export other@example.com >../other.asc
+        gpgconf --kill all
+        chmod -R a+rX /srv/debs
+    "#);
+}
+
+/// Makes a repository of dnf's with two versions of a package `tiny`.
+fn dnf_repository() {
+    fs::write("/etc/os-release", ROCKY).unwrap();
+    sh(r#"
+        mkdir -p /srv/rpms /etc/yum.repos.d; cd /srv
+        for version in 1.0 2.0; do
+            printf 'Name: tiny\nVersion: %s\nRelease: 1\nSummary: test\nLicense: none\nBuildArch: noarch\nProvides: tiny-service\n%%description\ntest\n%%files\n' \
+                $version >tiny.spec
+            rpmbuild --quiet -bb --define '_rpmdir /srv/rpms' --define '_topdir /srv/build' tiny.spec 2>/dev/null
+        done
+        createrepo_c --quiet /srv/rpms
+        printf '[local]\nname=local\nbaseurl=file:///srv/rpms\ngpgcheck=0\nenabled=1\n' >/etc/yum.repos.d/local.repo
+    "#);
+}
+
+/// What a run said, and the process to end once it is waited for.
+#[derive(Default)]
+struct Said(Mutex<(Vec<String>, Option<Holder>)>);
+
+/// A process that holds a lock until it is dropped.
+struct Holder(Child);
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        let _has_ended = self.0.kill();
+        let _reaped = self.0.wait();
+    }
+}
+
+impl Progress for Said {
+    fn waiting_for(&self, what: &str) {
+        let mut state = self.0.lock().unwrap();
+        state.0.push(what.to_owned());
+        state.1 = None;
+    }
+
+    fn warned(&self, what: &str) {
+        self.0.lock().unwrap().0.push(what.to_owned());
+    }
+}
+
+impl Said {
+    fn says(&self, what: &str) -> bool {
+        self.0.lock().unwrap().0.iter().any(|said| said.contains(what))
+    }
+}
+
+fn wanted(packages: &[&str]) -> DesiredState {
+    let mut desired = DesiredState::default();
+    for name in packages {
+        desired.add(Package { name: (*name).into() });
+    }
+    desired
+}
+
+/// Observes, plans and applies; the plan must then be empty.
+fn converge(desired: &DesiredState, said: &Said) -> Result<Report, Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let (host, store) = (Host::machine().unwrap(), Store::new());
+    let plan = diff(desired, &host.observe(desired, &store)?);
+    let downloads = downloads(CALM);
+    let report = runtime.block_on(host.apply(&plan, desired, &store, &downloads, said, Scope::Part))?;
+    let left = diff(desired, &host.observe(desired, &store)?);
+    assert!(left.is_empty(), "{left:#?}");
+    Ok(report)
+}
+
+fn has(package: &str) -> bool {
+    let host = Host::machine().unwrap();
+    let desired = wanted(&[package]);
+    diff(&desired, &host.observe(&desired, &Store::new()).unwrap()).is_empty()
+}
+
+fn trust_local_debs() {
+    fs::write("/etc/apt/sources.list.d/local.list", "deb [trusted=yes] file:/srv/debs ./\n").unwrap();
+}
+
+#[test]
+#[ignore = "installs packages: tests/packages/run"]
+fn apt_installs_from_a_repository_by_its_own_key() {
+    on_a_machine(|| {
+        apt_repository();
+        let files = ["key", "other"]
+            .map(|name| (format!("/{name}.asc"), fs::read(format!("/srv/{name}.asc")).unwrap()));
+        let keys = Mirror::start_with(BTreeMap::from(files)).unwrap();
+        let source = |key: &str| PackageSource {
+            name: "local".into(),
+            keyring: format!("{}/{key}.asc", keys.url()),
+            sources: vec!["deb [arch=amd64] file:/srv/debs ./".into()],
+        };
+        let desired = |key: &str| {
+            let mut desired = wanted(&["tiny"]);
+            desired.add(source(key));
+            desired
+        };
+        let error = converge(&desired("other"), &Said::default()).unwrap_err().to_string();
+        assert!(error.contains("NO_PUBKEY") || error.contains("not signed"), "{error}");
+        let left =
+            ["sources.list.d/local.list", "keyrings/local.asc"].map(|path| Path::new("/etc/apt").join(path));
+        assert!(
+            left.iter().all(|path| !path.exists()),
+            "a repository that cannot be read is left in apt's way"
+        );
+
+        converge(&desired("key"), &Said::default()).unwrap();
+        assert_eq!(sh("dpkg-query --show --showformat='${Version}' tiny"), "2.0-1");
+        assert!(left.iter().all(|path| path.exists()));
+        assert_eq!(converge(&desired("key"), &Said::default()).unwrap().applied, []);
+    });
+}
+
+#[test]
+#[ignore = "installs packages: tests/packages/run"]
+fn apt_installs_the_wanted_version_and_what_provides_a_name() {
+    on_a_machine(|| {
+        apt_repository();
+        trust_local_debs();
+        converge(&wanted(&["tiny"]), &Said::default()).unwrap();
+        assert!(has("tiny=2.0-1") && has("tiny-service") && !has("tiny=1.0-1"));
+        converge(&wanted(&["tiny=1.0*"]), &Said::default()).unwrap();
+        assert!(has("tiny=1.0-1"));
+        sh("apt-mark hold tiny");
+        assert!(has("tiny"), "a package on hold is installed");
+        let error = converge(&wanted(&["nosuch"]), &Said::default()).unwrap_err().to_string();
+        assert!(error.contains("Unable to locate package nosuch"), "{error}");
+    });
+}
+
+#[test]
+#[ignore = "installs packages: tests/packages/run"]
+fn what_dpkg_was_interrupted_at_is_finished() {
+    on_a_machine(|| {
+        apt_repository();
+        trust_local_debs();
+        let error = converge(&wanted(&["picky"]), &Said::default()).unwrap_err().to_string();
+        assert!(error.contains("picky"), "{error}");
+        assert!(!has("picky"), "half-configured counts as installed");
+        fs::write("/root/ready", "").unwrap();
+        // As a power cut leaves it.
+        fs::write("/var/lib/dpkg/updates/0001", "").unwrap();
+        let said = Said::default();
+        converge(&wanted(&["tiny"]), &said).unwrap();
+        assert!(has("picky") && said.says("had been interrupted"));
+
+        // Removed by half, and to be installed anew.
+        sh(
+            "sed -i '/^Package: picky$/,/^$/s/^Status: .*/Status: install reinstreq half-installed/' /var/lib/dpkg/status",
+        );
+        assert!(!has("picky"));
+        converge(&wanted(&["picky"]), &Said::default()).unwrap();
+    });
+}
+
+#[test]
+#[ignore = "installs packages: tests/packages/run"]
+fn who_holds_apts_lock_is_waited_for_and_named() {
+    on_a_machine(|| {
+        apt_repository();
+        trust_local_debs();
+        for lock in ["/var/lib/dpkg/lock-frontend", "/var/lib/apt/lists/lock", "/var/cache/apt/archives/lock"]
+        {
+            let said = Said(Mutex::new((vec![], Some(holding(lock)))));
+            converge(&wanted(&["tiny"]), &said).unwrap();
+            assert!(said.says("waiting for python3 (process ") && said.says(lock), "{lock}");
+            sh("dpkg --purge tiny");
+        }
+    });
+}
+
+/// A process that has a file locked by fcntl(2).
+fn holding(path: &str) -> Holder {
+    let script = format!(
+        "import fcntl, time\nfile = open({path:?}, 'w')\nfcntl.lockf(file, fcntl.LOCK_EX)\n\
+         open('/root/held', 'w').close()\ntime.sleep(600)"
+    );
+    let _absent = fs::remove_file("/root/held");
+    let holder = Command::new("/usr/bin/python3").args(["-c", &script]).spawn().unwrap();
+    while !Path::new("/root/held").exists() {
+        std::thread::yield_now();
+    }
+    Holder(holder)
+}
+
+#[test]
+#[ignore = "installs packages: tests/packages/run"]
+fn a_repository_that_nothing_comes_from_may_be_out_of_order() {
+    on_a_machine(|| {
+        apt_repository();
+        trust_local_debs();
+        fs::write("/etc/apt/sources.list.d/broken.list", "deb file:/srv/nowhere ./\n").unwrap();
+        let said = Said::default();
+        converge(&wanted(&["tiny"]), &said).unwrap();
+        assert!(said.says("some package lists may be old") && said.says("nowhere"));
+        let error = converge(&wanted(&["nosuch"]), &said).unwrap_err().to_string();
+        assert!(error.contains("nosuch") && error.contains("nowhere"), "{error}");
+    });
+}
+
+#[test]
+#[ignore = "installs packages: tests/packages/run"]
+fn dnf_installs_finds_and_refuses() {
+    on_a_machine(|| {
+        dnf_repository();
+        assert!(!has("tiny"));
+        converge(&wanted(&["tiny"]), &Said::default()).unwrap();
+        assert!(has("tiny-2.0") && has("tiny-2.0-1.noarch") && has("tiny-service") && !has("tiny-1.0"));
+        assert_eq!(sh("rpm --query tiny").trim(), "tiny-2.0-1.noarch");
+        assert_eq!(converge(&wanted(&["tiny", "tiny-service"]), &Said::default()).unwrap().applied, []);
+        let error = converge(&wanted(&["nosuch"]), &Said::default()).unwrap_err().to_string();
+        assert!(error.contains("dnf install") && error.contains("nosuch"), "{error}");
+        converge(&wanted(&["tiny-1.0"]), &Said::default()).unwrap();
+        assert!(has("tiny-1.0-1"), "the wanted version is older than what was there");
+    });
+}
+
+#[test]
+#[ignore = "installs packages: tests/packages/run"]
+fn who_holds_dnfs_lock_is_waited_for_and_named() {
+    on_a_machine(|| {
+        dnf_repository();
+        sh("dnf --quiet repolist; rpm --initdb");
+        let sleeping = || {
+            let sleeping = Command::new("/bin/sleep").arg("600").spawn().unwrap();
+            fs::write("/var/lib/dnf/rpmdb_lock.pid", sleeping.id().to_string()).unwrap();
+            Holder(sleeping)
+        };
+        let database = sh("rpm --eval '%{_dbpath}'");
+        let in_a_transaction = || holding(&format!("{}/.rpm.lock", database.trim()));
+        let holders: [(&dyn Fn() -> Holder, &str); 2] =
+            [(&sleeping, "sleep"), (&in_a_transaction, "python3")];
+        for (hold, name) in holders {
+            let said = Said(Mutex::new((vec![], Some(hold()))));
+            converge(&wanted(&["tiny"]), &said).unwrap();
+            assert!(said.says(&format!("waiting for {name} (process ")), "{name}");
+            sh("rpm --erase tiny");
+        }
+    });
+}
+
+#[test]
+#[ignore = "installs packages: tests/packages/run"]
+fn a_machine_of_rpms_takes_no_repository_of_apts() {
+    on_a_machine(|| {
+        dnf_repository();
+        let keys = Mirror::start_with(BTreeMap::from([("/key".into(), b"\x99key".to_vec())])).unwrap();
+        let mut desired = DesiredState::default();
+        desired.add(PackageSource {
+            name: "x".into(),
+            keyring: format!("{}/key", keys.url()),
+            sources: vec![],
+        });
+        let error = converge(&desired, &Said::default()).unwrap_err();
+        assert!(error.is_configuration() && error.to_string().contains("package-source x"), "{error}");
+        assert!(!Path::new("/etc/apt/sources.list.d/x.list").exists());
+    });
+}

@@ -1,0 +1,76 @@
+//! What is asked of others over the network, which may be down.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use crate::converge::{certificate, node};
+use crate::support::Machine;
+use kops_agent_host::health::Asking;
+use kops_agent_host::system::remote::{Remote, Telling};
+use kops_agent_pki::PemPair;
+use kops_agent_plan::lifecycle_action::{Completion, LifecycleAction};
+use kops_agent_plan::resource::*;
+
+/// A remote that counts its requests, and fails as often as it is told.
+struct Counting {
+    assigned: AtomicUsize,
+    registered: Mutex<Vec<PemPair>>,
+    failures: AtomicUsize,
+}
+
+impl Remote for Counting {
+    fn assign_ipv6_prefix(&self) -> Asking<'_> {
+        self.assigned.fetch_add(1, Ordering::SeqCst);
+        Box::pin(async { Ok(()) })
+    }
+
+    fn has_assigned_ipv6_prefix(&self) -> bool {
+        self.assigned.load(Ordering::SeqCst) > 0
+    }
+
+    fn register<'a>(&'a self, _: &'a DiscoveryRegistration, identity: &'a PemPair) -> Asking<'a> {
+        self.registered.lock().unwrap().push(identity.clone());
+        let fails = self
+            .failures
+            .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1))
+            .is_ok();
+        Box::pin(async move { if fails { Err("nothing listens there".into()) } else { Ok(()) } })
+    }
+
+    fn complete_lifecycle_action<'a>(&'a self, _: &'a LifecycleAction) -> Telling<'a> {
+        Box::pin(async { Ok(Completion::NothingHeld) })
+    }
+}
+
+#[tokio::test]
+async fn a_discovery_service_that_is_down_does_not_keep_a_node_from_being_made() {
+    let machine = Machine::new();
+    let remote = Arc::new(Counting {
+        assigned: AtomicUsize::new(0),
+        registered: Mutex::default(),
+        failures: AtomicUsize::new(1),
+    });
+    let host = || machine.host().with_remote(remote.clone());
+    let registration = DiscoveryRegistration {
+        name: "register".into(),
+        url: "https://discovery.example.com/u".into(),
+        certificate: "discovery".into(),
+        object: "{}".into(),
+    };
+    let mut desired = node();
+    desired.add(certificate("discovery"));
+    desired.add(registration);
+    desired.add(Ipv6Prefix { name: "prefix".into() });
+    machine.converge_with(&host(), &desired).await.unwrap();
+    let left = machine.plan(&host(), &desired);
+    assert_eq!(left.steps.len(), 1, "the registration is left to do: {left:#?}");
+    machine.converge_with(&host(), &desired).await.unwrap();
+    assert!(machine.plan(&host(), &desired).is_empty());
+    assert_eq!(remote.assigned.load(Ordering::SeqCst), 1);
+    // The service may have forgotten it.
+    machine.converge_with(&host(), &desired).await.unwrap();
+    let registered = remote.registered.lock().unwrap();
+    assert_eq!(registered.len(), 3);
+    assert_eq!(registered[0].certificate.matches("BEGIN CERTIFICATE").count(), 2, "its authority follows it");
+}

@@ -1,0 +1,284 @@
+//! A reset beside mounts: what is mounted into pods is unmounted and never removed, wherever kubelet's folder really is.
+//!
+//! Each test has a root and mounts of its own, with the programs of the machine that runs it; it takes the right to mount.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::os::unix::fs::{chroot, symlink};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use crate::support::{CALM, SCOPE, Store, downloads, state};
+use kops_agent_host::system::mounts::Mounts;
+use kops_agent_host::system::systemd::{Systemd, UnitState};
+use kops_agent_host::{Error, Host, Resetting, Silent};
+use kops_agent_plan::diff::{Enablement, diff_with_owned};
+use kops_agent_plan::resource::{BindMount, DesiredState, Mount, Unit};
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+
+const NONE: Option<&str> = None;
+
+fn bind(from: &str, to: &str) {
+    mount(Some(from), to, NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE).unwrap();
+}
+
+/// Runs `test` in a root and with mounts that go with it; not where that may not be made.
+fn in_a_root_of_its_own(test: impl FnOnce() + Send) {
+    // Not on a file system of memory: it is to be the same that a user's folder is on, and as on machines.
+    let folder = tempfile::Builder::new().prefix("kops-agent-reset-").tempdir_in("/var/tmp").unwrap();
+    let run = || {
+        if unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWNET).is_err() {
+            return;
+        }
+        mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE).unwrap();
+        let root = folder.path();
+        bind(root.to_str().unwrap(), root.to_str().unwrap());
+        for name in ["usr", "bin", "sbin", "lib", "lib64", "proc", "dev"] {
+            let (from, to) = (Path::new("/").join(name), root.join(name));
+            match fs::read_link(&from) {
+                Ok(target) => symlink(target, to).unwrap(),
+                Err(_) if from.exists() => {
+                    fs::create_dir(&to).unwrap();
+                    bind(from.to_str().unwrap(), to.to_str().unwrap());
+                    // What a test writes must not get to the machine that runs it.
+                    if !["proc", "dev"].contains(&name) {
+                        let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY;
+                        mount(NONE, &to, NONE, flags, NONE).unwrap();
+                    }
+                }
+                Err(_) => {}
+            }
+        }
+        chroot(root).unwrap();
+        std::env::set_current_dir("/").unwrap();
+        test();
+    };
+    if let Err(panic) = std::thread::scope(|scope| scope.spawn(run).join()) {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// A systemd that does what it is asked.
+#[derive(Default)]
+struct Willing(Mutex<BTreeMap<String, BTreeSet<&'static str>>>);
+
+impl Willing {
+    fn set(&self, unit: &str, what: &'static str, is_so: bool) {
+        let mut units = self.0.lock().unwrap();
+        let unit = units.entry(unit.into()).or_default();
+        if is_so {
+            unit.insert(what)
+        } else {
+            unit.remove(what)
+        };
+    }
+}
+
+impl Systemd for Willing {
+    fn states(&self, units: &[&str]) -> Result<Vec<UnitState>, Error> {
+        let known = self.0.lock().unwrap();
+        let state = |unit: &&str| match known.get(*unit) {
+            Some(is) if is.contains("enabled") => {
+                UnitState::known(Enablement::Enabled, is.contains("running"))
+            }
+            Some(is) => UnitState::known(Enablement::Disabled, is.contains("running")),
+            None => UnitState::UNKNOWN,
+        };
+        Ok(units.iter().map(state).collect())
+    }
+    fn reload(&self) -> Result<(), Error> {
+        Ok(())
+    }
+    fn enable(&self, unit: &str) -> Result<(), Error> {
+        self.set(unit, "enabled", true);
+        Ok(())
+    }
+    fn disable(&self, unit: &str) -> Result<(), Error> {
+        self.set(unit, "enabled", false);
+        Ok(())
+    }
+    fn start(&self, unit: &str) -> Result<(), Error> {
+        self.set(unit, "running", true);
+        Ok(())
+    }
+    fn stop(&self, unit: &str) -> Result<(), Error> {
+        self.set(unit, "running", false);
+        Ok(())
+    }
+    fn kill(&self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+    fn restart(&self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+struct Deaf;
+
+impl Resetting for Deaf {
+    fn doing(&self, _: &str) {}
+}
+
+/// A node by its units, and nothing of them runs.
+fn node() -> Host {
+    let host = Host::machine().unwrap().with_systemd(Arc::<Willing>::default());
+    let desired: DesiredState =
+        state(["containerd.service", "kubelet.service"].map(|unit| Unit::new(unit, "[Service]\n")));
+    let store = Store::new();
+    let plan = diff_with_owned(&desired, &host.observe(&desired, &store).unwrap(), &host.owned().unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(host.apply(&plan, &desired, &store, &downloads(CALM), &Silent, SCOPE)).unwrap();
+    host
+}
+
+const KUBELET: &str = "/var/lib/kubelet";
+const VOLUMES: &str = "/var/lib/kubelet/pods/1/volumes";
+
+/// What a user has on the machine, on the file system that kubelet's folder is on.
+fn users_folder() {
+    fs::create_dir_all("/srv/users/deep/deeper").unwrap();
+    fs::write("/srv/users/file", "theirs").unwrap();
+    fs::write("/srv/users/deep/deeper/file", "theirs, too").unwrap();
+}
+
+#[track_caller]
+fn users_folder_is_as_it_was() {
+    assert_eq!(fs::read_to_string("/srv/users/file").unwrap(), "theirs");
+    assert_eq!(fs::read_to_string("/srv/users/deep/deeper/file").unwrap(), "theirs, too");
+}
+
+/// A user's folder, a part of it within that, a subPath of a folder, one of a file, and a file system of memory.
+fn mount_into_a_pod() {
+    for folder in ["own", "own/more", "theirs", "subpath", "memory"] {
+        fs::create_dir_all(format!("{VOLUMES}/{folder}")).unwrap();
+    }
+    fs::write(format!("{VOLUMES}/own/more/file"), "the pod's").unwrap();
+    fs::write(format!("{VOLUMES}/subpath-file"), "").unwrap();
+    bind("/srv/users", &format!("{VOLUMES}/theirs"));
+    bind("/srv/users/deep", &format!("{VOLUMES}/theirs/deep"));
+    bind("/srv/users/deep/deeper", &format!("{VOLUMES}/subpath"));
+    bind("/srv/users/file", &format!("{VOLUMES}/subpath-file"));
+    mount(Some("tmpfs"), format!("{VOLUMES}/memory").as_str(), Some("tmpfs"), MsFlags::empty(), NONE)
+        .unwrap();
+}
+
+fn kubelet_is_elsewhere() {
+    fs::create_dir_all("/data/kubelet").unwrap();
+    fs::create_dir_all("/var/lib").unwrap();
+    symlink("/data/kubelet", KUBELET).unwrap();
+}
+
+#[test]
+fn a_users_folder_survives_in_a_pod_wherever_kubelet_is() {
+    for is_elsewhere in [false, true] {
+        in_a_root_of_its_own(move || {
+            if is_elsewhere {
+                kubelet_is_elsewhere();
+            }
+            users_folder();
+            let host = node();
+            mount_into_a_pod();
+            let reset = host.plan_reset(&[], &[], &[]).unwrap();
+            assert_eq!(reset.mounts.len(), 5, "{:?}", reset.mounts);
+            host.reset(&reset, &Deaf).unwrap();
+            users_folder_is_as_it_was();
+            assert!(!Path::new(VOLUMES).exists());
+            assert_eq!(Path::new("/data/kubelet").exists(), is_elsewhere, "it is the operator's");
+        });
+    }
+}
+
+#[test]
+fn a_mount_that_is_busy_or_hidden_behind_a_link_ends_the_reset_before_it_is_removed() {
+    in_a_root_of_its_own(|| {
+        users_folder();
+        let host = node();
+        mount_into_a_pod();
+        let in_use = fs::File::open(format!("{VOLUMES}/theirs/file")).unwrap();
+        let reset = host.plan_reset(&[], &[], &[]).unwrap();
+        let error = host.reset(&reset, &Deaf).unwrap_err().to_string();
+        assert!(error.contains("busy"), "{error}");
+        users_folder_is_as_it_was();
+        drop(in_use);
+        host.reset(&host.plan_reset(&[], &[], &[]).unwrap(), &Deaf).unwrap();
+        users_folder_is_as_it_was();
+    });
+    // Below a link that is not followed when mounts are looked for.
+    in_a_root_of_its_own(|| {
+        users_folder();
+        let host = node();
+        fs::create_dir_all("/data/containerd").unwrap();
+        fs::create_dir_all("/var/lib/containerd/inner").unwrap();
+        bind("/srv/users", "/data/containerd");
+        symlink("/data/containerd", "/var/lib/containerd/link").unwrap();
+        host.reset(&host.plan_reset(&[], &[], &[]).unwrap(), &Deaf).unwrap();
+        users_folder_is_as_it_was();
+        assert!(!Path::new("/var/lib/containerd").exists());
+    });
+}
+
+/// Looked at without all mounts in sight, as a race would have it.
+struct Blind;
+
+impl Mounts for Blind {
+    fn mounted(&self, _: &Mount) -> Result<Option<Mount>, Error> {
+        Ok(None)
+    }
+    fn bound(&self, _: &BindMount) -> Result<Option<BindMount>, Error> {
+        Ok(None)
+    }
+    fn mount(&self, _: &Mount) -> Result<(), Error> {
+        Ok(())
+    }
+    fn bind(&self, _: &BindMount) -> Result<(), Error> {
+        Ok(())
+    }
+    fn below(&self, _: &[&str]) -> Result<Vec<String>, Error> {
+        Ok(vec![])
+    }
+    fn unmount(&self, _: &str) -> Result<(), Error> {
+        Ok(())
+    }
+}
+
+#[test]
+fn what_is_mounted_after_all_is_not_entered() {
+    for what in ["theirs", "subpath-file"] {
+        in_a_root_of_its_own(move || {
+            users_folder();
+            let host = node().with_mounts(Arc::new(Blind));
+            fs::create_dir_all(format!("{VOLUMES}/theirs")).unwrap();
+            fs::write(format!("{VOLUMES}/subpath-file"), "").unwrap();
+            let from = if what == "theirs" { "/srv/users" } else { "/srv/users/file" };
+            bind(from, &format!("{VOLUMES}/{what}"));
+            let error = host.reset(&host.plan_reset(&[], &[], &[]).unwrap(), &Deaf).unwrap_err().to_string();
+            assert!(error.contains("something is mounted there") && error.contains(what), "{error}");
+            users_folder_is_as_it_was();
+        });
+    }
+}
+
+#[test]
+fn interfaces_of_pods_go_and_an_operators_stay() {
+    in_a_root_of_its_own(|| {
+        let ip = |arguments: &str| {
+            let output = std::process::Command::new("ip").args(arguments.split(' ')).output().unwrap();
+            assert!(output.status.success(), "ip {arguments}: {output:?}");
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let host = node();
+        for name in ["cni0", "flannel.1", "mine0"] {
+            ip(&format!("link add {name} type bridge"));
+        }
+        fs::create_dir_all("/etc/cni/net.d").unwrap();
+        fs::write("/etc/cni/net.d/10-x.conflist", "{}").unwrap();
+        let reset = host.plan_reset(&[], &[], &[]).unwrap();
+        assert_eq!(reset.pod_network.interfaces, ["cni0", "flannel.1"]);
+        host.reset(&reset, &Deaf).unwrap();
+        let left = ip("-oneline link show");
+        assert!(left.contains("mine0") && !left.contains("cni0") && !left.contains("flannel.1"), "{left}");
+        assert!(!Path::new("/etc/cni").exists());
+    });
+}

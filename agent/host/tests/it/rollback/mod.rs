@@ -1,0 +1,340 @@
+//! A node that works, changed: components one after another, each waited for; and everything put back where one does
+//! not come back.
+#![allow(clippy::unwrap_used)]
+
+use crate::support;
+
+mod interrupted;
+mod renewal;
+mod scene;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::support::Machine;
+use kops_agent_host::health::{Asking, Health, Pace};
+use kops_agent_host::system::commands::Commands;
+use kops_agent_host::system::systemd::Systemd as _;
+use kops_agent_host::{Error, Record};
+use kops_agent_plan::health::{Check, StaticPod};
+use kops_agent_plan::resource::*;
+use scene::{KUBELET_CONFIG, Node, PACE, Scene, node, with_keys, with_pods};
+
+#[tokio::test]
+async fn everything_is_put_back_if_kubelet_does_not_come_back() {
+    let scene = Scene::converged(&node("1")).await;
+    let before = scene.files();
+    let error = scene.converge(&node("bad")).await.unwrap_err();
+    assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
+    let error = error.to_string();
+    for part in [
+        "unit kubelet.service did not come back: connection refused; its last words: unknown field bad",
+        "`journalctl -u kubelet.service`",
+        "rolled back to the configuration of before (hash), with which everything is well again",
+        "--retry-failed",
+    ] {
+        assert!(error.contains(part), "{part:?} is not in {error}");
+    }
+    assert_eq!(scene.files(), before);
+    scene.is_clean();
+    let news = scene.node.news();
+    let of_kubelet: Vec<_> = news.iter().filter(|news| news.ends_with("kubelet.service")).collect();
+    assert_eq!(of_kubelet, ["restart kubelet.service", "restart kubelet.service"]);
+    assert!(!news.iter().any(|news| news.ends_with("containerd.service")), "{news:?}");
+    assert!(news.contains(&"stop only-bad.service".to_owned()), "{news:?}");
+    assert!(!news.contains(&"stop only-1.service".to_owned()), "removals come when all is well: {news:?}");
+
+    let status = scene.host().status().unwrap();
+    assert!(!status.converged && status.changed.is_empty(), "{status:?}");
+    assert_eq!(status.rolled_back.unwrap().back_to, "hash");
+    assert!(scene.machine.plan(&scene.host(), &node("1")).is_empty());
+
+    // The same is not tried again by itself, another is.
+    let error = scene.converge(&node("bad")).await.unwrap_err();
+    assert!(matches!(error, Error::FailedBefore(_)), "{error:?}");
+    assert!(
+        error.to_string().contains("is not tried again: unit kubelet.service did not come back"),
+        "{error}"
+    );
+    assert_eq!((scene.node.news(), scene.files()), (vec![], before.clone()));
+    let again = scene.host().retrying_failed(true);
+    let error = scene.machine.converge_with(&again, &node("bad")).await.unwrap_err();
+    assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
+    assert_eq!(scene.files(), before);
+    scene.converge(&node("22")).await.unwrap();
+    let status = scene.host().status().unwrap();
+    assert!(status.converged && status.rolled_back.is_none() && status.failure.is_none(), "{status:?}");
+    assert!(!scene.machine.path("/etc/kops/only-1").exists());
+    scene.is_clean();
+}
+
+#[tokio::test]
+async fn a_volume_that_is_taken_back_is_not_mounted_at_the_next_boot() {
+    let scene = Scene::converged(&node("1")).await;
+    let mut bad = node("bad");
+    bad.add(Mount {
+        device: "/dev/xvdd".into(),
+        path: "/data".into(),
+        filesystem: "ext4".into(),
+        format_options: vec![],
+        mount_options: vec![],
+        at_boot: true,
+    });
+    let error = scene.converge(&bad).await.unwrap_err();
+    assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
+    let news = scene.node.news();
+    assert!(news.contains(&"enable data.mount".to_owned()), "{news:?}");
+    assert!(news.contains(&"disable data.mount".to_owned()), "{news:?}");
+    assert!(!scene.machine.path("/etc/systemd/system/data.mount").exists());
+    let asked = scene.machine.requests();
+    assert!(asked.contains(&"mounts: unmount /data".to_owned()), "{asked:?}");
+    scene.is_clean();
+}
+
+#[tokio::test]
+async fn a_unit_whose_job_fails_is_a_component_that_does_not_come_back() {
+    let scene = Scene::converged(&node("1")).await;
+    let before = scene.files();
+    let error = scene.converge(&node("refused")).await.unwrap_err();
+    assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
+    assert!(error.to_string().contains("cannot restart kubelet.service: its job has failed"), "{error}");
+    assert_eq!(scene.files(), before);
+    assert_eq!(scene.host().status().unwrap().rolled_back.unwrap().still_wrong, [""; 0]);
+    scene.is_clean();
+}
+
+/// Programs that fail where a file has the text of before.
+struct Spoilt(PathBuf);
+
+impl Commands for Spoilt {
+    fn run(&self, command: &[String]) -> Result<(), Error> {
+        match std::fs::read_to_string(&self.0).unwrap_or_default().contains('1') {
+            true => Err(Error::Command { command: command.join(" "), outcome: "fails".into() }),
+            false => Ok(()),
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_fails_while_everything_is_put_back_does_not_keep_the_rest_from_it() {
+    let with_command = |version: &str| {
+        let mut state = node(version);
+        state.add(File::text("/etc/rules", version).on_change(&["load-rules"]));
+        state
+    };
+    let scene = Scene::converged(&with_command("1")).await;
+    scene.node.enable("chrony.service").unwrap();
+    let before = scene.files();
+    *scene.node.refused.lock().unwrap() =
+        vec!["stop only-bad.service".into(), "disable only-bad.service".into()];
+    let host = scene.host().with_commands(Arc::new(Spoilt(scene.machine.path("/etc/rules"))));
+    let error = scene.machine.converge_with(&host, &with_command("bad")).await.unwrap_err();
+    assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
+    assert_eq!(scene.files(), before);
+    let news = scene.node.news();
+    assert_eq!(news.iter().filter(|news| *news == "restart kubelet.service").count(), 2, "{news:?}");
+    let wrong = scene.host().status().unwrap().rolled_back.unwrap().still_wrong;
+    let expected = ["cannot stop only-bad.service", "cannot disable only-bad.service", "`load-rules` fails"];
+    assert_eq!(wrong.len(), expected.len(), "{wrong:?}");
+    assert!(expected.iter().all(|part| wrong.iter().any(|wrong| wrong.contains(part))), "{wrong:?}");
+    scene.is_clean();
+}
+
+#[tokio::test]
+async fn units_that_did_not_run_or_start_at_boot_before_do_neither_again() {
+    let scene = Scene::converged(&node("1")).await;
+    // What an operator has done to a unit of ours that the next configuration wants to run.
+    scene.node.disable("containerd.service").unwrap();
+    scene.node.stop("containerd.service").unwrap();
+    scene.node.news();
+    scene.converge(&node("bad")).await.unwrap_err();
+    let news = scene.node.news();
+    let of_containerd: Vec<&String> =
+        news.iter().filter(|news| news.ends_with("containerd.service")).collect();
+    assert_eq!(
+        of_containerd,
+        [
+            "enable containerd.service",
+            "start containerd.service",
+            "stop containerd.service",
+            "disable containerd.service"
+        ]
+    );
+    scene.is_clean();
+}
+
+#[tokio::test]
+async fn back_at_the_configuration_of_before_nothing_is_left_to_do() {
+    let scene = Scene::converged(&node("1")).await;
+    scene.converge(&node("bad")).await.unwrap_err();
+    scene.node.news();
+    scene.converge(&node("1")).await.unwrap();
+    assert_eq!(scene.node.news(), [""; 0]);
+    assert!(scene.host().status().unwrap().converged);
+}
+
+#[tokio::test]
+async fn static_pods_change_one_after_another_before_kubelet() {
+    let scene = Scene::converged(&with_pods(node("1"), ["1", "1", "1"])).await;
+    scene.converge(&with_pods(node("22"), ["2", "2", "2"])).await.unwrap();
+    let news = scene.node.news();
+    let at = |what: &str| {
+        news.iter().position(|news| news == what).unwrap_or_else(|| panic!("no {what} in {news:?}"))
+    };
+    let order =
+        ["pod etcd-main # 2", "pod kube-apiserver # 2", "pod kube-scheduler # 2", "restart kubelet.service"];
+    assert!(order.windows(2).all(|two| at(two[0]) < at(two[1])), "{news:?}");
+    scene.is_clean();
+}
+
+#[tokio::test]
+async fn a_pod_that_does_not_come_back_takes_back_those_before_it() {
+    let before = with_pods(node("1"), ["1", "1", "1"]);
+    let scene = Scene::converged(&before).await;
+    let files = scene.files();
+    let error = scene.converge(&with_pods(node("22"), ["2", "bad", "2"])).await.unwrap_err().to_string();
+    assert!(
+        error.contains("kube-apiserver.manifest did not come back: kube-apiserver does not run"),
+        "{error}"
+    );
+    assert_eq!(scene.files(), files);
+    let news = scene.node.news();
+    assert!(!news.contains(&"pod kube-scheduler # 2".to_owned()), "{news:?}");
+    assert!(!news.contains(&"restart kubelet.service".to_owned()), "its turn never came: {news:?}");
+    assert_eq!(news.iter().rfind(|news| news.starts_with("pod etcd-main")).unwrap(), "pod etcd-main # 1");
+    assert!(scene.machine.plan(&scene.host(), &before).is_empty());
+    scene.is_clean();
+}
+
+#[tokio::test]
+async fn pods_whose_keys_change_are_started_anew_one_after_another() {
+    let scene = Scene::converged(&with_keys(["1", "1", "1"])).await;
+    assert!(scene.machine.plan(&scene.host(), &with_keys(["1", "1", "1"])).is_empty());
+    scene.converge(&with_keys(["1", "2", "2"])).await.unwrap();
+    let ended = |news: Vec<String>| {
+        news.into_iter().filter(|news| news.starts_with("end ") || news.starts_with("restart ")).collect()
+    };
+    let news: Vec<String> = ended(scene.node.news());
+    assert_eq!(news, ["end etcd-main", "end kube-apiserver"], "each once, and no other");
+    scene.converge(&with_keys(["1", "2", "2"])).await.unwrap();
+    assert_eq!(ended(scene.node.news()), [""; 0]);
+    scene.is_clean();
+}
+
+#[tokio::test]
+async fn a_pod_that_does_not_come_back_with_a_new_key_gets_the_old_one_again() {
+    let before = with_keys(["1", "1", "1"]);
+    let scene = Scene::converged(&before).await;
+    let files = scene.files();
+    let error = scene.converge(&with_keys(["2", "bad", "2"])).await.unwrap_err();
+    assert!(matches!(error, Error::RolledBack(_)), "{error:?}");
+    assert_eq!(scene.files(), files);
+    let news = scene.node.news();
+    let ended: Vec<&String> = news.iter().filter(|news| news.starts_with("end ")).collect();
+    assert_eq!(ended, ["end etcd-main", "end kube-apiserver", "end etcd-main", "end kube-apiserver"]);
+    let status = scene.host().status().unwrap();
+    assert_eq!(status.rolled_back.unwrap().still_wrong, [""; 0]);
+    assert!(scene.machine.plan(&scene.host(), &before).is_empty());
+    scene.is_clean();
+}
+
+#[tokio::test]
+async fn what_repairs_is_not_rolled_back() {
+    let scene = Scene::converged(&node("1")).await;
+    std::fs::write(scene.machine.path("/etc/systemd/system/kubelet.service"), "broken by hand").unwrap();
+    let good = scene.machine.read(KUBELET_CONFIG);
+    std::fs::write(scene.machine.path(KUBELET_CONFIG), "broken by hand").unwrap();
+    scene.node.started_with.lock().unwrap().clear();
+    let stubborn = Stubborn(scene.node.clone());
+    let host = scene.host().with_health(Arc::new(stubborn));
+    let error = scene.machine.converge_with(&host, &node("1")).await.unwrap_err();
+    assert!(matches!(error, Error::Unwell { .. }), "{error:?}");
+    assert_eq!(scene.machine.read(KUBELET_CONFIG), good);
+    // And it is tried again.
+    scene.converge(&node("1")).await.unwrap();
+    assert_eq!(scene.node.news().iter().filter(|news| *news == "restart kubelet.service").count(), 2);
+    scene.is_clean();
+}
+
+/// Nothing is ever well.
+struct Stubborn(Arc<Node>);
+
+impl Health for Stubborn {
+    fn ask<'a>(&'a self, _check: &'a Check) -> Asking<'a> {
+        Box::pin(std::future::ready(Err("connection refused".into())))
+    }
+    fn pod_uid(&self, _pod: &StaticPod, _socket: &str) -> Result<Option<String>, String> {
+        Err("no pod".into())
+    }
+    fn last_words(&self, resource: &ResourceId) -> Vec<String> {
+        self.0.last_words(resource)
+    }
+}
+
+#[tokio::test]
+async fn what_stays_unwell_is_told_and_the_rest_is_put_back() {
+    let scene = Scene::converged(&node("1")).await;
+    let before = scene.files();
+    let host = scene.host().with_health(Arc::new(Stubborn(scene.node.clone())));
+    let error = scene.machine.converge_with(&host, &node("22")).await.unwrap_err().to_string();
+    assert!(error.contains(", and still: unit kubelet.service did not come back"), "{error}");
+    assert_eq!(scene.files(), before);
+    assert_eq!(scene.host().status().unwrap().rolled_back.unwrap().still_wrong.len(), 1);
+    scene.is_clean();
+}
+
+#[tokio::test]
+async fn nothing_is_waited_for_where_nothing_worked_before_or_the_timeout_is_zero() {
+    let machine = Machine::new();
+    let scene = Scene { node: Node::of(&machine), machine };
+    scene.converge(&node("bad")).await.unwrap();
+    let hasty = scene.host().with_pace(Pace { timeout: Duration::ZERO, ..PACE });
+    scene.machine.converge_with(&hasty, &node("bad-too")).await.unwrap();
+    let mut warming = node("1");
+    let kubelet = Unit { running: false, ..Unit::new("kubelet.service", "[Service]\n") };
+    let others: Vec<Resource> = warming
+        .iter()
+        .filter(|(id, _)| id.name != "kubelet.service")
+        .map(|(_, resource)| resource.clone())
+        .collect();
+    warming = support::state(others);
+    warming.add(kubelet);
+    scene.converge(&warming).await.unwrap();
+    scene.is_clean();
+}
+
+#[tokio::test]
+async fn what_is_kept_may_be_on_another_file_system() {
+    use nix::mount::{MsFlags, mount, umount};
+    let scene = Scene::converged(&node("1")).await;
+    let disk = scene.machine.path("/var/lib/kops-agent/rollback");
+    std::fs::create_dir_all(&disk).unwrap();
+    if mount(Some("tmpfs"), &disk, Some("tmpfs"), MsFlags::empty(), Some("size=1m")).is_err() {
+        // Without the right to mount there is one file system.
+        return;
+    }
+    let before = scene.files();
+    let error = scene.converge(&node("bad")).await;
+    let after = scene.files();
+    umount(&disk).unwrap();
+    assert!(matches!(error, Err(Error::RolledBack(_))), "{error:?}");
+    assert_eq!(after, before);
+    assert_eq!(scene.machine.leftovers(), [""; 0]);
+}
+
+#[tokio::test]
+async fn a_scratch_root_can_be_told_that_a_unit_does_not_start() {
+    let machine = Machine::new();
+    machine.converge(&node("1")).await.unwrap();
+    let path = machine.path("/var/lib/kops-agent/recorded/state.json");
+    let mut state: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    state["refusals"] =
+        serde_json::json!([{"unit": "kubelet.service", "path": KUBELET_CONFIG, "text": "22"}]);
+    std::fs::write(&path, serde_json::to_vec(&state).unwrap()).unwrap();
+    let error = machine.error(&node("22")).await;
+    assert!(error.contains("`systemctl restart kubelet.service` is refused while"), "{error}");
+    assert_eq!(machine.read(KUBELET_CONFIG), "maxPods: 1\n");
+    machine.converge(&node("333")).await.unwrap();
+    assert!(machine.path(Record::PATH).exists());
+}

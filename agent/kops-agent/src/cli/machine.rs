@@ -1,0 +1,39 @@
+//! The machine that is looked at and changed.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+
+use crate::node::options::RunOptions;
+
+/// The default of `--download-patience`, in seconds.
+pub const DOWNLOAD_TIMEOUT: u64 = 300;
+
+/// The machine that is looked at and changed.
+#[derive(Args, Clone, Debug)]
+pub struct RootArgs {
+    /// A scratch root instead of this machine: files are written below it, everything else is recorded there.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+
+    /// Where downloads are kept, below the root.
+    #[arg(long, value_name = "DIR", default_value = "/var/cache/nodeup")]
+    pub cache: PathBuf,
+
+    /// After how many seconds without anything coming from any of its mirrors a download is given up.
+    #[arg(long = "download-patience", value_name = "SECONDS", default_value_t = DOWNLOAD_TIMEOUT)]
+    pub download_timeout: u64,
+}
+
+impl RootArgs {
+    /// A run on this machine, and whether it waits for another that is at work there.
+    pub fn options(&self, waits_for_lock: bool) -> RunOptions {
+        RunOptions {
+            root: self.root.clone(),
+            cache: self.cache.clone(),
+            download_timeout: Duration::from_secs(self.download_timeout),
+            waits_for_lock,
+        }
+    }
+}

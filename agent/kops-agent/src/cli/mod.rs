@@ -1,0 +1,276 @@
+//! The command line.
+
+mod change;
+mod config;
+mod machine;
+mod nodeup;
+mod spec;
+pub mod spelling;
+
+use std::path::PathBuf;
+
+pub use kops_agent_controller::{ControllerArgs, ControllerCommand};
+pub use kops_agent_process::output::Output;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+
+pub use change::ChangeArgs;
+pub use config::{CheckArgs, ConfigCommand, DeriveArgs, DumpArgs};
+pub use machine::{DOWNLOAD_TIMEOUT, RootArgs};
+pub use nodeup::NodeupArgs;
+pub use spec::{STORE_TIMEOUT, SpecArgs, StoreArgs};
+
+/// The version with the commit it was built from.
+pub const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (", env!("KOPS_AGENT_COMMIT"), ")");
+
+const AFTER_HELP: &str = "\
+Examples:
+  kops-agent plan     --conf /opt/kops/conf/kube_env.yaml            what would change on this machine
+  kops-agent converge --conf /opt/kops/conf/kube_env.yaml            make this machine the node it must be
+  kops-agent converge --conf kube_env.yaml --root /tmp/node          the same, into a scratch root
+  kops-agent render   --conf kube_env.yaml --facts facts.yaml -o json
+
+Called with nodeup's own flags and no command, it does what nodeup does:
+  kops-agent --conf=/opt/kops/conf/kube_env.yaml --install-systemd-unit --v=8
+
+Exit codes: 0 converged, 1 failed, 2 wrong usage, 3 the configuration is wrong (retrying cannot help),
+4 plan --exit-code or verify found a difference.";
+
+/// The node side of kOps: makes this machine the node that its cluster's state store describes.
+#[derive(Debug, Parser)]
+#[command(name = "kops-agent", version = VERSION, after_help = AFTER_HELP, max_term_width = 110)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+
+    /// Say more: -v 2 tells each step, -v 8 also what other libraries say.
+    #[arg(short = 'v', long = "v", global = true, value_name = "LEVEL", default_value_t = 1)]
+    pub verbosity: u8,
+}
+
+/// What the agent can be asked to do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Make this machine the node it must be; a second run changes nothing.
+    Converge(ConvergeArgs),
+    /// Show what converge would change, touching nothing.
+    Plan(PlanArgs),
+    /// Say what differs from what was last applied, and from what is wanted now.
+    Verify(VerifyArgs),
+    /// Say how this node is: converged or not, since when, what failed last, what expires.
+    Status(StatusArgs),
+    /// Take this node back to the machine that it was.
+    Reset(ResetArgs),
+    /// Print everything the node must have.
+    Render(RenderArgs),
+    /// Print what is observed on this machine and from its cloud.
+    Facts(FactsArgs),
+    /// Look at a configuration: derive, dump or check it.
+    Config {
+        /// What to do with it.
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+    /// Control-plane mode: label nodes by their instance group, as kops-controller does.
+    Controller(ControllerArgs),
+    /// Say where a value on the machine comes from: a field of a file, a fact, or a default.
+    Explain(ExplainArgs),
+    /// Print completions for a shell.
+    Completions {
+        /// The shell.
+        shell: Shell,
+    },
+    /// Print the manual page, in roff.
+    Man {
+        /// Write the pages of this program and of each verb into a folder instead, as kops-agent.1, kops-agent-plan.1, …
+        #[arg(long, value_name = "DIR")]
+        all: Option<PathBuf>,
+    },
+    /// Do what nodeup does with the same flags.
+    #[command(hide = true)]
+    Nodeup(NodeupArgs),
+}
+
+/// When to use colour.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Color {
+    /// On a terminal.
+    #[default]
+    Auto,
+    /// Always.
+    Always,
+    /// Never.
+    Never,
+}
+
+/// Arguments of `converge`.
+#[derive(Args, Clone, Debug)]
+pub struct ConvergeArgs {
+    /// What decides the node.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+    /// What is changed.
+    #[command(flatten)]
+    pub root: RootArgs,
+    /// How a node that works is changed.
+    #[command(flatten)]
+    pub change: ChangeArgs,
+    /// On a machine that nodeup has made a node: have what is as it should be belong to the agent, so that what is no longer
+    /// wanted is removed later and `reset` takes it away.
+    #[arg(long)]
+    pub adopt: bool,
+    /// How often to try again after a failure, whatever it is, also a configuration that is wrong; -1 for as long as it
+    /// takes. Pauses grow from five seconds to some minutes.
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    pub retries: i64,
+    /// How the report is printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+    /// When to use colour.
+    #[arg(long, value_enum, default_value_t)]
+    pub color: Color,
+}
+
+/// Arguments of `plan`.
+#[derive(Args, Clone, Debug)]
+pub struct PlanArgs {
+    /// What decides the node.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+    /// What is looked at.
+    #[command(flatten)]
+    pub root: RootArgs,
+    /// On a machine that nodeup has made a node: have what is as it should be belong to the agent, so that what is no longer
+    /// wanted is removed later and `reset` takes it away.
+    #[arg(long)]
+    pub adopt: bool,
+    /// End with 4 if there is a difference.
+    #[arg(long)]
+    pub exit_code: bool,
+    /// How the plan is printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+    /// When to use colour.
+    #[arg(long, value_enum, default_value_t)]
+    pub color: Color,
+}
+
+/// Arguments of `verify`.
+#[derive(Args, Clone, Debug)]
+pub struct VerifyArgs {
+    /// What decides the node.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+    /// What is looked at.
+    #[command(flatten)]
+    pub root: RootArgs,
+    /// Read every file, also those that nothing has touched.
+    #[arg(long)]
+    pub deep: bool,
+    /// Renew certificates of which less than a third of their life is left, restart what reads them, and change nothing
+    /// else.
+    #[arg(long)]
+    pub renew: bool,
+    /// Converge if there is a difference, which renews certificates, too.
+    #[arg(long)]
+    pub repair: bool,
+    /// How a node that works is changed.
+    #[command(flatten)]
+    pub change: ChangeArgs,
+    /// How the differences are printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+    /// When to use colour.
+    #[arg(long, value_enum, default_value_t)]
+    pub color: Color,
+}
+
+/// How a status is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum StatusOutput {
+    /// For people.
+    #[default]
+    Text,
+    /// For machines.
+    Json,
+    /// For node_exporter's textfile collector.
+    Prometheus,
+}
+
+/// Arguments of `status`.
+#[derive(Args, Clone, Debug)]
+pub struct StatusArgs {
+    /// The machine's root.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// How it is printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: StatusOutput,
+}
+
+/// Arguments of `reset`.
+#[derive(Args, Clone, Debug)]
+pub struct ResetArgs {
+    /// The machine's root.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// Do it without asking.
+    #[arg(long)]
+    pub yes: bool,
+}
+
+/// Arguments of `render`.
+#[derive(Args, Clone, Debug)]
+pub struct RenderArgs {
+    /// What decides the node.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+    /// Print private keys and secrets too.
+    #[arg(long)]
+    pub show_secrets: bool,
+    /// How the state is printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// Arguments of `explain`.
+#[derive(Args, Clone, Debug)]
+pub struct ExplainArgs {
+    /// A path (`/etc/containerd/config.toml`), a unit (`kubelet.service`), or a flag or setting (`--max-pods`).
+    #[arg(value_name = "PATH|UNIT|FLAG", allow_hyphen_values = true)]
+    pub question: String,
+    /// What decides the node.
+    #[command(flatten)]
+    pub spec: SpecArgs,
+    /// How the answer is printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// Arguments of `facts`.
+#[derive(Args, Clone, Debug)]
+pub struct FactsArgs {
+    /// The boot config, which names the cloud to ask; without one only the machine itself is observed.
+    #[arg(long, value_name = "FILE")]
+    pub conf: Option<PathBuf>,
+    /// The root whose os-release is read.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// Print JSON instead of YAML.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+}

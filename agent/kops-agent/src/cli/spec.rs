@@ -1,0 +1,124 @@
+//! What decides a node, and where that is read.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::builder::PossibleValue;
+use clap::{Args, ValueEnum};
+
+use crate::node::options::NodeOptions;
+use crate::source::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
+
+/// The default of `--store-patience`, in seconds: long enough for a network that comes up late, short enough to say what
+/// is wrong while an operator looks.
+pub const STORE_TIMEOUT: u64 = 60;
+
+/// What decides a node: the same for every command that decides one.
+#[derive(Args, Clone, Debug)]
+pub struct SpecArgs {
+    /// The boot config (kube_env.yaml), or the user-data that carries it.
+    #[arg(long, value_name = "FILE")]
+    pub conf: PathBuf,
+
+    /// Where the configuration comes from.
+    #[arg(long, value_enum, default_value_t)]
+    pub config_from: ConfigFrom,
+
+    /// The cluster's folder in the state store, instead of the boot config's ConfigBase.
+    #[arg(long, value_name = "URL")]
+    pub config_base: Option<String>,
+
+    /// How the store is reached.
+    #[command(flatten)]
+    pub store: StoreArgs,
+
+    /// Use these facts (YAML or JSON) instead of observing this machine and its cloud.
+    #[arg(long, value_name = "FILE")]
+    pub facts: Option<PathBuf>,
+
+    /// Hashes of downloads, as lines of `sha256  URL`, for machines that cannot reach the publishers.
+    #[arg(long, value_name = "FILE")]
+    pub asset_hashes: Option<PathBuf>,
+
+    /// What to do if the cluster spec does not give the configuration that the user-data pins, and no pinned one
+    /// can be used instead.
+    #[arg(long, value_enum, default_value_t)]
+    pub on_hash_mismatch: OnHashMismatch,
+
+    /// On a control plane, run control-plane mode as a service (`kops-agent controller`), in place of kOps'
+    /// kops-controller: with its configuration, a kubeconfig and the unit. KOPS_AGENT_CONTROLLER=true says the same, and
+    /// false takes it away; have it in /etc/environment, where every run finds it. Where neither is said it stays as it is.
+    #[arg(long)]
+    pub controller: bool,
+}
+
+/// How the state store is reached.
+#[derive(Args, Clone, Debug)]
+pub struct StoreArgs {
+    /// Read what is below URL from the folder DIR; may be given more than once.
+    #[arg(long, value_name = "URL=DIR")]
+    pub store_mirror: Vec<String>,
+
+    /// For how many seconds to try again to reach a store, or a kops-controller in its place, that does not answer.
+    #[arg(long = "store-patience", value_name = "SECONDS", default_value_t = STORE_TIMEOUT)]
+    pub store_timeout: u64,
+}
+
+impl SpecArgs {
+    /// What decides the node whose root this is: what it has there shows kops-controller which node it is.
+    pub fn for_machine(&self, node_root: &Path) -> NodeOptions {
+        NodeOptions {
+            source: SourceOptions {
+                conf: self.conf.clone(),
+                config_from: self.config_from,
+                config_base: self.config_base.clone(),
+                asset_hashes: self.asset_hashes.clone(),
+                on_hash_mismatch: self.on_hash_mismatch,
+                node_root: node_root.to_owned(),
+            },
+            store: self.store.options(),
+            facts: self.facts.clone(),
+            controller: self.controller,
+        }
+    }
+}
+
+impl StoreArgs {
+    /// How the store is reached.
+    pub fn options(&self) -> StoreOptions {
+        StoreOptions { mirrors: self.store_mirror.clone(), timeout: Duration::from_secs(self.store_timeout) }
+    }
+}
+
+impl ValueEnum for ConfigFrom {
+    fn value_variants<'a>() -> &'a [ConfigFrom] {
+        &[ConfigFrom::Auto, ConfigFrom::ClusterSpec, ConfigFrom::NodeupConfig]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            ConfigFrom::Auto => PossibleValue::new("auto").help(
+                "From the cluster spec; where the boot config pins a nodeupconfig, both are compared and the pinned \
+                 one wins",
+            ),
+            ConfigFrom::ClusterSpec => {
+                PossibleValue::new("cluster-spec").help("From cluster-completed.spec and the InstanceGroup")
+            }
+            ConfigFrom::NodeupConfig => PossibleValue::new("nodeup-config")
+                .help("From the nodeupconfig.yaml that kOps wrote for the instance group"),
+        })
+    }
+}
+
+impl ValueEnum for OnHashMismatch {
+    fn value_variants<'a>() -> &'a [OnHashMismatch] {
+        &[OnHashMismatch::Warn, OnHashMismatch::Refuse]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        Some(match self {
+            OnHashMismatch::Warn => PossibleValue::new("warn").help("Say so, and use it"),
+            OnHashMismatch::Refuse => PossibleValue::new("refuse").help("Touch nothing"),
+        })
+    }
+}

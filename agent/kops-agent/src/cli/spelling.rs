@@ -1,0 +1,79 @@
+//! nodeup's own way of being called, so that a machine's user-data works unchanged.
+
+use clap::CommandFactory as _;
+
+use super::Cli;
+
+const NODEUP_FLAGS: [&str; 6] = ["conf", "cache", "retries", "dryrun", "target", "install-systemd-unit"];
+
+/// The arguments with nodeup's way of calling made ours: no command means `nodeup`, and one dash is
+/// as good as two before its flags, as Go's flag package has it.
+pub fn with_nodeup_spelling(args: Vec<String>) -> Vec<String> {
+    let called_like_nodeup =
+        args.get(1).is_some_and(|first| nodeup_flag(first).is_some() || is_verbosity(first));
+    if !called_like_nodeup || has_command(&args) {
+        return args;
+    }
+    let mut spelled = vec![args[0].clone(), "nodeup".to_owned()];
+    spelled.extend(args.into_iter().skip(1).map(|arg| nodeup_flag(&arg).unwrap_or(arg)));
+    spelled
+}
+
+/// `-conf=x` or `--conf=x` as `--conf=x`, if it is a flag of nodeup's.
+fn nodeup_flag(arg: &str) -> Option<String> {
+    let flag = arg.strip_prefix("--").or_else(|| arg.strip_prefix('-'))?;
+    let name = flag.split('=').next()?;
+    NODEUP_FLAGS.contains(&name).then(|| format!("--{flag}"))
+}
+
+fn is_verbosity(arg: &str) -> bool {
+    ["-v", "--v"]
+        .iter()
+        .any(|flag| arg == *flag || arg.strip_prefix(flag).is_some_and(|rest| rest.starts_with('=')))
+}
+
+fn has_command(args: &[String]) -> bool {
+    let commands = Cli::command();
+    args.iter().skip(1).any(|arg| commands.get_subcommands().any(|command| command.get_name() == arg))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::path::PathBuf;
+
+    use clap::Parser as _;
+
+    use super::*;
+    use crate::cli::Command;
+
+    fn parse(args: &[&str]) -> Result<Cli, clap::Error> {
+        Cli::try_parse_from(with_nodeup_spelling(args.iter().map(|arg| (*arg).to_owned()).collect()))
+    }
+
+    #[test]
+    fn nodeups_own_call_is_understood() {
+        let cli =
+            parse(&["kops-agent", "--install-systemd-unit", "--conf=/opt/kops/conf/kube_env.yaml", "--v=8"])
+                .unwrap();
+        let Command::Nodeup(args) = cli.command else { panic!("{cli:?}") };
+        assert!(args.install_systemd_unit && !args.dryrun);
+        assert_eq!(args.conf, PathBuf::from("/opt/kops/conf/kube_env.yaml"));
+        assert_eq!((args.retries, cli.verbosity), (-1, 8));
+    }
+
+    #[test]
+    fn one_dash_is_as_good_as_two() {
+        let cli = parse(&["nodeup", "-conf", "x.yaml", "-retries=3", "-dryrun", "-v", "2"]).unwrap();
+        let Command::Nodeup(args) = cli.command else { panic!("{cli:?}") };
+        assert!(args.dryrun);
+        assert_eq!((args.retries, cli.verbosity), (3, 2));
+    }
+
+    #[test]
+    fn commands_are_not_taken_for_nodeups_flags() {
+        let cli = parse(&["kops-agent", "-v", "2", "plan", "--conf", "x.yaml"]).unwrap();
+        assert!(matches!(cli.command, Command::Plan(_)));
+        assert!(parse(&["kops-agent", "--wrong"]).is_err());
+    }
+}

@@ -1,0 +1,184 @@
+//! `kops-agent config`: a node's configuration for people. `derive` prints what kOps would have written for a
+//! group, `dump` what is decided from, `check` all that is wrong.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use kops_agent_plan::derive;
+use kops_agent_plan::resolve::Problems;
+use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_process::output::error_text;
+use kops_agent_spec::{Cluster, FieldWarning, InstanceGroup, SpecError};
+use kops_agent_store::Store;
+
+use crate::cli::{CheckArgs, ConfigCommand, DeriveArgs, DumpArgs};
+use crate::exit;
+use crate::node::{decide, spec};
+use crate::output::{self, Finding, Findings};
+use crate::source::cluster_spec;
+use crate::source::derivation::Derivation;
+use crate::source::hashes::HashSource;
+use crate::source::{StoreFile, boot_config};
+
+/// Carries out one of them.
+pub(super) async fn run(command: ConfigCommand) -> Result<u8> {
+    match command {
+        ConfigCommand::Derive(args) => derive(&args).await,
+        ConfigCommand::Dump(args) => dump(&args).await,
+        ConfigCommand::Check(args) => check(&args).await,
+    }
+}
+
+async fn derive(args: &DeriveArgs) -> Result<u8> {
+    let store = args.store.options().open()?;
+    let base = args.config_base.trim_end_matches('/');
+    let files = cluster_spec::read(&store, base, &args.instance_group).await?;
+    let mut derivation = Derivation::of_group(files);
+    derivation
+        .learn_hashes(
+            None,
+            args.asset_hashes.as_deref(),
+            &HashSource::publishers(BTreeMap::new()),
+            None,
+            &store,
+        )
+        .await?;
+    let derived = derivation.derive();
+    if !derived.problems.is_empty() {
+        return Err(anyhow::Error::new(derived.problems).context("the cluster spec is wrong"));
+    }
+    let unhashed = derive::unhashed(&derived.config);
+    if !unhashed.is_empty() {
+        bail!(
+            "the SHA-256 of these downloads is not known, without which the file is not the one that kOps writes; \
+             give them with --asset-hashes:\n  {}",
+            unhashed.join("\n  ")
+        );
+    }
+    output::print_bytes(derived.text().as_bytes())
+}
+
+async fn dump(args: &DumpArgs) -> Result<u8> {
+    let options = args.spec.for_machine(Path::new("/"));
+    let spec = spec::read_to_show(&options.store.open()?, &options).await?;
+    output::print_node_config(&decide::resolve(spec)?, args.output)
+}
+
+async fn check(args: &CheckArgs) -> Result<u8> {
+    let findings = match args.spec() {
+        Some(args) => {
+            let options = args.for_machine(Path::new("/"));
+            let boot = boot_config(&options.source.conf)?;
+            let base = options.source.config_base(&boot)?;
+            let store = options.store.open()?;
+            let mut findings = files(&store, &base, &boot.instance_group_name).await?;
+            // A file that cannot be read has been told; what hangs on it cannot be.
+            if findings.errors.is_empty() {
+                let node = async {
+                    let spec = spec::read_to_show(&store, &options).await?;
+                    decide::desired(&decide::resolve(spec)?).context("")
+                };
+                findings.errors.extend(errors_of(node.await.err())?);
+            }
+            findings
+        }
+        None => of_group(args).await?,
+    };
+    output::print_findings(&findings, args.output)?;
+    Ok(if findings.errors.is_empty() { exit::CONVERGED } else { exit::CONFIGURATION })
+}
+
+/// What can be told of a group without a machine.
+async fn of_group(args: &CheckArgs) -> Result<Findings> {
+    let (Some(base), Some(group)) = (&args.config_base, &args.instance_group) else {
+        return Err(WrongConfiguration("give --conf, or --config-base and --instance-group".into()).into());
+    };
+    let base = base.trim_end_matches('/');
+    let store = args.store.options().open()?;
+    let mut findings = files(&store, base, group).await?;
+    if findings.errors.is_empty() {
+        let files = cluster_spec::read(&store, base, group).await;
+        let problems = files.map(|files| Derivation::of_group(files).derive().problems);
+        let error = match problems {
+            Ok(problems) if problems.is_empty() => None,
+            Ok(problems) => Some(anyhow::Error::new(problems)),
+            Err(error) => Some(error),
+        };
+        findings.errors.extend(errors_of(error)?);
+    }
+    Ok(findings)
+}
+
+/// What is wrong with the files of the cluster and of the group by themselves.
+async fn files(store: &Store, base: &str, group: &str) -> Result<Findings> {
+    let mut findings = Findings::default();
+    let cluster = cluster_spec::cluster_file(store, base).await;
+    let group = cluster_spec::group_file(store, base, group).await;
+    if let Some(file) = readable(cluster, &mut findings)? {
+        findings.errors.extend(errors_of(Cluster::parse(&file.text, &file.url).err().map(Into::into))?);
+        // What kOps completed is not the user's; what the user wrote is, where it can be read.
+        let edited = cluster_spec::user_file(store, base).await?.unwrap_or(file);
+        add_warnings(&edited, Cluster::warnings(&edited.text, &edited.url), &mut findings)?;
+    }
+    if let Some(file) = readable(group, &mut findings)? {
+        findings.errors.extend(errors_of(InstanceGroup::parse(&file.text, &file.url).err().map(Into::into))?);
+        add_warnings(&file, InstanceGroup::warnings(&file.text, &file.url), &mut findings)?;
+    }
+    Ok(findings)
+}
+
+/// The file, unless that it cannot be read is the configuration's fault.
+fn readable(file: Result<StoreFile>, findings: &mut Findings) -> Result<Option<StoreFile>> {
+    match file {
+        Ok(file) => Ok(Some(file)),
+        Err(error) => {
+            findings.errors.extend(errors_of(Some(error))?);
+            Ok(None)
+        }
+    }
+}
+
+fn add_warnings(
+    file: &StoreFile,
+    warnings: Result<Vec<FieldWarning>, SpecError>,
+    findings: &mut Findings,
+) -> Result<()> {
+    match warnings {
+        Ok(warnings) => {
+            findings.warnings.extend(warnings.into_iter().map(|FieldWarning { field, problem }| Finding {
+                file: file.url.clone(),
+                field,
+                problem,
+            }))
+        }
+        Err(error) => {
+            let told = errors_of(Some(error.into()))?;
+            findings.errors.extend(
+                told.into_iter().filter(|finding| !findings.errors.contains(finding)).collect::<Vec<_>>(),
+            );
+        }
+    }
+    Ok(())
+}
+
+/// An error as what is wrong with the configuration; any other error stays one.
+fn errors_of(error: Option<anyhow::Error>) -> Result<Vec<Finding>> {
+    let Some(error) = error else { return Ok(Vec::new()) };
+    if exit::code_of(&error) != exit::CONFIGURATION {
+        return Err(error);
+    }
+    if let Some(problems) = error.chain().find_map(|cause| cause.downcast_ref::<Problems>()) {
+        let finding = |problem: &kops_agent_plan::resolve::Problem| Finding {
+            file: String::new(),
+            field: problem.field.clone(),
+            problem: problem.problem.clone(),
+        };
+        return Ok(problems.iter().map(finding).collect());
+    }
+    if let Some(spec) = error.chain().find_map(|cause| cause.downcast_ref::<SpecError>()) {
+        let SpecError { source_file, field, problem } = spec.clone();
+        return Ok(vec![Finding { file: source_file, field, problem }]);
+    }
+    Ok(vec![Finding { file: String::new(), field: String::new(), problem: error_text(&error) }])
+}

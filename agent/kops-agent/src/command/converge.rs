@@ -1,0 +1,171 @@
+//! `kops-agent converge`: makes this machine what it must be.
+
+use std::time::Duration;
+
+use anyhow::Result;
+use kops_agent_bootstrap_client as bootstrap_client;
+use kops_agent_host::Report;
+use kops_agent_net::retry::Retries;
+use kops_agent_process::output::error_text;
+use kops_agent_process::service_manager;
+
+use super::run::{RETRIES, until_stopped};
+use crate::cli::ConvergeArgs;
+use crate::node::convergence;
+use crate::node::last_applied::{self, Instead, StandIn};
+use crate::node::machine::{self, noted};
+use crate::node::options::{NodeOptions, RunOptions};
+use crate::source::hashes::HashSource;
+use crate::{exit, output};
+
+/// Between two looks at whether the cluster wants something else than what was rolled back; with its jitter, up to twice
+/// as long.
+const PAUSE_AFTER_ROLLBACK: Duration = Duration::from_secs(15 * 60);
+
+/// Converges, again after a failure as often as asked, and no longer once it is asked to stop. At boot nothing is final
+/// but what is wrong with this process's own flags: a role is given its permissions, a store its files, and a mistake in
+/// the configuration is put right, all while machines wait.
+pub(super) async fn run(args: &ConvergeArgs) -> Result<u8> {
+    let run = Run {
+        args,
+        options: args.spec.for_machine(&args.root.root),
+        on: args.root.options(args.retries != 0),
+    };
+    until_stopped(&run.on.root, run.converge_until_done()).await
+}
+
+/// One call of the command.
+struct Run<'a> {
+    args: &'a ConvergeArgs,
+    options: NodeOptions,
+    on: RunOptions,
+}
+
+impl Run<'_> {
+    async fn converge_until_done(&self) -> Result<u8> {
+        let mut retries = self.args.retries;
+        let mut pauses = RETRIES.pauses();
+        let mut pauses_after_rollback =
+            Retries { first_pause: PAUSE_AFTER_ROLLBACK, longest_pause: PAUSE_AFTER_ROLLBACK, ..RETRIES }
+                .pauses();
+        loop {
+            let error = match self.converge().await {
+                // As upstream's nodeup ends; what is to be done then is the operator's to decide.
+                Err(error) if bootstrap_client::is_already_registered(&error) => {
+                    log::warn!("{}", error_text(&error));
+                    service_manager::ready("left as it is: this machine is a node already");
+                    return Ok(exit::CONVERGED);
+                }
+                Err(error)
+                    if retries != 0
+                        && !exit::is_final(&error)
+                        && (!exit::leaves_a_working_node(&error) || exit::misses_images(&error)) =>
+                {
+                    error
+                }
+                result => return result,
+            };
+            let pause = match is_rolled_back(&error) {
+                true => pauses_after_rollback.next(),
+                false => pauses.next(),
+            };
+            let pause = pause.unwrap_or(RETRIES.longest_pause);
+            let why = error_text(&error);
+            log::error!("{why}");
+            log::info!("trying again in {} seconds", pause.as_secs());
+            service_manager::waiting(
+                format_args!(
+                    "trying again in {} seconds, because the last try failed: {why}",
+                    pause.as_secs()
+                ),
+                pause + service_manager::TIMEOUT,
+            );
+            tokio::time::sleep(pause).await;
+            retries -= i64::from(retries > 0);
+        }
+    }
+
+    /// Makes this machine what it must be, and tells its cloud so.
+    async fn converge(&self) -> Result<u8> {
+        let root = self.on.root.as_path();
+        let outcome = Box::pin(self.converge_machine()).await;
+        let what = convergence::tell(root, self.args.retries != 0, outcome).await?;
+        service_manager::ready(what);
+        Ok(exit::CONVERGED)
+    }
+
+    /// Makes this machine what is wanted of it now; where that is not known, or may not be applied, what was last applied. Says
+    /// what it is then.
+    async fn converge_machine(&self) -> Result<&'static str> {
+        let root = self.on.root.as_path();
+        let error = match Box::pin(self.converge_to_wanted()).await {
+            Ok(report) => return self.converged(&report, "converged"),
+            Err(error) => error,
+        };
+        if !machine::has_record(root) {
+            return noted(root, Err(error));
+        }
+        let host = self.args.change.applied_to(machine::open(root)?);
+        match last_applied::stands_in_for(&error, &host) {
+            Ok(true) => {}
+            Ok(false) => return noted(root, Err(error)),
+            Err(other) => return noted(root, Err(last_applied::both(error, &other))),
+        }
+        let stand_in = Box::pin(last_applied::stand_in(&self.options, &host, error)).await;
+        let StandIn { instead, decision, error } = noted(root, stand_in)?;
+        let report = Box::pin(last_applied::converge(&self.on, &host, &decision)).await;
+        match instead {
+            Instead::Superseded(by) => {
+                let report = noted(root, report)?;
+                noted(root, convergence::remember_ready(&self.on).await)?;
+                let noting = host.note_superseded(&by, last_applied::unmended(&report).is_none());
+                noting.unwrap_or_else(|error| log::warn!("that is not noted for `status`: {error}"));
+                log::info!("{}", last_applied::superseded(&by));
+                self.converged(&report, "superseded, and as last applied")
+            }
+            Instead::Registered => {
+                log::warn!("{}", error_text(&error));
+                self.converged(&noted(root, report)?, "a node already, and as last applied")
+            }
+            Instead::Refused | Instead::Failed => {
+                let why = error_text(&error);
+                match report.and_then(|report| last_applied::unmended(&report).map_or(Ok(report), Err)) {
+                    Ok(report) => {
+                        output::print_report(&report, self.args.output)?;
+                        // It works as it did before.
+                        service_manager::serving(format_args!(
+                            "as last applied; what is wanted now is not: {why}"
+                        ));
+                    }
+                    Err(error) => log::error!("{}", error_text(&error)),
+                }
+                noted(root, Err(error.context("this machine is left as it was last applied")))
+            }
+        }
+    }
+
+    /// What this machine must be now.
+    async fn converge_to_wanted(&self) -> Result<Report> {
+        let root = self.on.root.as_path();
+        let hashes = HashSource::publishers(machine::remembered_hashes(root)?);
+        let decision =
+            Box::pin(convergence::decide(&self.options, &self.on, hashes, &machine::before(root)?)).await?;
+        let host = self.args.change.applied_to(machine::open(root)?).adopting(self.args.adopt);
+        Box::pin(convergence::converge(&self.on, &host, &decision)).await
+    }
+
+    /// Tells what a run came to that had no failure; what it could not put right is one.
+    fn converged(&self, report: &Report, what: &'static str) -> Result<&'static str> {
+        output::print_report(report, self.args.output)?;
+        if let Some(unmended) = last_applied::unmended(report) {
+            return noted(self.on.root.as_path(), Err(unmended));
+        }
+        Ok(what)
+    }
+}
+
+/// Whether a change was taken back, or refused because it was: only another change helps.
+fn is_rolled_back(error: &anyhow::Error) -> bool {
+    use kops_agent_host::Error::{FailedBefore, RolledBack};
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(RolledBack(_) | FailedBefore(_))))
+}

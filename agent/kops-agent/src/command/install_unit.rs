@@ -1,0 +1,199 @@
+//! `--install-systemd-unit`: nodeup's way of being run at boot. Writes the unit that calls this binary
+//! again with the same flags, and starts it.
+//!
+//! Source: nodeup/pkg/bootstrap/install.go.
+
+use std::io::ErrorKind;
+
+use anyhow::{Context, Result};
+use kops_agent_host::{Downloads, Host, Scope};
+use kops_agent_net::http;
+use kops_agent_plan::diff::diff;
+use kops_agent_plan::resource::{Content, DesiredState, File, Mode, SecretPiece};
+use kops_agent_process::output::{Output, error_text};
+
+use super::run::RETRIES;
+use crate::node::environment::OF_NODEUP as ENVIRONMENT;
+use crate::node::materials::Materials;
+use crate::node::{controller_service, machine};
+use crate::output;
+use crate::progress::Watch;
+
+/// The unit that calls this program at boot, by nodeup's name for it.
+pub(super) const UNIT: &str = "kops-configuration.service";
+
+/// Variables that the unit needs to reach the state store, and the controller's to reach the cloud: each is passed on where the first of its group is set.
+const VARIABLES: &[&[&str]] = &[
+    &["AWS_REGION"],
+    &["S3_ENDPOINT", "S3_REGION", "S3_ACCESS_KEY_ID", "S3_SECRET_ACCESS_KEY"],
+    &[
+        "OS_AUTH_URL",
+        "OS_TENANT_ID",
+        "OS_TENANT_NAME",
+        "OS_PROJECT_ID",
+        "OS_PROJECT_NAME",
+        "OS_PROJECT_DOMAIN_NAME",
+        "OS_PROJECT_DOMAIN_ID",
+        "OS_DOMAIN_NAME",
+        "OS_DOMAIN_ID",
+        "OS_USERNAME",
+        "OS_PASSWORD",
+        "OS_REGION_NAME",
+        "OS_APPLICATION_CREDENTIAL_ID",
+        "OS_APPLICATION_CREDENTIAL_SECRET",
+        "OPENSTACK_TLS_INSECURE_SKIP_VERIFY",
+    ],
+    &["OSS_REGION"],
+    // Its own, of ours.
+    &[controller_service::VARIABLE],
+    // Upstream leaves it out, since its kops-controller is a pod that gets it otherwise.
+    &["HCLOUD_TOKEN"],
+    &["DIGITALOCEAN_ACCESS_TOKEN"],
+];
+
+/// Installs the unit on this machine and has it started; tried again after a failure as often as `retries` says, -1 for
+/// as long as it takes. It does not wait for what the unit does: cloud-init runs the rest of the user-data after this,
+/// and that may bring what the unit waits for.
+pub(super) async fn install(mut retries: i64) -> Result<u8> {
+    let mut pauses = RETRIES.pauses();
+    loop {
+        let error = match install_once().await {
+            Err(error) if retries != 0 => error,
+            result => return result,
+        };
+        let pause = pauses.next().unwrap_or(RETRIES.longest_pause);
+        log::error!("{}", error_text(&error));
+        log::info!("trying again in {} seconds to install {UNIT}", pause.as_secs());
+        tokio::time::sleep(pause).await;
+        retries -= i64::from(retries > 0);
+    }
+}
+
+async fn install_once() -> Result<u8> {
+    let program = std::env::current_exe().context("finding the path of this program for its unit")?;
+    let flags = std::env::args()
+        .skip(1)
+        .filter(|flag| !flag.trim_start_matches('-').starts_with("install-systemd-unit"));
+    let command = std::iter::once(program.display().to_string()).chain(flags).collect::<Vec<_>>().join(" ");
+
+    let host = Host::machine()?;
+    // Another run may be at work already, as that of a package's own unit.
+    let _lock = machine::lock(true, &host).await?;
+    let unit_file = host.upstreams_unit_path(UNIT);
+    let desired =
+        desired(&unit_file, &command, environment(|name| std::env::var(name).ok(), &before(ENVIRONMENT)?));
+    let materials = Materials::default();
+    let plan = diff(&desired, &host.observe(&desired, &materials)?);
+    let downloads = Downloads::new(http::client()?);
+    let report = host.apply(&plan, &desired, &materials, &downloads, &Watch::new(), Scope::Part).await?;
+    // An earlier version wrote it where it would win over nodeup's.
+    host.remove_superseded_unit(UNIT)?;
+    host.enqueue_start(UNIT)?;
+    output::print_report(&report, Output::Text)
+}
+
+/// The files of the unit. It is no resource of its own, which would be started by [`Host::apply`]: that
+/// keeps others from the machine until it has ended, and what the unit runs is such another.
+fn desired(unit_file: &str, command: &str, environment: String) -> DesiredState {
+    let mut desired = DesiredState::default();
+    let environment = Content::SecretText(vec![SecretPiece::Text(environment)]);
+    desired.add(File::new(ENVIRONMENT, environment).mode(Mode::PRIVATE));
+    desired.add(
+        File::text(unit_file, unit(command)).on_change(&["systemctl", "daemon-reload"]).on_change(&[
+            "systemctl",
+            "enable",
+            UNIT,
+        ]),
+    );
+    desired
+}
+
+/// The text of a file that an earlier run may have left.
+fn before(path: &str) -> Result<String> {
+    match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(String::new()),
+        read => read.with_context(|| format!("reading {path}")),
+    }
+}
+
+/// The lines of the file. What is not set now, as in a shell, stays as it was `before`, whole groups of it.
+fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> String {
+    let is_set = |group: &[&str]| variable(group[0]).is_some_and(|value| !value.is_empty());
+    let mut lines = String::new();
+    for group in VARIABLES {
+        if is_set(group) {
+            let set = group.iter().filter_map(|name| Some(format!("{name}={}\n", variable(name)?)));
+            lines.extend(set);
+        } else {
+            let of_group = |line: &&str| line.split_once('=').is_some_and(|(name, _)| group.contains(&name));
+            lines.extend(before.lines().filter(of_group).map(|line| format!("{line}\n")));
+        }
+    }
+    lines
+}
+
+/// A oneshot, as nodeup's own: what is ordered after it waits until the node has converged. It tells what it does all the same, and one that
+/// is stuck is ended, as by `units/kops-agent.service`. systemd before 244 refuses a oneshot that is to be restarted.
+fn unit(command: &str) -> String {
+    format!(
+        "[Unit]\nDescription=Make this machine a node (kops-agent)\nDocumentation=https://github.com/kubernetes/kops\n\n\
+         [Service]\nEnvironmentFile={ENVIRONMENT}\nEnvironmentFile=/etc/environment\nExecStart={command}\nType=oneshot\n\
+         NotifyAccess=main\nWatchdogSec=2min\nWatchdogSignal=SIGTERM\nKillMode=mixed\n\n\
+         [Install]\nWantedBy=multi-user.target\n"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use kops_agent_plan::resource::Kind;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_started_while_others_are_kept_from_the_machine() {
+        let desired = desired("/lib/systemd/system/x", "/opt/kops/bin/nodeup --conf=x", String::new());
+        assert!(desired.iter().all(|(id, _)| id.kind == Kind::File), "{desired:?}");
+    }
+
+    #[test]
+    fn systemd_hears_of_the_run_and_ends_one_that_is_stuck() {
+        let unit = unit("/opt/kops/bin/nodeup --conf=x");
+        let (_, service) = unit.split_once("[Service]\n").unwrap();
+        let (service, install) = service.split_once("\n\n").unwrap();
+        for line in ["Type=oneshot", "NotifyAccess=main", "WatchdogSec=2min", "WatchdogSignal=SIGTERM"] {
+            assert!(service.lines().any(|found| found == line), "{line} is not in {unit}");
+        }
+        assert_eq!(install, "[Install]\nWantedBy=multi-user.target\n");
+    }
+
+    #[test]
+    fn credentials_are_passed_on_only_where_their_endpoint_is_set() {
+        let endpoint = |name: &str| {
+            (![
+                "OS_AUTH_URL",
+                "AWS_REGION",
+                "OSS_REGION",
+                "HCLOUD_TOKEN",
+                "DIGITALOCEAN_ACCESS_TOKEN",
+                controller_service::VARIABLE,
+            ]
+            .contains(&name))
+            .then(|| format!("<{name}>"))
+        };
+        assert_eq!(
+            environment(endpoint, ""),
+            "S3_ENDPOINT=<S3_ENDPOINT>\nS3_REGION=<S3_REGION>\nS3_ACCESS_KEY_ID=<S3_ACCESS_KEY_ID>\nS3_SECRET_ACCESS_KEY=<S3_SECRET_ACCESS_KEY>\n"
+        );
+        assert_eq!(environment(|_| None, ""), "");
+        let on_hetzner = |name: &str| (name == "HCLOUD_TOKEN").then(|| "x".into());
+        assert_eq!(environment(on_hetzner, ""), "HCLOUD_TOKEN=x\n");
+    }
+
+    #[test]
+    fn credentials_that_are_not_set_now_stay() {
+        let before = "AWS_REGION=a\nOS_AUTH_URL=https://a\nOS_PASSWORD=p\\q\nOTHER=x\n";
+        assert_eq!(environment(|_| None, before), "AWS_REGION=a\nOS_AUTH_URL=https://a\nOS_PASSWORD=p\\q\n");
+        let other_login = |name: &str| (name == "OS_AUTH_URL").then(|| "https://b".into());
+        assert_eq!(environment(other_login, before), "AWS_REGION=a\nOS_AUTH_URL=https://b\n");
+    }
+}

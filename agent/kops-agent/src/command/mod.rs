@@ -1,0 +1,44 @@
+//! What each verb of the command line does, a file a verb.
+
+mod completions;
+mod config;
+mod controller;
+mod converge;
+mod explain;
+mod facts;
+mod install_unit;
+mod man;
+mod nodeup;
+mod plan;
+mod render;
+mod reset;
+mod run;
+mod status;
+mod verify;
+
+use anyhow::Result;
+
+use crate::cli::Command;
+
+/// Carries out a command and returns the process's exit code.
+///
+/// # Errors
+/// What keeps the command from its end.
+// What runs long is on the heap: without optimization, all of it at once is more than a stack holds.
+pub async fn run(command: Command) -> Result<u8> {
+    match command {
+        Command::Converge(args) => Box::pin(converge::run(&args)).await,
+        Command::Plan(args) => Box::pin(plan::run(&args)).await,
+        Command::Verify(args) => Box::pin(verify::run(&args)).await,
+        Command::Status(args) => status::run(&args),
+        Command::Reset(args) => reset::run(&args),
+        Command::Render(args) => Box::pin(render::run(&args)).await,
+        Command::Facts(args) => facts::run(&args).await,
+        Command::Config { command } => Box::pin(config::run(command)).await,
+        Command::Controller(args) => controller::run(&args).await,
+        Command::Explain(args) => Box::pin(explain::run(&args)).await,
+        Command::Nodeup(args) => Box::pin(nodeup::run(args)).await,
+        Command::Completions { shell } => completions::run(shell),
+        Command::Man { all } => man::run(all.as_deref()),
+    }
+}

@@ -1,0 +1,44 @@
+//! nodeup's own way of being called, so that a machine's user-data works unchanged.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::{converge, install_unit, plan};
+use crate::cli::{
+    ChangeArgs, Color, ConvergeArgs, DOWNLOAD_TIMEOUT, NodeupArgs, Output, PlanArgs, RootArgs, STORE_TIMEOUT,
+    SpecArgs, StoreArgs,
+};
+use crate::source::{ConfigFrom, OnHashMismatch};
+
+/// Installs the unit, shows the plan, or converges, as the flags ask.
+pub(super) async fn run(args: NodeupArgs) -> Result<u8> {
+    if args.install_systemd_unit {
+        return install_unit::install(args.retries).await;
+    }
+    let spec = SpecArgs {
+        conf: args.conf,
+        config_from: ConfigFrom::default(),
+        config_base: None,
+        store: StoreArgs { store_mirror: Vec::new(), store_timeout: STORE_TIMEOUT },
+        facts: None,
+        asset_hashes: None,
+        on_hash_mismatch: OnHashMismatch::default(),
+        controller: false,
+    };
+    let root = RootArgs { root: PathBuf::from("/"), cache: args.cache, download_timeout: DOWNLOAD_TIMEOUT };
+    let (output, color) = (Output::default(), Color::default());
+    if args.dryrun || args.target == "dryrun" {
+        return plan::run(&PlanArgs { spec, root, adopt: false, exit_code: false, output, color }).await;
+    }
+    converge::run(&ConvergeArgs {
+        spec,
+        root,
+        change: ChangeArgs::default(),
+        adopt: false,
+        retries: args.retries,
+        output,
+        color,
+    })
+    .await
+}

@@ -1,0 +1,21 @@
+//! `kops-agent plan`: what `converge` would change.
+
+use anyhow::{Context, Result};
+
+use crate::cli::PlanArgs;
+use crate::node::{decide, machine, plan};
+use crate::source::hashes::HashSource;
+use crate::{exit, output};
+
+/// Prints it, and touches nothing.
+pub(super) async fn run(args: &PlanArgs) -> Result<u8> {
+    let root = &args.root.root;
+    let hashes = HashSource::publishers(machine::remembered_hashes(root)?);
+    let decision = decide::decide(&args.spec.for_machine(root), hashes, &machine::before(root)?).await?;
+    // A root that is not there yet is an empty one, and stays away: a plan touches nothing.
+    let empty = tempfile::tempdir().context("making an empty root to compare with")?;
+    let root = if root.exists() { root.as_path() } else { empty.path() };
+    let plan = plan::plan(&machine::open(root)?.adopting(args.adopt), &decision)?;
+    output::print_plan(&plan, args.output, args.color)?;
+    Ok(if args.exit_code && !plan.is_as_wanted() { exit::DIFFERENT } else { exit::CONVERGED })
+}

@@ -1,0 +1,42 @@
+//! `kops-agent render`: everything that a node must have.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use kops_agent_host::secret_text;
+use kops_agent_plan::resource::{Content, DesiredState, File, Resource};
+
+use crate::cli::RenderArgs;
+use crate::node::decide;
+use crate::node::materials::Materials;
+use crate::output;
+use crate::source::Before;
+use crate::source::hashes::HashSource;
+
+/// Prints it; with its references to secrets resolved for support cases and the conformance check, if that is asked for.
+pub(super) async fn run(args: &RenderArgs) -> Result<u8> {
+    let options = args.spec.for_machine(Path::new("/"));
+    let decision = decide::decide(&options, HashSource::known(), &Before::Nothing).await?;
+    let state = if args.show_secrets {
+        with_secrets(&decision.desired, &decision.materials)?
+    } else {
+        decision.desired
+    };
+    output::print_state(&state, args.output)
+}
+
+/// The same state with every secret text spelled out.
+fn with_secrets(state: &DesiredState, materials: &Materials) -> Result<DesiredState> {
+    let mut shown = DesiredState::default();
+    for (id, resource) in state.iter() {
+        shown.add(match resource {
+            Resource::File(file @ File { content: Content::SecretText(pieces), .. }) => {
+                let text = String::from_utf8(secret_text(file, pieces, materials)?)
+                    .with_context(|| format!("the secret that {id} holds is not text"))?;
+                Resource::File(File { content: Content::Text(text), ..file.clone() })
+            }
+            other => other.clone(),
+        });
+    }
+    Ok(shown)
+}

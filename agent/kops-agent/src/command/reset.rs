@@ -1,0 +1,88 @@
+//! `kops-agent reset`: shows what goes, asks, and takes the node back to the machine that it was.
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+
+use anyhow::{Context, Result, bail};
+use kops_agent_host::{Reset, Resetting};
+
+use super::install_unit;
+use crate::cli::ResetArgs;
+use crate::node::{environment, machine};
+use crate::{exit, output};
+
+/// The units that packages install (see `units/`), the timer before what it starts. Their files are the package's and stay,
+/// but they must not make the machine a node again.
+const OF_PACKAGES: [&str; 4] = [
+    "kops-agent-verify.timer",
+    "kops-agent-verify.service",
+    "kops-agent.service",
+    "kops-agent-controller.service",
+];
+
+/// Resets the node.
+pub(super) fn run(args: &ResetArgs) -> Result<u8> {
+    if !args.root.is_dir() {
+        bail!("{} is no directory: there is nothing to reset", args.root.display());
+    }
+    let host = machine::open(&args.root)?;
+    let reset = host.plan_reset(&[install_unit::UNIT], &[environment::OF_NODEUP], &OF_PACKAGES)?;
+    output::print_bytes(text(&reset).as_bytes())?;
+    if !args.yes && !is_confirmed()? {
+        bail!("nothing was reset");
+    }
+    host.reset(&reset, &Tell)?;
+    output::print_bytes(b"This machine is no node any more.\n")?;
+    Ok(exit::CONVERGED)
+}
+
+fn text(reset: &Reset) -> String {
+    let mut lines = Vec::new();
+    let mut list = |what: &str, names: Vec<String>| {
+        if !names.is_empty() {
+            lines.push(format!("{what}:"));
+            lines.extend(names.iter().map(|name| format!("  {name}")));
+        }
+    };
+    list("These units are stopped and disabled", reset.units.clone());
+    list("These mounts go", reset.mounts.clone());
+    list("These network interfaces of pods go", reset.pod_network.interfaces.clone());
+    list("These rules of the network of pods go", reset.pod_network.rules.clone());
+    list(
+        "These could not be looked at: what pods left there ends when this machine restarts",
+        reset.pod_network.unknown.clone(),
+    );
+    list(
+        "These are removed, keys overwritten first",
+        reset.removed.iter().map(ToString::to_string).collect(),
+    );
+    list("These folders are removed with all that is in them", reset.folders.clone());
+    list(
+        "These stay, because they were there before kops-agent",
+        reset.kept.iter().map(ToString::to_string).collect(),
+    );
+    if reset.containers {
+        lines.push("All pods of this machine end.".to_owned());
+    }
+    lines.push(String::new());
+    lines.join("\n")
+}
+
+fn is_confirmed() -> Result<bool> {
+    if !std::io::stdin().is_terminal() {
+        bail!("there is no terminal to confirm it on; give --yes");
+    }
+    output::print_bytes(b"Type \"reset\" to do it: ")?;
+    std::io::stdout().flush().context("asking")?;
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer).context("reading the answer")?;
+    Ok(answer.trim() == "reset")
+}
+
+/// Tells each step as it is done.
+struct Tell;
+
+impl Resetting for Tell {
+    fn doing(&self, what: &str) {
+        log::debug!("{what}");
+    }
+}

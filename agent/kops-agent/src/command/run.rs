@@ -1,0 +1,36 @@
+//! What the commands that change a machine share: how they pause between attempts, and how they are stopped.
+
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use kops_agent_net::retry::Retries;
+use kops_agent_process::stop;
+
+use crate::node::machine::note_failure;
+
+/// Between two tries. nodeup waits for half a minute, always (cmd/nodeup/main.go): longer than a role takes to be known
+/// everywhere, and far too often for a store that has what it has for hours.
+pub(super) const RETRIES: Retries = Retries {
+    deadline: Duration::MAX,
+    attempt: Duration::MAX,
+    first_pause: Duration::from_secs(5),
+    // With its jitter, five minutes.
+    longest_pause: Duration::from_secs(150),
+};
+
+/// Runs what changes a machine until it is done or is asked to stop; `status` tells of that.
+pub(super) async fn until_stopped(root: &Path, run: impl Future<Output = Result<u8>>) -> Result<u8> {
+    let stopped = stop::asked()?;
+    tokio::select! {
+        // Where a run could go on and is asked to stop, it stops.
+        biased;
+        signal = stopped => {
+            let error = stop::stopped_by(signal);
+            note_failure(root, &error);
+            Err(error)
+        }
+        result = run => result,
+    }
+}

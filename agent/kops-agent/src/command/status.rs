@@ -1,0 +1,303 @@
+//! `kops-agent status`: one screen that says how this node is and what to do about it; the same as JSON, and for
+//! node_exporter's textfile collector.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use kops_agent_host::{CertificateStatus, Failure, Host, RolledBack, Status, UnitStatus};
+
+use crate::cli::{StatusArgs, StatusOutput};
+use crate::node::last_applied::superseded as meaning_of_superseded;
+use crate::node::machine;
+use crate::{exit, output};
+
+/// Certificates that expire sooner are pointed out, in days.
+const SOON: i64 = 30;
+
+/// Prints the status; the exit code says whether the node is converged.
+pub(super) fn run(args: &StatusArgs) -> Result<u8> {
+    let host: Host = machine::open(&args.root)?;
+    let status = host.status()?;
+    match args.output {
+        StatusOutput::Json => output::print_json(&status)?,
+        StatusOutput::Text => output::print_bytes(text(&status).as_bytes())?,
+        StatusOutput::Prometheus => output::print_bytes(prometheus(&status).as_bytes())?,
+    };
+    Ok(if status.converged { exit::CONVERGED } else { exit::DIFFERENT })
+}
+
+fn text(status: &Status) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    let _ = write_text(&mut text, status);
+    text
+}
+
+fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
+    let Status {
+        converged,
+        config_hash,
+        converged_since,
+        failure,
+        unfinished,
+        rolled_back,
+        superseded,
+        changed,
+        units,
+        certificates,
+    } = status;
+    match (converged, converged_since) {
+        (true, Some(since)) => writeln!(text, "converged    since {since}")?,
+        (false, Some(since)) => writeln!(text, "DIFFERS      from what it converged to at {since}")?,
+        (_, None) => writeln!(text, "NOT CONVERGED: no run has succeeded yet")?,
+    }
+    if !config_hash.is_empty() {
+        writeln!(text, "config hash  {config_hash}")?;
+    }
+    let is_rollback = |failure: &&Failure| {
+        rolled_back.as_ref().is_some_and(|rolled_back| failure.problem.contains(&rolled_back.problem))
+    };
+    if let Some(failure) = failure.as_ref().filter(|failure| !is_rollback(failure)) {
+        writeln!(
+            text,
+            "last run     FAILED at {}: {}",
+            failure.at,
+            failure.problem.replace('\n', "\n             ")
+        )?;
+    }
+    if *unfinished {
+        writeln!(
+            text,
+            "unfinished   a change was begun and has not come to its end: a run is at work on it, or was killed"
+        )?;
+    }
+    if let Some(rolled_back) = rolled_back {
+        write_rollback(text, rolled_back)?;
+    }
+    if let Some(superseded) = superseded {
+        writeln!(text, "superseded   since {}: {}", superseded.since, meaning_of_superseded(&superseded.by))?;
+    }
+    let stopped: Vec<&UnitStatus> = units.iter().filter(|unit| !unit.running).collect();
+    writeln!(text, "units        {} of {} running", units.len() - stopped.len(), units.len())?;
+    for unit in stopped {
+        writeln!(text, "             {} does not run; `journalctl -u {}` says why", unit.name, unit.name)?;
+    }
+    writeln!(
+        text,
+        "changed      {} since",
+        if changed.is_empty() { "nothing".into() } else { changed.len().to_string() }
+    )?;
+    for drift in changed {
+        writeln!(text, "             {}: {}", drift.resource, drift.how.join(", "))?;
+    }
+    write_certificates(text, certificates)?;
+    if !changed.is_empty() || *unfinished || (failure.is_some() && rolled_back.is_none()) {
+        writeln!(
+            text,
+            "to do        `kops-agent converge` puts right what differs; `kops-agent verify` shows it"
+        )?;
+    }
+    Ok(())
+}
+
+fn write_rollback(text: &mut String, rolled_back: &RolledBack) -> std::fmt::Result {
+    let RolledBack { at, config_hash, back_to, problem, still_wrong, .. } = rolled_back;
+    let indented = |lines: &str| lines.replace('\n', "\n             ");
+    writeln!(text, "ROLLED BACK  at {at} from {config_hash} to {back_to}")?;
+    writeln!(text, "             because {}", indented(problem))?;
+    for wrong in still_wrong {
+        writeln!(text, "             and since then: {}", indented(wrong))?;
+    }
+    writeln!(
+        text,
+        "             what was last applied is put right meanwhile; drift is counted against that\n             to do: change what is wrong in the cluster's spec, or have it tried again by \
+         `kops-agent converge --retry-failed`"
+    )
+}
+
+fn write_certificates(text: &mut String, certificates: &[CertificateStatus]) -> std::fmt::Result {
+    let Some(first) = certificates.iter().find(|certificate| certificate.days_left.is_some()) else {
+        return writeln!(text, "certificates none");
+    };
+    let days = first.days_left.unwrap_or_default();
+    writeln!(text, "certificates {}, the first expires in {days} days ({})", certificates.len(), first.path)?;
+    for certificate in certificates {
+        match certificate.days_left {
+            None => writeln!(text, "             {} holds none that can be read", certificate.path)?,
+            Some(days) if days < 0 => writeln!(text, "             {} HAS EXPIRED", certificate.path)?,
+            Some(days) if days < SOON => {
+                writeln!(text, "             {} expires in {days} days", certificate.path)?
+            }
+            Some(_) => {}
+        }
+    }
+    Ok(())
+}
+
+/// The exposition format of Prometheus, for a file of node_exporter's textfile collector.
+fn prometheus(status: &Status) -> String {
+    let mut text = String::new();
+    let mut metric = |name: &str, help: &str, values: Vec<(String, i64)>| {
+        let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
+        for (labels, value) in values {
+            let _ = writeln!(text, "{name}{labels} {value}");
+        }
+    };
+    let label = |name: &str, value: &str| {
+        let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
+        format!("{{{name}=\"{value}\"}}")
+    };
+    metric(
+        "kops_agent_converged",
+        "Whether the node is as the agent left it and its units run.",
+        vec![(label("config_hash", &status.config_hash), i64::from(status.converged))],
+    );
+    metric(
+        "kops_agent_last_run_failed",
+        "Whether the last run of the agent failed.",
+        vec![(String::new(), i64::from(status.failure.is_some()))],
+    );
+    metric(
+        "kops_agent_rolled_back",
+        "Whether a change was rolled back and the cluster has wanted nothing else since.",
+        vec![(String::new(), i64::from(status.rolled_back.is_some()))],
+    );
+    metric(
+        "kops_agent_superseded",
+        "Whether the cluster has another configuration for the machine that takes the place of this one.",
+        vec![(String::new(), i64::from(status.superseded.is_some()))],
+    );
+    metric(
+        "kops_agent_changed_resources",
+        "How many resources differ from what the agent left.",
+        vec![(String::new(), i64::try_from(status.changed.len()).unwrap_or(i64::MAX))],
+    );
+    let units = status.units.iter().map(|unit| (label("unit", &unit.name), i64::from(unit.running)));
+    metric("kops_agent_unit_running", "Whether a unit of the agent\'s runs.", units.collect());
+    let expiries = status.certificates.iter();
+    let expiries =
+        expiries.filter_map(|certificate| Some((label("path", &certificate.path), certificate.expires?)));
+    metric(
+        "kops_agent_certificate_expires_seconds",
+        "When a certificate of the node expires, in seconds since 1970.",
+        expiries.collect(),
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use kops_agent_host::{Drift, Superseded};
+    use kops_agent_plan::resource::{Kind, ResourceId};
+
+    fn status() -> Status {
+        Status {
+            converged: false,
+            config_hash: "abc=".into(),
+            converged_since: Some("2026-01-02T03:04:05Z".into()),
+            failure: Some(Failure {
+                at: "2026-02-03T04:05:06Z".into(),
+                problem: "no network; plug it in".into(),
+            }),
+            unfinished: true,
+            rolled_back: None,
+            superseded: None,
+            changed: vec![Drift {
+                resource: ResourceId::new(Kind::File, "/etc/x"),
+                how: vec!["content".into(), "mode".into()],
+            }],
+            units: vec![
+                UnitStatus { name: "kubelet.service".into(), running: false },
+                UnitStatus { name: "containerd.service".into(), running: true },
+            ],
+            certificates: vec![CertificateStatus {
+                path: "/srv/a \"b\".crt".into(),
+                expires: Some(100),
+                days_left: Some(7),
+            }],
+        }
+    }
+
+    #[test]
+    fn the_screen_says_what_is_wrong_and_what_to_do() {
+        let text = text(&status());
+        for part in [
+            "DIFFERS      from what it converged to at 2026-01-02T03:04:05Z",
+            "FAILED at 2026-02-03T04:05:06Z: no network; plug it in",
+            "unfinished   a change was begun",
+            "1 of 2 running",
+            "kubelet.service does not run; `journalctl -u kubelet.service`",
+            "file /etc/x: content, mode",
+            "expires in 7 days",
+            "`kops-agent converge`",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+        assert!(text.lines().count() < 24, "more than a screen:\n{text}");
+    }
+
+    #[test]
+    fn a_change_that_was_rolled_back_is_told_once() {
+        let rolled_back: RolledBack = serde_json::from_value(serde_json::json!({
+            "at": "2026-02-03T04:05:06Z", "configHash": "new=", "backTo": "abc=", "desired": "",
+            "problem": "unit kubelet.service did not come back: connection refused",
+            "stillWrong": ["unit x.service did not come back"],
+        }))
+        .unwrap();
+        let problem = rolled_back.to_string();
+        let failure = Some(Failure { at: "2026-02-03T04:05:06Z".into(), problem });
+        let status = Status {
+            rolled_back: Some(rolled_back),
+            failure,
+            unfinished: false,
+            changed: vec![],
+            ..status()
+        };
+        let text = text(&status);
+        for part in [
+            "ROLLED BACK  at 2026-02-03T04:05:06Z from new= to abc=\n",
+            "             because unit kubelet.service did not come back: connection refused\n",
+            "             and since then: unit x.service did not come back\n",
+            "`kops-agent converge --retry-failed`",
+        ] {
+            assert!(text.contains(part), "{part:?} is not in\n{text}");
+        }
+        assert!(!text.contains("last run") && !text.contains("`kops-agent verify`"), "{text}");
+        assert!(prometheus(&status).contains("\nkops_agent_rolled_back 1\n"));
+    }
+
+    #[test]
+    fn a_node_that_is_superseded_says_so_and_is_well() {
+        let superseded = Some(Superseded { since: "2026-03-04T05:06:07Z".into(), by: "next=".into() });
+        let converged = Status {
+            superseded,
+            converged: true,
+            failure: None,
+            unfinished: false,
+            changed: vec![],
+            ..status()
+        };
+        let text = text(&converged);
+        let line =
+            "superseded   since 2026-03-04T05:06:07Z: the cluster has another configuration by now (next=)";
+        assert!(text.contains(line) && text.starts_with("converged "), "{text}");
+        assert!(!text.contains("to do"), "{text}");
+        assert!(prometheus(&converged).contains("\nkops_agent_superseded 1\n"));
+        assert!(prometheus(&status()).contains("\nkops_agent_superseded 0\n"));
+    }
+
+    #[test]
+    fn prometheus_reads_it() {
+        let text = prometheus(&status());
+        for line in [
+            "kops_agent_converged{config_hash=\"abc=\"} 0",
+            "kops_agent_last_run_failed 1",
+            "kops_agent_unit_running{unit=\"containerd.service\"} 1",
+            "kops_agent_certificate_expires_seconds{path=\"/srv/a \\\"b\\\".crt\"} 100",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! `kops-agent verify`: what differs from what was last applied, which needs no state store, and from what is
+//! wanted now, which does.
+
+use anyhow::{Context, Result};
+use kops_agent_bootstrap_client as bootstrap_client;
+use kops_agent_host::{Depth, Drift, Error as HostError, Host};
+use kops_agent_plan::diff::{Keeping, Plan};
+use kops_agent_process::output::error_text;
+
+use super::run::until_stopped;
+use crate::cli::VerifyArgs;
+use crate::node::decide::{self, Decision};
+use crate::node::last_applied::{self, Instead, StandIn};
+use crate::node::machine::{self, noted};
+use crate::node::options::{NodeOptions, RunOptions};
+use crate::node::plan::plan;
+use crate::node::{convergence, renewal};
+use crate::source::Before;
+use crate::source::hashes::HashSource;
+use crate::{exit, output};
+
+/// Tells the differences, and mends them if asked. A repair that fails is told of by `status`, as any run that is to
+/// change the machine: nothing reads what a timer's run says.
+pub(super) async fn run(args: &VerifyArgs) -> Result<u8> {
+    let root = &args.root.root;
+    let run = Run { args, options: args.spec.for_machine(root), on: args.root.options(false) };
+    if !args.repair {
+        return match args.renew {
+            true => until_stopped(root, Box::pin(verify(&run))).await,
+            false => Box::pin(verify(&run)).await,
+        };
+    }
+    until_stopped(root, async {
+        noted(root, convergence::tell(root, false, Box::pin(verify(&run)).await).await)
+    })
+    .await
+}
+
+/// One call of the command.
+struct Run<'a> {
+    args: &'a VerifyArgs,
+    options: NodeOptions,
+    on: RunOptions,
+}
+
+async fn verify(run: &Run<'_>) -> Result<u8> {
+    let Run { args, options, on } = run;
+    let depth = if args.deep { Depth::Content } else { Depth::Touched };
+    let host = args.change.applied_to(machine::open(&on.root)?.with_depth(depth));
+    let changed = host.drift()?;
+    let decided = async {
+        let hashes = HashSource::publishers(host.record()?.known_hashes);
+        let decision = decide::decide(options, hashes, &Before::on(&host)?).await?;
+        let plan = plan(&host, &decision)?;
+        match host.refusal(&plan, &decision.desired, &decision.config_hash)? {
+            Some(refused) => Err(HostError::FailedBefore(Box::new(refused)).into()),
+            None => Ok::<_, anyhow::Error>((decision, plan)),
+        }
+    };
+    let (decision, plan, mut instead) = match Box::pin(decided).await {
+        Ok((decision, plan)) => (decision, plan, None),
+        Err(error) => match Box::pin(compared_instead(options, &host, error)).await {
+            Ok((StandIn { instead, decision, error }, plan)) => (decision, plan, Some((instead, error))),
+            Err(error) => return not_compared(args, &changed, error),
+        },
+    };
+    let superseded = match &instead {
+        Some((Instead::Superseded(by), _)) => Some(by.as_str()),
+        Some((Instead::Refused, error)) => {
+            log::warn!(
+                "what is wanted of this node is refused, so it is compared with what was last applied: {}",
+                error_text(error)
+            );
+            None
+        }
+        Some((Instead::Registered | Instead::Failed, error)) => {
+            log::warn!(
+                "what is wanted of this node now is not known, so it is compared with what was last applied: {}",
+                error_text(error)
+            );
+            None
+        }
+        None => None,
+    };
+    output::print_verification(&changed, Some(&plan), superseded, args.output, args.color)?;
+    let code = match args.repair {
+        true => match (Box::pin(repair(run, &host, &decision, &plan, changed.is_empty())).await, instead) {
+            (Ok(code), kept) => {
+                instead = kept;
+                code
+            }
+            (Err(other), Some((_, error))) => return Err(last_applied::both(error, &other)),
+            (Err(error), None) => {
+                return Err(Box::pin(last_applied::mend(options, on, &host, error)).await);
+            }
+        },
+        false if args.renew => Box::pin(renew(run, &host, &decision, plan, changed)).await?,
+        false if plan.is_as_wanted() && changed.is_empty() => exit::CONVERGED,
+        false => exit::DIFFERENT,
+    };
+    match instead {
+        Some((Instead::Superseded(by), _)) => {
+            // A user that may not write may look.
+            let noting = host.note_superseded(&by, args.repair && code == exit::CONVERGED);
+            noting.unwrap_or_else(|error| log::debug!("that is not noted for `status`: {error}"));
+            Ok(code)
+        }
+        // What is wanted is known, and this machine differs from it.
+        Some((Instead::Refused, _)) if !args.repair => Ok(exit::DIFFERENT),
+        Some((Instead::Refused | Instead::Failed, error)) => Err(error),
+        Some((Instead::Registered, _)) | None => Ok(code),
+    }
+}
+
+/// What a node is compared with because of an error, and how it differs from that.
+async fn compared_instead(
+    options: &NodeOptions,
+    host: &Host,
+    error: anyhow::Error,
+) -> Result<(StandIn, Plan)> {
+    let stand_in = last_applied::stand_in(options, host, error).await?;
+    match plan(host, &stand_in.decision) {
+        Ok(plan) => Ok((stand_in, plan)),
+        Err(other) => Err(last_applied::both(stand_in.error, &other)),
+    }
+}
+
+/// What there is to tell where nothing is known to compare this machine with but what others changed on it.
+fn not_compared(args: &VerifyArgs, changed: &[Drift], error: anyhow::Error) -> Result<u8> {
+    let is_registered = bootstrap_client::is_already_registered(&error);
+    if is_registered {
+        log::warn!("what is wanted of this node now is not known: {}", error_text(&error));
+    }
+    output::print_verification(changed, None, None, args.output, args.color)?;
+    match is_registered {
+        true if changed.is_empty() => Ok(exit::CONVERGED),
+        true => Ok(exit::DIFFERENT),
+        false => Err(error),
+    }
+}
+
+/// Renews certificates, and tells whether anything differs after that.
+async fn renew(
+    run: &Run<'_>,
+    host: &Host,
+    decision: &Decision,
+    whole: Plan,
+    changed: Vec<Drift>,
+) -> Result<u8> {
+    // What differs otherwise stays as it was applied, also in the files that a certificate is in.
+    let applied = match whole.is_empty() || decision.is_last_applied {
+        true => None,
+        false => Box::pin(last_applied::as_applied(&run.options, host, decision)).await?,
+    };
+    let renewed = Box::pin(renewal::renew(&run.on, host, applied.as_ref().unwrap_or(decision))).await;
+    let renewed = renewed.context(Host::RENEWING);
+    let (plan, changed) = match noted(&run.on.root, renewed)? {
+        Some(report) => {
+            output::print_report(&report, run.args.output)?;
+            (plan(host, decision)?, host.drift()?)
+        }
+        None => (whole, changed),
+    };
+    Ok(if plan.is_as_wanted() && changed.is_empty() { exit::CONVERGED } else { exit::DIFFERENT })
+}
+
+async fn repair(
+    run: &Run<'_>,
+    host: &Host,
+    decision: &Decision,
+    plan: &Plan,
+    is_unchanged: bool,
+) -> Result<u8> {
+    // A repair that succeeds with nothing to do ends the tale of one that failed.
+    let is_well_again = host.record()?.failure.is_some();
+    let is_unmended = plan.kept.iter().any(|kept| kept.keeping == Keeping::Unmended);
+    if plan.is_empty() && !is_well_again && !is_unmended {
+        return Ok(if is_unchanged { exit::CONVERGED } else { exit::DIFFERENT });
+    }
+    match Box::pin(convergence::converge(&run.on, host, decision)).await {
+        Ok(report) => {
+            output::print_report(&report, run.args.output)?;
+            last_applied::unmended(&report).map_or(Ok(exit::CONVERGED), Err)
+        }
+        Err(error) if bootstrap_client::is_already_registered(&error) => {
+            log::warn!("the differences stay: {}", error_text(&error));
+            Ok(exit::DIFFERENT)
+        }
+        Err(error) => Err(error),
+    }
+}

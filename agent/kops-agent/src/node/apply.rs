@@ -1,0 +1,63 @@
+//! Steps 6 to 8 of the way: this machine is made the node that it must be.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use kops_agent_host::{Applied, DownloadTimeouts, Downloads, Host, Report, Scope};
+use kops_agent_net::{Buckets, http};
+
+use super::certificates;
+use super::decide::Decision;
+use super::machine::lock;
+use super::options::RunOptions;
+use super::plan::plan;
+use crate::progress::Watch;
+
+/// Steps 6 to 8, until nothing is left to do.
+///
+/// # Errors
+/// What could not be done; the machine is then as the report of the next run shows it.
+pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Report> {
+    let _lock = lock(options.waits_for_lock, host).await?;
+    let watch = Watch::new();
+    if let Some(rolled_back) = host.finish_rollback(&watch).await.context("going on to roll back a change")? {
+        log::warn!("a run was interrupted while it rolled back a change; that is done now: {rolled_back}");
+    }
+    let timeouts =
+        DownloadTimeouts { give_up_after: options.download_timeout, ..DownloadTimeouts::default() };
+    let downloads = Downloads::new(http::client()?)
+        .cache(options.cache())
+        .buckets(Arc::clone(&decision.store) as Arc<dyn Buckets>)
+        .timeouts(timeouts);
+    host.recognize_programs(&decision.desired, &downloads, &watch).await.context("recognizing programs")?;
+    let plan = plan(host, decision)?;
+    let (plan, materials) = certificates::with_certificates(host, decision, plan).await?;
+    let config_hash = decision.config_hash.as_str();
+    let scope = match decision.is_last_applied {
+        true => Scope::LastApplied { config_hash },
+        false => Scope::Node {
+            config_hash,
+            known_hashes: &decision.known_hashes,
+            without: decision.materials.denied_files(),
+        },
+    };
+    let applied = Applied::of(
+        &decision.names[0],
+        &decision.names[1],
+        config_hash,
+        decision.sources.clone(),
+        &decision.desired,
+        &materials,
+    );
+    let applied = applied.to_machine(decision.facts.machine()).proven(decision.is_proven);
+    if !decision.is_last_applied && !plan.is_empty() {
+        host.keep_begun(&applied).context("keeping what is about to be applied")?;
+    }
+    let outcome = host.apply(&plan, &decision.desired, &materials, &downloads, &watch, scope).await;
+    // Where only units failed on which no pod depends everything else is as it was wanted.
+    let is_applied = outcome.as_ref().map_or_else(kops_agent_host::Error::leaves_a_working_node, |_| true);
+    if is_applied && !decision.is_last_applied {
+        host.keep_applied(&applied).context("keeping what was applied")?;
+    }
+    Ok(outcome?)
+}

@@ -1,0 +1,150 @@
+//! The certificates that a plan needs and this machine cannot sign: keys are made here, kops-controller is asked once
+//! for all of them, and what it answers is looked at before anything is written.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context, Result};
+use kops_agent_bootstrap_client::{BootstrapError, KopsController};
+use kops_agent_host::{Host, Secrets as _};
+use kops_agent_pki::{NodeKey, PemPair};
+use kops_agent_plan::diff::{Action, Plan, Step};
+use kops_agent_plan::resource::{Certificate, DesiredState, Issuer, Kind, Resource};
+
+use super::decide::Decision;
+use super::materials::Materials;
+use super::plan::plan_with;
+
+/// A plan, and all the keys and certificates that it takes to carry it out: whatever kops-controller issues has been
+/// asked for. A certificate that is due to be renewed is kept where kops-controller gives a node none any more, and the
+/// plan is another one then.
+///
+/// # Errors
+/// If kops-controller does not issue one without which this machine is no node.
+pub async fn with_certificates(host: &Host, decision: &Decision, plan: Plan) -> Result<(Plan, Materials)> {
+    let materials = decision.materials.clone();
+    let wanted = to_be_asked_for(&plan, &decision.desired, &materials);
+    if wanted.is_empty() {
+        return Ok((plan, materials));
+    }
+    let server = match issued(host, &decision.kops_controller, &wanted, &materials).await {
+        Ok(issued) => return Ok((plan, materials.with_bootstrapped(issued))),
+        Err(BootstrapError::AlreadyRegistered { server, .. }) => server,
+        Err(error) if decision.is_last_applied => return without_issuer(host, decision, &error),
+        Err(error) => return Err(error).context("getting this node's certificates"),
+    };
+    let due = names(&wanted);
+    let kept = materials.keeping(wanted.iter().map(|certificate| certificate.name.clone()));
+    let plan = plan_with(host, decision, &kept)?;
+    let missing = to_be_asked_for(&plan, &decision.desired, &kept);
+    if !missing.is_empty() {
+        let missing = format!("; it still needs {}", names(&missing));
+        let error = BootstrapError::AlreadyRegistered { server, missing };
+        return if decision.is_last_applied {
+            without_issuer(host, decision, &error)
+        } else {
+            Err(error.into())
+        };
+    }
+    warn_kept(&due, &server);
+    Ok((plan, kept))
+}
+
+/// All the keys and certificates that it takes to carry out a plan that renews certificates and does nothing else; `None`
+/// where kops-controller gives a node none any more, so that it keeps those that it has.
+///
+/// # Errors
+/// kops-controller cannot be asked.
+pub async fn to_renew(host: &Host, decision: &Decision, plan: &Plan) -> Result<Option<Materials>> {
+    let materials = decision.materials.clone();
+    let wanted = to_be_asked_for(plan, &decision.desired, &materials);
+    if wanted.is_empty() {
+        return Ok(Some(materials));
+    }
+    match issued(host, &decision.kops_controller, &wanted, &materials).await {
+        Ok(issued) => Ok(Some(materials.with_bootstrapped(issued))),
+        Err(BootstrapError::AlreadyRegistered { server, .. }) => {
+            warn_kept(&names(&wanted), &server);
+            Ok(None)
+        }
+        Err(error) => Err(error).context("renewing this node's certificates"),
+    }
+}
+
+fn warn_kept(due: &str, server: &str) {
+    log::warn!(
+        "the certificates that are due to be renewed ({due}) are kept while they are valid: {server} gives a node \
+         that is registered and ready no others; kops-agent's controller does, in the place of kOps' kops-controller; \
+         without it, replace this instance before they end"
+    );
+}
+
+/// The plan while no certificates are issued: all else is put right, and those that are due are named in it.
+fn without_issuer(host: &Host, decision: &Decision, error: &BootstrapError) -> Result<(Plan, Materials)> {
+    let materials = decision.materials.clone().without_issuer(error.to_string());
+    Ok((plan_with(host, decision, &materials)?, materials))
+}
+
+/// What a plan issues, and this machine cannot.
+fn to_be_asked_for<'a>(
+    plan: &Plan,
+    desired: &'a DesiredState,
+    materials: &Materials,
+) -> Vec<&'a Certificate> {
+    let issued = |step: &&Step| step.resource.kind == Kind::Certificate && step.action != Action::Remove;
+    plan.steps
+        .iter()
+        .filter(issued)
+        .filter_map(|step| match desired.get(&step.resource) {
+            Some(Resource::Certificate(certificate)) => Some(certificate),
+            _ => None,
+        })
+        .filter(|wanted| wanted.issuer == Issuer::Bootstrap)
+        .filter(|wanted| materials.keyset_item(&wanted.signer, &wanted.keypair_id).is_none())
+        .collect()
+}
+
+/// Asks for all of them at once. Keys outlive a try, so that a server that answered into the void says the same again.
+async fn issued(
+    host: &Host,
+    kops_controller: &KopsController,
+    wanted: &[&Certificate],
+    materials: &Materials,
+) -> Result<BTreeMap<String, PemPair>, BootstrapError> {
+    let mut keys = BTreeMap::new();
+    for certificate in wanted {
+        keys.insert(certificate.name.as_str(), NodeKey::generate(&certificate.name)?);
+        // A run that is asked to stop can, between two keys.
+        tokio::task::yield_now().await;
+    }
+    let public_keys = keys.iter().map(|(name, key)| ((*name).to_owned(), key.public_pem())).collect();
+    let keypair_ids = wanted
+        .iter()
+        .filter(|certificate| !certificate.keypair_id.is_empty())
+        .map(|certificate| (certificate.signer.clone(), certificate.keypair_id.clone()))
+        .collect();
+    let accept = |certificates: BTreeMap<String, String>| {
+        wanted
+            .iter()
+            .map(|wanted| {
+                let name = &wanted.name;
+                let pair = certificates
+                    .get(name)
+                    .zip(keys.get(name.as_str()))
+                    .map(|(certificate, key)| key.with_certificate(certificate))
+                    .ok_or_else(|| format!("has no certificate {name} in it"))?;
+                match host.why_unfit(&pair, wanted, materials) {
+                    Ok(None) => Ok((name.clone(), pair)),
+                    Ok(Some(why)) => {
+                        Err(format!("has a certificate {name} that is not the one asked for: {why}"))
+                    }
+                    Err(error) => Err(format!("has a certificate {name} that cannot be verified: {error}")),
+                }
+            })
+            .collect()
+    };
+    kops_controller.certificates(public_keys, keypair_ids, accept).await
+}
+
+fn names(certificates: &[&Certificate]) -> String {
+    certificates.iter().map(|certificate| certificate.name.as_str()).collect::<Vec<_>>().join(", ")
+}

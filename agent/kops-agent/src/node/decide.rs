@@ -1,0 +1,162 @@
+//! Steps 4 and 5 of the way, with all that comes before them: what a node is, and all that it must have.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use anyhow::{Result, bail};
+use kops_agent_bootstrap_client::KopsController;
+use kops_agent_cloud::RememberedFacts;
+use kops_agent_host::Sources;
+use kops_agent_plan::resolve::{self, NodeConfig, Problems};
+use kops_agent_plan::resource::{Conflict, DesiredState};
+use kops_agent_plan::{desired, lifecycle_action};
+use kops_agent_process::service_manager;
+use kops_agent_spec::facts::Facts;
+use kops_agent_spec::{NodeupConfig, go_yaml};
+use kops_agent_store::Store;
+
+use super::environment::Environment;
+use super::materials::Materials;
+use super::options::NodeOptions;
+use super::{controller_service, remembered, spec};
+use crate::source::hashes::HashSource;
+use crate::source::{Before, Denied, NodeSpec, Origin};
+
+/// A node, decided.
+#[derive(Debug)]
+pub struct Decision {
+    /// What it must have.
+    pub desired: DesiredState,
+    /// The keys and secrets that this refers to.
+    pub materials: Materials,
+    /// The issuer of the certificates that this machine cannot sign.
+    pub kops_controller: KopsController,
+    /// `NodeupConfigHash` of the configuration that it follows from.
+    pub config_hash: String,
+    /// The hashes of downloads that were told, by URL, so that no publisher has to be asked again.
+    pub known_hashes: BTreeMap<String, String>,
+    /// What a later run need not ask the cloud again; `None` where a file said what is observed.
+    pub remembered: Option<RememberedFacts>,
+    /// The range of IPv6 addresses that the cloud has given this machine for its pods; empty where it has given none.
+    pub ipv6_prefix: String,
+    /// Where it was read, and where its downloads may be too.
+    pub store: Arc<Store>,
+    /// Whether it is what was last applied, because what is wanted now is not known or may not be applied.
+    pub is_last_applied: bool,
+    /// Where its keys and secrets are read.
+    pub sources: Sources,
+    /// The cluster, and the instance group.
+    pub names: [String; 2],
+    /// What was observed of the machine that it is for.
+    pub facts: Facts,
+    /// Whether the cluster spec gave the configuration that the user-data pins, byte for byte.
+    pub is_proven: bool,
+}
+
+/// Steps 1 to 5: boot config, facts, store, resolve, desired.
+///
+/// # Errors
+/// Whatever of it cannot be read, and everything that is wrong with the configuration.
+pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) -> Result<Decision> {
+    service_manager::doing("reading what the cluster wants of this node");
+    let store = Arc::new(options.store.open()?);
+    let spec = spec::read(&store, options, hashes, before).await?;
+    let (known_hashes, is_proven) = (spec.origin.known_hashes(), spec.origin.is_proven());
+    let sources = spec.sources.clone();
+    let node_root = options.source.node_root.as_path();
+    let role = spec.inputs.boot.instance_group_role;
+    let environment = Environment::of_machine(node_root).of_role(role);
+    let materials = Materials::new(&spec).with_environment(environment.clone());
+    let facts = spec.inputs.facts.clone();
+    let ipv6_prefix = facts.cloud.ipv6_prefix().to_owned();
+    let node = resolve(spec)?;
+    // An instance that a file tells of may be another one, for which this machine has nothing to say.
+    let remembered = options
+        .facts
+        .is_none()
+        .then(|| remembered::read(node_root).with(&facts, lifecycle_action::of_node(&node)));
+    let desired = match node.is_control_plane()
+        && controller_service::is_wanted(options.controller, node_root, &environment)?
+    {
+        true => {
+            let service = controller_service::read(&store, &options.source.config_base(&node.boot)?).await?;
+            desired::desired_with_controller(&node, &service).map_err(contradictory)
+        }
+        false => desired(&node),
+    }
+    .map_err(wrong)?;
+    let authorities = node.config.cas.get(resolve::KUBERNETES_CA).map(String::as_str);
+    let timeout = store.retries().deadline;
+    let kops_controller = KopsController::of(&node.boot, authorities, &facts, timeout).for_node_at(node_root);
+    let config_hash = match node.boot.nodeup_config_hash.as_str() {
+        "" => NodeupConfig::hash(go_yaml::to_string(&node.config).as_bytes()),
+        pinned => pinned.to_owned(),
+    };
+    log::debug!("{} is a {} of {}", node.node_name, node.boot.instance_group_role, node.cluster_name());
+    let names = [node.boot.cluster_name.clone(), node.boot.instance_group_name.clone()];
+    let is_last_applied = false;
+    Ok(Decision {
+        desired,
+        materials,
+        kops_controller,
+        config_hash,
+        known_hashes,
+        remembered,
+        ipv6_prefix,
+        store,
+        is_last_applied,
+        sources,
+        names,
+        facts,
+        is_proven,
+    })
+}
+
+/// Step 4: everything that is wrong with the cluster spec and with this node, or the node's configuration.
+///
+/// # Errors
+/// All of it at once. Where this machine may not read what it cannot do without, it is that which is wrong.
+pub fn resolve(spec: NodeSpec) -> Result<NodeConfig> {
+    let mut problems = spec.problems;
+    let Denied { keysets, secrets, files: _ } = spec.denied;
+    // A worker may not read keysets, and needs none but to derive its configuration.
+    let needs_keysets = spec.inputs.boot.instance_group_role.runs_api_server()
+        || matches!(spec.origin, Origin::ClusterSpec(_));
+    let denied: Vec<String> = match needs_keysets {
+        true => keysets.into_values().chain(secrets.into_values()).collect(),
+        false => Vec::new(),
+    };
+    match resolve::resolve(spec.inputs) {
+        Ok(node) if problems.is_empty() => return Ok(node),
+        Ok(_) => {}
+        Err(more) => problems.extend(more),
+    }
+    if denied.is_empty() {
+        return Err(wrong(problems));
+    }
+    bail!(
+        "this node cannot be decided without files of the state store that this machine may not read now:\n  {}\n\
+         Without them: {problems}",
+        denied.join("\n  ")
+    )
+}
+
+fn wrong(problems: Problems) -> anyhow::Error {
+    anyhow::Error::new(problems).context("the configuration of this node is wrong")
+}
+
+/// Step 5: what this node must have.
+///
+/// # Errors
+/// What is described twice.
+pub fn desired(node: &NodeConfig) -> Result<DesiredState, Problems> {
+    desired::desired(node).map_err(contradictory)
+}
+
+fn contradictory(conflicts: Vec<Conflict>) -> Problems {
+    let mut problems = Problems::default();
+    for conflict in conflicts {
+        problems.add("", conflict.to_string());
+    }
+    problems
+}

@@ -1,0 +1,91 @@
+//! The machine that a run is about, and what earlier runs have left on it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Result;
+use kops_agent_bootstrap_client as bootstrap_client;
+use kops_agent_host::{Host, Lock, Record};
+use kops_agent_process::output::error_text;
+use kops_agent_process::service_manager;
+
+use super::remote;
+use crate::source::Before;
+
+/// How often a lock is tried that another run holds.
+const LOCK_POLL: Duration = Duration::from_millis(500);
+
+/// What a run came to that was to change a machine; where it failed, `status` tells of that.
+pub fn noted<T>(root: &Path, outcome: Result<T>) -> Result<T> {
+    if let Err(error) = &outcome
+        && !bootstrap_client::is_already_registered(error)
+    {
+        note_failure(root, error);
+    }
+    outcome
+}
+
+/// Has `status` tell of a failure. Nothing is noted on a machine where no run has left anything yet: a
+/// configuration that is wrong leaves it untouched.
+pub fn note_failure(root: &Path, error: &anyhow::Error) {
+    let note = || -> Result<()> {
+        if has_record(root) {
+            open(root)?.note_failure(&error_text(error))?;
+        }
+        Ok(())
+    };
+    let Err(error) = note() else { return };
+    let text = format!("the failure could not be noted for `kops-agent status`: {}", error_text(&error));
+    match error.downcast_ref() {
+        // The run that is at work notes its own end.
+        Some(kops_agent_host::Error::Locked { .. }) => log::debug!("{text}"),
+        _ => log::warn!("{text}"),
+    }
+}
+
+/// Whether an earlier run has left anything on this machine.
+pub fn has_record(root: &Path) -> bool {
+    root.join(Record::PATH.trim_start_matches('/')).exists()
+}
+
+/// The hashes of downloads that an earlier run was told, so that no publisher has to be asked again.
+pub fn remembered_hashes(root: &Path) -> Result<BTreeMap<String, String>> {
+    if has_record(root) { Ok(open(root)?.record()?.known_hashes) } else { Ok(BTreeMap::new()) }
+}
+
+/// What an earlier run has made of the store's secrets.
+pub fn before(root: &Path) -> Result<Before> {
+    // A root that is not there yet is not made by a look at it.
+    if root.exists() { Before::on(&open(root)?) } else { Ok(Before::Nothing) }
+}
+
+/// This machine, or the scratch root in its place.
+pub fn open(root: &Path) -> Result<Host> {
+    Ok(if root == Path::new("/") {
+        Host::machine()?.with_remote(Arc::new(remote::World))
+    } else {
+        Host::scratch(root)?
+    })
+}
+
+/// Keeps other runs away from the machine.
+///
+/// # Errors
+/// Another is at work, unless that is to be waited for.
+pub async fn lock(is_waited_for: bool, host: &Host) -> Result<Lock> {
+    let mut is_told = false;
+    loop {
+        match host.lock() {
+            Err(locked @ kops_agent_host::Error::Locked { .. }) if is_waited_for => {
+                if !std::mem::replace(&mut is_told, true) {
+                    log::info!("waiting for another run: {locked}");
+                }
+                service_manager::doing(format_args!("waiting for another run: {locked}"));
+                tokio::time::sleep(LOCK_POLL).await;
+            }
+            lock => return Ok(lock?),
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The keys and secrets that a desired state refers to, kept apart from it until it is applied.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use kops_agent_host::{Applied, Material, Secrets};
+use kops_agent_pki::PemPair;
+use kops_agent_plan::resource::{Certificate, Issuer};
+use kops_agent_spec::{Keyset, KeysetItem, Secret};
+
+use super::environment::Environment;
+use crate::source::{Denied, NodeSpec};
+
+/// What was read of the store's `pki/` and `secrets/` for one node, and what kops-controller has issued to it.
+#[derive(Clone, Default)]
+pub struct Materials {
+    keysets: BTreeMap<String, Keyset>,
+    secrets: BTreeMap<String, Secret>,
+    cas: BTreeMap<String, String>,
+    bootstrapped: BTreeMap<String, PemPair>,
+    kept: BTreeSet<String>,
+    /// What the store does not give now, and why.
+    unknown: Denied,
+    /// Items of keysets that are on this machine, by keyset and id.
+    at_hand: BTreeMap<(String, String), PemPair>,
+    /// Items of keysets that the store has otherwise than they were applied, or not at all.
+    unusable: BTreeSet<(String, String)>,
+    /// What is public of keysets, from what was last applied.
+    applied: Option<Arc<Applied>>,
+    /// Why kops-controller issues nothing now.
+    unissuable: Option<String>,
+    /// The variables that runs at boot are given.
+    environment: Environment,
+}
+
+/// What of the materials of a state could be read, and what could not.
+#[derive(Default)]
+pub struct Read {
+    /// Keysets of the store, by name.
+    pub keysets: BTreeMap<String, Keyset>,
+    /// Secrets of the store, by name.
+    pub secrets: BTreeMap<String, Secret>,
+    /// What the store did not give, and why.
+    pub unknown: Denied,
+    /// Items of keysets that are on this machine, by keyset and id; they are used in the place of the store's.
+    pub at_hand: BTreeMap<(String, String), PemPair>,
+    /// Items of keysets that the store does not have as they were applied; why is among what is unknown.
+    pub unusable: BTreeSet<(String, String)>,
+}
+
+/// An item of a keyset with its private key, where the store has both.
+pub fn pair_of(item: &KeysetItem) -> Option<PemPair> {
+    Some(PemPair {
+        certificate: item.certificate.as_ref()?.pem(),
+        private_key: String::from_utf8(item.private_material.as_ref()?.expose().to_vec()).ok()?,
+    })
+}
+
+impl fmt::Debug for Materials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Materials")
+            .field("keysets", &self.keysets.keys())
+            .field("secrets", &self.secrets.keys())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Materials {
+    /// The materials of a node.
+    pub fn new(spec: &NodeSpec) -> Materials {
+        Materials {
+            keysets: spec.inputs.keysets.clone(),
+            secrets: spec.secrets.clone(),
+            cas: spec.inputs.config.cas.clone(),
+            unknown: spec.denied.clone(),
+            ..Materials::default()
+        }
+    }
+
+    /// URLs of files of the store that the state was decided without, because they may not be read.
+    pub fn denied_files(&self) -> &BTreeSet<String> {
+        &self.unknown.files
+    }
+
+    /// The materials of what was last applied, as far as they are to be had.
+    pub fn of_applied(applied: Arc<Applied>, read: Read) -> Materials {
+        let Read { keysets, secrets, unknown, at_hand, unusable } = read;
+        let applied = Some(applied);
+        Materials { keysets, secrets, unknown, at_hand, unusable, applied, ..Materials::default() }
+    }
+
+    /// A keyset of the store, where it was read.
+    pub fn stored_keyset(&self, name: &str) -> Option<&Keyset> {
+        self.keysets.get(name)
+    }
+
+    /// A secret of the store, where it was read.
+    pub fn stored_secret(&self, name: &str) -> Option<&Secret> {
+        self.secrets.get(name)
+    }
+
+    /// The same, with what is in this environment.
+    pub fn with_environment(self, environment: Environment) -> Materials {
+        Materials { environment, ..self }
+    }
+
+    /// The same while kops-controller issues nothing, and why.
+    pub fn without_issuer(self, why: String) -> Materials {
+        Materials { unissuable: Some(why), ..self }
+    }
+
+    /// The same, with these certificates of kops-controller's by name.
+    pub fn with_bootstrapped(self, bootstrapped: BTreeMap<String, PemPair>) -> Materials {
+        Materials { bootstrapped, ..self }
+    }
+
+    /// The same for a node that keeps these certificates as long as they are valid.
+    pub fn keeping(&self, names: impl IntoIterator<Item = String>) -> Materials {
+        Materials { kept: names.into_iter().collect(), ..self.clone() }
+    }
+}
+
+impl Secrets for Materials {
+    fn keyset_item(&self, keyset: &str, id: &str) -> Option<PemPair> {
+        let name = (keyset.to_owned(), id.to_owned());
+        if let Some(item) = self.at_hand.get(&name) {
+            return Some(item.clone());
+        }
+        let keyset = self.keysets.get(keyset).filter(|_| !self.unusable.contains(&name))?;
+        pair_of(if id.is_empty() { keyset.primary()? } else { keyset.item(id)? })
+    }
+
+    fn trusted_certificates(&self, keyset: &str) -> Option<String> {
+        // What the configuration gives is what kOps vouched for; the store may be newer.
+        let given = self.cas.get(keyset).filter(|certificates| !certificates.is_empty());
+        let stored = || Some(self.keysets.get(keyset)?.trusted_certificates_pem());
+        let applied = || Some(self.applied.as_ref()?.trusted_certificates(keyset)?.to_owned());
+        // What was applied was given then; the store may be newer.
+        given.cloned().or_else(applied).or_else(stored)
+    }
+
+    fn secret(&self, name: &str) -> Option<Vec<u8>> {
+        Some(self.secrets.get(name)?.expose().to_vec())
+    }
+
+    fn why_unknown(&self, material: Material<'_>) -> Option<String> {
+        match material {
+            Material::Secret(name) => self.unknown.secrets.get(name).cloned(),
+            Material::Keyset(name) => self.unknown.keysets.get(name).cloned(),
+            Material::Environment(_) => Some(Environment::why_no_openstack_login()),
+        }
+    }
+
+    fn why_unissuable(&self, certificate: &Certificate) -> Option<String> {
+        match certificate.issuer {
+            Issuer::Local => self.why_unknown(Material::Keyset(&certificate.signer)),
+            Issuer::Bootstrap => self.unissuable.clone(),
+        }
+    }
+
+    fn item_certificate(&self, keyset: &str, id: &str) -> Option<String> {
+        let applied = || Some(self.applied.as_ref()?.item_certificate(keyset, id)?.to_owned());
+        self.keyset_item(keyset, id).map(|item| item.certificate).or_else(applied)
+    }
+
+    fn environment(&self, names: &[String]) -> Option<String> {
+        self.environment.openstack_login(names)
+    }
+
+    fn bootstrap_certificate(&self, name: &str) -> Option<PemPair> {
+        self.bootstrapped.get(name).cloned()
+    }
+
+    fn keeps_certificate(&self, name: &str) -> bool {
+        self.kept.contains(name)
+    }
+}

@@ -1,0 +1,39 @@
+//! What can be said of a node that is decided, and of a run that makes a machine that node.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::source::{SourceOptions, StoreOptions};
+
+/// What decides a node.
+#[derive(Clone, Debug)]
+pub struct NodeOptions {
+    /// Where its specification comes from.
+    pub source: SourceOptions,
+    /// How the state store is reached.
+    pub store: StoreOptions,
+    /// A file of facts, in the place of observing this machine and its cloud.
+    pub facts: Option<PathBuf>,
+    /// Whether control-plane mode is asked for as a service of the machine.
+    pub controller: bool,
+}
+
+/// The machine that is changed, and how.
+#[derive(Clone, Debug)]
+pub struct RunOptions {
+    /// Its root.
+    pub root: PathBuf,
+    /// Where downloads are kept, below the root.
+    pub cache: PathBuf,
+    /// After how long without anything coming from any of its mirrors a download is given up.
+    pub download_timeout: Duration,
+    /// Whether a run waits for another that is at work on the root, instead of failing: what runs at boot does.
+    pub waits_for_lock: bool,
+}
+
+impl RunOptions {
+    /// The folder of downloads, as this process sees it.
+    pub fn cache(&self) -> PathBuf {
+        self.root.join(self.cache.strip_prefix("/").unwrap_or(&self.cache))
+    }
+}

@@ -1,0 +1,38 @@
+//! Steps 6 and 7 of the way: this machine is observed and compared with the node that it must be.
+
+use anyhow::{Context, Result};
+use kops_agent_host::Host;
+use kops_agent_plan::diff::{Observed, Plan, diff_with_owned, with_labels};
+use kops_agent_plan::resource::Kind;
+use kops_agent_process::service_manager;
+
+use super::decide::Decision;
+use super::materials::Materials;
+
+/// Steps 6 and 7: what would change on the machine.
+///
+/// # Errors
+/// What cannot be observed.
+pub fn plan(host: &Host, decision: &Decision) -> Result<Plan> {
+    plan_with(host, decision, &decision.materials)
+}
+
+/// The same, with other keys and secrets.
+///
+/// # Errors
+/// As [`plan`].
+pub fn plan_with(host: &Host, decision: &Decision, materials: &Materials) -> Result<Plan> {
+    service_manager::doing("observing this machine");
+    let mut observed = host.observe(&decision.desired, materials).context("observing this machine")?;
+    for (id, resource) in decision.desired.iter().filter(|(id, _)| id.kind == Kind::Ipv6Prefix) {
+        if !decision.ipv6_prefix.is_empty() {
+            observed.insert(id.clone(), Observed::Resource(resource.clone()));
+        }
+    }
+    let owned = host.owned_beside(&decision.desired).context("observing what earlier runs left")?;
+    let labels =
+        host.wrong_labels(&decision.desired).context("observing the SELinux labels of this machine")?;
+    let adoptable = host.adoptable(&decision.desired).context("observing what may be adopted")?;
+    let plan = diff_with_owned(&decision.desired, &observed, &owned).adopting(adoptable);
+    Ok(with_labels(plan, &labels))
+}

@@ -1,0 +1,58 @@
+//! What the cloud told earlier runs, in a file beside the record.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use kops_agent_cloud::RememberedFacts;
+use kops_agent_host::Host;
+
+/// What the machine below `root` remembers; nothing where no run has left any. What cannot be read counts for nothing: it
+/// is asked for again.
+pub fn read(root: &Path) -> RememberedFacts {
+    let file = root.join(Host::REMEMBERED_FACTS.trim_start_matches('/'));
+    let Ok(bytes) = std::fs::read(&file) else { return RememberedFacts::default() };
+    serde_json::from_slice(&bytes).unwrap_or_else(|error| {
+        log::warn!("{}: {error}; what it remembers is asked for again", file.display());
+        RememberedFacts::default()
+    })
+}
+
+/// Writes it, if it is another than what is there.
+///
+/// # Errors
+/// If it cannot be written, or another run is at work.
+pub fn keep(remembered: &RememberedFacts, host: &Host, root: &Path) -> Result<()> {
+    if *remembered == read(root) {
+        return Ok(());
+    }
+    let mut json = serde_json::to_vec(remembered).context("writing what the cloud told")?;
+    json.push(b'\n');
+    Ok(host.remember_facts(&json)?)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use kops_agent_spec::facts::{AwsFacts, Facts, NetworkInterfaceLimits};
+
+    use super::*;
+
+    #[test]
+    fn they_are_read_as_they_were_kept_and_once_they_are_broken_not_at_all() {
+        let root = tempfile::tempdir().unwrap();
+        let host = Host::scratch(root.path()).unwrap();
+        let mut facts = Facts::default();
+        facts.cloud.aws = Some(AwsFacts {
+            instance_type: "m5.large".into(),
+            network_interfaces: Some(NetworkInterfaceLimits { max: 3, ipv4_per_interface: 10 }),
+            gpu: Some(false),
+            ..AwsFacts::default()
+        });
+        let remembered = RememberedFacts::default().with(&facts, None);
+        keep(&remembered, &host, root.path()).unwrap();
+        assert_eq!(read(root.path()), remembered);
+        let file = root.path().join(Host::REMEMBERED_FACTS.trim_start_matches('/'));
+        std::fs::write(file, "{").unwrap();
+        assert_eq!(read(root.path()), RememberedFacts::default());
+    }
+}

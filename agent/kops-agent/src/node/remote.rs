@@ -1,0 +1,93 @@
+//! What this machine asks over the network while it becomes a node: its cloud, and the discovery service.
+//!
+//! Source: upup/pkg/fi/nodeup/nodetasks/discovery_service_register.go, and client-go's server-side apply.
+
+use std::time::Duration;
+
+use kops_agent_cloud as cloud;
+use kops_agent_host::health::Asking;
+use kops_agent_host::system::remote::{Remote, Telling};
+use kops_agent_net::{http, tls};
+use kops_agent_pki::PemPair;
+use kops_agent_plan::lifecycle_action::LifecycleAction;
+use kops_agent_plan::resource::DiscoveryRegistration;
+use reqwest::Client;
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use serde_json::Value;
+
+/// The field manager of the registration (upstream's name, for the same object).
+const FIELD_MANAGER: &str = "nodeup-register";
+/// The timeout of registering: a control plane works without it.
+const TIMEOUT: Duration = Duration::from_secs(20);
+/// How much of an answer is repeated.
+const LONGEST_ANSWER: usize = 300;
+
+/// The cloud of this machine, and services elsewhere.
+pub struct World;
+
+impl Remote for World {
+    fn assign_ipv6_prefix(&self) -> Asking<'_> {
+        Box::pin(async {
+            let prefix = cloud::assign_ipv6_prefix().await.map_err(|error| format!("{error:#}"))?;
+            log::info!("this node's pods get their addresses from {prefix}");
+            Ok(())
+        })
+    }
+
+    fn register<'a>(&'a self, registration: &'a DiscoveryRegistration, identity: &'a PemPair) -> Asking<'a> {
+        Box::pin(async {
+            let config = tls::client_config_as(&identity.certificate, &identity.private_key);
+            let client = http::client_with(config.map_err(|error| error.to_string())?);
+            register(&client.map_err(|error| error.to_string())?, registration).await
+        })
+    }
+
+    fn complete_lifecycle_action<'a>(&'a self, action: &'a LifecycleAction) -> Telling<'a> {
+        Box::pin(async {
+            let done = cloud::complete_lifecycle_action(action, uptime()).await;
+            done.map_err(|error| error.to_string())
+        })
+    }
+}
+
+/// For how long this machine has run, proc_uptime(5); for ever, where that is not told.
+fn uptime() -> Duration {
+    let read = std::fs::read_to_string("/proc/uptime").ok();
+    let seconds = read.and_then(|text| text.split_whitespace().next()?.parse().ok());
+    seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok()).unwrap_or(Duration::MAX)
+}
+
+async fn register(client: &Client, registration: &DiscoveryRegistration) -> Result<(), String> {
+    let url = url_of(registration).ok_or("its object is none: it has no namespace or no name")?;
+    let answer = client
+        .patch(url)
+        .timeout(TIMEOUT)
+        .header(CONTENT_TYPE, "application/apply-patch+yaml")
+        .header(ACCEPT, "application/json")
+        .body(registration.object.clone())
+        .send()
+        .await
+        .map_err(http::innermost_cause)?;
+    let status = answer.status();
+    if status.is_success() {
+        return Ok(());
+    }
+    let said: String = answer.text().await.unwrap_or_default().trim().chars().take(LONGEST_ANSWER).collect();
+    Err(format!("it answers {status} {said}").trim_end().to_owned())
+}
+
+/// Where the object of a registration is.
+fn url_of(registration: &DiscoveryRegistration) -> Option<String> {
+    let object: Value = serde_json::from_str(&registration.object).ok()?;
+    let metadata = &object["metadata"];
+    Some(format!(
+        "{}/apis/{}/namespaces/{}/discoveryendpoints/{}?fieldManager={FIELD_MANAGER}&force=false",
+        registration.url.trim_end_matches('/'),
+        object["apiVersion"].as_str()?,
+        metadata["namespace"].as_str()?,
+        metadata["name"].as_str()?
+    ))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,50 @@
+//! `kops-agent verify --renew`: certificates are renewed before they end, on a node that is otherwise only looked at.
+//! What a timer does on each machine by default changes nothing that an operator has not decided to change.
+
+use anyhow::Result;
+use kops_agent_host::{Downloads, Error, Host, Renewing, Report, Scope};
+use kops_agent_net::http;
+use kops_agent_plan::diff::{Interrupted, renewal};
+
+use super::certificates::to_renew;
+use super::decide::Decision;
+use super::machine::lock;
+use super::options::RunOptions;
+use super::plan::plan;
+use crate::progress::Watch;
+
+/// Renews the certificates that are due, and starts anew what reads them; `None` where there is nothing of that to do, or
+/// it cannot be done now, which is said.
+///
+/// # Errors
+/// A certificate cannot be had or written, or what reads it does not come back, after which all is as it was.
+pub(crate) async fn renew(options: &RunOptions, host: &Host, decision: &Decision) -> Result<Option<Report>> {
+    let _lock = match lock(options.waits_for_lock, host).await {
+        Ok(lock) => lock,
+        Err(error) => match error.downcast_ref() {
+            Some(locked @ Error::Locked { .. }) => {
+                log::info!("no certificates are renewed beside another run: {locked}");
+                return Ok(None);
+            }
+            _ => return Err(error),
+        },
+    };
+    let whole = plan(host, decision)?;
+    let (interrupted, config_hash) = match host.renewing()? {
+        Renewing::Free(interrupted, config_hash) => (interrupted, config_hash),
+        Renewing::PutOff(why) => {
+            if !renewal(&whole, &decision.desired, Interrupted::No).is_empty() {
+                log::warn!("the certificates that are due to be renewed are kept for now: {why}");
+            }
+            return Ok(None);
+        }
+    };
+    let plan = renewal(&whole, &decision.desired, interrupted);
+    if plan.is_empty() {
+        return Ok(None);
+    }
+    let Some(materials) = to_renew(host, decision, &plan).await? else { return Ok(None) };
+    let downloads = Downloads::new(http::client()?);
+    let scope = Scope::Renewal { config_hash: &config_hash };
+    Ok(Some(host.apply(&plan, &decision.desired, &materials, &downloads, &Watch::new(), scope).await?))
+}

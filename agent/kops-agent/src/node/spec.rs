@@ -1,0 +1,38 @@
+//! Steps 1 to 3 of the way: boot config, facts, store.
+
+use anyhow::Result;
+use kops_agent_cloud as cloud;
+use kops_agent_store::Store;
+
+use super::options::NodeOptions;
+use super::{facts, remembered};
+use crate::source::hashes::HashSource;
+use crate::source::{self, Before, NodeSpec, boot_config};
+
+/// Reads what decides a node; and the facts that are worth asking for only once that is read.
+///
+/// # Errors
+/// Whatever of it cannot be read.
+pub async fn read(
+    store: &Store,
+    options: &NodeOptions,
+    hashes: HashSource,
+    before: &Before,
+) -> Result<NodeSpec> {
+    let boot = boot_config(&options.source.conf)?;
+    let facts = facts::given(options.facts.as_deref(), &boot).await?;
+    let mut spec = source::read(store, &options.source, boot, facts, hashes, before).await?;
+    if options.facts.is_none() {
+        let cloud = cloud::of(spec.inputs.boot.cloud_provider);
+        cloud.complete(&mut spec.inputs, &remembered::read(&options.source.node_root)).await?;
+    }
+    Ok(spec)
+}
+
+/// The same, to be shown only: no publisher is asked for hashes.
+///
+/// # Errors
+/// As [`read`].
+pub async fn read_to_show(store: &Store, options: &NodeOptions) -> Result<NodeSpec> {
+    read(store, options, HashSource::known(), &Before::default()).await
+}

@@ -1,0 +1,142 @@
+//! The node's configuration: the one that kOps wrote, or the one that the cluster spec gives.
+
+use anyhow::Result;
+use kops_agent_plan::resolve::Problems;
+use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_process::output::error_text;
+use kops_agent_spec::facts::Facts;
+use kops_agent_spec::{BootConfig, NodeupConfig};
+use kops_agent_store::{Store, StoreError};
+
+use super::cluster_spec;
+use super::derivation::{self, Derivation, Derived, Proof, SpecDiffers};
+use super::hashes::HashSource;
+use super::nodeup_config::Pinned;
+use super::options::{OnHashMismatch, SourceOptions};
+use super::origin::Origin;
+
+/// A node's configuration, and what is known of where it comes from.
+pub(super) struct Configuration {
+    pub(super) config: NodeupConfig,
+    pub(super) problems: Problems,
+    pub(super) origin: Origin,
+    /// Files that it was derived without, because this machine may not read them.
+    pub(super) denied: Vec<StoreError>,
+}
+
+impl Configuration {
+    pub(super) fn of_pinned(pinned: Pinned) -> Configuration {
+        Configuration {
+            config: pinned.config,
+            problems: Problems::default(),
+            origin: Origin::NodeupConfig(pinned.file),
+            denied: Vec::new(),
+        }
+    }
+
+    fn of_proven(derivation: Derivation, derived: Derived) -> Configuration {
+        Configuration::of_derived(derivation.proven(), derived)
+    }
+
+    fn of_derived(derivation: Derivation, derived: Derived) -> Configuration {
+        Configuration {
+            config: derived.config,
+            problems: derived.problems,
+            origin: Origin::ClusterSpec(Box::new(derivation)),
+            denied: Vec::new(),
+        }
+    }
+}
+
+/// The pinned configuration; the derived one where it is the same, because more is known of that.
+pub(super) async fn pinned_and_proven(
+    store: &Store,
+    base: &str,
+    options: &SourceOptions,
+    boot: &BootConfig,
+    facts: &Facts,
+    pinned: Pinned,
+) -> Configuration {
+    let derived = async {
+        let files = cluster_spec::read(store, base, &boot.instance_group_name).await?;
+        derivation::derive(files, options, boot, facts, Some(&pinned), &HashSource::known(), store).await
+    };
+    match derived.await {
+        Ok((derivation, derived)) => match derived.prove(&boot.nodeup_config_hash) {
+            Proof::Proven if derived.problems.is_empty() => {
+                log::debug!("the cluster spec gives the pinned nodeupconfig, byte for byte");
+                return Configuration::of_proven(derivation, derived);
+            }
+            _ => log::warn!(
+                "the cluster spec gives another configuration than the pinned {}, which is used:\n{}",
+                pinned.file.url,
+                indented(&derivation.differences(&derived, Some(&pinned)))
+            ),
+        },
+        Err(error) => log::warn!(
+            "the cluster spec could not be held against the pinned {}: {}",
+            pinned.file.url,
+            error_text(&error)
+        ),
+    }
+    Configuration::of_pinned(pinned)
+}
+
+/// The derived configuration, whatever is pinned, unless the user wants it proven.
+pub(super) async fn derived(
+    store: &Store,
+    base: &str,
+    options: &SourceOptions,
+    boot: &BootConfig,
+    facts: &Facts,
+    pinned: Option<Pinned>,
+    hashes: HashSource,
+) -> Result<Configuration> {
+    let mut files = cluster_spec::read(store, base, &boot.instance_group_name).await?;
+    let denied = std::mem::take(&mut files.denied);
+    let (derivation, derived) =
+        derivation::derive(files, options, boot, facts, pinned.as_ref(), &hashes, store).await?;
+    if !boot.nodeup_config_hash.is_empty() {
+        let problem = match derived.prove(&boot.nodeup_config_hash) {
+            Proof::Proven => {
+                log::debug!(
+                    "the configuration derived from the cluster spec is the one that the user-data pins"
+                );
+                // Whatever may not be read makes no difference to it.
+                return Ok(Configuration::of_proven(derivation, derived));
+            }
+            Proof::Unhashed(urls) => format!(
+                "whether the cluster spec gives the configuration that the user-data pins cannot be told, because \
+                 the hashes of these downloads are not known (give them with --asset-hashes):\n{}",
+                indented(&urls)
+            ),
+            Proof::Differs(actual) => format!(
+                "the cluster spec gives another configuration than the user-data pins: its hash is {actual}, but \
+                 NodeupConfigHash is {}:\n{}",
+                boot.nodeup_config_hash,
+                indented(&derivation.differences(&derived, pinned.as_ref()))
+            ),
+        };
+        match options.on_hash_mismatch {
+            OnHashMismatch::Refuse => return Err(refused(problem, &derived, &boot.nodeup_config_hash)),
+            OnHashMismatch::Warn => {
+                log::warn!("{problem}\nit is used all the same (--on-hash-mismatch warn)")
+            }
+        }
+    }
+    Ok(Configuration { denied, ..Configuration::of_derived(derivation, derived) })
+}
+
+/// The error for a derived configuration that may not be used in the place of the pinned one.
+fn refused(problem: String, derived: &Derived, nodeup_config_hash: &str) -> anyhow::Error {
+    match derived.prove(nodeup_config_hash) {
+        Proof::Differs(actual) if derived.problems.is_empty() => {
+            SpecDiffers { problem, expected: nodeup_config_hash.to_owned(), actual }.into()
+        }
+        _ => WrongConfiguration(problem).into(),
+    }
+}
+
+fn indented(lines: &[String]) -> String {
+    lines.iter().map(|line| format!("  {line}")).collect::<Vec<_>>().join("\n")
+}

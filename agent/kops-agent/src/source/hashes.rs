@@ -1,0 +1,265 @@
+//! The SHA-256 of downloads that no configuration gives: from a file, or from their publishers.
+//!
+//! kOps carries a table of hashes; the agent carries none and asks, so that no file is ever installed
+//! unverified (`../shared/design/cluster-spec-mode.md`, section 5). A hash asked for is as good as TLS
+//! to the publisher; `NodeupConfigHash`, where the boot config has it, proves all of them at once.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use futures_util::{StreamExt, stream};
+use kops_agent_net::dns::NameError;
+use kops_agent_net::{Location, http, tls};
+use kops_agent_plan::derive::{self, AssetHashes, AssetUrl, Inputs, KnownHashes};
+use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::facts::Architecture;
+use kops_agent_store::{Store, StoreError};
+
+/// Where the hashes of downloads may come from.
+#[derive(Clone, Debug, Default)]
+pub struct HashSource {
+    /// What was told at an earlier time, by URL.
+    remembered: BTreeMap<String, String>,
+    asks_publishers: bool,
+}
+
+impl HashSource {
+    /// Only what is known already counts; `render` needs no network.
+    pub fn known() -> HashSource {
+        HashSource::default()
+    }
+
+    /// Publishers are asked for what is neither known nor remembered.
+    pub fn publishers(remembered: BTreeMap<String, String>) -> HashSource {
+        HashSource { remembered, asks_publishers: true }
+    }
+
+    /// What was told at an earlier time.
+    pub fn remembered(&self) -> KnownHashes {
+        let mut hashes = KnownHashes::default();
+        self.remembered.iter().for_each(|(url, sha256)| hashes.insert(url, sha256));
+        hashes
+    }
+}
+
+/// Requests at a time.
+const AT_ONCE: usize = 8;
+/// The timeout of one request.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
+/// A list of hashes is small; a server that sends more sends something else.
+const LONGEST_ANSWER: usize = 1 << 20;
+
+/// Adds the hashes of a file of `sha256  URL` lines.
+///
+/// # Errors
+/// If the file cannot be read or a line is no such line.
+pub fn read_file(path: &Path, known: &mut KnownHashes) -> Result<()> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("reading --asset-hashes {}", path.display()))?;
+    let hashes = KnownHashes::parse(&text)
+        .map_err(|error| WrongConfiguration(format!("{}: {error}", path.display())))?;
+    known.extend(hashes);
+    Ok(())
+}
+
+/// What publishers tell of the hashes that `known` does not have, of one architecture or of both.
+///
+/// # Errors
+/// If no server that may know can be reached. A hash that no server tells is no error here: what needs it says so.
+pub async fn missing(
+    store: &Store,
+    source: &HashSource,
+    inputs: &Inputs<'_>,
+    architecture: Option<Architecture>,
+    known: &KnownHashes,
+) -> Result<KnownHashes> {
+    let mut found = KnownHashes::default();
+    if !source.asks_publishers {
+        return Ok(found);
+    }
+    // What is wrong with the downloads' names, derivation itself says.
+    let missing: Vec<AssetUrl> = derive::asset_urls(inputs)
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|asset| architecture.is_none_or(|architecture| asset.architecture == architecture))
+        .filter(|asset| {
+            asset.sha256.is_none() && known.sha256(&asset.canonical_url, &asset.download_url).is_none()
+        })
+        .collect();
+    if missing.is_empty() {
+        return Ok(found);
+    }
+    tls::require_ca_bundle_for(missing.iter().map(|asset| asset.download_url.as_str()))
+        .context("asking for the hashes of downloads")?;
+    let client = http::client()?;
+    let told: Vec<(String, Result<Option<String>>)> = stream::iter(missing)
+        .map(|asset| {
+            let client = client.clone();
+            async move {
+                let what = format!("the SHA-256 of {}", asset.download_url);
+                let hash = store
+                    .retries()
+                    .run(&what, || ask(&client, store, &asset), Unanswered::retried_for)
+                    .await
+                    .map_err(|gave_up| gave_up.error.of(&asset));
+                (asset.download_url, hash)
+            }
+        })
+        .buffer_unordered(AT_ONCE)
+        .collect()
+        .await;
+    for (url, hash) in told {
+        match hash? {
+            Some(hash) => found.insert(&url, &hash),
+            None => log::warn!("no server tells the SHA-256 of {url}; give it with --asset-hashes"),
+        }
+    }
+    Ok(found)
+}
+
+/// No server could be reached that may know a hash.
+#[derive(Debug)]
+struct Unanswered(anyhow::Error);
+
+impl Unanswered {
+    /// For how long it is retried: names may resolve later in a boot. The store has tried again already.
+    fn retried_for(&self) -> Duration {
+        if self.name().is_some() { Duration::MAX } else { Duration::ZERO }
+    }
+
+    fn name(&self) -> Option<&NameError> {
+        self.0.chain().find_map(|cause| cause.downcast_ref())
+    }
+
+    fn of(self, asset: &AssetUrl) -> anyhow::Error {
+        self.0.context(format!(
+            "asking for the SHA-256 of {}, which no configuration gives; check the network, or give it with --asset-hashes",
+            asset.download_url
+        ))
+    }
+}
+
+impl fmt::Display for Unanswered {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.name() {
+            Some(name) => write!(f, "{name}"),
+            None => write!(f, "{:#}", self.0),
+        }
+    }
+}
+
+/// Asks beside the download, the mirror first and then the publisher, then the release's own list.
+///
+/// That no server could be reached at all is an error, which may pass; that none of those reached knows the
+/// hash is not.
+async fn ask(
+    client: &reqwest::Client,
+    store: &Store,
+    asset: &AssetUrl,
+) -> Result<Option<String>, Unanswered> {
+    let mut urls = vec![&asset.download_url];
+    if asset.canonical_url != asset.download_url {
+        urls.push(&asset.canonical_url);
+    }
+    let mut unreachable = None;
+    let mut answered = false;
+    for url in urls {
+        let Some((folder, name)) = url.rsplit_once('/') else { continue };
+        let lists = [".sha256", ".sha256sum"].map(|suffix| format!("{url}{suffix}"));
+        let releases = ["SHA256SUMS", "runc.sha256sum"].map(|list| format!("{folder}/{list}"));
+        for list in lists.into_iter().chain(releases) {
+            match get(client, store, &list).await {
+                Ok(text) => {
+                    answered = true;
+                    if let Some(hash) = text.and_then(|text| hash_of(&text, name)) {
+                        log::debug!("{list} tells the SHA-256 of {name}");
+                        return Ok(Some(hash));
+                    }
+                }
+                Err(error) => {
+                    // Of the mirror, which was asked first, there is most to say.
+                    unreachable = unreachable.or(Some(error));
+                    // The rest of this server's lists would fail alike.
+                    break;
+                }
+            }
+        }
+    }
+    match unreachable {
+        Some(error) if !answered => Err(Unanswered(error)),
+        _ => Ok(None),
+    }
+}
+
+/// The text at a URL; `None` where the server has none, or sends something else than a list of hashes.
+async fn get(client: &reqwest::Client, store: &Store, url: &str) -> Result<Option<String>> {
+    let request = match store.locate_download(url).await {
+        Ok(Some(Location { url, .. })) if url.scheme() == "file" => return Ok(read_list(&url)),
+        Ok(Some(Location { url, headers, .. })) => client.get(url).headers(headers),
+        Ok(None) => client.get(url),
+        // A bucket that may not be listed answers alike for what is not there and what may not be read.
+        Err(StoreError::NotFound { .. } | StoreError::Forbidden { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let response = request.timeout(REQUEST_TIMEOUT).send().await.map_err(reqwest::Error::without_url)?;
+    if !response.status().is_success() {
+        return Ok(None);
+    }
+    let mut body = Vec::new();
+    let mut chunks = response.bytes_stream();
+    while let Some(chunk) = chunks.next().await {
+        body.extend_from_slice(&chunk?);
+        if body.len() > LONGEST_ANSWER {
+            return Ok(None);
+        }
+    }
+    Ok(String::from_utf8(body).ok())
+}
+
+/// The text of a list in a folder that takes a bucket's place.
+fn read_list(url: &reqwest::Url) -> Option<String> {
+    let file = std::fs::File::open(url.to_file_path().ok()?).ok()?;
+    let mut text = String::new();
+    file.take(LONGEST_ANSWER as u64).read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+/// The hash of a file in a list of `hash  name` lines, or the only word of a text.
+fn hash_of(text: &str, name: &str) -> Option<String> {
+    let mut lines = text.lines().filter(|line| !line.trim().is_empty()).map(str::split_whitespace);
+    let of_line = |mut words: std::str::SplitWhitespace<'_>| {
+        Some((words.next()?.to_owned(), words.next().map(str::to_owned)))
+    };
+    let (first_hash, first_name) = of_line(lines.next()?)?;
+    let names = |listed: &Option<String>| {
+        listed
+            .as_deref()
+            .is_some_and(|listed| listed.trim_start_matches('*').rsplit('/').next() == Some(name))
+    };
+    let hash = if first_name.is_none() || names(&first_name) {
+        first_hash
+    } else {
+        lines.filter_map(of_line).find(|(_, listed)| names(listed))?.0
+    };
+    (hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit())).then(|| hash.to_ascii_lowercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_found_alone_beside_its_name_and_in_a_list() {
+        let (a, b) = ("a".repeat(64), "b".repeat(64));
+        assert_eq!(hash_of(&a, "kubelet"), Some(a.clone()));
+        assert_eq!(hash_of(&format!("{a}  kubelet\n"), "kubelet"), Some(a.clone()));
+        assert_eq!(hash_of(&format!("{a} *dir/x\n{b}  ./runc.amd64\n"), "runc.amd64"), Some(b.clone()));
+        assert_eq!(hash_of(&format!("{a}  other\n"), "kubelet"), None);
+        assert_eq!(hash_of("<html>not found</html>", "kubelet"), None);
+        assert_eq!(hash_of("", "kubelet"), None);
+    }
+}

@@ -1,0 +1,101 @@
+//! What was read for one node.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result};
+use kops_agent_host::Sources;
+use kops_agent_plan::resolve::{Inputs, Problems};
+use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::facts::Facts;
+use kops_agent_spec::{BootConfig, NodeupConfig, Secret};
+use kops_agent_store::{Store, StoreError};
+
+use super::before::Before;
+use super::configuration::Configuration;
+use super::origin::Origin;
+
+/// What was read of the store for one node.
+pub struct NodeSpec {
+    /// What decisions are made from.
+    pub inputs: Inputs,
+    /// The secrets of the store that this node may read, by name; for applying only.
+    pub secrets: BTreeMap<String, Secret>,
+    /// What is wrong with the cluster spec, where the node is decided from it.
+    pub problems: Problems,
+    /// What the node is decided from.
+    pub origin: Origin,
+    /// What of the store this machine may not read now.
+    pub denied: Denied,
+    /// Where its keys and secrets are read.
+    pub sources: Sources,
+}
+
+/// What of the store a machine may not read now, though it may be there: by name, and why.
+#[derive(Clone, Debug, Default)]
+pub struct Denied {
+    /// Keysets.
+    pub keysets: BTreeMap<String, String>,
+    /// Secrets.
+    pub secrets: BTreeMap<String, String>,
+    /// Files that the configuration was derived without, by URL.
+    pub files: BTreeSet<String>,
+}
+
+impl NodeSpec {
+    /// Without what the configuration refers to.
+    pub(super) fn of(boot: BootConfig, facts: Facts, configuration: Configuration) -> NodeSpec {
+        let Configuration { mut config, problems, origin, .. } = configuration;
+        trust_the_boot_configs_authority(&boot, &mut config);
+        let inputs = Inputs {
+            boot,
+            config,
+            keysets: BTreeMap::new(),
+            secret_names: BTreeSet::new(),
+            manifests: BTreeMap::new(),
+            facts,
+        };
+        let (denied, sources) = (Denied::default(), Sources::default());
+        NodeSpec { inputs, secrets: BTreeMap::new(), problems, origin, denied, sources }
+    }
+
+    /// Has what an earlier run has made of a secret stay, and leaves out what none has made yet.
+    ///
+    /// # Errors
+    /// If it is not known whether an earlier run has made anything of it.
+    pub(super) fn deny_secret(&mut self, name: String, why: StoreError, before: &Before) -> Result<()> {
+        match before {
+            Before::Unclear => return Err(why.into()),
+            Before::Known(decided) if decided.secrets.contains(&name) => {
+                self.inputs.secret_names.insert(name.clone());
+            }
+            Before::Nothing | Before::Known(_) => {
+                log::warn!("the secret {name} is left out, as if the cluster had none: {why}");
+            }
+        }
+        self.denied.secrets.insert(name, why.to_string());
+        Ok(())
+    }
+
+    pub(super) fn keep_secret(&mut self, name: String, secret: Secret) {
+        self.inputs.secret_names.insert(name.clone());
+        self.secrets.insert(name, secret);
+    }
+
+    pub(super) async fn read_manifest(&mut self, store: &Store, path: String, url: String) -> Result<()> {
+        let manifest = store.read(&url).await.with_context(|| format!("reading manifest {path}"))?;
+        let manifest =
+            String::from_utf8(manifest).map_err(|_| WrongConfiguration(format!("{url} is not text")))?;
+        self.inputs.manifests.insert(path, manifest);
+        Ok(())
+    }
+}
+
+/// A worker's nodeupconfig leaves out the authority that its boot config brings. Whatever else came over the network
+/// does not change the authority that it trusts.
+pub fn trust_the_boot_configs_authority(boot: &BootConfig, config: &mut NodeupConfig) {
+    if let Some(server) = &boot.config_server
+        && !server.ca_certificates.is_empty()
+    {
+        config.cas.insert("kubernetes-ca".into(), server.ca_certificates.clone());
+    }
+}

@@ -1,0 +1,86 @@
+//! What can be said of where the specification of a node comes from.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Result;
+use kops_agent_net::retry::Retries;
+use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_spec::BootConfig;
+use kops_agent_store::Store;
+
+/// Where the node's configuration comes from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConfigFrom {
+    /// From the cluster spec; where the boot config pins a nodeupconfig, both are compared and the pinned one wins.
+    #[default]
+    Auto,
+    /// From cluster-completed.spec and the InstanceGroup.
+    ClusterSpec,
+    /// From the nodeupconfig.yaml that kOps wrote for the instance group.
+    NodeupConfig,
+}
+
+/// What to do with a derived configuration that is not the pinned one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OnHashMismatch {
+    /// Say so, and use it.
+    #[default]
+    Warn,
+    /// Touch nothing.
+    Refuse,
+}
+
+/// Where the specification of a node comes from.
+#[derive(Clone, Debug)]
+pub struct SourceOptions {
+    /// The file of the boot config, or of the user-data that carries it.
+    pub conf: PathBuf,
+    /// Where the configuration comes from.
+    pub config_from: ConfigFrom,
+    /// The cluster's folder in the state store, instead of the boot config's ConfigBase.
+    pub config_base: Option<String>,
+    /// A file with hashes of downloads.
+    pub asset_hashes: Option<PathBuf>,
+    /// What to do if the derived configuration is not the pinned one.
+    pub on_hash_mismatch: OnHashMismatch,
+    /// The root of the machine that the node is decided for.
+    pub node_root: PathBuf,
+}
+
+impl SourceOptions {
+    /// The cluster's folder in the state store.
+    ///
+    /// # Errors
+    /// If neither the boot config nor an option names it.
+    pub fn config_base(&self, boot: &BootConfig) -> Result<String> {
+        let base = self.config_base.clone().or_else(|| boot.config_base.clone()).ok_or_else(|| {
+            WrongConfiguration(format!(
+                "the boot config {} has no ConfigBase, so the cluster's folder in the state store is not known; give it with \
+                 --config-base",
+                self.conf.display()
+            ))
+        })?;
+        Ok(base.trim_end_matches('/').to_owned())
+    }
+}
+
+/// How the state store is reached.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// Folders in the place of URLs, each as `URL=DIR`.
+    pub mirrors: Vec<String>,
+    /// For how long a store that does not answer is tried again.
+    pub timeout: Duration,
+}
+
+impl StoreOptions {
+    /// The state store.
+    ///
+    /// # Errors
+    /// If a mirror is given wrongly.
+    pub fn open(&self) -> Result<Store> {
+        let retries = Retries { deadline: self.timeout, ..Retries::default() };
+        Ok(Store::new(&self.mirrors)?.with_retries(retries))
+    }
+}

@@ -1,0 +1,135 @@
+//! What runs at boot goes on until the node has converged: whatever is denied, missing or wrong may be put right
+//! meanwhile.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::example::{Ended, Machine};
+use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
+
+/// A run as at boot, and what it tells systemd.
+struct Boot {
+    agent: Child,
+    socket: UnixDatagram,
+    stderr: PathBuf,
+}
+
+impl Boot {
+    fn start(machine: &Machine, flags: &[&str]) -> Boot {
+        let path = machine.folder().join("notify");
+        let socket = UnixDatagram::bind(&path).unwrap();
+        // Far longer than anything takes here: it only keeps a failing test from waiting for ever.
+        socket.set_read_timeout(Some(Duration::from_secs(120))).unwrap();
+        let stderr = machine.folder().join("stderr");
+        let mut agent: Command = machine.agent("converge");
+        agent.args(["--retries=-1", "--store-patience=0"]).args(flags).env("NOTIFY_SOCKET", &path);
+        agent.stdout(Stdio::null()).stderr(fs::File::create(&stderr).unwrap());
+        Boot { agent: agent.spawn().unwrap(), socket, stderr }
+    }
+
+    /// What it tells until a line begins with this.
+    fn until(&mut self, beginning: &str) -> String {
+        let mut told = String::new();
+        loop {
+            let mut message = vec![0; 64 * 1024];
+            let size = self.socket.recv(&mut message).unwrap_or_else(|error| {
+                panic!("{beginning:?} is not told ({error}), but\n{told}\n{}", self.said())
+            });
+            told.push_str(&String::from_utf8_lossy(&message[..size]));
+            told.push('\n');
+            if told.lines().any(|line| line.starts_with(beginning)) {
+                return told;
+            }
+            assert!(!told.contains("STATUS=failed"), "it gave up:\n{told}\n{}", self.said());
+        }
+    }
+
+    fn said(&self) -> String {
+        fs::read_to_string(&self.stderr).unwrap()
+    }
+
+    fn ends_with(&mut self, code: i32) {
+        assert_eq!(self.agent.wait().unwrap().code(), Some(code), "{}", self.said());
+    }
+}
+
+impl Drop for Boot {
+    fn drop(&mut self) {
+        // It has ended where the test went well.
+        let _ = self.agent.kill();
+        let _ = self.agent.wait();
+    }
+}
+
+#[test]
+fn a_role_that_gets_its_permissions_late_is_waited_for() {
+    let machine = Machine::of(CONTROL_PLANE);
+    machine.cluster.s3.forbid_below(&["demo.example.com/pki/"]);
+    let mut boot = Boot::start(&machine, &[]);
+    let told = boot.until("STATUS=trying again in ");
+    assert!(told.contains("pki/private") && !told.contains("READY=1"), "{told}");
+    machine.cluster.s3.permit_all();
+    boot.until("READY=1");
+    boot.ends_with(0);
+    assert!(boot.said().contains("trying again in "), "{}", boot.said());
+}
+
+#[test]
+fn a_store_that_is_half_written_is_waited_for() {
+    let machine = Machine::of(NODES);
+    let file = machine.cluster.store.cluster_folder().join("cluster-completed.spec");
+    let aside = file.with_extension("aside");
+    fs::rename(&file, &aside).unwrap();
+    let mut boot = Boot::start(&machine, &[]);
+    let told = boot.until("STATUS=trying again in ");
+    assert!(told.contains("cluster-completed.spec does not exist"), "{told}");
+    fs::rename(aside, file).unwrap();
+    boot.until("READY=1");
+    boot.ends_with(0);
+}
+
+#[test]
+fn a_mistake_in_the_spec_is_waited_for_until_it_is_put_right() {
+    let machine = Machine::of(NODES);
+    let (good, bad) = ("  role: Node\n", "  role: Nod\n");
+    machine.cluster.edit("instancegroup/nodes", good, bad).unwrap();
+    // As often as asked, and with the code that says what it was.
+    let mut agent = machine.agent("converge");
+    Ended::of(&mut agent).with(3, &["instancegroup/nodes"]);
+    let mut boot = Boot::start(&machine, &[]);
+    boot.until("STATUS=trying again in ");
+    machine.cluster.edit("instancegroup/nodes", bad, good).unwrap();
+    boot.until("READY=1");
+    boot.ends_with(0);
+}
+
+#[test]
+fn a_node_whose_store_is_denied_at_boot_works_as_before_and_waits() {
+    let machine = Machine::of(NODES);
+    machine.run("converge", &[]).with(0, &[]);
+    let containerd = machine.root().join("etc/containerd/config.toml");
+    let right = fs::read_to_string(&containerd).unwrap();
+    fs::write(&containerd, "").unwrap();
+    machine.cluster.s3.forbid_below(&[""]);
+    let mut boot = Boot::start(&machine, &[]);
+    // What is ordered after it starts.
+    boot.until("READY=1");
+    boot.until("STATUS=trying again in ");
+    assert_eq!(fs::read_to_string(&containerd).unwrap(), right);
+    machine.cluster.s3.permit_all();
+    boot.until("STATUS=converged");
+    boot.ends_with(0);
+}
+
+#[test]
+fn what_no_try_can_mend_is_final() {
+    let machine = Machine::of(NODES);
+    let ended = Ended::of(machine.agent("converge").args(["--retries=-1", "--store-mirror", "nonsense"]));
+    ended.with(3, &["--store-mirror nonsense"]);
+    Ended::of(machine.agent("converge").args(["--retries=soon"])).with(2, &["--retries"]);
+}

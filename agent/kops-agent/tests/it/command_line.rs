@@ -1,0 +1,234 @@
+//! The command line as a person, a boot script and a packager meet it.
+
+#![allow(clippy::unwrap_used)]
+
+use crate::example;
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::process::Command;
+
+use crate::example::{Ended, Machine, keysets};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use kops_agent_tests::example_keys::TOKENS;
+use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
+
+const COMMANDS: [&str; 11] = [
+    "converge",
+    "plan",
+    "verify",
+    "status",
+    "reset",
+    "render",
+    "facts",
+    "config",
+    "explain",
+    "completions",
+    "man",
+];
+
+fn agent(arguments: &[&str]) -> Ended {
+    Ended::of(command().args(arguments))
+}
+
+/// The program in an environment that asks for backtraces, as a developer's does and a unit's may.
+fn command() -> Command {
+    let mut command = Command::new(example::agent());
+    command.env_clear().env("RUST_BACKTRACE", "1");
+    command
+}
+
+#[test]
+fn help_names_every_command_and_exit_code() {
+    let help = agent(&["--help"]);
+    help.with(0, &[]);
+    for command in COMMANDS {
+        assert!(
+            help.stdout.lines().any(|line| line.trim_start().starts_with(command)),
+            "{command}: {help:#?}"
+        );
+        let of_command = agent(&[command, "--help"]);
+        of_command.with(0, &[]);
+        assert!(of_command.stdout.contains("Usage:"), "{of_command:#?}");
+    }
+    assert!(help.stdout.contains("Exit codes:"), "{help:#?}");
+}
+
+#[test]
+fn the_version_names_the_commit() {
+    let version = agent(&["--version"]);
+    version.with(0, &[]);
+    let rest = version.stdout.trim_end().strip_prefix("kops-agent ").unwrap();
+    let (number, commit) = rest.strip_suffix(')').and_then(|rest| rest.split_once(" (")).unwrap();
+    assert_eq!(number, env!("CARGO_PKG_VERSION"));
+    assert!(!commit.is_empty(), "{version:#?}");
+}
+
+#[test]
+fn shells_and_man_get_what_they_need() {
+    for (shell, marks) in
+        [("bash", "complete -F"), ("zsh", "#compdef kops-agent"), ("fish", "complete -c kops-agent")]
+    {
+        let script = agent(&["completions", shell]);
+        script.with(0, &[]);
+        for expected in [marks, "converge"] {
+            assert!(script.stdout.contains(expected), "no {expected:?} in the completions of {shell}");
+        }
+    }
+    let page = agent(&["man"]);
+    page.with(0, &[]);
+    assert!(page.stdout.contains(".TH kops-agent 1"), "{}", page.stdout);
+    assert!(page.stdout.contains("converge"), "{}", page.stdout);
+}
+
+#[test]
+fn wrong_usage_ends_with_2() {
+    for (arguments, said) in [
+        (&[][..], "Usage:"),
+        (&["destroy"], "destroy"),
+        (&["plan"], "--conf"),
+        (&["converge", "--conf", "x", "--wrong"], "--wrong"),
+        (&["plan", "--conf", "x", "--config-from", "hearsay"], "hearsay"),
+        (&["--conf=x", "--target=terraform"], "terraform"),
+    ] {
+        agent(arguments).with(2, &[said]);
+    }
+}
+
+#[test]
+fn a_boot_config_that_is_none_is_told_from_one_that_is_not_there() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("kube_env.yaml");
+    let path = file.to_str().unwrap();
+    for arguments in
+        [&["plan", "--conf", path][..], &["--conf", path, "--dryrun"], &["-conf", path, "-dryrun"]]
+    {
+        agent(arguments).with(1, &[path, "No such file"]);
+    }
+    fs::write(&file, "#!/bin/sh\necho hello\n").unwrap();
+    agent(&["plan", "--conf", path]).with(3, &["conf/kube_env.yaml"]);
+}
+
+#[test]
+fn what_is_wrong_is_said_whatever_backtraces_are_asked_for() {
+    for (variable, value) in
+        [("RUST_BACKTRACE", "1"), ("RUST_BACKTRACE", "full"), ("RUST_LIB_BACKTRACE", "1"), ("X", "")]
+    {
+        let mut agent = Command::new(example::agent());
+        agent.env_clear().env(variable, value).args(["converge", "--conf", "/nonexistent"]);
+        let ended = Ended::of(&mut agent);
+        ended.with(1, &["error: reading the boot config /nonexistent: No such file"]);
+        assert!(!ended.stderr.to_lowercase().contains("backtrace"), "{ended:#?}");
+    }
+}
+
+/// Control-plane mode cannot do without threads, and its runtime panics where it gets none.
+#[test]
+fn a_panic_tells_its_place() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = folder.path().join("kops-agent");
+    fs::copy(example::agent(), &program).unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut agent = Command::new("prlimit");
+    agent.env_clear().envs(std::env::var("PATH").map(|path| ("PATH", path))).env("RUST_BACKTRACE", "1");
+    agent.arg("--nproc=1");
+    // root has as many as it wants, and another user may have some already.
+    if nix::unistd::geteuid().is_root() {
+        let user = 20_000 + std::process::id() % 40_000;
+        agent.args(["setpriv", &format!("--reuid={user}"), &format!("--regid={user}"), "--clear-groups"]);
+    }
+    let output = agent.arg(program).arg("controller").output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success(), "{said}");
+    for part in ["error: kops-agent ", " panicked at ", ".rs:", "in the thread main", "please report it"] {
+        assert!(said.contains(part), "{part:?} is not in {said:?}");
+    }
+}
+
+/// nodeup's own flags lead to the very plan that ours do. They have no `--facts`, so both ask for this
+/// machine's and are told that there is no cloud to ask.
+#[test]
+fn nodeups_flags_lead_the_same_way() {
+    let machine = Machine::of(NODES);
+    let conf = machine.cluster.store.kube_env(NODES);
+    let conf = conf.to_str().unwrap();
+    let ended = |arguments: &[&str]| {
+        let mut agent = command();
+        agent.envs(machine.cluster.environment()).env("AWS_EC2_METADATA_DISABLED", "true");
+        Ended::of(agent.args(arguments))
+    };
+    let ours = ended(&["plan", "--conf", conf]);
+    ours.with(1, &["AWS_EC2_METADATA_DISABLED"]);
+    for arguments in [
+        &[&*format!("--conf={conf}"), "--dryrun"][..],
+        &[&format!("--conf={conf}"), "--target=dryrun", "--v=1"],
+        &[&format!("-conf={conf}"), "-target", "dryrun", "-retries=0", "-cache=/var/cache/nodeup"],
+        &["--v=1", "--conf", conf, "--dryrun=true"],
+    ] {
+        let nodeups = ended(arguments);
+        assert_eq!((nodeups.code, &nodeups.stdout, &nodeups.stderr), (ours.code, &ours.stdout, &ours.stderr));
+    }
+}
+
+#[test]
+fn more_verbosity_says_more() {
+    let machine = Machine::of(NODES);
+    let said = |level: &str| {
+        let ended = machine.run("plan", &["-v", level]);
+        ended.with(0, &[]);
+        ended.stderr.lines().count()
+    };
+    let (quiet, everything) = (said("0"), said("8"));
+    assert_eq!(quiet, 0, "a plan without trouble has nothing to warn of");
+    assert!(everything > 0);
+}
+
+/// Everything secret in the store: as it is, and a telling piece of each as others might encode it.
+fn secrets(machine: &Machine) -> Vec<String> {
+    let mut secrets = Vec::new();
+    for keyset in keysets() {
+        // The middle of a key: its first and last lines are alike in all.
+        let lines: Vec<_> = keyset.private_key.lines().collect();
+        secrets.push(lines[lines.len() / 2].to_owned());
+        secrets.push(STANDARD.encode(&keyset.private_key)[200..260].to_owned());
+    }
+    for token in TOKENS {
+        let file = machine.cluster.store.cluster_folder().join("secrets").join(token);
+        let file: serde_json::Value = serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+        let data = file["Data"].as_str().unwrap();
+        secrets.push(data.to_owned());
+        secrets.push(String::from_utf8(STANDARD.decode(data).unwrap()).unwrap());
+    }
+    secrets
+}
+
+#[test]
+fn secrets_are_printed_only_on_request() {
+    let machine = Machine::of(CONTROL_PLANE);
+    let secrets = secrets(&machine);
+    let found_in = |text: &str| secrets.iter().filter(|secret| text.contains(*secret)).count();
+    let expect_none = |what: &str| {
+        for flags in [&["-v", "8"][..], &["-v", "8", "-o", "json"]] {
+            let ended = machine.run(what, flags);
+            ended.with(0, &[]);
+            assert_eq!(found_in(&ended.stdout) + found_in(&ended.stderr), 0, "{what} {flags:?}");
+        }
+    };
+    expect_none("plan");
+    expect_none("converge");
+    // What is there already is shown as a diff where it changes, unless it is secret.
+    for file in [
+        "srv/kubernetes/kube-apiserver/known_tokens.csv",
+        "srv/kubernetes/kube-apiserver/service-account.key",
+    ] {
+        let file = machine.root().join(file);
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(found_in(&text) > 0, "{} holds no secret", file.display());
+        fs::write(&file, format!("{text}# changed\n")).unwrap();
+    }
+    expect_none("plan");
+
+    assert_eq!(found_in(&machine.state(&[])), 0);
+    assert!(found_in(&machine.state(&["--show-secrets"])) > 0);
+}

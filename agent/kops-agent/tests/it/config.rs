@@ -1,0 +1,221 @@
+//! Looking at a configuration: proven against the user-data, dumped, checked, explained.
+
+#![allow(clippy::unwrap_used)]
+
+use crate::example;
+
+use std::fs;
+
+use crate::example::{Ended, Machine};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kops_agent_tests::example_cluster::edit;
+use kops_agent_tests::example_keys::TOKENS;
+use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
+use sha2::{Digest, Sha256};
+
+const CONFIGURATION: i32 = 3;
+
+/// What kOps would write for the group now.
+fn derived(machine: &Machine, group: &str) -> String {
+    let mut agent = std::process::Command::new(example::agent());
+    agent.env_clear().envs(machine.cluster.environment()).args(["config", "derive"]);
+    let ended = Ended::of(agent.args(["--config-base", CONFIG_BASE, "--instance-group", group]));
+    ended.with(0, &[]);
+    ended.stdout
+}
+
+/// Has the machine's user-data pin this configuration, of which the store has no file.
+fn pin(machine: &Machine, group: &str, text: &str) {
+    let role = if group == CONTROL_PLANE { "control-plane" } else { "node" };
+    let igconfig = machine.cluster.store.cluster_folder().join("igconfig").join(role).join(group);
+    fs::remove_file(igconfig.join("nodeupconfig.yaml")).unwrap();
+    let hash = STANDARD.encode(Sha256::digest(text.as_bytes()));
+    let file = machine.cluster.store.kube_env(group);
+    fs::write(&file, format!("{}NodeupConfigHash: {hash}\n", fs::read_to_string(&file).unwrap())).unwrap();
+}
+
+fn set_max_pods(machine: &Machine) {
+    machine
+        .cluster
+        .edit("instancegroup/nodes", "  role: Node\n", "  kubelet: {maxPods: 42}\n  role: Node\n")
+        .unwrap();
+}
+
+#[test]
+fn a_derivation_that_has_the_pinned_hash_is_proven() {
+    for group in [CONTROL_PLANE, NODES] {
+        let machine = Machine::of(group);
+        pin(&machine, group, &derived(&machine, group));
+        let ended = machine.run("plan", &["--on-hash-mismatch", "refuse", "-v", "2"]);
+        ended.with(0, &["is the one that the user-data pins"]);
+    }
+}
+
+#[test]
+fn a_derivation_that_has_another_hash_is_refused_or_told() {
+    let machine = Machine::of(NODES);
+    pin(&machine, NODES, &derived(&machine, NODES));
+    set_max_pods(&machine);
+    let said = ["NodeupConfigHash is", "perhaps kOps held this group", "perhaps another release"];
+    let refused = machine.run("converge", &["--on-hash-mismatch", "refuse"]);
+    refused.with(CONFIGURATION, &said);
+    assert_eq!(machine.files(), [""; 0], "something was written");
+
+    let warned = machine.run("plan", &[]);
+    warned.with(0, &said);
+    assert!(warned.stdout.contains("maxPods: 42"), "{}", warned.stdout);
+}
+
+#[test]
+fn a_pinned_configuration_wins_and_its_differences_are_told() {
+    let machine = Machine::of(NODES);
+    let pinned = derived(&machine, NODES);
+    pin(&machine, NODES, &pinned);
+    let file = machine.cluster.store.cluster_folder().join("igconfig/node/nodes/nodeupconfig.yaml");
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, &pinned).unwrap();
+    machine.run("plan", &["-v", "2"]).with(0, &["gives the pinned nodeupconfig, byte for byte"]);
+
+    set_max_pods(&machine);
+    let ended = machine.run("plan", &[]);
+    ended.with(0, &["KubeletConfig.maxPods: derived is 42, kOps wrote absent", "which is used"]);
+    assert!(!ended.stdout.contains("maxPods: 42"), "{}", ended.stdout);
+    // A run that asks for the cluster spec gets it.
+    let ended = machine.run("plan", &["--config-from", "cluster-spec"]);
+    ended.with(0, &["KubeletConfig.maxPods: derived is 42, kOps wrote absent"]);
+    assert!(ended.stdout.contains("maxPods: 42"), "{}", ended.stdout);
+}
+
+#[test]
+fn hashes_that_nobody_tells_prove_nothing() {
+    let machine = Machine::of(NODES);
+    pin(&machine, NODES, &derived(&machine, NODES));
+    // render asks no publisher.
+    let mut render = machine.agent_without_root("render");
+    let ended = Ended::of(render.args(["--on-hash-mismatch", "refuse"]));
+    ended.with(CONFIGURATION, &["--asset-hashes", "/kubelet"]);
+}
+
+#[test]
+fn a_dump_has_everything_but_secrets() {
+    let machine = Machine::of(CONTROL_PLANE);
+    for flags in [&[][..], &["-o", "json"]] {
+        let ended = Ended::of(machine.agent_without_root("config dump").args(flags));
+        ended.with(0, &[]);
+        let document: serde_json::Value = serde_yaml::from_str(&ended.stdout).unwrap();
+        assert_eq!(document["kubernetesVersion"], "1.34.2");
+        assert_eq!(document["keysets"]["kubernetes-ca"]["name"], "kubernetes-ca");
+        assert!(document["secretNames"].as_array().unwrap().iter().any(|name| name == TOKENS[0]));
+        for keyset in example::keysets() {
+            // The first and the last line of a key are alike in all.
+            let lines: Vec<_> = keyset.private_key.lines().collect();
+            assert!(!ended.stdout.contains(lines[lines.len() / 2]), "the key of {} was dumped", keyset.name);
+        }
+    }
+}
+
+#[test]
+fn a_check_tells_everything_at_once() {
+    let machine = Machine::of(NODES);
+    let check = || Ended::of(&mut machine.agent_without_root("config check"));
+    let clean = check();
+    clean.with(0, &[]);
+    assert_eq!(clean.stdout, "0 errors, 0 warnings\n");
+
+    machine
+        .cluster
+        .edit("config", "  kubelet:\n", "  gossipConfig: {}\n  kubelet:\n    cgroupDriver: systemd\n")
+        .unwrap();
+    machine.cluster.edit("instancegroup/nodes", "  maxSize: 3\n", "  maxSizes: 3\n").unwrap();
+    let warned = check();
+    warned.with(0, &[]);
+    for part in [
+        &*format!("warning: {CONFIG_BASE}/config: spec.gossipConfig: has had no effect since kOps 1.37"),
+        &format!("warning: {CONFIG_BASE}/config: spec.kubelet.cgroupDriver: is deprecated"),
+        &format!("warning: {CONFIG_BASE}/instancegroup/nodes: spec.maxSizes: is not read"),
+        "0 errors, 3 warnings",
+    ] {
+        assert!(warned.stdout.contains(part), "{part:?} is not in {warned:#?}");
+    }
+
+    let group = machine.cluster.store.cluster_folder().join("instancegroup/nodes");
+    edit(&group, "  role: Node\n", "  role: Node\n  kubelet: {maxPods: many}\n").unwrap();
+    machine
+        .cluster
+        .edit("cluster-completed.spec", "  sshAccess:", "  sshAccess: none\n  sshAccesses:")
+        .unwrap();
+    let both = check();
+    both.with(CONFIGURATION, &[]);
+    for part in ["instancegroup/nodes: spec.kubelet.maxPods: ", "cluster-completed.spec: spec.sshAccess: "] {
+        assert!(both.stdout.contains(part), "{part:?} is not in {both:#?}");
+    }
+}
+
+#[test]
+fn what_the_cluster_spec_and_the_node_get_wrong_is_told_together() {
+    let machine = Machine::of(NODES);
+    machine
+        .cluster
+        .edit("cluster-completed.spec", "kubernetesVersion: 1.34.2", "kubernetesVersion: 1.9.0")
+        .unwrap();
+    let group = machine.cluster.store.cluster_folder().join("instancegroup/nodes");
+    edit(&group, "  role: Node\n", "  role: Node\n  volumeMounts: [{device: sdb, path: relative}]\n")
+        .unwrap();
+    let ended = Ended::of(machine.agent_without_root("config check").args(["-o", "json"]));
+    ended.with(CONFIGURATION, &[]);
+    let findings: serde_json::Value = serde_json::from_str(&ended.stdout).unwrap();
+    let fields: Vec<&str> = findings["errors"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .filter_map(|finding| finding["field"].as_str())
+        .collect();
+    for field in ["KubernetesVersion", "VolumeMounts[0].path"] {
+        assert!(fields.iter().any(|found| found.starts_with(field)), "{field} is not in {ended:#?}");
+    }
+}
+
+#[test]
+fn a_group_is_checked_without_a_machine() {
+    let machine = Machine::of(NODES);
+    let check = |group: &str| {
+        let mut agent = std::process::Command::new(example::agent());
+        agent.env_clear().envs(machine.cluster.environment()).args(["config", "check"]);
+        Ended::of(agent.args(["--config-base", CONFIG_BASE, "--instance-group", group]))
+    };
+    check(NODES).with(0, &[]);
+    let missing = check("none");
+    missing.with(CONFIGURATION, &[]);
+    assert!(
+        missing.stdout.contains("the cluster has no instance group none; it has: control-plane"),
+        "{missing:#?}"
+    );
+}
+
+#[test]
+fn a_value_is_explained_by_the_field_that_decides_it() {
+    let machine = Machine::of(NODES);
+    set_max_pods(&machine);
+    let explain = |question: &str| {
+        let mut agent = machine.agent_without_root("explain");
+        Ended::of(agent.arg(question))
+    };
+    let ended = explain("--max-pods");
+    ended.with(0, &[]);
+    assert!(
+        ended.stdout.contains(&format!(
+            "    maxPods: 42\n        from {CONFIG_BASE}/instancegroup/nodes: spec.kubelet.maxPods\n"
+        )),
+        "{}",
+        ended.stdout
+    );
+    let ended = explain("/etc/containerd/config.toml");
+    ended.with(0, &[]);
+    assert!(
+        ended.stdout.contains("(default)") && ended.stdout.contains("spec.containerd."),
+        "{}",
+        ended.stdout
+    );
+    explain("/etc/nothing").with(1, &["this node has nothing that is called /etc/nothing"]);
+}

@@ -1,0 +1,160 @@
+//! A machine of the example cluster, on which a test runs the agent.
+
+// Each test binary has this module to itself and needs another part of it.
+#![allow(dead_code, unreachable_pub)]
+
+pub mod apart;
+pub mod worker;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::OnceLock;
+
+use kops_agent_tests::downloads::Downloads;
+use kops_agent_tests::example_cluster::ExampleCluster;
+use kops_agent_tests::example_keys::{Keyset, make_keysets};
+use kops_agent_tests::example_store::CONFIG_BASE;
+use kops_agent_tests::program::kops_agent;
+use tempfile::TempDir;
+
+/// The program that is tested.
+pub fn agent() -> PathBuf {
+    kops_agent(env!("CARGO_BIN_EXE_kops-agent"))
+}
+
+/// The cluster, served for one test, and the scratch root of one of its machines.
+pub struct Machine {
+    pub cluster: ExampleCluster,
+    group: &'static str,
+    folder: TempDir,
+    root: PathBuf,
+}
+
+impl Machine {
+    pub fn of(group: &'static str) -> Machine {
+        let folder = tempfile::tempdir().unwrap();
+        let cluster = ExampleCluster::start(&folder.path().join("cluster"), keysets()).unwrap();
+        let root = folder.path().join("root");
+        fs::create_dir(&root).unwrap();
+        Machine { cluster, group, folder, root }
+    }
+
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Has this machine's root elsewhere.
+    pub fn set_root(&mut self, root: PathBuf) {
+        self.root = root;
+    }
+
+    /// For what only this test needs.
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    pub fn downloads(&self) -> &Downloads {
+        self.cluster.downloads.as_ref().unwrap()
+    }
+
+    /// The agent's call for this machine, to be added to.
+    pub fn agent(&self, verb: &str) -> Command {
+        self.agent_with_store(verb, CONFIG_BASE)
+    }
+
+    pub fn agent_with_store(&self, verb: &str, config_base: &str) -> Command {
+        let mut agent = self.call(verb, config_base);
+        agent.arg("--root").arg(self.root());
+        agent
+    }
+
+    /// The call of a verb that looks at no machine.
+    pub fn agent_without_root(&self, verb: &str) -> Command {
+        self.call(verb, CONFIG_BASE)
+    }
+
+    /// By TLS no server is reached: a mirror that fails must not send a test to the publishers.
+    fn call(&self, verb: &str, config_base: &str) -> Command {
+        let mut agent = self.cluster.agent(&agent(), verb, self.group, config_base);
+        agent.env("HTTPS_PROXY", "http://127.0.0.1:1");
+        agent
+    }
+
+    /// What `render` prints, as JSON.
+    pub fn state(&self, flags: &[&str]) -> String {
+        let ended = Ended::of(self.agent_without_root("render").args(["-o", "json"]).args(flags));
+        ended.with(0, &[]);
+        ended.stdout
+    }
+
+    pub fn run(&self, verb: &str, flags: &[&str]) -> Ended {
+        Ended::of(self.agent(verb).args(flags))
+    }
+
+    /// Every file below the root but the agent's own, by path.
+    pub fn files(&self) -> Vec<String> {
+        let mut files = Vec::new();
+        collect(&self.root, &self.root, &mut files);
+        files.retain(|file| {
+            !file.starts_with("var/lib/kops-agent/") && !file.starts_with("var/cache/nodeup/")
+        });
+        files.sort();
+        files
+    }
+
+    /// What is kept of downloads, by file name.
+    pub fn cached(&self) -> Vec<String> {
+        let mut files = Vec::new();
+        let cache = self.root.join("var/cache/nodeup");
+        collect(&cache, &cache, &mut files);
+        files
+    }
+}
+
+/// How a run of the agent ended.
+#[derive(Debug)]
+pub struct Ended {
+    pub code: i32,
+    pub stdout: String,
+    pub stderr: String,
+}
+
+impl Ended {
+    pub fn of(command: &mut Command) -> Ended {
+        let output = command.output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        let (stdout, stderr) = (text(output.stdout), text(output.stderr));
+        let code = output.status.code().unwrap_or_else(|| panic!("{}: {stderr}", output.status));
+        Ended { code, stdout, stderr }
+    }
+
+    /// Ended with `code`, and what it said of it has all of `parts`.
+    #[track_caller]
+    pub fn with(&self, code: i32, parts: &[&str]) {
+        assert_eq!(self.code, code, "{self:#?}");
+        for part in parts {
+            assert!(self.stderr.contains(part), "{part:?} is not in {self:#?}");
+        }
+    }
+}
+
+/// One set of keys for all tests of a binary: making them takes longer than all else.
+pub fn keysets() -> &'static [Keyset] {
+    static KEYSETS: OnceLock<Vec<Keyset>> = OnceLock::new();
+    KEYSETS.get_or_init(|| make_keysets().unwrap())
+}
+
+fn collect(root: &Path, folder: &Path, files: &mut Vec<String>) {
+    let Ok(entries) = fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.is_symlink() {
+            collect(root, &path, files);
+        } else {
+            files.push(path.strip_prefix(root).unwrap().to_str().unwrap().to_owned());
+        }
+    }
+}

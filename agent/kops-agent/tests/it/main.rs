@@ -1,0 +1,26 @@
+//! The program as operators start it, in one program of tests: what it is shown is shared, and linked once.
+
+#![allow(clippy::unwrap_used)]
+
+mod bad_input;
+mod boot;
+mod cloud_facts;
+mod command_line;
+mod config;
+mod config_server;
+mod converge;
+mod denied;
+mod derive;
+mod downloads;
+mod environment;
+mod example;
+mod example_node;
+mod failing_units;
+mod last_good;
+mod names;
+mod pages;
+mod renewal;
+mod service_manager;
+mod stores;
+mod superseded;
+mod upkeep;

@@ -1,0 +1,210 @@
+//! What the pages say, held against the program and the repository: each command, flag, path, link, metric and message
+//! that a page names is there, and each command that can be is run on the example node.
+
+#![allow(clippy::unwrap_used, unreachable_pub)]
+
+mod commands;
+mod page;
+mod repository;
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use crate::example::{Ended, Machine, agent};
+use commands::{Call, calls};
+use kops_agent_tests::example_store::NODES;
+use kops_agent_tests::terminal_picture::{TITLE, session, svg};
+use page::{Page, pages};
+use repository::Repository;
+
+/// Fails with all that is wrong at once, each with its page.
+#[track_caller]
+fn expect_none(wrong: &[String]) {
+    assert!(wrong.is_empty(), "\n{}\n", wrong.join("\n"));
+}
+
+#[test]
+fn every_command_is_one_that_the_program_takes() {
+    let wrong: Vec<String> = pages()
+        .iter()
+        .flat_map(|page| calls(page).into_iter().filter_map(|call| call.refused_by(&agent(), page)))
+        .collect();
+    expect_none(&wrong);
+}
+
+/// On a node that has converged, so that `plan`, `verify` and `status` have something to look at.
+#[test]
+fn every_command_that_can_be_is_run_on_the_example_node() {
+    let node = Machine::of(NODES);
+    node.run("converge", &[]).with(0, &[]);
+    let mut all: Vec<(String, Call)> = Vec::new();
+    for page in pages() {
+        let of_page = calls(&page).into_iter().filter(Call::runs_on_a_node);
+        all.extend(of_page.map(|call| (page.name.clone(), call)));
+    }
+    // A reset leaves the others nothing to look at.
+    all.sort_by_key(|(_, call)| call.verb() == "reset");
+    let mut run = BTreeSet::new();
+    let mut wrong = Vec::new();
+    for (page, call) in &all {
+        let arguments = call.on(&node);
+        if !run.insert(arguments.clone()) {
+            continue;
+        }
+        let mut command = std::process::Command::new(agent());
+        command.env_clear().envs(node.cluster.environment()).env("HTTPS_PROXY", "http://127.0.0.1:1");
+        let ended = Ended::of(command.args(&arguments));
+        if !matches!(ended.code, 0 | 4) {
+            wrong.push(format!("{page}: `{}`: {ended:#?}", call.text));
+        }
+    }
+    expect_none(&wrong);
+    let verbs: BTreeSet<&str> = run.iter().map(|arguments| arguments[0].as_str()).collect();
+    for verb in ["plan", "converge", "verify", "status", "render", "explain", "config", "reset"] {
+        assert!(verbs.contains(verb), "no page shows {verb}: {verbs:?}");
+    }
+}
+
+#[test]
+fn every_flag_is_one_of_the_program_or_of_a_script_here() {
+    let repository = Repository::of_this_checkout();
+    let known = commands::flags(&agent());
+    let is_known = |flag: &str| {
+        known.contains(flag) || commands::FLAGS_OF_OTHERS.contains(&flag) || repository.scripts_have(flag)
+    };
+    let wrong: Vec<String> = pages()
+        .iter()
+        .flat_map(|page| {
+            let flags = page.spans.iter().filter_map(|span| commands::flag(span));
+            flags.filter(|flag| !is_known(flag)).map(|flag| format!("{}: there is no {flag}", page.name))
+        })
+        .collect();
+    expect_none(&wrong);
+}
+
+#[test]
+fn every_script_takes_what_the_pages_give_it() {
+    let repository = Repository::of_this_checkout();
+    let wrong: Vec<String> =
+        pages().iter().flat_map(|page| commands::wrong_scripts(page, &repository)).collect();
+    expect_none(&wrong);
+}
+
+#[test]
+fn blocks_of_shell_are_shell() {
+    let mut wrong = Vec::new();
+    for page in pages() {
+        for block in page.blocks.iter().filter(|block| block.language == "sh") {
+            let checked =
+                std::process::Command::new("bash").args(["-n", "-c", &block.text]).output().unwrap();
+            if !checked.status.success() {
+                wrong.push(format!("{}: {}", page.name, String::from_utf8_lossy(&checked.stderr)));
+            }
+        }
+    }
+    expect_none(&wrong);
+}
+
+#[test]
+fn every_path_and_link_leads_somewhere() {
+    let repository = Repository::of_this_checkout();
+    let all = pages();
+    let wrong: Vec<String> = all
+        .iter()
+        .flat_map(|page| {
+            let mut wrong = repository.missing_paths(page);
+            wrong.extend(repository.broken_links(page, &all));
+            wrong
+        })
+        .collect();
+    expect_none(&wrong);
+}
+
+#[test]
+fn every_page_is_found_from_the_readme() {
+    let all = pages();
+    let mut found = BTreeSet::from(["README.md".to_owned()]);
+    loop {
+        let more: BTreeSet<String> =
+            all.iter().filter(|page| found.contains(&page.name)).flat_map(Page::linked_pages).collect();
+        if !more.iter().any(|page| found.insert(page.clone())) {
+            break;
+        }
+    }
+    let lost: Vec<&String> =
+        all.iter().map(|page| &page.name).filter(|name| !found.contains(*name)).collect();
+    assert!(lost.is_empty(), "no page leads to {lost:?}");
+}
+
+#[test]
+fn metrics_alerts_and_variables_are_the_programs() {
+    let repository = Repository::of_this_checkout();
+    let wrong: Vec<String> = pages().iter().flat_map(|page| repository.unknown_names(page)).collect();
+    expect_none(&wrong);
+}
+
+#[test]
+fn troubleshooting_has_the_programs_messages_and_misses_no_family_or_reason() {
+    let repository = Repository::of_this_checkout();
+    let page = Page::read("docs/troubleshooting.md");
+    let mut wrong = repository.unknown_messages(&page);
+    wrong.extend(repository.families_without_message(&page));
+    wrong.extend(repository.reasons_without_explanation(&page));
+    expect_none(&wrong);
+}
+
+#[test]
+fn the_readme_is_short() {
+    let words = Page::read("README.md").text.split_whitespace().count();
+    assert!(words < 900, "README.md has {words} words, and is to have fewer than 900");
+}
+
+#[test]
+fn the_picture_is_what_the_program_prints() {
+    let folder = tempfile::tempdir().unwrap();
+    let drawn = svg(&session(&agent(), folder.path()).unwrap(), TITLE).unwrap();
+    let picture = repository::checkout().join("docs/terminal.svg");
+    let kept = fs::read_to_string(&picture).unwrap();
+    assert!(kept == drawn, "packaging/terminal-picture draws {} anew; now it is\n{drawn}", picture.display());
+}
+
+/// A call that is wrong is found: the test above would pass on pages without commands, too.
+#[test]
+fn mistakes_are_found() {
+    let page = |text: &str| Page::parse("docs/x.md", text);
+    let refused = |text: &str| -> Vec<String> {
+        let page = page(text);
+        calls(&page).iter().filter_map(|call: &Call| call.refused_by(&agent(), &page)).collect()
+    };
+    for wrong in [
+        "`kops-agent plam`",
+        "`kops-agent plan --conf FILE --colour always`",
+        "| `kops-agent verify --on-hash-mismatch warn\\|ignore` | x |",
+        "```sh\nsudo /opt/kops/bin/kops-agent converge --conf a \\\n  --adapt\n```",
+        "as root:\n\n    kops-agent controller takeover --chek\n",
+        "`kops-agent --verison`",
+    ] {
+        assert_eq!(refused(wrong).len(), 1, "{wrong}");
+    }
+    for right in [
+        "`kops-agent plan`, `kops-agent config check`",
+        "| `kops-agent explain PATH\\|UNIT\\|FLAG --conf FILE` | x |",
+        "```sh\nkops-agent status -o prometheus | head   # all of it\n```",
+    ] {
+        assert_eq!(refused(right), [""; 0], "{right}");
+    }
+
+    let repository = Repository::of_this_checkout();
+    let text = "# Head\n`agent/plan/src/no_such.rs`, `packaging/demo --loud`, `kops_agent_no_such_metric`, \
+                `KOPS_AGENT_NO_SUCH`, [a](no-such.md), [b](../README.md#no-such-heading), [c](#head)";
+    let page = page(text);
+    assert_eq!(repository.missing_paths(&page).len(), 1);
+    assert_eq!(repository.unknown_names(&page).len(), 2);
+    assert_eq!(commands::wrong_scripts(&page, &repository).len(), 1);
+    assert_eq!(repository.broken_links(&page, &pages()).len(), 2);
+
+    let page = Page::parse("docs/x.md", "| `cannot unpack …` | x |\n| `cannot … without ado` | x |");
+    assert_eq!(repository.unknown_messages(&page).len(), 1);
+    let lost = repository.families_without_message(&page);
+    assert!(lost.len() > 20 && !lost.iter().any(|family| family.contains("assets/error.rs")), "{lost:#?}");
+}

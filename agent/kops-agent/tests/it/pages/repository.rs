@@ -1,0 +1,258 @@
+//! The checkout that the pages speak of.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::page::Page;
+
+/// Its root.
+pub fn checkout() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
+}
+
+/// Its files and what they say.
+pub struct Repository {
+    /// Every file, by path.
+    files: Vec<String>,
+    /// The text of all that ships and of what watches it.
+    texts: String,
+    /// The sources of the program, each with its path, where texts over several lines are one.
+    sources: Vec<(String, String)>,
+}
+
+/// Where a path of the repository begins.
+const FOLDERS: [&str; 7] = ["agent/", "docs/", "packaging/", "tests/", "units/", "vm-tests/", ".ci/"];
+
+impl Repository {
+    pub fn of_this_checkout() -> Repository {
+        let mut files = Vec::new();
+        collect(&checkout(), "", &mut files);
+        let read = |path: &String| fs::read_to_string(checkout().join(path)).unwrap_or_default();
+        let is_source =
+            |path: &&String| path.starts_with("agent/") && path.contains("/src/") && path.ends_with(".rs");
+        let sources: Vec<(String, String)> =
+            files.iter().filter(is_source).map(|path| (path.clone(), joined(&read(path)))).collect();
+        let ships = |path: &&String| {
+            ["units/", "packaging/", "tests/run", "tests/controller/", "tests/src/", "tests/machines/"]
+                .iter()
+                .any(|folder| path.starts_with(folder))
+        };
+        let mut texts: String = files.iter().filter(ships).map(read).collect();
+        sources.iter().for_each(|(_, source)| texts.push_str(source));
+        Repository { files, texts, sources }
+    }
+
+    /// Whether a script of `packaging` or `tests` has this flag.
+    pub fn scripts_have(&self, flag: &str) -> bool {
+        let is_script = |path: &&String| {
+            (path.starts_with("packaging/") || path.starts_with("tests/"))
+                && !path.ends_with(".rs")
+                && !path.ends_with(".md")
+        };
+        self.files
+            .iter()
+            .filter(is_script)
+            .any(|path| self.script(path).is_some_and(|text| text.contains(flag)))
+    }
+
+    /// The text of a script.
+    pub fn script(&self, path: &str) -> Option<String> {
+        self.files
+            .iter()
+            .any(|file| file == path)
+            .then(|| fs::read_to_string(checkout().join(path)).unwrap_or_default())
+    }
+
+    /// Paths that are none.
+    pub fn missing_paths(&self, page: &Page) -> Vec<String> {
+        let mut missing = Vec::new();
+        for span in &page.spans {
+            let path = span.split([' ', ':']).next().unwrap_or_default().trim_end_matches('/');
+            let is_pattern = path.contains(['*', '{', '<', '…', '$'])
+                || path.chars().any(|c| c.is_ascii_uppercase() && !path.ends_with(".md"));
+            let is_rooted = FOLDERS.iter().any(|folder| path.starts_with(folder));
+            // `host/facts.rs` is short for agent/host/src/facts.rs, `cloud/aws.rs` for the same in any crate.
+            let is_short = path.ends_with(".rs") && !path.contains(' ');
+            if is_pattern || !(is_rooted || is_short) || path.is_empty() {
+                continue;
+            }
+            let within = format!("{path}/");
+            let short = format!("/{path}");
+            let is_there = self.files.iter().any(|file| {
+                file == path
+                    || file.starts_with(&within)
+                    || (is_short && (file.ends_with(&short) || file.replace("/src/", "/").ends_with(&short)))
+            });
+            if !is_there {
+                missing.push(format!("{}: there is no `{path}`", page.name));
+            }
+        }
+        missing
+    }
+
+    /// Links that lead nowhere.
+    pub fn broken_links(&self, page: &Page, all: &[Page]) -> Vec<String> {
+        let mut broken = Vec::new();
+        let local: Vec<&String> = page.links.iter().filter(|link| !link.contains("://")).collect();
+        for (link, target) in local.iter().zip(page.linked_pages()) {
+            let (path, heading) = link.split_once('#').map_or((link.as_str(), None), |(p, h)| (p, Some(h)));
+            let name = if path.is_empty() { page.name.clone() } else { target };
+            let within = format!("{name}/");
+            let has = |page: &Page, heading: &str| page.anchors.iter().any(|anchor| anchor == heading);
+            let is_there = match heading {
+                _ if path.is_empty() => heading.is_some_and(|heading| has(page, heading)),
+                Some(heading) => all.iter().any(|page| page.name == name && has(page, heading)),
+                None => self.files.iter().any(|file| *file == name || file.starts_with(&within)),
+            };
+            if !is_there {
+                broken.push(format!("{}: the link {link} leads nowhere", page.name));
+            }
+        }
+        broken
+    }
+
+    /// Metrics, alerts and variables that nothing here has.
+    pub fn unknown_names(&self, page: &Page) -> Vec<String> {
+        let mut unknown = Vec::new();
+        for span in &page.spans {
+            let word = span.split(['=', '{', ' ', '*', '…']).next().unwrap_or_default();
+            let is_name = |word: &str| word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+            let is_known = match word {
+                _ if !is_name(word) => true,
+                _ if word.starts_with("kops_agent_") => {
+                    // The client puts these behind names of counters.
+                    let registered = word.strip_suffix("_total").unwrap_or(word).trim_end_matches('_');
+                    let short = registered.strip_prefix("kops_agent_").unwrap_or(registered);
+                    self.texts.contains(registered) || self.texts.contains(&format!("\"{short}\""))
+                }
+                _ if word.starts_with("KOPS_AGENT_") => self.texts.contains(word),
+                _ if word.starts_with("KopsAgent") => self.texts.contains(&format!("alert: {word}")),
+                _ => true,
+            };
+            if !is_known {
+                unknown.push(format!("{}: there is no {word}", page.name));
+            }
+        }
+        unknown
+    }
+
+    /// Messages of a page's tables that the program never prints. `…` stands for what differs.
+    pub fn unknown_messages(&self, page: &Page) -> Vec<String> {
+        let is_printed = |part: &str| self.sources.iter().any(|(_, source)| source.contains(part));
+        messages(page)
+            .into_iter()
+            .filter_map(|message| {
+                let lost = parts(&message).into_iter().find(|part| !is_printed(part))?;
+                Some(format!("{}: no source has {lost:?} of `{message}`", page.name))
+            })
+            .collect()
+    }
+
+    /// Reasons for which machines and Nodes are refused, of which a page has nothing.
+    pub fn reasons_without_explanation(&self, page: &Page) -> Vec<String> {
+        let mut reasons = BTreeSet::new();
+        for (path, source) in &self.sources {
+            let shipped = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+            let is_verifier = path.starts_with("agent/cloud/src/") && path.contains("/verify");
+            let is_server =
+                (is_verifier || path.contains("/controller/src/bootstrap/")) && !path.contains("/tests");
+            let is_decision = ["agent/plan/src/bootstrap/", "agent/plan/src/identity/"]
+                .iter()
+                .any(|folder| path.starts_with(folder));
+            let begin = if is_server { "\"" } else { "=> \"" };
+            if is_server || is_decision {
+                let words = shipped.split(begin).skip(1).filter_map(|rest| rest.split('"').next());
+                reasons.extend(words.filter(|word| is_reason(word)).map(str::to_owned));
+            }
+        }
+        assert!(reasons.len() > 30, "{reasons:?}");
+        let is_told = |reason: &&String| page.text.contains(&format!("`{reason}`"));
+        reasons
+            .iter()
+            .filter(|reason| !is_told(reason))
+            .map(|reason| format!("{} has no {reason}", page.name))
+            .collect()
+    }
+
+    /// Files with errors of which a page has no message.
+    pub fn families_without_message(&self, page: &Page) -> Vec<String> {
+        let messages = messages(page);
+        let is_told = |source: &str| {
+            messages.iter().any(|message| parts(message).iter().all(|part| source.contains(part)))
+        };
+        self.sources
+            .iter()
+            .filter(|(path, source)| {
+                source.contains("#[error(") && !PARTS_OF_OTHERS.contains(&path.as_str()) && !is_told(source)
+            })
+            .map(|(path, _)| format!("{} has no message of {path}", page.name))
+            .collect()
+    }
+}
+
+/// Whose errors have no words of their own, or are only ever printed within another's.
+const PARTS_OF_OTHERS: [&str; 6] = [
+    "agent/cloud/src/control_plane.rs",
+    "agent/process/src/exit.rs",
+    "agent/net/src/aws_sdk.rs",
+    "agent/cloud/src/aws/signing.rs",
+    "agent/kops-agent/src/source/derivation.rs",
+    "agent/plan/src/bootstrap/challenge.rs",
+];
+
+/// Two words or more, in one: `TokenExpired`.
+fn is_reason(word: &str) -> bool {
+    let capitals = word.chars().filter(char::is_ascii_uppercase).count();
+    capitals > 1
+        && word.contains(|c: char| c.is_ascii_lowercase())
+        && word.starts_with(|c: char| c.is_ascii_uppercase())
+        && word.chars().all(|c| c.is_ascii_alphabetic())
+}
+
+fn messages(page: &Page) -> Vec<String> {
+    let spans =
+        page.first_cells.iter().flat_map(|cell| cell.split('`').skip(1).step_by(2).map(str::to_owned));
+    spans.filter(|span| span.contains(' ')).collect()
+}
+
+fn parts(message: &str) -> Vec<String> {
+    message.split('…').map(|part| part.trim().to_owned()).filter(|part| part.len() > 3).collect()
+}
+
+/// A source, where a text that goes on in the next line is in one, and quotes are as they are printed.
+fn joined(source: &str) -> String {
+    let mut text = String::with_capacity(source.len());
+    let mut lines = source.lines();
+    while let Some(line) = lines.next() {
+        match line.strip_suffix('\\') {
+            Some(begun) => {
+                text.push_str(begun);
+                let mut rest = lines.next().unwrap_or_default().trim_start();
+                while let Some(more) = rest.strip_suffix('\\') {
+                    text.push_str(more);
+                    rest = lines.next().unwrap_or_default().trim_start();
+                }
+                text.push_str(rest);
+            }
+            None => text.push_str(line),
+        }
+        text.push('\n');
+    }
+    text.replace("\\\"", "\"")
+}
+
+fn collect(folder: &Path, prefix: &str, files: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        let path = format!("{prefix}{name}");
+        if entry.file_type().unwrap().is_dir() {
+            if !matches!(name.as_str(), "target" | ".git" | "node_modules") {
+                collect(&entry.path(), &format!("{path}/"), files);
+            }
+        } else {
+            files.push(path);
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! State stores of other schemes, through the front door: the example cluster where its cloud would keep it.
+
+use crate::example::{Ended, Machine};
+use kops_agent_tests::example_store::{CONFIG_BASE, NODES};
+
+/// The example's store, by this scheme.
+fn config_base(scheme: &str) -> String {
+    CONFIG_BASE.replace("s3://", &format!("{scheme}://"))
+}
+
+#[test]
+fn a_store_that_speaks_s3_makes_a_node() {
+    for scheme in ["do", "hos", "linode", "scw"] {
+        let node = Machine::of(NODES);
+        let ended = Ended::of(&mut node.agent_with_store("converge", &config_base(scheme)));
+        ended.with(0, &[]);
+        assert!(node.files().contains(&"usr/local/bin/kubelet".to_owned()), "{:?}", node.files());
+        assert!(!ended.stderr.contains(node.cluster.s3.secret_access_key()), "{ended:#?}");
+    }
+}
+
+#[test]
+fn what_is_missing_to_reach_it_is_said() {
+    let node = Machine::of(NODES);
+    let without = |variables: &[&str]| {
+        let mut agent = node.agent_with_store("converge", &config_base("do"));
+        for variable in variables {
+            agent.env_remove(variable);
+        }
+        Ended::of(&mut agent)
+    };
+    without(&["S3_ENDPOINT"])
+        .with(3, &["S3_ENDPOINT is not set, and names the server of do:// stores; set it"]);
+    without(&["S3_SECRET_ACCESS_KEY"])
+        .with(3, &["S3_ENDPOINT is set, but S3_SECRET_ACCESS_KEY is not; set it"]);
+    assert_eq!(node.files(), [""; 0]);
+}

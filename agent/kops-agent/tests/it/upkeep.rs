@@ -1,0 +1,191 @@
+//! A node that is converged: verified, told about, repaired, and taken back.
+
+#![allow(clippy::unwrap_used)]
+
+use crate::example;
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use crate::example::{Ended, Machine};
+use kops_agent_host::Host;
+use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
+
+const DIFFERENT: i32 = 4;
+
+fn on_root(machine: &Machine, arguments: &[&str]) -> Ended {
+    let mut agent = Command::new(example::agent());
+    agent.env_clear().stdin(Stdio::null()).args(arguments).arg("--root").arg(machine.root());
+    Ended::of(&mut agent)
+}
+
+fn converged(group: &'static str) -> Machine {
+    let machine = Machine::of(group);
+    machine.run("converge", &[]).with(0, &[]);
+    machine
+}
+
+#[test]
+fn what_others_change_is_found_and_repaired() {
+    let node = converged(NODES);
+    let clean = node.run("verify", &[]);
+    clean.with(0, &[]);
+    assert!(
+        clean.stdout.contains("Nothing has changed") && clean.stdout.contains("Nothing to do"),
+        "{clean:#?}"
+    );
+    node.run("verify", &["--deep"]).with(0, &[]);
+
+    fs::write(node.root().join("etc/containerd/config.toml"), "").unwrap();
+    fs::remove_file(node.root().join("usr/local/bin/kubelet")).unwrap();
+    let found = node.run("verify", &[]);
+    found.with(DIFFERENT, &[]);
+    for part in [
+        "file /etc/containerd/config.toml: content",
+        "file /usr/local/bin/kubelet: gone",
+        "Plan: 1 to create",
+    ] {
+        assert!(found.stdout.contains(part), "{part:?} is not in {}", found.stdout);
+    }
+    let json = node.run("verify", &["-o", "json"]);
+    json.with(DIFFERENT, &[]);
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    assert_eq!(json["changed"].as_array().unwrap().len(), 2);
+
+    node.run("verify", &["--repair"]).with(0, &[]);
+    node.run("verify", &[]).with(0, &[]);
+}
+
+#[test]
+fn a_repair_that_fails_is_told_of_until_one_succeeds() {
+    let node = converged(NODES);
+    let config = node.root().join("etc/containerd/config.toml");
+    fs::remove_file(&config).unwrap();
+    fs::create_dir(&config).unwrap();
+    node.run("verify", &["--repair"]).with(3, &["config.toml: a directory is in its place"]);
+    let status = on_root(&node, &["status"]);
+    status.with(DIFFERENT, &[]);
+    assert!(status.stdout.contains("FAILED at"), "{}", status.stdout);
+
+    fs::remove_dir_all(&config).unwrap();
+    node.run("verify", &["--repair"]).with(0, &[]);
+    let status = on_root(&node, &["status"]);
+    status.with(0, &[]);
+    assert!(!status.stdout.contains("FAILED"), "{}", status.stdout);
+
+    // What failed before there was anything to do, as without the store, is forgotten by the next that has it.
+    let failed = Host::scratch(node.root()).unwrap();
+    failed.note_failure("the store cannot be reached").unwrap();
+    node.run("verify", &[]).with(0, &[]);
+    on_root(&node, &["status"]).with(DIFFERENT, &[]);
+    node.run("verify", &["--repair"]).with(0, &[]);
+    on_root(&node, &["status"]).with(0, &[]);
+}
+
+#[test]
+fn a_repair_without_the_store_is_a_failure_and_a_look_is_none() {
+    let node = converged(NODES);
+    node.cluster.s3.forbid("demo.example.com/instancegroup/nodes");
+    node.run("verify", &[]).with(1, &["instancegroup/nodes"]);
+    on_root(&node, &["status"]).with(0, &[]);
+    node.run("verify", &["--repair"]).with(1, &["instancegroup/nodes"]);
+    let status = on_root(&node, &["status"]);
+    status.with(DIFFERENT, &[]);
+    assert!(status.stdout.contains("access denied"), "{}", status.stdout);
+}
+
+#[test]
+fn what_is_no_longer_wanted_is_planned_to_go_and_goes() {
+    let node = Machine::of(NODES);
+    node.cluster
+        .edit(
+            "instancegroup/nodes",
+            "  role: Node\n",
+            "  role: Node\n  fileAssets: [{name: motd, path: /etc/motd.d/kops, content: hello}]\n",
+        )
+        .unwrap();
+    node.run("converge", &[]).with(0, &[]);
+    assert!(node.root().join("etc/motd.d/kops").exists());
+    node.cluster
+        .edit(
+            "instancegroup/nodes",
+            "  fileAssets: [{name: motd, path: /etc/motd.d/kops, content: hello}]\n",
+            "",
+        )
+        .unwrap();
+    let planned = node.run("plan", &["--exit-code"]);
+    planned.with(DIFFERENT, &[]);
+    assert!(planned.stdout.contains("removals\n  - file /etc/motd.d/kops\n"), "{}", planned.stdout);
+    let ended = node.run("converge", &[]);
+    ended.with(0, &[]);
+    assert!(ended.stdout.contains("removed"), "{ended:#?}");
+    assert!(!node.root().join("etc/motd.d").exists());
+}
+
+#[test]
+fn without_the_store_a_node_still_tells_what_changed() {
+    let node = converged(NODES);
+    fs::write(node.root().join("etc/containerd/config.toml"), "").unwrap();
+    node.cluster.s3.forbid("demo.example.com/instancegroup/nodes");
+    let ended = node.run("verify", &[]);
+    ended.with(1, &["instancegroup/nodes"]);
+    assert!(ended.stdout.contains("file /etc/containerd/config.toml: content"), "{ended:#?}");
+}
+
+#[test]
+fn the_status_is_one_screen_json_or_metrics() {
+    let control_plane = converged(CONTROL_PLANE);
+    let text = on_root(&control_plane, &["status"]);
+    text.with(0, &[]);
+    assert!(text.stdout.starts_with("converged    since "), "{}", text.stdout);
+    assert!(text.stdout.contains("certificates ") && text.stdout.contains("expires in"), "{}", text.stdout);
+
+    let json: serde_json::Value =
+        serde_json::from_str(&on_root(&control_plane, &["status", "-o", "json"]).stdout).unwrap();
+    assert_eq!(json["converged"], true);
+    let units: Vec<&str> =
+        json["units"].as_array().unwrap().iter().filter_map(|unit| unit["name"].as_str()).collect();
+    assert!(units.contains(&"kubelet.service"), "{units:?}");
+    let metrics = on_root(&control_plane, &["status", "-o", "prometheus"]).stdout;
+    assert!(metrics.contains("kops_agent_unit_running{unit=\"kubelet.service\"} 1\n"), "{metrics}");
+
+    // A run that fails is told of until one succeeds.
+    control_plane.cluster.s3.forbid("demo.example.com/instancegroup/control-plane-eu-west-1a");
+    control_plane.run("converge", &[]).with(1, &[]);
+    let failed = on_root(&control_plane, &["status"]);
+    failed.with(DIFFERENT, &[]);
+    assert!(
+        failed.stdout.contains("FAILED at") && failed.stdout.contains("access denied"),
+        "{}",
+        failed.stdout
+    );
+}
+
+#[test]
+fn a_machine_that_never_converged_says_so() {
+    let node = Machine::of(NODES);
+    let ended = on_root(&node, &["status"]);
+    ended.with(DIFFERENT, &[]);
+    assert!(ended.stdout.starts_with("NOT CONVERGED"), "{}", ended.stdout);
+    assert_eq!(fs::read_dir(node.root()).unwrap().count(), 0, "a status wrote something");
+}
+
+#[test]
+fn a_reset_asks_and_leaves_nothing() {
+    let control_plane = Machine::of(CONTROL_PLANE);
+    fs::create_dir_all(control_plane.root().join("etc")).unwrap();
+    fs::write(control_plane.root().join("etc/hosts"), "127.0.0.1 localhost\n").unwrap();
+    control_plane.run("converge", &[]).with(0, &[]);
+    let files = control_plane.files();
+    let asked = on_root(&control_plane, &["reset"]);
+    asked.with(1, &["there is no terminal to confirm it on; give --yes"]);
+    assert!(asked.stdout.contains("unit kubelet.service"), "{}", asked.stdout);
+    assert_eq!(control_plane.files(), files, "something was removed unasked");
+
+    on_root(&control_plane, &["reset", "--yes"]).with(0, &[]);
+    assert_eq!(control_plane.files(), ["etc/hosts"]);
+    assert_eq!(fs::read_to_string(control_plane.root().join("etc/hosts")).unwrap(), "127.0.0.1 localhost\n");
+    // And it can be made a node again.
+    control_plane.run("converge", &[]).with(0, &[]);
+    assert_eq!(control_plane.files(), files);
+}

@@ -1,0 +1,115 @@
+//! What must be done to make a machine as it should be: the difference between the desired and the
+//! observed state, as a value.
+//!
+//! A [`Plan`] is shown by `kops-agent plan`, applied by `agent/host`, and empty when there is
+//! nothing to do. Nothing in it is secret: where a file holds secrets, a step says that the content
+//! differs and no more.
+
+mod baseline;
+mod compare;
+mod labels;
+pub mod meaning;
+mod observed;
+mod order;
+mod overrides;
+mod plan;
+mod pods;
+mod removals;
+mod renewal;
+mod renumbered;
+pub(crate) mod step;
+pub mod text;
+mod units;
+mod unknown;
+
+#[cfg(test)]
+mod properties;
+
+use crate::resource::{DesiredState, Kind, Resource, ResourceId};
+use order::Order;
+
+pub use baseline::{FirstSight, Started, Times, take_as_started};
+pub use labels::{WrongLabel, WrongLabels, with_labels};
+pub use observed::{
+    Access, Enablement, Observed, ObservedCertificate, ObservedContent, ObservedFile, ObservedState,
+    ObservedUnit, Override, sha256_hex,
+};
+pub use order::awaited_units;
+pub use plan::{Plan, Summary};
+pub use pods::{mounted, mounted_digest};
+pub use removals::{Keeping, Kept, Owned, OwnedNow, OwnedState};
+pub use renewal::{Interrupted, renewal};
+pub use step::{Action, CONTAINER_RUNTIME, Change, KUBELET, Stage, Step};
+pub use units::{PATH, restart_digest};
+
+/// What must be done to a machine that is as `observed`, for it to be as `desired`.
+///
+/// Every desired resource that differs has exactly one step. What is not desired is left alone;
+/// [`diff_with_owned`] removes what the agent itself left.
+pub fn diff(desired: &DesiredState, observed: &ObservedState) -> Plan {
+    diff_after(vec![], desired, observed)
+}
+
+/// As [`diff`], given that these steps are taken in any case.
+fn diff_after(steps: Vec<Step>, desired: &DesiredState, observed: &ObservedState) -> Plan {
+    let mut plan = Plan { steps, kept: unknown::kept(desired, observed), ..Plan::default() };
+    plan.kept.extend(overrides::kept(desired, observed));
+    let order = Order::of(desired);
+    let awaited = awaited_units(desired);
+    let (files, started): (Vec<_>, Vec<_>) = desired.iter().partition(|(id, _)| !is_started(id));
+    for (id, resource) in files.into_iter().chain(started) {
+        let changes = match resource {
+            Resource::Unit(unit) => units::changes(unit, observed, &plan, awaited.contains(&unit.name)),
+            _ => changes(resource, desired, observed, &plan),
+        };
+        push(&mut plan, order.stage(id), id, observed.contains_key(id), changes);
+    }
+    plan.steps.sort_by(|a, b| order.position(&a.resource).cmp(&order.position(&b.resource)));
+    plan
+}
+
+/// Whether it is started and reads others' files then: those are looked at first.
+fn is_started(id: &ResourceId) -> bool {
+    id.kind == Kind::Unit || Stage::of(id) == Stage::Pods
+}
+
+/// What must change about a resource that is no unit.
+fn changes(
+    resource: &Resource,
+    desired: &DesiredState,
+    observed: &ObservedState,
+    plan: &Plan,
+) -> Option<Vec<Change>> {
+    let present = observed.get(&resource.id()).map(|present| renumbered::as_left(present, plan));
+    let mut changes = compare::changes(resource, present.as_deref(), &|certificate| {
+        plan.step(&ResourceId::new(Kind::Certificate, certificate)).is_some()
+    })?;
+    // kubelet itself starts a pod anew whose file is written.
+    let is_written = changes.iter().any(Change::writes);
+    if let (Resource::File(file), false) = (resource, is_written) {
+        changes.extend(pods::restart(file, desired, observed, plan));
+    }
+    Some(changes)
+}
+
+/// As [`diff`], with what the agent left at an earlier time and is no longer wanted.
+pub fn diff_with_owned(desired: &DesiredState, observed: &ObservedState, owned: &OwnedState) -> Plan {
+    let (steps, kept) = removals::removals(desired, owned);
+    let (before, last): (Vec<_>, Vec<_>) = steps.into_iter().partition(|step| step.stage < Stage::Removals);
+    let mut plan = diff_after(before, desired, observed);
+    plan.steps.extend(last);
+    plan.kept.splice(0..0, kept);
+    plan
+}
+
+/// Adds a step, unless the resource is there and nothing about it changes.
+fn push(plan: &mut Plan, stage: Stage, id: &ResourceId, is_there: bool, changes: Option<Vec<Change>>) {
+    let Some(changes) = changes else { return };
+    let action = match changes.as_slice() {
+        _ if !is_there => Action::Create,
+        [] => return,
+        [Change::Restart { .. }] => Action::Restart,
+        _ => Action::Change,
+    };
+    plan.steps.push(Step { stage, resource: id.clone(), action, changes });
+}

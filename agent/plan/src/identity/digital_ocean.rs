@@ -1,0 +1,262 @@
+//! Which machine of a cluster a droplet of DigitalOcean is, by the tags that kOps gives to droplets, which only a token of the
+//! account can change.
+//!
+//! Sources: upstream's `upup/pkg/fi/cloudup/do/cloud.go` and `utils.go` (names of tags), `verifier.go` there (names and
+//! addresses), and `pkg/nodeidentity/do/identify.go` (states, roles). Unlike there, the droplet has to be of this cluster, and of
+//! one group.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::{Identity, Refusal};
+
+/// The key of the tag with the name of the cluster.
+const CLUSTER_TAG: &str = "KubernetesCluster:";
+/// The key of the tag that control-plane droplets have besides.
+const CONTROL_PLANE_TAG: &str = "KubernetesCluster-Master:";
+/// The key of the tag with the name of the instance group.
+const INSTANCE_GROUP_TAG: &str = "kops-instancegroup:";
+/// The key of the tag with the role of the instance group, which kOps gives since 1.36.
+const INSTANCE_ROLE_TAG: &str = "kops-instance-role:";
+const FORM: &str = "digitalocean://12345678";
+/// The states in which a droplet may ask; DigitalOcean calls it new for a while after it runs.
+const AT_WORK: [&str; 2] = ["active", "new"];
+
+/// What DigitalOcean tells of a droplet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Droplet {
+    /// Its number, which no other ever gets.
+    pub id: u64,
+    /// Its name.
+    pub name: String,
+    /// `active`, `off`, …
+    pub status: String,
+    /// Its tags.
+    pub tags: Vec<String>,
+    /// Its private addresses in DigitalOcean's order, IPv4 first.
+    pub private_ips: Vec<IpAddr>,
+    /// Its public addresses.
+    pub public_ips: Vec<IpAddr>,
+}
+
+impl Droplet {
+    /// The name that its Node has: its first private address, as its kubelet is told, or its own where it has none.
+    pub fn node_name(&self) -> String {
+        self.private_ips.first().map_or_else(|| self.name.clone(), ToString::to_string)
+    }
+
+    /// The values of its tags with a key.
+    fn tagged<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
+        self.tags.iter().filter_map(move |tag| tag.strip_prefix(key)).filter(|value| !value.is_empty())
+    }
+}
+
+/// The tag that all droplets of a cluster have: dots are none of a tag's characters. Clusters whose names differ in that only
+/// have the same.
+pub fn cluster_tag(cluster: &str) -> String {
+    format!("{CLUSTER_TAG}{}", cluster.replace('.', "-"))
+}
+
+/// Which machine of a cluster a droplet is.
+///
+/// # Errors
+/// Why it is none.
+pub fn identify(droplet: &Droplet, cluster: &str) -> Result<Identity, Refusal> {
+    let instance = droplet.id.to_string();
+    let own = cluster_tag(cluster);
+    let mut owners = droplet.tagged(CLUSTER_TAG);
+    match (owners.next(), owners.next()) {
+        (Some(owner), None) if own.strip_prefix(CLUSTER_TAG) == Some(owner) => {}
+        (Some(owner), None) => {
+            let owner = format!("the cluster {owner}");
+            return Err(Refusal::OtherCluster { instance, owner, cluster: cluster.to_owned() });
+        }
+        (None, _) => {
+            let says = format!("it has no tag {own}");
+            return Err(Refusal::NoCluster { instance, says, cluster: cluster.to_owned() });
+        }
+        (Some(_), Some(_)) => {
+            let says = format!("it has more than one tag {CLUSTER_TAG}");
+            return Err(Refusal::NoCluster { instance, says, cluster: cluster.to_owned() });
+        }
+    }
+    if !AT_WORK.contains(&droplet.status.as_str()) {
+        return Err(Refusal::NotRunning { instance, state: droplet.status.clone() });
+    }
+    let mut groups = droplet.tagged(INSTANCE_GROUP_TAG);
+    match (groups.next(), groups.next()) {
+        (Some(group), None) => Ok(Identity { instance_group: group.to_owned(), ..Identity::default() }),
+        (None, _) => {
+            let missing = format!("it has no tag {INSTANCE_GROUP_TAG}");
+            Err(Refusal::NoInstanceGroup { instance, missing })
+        }
+        (Some(_), Some(_)) => {
+            let missing = format!("it has more than one tag {INSTANCE_GROUP_TAG}");
+            Err(Refusal::NoInstanceGroup { instance, missing })
+        }
+    }
+}
+
+/// The number of the droplet that a providerID names.
+///
+/// # Errors
+/// If it names none that DigitalOcean could have.
+pub fn droplet_id(provider_id: &str) -> Result<u64, Refusal> {
+    let number = provider_id.strip_prefix("digitalocean://");
+    number
+        .filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()) && !number.starts_with('0'))
+        .and_then(|number| number.parse().ok())
+        .ok_or_else(|| Refusal::ProviderId {
+            provider_id: provider_id.to_owned(),
+            cloud: "DigitalOcean",
+            form: FORM,
+        })
+}
+
+/// The identity of the Node of that name, if the droplet that it says it is is its own. `namesake` is the droplet of the cluster
+/// whose Node has that name, if one has.
+///
+/// A droplet may get another private address by an operator's hand, so another name alone makes no Node an impostor for certain.
+/// Where another droplet of the cluster has the Node's name, it does: no two have the same address, and a kubelet's certificate
+/// is for the address of the droplet that has asked for it.
+///
+/// # Errors
+/// Why it is not believed.
+pub fn identify_node(
+    node: &str,
+    droplet: &Droplet,
+    namesake: Option<&Droplet>,
+    cluster: &str,
+) -> Result<Identity, Refusal> {
+    let instance = droplet.id.to_string();
+    if namesake.is_some_and(|namesake| namesake.id != droplet.id) {
+        return Err(Refusal::OtherNode { instance, expected: droplet.node_name() });
+    }
+    let identity = identify(droplet, cluster)?;
+    if node != droplet.node_name() {
+        return Err(Refusal::OtherName { instance, name: droplet.node_name() });
+    }
+    Ok(Identity { noted_labels: noted_labels(droplet), ..identity })
+}
+
+/// The label of its role. Droplets that kOps has made before it gave them the tag are told by that of the control plane.
+fn noted_labels(droplet: &Droplet) -> BTreeMap<String, String> {
+    let role = match droplet.tagged(INSTANCE_ROLE_TAG).next() {
+        Some("ControlPlane") => Some("control-plane"),
+        Some("Node") => Some("node"),
+        Some("APIServer") => Some("api-server"),
+        Some(_) => None,
+        None if droplet.tagged(CONTROL_PLANE_TAG).next().is_some() => Some("control-plane"),
+        None => Some("node"),
+    };
+    role.map(|role| (format!("node-role.kubernetes.io/{role}"), String::new())).into_iter().collect()
+}
+
+/// The addresses that its serving certificate is for: the private ones.
+pub fn certificate_names(droplet: &Droplet) -> Vec<String> {
+    droplet.private_ips.iter().map(ToString::to_string).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const CLUSTER: &str = "c.example.com";
+
+    fn tagged(tags: &[&str]) -> Droplet {
+        Droplet {
+            id: 4711,
+            name: "nodes-c-example-com-1".into(),
+            status: "active".into(),
+            tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            private_ips: vec![IpAddr::from([10, 10, 0, 2])],
+            public_ips: vec![IpAddr::from([192, 0, 2, 1])],
+        }
+    }
+
+    fn droplet() -> Droplet {
+        tagged(&["KubernetesCluster:c-example-com", "kops-instancegroup:nodes", "kops-instance-role:Node"])
+    }
+
+    fn role(tags: &[&str]) -> Vec<String> {
+        noted_labels(&tagged(tags)).into_keys().collect()
+    }
+
+    #[test]
+    fn a_droplet_of_the_cluster_is_of_its_group() {
+        let identity = identify_node("10.10.0.2", &droplet(), Some(&droplet()), CLUSTER).unwrap();
+        assert_eq!(identity.instance_group, "nodes");
+        assert_eq!(identity.noted_labels.keys().collect::<Vec<_>>(), ["node-role.kubernetes.io/node"]);
+        assert!(identify(&Droplet { status: "new".into(), ..droplet() }, CLUSTER).is_ok());
+        assert_eq!(certificate_names(&droplet()), ["10.10.0.2"]);
+        let public = Droplet { private_ips: Vec::new(), ..droplet() };
+        assert_eq!(public.node_name(), "nodes-c-example-com-1");
+    }
+
+    #[test]
+    fn a_droplet_of_others_or_of_no_group_or_that_does_not_run_is_refused() {
+        for (tags, reason, is_definite) in [
+            (vec!["KubernetesCluster:other", "kops-instancegroup:nodes"], "InstanceOfOtherCluster", true),
+            (vec!["kops-instancegroup:nodes"], "InstanceOfOtherCluster", false),
+            (vec!["KubernetesCluster-Master:c-example-com"], "InstanceOfOtherCluster", false),
+            (vec!["KubernetesCluster:"], "InstanceOfOtherCluster", false),
+            (
+                vec![
+                    "KubernetesCluster:c-example-com",
+                    "KubernetesCluster:other",
+                    "kops-instancegroup:nodes",
+                ],
+                "InstanceOfOtherCluster",
+                false,
+            ),
+            (vec!["KubernetesCluster:c-example-com"], "InstanceGroupUnknown", false),
+            (vec!["KubernetesCluster:c-example-com", "kops-instancegroup:"], "InstanceGroupUnknown", false),
+            (
+                vec!["KubernetesCluster:c-example-com", "kops-instancegroup:a", "kops-instancegroup:b"],
+                "InstanceGroupUnknown",
+                false,
+            ),
+        ] {
+            let refusal = identify(&tagged(&tags), CLUSTER).unwrap_err();
+            assert_eq!((refusal.reason(), refusal.is_definite()), (reason, is_definite), "{tags:?}");
+        }
+        for status in ["off", "archive", ""] {
+            let droplet = Droplet { status: status.into(), ..droplet() };
+            assert_eq!(identify(&droplet, CLUSTER).unwrap_err().reason(), "InstanceNotRunning");
+        }
+    }
+
+    #[test]
+    fn a_node_whose_name_another_droplet_has_is_an_impostor_and_one_of_a_moved_droplet_is_not() {
+        let moved = Droplet { private_ips: vec![IpAddr::from([10, 20, 0, 9])], ..droplet() };
+        let refused = |droplet: &Droplet, namesake: Option<&Droplet>| {
+            let refusal = identify_node("10.10.0.2", droplet, namesake, CLUSTER).unwrap_err();
+            (refusal.reason(), refusal.is_definite())
+        };
+        assert_eq!(refused(&moved, None), ("InstanceOfOtherNode", false));
+        let victim = Droplet { id: 1, private_ips: vec![IpAddr::from([10, 10, 0, 1])], ..droplet() };
+        assert_eq!(refused(&victim, Some(&droplet())), ("InstanceOfOtherNode", true));
+    }
+
+    #[test]
+    fn the_role_is_that_of_its_tag_or_of_older_tags() {
+        assert_eq!(role(&["kops-instance-role:ControlPlane"]), ["node-role.kubernetes.io/control-plane"]);
+        assert_eq!(role(&["kops-instance-role:APIServer"]), ["node-role.kubernetes.io/api-server"]);
+        assert!(role(&["kops-instance-role:Bastion"]).is_empty());
+        assert_eq!(role(&["KubernetesCluster-Master:c"]), ["node-role.kubernetes.io/control-plane"]);
+        assert_eq!(role(&[]), ["node-role.kubernetes.io/node"]);
+        let both = ["KubernetesCluster-Master:c", "kops-instance-role:Node"];
+        assert_eq!(role(&both), ["node-role.kubernetes.io/node"]);
+    }
+
+    #[test]
+    fn a_provider_id_names_a_number() {
+        assert_eq!(droplet_id("digitalocean://4711").unwrap(), 4711);
+        for malformed in
+            ["", "4711", "digitalocean://", "digitalocean://+1", "digitalocean://x", "hcloud://1"]
+        {
+            assert_eq!(droplet_id(malformed).unwrap_err().reason(), "InvalidProviderID", "{malformed}");
+        }
+    }
+}

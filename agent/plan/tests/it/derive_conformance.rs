@@ -1,0 +1,183 @@
+//! What is derived from the stores of the conformance corpus has the bytes that kOps wrote. The corpus
+//! is no part of the repository: without it these tests say so and pass.
+
+// Reading the corpus is the point of these tests; the crate under test still touches no file.
+#![allow(clippy::disallowed_methods, clippy::unwrap_used, clippy::print_stderr)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use kops_agent_plan::derive::{self, Inputs, KnownHashes};
+use kops_agent_spec::go_yaml;
+use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, InstanceGroupRole, Keyset, NodeupConfig, Secret};
+
+/// The corpus: where KOPS_AGENT_CONFORMANCE says, or `shared/conformance` beside a folder above us.
+fn corpus() -> Option<PathBuf> {
+    let given = std::env::var_os("KOPS_AGENT_CONFORMANCE").map(PathBuf::from);
+    let found = given.into_iter().chain(
+        Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().map(|folder| folder.join("shared/conformance")),
+    );
+    let found = found.into_iter().find(|folder| folder.join("stores").is_dir());
+    if found.is_none() {
+        eprintln!("skipped: no conformance corpus; name its folder in KOPS_AGENT_CONFORMANCE");
+    }
+    found
+}
+
+fn entries(folder: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(folder) else { return Vec::new() };
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+}
+
+fn name(path: &Path) -> &str {
+    path.file_name().unwrap().to_str().unwrap()
+}
+
+/// A cluster's folder of a store, read as the agent would.
+struct Store {
+    folder: PathBuf,
+    cluster: Cluster,
+    user_cluster: Cluster,
+    groups: BTreeMap<String, InstanceGroup>,
+}
+
+impl Store {
+    fn read(folder: &Path) -> Store {
+        let cluster = |file: &str| {
+            let path = folder.join(file);
+            Cluster::parse(&fs::read(&path).unwrap(), &path.display().to_string()).unwrap()
+        };
+        let group = |path: &PathBuf| {
+            let group = InstanceGroup::parse(&fs::read(path).unwrap(), &path.display().to_string()).unwrap();
+            (name(path).to_owned(), group)
+        };
+        Store {
+            folder: folder.to_owned(),
+            cluster: cluster("cluster-completed.spec"),
+            user_cluster: cluster("config"),
+            groups: entries(&folder.join("instancegroup")).iter().map(group).collect(),
+        }
+    }
+
+    fn roles(&self) -> BTreeSet<InstanceGroupRole> {
+        self.groups.values().map(|group| group.spec.role).collect()
+    }
+
+    fn text(&self, file: &str) -> Option<String> {
+        fs::read_to_string(self.folder.join(file)).ok()
+    }
+
+    fn keyset(&self, id: &str) -> Option<Keyset> {
+        let file = |id: &str| format!("pki/private/{id}/keyset.yaml");
+        let text = self.text(&file(id)).or_else(|| self.text(&file(derive::former_keyset_name(id)?)))?;
+        Some(Keyset::parse(text.as_bytes(), id).unwrap())
+    }
+
+    /// Derives for one group and hands the inputs on, for the boot config.
+    fn with_inputs<T>(&self, group: &str, hashes: &KnownHashes, then: impl FnOnce(&Inputs<'_>) -> T) -> T {
+        let instance_group = &self.groups[group];
+        let needed = derive::needed_files(&self.cluster, instance_group);
+        let keysets = needed.keysets.iter().filter_map(|id| Some((id.clone(), self.keyset(id)?))).collect();
+        let secret = |id: &String| {
+            Some((id.clone(), Secret::parse(self.text(&format!("secrets/{id}"))?.as_bytes(), id).unwrap()))
+        };
+        let secrets = needed.secrets.iter().filter_map(secret).collect();
+        let bootstrap_channel =
+            needed.bootstrap_channel.then(|| self.text("addons/bootstrap-channel.yaml").unwrap());
+        let manifests = bootstrap_channel.as_deref().map(|channel| derive::addon_manifests(channel).unwrap());
+        let addon_manifests = manifests
+            .into_iter()
+            .flatten()
+            .filter_map(|path| self.text(&format!("addons/{path}")).map(|text| (path, text)))
+            .collect();
+        let optional = |file: &str| needed.optional.contains(file).then(|| self.text(file)).flatten();
+        then(&Inputs {
+            cluster: &self.cluster,
+            user_cluster: needed.optional.contains("config").then_some(&self.user_cluster),
+            instance_group,
+            roles: &self.roles(),
+            keysets: &keysets,
+            secrets: &secrets,
+            cluster_addons: optional("clusteraddons/default").as_deref(),
+            bootstrap_channel: bootstrap_channel.as_deref(),
+            addon_manifests: &addon_manifests,
+            asset_hashes: hashes,
+            machine_type: None,
+            machine_type_has_gpu: None,
+            worker_kubernetes_version: None,
+            api_server_addresses: &[],
+            etcd_addresses: &[],
+        })
+    }
+}
+
+/// The clusters of a fixture's store: `stores/<fixture>/<bucket>/<cluster>`.
+fn clusters(fixture: &Path) -> Vec<PathBuf> {
+    let folders = entries(fixture).iter().flat_map(|bucket| entries(bucket)).collect::<Vec<_>>();
+    folders.into_iter().filter(|folder| folder.join("cluster-completed.spec").is_file()).collect()
+}
+
+#[test]
+fn every_derived_config_has_the_bytes_that_kops_wrote() {
+    let Some(corpus) = corpus() else { return };
+    let (mut compared, mut problems) = (0, Vec::new());
+    for folder in entries(&corpus.join("stores")).iter().flat_map(|fixture| clusters(fixture)) {
+        let store = Store::read(&folder);
+        for file in entries(&folder.join("igconfig")).iter().flat_map(|role| entries(role)) {
+            let path = file.join("nodeupconfig.yaml");
+            let Ok(written) = fs::read_to_string(&path) else { continue };
+            compared += 1;
+            let theirs = NodeupConfig::parse(written.as_bytes(), &path.display().to_string()).unwrap();
+            let hashes = KnownHashes::of_config(&theirs);
+            match store.with_inputs(name(&file), &hashes, derive::nodeup_config) {
+                Ok(ours) if go_yaml::to_string(&ours) == written => {}
+                Ok(ours) => problems.push(format!(
+                    "{}:\n{}{}",
+                    path.display(),
+                    derive::differences(&ours, &theirs)
+                        .iter()
+                        .map(|one| format!("  {one}\n"))
+                        .collect::<String>(),
+                    first_different_line(&go_yaml::to_string(&ours), &written)
+                )),
+                Err(error) => problems.push(format!("{}: {error}", path.display())),
+            }
+        }
+    }
+    assert!(compared > 0, "the corpus has no nodeupconfig.yaml");
+    assert!(problems.is_empty(), "{} of {compared} differ:\n{}", problems.len(), problems.join("\n"));
+    eprintln!("{compared} of {compared} derived configs are byte-identical");
+}
+
+fn first_different_line(ours: &str, theirs: &str) -> String {
+    let different = ours.lines().zip(theirs.lines()).find(|(ours, theirs)| ours != theirs);
+    different.map(|(ours, theirs)| format!("  ours:   {ours}\n  theirs: {theirs}")).unwrap_or_default()
+}
+
+#[test]
+fn every_derived_boot_config_is_that_of_the_user_data() {
+    let Some(corpus) = corpus() else { return };
+    let (mut compared, mut problems) = (0, Vec::new());
+    for case in entries(&corpus.join("cases")) {
+        let Ok(text) = fs::read(case.join("kube_env.yaml")) else { continue };
+        compared += 1;
+        let theirs = BootConfig::parse(&text, name(&case)).unwrap();
+        let fixture = corpus.join("stores").join(name(&case).split("--").next().unwrap());
+        let folder =
+            clusters(&fixture).into_iter().find(|folder| name(folder) == theirs.cluster_name).unwrap();
+        let boot = Store::read(&folder).with_inputs(
+            &theirs.instance_group_name,
+            &KnownHashes::default(),
+            |inputs| derive::boot_config(inputs, &theirs.nodeup_config_hash),
+        );
+        if boot.as_ref() != Ok(&theirs) {
+            problems.push(format!("{}: {boot:?}", name(&case)));
+        }
+    }
+    assert!(compared > 0, "the corpus has no kube_env.yaml");
+    assert!(problems.is_empty(), "{} of {compared} differ:\n{}", problems.len(), problems.join("\n"));
+    eprintln!("{compared} of {compared} derived boot configs are equal");
+}

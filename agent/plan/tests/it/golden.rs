@@ -1,0 +1,235 @@
+//! Golden nodes: what is decided for a machine of each role on each cloud, as text for people to read in
+//! review (`tests/golden`).
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use crate::clouds::{CLOUDS, Machine, PRIVATE, Role, certificate, hash_of_url};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kops_agent_plan::resource::{
+    AssetContent, Content, DesiredState, File, Issuer, Kubeconfig, Resource, ResourceId, SecretPiece, Unit,
+};
+use similar::{ChangeTag, TextDiff};
+
+/// The machines whose texts the others' are held against, in that order.
+const FIRST: [(&str, Role); 2] = [("aws", Role::ControlPlane), ("aws", Role::Node)];
+/// Lines from which on a text that one of them has too is only named.
+const LONG: usize = 4;
+const SNAPSHOTS: &str = "../../../../tests/golden/snapshots";
+
+macro_rules! nodes {
+    ($($cloud:ident)*) => {
+        $(mod $cloud {
+            use super::*;
+
+            #[test]
+            fn control_plane() {
+                compare(stringify!($cloud), Role::ControlPlane);
+            }
+
+            #[test]
+            fn node() {
+                compare(stringify!($cloud), Role::Node);
+            }
+        })*
+
+        const COMPARED: &[&str] = &[$(stringify!($cloud)),*];
+    };
+}
+nodes!(aws azure digitalocean gce hetzner linode openstack scaleway);
+
+#[test]
+fn every_cloud_is_compared_and_every_snapshot_is_of_one() {
+    assert_eq!(COMPARED, CLOUDS.iter().map(|(name, _)| *name).collect::<Vec<_>>());
+    let expected: BTreeSet<String> = COMPARED
+        .iter()
+        .flat_map(|cloud| Role::ALL.map(|role| format!("{cloud}-{}.snap", role.name())))
+        .collect();
+    // Looking what is there is the point; the crate under test still touches no file.
+    #[allow(clippy::disallowed_methods)]
+    let there = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/golden/snapshots"));
+    let there: BTreeSet<String> =
+        there.unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    let others: Vec<_> = there.difference(&expected).collect();
+    assert!(others.is_empty(), "no test makes these, or they were not accepted: {others:?}");
+}
+
+fn compare(cloud: &str, role: Role) {
+    let printed_before = FIRST.into_iter().take_while(|first| *first != (cloud, role));
+    let known = printed_before.map(|(cloud, role)| (format!("{cloud}-{}", role.name()), decide(cloud, role)));
+    let text = print(&decide(cloud, role), &known.collect::<Vec<_>>());
+    for secret in [PRIVATE, &STANDARD.encode(PRIVATE), "PRIVATE KEY"] {
+        assert!(!text.contains(secret), "private material is shown");
+    }
+    let mut settings = insta::Settings::clone_current();
+    settings.set_snapshot_path(SNAPSHOTS);
+    settings.set_prepend_module_to_snapshot(false);
+    settings.set_omit_expression(true);
+    settings.bind(|| insta::assert_snapshot!(format!("{cloud}-{}", role.name()), text));
+}
+
+/// What is decided for this machine, with the names of certificates in their place.
+fn decide(cloud: &str, role: Role) -> DesiredState {
+    let derived = Machine::of(cloud, role).derive().unwrap_or_else(|problem| panic!("{cloud}: {problem}"));
+    let keysets = derived.config["KeypairIDs"].as_object().unwrap().keys();
+    let names: Vec<_> =
+        keysets.map(|name| (certificate(name), format!("<certificate of {name}>\n"))).collect();
+    let mut named = DesiredState::default();
+    for (_, resource) in derived.decide().unwrap_or_else(|problem| panic!("{cloud}: {problem}")).iter() {
+        let mut resource = resource.clone();
+        if let Resource::File(File { content: Content::Text(text), .. }) = &mut resource {
+            *text = names.iter().fold(text.clone(), |text, (pem, name)| text.replace(pem, name));
+        }
+        named.add(resource);
+    }
+    named
+}
+
+/// Everything in the state, in its order: a line for each resource, its text below it.
+fn print(state: &DesiredState, known: &[(String, DesiredState)]) -> String {
+    let mut out = String::new();
+    let mut previous = None;
+    for (id, resource) in state.iter() {
+        if previous.is_some_and(|previous| previous != id.kind) {
+            out.push('\n');
+        }
+        previous = Some(id.kind);
+        let (head, body) = describe(resource);
+        write!(out, "{id}").unwrap();
+        if !head.is_empty() {
+            write!(out, "  {head}").unwrap();
+        }
+        out.push('\n');
+        for line in shorten(known, id, &body).lines() {
+            writeln!(out, "    {line}").unwrap();
+        }
+    }
+    out
+}
+
+/// A long text that was printed before is named; one that is much like its namesake is a difference.
+fn shorten(known: &[(String, DesiredState)], id: &ResourceId, body: &str) -> String {
+    let lines = body.lines().count();
+    if lines < LONG {
+        return body.to_owned();
+    }
+    let text = |resource: &Resource| describe(resource).1;
+    let namesakes = || known.iter().filter_map(|(machine, state)| Some((machine, text(state.get(id)?))));
+    if let Some((machine, _)) = namesakes().find(|(_, namesake)| namesake == body) {
+        return format!("({lines} lines as on {machine})");
+    }
+    let other = known.iter().find_map(|(machine, state)| {
+        let (other, _) = state.iter().find(|(_, resource)| text(resource) == body)?;
+        Some(format!("({lines} lines as in {machine}: {other})"))
+    });
+    let difference = namesakes().map(|(machine, namesake)| {
+        let changed = difference(&namesake, body);
+        format!("({lines} lines as on {machine}, but for)\n{changed}")
+    });
+    let difference = difference.min_by_key(|text| text.lines().count());
+    other
+        .or_else(|| difference.filter(|text| text.lines().count() * 2 < lines))
+        .unwrap_or_else(|| body.to_owned())
+}
+
+/// The lines that one text has and the other has not, with the line before for orientation.
+fn difference(old: &str, new: &str) -> String {
+    let mut out = String::new();
+    let mut before = None;
+    for change in TextDiff::from_lines(old, new).iter_all_changes() {
+        let sign = match change.tag() {
+            ChangeTag::Equal => {
+                before = Some(change.value());
+                continue;
+            }
+            ChangeTag::Delete => '-',
+            ChangeTag::Insert => '+',
+        };
+        if let Some(line) = before.take() {
+            writeln!(out, "  {}", line.trim_end_matches('\n')).unwrap();
+        }
+        writeln!(out, "{sign} {}", change.value().trim_end_matches('\n')).unwrap();
+    }
+    out
+}
+
+/// What stands beside a resource's name, and the text below it.
+fn describe(resource: &Resource) -> (String, String) {
+    match resource {
+        Resource::File(file) => describe_file(file),
+        Resource::Unit(unit) => describe_unit(unit),
+        Resource::Directory(x) => (format!("{} {}:{}", x.mode, x.owner, x.group), String::new()),
+        Resource::Symlink(x) => (format!("-> {}", x.target), String::new()),
+        Resource::Certificate(x) => {
+            let issuer = match x.issuer {
+                Issuer::Local => format!("signed here by {} {}", x.signer, x.keypair_id),
+                Issuer::Bootstrap => format!("signed by a control plane's {}", x.signer),
+            };
+            let groups = x.subject.organization.iter().map(|group| format!(", O={group}"));
+            let subject = format!("CN={}{}", x.subject.common_name, groups.collect::<String>());
+            let root = if x.include_root { ", with its authority" } else { "" };
+            (
+                format!("{:?}, {issuer}{root}: {subject}", x.certificate_type),
+                x.sans.iter().map(|name| format!("for {name}\n")).collect(),
+            )
+        }
+        Resource::HostsEntry(x) => (x.addresses.join(" "), String::new()),
+        Resource::Package(_) | Resource::KernelModule(_) | Resource::Group(_) => Default::default(),
+        other => {
+            // What is rare is printed as it is: the fields that name it come first in any case.
+            let fields = serde_json::to_value(other).unwrap();
+            let fields = fields.as_object().unwrap().iter().filter(|(name, _)| *name != "kind");
+            (String::new(), fields.map(|(name, value)| format!("{name}: {value}\n")).collect())
+        }
+    }
+}
+
+fn describe_file(file: &File) -> (String, String) {
+    let mut head = format!("{} {}:{}", file.mode, file.owner, file.group);
+    if file.create_only {
+        head.push_str(", only if there is none");
+    }
+    for command in &file.on_change {
+        write!(head, ", then `{}`", command.join(" ")).unwrap();
+    }
+    let body = match &file.content {
+        Content::Text(text) => text.clone(),
+        Content::Base64(base64) => format!("base64 {base64}"),
+        Content::Asset(AssetContent { url, mirrors, sha256, member }) => {
+            assert_eq!(sha256.as_ref(), Some(&hash_of_url(url)), "{} has the hash of another", file.path);
+            let mirrors = mirrors.iter().map(|mirror| format!(" or {mirror}")).collect::<String>();
+            let member = member.iter().map(|member| format!(" member {member}")).collect::<String>();
+            format!("<{url}{mirrors}{member}>")
+        }
+        Content::Certificate(name) => format!("<certificate {name}>"),
+        Content::PrivateKey(name) => format!("<private key of {name}>"),
+        Content::Ca(name) => format!("<authority of {name}>"),
+        Content::Kubeconfig(Kubeconfig { certificate, server }) => {
+            format!("<kubeconfig of {certificate} for {server}>")
+        }
+        Content::SecretText(pieces) => pieces.iter().map(describe_piece).collect(),
+    };
+    (head, body)
+}
+
+fn describe_piece(piece: &SecretPiece) -> String {
+    match piece {
+        SecretPiece::Text(text) => text.clone(),
+        SecretPiece::Secret(name) => format!("<secret {name}>"),
+        SecretPiece::Environment(names) => format!("<environment {}>", names.join(" or ")),
+        SecretPiece::KeysetPrivateKey { keyset, id } => format!("<private key {id} of {keyset}>"),
+    }
+}
+
+fn describe_unit(unit: &Unit) -> (String, String) {
+    let enabled = if unit.enabled { "enabled" } else { "disabled" };
+    let running = if unit.running { "running" } else { "stopped" };
+    let mut head = format!("{enabled}, {running}");
+    for id in &unit.restarted_by {
+        write!(head, "\n    restarted by {id}").unwrap();
+    }
+    (head, unit.text.clone().unwrap_or_else(|| "(the distribution's)".into()))
+}

@@ -1,0 +1,17 @@
+//! What `agent/plan` decides, in one program: what it is asked with is shared, and linked once.
+
+#![allow(clippy::unwrap_used)]
+
+mod any_spec;
+mod api;
+#[path = "../../../spec/src/go_yaml/arbitrary.rs"]
+mod arbitrary;
+mod clouds;
+mod conformance_stores;
+mod derive_conformance;
+mod go_reader;
+mod go_reads_our_yaml;
+mod golden;
+mod operating_system;
+mod properties;
+mod written;

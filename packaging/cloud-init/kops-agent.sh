@@ -1,0 +1,116 @@
+#!/bin/sh
+# Makes this machine a node of its cluster: downloads kops-agent, checks it, and leaves the rest to its unit, which also
+# runs at every later boot. packaging/cloud-init/user-data puts in what stands between @.
+set -eu
+umask 022
+
+agent_amd64='@URLS_AMD64@'
+sha256_amd64='@SHA256_AMD64@'
+agent_arm64='@URLS_ARM64@'
+sha256_arm64='@SHA256_ARM64@'
+
+# keep NAME VALUE: has containerd and the agent's units see the variable, now and at later boots, as kOps' own script does for
+# proxies.
+keep() {
+    others=$(grep -v "^$1=" /etc/environment 2>/dev/null || true)
+    printf '%s%s=%s\n' "${others:+$others
+}" "$1" "$2" >/etc/environment
+}
+
+@ENVIRONMENT@
+
+say() { printf 'kops-agent: %s\n' "$*"; }
+
+fail() {
+    say "$*" >&2
+    exit 1
+}
+
+# Container-Optimized OS mounts /opt read-only, and lets programs run from /var/lib/toolbox.
+install=/opt/kops
+if [ -d /var/lib/toolbox ]; then install=/var/lib/toolbox/kops; fi
+program=$install/bin/kops-agent
+conf=$install/conf/kube_env.yaml
+
+case $(uname -m) in
+x86_64 | amd64) urls=$agent_amd64 sha256=$sha256_amd64 ;;
+aarch64 | arm64) urls=$agent_arm64 sha256=$sha256_arm64 ;;
+*) fail "no kops-agent was given for machines of the architecture $(uname -m)" ;;
+esac
+[ -n "$urls" ] || fail "this user-data has no kops-agent for $(uname -m): make it with --sha256-amd64 or --sha256-arm64 as well"
+
+# checked FILE: whether it is the kops-agent that this user-data names.
+checked() { [ -f "$1" ] && [ "$(sha256sum <"$1" | cut -d ' ' -f 1)" = "$sha256" ]; }
+
+# fetch URL FILE: 1 if the server has no such file, 2 for all else.
+fetch() {
+    if command -v curl >/dev/null 2>&1; then
+        curl --fail --silent --show-error --location --connect-timeout 20 --speed-limit 1024 --speed-time 60 --output "$2" "$1" || { [ $? -eq 22 ] && return 1; return 2; }
+    elif command -v wget >/dev/null 2>&1; then
+        wget -q -T 60 -O "$2" "$1" || { [ $? -eq 8 ] && return 1; return 2; }
+    else
+        fail "neither curl nor wget is installed: use an image that has one of them, or one with the kops-agent package"
+    fi
+}
+
+# from URL: downloads the program, compressed where this machine can unpack it, and checks it.
+from() {
+    new=$program.new
+    rm -f "$new" "$new.xz"
+    if command -v xz >/dev/null 2>&1; then
+        fetched=0
+        fetch "$1.xz" "$new.xz" || fetched=$?
+        # A mirror that does not answer is not asked again for the uncompressed one.
+        if [ "$fetched" = 2 ]; then return 1; fi
+        if [ "$fetched" = 0 ] && xz -d -f "$new.xz" && checked "$new"; then return; fi
+    fi
+    fetch "$1" "$new" || return 1
+    checked "$new" || {
+        say "what $1 serves does not have the SHA-256 sum $sha256"
+        return 1
+    }
+}
+
+download() {
+    pause=2
+    while :; do
+        for url in $urls; do
+            say "downloading $url"
+            # An `if` turns off `set -e` within `from`, which therefore looks at each step itself.
+            if from "$url"; then
+                chmod 0755 "$program.new"
+                mv -f "$program.new" "$program"
+                return
+            fi
+            rm -f "$program.new" "$program.new.xz"
+        done
+        say "no mirror has delivered kops-agent; trying again in $pause s"
+        sleep "$pause"
+        pause=$((pause * 2))
+        if [ "$pause" -gt 60 ]; then pause=60; fi
+    done
+}
+
+if command -v systemd-machine-id-setup >/dev/null 2>&1; then
+    systemd-machine-id-setup >/dev/null 2>&1 || say "systemd-machine-id-setup failed: check that this image has no machine-id of its own"
+fi
+
+mkdir -p "$install/bin" "$install/conf"
+say "writing $conf"
+umask 077
+cat >"$conf.new" <<'@END_OF_CONF@'
+@CONF@
+@END_OF_CONF@
+mv -f "$conf.new" "$conf"
+umask 022
+
+if checked "$program"; then
+    say "$program is here already"
+else
+    download
+    say "installed $program"
+fi
+
+say "installing its unit, which makes this machine a node: journalctl -fu kops-configuration"
+cd "$install/bin"
+exec "$program" --install-systemd-unit --conf="$conf" --v=@VERBOSITY@

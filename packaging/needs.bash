@@ -1,0 +1,99 @@
+# shellcheck shell=bash
+# Gets what this machine lacks for building and testing: Debian packages by apt, Rust by rustup. Scripts source this at the
+# top of the checkout, and then call:
+#
+#   want COMMAND PACKAGE...   notes the packages unless there is such a command
+#   want_rust                 notes what getting Rust takes, unless there is Rust
+#   get_packages [OPTION...]  installs what was noted, all at once, with these options of apt-get
+#   get_rust                  has cargo in PATH, of the version that rust-toolchain.toml names
+#
+# What is installed is said in a line. What may not be installed from here ends the script with NEEDS_STATUS, and with the
+# line that does install it.
+
+readonly NEEDS_STATUS=3
+wanted_packages=()
+# Where Rust is kept if it is not in PATH, unless RUSTUP_HOME and CARGO_HOME say where.
+own_rust=${KOPS_AGENT_CACHE:-$HOME/.cache/kops-agent}/rust
+
+needs_fail() {
+    echo "$0: $*" >&2
+    exit "$NEEDS_STATUS"
+}
+
+want() {
+    command -v "$1" >/dev/null || wanted_packages+=("${@:2}")
+}
+
+get_packages() {
+    ((${#wanted_packages[@]} > 0)) || return 0
+    local apt=(apt-get -qq -o DPkg::Lock::Timeout=300) names=${wanted_packages[*]}
+    local install=("${apt[@]}" install -y "$@" "${wanted_packages[@]}")
+    if [[ $(id -u) != 0 ]] || ! command -v apt-get >/dev/null; then
+        needs_fail "missing: $names. This installs it: sudo apt-get install -y $names"
+    fi
+    echo "installing by apt: $names"
+    export DEBIAN_FRONTEND=noninteractive
+    # The first fails where apt's lists are missing, or older than what the mirror still has.
+    "${install[@]}" >/dev/null 2>&1 || { "${apt[@]}" update && "${install[@]}" >/dev/null; } ||
+        needs_fail "apt could not install $names; what it says is above"
+    wanted_packages=()
+}
+
+# rustc_is_at_least VERSION [COMMAND...]: whether rustc, run by COMMAND if there is one, is of this version or newer.
+rustc_is_at_least() {
+    local found
+    found=$("${@:2}" rustc --version 2>/dev/null | cut -d ' ' -f 2) || return 1
+    [[ -n $found && $(printf '%s\n' "$1" "$found" | sort --version-sort | head -n 1) == "$1" ]]
+}
+
+# oldest_rust: the version that the sources need.
+oldest_rust() { sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml; }
+
+# A distribution's Rust will do, where it is new enough.
+has_rust_without_rustup() {
+    ! command -v rustup >/dev/null && command -v cargo >/dev/null && rustc_is_at_least "$(oldest_rust)"
+}
+
+want_rust() {
+    command -v rustup >/dev/null || [[ -x ${CARGO_HOME:-$own_rust/cargo}/bin/rustup ]] || has_rust_without_rustup || want curl curl ca-certificates
+}
+
+get_rust() {
+    local channel
+    channel=$(sed -n 's/^channel = "\(.*\)"/\1/p' rust-toolchain.toml)
+    if has_rust_without_rustup; then return; fi
+    if ! command -v rustup >/dev/null; then
+        export RUSTUP_HOME=${RUSTUP_HOME:-$own_rust/rustup} CARGO_HOME=${CARGO_HOME:-$own_rust/cargo}
+        export PATH=$CARGO_HOME/bin:$PATH
+        command -v rustup >/dev/null || get_rustup "$channel"
+    fi
+    if rustup run "$channel" cargo --version >/dev/null 2>&1; then return; fi
+    if [[ ${RUSTUP_AUTO_INSTALL:-1} != 0 ]]; then
+        echo "installing Rust $channel by rustup"
+        if rustup --quiet toolchain install "$channel" --profile minimal --component rustfmt,clippy >&2; then return; fi
+    fi
+    if rustc_is_at_least "$(oldest_rust)" rustup run stable; then
+        echo "Rust $channel is not installed; $(rustup run stable rustc --version) is, and is used"
+        export RUSTUP_TOOLCHAIN=stable
+        return
+    fi
+    needs_fail "Rust is missing. This installs it: rustup toolchain install $channel --component rustfmt,clippy"
+}
+
+# get_rustup CHANNEL: installs rustup and this toolchain into RUSTUP_HOME and CARGO_HOME, and nothing outside of them.
+# RUSTUP_UPDATE_ROOT is where it comes from, as for rustup itself.
+get_rustup() {
+    local channel=$1 from=${RUSTUP_UPDATE_ROOT:-https://static.rust-lang.org/rustup} init=$own_rust/rustup-init protocols="=https"
+    local url
+    url=$from/dist/$(uname -m)-unknown-linux-gnu/rustup-init
+    # Without TLS only from a mirror that was asked for.
+    if [[ $from == http:* ]]; then protocols="=http"; fi
+    echo "installing Rust $channel into $RUSTUP_HOME"
+    mkdir -p "$own_rust"
+    curl --proto "$protocols" --tlsv1.2 --silent --show-error --fail --location --retry 3 --output "$init" "$url" ||
+        needs_fail "$url could not be downloaded; curl's reason is above. Any cargo of Rust $(oldest_rust) or newer in PATH will do"
+    chmod +x "$init"
+    "$init" --quiet -y --no-modify-path --profile minimal --default-toolchain "$channel" --component rustfmt,clippy >/dev/null ||
+        needs_fail "rustup could not install Rust $channel into $RUSTUP_HOME; its reason is above"
+    rm "$init"
+}

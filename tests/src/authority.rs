@@ -1,0 +1,82 @@
+//! A certificate authority of a test, for everything whose authority is not a keyset of kOps' (`example_keys`).
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    date_time_ymd,
+};
+use time::OffsetDateTime;
+
+/// A certificate and its key, both PEM.
+#[derive(Clone)]
+pub struct Pair {
+    /// PEM.
+    pub certificate: String,
+    /// PEM, PKCS #8.
+    pub private_key: String,
+}
+
+/// An authority that signs itself.
+pub struct Authority {
+    /// Its own certificate.
+    pub pem: String,
+    /// Its private key, PEM.
+    pub key: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Authority")
+    }
+}
+
+impl Authority {
+    /// One of this common name, valid for centuries, so that no test depends on the day it runs.
+    ///
+    /// # Errors
+    /// If there is no randomness to be had.
+    pub fn new(name: &str) -> anyhow::Result<Authority> {
+        Authority::of_key(name, KeyPair::generate()?, date_time_ymd(1975, 1, 1), date_time_ymd(4096, 1, 1))
+    }
+
+    /// One of this common name and key, valid from one instant to another.
+    ///
+    /// # Errors
+    /// If the key cannot sign.
+    pub fn of_key(
+        name: &str,
+        key: KeyPair,
+        from: OffsetDateTime,
+        to: OffsetDateTime,
+    ) -> anyhow::Result<Authority> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = common_name(name);
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        (params.not_before, params.not_after) = (from, to);
+        let pem = params.self_signed(&key)?.pem();
+        Ok(Authority { pem, key: key.serialize_pem(), issuer: Issuer::new(params, key) })
+    }
+
+    /// Its own certificate and key.
+    pub fn pair(&self) -> Pair {
+        Pair { certificate: self.pem.clone(), private_key: self.key.clone() }
+    }
+
+    /// A certificate as these parameters say, with a key of its own.
+    ///
+    /// # Errors
+    /// If the parameters make no certificate.
+    pub fn issue(&self, params: &CertificateParams) -> anyhow::Result<Pair> {
+        let key = KeyPair::generate()?;
+        let certificate = params.signed_by(&key, &self.issuer)?.pem();
+        Ok(Pair { certificate, private_key: key.serialize_pem() })
+    }
+}
+
+/// A subject of this common name and nothing else; rcgen's own default has another one.
+pub fn common_name(name: &str) -> DistinguishedName {
+    let mut subject = DistinguishedName::new();
+    subject.push(DnType::CommonName, name);
+    subject
+}
