@@ -44,10 +44,8 @@ impl Downloads {
             };
             if !may_pass || begun.elapsed() + pause >= self.timeouts.give_up_after {
                 let failures = vec![MirrorFailure { url: url.to_owned(), reason }];
-                let waited = begun.elapsed();
-                return Err(
-                    DownloadError::Unavailable { name: url.to_owned(), failures, attempts, waited }.into()
-                );
+                let (name, waited) = (url.to_owned(), begun.elapsed());
+                return Err(DownloadError::Unavailable { name, failures, attempts, waited, kept: 0 }.into());
             }
             progress.download_retried(url, &reason);
             sleep(pause).await;

@@ -9,7 +9,7 @@ use kops_agent_spec::urls::shown_url;
 #[derive(Debug, thiserror::Error)]
 pub enum DownloadError {
     /// No mirror serves the right content.
-    #[error("{}", unavailable(.name, .failures, *.attempts, *.waited))]
+    #[error("{}", unavailable(.name, .failures, *.attempts, *.waited, *.kept))]
     Unavailable {
         /// What was to be downloaded: its first URL.
         name: String,
@@ -19,6 +19,8 @@ pub enum DownloadError {
         attempts: usize,
         /// For how long it was tried.
         waited: Duration,
+        /// How many bytes of it are in the cache, unverified, for the next run to go on from.
+        kept: u64,
     },
     /// There is no place for it.
     #[error(
@@ -63,7 +65,13 @@ pub struct MirrorFailure {
     pub reason: String,
 }
 
-fn unavailable(name: &str, failures: &[MirrorFailure], attempts: usize, waited: Duration) -> String {
+fn unavailable(
+    name: &str,
+    failures: &[MirrorFailure],
+    attempts: usize,
+    waited: Duration,
+    kept: u64,
+) -> String {
     let name = shown_url(name);
     let mut text = match failures {
         [] => return format!("cannot download {name:?}: no URL is given"),
@@ -73,12 +81,16 @@ fn unavailable(name: &str, failures: &[MirrorFailure], attempts: usize, waited: 
             |text, MirrorFailure { url, reason }| format!("{text}; {}: {reason}", shown_url(url)),
         ),
     };
+    // Writing to a String cannot fail.
     if attempts > failures.len() {
-        // Writing to a String cannot fail.
+        let waited = Duration::from_millis(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX));
+        let _ = write!(text, " (tried {attempts} times in {waited:.0?})");
+    }
+    if kept > 0 {
         let _ = write!(
             text,
-            " (tried {attempts} times in {:.0?}); what has come is kept, and the next run goes on from there",
-            Duration::from_millis(u64::try_from(waited.as_millis()).unwrap_or(u64::MAX))
+            "; {} of it have come and are kept, and the next run goes on from there",
+            in_units(kept)
         );
     }
     text
@@ -124,6 +136,7 @@ mod tests {
             failures,
             attempts: 1,
             waited: Duration::ZERO,
+            kept: 0,
         };
         for error in [
             unavailable(vec![]),
@@ -149,13 +162,14 @@ mod tests {
             &[failure("a", "refused"), failure("b", "404 Not Found")],
             7,
             Duration::from_secs(5),
+            2048,
         );
         assert_eq!(
             text,
             "cannot download https://a/x from any of its 2 mirrors; https://a/x: refused; https://b/x: 404 Not Found \
-             (tried 7 times in 5s); what has come is kept, and the next run goes on from there"
+             (tried 7 times in 5s); 2.0 KiB of it have come and are kept, and the next run goes on from there"
         );
-        let once = unavailable("https://a/x", &[failure("a", "404 Not Found")], 1, Duration::ZERO);
+        let once = unavailable("https://a/x", &[failure("a", "404 Not Found")], 1, Duration::ZERO, 0);
         assert_eq!(once, "cannot download https://a/x: 404 Not Found");
     }
 }

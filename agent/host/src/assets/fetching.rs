@@ -179,6 +179,7 @@ impl<'a> Fetching<'a> {
             failures,
             attempts: self.attempts,
             waited,
+            kept: self.at,
         }
     }
 
