@@ -29,7 +29,7 @@ fn a_node_that_gets_no_new_certificates_keeps_those_that_are_valid() {
     server.answer_next(&[Mood::Honest, registered.clone()]);
     let kept = worker.run("converge", &server);
     kept.with(0, &["due to be renewed (kube-proxy, kubelet, kubelet-server) are kept"]);
-    assert!(!kept.stderr.contains("404"), "{kept:#?}");
+    assert!(!kept.stderr.contains("answers with 404"), "{kept:#?}");
     let expected = [
         Asked::Configuration(Mood::Honest),
         certificates(registered, &CERTIFICATES),
