@@ -1,16 +1,14 @@
 //! DigitalOcean: droplets, which say their number and are called back.
 
-pub mod api;
-mod authenticate;
-mod facts;
-pub mod identify;
-pub mod verify;
+mod droplets;
+pub mod facts;
 
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
+use kops_agent_plan::identity::digital_ocean::Droplet;
 use kops_agent_spec::facts::CloudFacts;
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
@@ -18,10 +16,16 @@ use crate::Cloud;
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::inventory::{Inventory, ListedControlPlane, ListedVerifier, NumberAuthenticator};
 use crate::metadata::{MetadataError, MetadataService};
 use crate::tpm::OpenTpm;
-use authenticate::DigitalOceanAuthenticator;
-use identify::DigitalOceanControlPlane;
+
+/// The droplets of a cluster.
+pub type DigitalOceanDroplets = Inventory<Droplet>;
+/// Verifies the droplets of a cluster.
+pub type DigitalOceanVerifier = ListedVerifier<Droplet>;
+/// The droplets of a cluster, as its control plane asks for them.
+pub type DigitalOceanControlPlane = ListedControlPlane<Droplet>;
 
 /// DigitalOcean.
 pub(crate) struct DigitalOcean;
@@ -46,7 +50,8 @@ impl Cloud for DigitalOcean {
         _tpm: &'a Arc<dyn OpenTpm>,
     ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
         async {
-            let authenticator = DigitalOceanAuthenticator::of(facts.digital_ocean.as_ref())?;
+            let number = facts.digital_ocean.as_ref().map(|facts| facts.droplet_id.as_str());
+            let authenticator = NumberAuthenticator::of::<Droplet>(number.unwrap_or_default())?;
             Ok(Box::new(authenticator) as Box<dyn Authenticator>)
         }
         .boxed()

@@ -1,16 +1,14 @@
 //! Hetzner Cloud: servers, which say their number and are called back.
 
-pub(crate) mod authenticate;
-pub(crate) mod facts;
-pub mod identify;
-pub mod servers;
-pub mod verify;
+mod facts;
+mod servers;
 
 use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
+use kops_agent_plan::identity::hetzner::HetznerServer;
 use kops_agent_spec::facts::CloudFacts;
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
@@ -18,10 +16,16 @@ use crate::Cloud;
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::inventory::{Inventory, ListedControlPlane, ListedVerifier, NumberAuthenticator};
 use crate::metadata::{MetadataError, MetadataService};
 use crate::tpm::OpenTpm;
-use authenticate::HetznerAuthenticator;
-use identify::HetznerControlPlane;
+
+/// The servers of a cluster.
+pub type HetznerServers = Inventory<HetznerServer>;
+/// Verifies the servers of a cluster.
+pub type HetznerVerifier = ListedVerifier<HetznerServer>;
+/// The servers of a cluster, as its control plane asks for them.
+pub type HetznerControlPlane = ListedControlPlane<HetznerServer>;
 
 /// Hetzner Cloud.
 pub(crate) struct Hetzner;
@@ -46,7 +50,8 @@ impl Cloud for Hetzner {
         _tpm: &'a Arc<dyn OpenTpm>,
     ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
         async {
-            let authenticator = HetznerAuthenticator::of(facts.hetzner.as_ref())?;
+            let number = facts.hetzner.as_ref().map(|facts| facts.instance_id.as_str());
+            let authenticator = NumberAuthenticator::of::<HetznerServer>(number.unwrap_or_default())?;
             Ok(Box::new(authenticator) as Box<dyn Authenticator>)
         }
         .boxed()
