@@ -83,7 +83,6 @@ struct State {
     instances: BTreeMap<String, Instance>,
     instance_types: BTreeMap<String, InstanceType>,
     mood: Mood,
-    delay: Duration,
     calls: Vec<usize>,
 }
 
@@ -128,11 +127,6 @@ impl Ec2 {
         self.0.state().mood = mood;
     }
 
-    /// Answers so late from now on.
-    pub fn set_delay(&self, delay: Duration) {
-        self.0.state().delay = delay;
-    }
-
     /// For how many instances each call so far asked.
     pub fn calls(&self) -> Vec<usize> {
         self.0.state().calls.clone()
@@ -158,12 +152,11 @@ async fn answer(request: Request<Incoming>, state: &Shared<State>) -> Response<S
     let form = form(request).await;
     let ids: Vec<&String> =
         form.iter().filter(|(name, _)| name.starts_with("InstanceId.")).map(|(_, id)| id).collect();
-    let (mood, delay) = {
+    let mood = {
         let mut state = state.lock();
         state.calls.push(ids.len());
-        (state.mood, state.delay)
+        state.mood
     };
-    tokio::time::sleep(delay).await;
     let mood = not_hanging(mood, state).await;
     match mood {
         Mood::Throttling => return refusal(503, "RequestLimitExceeded", "Request limit exceeded."),
