@@ -129,9 +129,9 @@ pub fn of(provider: CloudProvider) -> &'static dyn Cloud {
     match provider {
         CloudProvider::Aws => &aws::Aws,
         CloudProvider::Azure => &azure::Azure,
-        CloudProvider::DigitalOcean => &digital_ocean::DigitalOcean,
+        CloudProvider::DigitalOcean => &digital_ocean::CLOUD,
         CloudProvider::Gce => &gce::Gce,
-        CloudProvider::Hetzner => &hetzner::Hetzner,
+        CloudProvider::Hetzner => &hetzner::CLOUD,
         CloudProvider::Linode => &linode::Linode,
         CloudProvider::Metal => &Unasked(CloudProvider::Metal),
         CloudProvider::Openstack => &openstack::Openstack,

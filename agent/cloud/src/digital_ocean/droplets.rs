@@ -4,13 +4,20 @@
 
 use std::net::IpAddr;
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use kops_agent_net::retry::Retries;
 use kops_agent_plan::bootstrap::number_token;
 use kops_agent_plan::identity::digital_ocean::{Droplet, PROVIDER_IDS, cluster_tag};
 use kops_agent_plan::identity::numbered::ProviderIds;
+use kops_agent_spec::CloudProvider;
+use kops_agent_spec::facts::CloudFacts;
 use serde::{Deserialize, Deserializer};
 
+use super::facts;
 use crate::api::{Api, ErrorBody, Meaning};
 use crate::inventory::{self, Bootstrap, ListApi, Listed};
+use crate::metadata::{MetadataError, MetadataService};
 use crate::verify::MachinePrefix;
 
 /// A page of the list.
@@ -108,7 +115,21 @@ impl Listed for Droplet {
         machine_prefix: MachinePrefix::of_bits(124),
     };
     const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;
+    const PROVIDER: CloudProvider = CloudProvider::DigitalOcean;
     type Page = Page;
+
+    fn observe(facts: &mut CloudFacts) -> BoxFuture<'_, Result<(), MetadataError>> {
+        async {
+            let service = MetadataService::new(facts::ENDPOINT, Retries::default())?;
+            facts.digital_ocean = Some(facts::observe(&service).await?);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn number(facts: &CloudFacts) -> Option<&str> {
+        facts.digital_ocean.as_ref().map(|facts| facts.droplet_id.as_str())
+    }
 
     fn selector(cluster: &str) -> String {
         cluster_tag(cluster)

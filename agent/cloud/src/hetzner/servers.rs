@@ -5,13 +5,20 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use kops_agent_net::retry::Retries;
 use kops_agent_plan::bootstrap::number_token;
 use kops_agent_plan::identity::hetzner::{CLUSTER_LABEL, HetznerServer, PROVIDER_IDS};
 use kops_agent_plan::identity::numbered::ProviderIds;
+use kops_agent_spec::CloudProvider;
+use kops_agent_spec::facts::CloudFacts;
 use serde::Deserialize;
 
+use super::facts;
 use crate::api::{Api, ErrorBody, Meaning};
 use crate::inventory::{self, Bootstrap, ListApi, Listed};
+use crate::metadata::{MetadataError, MetadataService};
 use crate::verify::MachinePrefix;
 
 /// A page of the list.
@@ -103,7 +110,21 @@ impl Listed for HetznerServer {
         machine_prefix: MachinePrefix::NETWORK,
     };
     const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;
+    const PROVIDER: CloudProvider = CloudProvider::Hetzner;
     type Page = Page;
+
+    fn observe(facts: &mut CloudFacts) -> BoxFuture<'_, Result<(), MetadataError>> {
+        async {
+            let service = MetadataService::new(facts::ENDPOINT, Retries::default())?;
+            facts.hetzner = Some(facts::observe(&service).await?);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn number(facts: &CloudFacts) -> Option<&str> {
+        facts.hetzner.as_ref().map(|facts| facts.instance_id.as_str())
+    }
 
     fn selector(cluster: &str) -> String {
         format!("{CLUSTER_LABEL}=={cluster}")

@@ -9,6 +9,7 @@
 //! verified, and how Nodes are identified is the same for all of them.
 
 mod authenticate;
+mod cloud;
 mod identify;
 mod verify;
 
@@ -18,9 +19,12 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use kops_agent_plan::bootstrap::number_token::NumberToken;
 use kops_agent_plan::identity::Refusal;
 use kops_agent_plan::identity::numbered::{NumberedMachine, ProviderIds};
+use kops_agent_spec::CloudProvider;
+use kops_agent_spec::facts::CloudFacts;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Client, Url};
 use serde::de::DeserializeOwned;
@@ -28,12 +32,13 @@ use tokio::time::{Instant, timeout};
 
 use crate::api::{self, Api, ApiError, Question};
 use crate::calls::CloudCalls;
+use crate::metadata::MetadataError;
 use crate::singleflight::Singleflight;
 use crate::verify::{MachinePrefix, OwnAddresses};
 use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::tls;
 
-pub use authenticate::NumberAuthenticator;
+pub(crate) use cloud::ListedCloud;
 pub use identify::ListedControlPlane;
 pub use verify::ListedVerifier;
 
@@ -91,8 +96,15 @@ pub trait Listed: NumberedMachine + fmt::Debug + Send + Sync + Sized + 'static {
     const BOOTSTRAP: Bootstrap;
     /// How its Node names it.
     const PROVIDER_IDS: ProviderIds;
+    /// Its cloud.
+    const PROVIDER: CloudProvider;
     /// A page of the list.
     type Page: DeserializeOwned + Send;
+
+    /// Asks the metadata service which machine this is, and writes the answers into the cloud's part of the facts.
+    fn observe(facts: &mut CloudFacts) -> BoxFuture<'_, Result<(), MetadataError>>;
+    /// The number of this machine, as its metadata service writes it; `None` where it was not asked.
+    fn number(facts: &CloudFacts) -> Option<&str>;
 
     /// What selects the machines of a cluster.
     fn selector(cluster: &str) -> String;
