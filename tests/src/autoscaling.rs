@@ -3,30 +3,27 @@
 //! Source: the Amazon EC2 Auto Scaling API Reference, `DescribeLifecycleHooks`, `CompleteLifecycleAction` and
 //! `DescribeAutoScalingInstances`.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::convert::Infallible;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::collections::BTreeSet;
 
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response};
 
-use crate::loopback::LoopbackServer;
+use crate::stand_in_api::{Shared, StandInApi, form, header, said};
 
 /// The hook's name.
 pub const HOOK: &str = "kops-warmpool";
 
+#[derive(Debug)]
+struct State {
+    group: String,
+    held: BTreeSet<String>,
+    refusals: usize,
+    asked: usize,
+}
+
 /// A running Auto Scaling; dropping it stops it.
 #[derive(Debug)]
-pub struct Autoscaling {
-    group: String,
-    held: Arc<Mutex<BTreeSet<String>>>,
-    refusals: Arc<AtomicUsize>,
-    asked: Arc<AtomicUsize>,
-    server: LoopbackServer,
-}
+pub struct Autoscaling(StandInApi<State>);
 
 impl Autoscaling {
     /// Starts with a group that holds these instances.
@@ -34,73 +31,58 @@ impl Autoscaling {
     /// # Errors
     /// If there is no free port or no thread to be had.
     pub fn start(group: &str, held: &[&str]) -> anyhow::Result<Autoscaling> {
-        let held: BTreeSet<String> = held.iter().map(|id| (*id).to_owned()).collect();
-        let held = Arc::new(Mutex::new(held));
-        let (refusals, asked) = (Arc::<AtomicUsize>::default(), Arc::<AtomicUsize>::default());
-        let (of_group, answering) = (group.to_owned(), held.clone());
-        let (refusing, counting) = (refusals.clone(), asked.clone());
-        let service = service_fn(move |request: Request<Incoming>| {
-            let (group, held) = (of_group.clone(), answering.clone());
-            counting.fetch_add(1, Ordering::SeqCst);
-            let refuses =
-                refusing.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
-            async move {
-                Ok::<_, Infallible>(match refuses {
-                    Ok(_) => refusal(403, "InvalidClientTokenId", "The security token is invalid."),
-                    Err(_) => answer(request, &group, &held).await,
-                })
-            }
-        });
-        let server = LoopbackServer::start("autoscaling", service)?;
-        Ok(Autoscaling { group: group.to_owned(), held, refusals, asked, server })
+        let held = held.iter().map(|id| (*id).to_owned()).collect();
+        let state = State { group: group.to_owned(), held, refusals: 0, asked: 0 };
+        Ok(Autoscaling(StandInApi::start("autoscaling", state, |request, state| async move {
+            Some(answer(request, state).await)
+        })?))
     }
 
     /// The name of its group.
-    pub fn group(&self) -> &str {
-        &self.group
+    pub fn group(&self) -> String {
+        self.0.state().group.clone()
     }
 
     /// The instances that are still held.
     pub fn held(&self) -> BTreeSet<String> {
-        lock(&self.held).clone()
+        self.0.state().held.clone()
     }
 
     /// Refuses this many requests from now on.
     pub fn refuse_next(&self, requests: usize) {
-        self.refusals.store(requests, Ordering::SeqCst);
+        self.0.state().refusals = requests;
     }
 
     /// How many requests there were since this was last asked.
     pub fn asked(&self) -> usize {
-        self.asked.swap(0, Ordering::SeqCst)
+        std::mem::take(&mut self.0.state().asked)
     }
 
     /// The variable by which it is found.
     pub fn environment(&self) -> (&'static str, String) {
-        ("AWS_ENDPOINT_URL_AUTO_SCALING", self.server.url())
+        ("AWS_ENDPOINT_URL_AUTO_SCALING", self.0.url())
     }
 }
 
-fn lock(held: &Mutex<BTreeSet<String>>) -> MutexGuard<'_, BTreeSet<String>> {
-    held.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-async fn answer(request: Request<Incoming>, group: &str, held: &Mutex<BTreeSet<String>>) -> Response<String> {
-    let is_signed = request.headers().get("authorization").is_some_and(|value| {
-        value.to_str().is_ok_and(|value| value.contains("/autoscaling/aws4_request, SignedHeaders="))
-    });
-    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let form: BTreeMap<String, String> = form_urlencoded::parse(&body).into_owned().collect();
+async fn answer(request: Request<Incoming>, state: Shared<State>) -> Response<String> {
+    let is_signed = header(&request, "authorization").contains("/autoscaling/aws4_request, SignedHeaders=");
+    let form = form(request).await;
     let asked = |name: &str| form.get(name).map(String::as_str).unwrap_or_default();
+    let mut state = state.lock();
+    state.asked += 1;
+    if state.refusals > 0 {
+        state.refusals -= 1;
+        return refusal(403, "InvalidClientTokenId", "The security token is invalid.");
+    }
     if !is_signed {
         return refusal(403, "AccessDenied", "The request is not signed.");
     }
     if asked("Action") == "DescribeAutoScalingInstances" {
-        let state =
-            if lock(held).contains(asked("InstanceIds.member.1")) { "Pending:Wait" } else { "InService" };
-        return xml(StatusCode::OK, format!("<R><LifecycleState>{state}</LifecycleState></R>"));
+        let is_held = state.held.contains(asked("InstanceIds.member.1"));
+        let lifecycle = if is_held { "Pending:Wait" } else { "InService" };
+        return said(200, format!("<R><LifecycleState>{lifecycle}</LifecycleState></R>"));
     }
-    if asked("AutoScalingGroupName") != group {
+    if asked("AutoScalingGroupName") != state.group {
         return refusal(400, "ValidationError", "AutoScalingGroup name not found");
     }
     match asked("Action") {
@@ -109,11 +91,11 @@ async fn answer(request: Request<Incoming>, group: &str, held: &Mutex<BTreeSet<S
                 HOOK => format!("<member><LifecycleHookName>{HOOK}</LifecycleHookName></member>"),
                 _ => String::new(),
             };
-            xml(StatusCode::OK, format!("<R><LifecycleHooks>{member}</LifecycleHooks></R>"))
+            said(200, format!("<R><LifecycleHooks>{member}</LifecycleHooks></R>"))
         }
         "CompleteLifecycleAction" if asked("LifecycleActionResult") == "CONTINUE" => {
-            match lock(held).remove(asked("InstanceId")) {
-                true => xml(StatusCode::OK, "<CompleteLifecycleActionResponse/>".into()),
+            match state.held.remove(asked("InstanceId")) {
+                true => said(200, "<CompleteLifecycleActionResponse/>"),
                 false => refusal(400, "ValidationError", "No active Lifecycle Action found with instance ID"),
             }
         }
@@ -122,17 +104,6 @@ async fn answer(request: Request<Incoming>, group: &str, held: &Mutex<BTreeSet<S
 }
 
 fn refusal(status: u16, code: &str, message: &str) -> Response<String> {
-    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
-    xml(
-        status,
-        format!(
-            "<ErrorResponse><Error><Code>{code}</Code><Message>{message}</Message></Error></ErrorResponse>"
-        ),
-    )
-}
-
-fn xml(status: StatusCode, document: String) -> Response<String> {
-    let mut response = Response::new(document);
-    *response.status_mut() = status;
-    response
+    let error = format!("<Error><Code>{code}</Code><Message>{message}</Message></Error>");
+    said(status, format!("<ErrorResponse>{error}</ErrorResponse>"))
 }

@@ -3,19 +3,14 @@
 //! Source: the EC2 API Reference, `DescribeInstances`, `DescribeInstanceTypes`, and "Error codes".
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, TcpListener};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::net::TcpListener;
 use std::time::Duration;
 
-use anyhow::Context as _;
-use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper::{Request, Response, StatusCode};
+use hyper::{Request, Response};
 
-use crate::loopback::LoopbackServer;
+use crate::stand_in_api::{Shared, StandInApi, form, header, said};
 
 /// The account whose EC2 this is.
 pub const ACCOUNT: &str = "123456789012";
@@ -88,16 +83,12 @@ struct State {
     instances: BTreeMap<String, Instance>,
     instance_types: BTreeMap<String, InstanceType>,
     mood: Mood,
-    delay: Duration,
     calls: Vec<usize>,
 }
 
 /// A running EC2; dropping it stops it.
 #[derive(Debug)]
-pub struct Ec2 {
-    state: Arc<Mutex<State>>,
-    server: LoopbackServer,
-}
+pub struct Ec2(StandInApi<State>);
 
 impl Ec2 {
     /// Starts without any instance.
@@ -105,7 +96,7 @@ impl Ec2 {
     /// # Errors
     /// If there is no free port or no thread to be had.
     pub fn start() -> anyhow::Result<Ec2> {
-        Ec2::start_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?)
+        Ok(Ec2(StandInApi::start("ec2", State::default(), answered)?))
     }
 
     /// The same on this socket.
@@ -113,74 +104,59 @@ impl Ec2 {
     /// # Errors
     /// If there is no thread to be had.
     pub fn start_on(socket: TcpListener) -> anyhow::Result<Ec2> {
-        let state = Arc::<Mutex<State>>::default();
-        let answering = state.clone();
-        let service = service_fn(move |request: Request<Incoming>| {
-            let state = answering.clone();
-            async move { Ok::<_, Infallible>(answer(request, &state).await) }
-        });
-        Ok(Ec2 { state, server: LoopbackServer::start_on("ec2", socket, move |_| service.clone())? })
+        Ok(Ec2(StandInApi::start_on(socket, "ec2", State::default(), answered)?))
     }
 
     /// Adds an instance, or changes it.
     pub fn put(&self, id: &str, instance: Instance) {
-        self.state().instances.insert(id.to_owned(), instance);
+        self.0.state().instances.insert(id.to_owned(), instance);
     }
 
     /// Adds an instance type.
     pub fn put_type(&self, name: &str, instance_type: InstanceType) {
-        self.state().instance_types.insert(name.to_owned(), instance_type);
+        self.0.state().instance_types.insert(name.to_owned(), instance_type);
     }
 
     /// Takes an instance away.
     pub fn remove(&self, id: &str) {
-        self.state().instances.remove(id);
+        self.0.state().instances.remove(id);
     }
 
     /// Answers like this from now on.
     pub fn set_mood(&self, mood: Mood) {
-        self.state().mood = mood;
-    }
-
-    /// Answers so late from now on.
-    pub fn set_delay(&self, delay: Duration) {
-        self.state().delay = delay;
+        self.0.state().mood = mood;
     }
 
     /// For how many instances each call so far asked.
     pub fn calls(&self) -> Vec<usize> {
-        self.state().calls.clone()
+        self.0.state().calls.clone()
     }
 
     /// The variables by which it is found, and credentials.
     pub fn environment(&self) -> [(&'static str, String); 4] {
         [
-            ("AWS_ENDPOINT_URL_EC2", self.server.url()),
+            ("AWS_ENDPOINT_URL_EC2", self.0.url()),
             ("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE".into()),
             ("AWS_SECRET_ACCESS_KEY", "secret".into()),
             ("AWS_EC2_METADATA_DISABLED", "true".into()),
         ]
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
 }
 
-async fn answer(request: Request<Incoming>, state: &Mutex<State>) -> Response<String> {
-    let is_signed = request.headers().get("authorization").is_some_and(|value| {
-        value.to_str().is_ok_and(|value| value.starts_with("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/"))
-    });
-    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let form: BTreeMap<String, String> = form_urlencoded::parse(&body).into_owned().collect();
+async fn answered(request: Request<Incoming>, state: Shared<State>) -> Option<Response<String>> {
+    Some(answer(request, &state).await)
+}
+
+async fn answer(request: Request<Incoming>, state: &Shared<State>) -> Response<String> {
+    let is_signed = header(&request, "authorization").starts_with("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/");
+    let form = form(request).await;
     let ids: Vec<&String> =
         form.iter().filter(|(name, _)| name.starts_with("InstanceId.")).map(|(_, id)| id).collect();
-    let (mood, delay) = {
-        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    let mood = {
+        let mut state = state.lock();
         state.calls.push(ids.len());
-        (state.mood, state.delay)
+        state.mood
     };
-    tokio::time::sleep(delay).await;
     let mood = not_hanging(mood, state).await;
     match mood {
         Mood::Throttling => return refusal(503, "RequestLimitExceeded", "Request limit exceeded."),
@@ -197,7 +173,7 @@ async fn answer(request: Request<Incoming>, state: &Mutex<State>) -> Response<St
         }
         Mood::Good | Mood::Hanging => {}
     }
-    let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    let state = state.lock();
     match form.get("Action").map(String::as_str) {
         Some("DescribeInstances") => {}
         Some("DescribeInstanceTypes") => return instance_types(&form, &state.instance_types),
@@ -211,7 +187,7 @@ async fn answer(request: Request<Incoming>, state: &Mutex<State>) -> Response<St
     }
     let items: String = ids.iter().map(|id| item(id, &state.instances[*id])).collect();
     xml(
-        StatusCode::OK,
+        200,
         format!(
             "<DescribeInstancesResponse xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>r</requestId>\
              <reservationSet>{items}</reservationSet></DescribeInstancesResponse>"
@@ -241,7 +217,7 @@ fn instance_types(
         );
     }
     xml(
-        StatusCode::OK,
+        200,
         format!(
             "<DescribeInstanceTypesResponse xmlns=\"http://ec2.amazonaws.com/doc/2016-11-15/\"><requestId>r</requestId>\
              <instanceTypeSet>{items}</instanceTypeSet></DescribeInstanceTypesResponse>"
@@ -250,10 +226,10 @@ fn instance_types(
 }
 
 /// The mood in which an answer is given, once one is.
-async fn not_hanging(mut mood: Mood, state: &Mutex<State>) -> Mood {
+async fn not_hanging(mut mood: Mood, state: &Shared<State>) -> Mood {
     while mood == Mood::Hanging {
         tokio::time::sleep(Duration::from_millis(10)).await;
-        mood = state.lock().unwrap_or_else(PoisonError::into_inner).mood;
+        mood = state.lock().mood;
     }
     mood
 }
@@ -279,7 +255,6 @@ fn item(id: &str, instance: &Instance) -> String {
 }
 
 fn refusal(status: u16, code: &str, message: &str) -> Response<String> {
-    let status = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
     xml(
         status,
         format!(
@@ -289,10 +264,8 @@ fn refusal(status: u16, code: &str, message: &str) -> Response<String> {
     )
 }
 
-fn xml(status: StatusCode, document: String) -> Response<String> {
-    let mut response = Response::new(format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{document}"));
-    *response.status_mut() = status;
-    response
+fn xml(status: u16, document: String) -> Response<String> {
+    said(status, format!("<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n{document}"))
 }
 
 fn escaped(text: &str) -> String {

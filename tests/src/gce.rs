@@ -7,14 +7,8 @@ mod answer;
 pub mod tpm;
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hyper::Request;
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-
-use crate::loopback::LoopbackServer;
+use crate::stand_in_api::StandInApi;
 
 /// The project that this is.
 pub const PROJECT: &str = "my-project";
@@ -113,10 +107,7 @@ struct State {
 
 /// A running Compute Engine; dropping it stops it.
 #[derive(Debug)]
-pub struct Gce {
-    state: Arc<Mutex<State>>,
-    server: LoopbackServer,
-}
+pub struct Gce(StandInApi<State>);
 
 impl Gce {
     /// Starts without anything in it.
@@ -124,25 +115,23 @@ impl Gce {
     /// # Errors
     /// If there is no free port or no thread to be had.
     pub fn start() -> anyhow::Result<Gce> {
-        let state = Arc::new(Mutex::new(State { page: 500, ..State::default() }));
-        let answering = state.clone();
-        let service = service_fn(move |request: Request<Incoming>| {
-            let response = answer::answer(&request, &mut locked(&answering));
-            async move { Ok::<_, Infallible>(response) }
-        });
-        Ok(Gce { state, server: LoopbackServer::start("gce", service)? })
+        let state = State { page: 500, ..State::default() };
+        Ok(Gce(StandInApi::start("gce", state, |request, state| {
+            let response = answer::answer(&request, &mut state.lock());
+            async move { Some(response) }
+        })?))
     }
 
     /// Where it is.
     pub fn url(&self) -> String {
-        self.server.url()
+        self.0.url()
     }
 
     /// The variables by which it is found.
     pub fn environment(&self) -> [(&'static str, String); 2] {
         [
-            ("GCE_METADATA_HOST", self.server.address().to_string()),
-            ("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", format!("{}/compute/v1/", self.server.url())),
+            ("GCE_METADATA_HOST", self.0.host()),
+            ("CLOUDSDK_API_ENDPOINT_OVERRIDES_COMPUTE", format!("{}/compute/v1/", self.0.url())),
         ]
     }
 
@@ -155,7 +144,7 @@ impl Gce {
     /// The same, with this template.
     pub fn put_group_from(&self, cluster: &str, name: &str, template: Template) -> String {
         let named = format!("{name}-{}", cluster.replace('.', "-"));
-        let mut state = self.state();
+        let mut state = self.0.state();
         state.templates.insert(named.clone(), template);
         let group = Group { base_instance_name: name.to_owned(), template: named.clone() };
         state.groups.insert(format!("a-{named}"), group);
@@ -164,7 +153,7 @@ impl Gce {
 
     /// Has a managed group make a running instance of that name.
     pub fn create_instance(&self, group: &str, name: &str) -> Instance {
-        let mut state = self.state();
+        let mut state = self.0.state();
         let template = state.groups[group].template.clone();
         let mut metadata = state.templates[&template].metadata.clone();
         let created_by = format!("projects/123/zones/{ZONE}/instanceGroupManagers/{group}");
@@ -185,44 +174,36 @@ impl Gce {
 
     /// Adds an instance, or changes it.
     pub fn put_instance(&self, name: &str, instance: Instance) {
-        self.state().instances.insert(name.to_owned(), instance);
+        self.0.state().instances.insert(name.to_owned(), instance);
     }
 
     /// Takes an instance away.
     pub fn remove_instance(&self, name: &str) {
-        self.state().instances.remove(name);
+        self.0.state().instances.remove(name);
     }
 
     /// Answers like this from now on.
     pub fn set_mood(&self, mood: Mood) {
-        self.state().mood = mood;
+        self.0.state().mood = mood;
     }
 
     /// Gives at most so many items on a page from now on.
     pub fn set_page(&self, items: usize) {
-        self.state().page = items;
+        self.0.state().page = items;
     }
 
     /// What was asked so far, each as Google's reference names it.
     pub fn calls(&self) -> Vec<String> {
-        self.state().calls.clone()
+        self.0.state().calls.clone()
     }
 
     /// How often one was asked.
     pub fn calls_of(&self, action: &str) -> usize {
-        self.state().calls.iter().filter(|call| *call == action).count()
+        self.0.state().calls.iter().filter(|call| *call == action).count()
     }
 
     /// How many tokens the metadata server gave.
     pub fn tokens(&self) -> usize {
-        self.state().tokens
+        self.0.state().tokens
     }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
-    }
-}
-
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,19 +1,15 @@
-//! Hetzner Cloud's API as the agent asks it, for as long as its value lives: lists of servers by a label, page by page,
-//! refusals, and moods.
+//! Hetzner Cloud's API as the agent asks it: lists of servers by a label.
 //!
 //! Source: Hetzner Cloud API, "Servers", "Label Selector", "Pagination", "Errors".
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper::{Method, Request, Response};
 use serde_json::{Value, json};
 
-use crate::loopback::LoopbackServer;
+use crate::listed::{Api, ListApi, ListedMachine};
+
+pub use crate::listed::Mood;
 
 /// The token that is taken.
 pub const TOKEN: &str = "hcloud-token-for-tests";
@@ -49,6 +45,21 @@ impl Server {
             private_ips: vec![private_ip],
         }
     }
+}
+
+/// A running API; dropping it stops it.
+pub type Hetzner = ListApi<Server>;
+
+impl ListedMachine for Server {
+    const API: Api = Api {
+        name: "hetzner",
+        token: TOKEN,
+        base: "/v1",
+        path: "/servers",
+        per_page: [25, 50],
+        throttled: "rate_limit_exceeded",
+        down: "unavailable",
+    };
 
     fn json(&self, id: u64) -> Value {
         let networks: Vec<Value> = self
@@ -61,147 +72,24 @@ impl Server {
                "created": "2026-01-30T23:55:00+00:00", "private_net": networks,
                "public_net": {"ipv4": ipv4, "ipv6": null, "floating_ips": [], "firewalls": []}})
     }
-}
 
-/// How it is to answer.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mood {
-    /// As usual.
-    #[default]
-    Good,
-    /// That it is asked too much.
-    Throttling,
-    /// With an error of its own.
-    Down,
-    /// What is no JSON.
-    Babbling,
-    /// That it is elsewhere.
-    Redirecting,
-    /// Not at all.
-    Silent,
-}
-
-#[derive(Debug, Default)]
-struct State {
-    servers: BTreeMap<u64, Server>,
-    mood: Mood,
-    calls: usize,
-}
-
-/// A running API; dropping it stops it.
-#[derive(Debug)]
-pub struct Hetzner {
-    state: Arc<Mutex<State>>,
-    server: LoopbackServer,
-}
-
-impl Hetzner {
-    /// Starts without a server in it.
-    ///
-    /// # Errors
-    /// If there is no free port or no thread to be had.
-    pub fn start() -> anyhow::Result<Hetzner> {
-        let state = Arc::new(Mutex::new(State::default()));
-        let answering = state.clone();
-        let service = service_fn(move |request: Request<Incoming>| {
-            let response = answer(&request, &mut locked(&answering));
-            async move {
-                match response {
-                    Some(response) => Ok::<_, Infallible>(response),
-                    None => std::future::pending().await,
-                }
-            }
-        });
-        Ok(Hetzner { state, server: LoopbackServer::start("hetzner", service)? })
+    fn is_selected(&self, parameters: &BTreeMap<String, String>) -> bool {
+        let selector = parameters.get("label_selector").and_then(|selector| selector.split_once("=="));
+        selector.is_none_or(|(key, value)| self.labels.get(key).is_some_and(|own| own == value))
     }
 
-    /// Where it is.
-    pub fn url(&self) -> String {
-        format!("{}/v1", self.server.url())
+    fn page(servers: Vec<Value>, page: usize, per_page: usize, total: usize) -> Value {
+        let next = (total > page * per_page).then_some(page + 1);
+        let pagination =
+            json!({"page": page, "per_page": per_page, "next_page": next, "total_entries": total});
+        json!({"servers": servers, "meta": {"pagination": pagination}})
     }
 
-    /// Adds a server, or changes it.
-    pub fn put(&self, id: u64, server: Server) {
-        self.state().servers.insert(id, server);
+    fn endless_page(page: usize) -> Value {
+        json!({"servers": [], "meta": {"pagination": {"next_page": page + 1}}})
     }
 
-    /// Answers like this from now on.
-    pub fn set_mood(&self, mood: Mood) {
-        self.state().mood = mood;
+    fn error(code: &str) -> Value {
+        json!({"error": {"code": code, "message": "no", "details": {}}})
     }
-
-    /// How often it was asked.
-    pub fn calls(&self) -> usize {
-        self.state().calls
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        locked(&self.state)
-    }
-}
-
-fn answer(request: &Request<Incoming>, state: &mut State) -> Option<Response<String>> {
-    state.calls += 1;
-    let token = request.headers().get("authorization").and_then(|token| token.to_str().ok());
-    if token != Some(&format!("Bearer {TOKEN}")) {
-        return Some(refusal(401, "unauthorized"));
-    }
-    if request.method() != Method::GET || request.uri().path() != "/v1/servers" {
-        return Some(refusal(404, "not_found"));
-    }
-    Some(match state.mood {
-        Mood::Good => list(request.uri().query().unwrap_or_default(), &state.servers),
-        Mood::Throttling => refusal(429, "rate_limit_exceeded"),
-        Mood::Down => refusal(503, "unavailable"),
-        Mood::Babbling => said(200, "<html>Welcome</html>"),
-        Mood::Redirecting => {
-            let mut response = said(302, "");
-            response.headers_mut().insert("location", hyper::header::HeaderValue::from_static("/v1/servers"));
-            response
-        }
-        Mood::Silent => return None,
-    })
-}
-
-fn list(query: &str, servers: &BTreeMap<u64, Server>) -> Response<String> {
-    let parameters: BTreeMap<String, String> =
-        form_urlencoded::parse(query.as_bytes()).into_owned().collect();
-    let number =
-        |name: &str, usual: usize| parameters.get(name).map_or(Some(usual), |text| text.parse().ok());
-    let (Some(page), Some(per_page)) = (number("page", 1), number("per_page", 25)) else {
-        return refusal(400, "invalid_input");
-    };
-    if page == 0 || !(1..=50).contains(&per_page) {
-        return refusal(400, "invalid_input");
-    }
-    let selector = parameters.get("label_selector").and_then(|selector| selector.split_once("=="));
-    let is_selected = |server: &Server| {
-        selector.is_none_or(|(key, value)| server.labels.get(key).is_some_and(|own| own == value))
-    };
-    let all: Vec<Value> = servers
-        .iter()
-        .filter(|(_, server)| is_selected(server))
-        .map(|(id, server)| server.json(*id))
-        .collect();
-    let of_page: Vec<&Value> = all.iter().skip((page - 1) * per_page).take(per_page).collect();
-    let next = (all.len() > page * per_page).then_some(page + 1);
-    let pagination =
-        json!({"page": page, "per_page": per_page, "next_page": next, "total_entries": all.len()});
-    said(200, &json!({"servers": of_page, "meta": {"pagination": pagination}}).to_string())
-}
-
-fn refusal(status: u16, code: &str) -> Response<String> {
-    said(status, &json!({"error": {"code": code, "message": "no", "details": {}}}).to_string())
-}
-
-fn said(status: u16, text: &str) -> Response<String> {
-    let mut response = Response::new(text.to_owned());
-    if let Ok(status) = hyper::StatusCode::from_u16(status) {
-        *response.status_mut() = status;
-    }
-    response
-}
-
-fn locked(state: &Mutex<State>) -> MutexGuard<'_, State> {
-    state.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -291,7 +291,7 @@ impl State {
     fn configuration(&self, mood: &Mood) -> Value {
         let mut text = self.served.nodeup_config.clone();
         if *mood == Mood::OtherConfiguration {
-            text.push_str("# somebody was here\n");
+            text.push_str("# changed on the way\n");
         }
         let secrets = json!({ "dockerconfig": STANDARD.encode(&self.served.docker_config) });
         json!({ "nodeConfig": { "nodeupConfig": text, "nodeSecrets": secrets } })

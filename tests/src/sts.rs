@@ -4,17 +4,13 @@
 //! Source: the STS API Reference, `GetCallerIdentity`; tokens: upstream's `pkg/bootstrap/awsbootstrap/authenticator.go`.
 
 use std::collections::BTreeMap;
-use std::convert::Infallible;
-use std::net::{Ipv4Addr, TcpListener};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::net::TcpListener;
 use std::time::Duration;
 
-use anyhow::Context as _;
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
-use hyper::service::service_fn;
 use hyper::{Request, Response};
 use serde_json::json;
 use sha2::{Digest as _, Sha256};
@@ -22,8 +18,8 @@ use time::OffsetDateTime;
 use time::macros::format_description;
 
 use crate::ec2::ACCOUNT;
-use crate::loopback::LoopbackServer;
 use crate::sigv4::Signable;
+use crate::stand_in_api::{Shared, StandInApi, elsewhere, said};
 
 const BODY: &str = "Action=GetCallerIdentity&Version=2011-06-15";
 const FORM: &str = "application/x-www-form-urlencoded; charset=utf-8";
@@ -39,9 +35,9 @@ pub struct Principal {
     pub secret: String,
     /// What a role's temporary key comes with.
     pub session_token: String,
-    /// Who it is.
+    /// Its ARN.
     pub arn: String,
-    /// Who it is, once more.
+    /// Its unique id.
     pub user_id: String,
     /// Of which account.
     pub account: String,
@@ -142,6 +138,8 @@ pub enum Mood {
     Endless,
     /// So late.
     Late(Duration),
+    /// Not at all, as long as it is in this mood.
+    Hanging,
 }
 
 #[derive(Debug, Default)]
@@ -155,10 +153,7 @@ struct State {
 
 /// A running STS; dropping it stops it.
 #[derive(Debug)]
-pub struct Sts {
-    state: Arc<Mutex<State>>,
-    server: LoopbackServer,
-}
+pub struct Sts(StandInApi<State>);
 
 impl Sts {
     /// Starts, and knows no principal.
@@ -166,7 +161,7 @@ impl Sts {
     /// # Errors
     /// If there is no free port or no thread to be had.
     pub fn start() -> anyhow::Result<Sts> {
-        Sts::start_on(TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?)
+        Ok(Sts(StandInApi::start("sts", State::default(), answered)?))
     }
 
     /// The same on this socket.
@@ -174,80 +169,73 @@ impl Sts {
     /// # Errors
     /// If there is no thread to be had.
     pub fn start_on(socket: TcpListener) -> anyhow::Result<Sts> {
-        let state = Arc::<Mutex<State>>::default();
-        let answering = state.clone();
-        let service = service_fn(move |request: Request<Incoming>| {
-            let state = answering.clone();
-            async move { Ok::<_, Infallible>(answer(request, &state).await) }
-        });
-        Ok(Sts { state, server: LoopbackServer::start_on("sts", socket, move |_| service.clone())? })
+        Ok(Sts(StandInApi::start_on(socket, "sts", State::default(), answered)?))
     }
 
     /// Where it is.
     pub fn url(&self) -> String {
-        self.server.url()
+        self.0.url()
     }
 
     /// Its host with its port.
     pub fn host(&self) -> String {
-        self.url().trim_start_matches("http://").trim_end_matches('/').to_owned()
+        self.0.host()
     }
 
     /// Knows this principal from now on.
     pub fn put(&self, principal: &Principal) {
-        self.state().known.insert(principal.access_key.clone(), principal.clone());
+        self.0.state().known.insert(principal.access_key.clone(), principal.clone());
     }
 
     /// Answers like this from now on.
     pub fn set_mood(&self, mood: Mood) {
-        self.state().mood = mood;
+        self.0.state().mood = mood;
     }
 
     /// Answers like this from now on to requests of this principal.
     pub fn set_mood_for(&self, principal: &Principal, mood: Mood) {
-        self.state().moods.insert(principal.access_key.clone(), mood);
+        self.0.state().moods.insert(principal.access_key.clone(), mood);
     }
 
     /// How often it was asked.
     pub fn calls(&self) -> usize {
-        self.state().calls
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.state().calls
     }
 }
 
-async fn answer(request: Request<Incoming>, state: &Mutex<State>) -> Response<String> {
+async fn answered(request: Request<Incoming>, state: Shared<State>) -> Option<Response<String>> {
+    Some(answer(request, &state).await)
+}
+
+async fn answer(request: Request<Incoming>, state: &Shared<State>) -> Response<String> {
     let signed = Signed::read(request).await;
     let mood = {
-        let mut state = state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = state.lock();
         state.calls += 1;
         let of_signer = signed.as_ref().and_then(|signed| state.moods.get(&signed.access_key));
         of_signer.unwrap_or(&state.mood).clone()
     };
     match mood {
         Mood::Good => {}
+        Mood::Hanging => {
+            while state.lock().mood == Mood::Hanging {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        }
         Mood::Late(delay) => tokio::time::sleep(delay).await,
         Mood::Down => {
-            return xml(500, "<ErrorResponse><Error><Code>InternalFailure</Code></Error></ErrorResponse>");
+            return said(500, "<ErrorResponse><Error><Code>InternalFailure</Code></Error></ErrorResponse>");
         }
-        Mood::Endless => return xml(200, &"<GetCallerIdentityResponse>".repeat(100_000)),
-        Mood::Redirecting(url) => {
-            let mut response = xml(307, "");
-            if let Ok(url) = url.parse() {
-                response.headers_mut().insert("location", url);
-            }
-            return response;
-        }
+        Mood::Endless => return said(200, "<GetCallerIdentityResponse>".repeat(100_000)),
+        Mood::Redirecting(url) => return elsewhere(307, &url),
     }
     let Some(signed) = signed else { return refusal("MissingAuthenticationToken") };
-    let state = state.lock().unwrap_or_else(PoisonError::into_inner);
+    let state = state.lock();
     match state.known.get(&signed.access_key) {
         None => refusal("InvalidClientTokenId"),
-        Some(principal) if signed.is_of(principal) => xml(
+        Some(principal) if signed.is_of(principal) => said(
             200,
-            &format!(
+            format!(
                 "<GetCallerIdentityResponse xmlns=\"https://sts.amazonaws.com/doc/2011-06-15/\"><GetCallerIdentityResult>\
                  <Arn>{}</Arn><UserId>{}</UserId><Account>{}</Account></GetCallerIdentityResult><ResponseMetadata>\
                  <RequestId>r</RequestId></ResponseMetadata></GetCallerIdentityResponse>",
@@ -336,13 +324,7 @@ impl Signed {
 }
 
 fn refusal(code: &str) -> Response<String> {
-    xml(403, &format!("<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code></Error></ErrorResponse>"))
-}
-
-fn xml(status: u16, document: &str) -> Response<String> {
-    let mut response = Response::new(document.to_owned());
-    *response.status_mut() = hyper::StatusCode::from_u16(status).unwrap_or_default();
-    response
+    said(403, format!("<ErrorResponse><Error><Type>Sender</Type><Code>{code}</Code></Error></ErrorResponse>"))
 }
 
 fn hash(body: &[u8]) -> String {

@@ -214,7 +214,7 @@ impl KopsController {
         let servers = Server::all(&self.servers, &self.tls_server_name)?;
         let asking = Asking {
             authenticator: kops_agent_cloud::of(self.provider).authenticator(&self.cloud, &self.tpm).await?,
-            trust: tls::client_config_trusting(&self.authorities).map_err(|_| NoServer::NobodyTrusted)?,
+            trust: tls::client_config_trusting(&self.authorities).map_err(|_| NoServer::NoAuthority)?,
             callback: match is_called_back(self.provider) {
                 true => Some(self.listen().await?),
                 false => None,

@@ -49,7 +49,7 @@ pub enum NoServer {
         "the boot config's ConfigServer.CACertificates has no certificate of an authority, so no kops-controller can be \
          told from an impostor; give this instance the user-data that `kops update cluster --yes` writes"
     )]
-    NobodyTrusted,
+    NoAuthority,
 }
 
 /// Why one request was in vain.

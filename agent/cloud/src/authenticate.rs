@@ -38,16 +38,16 @@ pub enum AuthenticationError {
     /// Its TPM does not sign for an instance of GCE.
     #[error(transparent)]
     Tpm(#[from] TpmFailure),
-    /// Hetzner has numbers, and this machine's is not known.
-    #[error(
-        "the number of this server is not among this machine's facts (cloud.hetzner.instanceID is {0:?})"
-    )]
-    NoServerId(String),
-    /// DigitalOcean has numbers, and this machine's is not known.
-    #[error(
-        "the number of this droplet is not among this machine's facts (cloud.digitalOcean.dropletID is {0:?})"
-    )]
-    NoDropletId(String),
+    /// The cloud knows machines by numbers, and this one's is not known.
+    #[error("the number of this {machine} is not among this machine's facts ({fact} is {value:?})")]
+    NoNumber {
+        /// What the cloud calls a machine.
+        machine: &'static str,
+        /// Where the number is among facts.
+        fact: &'static str,
+        /// What is there.
+        value: String,
+    },
     /// There are no credentials.
     #[error(
         "there are no credentials to sign with: {0}; give the instance the role of its group, as kOps does, and let it \

@@ -10,7 +10,7 @@ use kops_agent_spec::KopsControllerServerOptions;
 use thiserror::Error;
 use tokio::time::Instant;
 
-use crate::inventory::ListError;
+use crate::api::ApiError;
 use crate::verify::{LoadBalancing, MachinePrefix, Verifier};
 
 /// Why it is not known which machine a Node is.
@@ -51,7 +51,7 @@ impl ControlPlaneError {
     }
 
     /// The same of a list that cannot be asked for, which may be a matter of the configuration.
-    pub(crate) fn of_list(doing: &'static str) -> impl FnOnce(ListError) -> Self {
+    pub(crate) fn of_list(doing: &'static str) -> impl FnOnce(ApiError) -> Self {
         move |error| match error.is_configuration() {
             true => ControlPlaneError::Configuration(error.to_string()),
             false => ControlPlaneError::failed(doing)(error),

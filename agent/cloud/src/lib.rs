@@ -1,10 +1,11 @@
 //! The clouds: what each says of this machine, and what its API says of others.
 //!
 //! A cloud is a folder: `facts` asks the metadata service, `authenticate` makes a machine's proof, an API client asks for other
-//! machines, `verify` judges proofs and `identify` Nodes by it. Its `mod.rs` puts them together as a [`Cloud`], and [`of`]
-//! names it. Nothing else in the program chooses by the provider.
+//! machines, `verify` judges proofs and `identify` Nodes by it. Where machines have numbers, and one list has them all, a cloud is
+//! what it lists ([`inventory::Listed`]), and the rest is [`inventory`]'s. Its `mod.rs` puts them together as a [`Cloud`], and [`of`]
+//! names it. Nothing else in the program chooses by the provider. Every API is asked by [`api`].
 
-mod api;
+pub mod api;
 pub mod authenticate;
 pub mod aws;
 mod azure;
@@ -39,8 +40,9 @@ pub use control_plane::{ControlPlane, ControlPlaneError, NotIdentified};
 pub use metadata::MetadataError;
 pub use remembered::RememberedFacts;
 
+use api::ApiError;
 use authenticate::{AuthenticationError, Authenticator};
-use aws::autoscaling::{self, AutoscalingError};
+use aws::autoscaling;
 use aws::instance_types::InstanceTypeError;
 use aws::ipv6_prefix::{self, PrefixError};
 use calls::CloudCalls;
@@ -127,9 +129,9 @@ pub fn of(provider: CloudProvider) -> &'static dyn Cloud {
     match provider {
         CloudProvider::Aws => &aws::Aws,
         CloudProvider::Azure => &azure::Azure,
-        CloudProvider::DigitalOcean => &digital_ocean::DigitalOcean,
+        CloudProvider::DigitalOcean => &digital_ocean::CLOUD,
         CloudProvider::Gce => &gce::Gce,
-        CloudProvider::Hetzner => &hetzner::Hetzner,
+        CloudProvider::Hetzner => &hetzner::CLOUD,
         CloudProvider::Linode => &linode::Linode,
         CloudProvider::Metal => &Unasked(CloudProvider::Metal),
         CloudProvider::Openstack => &openstack::Openstack,
@@ -180,7 +182,7 @@ pub async fn instance_id() -> Result<String, MetadataError> {
 pub async fn complete_lifecycle_action(
     action: &LifecycleAction,
     uptime: Duration,
-) -> Result<Completion, AutoscalingError> {
+) -> Result<Completion, ApiError> {
     autoscaling::complete(action, uptime, autoscaling::RETRIES).await
 }
 

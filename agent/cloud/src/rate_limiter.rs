@@ -58,7 +58,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pause_is_for_everybody() {
+    fn a_pause_is_for_all_calls() {
         let mut rate_limiter = RateLimiter::of(50.0, 10.0);
         let now = rate_limiter.counted_at;
         rate_limiter.put_off(now, Duration::from_secs(4));

@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_asks_at_the_same_time_gets_the_same_answer() {
+    async fn callers_at_the_same_time_get_the_same_answer() {
         let (singleflight, count) = (Singleflight::default(), Arc::new(AtomicU32::new(0)));
         let questions = (0..1000).map(|_| singleflight.get(Duration::ZERO, ask(&count)));
         assert!(join_all(questions).await.iter().all(|answer| **answer.as_ref().unwrap() == 0));
@@ -109,7 +109,11 @@ mod tests {
         let minute = Duration::from_secs(60);
         assert_eq!(singleflight.known(minute).await, None);
         let (answer, known) = tokio::join!(singleflight.get(minute, ask(&count)), singleflight.known(minute));
-        assert_eq!((answer.unwrap(), known), (Arc::new(0), Some(Arc::new(0))), "it waits for whoever asks");
+        assert_eq!(
+            (answer.unwrap(), known),
+            (Arc::new(0), Some(Arc::new(0))),
+            "it waits for the caller that asks"
+        );
         assert_eq!(singleflight.known(minute).await, Some(Arc::new(0)));
         assert_eq!(singleflight.known(Duration::ZERO).await, None, "it is older than that");
         let failed = singleflight.get(Duration::ZERO, async { Err("busy".to_owned()) }).await;
@@ -131,7 +135,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_was_begun_is_there_for_who_comes_later() {
+    async fn what_was_begun_is_there_for_later_callers() {
         let (singleflight, count) = (Singleflight::default(), Arc::new(AtomicU32::new(0)));
         let (answer, answered) = tokio::sync::oneshot::channel();
         let (begun, has_begun) = tokio::sync::oneshot::channel();
@@ -140,7 +144,7 @@ mod tests {
             answered.await.map_err(|_| "busy".to_owned())
         };
         tokio::select! {
-            _ = singleflight.get(Duration::ZERO, slow) => panic!("nobody has answered"),
+            _ = singleflight.get(Duration::ZERO, slow) => panic!("there is no answer"),
             begun = has_begun => begun.unwrap(),
         }
         answer.send(7).unwrap();

@@ -36,7 +36,7 @@ pub struct TakeoverArgs {
     /// How the controller reaches the API server; its rights are looked at.
     #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/kops-controller/kubeconfig")]
     pub kubeconfig: PathBuf,
-    /// How an administrator reaches the API server, who may list pods; the controller may not.
+    /// How an administrator reaches the API server and may list pods, which the controller may not.
     #[arg(long, value_name = "FILE", default_value = "/var/lib/kubectl/kubeconfig")]
     pub admin_kubeconfig: PathBuf,
     /// Read what is below URL from the folder DIR; may be given more than once.

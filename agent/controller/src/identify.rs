@@ -77,8 +77,7 @@ mod tests {
 
     use super::*;
     use kops_agent_cloud::calls::CloudCalls;
-    use kops_agent_cloud::hetzner::identify::HetznerControlPlane;
-    use kops_agent_cloud::hetzner::servers::HetznerServers;
+    use kops_agent_cloud::hetzner::{HetznerControlPlane, HetznerServers};
 
     const CLUSTER: &str = "c.example.com";
 
@@ -105,7 +104,7 @@ mod tests {
         hetzner.put(3, server("web", 3));
         hetzner.put(4, server("batch", 4));
         let servers = HetznerServers::at(&hetzner.url(), TOKEN, CLUSTER, CloudCalls::default()).unwrap();
-        let cloud = Arc::new(HetznerControlPlane { servers: Arc::new(servers) });
+        let cloud = Arc::new(HetznerControlPlane { machines: Arc::new(servers) });
         let identifier = Identifier::of(cloud, Arc::default(), Counter::default());
 
         // The server of the Node's own name is another one.

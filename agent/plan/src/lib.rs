@@ -14,6 +14,7 @@ pub mod health;
 pub mod identity;
 pub mod labels;
 pub mod lifecycle_action;
+mod machine_number;
 pub mod resolve;
 pub mod resource;
 mod static_pod;

@@ -91,7 +91,7 @@ pub struct OIDCAuthenticationSpec {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct AuthorizationSpec {
-    /// Set: everyone may do everything.
+    /// Set: every client may do everything.
     pub always_allow: Option<AlwaysAllowAuthorizationSpec>,
     /// Set: by roles.
     pub rbac: Option<RBACAuthorizationSpec>,

@@ -66,7 +66,10 @@ pub(crate) fn open(setup: Setup) -> Opening {
 }
 
 pub(crate) fn rights(bucket: &str, _: &str) -> String {
-    format!("storage.objects.get and storage.objects.list on the bucket {bucket}")
+    format!(
+        "storage.objects.get and storage.objects.list on the bucket {bucket} (role roles/storage.objectViewer), and the \
+         instance the scope devstorage.read_only"
+    )
 }
 
 impl Backend for Gs {
@@ -135,7 +138,7 @@ impl Backend for Gs {
             headers.insert(AUTHORIZATION, token.map_err(|error| no_token(&file.url, &error.to_string()))?);
             let once = |error| GaveUp { error, attempts: 1, waited: Duration::ZERO };
             let asked = self.send(&format!("{address}?fields=size"), SIZE_TIMEOUT).await;
-            let answer = asked.map_err(|failure| store_error(&file.url, once(failure)))?;
+            let answer = asked.map_err(|failure| store_error(file, once(failure)))?;
             // Without it the download goes as well.
             let size = answer.json::<Metadata>().await.ok().and_then(|metadata| metadata.size.parse().ok());
             let address = Url::parse(&format!("{address}?alt=media")).map_err(|_| StoreError::BadUrl {
@@ -211,7 +214,7 @@ impl Gs {
         };
         let attempt = || async { read(self.send(address, self.retries.attempt).await?, largest).await };
         let asked = self.retries.run(&what.url, attempt, deadline).await;
-        asked.map_err(|gave_up| store_error(&what.url, gave_up))
+        asked.map_err(|gave_up| store_error(what, gave_up))
     }
 
     async fn send(&self, address: &str, limit: Duration) -> Result<Response, Failure> {
@@ -265,18 +268,18 @@ async fn read(answer: Response, largest: u64) -> Result<Vec<u8>, Failure> {
 }
 
 /// What to tell the operator.
-fn store_error(url: &str, gave_up: GaveUp<Failure>) -> StoreError {
+fn store_error(object: &Place, gave_up: GaveUp<Failure>) -> StoreError {
     let GaveUp { error, attempts, waited } = gave_up;
-    let url = url.to_owned();
+    let url = object.url.clone();
     match error {
         Failure::Passing(cause) => StoreError::Unreachable { url, cause, attempts, waited },
         Failure::NoToken(problem) => no_token(url, &problem),
         Failure::Status(StatusCode::NOT_FOUND) => StoreError::NotFound { url, place: String::new() },
-        Failure::Status(status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN)) => {
-            let problem = format!(
-                "{status}; give the instance's service account storage.objects.get and storage.objects.list on the \
-                 bucket (role roles/storage.objectViewer), and the instance the scope devstorage.read_only"
-            );
+        Failure::Status(StatusCode::FORBIDDEN) => {
+            StoreError::Forbidden { url, rights: object.rights.clone() }
+        }
+        Failure::Status(status @ StatusCode::UNAUTHORIZED) => {
+            let problem = format!("{status}; does the instance's service account exist, and is it enabled?");
             StoreError::Credentials { url, problem }
         }
         Failure::Status(status) => {

@@ -101,11 +101,11 @@ pub fn is_clean(machine: &Machine, unit: &str) {
 
 /// A run that shows no sign of life any more is ended, and systemd says so; one that does is not.
 pub fn a_stuck_run_is_ended(machine: &Machine) {
-    machine.run(&["mkfifo", "/root/nobody-writes-here"]);
+    machine.run(&["mkfifo", "/root/never-written-to"]);
     // With a watchdog the signs are closer together.
     let stuck = format!(
         "[Service]\nTimeoutStartSec=5s\nTimeoutStopSec=5s\nWatchdogSec=5s\nRestart=no\nExecStart=\n\
-         ExecStart={AGENT} converge --conf /root/nobody-writes-here\n"
+         ExecStart={AGENT} converge --conf /root/never-written-to\n"
     );
     machine.write(STUCK, &stuck);
     machine.run(&["systemctl", "daemon-reload"]);
@@ -129,7 +129,7 @@ pub fn a_stuck_run_is_ended(machine: &Machine) {
     let is_of_the_end =
         |line: &Value| line["MESSAGE"].as_str().is_some_and(|text| text.contains("Watchdog timeout"));
     assert!(said.iter().any(is_of_the_end), "{said:#?}");
-    machine.run(&["rm", STUCK, "/root/nobody-writes-here"]);
+    machine.run(&["rm", STUCK, "/root/never-written-to"]);
     machine.run(&["systemctl", "daemon-reload"]);
     machine.run(&["systemctl", "start", UNIT]);
 }

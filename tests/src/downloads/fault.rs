@@ -1,4 +1,4 @@
-//! The ways in which a mirror lets its users down.
+//! Faults of a mirror.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use super::{File, describe};
 /// How often a [`Fault::Drips`] lets go of a byte.
 const DRIP: Duration = Duration::from_millis(20);
 
-/// A way in which a mirror lets its users down.
+/// A fault of a mirror.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// A page for people, with status 200.

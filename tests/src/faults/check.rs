@@ -114,8 +114,7 @@ impl Expected {
                 |then: Option<&&Node>| then.is_some_and(|then| self.is_same_content(path, then, node));
             if !is_right(before.get(path)) && !is_right(wanted.get(path)) && !is_right(tried.get(path)) {
                 let was_known = before.contains_key(path) || wanted.contains_key(path);
-                let what =
-                    if was_known { "neither as it was nor as it is to be" } else { "of no use to anyone" };
+                let what = if was_known { "neither as it was nor as it is to be" } else { "of no use" };
                 wrong.push(format!("/{path} is {what} ({})", describe(node)));
             }
         }

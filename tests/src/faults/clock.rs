@@ -212,7 +212,7 @@ mod tests {
             run(&command, said.try_clone().unwrap(), &clock, LONGEST, &|| asked.set(asked.get() + 1))
                 .unwrap();
         assert!(status.success(), "{status:?}");
-        assert!(asked.get() > 0, "nobody asked for the time");
+        assert!(asked.get() > 0, "nothing asked for the time");
         said.rewind().unwrap();
         let mut text = String::new();
         said.read_to_string(&mut text).unwrap();

@@ -102,7 +102,7 @@ impl Scenario {
     }
 
     /// A run on a converged worker whose configuration has changed (the kubelet's limit of pods, a file more and a file less), and from
-    /// which somebody has removed a program.
+    /// which a program was removed.
     ///
     /// # Errors
     /// If the agent does not converge where nothing disturbs it.
@@ -114,7 +114,7 @@ impl Scenario {
         let cluster = ExampleCluster::start(&folder.join("cluster"), keysets)?;
         cluster.edit(GROUP, "  role: Node\n", &format!("  role: Node\n{OLD}"))?;
         let about = "a converged worker whose kubelet gets another limit of pods, with a file more, a file less and a \
-                     program that somebody has removed";
+                     program that was removed";
         let mut scenario = Scenario::new("changed", about, agent, folder, NODES, cluster)?;
 
         let mut before = scenario.undisturbed(&scenario.before)?.tree;

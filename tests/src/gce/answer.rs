@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use hyper::body::Incoming;
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::{Method, Request, Response};
 use serde_json::{Value, json};
+
+use crate::stand_in_api::{elsewhere, header, parameters, said};
 
 use super::{Group, Instance, Mood, PROJECT, State, Template, ZONE};
 
@@ -18,18 +20,18 @@ pub(super) fn answer(request: &Request<Incoming>, state: &mut State) -> Response
 }
 
 fn metadata(request: &Request<Incoming>, item: &str, state: &mut State) -> Response<String> {
-    if request.headers().get("metadata-flavor").is_none_or(|flavor| flavor != "Google") {
+    if header(request, "metadata-flavor") != "Google" {
         return said(403, "Missing required header \"Metadata-Flavor\": \"Google\"");
     }
     match item {
         "project/project-id" => said(200, PROJECT),
-        "instance/zone" => said(200, &format!("projects/123/zones/{ZONE}")),
+        "instance/zone" => said(200, format!("projects/123/zones/{ZONE}")),
         "instance/name" => said(200, "control-plane-x1y2"),
-        "instance/hostname" => said(200, &format!("control-plane-x1y2.{ZONE}.c.{PROJECT}.internal")),
+        "instance/hostname" => said(200, format!("control-plane-x1y2.{ZONE}.c.{PROJECT}.internal")),
         "instance/service-accounts/default/token" => {
             state.tokens += 1;
             let token = json!({"access_token": token(state), "expires_in": 3599, "token_type": "Bearer"});
-            said(200, &token.to_string())
+            said(200, token.to_string())
         }
         _ => said(404, ""),
     }
@@ -61,16 +63,12 @@ fn compute(request: &Request<Incoming>, state: &mut State) -> Response<String> {
     };
     state.calls.push(action.to_owned());
     let expected = format!("Bearer {}", token(state));
-    let lets_in = request.headers().get("authorization").is_some_and(|token| *token == *expected);
+    let lets_in = header(request, "authorization") == expected;
     match state.mood {
         Mood::Throttling => return refusal(403, "rateLimitExceeded", "Quota exceeded for quota metric"),
         Mood::Down => return refusal(503, "backendError", "Internal error"),
         Mood::Forbidding => return refusal(403, "forbidden", "Required permission"),
-        Mood::Redirecting => {
-            let mut response = said(302, "");
-            response.headers_mut().insert("location", hyper::header::HeaderValue::from_static("/elsewhere"));
-            return response;
-        }
+        Mood::Redirecting => return elsewhere(302, "/elsewhere"),
         Mood::Revoking => {
             state.mood = Mood::Good;
             return refusal(401, "authError", "Invalid Credentials");
@@ -84,8 +82,7 @@ fn compute(request: &Request<Incoming>, state: &mut State) -> Response<String> {
     if method == Method::POST && !request.headers().contains_key("content-length") {
         return said(411, "<html>POST requests require a Content-length header</html>");
     }
-    let query = request.uri().query().unwrap_or_default();
-    let query: BTreeMap<String, String> = form_urlencoded::parse(query.as_bytes()).into_owned().collect();
+    let query = parameters(request);
     match parts.as_slice() {
         ["zones"] => page("items", ["us-other1-a", ZONE].map(zone).into(), &query, state.page),
         ["zones", zone, ..] if *zone != ZONE => missing(&format!("zones/{zone}")),
@@ -175,11 +172,11 @@ fn page(name: &str, items: Vec<Value>, query: &BTreeMap<String, String>, most: u
     if end < items.len() {
         answer["nextPageToken"] = end.to_string().into();
     }
-    said(200, &answer.to_string())
+    said(200, answer.to_string())
 }
 
 fn found(value: Option<Value>, path: &str) -> Response<String> {
-    value.map_or_else(|| missing(path), |value| said(200, &value.to_string()))
+    value.map_or_else(|| missing(path), |value| said(200, value.to_string()))
 }
 
 fn missing(path: &str) -> Response<String> {
@@ -189,11 +186,5 @@ fn missing(path: &str) -> Response<String> {
 fn refusal(status: u16, reason: &str, message: &str) -> Response<String> {
     let errors = json!([{"message": message, "domain": "global", "reason": reason}]);
     let error = json!({"error": {"code": status, "message": message, "errors": errors}});
-    said(status, &error.to_string())
-}
-
-fn said(status: u16, text: &str) -> Response<String> {
-    let mut response = Response::new(text.to_owned());
-    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
-    response
+    said(status, error.to_string())
 }

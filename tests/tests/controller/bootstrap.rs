@@ -278,7 +278,7 @@ fn measured_bootstrap() {
     // Both may ask EC2 as often: otherwise one of them waits for that, and the ratio tells of nothing else.
     thread::sleep(REFILLED);
     let calm = all_bootstrap(&world, &machines(30_000, MACHINES / 4, &ecdsa)).percentile(99);
-    println!("| p99 of {} machines with nobody else there, ms | {:.0} | |", MACHINES / 4, millis(calm));
+    println!("| p99 of {} machines with nothing else there, ms | {:.0} | |", MACHINES / 4, millis(calm));
     let machines = machines(35_000, MACHINES / 4, &ecdsa);
     thread::sleep(REFILLED);
     let over = AtomicBool::new(false);

@@ -372,7 +372,7 @@ fn provider_id(instance: Option<&str>) -> String {
 }
 
 fn node_saying(name: &str, provider_id: &str) -> Value {
-    // As a kubelet does it. Of an object without any field of somebody's the API server tells nobody's.
+    // As a kubelet does it. Of an object of whose fields none has a manager, the API server tells no manager's.
     let labels = json!({"kubernetes.io/hostname": name});
     json!({
         "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},

@@ -221,7 +221,7 @@ fn nothing_is_written_and_nobody_asked_when_nothing_changes() {
         line.rsplit(' ').next().unwrap().parse::<u32>().unwrap()
     };
     assert_eq!(patches(), 20);
-    // Kubelets report; nobody's labels change.
+    // Kubelets report; no labels change.
     for number in 1..=20 {
         cluster.report(&id(number));
     }

@@ -119,7 +119,7 @@ fn motos_sts_says_who_bootstraps() {
     let (status, answer) = world.ask(from, &token(&machine), &body);
     assert_eq!(status, 200, "{answer}");
     assert!(answer.contains("BEGIN CERTIFICATE"), "{answer}");
-    // moto believes every signature, but knows whose a key is: nobody's session is no instance's.
-    let nobody = Principal { access_key: "ASIAUNKNOWN".into(), ..machine };
-    assert_eq!(world.ask(from, &token(&nobody), &body).0, 403);
+    // moto believes every signature, but knows whose a key is: an unknown session is no instance's.
+    let unknown = Principal { access_key: "ASIAUNKNOWN".into(), ..machine };
+    assert_eq!(world.ask(from, &token(&unknown), &body).0, 403);
 }

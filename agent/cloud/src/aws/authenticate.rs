@@ -1,4 +1,4 @@
-//! The proof of a machine on AWS: it signs a question to STS, "who am I?", and kops-controller asks it.
+//! The proof of a machine on AWS: it signs a request for the caller's identity, and kops-controller sends it to STS.
 //!
 //! The first form of the token, which every kops-controller understands and upstream's nodes send: see
 //! [`kops_agent_plan::bootstrap::aws_token`].

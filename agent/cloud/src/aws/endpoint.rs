@@ -4,7 +4,7 @@
 
 use aws_config::SdkConfig;
 
-use super::ec2::Ec2Error;
+use crate::api::ApiError;
 use kops_agent_net::aws_sdk::{
     endpoint_of_environment, environment_variable, refuse_another_role, shared_config,
 };
@@ -23,7 +23,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// As there; and if it is to ask in another role than its own.
-    pub(super) async fn of_node(service: &str, region: &str) -> Result<Endpoint, Ec2Error> {
+    pub(super) async fn of_node(service: &str, region: &str) -> Result<Endpoint, ApiError> {
         refuse_another_role(environment_variable)?;
         Endpoint::of(service, region).await
     }
@@ -32,7 +32,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// If this host has no certificate authorities, or a proxy is no URL.
-    pub(super) async fn of(service: &str, region: &str) -> Result<Endpoint, Ec2Error> {
+    pub(super) async fn of(service: &str, region: &str) -> Result<Endpoint, ApiError> {
         let url =
             endpoint_of_environment(&variable_suffix(service), environment_variable).map(|(_, url)| url);
         // The source of credentials may need TLS even where the service does not.

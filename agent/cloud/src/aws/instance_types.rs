@@ -10,7 +10,8 @@ use aws_smithy_xml::decode::{Document, ScopedDecoder, XmlDecodeError, try_data};
 use kops_agent_spec::facts::{InstanceType, NetworkInterfaceLimits};
 use thiserror::Error;
 
-use super::ec2::{Ec2, Ec2Error};
+use super::ec2::Ec2;
+use crate::api::ApiError;
 use kops_agent_net::retry::Retries;
 
 const ACTION: &str = "DescribeInstanceTypes";
@@ -31,7 +32,7 @@ pub struct InstanceTypeError {
 enum Cause {
     /// It cannot be asked, or refuses.
     #[error(transparent)]
-    Ec2(#[from] Ec2Error),
+    Ec2(#[from] ApiError),
     /// It does not say what was asked for.
     #[error("EC2 answers {ACTION} with something else: {0}")]
     Unreadable(#[from] XmlDecodeError),
@@ -58,7 +59,7 @@ async fn describe(ec2: &Ec2, instance_type: &str, retries: Retries) -> Result<In
         Ok(parse(&answer, instance_type)?)
     };
     let worth_trying_for = |cause: &Cause| match cause {
-        Cause::Ec2(error) if error.is_passing() => Duration::MAX,
+        Cause::Ec2(error) if error.may_pass() => Duration::MAX,
         _ => Duration::ZERO,
     };
     let what = format!("asking EC2 for the instance type {instance_type}");

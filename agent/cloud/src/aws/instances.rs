@@ -15,8 +15,9 @@ use kops_agent_plan::identity::aws::Ec2Instance;
 use tokio::sync::{Mutex, mpsc, oneshot};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::ec2::{Ec2, Ec2Error};
-use crate::calls::{CloudCalls, Outcome};
+use super::ec2::{Ec2, SERVICE};
+use crate::api::{self, ApiError};
+use crate::calls::CloudCalls;
 use crate::rate_limiter::RateLimiter;
 
 /// How long a question waits for others to go with.
@@ -39,7 +40,7 @@ const FIRST_PAUSE: Duration = Duration::from_secs(1);
 const ACTION: &str = "DescribeInstances";
 
 /// What became of a question: the instance, `None` where there is no such, or why EC2 could not be asked.
-pub type InstanceAnswer = Result<Option<Arc<Ec2Instance>>, Arc<Ec2Error>>;
+pub type InstanceAnswer = Result<Option<Arc<Ec2Instance>>, Arc<ApiError>>;
 
 struct Question {
     id: String,
@@ -79,7 +80,7 @@ impl Instances {
     /// EC2 cannot be asked; or asks to be asked less, for longer than a question waits.
     pub async fn get(&self, id: &str) -> InstanceAnswer {
         let (answer, answered) = oneshot::channel();
-        let too_much = || Arc::new(Ec2Error::RequestLimitExceeded { action: ACTION.to_owned() });
+        let too_much = || Arc::new(ApiError::queue_full(&SERVICE.api, ACTION, "RequestLimitExceeded"));
         self.questions.try_send(Question { id: id.to_owned(), answer }).map_err(|_| too_much())?;
         answered.await.map_err(|_| too_much())?
     }
@@ -130,22 +131,24 @@ impl Asking {
     async fn describe(
         &self,
         mut ids: BTreeSet<&str>,
-    ) -> Result<BTreeMap<String, Arc<Ec2Instance>>, Ec2Error> {
+    ) -> Result<BTreeMap<String, Arc<Ec2Instance>>, ApiError> {
         let mut tries = 0;
         while !ids.is_empty() {
             tries += 1;
             match self.ask(&ids).await {
                 // EC2 refuses a question as a whole if one of the instances does not exist, and names it.
-                Err(Ec2Error::Refused { code, message, .. }) if is_no_instance(&code) => {
+                Err(ApiError::NotFound(answer)) => {
                     let before = ids.len();
-                    ids.retain(|id| !message.contains(id));
+                    ids.retain(|id| !answer.message.contains(id));
                     if ids.len() == before {
                         return self.one_by_one(ids).await;
                     }
                     tries = 0;
                 }
-                Err(Ec2Error::RequestLimitExceeded { .. }) if tries < TRIES => {
-                    self.rate_limiter.lock().await.put_off(Instant::now(), FIRST_PAUSE * 2u32.pow(tries - 1));
+                Err(error @ ApiError::Throttled(_)) if tries < TRIES => {
+                    let backoff = FIRST_PAUSE * 2u32.pow(tries - 1);
+                    let pause = error.retry_after().map_or(backoff, |asked| asked.max(backoff));
+                    self.rate_limiter.lock().await.put_off(Instant::now(), pause);
                 }
                 Err(error) => return Err(error),
                 Ok(instances) => return Ok(instances),
@@ -155,32 +158,26 @@ impl Asking {
     }
 
     /// As [`Asking::describe`], where EC2 does not say which of them do not exist.
-    async fn one_by_one(&self, ids: BTreeSet<&str>) -> Result<BTreeMap<String, Arc<Ec2Instance>>, Ec2Error> {
+    async fn one_by_one(&self, ids: BTreeSet<&str>) -> Result<BTreeMap<String, Arc<Ec2Instance>>, ApiError> {
         let mut found = BTreeMap::new();
         for id in ids {
             match self.ask(&BTreeSet::from([id])).await {
-                Err(Ec2Error::Refused { code, .. }) if is_no_instance(&code) => {}
+                Err(error) if error.is_absent() => {}
                 answer => found.extend(answer?),
             }
         }
         Ok(found)
     }
 
-    async fn ask(&self, ids: &BTreeSet<&str>) -> Result<BTreeMap<String, Arc<Ec2Instance>>, Ec2Error> {
+    async fn ask(&self, ids: &BTreeSet<&str>) -> Result<BTreeMap<String, Arc<Ec2Instance>>, ApiError> {
         let names: Vec<String> = (1..=ids.len()).map(|number| format!("InstanceId.{number}")).collect();
         let parameters: Vec<(&str, &str)> =
             names.iter().map(String::as_str).zip(ids.iter().copied()).collect();
         let pause = self.rate_limiter.lock().await.take(Instant::now());
         sleep(pause).await;
         let asked = self.ec2.query_within(self.timeout, ACTION, &parameters).await;
-        self.calls.count("ec2", ACTION, outcome(&asked));
-        let instances = answer::parse(&asked?).map_err(|problem| Ec2Error::Refused {
-            action: ACTION.to_owned(),
-            status: 200,
-            code: "unreadable".into(),
-            message: problem.to_string(),
-            advice: "; is this EC2?".into(),
-        })?;
+        self.calls.count(SERVICE.name, ACTION, api::outcome(&asked));
+        let instances = answer::parse(&asked?).map_err(|problem| self.ec2.garbage(ACTION, &problem))?;
         // Only what was asked for: no Node is to be identified by an answer to another question.
         let wanted = |instance: &Ec2Instance| ids.contains(instance.instance_id.as_str());
         Ok(instances
@@ -188,20 +185,6 @@ impl Asking {
             .filter(wanted)
             .map(|instance| (instance.instance_id.clone(), Arc::new(instance)))
             .collect())
-    }
-}
-
-/// Whether an error code is that of an instance which there is not: `NotFound`, or `Malformed` where the id looked as if
-/// there could be one.
-fn is_no_instance(code: &str) -> bool {
-    code.starts_with("InvalidInstanceID.")
-}
-
-fn outcome<T>(asked: &Result<T, Ec2Error>) -> Outcome {
-    match asked {
-        Ok(_) => Outcome::Success,
-        Err(Ec2Error::RequestLimitExceeded { .. }) => Outcome::Throttled,
-        Err(_) => Outcome::Error,
     }
 }
 

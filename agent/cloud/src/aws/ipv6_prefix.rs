@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::ec2::{Ec2, Ec2Error, text_of};
+use super::ec2::Ec2;
 use super::facts::{INTERFACE_ID, IPV6_PREFIX, Imds, item_of_interface};
+use super::query::text_of;
+use crate::api::ApiError;
 use crate::metadata::MetadataError;
 use kops_agent_net::retry::Retries;
 
@@ -19,7 +21,7 @@ pub enum PrefixError {
     Metadata(#[from] MetadataError),
     /// EC2 does not give one.
     #[error(transparent)]
-    Ec2(#[from] Ec2Error),
+    Ec2(#[from] ApiError),
     /// EC2 says it has given one, but gives no name to it.
     #[error("EC2 answers AssignIpv6Addresses without a prefix; does the subnet have an IPv6 range?")]
     NoneGiven,
@@ -43,7 +45,7 @@ pub(crate) async fn assign(
     };
     let attempt = || ask(&imds, &mac, &ec2, &interface);
     let worth_trying_for = |failure: &PrefixError| match failure {
-        PrefixError::Ec2(error) if error.is_passing() => Duration::MAX,
+        PrefixError::Ec2(error) if error.may_pass() => Duration::MAX,
         _ => Duration::ZERO,
     };
     let given = retries.run("asking EC2 for an IPv6 prefix", attempt, worth_trying_for).await;

@@ -9,6 +9,7 @@ pub mod identify;
 pub(crate) mod instance_types;
 pub mod instances;
 pub(crate) mod ipv6_prefix;
+mod query;
 mod signing;
 pub mod sts;
 pub mod verify;

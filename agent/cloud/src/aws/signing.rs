@@ -7,23 +7,15 @@ use aws_sigv4::http_request::{SignableBody, SignableRequest, SigningSettings, si
 use aws_sigv4::sign::v4;
 use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue};
 use reqwest::{Client, Request};
-use thiserror::Error;
 use tokio::sync::Mutex;
 
+use crate::api::{ApiError, Question};
+
 const FORM: &str = "application/x-www-form-urlencoded; charset=utf-8";
+/// What to do where there are no credentials.
+const ADVICE: &str = "give the instance a role, or set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY";
 /// Credentials that end sooner than this are asked for anew.
 const RENEWED_BEFORE: Duration = Duration::from_secs(5 * 60);
-
-/// Why a request is not signed.
-#[derive(Debug, Error)]
-pub enum SigningError {
-    /// There are no credentials.
-    #[error("there are no credentials: {0}")]
-    NoCredentials(String),
-    /// It cannot be.
-    #[error("it cannot be signed: {0}")]
-    NotSigned(String),
-}
 
 /// Signs requests to one service in one region.
 #[derive(Debug)]
@@ -44,19 +36,29 @@ impl Signer {
         Signer { service, region: region.to_owned(), provider, credentials: Mutex::default() }
     }
 
-    /// A form to be posted to a URL, signed now.
+    /// A form to be posted to where a question goes, signed now.
     ///
     /// # Errors
     /// If there are no credentials, or the request cannot be made.
     pub(super) async fn post(
         &self,
         client: &Client,
-        url: &str,
+        question: Question<'_>,
         form: String,
         timeout: Duration,
-    ) -> Result<Request, SigningError> {
-        let not_signed = |cause: &dyn std::error::Error| SigningError::NotSigned(cause.to_string());
-        let identity = self.credentials().await?.into();
+    ) -> Result<Request, ApiError> {
+        let url = question.endpoint;
+        let not_signed = |cause: &dyn std::error::Error| ApiError::NoRequest {
+            endpoint: url.to_owned(),
+            cause: format!("it cannot be signed: {cause}"),
+        };
+        let no_credentials = |cause| ApiError::NoCredentials {
+            api: question.api.name,
+            cause: format!("{cause}; {ADVICE}"),
+            // A role that was just given to an instance takes a few seconds to show up.
+            may_pass: true,
+        };
+        let identity = self.credentials().await.map_err(no_credentials)?.into();
         let parameters = v4::SigningParams::builder()
             .identity(&identity)
             .region(&self.region)
@@ -88,20 +90,16 @@ impl Signer {
         Ok(request)
     }
 
-    /// Credentials that are good for a while yet. They are remembered: a role's are asked of the metadata service.
-    async fn credentials(&self) -> Result<Credentials, SigningError> {
+    /// Credentials that are good for a while yet, or why there are none. They are remembered: a role's are asked of the
+    /// metadata service.
+    async fn credentials(&self) -> Result<Credentials, String> {
         let mut remembered = self.credentials.lock().await;
         let soon = SystemTime::now() + RENEWED_BEFORE;
         if let Some(known) = remembered.as_ref().filter(|known| known.expiry().is_none_or(|end| end > soon)) {
             return Ok(known.clone());
         }
-        let Some(provider) = &self.provider else {
-            return Err(SigningError::NoCredentials("nothing is set that could give any".into()));
-        };
-        let fresh = provider
-            .provide_credentials()
-            .await
-            .map_err(|error| SigningError::NoCredentials(error.to_string()))?;
+        let Some(provider) = &self.provider else { return Err("nothing is set that could give any".into()) };
+        let fresh = provider.provide_credentials().await.map_err(|error| error.to_string())?;
         Ok(remembered.insert(fresh).clone())
     }
 }

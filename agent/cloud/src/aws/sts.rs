@@ -10,54 +10,32 @@ use aws_sdk_s3::config::SharedCredentialsProvider;
 use aws_smithy_xml::decode::Document;
 use kops_agent_plan::bootstrap::aws_token::{Caller, STS_BODY, STS_SERVICE, StsCall};
 use reqwest::{Client, Request, Url};
-use thiserror::Error;
 use tokio::sync::OnceCell;
 
-use super::ec2::{Ec2Error, text_of};
 use super::endpoint::Endpoint;
-use super::signing::{Signer, SigningError};
-use crate::api::{self, NoAnswer};
-use crate::calls::{CloudCalls, Outcome};
+use super::query::{read_error, text_of};
+use super::signing::Signer;
+use crate::api::{self, Api, ApiError, ErrorBody, Meaning, Question};
+use crate::calls::CloudCalls;
 use kops_agent_net::http::{client_with, innermost_cause};
 use kops_agent_net::tls;
 
 const ACTION: &str = "GetCallerIdentity";
 /// One request with its answer may take this long. A machine that asks waits 15 seconds, for all of it.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// STS, and how it says no. Its explanations repeat what was signed, the session's token among it, and are not read.
+pub(crate) static API: Api = Api {
+    name: "STS",
+    limited: "account",
+    read: |body| Some(ErrorBody { message: String::new(), ..read_error(body)? }),
+    meaning: |_status, code| match code.starts_with("Throttling") {
+        true => Meaning::Throttled,
+        false => Meaning::Refused,
+    },
+    advice: |_action, _status, _code| String::new(),
+};
 /// The longest answer that is read, in bytes. A good one has some 500.
 const LONGEST_ANSWER: usize = 16 * 1024;
-
-/// Why STS does not tell.
-#[derive(Debug, Error)]
-pub enum StsError {
-    /// The signature is not good.
-    #[error("STS does not know who signed: {status} {code}")]
-    Refused {
-        /// The HTTP status.
-        status: u16,
-        /// STS' name of the error (`SignatureDoesNotMatch`).
-        code: String,
-    },
-    /// STS has trouble of its own, asks to be asked less, or something between answers in its place.
-    #[error("{endpoint} answers {status}, and not as STS does")]
-    Unusable {
-        /// Where.
-        endpoint: String,
-        /// The HTTP status.
-        status: u16,
-    },
-    /// No answer.
-    #[error("cannot ask {endpoint}: {cause}; check the network, DNS and proxy")]
-    Unreachable {
-        /// Where.
-        endpoint: String,
-        /// What failed.
-        cause: String,
-    },
-    /// There are no credentials, which this machine itself needs.
-    #[error("asking STS who kops-controller is: {0}; give the instance a role")]
-    NotSigned(#[from] SigningError),
-}
 
 /// STS of a region.
 #[derive(Debug)]
@@ -75,7 +53,7 @@ impl Sts {
     ///
     /// # Errors
     /// If the endpoint is no URL, this host has no certificate authorities, or a proxy is no URL.
-    pub async fn of_region(region: &str, calls: CloudCalls) -> Result<Sts, Ec2Error> {
+    pub async fn of_region(region: &str, calls: CloudCalls) -> Result<Sts, ApiError> {
         let Endpoint { url, settings } = Endpoint::of(STS_SERVICE, region).await?;
         Sts::new(&url, region, settings.credentials_provider(), calls)
     }
@@ -85,8 +63,8 @@ impl Sts {
         region: &str,
         provider: Option<SharedCredentialsProvider>,
         calls: CloudCalls,
-    ) -> Result<Sts, Ec2Error> {
-        let bad = |cause: String| Ec2Error::NotSigned { endpoint: url.to_owned(), cause };
+    ) -> Result<Sts, ApiError> {
+        let bad = |cause: String| ApiError::NoRequest { endpoint: url.to_owned(), cause };
         let endpoint = Url::parse(url).map_err(|error| bad(error.to_string()))?;
         let host = match (endpoint.host_str(), endpoint.port()) {
             (Some(host), Some(port)) => format!("{host}:{port}"),
@@ -119,11 +97,11 @@ impl Sts {
     ///
     /// # Errors
     /// If STS does not tell.
-    pub async fn own(&self) -> Result<&Caller, StsError> {
+    pub async fn own(&self) -> Result<&Caller, ApiError> {
         self.own
             .get_or_try_init(|| async {
-                let request =
-                    self.signer.post(&self.client, self.endpoint.as_str(), STS_BODY.into(), TIMEOUT).await?;
+                let form = STS_BODY.to_owned();
+                let request = self.signer.post(&self.client, self.question(), form, TIMEOUT).await?;
                 self.ask(request).await
             })
             .await
@@ -133,7 +111,7 @@ impl Sts {
     ///
     /// # Errors
     /// If the signature is not good, or STS does not tell.
-    pub async fn caller(&self, call: &StsCall) -> Result<Caller, StsError> {
+    pub async fn caller(&self, call: &StsCall) -> Result<Caller, ApiError> {
         let mut url = self.endpoint.clone();
         url.set_query(call.query.as_deref());
         let request = match call.query {
@@ -142,44 +120,24 @@ impl Sts {
         };
         let headers = call.headers.iter();
         let request = headers.fold(request, |request, (name, value)| request.header(*name, value));
-        let request =
-            request.timeout(TIMEOUT).build().map_err(|error| self.unreachable(innermost_cause(error)))?;
-        self.ask(request).await
+        let request = request.timeout(TIMEOUT).build();
+        self.ask(request.map_err(|error| self.question().unreachable(innermost_cause(error)))?).await
     }
 
-    async fn ask(&self, request: Request) -> Result<Caller, StsError> {
+    async fn ask(&self, request: Request) -> Result<Caller, ApiError> {
         let told = self.told(request).await;
-        let outcome = match &told {
-            Ok(_) => Outcome::Success,
-            Err(StsError::Unusable { status: 429, .. }) => Outcome::Throttled,
-            Err(_) => Outcome::Error,
-        };
-        self.calls.count(STS_SERVICE, ACTION, outcome);
+        self.calls.count(STS_SERVICE, ACTION, api::outcome(&told));
         told
     }
 
-    async fn told(&self, request: Request) -> Result<Caller, StsError> {
-        let unusable = |status| StsError::Unusable { endpoint: self.endpoint.to_string(), status };
-        let asked = api::ask(&self.client, request, LONGEST_ANSWER).await;
-        let answer = asked.map_err(|none| match none {
-            NoAnswer::Unreachable(cause) => self.unreachable(cause),
-            NoAnswer::TooLong { status } => unusable(status),
-        })?;
-        let status = answer.status;
-        let document = answer.text().ok_or_else(|| unusable(status))?;
-        match (status, text_of(&document, "Code")) {
-            (200, _) => read(&document).ok_or(unusable(status)),
-            (_, Some(code)) if code == "Throttling" => Err(unusable(429)),
-            (400..=428 | 431..=499, Some(code)) => {
-                let code = code.chars().filter(char::is_ascii_alphanumeric).take(64).collect();
-                Err(StsError::Refused { status, code })
-            }
-            _ => Err(unusable(status)),
-        }
+    async fn told(&self, request: Request) -> Result<Caller, ApiError> {
+        let question = self.question();
+        let document = question.text(api::ask(&self.client, request, question).await?)?;
+        read(&document).ok_or_else(|| question.garbage(200, "it names no caller"))
     }
 
-    fn unreachable(&self, cause: String) -> StsError {
-        StsError::Unreachable { endpoint: self.endpoint.to_string(), cause }
+    fn question(&self) -> Question<'_> {
+        Question { api: &API, action: ACTION, endpoint: self.endpoint.as_str(), longest: LONGEST_ANSWER }
     }
 }
 

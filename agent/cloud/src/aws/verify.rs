@@ -7,7 +7,7 @@ use kops_agent_plan::identity::Refusal as NoNode;
 use kops_agent_plan::identity::aws::{self, AwsCluster, Ec2Instance};
 
 use super::instances::Instances;
-use super::sts::{Sts, StsError};
+use super::sts::Sts;
 use crate::verify::{Examined, Presented, Proof, Refusal, VerifiedNode, Verifier, challenge_endpoint};
 
 /// Verifies machines on AWS.
@@ -41,10 +41,16 @@ impl Verifier for AwsVerifier {
 
 impl AwsVerifier {
     async fn verify(&self, token: AwsToken) -> Result<VerifiedNode, Refusal> {
-        let own = self.sts.own().await.map_err(|error| Refusal::unavailable("StsUnavailable", error))?;
-        let caller = self.sts.caller(&token.call).await.map_err(|error| match error {
-            StsError::Refused { .. } => Refusal::not_verified("RefusedBySts", error),
-            error => Refusal::unavailable("StsUnavailable", error),
+        let own = self.sts.own().await.map_err(|error| {
+            let problem = format!("asking STS who kops-controller is: {error}");
+            Refusal::unavailable("StsUnavailable", problem)
+        })?;
+        let caller = self.sts.caller(&token.call).await.map_err(|error| match error.is_refusal() {
+            true => {
+                let problem = format!("STS does not know who signed: {error}");
+                Refusal::not_verified("RefusedBySts", problem)
+            }
+            false => Refusal::unavailable("StsUnavailable", error),
         })?;
         let id = caller
             .instance_id(own, &self.nodes_roles)

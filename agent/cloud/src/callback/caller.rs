@@ -44,12 +44,19 @@ pub enum CallFailed {
 #[derive(Clone, Debug)]
 pub struct Caller {
     cluster: String,
+    within: Duration,
 }
 
 impl Caller {
     /// For machines of this cluster.
     pub fn of(cluster: &str) -> Caller {
-        Caller { cluster: cluster.to_owned() }
+        Caller { cluster: cluster.to_owned(), within: CALL_WITHIN }
+    }
+
+    /// The same with another timeout.
+    #[cfg(test)]
+    pub(super) fn within(self, within: Duration) -> Caller {
+        Caller { within, ..self }
     }
 
     /// Whether the machine at `address` has made the request of this challenge. `identity` is kops-controller's own, and
@@ -103,7 +110,7 @@ impl Caller {
             .redirect(redirect::Policy::none())
             .http2_prior_knowledge()
             .resolve(&name, address)
-            .timeout(CALL_WITHIN)
+            .timeout(self.within)
             .build()
             .map_err(|error| not_made(innermost_cause(error)))?;
         let url = Url::parse(&format!("https://{name}:{}{METHOD}", address.port()))

@@ -1,5 +1,5 @@
-//! The machine's side: listens while the machine asks kops-controller for something, and proves to kops-controller, and to
-//! nobody else, that it has asked.
+//! The machine's side: listens while the machine asks kops-controller for something, and proves to kops-controller alone
+//! that it has asked.
 //!
 //! Only the last challenge that was made is answered, and once. Its port is open to whatever can reach the machine, the
 //! machine's own pods among it, while kops-controller waits some seconds for its answer: so a newcomer always gets in, and the
@@ -47,6 +47,20 @@ const CALL_WITHIN: Duration = Duration::from_secs(15);
 /// What has another name than kops-controller has this time to read why it is refused.
 const REFUSED_WITHIN: Duration = Duration::from_secs(2);
 const SECRET: usize = 16;
+
+/// How long the parts of a connection may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadlines {
+    pub(super) handshake: Duration,
+    pub(super) call: Duration,
+    pub(super) refused: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Deadlines {
+        Deadlines { handshake: HANDSHAKE_WITHIN, call: CALL_WITHIN, refused: REFUSED_WITHIN }
+    }
+}
 
 /// Why no call-back can be answered.
 #[derive(Debug, Error)]
@@ -96,6 +110,15 @@ impl CallbackServer {
         authorities: &str,
         address: SocketAddr,
     ) -> Result<CallbackServer, CallbackServerError> {
+        CallbackServer::start_with(Deadlines::default(), cluster, authorities, address).await
+    }
+
+    pub(super) async fn start_with(
+        deadlines: Deadlines,
+        cluster: &str,
+        authorities: &str,
+        address: SocketAddr,
+    ) -> Result<CallbackServer, CallbackServerError> {
         let pair = self_signed(&server_name(cluster), OffsetDateTime::now_utc())?;
         let mut config =
             tls::server_config_for_clients_of(authorities, &pair.certificate, &pair.private_key)?;
@@ -104,7 +127,8 @@ impl CallbackServer {
         let listener = TcpListener::bind(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let known = Arc::<Mutex<Option<Known>>>::default();
-        let serving = tokio::spawn(serve(listener, config, Arc::from(caller_name(cluster)), known.clone()));
+        let caller = Arc::from(caller_name(cluster));
+        let serving = tokio::spawn(serve(deadlines, listener, config, caller, known.clone()));
         Ok(CallbackServer { certificate: pair.certificate, address, known, serving })
     }
 
@@ -141,6 +165,7 @@ fn lock(known: &Mutex<Option<Known>>) -> std::sync::MutexGuard<'_, Option<Known>
 }
 
 async fn serve(
+    deadlines: Deadlines,
     listener: TcpListener,
     config: ServerConfig,
     caller: Arc<str>,
@@ -157,7 +182,7 @@ async fn serve(
         let (acceptor, caller, known) = (acceptor.clone(), caller.clone(), known.clone());
         tokio::spawn(async move {
             tokio::select! {
-                () = connection(socket, remote, &acceptor, &caller, known, &place) => {}
+                () = connection(deadlines, socket, remote, &acceptor, &caller, known, &place) => {}
                 // It gives way to a newer one.
                 _ = ended => log::debug!("{remote} was silent on the call-back's port, and others came"),
             }
@@ -166,6 +191,7 @@ async fn serve(
 }
 
 async fn connection(
+    deadlines: Deadlines,
     socket: TcpStream,
     remote: SocketAddr,
     acceptor: &TlsAcceptor,
@@ -173,7 +199,7 @@ async fn connection(
     known: Arc<Mutex<Option<Known>>>,
     place: &Place,
 ) {
-    let stream = match timeout(HANDSHAKE_WITHIN, acceptor.accept(socket)).await {
+    let stream = match timeout(deadlines.handshake, acceptor.accept(socket)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
             log::debug!("a call-back of {remote} is refused: {error}");
@@ -199,7 +225,7 @@ async fn connection(
             })
         }
     });
-    let within = if is_kops_controller { CALL_WITHIN } else { REFUSED_WITHIN };
+    let within = if is_kops_controller { deadlines.call } else { deadlines.refused };
     let call = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .max_header_list_size(16 * 1024)

@@ -22,11 +22,19 @@ pub(super) async fn observe(service: &MetadataService) -> Result<DigitalOceanFac
     Ok(DigitalOceanFacts { droplet_id, private_ipv4 })
 }
 
+/// The same of a metadata service at another endpoint.
+///
+/// # Errors
+/// As there.
+#[cfg(any(test, feature = "testing"))]
+pub async fn observe_at(endpoint: &str) -> Result<DigitalOceanFacts, MetadataError> {
+    observe(&MetadataService::new(endpoint, kops_agent_net::retry::Retries::default())?).await
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use kops_agent_net::retry::Retries;
     use kops_agent_tests::test_server::{TestServer, text};
 
     #[tokio::test]
@@ -39,8 +47,7 @@ mod tests {
             })
         })
         .await;
-        let service = MetadataService::new(server.url.clone(), Retries::default()).unwrap();
         let expected = DigitalOceanFacts { droplet_id: "4711".into(), private_ipv4: "10.10.0.5".into() };
-        assert_eq!(observe(&service).await.unwrap(), expected);
+        assert_eq!(observe_at(&server.url).await.unwrap(), expected);
     }
 }

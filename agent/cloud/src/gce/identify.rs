@@ -10,10 +10,11 @@ use kops_agent_plan::labels::ObservedNode;
 use kops_agent_spec::{KopsControllerOptions, KopsControllerServerOptions};
 use tokio::time::Instant;
 
-use super::compute::{Compute, ComputeError};
+use super::compute::Compute;
 use super::facts;
 use super::managed_groups::ManagedGroups;
 use super::verify::GceVerifier;
+use crate::api::ApiError;
 use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError, NotIdentified};
 use crate::verify::{MachinePrefix, Verifier};
@@ -70,7 +71,7 @@ impl ControlPlane for GceControlPlane {
         since: Instant,
     ) -> BoxFuture<'a, Result<Identity, NotIdentified>> {
         async move {
-            let unavailable = |error: Arc<ComputeError>| NotIdentified::Unavailable(error.to_string());
+            let unavailable = |error: Arc<ApiError>| NotIdentified::Unavailable(error.to_string());
             let cluster = self.groups.cluster();
             let path = gce::instance_path(&node.provider_id, cluster).map_err(NotIdentified::Refused)?;
             let identity = match self.groups.find(&path, since).await.map_err(unavailable)? {

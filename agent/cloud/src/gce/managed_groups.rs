@@ -14,7 +14,8 @@ use kops_agent_plan::identity::gce::{
 };
 use tokio::time::Instant;
 
-use super::compute::{Compute, ComputeError};
+use super::compute::Compute;
+use crate::api::ApiError;
 use crate::singleflight::Singleflight;
 
 /// How old the list of the region's zones may be.
@@ -42,7 +43,7 @@ const NO_KEY_FOR: Duration = Duration::from_secs(30);
 /// Templates, and instances with their keys, that are remembered.
 const MOST_REMEMBERED: usize = 8192;
 
-type Asked<T> = Arc<Singleflight<T, ComputeError>>;
+type Asked<T> = Arc<Singleflight<T, ApiError>>;
 type Remembered<K, T> = Mutex<BTreeMap<K, Asked<T>>>;
 type Listing = BTreeMap<String, ManagedInstance>;
 
@@ -64,7 +65,7 @@ struct Inner {
     compute: Arc<Compute>,
     cluster: GceCluster,
     /// The zones that there are.
-    region: Singleflight<BTreeSet<String>, ComputeError>,
+    region: Singleflight<BTreeSet<String>, ApiError>,
     zones: Mutex<BTreeMap<String, Arc<Zone>>>,
     /// By their paths below the project.
     templates: Remembered<String, InstanceTemplate>,
@@ -90,12 +91,12 @@ enum Unanswered {
     /// Google would have to be asked.
     NotRemembered,
     /// Google cannot be asked.
-    Failed(Arc<ComputeError>),
+    Failed(Arc<ApiError>),
 }
 
 #[derive(Debug, Default)]
 struct Zone {
-    groups: Singleflight<Vec<ManagedGroup>, ComputeError>,
+    groups: Singleflight<Vec<ManagedGroup>, ApiError>,
     /// By the group's name.
     listings: Mutex<BTreeMap<String, Asked<Listing>>>,
 }
@@ -134,7 +135,7 @@ impl ManagedGroups {
         &self,
         instance: &InstancePath,
         since: Instant,
-    ) -> Result<Option<Managed>, Arc<ComputeError>> {
+    ) -> Result<Option<Managed>, Arc<ApiError>> {
         asked(self.look(instance, Asker::Node { since }).await)
     }
 
@@ -143,7 +144,7 @@ impl ManagedGroups {
     ///
     /// # Errors
     /// If that cannot be asked.
-    pub async fn find_claimed(&self, instance: &InstancePath) -> Result<Option<Managed>, Arc<ComputeError>> {
+    pub async fn find_claimed(&self, instance: &InstancePath) -> Result<Option<Managed>, Arc<ApiError>> {
         asked(self.look(instance, Asker::Stranger).await)
     }
 
@@ -183,7 +184,7 @@ impl ManagedGroups {
     ///
     /// # Errors
     /// If that cannot be asked.
-    pub async fn instance(&self, instance: &InstancePath) -> Result<Option<GceInstance>, Arc<ComputeError>> {
+    pub async fn instance(&self, instance: &InstancePath) -> Result<Option<GceInstance>, Arc<ApiError>> {
         Ok(self.compute().instance(instance).await?)
     }
 
@@ -194,7 +195,7 @@ impl ManagedGroups {
     pub async fn signing_key(
         &self,
         instance: &ManagedInstance,
-    ) -> Result<Arc<Option<String>>, Arc<ComputeError>> {
+    ) -> Result<Arc<Option<String>>, Arc<ApiError>> {
         if let Some(known) = self.recall_signing_key(instance).await {
             return Ok(known);
         }
@@ -220,7 +221,7 @@ impl ManagedGroups {
     pub async fn managed(
         &self,
         instance: &ManagedInstance,
-    ) -> Result<Arc<Option<GceInstance>>, Arc<ComputeError>> {
+    ) -> Result<Arc<Option<GceInstance>>, Arc<ApiError>> {
         let asked = remembered(&self.0.instances, instance.id);
         let (compute, path) = (self.0.compute.clone(), instance.path.clone());
         asked.get(LISTED_FOR, async move { compute.instance(&path).await }).await
@@ -238,7 +239,7 @@ impl ManagedGroups {
         let ask = async move {
             match compute.managed_groups(&name).await {
                 // Google has no such zone.
-                Err(ComputeError::NotFound { .. }) => Ok(Vec::new()),
+                Err(error) if error.is_absent() => Ok(Vec::new()),
                 answer => answer,
             }
         };
@@ -277,7 +278,7 @@ impl ManagedGroups {
                         Ok(of_zone.map(|instance| (instance.path.name.clone(), instance)).collect())
                     }
                     // It is gone since the groups were listed.
-                    Err(ComputeError::NotFound { .. }) => Ok(Listing::new()),
+                    Err(error) if error.is_absent() => Ok(Listing::new()),
                     Err(error) => Err(error),
                 }
             }
@@ -310,7 +311,7 @@ impl ManagedGroups {
         let (compute, path) = (self.0.compute.clone(), path.to_owned());
         match asker.get(&asked, TEMPLATE_FOR, async move { compute.instance_template(&path).await }).await {
             Ok(template) => Ok(Some(template)),
-            Err(Unanswered::Failed(error)) if matches!(*error, ComputeError::NotFound { .. }) => Ok(None),
+            Err(Unanswered::Failed(error)) if error.is_absent() => Ok(None),
             Err(unanswered) => Err(unanswered),
         }
     }
@@ -320,9 +321,9 @@ impl Asker {
     /// The answer to a question, from `ask` where Google may be asked and what is remembered is too old.
     async fn get<T: Send + Sync + 'static>(
         self,
-        asked: &Singleflight<T, ComputeError>,
+        asked: &Singleflight<T, ApiError>,
         longest: Duration,
-        ask: impl Future<Output = Result<T, ComputeError>> + Send + 'static,
+        ask: impl Future<Output = Result<T, ApiError>> + Send + 'static,
     ) -> Result<Arc<T>, Unanswered> {
         match self {
             Asker::Node { .. } | Asker::Stranger => asked.get(longest, ask).await.map_err(Unanswered::Failed),
@@ -332,7 +333,7 @@ impl Asker {
 }
 
 /// The answer to a question that may be put to Google.
-fn asked<T>(answer: Result<T, Unanswered>) -> Result<T, Arc<ComputeError>> {
+fn asked<T>(answer: Result<T, Unanswered>) -> Result<T, Arc<ApiError>> {
     answer.map_err(|unanswered| match unanswered {
         Unanswered::Failed(error) => error,
         Unanswered::NotRemembered => unreachable!("what may be asked is not only remembered"),

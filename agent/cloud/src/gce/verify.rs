@@ -13,8 +13,8 @@ use kops_agent_plan::identity::Refusal as NoNode;
 use kops_agent_plan::identity::gce::{self, ManagedInstance};
 use tokio::time::sleep;
 
-use super::compute::ComputeError;
 use super::managed_groups::{Managed, ManagedGroups};
+use crate::api::ApiError;
 use crate::verify::claims::{Claim, Claims};
 use crate::verify::{
     Examined, Origin, Presented, Proof, Refusal, VerifiedNode, Verifier, challenge_endpoint,
@@ -154,7 +154,7 @@ fn not_verified(problem: TokenProblem) -> Refusal {
     Refusal::not_verified(problem.reason(), problem)
 }
 
-fn unavailable(error: Arc<ComputeError>) -> Refusal {
+fn unavailable(error: Arc<ApiError>) -> Refusal {
     Refusal::unavailable("ComputeUnavailable", error)
 }
 

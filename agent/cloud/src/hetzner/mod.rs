@@ -1,62 +1,18 @@
 //! Hetzner Cloud: servers, which say their number and are called back.
 
-pub(crate) mod authenticate;
-pub(crate) mod facts;
-pub mod identify;
-pub mod servers;
-pub mod verify;
+mod facts;
+mod servers;
 
-use std::sync::Arc;
+use kops_agent_plan::identity::hetzner::HetznerServer;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use kops_agent_net::retry::Retries;
-use kops_agent_spec::facts::CloudFacts;
-use kops_agent_spec::{CloudProvider, KopsControllerOptions};
+use crate::inventory::{Inventory, ListedCloud, ListedControlPlane, ListedVerifier};
 
-use crate::Cloud;
-use crate::authenticate::{AuthenticationError, Authenticator};
-use crate::calls::CloudCalls;
-use crate::control_plane::{ControlPlane, ControlPlaneError};
-use crate::metadata::{MetadataError, MetadataService};
-use crate::tpm::OpenTpm;
-use authenticate::HetznerAuthenticator;
-use identify::HetznerControlPlane;
+/// The servers of a cluster.
+pub type HetznerServers = Inventory<HetznerServer>;
+/// Verifies the servers of a cluster.
+pub type HetznerVerifier = ListedVerifier<HetznerServer>;
+/// The servers of a cluster, as its control plane asks for them.
+pub type HetznerControlPlane = ListedControlPlane<HetznerServer>;
 
 /// Hetzner Cloud.
-pub(crate) struct Hetzner;
-
-impl Cloud for Hetzner {
-    fn provider(&self) -> CloudProvider {
-        CloudProvider::Hetzner
-    }
-
-    fn observe<'a>(&'a self, facts: &'a mut CloudFacts) -> BoxFuture<'a, Result<(), MetadataError>> {
-        async {
-            let service = MetadataService::new(facts::ENDPOINT, Retries::default())?;
-            facts.hetzner = Some(facts::observe(&service).await?);
-            Ok(())
-        }
-        .boxed()
-    }
-
-    fn authenticator<'a>(
-        &'a self,
-        facts: &'a CloudFacts,
-        _tpm: &'a Arc<dyn OpenTpm>,
-    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
-        async {
-            let authenticator = HetznerAuthenticator::of(facts.hetzner.as_ref())?;
-            Ok(Box::new(authenticator) as Box<dyn Authenticator>)
-        }
-        .boxed()
-    }
-
-    fn for_control_plane<'a>(
-        &'a self,
-        options: &'a KopsControllerOptions,
-        calls: CloudCalls,
-    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
-        async { Ok(Arc::new(HetznerControlPlane::of(options, calls)?) as Arc<dyn ControlPlane>) }.boxed()
-    }
-}
+pub(crate) static CLOUD: ListedCloud<HetznerServer> = ListedCloud::new();

@@ -5,13 +5,21 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use kops_agent_plan::identity::hetzner::{CLUSTER_LABEL, HetznerServer};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use kops_agent_net::retry::Retries;
+use kops_agent_plan::bootstrap::number_token;
+use kops_agent_plan::identity::hetzner::{CLUSTER_LABEL, HetznerServer, PROVIDER_IDS};
+use kops_agent_plan::identity::numbered::ProviderIds;
+use kops_agent_spec::CloudProvider;
+use kops_agent_spec::facts::CloudFacts;
 use serde::Deserialize;
 
-use crate::inventory::{Inventory, ListApi, Listed};
-
-/// The servers of one cluster.
-pub type HetznerServers = Inventory<HetznerServer>;
+use super::facts;
+use crate::api::{Api, ErrorBody, Meaning};
+use crate::inventory::{self, Bootstrap, ListApi, Listed};
+use crate::metadata::{MetadataError, MetadataService};
+use crate::verify::MachinePrefix;
 
 /// A page of the list.
 #[derive(Deserialize)]
@@ -58,31 +66,65 @@ struct PrivateNet {
     ip: IpAddr,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Deserialize)]
 struct Refusal {
     error: RefusalError,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Deserialize)]
 struct RefusalError {
     code: String,
 }
 
+const TOKEN_VARIABLE: &str = "HCLOUD_TOKEN";
+
+/// Hetzner Cloud's API, and how it says no.
+static API: Api = Api {
+    name: "Hetzner Cloud",
+    limited: "project",
+    read: |body| {
+        let Refusal { error: RefusalError { code } } = serde_json::from_slice(body).ok()?;
+        Some(ErrorBody { code, message: String::new() })
+    },
+    meaning: Meaning::by_status,
+    advice: |_action, status, _code| inventory::advice(TOKEN_VARIABLE, status),
+};
+
 impl Listed for HetznerServer {
     const API: ListApi = ListApi {
-        cloud: "Hetzner Cloud",
+        api: &API,
         service: "hcloud",
         action: "servers.list",
         endpoint: "https://api.hetzner.cloud/v1",
         endpoint_variable: "HCLOUD_ENDPOINT",
-        token_variable: "HCLOUD_TOKEN",
+        token_variable: TOKEN_VARIABLE,
         path: "/servers",
         selector: "label_selector",
         page: "50",
     };
+    const BOOTSTRAP: Bootstrap = Bootstrap {
+        provider: "hetzner",
+        token: number_token::HETZNER,
+        fact: "cloud.hetzner.instanceID",
+        unavailable: "HetznerUnavailable",
+        machine_prefix: MachinePrefix::NETWORK,
+    };
+    const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;
+    const PROVIDER: CloudProvider = CloudProvider::Hetzner;
     type Page = Page;
+
+    fn observe(facts: &mut CloudFacts) -> BoxFuture<'_, Result<(), MetadataError>> {
+        async {
+            let service = MetadataService::new(facts::ENDPOINT, Retries::default())?;
+            facts.hetzner = Some(facts::observe(&service).await?);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn number(facts: &CloudFacts) -> Option<&str> {
+        facts.hetzner.as_ref().map(|facts| facts.instance_id.as_str())
+    }
 
     fn selector(cluster: &str) -> String {
         format!("{CLUSTER_LABEL}=={cluster}")
@@ -90,19 +132,6 @@ impl Listed for HetznerServer {
 
     fn of_page(page: Page, _number: u32) -> (Vec<HetznerServer>, Option<u32>) {
         (page.servers.into_iter().map(HetznerServer::from).collect(), page.meta.pagination.next_page)
-    }
-
-    fn error_code(body: &[u8]) -> String {
-        let refusal: Refusal = serde_json::from_slice(body).unwrap_or_default();
-        refusal.error.code
-    }
-
-    fn id(&self) -> u64 {
-        self.id
-    }
-
-    fn is_called(&self, node: &str) -> bool {
-        self.name == node
     }
 
     fn addresses(&self) -> Vec<IpAddr> {
@@ -122,6 +151,3 @@ impl From<Server> for HetznerServer {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -9,8 +9,8 @@ use nix::errno::Errno;
 
 use super::TpmProblem;
 
-/// The TPM behind the kernel's resource manager, which others may use at the same time, and which forgets the keys of who
-/// goes away (Linux 4.12); and the bare one, which only one program may have open.
+/// The TPM behind the kernel's resource manager, which others may use at the same time, and which forgets the keys of a
+/// program that ends (Linux 4.12); and the bare one, which only one program may have open.
 const DEVICES: [&str; 2] = ["/dev/tpmrm0", "/dev/tpm0"];
 
 /// What takes a command when it is written to and gives the answer when it is read.

@@ -75,7 +75,7 @@ impl Tpm {
         let (digest, ticket) = self.hash(data)?;
         let key = self.create_primary(template)?;
         let signed = self.sign_digest(key, digest, ticket);
-        // There is room for three keys or so, and nobody else clears up behind a program that uses no resource manager.
+        // There is room for three keys or so, and nothing else clears up behind a program that uses no resource manager.
         if let Err(problem) = self.forget(key) {
             log::warn!("a key stays in the TPM: {problem}");
         }
@@ -94,7 +94,7 @@ impl Tpm {
         Ok(template)
     }
 
-    /// What is at an index of the TPM's memory, as its owner, who has no password, may read it.
+    /// What is at an index of the TPM's memory, as its owner may read it, which has no password.
     fn read_nv(&mut self, index: u32) -> Result<Vec<u8>, TpmProblem> {
         let handle = TpmHandle::new(index);
         let public: TpmNvReadPublicResponse = self
@@ -256,7 +256,7 @@ fn hierarchy(hierarchy: TpmRh) -> TpmHandle {
     TpmHandle::new(hierarchy as u32)
 }
 
-/// The proof of who needs none.
+/// The authorization of a hierarchy that has no password.
 fn no_password() -> TpmsAuthCommand {
     TpmsAuthCommand {
         session_handle: hierarchy(TpmRh::Pw),

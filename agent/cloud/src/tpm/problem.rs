@@ -134,7 +134,7 @@ impl ResponseCode {
     fn advice(self) -> &'static str {
         match self.base() {
             Some(TpmRcBase::AuthFail | TpmRcBase::BadAuth) => {
-                "; somebody has given it a password where none should be: a new instance has a new TPM"
+                "; it has a password where none should be: a new instance has a new TPM"
             }
             Some(TpmRcBase::AuthUnavailable | TpmRcBase::NvAuthorization | TpmRcBase::Policy) => {
                 "; it lets others than its owner do that: a new instance has a new TPM"

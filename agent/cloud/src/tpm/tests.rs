@@ -253,8 +253,8 @@ fn real_answers_that_are_cut_off_or_changed_are_survived_and_the_key_is_forgotte
             script[number] = cut;
             let tpm = Scripted::saying(script);
             let signed = sign(&tpm, b"{}");
-            // What comes behind the parameters, of two lengths and a byte, says nothing of who has no password; of a key
-            // nothing but its handle is read; and nobody is told anything but that it is forgotten.
+            // What comes behind the parameters, of two lengths and a byte, says nothing where there is no password; of a key
+            // nothing but its handle is read; and nothing is told but that it is forgotten.
             let fails = match number {
                 0 | 2 => true,
                 1 | 4 => length + 5 != answer.len(),

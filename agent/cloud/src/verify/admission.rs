@@ -85,7 +85,7 @@ pub struct Admitted {
     _place: Place,
 }
 
-/// A place in the queue, which becomes one among those who are let in when its turn comes. Dropped at any time, it is
+/// A place in the queue, which becomes one among those that are let in when its turn comes. Dropped at any time, it is
 /// given up, whichever it is by then: a waiting connection may close in the very moment of its turn.
 struct Place {
     admission: Arc<Admission>,
@@ -282,7 +282,7 @@ mod tests {
         assert_eq!((refusal.answer, refusal.reason), (Answer::Busy, "QueuedTooLong"));
         drop(first);
         assert!(admission.enter(origin(3)).now_or_never().unwrap().is_ok());
-        assert_nobody_is_left(&admission);
+        assert_none_is_left(&admission);
     }
 
     #[tokio::test]
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!(admission.lock().running, 1, "the second has its turn, and has not looked yet");
         drop(second);
         drop(third.as_mut().now_or_never().unwrap().unwrap());
-        assert_nobody_is_left(&admission);
+        assert_none_is_left(&admission);
     }
 
     #[tokio::test]
@@ -310,7 +310,7 @@ mod tests {
         }
     }
 
-    fn assert_nobody_is_left(admission: &Admission) {
+    fn assert_none_is_left(admission: &Admission) {
         let state = admission.lock();
         assert_eq!((state.running, state.waiting, admission.depth.get()), (0, 0, 0));
         assert!(state.running_of.is_empty() && state.queues.is_empty() && state.turns.is_empty());
@@ -354,7 +354,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn whoever_comes_looks_and_goes_nothing_is_lost(events in events()) {
+        fn whatever_comes_looks_and_goes_nothing_is_lost(events in events()) {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
             let _in_it = runtime.enter();
             let admission = Admission::new(LIMITS, Gauge::default());
@@ -381,7 +381,7 @@ mod tests {
                 prop_assert!(!can_enter, "a request waits though there is room");
             }
             drop(askers);
-            assert_nobody_is_left(&admission);
+            assert_none_is_left(&admission);
         }
     }
 }

@@ -86,11 +86,11 @@ impl<'a> Record<'a> {
             ),
             Some(Refusal { reason, message, .. }) => {
                 let message = clean(message);
-                let who = if node.is_empty() { "somebody" } else { node.as_str() };
+                let node_or_machine = if node.is_empty() { "a machine" } else { node.as_str() };
                 log::warn!(
                     remote:%, node = node.as_str(), instance = instance.as_str(), outcome = "refused", reason = *reason,
                     serial;
-                    "{kind}: refused {who} at {remote}: {reason}: {message}"
+                    "{kind}: refused {node_or_machine} at {remote}: {reason}: {message}"
                 );
             }
         }

@@ -46,8 +46,8 @@ pub enum Outcome {
     Served,
     /// It came to nothing by no fault of the peer: it was too much for us, say.
     InVain,
-    /// There was no request in time, or none that could be granted.
-    Wasted,
+    /// There was no request in time, or none that could be granted: its origin gets a penalty.
+    Penalized,
 }
 
 /// In which part a connection is.
@@ -220,11 +220,11 @@ impl Slot {
     /// Remembers what came of the connection, which is over. Without this, nothing is held against its origin.
     pub fn remember(&self, now: Instant) {
         let mut state = self.connections.lock();
-        match self.outcome.get().copied().unwrap_or(Outcome::Wasted) {
+        match self.outcome.get().copied().unwrap_or(Outcome::Penalized) {
             Outcome::Served => state.penalties.forgive(self.origin),
             Outcome::InVain => {}
-            Outcome::Wasted if self.peers == Peers::LoadBalancer => {}
-            Outcome::Wasted => state.penalties.add(self.origin, now),
+            Outcome::Penalized if self.peers == Peers::LoadBalancer => {}
+            Outcome::Penalized => state.penalties.add(self.origin, now),
         }
     }
 }
@@ -298,10 +298,10 @@ mod tests {
     }
 
     #[test]
-    fn who_has_wasted_one_shares_a_part_with_others_who_have() {
+    fn an_origin_with_a_penalty_shares_a_part_with_others_that_have_one() {
         let connections = of(16, 16);
-        let waste = |last| open(&connections, last).unwrap().0.remember(Instant::now());
-        (1..=20).for_each(waste);
+        let penalize = |last| open(&connections, last).unwrap().0.remember(Instant::now());
+        (1..=20).for_each(penalize);
         let liars: Vec<_> = (1..=20).filter_map(|last| open(&connections, last)).collect();
         assert_eq!(liars.len(), 2);
         let others: Vec<_> = (21..=40).filter_map(|last| open(&connections, last)).collect();
@@ -346,7 +346,7 @@ mod tests {
             slot.remember(Instant::now());
             open(&connections, last).unwrap().0.part
         };
-        assert_eq!(come(1, Outcome::Wasted), Part::Penalized);
+        assert_eq!(come(1, Outcome::Penalized), Part::Penalized);
         assert_eq!(come(1, Outcome::InVain), Part::Penalized);
         assert_eq!(come(1, Outcome::Served), Part::Usual);
         assert_eq!(come(2, Outcome::InVain), Part::Usual);

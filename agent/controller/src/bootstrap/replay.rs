@@ -7,7 +7,7 @@
 //! token of a machine whose clock is ahead could be taken again by a process that began meanwhile. The other replicas each take it
 //! once, if they are asked while it holds.
 //!
-//! It is remembered for as long as it could be taken again. Only tokens for which something was given are: nobody else
+//! It is remembered for as long as it could be taken again. Only tokens for which something was given are: nothing else
 //! can fill this memory, no outage fills it, and of a machine it holds no more than a few.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -87,7 +87,7 @@ impl Taken {
         let mut state = self.lock();
         state.forget_old(now);
         if state.used.contains(&fingerprint) || !state.under_way.insert(fingerprint.clone()) {
-            let problem = "its token has been used before: somebody may have listened";
+            let problem = "its token has been used before: it may be stolen";
             return Err(Refusal::not_verified("TokenReplayed", problem));
         }
         Ok(UnderWay { taken: self, fingerprint, since: now })

@@ -227,7 +227,7 @@ fn outcome(refusal: &Refusal) -> Outcome {
         Answer::AlreadyRegistered | Answer::Unavailable | Answer::Busy => Outcome::InVain,
         // A machine that asked before and after a restart.
         _ if refusal.reason == TOKEN_OLDER_THAN_SERVER => Outcome::InVain,
-        _ => Outcome::Wasted,
+        _ => Outcome::Penalized,
     }
 }
 

@@ -60,7 +60,7 @@ struct Api {
 struct State {
     nodes: BTreeMap<String, Value>,
     version: u64,
-    /// All that happened, for those who watch, by version.
+    /// All that happened, for watches, by version.
     history: Vec<(u64, Value)>,
     watchers: Vec<UnboundedSender<Value>>,
     /// When patches came.
@@ -414,7 +414,7 @@ async fn who_does_not_lead_patches_nothing() {
 }
 
 #[tokio::test]
-async fn a_patch_that_the_api_server_holds_is_given_up_before_anybody_else_may_lead() {
+async fn a_patch_that_the_api_server_holds_is_given_up_before_another_replica_may_lead() {
     let mut cluster = Cluster::start(Mood::Holding, Leadership::renewed_now()).await;
     let found = cluster.node_labels.run_once().await.unwrap();
     assert_eq!((found.patched, found.failed), (0, 1));

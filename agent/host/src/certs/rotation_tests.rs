@@ -1,6 +1,6 @@
 //! An authority is replaced in kOps' order: another one is trusted too, then signs, then the old one is trusted no
-//! more (docs/operations/rotate-secrets.md). Whatever is restarted first or last in between, everybody verifies
-//! everybody, by rustls.
+//! more (docs/operations/rotate-secrets.md). Whatever is restarted first or last in between, each side verifies
+//! each other, by rustls.
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! A worker that may not read the state store becomes a node with what kops-controller gives it, and with nothing that
-//! anybody else gives it in its name.
+//! another server gives it in its name.
 
 #![allow(clippy::unwrap_used)]
 

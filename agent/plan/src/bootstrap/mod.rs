@@ -3,18 +3,16 @@
 //!
 //! Here is what both sides must agree on, byte for byte, with kOps' own programs as well as with ours: [`message`] is
 //! what they say to each other, [`aws_token`] how a machine on AWS proves its identity, [`gce_token`] how one on GCE does,
-//! [`hetzner_token`] and [`digital_ocean_token`] what one on Hetzner Cloud or DigitalOcean says, and [`challenge`] how one is called back. [`certificates`] and
+//! [`number_token`] what one on Hetzner Cloud or DigitalOcean says, and [`challenge`] how one is called back. [`certificates`] and
 //! [`node_config`] decide what it is given. [`renewal`] is ours alone: how a node that is at work gets it again.
 
 pub mod aws_token;
 pub mod certificates;
 pub mod challenge;
-pub mod digital_ocean_token;
 pub mod gce_token;
-pub mod hetzner_token;
-mod machine_number;
 pub mod message;
 pub mod node_config;
+pub mod number_token;
 pub mod renewal;
 
 /// The port of kops-controller (upstream: `pkg/wellknownports/wellknownports.go`).

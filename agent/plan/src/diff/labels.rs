@@ -25,7 +25,7 @@ pub fn with_labels(mut plan: Plan, wrong: &WrongLabels) -> Plan {
     for (id, WrongLabel { found, wanted }) in wrong {
         let change = Change::Set { field: "SELinux label".into(), from: found.clone(), to: wanted.clone() };
         match plan.steps.iter_mut().find(|step| step.resource == *id) {
-            // First, as where a file is made: before it is any use to anybody.
+            // First, as where a file is made: before it is of any use.
             Some(step) => step.changes.insert(0, change),
             None => {
                 let (stage, resource) = (Stage::of(id), id.clone());

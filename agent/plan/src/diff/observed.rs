@@ -36,7 +36,7 @@ pub struct Access {
 }
 
 impl Access {
-    /// What everybody may read and only root may write.
+    /// What all users may read and only root may write.
     pub fn of_roots() -> Access {
         Access { mode: Mode::FILE, owner: "root".into(), group: "root".into() }
     }

@@ -53,7 +53,7 @@ pub struct Ec2NetworkInterface {
     pub ipv6_addresses: Vec<String>,
 }
 
-/// What is known of a cluster on AWS before anybody is asked.
+/// What is known of a cluster on AWS before its API is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AwsCluster {
     /// Its name.

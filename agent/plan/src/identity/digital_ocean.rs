@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use super::numbered::{NumberedMachine, ProviderIds, role_label};
 use super::{Identity, Refusal};
 
 /// The key of the tag with the name of the cluster.
@@ -18,7 +19,9 @@ const CONTROL_PLANE_TAG: &str = "KubernetesCluster-Master:";
 const INSTANCE_GROUP_TAG: &str = "kops-instancegroup:";
 /// The key of the tag with the role of the instance group, which kOps gives since 1.36.
 const INSTANCE_ROLE_TAG: &str = "kops-instance-role:";
-const FORM: &str = "digitalocean://12345678";
+/// How its providerIDs are written.
+pub const PROVIDER_IDS: ProviderIds =
+    ProviderIds { cloud: "DigitalOcean", prefix: "digitalocean://", form: "digitalocean://12345678" };
 /// The states in which a droplet may ask; DigitalOcean calls it new for a while after it runs.
 const AT_WORK: [&str; 2] = ["active", "new"];
 
@@ -40,126 +43,98 @@ pub struct Droplet {
 }
 
 impl Droplet {
-    /// The name that its Node has: its first private address, as its kubelet is told, or its own where it has none.
-    pub fn node_name(&self) -> String {
-        self.private_ips.first().map_or_else(|| self.name.clone(), ToString::to_string)
-    }
-
     /// The values of its tags with a key.
     fn tagged<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
         self.tags.iter().filter_map(move |tag| tag.strip_prefix(key)).filter(|value| !value.is_empty())
     }
+
+    /// The cluster that its name ends in, where that is another one with the tag of this `cluster`. kOps calls a droplet
+    /// `GROUP.CLUSTER` or `GROUP.masters.CLUSTER` (upstream: `AutoscalingGroupName` in `pkg/model/names.go`), with the dots that a tag
+    /// does not have. A name of another form, which an operator has given, says nothing.
+    fn cluster_of_name(&self, cluster: &str) -> Option<&str> {
+        let begin = self.name.len().checked_sub(cluster.len())?;
+        let owner = self.name.get(begin..)?;
+        let is_written_so = self.name[..begin].ends_with('.');
+        (is_written_so && owner != cluster && cluster_tag(owner) == cluster_tag(cluster)).then_some(owner)
+    }
 }
 
 /// The tag that all droplets of a cluster have: dots are none of a tag's characters. Clusters whose names differ in that only
-/// have the same.
+/// have the same, and are told apart by the names of their droplets.
 pub fn cluster_tag(cluster: &str) -> String {
     format!("{CLUSTER_TAG}{}", cluster.replace('.', "-"))
 }
 
-/// Which machine of a cluster a droplet is.
-///
-/// # Errors
-/// Why it is none.
-pub fn identify(droplet: &Droplet, cluster: &str) -> Result<Identity, Refusal> {
-    let instance = droplet.id.to_string();
-    let own = cluster_tag(cluster);
-    let mut owners = droplet.tagged(CLUSTER_TAG);
-    match (owners.next(), owners.next()) {
-        (Some(owner), None) if own.strip_prefix(CLUSTER_TAG) == Some(owner) => {}
-        (Some(owner), None) => {
+impl NumberedMachine for Droplet {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Its first private address, as its kubelet is told, or its own name where it has none.
+    fn node_name(&self) -> String {
+        self.private_ips.first().map_or_else(|| self.name.clone(), ToString::to_string)
+    }
+
+    fn private_ips(&self) -> &[IpAddr] {
+        &self.private_ips
+    }
+
+    /// The private addresses.
+    fn certificate_names(&self) -> Vec<String> {
+        self.private_ips.iter().map(ToString::to_string).collect()
+    }
+
+    /// The label of its role. Droplets that kOps has made before it gave them the tag are told by that of the control plane.
+    fn noted_labels(&self) -> BTreeMap<String, String> {
+        let untagged = if self.tagged(CONTROL_PLANE_TAG).next().is_some() { "ControlPlane" } else { "Node" };
+        role_label(self.tagged(INSTANCE_ROLE_TAG).next().unwrap_or(untagged)).into_iter().collect()
+    }
+
+    fn identify(&self, cluster: &str) -> Result<Identity, Refusal> {
+        let instance = self.id.to_string();
+        let own = cluster_tag(cluster);
+        let mut owners = self.tagged(CLUSTER_TAG);
+        match (owners.next(), owners.next()) {
+            (Some(owner), None) if own.strip_prefix(CLUSTER_TAG) == Some(owner) => {}
+            (Some(owner), None) => {
+                let owner = format!("the cluster {owner}");
+                return Err(Refusal::OtherCluster { instance, owner, cluster: cluster.to_owned() });
+            }
+            (None, _) => {
+                let says = format!("it has no tag {own}");
+                return Err(Refusal::NoCluster { instance, says, cluster: cluster.to_owned() });
+            }
+            (Some(_), Some(_)) => {
+                let says = format!("it has more than one tag {CLUSTER_TAG}");
+                return Err(Refusal::NoCluster { instance, says, cluster: cluster.to_owned() });
+            }
+        }
+        if let Some(owner) = self.cluster_of_name(cluster) {
             let owner = format!("the cluster {owner}");
             return Err(Refusal::OtherCluster { instance, owner, cluster: cluster.to_owned() });
         }
-        (None, _) => {
-            let says = format!("it has no tag {own}");
-            return Err(Refusal::NoCluster { instance, says, cluster: cluster.to_owned() });
+        if !AT_WORK.contains(&self.status.as_str()) {
+            return Err(Refusal::NotRunning { instance, state: self.status.clone() });
         }
-        (Some(_), Some(_)) => {
-            let says = format!("it has more than one tag {CLUSTER_TAG}");
-            return Err(Refusal::NoCluster { instance, says, cluster: cluster.to_owned() });
-        }
-    }
-    if !AT_WORK.contains(&droplet.status.as_str()) {
-        return Err(Refusal::NotRunning { instance, state: droplet.status.clone() });
-    }
-    let mut groups = droplet.tagged(INSTANCE_GROUP_TAG);
-    match (groups.next(), groups.next()) {
-        (Some(group), None) => Ok(Identity { instance_group: group.to_owned(), ..Identity::default() }),
-        (None, _) => {
-            let missing = format!("it has no tag {INSTANCE_GROUP_TAG}");
-            Err(Refusal::NoInstanceGroup { instance, missing })
-        }
-        (Some(_), Some(_)) => {
-            let missing = format!("it has more than one tag {INSTANCE_GROUP_TAG}");
-            Err(Refusal::NoInstanceGroup { instance, missing })
+        let mut groups = self.tagged(INSTANCE_GROUP_TAG);
+        match (groups.next(), groups.next()) {
+            (Some(group), None) => Ok(Identity { instance_group: group.to_owned(), ..Identity::default() }),
+            (None, _) => {
+                let missing = format!("it has no tag {INSTANCE_GROUP_TAG}");
+                Err(Refusal::NoInstanceGroup { instance, missing })
+            }
+            (Some(_), Some(_)) => {
+                let missing = format!("it has more than one tag {INSTANCE_GROUP_TAG}");
+                Err(Refusal::NoInstanceGroup { instance, missing })
+            }
         }
     }
-}
-
-/// The number of the droplet that a providerID names.
-///
-/// # Errors
-/// If it names none that DigitalOcean could have.
-pub fn droplet_id(provider_id: &str) -> Result<u64, Refusal> {
-    let number = provider_id.strip_prefix("digitalocean://");
-    number
-        .filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()) && !number.starts_with('0'))
-        .and_then(|number| number.parse().ok())
-        .ok_or_else(|| Refusal::ProviderId {
-            provider_id: provider_id.to_owned(),
-            cloud: "DigitalOcean",
-            form: FORM,
-        })
-}
-
-/// The identity of the Node of that name, if the droplet that it says it is is its own. `namesake` is the droplet of the cluster
-/// whose Node has that name, if one has.
-///
-/// A droplet may get another private address by an operator's hand, so another name alone makes no Node an impostor for certain.
-/// Where another droplet of the cluster has the Node's name, it does: no two have the same address, and a kubelet's certificate
-/// is for the address of the droplet that has asked for it.
-///
-/// # Errors
-/// Why it is not believed.
-pub fn identify_node(
-    node: &str,
-    droplet: &Droplet,
-    namesake: Option<&Droplet>,
-    cluster: &str,
-) -> Result<Identity, Refusal> {
-    let instance = droplet.id.to_string();
-    if namesake.is_some_and(|namesake| namesake.id != droplet.id) {
-        return Err(Refusal::OtherNode { instance, expected: droplet.node_name() });
-    }
-    let identity = identify(droplet, cluster)?;
-    if node != droplet.node_name() {
-        return Err(Refusal::OtherName { instance, name: droplet.node_name() });
-    }
-    Ok(Identity { noted_labels: noted_labels(droplet), ..identity })
-}
-
-/// The label of its role. Droplets that kOps has made before it gave them the tag are told by that of the control plane.
-fn noted_labels(droplet: &Droplet) -> BTreeMap<String, String> {
-    let role = match droplet.tagged(INSTANCE_ROLE_TAG).next() {
-        Some("ControlPlane") => Some("control-plane"),
-        Some("Node") => Some("node"),
-        Some("APIServer") => Some("api-server"),
-        Some(_) => None,
-        None if droplet.tagged(CONTROL_PLANE_TAG).next().is_some() => Some("control-plane"),
-        None => Some("node"),
-    };
-    role.map(|role| (format!("node-role.kubernetes.io/{role}"), String::new())).into_iter().collect()
-}
-
-/// The addresses that its serving certificate is for: the private ones.
-pub fn certificate_names(droplet: &Droplet) -> Vec<String> {
-    droplet.private_ips.iter().map(ToString::to_string).collect()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::numbered::identify_node;
     use super::*;
 
     const CLUSTER: &str = "c.example.com";
@@ -180,7 +155,7 @@ mod tests {
     }
 
     fn role(tags: &[&str]) -> Vec<String> {
-        noted_labels(&tagged(tags)).into_keys().collect()
+        tagged(tags).noted_labels().into_keys().collect()
     }
 
     #[test]
@@ -188,8 +163,8 @@ mod tests {
         let identity = identify_node("10.10.0.2", &droplet(), Some(&droplet()), CLUSTER).unwrap();
         assert_eq!(identity.instance_group, "nodes");
         assert_eq!(identity.noted_labels.keys().collect::<Vec<_>>(), ["node-role.kubernetes.io/node"]);
-        assert!(identify(&Droplet { status: "new".into(), ..droplet() }, CLUSTER).is_ok());
-        assert_eq!(certificate_names(&droplet()), ["10.10.0.2"]);
+        assert!(Droplet { status: "new".into(), ..droplet() }.identify(CLUSTER).is_ok());
+        assert_eq!(droplet().certificate_names(), ["10.10.0.2"]);
         let public = Droplet { private_ips: Vec::new(), ..droplet() };
         assert_eq!(public.node_name(), "nodes-c-example-com-1");
     }
@@ -218,12 +193,12 @@ mod tests {
                 false,
             ),
         ] {
-            let refusal = identify(&tagged(&tags), CLUSTER).unwrap_err();
+            let refusal = tagged(&tags).identify(CLUSTER).unwrap_err();
             assert_eq!((refusal.reason(), refusal.is_definite()), (reason, is_definite), "{tags:?}");
         }
         for status in ["off", "archive", ""] {
             let droplet = Droplet { status: status.into(), ..droplet() };
-            assert_eq!(identify(&droplet, CLUSTER).unwrap_err().reason(), "InstanceNotRunning");
+            assert_eq!(droplet.identify(CLUSTER).unwrap_err().reason(), "InstanceNotRunning");
         }
     }
 
@@ -251,12 +226,23 @@ mod tests {
     }
 
     #[test]
-    fn a_provider_id_names_a_number() {
-        assert_eq!(droplet_id("digitalocean://4711").unwrap(), 4711);
-        for malformed in
-            ["", "4711", "digitalocean://", "digitalocean://+1", "digitalocean://x", "hcloud://1"]
+    fn a_droplet_is_of_the_cluster_in_its_name_where_clusters_share_a_tag() {
+        let called = |name: &str, cluster: &str| {
+            let droplet = Droplet { name: name.into(), ..droplet() };
+            droplet.identify(cluster).map_err(|refusal| (refusal.reason(), refusal.is_definite()))
+        };
+        for name in ["nodes.c.example.com", "a.masters.c.example.com", "a.b.c.example.com", "web-7", "", "ü"]
         {
-            assert_eq!(droplet_id(malformed).unwrap_err().reason(), "InvalidProviderID", "{malformed}");
+            assert!(called(name, CLUSTER).is_ok(), "{name}");
         }
+        // An operator has given these: kOps writes a dot before the cluster.
+        for name in ["nodes-c-example.com", "c-example.com", "c.example-com", "nodes-c-example-com-1"] {
+            assert!(called(name, CLUSTER).is_ok(), "{name}");
+        }
+        for name in ["nodes.c-example.com", "a.masters.c.example-com", "a.apiservers.c-example-com"] {
+            assert_eq!(called(name, CLUSTER).unwrap_err(), ("InstanceOfOtherCluster", true), "{name}");
+        }
+        assert!(called("nodes.c-example.com", "c-example.com").is_ok());
+        assert!(called("nodes.c.example.com", "c-example.com").is_err());
     }
 }

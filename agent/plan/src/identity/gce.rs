@@ -25,7 +25,7 @@ const INSTANCE_GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 const AT_WORK: &str = "RUNNING";
 const FORM: &str = "gce://my-project/europe-west1-b/nodes-x1y2";
 
-/// What is known of a cluster on GCE before anybody is asked.
+/// What is known of a cluster on GCE before its API is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GceCluster {
     /// Its name.

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
+use super::numbered::{NumberedMachine, ProviderIds, role_label};
 use super::{Identity, Refusal};
 
 /// The label with the name of the cluster.
@@ -17,7 +18,9 @@ pub const INSTANCE_GROUP_LABEL: &str = "kops.k8s.io/instance-group";
 pub const INSTANCE_ROLE_LABEL: &str = "kops.k8s.io/instance-role";
 /// What labels begin with that note down a label of the group's nodes.
 const NODE_LABEL_PREFIX: &str = "node-label.kops.k8s.io.";
-const FORM: &str = "hcloud://12345678";
+/// How its providerIDs are written (upstream: `IdentifyNode` in `pkg/nodeidentity/hetzner/identify.go`).
+pub const PROVIDER_IDS: ProviderIds =
+    ProviderIds { cloud: "Hetzner Cloud", prefix: "hcloud://", form: "hcloud://12345678" };
 /// The states in which a server may ask; Hetzner calls it starting for a while after it runs.
 const AT_WORK: [&str; 2] = ["running", "starting"];
 
@@ -38,100 +41,64 @@ pub struct HetznerServer {
     pub private_ips: Vec<IpAddr>,
 }
 
-/// What a server is in a cluster.
-///
-/// # Errors
-/// Why it is no machine of the cluster.
-pub fn identify(server: &HetznerServer, cluster: &str) -> Result<Identity, Refusal> {
-    let instance = server.id.to_string();
-    let label = |key| server.labels.get(key).map(String::as_str).filter(|value| !value.is_empty());
-    let owner = label(CLUSTER_LABEL);
-    match owner {
-        Some(owner) if owner == cluster => {}
-        Some(owner) => {
-            let owner = format!("the cluster {owner}");
-            return Err(Refusal::OtherCluster { instance, owner, cluster: cluster.to_owned() });
+impl NumberedMachine for HetznerServer {
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// The server's own name: no two of a project have the same (Hetzner Cloud API, "Create a Server": `uniqueness_error`).
+    fn node_name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn private_ips(&self) -> &[IpAddr] {
+        &self.private_ips
+    }
+
+    /// The public address, then the private ones.
+    fn certificate_names(&self) -> Vec<String> {
+        let public = self.public_ipv4.map(|address| address.to_string());
+        public.into_iter().chain(self.private_ips.iter().map(ToString::to_string)).collect()
+    }
+
+    fn noted_labels(&self) -> BTreeMap<String, String> {
+        let role = self.labels.get(INSTANCE_ROLE_LABEL).and_then(|role| role_label(role));
+        let noted = self.labels.iter().filter_map(|(key, value)| {
+            Some((key.strip_prefix(NODE_LABEL_PREFIX)?.to_owned(), value.clone()))
+        });
+        role.into_iter().chain(noted).collect()
+    }
+
+    fn identify(&self, cluster: &str) -> Result<Identity, Refusal> {
+        let instance = self.id.to_string();
+        let label = |key| self.labels.get(key).map(String::as_str).filter(|value| !value.is_empty());
+        let owner = label(CLUSTER_LABEL);
+        match owner {
+            Some(owner) if owner == cluster => {}
+            Some(owner) => {
+                let owner = format!("the cluster {owner}");
+                return Err(Refusal::OtherCluster { instance, owner, cluster: cluster.to_owned() });
+            }
+            None => {
+                let says = format!("it has no label {CLUSTER_LABEL}");
+                return Err(Refusal::NoCluster { instance, says, cluster: cluster.to_owned() });
+            }
         }
-        None => {
-            let says = format!("it has no label {CLUSTER_LABEL}");
-            return Err(Refusal::NoCluster { instance, says, cluster: cluster.to_owned() });
+        if !AT_WORK.contains(&self.status.as_str()) {
+            return Err(Refusal::NotRunning { instance, state: self.status.clone() });
         }
+        let Some(instance_group) = label(INSTANCE_GROUP_LABEL) else {
+            let missing = format!("it has no label {INSTANCE_GROUP_LABEL}");
+            return Err(Refusal::NoInstanceGroup { instance, missing });
+        };
+        Ok(Identity { instance_group: instance_group.to_owned(), ..Identity::default() })
     }
-    if !AT_WORK.contains(&server.status.as_str()) {
-        return Err(Refusal::NotRunning { instance, state: server.status.clone() });
-    }
-    let Some(instance_group) = label(INSTANCE_GROUP_LABEL) else {
-        let missing = format!("it has no label {INSTANCE_GROUP_LABEL}");
-        return Err(Refusal::NoInstanceGroup { instance, missing });
-    };
-    Ok(Identity { instance_group: instance_group.to_owned(), ..Identity::default() })
-}
-
-/// The number of the server that a providerID names (upstream: `IdentifyNode` in `pkg/nodeidentity/hetzner/identify.go`).
-///
-/// # Errors
-/// If it names none that Hetzner could have.
-pub fn server_id(provider_id: &str) -> Result<u64, Refusal> {
-    let number = provider_id.strip_prefix("hcloud://");
-    number
-        .filter(|number| number.bytes().all(|byte| byte.is_ascii_digit()) && !number.starts_with('0'))
-        .and_then(|number| number.parse().ok())
-        .ok_or_else(|| Refusal::ProviderId {
-            provider_id: provider_id.to_owned(),
-            cloud: "Hetzner Cloud",
-            form: FORM,
-        })
-}
-
-/// Which machine the Node of that name is, if the server that it says it is is its own: a Node has the name
-/// that its server had when it joined. `namesake` is the server of the cluster that has the Node's name, if one has.
-///
-/// Operators may rename servers, so another name alone makes no Node an impostor for certain. Where another server has the
-/// Node's name, it does: no two servers of a project have the same (Hetzner Cloud API, "Create a Server": `uniqueness_error`),
-/// and a kubelet's certificate is for the name of the server that has asked for it. A Node's addresses tell nothing, for its
-/// kubelet writes them.
-///
-/// # Errors
-/// Why it is not believed.
-pub fn identify_node(
-    node: &str,
-    server: &HetznerServer,
-    namesake: Option<&HetznerServer>,
-    cluster: &str,
-) -> Result<Identity, Refusal> {
-    let instance = server.id.to_string();
-    if namesake.is_some_and(|namesake| namesake.id != server.id) {
-        return Err(Refusal::OtherNode { instance, expected: server.name.clone() });
-    }
-    let identity = identify(server, cluster)?;
-    if node != server.name {
-        return Err(Refusal::OtherName { instance, name: server.name.clone() });
-    }
-    Ok(Identity { noted_labels: noted_labels(&server.labels), ..identity })
-}
-
-fn noted_labels(labels: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let role = match labels.get(INSTANCE_ROLE_LABEL).map(String::as_str) {
-        Some("ControlPlane") => Some("node-role.kubernetes.io/control-plane"),
-        Some("Node") => Some("node-role.kubernetes.io/node"),
-        Some("APIServer") => Some("node-role.kubernetes.io/api-server"),
-        _ => None,
-    };
-    let noted = labels
-        .iter()
-        .filter_map(|(key, value)| Some((key.strip_prefix(NODE_LABEL_PREFIX)?.to_owned(), value.clone())));
-    role.map(|role| (role.to_owned(), String::new())).into_iter().chain(noted).collect()
-}
-
-/// The addresses that its serving certificate is for: the public one, then the private ones.
-pub fn certificate_names(server: &HetznerServer) -> Vec<String> {
-    let public = server.public_ipv4.map(|address| address.to_string());
-    public.into_iter().chain(server.private_ips.iter().map(ToString::to_string)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use super::super::numbered::identify_node;
     use super::*;
 
     const CLUSTER: &str = "c.example.com";
@@ -151,16 +118,16 @@ mod tests {
     fn refused(change: impl FnOnce(&mut HetznerServer)) -> &'static str {
         let mut server = server();
         change(&mut server);
-        identify(&server, CLUSTER).unwrap_err().reason()
+        server.identify(CLUSTER).unwrap_err().reason()
     }
 
     #[test]
     fn a_running_server_of_the_cluster_is_of_its_group() {
-        assert_eq!(identify(&server(), CLUSTER).unwrap().instance_group, "nodes");
+        assert_eq!(server().identify(CLUSTER).unwrap().instance_group, "nodes");
         let starting = HetznerServer { status: "starting".into(), ..server() };
-        assert!(identify(&starting, CLUSTER).is_ok());
-        assert_eq!(certificate_names(&server()), ["192.0.2.1", "10.0.0.2"]);
-        assert_eq!(certificate_names(&HetznerServer { public_ipv4: None, ..server() }), ["10.0.0.2"]);
+        assert!(starting.identify(CLUSTER).is_ok());
+        assert_eq!(server().certificate_names(), ["192.0.2.1", "10.0.0.2"]);
+        assert_eq!(HetznerServer { public_ipv4: None, ..server() }.certificate_names(), ["10.0.0.2"]);
     }
 
     #[test]
@@ -180,12 +147,6 @@ mod tests {
             identity.noted_labels,
             noted.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
         );
-        assert_eq!(server_id("hcloud://4711").unwrap(), 4711);
-        for malformed in
-            ["", "4711", "hcloud://", "hcloud://+1", "hcloud://x", "aws:///a/i-1", "hcloud://1/2"]
-        {
-            assert_eq!(server_id(malformed).unwrap_err().reason(), "InvalidProviderID", "{malformed}");
-        }
     }
 
     #[test]

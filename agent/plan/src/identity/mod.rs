@@ -3,12 +3,14 @@
 //!
 //! A kubelet sets `spec.providerID` of its own Node, so that is a claim. It is believed only where the instance that
 //! it names is one of the cluster's, runs, and has the Node's very name. [`aws`] decides so from what EC2 tells, [`gce`] from
-//! what Compute Engine does, [`hetzner`] from what Hetzner Cloud does, [`digital_ocean`] from what DigitalOcean does.
+//! what Compute Engine does, [`hetzner`] from what Hetzner Cloud does, [`digital_ocean`] from what DigitalOcean does; what the last
+//! two have in common is in [`numbered`].
 
 pub mod aws;
 pub mod digital_ocean;
 pub mod gce;
 pub mod hetzner;
+pub mod numbered;
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,4 @@
-//! Whatever anybody writes into the specs, an answer comes back: a node or all that is wrong, never a panic.
+//! Whatever is written into the specs, an answer comes back: a node or all that is wrong, never a panic.
 //!
 //! Working clusters of every cloud are changed at random: fields of the API are set, to fitting values and to
 //! others; what is there is replaced, copied elsewhere or taken out. `PROPTEST_CASES=10000` looks longer.

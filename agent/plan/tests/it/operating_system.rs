@@ -272,7 +272,7 @@ fn time_comes_from_the_cloud_unless_the_user_manages_it() {
 }
 
 #[test]
-fn updates_are_someone_elses_where_the_policy_says_so() {
+fn updates_are_left_to_others_where_the_policy_says_so() {
     let state = Node::new("debian", "12").config(json!({"UpdatePolicy": "external"})).state();
     assert!(!has(&state, "package unattended-upgrades"));
     assert_eq!(text(&state, "/etc/apt/apt.conf.d/20auto-upgrades"), "APT::Periodic::Enable \"0\";\n");

@@ -32,6 +32,9 @@ async fn google() -> (TestServer, Arc<Mutex<Vec<String>>>) {
         async move {
             Ok(match (uri.path(), uri.query()) {
                 (TOKEN, _) => text(200, r#"{"access_token": "hidden", "expires_in": 3599}"#),
+                (path, _) if path.strip_prefix("/revoked") == Some(TOKEN) => {
+                    text(200, r#"{"access_token": "hidden-and-revoked", "expires_in": 3599}"#)
+                }
                 (_, _) if !lets_in => text(401, ""),
                 ("/b/assets/o/release%2Fv1%2Fa%2Bb", Some("fields=size")) => text(200, r#"{"size": "5"}"#),
                 ("/b/assets/o/release%2Fv1%2Fa%2Bb", Some("alt=media")) => text(200, "hello"),
@@ -82,8 +85,13 @@ fn listed(query: &str) -> String {
 }
 
 fn gs(server: &TestServer) -> Gs {
+    gs_with(server, "")
+}
+
+/// The same with tokens of a metadata server below a path.
+fn gs_with(server: &TestServer, below: &str) -> Gs {
     let retries = Retries { deadline: Duration::from_millis(100), ..Retries::default() };
-    let tokens = Tokens::at(server.url.clone(), retries).unwrap();
+    let tokens = Tokens::at(format!("{}{below}", server.url), retries).unwrap();
     Gs { endpoint: server.url.clone(), tokens, ..Gs::new(retries).unwrap() }
 }
 
@@ -117,8 +125,17 @@ async fn what_is_wrong_is_told_apart() {
     let error = async |object| gs.locate(&place(&format!("gs://assets/{object}"))).await.unwrap_err();
     assert!(matches!(error("none").await, StoreError::NotFound { .. }));
     assert!(matches!(error("busy").await, StoreError::Unreachable { .. }));
-    let forbidden = error("secret").await.to_string();
-    assert!(forbidden.contains("403 Forbidden") && forbidden.contains("storage.objects.get"), "{forbidden}");
+    let forbidden = [error("secret").await, gs.read(&place("gs://assets/secret")).await.unwrap_err()];
+    for forbidden in forbidden {
+        assert!(matches!(forbidden, StoreError::Forbidden { .. }), "{forbidden:?}");
+        let forbidden = forbidden.to_string();
+        for told in ["access denied (403)", "storage.objects.get", "bucket assets", "devstorage.read_only"] {
+            assert!(forbidden.contains(told), "{forbidden}");
+        }
+    }
+    let refused = gs_with(&server, "/revoked").read(&url("c/config")).await.unwrap_err();
+    assert!(matches!(refused, StoreError::Credentials { .. }), "{refused:?}");
+    assert!(refused.to_string().contains("401") && !refused.to_string().contains("hidden"), "{refused}");
 
     assert!(matches!(gs.read(&url("c/none")).await.unwrap_err(), StoreError::NotFound { .. }));
     let elsewhere = place("gs://none/c");

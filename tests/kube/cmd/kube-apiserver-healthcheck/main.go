@@ -1,4 +1,4 @@
-// Stands for kOps' kube-apiserver-healthcheck: asks the API server how it is, as somebody who may, for a kubelet whose
+// Stands for kOps' kube-apiserver-healthcheck: asks the API server how it is, with an identity that may, for a kubelet whose
 // probes have no certificate.
 package main
 

@@ -117,7 +117,7 @@ impl Aws {
         vec![
             lie("a forged signature", FORBIDDEN, Principal { secret: "guessed".into(), ..known.clone() }),
             lie(
-                "a key that nobody has",
+                "a key that does not exist",
                 FORBIDDEN,
                 Principal { access_key: "ASIAUNKNOWN".into(), ..known.clone() },
             ),

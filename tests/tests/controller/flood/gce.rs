@@ -84,7 +84,7 @@ impl Gce {
             with_token("8 KiB of token", FORBIDDEN, |_, _| format!("x-gce-tpm {}", "A".repeat(8 << 10))),
             lie("a token of yesterday", |claim| Claim { at: claim.at - 86_400, ..claim }),
             lie("a token of tomorrow", |claim| Claim { at: claim.at + 86_400, ..claim }),
-            lie("a token for somebody else", |claim| Claim { audience: "vault", ..claim }),
+            lie("a token for another audience", |claim| Claim { audience: "vault", ..claim }),
             lie("another project", |claim| Claim { project: "other-project", ..claim }),
             lie("another region", |claim| Claim { zone: "eu-test1-a", ..claim }),
             lie("a path for a name", |claim| Claim { instance: "../instances/nodes-0000", ..claim }),

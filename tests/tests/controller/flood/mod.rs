@@ -56,7 +56,7 @@ fn a_flood_on_aws() {
     let sign = |number: usize, body: &str| aws.token(number, body);
     let lies = lies.into_iter().flatten().collect();
     under_flood("AWS", &aws.world.world, &sign, &granted, lies);
-    assert_eq!(aws.elsewhere.calls(), 0, "nobody follows STS elsewhere");
+    assert_eq!(aws.elsewhere.calls(), 0, "STS is not followed elsewhere");
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn under_flood(cloud: &str, world: &World, sign: &Signing<'_>, granted: &Arc<Gra
         numbers.map(|number| honest::bootstrap(world, number, sign, granted)).collect()
     };
     let before = calmly(HONEST..HONEST + CALM / 2);
-    eventually("nobody is connected", || metric(&controller, "kops_agent_bootstrap_connections") == 0);
+    eventually("no connection is open", || metric(&controller, "kops_agent_bootstrap_connections") == 0);
     let descriptors = controller.descriptors();
 
     let liars = Liars::of(world, lies);
@@ -151,8 +151,8 @@ fn under_flood(cloud: &str, world: &World, sign: &Signing<'_>, granted: &Arc<Gra
     println!("| peak memory of the controller, MiB | {memory:.1} |");
     println!("| a machine that bootstraps afterwards, mean, s | {:.2} |", again.as_secs_f64());
 
-    // Too many are not heard, or told to come again; everybody is where nobody can be asked in time. Who gets no
-    // processor to go on is late.
+    // Too many are not heard, or told to come again; all are where nothing can be asked in time. A connection that
+    // gets no processor is late.
     tally.assert_refused(&[Answer::HungUp, Answer::Status(408), Answer::Status(500), Answer::Status(503)]);
     assert!(took[HONEST - 1] <= HONEST_WITHIN, "honest machines take too long: {took:?}");
     assert!(memory <= MOST_MEMORY, "{memory} MiB");

@@ -48,7 +48,7 @@ async fn autoscaling(answers: Vec<(u16, String)>) -> (TestServer, Asked) {
 /// Of a machine that has run for long.
 const LONG: Duration = Duration::from_secs(3600);
 
-async fn complete_at(server: &TestServer, retries: Retries) -> Result<Completion, AutoscalingError> {
+async fn complete_at(server: &TestServer, retries: Retries) -> Result<Completion, ApiError> {
     complete_after(LONG, server, retries).await
 }
 
@@ -56,10 +56,10 @@ async fn complete_after(
     uptime: Duration,
     server: &TestServer,
     retries: Retries,
-) -> Result<Completion, AutoscalingError> {
+) -> Result<Completion, ApiError> {
     let credentials = Credentials::new("AKIDEXAMPLE", "secret", None, None, "test");
     let provider = SharedCredentialsProvider::new(credentials);
-    let autoscaling = Autoscaling::new(format!("{}/", server.url), "us-test-1", Some(provider)).unwrap();
+    let autoscaling = Autoscaling::new(&server.url, "us-test-1", Some(provider)).unwrap();
     let action = LifecycleAction {
         region: "us-test-1".into(),
         group: "nodes.a.example.com".into(),

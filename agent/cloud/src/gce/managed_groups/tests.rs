@@ -180,7 +180,7 @@ async fn a_token_that_is_not_taken_any_more_is_replaced() {
 }
 
 #[tokio::test]
-async fn a_cloud_that_cannot_be_asked_is_told_to_everybody() {
+async fn a_cloud_that_cannot_be_asked_is_told_to_all() {
     let gce = Gce::start().unwrap();
     gce.set_mood(Mood::Down);
     let groups = asking(&gce, &CloudCalls::default());

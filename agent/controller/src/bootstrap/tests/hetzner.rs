@@ -13,7 +13,7 @@ use kops_agent_cloud::verify::Peers;
 
 /// An address of the loopback interface that no other test has, nor another process of tests: the port of the call-back
 /// is always the same.
-fn address() -> IpAddr {
+pub(super) fn address() -> IpAddr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
     let [.., high, low] = (std::process::id() & 0xffff).to_be_bytes();
     IpAddr::from([
@@ -28,27 +28,50 @@ fn known(name: &str, address: IpAddr) -> Known {
     Known::of_group(CLUSTER, "nodes", name, address)
 }
 
-/// The node's side of a machine that has this number, or says so.
+/// The node's side of a server that has this number, or says so.
 fn machine(world: &World, id: u64, address: IpAddr) -> KopsController {
+    let mut facts = Facts::default();
+    facts.cloud.hetzner = Some(HetznerFacts { instance_id: id.to_string(), ..HetznerFacts::default() });
+    machine_of(world, "hetzner", &facts, address)
+}
+
+/// The node's side of a machine with these facts.
+pub(super) fn machine_of(world: &World, cloud: &str, facts: &Facts, address: IpAddr) -> KopsController {
     let boot: BootConfig = serde_json::from_value(json!({
-        "CloudProvider": "hetzner", "ClusterName": CLUSTER, "InstanceGroupName": "nodes", "InstanceGroupRole": "Node",
+        "CloudProvider": cloud, "ClusterName": CLUSTER, "InstanceGroupName": "nodes", "InstanceGroupRole": "Node",
         "ConfigServer": {"servers": [format!("https://{}/", world.address)], "tlsServerName": NAME,
                          "CACertificates": world.authority.pem}
     }))
     .unwrap();
-    let mut facts = Facts::default();
-    facts.cloud.hetzner = Some(HetznerFacts { instance_id: id.to_string(), ..HetznerFacts::default() });
-    KopsController::of(&boot, None, &facts, Duration::ZERO).called_back_at(SocketAddr::new(address, PORT))
+    KopsController::of(&boot, None, facts, Duration::ZERO).called_back_at(SocketAddr::new(address, PORT))
 }
 
-async fn certificates(machine: &KopsController) -> Result<BTreeMap<String, String>, BootstrapError> {
+pub(super) async fn certificates(
+    machine: &KopsController,
+) -> Result<BTreeMap<String, String>, BootstrapError> {
     let key = KeyPair::generate().unwrap();
     let public_keys = ["kubelet", "kubelet-server"].map(|name| (name.to_owned(), public_key(&key)));
     let keypair_ids = [("kubernetes-ca".to_owned(), "7".to_owned())];
     machine.certificates(public_keys.into(), keypair_ids.into(), Ok).await
 }
 
-fn assert_not_proven(world: &World, asked: Result<BTreeMap<String, String>, BootstrapError>) {
+/// Asserts that a certificate is for a subject, and for these addresses.
+pub(super) fn assert_is_for(pem: &str, subject: &str, addresses: &[IpAddr]) {
+    let (_, pem) = x509_parser::pem::parse_x509_pem(pem.as_bytes()).unwrap();
+    let certificate = pem.parse_x509().unwrap();
+    assert_eq!(certificate.subject().to_string(), subject);
+    let names = certificate.subject_alternative_name().unwrap();
+    let names: Vec<String> =
+        names.iter().flat_map(|names| &names.value.general_names).map(ToString::to_string).collect();
+    let as_shown = |address: &IpAddr| {
+        let IpAddr::V4(address) = address else { panic!("{address}") };
+        let [a, b, c, d] = address.octets();
+        format!("IPAddress({a:02x}:{b:02x}:{c:02x}:{d:02x})")
+    };
+    assert_eq!(names, addresses.iter().map(as_shown).collect::<Vec<_>>());
+}
+
+pub(super) fn assert_not_proven(world: &World, asked: Result<BTreeMap<String, String>, BootstrapError>) {
     let error = asked.unwrap_err().to_string();
     assert!(error.contains("400 (callback failed)"), "{error}");
     assert!(world.counted("CallbackFailed") && !world.counted("Granted"));
@@ -66,17 +89,8 @@ async fn a_machine_that_answers_its_call_back_becomes_a_node() {
     for (name, subject) in
         [("kubelet", "O=system:nodes, CN=system:node:nodes-1a2b"), ("kubelet-server", "CN=nodes-1a2b")]
     {
-        let (_, pem) = x509_parser::pem::parse_x509_pem(certificates[name].as_bytes()).unwrap();
-        let certificate = pem.parse_x509().unwrap();
-        assert_eq!(certificate.subject().to_string(), subject);
-        if name == "kubelet-server" {
-            let names = &certificate.subject_alternative_name().unwrap().unwrap().value.general_names;
-            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
-            let IpAddr::V4(own) = address else { panic!("{address}") };
-            let [a, b, c, d] = own.octets();
-            let own = format!("IPAddress({a:02x}:{b:02x}:{c:02x}:{d:02x})");
-            assert_eq!(names, ["IPAddress(c0:00:02:07)".to_owned(), own]);
-        }
+        let addresses = if name == "kubelet-server" { vec![[192, 0, 2, 7].into(), address] } else { vec![] };
+        assert_is_for(&certificates[name], subject, &addresses);
     }
     assert_eq!(world.hetzner.calls(), 1);
     world.ready.lock().unwrap().insert("nodes-1a2b".into());
@@ -119,7 +133,7 @@ async fn a_node_that_is_ready_shows_its_present_certificate_and_gets_others() {
 }
 
 #[tokio::test]
-async fn who_names_another_machines_number_gets_nothing() {
+async fn a_machine_that_names_anothers_number_gets_nothing() {
     let world = World::new().await;
     let (own, others) = (address(), address());
     world.hetzner.put(1, known("liar", own));
@@ -141,7 +155,7 @@ async fn who_names_another_machines_number_gets_nothing() {
 }
 
 #[tokio::test]
-async fn a_request_without_a_challenge_is_refused_without_asking_anybody() {
+async fn a_request_without_a_challenge_is_refused_without_a_question() {
     let world = World::new().await;
     world.hetzner.put(1, known("a", address()));
     let body = request(json!({}), json!({}), false);
@@ -180,7 +194,7 @@ async fn only_running_servers_of_the_cluster_are_called_back() {
 }
 
 #[tokio::test]
-async fn while_hetzner_does_not_answer_nobody_is_let_in() {
+async fn while_hetzner_does_not_answer_no_machine_is_let_in() {
     let world = World::new().await;
     let address = address();
     world.hetzner.put(1, known("a", address));

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod audit;
+mod digital_ocean;
 mod gce;
 mod go_client;
 mod grants;
@@ -24,6 +25,7 @@ use kops_agent_plan::bootstrap::message::BootstrapRequest;
 use kops_agent_plan::identity::aws::AwsCluster;
 use kops_agent_plan::identity::gce::GceCluster;
 use kops_agent_tests::authority::Authority;
+use kops_agent_tests::digital_ocean::DigitalOcean;
 use kops_agent_tests::ec2::{Ec2, Instance};
 use kops_agent_tests::gce::{Gce, PROJECT};
 use kops_agent_tests::hetzner::{Hetzner, TOKEN};
@@ -46,11 +48,11 @@ use kops_agent_cloud::aws::instances::Instances;
 use kops_agent_cloud::aws::sts::Sts;
 use kops_agent_cloud::aws::verify::AwsVerifier;
 use kops_agent_cloud::calls::CloudCalls;
+use kops_agent_cloud::digital_ocean::{DigitalOceanDroplets, DigitalOceanVerifier};
 use kops_agent_cloud::gce::compute::Compute;
 use kops_agent_cloud::gce::managed_groups::ManagedGroups;
 use kops_agent_cloud::gce::verify::GceVerifier;
-use kops_agent_cloud::hetzner::servers::HetznerServers;
-use kops_agent_cloud::hetzner::verify::HetznerVerifier;
+use kops_agent_cloud::hetzner::{HetznerServers, HetznerVerifier};
 use kops_agent_cloud::verify::LoadBalancing;
 use kops_agent_tests::test_server::{TestServer, text};
 
@@ -86,6 +88,7 @@ struct World {
     ec2: Ec2,
     sts: StsStandIn,
     hetzner: Hetzner,
+    digital_ocean: DigitalOcean,
     gce: Gce,
     /// The Nodes that are Ready.
     ready: Arc<Mutex<BTreeSet<String>>>,
@@ -181,7 +184,12 @@ impl World {
             true => LoadBalancing::Of(servers.clone()),
             false => LoadBalancing::None,
         };
-        let on_hetzner = HetznerVerifier { servers };
+        let on_hetzner = HetznerVerifier { machines: servers };
+        let digital_ocean = DigitalOcean::start().unwrap();
+        let token = kops_agent_tests::digital_ocean::TOKEN;
+        let droplets =
+            DigitalOceanDroplets::at(&digital_ocean.url(), token, CLUSTER, CloudCalls::default()).unwrap();
+        let on_digital_ocean = DigitalOceanVerifier { machines: Arc::new(droplets) };
         let gce = Gce::start().unwrap();
         let compute = Compute::for_tests(&gce.url(), CloudCalls::default());
         let on_gce = GceCluster { name: CLUSTER.into(), project: PROJECT.into(), region: "us-test1".into() };
@@ -189,7 +197,12 @@ impl World {
         let kube = KubeClient::try_from(Config::new(api.url.parse().unwrap())).unwrap();
         let base = store.to_str().unwrap();
         let bootstrap = Arc::new(Bootstrap {
-            verifiers: vec![Box::new(verifier), Box::new(on_gce), Box::new(on_hetzner)],
+            verifiers: vec![
+                Box::new(verifier),
+                Box::new(on_gce),
+                Box::new(on_hetzner),
+                Box::new(on_digital_ocean),
+            ],
             taken: Taken::since(began),
             admission: Admission::new(admission, metrics.waiting.clone()),
             call_back: CallBack::of(CLUSTER, keystore.clone()),
@@ -219,6 +232,7 @@ impl World {
             ec2,
             sts,
             hetzner,
+            digital_ocean,
             gce,
             ready,
             provider_ids,

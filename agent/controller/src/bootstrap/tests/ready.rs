@@ -11,7 +11,7 @@ use crate::groups::Groups;
 use crate::health::{self, Health};
 use crate::identify::Identifier;
 use crate::node_labels::{LIST_TIMEOUT, Mode, NodeLabels};
-use kops_agent_cloud::hetzner::identify::HetznerControlPlane;
+use kops_agent_cloud::hetzner::HetznerControlPlane;
 
 /// Labels no Nodes, and has no API server.
 fn node_labels(setup: &Setup) -> NodeLabels {
@@ -48,7 +48,7 @@ fn setup(world: &World, listen: SocketAddr) -> Setup {
     let nowhere = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
     Setup {
         options: KopsControllerOptions::parse(options.to_string().as_bytes(), "config.yaml").unwrap(),
-        cloud: Arc::new(HetznerControlPlane { servers: Arc::new(servers) }),
+        cloud: Arc::new(HetznerControlPlane { machines: Arc::new(servers) }),
         nodes: Nodes::of(nowhere),
         store: Arc::new(Store::new(&[]).unwrap()),
         metrics: Metrics::new(),

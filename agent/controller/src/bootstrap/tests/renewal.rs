@@ -376,7 +376,7 @@ async fn each_renewal_is_a_line_of_the_log_with_the_certificate_that_was_shown()
         (
             3,
             Shown::kubelet(&name).signed_by(&of_other),
-            "renewal: refused somebody at 127.0.10.3:".to_owned(),
+            "renewal: refused a machine at 127.0.10.3:".to_owned(),
             &["outcome=refused", "reason=ClientCertificateRefused"],
         ),
     ] {

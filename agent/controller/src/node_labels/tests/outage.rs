@@ -37,10 +37,16 @@ async fn an_hour_without_the_cloud_costs_a_call_a_minute_and_changes_nothing() {
         for number in 0..NEW {
             cluster.api.state().put(&new_node(number), json!({"kubernetes.io/hostname": "changed"}));
         }
+        let begun = Instant::now();
         tokio::time::sleep(HOUR * SECOND).await;
+        // It goes on asking, however long that takes on a busy machine.
+        while ec2.calls().len() - before < 10 {
+            tokio::time::sleep(SECOND).await;
+        }
         let calls = ec2.calls().len() - before;
+        let minutes = begun.elapsed().as_millis() as usize / 60;
         // One after 1, 2, 4, 8, 16 and 32 seconds, and then one a minute. A machine that is busy makes fewer.
-        assert!((10..=66).contains(&calls), "{calls} calls in an hour");
+        assert!(calls <= 7 + minutes, "{calls} calls in {minutes} minutes");
         assert!(ec2.calls()[before..].iter().all(|asked_for| *asked_for == 1), "of one Node each");
 
         // The labelled Node is unchanged so far; a change of it is put back all the same.

@@ -6,7 +6,7 @@ use crate::support;
 
 mod interrupted;
 mod renewal;
-mod scene;
+pub(crate) mod scene;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -29,6 +30,8 @@ pub(crate) struct Node {
     pub(crate) started_with: Mutex<BTreeMap<String, String>>,
     /// What systemd does not do, whenever it is asked.
     pub(crate) refused: Mutex<Vec<String>>,
+    /// How often systemd does something before the machine loses power.
+    left: AtomicUsize,
 }
 
 impl Node {
@@ -39,6 +42,19 @@ impl Node {
             asked: Mutex::default(),
             started_with: Mutex::default(),
             refused: Mutex::default(),
+            left: AtomicUsize::new(usize::MAX),
+        })
+    }
+
+    /// Has the machine lose power once systemd was asked to do so many things from now on.
+    pub(crate) fn lose_power_after(&self, left: usize) {
+        self.left.store(left, Ordering::SeqCst);
+    }
+
+    fn use_power(&self, asked: &str) -> Result<(), Error> {
+        let left = |left: usize| left.checked_sub(1);
+        self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, left).map(drop).map_err(|_| {
+            Error::Command { command: format!("systemctl {asked}"), outcome: "lost power".into() }
         })
     }
 
@@ -53,6 +69,7 @@ impl Node {
         change: impl FnOnce(&mut (bool, bool)),
     ) -> Result<(), Error> {
         let asked = format!("{verb} {unit}");
+        self.use_power(&asked)?;
         self.asked.lock().unwrap().push(asked.clone());
         let is_spoilt =
             verb == "restart" && self.read(&format!("/etc/systemd/system/{unit}")).contains("refused");
@@ -98,7 +115,7 @@ impl Systemd for Node {
         Ok(units.iter().map(state).collect())
     }
     fn reload(&self) -> Result<(), Error> {
-        Ok(())
+        self.use_power("daemon-reload")
     }
     fn enable(&self, unit: &str) -> Result<(), Error> {
         self.act("enable", unit, |state| state.0 = true)

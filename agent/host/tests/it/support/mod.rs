@@ -147,6 +147,19 @@ pub(crate) fn noon() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_262_400)
 }
 
+/// Has a run go on until something is so, and ends it there, however long that takes.
+pub(crate) async fn ended_once<T>(run: impl Future<Output = T>, is_so: impl Fn() -> bool) {
+    let so = async {
+        while !is_so() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        _ = run => panic!("it has ended by itself"),
+        () = so => {}
+    }
+}
+
 /// Downloads with these timeouts, over plain HTTP.
 pub(crate) fn downloads(timeouts: DownloadTimeouts) -> Downloads {
     Downloads::new(client(&[])).timeouts(timeouts)

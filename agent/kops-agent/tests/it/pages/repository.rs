@@ -160,8 +160,13 @@ impl Repository {
             let is_decision = ["agent/plan/src/bootstrap/", "agent/plan/src/identity/"]
                 .iter()
                 .any(|folder| path.starts_with(folder));
-            let begin = if is_server { "\"" } else { "=> \"" };
-            if is_server || is_decision {
+            let is_cloud = path.starts_with("agent/cloud/src/");
+            let begin = match () {
+                () if is_server => "\"",
+                () if is_cloud => "unavailable: \"",
+                () => "=> \"",
+            };
+            if is_server || is_cloud || is_decision {
                 let words = shipped.split(begin).skip(1).filter_map(|rest| rest.split('"').next());
                 reasons.extend(words.filter(|word| is_reason(word)).map(str::to_owned));
             }
@@ -192,11 +197,10 @@ impl Repository {
 }
 
 /// Whose errors have no words of their own, or are only ever printed within another's.
-const PARTS_OF_OTHERS: [&str; 6] = [
+const PARTS_OF_OTHERS: [&str; 5] = [
     "agent/cloud/src/control_plane.rs",
     "agent/process/src/exit.rs",
     "agent/net/src/aws_sdk.rs",
-    "agent/cloud/src/aws/signing.rs",
     "agent/kops-agent/src/source/derivation.rs",
     "agent/plan/src/bootstrap/challenge.rs",
 ];

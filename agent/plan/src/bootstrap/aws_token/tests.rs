@@ -214,6 +214,6 @@ fn only_an_instance_with_a_role_of_nodes_is_a_node() {
     ] {
         assert_eq!(caller.instance_id(&own, &roles).unwrap_err().reason(), reason, "{caller:?}");
     }
-    let nobody = Caller::default();
-    assert!(nobody.instance_id(&nobody, &roles).is_err());
+    let unknown = Caller::default();
+    assert!(unknown.instance_id(&unknown, &roles).is_err());
 }

@@ -117,7 +117,7 @@ fn lengths_of_numbers_are_counted_without_zeros() {
     assert_eq!([bits(&[]), bits(&[0, 0]), bits(&[0, 0, 1]), bits(&[0, 0x80, 0])], [0, 0, 1, 16]);
 }
 
-/// `protocols.md` 1.6: 11069 and 11359 hours, of which 455 days are everybody's.
+/// `protocols.md` 1.6: 11069 and 11359 hours, of which 455 days are all machines'.
 #[test]
 fn lives_are_spread_by_fnv_1_of_the_nodes_name() {
     assert_eq!(455 * 24 + extra_hours("i-0123456789abcdef0"), 11_069);

@@ -69,7 +69,7 @@ fn what_is_signed_cannot_be_changed_and_nobody_else_signs() {
 }
 
 #[test]
-fn what_is_wrong_is_told_before_anybody_is_asked() {
+fn what_is_wrong_is_told_without_a_question() {
     for (json, reason) in [
         ("{}".to_owned(), "MalformedToken"),
         ("[".to_owned(), "MalformedToken"),

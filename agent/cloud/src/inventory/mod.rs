@@ -4,6 +4,14 @@
 //! Such a cloud answers some thousand requests an hour, to all of a project together, and the number that a machine says it has is
 //! no secret. So no request is made for one machine: one list of the cluster's machines answers all questions of some seconds, and
 //! a made-up number costs no request more than a true one.
+//!
+//! Such clouds differ in what they list and how they name it, which is [`Listed`]. What a machine proves itself with, how it is
+//! verified, and how Nodes are identified is the same for all of them.
+
+mod authenticate;
+mod cloud;
+mod identify;
+mod verify;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -11,18 +19,28 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
+use kops_agent_plan::bootstrap::number_token::NumberToken;
+use kops_agent_plan::identity::Refusal;
+use kops_agent_plan::identity::numbered::{NumberedMachine, ProviderIds};
+use kops_agent_spec::CloudProvider;
+use kops_agent_spec::facts::CloudFacts;
 use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Client, Url};
 use serde::de::DeserializeOwned;
-use thiserror::Error;
 use tokio::time::{Instant, timeout};
 
-use crate::api::{self, NoAnswer};
-use crate::calls::{CloudCalls, Outcome};
+use crate::api::{self, Api, ApiError, Question};
+use crate::calls::CloudCalls;
+use crate::metadata::MetadataError;
 use crate::singleflight::Singleflight;
-use crate::verify::OwnAddresses;
+use crate::verify::{MachinePrefix, OwnAddresses};
 use kops_agent_net::http::{self, HttpError, innermost_cause};
-use kops_agent_net::tls::{self, NoCaBundle};
+use kops_agent_net::tls;
+
+pub(crate) use cloud::ListedCloud;
+pub use identify::ListedControlPlane;
+pub use verify::ListedVerifier;
 
 /// More pages than a project could have.
 const MOST_PAGES: u32 = 200;
@@ -35,117 +53,72 @@ const PAGE_TIMEOUT: Duration = Duration::from_secs(5);
 /// How the API of a cloud is asked for machines.
 #[derive(Debug)]
 pub struct ListApi {
-    /// The cloud, as people call it.
-    pub cloud: &'static str,
+    /// The API, and how it says no.
+    pub(crate) api: &'static Api,
     /// Its name in metrics.
-    pub service: &'static str,
+    pub(crate) service: &'static str,
     /// What is asked, as the API's reference names it.
-    pub action: &'static str,
+    pub(crate) action: &'static str,
     /// Where the API is.
-    pub endpoint: &'static str,
+    pub(crate) endpoint: &'static str,
     /// The variable that moves it.
-    pub endpoint_variable: &'static str,
+    pub(crate) endpoint_variable: &'static str,
     /// The variable with the token.
-    pub token_variable: &'static str,
+    pub(crate) token_variable: &'static str,
     /// Where the list is, below the endpoint.
-    pub path: &'static str,
+    pub(crate) path: &'static str,
     /// The parameter that selects machines.
-    pub selector: &'static str,
+    pub(crate) selector: &'static str,
     /// The most machines of a page.
-    pub page: &'static str,
+    pub(crate) page: &'static str,
+}
+
+/// How a cloud's machines become nodes.
+#[derive(Debug)]
+pub struct Bootstrap {
+    /// kOps' key for the cloud in the server's configuration (upstream: `cmd/kops-controller/pkg/config/options.go`).
+    pub(crate) provider: &'static str,
+    /// Their tokens.
+    pub(crate) token: NumberToken,
+    /// Where their number is among facts.
+    pub(crate) fact: &'static str,
+    /// The reason of a refusal while the API does not answer.
+    pub(crate) unavailable: &'static str,
+    /// How many leading bits of an IPv6 address are one machine's own.
+    pub(crate) machine_prefix: MachinePrefix,
 }
 
 /// A machine that a cloud's API lists.
-pub trait Listed: fmt::Debug + Send + Sync + Sized + 'static {
+pub trait Listed: NumberedMachine + fmt::Debug + Send + Sync + Sized + 'static {
     /// How it is asked for.
     const API: ListApi;
+    /// How it becomes a node.
+    const BOOTSTRAP: Bootstrap;
+    /// How its Node names it.
+    const PROVIDER_IDS: ProviderIds;
+    /// Its cloud.
+    const PROVIDER: CloudProvider;
     /// A page of the list.
     type Page: DeserializeOwned + Send;
+
+    /// Asks the metadata service which machine this is, and writes the answers into the cloud's part of the facts.
+    fn observe(facts: &mut CloudFacts) -> BoxFuture<'_, Result<(), MetadataError>>;
+    /// The number of this machine, as its metadata service writes it; `None` where it was not asked.
+    fn number(facts: &CloudFacts) -> Option<&str>;
 
     /// What selects the machines of a cluster.
     fn selector(cluster: &str) -> String;
     /// The machines of the page of this number, and the number of the next page.
     fn of_page(page: Self::Page, number: u32) -> (Vec<Self>, Option<u32>);
-    /// The name of the error in an answer; empty where it has none.
-    fn error_code(body: &[u8]) -> String;
-    /// Its number.
-    fn id(&self) -> u64;
-    /// Whether the Node of this name is its own.
-    fn is_called(&self, node: &str) -> bool;
     /// All its addresses.
     fn addresses(&self) -> Vec<IpAddr>;
 }
 
-/// Why a cloud did not list machines.
-#[derive(Clone, Debug, Error)]
-pub enum ListError {
-    /// There is no token to ask with.
-    #[error(
-        "{variable} is not set, or is no token: give this process a token of the project that may read it, as \
-         kops-controller has one"
-    )]
-    NoToken {
-        /// The variable that should have it.
-        variable: &'static str,
-    },
-    /// The environment names an endpoint that is none.
-    #[error("{variable} is {endpoint:?}, which is no URL of an API, as {usual} would be")]
-    BadEndpoint {
-        /// The variable.
-        variable: &'static str,
-        /// Its value.
-        endpoint: String,
-        /// A good one.
-        usual: &'static str,
-    },
-    /// The cloud says no.
-    #[error("{cloud} answers {action} with {status} {code}{advice}")]
-    Refused {
-        /// The cloud.
-        cloud: &'static str,
-        /// What was asked.
-        action: &'static str,
-        /// The HTTP status.
-        status: u16,
-        /// The cloud's name of the error; may be empty.
-        code: String,
-        /// What to do; begins with punctuation.
-        advice: String,
-    },
-    /// Something else answers, or what cannot be read.
-    #[error("{endpoint} does not answer {action} as {cloud} does: {problem}")]
-    Unusable {
-        /// The cloud.
-        cloud: &'static str,
-        /// What was asked.
-        action: &'static str,
-        /// Where.
-        endpoint: String,
-        /// What is wrong.
-        problem: String,
-    },
-    /// No answer.
-    #[error("cannot ask {endpoint} for {action}: {cause}; check the network, DNS and proxy")]
-    Unreachable {
-        /// What was asked.
-        action: &'static str,
-        /// Where.
-        endpoint: String,
-        /// What failed.
-        cause: String,
-    },
-    /// The API needs TLS, and this host has no certificate authorities.
-    #[error("{0}")]
-    NoCaBundle(Arc<NoCaBundle>),
-    /// There can be no HTTP client.
-    #[error("{0}")]
-    Http(Arc<HttpError>),
-}
-
-impl ListError {
-    /// Whether the configuration has to change before trying again can help.
-    pub fn is_configuration(&self) -> bool {
-        matches!(self, ListError::NoToken { .. } | ListError::BadEndpoint { .. })
+/// What to do about an error of this status; begins with punctuation, or is empty.
+pub(crate) fn advice(token_variable: &str, status: u16) -> String {
+    match status {
+        401 | 403 => format!("; is {token_variable} a token of this cluster's project?"),
+        _ => String::new(),
     }
 }
 
@@ -154,10 +127,12 @@ impl ListError {
 pub struct Inventory<M> {
     client: Client,
     endpoint: Url,
+    /// Where the API is, as messages show it.
+    shown: String,
     token: HeaderValue,
     cluster: String,
     calls: CloudCalls,
-    listed: Singleflight<Listing<M>, ListError>,
+    listed: Singleflight<Listing<M>, ApiError>,
     last: Mutex<Last>,
 }
 
@@ -169,7 +144,8 @@ struct Last {
     pages: u32,
     /// The pages of the last list that came to its end.
     whole: u32,
-    failed: Option<(Instant, ListError)>,
+    /// Until when the API is not asked again, and why.
+    failed: Option<(Instant, ApiError)>,
     /// The addresses of all machines when they were last listed.
     addresses: BTreeSet<IpAddr>,
 }
@@ -180,13 +156,12 @@ impl<M: Listed> Inventory<M> {
     ///
     /// # Errors
     /// If there is no token, this host has no certificate authorities, or the endpoint or a proxy is no URL.
-    pub fn of_environment(cluster: &str, calls: CloudCalls) -> Result<Inventory<M>, ListError> {
+    pub fn of_environment(cluster: &str, calls: CloudCalls) -> Result<Inventory<M>, ApiError> {
         let set = |name| std::env::var(name).ok().filter(|value: &String| !value.trim().is_empty());
         let variable = M::API.token_variable;
-        let token = set(variable).ok_or(ListError::NoToken { variable })?;
+        let token = set(variable).ok_or(ApiError::NoToken { variable })?;
         let endpoint = set(M::API.endpoint_variable).unwrap_or_else(|| M::API.endpoint.to_owned());
-        tls::require_ca_bundle_for([endpoint.as_str()])
-            .map_err(|error| ListError::NoCaBundle(Arc::new(error)))?;
+        tls::require_ca_bundle_for([endpoint.as_str()])?;
         Inventory::at(&endpoint, &token, cluster, calls)
     }
 
@@ -199,8 +174,8 @@ impl<M: Listed> Inventory<M> {
         token: &str,
         cluster: &str,
         calls: CloudCalls,
-    ) -> Result<Inventory<M>, ListError> {
-        let bad = || ListError::BadEndpoint {
+    ) -> Result<Inventory<M>, ApiError> {
+        let bad = || ApiError::BadEndpoint {
             variable: M::API.endpoint_variable,
             endpoint: endpoint.to_owned(),
             usual: M::API.endpoint,
@@ -214,13 +189,13 @@ impl<M: Listed> Inventory<M> {
             .append_pair(M::API.selector, &M::selector(cluster))
             .append_pair("per_page", M::API.page);
         let mut token = HeaderValue::try_from(format!("Bearer {}", token.trim()))
-            .map_err(|_| ListError::NoToken { variable: M::API.token_variable })?;
+            .map_err(|_| ApiError::NoToken { variable: M::API.token_variable })?;
         token.set_sensitive(true);
-        let failed = |error: HttpError| ListError::Http(Arc::new(error));
-        let config = tls::client_config().map_err(|error| failed(error.into()))?;
+        let config = tls::client_config().map_err(HttpError::from)?;
         Ok(Inventory {
             // It follows no redirect: the token is for this cloud.
-            client: http::client_with(config).map_err(failed)?,
+            client: http::client_with(config)?,
+            shown: url.origin().ascii_serialization(),
             endpoint: url,
             token,
             cluster: cluster.to_owned(),
@@ -239,7 +214,7 @@ impl<M: Listed> Inventory<M> {
     ///
     /// # Errors
     /// If that cannot be asked.
-    pub async fn get(self: &Arc<Self>, id: u64) -> Result<Option<Arc<M>>, Arc<ListError>> {
+    pub async fn get(self: &Arc<Self>, id: u64) -> Result<Option<Arc<M>>, Arc<ApiError>> {
         Ok(self.listing().await?.get(&id).cloned())
     }
 
@@ -251,31 +226,39 @@ impl<M: Listed> Inventory<M> {
         self: &Arc<Self>,
         id: u64,
         node: &str,
-    ) -> Result<(Option<Arc<M>>, Option<Arc<M>>), Arc<ListError>> {
+    ) -> Result<(Option<Arc<M>>, Option<Arc<M>>), Arc<ApiError>> {
         let listing = self.listing().await?;
-        let namesake = listing.values().find(|machine| machine.is_called(node)).cloned();
+        // One of another cluster, in another network, may have the same.
+        let is_of_another =
+            |machine: &M| matches!(machine.identify(&self.cluster), Err(Refusal::OtherCluster { .. }));
+        let namesake =
+            listing.values().find(|machine| machine.node_name() == node && !is_of_another(machine));
+        let namesake = namesake.cloned();
         Ok((listing.get(&id).cloned(), namesake))
     }
 
-    async fn listing(self: &Arc<Self>) -> Result<Arc<Listing<M>>, Arc<ListError>> {
+    async fn listing(self: &Arc<Self>) -> Result<Arc<Listing<M>>, Arc<ApiError>> {
         // A list of many pages costs as many requests.
         let ttl = PAGE_TTL.saturating_mul(self.last().pages.max(1));
         let machines = self.clone();
         self.listed.get(ttl, async move { machines.list().await }).await
     }
 
-    async fn list(&self) -> Result<Listing<M>, ListError> {
+    async fn list(&self) -> Result<Listing<M>, ApiError> {
         // An API that has just failed is not asked again at once: the next try costs as many requests as a whole list, and a
         // list that is throttled half way would spend all that is allowed, and never come to its end.
-        let whole = self.last().whole;
-        if let Some((at, error)) = &self.last().failed
-            && at.elapsed() < PAGE_TTL.saturating_mul(whole.max(1))
+        if let Some((until, error)) = &self.last().failed
+            && Instant::now() < *until
         {
             return Err(error.clone());
         }
         let listed = self.pages().await;
         let mut last = self.last();
-        last.failed = listed.as_ref().err().map(|error| (Instant::now(), error.clone()));
+        let pause = PAGE_TTL.saturating_mul(last.whole.max(1));
+        last.failed = listed.as_ref().err().map(|error| {
+            let pause = error.retry_after().map_or(pause, |asked| asked.max(pause));
+            (Instant::now() + pause, error.clone())
+        });
         if let Ok(listing) = &listed {
             last.whole = last.pages;
             last.addresses = listing.values().flat_map(|machine| machine.addresses()).collect();
@@ -284,22 +267,18 @@ impl<M: Listed> Inventory<M> {
         listed
     }
 
-    async fn pages(&self) -> Result<Listing<M>, ListError> {
+    async fn pages(&self) -> Result<Listing<M>, ApiError> {
         let mut machines = BTreeMap::new();
         let mut next = Some(1);
         while let Some(number) = next {
             if number > MOST_PAGES {
-                return Err(self.unusable("its pages have no end"));
+                return Err(self.question().garbage(200, "its pages have no end"));
             }
             let answer = timeout(PAGE_TIMEOUT, self.page(number)).await.unwrap_or_else(|_| {
-                Err(self.unreachable(format!("no answer in {} seconds", PAGE_TIMEOUT.as_secs())))
+                let cause = format!("no answer in {} seconds", PAGE_TIMEOUT.as_secs());
+                Err(self.question().unreachable(cause))
             });
-            let outcome = match &answer {
-                Ok(_) => Outcome::Success,
-                Err(ListError::Refused { status: 429, .. }) => Outcome::Throttled,
-                Err(_) => Outcome::Error,
-            };
-            self.calls.count(M::API.service, M::API.action, outcome);
+            self.calls.count(M::API.service, M::API.action, api::outcome(&answer));
             let (of_page, following) = M::of_page(answer?, number);
             self.last().pages = number;
             next = following.filter(|next| *next > number);
@@ -308,45 +287,19 @@ impl<M: Listed> Inventory<M> {
         Ok(machines)
     }
 
-    async fn page(&self, number: u32) -> Result<M::Page, ListError> {
+    async fn page(&self, number: u32) -> Result<M::Page, ApiError> {
         let mut url = self.endpoint.clone();
         url.query_pairs_mut().append_pair("page", &number.to_string());
+        let question = self.question();
         let request = self.client.get(url).header(AUTHORIZATION, self.token.clone()).build();
-        let request = request.map_err(|error| self.unreachable(innermost_cause(error)))?;
-        let asked = api::ask(&self.client, request, LONGEST_PAGE).await;
-        let answer = asked.map_err(|none| match none {
-            NoAnswer::Unreachable(cause) => self.unreachable(cause),
-            NoAnswer::TooLong { .. } => self.unusable("it is too long"),
-        })?;
-        if answer.status == 200 {
-            return serde_json::from_slice(&answer.body).map_err(|error| self.unusable(&error.to_string()));
-        }
-        let advice = match answer.status {
-            401 | 403 => format!("; is {} a token of this cluster's project?", M::API.token_variable),
-            429 => "; this project asks it too much at the moment".to_owned(),
-            _ => String::new(),
-        };
-        let ListApi { cloud, action, .. } = M::API;
-        Err(ListError::Refused {
-            cloud,
-            action,
-            status: answer.status,
-            code: M::error_code(&answer.body),
-            advice,
-        })
+        let request = request.map_err(|error| question.unreachable(innermost_cause(error)))?;
+        let body = api::ask(&self.client, request, question).await?;
+        serde_json::from_slice(&body).map_err(|error| question.garbage(200, error))
     }
 
-    fn unusable(&self, problem: &str) -> ListError {
-        let ListApi { cloud, action, .. } = M::API;
-        ListError::Unusable { cloud, action, endpoint: self.shown(), problem: problem.to_owned() }
-    }
-
-    fn unreachable(&self, cause: String) -> ListError {
-        ListError::Unreachable { action: M::API.action, endpoint: self.shown(), cause }
-    }
-
-    fn shown(&self) -> String {
-        self.endpoint.origin().ascii_serialization()
+    fn question(&self) -> Question<'_> {
+        let ListApi { api, action, .. } = M::API;
+        Question { api, action, endpoint: &self.shown, longest: LONGEST_PAGE }
     }
 }
 
@@ -361,3 +314,6 @@ impl<M: Send + Sync> OwnAddresses for Inventory<M> {
         self.last().addresses.contains(&address)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,13 +4,21 @@
 
 use std::net::IpAddr;
 
-use kops_agent_plan::identity::digital_ocean::{Droplet, cluster_tag};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use kops_agent_net::retry::Retries;
+use kops_agent_plan::bootstrap::number_token;
+use kops_agent_plan::identity::digital_ocean::{Droplet, PROVIDER_IDS, cluster_tag};
+use kops_agent_plan::identity::numbered::ProviderIds;
+use kops_agent_spec::CloudProvider;
+use kops_agent_spec::facts::CloudFacts;
 use serde::{Deserialize, Deserializer};
 
-use crate::inventory::{Inventory, ListApi, Listed};
-
-/// The droplets of one cluster.
-pub type Droplets = Inventory<Droplet>;
+use super::facts;
+use crate::api::{Api, ErrorBody, Meaning};
+use crate::inventory::{self, Bootstrap, ListApi, Listed};
+use crate::metadata::{MetadataError, MetadataService};
+use crate::verify::MachinePrefix;
 
 /// A page of the list.
 #[derive(Deserialize)]
@@ -67,25 +75,61 @@ fn null_is_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(field
     Ok(Option::deserialize(field)?.unwrap_or_default())
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
+#[derive(Deserialize)]
 struct Refusal {
     id: String,
 }
 
+const TOKEN_VARIABLE: &str = "DIGITALOCEAN_ACCESS_TOKEN";
+
+/// DigitalOcean's API, and how it says no.
+static API: Api = Api {
+    name: "DigitalOcean",
+    limited: "project",
+    read: |body| {
+        let Refusal { id: code } = serde_json::from_slice(body).ok()?;
+        Some(ErrorBody { code, message: String::new() })
+    },
+    meaning: Meaning::by_status,
+    advice: |_action, status, _code| inventory::advice(TOKEN_VARIABLE, status),
+};
+
 impl Listed for Droplet {
     const API: ListApi = ListApi {
-        cloud: "DigitalOcean",
+        api: &API,
         service: "digitalocean",
         action: "droplets.list",
         endpoint: "https://api.digitalocean.com",
         endpoint_variable: "DIGITALOCEAN_API_URL",
-        token_variable: "DIGITALOCEAN_ACCESS_TOKEN",
+        token_variable: TOKEN_VARIABLE,
         path: "/v2/droplets",
         selector: "tag_name",
         page: "100",
     };
+    const BOOTSTRAP: Bootstrap = Bootstrap {
+        provider: "do",
+        token: number_token::DIGITAL_OCEAN,
+        fact: "cloud.digitalOcean.dropletID",
+        unavailable: "DigitalOceanUnavailable",
+        // A droplet has sixteen addresses of the /64 of its data centre (DigitalOcean, "IPv6 on Droplets").
+        machine_prefix: MachinePrefix::of_bits(124),
+    };
+    const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;
+    const PROVIDER: CloudProvider = CloudProvider::DigitalOcean;
     type Page = Page;
+
+    fn observe(facts: &mut CloudFacts) -> BoxFuture<'_, Result<(), MetadataError>> {
+        async {
+            let service = MetadataService::new(facts::ENDPOINT, Retries::default())?;
+            facts.digital_ocean = Some(facts::observe(&service).await?);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn number(facts: &CloudFacts) -> Option<&str> {
+        facts.digital_ocean.as_ref().map(|facts| facts.droplet_id.as_str())
+    }
 
     fn selector(cluster: &str) -> String {
         cluster_tag(cluster)
@@ -94,19 +138,6 @@ impl Listed for Droplet {
     fn of_page(page: Page, number: u32) -> (Vec<Droplet>, Option<u32>) {
         let next = page.links.pages.next.map(|_url| number + 1);
         (page.droplets.into_iter().map(Droplet::from).collect(), next)
-    }
-
-    fn error_code(body: &[u8]) -> String {
-        let refusal: Refusal = serde_json::from_slice(body).unwrap_or_default();
-        refusal.id
-    }
-
-    fn id(&self) -> u64 {
-        self.id
-    }
-
-    fn is_called(&self, node: &str) -> bool {
-        self.node_name() == node
     }
 
     fn addresses(&self) -> Vec<IpAddr> {
@@ -134,4 +165,19 @@ impl From<Listing> for Droplet {
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_droplet_that_is_being_made_takes_no_list_away() {
+        let page = r#"{"droplets": [
+            {"id": 1, "name": "a", "status": "new", "tags": null, "networks": null},
+            {"id": 2, "name": "b", "status": "new", "networks": {"v4": [{"ip_address": null, "type": "private"},
+                {"ip_address": "", "type": "public"}, {"ip_address": "10.0.0.2", "type": "private"}], "v6": null}}]}"#;
+        let (droplets, next) = Droplet::of_page(serde_json::from_str(page).unwrap(), 1);
+        assert_eq!((droplets.len(), next), (2, None));
+        assert!(droplets[0].tags.is_empty() && droplets[0].private_ips.is_empty());
+        assert_eq!(droplets[1].private_ips, [IpAddr::from([10, 0, 0, 2])]);
+    }
+}

@@ -1,0 +1,202 @@
+//! Every API that is asked, by what it answers: what callers decide by.
+
+#![allow(clippy::unwrap_used)]
+
+use kops_agent_plan::identity::digital_ocean::Droplet;
+use kops_agent_plan::identity::hetzner::HetznerServer;
+use kops_agent_tests::test_server::{HangUp, TestServer, text};
+
+use super::*;
+use crate::aws::{autoscaling, ec2, sts};
+use crate::gce::compute;
+use crate::inventory::Listed as _;
+
+/// What is decided by an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Told {
+    Absent,
+    Forbidden,
+    Throttled,
+    /// Of an API that says no for good.
+    Refused,
+    /// May pass.
+    Trouble,
+    /// Is not understood, and will not be.
+    Garbage,
+}
+
+fn told(error: &ApiError) -> Told {
+    let told = match error {
+        ApiError::Throttled(_) => Told::Throttled,
+        error if error.is_absent() => Told::Absent,
+        error if error.is_forbidden() => Told::Forbidden,
+        error if error.may_pass() => Told::Trouble,
+        error if error.is_refusal() => Told::Refused,
+        _ => Told::Garbage,
+    };
+    // No error is two of them.
+    let of_one = [
+        (error.is_absent(), Told::Absent),
+        (error.is_forbidden(), Told::Forbidden),
+        (matches!(error, ApiError::Throttled(_)), Told::Throttled),
+    ];
+    assert!(of_one.iter().all(|(is, of)| *is == (told == *of)), "{error:?}");
+    assert_eq!(error.may_pass(), matches!(told, Told::Throttled | Told::Trouble), "{error:?}");
+    let expected = match told {
+        Told::Absent => Outcome::Success,
+        Told::Throttled => Outcome::Throttled,
+        _ => Outcome::Error,
+    };
+    assert_eq!(error.outcome(), expected, "{error:?}");
+    told
+}
+
+/// Asks an API that answers so.
+async fn asked(api: &'static Api, status: u16, body: &str) -> Result<Vec<u8>, ApiError> {
+    kops_agent_net::tls::install_provider();
+    let body = body.to_owned();
+    let server = TestServer::start(move |_| {
+        let body = body.clone();
+        async move { Ok(text(status, &body)) }
+    })
+    .await;
+    ask_at(api, &server.url).await
+}
+
+async fn ask_at(api: &'static Api, url: &str) -> Result<Vec<u8>, ApiError> {
+    let client = Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap();
+    let request = client.get(url).build().unwrap();
+    ask(&client, request, Question { api, action: "Act", endpoint: url, longest: 4096 }).await
+}
+
+fn xml(code: &str) -> String {
+    format!("<R><Errors><Error><Code>{code}</Code><Message>m</Message></Error></Errors></R>")
+}
+
+fn google(reason: &str) -> String {
+    format!(r#"{{"error": {{"code": 1, "message": "m", "errors": [{{"reason": "{reason}"}}]}}}}"#)
+}
+
+fn digital_ocean(id: &str) -> String {
+    format!(r#"{{"id": "{id}", "message": "m"}}"#)
+}
+
+fn hetzner(code: &str) -> String {
+    format!(r#"{{"error": {{"code": "{code}", "message": "m"}}}}"#)
+}
+
+#[tokio::test]
+async fn what_is_forbidden_slow_or_unknown_is_not_absent() {
+    let (droplets, servers) = (Droplet::API.api, HetznerServer::API.api);
+    let (ec2, autoscaling, sts) = (&ec2::SERVICE.api, &autoscaling::SERVICE.api, &sts::API);
+    let compute = &compute::API;
+    for (api, status, body, expected) in [
+        (ec2, 400, xml("InvalidInstanceID.NotFound"), Told::Absent),
+        (ec2, 400, xml("InvalidInstanceID.Malformed"), Told::Absent),
+        (ec2, 403, xml("UnauthorizedOperation"), Told::Forbidden),
+        (ec2, 401, xml("AuthFailure"), Told::Refused),
+        (ec2, 400, xml("InvalidAction"), Told::Refused),
+        (ec2, 503, xml("RequestLimitExceeded"), Told::Throttled),
+        (ec2, 400, xml("Throttling"), Told::Throttled),
+        (ec2, 500, xml("InternalError"), Told::Trouble),
+        (ec2, 404, xml("NotFound"), Told::Refused),
+        (autoscaling, 403, xml("AccessDenied"), Told::Forbidden),
+        (autoscaling, 400, xml("Throttling"), Told::Throttled),
+        (autoscaling, 400, xml("ValidationError"), Told::Refused),
+        (autoscaling, 500, xml("InternalFailure"), Told::Trouble),
+        (sts, 403, xml("SignatureDoesNotMatch"), Told::Refused),
+        (sts, 403, xml("AccessDenied"), Told::Refused),
+        (sts, 400, xml("Throttling"), Told::Throttled),
+        (sts, 500, xml("InternalFailure"), Told::Trouble),
+        (compute, 404, google("notFound"), Told::Absent),
+        (compute, 404, google(""), Told::Refused),
+        (compute, 404, "{}".into(), Told::Refused),
+        (compute, 403, google("forbidden"), Told::Forbidden),
+        (compute, 403, google("insufficientPermissions"), Told::Forbidden),
+        (compute, 401, google("authError"), Told::Forbidden),
+        (compute, 403, google("rateLimitExceeded"), Told::Throttled),
+        (compute, 403, google("quotaExceeded"), Told::Throttled),
+        (compute, 503, google("backendError"), Told::Trouble),
+        (compute, 400, google("invalid"), Told::Refused),
+        (droplets, 401, digital_ocean("unauthorized"), Told::Forbidden),
+        (droplets, 403, digital_ocean("forbidden"), Told::Forbidden),
+        (droplets, 404, digital_ocean("not_found"), Told::Refused),
+        (droplets, 503, digital_ocean("service_unavailable"), Told::Trouble),
+        (servers, 401, hetzner("unauthorized"), Told::Forbidden),
+        (servers, 403, hetzner("forbidden"), Told::Forbidden),
+        (servers, 404, hetzner("not_found"), Told::Refused),
+        (servers, 503, hetzner("unavailable"), Told::Trouble),
+    ] {
+        let error = asked(api, status, &body).await.unwrap_err();
+        assert_eq!(told(&error), expected, "{}: {status} {body}", api.name);
+    }
+    // What answers in the place of any of them.
+    for api in [ec2, autoscaling, sts, compute, droplets, servers] {
+        for (status, expected) in [
+            (403, Told::Garbage),
+            (404, Told::Garbage),
+            (302, Told::Garbage),
+            (429, Told::Throttled),
+            (500, Told::Trouble),
+            (502, Told::Trouble),
+        ] {
+            for body in ["", "<html>No</html>"] {
+                let error = asked(api, status, body).await.unwrap_err();
+                assert_eq!(told(&error), expected, "{}: {status} {body}", api.name);
+                assert!(error.to_string().contains(&status.to_string()), "{error}");
+            }
+        }
+        let too_long = asked(api, 200, &"x".repeat(5000)).await.unwrap_err();
+        assert_eq!(told(&too_long), Told::Garbage, "{too_long}");
+        assert_eq!(asked(api, 200, "whole").await.unwrap(), b"whole");
+        let server = TestServer::start(|_| async { Err(HangUp) }).await;
+        let lost = ask_at(api, &server.url).await.unwrap_err();
+        assert!(matches!(lost, ApiError::Unreachable { .. }) && told(&lost) == Told::Trouble, "{lost}");
+    }
+}
+
+#[tokio::test]
+async fn messages_say_what_was_asked_of_what_and_what_to_do() {
+    for (status, body, expected) in [
+        (
+            403,
+            xml("UnauthorizedOperation"),
+            "EC2 answers Act with 403 UnauthorizedOperation: m; let this machine's role do ec2:Act",
+        ),
+        (
+            503,
+            xml("RequestLimitExceeded"),
+            "EC2 puts off Act (RequestLimitExceeded): this account asks it too much at the moment",
+        ),
+        (429, String::new(), "EC2 puts off Act (429): this account asks it too much at the moment"),
+        (400, xml("a\n(b)"), "EC2 answers Act with 400 ab: m"),
+        (502, "<html/>".into(), "answers Act with 502, and not as EC2 does: it tells of no error"),
+    ] {
+        let error = asked(&ec2::SERVICE.api, status, &body).await.unwrap_err().to_string();
+        assert!(error.ends_with(expected), "{error}");
+    }
+    // Its explanation repeats what was signed.
+    let error = asked(&sts::API, 403, &xml("SignatureDoesNotMatch")).await.unwrap_err();
+    assert_eq!(error.to_string(), "STS answers Act with 403 SignatureDoesNotMatch");
+}
+
+#[tokio::test]
+async fn a_pause_is_made_on_the_apis_word_up_to_a_bound() {
+    for (header, expected) in [
+        ("7", Some(Duration::from_secs(7))),
+        (" 7 ", Some(Duration::from_secs(7))),
+        ("86400", Some(LONGEST_PAUSE)),
+        ("18446744073709551615", Some(LONGEST_PAUSE)),
+        ("-1", None),
+        ("soon", None),
+    ] {
+        let server = TestServer::start(move |_| async move {
+            let mut answer = text(429, "");
+            answer.headers_mut().insert("retry-after", header.parse().unwrap());
+            Ok(answer)
+        })
+        .await;
+        let error = ask_at(&compute::API, &server.url).await.unwrap_err();
+        assert_eq!(error.retry_after(), expected, "{header}");
+    }
+}

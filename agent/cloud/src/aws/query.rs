@@ -1,0 +1,114 @@
+//! The query APIs of AWS: an action and its parameters go out as a signed form, and an XML document comes back.
+//!
+//! The SDKs of EC2, Auto Scaling and STS together would be many times larger than this agent.
+//!
+//! Source: the EC2 API Reference, "Query requests" and "Error codes"; each service's "Common errors".
+
+use std::time::Duration;
+
+use aws_sdk_s3::config::SharedCredentialsProvider;
+use aws_smithy_xml::decode::{Document, try_data};
+use reqwest::Client;
+
+use super::signing::Signer;
+use crate::api::{self, Api, ApiError, ErrorBody, Question};
+use kops_agent_net::http;
+
+/// A service with a query API.
+#[derive(Debug)]
+pub(crate) struct Service {
+    /// How it says no.
+    pub(crate) api: Api,
+    /// Its name in hosts, signatures and metrics.
+    pub(super) name: &'static str,
+    /// The version of the API whose actions and documents are spoken.
+    pub(super) version: &'static str,
+    /// The longest answer that is read, in bytes.
+    pub(super) longest_answer: usize,
+}
+
+/// A service in one region, asked with the credentials that every AWS tool would find.
+#[derive(Debug)]
+pub(super) struct QueryClient {
+    service: &'static Service,
+    client: Client,
+    endpoint: String,
+    signer: Signer,
+}
+
+impl QueryClient {
+    /// The service at an endpoint, with what this provider gives.
+    ///
+    /// # Errors
+    /// If there can be no HTTP client.
+    pub(super) fn new(
+        service: &'static Service,
+        endpoint: &str,
+        region: &str,
+        provider: Option<SharedCredentialsProvider>,
+    ) -> Result<QueryClient, ApiError> {
+        Ok(QueryClient {
+            service,
+            client: http::client()?,
+            endpoint: format!("{}/", endpoint.trim_end_matches('/')),
+            signer: Signer::of(service.name, region, provider),
+        })
+    }
+
+    /// Asks once, and gives the document of the answer. Parameters are named as the service's reference does
+    /// (`NetworkInterfaceId`, `Filter.1.Value.1`).
+    ///
+    /// # Errors
+    /// If the service cannot be asked, or refuses.
+    pub(super) async fn query(
+        &self,
+        action: &'static str,
+        parameters: &[(&str, &str)],
+        within: Duration,
+    ) -> Result<String, ApiError> {
+        let form = form_urlencoded::Serializer::new(String::new())
+            .append_pair("Action", action)
+            .append_pair("Version", self.service.version)
+            .extend_pairs(parameters)
+            .finish();
+        let question = self.question(action);
+        let request = self.signer.post(&self.client, question, form, within).await?;
+        question.text(api::ask(&self.client, request, question).await?)
+    }
+
+    /// A question to this service.
+    pub(super) fn question(&self, action: &'static str) -> Question<'_> {
+        let Service { api, longest_answer, .. } = self.service;
+        Question { api, action, endpoint: &self.endpoint, longest: *longest_answer }
+    }
+}
+
+/// The error that a document tells of.
+pub(super) fn read_error(body: &[u8]) -> Option<ErrorBody> {
+    let document = std::str::from_utf8(body).ok()?;
+    let message = text_of(document, "Message").unwrap_or_default();
+    Some(ErrorBody { code: text_of(document, "Code")?, message })
+}
+
+/// What to do where the credentials are not taken.
+pub(super) fn advice_on_credentials(code: &str) -> String {
+    match code {
+        "AuthFailure" | "InvalidClientTokenId" | "SignatureDoesNotMatch" => {
+            "; check the access key and its secret, and this machine's clock".into()
+        }
+        "RequestExpired" => "; set this machine's clock (is chrony or timesyncd running?)".into(),
+        _ => String::new(),
+    }
+}
+
+/// The text of the first element of this name, at whatever depth; `None` where there is none, or no XML.
+pub(super) fn text_of(document: &str, name: &str) -> Option<String> {
+    let mut document = Document::new(document);
+    while let Some(element) = document.next_start_element() {
+        if element.local() == name {
+            let text = try_data(&mut document.scoped_to(element)).ok()?;
+            return Some(text.trim().to_owned());
+        }
+    }
+    None
+}

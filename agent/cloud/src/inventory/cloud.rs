@@ -1,0 +1,58 @@
+//! A cloud that lists machines, as the rest of the program asks it.
+
+use std::marker::PhantomData;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use kops_agent_spec::facts::CloudFacts;
+use kops_agent_spec::{CloudProvider, KopsControllerOptions};
+
+use super::authenticate::NumberAuthenticator;
+use super::{Listed, ListedControlPlane};
+use crate::Cloud;
+use crate::authenticate::{AuthenticationError, Authenticator};
+use crate::calls::CloudCalls;
+use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::metadata::MetadataError;
+use crate::tpm::OpenTpm;
+
+/// The cloud of these machines.
+pub(crate) struct ListedCloud<M>(PhantomData<fn() -> M>);
+
+impl<M> ListedCloud<M> {
+    /// The only one.
+    pub(crate) const fn new() -> ListedCloud<M> {
+        ListedCloud(PhantomData)
+    }
+}
+
+impl<M: Listed> Cloud for ListedCloud<M> {
+    fn provider(&self) -> CloudProvider {
+        M::PROVIDER
+    }
+
+    fn observe<'a>(&'a self, facts: &'a mut CloudFacts) -> BoxFuture<'a, Result<(), MetadataError>> {
+        M::observe(facts)
+    }
+
+    fn authenticator<'a>(
+        &'a self,
+        facts: &'a CloudFacts,
+        _tpm: &'a Arc<dyn OpenTpm>,
+    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
+        async {
+            let authenticator = NumberAuthenticator::of::<M>(M::number(facts).unwrap_or_default())?;
+            Ok(Box::new(authenticator) as Box<dyn Authenticator>)
+        }
+        .boxed()
+    }
+
+    fn for_control_plane<'a>(
+        &'a self,
+        options: &'a KopsControllerOptions,
+        calls: CloudCalls,
+    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
+        async { Ok(Arc::new(ListedControlPlane::<M>::of(options, calls)?) as Arc<dyn ControlPlane>) }.boxed()
+    }
+}

@@ -1,0 +1,78 @@
+//! The machines of a cluster, as its control plane asks for them.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use kops_agent_plan::identity::numbered::identify_node;
+use kops_agent_plan::identity::{Identity, Refusal};
+use kops_agent_plan::labels::ObservedNode;
+use kops_agent_spec::{KopsControllerOptions, KopsControllerServerOptions};
+use tokio::time::Instant;
+
+use super::{Inventory, Listed, ListedVerifier};
+use crate::calls::CloudCalls;
+use crate::control_plane::{ControlPlane, ControlPlaneError, NotIdentified};
+use crate::verify::{LoadBalancing, MachinePrefix, Verifier};
+
+/// The machines of a cluster.
+pub struct ListedControlPlane<M> {
+    /// Where they are asked for.
+    pub machines: Arc<Inventory<M>>,
+}
+
+impl<M: Listed> ListedControlPlane<M> {
+    /// Those of the cluster that this configuration is for.
+    ///
+    /// # Errors
+    /// If the environment is wrong, or a client cannot be set up.
+    pub(crate) fn of(options: &KopsControllerOptions, calls: CloudCalls) -> Result<Self, ControlPlaneError> {
+        let machines = Inventory::of_environment(&options.cluster_name, calls)
+            .map_err(ControlPlaneError::of_list("preparing to ask the cloud for the cluster's machines"))?;
+        Ok(ListedControlPlane { machines: Arc::new(machines) })
+    }
+}
+
+impl<M: Listed> ControlPlane for ListedControlPlane<M> {
+    fn identify<'a>(
+        &'a self,
+        node: &'a ObservedNode,
+        _since: Instant,
+    ) -> BoxFuture<'a, Result<Identity, NotIdentified>> {
+        async {
+            let id = M::PROVIDER_IDS.number(&node.provider_id).map_err(NotIdentified::Refused)?;
+            let asked = self.machines.get_with_namesake(id, &node.name).await;
+            let (machine, namesake) = asked.map_err(|error| NotIdentified::Unavailable(error.to_string()))?;
+            let identity = match machine {
+                Some(machine) => {
+                    identify_node(&node.name, &*machine, namesake.as_deref(), self.machines.cluster())
+                }
+                None => Err(Refusal::NoSuchInstance { instance: id.to_string() }),
+            };
+            identity.map_err(NotIdentified::Refused)
+        }
+        .boxed()
+    }
+
+    fn verifier<'a>(
+        &'a self,
+        server: &'a KopsControllerServerOptions,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn Verifier>>, ControlPlaneError>> {
+        async {
+            let is_named = server.provider.others.contains_key(M::BOOTSTRAP.provider);
+            let verifier = ListedVerifier { machines: self.machines.clone() };
+            Ok(is_named.then(|| Box::new(verifier) as Box<dyn Verifier>))
+        }
+        .boxed()
+    }
+
+    fn machine_prefix(&self) -> MachinePrefix {
+        M::BOOTSTRAP.machine_prefix
+    }
+
+    /// kOps puts port 3988 behind the API's load balancer, where there is one, without the PROXY protocol (upstream:
+    /// `pkg/model/domodel/api_loadbalancer.go`, `pkg/model/hetznermodel/loadbalancer.go`).
+    fn load_balancing(&self) -> LoadBalancing {
+        LoadBalancing::Of(self.machines.clone())
+    }
+}

@@ -1,0 +1,318 @@
+//! Each cloud that lists machines, against its stand-in.
+
+#![allow(clippy::unwrap_used)]
+
+use futures_util::future::join_all;
+use kops_agent_plan::identity::digital_ocean::Droplet;
+use kops_agent_plan::identity::hetzner::HetznerServer;
+use kops_agent_plan::labels::ObservedNode;
+use kops_agent_tests::digital_ocean::Droplet as KnownDroplet;
+use kops_agent_tests::hetzner::Server as KnownServer;
+use kops_agent_tests::listed::{ListApi as StandIn, ListedMachine, Mood};
+
+use super::*;
+use crate::api::LONGEST_PAUSE;
+use crate::calls::Outcome;
+use crate::control_plane::{ControlPlane as _, NotIdentified};
+use crate::verify::{Origin, Presented, Refusal as Refused, VerifiedNode, Verifier as _};
+
+const CLUSTER: &str = "c.example.com";
+
+/// A cloud's machine, as the stand-in knows it.
+trait Known: ListedMachine {
+    /// The same, as it is listed.
+    type Machine: Listed;
+
+    fn of_cluster(cluster: &str, name: &str, private_ips: &[[u8; 4]]) -> Self;
+    fn off(self) -> Self;
+}
+
+impl Known for KnownServer {
+    type Machine = HetznerServer;
+
+    fn of_cluster(cluster: &str, name: &str, private_ips: &[[u8; 4]]) -> KnownServer {
+        let private_ips = private_ips.iter().map(|ip| IpAddr::from(*ip)).collect();
+        KnownServer { private_ips, ..KnownServer::of_group(cluster, "nodes", name, [0; 4].into()) }
+    }
+
+    fn off(self) -> KnownServer {
+        KnownServer { status: "off".into(), ..self }
+    }
+}
+
+impl Known for KnownDroplet {
+    type Machine = Droplet;
+
+    fn of_cluster(cluster: &str, name: &str, private_ips: &[[u8; 4]]) -> KnownDroplet {
+        let private_ips = private_ips.iter().map(|ip| IpAddr::from(*ip)).collect();
+        KnownDroplet { private_ips, ..KnownDroplet::of_group(cluster, "nodes", name, [0; 4].into()) }
+    }
+
+    fn off(self) -> KnownDroplet {
+        KnownDroplet { status: "off".into(), ..self }
+    }
+}
+
+/// A machine of the cluster.
+fn own<K: Known>(number: u8) -> K {
+    K::of_cluster(CLUSTER, &format!("nodes-{number}"), &[[10, 0, 0, number]])
+}
+
+fn inventory<K: Known>(api: &StandIn<K>, calls: CloudCalls) -> Arc<Inventory<K::Machine>> {
+    kops_agent_net::tls::install_provider();
+    Arc::new(Inventory::at(&api.url(), K::API.token, CLUSTER, calls).unwrap())
+}
+
+/// A stand-in with one machine of the cluster, and what lists it.
+fn with_one<K: Known>() -> (StandIn<K>, Arc<Inventory<K::Machine>>) {
+    let api = StandIn::start().unwrap();
+    api.put(1, own::<K>(1));
+    let machines = inventory(&api, CloudCalls::default());
+    (api, machines)
+}
+
+/// Has a test for each cloud.
+macro_rules! for_each_cloud {
+    ($($test:ident)*) => {
+        mod hetzner {
+            $(#[tokio::test] async fn $test() { super::$test::<super::KnownServer>().await })*
+        }
+        mod digital_ocean {
+            $(#[tokio::test] async fn $test() { super::$test::<super::KnownDroplet>().await })*
+        }
+    };
+}
+
+for_each_cloud! {
+    the_machines_of_the_cluster_are_known_by_their_numbers
+    a_thousand_made_up_numbers_cost_one_list
+    an_api_that_fails_is_not_asked_again_at_once
+    a_pause_that_the_api_asks_for_is_made_up_to_a_bound
+    a_wrong_token_is_told_and_a_right_one_is_not
+    no_machine_is_absent_that_the_api_does_not_say_is
+    a_machine_of_the_cluster_is_called_back_at_its_private_address
+    what_is_no_machine_of_the_cluster_is_refused
+    a_node_is_its_own_machine_and_no_other
+}
+
+async fn the_machines_of_the_cluster_are_known_by_their_numbers<K: Known>() {
+    let api = StandIn::start().unwrap();
+    let pages = 3;
+    let per_page: u64 = K::Machine::API.page.parse().unwrap();
+    let last = per_page * (pages - 1) + 1;
+    for id in 1..=last {
+        api.put(id, own::<K>(2));
+    }
+    api.put(last + 1, K::of_cluster("other.example.com", "nodes", &[[10, 0, 0, 9]]));
+    api.put(last, K::of_cluster(CLUSTER, "none", &[]));
+    let machines = inventory(&api, CloudCalls::default());
+    let private = IpAddr::from([10, 0, 0, 2]);
+    assert!(!machines.has_address(private), "none was listed yet");
+    let machine = machines.get(last - 1).await.unwrap().unwrap();
+    assert_eq!((machine.id(), machine.private_ips()), (last - 1, &[private][..]));
+    assert!(machines.get(last).await.unwrap().unwrap().private_ips().is_empty());
+    assert!(machines.get(last + 1).await.unwrap().is_none(), "it is of another cluster");
+    assert_eq!(api.calls() as u64, pages, "one list");
+    assert!(machines.has_address(private) && machines.has_address([192, 0, 2, 7].into()));
+}
+
+async fn a_thousand_made_up_numbers_cost_one_list<K: Known>() {
+    let (api, machines) = with_one::<K>();
+    let asked = join_all((1..1000).map(|id| machines.get(id))).await;
+    assert_eq!(asked.iter().filter(|answer| answer.as_ref().unwrap().is_some()).count(), 1);
+    assert_eq!(api.calls(), 1);
+}
+
+async fn an_api_that_fails_is_not_asked_again_at_once<K: Known>() {
+    let ListApi { api: Api { name, .. }, service, action, .. } = K::Machine::API;
+    let as_said = |status: u16| format!("{name} answers {action} with {status}");
+    let not_as = |status: u16| format!("answers {action} with {status}, and not as {name} does");
+    for (mood, expected, outcome) in [
+        (Mood::Throttling, format!("{name} puts off {action} ({})", K::API.throttled), Outcome::Throttled),
+        (Mood::Down, format!("{} {}", as_said(503), K::API.down), Outcome::Error),
+        (Mood::Forbidding, as_said(403), Outcome::Error),
+        (Mood::NotFound, as_said(404), Outcome::Error),
+        (Mood::Babbling, not_as(200), Outcome::Error),
+        (Mood::Truncating, not_as(200), Outcome::Error),
+        (Mood::Redirecting, not_as(302), Outcome::Error),
+        (Mood::Endless, "its pages have no end".to_owned(), Outcome::Success),
+    ] {
+        let api = StandIn::<K>::start().unwrap();
+        api.put(1, own(1));
+        api.set_mood(mood);
+        let calls = CloudCalls::default();
+        let machines = inventory(&api, calls.clone());
+        for _ in 0..2 {
+            let error = machines.get(1).await.unwrap_err().to_string();
+            assert!(error.contains(&expected) && !error.contains(K::API.token), "{expected}: {error}");
+        }
+        assert_eq!(calls.counted(service, action, outcome), api.calls() as u64, "{mood:?}");
+        assert!(api.calls() == 1 || mood == Mood::Endless, "{mood:?}");
+    }
+}
+
+async fn a_pause_that_the_api_asks_for_is_made_up_to_a_bound<K: Known>() {
+    let hour = Duration::from_secs(3600);
+    let a_while = Duration::from_secs(20);
+    for (asked, made) in [(Duration::ZERO, PAGE_TTL), (a_while, a_while), (hour, LONGEST_PAUSE)] {
+        let (api, machines) = with_one::<K>();
+        api.set_mood(Mood::ThrottlingFor(asked));
+        let before = Instant::now();
+        machines.list().await.unwrap_err();
+        let until = machines.last().failed.as_ref().unwrap().0;
+        assert!(until >= before + made && until <= Instant::now() + made, "{asked:?}");
+        api.set_mood(Mood::Good);
+        // As if it were far from over, and then as if it were.
+        machines.last().failed.as_mut().unwrap().0 = Instant::now() + hour;
+        machines.list().await.unwrap_err();
+        assert_eq!(api.calls(), 1, "{asked:?}");
+        machines.last().failed.as_mut().unwrap().0 = Instant::now();
+        assert_eq!(machines.list().await.unwrap().len(), 1, "{asked:?}");
+    }
+}
+
+async fn a_wrong_token_is_told_and_a_right_one_is_not<K: Known>() {
+    let (api, right) = with_one::<K>();
+    let ListApi { token_variable, endpoint: usual, .. } = K::Machine::API;
+    let at = |endpoint: &str, token: &str| {
+        Inventory::<K::Machine>::at(endpoint, token, CLUSTER, CloudCalls::default())
+    };
+    let error = Arc::new(at(&api.url(), "guessed").unwrap()).get(1).await.unwrap_err();
+    assert!(error.is_forbidden());
+    let expected = format!("401 unauthorized; is {token_variable} a token of this");
+    assert!(error.to_string().contains(&expected), "{error}");
+    assert!(!format!("{right:?}").contains(K::API.token));
+    let host = usual.trim_start_matches("https://");
+    for endpoint in [host.to_owned(), format!("ftp://{host}"), format!("{usual}?x")] {
+        let error = at(&endpoint, "token").unwrap_err();
+        assert!(error.is_configuration() && error.to_string().contains(&endpoint), "{error}");
+    }
+    assert!(at(usual, "to\nken").unwrap_err().is_configuration());
+}
+
+async fn no_machine_is_absent_that_the_api_does_not_say_is<K: Known>() {
+    for mood in [
+        Mood::Throttling,
+        Mood::Down,
+        Mood::Forbidding,
+        Mood::NotFound,
+        Mood::Babbling,
+        Mood::Truncating,
+        Mood::Endless,
+        Mood::Redirecting,
+    ] {
+        let (api, machines) = with_one::<K>();
+        api.set_mood(mood);
+        let error = machines.get(1).await.unwrap_err();
+        assert!(!error.is_absent(), "{mood:?}");
+        assert_eq!(error.is_forbidden(), mood == Mood::Forbidding, "{mood:?}");
+        let refused = verified(machines.clone(), "1").await.unwrap_err();
+        assert_eq!(refused.reason, K::Machine::BOOTSTRAP.unavailable, "{mood:?}");
+        assert!(!refused.message.contains(K::API.token));
+        let asked = identified(machines, "nodes-1", 1).await;
+        assert!(matches!(asked, Err(NotIdentified::Unavailable(_))), "{mood:?}: {asked:?}");
+    }
+}
+
+async fn verified<M: Listed>(machines: Arc<Inventory<M>>, number: &str) -> Result<VerifiedNode, Refused> {
+    let verifier = ListedVerifier { machines };
+    let token = format!("{}{number}", M::BOOTSTRAP.token.prefix);
+    let origin = Origin::of([10, 0, 0, 1].into());
+    let presented = Presented { token: &token, body: b"{}", origin, now: 0 };
+    verifier.examine(&presented).unwrap()?.verification.await
+}
+
+async fn identified<M: Listed>(
+    machines: Arc<Inventory<M>>,
+    name: &str,
+    id: u64,
+) -> Result<String, NotIdentified> {
+    let provider_id = format!("{}{id}", M::PROVIDER_IDS.prefix);
+    let node = ObservedNode { name: name.into(), provider_id, ..ObservedNode::default() };
+    let control_plane = ListedControlPlane { machines };
+    Ok(control_plane.identify(&node, Instant::now()).await?.instance_group)
+}
+
+async fn a_machine_of_the_cluster_is_called_back_at_its_private_address<K: Known>() {
+    let (_api, machines) = with_one::<K>();
+    let machine = machines.get(1).await.unwrap().unwrap();
+    let expected = VerifiedNode {
+        instance: format!("{}1", K::Machine::PROVIDER_IDS.prefix),
+        node_name: machine.node_name(),
+        certificate_names: machine.certificate_names(),
+        instance_group: "nodes".into(),
+        challenge_endpoint: "10.0.0.1:3987".into(),
+    };
+    assert_eq!(verified(machines.clone(), "1").await.unwrap(), expected);
+    assert!(expected.certificate_names.contains(&"10.0.0.1".to_owned()));
+    let origin = Origin::of([1; 4].into());
+    let presented = Presented { token: "x-aws-sts 1", body: b"", origin, now: 0 };
+    assert!(ListedVerifier { machines }.examine(&presented).is_none());
+}
+
+async fn what_is_no_machine_of_the_cluster_is_refused<K: Known>() {
+    let api = StandIn::<K>::start().unwrap();
+    api.put(1, K::of_cluster("other.example.com", "nodes-1", &[[10, 0, 0, 1]]));
+    api.put(2, own::<K>(2).off());
+    api.put(3, K::of_cluster(CLUSTER, "nodes-3", &[]));
+    let machines = inventory(&api, CloudCalls::default());
+    for (number, reason) in [
+        ("1", "InstanceNotFound"),
+        ("2", "InstanceNotRunning"),
+        ("3", "NoPrivateAddress"),
+        ("5", "InstanceNotFound"),
+        ("05", "MalformedToken"),
+        ("", "MalformedToken"),
+    ] {
+        let refusal = verified(machines.clone(), number).await.unwrap_err();
+        assert_eq!(refusal.reason, reason, "{number}");
+    }
+    assert_eq!(api.calls(), 1);
+}
+
+async fn a_node_is_its_own_machine_and_no_other<K: Known>() {
+    let api = StandIn::<K>::start().unwrap();
+    for number in [1, 2] {
+        api.put(number.into(), own::<K>(number));
+    }
+    let machines = inventory(&api, CloudCalls::default());
+    let name = machines.get(1).await.unwrap().unwrap().node_name();
+    assert_eq!(identified(machines.clone(), &name, 1).await.unwrap(), "nodes");
+    for (name, id, reason, is_definite) in [
+        (name.as_str(), 2, "InstanceOfOtherNode", true),
+        ("another", 2, "InstanceOfOtherNode", false),
+        ("another", 3, "InstanceNotFound", false),
+    ] {
+        match identified(machines.clone(), name, id).await {
+            Err(NotIdentified::Refused(refusal)) => {
+                assert_eq!((refusal.reason(), refusal.is_definite()), (reason, is_definite), "{name}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Their networks may have the same addresses, after which Nodes are called.
+#[tokio::test]
+async fn a_droplet_of_a_cluster_with_the_same_tag_makes_no_node_an_impostor() {
+    let api = StandIn::<KnownDroplet>::start().unwrap();
+    let same_address = |name: &str| KnownDroplet::of_cluster(CLUSTER, name, &[[10, 0, 0, 1]]);
+    api.put(1, same_address("nodes.c-example.com"));
+    api.put(2, same_address("nodes.c.example.com"));
+    let machines = inventory(&api, CloudCalls::default());
+    assert_eq!(identified(machines.clone(), "10.0.0.1", 2).await.unwrap(), "nodes");
+    match identified(machines, "10.0.0.1", 1).await {
+        Err(NotIdentified::Refused(refusal)) => assert!(refusal.is_definite(), "{refusal}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn two_droplets_tags_name_two_clusters() {
+    let api = StandIn::<KnownDroplet>::start().unwrap();
+    let mut both: KnownDroplet = own(1);
+    both.tags.push("KubernetesCluster:other-example-com".into());
+    api.put(1, both);
+    let machines = inventory(&api, CloudCalls::default());
+    assert_eq!(verified(machines, "1").await.unwrap_err().reason, "InstanceOfOtherCluster");
+}

@@ -1,0 +1,181 @@
+//! The API of a cloud that lists a project's machines page by page for a token, for as long as its value lives: refusals, and
+//! faults.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::time::Duration;
+
+use hyper::body::Incoming;
+use hyper::header::{HeaderValue, RETRY_AFTER};
+use hyper::{Method, Request, Response};
+use serde_json::Value;
+
+use crate::stand_in_api::{StandInApi, elsewhere, header, parameters, said};
+
+/// A machine, as its cloud lists it.
+pub trait ListedMachine: Clone + Debug + Send + 'static {
+    /// What is told of its API.
+    const API: Api;
+
+    /// How the list has it under its number.
+    fn json(&self, id: u64) -> Value;
+    /// Whether these parameters of a request select it.
+    fn is_selected(&self, parameters: &BTreeMap<String, String>) -> bool;
+    /// A page of the list of so many in all.
+    fn page(machines: Vec<Value>, page: usize, per_page: usize, total: usize) -> Value;
+    /// The page that another one always comes after.
+    fn endless_page(page: usize) -> Value;
+    /// The body of an error.
+    fn error(code: &str) -> Value;
+}
+
+/// What is told of an API.
+#[derive(Debug)]
+pub struct Api {
+    /// Its name.
+    pub name: &'static str,
+    /// The token that is taken.
+    pub token: &'static str,
+    /// Below what all of it is.
+    pub base: &'static str,
+    /// Where the list is.
+    pub path: &'static str,
+    /// The machines of a page that is asked for without a number of them, and at most.
+    pub per_page: [usize; 2],
+    /// The code of the error of a throttled request.
+    pub throttled: &'static str,
+    /// The code of its own trouble.
+    pub down: &'static str,
+}
+
+/// How it is to answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mood {
+    /// As usual.
+    #[default]
+    Good,
+    /// That it is asked too much.
+    Throttling,
+    /// The same, and for how long not to ask.
+    ThrottlingFor(Duration),
+    /// With an error of its own.
+    Down,
+    /// Permission denied.
+    Forbidding,
+    /// That there is no such list.
+    NotFound,
+    /// What is no JSON.
+    Babbling,
+    /// With the beginning of an answer only.
+    Truncating,
+    /// With a page that there is another one after, always.
+    Endless,
+    /// That it is elsewhere.
+    Redirecting,
+    /// Not at all.
+    Silent,
+}
+
+#[derive(Debug)]
+struct State<M> {
+    machines: BTreeMap<u64, M>,
+    mood: Mood,
+    calls: usize,
+}
+
+/// A running API; dropping it stops it.
+#[derive(Debug)]
+pub struct ListApi<M>(StandInApi<State<M>>);
+
+impl<M: ListedMachine> ListApi<M> {
+    /// Starts without a machine in it.
+    ///
+    /// # Errors
+    /// If there is no free port or no thread to be had.
+    pub fn start() -> anyhow::Result<ListApi<M>> {
+        let state = State { machines: BTreeMap::new(), mood: Mood::Good, calls: 0 };
+        Ok(ListApi(StandInApi::start(M::API.name, state, |request, state| {
+            let response = answer(&request, &mut state.lock());
+            async move { response }
+        })?))
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> String {
+        format!("{}{}", self.0.url(), M::API.base)
+    }
+
+    /// Adds a machine, or changes it.
+    pub fn put(&self, id: u64, machine: M) {
+        self.0.state().machines.insert(id, machine);
+    }
+
+    /// Answers like this from now on.
+    pub fn set_mood(&self, mood: Mood) {
+        self.0.state().mood = mood;
+    }
+
+    /// How often it was asked.
+    pub fn calls(&self) -> usize {
+        self.0.state().calls
+    }
+}
+
+fn answer<M: ListedMachine>(request: &Request<Incoming>, state: &mut State<M>) -> Option<Response<String>> {
+    let Api { token, base, path, throttled, down, .. } = M::API;
+    let location = format!("{base}{path}");
+    state.calls += 1;
+    if header(request, "authorization") != format!("Bearer {token}") {
+        return Some(refusal::<M>(401, "unauthorized"));
+    }
+    if request.method() != Method::GET || request.uri().path() != location {
+        return Some(refusal::<M>(404, "not_found"));
+    }
+    Some(match state.mood {
+        Mood::Good => list(&parameters(request), &state.machines),
+        Mood::Throttling => refusal::<M>(429, throttled),
+        Mood::ThrottlingFor(pause) => {
+            let mut response = refusal::<M>(429, throttled);
+            response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(pause.as_secs()));
+            response
+        }
+        Mood::Down => refusal::<M>(503, down),
+        Mood::Forbidding => refusal::<M>(403, "forbidden"),
+        Mood::NotFound => refusal::<M>(404, "not_found"),
+        Mood::Babbling => said(200, "<html>Welcome</html>"),
+        Mood::Truncating => {
+            let whole = M::page(Vec::new(), 1, 1, 0).to_string();
+            said(200, &whole[..whole.len() / 2])
+        }
+        Mood::Endless => {
+            let page = parameters(request).get("page").and_then(|page| page.parse().ok());
+            said(200, M::endless_page(page.unwrap_or(1)).to_string())
+        }
+        Mood::Redirecting => elsewhere(302, &location),
+        Mood::Silent => return None,
+    })
+}
+
+fn list<M: ListedMachine>(
+    parameters: &BTreeMap<String, String>,
+    machines: &BTreeMap<u64, M>,
+) -> Response<String> {
+    let [usual, most] = M::API.per_page;
+    let number =
+        |name: &str, usual: usize| parameters.get(name).map_or(Some(usual), |text| text.parse().ok());
+    let (Some(page), Some(per_page)) = (number("page", 1), number("per_page", usual)) else {
+        return refusal::<M>(400, "invalid_input");
+    };
+    if page == 0 || !(1..=most).contains(&per_page) {
+        return refusal::<M>(400, "invalid_input");
+    }
+    let selected = machines.iter().filter(|(_, machine)| machine.is_selected(parameters));
+    let all: Vec<Value> = selected.map(|(id, machine)| machine.json(*id)).collect();
+    let total = all.len();
+    let of_page = all.into_iter().skip((page - 1) * per_page).take(per_page).collect();
+    said(200, M::page(of_page, page, per_page, total).to_string())
+}
+
+fn refusal<M: ListedMachine>(status: u16, code: &str) -> Response<String> {
+    said(status, M::error(code).to_string())
+}

@@ -1,0 +1,131 @@
+//! What the stand-ins of clouds' APIs have in common: a server on loopback that answers out of a state which the test changes
+//! meanwhile, and the shapes of requests and answers.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::net::{Ipv4Addr, TcpListener};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use anyhow::Context as _;
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::header::{HeaderValue, LOCATION};
+use hyper::service::service_fn;
+use hyper::{Request, Response, StatusCode};
+
+use crate::loopback::LoopbackServer;
+
+/// A state that answers come out of. Clones are the same.
+#[derive(Debug, Default)]
+pub(crate) struct Shared<S>(Arc<Mutex<S>>);
+
+impl<S> Clone for Shared<S> {
+    fn clone(&self) -> Shared<S> {
+        Shared(self.0.clone())
+    }
+}
+
+impl<S> Shared<S> {
+    /// The state, for one look or change.
+    pub(crate) fn lock(&self) -> MutexGuard<'_, S> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A running API; dropping it stops it.
+#[derive(Debug)]
+pub(crate) struct StandInApi<S> {
+    state: Shared<S>,
+    server: LoopbackServer,
+}
+
+impl<S: Send + 'static> StandInApi<S> {
+    /// Starts with this state, and answers each request with what `answer` gives; not at all where that gives nothing.
+    ///
+    /// # Errors
+    /// If there is no free port or no thread to be had.
+    pub(crate) fn start<F, A>(name: &str, state: S, answer: F) -> anyhow::Result<StandInApi<S>>
+    where
+        F: Fn(Request<Incoming>, Shared<S>) -> A + Clone + Send + 'static,
+        A: Future<Output = Option<Response<String>>> + Send + 'static,
+    {
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?;
+        StandInApi::start_on(socket, name, state, answer)
+    }
+
+    /// The same on this socket.
+    ///
+    /// # Errors
+    /// If there is no thread to be had.
+    pub(crate) fn start_on<F, A>(
+        socket: TcpListener,
+        name: &str,
+        state: S,
+        answer: F,
+    ) -> anyhow::Result<StandInApi<S>>
+    where
+        F: Fn(Request<Incoming>, Shared<S>) -> A + Clone + Send + 'static,
+        A: Future<Output = Option<Response<String>>> + Send + 'static,
+    {
+        let state = Shared(Arc::new(Mutex::new(state)));
+        let answering = state.clone();
+        let service = service_fn(move |request: Request<Incoming>| {
+            let answered = answer(request, answering.clone());
+            async move {
+                match answered.await {
+                    Some(response) => Ok::<_, Infallible>(response),
+                    None => std::future::pending().await,
+                }
+            }
+        });
+        let server = LoopbackServer::start_on(name, socket, move |_| service.clone())?;
+        Ok(StandInApi { state, server })
+    }
+
+    /// The state, for one look or change.
+    pub(crate) fn state(&self) -> MutexGuard<'_, S> {
+        self.state.lock()
+    }
+
+    /// `http://ADDRESS:PORT`.
+    pub(crate) fn url(&self) -> String {
+        self.server.url()
+    }
+
+    /// Its address and port.
+    pub(crate) fn host(&self) -> String {
+        self.server.address().to_string()
+    }
+}
+
+/// An answer of a status and a text.
+pub(crate) fn said(status: u16, text: impl Into<String>) -> Response<String> {
+    let mut response = Response::new(text.into());
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response
+}
+
+/// The answer that something is elsewhere.
+pub(crate) fn elsewhere(status: u16, location: &str) -> Response<String> {
+    let mut response = said(status, "");
+    if let Ok(location) = HeaderValue::try_from(location) {
+        response.headers_mut().insert(LOCATION, location);
+    }
+    response
+}
+
+/// A header of a request; empty where it has none.
+pub(crate) fn header<'a>(request: &'a Request<Incoming>, name: &str) -> &'a str {
+    request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
+}
+
+/// The parameters in the query of a request's URL.
+pub(crate) fn parameters(request: &Request<Incoming>) -> BTreeMap<String, String> {
+    form_urlencoded::parse(request.uri().query().unwrap_or_default().as_bytes()).into_owned().collect()
+}
+
+/// The fields of a request that is a form.
+pub(crate) async fn form(request: Request<Incoming>) -> BTreeMap<String, String> {
+    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    form_urlencoded::parse(&body).into_owned().collect()
+}
