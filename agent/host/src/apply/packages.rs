@@ -68,11 +68,12 @@ impl<'a> Installing<'a> {
         }
         log::info!("installing {} while all else is made ready", names.join(", "));
         let (tell, said) = unbounded_channel();
-        let (packages, stopwatch) = (Arc::clone(&host.packages), host.stopwatch.clone());
+        let packages = Arc::clone(&host.packages);
+        let step = host.measure(Work::Packages, Stage::Packages.name());
         let work = move || {
             // Dropped at the end, by which the run hears of it.
             let passing = Passing(tell);
-            let _step = stopwatch.begin(Work::Packages, Stage::Packages.name());
+            let _step = step;
             let names: Vec<&str> = names.iter().map(String::as_str).collect();
             install(&*packages, &names, &passing)
         };
