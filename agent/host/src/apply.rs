@@ -5,6 +5,7 @@ mod components;
 mod files;
 mod images;
 mod jobs;
+mod packages;
 mod pods;
 mod removals;
 mod report;
@@ -17,10 +18,13 @@ mod volumes;
 use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_plan::diff::{Kept, Plan, Stage};
+use kops_agent_plan::overlap::{self, installing};
 use kops_agent_plan::resource::DesiredState;
+use kops_agent_plan::timeline::Work;
 use kops_agent_plan::unit_files::is_read_by_systemd;
 
 use images::changes_components;
+use packages::Installing;
 pub use report::Report;
 use run::Run;
 pub use scope::Scope;
@@ -29,12 +33,13 @@ use starts::Starts;
 
 use crate::assets::{Downloads, Progress};
 use crate::attempt::Attempt;
+use crate::certs::Certificates;
 use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::observe::Observer;
 use crate::package_files::forget_replaced;
 use crate::places::written_file;
-use crate::prepare::{hashes_of, prepare};
+use crate::prepare::{Preparation, hashes_of};
 use crate::record::{Failure, Record, Superseded};
 use crate::rollback::renewal::settle_renewal;
 use crate::root::Root;
@@ -45,7 +50,8 @@ use crate::stamps::STATE;
 impl Host {
     /// Does what `plan` says, which [`kops_agent_plan::diff::diff`] made of `desired` and of what this
     /// host observed. Everything is checked, resolved, downloaded and verified before the first
-    /// write. Dropping the future ends a run between two stages.
+    /// write; on a machine that is no node yet, packages are installed meanwhile ([`overlap`]). Dropping the future ends
+    /// a run between two stages, once a package manager that is at work has come to its end.
     ///
     /// An empty plan is worth applying too: it removes what a killed run may have left behind.
     ///
@@ -80,21 +86,31 @@ impl Host {
         if is_guarded {
             self.refuse_other_volumes(plan, desired)?;
         }
-        let mut prepared = prepare(self, plan, desired, secrets, downloads, progress).await?;
+        let preparation = Preparation::begin(self, plan, desired, secrets)?;
+        let machine = match scope != Scope::Part && !is_guarded {
+            true => overlap::Machine::NotYetANode,
+            false => overlap::Machine::Node,
+        };
+        let begins_with_packages = installing(plan, machine) == overlap::Installing::BesideDownloads;
+        let mut is_unread = record.has_begun(is_read_by_systemd);
+        let mut prepared = if begins_with_packages {
+            is_unread |= self.note_sight(&record, desired, secrets, &preparation.certificates, scope)?;
+            let installing = Installing::begin(self, plan, desired)?;
+            installing.beside(preparation.finish(downloads, progress), progress).await?
+        } else {
+            preparation.finish(downloads, progress).await?
+        };
         let mut loaded = BTreeSet::new();
         if is_guarded && changes_components(plan) {
             if let Some((_, error)) = prepared.undelivered.pop_first() {
                 return Err(error);
             }
+            let _step = self.measure(Work::Other, "images ahead of the change");
             loaded = self.load_ahead(plan, desired, &prepared, progress).await?;
         }
         let written = prepared.written();
-        sweep_all(&self.root, desired, &record)?;
-        let mut is_unread = record.has_begun(is_read_by_systemd);
-        if scope != Scope::Part && record.is_first_sight() {
-            let resources = desired.iter().map(|(_, resource)| resource);
-            let observed = Observer::new(self, &prepared.certificates, secrets, resources)?.all()?;
-            is_unread |= self.note_baseline(&record, desired, observed)?;
+        if !begins_with_packages {
+            is_unread |= self.note_sight(&record, desired, secrets, &prepared.certificates, scope)?;
         }
         let changing = self.begin_change(plan, desired, &record, &written, scope)?;
         if scope != Scope::Part && !plan.is_empty() {
@@ -121,6 +137,7 @@ impl Host {
             changing,
             is_unread,
             loaded,
+            has_packages: begins_with_packages,
             starts,
         };
         let mut report = Report { summary: plan.summary(), kept: plan.kept.clone(), ..Report::default() };
@@ -138,6 +155,7 @@ impl Host {
             settle_renewal(&self.root, record, plan, desired, &written)?;
             return failures.map_or(Ok(report), Err);
         }
+        let _step = self.measure(Work::Other, "removals and record");
         self.register(desired, secrets, progress).await?;
         run.removals().await?;
         run.move_units()?;
@@ -170,6 +188,25 @@ impl Host {
             downloads.trim_cache(&self.root, &wanted)?;
         }
         failures.map_or(Ok(report), Err)
+    }
+
+    /// Removes what a killed run may have left, and on the first sight of a machine notes what there is. Says whether
+    /// systemd has yet to read the file of a unit.
+    fn note_sight(
+        &self,
+        record: &Record,
+        desired: &DesiredState,
+        secrets: &dyn Secrets,
+        certificates: &Certificates<'_>,
+        scope: Scope<'_>,
+    ) -> Result<bool> {
+        sweep_all(&self.root, desired, record)?;
+        if scope == Scope::Part || !record.is_first_sight() {
+            return Ok(false);
+        }
+        let resources = desired.iter().map(|(_, resource)| resource);
+        let observed = Observer::new(self, certificates, secrets, resources)?.all()?;
+        self.note_baseline(record, desired, observed)
     }
 
     /// Records how everything was left. A node of which a unit failed that no pod waits for works, and is to be gone

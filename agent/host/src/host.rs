@@ -25,6 +25,7 @@ use crate::system::remote::{NoRemote, Remote};
 use crate::system::systemd::{self, Rest, Systemd, UnitState};
 use crate::system::users::Users;
 use crate::system::{commands, kernel, mounts, packages, users};
+use crate::timeline::Stopwatch;
 use crate::waits::Waits;
 
 /// Certificates of different nodes expire on different days of a month
@@ -51,6 +52,7 @@ pub struct Host {
     pub(crate) remote: Arc<dyn Remote>,
     pub(crate) extra_hours: u32,
     pub(crate) depth: Depth,
+    pub(crate) stopwatch: Stopwatch,
     digests: Digests,
     clock: Box<dyn Fn() -> SystemTime + Send + Sync>,
     locks: Locks,
@@ -82,6 +84,7 @@ impl Host {
             adopts: false,
             extra_hours: extra_hours(),
             depth: Depth::default(),
+            stopwatch: Stopwatch::default(),
             digests: Digests::default(),
             clock: Box::new(SystemTime::now),
             locks: Locks::default(),
@@ -116,6 +119,7 @@ impl Host {
             remote: recorder,
             extra_hours: extra_hours(),
             depth: Depth::default(),
+            stopwatch: Stopwatch::default(),
             digests: Digests::default(),
             clock: Box::new(SystemTime::now),
             locks: Locks::default(),
@@ -131,6 +135,16 @@ impl Host {
     /// The same host, which reads big files or takes them for unchanged as long as nothing has touched them.
     pub fn with_depth(self, depth: Depth) -> Host {
         Host { depth, ..self }
+    }
+
+    /// The same host, whose runs are measured by this.
+    pub fn timed_by(self, stopwatch: Stopwatch) -> Host {
+        Host { stopwatch, ..self }
+    }
+
+    /// The same host, with another package manager.
+    pub fn with_packages(self, packages: Arc<dyn PackageManager>) -> Host {
+        Host { packages, ..self }
     }
 
     /// The same host, with another systemd.

@@ -18,6 +18,9 @@ use crate::root::Root;
 use crate::system::kernel::boot_file;
 use crate::system::packages::list_path;
 
+/// Where the timelines of runs are kept (`kops-agent status --timeline`), below the root: what took how long.
+pub const TIMELINE: &str = "/var/lib/kops-agent/timeline.json";
+
 /// Where administrators write units.
 pub(crate) const OVERRIDES: &str = "/etc/systemd/system";
 

@@ -1,5 +1,5 @@
-//! Everything that can go wrong before the first write: what cannot be done is refused, certificates
-//! are issued, secrets are resolved, and all downloads are fetched and verified.
+//! Everything that can go wrong before the first write: what cannot be done is refused and secrets are resolved; then
+//! certificates are issued, and all downloads are fetched and verified.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,6 +8,7 @@ use kops_agent_plan::diff::{Action, Change, Plan, Step, sha256_hex};
 use kops_agent_plan::resource::{
     AssetContent, Content, DesiredState, File, Image, Kind, Resource, ResourceId,
 };
+use kops_agent_plan::timeline::Work;
 
 use crate::assets::{Cache, Downloads, Progress, Ready, Request, Want};
 use crate::certs::Certificates;
@@ -77,61 +78,140 @@ fn gone(what: &str) -> Error {
     }
 }
 
-/// Prepares to apply `plan`.
-pub(crate) async fn prepare<'a>(
-    host: &Host,
-    plan: &Plan,
-    desired: &'a DesiredState,
+/// What it takes to apply a plan, as far as it is known without the network: what cannot be done is refused by then.
+pub(crate) struct Preparation<'a> {
+    host: &'a Host,
     secrets: &'a dyn Secrets,
+    steps: Vec<(&'a Step, &'a Resource)>,
+    requests: BTreeMap<String, Request>,
+    pub(crate) certificates: Certificates<'a>,
+    contents: BTreeMap<&'a str, Vec<u8>>,
+}
+
+impl<'a> Preparation<'a> {
+    /// Looks at what a plan takes, and refuses what cannot be done.
+    ///
+    /// # Errors
+    /// Something is in the way, is not known, or is unfit.
+    pub(crate) fn begin(
+        host: &'a Host,
+        plan: &'a Plan,
+        desired: &'a DesiredState,
+        secrets: &'a dyn Secrets,
+    ) -> Result<Preparation<'a>> {
+        let steps: Vec<(&Step, &Resource)> = plan
+            .steps
+            .iter()
+            // What is removed needs nothing.
+            .filter(|step| step.action != Action::Remove)
+            .map(|step| Ok((step, find(desired, &step.resource)?)))
+            .collect::<Result<_>>()?;
+        let mut requests = BTreeMap::new();
+        for (step, resource) in &steps {
+            refuse_directory_in_the_way(step)?;
+            refuse_foreign_number(host, resource)?;
+            request_downloads(host, step, resource, &mut requests)?;
+        }
+        let certificates = Certificates::observe(&host.root, desired, secrets, host.now(), host.extra_hours)?;
+        let mut begun =
+            Preparation { host, secrets, steps, requests, certificates, contents: BTreeMap::new() };
+        // What waits for a certificate is resolved with that.
+        for file in begun.written_files() {
+            if let Some(bytes) = contents::bytes(file, &begun.certificates, secrets)? {
+                begun.contents.insert(&file.path, bytes);
+            }
+        }
+        Ok(begun)
+    }
+
+    /// The files that are written and not downloaded.
+    fn written_files(&self) -> Vec<&'a File> {
+        let written = self.steps.iter().filter_map(|(step, resource)| match resource {
+            Resource::File(file) if step.changes_content() && !matches!(file.content, Content::Asset(_)) => {
+                Some(file)
+            }
+            _ => None,
+        });
+        written.collect()
+    }
+
+    /// Gets the rest: certificates are issued while everything is downloaded and verified. Neither is given up because
+    /// the other fails, so that nothing is at work once this has ended.
+    ///
+    /// # Errors
+    /// Whatever cannot be had.
+    pub(crate) async fn finish(
+        mut self,
+        downloads: &Downloads,
+        progress: &dyn Progress,
+    ) -> Result<Prepared<'a>> {
+        let Preparation { host, steps, requests, certificates, .. } = &mut self;
+        let (issued, fetched) =
+            tokio::join!(issue(host, steps, certificates), fetch(host, steps, requests, downloads, progress));
+        issued?;
+        let Fetched { keys, cache, ready, undelivered } = fetched?;
+        for file in self.written_files() {
+            if !self.contents.contains_key(file.path.as_str()) {
+                self.contents.insert(&file.path, resolve(file, &self.certificates, self.secrets)?);
+            }
+        }
+        let Preparation { certificates, contents, requests, .. } = self;
+        Ok(Prepared { certificates, contents, keys, cache, downloads: requests, ready, undelivered })
+    }
+}
+
+/// Issues the certificates that steps make. Making a key takes its time: downloads go on between two.
+async fn issue(host: &Host, steps: &[(&Step, &Resource)], certificates: &mut Certificates<'_>) -> Result<()> {
+    let made: Vec<&Step> = steps
+        .iter()
+        .filter(|(step, _)| step.resource.kind == Kind::Certificate)
+        .map(|(step, _)| *step)
+        .collect();
+    if made.is_empty() {
+        return Ok(());
+    }
+    let _step = host.measure(Work::Other, "certificates");
+    for step in made {
+        certificates.issue(&step.resource.name)?;
+        tokio::task::yield_now().await;
+    }
+    Ok(())
+}
+
+/// What was downloaded.
+struct Fetched<'a> {
+    keys: BTreeMap<&'a str, Vec<u8>>,
+    cache: Option<Cache>,
+    ready: BTreeMap<String, Ready>,
+    undelivered: BTreeMap<String, Error>,
+}
+
+/// Downloads everything that steps need.
+async fn fetch<'a>(
+    host: &Host,
+    steps: &[(&Step, &'a Resource)],
+    requests: &BTreeMap<String, Request>,
     downloads: &Downloads,
     progress: &dyn Progress,
-) -> Result<Prepared<'a>> {
-    let steps: Vec<(&Step, &Resource)> = plan
-        .steps
-        .iter()
-        // What is removed needs nothing.
-        .filter(|step| step.action != Action::Remove)
-        .map(|step| Ok((step, find(desired, &step.resource)?)))
-        .collect::<Result<_>>()?;
-    let mut requests = BTreeMap::new();
-    for (step, resource) in &steps {
-        refuse_directory_in_the_way(step)?;
-        refuse_foreign_number(host, resource)?;
-        request_downloads(host, step, resource, &mut requests)?;
-    }
-    let mut certificates = Certificates::observe(&host.root, desired, secrets, host.now(), host.extra_hours)?;
-    for (step, _) in steps.iter().filter(|(step, _)| step.resource.kind == Kind::Certificate) {
-        certificates.issue(&step.resource.name)?;
-    }
-    let mut resolved = BTreeMap::new();
-    for (step, resource) in &steps {
-        if let Resource::File(file) = resource
-            && step.changes_content()
-            && !matches!(file.content, Content::Asset(_))
-        {
-            resolved.insert(file.path.as_str(), resolve(file, &certificates, secrets)?);
-        }
-    }
+) -> Result<Fetched<'a>> {
     let mut keys = BTreeMap::new();
-    for (_, resource) in &steps {
+    for (_, resource) in steps {
         if let Resource::PackageSource(source) = resource {
             keys.insert(source.keyring.as_str(), downloads.document(&source.keyring, progress).await?);
         }
     }
-    let cache = match requests.is_empty() {
-        true => None,
-        false => Some(downloads.open_cache(&host.root)?),
-    };
+    if requests.is_empty() {
+        return Ok(Fetched { keys, cache: None, ready: BTreeMap::new(), undelivered: BTreeMap::new() });
+    }
+    let _step = host.measure(Work::Downloads, "downloads");
+    let cache = downloads.open_cache(&host.root)?;
     let is_for_files = |request: &Request| !request.wants.is_empty();
     let (for_files, for_images): (Vec<Request>, Vec<Request>) =
         requests.values().cloned().partition(is_for_files);
-    let (mut ready, mut undelivered) = (Vec::new(), BTreeMap::new());
-    if let Some(cache) = &cache {
-        ready = downloads.fetch(&host.root, cache, for_files, progress).await?;
-        undelivered = downloads.fetch_each(&host.root, cache, for_images, progress).await;
-    }
+    let ready = downloads.fetch(&host.root, &cache, for_files, progress).await?;
+    let undelivered = downloads.fetch_each(&host.root, &cache, for_images, progress).await;
     let ready = ready.into_iter().map(|ready| (ready.path.clone(), ready)).collect();
-    Ok(Prepared { certificates, contents: resolved, keys, cache, downloads: requests, ready, undelivered })
+    Ok(Fetched { keys, cache: Some(cache), ready, undelivered })
 }
 
 /// The resource of a step.

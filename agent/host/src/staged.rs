@@ -155,6 +155,13 @@ pub(crate) fn place(files: Vec<Sealed>) -> Result<()> {
     in_parallel(AT_ONCE, &dirs, |dir| dir.sync())
 }
 
+/// Gives a file its name, and leaves it to the kernel when that gets to the disk.
+pub(crate) fn place_loosely(Sealed(mut file): Sealed) -> Result<()> {
+    file.dir.rename(&temporary_name(&file.name), &file.name)?;
+    file.is_placed = true;
+    Ok(())
+}
+
 /// Waits until all of these are on the disk, together: a journal takes many files at the price of one.
 pub(crate) fn seal_all(files: Vec<Staged>) -> Result<Vec<Sealed>> {
     in_parallel(AT_ONCE, &files, |staged| {

@@ -16,6 +16,7 @@ mod output;
 mod panics;
 mod progress;
 mod source;
+mod started;
 
 use std::process::ExitCode;
 
@@ -29,6 +30,7 @@ use cli::spelling::with_nodeup_spelling;
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
+    started::note();
     panics::start();
     let cli = Cli::parse_from(with_nodeup_spelling(std::env::args().collect()));
     logging::start(cli.verbosity);

@@ -50,7 +50,7 @@ pub struct Cluster {
     pub sts: Sts,
     pub s3: S3Server,
     _others: [LoopbackServer; 2],
-    _network: Network,
+    network: Network,
     _folder: TempDir,
 }
 
@@ -108,8 +108,15 @@ impl Cluster {
             sts,
             s3,
             _others: [registry, metadata],
-            _network: network,
+            network,
             _folder: folder,
+        }
+    }
+
+    /// Has what each machine is sent come no faster than this.
+    pub fn limit_links(&self, rate: &str) {
+        for machine in [&self.control_plane, &self.node] {
+            self.network.limit(machine.name(), rate);
         }
     }
 

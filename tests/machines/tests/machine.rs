@@ -110,6 +110,18 @@ impl Machine {
         ended.stdout
     }
 
+    /// Runs a program of this host's, which must succeed, from the machine's place in the network; returns what it
+    /// printed.
+    #[track_caller]
+    pub fn run_beside(&self, command: &[&str]) -> String {
+        let leader = self.leader();
+        let output =
+            Command::new("nsenter").args(["--target", &leader, "--net", "--"]).args(command).output();
+        let ended = Ended::of(output.unwrap());
+        assert_eq!(ended.code, Some(0), "{command:?} beside {}: {ended:#?}", self.name);
+        ended.stdout
+    }
+
     /// What there is to know after something went wrong.
     pub fn explain(&self, ended: &Ended) -> String {
         let failed = self.try_run(&["systemctl", "--failed", "--no-pager", "--plain"]).stdout;

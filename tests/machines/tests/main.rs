@@ -14,6 +14,7 @@ mod network;
 mod registry;
 mod service;
 mod systemd;
+mod timing;
 mod units;
 mod upkeep;
 

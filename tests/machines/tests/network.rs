@@ -1,7 +1,7 @@
 //! A closed network for the machines of one test, and sockets in it for what the test serves them.
 
 use std::net::{Ipv4Addr, TcpListener};
-use std::process;
+use std::process::{self, Command};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -39,6 +39,14 @@ impl Network {
     /// A machine's network namespace, which is also its name on this host.
     pub fn namespace(&self, machine: &str) -> String {
         format!("{}-{machine}", self.name)
+    }
+
+    /// Has what a machine is sent come no faster than this, in the words of tc(8).
+    pub fn limit(&self, machine: &str, rate: &str) {
+        let shape = ["root", "tbf", "rate", rate, "burst", "256kb", "latency", "50ms"];
+        let tc =
+            Command::new("tc").args(["-n", &self.name, "qdisc", "add", "dev", machine]).args(shape).status();
+        assert!(tc.unwrap().success(), "the link of {machine} cannot be limited");
     }
 
     /// A socket that the machines can reach; port 0 is a free one.

@@ -5,6 +5,7 @@ use std::sync::PoisonError;
 use kops_agent_plan::diff::{Change, KUBELET, Plan, Stage, Step};
 use kops_agent_plan::health::{self, Component};
 use kops_agent_plan::resource::{Kind, Resource, ResourceId};
+use kops_agent_plan::timeline::Work;
 
 use super::run::Run;
 use super::starts::is_merely_started;
@@ -42,6 +43,7 @@ impl Run<'_> {
         let before =
             changing.journal().as_ref().and_then(|journal| journal.pod_before(id).map(str::to_owned));
         self.progress.waiting(id);
+        let _step = self.host.measure(Work::Units, format!("until {id} is well"));
         let expected = before.as_deref().map_or(Expected::Any, Expected::Other);
         self.host.wait_until_well(component, expected).await?;
         changing.waited.lock().unwrap_or_else(PoisonError::into_inner).insert(id.clone());

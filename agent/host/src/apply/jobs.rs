@@ -1,6 +1,7 @@
 //! Asking systemd for jobs, and waiting for those that are waited for.
 
 use kops_agent_plan::resource::Unit;
+use kops_agent_plan::timeline::Work;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::run::Run;
@@ -15,6 +16,7 @@ impl Run<'_> {
     /// Asks for a job and waits for its end. `digest` is of what the unit finds.
     pub(super) async fn wait_for_job(&self, act: Act, unit: &str, digest: Option<&str>) -> Result<()> {
         let Waits { awaited, others, .. } = self.host.waits;
+        let _step = self.host.measure(Work::Units, format!("{} {unit}", act.name()));
         let limit = if self.starts.state().is_late { others } else { awaited };
         match timeout(limit, self.host.systemd.begin(act, unit)).await {
             Ok(outcome) => outcome,
@@ -56,6 +58,7 @@ impl Run<'_> {
     pub(super) async fn collect_jobs(&self) -> Result<Vec<String>> {
         let until = Instant::now() + self.host.waits.others;
         let under_way = std::mem::take(&mut self.starts.state().under_way);
+        let _step = (!under_way.is_empty()).then(|| self.host.measure(Work::Units, "other units"));
         let mut left = Vec::new();
         for UnderWay { unit, act, digest, job } in under_way {
             match timeout_at(until, job).await {

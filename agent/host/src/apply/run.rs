@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use kops_agent_plan::diff::{Action, Change, ObservedState, Plan, Stage, Step};
 use kops_agent_plan::resource::{DesiredState, KernelModule, Kind, Resource};
+use kops_agent_plan::timeline::Work;
 
 use super::changing::Changing;
 use super::report::Report;
@@ -34,6 +35,8 @@ pub(super) struct Run<'a> {
     pub(super) is_unread: bool,
     /// The images that were loaded before anything was changed.
     pub(super) loaded: BTreeSet<String>,
+    /// Whether the packages were installed while downloads were fetched.
+    pub(super) has_packages: bool,
     pub(super) starts: Starts,
 }
 
@@ -80,6 +83,7 @@ impl Run<'_> {
         if steps.is_empty() {
             return Ok(());
         }
+        let _step = is_one_step(stage).then(|| self.host.measure(Work::Other, stage.name()));
         match stage {
             Stage::Packages => self.packages(steps),
             Stage::Users => self.each(steps, Run::user),
@@ -130,34 +134,6 @@ impl Run<'_> {
         })
     }
 
-    fn packages(&self, steps: &Steps<'_>) -> Result<()> {
-        let mut names = Vec::new();
-        for (step, resource) in steps {
-            self.progress.applying(step);
-            match resource {
-                Resource::PackageSource(source) => {
-                    let key = self.prepared.key(&source.keyring)?;
-                    self.host.packages.add_source(source, key, self.progress)?;
-                }
-                Resource::Package(package) => names.push(package.name.as_str()),
-                _ => {}
-            }
-        }
-        if names.is_empty() {
-            return Ok(());
-        }
-        self.host.packages.install(&names, self.progress)?;
-        let installed: BTreeSet<String> = self.host.packages.installed(&names)?;
-        match names.iter().find(|name| !installed.contains(**name)) {
-            None => Ok(()),
-            Some(name) => Err(Error::Path {
-                doing: "install",
-                path: format!("the package {name}"),
-                reason: "the package manager succeeded, and still does not list it as installed".into(),
-            }),
-        }
-    }
-
     fn user(&self, resource: &Resource) -> Result<()> {
         match resource {
             Resource::Group(group) => self.host.users.set_group(group),
@@ -189,6 +165,11 @@ impl Run<'_> {
         let text = boot_text(&module.name);
         write_file(&self.host.root, &boot_file(&module.name), 0o644, None, text.as_bytes())
     }
+}
+
+/// Whether a stage counts as one step of the time that a run takes. Packages and units count by themselves.
+fn is_one_step(stage: Stage) -> bool {
+    !matches!(stage, Stage::Packages | Stage::Runtime | Stage::Services)
 }
 
 /// Forgets with what units and static pods were started that are to be started anew, once what they read is written:

@@ -8,6 +8,7 @@
 use kops_agent_plan::diff::{Action, CONTAINER_RUNTIME, Change, KUBELET, PATH, Stage, Step, restart_digest};
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{Kind, Resource, ResourceId, Unit};
+use kops_agent_plan::timeline::Work;
 
 use super::run::{Run, Steps};
 use super::starts::is_merely_started;
@@ -34,6 +35,7 @@ impl Run<'_> {
         if units.is_empty() {
             return Ok(());
         }
+        let _step = self.host.measure(Work::Other, "unit files");
         self.write_units(&units)?;
         // Always, and not only for what was written now: an earlier run may have been interrupted
         // between the writing and this.

@@ -11,6 +11,7 @@ mod interrupted;
 mod mirrors;
 mod mounts;
 mod operators_units;
+mod overlap;
 mod own_root;
 mod ownership;
 mod package_files;

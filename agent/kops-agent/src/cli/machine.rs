@@ -4,8 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use kops_agent_host::Stopwatch;
 
 use crate::node::options::RunOptions;
+use crate::started;
 
 /// The default of `--download-patience`, in seconds.
 pub const DOWNLOAD_TIMEOUT: u64 = 300;
@@ -34,6 +36,7 @@ impl RootArgs {
             cache: self.cache.clone(),
             download_timeout: Duration::from_secs(self.download_timeout),
             waits_for_lock,
+            stopwatch: Stopwatch::since(started::at()),
         }
     }
 }

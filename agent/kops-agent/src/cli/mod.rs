@@ -208,6 +208,10 @@ pub struct StatusArgs {
     /// How it is printed.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: StatusOutput,
+    /// Show instead what the last runs took their time for, step by step: the last one, and the last that changed
+    /// something.
+    #[arg(long)]
+    pub timeline: bool,
 }
 
 /// Arguments of `reset`.

@@ -82,6 +82,7 @@ impl Run<'_> {
             );
             tokio::time::sleep(pause).await;
             retries -= i64::from(retries > 0);
+            self.on.stopwatch.start_over();
         }
     }
 
@@ -105,7 +106,7 @@ impl Run<'_> {
         if !machine::has_record(root) {
             return noted(root, Err(error));
         }
-        let host = self.args.change.applied_to(machine::open(root)?);
+        let host = self.args.change.applied_to(machine::open(root)?).timed_by(self.on.stopwatch.clone());
         match last_applied::stands_in_for(&error, &host) {
             Ok(true) => {}
             Ok(false) => return noted(root, Err(error)),
@@ -151,6 +152,7 @@ impl Run<'_> {
         let decision =
             Box::pin(convergence::decide(&self.options, &self.on, hashes, &machine::before(root)?)).await?;
         let host = self.args.change.applied_to(machine::open(root)?).adopting(self.args.adopt);
+        let host = host.timed_by(self.on.stopwatch.clone());
         Box::pin(convergence::converge(&self.on, &host, &decision)).await
     }
 

@@ -3,8 +3,9 @@
 
 use std::fmt::Write as _;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use kops_agent_host::{CertificateStatus, Failure, Host, RolledBack, Status, UnitStatus};
+use kops_agent_plan::timeline::{self, Timelines};
 
 use crate::cli::{StatusArgs, StatusOutput};
 use crate::node::last_applied::superseded as meaning_of_superseded;
@@ -17,6 +18,9 @@ const SOON: i64 = 30;
 /// Prints the status; the exit code says whether the node is converged.
 pub(super) fn run(args: &StatusArgs) -> Result<u8> {
     let host: Host = machine::open(&args.root)?;
+    if args.timeline {
+        return print_timeline(&host.timelines()?, args.output);
+    }
     let status = host.status()?;
     match args.output {
         StatusOutput::Json => output::print_json(&status)?,
@@ -24,6 +28,20 @@ pub(super) fn run(args: &StatusArgs) -> Result<u8> {
         StatusOutput::Prometheus => output::print_bytes(prometheus(&status).as_bytes())?,
     };
     Ok(if status.converged { exit::CONVERGED } else { exit::DIFFERENT })
+}
+
+/// Prints what the last runs took their time for.
+fn print_timeline(timelines: &Timelines, output: StatusOutput) -> Result<u8> {
+    match output {
+        StatusOutput::Json => output::print_json(timelines),
+        StatusOutput::Text if timelines.runs.is_empty() => {
+            output::print_bytes(b"no run has come to its end yet\n")
+        }
+        StatusOutput::Text => output::print_bytes(timeline::table(timelines).as_bytes()),
+        StatusOutput::Prometheus => {
+            bail!("a timeline has no form for Prometheus; ask for it with --output text or json")
+        }
+    }
 }
 
 fn text(status: &Status) -> String {

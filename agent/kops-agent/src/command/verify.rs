@@ -47,6 +47,7 @@ async fn verify(run: &Run<'_>) -> Result<u8> {
     let Run { args, options, on } = run;
     let depth = if args.deep { Depth::Content } else { Depth::Touched };
     let host = args.change.applied_to(machine::open(&on.root)?.with_depth(depth));
+    let host = host.timed_by(on.stopwatch.clone());
     let changed = host.drift()?;
     let decided = async {
         let hashes = HashSource::publishers(host.record()?.known_hashes);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use kops_agent_host::{Applied, DownloadTimeouts, Downloads, Host, Report, Scope};
 use kops_agent_net::{Buckets, http};
+use kops_agent_plan::timeline::Work;
 
 use super::certificates;
 use super::decide::Decision;
@@ -29,8 +30,10 @@ pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Re
         .cache(options.cache())
         .buckets(Arc::clone(&decision.store) as Arc<dyn Buckets>)
         .timeouts(timeouts);
+    let observing = host.measure(Work::Other, "observing this machine");
     host.recognize_programs(&decision.desired, &downloads, &watch).await.context("recognizing programs")?;
     let plan = plan(host, decision)?;
+    drop(observing);
     let (plan, materials) = certificates::with_certificates(host, decision, plan).await?;
     let config_hash = decision.config_hash.as_str();
     let scope = match decision.is_last_applied {

@@ -9,6 +9,7 @@ use kops_agent_host::{Host, Secrets as _};
 use kops_agent_pki::{NodeKey, PemPair};
 use kops_agent_plan::diff::{Action, Plan, Step};
 use kops_agent_plan::resource::{Certificate, DesiredState, Issuer, Kind, Resource};
+use kops_agent_plan::timeline::Work;
 
 use super::decide::Decision;
 use super::materials::Materials;
@@ -26,12 +27,14 @@ pub async fn with_certificates(host: &Host, decision: &Decision, plan: Plan) -> 
     if wanted.is_empty() {
         return Ok((plan, materials));
     }
+    let asking = host.measure(Work::Other, "certificates of kops-controller");
     let server = match issued(host, &decision.kops_controller, &wanted, &materials).await {
         Ok(issued) => return Ok((plan, materials.with_bootstrapped(issued))),
         Err(BootstrapError::AlreadyRegistered { server, .. }) => server,
         Err(error) if decision.is_last_applied => return without_issuer(host, decision, &error),
         Err(error) => return Err(error).context("getting this node's certificates"),
     };
+    drop(asking);
     let due = names(&wanted);
     let kept = materials.keeping(wanted.iter().map(|certificate| certificate.name.clone()));
     let plan = plan_with(host, decision, &kept)?;

@@ -13,6 +13,7 @@ use kops_agent_bootstrap_client::is_already_registered;
 use kops_agent_cloud as cloud;
 use kops_agent_host::{Host, Report};
 use kops_agent_plan::lifecycle_action::Completion;
+use kops_agent_plan::timeline::{self, Work};
 use kops_agent_process::output::error_text;
 use kops_agent_process::service_manager;
 
@@ -40,11 +41,24 @@ pub async fn converge(options: &RunOptions, host: &Host, decision: &Decision) ->
         log::warn!("a later run may have to ask the cloud again: {}", error_text(&error));
     }
     let outcome = Box::pin(apply::apply(options, host, decision)).await;
+    keep_timeline(host, outcome.as_ref().ok());
     let is_node = |error: &_| is_already_registered(error) || leaves_a_working_node(error);
     if outcome.as_ref().map_or_else(is_node, |_| true) {
         note_ready(host, &options.root);
     }
     outcome
+}
+
+/// Keeps what the run took its time for; the end of a boot tells of it.
+fn keep_timeline(host: &Host, report: Option<&Report>) {
+    let changes = report.map_or(0, |report| report.applied.len());
+    match host.keep_timeline(changes, report.is_some()) {
+        Ok(timeline) if timeline.succeeded && timeline.floor_us > 0 => {
+            timeline::summary(&timeline).iter().for_each(|line| log::info!("{line}"));
+        }
+        Ok(_) => {}
+        Err(error) => log::warn!("what the run took its time for is not kept: {error}"),
+    }
 }
 
 /// Decides the node that is to converge. A ready node is told nothing by kops-controller, but may be held by its group all
@@ -58,7 +72,9 @@ pub async fn decide(
     hashes: HashSource,
     before: &Before,
 ) -> Result<Decision> {
+    let deciding = run.stopwatch.begin(Work::Other, "reading what is wanted");
     let decided = Box::pin(decide::decide(options, hashes, before)).await;
+    drop(deciding);
     if decided.as_ref().is_err_and(is_already_registered) {
         remember_ready(run).await?;
     }

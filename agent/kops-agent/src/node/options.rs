@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use kops_agent_host::Stopwatch;
+
 use crate::source::{SourceOptions, StoreOptions};
 
 /// What decides a node.
@@ -29,6 +31,8 @@ pub struct RunOptions {
     pub download_timeout: Duration,
     /// Whether a run waits for another that is at work on the root, instead of failing: what runs at boot does.
     pub waits_for_lock: bool,
+    /// What measures the run.
+    pub stopwatch: Stopwatch,
 }
 
 impl RunOptions {

@@ -162,6 +162,50 @@ fn the_status_is_one_screen_json_or_metrics() {
 }
 
 #[test]
+fn what_a_run_took_its_time_for_is_told() {
+    let node = Machine::of(NODES);
+    let none = on_root(&node, &["status", "--timeline"]);
+    none.with(0, &[]);
+    assert_eq!(none.stdout, "no run has come to its end yet\n");
+
+    let first = node.run("converge", &[]);
+    first.with(
+        0,
+        &["since the start; the longest of it: ", "at least with these packages, downloads and units"],
+    );
+    let again = node.run("converge", &[]);
+    again.with(0, &[]);
+    assert!(!again.stderr.contains("since the start"), "{}", again.stderr);
+
+    let shown = on_root(&node, &["status", "--timeline"]);
+    shown.with(0, &[]);
+    let (idle, boot) = shown.stdout.split_once("\n\n").unwrap();
+    assert!(idle.contains(" s, nothing to do"), "{idle}");
+    for step in ["reading what is wanted", "observing this machine", "packages", "downloads", "files"] {
+        assert!(boot.lines().any(|line| line.trim_start().starts_with(step)), "{step:?} is not in {boot}");
+    }
+    assert!(boot.contains("# ") && boot.contains("after ") && boot.contains(" s at least"), "{boot}");
+
+    let json = on_root(&node, &["status", "--timeline", "-o", "json"]);
+    json.with(0, &[]);
+    let json: serde_json::Value = serde_json::from_str(&json.stdout).unwrap();
+    let [idle, boot] = &json["runs"].as_array().unwrap()[..] else { panic!("{json:#}") };
+    assert_eq!((&idle["changes"], &idle["succeeded"]), (&0.into(), &true.into()));
+    let step = |name: &str| {
+        boot["steps"].as_array().unwrap().iter().find(|step| step["name"] == name).unwrap().clone()
+    };
+    let time = |name: &str, field: &str| step(name)[field].as_u64().unwrap();
+    assert!(time("packages", "beginUs") < time("downloads", "endUs"), "one waited for the other: {boot:#}");
+    assert!(
+        time("files", "beginUs") >= time("packages", "endUs").max(time("downloads", "endUs")),
+        "{boot:#}"
+    );
+    assert!(boot["floorUs"].as_u64().unwrap() <= boot["tookUs"].as_u64().unwrap());
+
+    on_root(&node, &["status", "--timeline", "-o", "prometheus"]).with(1, &["has no form for Prometheus"]);
+}
+
+#[test]
 fn a_machine_that_never_converged_says_so() {
     let node = Machine::of(NODES);
     let ended = on_root(&node, &["status"]);

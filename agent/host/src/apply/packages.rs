@@ -1,0 +1,343 @@
+//! The stage of packages, and packages that are installed beside the downloads of a machine that is no node yet
+//! ([`kops_agent_plan::overlap`] says when).
+//!
+//! A package manager is never ended half-way: whatever becomes of the run meanwhile, its end is waited for.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use kops_agent_plan::diff::{Action, Plan, Stage, Step};
+use kops_agent_plan::resource::{DesiredState, Resource};
+use kops_agent_plan::timeline::Work;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::run::{Run, Steps};
+use crate::assets::Progress;
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::prepare::find;
+use crate::system::packages::PackageManager;
+
+/// Packages that a thread of its own installs. Dropping it waits for the end of that.
+pub(super) struct Installing<'a> {
+    /// The steps that it is for.
+    steps: Vec<&'a Step>,
+    thread: Option<JoinHandle<Result<()>>>,
+    said: UnboundedReceiver<Said>,
+}
+
+/// What a package manager has to tell meanwhile.
+enum Said {
+    WaitingFor(String),
+    Warned(String),
+}
+
+/// Passes on what is told, for the run's own thread to tell.
+struct Passing(UnboundedSender<Said>);
+
+impl Passing {
+    fn pass(&self, said: Said) {
+        // A run that is asked to stop listens no longer.
+        let _ = self.0.send(said);
+    }
+}
+
+impl Progress for Passing {
+    fn waiting_for(&self, what: &str) {
+        self.pass(Said::WaitingFor(what.to_owned()));
+    }
+
+    fn warned(&self, what: &str) {
+        self.pass(Said::Warned(what.to_owned()));
+    }
+}
+
+impl<'a> Installing<'a> {
+    /// Begins to install all packages of a plan.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(super) fn begin(host: &Host, plan: &'a Plan, desired: &DesiredState) -> Result<Installing<'a>> {
+        let (mut steps, mut names) = (Vec::new(), Vec::new());
+        for step in plan.stage(Stage::Packages).filter(|step| step.action != Action::Remove) {
+            if let Resource::Package(package) = find(desired, &step.resource)? {
+                steps.push(step);
+                names.push(package.name.clone());
+            }
+        }
+        log::info!("installing {} while all else is made ready", names.join(", "));
+        let (tell, said) = unbounded_channel();
+        let packages = Arc::clone(&host.packages);
+        let step = host.measure(Work::Packages, Stage::Packages.name());
+        let work = move || {
+            // Dropped at the end, by which the run hears of it.
+            let passing = Passing(tell);
+            let _step = step;
+            let names: Vec<&str> = names.iter().map(String::as_str).collect();
+            install(&*packages, &names, &passing)
+        };
+        let thread =
+            thread::Builder::new().name("packages".into()).spawn(work).map_err(|error| Error::Path {
+                doing: "start",
+                path: "a thread for installing packages".into(),
+                reason: error.to_string(),
+            })?;
+        Ok(Installing { steps, thread: Some(thread), said })
+    }
+
+    /// Waits until all of them are installed, and tells meanwhile what there is to tell.
+    ///
+    /// # Errors
+    /// One of them cannot be installed.
+    pub(super) async fn ended(&mut self, progress: &dyn Progress) -> Result<()> {
+        while let Some(said) = self.said.recv().await {
+            match said {
+                Said::WaitingFor(what) => progress.waiting_for(&what),
+                Said::Warned(what) => progress.warned(&what),
+            }
+        }
+        self.join()
+    }
+
+    /// Does `beside` to its end, and waits until the packages are installed.
+    ///
+    /// # Errors
+    /// The first of `beside` and the packages that failed, in this order; where both did, the other is told.
+    pub(super) async fn beside<T>(
+        mut self,
+        beside: impl Future<Output = Result<T>>,
+        progress: &dyn Progress,
+    ) -> Result<T> {
+        let mut beside = std::pin::pin!(beside);
+        let (installed, done) = tokio::select! {
+            installed = self.ended(progress) => (installed, beside.await),
+            done = &mut beside => {
+                // From here on it is they that are waited for, which may take longer than anything else.
+                if let (Ok(_), Some(step)) = (&done, self.steps.last()) {
+                    progress.applying(step);
+                }
+                (self.ended(progress).await, done)
+            }
+        };
+        match (done, installed) {
+            (Ok(done), Ok(())) => Ok(done),
+            (Ok(_), Err(error)) => Err(error),
+            (Err(error), Ok(())) => Err(error),
+            (Err(error), Err(other)) => {
+                progress.warned(&format!("besides, packages could not be installed: {other}"));
+                Err(error)
+            }
+        }
+    }
+
+    fn join(&mut self) -> Result<()> {
+        let Some(thread) = self.thread.take() else { return Ok(()) };
+        // A panic there is one here.
+        thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+}
+
+impl Drop for Installing<'_> {
+    fn drop(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            log::info!("waiting for the package manager to come to its end");
+            // What it came to is found by the next run.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Run<'_> {
+    /// Adds repositories and installs packages, unless they were installed beside the downloads.
+    pub(super) fn packages(&self, steps: &Steps<'_>) -> Result<()> {
+        let mut names = Vec::new();
+        for (step, resource) in steps {
+            self.progress.applying(step);
+            match resource {
+                Resource::PackageSource(source) => {
+                    let key = self.prepared.key(&source.keyring)?;
+                    self.host.packages.add_source(source, key, self.progress)?;
+                }
+                Resource::Package(package) => names.push(package.name.as_str()),
+                _ => {}
+            }
+        }
+        if names.is_empty() || self.has_packages {
+            return Ok(());
+        }
+        let _step = self.host.measure(Work::Packages, Stage::Packages.name());
+        install(&*self.host.packages, &names, self.progress)
+    }
+}
+
+/// Installs packages, and looks whether they are there then.
+fn install(packages: &dyn PackageManager, names: &[&str], progress: &dyn Progress) -> Result<()> {
+    packages.install(names, progress)?;
+    let installed: BTreeSet<String> = packages.installed(names)?;
+    match names.iter().find(|name| !installed.contains(**name)) {
+        None => Ok(()),
+        Some(name) => Err(Error::Path {
+            doing: "install",
+            path: format!("the package {name}"),
+            reason: "the package manager succeeded, and still does not list it as installed".into(),
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use kops_agent_plan::diff::diff;
+    use kops_agent_plan::resource::{Package, PackageSource};
+
+    use super::*;
+
+    /// A package manager that is at work until it is told to end, tells so first, and may fail.
+    struct Slow {
+        may_end: Mutex<Receiver<()>>,
+        has_ended: AtomicBool,
+        fails: bool,
+    }
+
+    impl Slow {
+        fn new(fails: bool) -> (Arc<Slow>, Sender<()>) {
+            let (end, may_end) = channel();
+            (Arc::new(Slow { may_end: Mutex::new(may_end), has_ended: AtomicBool::new(false), fails }), end)
+        }
+
+        fn has_ended(&self) -> bool {
+            self.has_ended.load(Ordering::SeqCst)
+        }
+    }
+
+    impl PackageManager for Slow {
+        fn installed(&self, packages: &[&str]) -> Result<BTreeSet<String>> {
+            Ok(packages.iter().map(|name| (*name).to_owned()).collect())
+        }
+        fn install(&self, _: &[&str], progress: &dyn Progress) -> Result<()> {
+            progress.waiting_for("waiting for apt");
+            self.may_end.lock().unwrap().recv().unwrap();
+            self.has_ended.store(true, Ordering::SeqCst);
+            match self.fails {
+                true => Err(failed("apt-get install")),
+                false => Ok(()),
+            }
+        }
+        fn source(&self, _: &PackageSource) -> Result<Option<PackageSource>> {
+            Ok(None)
+        }
+        fn add_source(&self, _: &PackageSource, _: &[u8], _: &dyn Progress) -> Result<()> {
+            Ok(())
+        }
+        fn owned(&self, _: &[&str]) -> Result<BTreeSet<String>> {
+            Ok(BTreeSet::new())
+        }
+    }
+
+    fn failed(command: &str) -> Error {
+        Error::Command { command: command.into(), outcome: "failed (exit status: 100)".into() }
+    }
+
+    /// Notes what is told on the run's own thread, and lets the package manager end once that has been told.
+    struct Told {
+        lines: Mutex<Vec<String>>,
+        end: Sender<()>,
+    }
+
+    impl Progress for Told {
+        fn waiting_for(&self, what: &str) {
+            self.lines.lock().unwrap().push(what.to_owned());
+            self.end.send(()).unwrap();
+        }
+        fn warned(&self, what: &str) {
+            self.lines.lock().unwrap().push(what.to_owned());
+        }
+        fn applying(&self, step: &Step) {
+            self.lines.lock().unwrap().push(format!("applying {}", step.resource));
+        }
+    }
+
+    struct Scene {
+        _root: tempfile::TempDir,
+        host: Host,
+        desired: DesiredState,
+        plan: Plan,
+    }
+
+    impl Scene {
+        fn new(packages: Arc<Slow>) -> Scene {
+            let root = tempfile::tempdir().unwrap();
+            let host = Host::scratch(root.path()).unwrap().with_packages(packages);
+            let mut desired = DesiredState::default();
+            desired.add(Package { name: "chrony".into() });
+            let plan = diff(&desired, &Default::default());
+            Scene { _root: root, host, desired, plan }
+        }
+
+        fn begin(&self) -> Installing<'_> {
+            Installing::begin(&self.host, &self.plan, &self.desired).unwrap()
+        }
+    }
+
+    async fn beside(fails: bool, done: Result<u32>) -> (Result<u32>, Vec<String>, bool) {
+        let (slow, end) = Slow::new(fails);
+        let scene = Scene::new(slow.clone());
+        let told = Told { lines: Mutex::default(), end };
+        let outcome = scene.begin().beside(async { done }, &told).await;
+        (outcome, told.lines.into_inner().unwrap(), slow.has_ended())
+    }
+
+    #[tokio::test]
+    async fn the_end_of_a_package_manager_is_waited_for_whatever_fails() {
+        // It ends only once somebody listens to it, and so does not end by itself.
+        let (outcome, told, has_ended) = beside(false, Ok(1)).await;
+        assert_eq!((outcome.unwrap(), has_ended), (1, true));
+        assert!(told.contains(&"waiting for apt".to_owned()), "{told:?}");
+
+        let (outcome, _, has_ended) = beside(false, Err(failed("download"))).await;
+        assert!(outcome.unwrap_err().to_string().contains("download") && has_ended);
+
+        let (outcome, _, has_ended) = beside(true, Ok(1)).await;
+        assert!(outcome.unwrap_err().to_string().contains("apt-get install") && has_ended);
+
+        let (outcome, told, _) = beside(true, Err(failed("download"))).await;
+        assert!(outcome.unwrap_err().to_string().contains("download"));
+        assert!(told.last().unwrap().contains("apt-get install"), "{told:?}");
+    }
+
+    #[tokio::test]
+    async fn what_fails_beside_packages_is_not_told_before_it_has_come_to_its_end() {
+        let (slow, end) = Slow::new(true);
+        let scene = Scene::new(slow);
+        let told = Told { lines: Mutex::default(), end };
+        let mut polls = 0;
+        let done = std::future::poll_fn(|context| {
+            polls += 1;
+            context.waker().wake_by_ref();
+            if polls < 100 { std::task::Poll::Pending } else { std::task::Poll::Ready(Ok(())) }
+        });
+        scene.begin().beside(done, &told).await.unwrap_err();
+        assert_eq!(polls, 100);
+    }
+
+    #[test]
+    fn a_run_that_is_given_up_waits_for_the_end_of_a_package_manager() {
+        let (slow, end) = Slow::new(false);
+        let scene = Scene::new(slow.clone());
+        let installing = scene.begin();
+        let (dropping, dropped) = channel();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                dropped.recv().unwrap();
+                end.send(()).unwrap();
+            });
+            dropping.send(()).unwrap();
+            drop(installing);
+            assert!(slow.has_ended());
+        });
+    }
+}

@@ -1,0 +1,200 @@
+//! What a run took its time for: its steps with their beginnings and ends, what each waited for, which took longest, and
+//! how long the run had to take at least. Times are in microseconds since the process started; `agent/host` measures
+//! them, and `kops-agent status --timeline` shows them.
+
+mod text;
+
+use serde::{Deserialize, Serialize};
+
+pub use text::{in_seconds, summary, table};
+
+/// How many steps are told of where only the longest are.
+const LONGEST: usize = 3;
+
+/// What kind of work a step is, as far as a run's shortest time hangs on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Work {
+    /// A package manager installs packages.
+    Packages,
+    /// Files are downloaded, verified and unpacked.
+    Downloads,
+    /// A unit is started or stopped, or a component is waited for.
+    Units,
+    /// Everything else.
+    Other,
+}
+
+/// A step of a run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TimedStep {
+    /// What was done, for people; never with a URL or a secret in it.
+    pub name: String,
+    /// Its kind.
+    pub work: Work,
+    /// When it began, in microseconds since the process started.
+    pub begin_us: u64,
+    /// When it ended, in the same.
+    pub end_us: u64,
+    /// The step whose end let it begin, if there was one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waited_for: Option<String>,
+}
+
+impl TimedStep {
+    /// How long it took, in microseconds.
+    pub fn took_us(&self) -> u64 {
+        self.end_us.saturating_sub(self.begin_us)
+    }
+}
+
+/// A run, and what it took its time for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Timeline {
+    /// When it ended, in RFC 3339.
+    pub ended_at: String,
+    /// How long the process had run by then, in microseconds.
+    pub took_us: u64,
+    /// How long it had to take at least with these packages, downloads and units, in microseconds ([`floor_us`]).
+    pub floor_us: u64,
+    /// How many resources the run was to make, change or remove.
+    pub changes: usize,
+    /// Whether it came to its end.
+    pub succeeded: bool,
+    /// Its steps, in the order of their beginnings.
+    pub steps: Vec<TimedStep>,
+}
+
+/// The runs that are remembered.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Timelines {
+    /// The last run, and where that had nothing to do, the last before it that had.
+    pub runs: Vec<Timeline>,
+}
+
+impl Timelines {
+    /// What is remembered once another run has ended.
+    #[must_use]
+    pub fn with(self, run: Timeline) -> Timelines {
+        let changing = match run.changes {
+            0 => self.runs.into_iter().find(|run| run.changes > 0),
+            _ => None,
+        };
+        Timelines { runs: std::iter::once(run).chain(changing).collect() }
+    }
+}
+
+/// The steps of a run in the order of their beginnings, each with what it waited for: of the steps that had ended when
+/// it began, the last to end.
+pub fn in_order(mut steps: Vec<TimedStep>) -> Vec<TimedStep> {
+    steps.sort_by(|a, b| (a.begin_us, a.end_us).cmp(&(b.begin_us, b.end_us)));
+    let waited_for = |step: &TimedStep| {
+        let ended =
+            steps.iter().filter(|before| !std::ptr::eq(*before, step) && before.end_us <= step.begin_us);
+        ended.max_by_key(|before| (before.end_us, before.begin_us)).map(|before| before.name.clone())
+    };
+    let waited_for: Vec<Option<String>> = steps.iter().map(waited_for).collect();
+    for (step, waited_for) in steps.iter_mut().zip(waited_for) {
+        step.waited_for = waited_for;
+    }
+    steps
+}
+
+/// How long a run has to take at least, in microseconds: packages and downloads, which need nothing of each other, and
+/// then the units, which need both and are started one after another.
+pub fn floor_us(steps: &[TimedStep]) -> u64 {
+    let of =
+        |work: Work| -> u64 { steps.iter().filter(|step| step.work == work).map(TimedStep::took_us).sum() };
+    of(Work::Packages).max(of(Work::Downloads)) + of(Work::Units)
+}
+
+/// The steps that took longest, the longest first.
+pub fn longest(steps: &[TimedStep]) -> Vec<&TimedStep> {
+    let mut longest: Vec<&TimedStep> = steps.iter().collect();
+    longest.sort_by_key(|step| std::cmp::Reverse(step.took_us()));
+    longest.truncate(LONGEST);
+    longest
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    pub(crate) fn step(name: &str, work: Work, begin_ms: u64, end_ms: u64) -> TimedStep {
+        let (begin_us, end_us) = (begin_ms * 1000, end_ms * 1000);
+        TimedStep { name: name.into(), work, begin_us, end_us, waited_for: None }
+    }
+
+    /// A first boot: packages and downloads side by side, then units.
+    pub(crate) fn boot() -> Timeline {
+        let steps = in_order(vec![
+            step("downloads", Work::Downloads, 101, 1500),
+            step("files", Work::Other, 4100, 4200),
+            step("observing this machine", Work::Other, 40, 100),
+            step("packages", Work::Packages, 100, 4100),
+            step("start kubelet.service", Work::Units, 4700, 5000),
+            step("start containerd.service", Work::Units, 4200, 4700),
+        ]);
+        let floor_us = floor_us(&steps);
+        let ended_at = "2026-01-02T03:04:05Z".into();
+        Timeline { ended_at, took_us: 5_100_000, floor_us, changes: 70, succeeded: true, steps }
+    }
+
+    #[test]
+    fn a_step_waited_for_what_ended_last_before_it() {
+        let waited: Vec<_> =
+            boot().steps.into_iter().map(|step| (step.name, step.waited_for.unwrap_or_default())).collect();
+        let waited: Vec<(&str, &str)> = waited.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
+        assert_eq!(
+            waited,
+            [
+                ("observing this machine", ""),
+                ("packages", "observing this machine"),
+                ("downloads", "observing this machine"),
+                ("files", "packages"),
+                ("start containerd.service", "files"),
+                ("start kubelet.service", "start containerd.service"),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_floor_is_the_longer_of_packages_and_downloads_and_then_the_units() {
+        assert_eq!(boot().floor_us, 4_000_000 + 800_000);
+        let slow = [step("downloads", Work::Downloads, 0, 9000), step("packages", Work::Packages, 0, 4000)];
+        assert_eq!(floor_us(&slow), 9_000_000);
+        assert_eq!(floor_us(&[]), 0);
+    }
+
+    #[test]
+    fn the_longest_come_first() {
+        let boot = boot();
+        let names: Vec<&str> = longest(&boot.steps).iter().map(|step| step.name.as_str()).collect();
+        assert_eq!(names, ["packages", "downloads", "start containerd.service"]);
+    }
+
+    #[test]
+    fn the_last_run_is_remembered_and_the_last_that_changed_something() {
+        let idle = |at: &str| Timeline { ended_at: at.into(), changes: 0, steps: vec![], ..boot() };
+        let runs = Timelines::default().with(boot());
+        assert_eq!(runs.runs, [boot()]);
+        let runs = runs.with(idle("1")).with(idle("2"));
+        assert_eq!(runs.runs, [idle("2"), boot()]);
+        assert_eq!(runs.with(boot()).runs, [boot()]);
+        assert_eq!(Timelines::default().with(idle("1")).with(idle("2")).runs, [idle("2")]);
+    }
+
+    #[test]
+    fn a_timeline_reads_back() {
+        let runs = Timelines::default().with(boot());
+        let json = serde_json::to_string(&runs).unwrap();
+        assert!(
+            json.contains(r#""waitedFor":"packages""#) && json.contains(r#""beginUs":4100000"#),
+            "{json}"
+        );
+        assert_eq!(serde_json::from_str::<Timelines>(&json).unwrap(), runs);
+    }
+}

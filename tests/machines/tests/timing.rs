@@ -1,0 +1,272 @@
+//! How long a machine takes to become a node, against what it cannot do without; and a run that has nothing to do, with
+//! systemd asked in either way. Measured by `tests/bench/run boot`.
+//!
+//! In each round, two machines that have just booted: on one the agent converges, on the other apt alone installs the same
+//! packages and curl alone fetches the same bytes over the same link. What the agent's units take to start is measured
+//! by starting them again, all files in place.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::cluster::{AGENT, BOOT_CONFIG, Cluster};
+use crate::machine::Machine;
+use crate::step;
+
+/// How many machines are made nodes; one before these warms what the host caches.
+const ROUNDS: usize = 3;
+/// How often a run with nothing to do is measured on each machine, in either way.
+const IDLE_RUNS: usize = 9;
+/// What is promised of a boot to its floor.
+const RATIO: f64 = 1.15;
+/// What is promised of a run with nothing to do, in milliseconds.
+const IDLE_MS: f64 = 100.0;
+/// The link of each machine.
+const LINK: &str = "1gbit";
+
+/// Runs the rest of its command line, and prints how many seconds that took; what the program says goes to a file.
+const TIMED: &str = r#"
+import subprocess, sys, time
+with open("/root/timed.log", "wb") as log:
+    start = time.monotonic()
+    code = subprocess.call(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+    took = time.monotonic() - start
+if code != 0:
+    sys.exit(open("/root/timed.log").read()[-4000:] + f"ended with {code}")
+print(took)
+"#;
+
+/// What one round has measured, in seconds.
+struct Round {
+    apt: f64,
+    curl: f64,
+    units: f64,
+    converge: f64,
+    /// By the agent's own timeline.
+    packages: f64,
+    downloads: f64,
+    over_the_bus: f64,
+    by_systemctl: f64,
+}
+
+impl Round {
+    fn floor(&self) -> f64 {
+        self.apt.max(self.curl) + self.units
+    }
+}
+
+/// How much there is to do.
+struct Size {
+    packages: usize,
+    files: usize,
+    megabytes: u64,
+    units: usize,
+}
+
+fn timed(machine: &Machine, command: &[&str]) -> f64 {
+    machine.run(&[&["python3", "-c", TIMED], command].concat()).trim().parse().unwrap()
+}
+
+/// The agent's command, with which the machine converges.
+fn agent<'a>(environment: &'a [String], more: &[&'a str]) -> Vec<&'a str> {
+    let mut command = vec!["env"];
+    command.extend(more);
+    command.extend(environment.iter().map(String::as_str));
+    command.extend([AGENT, "converge", "--conf", BOOT_CONFIG]);
+    command
+}
+
+fn json(machine: &Machine, command: &[&str]) -> Value {
+    serde_json::from_str(&machine.run(command)).unwrap()
+}
+
+/// The packages that a machine is to get.
+fn missing_packages(cluster: &Cluster, machine: &Machine) -> Vec<String> {
+    let plan = cluster.agent(machine, "plan", &["--output", "json"]);
+    let plan: Value =
+        serde_json::from_str(&plan.stdout).unwrap_or_else(|_| panic!("{}", machine.explain(&plan)));
+    let names = plan["steps"].as_array().unwrap().iter();
+    names.filter_map(|step| step["resource"].as_str()?.strip_prefix("package ").map(str::to_owned)).collect()
+}
+
+fn apt_alone(machine: &Machine, packages: &[String]) -> f64 {
+    let script = "export DEBIAN_FRONTEND=noninteractive; apt-get update && exec apt-get --yes -o \
+                  Dpkg::Options::=--force-confold install --no-install-recommends -- \"$@\"";
+    let mut command = vec!["sh", "-c", script, "sh"];
+    command.extend(packages.iter().map(String::as_str));
+    timed(machine, &command)
+}
+
+/// The downloads that a run has asked for, but for their hashes.
+fn downloaded(cluster: &Cluster) -> Vec<String> {
+    let requests = cluster.downloads.requests();
+    let paths = requests.iter().filter_map(|request| request.strip_prefix("GET ")?.split(' ').next());
+    let paths: BTreeSet<&str> = paths.filter(|path| !path.ends_with(".sha256")).collect();
+    paths.into_iter().map(|path| format!("{}{path}", cluster.downloads.url())).collect()
+}
+
+/// This host's curl, from a machine's place in the network onto the machine's disk; and how many megabytes that were.
+fn curl_alone(machine: &Machine, urls: &[String]) -> (f64, u64) {
+    let folder = tempfile::tempdir_in("/var/tmp").unwrap();
+    let mut command = vec!["curl", "--silent", "--show-error", "--fail", "--parallel"];
+    let at = folder.path().display().to_string();
+    let files: Vec<String> = (0..urls.len()).map(|number| format!("{at}/{number}")).collect();
+    for (file, url) in files.iter().zip(urls) {
+        command.extend(["--output", file, url]);
+    }
+    let seconds = machine.run_beside(&[&["python3", "-c", TIMED_ON_HOST], &command[..]].concat());
+    let bytes: u64 = files.iter().map(|file| std::fs::metadata(file).unwrap().len()).sum();
+    (seconds.trim().parse().unwrap(), bytes / 1_000_000)
+}
+
+/// As [`TIMED`], on this host, where it leaves no file.
+const TIMED_ON_HOST: &str = r#"
+import subprocess, sys, time
+start = time.monotonic()
+subprocess.run(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, check=True)
+print(time.monotonic() - start)
+"#;
+
+/// The units that a run has started, those first that it waited for; and what its packages and downloads took.
+fn timeline(machine: &Machine) -> (Vec<String>, f64, f64) {
+    let timelines = json(machine, &[AGENT, "status", "--timeline", "--output", "json"]);
+    let steps = timelines["runs"][0]["steps"].as_array().unwrap().clone();
+    let took = |work: &str| -> f64 {
+        let its = steps.iter().filter(|step| step["work"] == work);
+        its.map(|step| step["endUs"].as_f64().unwrap() - step["beginUs"].as_f64().unwrap()).sum::<f64>() / 1e6
+    };
+    let started = steps.iter().filter_map(|step| step["name"].as_str()?.strip_prefix("start "));
+    (started.map(str::to_owned).collect(), took("packages"), took("downloads"))
+}
+
+/// What systemd takes to read its units and to start those that the run started, one after another as the run did.
+fn units_alone(machine: &Machine, units: &[String]) -> f64 {
+    for unit in units.iter().rev() {
+        machine.run(&["systemctl", "stop", unit]);
+    }
+    let script = "systemctl daemon-reload && for unit; do systemctl start \"$unit\" || exit; done";
+    let mut command = vec!["sh", "-c", script, "sh"];
+    command.extend(units.iter().map(String::as_str));
+    timed(machine, &command)
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// Runs with nothing to do, in seconds: with systemd asked over the bus, and by systemctl.
+fn idle(cluster: &Cluster, machine: &Machine) -> (f64, f64) {
+    let environment = cluster.environment();
+    let without_bus = ["DBUS_SYSTEM_BUS_ADDRESS=unix:path=/nowhere"];
+    let (mut bus, mut systemctl) = (Vec::new(), Vec::new());
+    for _ in 0..IDLE_RUNS {
+        bus.push(timed(machine, &agent(&environment, &[])));
+        assert!(
+            machine.read("/root/timed.log").contains("Nothing to do"),
+            "{}",
+            machine.read("/root/timed.log")
+        );
+        systemctl.push(timed(machine, &agent(&environment, &without_bus)));
+        assert!(
+            machine.read("/root/timed.log").contains("Nothing to do"),
+            "{}",
+            machine.read("/root/timed.log")
+        );
+    }
+    (median(bus), median(systemctl))
+}
+
+fn round() -> (Round, Size) {
+    let cluster = Cluster::boot("bookworm");
+    cluster.limit_links(LINK);
+    let (control_plane, bare) = (&cluster.control_plane, &cluster.node);
+    let packages = missing_packages(&cluster, control_plane);
+    assert!(!packages.is_empty());
+    let environment = cluster.environment();
+    let converge = timed(control_plane, &agent(&environment, &["RUST_BACKTRACE=0"]));
+    let (units, packages_took, downloads_took) = timeline(control_plane);
+    let urls = downloaded(&cluster);
+    let (over_the_bus, by_systemctl) = idle(&cluster, control_plane);
+    if std::env::var_os("KOPS_AGENT_SHOW_TIMELINE").is_some() {
+        step(&control_plane.run(&[AGENT, "status", "--timeline"]));
+    }
+    let units_took = units_alone(control_plane, &units);
+    let apt = apt_alone(bare, &packages);
+    let (curl, megabytes) = curl_alone(bare, &urls);
+    let size = Size { packages: packages.len(), files: urls.len(), megabytes, units: units.len() };
+    let round = Round {
+        apt,
+        curl,
+        units: units_took,
+        converge,
+        packages: packages_took,
+        downloads: downloads_took,
+        over_the_bus,
+        by_systemctl,
+    };
+    (round, size)
+}
+
+#[test]
+#[ignore = "measures: tests/bench/run boot"]
+#[allow(clippy::print_stdout)]
+fn measured_boot() {
+    let mut rounds = Vec::new();
+    let mut size = None;
+    for number in 0..=ROUNDS {
+        let (round, its) = round();
+        step(&format!(
+            "round {number}: apt {:.3}, curl {:.3}, units {:.3}: floor {:.3}; converge {:.3} (packages {:.3}, downloads \
+             {:.3}); idle {:.3}, {:.3} by systemctl",
+            round.apt,
+            round.curl,
+            round.units,
+            round.floor(),
+            round.converge,
+            round.packages,
+            round.downloads,
+            round.over_the_bus,
+            round.by_systemctl
+        ));
+        if number > 0 {
+            rounds.push(round);
+        }
+        size = Some(its);
+    }
+    let Size { packages, files, megabytes, units } = size.unwrap();
+    let of = |what: fn(&Round) -> f64| median(rounds.iter().map(what).collect());
+    let ratio = of(|round| round.converge / round.floor());
+    let (bus, systemctl) = (1000.0 * of(|round| round.over_the_bus), 1000.0 * of(|round| round.by_systemctl));
+    println!("| what | median of {ROUNDS} | promised |");
+    println!("| --- | --- | --- |");
+    println!(
+        "| `apt-get update` and `apt-get install` alone, {packages} packages, s | {:.3} | |",
+        of(|round| round.apt)
+    );
+    println!(
+        "| `curl --parallel` alone, {files} files, {megabytes} MB over 1 Gbit/s, s | {:.3} | |",
+        of(|round| round.curl)
+    );
+    println!(
+        "| `daemon-reload` and `systemctl start` of {units} units, one after another, s | {:.3} | |",
+        of(|round| round.units)
+    );
+    println!("| the floor: the longer of apt and curl, and the units, s | {:.3} | |", of(Round::floor));
+    println!(
+        "| `kops-agent converge` of a machine that has just booted, s | {:.3} | |",
+        of(|round| round.converge)
+    );
+    println!(
+        "| by its timeline: packages, downloads, s | {:.3}, {:.3} | |",
+        of(|round| round.packages),
+        of(|round| round.downloads)
+    );
+    println!("| its ratio to the floor | {ratio:.2} | at most {RATIO} |");
+    println!(
+        "| the second `converge`, nothing to do, ms (median of {IDLE_RUNS}) | {bus:.0} | at most {IDLE_MS:.0} |"
+    );
+    println!("| the same, systemd asked by `systemctl` alone, ms | {systemctl:.0} | |");
+    assert!(ratio <= RATIO, "a boot takes {ratio:.2} of its floor");
+    assert!(bus <= IDLE_MS, "a run with nothing to do takes {bus:.0} ms");
+}
