@@ -37,3 +37,27 @@ pub async fn looked<T: Send + 'static>(
         Err(_) => Err(format!("looking at it has not come to an end within {} s", within.as_secs())),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::mpsc::channel;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn what_has_not_come_in_time_is_not_known() {
+        assert_eq!(asked(QUESTION, std::future::ready(7)).await, Ok(7));
+        let error = asked(Duration::ZERO, std::future::pending::<()>()).await.unwrap_err();
+        assert!(error.contains("no answer within 0 s"), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_look_that_hangs_is_left_behind() {
+        assert_eq!(looked(LOOK, || 7).await, Ok(7));
+        let (keep, hangs) = channel::<()>();
+        let error = looked(Duration::from_millis(10), move || hangs.recv().is_ok()).await.unwrap_err();
+        assert!(error.contains("has not come to an end within 0 s"), "{error}");
+        drop(keep);
+    }
+}

@@ -9,10 +9,11 @@ use serde_json::{Value, json};
 
 use super::Told;
 use super::known::{Known, of_applied};
-use super::part::Part;
+use super::part::{Content, Part};
 use crate::cli::LookArgs;
 use crate::doctor::deadline::{LOOK, looked};
 use crate::node::machine;
+use crate::source::boot_config;
 
 /// Files below the state directory that are taken as they are, and must be JSON: each with its name in the bundle.
 const FILES: [(&str, &str); 2] = [
@@ -24,6 +25,7 @@ const FILES: [(&str, &str); 2] = [
 pub async fn parts(look: &LookArgs) -> Told {
     let root = look.root.clone();
     let files = looked(LOOK, move || FILES.map(|(path, name)| Part::json(name, read(&root, path)))).await;
+    let mut known = hashes_of_boot_config(look);
     let mut parts: Vec<Part> = match files {
         Ok(files) => files.into(),
         Err(why) => FILES.map(|(_, name)| Part::json(name, Err(why.clone()))).into(),
@@ -32,12 +34,39 @@ pub async fn parts(look: &LookArgs) -> Told {
     let status = looked(LOOK, move || status(&root)).await.and_then(|status| status);
     parts.push(Part::json("status.json", status));
     let root = look.root.clone();
-    let (applied, known) = match looked(LOOK, move || applied(&root)).await.and_then(|applied| applied) {
-        Ok((applied, known)) => (Ok(applied), known),
-        Err(why) => (Err(why), Vec::new()),
+    let applied = match looked(LOOK, move || applied(&root)).await.and_then(|applied| applied) {
+        Ok((applied, secrets)) => {
+            known.extend(secrets);
+            Ok(applied)
+        }
+        Err(why) => Err(why),
     };
     parts.push(Part::json("applied.json", applied));
+    for part in &parts {
+        if let Ok(Content::Json(value)) = &part.content {
+            collect_hashes(value, &mut known);
+        }
+    }
     (parts, known)
+}
+
+/// Fields of the record and the status whose values are the hash of a configuration, which looks as random as a secret.
+const HASHES: [&str; 3] = ["configHash", "backTo", "by"];
+
+fn collect_hashes(value: &Value, known: &mut Vec<Known>) {
+    match value {
+        Value::Object(fields) => fields.iter().for_each(|(name, value)| match value {
+            Value::String(hash) if HASHES.contains(&name.as_str()) => known.push(Known::Public(hash.clone())),
+            other => collect_hashes(other, known),
+        }),
+        Value::Array(values) => values.iter().for_each(|value| collect_hashes(value, known)),
+        _ => {}
+    }
+}
+
+fn hashes_of_boot_config(look: &LookArgs) -> Vec<Known> {
+    let hash = boot_config(&look.conf).map(|boot| boot.nodeup_config_hash);
+    hash.into_iter().map(Known::Public).collect()
 }
 
 fn read(root: &Path, path: &str) -> Result<Value, String> {

@@ -15,20 +15,26 @@ mod units;
 mod versions;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 use kops_agent_plan::doctor;
+use kops_agent_process::output::error_text;
 use serde_json::json;
 use time::OffsetDateTime;
 use time::macros::format_description;
 use tokio::join;
 
 use crate::cli::SupportBundleArgs;
+use crate::doctor::deadline::asked;
 use known::Known;
 use part::Part;
 
 /// Where bundles are written, which a machine that is started anew keeps (file-hierarchy(7)).
 const FOLDER: &str = "/var/tmp";
+
+/// How long all that `doctor` looks at may take: one server after another may be slow.
+const DIAGNOSIS: Duration = Duration::from_secs(150);
 
 /// A bundle that was written.
 pub struct Written {
@@ -95,9 +101,9 @@ fn refuse(out: &Path) -> Result<()> {
 
 /// What `kops-agent doctor` finds.
 async fn diagnosis(args: &SupportBundleArgs) -> Part {
-    let found = crate::doctor::look(&args.look).await.map(|seen| doctor::findings(&seen));
-    let found = found.map_err(|error| kops_agent_process::output::error_text(&error));
-    Part::json("doctor.json", found.map(|findings| json!({ "findings": findings })))
+    let looking = asked(DIAGNOSIS, Box::pin(crate::doctor::look(&args.look)));
+    let seen = looking.await.and_then(|seen| seen.map_err(|error| error_text(&error)));
+    Part::json("doctor.json", seen.map(|seen| json!({ "findings": doctor::findings(&seen) })))
 }
 
 /// What the kernel calls this host, as a part of a file's name.

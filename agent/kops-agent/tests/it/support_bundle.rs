@@ -85,7 +85,7 @@ fn programs(machine: &Machine) -> PathBuf {
     for (name, text) in [("journalctl", journal.as_str()), ("systemctl", units)] {
         fs::write(folder.join(format!("{name}.txt")), text).unwrap();
         let script = folder.join(name);
-        fs::write(&script, format!("#!/bin/sh\nexec cat \"$0.txt\"\n")).unwrap();
+        fs::write(&script, "#!/bin/sh\nexec cat \"$0.txt\"\n").unwrap();
         fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
     }
     folder

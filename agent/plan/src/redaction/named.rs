@@ -130,5 +130,10 @@ fn value_length(value: &str, name: &str) -> usize {
         true => matches!(c, '"' | '\''),
         false => c.is_whitespace() || matches!(c, '"' | '\'' | ',' | ';' | '&' | ')' | '}' | ']'),
     });
-    end.unwrap_or(line)
+    let length = end.unwrap_or(line);
+    // A quote that is escaped, as in JSON within JSON, has its backslash behind the value.
+    match value[length..].starts_with('"') && value[..length].ends_with('\\') {
+        true => length - 1,
+        false => length,
+    }
 }
