@@ -66,8 +66,12 @@ pub trait Cloud: Send + Sync {
     ///
     /// # Errors
     /// If the service cannot be asked, or is another cloud's.
-    fn observe<'a>(&'a self, facts: &'a mut CloudFacts) -> BoxFuture<'a, Result<(), MetadataError>> {
-        let _ = facts;
+    fn observe<'a>(
+        &'a self,
+        facts: &'a mut CloudFacts,
+        retries: Retries,
+    ) -> BoxFuture<'a, Result<(), MetadataError>> {
+        let _ = (facts, retries);
         async { Ok(()) }.boxed()
     }
 
@@ -153,8 +157,16 @@ impl Cloud for Unasked {
 /// # Errors
 /// If its metadata service cannot be asked.
 pub async fn observe(provider: CloudProvider) -> Result<CloudFacts, MetadataError> {
+    observe_within(provider, Retries::default()).await
+}
+
+/// The same with another deadline. Facts with nothing in them are those of a cloud that is not asked.
+///
+/// # Errors
+/// If its metadata service cannot be asked.
+pub async fn observe_within(provider: CloudProvider, retries: Retries) -> Result<CloudFacts, MetadataError> {
     let mut facts = CloudFacts::default();
-    of(provider).observe(&mut facts).await?;
+    of(provider).observe(&mut facts, retries).await?;
     Ok(facts)
 }
 

@@ -10,6 +10,7 @@ mod attempt;
 mod certs;
 mod contents;
 mod digests;
+pub mod doctor;
 mod earlier_node;
 mod error;
 pub mod facts;

@@ -2,13 +2,15 @@
 //! this machine must be, and makes it so.
 //!
 //! [`cli`] is what can be asked for, [`command`] has a file a verb, [`node`] is the way that all of them go, each to its
-//! own end, and [`source`] is where a node's specification comes from.
+//! own end, and [`source`] is where a node's specification comes from. [`doctor`] and [`support`] look at a machine that may
+//! not get as far.
 
 // `pub` says here that other modules may use it: a binary has no other public.
 #![allow(unreachable_pub)]
 
 mod cli;
 mod command;
+mod doctor;
 mod exit;
 mod logging;
 mod node;
@@ -17,6 +19,7 @@ mod panics;
 mod progress;
 mod source;
 mod started;
+mod support;
 
 use std::process::ExitCode;
 

@@ -4,8 +4,12 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use hyper_util::client::proxy::matcher::Matcher;
+use reqwest::header::DATE;
 use reqwest::{Client, ClientBuilder, Response};
 use thiserror::Error;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc2822;
 
 use crate::causes::innermost;
 use crate::dns::SystemResolver;
@@ -111,6 +115,20 @@ fn proxies_are_off(variable: impl Fn(&str) -> Option<String>) -> bool {
     exceptions.split(',').any(|exception| exception.trim() == "*")
 }
 
+/// Whether a request for this URL goes through a proxy that the environment names: that one resolves the server's name then.
+pub fn is_proxied(url: &str) -> bool {
+    if proxies_are_off(|name| std::env::var(name).ok()) {
+        return false;
+    }
+    url.parse().is_ok_and(|url| Matcher::from_env().intercept(&url).is_some())
+}
+
+/// When a server says that it is, by the `Date` of its answer (RFC 9110, section 6.6.1): in seconds since 1970.
+pub fn date_of(answer: &Response) -> Option<i64> {
+    let date = answer.headers().get(DATE)?.to_str().ok()?;
+    Some(OffsetDateTime::parse(date, &Rfc2822).ok()?.unix_timestamp())
+}
+
 /// The body of an answer; `None` where it has more bytes than that.
 ///
 /// # Errors
@@ -159,6 +177,18 @@ mod tests {
             let answer = client.get(&url).send().await.unwrap().text().await.unwrap();
             assert!(answer.starts_with("kops-agent/"), "{answer}");
         }
+    }
+
+    #[tokio::test]
+    async fn the_time_of_a_server_is_read_as_http_writes_it() {
+        let server = TestServer::start(|_| async move {
+            let mut answer = text(200, "");
+            answer.headers_mut().insert("date", "Sun, 06 Nov 1994 08:49:37 GMT".parse().unwrap());
+            Ok(answer)
+        })
+        .await;
+        let answer = client().unwrap().head(&server.url).send().await.unwrap();
+        assert_eq!(date_of(&answer), Some(784_111_777));
     }
 
     #[tokio::test]

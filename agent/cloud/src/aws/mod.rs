@@ -42,9 +42,13 @@ impl Cloud for Aws {
         CloudProvider::Aws
     }
 
-    fn observe<'a>(&'a self, facts: &'a mut CloudFacts) -> BoxFuture<'a, Result<(), MetadataError>> {
-        async {
-            facts.aws = Some(facts::observe(&facts::endpoint_of_environment()?, Retries::default()).await?);
+    fn observe<'a>(
+        &'a self,
+        facts: &'a mut CloudFacts,
+        retries: Retries,
+    ) -> BoxFuture<'a, Result<(), MetadataError>> {
+        async move {
+            facts.aws = Some(facts::observe(&facts::endpoint_of_environment()?, retries).await?);
             Ok(())
         }
         .boxed()

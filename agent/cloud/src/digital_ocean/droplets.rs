@@ -118,9 +118,9 @@ impl Listed for Droplet {
     const PROVIDER: CloudProvider = CloudProvider::DigitalOcean;
     type Page = Page;
 
-    fn observe(facts: &mut CloudFacts) -> BoxFuture<'_, Result<(), MetadataError>> {
-        async {
-            let service = MetadataService::new(facts::ENDPOINT, Retries::default())?;
+    fn observe(facts: &mut CloudFacts, retries: Retries) -> BoxFuture<'_, Result<(), MetadataError>> {
+        async move {
+            let service = MetadataService::new(facts::ENDPOINT, retries)?;
             facts.digital_ocean = Some(facts::observe(&service).await?);
             Ok(())
         }

@@ -34,9 +34,13 @@ impl Cloud for Gce {
         CloudProvider::Gce
     }
 
-    fn observe<'a>(&'a self, facts: &'a mut CloudFacts) -> BoxFuture<'a, Result<(), MetadataError>> {
-        async {
-            let service = MetadataService::new(facts::endpoint_of_environment(), Retries::default())?;
+    fn observe<'a>(
+        &'a self,
+        facts: &'a mut CloudFacts,
+        retries: Retries,
+    ) -> BoxFuture<'a, Result<(), MetadataError>> {
+        async move {
+            let service = MetadataService::new(facts::endpoint_of_environment(), retries)?;
             facts.gce = Some(facts::observe(&service).await?);
             Ok(())
         }

@@ -113,9 +113,9 @@ impl Listed for HetznerServer {
     const PROVIDER: CloudProvider = CloudProvider::Hetzner;
     type Page = Page;
 
-    fn observe(facts: &mut CloudFacts) -> BoxFuture<'_, Result<(), MetadataError>> {
-        async {
-            let service = MetadataService::new(facts::ENDPOINT, Retries::default())?;
+    fn observe(facts: &mut CloudFacts, retries: Retries) -> BoxFuture<'_, Result<(), MetadataError>> {
+        async move {
+            let service = MetadataService::new(facts::ENDPOINT, retries)?;
             facts.hetzner = Some(facts::observe(&service).await?);
             Ok(())
         }

@@ -32,8 +32,12 @@ impl<M: Listed> Cloud for ListedCloud<M> {
         M::PROVIDER
     }
 
-    fn observe<'a>(&'a self, facts: &'a mut CloudFacts) -> BoxFuture<'a, Result<(), MetadataError>> {
-        M::observe(facts)
+    fn observe<'a>(
+        &'a self,
+        facts: &'a mut CloudFacts,
+        retries: Retries,
+    ) -> BoxFuture<'a, Result<(), MetadataError>> {
+        M::observe(facts, retries)
     }
 
     fn authenticator<'a>(

@@ -19,9 +19,13 @@ impl Cloud for Linode {
         CloudProvider::Linode
     }
 
-    fn observe<'a>(&'a self, facts: &'a mut CloudFacts) -> BoxFuture<'a, Result<(), MetadataError>> {
-        async {
-            let service = MetadataService::new(facts::ENDPOINT, Retries::default())?;
+    fn observe<'a>(
+        &'a self,
+        facts: &'a mut CloudFacts,
+        retries: Retries,
+    ) -> BoxFuture<'a, Result<(), MetadataError>> {
+        async move {
+            let service = MetadataService::new(facts::ENDPOINT, retries)?;
             facts.linode = Some(facts::observe(&service).await?);
             Ok(())
         }

@@ -48,13 +48,19 @@ pub(super) fn ask_within(command: &[&str], input: &[u8], within: Duration) -> Re
     Ok(Some(Outcome { status, stdout: text(stdout), stderr: text(stderr) }))
 }
 
+/// What is read of an output; the rest is thrown away, so that the program comes to its end.
+const LONGEST_OUTPUT: u64 = 32 << 20;
+
 /// All of an output, once it has ended.
 fn read(output: Option<impl Read + Send + 'static>) -> Receiver<Vec<u8>> {
     let (sender, receiver) = channel();
     thread::spawn(move || {
         let mut all = Vec::new();
         // What came before an error is what there is.
-        let _ = output.map(|mut output| output.read_to_end(&mut all));
+        let _ = output.map(|mut output| {
+            output.by_ref().take(LONGEST_OUTPUT).read_to_end(&mut all)?;
+            std::io::copy(&mut output, &mut std::io::sink())
+        });
         let _ = sender.send(all);
     });
     receiver

@@ -49,6 +49,14 @@ pub trait PackageManager: Send + Sync {
     /// # Errors
     /// The package manager cannot be asked.
     fn owned(&self, paths: &[&str]) -> Result<BTreeSet<String>>;
+
+    /// The file by which a process keeps others from installing, and that process; `None` where none does.
+    ///
+    /// # Errors
+    /// The files cannot be looked at.
+    fn lock_holder(&self) -> Result<Option<(String, String)>> {
+        Ok(None)
+    }
 }
 
 /// This machine's package manager, whichever it has.
@@ -136,6 +144,14 @@ impl PackageManager for Machine {
             Ok(Manager::Rpm(_)) => files::of_rpm(paths),
             // Without a package manager there are no packages, as on Flatcar.
             Err(_) => Ok(BTreeSet::new()),
+        }
+    }
+
+    fn lock_holder(&self) -> Result<Option<(String, String)>> {
+        match self.manager() {
+            Ok(Manager::Apt) => apt::lock_holder(),
+            Ok(Manager::Rpm(_)) => dnf::lock_holder(),
+            Err(_) => Ok(None),
         }
     }
 }

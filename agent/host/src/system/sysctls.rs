@@ -73,6 +73,17 @@ pub(super) fn set(root: &Root, files: &[&str], proc_sys: &Path, progress: &dyn P
     Ok(())
 }
 
+/// The parameters that a file of this text sets, and that the kernel does not have below `proc_sys`, by name: not those that
+/// need not be there, nor what `*` stands for.
+pub(crate) fn missing(text: &str, proc_sys: &Path) -> Vec<String> {
+    let settings =
+        parse(text).into_iter().filter(|setting| !setting.is_optional && !setting.path.contains('*'));
+    settings
+        .filter(|setting| !proc_sys.join(&setting.path).is_file())
+        .map(|setting| dotted(&setting.path))
+        .collect()
+}
+
 /// Whether a parameter that this file sets is neither as it says nor as the kernel made of that: it rounds some, and
 /// writes others in its own way. What `*` stands for comes and goes with interfaces, and is no drift.
 pub(super) fn differ(root: &Root, file: &str, proc_sys: &Path) -> Result<bool> {

@@ -2,6 +2,7 @@
 
 mod change;
 mod config;
+mod look;
 mod machine;
 mod nodeup;
 mod spec;
@@ -17,6 +18,7 @@ use clap_complete::Shell;
 
 pub use change::ChangeArgs;
 pub use config::{CheckArgs, ConfigCommand, DeriveArgs, DumpArgs};
+pub use look::{DoctorArgs, LookArgs, SupportBundleArgs};
 pub use machine::{DOWNLOAD_TIMEOUT, RootArgs};
 pub use nodeup::NodeupArgs;
 pub use spec::{STORE_TIMEOUT, SpecArgs, StoreArgs};
@@ -35,7 +37,7 @@ Called with nodeup's own flags and no command, it does what nodeup does:
   kops-agent --conf=/opt/kops/conf/kube_env.yaml --install-systemd-unit --v=8
 
 Exit codes: 0 converged, 1 failed, 2 wrong usage, 3 the configuration is wrong (retrying cannot help),
-4 plan --exit-code or verify found a difference.";
+4 plan --exit-code or verify found a difference, or doctor something that stops this machine.";
 
 /// The node side of kOps: makes this machine the node that its cluster's state store describes.
 #[derive(Debug, Parser)]
@@ -61,6 +63,11 @@ pub enum Command {
     Verify(VerifyArgs),
     /// Say how this node is: converged or not, since when, what failed last, what expires.
     Status(StatusArgs),
+    /// Say what would stop this machine from becoming its node, and what to do about it, changing nothing. Ends with 4 if
+    /// anything would.
+    Doctor(DoctorArgs),
+    /// Write what a report needs about this machine into one file, without what is secret.
+    SupportBundle(SupportBundleArgs),
     /// Take this node back to the machine that it was.
     Reset(ResetArgs),
     /// Print everything the node must have.

@@ -4,6 +4,7 @@ mod completions;
 mod config;
 mod controller;
 mod converge;
+mod doctor;
 mod explain;
 mod facts;
 mod install_unit;
@@ -14,6 +15,7 @@ mod render;
 mod reset;
 mod run;
 mod status;
+mod support_bundle;
 mod verify;
 
 use anyhow::Result;
@@ -31,6 +33,8 @@ pub async fn run(command: Command) -> Result<u8> {
         Command::Plan(args) => Box::pin(plan::run(&args)).await,
         Command::Verify(args) => Box::pin(verify::run(&args)).await,
         Command::Status(args) => status::run(&args),
+        Command::Doctor(args) => Box::pin(doctor::run(&args)).await,
+        Command::SupportBundle(args) => Box::pin(support_bundle::run(&args)).await,
         Command::Reset(args) => reset::run(&args),
         Command::Render(args) => Box::pin(render::run(&args)).await,
         Command::Facts(args) => facts::run(&args).await,

@@ -50,6 +50,13 @@ impl Environment {
         Environment { is_without_login: role != InstanceGroupRole::ControlPlane, ..self }
     }
 
+    /// All variables of this process and of the agent's units, those of units before those of the process.
+    pub fn all(&self) -> Vec<(String, String)> {
+        let of_process = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
+        self.of_units.clone().into_iter().chain(of_process).collect()
+    }
+
     /// A variable of this process, or else of the agent's units.
     pub fn get(&self, name: &str) -> Option<String> {
         self.get_beside(name, process)

@@ -78,6 +78,19 @@ impl Materials {
         }
     }
 
+    /// The texts of all private keys and secrets that are at hand: what must be in nothing that is printed or written for others.
+    pub fn secret_texts(&self) -> Vec<String> {
+        let keysets = self
+            .keysets
+            .values()
+            .flat_map(|keyset| keyset.items())
+            .filter_map(|item| item.private_material.as_ref().map(|key| key.expose().to_vec()));
+        let secrets = self.secrets.values().map(|secret| secret.expose().to_vec());
+        let pairs = self.bootstrapped.values().chain(self.at_hand.values());
+        let keys = pairs.map(|pair| pair.private_key.clone().into_bytes());
+        keysets.chain(secrets).chain(keys).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).collect()
+    }
+
     /// URLs of files of the store that the state was decided without, because they may not be read.
     pub fn denied_files(&self) -> &BTreeSet<String> {
         &self.unknown.files

@@ -2,6 +2,8 @@
 
 use anyhow::Result;
 use kops_agent_cloud as cloud;
+use kops_agent_spec::BootConfig;
+use kops_agent_spec::facts::Facts;
 use kops_agent_store::Store;
 
 use super::options::NodeOptions;
@@ -21,6 +23,21 @@ pub async fn read(
 ) -> Result<NodeSpec> {
     let boot = boot_config(&options.source.conf)?;
     let facts = facts::given(options.facts.as_deref(), &boot).await?;
+    read_of(store, options, boot, facts, hashes, before).await
+}
+
+/// The same of a machine that has been observed.
+///
+/// # Errors
+/// As [`read`].
+pub async fn read_of(
+    store: &Store,
+    options: &NodeOptions,
+    boot: BootConfig,
+    facts: Facts,
+    hashes: HashSource,
+    before: &Before,
+) -> Result<NodeSpec> {
     let mut spec = source::read(store, &options.source, boot, facts, hashes, before).await?;
     if options.facts.is_none() {
         let cloud = cloud::of(spec.inputs.boot.cloud_provider);

@@ -14,11 +14,13 @@ use base64::engine::general_purpose::STANDARD;
 use kops_agent_tests::example_keys::TOKENS;
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 
-const COMMANDS: [&str; 11] = [
+const COMMANDS: [&str; 13] = [
     "converge",
     "plan",
     "verify",
     "status",
+    "doctor",
+    "support-bundle",
     "reset",
     "render",
     "facts",
@@ -185,7 +187,7 @@ fn more_verbosity_says_more() {
 }
 
 /// Everything secret in the store: as it is, and a telling piece of each as others might encode it.
-fn secrets(machine: &Machine) -> Vec<String> {
+pub(crate) fn secrets(machine: &Machine) -> Vec<String> {
     let mut secrets = Vec::new();
     for keyset in keysets() {
         // The middle of a key: its first and last lines are alike in all.

@@ -87,6 +87,11 @@ impl KubernetesVersion {
     pub fn can_limit_crash_loop_back_off(&self) -> bool {
         self.at_least(35)
     }
+
+    /// Its kubelet does not start on cgroups v1 unless its configuration says so (KEP-5573, `failCgroupV1`).
+    pub fn refuses_cgroups_v1(&self) -> bool {
+        self.at_least(35)
+    }
 }
 
 impl fmt::Display for KubernetesVersion {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::locks::{LockFile, Waiting};
+use super::locks::{LockFile, Waiting, held};
 use crate::error::{Error, Result};
 use crate::system::commands::{Outcome, ask, refused};
 
@@ -25,6 +25,11 @@ const KEEP_CONFIGURATION: &str = "--force-confold";
 
 /// How often another process may take a lock between our look and apt's.
 const RACES: u32 = 100;
+
+/// The lock that a process holds, and that process.
+pub(super) fn lock_holder() -> Result<Option<(String, String)>> {
+    held(&LOCKS)
+}
 
 /// Those that are wholly installed: by name, in a wanted version, or as what another package provides.
 pub(super) fn installed(packages: &[&str]) -> Result<BTreeSet<String>> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::locks::{LockFile, Waiting};
+use super::locks::{LockFile, Waiting, held};
 use crate::error::Result;
 use crate::system::commands::{ask, run};
 
@@ -14,6 +14,17 @@ const LOCKS: [LockFile<'static>; 3] = [
 ];
 /// The lock that rpm takes for a transaction, in the folder of its database; for this one dnf does not wait.
 const TRANSACTION_LOCK: &str = ".rpm.lock";
+
+/// The lock that a process holds, and that process.
+pub(super) fn lock_holder() -> Result<Option<(String, String)>> {
+    let transaction = transaction_lock()?;
+    held(&[&LOCKS[..], &[LockFile::Locked(&transaction)]].concat())
+}
+
+fn transaction_lock() -> Result<String> {
+    let database = run(&["rpm", "--eval", "%{_dbpath}"])?;
+    Ok(format!("{}/{TRANSACTION_LOCK}", database.trim()))
+}
 
 /// Those that are installed: by name, with or without a version, or as what another package provides.
 pub(super) fn installed(packages: &[&str]) -> Result<BTreeSet<String>> {
@@ -31,8 +42,7 @@ pub(super) fn installed(packages: &[&str]) -> Result<BTreeSet<String>> {
 }
 
 pub(super) fn install(installer: &str, packages: &[&str], waiting: Waiting<'_>) -> Result<()> {
-    let database = run(&["rpm", "--eval", "%{_dbpath}"])?;
-    let transaction = format!("{}/{TRANSACTION_LOCK}", database.trim());
+    let transaction = transaction_lock()?;
     waiting.for_locks(&[&LOCKS[..], &[LockFile::Locked(&transaction)]].concat())?;
     let weak = "--setopt=install_weak_deps=False";
     let options: &[&str] = if installer.ends_with("dnf") { &[weak] } else { &[] };

@@ -64,6 +64,11 @@ impl<'a> Waiting<'a> {
     }
 }
 
+/// The first of these files that another process holds, and which process does.
+pub(super) fn held(files: &[LockFile<'_>]) -> Result<Option<(String, String)>> {
+    Ok(first_held(files)?.map(|(path, holder)| (path.to_owned(), holder)))
+}
+
 /// The first of these that another process holds, and which.
 fn first_held<'f>(files: &[LockFile<'f>]) -> Result<Option<(&'f str, String)>> {
     for file in files {

@@ -106,7 +106,8 @@ impl Call {
     /// Whether nothing else is needed than a node and its store: no cloud, no API server.
     pub fn runs_on_a_node(&self) -> bool {
         match self.verb() {
-            "plan" | "converge" | "verify" | "status" | "reset" | "render" | "completions" | "man" => true,
+            "plan" | "converge" | "verify" | "status" | "doctor" | "reset" | "render" | "completions"
+            | "man" => true,
             "explain" => self.arguments.get(1).is_some_and(|question| question != "--conf"),
             "config" => self.arguments.len() > 1,
             "facts" => !self.arguments.contains(&"--conf".to_owned()),
@@ -139,10 +140,10 @@ impl Call {
                 arguments.extend([flag.to_owned(), value(flag).unwrap()]);
             }
         };
-        if matches!(verb, "plan" | "converge" | "verify" | "status" | "reset") {
+        if matches!(verb, "plan" | "converge" | "verify" | "status" | "doctor" | "reset") {
             add("--root");
         }
-        let is_machine = matches!(verb, "plan" | "converge" | "verify" | "render" | "explain")
+        let is_machine = matches!(verb, "plan" | "converge" | "verify" | "doctor" | "render" | "explain")
             || sub == "dump"
             || (sub == "check" && !has("--instance-group"));
         if is_machine {
@@ -180,7 +181,7 @@ impl Call {
 fn some_value(flag: &str) -> Option<String> {
     let value = match flag {
         "--conf" | "--facts" | "--asset-hashes" | "--kubeconfig" | "--admin-kubeconfig" => "/nonexistent",
-        "--root" | "--cache" => "/nonexistent",
+        "--root" | "--cache" | "--out" => "/nonexistent",
         "--store-mirror" => "s3://a=/nonexistent",
         _ => return None,
     };
@@ -215,6 +216,8 @@ pub fn flags(agent: &Path) -> BTreeSet<String> {
         "plan",
         "verify",
         "status",
+        "doctor",
+        "support-bundle",
         "reset",
         "render",
         "facts",

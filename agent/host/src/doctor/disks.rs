@@ -1,0 +1,46 @@
+//! The file systems on which a node's folders are.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use kops_agent_plan::doctor::{Disk, Seen};
+use nix::sys::statvfs::{FsFlags, statvfs};
+
+/// The file systems of these folders, each once by the first of them; with how many bytes are yet to come to each folder. Of
+/// a folder that is not there yet it is that of the nearest above.
+///
+/// # Errors
+/// One of them cannot be asked.
+pub fn disks(root: &Path, folders: &[(String, u64)]) -> Seen<Vec<Disk>> {
+    let mut disks: Vec<Disk> = Vec::new();
+    let mut known: BTreeMap<u64, usize> = BTreeMap::new();
+    for (folder, needed) in folders {
+        let place = nearest(root, folder);
+        let metadata = std::fs::metadata(&place).map_err(|error| super::unseen(&place, &error))?;
+        if let Some(disk) = known.get(&metadata.dev()).and_then(|at| disks.get_mut(*at)) {
+            disk.needed += needed;
+            continue;
+        }
+        let found = statvfs(&place).map_err(|error| super::unseen(&place, &error.into()))?;
+        known.insert(metadata.dev(), disks.len());
+        let unit = found.fragment_size();
+        disks.push(Disk {
+            path: folder.clone(),
+            free: found.blocks_available().saturating_mul(unit),
+            total: found.blocks().saturating_mul(unit),
+            free_inodes: found.files_available(),
+            inodes: found.files(),
+            is_read_only: found.flags().contains(FsFlags::ST_RDONLY),
+            needed: *needed,
+        });
+    }
+    Ok(disks)
+}
+
+/// The folder that is there of a path and those above it.
+fn nearest(root: &Path, folder: &str) -> PathBuf {
+    let mut place = root.join(folder.trim_start_matches('/'));
+    while !place.is_dir() && place != root && place.pop() {}
+    place
+}

@@ -1,0 +1,54 @@
+//! Cgroups and kernel parameters.
+
+use std::collections::BTreeSet;
+use std::io::ErrorKind;
+use std::path::Path;
+
+use kops_agent_plan::doctor::{Cgroups, Seen};
+use nix::sys::statvfs::{FsFlags, statvfs};
+
+use super::unseen;
+use crate::system::sysctls;
+
+/// Which cgroups are mounted, with which controllers (cgroups(7)).
+///
+/// # Errors
+/// There is no `/sys` to tell it by.
+pub fn cgroups(root: &Path) -> Seen<Cgroups> {
+    let folder = root.join("sys/fs/cgroup");
+    if let Ok(controllers) = std::fs::read_to_string(folder.join("cgroup.controllers")) {
+        return Ok(Cgroups::V2(controllers.split_whitespace().map(str::to_owned).collect()));
+    }
+    let entries = match std::fs::read_dir(&folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == ErrorKind::NotFound && root.join("sys").is_dir() => {
+            return Ok(Cgroups::Missing);
+        }
+        Err(error) => return Err(unseen(&folder, &error)),
+    };
+    // A hierarchy of two controllers has the names of both.
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let controllers: BTreeSet<String> =
+        names.flat_map(|name| name.split(',').map(str::to_owned).collect::<Vec<_>>()).collect();
+    Ok(if controllers.is_empty() { Cgroups::Missing } else { Cgroups::V1(controllers) })
+}
+
+/// The parameters that files of these texts set, and that the kernel does not have.
+///
+/// # Errors
+/// There is no `/proc/sys` to tell it by.
+pub fn missing_parameters(root: &Path, texts: &[String]) -> Seen<Vec<String>> {
+    let proc_sys = root.join("proc/sys");
+    std::fs::read_dir(&proc_sys).map_err(|error| unseen(&proc_sys, &error))?;
+    Ok(texts.iter().flat_map(|text| sysctls::missing(text, &proc_sys)).collect())
+}
+
+/// Whether parameters cannot be set.
+///
+/// # Errors
+/// There is no `/proc/sys` to tell it by.
+pub fn parameters_are_read_only(root: &Path) -> Seen<bool> {
+    let proc_sys = root.join("proc/sys");
+    let found = statvfs(&proc_sys).map_err(|error| unseen(&proc_sys, &error.into()))?;
+    Ok(found.flags().contains(FsFlags::ST_RDONLY))
+}

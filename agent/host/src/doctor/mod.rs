@@ -1,0 +1,91 @@
+//! Looks at a machine for `kops-agent doctor`, and changes nothing. What cannot be seen is told with the reason.
+//!
+//! Everything is read below the machine's root, `/proc` and `/sys` too, so that another root is another machine.
+
+mod disks;
+mod kernel;
+mod listeners;
+mod processes;
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::time::Duration;
+
+use kops_agent_plan::doctor::{Module, ModuleState, PackageLock, Seen};
+
+use crate::host::Host;
+use crate::system::programs;
+
+pub use disks::disks;
+pub use kernel::{cgroups, missing_parameters, parameters_are_read_only};
+pub use listeners::listeners;
+pub use processes::{processes, swap};
+
+/// How long `timedatectl` may take.
+const TIMEDATED: Duration = Duration::from_secs(10);
+
+/// Whether systemd has started the machine (sd_booted(3)).
+///
+/// # Errors
+/// There is no `/run` to tell it by.
+pub fn runs_systemd(root: &Path) -> Seen<bool> {
+    match std::fs::symlink_metadata(root.join("run/systemd/system")) {
+        Ok(found) => Ok(found.is_dir()),
+        Err(error) if error.kind() == ErrorKind::NotFound && root.join("run").is_dir() => Ok(false),
+        Err(error) => Err(unseen(&root.join("run"), &error)),
+    }
+}
+
+/// Whether the clock is set over the network, as the kernel has it (adjtimex(2), `STA_UNSYNC`).
+///
+/// # Errors
+/// It cannot be asked.
+pub fn is_clock_synchronized() -> Seen<bool> {
+    let command = ["timedatectl", "show", "--property=NTPSynchronized", "--value"];
+    let answer = programs::ask(&command, TIMEDATED)?;
+    match answer.stdout.trim() {
+        "yes" => Ok(true),
+        "no" => Ok(false),
+        _ => Err(format!("timedatectl says: {}", answer.stderr.trim())),
+    }
+}
+
+impl Host {
+    /// The lock of the package manager that a process holds, if one does.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub fn package_lock(&self) -> Seen<Option<PackageLock>> {
+        let held = self.packages.lock_holder().map_err(|error| error.to_string())?;
+        Ok(held.map(|(path, holder)| PackageLock { path, holder }))
+    }
+
+    /// How a module of the running kernel is.
+    pub fn module(&self, name: &str) -> Module {
+        Module { name: name.to_owned(), state: self.module_state(name) }
+    }
+
+    fn module_state(&self, name: &str) -> Seen<ModuleState> {
+        if self.kernel.is_loaded(name).map_err(|error| error.to_string())? {
+            return Ok(ModuleState::Loaded);
+        }
+        if let Some(line) = self.kernel.forbidden(name).map_err(|error| error.to_string())? {
+            return Ok(ModuleState::Forbidden(line));
+        }
+        // A file system that is there without a module is built in.
+        let filesystems = self.root.read("/proc/filesystems").ok().flatten().unwrap_or_default();
+        let filesystems = String::from_utf8_lossy(&filesystems);
+        if filesystems.lines().any(|line| line.split_whitespace().next_back() == Some(name)) {
+            return Ok(ModuleState::Loaded);
+        }
+        Ok(if self.kernel.has(name) { ModuleState::Available } else { ModuleState::Missing })
+    }
+}
+
+/// Why a file cannot be seen.
+fn unseen(path: &Path, error: &std::io::Error) -> String {
+    format!("cannot look at {}: {}", path.display(), crate::error::explain(error))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,55 @@
+//! Processes that may be in the way of a node (proc_pid_comm(5), proc_pid_cgroup(5)), and swap (proc_swaps(5)).
+
+use std::path::Path;
+
+use kops_agent_plan::doctor::{Process, Seen};
+
+use super::unseen;
+
+/// Those of which the name is of interest, in the order of their numbers.
+///
+/// # Errors
+/// There is no `/proc`.
+pub fn processes(root: &Path) -> Seen<Vec<Process>> {
+    let process = |number: u32| {
+        let folder = root.join(format!("proc/{number}"));
+        let name = name_of(&folder).filter(|name| Process::is_of_interest(name))?;
+        let unit = std::fs::read_to_string(folder.join("cgroup")).ok().and_then(|text| unit(&text));
+        Some(Process { name, number, unit })
+    };
+    Ok(numbers(root)?.into_iter().filter_map(process).collect())
+}
+
+/// What is used as swap.
+///
+/// # Errors
+/// There is no `/proc/swaps`.
+pub fn swap(root: &Path) -> Seen<Vec<String>> {
+    let file = root.join("proc/swaps");
+    let text = std::fs::read_to_string(&file).map_err(|error| unseen(&file, &error))?;
+    Ok(text.lines().skip(1).filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect())
+}
+
+/// The numbers of all processes.
+pub(super) fn numbers(root: &Path) -> Seen<Vec<u32>> {
+    let folder = root.join("proc");
+    let entries = std::fs::read_dir(&folder).map_err(|error| unseen(&folder, &error))?;
+    let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+    let mut numbers: Vec<u32> = names.filter_map(|name| name.parse().ok()).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The name of a process, of which this is the folder in `/proc`; `None` once it has ended.
+pub(super) fn name_of(folder: &Path) -> Option<String> {
+    std::fs::read_to_string(folder.join("comm")).ok().map(|name| name.trim_end().to_owned())
+}
+
+/// The service that a process is of, by its cgroups: by the last part of a path that names one.
+fn unit(cgroups: &str) -> Option<String> {
+    cgroups
+        .lines()
+        .filter_map(|line| line.splitn(3, ':').nth(2))
+        .find_map(|path| path.rsplit('/').find(|part| part.ends_with(".service")))
+        .map(str::to_owned)
+}

@@ -1,0 +1,90 @@
+//! `kops-agent doctor` and `kops-agent support-bundle`, which look at a machine that may have nothing that they look for.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use kops_agent_process::output::Output;
+
+use crate::node::options::NodeOptions;
+use crate::source::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
+
+/// Where kOps' boot script writes the boot config (pkg/model/resources/nodeup.go).
+const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
+/// The default of `--store-patience`, in seconds: a person waits for it.
+const STORE_TIMEOUT: u64 = 10;
+
+/// The machine that is looked at, and as which node.
+#[derive(Args, Clone, Debug)]
+pub struct LookArgs {
+    /// The boot config (kube_env.yaml), or the user-data that carries it.
+    #[arg(long, value_name = "FILE", default_value = BOOT_CONFIG)]
+    pub conf: PathBuf,
+    /// Where the configuration comes from.
+    #[arg(long, value_enum, default_value_t)]
+    pub config_from: ConfigFrom,
+    /// The cluster's folder in the state store, instead of the boot config's ConfigBase.
+    #[arg(long, value_name = "URL")]
+    pub config_base: Option<String>,
+    /// Read what is below URL from the folder DIR; may be given more than once.
+    #[arg(long, value_name = "URL=DIR")]
+    pub store_mirror: Vec<String>,
+    /// For how many seconds to try again to reach a store that does not answer.
+    #[arg(long = "store-patience", value_name = "SECONDS", default_value_t = STORE_TIMEOUT)]
+    pub store_timeout: u64,
+    /// Use these facts (YAML or JSON) instead of observing this machine and its cloud.
+    #[arg(long, value_name = "FILE")]
+    pub facts: Option<PathBuf>,
+    /// The machine's root.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+}
+
+/// Arguments of `doctor`.
+#[derive(Args, Clone, Debug)]
+pub struct DoctorArgs {
+    /// The machine.
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// How the findings are printed.
+    #[arg(short, long, value_enum, default_value_t)]
+    pub output: Output,
+}
+
+/// Arguments of `support-bundle`.
+#[derive(Args, Clone, Debug)]
+pub struct SupportBundleArgs {
+    /// The machine.
+    #[command(flatten)]
+    pub look: LookArgs,
+    /// The file to write, which must not be there yet; by default one in /var/tmp with the host's name and the time.
+    #[arg(long, value_name = "FILE")]
+    pub out: Option<PathBuf>,
+}
+
+impl LookArgs {
+    /// What decides the node.
+    pub fn options(&self) -> NodeOptions {
+        NodeOptions {
+            source: SourceOptions {
+                conf: self.conf.clone(),
+                config_from: self.config_from,
+                config_base: self.config_base.clone(),
+                asset_hashes: None,
+                on_hash_mismatch: OnHashMismatch::Warn,
+                node_root: self.root.clone(),
+            },
+            store: StoreOptions {
+                mirrors: self.store_mirror.clone(),
+                timeout: Duration::from_secs(self.store_timeout),
+            },
+            facts: self.facts.clone(),
+            controller: false,
+        }
+    }
+
+    /// Whether it is this machine, and not a root of its own.
+    pub fn is_this_machine(&self) -> bool {
+        self.root == Path::new("/")
+    }
+}

@@ -1,0 +1,62 @@
+//! `kops-agent doctor`: what would stop this machine from becoming its node, and what to do about it.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use kops_agent_plan::doctor::{self, Finding, Verdict};
+use serde::Serialize;
+
+use crate::cli::{DoctorArgs, Output};
+use crate::{exit, output};
+
+/// Prints the findings; the exit code says whether any of them stops the machine.
+pub(super) async fn run(args: &DoctorArgs) -> Result<u8> {
+    let findings = doctor::findings(&crate::doctor::look(&args.look).await?);
+    let stops = doctor::stops(&findings);
+    match args.output {
+        Output::Json => output::print_json(&Diagnosis { stops, findings: &findings })?,
+        Output::Text => output::print_bytes(text(&findings).as_bytes())?,
+    };
+    Ok(if stops { exit::DIFFERENT } else { exit::CONVERGED })
+}
+
+/// As programs read it.
+#[derive(Serialize)]
+struct Diagnosis<'a> {
+    /// Whether anything stops this machine from becoming its node.
+    stops: bool,
+    findings: &'a [Finding],
+}
+
+fn text(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for Finding { check, verdict, what, to_do } in findings {
+        let word = match verdict {
+            Verdict::Ok => "ok",
+            Verdict::Warning => "warning",
+            Verdict::Unknown => "unknown",
+            Verdict::Problem => "PROBLEM",
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{word:<8} {check:<15} {}", indented(what));
+        if !to_do.is_empty() {
+            let _ = writeln!(text, "{:24} to do: {}", "", indented(to_do));
+        }
+    }
+    let count = |verdict| findings.iter().filter(|finding| finding.verdict == verdict).count();
+    let (problems, unknown) = (count(Verdict::Problem), count(Verdict::Unknown));
+    let end = match (problems, unknown) {
+        (0, 0) => "Nothing stops this machine from becoming its node.".to_owned(),
+        (0, unknown) => format!(
+            "Nothing is known to stop this machine from becoming its node; {unknown} of these are not known."
+        ),
+        (1, _) => "One problem stops this machine from becoming its node.".to_owned(),
+        (problems, _) => format!("{problems} problems stop this machine from becoming its node."),
+    };
+    let _ = writeln!(text, "{end}");
+    text
+}
+
+fn indented(lines: &str) -> String {
+    lines.replace('\n', "\n                         ")
+}

@@ -1,0 +1,21 @@
+//! `kops-agent support-bundle`: what a report needs about this machine, in one file.
+
+use anyhow::Result;
+
+use crate::cli::SupportBundleArgs;
+use crate::{output, support};
+
+/// Writes it, and says where it is and what is not in it.
+pub(super) async fn run(args: &SupportBundleArgs) -> Result<u8> {
+    let written = Box::pin(support::write(args)).await?;
+    for (name, why) in &written.missing {
+        log::warn!("{name} is not in the bundle: {why}");
+    }
+    let text = format!(
+        "{} ({} bytes) has what a report needs of this machine, without what is known or looks to be secret; read it before you \
+         give it away\n",
+        written.path.display(),
+        written.size
+    );
+    output::print_bytes(text.as_bytes())
+}

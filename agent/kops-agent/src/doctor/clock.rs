@@ -1,0 +1,24 @@
+//! The time of the state store's server, by the head of an answer that needs no credentials.
+
+use kops_agent_net::http;
+use kops_agent_store::Store;
+
+use super::deadline::{QUESTION, asked};
+use super::downloads::clock_of;
+
+/// The URL at which the store's server answers, without its path; `None` where it has none, or that cannot be told.
+pub(super) async fn url_of_store(store: &Store, base: Option<&str>) -> Option<String> {
+    let file = format!("{}/cluster-completed.spec", base?);
+    let mut url = asked(QUESTION, store.locate_download(&file)).await.ok()?.ok()??.url;
+    url.set_path("/");
+    url.set_query(None);
+    Some(url.to_string()).filter(|url| url.starts_with("http"))
+}
+
+/// The host of the store's server, and by how many seconds its clock is ahead.
+pub(super) async fn of_store(store: &Store, base: Option<&str>) -> Option<(String, i64)> {
+    let url = url_of_store(store, base).await?;
+    let client = http::client().ok()?;
+    let answer = asked(QUESTION, client.head(&url).send()).await.ok()?.ok()?;
+    clock_of(&answer)
+}

@@ -1,0 +1,146 @@
+//! Whether downloads are served: each of their servers is asked for the head of the file, and none for the file.
+
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use futures_util::{StreamExt as _, stream};
+use kops_agent_net::{Buckets as _, Location, http};
+use kops_agent_plan::doctor::{Download, Outcome};
+use kops_agent_spec::urls::shown_url;
+use kops_agent_store::Store;
+use reqwest::header::{CONTENT_LENGTH, RANGE};
+use reqwest::{Client, Response, StatusCode, Url};
+
+use super::deadline::{QUESTION, asked};
+use super::node::WantedDownload;
+
+/// Downloads that are asked for at a time.
+const AT_ONCE: usize = 8;
+
+/// A download, and what its servers told besides.
+pub(super) struct Asked {
+    /// The first of its URLs.
+    pub(super) url: String,
+    /// What came of asking.
+    pub(super) download: Download,
+    /// Its size in bytes, where a server tells it.
+    pub(super) size: Option<u64>,
+    /// By how many seconds the clock of each server is ahead, by host and port.
+    pub(super) clocks: Vec<(String, i64)>,
+}
+
+/// Asks for all of them.
+pub(super) async fn ask(store: &Store, wanted: &[WantedDownload], root: &Path) -> Vec<Asked> {
+    let client = http::client().map_err(|error| error.to_string());
+    let asking = wanted.iter().map(|wanted| ask_for(store, client.as_ref(), wanted, root));
+    stream::iter(asking).buffered(AT_ONCE).collect().await
+}
+
+async fn ask_for(
+    store: &Store,
+    client: Result<&Client, &String>,
+    wanted: &WantedDownload,
+    root: &Path,
+) -> Asked {
+    let url = wanted.urls.first().cloned().unwrap_or_default();
+    let name = shown_url(&url).rsplit('/').next().unwrap_or_default().to_owned();
+    let is_here = |file: &String| root.join(file.trim_start_matches('/')).exists();
+    let is_there = !wanted.files.is_empty() && wanted.files.iter().all(is_here);
+    let download = Download { name, is_there, servers: Vec::new() };
+    let mut of_url = Asked { url, download, size: None, clocks: Vec::new() };
+    for url in &wanted.urls {
+        let outcome = match client {
+            Ok(client) => of_url.head(store, client, url).await,
+            Err(why) => Outcome::Fails(why.clone()),
+        };
+        let is_served = outcome == Outcome::Answers;
+        of_url.download.servers.push((shown_url(url), outcome));
+        if is_served {
+            break;
+        }
+    }
+    of_url
+}
+
+impl Asked {
+    async fn head(&mut self, store: &Store, client: &Client, url: &str) -> Outcome {
+        let location = match located(store, url).await {
+            Ok(location) => location,
+            Err(outcome) => return outcome,
+        };
+        if location.url.scheme() == "file" {
+            return of_file(&location.url);
+        }
+        let answer = match asked(QUESTION, request(client, &location)).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(error)) if error.is_timeout() => {
+                return Outcome::Unknown("it takes too long to answer".to_owned());
+            }
+            Ok(Err(error)) => return Outcome::Fails(http::innermost_cause(error)),
+            Err(why) => return Outcome::Unknown(why),
+        };
+        if let Some((host, ahead)) = clock_of(&answer) {
+            self.clocks.push((host, ahead));
+        }
+        let length =
+            answer.headers().get(CONTENT_LENGTH).and_then(|length| length.to_str().ok()?.parse().ok());
+        let outcome = of_status(answer.status());
+        if outcome == Outcome::Answers {
+            self.size = location.size.or(length).filter(|_| answer.status() == StatusCode::OK);
+        }
+        outcome
+    }
+}
+
+async fn located(store: &Store, url: &str) -> Result<Location, Outcome> {
+    if !store.locates(url) {
+        let url = Url::parse(url).map_err(|error| Outcome::Fails(error.to_string()))?;
+        return Ok(Location { url, headers: Default::default(), size: None });
+    }
+    match asked(QUESTION, store.locate(url)).await {
+        Ok(Ok(location)) => Ok(location),
+        Ok(Err(error)) => Err(Outcome::Fails(error.reason)),
+        Err(why) => Err(Outcome::Unknown(why)),
+    }
+}
+
+fn of_file(url: &Url) -> Outcome {
+    match url.to_file_path().map(|path| path.exists()) {
+        Ok(true) => Outcome::Answers,
+        Ok(false) => Outcome::Fails("there is no such file".to_owned()),
+        Err(()) => Outcome::Fails("it names no file of this machine".to_owned()),
+    }
+}
+
+/// What is located in a bucket is signed to be read, and not for its head; and not every server knows HEAD.
+async fn request(client: &Client, location: &Location) -> Result<Response, reqwest::Error> {
+    let is_located = !location.headers.is_empty() || location.url.query().is_some();
+    if !is_located {
+        let answer = client.head(location.url.clone()).send().await?;
+        if !matches!(answer.status(), StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) {
+            return Ok(answer);
+        }
+    }
+    client.get(location.url.clone()).headers(location.headers.clone()).header(RANGE, "bytes=0-0").send().await
+}
+
+/// The server that has answered, by host and port, and by how many seconds its clock is ahead.
+pub(super) fn clock_of(answer: &Response) -> Option<(String, i64)> {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
+    let ahead = http::date_of(answer)?.saturating_sub(i64::try_from(now).ok()?);
+    Some((answer.url().authority().rsplit('@').next()?.to_owned(), ahead))
+}
+
+fn of_status(status: StatusCode) -> Outcome {
+    match status {
+        StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED => {
+            Outcome::Fails(format!("it answers {status}: it may be there, and this machine may not read it"))
+        }
+        StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_MANY_REQUESTS => {
+            Outcome::Unknown(format!("it answers {status}"))
+        }
+        status if status.is_success() => Outcome::Answers,
+        status if status.is_server_error() => Outcome::Unknown(format!("it answers {status}")),
+        status => Outcome::Fails(format!("it answers {status}")),
+    }
+}

@@ -1,0 +1,87 @@
+//! The machine itself: what runs on it, what its kernel has, and how much room there is.
+
+use std::collections::BTreeMap;
+
+use kops_agent_host::doctor as host;
+use kops_agent_plan::doctor::{Disk, Kernel, Listener, Machine, Module, Seen};
+
+use super::deadline::{LOOK, looked};
+use super::node::Wanted;
+use crate::cli::LookArgs;
+use crate::node::machine::open;
+
+/// Where downloads are kept.
+const CACHE: &str = "/var/cache/nodeup";
+
+/// What was seen.
+pub(super) struct Seeing {
+    pub(super) listeners: Seen<Vec<Listener>>,
+    pub(super) kernel: Kernel,
+    pub(super) machine: Machine,
+}
+
+/// Looks at it.
+pub(super) async fn look(args: &LookArgs, wanted: &Wanted) -> Seeing {
+    let (root, all) = (args.root.clone(), wanted.clone());
+    let allows_swap = wanted.allows_swap;
+    let seeing = looked(LOOK, move || {
+        let host = open(&root).map_err(|error| error.to_string());
+        let module = |name: &String| match &host {
+            Ok(host) => host.module(name),
+            Err(why) => Module { name: name.clone(), state: Err(why.clone()) },
+        };
+        Seeing {
+            listeners: host::listeners(&root),
+            kernel: Kernel {
+                cgroups: host::cgroups(&root),
+                modules: all.modules.iter().map(module).collect(),
+                missing_parameters: host::missing_parameters(&root, &all.parameters),
+                parameters_are_read_only: host::parameters_are_read_only(&root),
+            },
+            machine: Machine {
+                runs_systemd: host::runs_systemd(&root),
+                package_lock: host.as_ref().map_err(Clone::clone).and_then(|host| host.package_lock()),
+                swap: host::swap(&root),
+                allows_swap,
+                processes: host::processes(&root),
+            },
+        }
+    });
+    seeing.await.unwrap_or_else(|why| unseen(&why, wanted))
+}
+
+fn unseen(why: &str, wanted: &Wanted) -> Seeing {
+    let module = |name: &String| Module { name: name.clone(), state: Err(why.to_owned()) };
+    Seeing {
+        listeners: Err(why.to_owned()),
+        kernel: Kernel {
+            cgroups: Err(why.to_owned()),
+            modules: wanted.modules.iter().map(module).collect(),
+            missing_parameters: Err(why.to_owned()),
+            parameters_are_read_only: Err(why.to_owned()),
+        },
+        machine: Machine {
+            runs_systemd: Err(why.to_owned()),
+            package_lock: Err(why.to_owned()),
+            swap: Err(why.to_owned()),
+            allows_swap: wanted.allows_swap,
+            processes: Err(why.to_owned()),
+        },
+    }
+}
+
+/// How much room there is; `sizes` is what is yet to be downloaded, by URL.
+pub(super) async fn disks(args: &LookArgs, wanted: &Wanted, sizes: BTreeMap<String, u64>) -> Seen<Vec<Disk>> {
+    let mut folders: Vec<(String, u64)> = vec![(CACHE.to_owned(), sizes.values().sum())];
+    folders.extend(wanted.folders.iter().map(|folder| (folder.clone(), 0)));
+    let root = args.root.clone();
+    looked(LOOK, move || host::disks(&root, &folders)).await.and_then(|disks| disks)
+}
+
+/// Whether the clock is set over the network. Another root has no clock of its own.
+pub(super) async fn is_clock_synchronized(args: &LookArgs) -> Seen<bool> {
+    match args.is_this_machine() {
+        true => looked(LOOK, host::is_clock_synchronized).await.and_then(|seen| seen),
+        false => Err("another root than / has no clock".to_owned()),
+    }
+}

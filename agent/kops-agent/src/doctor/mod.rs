@@ -1,0 +1,117 @@
+//! What `kops-agent doctor` looks at: everything side by side, each with a deadline, and nothing is changed. What follows from
+//! it is decided elsewhere ([`kops_agent_plan::doctor`]).
+//!
+//! First what a node is decided from; then what it wants: names, downloads, room.
+
+mod clock;
+pub mod deadline;
+mod downloads;
+mod machine;
+mod names;
+mod node;
+mod services;
+
+use std::collections::BTreeMap;
+
+use anyhow::{Result, bail};
+use kops_agent_plan::doctor::{Clock, Download, Observations, Purpose};
+use kops_agent_spec::BootConfig;
+use kops_agent_store::Store;
+use tokio::join;
+
+use crate::cli::LookArgs;
+use crate::source::boot_config;
+
+use downloads::Asked;
+use node::Wanted;
+
+/// Looks at a machine.
+///
+/// # Errors
+/// There is no such root, or `--store-mirror` is malformed.
+pub async fn look(args: &LookArgs) -> Result<Observations> {
+    if !args.root.is_dir() {
+        bail!("there is no machine below {}: it is no folder; check --root", args.root.display());
+    }
+    let options = args.options();
+    let store = options.store.open()?;
+    let boot = boot_config(&args.conf);
+    let mut services = vec![services::boot_config(&args.conf, &boot)];
+    let boot = boot.ok();
+    let base = boot.as_ref().and_then(|boot| options.source.config_base(boot).ok());
+    let (of_store, of_cloud, of_servers) = join!(
+        services::store(&store, base.as_deref(), boot.as_ref(), args),
+        services::metadata(boot.as_ref(), args),
+        services::kops_controllers(boot.as_ref(), base.is_some()),
+    );
+    let (of_cloud, facts) = of_cloud;
+    services.extend(of_store.into_iter().chain(of_cloud).chain(of_servers));
+    let (wanted, decided) = node::wanted(&store, &options, boot.as_ref(), base.is_some(), facts, args).await;
+    services.extend(decided);
+
+    let names = names(&store, boot.as_ref(), base.as_deref(), &wanted).await;
+    let (names, asked, of_store, seen, is_synchronized) = join!(
+        names::lookup(names),
+        downloads::ask(&store, &wanted.downloads, &args.root),
+        clock::of_store(&store, base.as_deref()),
+        machine::look(args, &wanted),
+        machine::is_clock_synchronized(args),
+    );
+    let (downloads, clock, sizes) = together(asked, of_store);
+    let disks = machine::disks(args, &wanted, sizes).await;
+    Ok(Observations {
+        is_control_plane: wanted.is_control_plane,
+        kubernetes: wanted.kubernetes,
+        services,
+        names,
+        downloads,
+        clock: Clock { servers: clock, is_synchronized },
+        disks,
+        listeners: seen.listeners,
+        kernel: seen.kernel,
+        machine: seen.machine,
+    })
+}
+
+/// Downloads, by how many seconds the clock of each server is ahead, and the sizes of what is yet to come, by URL.
+#[allow(clippy::type_complexity)]
+fn together(
+    asked: Vec<Asked>,
+    of_store: Option<(String, i64)>,
+) -> (Vec<Download>, Vec<(String, i64)>, BTreeMap<String, u64>) {
+    let mut clocks: BTreeMap<String, i64> = of_store.into_iter().collect();
+    let mut sizes = BTreeMap::new();
+    let mut downloads = Vec::new();
+    for Asked { url, download, size, clocks: of_servers } in asked {
+        clocks.extend(of_servers);
+        if !download.is_there {
+            sizes.insert(url, size.unwrap_or_default());
+        }
+        downloads.push(download);
+    }
+    (downloads, clocks.into_iter().collect(), sizes)
+}
+
+/// The names that a machine asks name servers for, but those that a proxy asks for.
+async fn names(
+    store: &Store,
+    boot: Option<&BootConfig>,
+    base: Option<&str>,
+    wanted: &Wanted,
+) -> BTreeMap<String, Purpose> {
+    let mut names = BTreeMap::new();
+    let mut add = |url: &str, purpose| {
+        if let Some(name) = names::of_url(url, purpose) {
+            names.entry(name).or_insert(purpose);
+        }
+    };
+    if let Some(url) = clock::url_of_store(store, base).await {
+        add(&url, Purpose::Store);
+    }
+    let servers = boot.and_then(|boot| boot.config_server.as_ref()).filter(|_| base.is_none());
+    servers.iter().flat_map(|server| &server.servers).for_each(|url| add(url, Purpose::KopsController));
+    wanted.api_servers.iter().for_each(|url| add(url, Purpose::ApiServer));
+    let urls = wanted.downloads.iter().flat_map(|download| &download.urls);
+    urls.for_each(|url| add(url, Purpose::Downloads));
+    names
+}

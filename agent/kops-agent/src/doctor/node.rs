@@ -1,0 +1,196 @@
+//! What the machine is to become, as far as that can be told now: decided from the store, or what was last applied, or what
+//! every node wants.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use kops_agent_plan::doctor::{Outcome, Service, ServiceKind};
+use kops_agent_plan::resolve::KubernetesVersion;
+use kops_agent_plan::resource::{Content, DesiredState, File, Resource};
+use kops_agent_process::output::error_text;
+use kops_agent_spec::BootConfig;
+use kops_agent_spec::facts::Facts;
+use kops_agent_store::Store;
+
+use super::deadline::{QUESTION, asked};
+use super::services::service;
+use crate::cli::LookArgs;
+use crate::exit;
+use crate::node::options::NodeOptions;
+use crate::node::{decide, machine, spec};
+use crate::source::hashes::HashSource;
+
+/// Folders that every node writes to.
+const FOLDERS: [&str; 8] = [
+    "/var/lib/kubelet",
+    "/var/lib/containerd",
+    "/var/lib/kops-agent",
+    "/var/log",
+    "/etc/kubernetes",
+    "/usr/local/bin",
+    "/opt/cni/bin",
+    "/tmp",
+];
+/// Where nothing of a node stays.
+const PASSING: [&str; 4] = ["/run", "/dev", "/proc", "/sys"];
+/// The file of kernel parameters that every node has.
+const SYSCTLS: &str = "/etc/sysctl.d/";
+/// kubelet's configuration.
+const KUBELET: &str = "/var/lib/kubelet/kubelet.conf";
+/// What containerd makes the file systems of containers with: no module that a node loads by itself.
+const OVERLAY: &str = "overlay";
+
+/// What a node wants of the machine and of others.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Wanted {
+    /// Whether it runs an API server.
+    pub(super) is_control_plane: bool,
+    /// Its Kubernetes.
+    pub(super) kubernetes: Option<KubernetesVersion>,
+    /// URLs of API servers.
+    pub(super) api_servers: BTreeSet<String>,
+    /// What is downloaded.
+    pub(super) downloads: Vec<WantedDownload>,
+    /// The folders that are written to.
+    pub(super) folders: BTreeSet<String>,
+    /// Kernel modules.
+    pub(super) modules: BTreeSet<String>,
+    /// Texts of files of kernel parameters.
+    pub(super) parameters: Vec<String>,
+    /// Whether kubelet is to start where there is swap.
+    pub(super) allows_swap: bool,
+}
+
+/// What is downloaded.
+#[derive(Clone, Debug)]
+pub(super) struct WantedDownload {
+    /// Its URLs, in the order in which they are tried.
+    pub(super) urls: Vec<String>,
+    /// The files that are made of it.
+    pub(super) files: BTreeSet<String>,
+}
+
+/// What the machine is to become, and what came of deciding that.
+pub(super) async fn wanted(
+    store: &Store,
+    options: &NodeOptions,
+    boot: Option<&BootConfig>,
+    reads_store: bool,
+    facts: Result<Facts, String>,
+    args: &LookArgs,
+) -> (Wanted, Vec<Service>) {
+    let mut wanted = Wanted {
+        is_control_plane: boot.is_some_and(|boot| boot.instance_group_role.runs_api_server()),
+        folders: FOLDERS.into_iter().map(str::to_owned).collect(),
+        modules: BTreeSet::from([OVERLAY.to_owned()]),
+        ..Wanted::default()
+    };
+    let mut services = Vec::new();
+    let Some(boot) = boot else { return (wanted, services) };
+    let outcome = match (reads_store, facts) {
+        (true, Ok(facts)) => {
+            let within = Duration::from_secs(args.store_timeout) + 2 * QUESTION;
+            match asked(within, decided(store, options, boot, facts, args)).await {
+                Ok(Ok((kubernetes, desired))) => {
+                    wanted.kubernetes = Some(kubernetes);
+                    wanted.add(&desired);
+                    Outcome::Answers
+                }
+                Ok(Err(error)) if exit::code_of(&error) == exit::CONFIGURATION => {
+                    Outcome::Fails(error_text(&error))
+                }
+                // What keeps it from being read has a finding of its own.
+                Ok(Err(error)) => Outcome::Unknown(error_text(&error)),
+                Err(why) => Outcome::Unknown(why),
+            }
+        }
+        (true, Err(why)) => Outcome::Unknown(why),
+        (false, _) => Outcome::Unknown(
+            "it is decided by what kops-controller gives this machine, which is not asked for it now"
+                .to_owned(),
+        ),
+    };
+    if outcome != Outcome::Answers
+        && let Some(applied) = last_applied(&args.root)
+    {
+        wanted.add(&applied);
+    }
+    let name = format!("{} in {}", boot.instance_group_name, boot.cluster_name);
+    services.push(service(ServiceKind::Configuration, &name, outcome));
+    (wanted, services)
+}
+
+async fn decided(
+    store: &Store,
+    options: &NodeOptions,
+    boot: &BootConfig,
+    facts: Facts,
+    args: &LookArgs,
+) -> Result<(KubernetesVersion, DesiredState)> {
+    let before = machine::before(&args.root)?;
+    let spec = spec::read_of(store, options, boot.clone(), facts, HashSource::known(), &before).await?;
+    let node = decide::resolve(spec)?;
+    let desired = decide::desired(&node)?;
+    Ok((node.kubernetes_version, desired))
+}
+
+/// What was last applied; nothing where that cannot be read.
+fn last_applied(root: &Path) -> Option<DesiredState> {
+    let applied = machine::open(root).ok()?.applied().ok()??;
+    Some(applied.desired())
+}
+
+impl Wanted {
+    fn add(&mut self, desired: &DesiredState) {
+        let mut downloads: BTreeMap<Vec<String>, BTreeSet<String>> = BTreeMap::new();
+        for (_, resource) in desired.iter() {
+            match resource {
+                Resource::File(file) => {
+                    self.add_file(file);
+                    if let Content::Asset(asset) = &file.content {
+                        let urls = [&asset.url].into_iter().chain(&asset.mirrors).cloned().collect();
+                        downloads.entry(urls).or_default().insert(file.path.clone());
+                    }
+                }
+                Resource::Directory(directory) => self.add_folder(&directory.path),
+                Resource::KernelModule(module) => {
+                    self.modules.insert(module.name.clone());
+                }
+                Resource::Image(image) if !image.sources.is_empty() => {
+                    downloads.entry(image.sources.clone()).or_default();
+                }
+                _ => {}
+            }
+        }
+        let downloads = downloads.into_iter().map(|(urls, files)| WantedDownload { urls, files });
+        self.downloads.extend(downloads);
+    }
+
+    fn add_file(&mut self, file: &File) {
+        let folder = file.path.rsplit_once('/').map_or("/", |(folder, _)| folder);
+        self.add_folder(folder);
+        match &file.content {
+            Content::Text(text) if file.path.starts_with(SYSCTLS) => self.parameters.push(text.clone()),
+            Content::Text(text) if file.path == KUBELET => {
+                let configuration: Option<serde_json::Value> = serde_yaml::from_str(text).ok();
+                self.allows_swap = configuration
+                    .is_some_and(|fields| fields["failSwapOn"] == serde_json::Value::Bool(false));
+            }
+            Content::Kubeconfig(kubeconfig) => {
+                self.api_servers.insert(kubeconfig.server.clone());
+            }
+            _ => {}
+        }
+    }
+
+    fn add_folder(&mut self, folder: &str) {
+        let is_passing = PASSING.iter().any(|passing| {
+            folder.strip_prefix(passing).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        });
+        if !is_passing {
+            self.folders.insert(folder.to_owned());
+        }
+    }
+}

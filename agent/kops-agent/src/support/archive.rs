@@ -1,0 +1,58 @@
+//! A bundle as one file: a tar archive, packed by Zstandard, for root's eyes only.
+
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::{Context as _, Result};
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
+use tar::{Builder, EntryType, Header};
+use tempfile::NamedTempFile;
+use time::OffsetDateTime;
+
+use super::part::Part;
+
+/// Of the archive and of each file in it.
+const MODE: u32 = 0o600;
+
+/// The bytes of an archive whose files are in one folder.
+///
+/// # Errors
+/// A name is longer than tar knows names.
+pub fn pack(folder: &str, now: OffsetDateTime, manifest: &str, parts: &[Part]) -> Result<Vec<u8>> {
+    let mut tar = Builder::new(Vec::new());
+    let mut add = |name: &str, bytes: &[u8]| {
+        let mut header = Header::new_ustar();
+        header.set_entry_type(EntryType::Regular);
+        header.set_size(bytes.len() as u64);
+        header.set_mode(MODE);
+        header.set_uid(0);
+        header.set_gid(0);
+        header.set_mtime(u64::try_from(now.unix_timestamp()).unwrap_or_default());
+        tar.append_data(&mut header, format!("{folder}/{name}"), bytes)
+    };
+    add("MANIFEST", manifest.as_bytes())?;
+    for part in parts {
+        if let Some(bytes) = part.bytes() {
+            add(&part.name, &bytes)?;
+        }
+    }
+    Ok(compress_to_vec(tar.into_inner()?.as_slice(), CompressionLevel::Fastest))
+}
+
+/// The folder that a file is to be in.
+pub fn folder_of(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
+/// Writes it where there is nothing yet: beside its place, so that what has its name is whole.
+///
+/// # Errors
+/// It cannot be written, or something has its name.
+pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
+    let failed = || format!("writing the bundle {}", path.display());
+    // It has mode 0600 from the beginning.
+    let mut file = NamedTempFile::new_in(folder_of(path)).with_context(failed)?;
+    file.write_all(bytes).and_then(|()| file.as_file().sync_all()).with_context(failed)?;
+    file.persist_noclobber(path).map_err(|error| error.error).with_context(failed)?;
+    Ok(())
+}

@@ -1,0 +1,27 @@
+//! The first file of a bundle: what is in it, and what is not.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+use super::part::Part;
+use crate::cli::VERSION;
+
+/// Its text.
+///
+/// # Errors
+/// The time has no form.
+pub fn text(host: &str, now: OffsetDateTime, parts: &[Part]) -> Result<String> {
+    let now = now.replace_nanosecond(0)?.format(&Rfc3339)?;
+    let mut text = format!("A support bundle of {host}, made at {now} by kops-agent {VERSION}.\n\n");
+    for part in parts {
+        match (&part.content, part.bytes()) {
+            (Err(why), _) => writeln!(text, "{}: not in it: {}", part.name, why.replace('\n', "\n    "))?,
+            (Ok(_), bytes) => writeln!(text, "{}: {} bytes", part.name, bytes.unwrap_or_default().len())?,
+        }
+    }
+    text.push_str("\n[***] stands for what is secret, or looks as if it were.\n");
+    Ok(text)
+}

@@ -1,0 +1,118 @@
+//! What `kops-agent support-bundle` writes: all that a report needs about a machine, and nothing secret.
+//!
+//! Every part is gathered beside the others, with a deadline. A part that cannot be had is named with the reason, in the
+//! bundle's MANIFEST and on the terminal; it never costs the others. What is secret on the machine is learnt along the way, and
+//! hidden in every part before any of it is written ([`kops_agent_plan::redaction`]).
+
+mod archive;
+mod journal;
+mod known;
+mod machine;
+mod manifest;
+mod node;
+mod part;
+mod units;
+mod versions;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context as _, Result, bail};
+use kops_agent_plan::doctor;
+use kops_agent_process::output::error_text;
+use serde_json::json;
+use time::OffsetDateTime;
+use time::macros::format_description;
+use tokio::join;
+
+use crate::cli::SupportBundleArgs;
+use crate::doctor::deadline::asked;
+use known::Known;
+use part::Part;
+
+/// Where bundles are written, which a machine that is started anew keeps (file-hierarchy(7)).
+const FOLDER: &str = "/var/tmp";
+
+/// How long all that `doctor` looks at may take: one server after another may be slow.
+const DIAGNOSIS: Duration = Duration::from_secs(150);
+
+/// A bundle that was written.
+pub struct Written {
+    /// Where it is.
+    pub path: PathBuf,
+    /// How many bytes it has.
+    pub size: usize,
+    /// The parts that are not in it, and why.
+    pub missing: Vec<(String, String)>,
+}
+
+/// Gathers a bundle and writes it.
+///
+/// # Errors
+/// It cannot be written. No part that cannot be had is an error.
+pub async fn write(args: &SupportBundleArgs) -> Result<Written> {
+    let look = &args.look;
+    if let Some(out) = &args.out {
+        refuse(out)?;
+    }
+    let now = OffsetDateTime::now_utc();
+    let (of_machine, of_node, journals, units, versions, diagnosis) = join!(
+        machine::parts(look),
+        node::parts(look),
+        journal::parts(look),
+        units::parts(look),
+        versions::part(look),
+        diagnosis(args),
+    );
+    let mut known = known::of_environment(&look.root);
+    let mut parts = vec![versions, diagnosis];
+    for (of_place, secrets) in [of_machine, of_node, units] {
+        parts.extend(of_place);
+        known.extend(secrets);
+    }
+    parts.extend(journals);
+    let redactor = known::redactor(known);
+    let parts: Vec<Part> = parts.into_iter().map(|part| part.redacted(&redactor)).collect();
+
+    let host = hostname(&look.root);
+    let name = format!(
+        "kops-agent-support-{host}-{}",
+        now.format(format_description!("[year][month][day]T[hour][minute][second]Z"))?
+    );
+    let manifest = redactor.text(&manifest::text(&host, now, &parts)?);
+    let bytes = archive::pack(&name, now, &manifest, &parts).context("packing the bundle")?;
+    let path = args.out.clone().unwrap_or_else(|| Path::new(FOLDER).join(format!("{name}.tar.zst")));
+    archive::write(&path, &bytes)?;
+    let missing = parts.into_iter().filter_map(|part| Some((part.name, part.content.err()?))).collect();
+    Ok(Written { path, size: bytes.len(), missing })
+}
+
+/// Refuses a file before anything is gathered for it.
+fn refuse(out: &Path) -> Result<()> {
+    if out.symlink_metadata().is_ok() {
+        bail!("{} is there already; give --out another file, or remove it", out.display());
+    }
+    let folder = archive::folder_of(out);
+    if !folder.is_dir() {
+        bail!("{} is no folder; give --out a file in one that is there", folder.display());
+    }
+    Ok(())
+}
+
+/// What `kops-agent doctor` finds.
+async fn diagnosis(args: &SupportBundleArgs) -> Part {
+    let looking = asked(DIAGNOSIS, Box::pin(crate::doctor::look(&args.look)));
+    let seen = looking.await.and_then(|seen| seen.map_err(|error| error_text(&error)));
+    Part::json("doctor.json", seen.map(|seen| json!({ "findings": doctor::findings(&seen) })))
+}
+
+/// What the kernel calls this host, as a part of a file's name.
+fn hostname(root: &Path) -> String {
+    let name = std::fs::read_to_string(root.join("proc/sys/kernel/hostname")).unwrap_or_default();
+    let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
+    let name: String = name.trim().chars().filter(is_plain).collect();
+    if name.is_empty() { "host".to_owned() } else { name }
+}
+
+/// What a place has told: its parts, and what of it is secret.
+type Told = (Vec<Part>, Vec<Known>);

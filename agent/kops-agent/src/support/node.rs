@@ -1,0 +1,81 @@
+//! What the machine is to become: its facts, and the plan. Both ask others over the network, so they have a thread and a
+//! runtime of their own, which may be left behind.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use kops_agent_process::output::error_text;
+use serde_json::Value;
+use tokio::runtime::Builder;
+
+use super::Told;
+use super::known::Known;
+use super::part::Part;
+use crate::cli::LookArgs;
+use crate::doctor::deadline::looked;
+use crate::node::decide::{self, Decision};
+use crate::node::plan::plan;
+use crate::node::{facts, last_applied, machine};
+use crate::source::hashes::HashSource;
+use crate::source::{Before, boot_config};
+
+/// Longer than the metadata service is tried for, and a store after it.
+const WITHIN: Duration = Duration::from_secs(100);
+
+/// Both, and the keys and secrets that the plan refers to.
+pub async fn parts(look: &LookArgs) -> Told {
+    let (of_facts, of_plan) = (look.clone(), look.clone());
+    let (facts, planned) = tokio::join!(
+        looked(WITHIN, move || run(observed(&of_facts))),
+        looked(WITHIN, move || run(planned(&of_plan))),
+    );
+    let facts = facts.and_then(|facts| facts);
+    let (plan, known) = match planned.and_then(|planned| planned) {
+        Ok((plan, known)) => (plan, known),
+        Err(why) => (Err(why), Vec::new()),
+    };
+    (vec![Part::json("facts.json", facts), Part::json("plan.json", plan)], known)
+}
+
+/// Runs something to its end on a runtime of its own.
+fn run<T>(work: impl Future<Output = Result<T>>) -> Result<T, String> {
+    let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
+    runtime.block_on(Box::pin(work)).map_err(|error| error_text(&error))
+}
+
+async fn observed(look: &LookArgs) -> Result<Value> {
+    let provider = boot_config(&look.conf).map(|boot| boot.cloud_provider).ok();
+    let facts = match &look.facts {
+        Some(file) => facts::load(file)?,
+        None => match facts::observe(&look.root, provider).await {
+            Ok(facts) => facts,
+            Err(error) => {
+                log::warn!("the facts of the bundle have nothing of the cloud: {}", error_text(&error));
+                facts::observe(&look.root, None).await?
+            }
+        },
+    };
+    Ok(serde_json::to_value(facts)?)
+}
+
+/// The plan, as `kops-agent verify` makes it: where what is wanted is not known, by what was last applied.
+/// What is secret is told also where no plan can be made.
+async fn planned(look: &LookArgs) -> Result<(Result<Value, String>, Vec<Known>)> {
+    let options = look.options();
+    anyhow::ensure!(look.root.is_dir(), "there is no machine below {}", look.root.display());
+    let host = machine::open(&look.root)?;
+    let decided = async {
+        let hashes = HashSource::publishers(host.record()?.known_hashes);
+        decide::decide(&options, hashes, &Before::on(&host)?).await
+    };
+    let decision: Decision = match Box::pin(decided).await {
+        Ok(decision) => decision,
+        Err(error) => Box::pin(last_applied::stand_in(&options, &host, error)).await?.decision,
+    };
+    let plan = plan(&host, &decision).context("comparing this machine with its node");
+    let plan = plan.and_then(|plan| Ok(serde_json::to_value(plan)?)).map_err(|error| error_text(&error));
+    let secrets = decision.materials.secret_texts().into_iter().map(Known::File);
+    let mut known: Vec<Known> = secrets.collect();
+    known.push(Known::Public(decision.config_hash.clone()));
+    Ok((plan, known))
+}

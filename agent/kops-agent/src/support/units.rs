@@ -1,0 +1,118 @@
+//! What systemd knows of the units that make a node. Of their environments the names of variables are told, and no value.
+
+use std::time::Duration;
+
+use kops_agent_host::system::programs;
+
+use super::Told;
+use super::known::Known;
+use super::part::Part;
+use crate::cli::LookArgs;
+use crate::doctor::deadline::looked;
+
+const UNITS: [&str; 9] = [
+    "kops-agent.service",
+    "kops-agent-verify.service",
+    "kops-agent-verify.timer",
+    "kops-agent-metrics.service",
+    "kops-agent-metrics.timer",
+    "kops-agent-controller.service",
+    "kops-configuration.service",
+    "kubelet.service",
+    "containerd.service",
+];
+const PROPERTIES: &str = "--property=Id,LoadState,ActiveState,SubState,Result,UnitFileState,FragmentPath,DropInPaths,\
+                          NeedDaemonReload,NRestarts,ExecMainCode,ExecMainStatus,ExecMainStartTimestamp,ActiveEnterTimestamp,\
+                          InactiveEnterTimestamp,NextElapseUSecRealtime,LastTriggerUSec,MemoryCurrent,Environment,EnvironmentFiles";
+const ENVIRONMENT: &str = "Environment=";
+const WITHIN: Duration = Duration::from_secs(20);
+
+/// All of them, and what is in their environments.
+pub async fn parts(look: &LookArgs) -> Told {
+    let of_root = (!look.is_this_machine()).then(|| format!("--root={}", look.root.display()));
+    let shown = looked(2 * WITHIN, move || show(of_root.as_deref())).await.and_then(|shown| shown);
+    match shown {
+        Ok(shown) => {
+            let (shown, known) = without_values(&shown);
+            (vec![Part::text("units.txt", Ok(shown))], known)
+        }
+        Err(why) => (vec![Part::text("units.txt", Err(why))], Vec::new()),
+    }
+}
+
+fn show(of_root: Option<&str>) -> Result<String, String> {
+    let mut command = vec!["systemctl", "show", PROPERTIES];
+    command.extend(of_root);
+    command.push("--");
+    command.extend(UNITS);
+    let answer = programs::ask(&command, WITHIN)?;
+    match answer.is_success {
+        true => Ok(answer.stdout),
+        false => Err(format!("systemctl: {}", answer.stderr.trim())),
+    }
+}
+
+/// What systemctl shows, with the names of variables in the place of environments; and these variables.
+fn without_values(shown: &str) -> (String, Vec<Known>) {
+    let mut known = Vec::new();
+    let mut lines = String::new();
+    for line in shown.lines() {
+        match line.strip_prefix(ENVIRONMENT) {
+            None => lines.push_str(line),
+            Some(environment) => {
+                let names: Vec<String> = variables(environment)
+                    .into_iter()
+                    .map(|(name, value)| {
+                        known.push(Known::Variable(name.clone(), value));
+                        name
+                    })
+                    .collect();
+                lines.push_str(&format!("Variables={}", names.join(" ")));
+            }
+        }
+        lines.push('\n');
+    }
+    (lines, known)
+}
+
+/// The variables of an environment, as systemctl writes it: with quotes about those with spaces, and escapes in these.
+fn variables(environment: &str) -> Vec<(String, String)> {
+    let mut words = vec![String::new()];
+    let mut quote = None;
+    let mut chars = environment.chars();
+    while let Some(c) = chars.next() {
+        let Some(word) = words.last_mut() else { break };
+        match (quote, c) {
+            (None, '"' | '\'') => quote = Some(c),
+            (Some(open), c) if c == open => quote = None,
+            (_, '\\') => word.extend(chars.next()),
+            (None, ' ') => words.push(String::new()),
+            _ => word.push(c),
+        }
+    }
+    let split = |word: &String| word.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+    words.iter().filter_map(split).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_environments_only_names_are_told() {
+        let shown = "Id=kubelet.service\nEnvironment=A=1 \"B=x y=z\" TOKEN=a\\\"b\nNRestarts=0\n\nId=x.service\nEnvironment=\n";
+        let (told, known) = without_values(shown);
+        assert_eq!(
+            told,
+            "Id=kubelet.service\nVariables=A B TOKEN\nNRestarts=0\n\nId=x.service\nVariables=\n"
+        );
+        let values: Vec<String> = known
+            .into_iter()
+            .filter_map(|known| match known {
+                Known::Variable(name, value) => Some(format!("{name}: {value}")),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(values, ["A: 1", "B: x y=z", "TOKEN: a\"b"]);
+    }
+}

@@ -1,0 +1,43 @@
+//! The versions of what a node is made of.
+
+use std::path::Path;
+use std::time::Duration;
+
+use kops_agent_host::system::programs;
+
+use super::part::Part;
+use crate::cli::{LookArgs, VERSION};
+use crate::doctor::deadline::looked;
+
+/// Programs that tell their version, and how long each may take.
+const PROGRAMS: [&[&str]; 5] = [
+    &["systemctl", "--version"],
+    &["containerd", "--version"],
+    &["runc", "--version"],
+    &["/usr/local/bin/kubelet", "--version"],
+    &["uname", "-a"],
+];
+const WITHIN: Duration = Duration::from_secs(10);
+
+/// All of them in one file.
+pub async fn part(look: &LookArgs) -> Part {
+    let (root, is_this_machine) = (look.root.clone(), look.is_this_machine());
+    let text = looked(WITHIN * 6, move || text(&root, is_this_machine)).await;
+    Part::text("versions.txt", text)
+}
+
+fn text(root: &Path, is_this_machine: bool) -> String {
+    let mut text = format!("kops-agent {VERSION}\n");
+    let os_release = std::fs::read_to_string(root.join("etc/os-release"));
+    text.push_str(&format!("\n/etc/os-release:\n{}\n", os_release.unwrap_or_else(|error| error.to_string())));
+    // The programs of another root are not run.
+    for command in PROGRAMS.into_iter().filter(|_| is_this_machine) {
+        let said = match programs::ask(command, WITHIN) {
+            Ok(answer) if answer.is_success => answer.stdout,
+            Ok(answer) => answer.stderr,
+            Err(why) => why,
+        };
+        text.push_str(&format!("\n{}:\n{}\n", command.join(" "), said.trim_end()));
+    }
+    text
+}

@@ -1,0 +1,311 @@
+//! What would stop a machine: the program on the example's machines, each with one thing wrong.
+
+// A skipped test says so.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
+
+use std::convert::Infallible;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+
+use http_body_util::Empty;
+use hyper::body::{Bytes, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use kops_agent_tests::example_cluster::edit;
+use kops_agent_tests::example_store::{CLUSTER, CONFIG_BASE, CONTROL_PLANE, NODES};
+use kops_agent_tests::loopback::LoopbackServer;
+use kops_agent_tests::name_server::{NameFault, NameServer};
+use serde_json::Value;
+
+use crate::example::apart::apart;
+use crate::example::{Ended, Machine, agent};
+
+const STOPS: i32 = 4;
+
+const TCP: &str =
+    "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n";
+
+/// A machine of this group whose kernel and systemd are as they should be.
+fn machine(group: &'static str) -> Machine {
+    let machine = Machine::of(group);
+    fs::create_dir_all(machine.root().join("run/systemd/system")).unwrap();
+    write(&machine, "proc/net/tcp", TCP);
+    write(&machine, "proc/swaps", "Filename\tType\tSize\tUsed\tPriority\n");
+    write(&machine, "proc/sys/vm/overcommit_memory", "0\n");
+    write(&machine, "sys/fs/cgroup/cgroup.controllers", "cpuset cpu io memory pids\n");
+    machine
+}
+
+fn write(machine: &Machine, path: &str, text: &str) {
+    let path = machine.root().join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+/// What was found.
+struct Diagnosis {
+    ended: Ended,
+    findings: Vec<Value>,
+}
+
+impl Diagnosis {
+    fn of(call: &mut Command) -> Diagnosis {
+        let ended = Ended::of(call.args(["-o", "json"]));
+        let json: Value =
+            serde_json::from_str(&ended.stdout).unwrap_or_else(|error| panic!("{error}: {ended:#?}"));
+        let findings = json["findings"].as_array().unwrap().clone();
+        let has_problem = findings.iter().any(|finding| finding["verdict"] == "problem");
+        assert_eq!(json["stops"], has_problem, "{ended:#?}");
+        assert_eq!(ended.code, if has_problem { STOPS } else { 0 }, "{ended:#?}");
+        Diagnosis { ended, findings }
+    }
+
+    /// Of this check there is a finding of this verdict that says this, and what to do unless it is well.
+    #[track_caller]
+    fn has(&self, check: &str, verdict: &str, said: &str) {
+        let finding = self.findings.iter().find(|finding| {
+            finding["check"] == check
+                && finding["verdict"] == verdict
+                && finding["what"].as_str().unwrap().contains(said)
+        });
+        let finding =
+            finding.unwrap_or_else(|| panic!("no {verdict} of {check} says {said:?}: {:#?}", self.ended));
+        assert_eq!(finding["toDo"].is_string(), verdict != "ok", "{finding}");
+    }
+
+    fn verdicts(&self, check: &str) -> Vec<&str> {
+        let of_check = self.findings.iter().filter(|finding| finding["check"] == check);
+        of_check.map(|finding| finding["verdict"].as_str().unwrap()).collect()
+    }
+}
+
+fn diagnosis(machine: &Machine) -> Diagnosis {
+    Diagnosis::of(&mut machine.agent("doctor"))
+}
+
+#[test]
+fn on_a_machine_that_is_as_it_should_be_nothing_stops_it_and_nothing_is_changed() {
+    let machine = machine(CONTROL_PLANE);
+    let before = machine.files();
+    let found = diagnosis(&machine);
+    for (check, said) in [
+        ("boot config", "kube_env.yaml is a boot config"),
+        ("store", "instancegroup/control-plane-eu-west-1a can be read"),
+        ("configuration", "can be decided"),
+        ("downloads", "downloads are served"),
+        ("time", "agrees with that of 127.0.0.1:"),
+        ("cgroups", "cgroups v2"),
+        ("modules", "br_netfilter"),
+        ("ports", "no other program has any"),
+        ("systemd", "systemd runs"),
+        ("packages", "no process holds"),
+        ("swap", "there is no swap"),
+        ("programs", "no program"),
+    ] {
+        found.has(check, "ok", said);
+    }
+    assert_eq!(found.ended.code, 0, "{:#?}", found.ended);
+    assert_eq!(machine.files(), before);
+    let root = machine.root();
+    assert!(!root.join("var").exists(), "a look has made folders");
+    let text = machine.run("doctor", &[]);
+    text.with(0, &[]);
+    assert!(text.stdout.contains("ok       systemd") && text.stdout.contains("Nothing "), "{text:#?}");
+}
+
+#[test]
+fn a_store_that_cannot_be_read_is_told_with_the_reason() {
+    let machine = machine(CONTROL_PLANE);
+    let mut nowhere = machine.agent("doctor");
+    let found =
+        Diagnosis::of(nowhere.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-patience", "1"]));
+    found.has("store", "problem", "the store cannot be reached");
+    // That follows from it, and is no problem of its own.
+    assert_eq!(found.verdicts("configuration"), ["unknown"]);
+
+    let found = Diagnosis::of(machine.agent("doctor").env("S3_SECRET_ACCESS_KEY", "another"));
+    found.has("store", "problem", "SignatureDoesNotMatch");
+    assert!(!found.ended.stdout.contains("another"), "{:#?}", found.ended);
+
+    machine.cluster.s3.forbid(&format!("{CLUSTER}/instancegroup/{CONTROL_PLANE}"));
+    let found = diagnosis(&machine);
+    found.has("store", "problem", "access denied (403)");
+    found.has("store", "ok", "cluster-completed.spec can be read");
+    machine.cluster.s3.permit_all();
+
+    let found =
+        Diagnosis::of(&mut machine.agent_with_store("doctor", "s3://no-such-bucket/demo.example.com"));
+    found.has("store", "problem", "there is no bucket");
+}
+
+#[test]
+fn a_configuration_that_is_wrong_is_told_with_its_field() {
+    let machine = machine(CONTROL_PLANE);
+    let (ours, old) = ("kubernetesVersion: 1.34.2", "kubernetesVersion: 1.28.2");
+    machine.cluster.edit("cluster-completed.spec", ours, old).unwrap();
+    diagnosis(&machine).has("configuration", "problem", "spec.kubernetesVersion");
+}
+
+#[test]
+fn without_a_boot_config_the_machine_is_looked_at_all_the_same() {
+    let machine = machine(NODES);
+    let mut call = Command::new(agent());
+    call.env_clear().args(["doctor", "--conf", "/nonexistent", "--root"]).arg(machine.root());
+    let found = Diagnosis::of(&mut call);
+    found.has("boot config", "problem", "/nonexistent");
+    found.has("swap", "ok", "there is no swap");
+    Ended::of(Command::new(agent()).env_clear().args(["doctor", "--root", "/nonexistent"]))
+        .with(1, &["/nonexistent"]);
+}
+
+#[test]
+fn a_metadata_service_that_may_not_be_asked() {
+    let machine = machine(CONTROL_PLANE);
+    write(&machine, "etc/os-release", "ID=ubuntu\nVERSION_ID=\"24.04\"\n");
+    let mut call = Command::new(agent());
+    call.env_clear().envs(machine.cluster.environment()).env("AWS_EC2_METADATA_DISABLED", "true");
+    call.arg("doctor").arg("--conf").arg(machine.cluster.store.kube_env(CONTROL_PLANE));
+    call.args(["--config-base", CONFIG_BASE, "--root"]).arg(machine.root());
+    let found = Diagnosis::of(&mut call);
+    found.has("metadata", "problem", "AWS_EC2_METADATA_DISABLED is true");
+    found.has("store", "ok", "can be read");
+    found.has("configuration", "unknown", "AWS_EC2_METADATA_DISABLED is true");
+}
+
+#[test]
+fn downloads_that_no_server_has() {
+    let machine = machine(CONTROL_PLANE);
+    let mirror = machine.downloads().url();
+    let spec = machine.cluster.store.cluster_folder().join("cluster-completed.spec");
+    edit(&spec, &mirror, &format!("{mirror}/elsewhere")).unwrap();
+    let found = diagnosis(&machine);
+    found.has("downloads", "problem", "kubelet cannot be downloaded");
+    found.has("downloads", "problem", "404");
+    edit(&spec, &format!("{mirror}/elsewhere"), "http://127.0.0.1:1").unwrap();
+    diagnosis(&machine).has("downloads", "problem", "refused");
+}
+
+/// A mirror whose clock stands still, and that has every file.
+fn mirror_at(date: &'static str) -> LoopbackServer {
+    let answer = move |_: Request<Incoming>| async move {
+        let answer = Response::builder().header("date", date).body(Empty::<Bytes>::new());
+        Ok::<_, Infallible>(answer.unwrap())
+    };
+    LoopbackServer::start("late", service_fn(answer)).unwrap()
+}
+
+#[test]
+fn a_clock_that_is_wrong() {
+    let machine = machine(CONTROL_PLANE);
+    let mirror = mirror_at("Sun, 06 Nov 1994 08:49:37 GMT");
+    machine.cluster.edit("cluster-completed.spec", &machine.downloads().url(), &mirror.url()).unwrap();
+    // The store's server has this machine's time.
+    let found = diagnosis(&machine);
+    found.has("time", "ok", "agrees with that of 127.0.0.1:");
+    found.has("time", "warning", "the clock of 127.0.0.1:");
+
+    let folder = machine.cluster.store.cluster_folder();
+    let mut call = machine.agent("doctor");
+    let found = Diagnosis::of(call.arg("--store-mirror").arg(format!("{CONFIG_BASE}={}", folder.display())));
+    found.has("time", "problem", "s ahead, by that of 127.0.0.1:");
+}
+
+#[test]
+fn a_port_that_another_program_has() {
+    let machine = machine(CONTROL_PLANE);
+    let listens = |port: u16, inode: u32| {
+        format!(
+            "   0: 00000000:{port:04X} 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 {inode} 1\n"
+        )
+    };
+    write(&machine, "proc/net/tcp", &format!("{TCP}{}{}", listens(10250, 77), listens(443, 78)));
+    for (number, name, inode) in [(41, "nginx", 77), (42, "kube-apiserver", 78)] {
+        write(&machine, &format!("proc/{number}/comm"), &format!("{name}\n"));
+        let folder = machine.root().join(format!("proc/{number}/fd"));
+        fs::create_dir_all(&folder).unwrap();
+        symlink(format!("socket:[{inode}]"), folder.join("3")).unwrap();
+    }
+    let found = diagnosis(&machine);
+    found.has("ports", "problem", "port 10250, which is kubelet's, is taken by nginx (process 41)");
+    assert_eq!(found.verdicts("ports").len(), 1, "the API server may have its port: {:#?}", found.ended);
+}
+
+#[test]
+fn what_else_is_in_the_way_of_a_node() {
+    let machine = machine(CONTROL_PLANE);
+    write(&machine, "proc/swaps", "Filename\tType\n/swapfile  file 1 0 -2\n");
+    write(&machine, "sys/fs/cgroup/cgroup.controllers", "cpuset cpu io\n");
+    write(&machine, "proc/51/comm", "dockerd\n");
+    write(&machine, "proc/52/comm", "kubelet\n");
+    write(&machine, "proc/52/cgroup", "0::/system.slice/snap.kubelet.service\n");
+    fs::remove_dir(machine.root().join("run/systemd/system")).unwrap();
+    let found = diagnosis(&machine);
+    found.has("swap", "problem", "/swapfile is used as swap");
+    found.has("cgroups", "problem", "without memory, pids");
+    found.has("programs", "warning", "Docker runs (process 51)");
+    found.has("programs", "problem", "snap.kubelet.service");
+    found.has("systemd", "problem", "systemd does not run this machine");
+    fs::remove_dir_all(machine.root().join("proc")).unwrap();
+    fs::remove_dir_all(machine.root().join("sys")).unwrap();
+    let found = diagnosis(&machine);
+    for check in ["swap", "cgroups", "programs", "ports", "sysctls"] {
+        assert_eq!(found.verdicts(check), ["unknown"], "{check}: {:#?}", found.ended);
+    }
+}
+
+/// In a mount namespace of its own, where the root is a file system that is full, or cannot be written to.
+#[test]
+fn a_disk_that_has_no_room() {
+    let machine = Machine::of(CONTROL_PLANE);
+    let may_mount = Command::new("unshare").args(["--map-root-user", "--mount", "true"]).status();
+    if !may_mount.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: a_disk_that_has_no_room needs a mount namespace, and this machine gives none");
+        return;
+    }
+    let script = r#"
+        mount -t tmpfs -o size=400k small "$ROOT" || exit 99
+        "$@"; echo "first $?"
+        mount -o remount,size=1g,nr_inodes=2 "$ROOT" || mount -o remount,size=1g "$ROOT" || exit 99
+        mount -o remount,ro "$ROOT" || exit 99
+        "$@"; echo "second $?"
+    "#;
+    let doctor = machine.agent("doctor");
+    let mut run = Command::new("unshare");
+    run.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]);
+    run.arg(doctor.get_program()).args(doctor.get_args());
+    run.envs(doctor.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let ended = Ended::of(run.env("ROOT", machine.root()));
+    ended.with(0, &[]);
+    let (first, second) = ended.stdout.split_once("first 4\n").unwrap_or_else(|| panic!("{ended:#?}"));
+    assert!(
+        first.contains("PROBLEM  disk") && first.contains("/var/cache/nodeup has 0 MB free"),
+        "{ended:#?}"
+    );
+    assert!(second.contains("PROBLEM  disk") && second.contains("mounted read-only"), "{ended:#?}");
+    assert!(second.ends_with("second 4\n"), "{ended:#?}");
+}
+
+/// In a network namespace of its own, where port 53 is free. That takes root.
+#[test]
+fn names_that_are_not_there_are_told_from_names_that_nobody_can_tell() {
+    const MIRROR: &str = "mirror.test";
+    apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
+        let machine = machine(NODES);
+        let url = machine.downloads().url();
+        machine.cluster.edit("cluster-completed.spec", &url, &url.replace("127.0.0.1", MIRROR)).unwrap();
+        let diagnose = |fault| {
+            let _names = NameServer::start(fault, &[(MIRROR, 1000)]).unwrap();
+            diagnosis(&machine)
+        };
+        let found = diagnose(NameFault::NoSuchName);
+        found.has("dns", "problem", "mirror.test (downloads): the name mirror.test cannot be resolved: the name server says that there is no such name");
+        found.has("dns", "ok", "(the API server) has an address");
+        let found = diagnose(NameFault::CannotTell);
+        found.has("dns", "unknown", "whether mirror.test (downloads) has an address is not known");
+        let _names = NameServer::start(NameFault::CannotTell, &[]).unwrap();
+        let found = diagnosis(&machine);
+        found.has("dns", "ok", "mirror.test (downloads) has an address");
+        assert_eq!(found.ended.code, 0, "{:#?}", found.ended);
+    });
+}

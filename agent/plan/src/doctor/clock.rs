@@ -1,0 +1,80 @@
+//! The time: what signs requests and what verifies certificates have to agree on it.
+
+use super::{Finding, Seen};
+
+/// AWS takes a signature for so many seconds (IAM User Guide, "Elements of an AWS API request signature"), as kops-agent's
+/// controller does.
+const SIGNATURES: i64 = 5 * 60;
+/// What a clock that is kept right never differs by.
+const NOTICEABLE: i64 = 30;
+
+const CHECK: &str = "time";
+const SET: &str = "have the clock set over the network: `timedatectl set-ntp true`, and see `timedatectl timesync-status` or \
+                   `chronyc tracking`";
+
+/// The time here and elsewhere.
+#[derive(Clone, Debug)]
+pub struct Clock {
+    /// By how many seconds the clocks of servers are ahead of this machine's, with their names.
+    pub servers: Vec<(String, i64)>,
+    /// Whether the clock is set over the network.
+    pub is_synchronized: Seen<bool>,
+}
+
+pub(super) fn findings(clock: &Clock) -> Vec<Finding> {
+    let Some((nearest, least)) = clock.servers.iter().min_by_key(|(_, ahead)| ahead.abs()) else {
+        return vec![without_servers(&clock.is_synchronized)];
+    };
+    let mut findings = vec![match least.abs() {
+        off if off > SIGNATURES => Finding::problem(
+            CHECK,
+            format!(
+                "this machine's clock is {}, by that of {nearest}: its signatures are refused, and certificates are not valid yet \
+                 or any more",
+                differs(*least)
+            ),
+            SET,
+        ),
+        off if off > NOTICEABLE => Finding::warning(
+            CHECK,
+            format!("this machine's clock is {}, by that of {nearest}", differs(*least)),
+            SET,
+        ),
+        _ => Finding::ok(CHECK, format!("this machine's clock agrees with that of {nearest}")),
+    }];
+    // Where another agrees it is the server's clock that is wrong.
+    if least.abs() <= SIGNATURES {
+        findings
+            .extend(clock.servers.iter().filter(|(_, ahead)| ahead.abs() > SIGNATURES).map(|(server, ahead)| {
+            Finding::warning(
+                CHECK,
+                format!(
+                    "the clock of {server} differs by {} s from this machine's, which agrees with {nearest}",
+                    ahead.abs()
+                ),
+                format!("see whether the clock of {server} is right"),
+            )
+        }));
+    }
+    findings
+}
+
+fn differs(ahead: i64) -> String {
+    if ahead > 0 { format!("{ahead} s behind") } else { format!("{} s ahead", ahead.abs()) }
+}
+
+fn without_servers(is_synchronized: &Seen<bool>) -> Finding {
+    match is_synchronized {
+        Ok(true) => Finding::ok(CHECK, "this machine's clock is set over the network"),
+        Ok(false) => Finding::warning(
+            CHECK,
+            "this machine's clock is not set over the network, and no server told the time",
+            SET,
+        ),
+        Err(why) => Finding::unknown(
+            CHECK,
+            format!("no server told the time, and whether the clock is set is not known: {why}"),
+            SET,
+        ),
+    }
+}

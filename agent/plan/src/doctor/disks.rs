@@ -1,0 +1,100 @@
+//! Room on the file systems that a node is written to.
+
+use super::{Finding, Seen};
+
+const CHECK: &str = "disk";
+
+/// Below this nothing works that writes.
+const NOTHING: u64 = 64 << 20;
+/// kubelet evicts pods where less of a file system is free, and takes no new ones, in percent (`evictionHard` of kubelet's
+/// defaults, which are kOps', too: `nodefs.available<10%`, `nodefs.inodesFree<5%`).
+const EVICTED_BELOW: u64 = 10;
+const INODES_EVICTED_BELOW: u64 = 5;
+
+/// A file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Disk {
+    /// The first folder of the node's on it.
+    pub path: String,
+    /// How many bytes there are for root.
+    pub free: u64,
+    /// How many it has.
+    pub total: u64,
+    /// How many files and folders may still be made; both 0 where it does not count them, as btrfs.
+    pub free_inodes: u64,
+    /// How many it may have.
+    pub inodes: u64,
+    /// Whether nothing can be written to it.
+    pub is_read_only: bool,
+    /// How many bytes are yet to be downloaded to it, as far as servers tell.
+    pub needed: u64,
+}
+
+pub(super) fn findings(disks: &Seen<Vec<Disk>>) -> Vec<Finding> {
+    match disks {
+        Ok(disks) => disks.iter().map(finding).collect(),
+        Err(why) => vec![Finding::unknown(
+            CHECK,
+            format!("how much room there is is not known: {why}"),
+            "look with `df -h`",
+        )],
+    }
+}
+
+fn finding(disk: &Disk) -> Finding {
+    let Disk { path, free, total, free_inodes, inodes, is_read_only, needed } = disk;
+    if *is_read_only {
+        let what = format!("the file system of {path} is mounted read-only, and a node is written to it");
+        return Finding::problem(
+            CHECK,
+            what,
+            format!("mount it for writing: `mount -o remount,rw {path}`; look for errors with `dmesg`"),
+        );
+    }
+    let free_some = format!("free some space on the file system of {path}, or make it larger");
+    if free < needed || *free < NOTHING {
+        let needs = if *needed > 0 {
+            format!(", and {} are to be downloaded to it", megabytes(*needed))
+        } else {
+            String::new()
+        };
+        return Finding::problem(CHECK, format!("{path} has {} free{needs}", megabytes(*free)), free_some);
+    }
+    if *inodes > 0 && *free_inodes == 0 {
+        let what =
+            format!("{path} has no inodes left: no file can be made on it, however much space is free");
+        return Finding::problem(
+            CHECK,
+            what,
+            format!("remove files that are not needed; `du --inodes -d 2 {path}` finds many small ones"),
+        );
+    }
+    if percent(*free, *total) < EVICTED_BELOW {
+        let what = format!(
+            "{path} has {} free, {} %: kubelet evicts pods below {EVICTED_BELOW} %",
+            megabytes(*free),
+            percent(*free, *total)
+        );
+        return Finding::warning(CHECK, what, free_some);
+    }
+    if *inodes > 0 && percent(*free_inodes, *inodes) < INODES_EVICTED_BELOW {
+        let what = format!(
+            "{path} has {} % of its inodes free: kubelet evicts pods below {INODES_EVICTED_BELOW} %",
+            percent(*free_inodes, *inodes)
+        );
+        return Finding::warning(
+            CHECK,
+            what,
+            format!("remove files that are not needed; `du --inodes -d 2 {path}` finds many small ones"),
+        );
+    }
+    Finding::ok(CHECK, format!("{path} has {} free", megabytes(*free)))
+}
+
+fn percent(part: u64, whole: u64) -> u64 {
+    part.saturating_mul(100).checked_div(whole).unwrap_or(100)
+}
+
+fn megabytes(bytes: u64) -> String {
+    format!("{} MB", bytes / 1_000_000)
+}

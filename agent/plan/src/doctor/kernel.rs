@@ -1,0 +1,173 @@
+//! What kubelet and containerd want of the kernel: cgroups, modules, parameters.
+
+use std::collections::BTreeSet;
+
+use super::{Finding, Seen};
+use crate::resolve::KubernetesVersion;
+
+const CGROUPS: &str = "cgroups";
+const MODULES: &str = "modules";
+const SYSCTLS: &str = "sysctls";
+
+/// Controllers without which kubelet does not start (kubernetes: `pkg/kubelet/cm/container_manager_linux.go`,
+/// `validateSystemRequirements`, and `pkg/kubelet/cm/cgroup_manager_linux.go`).
+const CONTROLLERS: [&str; 4] = ["cpu", "cpuset", "memory", "pids"];
+/// What containerd makes the file systems of containers with.
+const OVERLAY: &str = "overlay";
+
+/// How processes are put into groups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Cgroups {
+    /// The unified hierarchy, with these controllers.
+    V2(BTreeSet<String>),
+    /// A hierarchy a controller.
+    V1(BTreeSet<String>),
+    /// None is mounted.
+    Missing,
+}
+
+/// A kernel module.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Module {
+    /// Its name.
+    pub name: String,
+    /// How it is.
+    pub state: Seen<ModuleState>,
+}
+
+/// How a kernel module is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ModuleState {
+    /// Loaded, or built in.
+    Loaded,
+    /// It can be loaded.
+    Available,
+    /// A line of a file stands against it.
+    Forbidden(String),
+    /// The running kernel has no such module.
+    Missing,
+}
+
+/// What the kernel has.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// How processes are put into groups.
+    pub cgroups: Seen<Cgroups>,
+    /// The modules that a node wants.
+    pub modules: Vec<Module>,
+    /// The parameters that a node sets and the kernel does not have, by name.
+    pub missing_parameters: Seen<Vec<String>>,
+    /// Whether parameters cannot be set, as in a container.
+    pub parameters_are_read_only: Seen<bool>,
+}
+
+pub(super) fn findings(kernel: &Kernel, kubernetes: Option<&KubernetesVersion>) -> Vec<Finding> {
+    let mut findings = vec![of_cgroups(&kernel.cgroups, kubernetes)];
+    findings.extend(of_modules(&kernel.modules));
+    findings.push(of_parameters(kernel));
+    findings
+}
+
+fn of_cgroups(cgroups: &Seen<Cgroups>, kubernetes: Option<&KubernetesVersion>) -> Finding {
+    const BOOT: &str = "boot with cgroup v2 and all its controllers: without systemd.unified_cgroup_hierarchy=0 and cgroup_disable= on \
+                        the kernel's command line";
+    let (version, controllers) = match cgroups {
+        Err(why) => {
+            return Finding::unknown(
+                CGROUPS,
+                format!("which cgroups there are is not known: {why}"),
+                "look at /sys/fs/cgroup",
+            );
+        }
+        Ok(Cgroups::Missing) => {
+            return Finding::problem(
+                CGROUPS,
+                "no cgroups are mounted at /sys/fs/cgroup, and kubelet needs them",
+                BOOT,
+            );
+        }
+        Ok(Cgroups::V1(controllers)) => ("v1", controllers),
+        Ok(Cgroups::V2(controllers)) => ("v2", controllers),
+    };
+    let missing: Vec<&str> = CONTROLLERS.into_iter().filter(|name| !controllers.contains(*name)).collect();
+    if !missing.is_empty() {
+        return Finding::problem(
+            CGROUPS,
+            format!("cgroups {version} without {}, which kubelet needs", missing.join(", ")),
+            BOOT,
+        );
+    }
+    match (version, kubernetes) {
+        ("v1", Some(kubernetes)) if kubernetes.refuses_cgroups_v1() => Finding::problem(
+            CGROUPS,
+            format!("cgroups v1, on which kubelet of Kubernetes {kubernetes} does not start"),
+            BOOT,
+        ),
+        ("v1", _) => Finding::warning(
+            CGROUPS,
+            "cgroups v1, on which kubelet of Kubernetes 1.35 and later does not start",
+            BOOT,
+        ),
+        _ => Finding::ok(CGROUPS, format!("cgroups {version} with {}", CONTROLLERS.join(", "))),
+    }
+}
+
+fn of_modules(modules: &[Module]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut well = Vec::new();
+    for Module { name, state } in modules {
+        let install =
+            format!("install the package with the modules of the running kernel, or one with {name}");
+        findings.push(match state {
+            Ok(ModuleState::Loaded | ModuleState::Available) => {
+                well.push(name.as_str());
+                continue;
+            }
+            Ok(ModuleState::Missing) if name == OVERLAY => Finding::problem(
+                MODULES,
+                "the kernel has no overlay file system, and containerd runs no container without it",
+                install,
+            ),
+            Ok(ModuleState::Missing) => Finding::warning(
+                MODULES,
+                format!("the running kernel has no module {name}, and the node goes on without it"),
+                install,
+            ),
+            Ok(ModuleState::Forbidden(line)) => Finding::warning(
+                MODULES,
+                format!("the module {name} is not loaded at boot: {line} stands against it"),
+                "take that line out",
+            ),
+            Err(why) => Finding::unknown(
+                MODULES,
+                format!("whether there is a module {name} is not known: {why}"),
+                format!("`modprobe --dry-run {name}` tells"),
+            ),
+        });
+    }
+    if !well.is_empty() {
+        findings.push(Finding::ok(MODULES, format!("the kernel has {}", well.join(", "))));
+    }
+    findings
+}
+
+fn of_parameters(kernel: &Kernel) -> Finding {
+    match (&kernel.parameters_are_read_only, &kernel.missing_parameters) {
+        (Ok(true), _) => Finding::problem(
+            SYSCTLS,
+            "/proc/sys is mounted read-only, so kernel parameters cannot be set",
+            "run on the machine, not in a container; or mount /proc/sys for writing",
+        ),
+        (_, Ok(missing)) if !missing.is_empty() => Finding::warning(
+            SYSCTLS,
+            format!("the kernel has no parameter {}, and the node goes on without", missing.join(", ")),
+            "load the module that brings it, or take it out of the cluster's sysctlParameters",
+        ),
+        (Err(why), _) | (_, Err(why)) => Finding::unknown(
+            SYSCTLS,
+            format!("whether the kernel has the parameters that a node sets is not known: {why}"),
+            "look with `sysctl --all`",
+        ),
+        (Ok(false), Ok(_)) => Finding::ok(SYSCTLS, "the kernel has the parameters that a node sets"),
+    }
+}

@@ -1,0 +1,120 @@
+//! What would stop a machine from becoming its node: from what was looked at to findings, each with what to do.
+//!
+//! Three things are told apart: what is there, what is known not to be, and what is not known, be it slow, forbidden to look
+//! at, or hung. What is not known is never called absent, and never called well.
+
+mod clock;
+mod disks;
+mod kernel;
+mod network;
+mod ports;
+mod programs;
+
+use serde::Serialize;
+
+use crate::resolve::KubernetesVersion;
+
+pub use clock::Clock;
+pub use disks::Disk;
+pub use kernel::{Cgroups, Kernel, Module, ModuleState};
+pub use network::{Download, Name, NameOutcome, Outcome, Purpose, Service, ServiceKind};
+pub use ports::Listener;
+pub use programs::{Machine, PackageLock, Process};
+
+/// What was seen, or why that is not known.
+pub type Seen<T> = Result<T, String>;
+
+/// How something is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// As it should be.
+    Ok,
+    /// The machine becomes its node, and something of it is not as it should be.
+    Warning,
+    /// Not known: neither well nor a problem.
+    Unknown,
+    /// The machine does not become its node.
+    Problem,
+}
+
+/// Something that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Finding {
+    /// What it belongs to: `dns`, `disk`.
+    pub check: &'static str,
+    /// How it is.
+    pub verdict: Verdict,
+    /// What is so, or what is wrong.
+    pub what: String,
+    /// What to do about it; empty where there is nothing to do.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub to_do: String,
+}
+
+impl Finding {
+    fn ok(check: &'static str, what: impl Into<String>) -> Finding {
+        Finding { check, verdict: Verdict::Ok, what: what.into(), to_do: String::new() }
+    }
+
+    fn warning(check: &'static str, what: impl Into<String>, to_do: impl Into<String>) -> Finding {
+        Finding { check, verdict: Verdict::Warning, what: what.into(), to_do: to_do.into() }
+    }
+
+    fn problem(check: &'static str, what: impl Into<String>, to_do: impl Into<String>) -> Finding {
+        Finding { check, verdict: Verdict::Problem, what: what.into(), to_do: to_do.into() }
+    }
+
+    fn unknown(check: &'static str, what: impl Into<String>, to_do: impl Into<String>) -> Finding {
+        Finding { check, verdict: Verdict::Unknown, what: what.into(), to_do: to_do.into() }
+    }
+}
+
+/// All that was looked at.
+#[derive(Clone, Debug)]
+pub struct Observations {
+    /// Whether the machine is to be a control plane, or have an API server.
+    pub is_control_plane: bool,
+    /// The Kubernetes that it is to run; `None` where that is not known.
+    pub kubernetes: Option<KubernetesVersion>,
+    /// The state store, kops-controller, the metadata service, and the decision that follows from them.
+    pub services: Vec<Service>,
+    /// Names of servers.
+    pub names: Vec<Name>,
+    /// What is downloaded.
+    pub downloads: Vec<Download>,
+    /// The time here and elsewhere.
+    pub clock: Clock,
+    /// The file systems that are written to.
+    pub disks: Seen<Vec<Disk>>,
+    /// The sockets that processes listen on.
+    pub listeners: Seen<Vec<Listener>>,
+    /// What the kernel has.
+    pub kernel: Kernel,
+    /// What runs on the machine.
+    pub machine: Machine,
+}
+
+/// What there is to tell, in the order in which a machine comes to need it.
+pub fn findings(observed: &Observations) -> Vec<Finding> {
+    let is_control_plane = observed.is_control_plane;
+    let mut findings = Vec::new();
+    findings.extend(observed.names.iter().map(|name| network::of_name(name, is_control_plane)));
+    findings.extend(observed.services.iter().map(network::of_service));
+    findings.extend(network::of_downloads(&observed.downloads));
+    findings.extend(clock::findings(&observed.clock));
+    findings.extend(disks::findings(&observed.disks));
+    findings.extend(kernel::findings(&observed.kernel, observed.kubernetes.as_ref()));
+    findings.extend(ports::findings(&observed.listeners, is_control_plane));
+    findings.extend(programs::findings(&observed.machine));
+    findings
+}
+
+/// Whether any of these would stop the machine from becoming its node.
+pub fn stops(findings: &[Finding]) -> bool {
+    findings.iter().any(|finding| finding.verdict == Verdict::Problem)
+}
+
+#[cfg(test)]
+mod tests;

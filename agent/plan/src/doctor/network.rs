@@ -1,0 +1,221 @@
+//! What a machine asks others for: names, the state store, its cloud, kops-controller, downloads.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::{Finding, Verdict};
+
+const DNS: &str = "dns";
+const DOWNLOADS: &str = "downloads";
+
+/// What kOps writes into DNS until there is a control plane (upstream: `pkg/dns/placeholder.go`).
+const PLACEHOLDERS: [IpAddr; 2] = [
+    IpAddr::V4(Ipv4Addr::new(203, 0, 113, 123)),
+    IpAddr::V6(Ipv6Addr::new(0xfd00, 0xdead, 0xadd, 0, 0, 0, 0, 0)),
+];
+
+/// What came of asking a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It answers as it should.
+    Answers,
+    /// It says no, or answers something else, or cannot be reached: why.
+    Fails(String),
+    /// It did not answer in time, was not asked, or its answer tells nothing: why. It may be as it should.
+    Unknown(String),
+}
+
+/// What a server is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purpose {
+    /// The state store.
+    Store,
+    /// Downloads.
+    Downloads,
+    /// The API server.
+    ApiServer,
+    /// kops-controller.
+    KopsController,
+}
+
+impl Purpose {
+    fn in_words(self) -> &'static str {
+        match self {
+            Purpose::Store => "the state store",
+            Purpose::Downloads => "downloads",
+            Purpose::ApiServer => "the API server",
+            Purpose::KopsController => "kops-controller",
+        }
+    }
+}
+
+/// The name of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// The name.
+    pub name: String,
+    /// What the server is for.
+    pub purpose: Purpose,
+    /// What name servers say.
+    pub outcome: NameOutcome,
+}
+
+/// What name servers say of a name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NameOutcome {
+    /// It has these.
+    Addresses(Vec<IpAddr>),
+    /// It has none, for sure.
+    Absent(String),
+    /// None of them can tell.
+    Unknown(String),
+}
+
+/// Something that a machine asks before it is a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    /// What it is.
+    pub kind: ServiceKind,
+    /// Its URL, or what else tells it from others.
+    pub name: String,
+    /// What came of asking it.
+    pub outcome: Outcome,
+}
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ServiceKind {
+    /// The boot config, which is a file.
+    BootConfig,
+    /// A file of the state store.
+    Store,
+    /// kops-controller, of a machine that reads no store.
+    KopsController,
+    /// The cloud's metadata service.
+    Metadata,
+    /// All of it, decided.
+    Configuration,
+}
+
+/// A file that is downloaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Download {
+    /// What it is called.
+    pub name: String,
+    /// Whether the machine has it already.
+    pub is_there: bool,
+    /// Its servers, without what lets one in, and what came of asking each.
+    pub servers: Vec<(String, Outcome)>,
+}
+
+pub(super) fn of_name(name: &Name, is_control_plane: bool) -> Finding {
+    let Name { name, purpose, outcome } = name;
+    let of = purpose.in_words();
+    let of_cluster = matches!(purpose, Purpose::ApiServer | Purpose::KopsController);
+    match outcome {
+        NameOutcome::Addresses(addresses)
+            if !addresses.iter().all(|address| PLACEHOLDERS.contains(address)) =>
+        {
+            Finding::ok(DNS, format!("{name} ({of}) has an address"))
+        }
+        NameOutcome::Addresses(_) | NameOutcome::Absent(_) if of_cluster && is_control_plane => Finding::ok(
+            DNS,
+            format!("{name} ({of}) has no address yet: the first control plane gives it one"),
+        ),
+        NameOutcome::Addresses(_) => Finding::problem(
+            DNS,
+            format!("{name} ({of}) has the address that kOps writes there until there is a control plane"),
+            "see why no control plane has come up; dns-controller there writes the address",
+        ),
+        NameOutcome::Absent(why) => Finding::problem(
+            DNS,
+            format!("{name} ({of}): {why}"),
+            "check the name, /etc/resolv.conf and the name servers in it: `resolvectl query NAME`",
+        ),
+        NameOutcome::Unknown(why) => Finding::unknown(
+            DNS,
+            format!("whether {name} ({of}) has an address is not known: {why}"),
+            "check /etc/resolv.conf and whether its name servers can be reached",
+        ),
+    }
+}
+
+pub(super) fn of_service(service: &Service) -> Finding {
+    let Service { kind, name, outcome } = service;
+    let (check, what_is_it, to_do) = match kind {
+        ServiceKind::BootConfig => (
+            "boot config",
+            "the boot config",
+            "see whether the instance has kOps' user-data; --conf names the file",
+        ),
+        ServiceKind::Store => {
+            ("store", "the state store", "docs/troubleshooting.md has each message of the state store")
+        }
+        ServiceKind::KopsController => (
+            "kops-controller",
+            "kops-controller",
+            "see whether a control plane is up, and whether its firewall lets this machine in",
+        ),
+        ServiceKind::Metadata => (
+            "metadata",
+            "the metadata service",
+            "see whether this is a machine of that cloud, and whether its metadata service is switched on for it",
+        ),
+        ServiceKind::Configuration => {
+            ("configuration", "the node", "`kops-agent config check --conf FILE` lists all that is wrong")
+        }
+    };
+    match (outcome, kind) {
+        (Outcome::Answers, ServiceKind::Configuration) => {
+            Finding::ok(check, format!("the node of {name} can be decided"))
+        }
+        (Outcome::Answers, ServiceKind::BootConfig) => Finding::ok(check, format!("{name} is a boot config")),
+        (Outcome::Answers, ServiceKind::Store) => Finding::ok(check, format!("{name} can be read")),
+        (Outcome::Answers, _) => Finding::ok(check, format!("{what_is_it} answers at {name}")),
+        (Outcome::Fails(why), _) => Finding::problem(check, with_name(name, why), to_do),
+        (Outcome::Unknown(why), _) => Finding::unknown(
+            check,
+            format!("{what_is_it} is not known to answer: {}", with_name(name, why)),
+            to_do,
+        ),
+    }
+}
+
+/// Most reasons have the URL in them.
+fn with_name(name: &str, why: &str) -> String {
+    if name.is_empty() || why.contains(name) { why.to_owned() } else { format!("{name}: {why}") }
+}
+
+pub(super) fn of_downloads(downloads: &[Download]) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = downloads.iter().filter_map(of_download).collect();
+    let answered = downloads.len() - findings.len();
+    if answered > 0 {
+        findings.push(Finding::ok(
+            DOWNLOADS,
+            format!("{answered} of {} downloads are served, or are here", downloads.len()),
+        ));
+    }
+    findings
+}
+
+fn of_download(download: &Download) -> Option<Finding> {
+    let Download { name, is_there, servers } = download;
+    if *is_there || servers.iter().any(|(_, outcome)| *outcome == Outcome::Answers) {
+        return None;
+    }
+    let reasons: Vec<String> = servers
+        .iter()
+        .map(|(server, outcome)| match outcome {
+            Outcome::Answers => server.clone(),
+            Outcome::Fails(why) | Outcome::Unknown(why) => with_name(server, why),
+        })
+        .collect();
+    let reasons = reasons.join("; ");
+    let is_unknown =
+        servers.is_empty() || servers.iter().any(|(_, outcome)| matches!(outcome, Outcome::Unknown(_)));
+    let (verdict, what) = match is_unknown {
+        true => (Verdict::Unknown, format!("whether {name} can be downloaded is not known: {reasons}")),
+        false => (Verdict::Problem, format!("{name} cannot be downloaded: {reasons}")),
+    };
+    let to_do = "check the network and the proxy (/etc/environment), and whether spec.assets.fileRepository has the file".to_owned();
+    Some(Finding { check: DOWNLOADS, verdict, what, to_do })
+}

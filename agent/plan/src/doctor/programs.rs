@@ -1,0 +1,156 @@
+//! What runs on the machine: systemd, which a node is made with, and what would be in its way.
+
+use super::{Finding, Seen};
+
+const SYSTEMD: &str = "systemd";
+const PACKAGES: &str = "packages";
+const SWAP: &str = "swap";
+const PROGRAMS: &str = "programs";
+
+/// Programs that bring a kubelet or a container runtime of their own, by the names of their processes.
+const OTHERS: [&str; 8] =
+    ["k3s-server", "k3s-agent", "k3s", "rke2", "k0s", "kubelite", "crio", "cri-dockerd"];
+
+/// What runs on the machine.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Whether systemd has started it.
+    pub runs_systemd: Seen<bool>,
+    /// The lock of the package manager that a process holds, if one does.
+    pub package_lock: Seen<Option<PackageLock>>,
+    /// The devices and files that are used as swap.
+    pub swap: Seen<Vec<String>>,
+    /// Whether kubelet is to start all the same where there is swap.
+    pub allows_swap: bool,
+    /// The processes that may be in the way of a node, and those of the node itself.
+    pub processes: Seen<Vec<Process>>,
+}
+
+/// The lock of a package manager.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackageLock {
+    /// Its file.
+    pub path: String,
+    /// The process that holds it.
+    pub holder: String,
+}
+
+/// A process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub number: u32,
+    /// The unit of systemd that it is of; `None` where it is of none, or that is not known.
+    pub unit: Option<String>,
+}
+
+impl Process {
+    /// Whether a process of this name is looked for.
+    pub fn is_of_interest(name: &str) -> bool {
+        matches!(name, "kubelet" | "nodeup" | "dockerd") || OTHERS.contains(&name)
+    }
+}
+
+pub(super) fn findings(machine: &Machine) -> Vec<Finding> {
+    let mut findings = vec![of_systemd(&machine.runs_systemd), of_packages(&machine.package_lock)];
+    findings.push(of_swap(&machine.swap, machine.allows_swap));
+    findings.extend(of_processes(&machine.processes));
+    findings
+}
+
+fn of_systemd(runs_systemd: &Seen<bool>) -> Finding {
+    match runs_systemd {
+        Ok(true) => Finding::ok(SYSTEMD, "systemd runs this machine"),
+        Ok(false) => Finding::problem(
+            SYSTEMD,
+            "systemd does not run this machine, and a node is made of its units",
+            "run on a machine that was booted with systemd, not in a container or chroot",
+        ),
+        Err(why) => Finding::unknown(
+            SYSTEMD,
+            format!("whether systemd runs this machine is not known: {why}"),
+            "look at /run/systemd/system",
+        ),
+    }
+}
+
+fn of_packages(lock: &Seen<Option<PackageLock>>) -> Finding {
+    match lock {
+        Ok(None) => Finding::ok(PACKAGES, "no process holds the lock of the package manager"),
+        Ok(Some(PackageLock { path, holder })) => Finding::warning(
+            PACKAGES,
+            format!(
+                "{holder} holds the lock of the package manager, {path}; converge waits for it for ten minutes"
+            ),
+            "let it finish, or end it",
+        ),
+        Err(why) => {
+            let what = format!("whether the package manager is free is not known: {why}");
+            Finding::unknown(PACKAGES, what, "run as root")
+        }
+    }
+}
+
+fn of_swap(swap: &Seen<Vec<String>>, allows_swap: bool) -> Finding {
+    match swap {
+        Ok(used) if used.is_empty() => Finding::ok(SWAP, "there is no swap"),
+        Ok(_) if allows_swap => Finding::ok(SWAP, "there is swap, and kubelet is to start all the same"),
+        Ok(used) => Finding::problem(
+            SWAP,
+            format!("{} is used as swap, and kubelet does not start with swap", used.join(", ")),
+            "`swapoff --all`, and take it out of /etc/fstab; or set spec.kubelet.failSwapOn: false",
+        ),
+        Err(why) => Finding::unknown(
+            SWAP,
+            format!("whether there is swap is not known: {why}"),
+            "look with `swapon --show`",
+        ),
+    }
+}
+
+fn of_processes(processes: &Seen<Vec<Process>>) -> Vec<Finding> {
+    let processes = match processes {
+        Ok(processes) => processes,
+        Err(why) => {
+            let what = format!("which programs run is not known: {why}");
+            return vec![Finding::unknown(PROGRAMS, what, "look with `ps -e`")];
+        }
+    };
+    let findings: Vec<Finding> = processes.iter().filter_map(of_process).collect();
+    if findings.is_empty() { vec![Finding::ok(PROGRAMS, "no program is in the way")] } else { findings }
+}
+
+fn of_process(process: &Process) -> Option<Finding> {
+    let Process { name, number, unit } = process;
+    let in_unit = unit.as_deref().map(|unit| format!(", of {unit}")).unwrap_or_default();
+    match name.as_str() {
+        "kubelet" if unit.as_deref() == Some("kubelet.service") => None,
+        "kubelet" => Some(Finding::problem(
+            PROGRAMS,
+            format!("a kubelet runs that is not of kubelet.service (process {number}{in_unit})"),
+            "stop it, and see to it that it does not start at boot",
+        )),
+        "nodeup" => Some(Finding::warning(
+            PROGRAMS,
+            format!("nodeup is at work (process {number}): it and kops-agent would write the same files"),
+            "wait until it has finished; docs/take-over-nodes.md tells how to take over",
+        )),
+        "dockerd" => Some(Finding::warning(
+            PROGRAMS,
+            format!(
+                "Docker runs (process {number}{in_unit}): it brings a containerd of its own, and drops forwarded packets by its firewall"
+            ),
+            "remove Docker; a node has containerd from kOps",
+        )),
+        other if OTHERS.contains(&other) => Some(Finding::problem(
+            PROGRAMS,
+            format!(
+                "{other} runs (process {number}{in_unit}), which is a node of another cluster or another container runtime"
+            ),
+            format!("remove {other}"),
+        )),
+        _ => None,
+    }
+}

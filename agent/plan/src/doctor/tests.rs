@@ -1,0 +1,312 @@
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+
+use super::*;
+
+fn set(names: &[&str]) -> BTreeSet<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+/// A machine with which all is well.
+fn well() -> Observations {
+    let service = |kind, name: &str| Service { kind, name: name.into(), outcome: Outcome::Answers };
+    Observations {
+        is_control_plane: false,
+        kubernetes: KubernetesVersion::parse("1.34.2"),
+        services: vec![
+            service(ServiceKind::BootConfig, "/kube_env.yaml"),
+            service(ServiceKind::Store, "s3://b/c/cluster-completed.spec"),
+            service(ServiceKind::Metadata, "the cloud aws"),
+            service(ServiceKind::Configuration, "nodes in c"),
+        ],
+        names: vec![name(Purpose::Store, NameOutcome::Addresses(vec!["10.0.0.1".parse().unwrap()]))],
+        downloads: vec![download(false, &[("m", Outcome::Answers)])],
+        clock: Clock { servers: vec![("m".into(), 0)], is_synchronized: Ok(true) },
+        disks: Ok(vec![disk()]),
+        listeners: Ok(vec![]),
+        kernel: Kernel {
+            cgroups: Ok(Cgroups::V2(set(&["cpu", "cpuset", "memory", "pids", "io"]))),
+            modules: vec![Module { name: "overlay".into(), state: Ok(ModuleState::Loaded) }],
+            missing_parameters: Ok(vec![]),
+            parameters_are_read_only: Ok(false),
+        },
+        machine: Machine {
+            runs_systemd: Ok(true),
+            package_lock: Ok(None),
+            swap: Ok(vec![]),
+            allows_swap: false,
+            processes: Ok(vec![]),
+        },
+    }
+}
+
+fn name(purpose: Purpose, outcome: NameOutcome) -> Name {
+    Name { name: "server.test".into(), purpose, outcome }
+}
+
+fn download(is_there: bool, servers: &[(&str, Outcome)]) -> Download {
+    let servers = servers.iter().map(|(server, outcome)| ((*server).to_owned(), outcome.clone())).collect();
+    Download { name: "kubelet".into(), is_there, servers }
+}
+
+fn disk() -> Disk {
+    Disk {
+        path: "/var/lib/kubelet".into(),
+        free: 50 << 30,
+        total: 100 << 30,
+        free_inodes: 50,
+        inodes: 100,
+        is_read_only: false,
+        needed: 1 << 30,
+    }
+}
+
+/// The one finding that is not well, of a machine that is well but for one thing.
+#[track_caller]
+fn only(change: impl FnOnce(&mut Observations)) -> Finding {
+    let mut observed = well();
+    change(&mut observed);
+    let mut findings = findings(&observed);
+    findings.retain(|finding| finding.verdict != Verdict::Ok);
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+    findings.remove(0)
+}
+
+/// That it has this verdict, says this, and what to do.
+#[track_caller]
+fn is(verdict: Verdict, said: &str, change: impl FnOnce(&mut Observations)) {
+    let finding = only(change);
+    assert_eq!(finding.verdict, verdict, "{finding:#?}");
+    assert!(finding.what.contains(said), "{finding:#?}");
+    assert!(!finding.to_do.is_empty(), "{finding:#?}");
+    assert_eq!(stops(&[finding]), verdict == Verdict::Problem);
+}
+
+#[test]
+fn where_all_is_well_nothing_stops_the_machine() {
+    let findings = findings(&well());
+    assert!(
+        findings.iter().all(|finding| finding.verdict == Verdict::Ok && finding.to_do.is_empty()),
+        "{findings:#?}"
+    );
+    assert!(!stops(&findings));
+    let checks: BTreeSet<&str> = findings.iter().map(|finding| finding.check).collect();
+    for check in [
+        "dns",
+        "store",
+        "metadata",
+        "time",
+        "disk",
+        "ports",
+        "cgroups",
+        "modules",
+        "sysctls",
+        "downloads",
+        "systemd",
+        "packages",
+        "swap",
+        "programs",
+    ] {
+        assert!(checks.contains(check), "nothing is told of {check}: {checks:?}");
+    }
+}
+
+#[test]
+fn names() {
+    let outcome = |purpose, outcome: NameOutcome| {
+        move |observed: &mut Observations| observed.names = vec![name(purpose, outcome)]
+    };
+    let absent = || NameOutcome::Absent("there is no such name".into());
+    is(Verdict::Problem, "there is no such name", outcome(Purpose::Store, absent()));
+    is(
+        Verdict::Unknown,
+        "is not known: no name server answers",
+        outcome(Purpose::Store, NameOutcome::Unknown("no name server answers".into())),
+    );
+    let placeholder =
+        || NameOutcome::Addresses(vec!["203.0.113.123".parse().unwrap(), "fd00:dead:add::".parse().unwrap()]);
+    is(Verdict::Problem, "until there is a control plane", outcome(Purpose::ApiServer, placeholder()));
+    for of_cluster in [absent(), placeholder()] {
+        let mut first = well();
+        first.is_control_plane = true;
+        first.names = vec![name(Purpose::ApiServer, of_cluster)];
+        assert!(
+            findings(&first).iter().all(|finding| finding.verdict == Verdict::Ok),
+            "it makes the name itself"
+        );
+    }
+}
+
+#[test]
+fn services() {
+    for at in 0..4 {
+        is(Verdict::Problem, "no", |observed| observed.services[at].outcome = Outcome::Fails("no".into()));
+        is(Verdict::Unknown, "slow", |observed| {
+            observed.services[at].outcome = Outcome::Unknown("slow".into())
+        });
+    }
+    let finding = only(|observed| {
+        observed.services[1].outcome =
+            Outcome::Fails("s3://b/c/cluster-completed.spec: access denied (403)".into());
+    });
+    assert_eq!(finding.what, "s3://b/c/cluster-completed.spec: access denied (403)", "the URL is said once");
+}
+
+#[test]
+fn downloads() {
+    let (fails, unknown) = (|| Outcome::Fails("404".into()), || Outcome::Unknown("503".into()));
+    is(Verdict::Problem, "cannot be downloaded: a: 404; b: 404", |observed| {
+        observed.downloads = vec![download(false, &[("a", fails()), ("b", fails())])];
+    });
+    is(Verdict::Unknown, "is not known: a: 404; b: 503", |observed| {
+        observed.downloads = vec![download(false, &[("a", fails()), ("b", unknown())])];
+    });
+    for fine in
+        [download(true, &[("a", fails())]), download(false, &[("a", fails()), ("b", Outcome::Answers)])]
+    {
+        let mut observed = well();
+        observed.downloads.push(fine);
+        let findings = findings(&observed);
+        assert!(findings.iter().any(|finding| finding.what.starts_with("2 of 2 downloads")), "{findings:#?}");
+    }
+}
+
+#[test]
+fn time() {
+    let servers = |servers: &[(&str, i64)]| {
+        let servers = servers.iter().map(|(server, ahead)| ((*server).to_owned(), *ahead)).collect();
+        move |observed: &mut Observations| observed.clock.servers = servers
+    };
+    is(Verdict::Problem, "is 301 s behind, by that of m", servers(&[("m", 301)]));
+    is(Verdict::Problem, "is 3600 s ahead", servers(&[("m", -3600), ("n", -3601)]));
+    is(Verdict::Warning, "is 300 s behind", servers(&[("m", 300)]));
+    is(Verdict::Warning, "the clock of n differs by 9000 s", servers(&[("m", 2), ("n", -9000)]));
+    is(Verdict::Warning, "is not set over the network", |observed| {
+        observed.clock = Clock { servers: vec![], is_synchronized: Ok(false) };
+    });
+    is(Verdict::Unknown, "is not known: no timedatectl", |observed| {
+        observed.clock = Clock { servers: vec![], is_synchronized: Err("no timedatectl".into()) };
+    });
+}
+
+#[test]
+fn room() {
+    let disk = |change: fn(&mut Disk)| {
+        move |observed: &mut Observations| {
+            let mut disk = disk();
+            change(&mut disk);
+            observed.disks = Ok(vec![disk]);
+        }
+    };
+    is(Verdict::Problem, "mounted read-only", disk(|disk| disk.is_read_only = true));
+    is(Verdict::Problem, "are to be downloaded", disk(|disk| disk.needed = disk.free + 1));
+    is(Verdict::Problem, "has 0 MB free", disk(|disk| (disk.free, disk.needed) = (0, 0)));
+    is(Verdict::Problem, "no inodes", disk(|disk| disk.free_inodes = 0));
+    is(
+        Verdict::Warning,
+        "9 %: kubelet evicts pods below 10 %",
+        disk(|disk| disk.free = disk.total / 100 * 9 + (1 << 29)),
+    );
+    is(Verdict::Warning, "4 % of its inodes", disk(|disk| disk.free_inodes = 4));
+    is(Verdict::Unknown, "hung", |observed| observed.disks = Err("hung".into()));
+    let mut btrfs = well();
+    disk(|disk| (disk.free_inodes, disk.inodes) = (0, 0))(&mut btrfs);
+    assert!(!stops(&findings(&btrfs)), "it does not count inodes");
+}
+
+#[test]
+fn kernel() {
+    let cgroups = |cgroups| move |observed: &mut Observations| observed.kernel.cgroups = cgroups;
+    let all = || set(&["cpu", "cpuset", "memory", "pids"]);
+    is(Verdict::Problem, "without memory, pids", cgroups(Ok(Cgroups::V2(set(&["cpu", "cpuset"])))));
+    is(Verdict::Problem, "no cgroups are mounted", cgroups(Ok(Cgroups::Missing)));
+    is(Verdict::Warning, "cgroups v1", cgroups(Ok(Cgroups::V1(all()))));
+    is(Verdict::Unknown, "no /sys", cgroups(Err("no /sys".into())));
+    is(Verdict::Problem, "Kubernetes 1.35.0 does not start", |observed| {
+        observed.kubernetes = KubernetesVersion::parse("1.35.0");
+        observed.kernel.cgroups = Ok(Cgroups::V1(all()));
+    });
+    let module = |name: &str, state| {
+        let module = Module { name: name.into(), state };
+        move |observed: &mut Observations| observed.kernel.modules.push(module)
+    };
+    is(Verdict::Problem, "no overlay file system", module("overlay", Ok(ModuleState::Missing)));
+    is(Verdict::Warning, "has no module br_netfilter", module("br_netfilter", Ok(ModuleState::Missing)));
+    is(
+        Verdict::Warning,
+        "`blacklist x` in /etc/y stands against it",
+        module("x", Ok(ModuleState::Forbidden("`blacklist x` in /etc/y".into()))),
+    );
+    is(Verdict::Unknown, "modprobe hangs", module("x", Err("modprobe hangs".into())));
+    is(Verdict::Problem, "/proc/sys is mounted read-only", |observed| {
+        observed.kernel.parameters_are_read_only = Ok(true)
+    });
+    is(Verdict::Warning, "no parameter a.b, c", |observed| {
+        observed.kernel.missing_parameters = Ok(vec!["a.b".into(), "c".into()])
+    });
+    is(Verdict::Unknown, "no /proc", |observed| {
+        observed.kernel.parameters_are_read_only = Err("no /proc".into())
+    });
+}
+
+#[test]
+fn ports() {
+    let listener = |port, process: Option<(&str, u32)>| {
+        let process = process.map(|(name, number)| (name.to_owned(), number));
+        move |observed: &mut Observations| observed.listeners = Ok(vec![Listener { port, process }])
+    };
+    is(
+        Verdict::Problem,
+        "port 10250, which is kubelet's, is taken by nginx (process 7)",
+        listener(10250, Some(("nginx", 7))),
+    );
+    is(Verdict::Unknown, "cannot be seen", listener(10248, None));
+    is(Verdict::Unknown, "no /proc/net", |observed| observed.listeners = Err("no /proc/net".into()));
+    is(Verdict::Problem, "port 443, which is kube-apiserver's", |observed| {
+        observed.is_control_plane = true;
+        listener(443, Some(("nginx", 7)))(observed);
+    });
+    for fine in
+        [listener(10250, Some(("kubelet", 7))), listener(443, Some(("nginx", 7))), listener(8080, None)]
+    {
+        let mut observed = well();
+        fine(&mut observed);
+        assert!(findings(&observed).iter().all(|finding| finding.verdict == Verdict::Ok));
+    }
+}
+
+#[test]
+fn programs() {
+    is(Verdict::Problem, "systemd does not run this machine", |observed| {
+        observed.machine.runs_systemd = Ok(false)
+    });
+    is(Verdict::Unknown, "no /run", |observed| observed.machine.runs_systemd = Err("no /run".into()));
+    is(Verdict::Warning, "apt-get (process 7) holds the lock of the package manager, /lock", |observed| {
+        observed.machine.package_lock =
+            Ok(Some(PackageLock { path: "/lock".into(), holder: "apt-get (process 7)".into() }));
+    });
+    is(Verdict::Unknown, "denied", |observed| observed.machine.package_lock = Err("denied".into()));
+    is(Verdict::Problem, "/dev/zram0 is used as swap", |observed| {
+        observed.machine.swap = Ok(vec!["/dev/zram0".into()])
+    });
+    is(Verdict::Unknown, "no swaps", |observed| observed.machine.swap = Err("no swaps".into()));
+    let process = |name: &str, unit: Option<&str>| {
+        let process = Process { name: name.into(), number: 7, unit: unit.map(str::to_owned) };
+        move |observed: &mut Observations| observed.machine.processes = Ok(vec![process])
+    };
+    is(
+        Verdict::Problem,
+        "a kubelet runs that is not of kubelet.service (process 7, of snap.kubelet.service)",
+        process("kubelet", Some("snap.kubelet.service")),
+    );
+    is(Verdict::Problem, "a kubelet runs", process("kubelet", None));
+    is(Verdict::Warning, "nodeup is at work", process("nodeup", None));
+    is(Verdict::Warning, "Docker runs", process("dockerd", Some("docker.service")));
+    is(Verdict::Problem, "k3s-server runs", process("k3s-server", None));
+    is(Verdict::Unknown, "no /proc", |observed| observed.machine.processes = Err("no /proc".into()));
+    let mut observed = well();
+    process("kubelet", Some("kubelet.service"))(&mut observed);
+    (observed.machine.swap, observed.machine.allows_swap) = (Ok(vec!["/swap".into()]), true);
+    assert!(findings(&observed).iter().all(|finding| finding.verdict == Verdict::Ok));
+}

@@ -1,0 +1,52 @@
+//! Private keys in PEM, whatever stands before each of their lines, as in a journal, or between them, as `\n` in JSON.
+
+use super::MARK;
+
+const BEGIN: &str = "-----BEGIN ";
+const END: &str = "-----END ";
+const CLOSE: &str = "-----";
+const LABEL: &str = "PRIVATE KEY";
+
+/// The longest key that there is, with what a journal writes before each line: what has no end ends here.
+const LONGEST: usize = 32 * 1024;
+
+/// A text without private keys.
+pub(super) fn without_private_keys(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(BEGIN) {
+        let (before, block) = rest.split_at(at);
+        shown.push_str(before);
+        if !is_private(block) {
+            shown.push_str(BEGIN);
+            rest = &block[BEGIN.len()..];
+            continue;
+        }
+        shown.push_str(MARK);
+        rest = &block[end_of(block)..];
+    }
+    shown.push_str(rest);
+    shown
+}
+
+/// Whether a block is of a private key, by the line that it begins with.
+fn is_private(block: &str) -> bool {
+    let label = &block[BEGIN.len()..];
+    let line = label.split(['\n', '\r']).next().unwrap_or(label);
+    line.find(LABEL).is_some_and(|at| line.find(CLOSE).is_none_or(|close| at < close))
+}
+
+/// Where a block ends.
+fn end_of(block: &str) -> usize {
+    let mut limit = LONGEST.min(block.len());
+    while !block.is_char_boundary(limit) {
+        limit -= 1;
+    }
+    let within = &block[..limit];
+    let Some(end) = within.find(END) else { return limit };
+    let after = end + END.len();
+    match within[after..].find(CLOSE) {
+        Some(close) => after + close + CLOSE.len(),
+        None => limit,
+    }
+}
