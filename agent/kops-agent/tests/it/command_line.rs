@@ -74,7 +74,8 @@ fn the_version_has_its_section_in_the_changelog() {
     assert_eq!(sections[0], "Unreleased");
     let (number, day) = sections[1].split_once(" - ").unwrap();
     assert_eq!(number, env!("CARGO_PKG_VERSION"));
-    let digits: Vec<usize> = day.split('-').map(|part| part.parse::<u16>().map(|_| part.len()).unwrap()).collect();
+    let digits: Vec<usize> =
+        day.split('-').map(|part| part.parse::<u16>().map(|_| part.len()).unwrap()).collect();
     assert_eq!(digits, [4, 2, 2], "{day}");
 }
 
