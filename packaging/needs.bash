@@ -6,6 +6,7 @@
 #   want_rust                 notes what getting Rust takes, unless there is Rust
 #   get_packages [OPTION...]  installs what was noted, all at once, with these options of apt-get
 #   get_rust                  has cargo in PATH, of the version that rust-toolchain.toml names
+#   get_rust_target TARGET    has Rust's standard library for this target, too
 #
 # What is installed is said in a line. What may not be installed from here ends the script with NEEDS_STATUS, and with the
 # line that does install it.
@@ -78,6 +79,15 @@ get_rust() {
         return
     fi
     needs_fail "Rust is missing. This installs it: rustup toolchain install $channel --component rustfmt,clippy"
+}
+
+get_rust_target() {
+    [[ -d $(rustc --print sysroot)/lib/rustlib/$1/lib ]] && return
+    if command -v rustup >/dev/null; then
+        echo "installing Rust's standard library for $1 by rustup"
+        if rustup --quiet target add "$1" >&2; then return; fi
+    fi
+    needs_fail "Rust's standard library for $1 is missing. This installs it: rustup target add $1"
 }
 
 # get_rustup CHANNEL: installs rustup and this toolchain into RUSTUP_HOME and CARGO_HOME, and nothing outside of them.

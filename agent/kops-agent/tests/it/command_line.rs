@@ -64,7 +64,21 @@ fn the_version_names_the_commit() {
     let rest = version.stdout.trim_end().strip_prefix("kops-agent ").unwrap();
     let (number, commit) = rest.strip_suffix(')').and_then(|rest| rest.split_once(" (")).unwrap();
     assert_eq!(number, env!("CARGO_PKG_VERSION"));
-    assert!(!commit.is_empty(), "{version:#?}");
+    // What is built for tests alone is not built anew for each commit.
+    let is_commit = commit.len() == 12 && commit.chars().all(|digit| digit.is_ascii_hexdigit());
+    assert!(is_commit || commit == "development", "{version:#?}");
+}
+
+#[test]
+fn the_version_has_its_section_in_the_changelog() {
+    let changelog = include_str!("../../../../CHANGELOG.md");
+    let sections: Vec<&str> = changelog.lines().filter_map(|line| line.strip_prefix("## ")).collect();
+    assert_eq!(sections[0], "Unreleased");
+    let (number, day) = sections[1].split_once(" - ").unwrap();
+    assert_eq!(number, env!("CARGO_PKG_VERSION"));
+    let digits: Vec<usize> =
+        day.split('-').map(|part| part.parse::<u16>().map(|_| part.len()).unwrap()).collect();
+    assert_eq!(digits, [4, 2, 2], "{day}");
 }
 
 #[test]
