@@ -185,7 +185,8 @@ has_leader() { LEADER=$("$MACHINES/machine" leader "$MACHINE") && [[ -n $LEADER 
 boot() {
     install_network
     install_user_data
-    "$MACHINES/machine" up "$NET-m" "$ROOT/rootfs" "$MACHINE" --hostname="$MACHINE_NAME"
+    # Without a terminal there would be no console that user-data could write to.
+    "$MACHINES/machine" up "$NET-m" "$ROOT/rootfs" "$MACHINE" --hostname="$MACHINE_NAME" --console=read-only
     until_true "the machine is on" has_leader ''
     until_true "systemd answers" on systemctl is-active sysinit.target
 }
@@ -212,9 +213,9 @@ property() { on systemctl show --value --property "$2" "$1"; }
 holds() {
     case $1 in
     # unit NAME ACTIVE-STATE [UNIT-FILE-STATE]
-    unit) [[ $(property "$2" ActiveState) == "$3" && (-z ${4:-} || $(property "$2" UnitFileState) == "$4") ]] ;;
-    # ran NAME: a oneshot has come to its end, and well
-    ran) [[ $(property "$2" Result) == success && $(property "$2" ActiveState) =~ ^(inactive|active)$ && $(property "$2" ExecMainExitTimestampMonotonic) != 0 ]] ;;
+    unit) [[ $(property "$2" ActiveState) == "$3" && (-z ${4:-} || $(on systemctl is-enabled "$2") == "$4") ]] ;;
+    # ran NAME: a oneshot has come to its end in this boot, and well; what it was is forgotten by then, but for the journal
+    ran) on journalctl --no-pager --output=cat --boot UNIT="$2" JOB_TYPE=start JOB_RESULT=done | grep -q . ;;
     # file PATH MODE
     file) [[ $(on stat --format=%a "$2") == "$3" ]] ;;
     no-file) on test ! -e "$2" ;;
