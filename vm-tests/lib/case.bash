@@ -55,9 +55,7 @@ fail() {
 
 # ---------------------------------------------------------------- the end
 
-# What there is to know about a case that failed.
-explain() {
-    set +e
+explain_machine() {
     echo "---- console"
     tail -n 40 "$MACHINE/console.log"
     if [[ -n $LEADER ]]; then
@@ -66,6 +64,16 @@ explain() {
         echo "---- units that failed"
         on systemctl --failed --no-pager --plain
     fi
+}
+
+end_machine() {
+    if [[ -f $MACHINE/cgroups ]]; then "$MACHINES/machine" down "$MACHINE"; fi
+}
+
+# What there is to know about a case that failed.
+explain() {
+    set +e
+    explain_machine
     echo "---- the last requests"
     tail -n 40 "$WORLD/requests"
 }
@@ -74,7 +82,7 @@ finish() {
     local status=$?
     trap - EXIT
     if ((status != 0)); then explain 2>&1; fi
-    if [[ -f $MACHINE/cgroups ]]; then "$MACHINES/machine" down "$MACHINE" || true; fi
+    end_machine || true
     if [[ -n $STAND_INS ]]; then kill "$STAND_INS" 2>/dev/null || true; fi
     "$MACHINES/net" down "$NET" || true
     rm -rf "$WORK"
