@@ -1,7 +1,7 @@
 //! The metadata service of a cloud for the one machine of a test that there is, with the user-data that a file has: EC2's
 //! (IMDSv2) and GCE's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
@@ -62,7 +62,25 @@ impl Metadata {
         if head.header("x-aws-ec2-metadata-token") != Some(EC2_TOKEN) {
             return Answer::Text(401, String::new());
         }
-        self.item(head.path().strip_prefix("/latest/"), "user-data")
+        // Every version of the API that has been is there: /latest/…, /2021-03-23/….
+        let item = head.path().trim_start_matches('/').split_once('/').map(|(_version, item)| item);
+        match self.item(item, "user-data") {
+            Answer::Text(404, _) => item.and_then(|item| self.listing(item)).unwrap_or_else(not_found),
+            answer => answer,
+        }
+    }
+
+    /// What a folder has, a name a line, with a slash after those of folders.
+    fn listing(&self, folder: &str) -> Option<Answer> {
+        let below = format!("{}/", folder.trim_end_matches('/'));
+        let names: BTreeSet<&str> = self
+            .items
+            .keys()
+            .filter_map(|path| path.strip_prefix(below.as_str()))
+            .filter_map(|rest| rest.split_inclusive('/').next())
+            .collect();
+        let names: Vec<&str> = names.into_iter().collect();
+        (!names.is_empty()).then(|| Answer::Text(200, names.join("\n")))
     }
 
     fn answer_as_gce(&self, head: &Head) -> Answer {
@@ -78,28 +96,56 @@ impl Metadata {
                 Answer::File(self.user_data.clone())
             }
             Some(item) if self.items.contains_key(item) => Answer::Text(200, self.items[item].clone()),
-            _ => Answer::Text(404, String::new()),
+            _ => not_found(),
         }
     }
 }
 
+fn not_found() -> Answer {
+    Answer::Text(404, String::new())
+}
+
 fn ec2(address: Ipv4Addr, hostname: &str) -> BTreeMap<String, String> {
+    const ID: &str = "i-0d3a0c0ffee000001";
     let [a, b, c, d] = address.octets();
+    // As tests/machines/net gives it.
+    let mac = format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}");
+    let full_hostname = format!("{hostname}.{REGION}.compute.internal");
+    let zone = format!("{REGION}a");
+    let document = serde_json::json!({
+        "architecture": "x86_64", "availabilityZone": &zone, "instanceId": ID, "instanceType": "m6i.large",
+        "privateIp": address.to_string(), "region": REGION,
+    });
     let items = [
-        ("instance-id", "i-0d3a0c0ffee000001".to_owned()),
+        ("ami-id", "ami-0d3a0c0ffee000001".to_owned()),
+        ("hostname", full_hostname.clone()),
+        ("instance-id", ID.to_owned()),
         ("instance-type", "m6i.large".to_owned()),
         ("placement/region", REGION.to_owned()),
-        ("placement/availability-zone", format!("{REGION}a")),
+        ("placement/availability-zone", zone),
         ("local-ipv4", address.to_string()),
-        ("local-hostname", format!("{hostname}.{REGION}.compute.internal")),
-        // As tests/machines/net gives it.
-        ("mac", format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")),
+        ("local-hostname", full_hostname),
+        ("mac", mac.clone()),
     ];
-    items.map(|(item, text)| (format!("meta-data/{item}"), text)).into()
+    // By these cloud-init configures the network.
+    let of_interface = [
+        ("device-number", "0".to_owned()),
+        ("local-ipv4s", address.to_string()),
+        ("mac", mac.clone()),
+        ("subnet-ipv4-cidr-block", "10.99.0.0/16".to_owned()),
+    ];
+    let of_interface =
+        of_interface.map(|(item, text)| (format!("meta-data/network/interfaces/macs/{mac}/{item}"), text));
+    let mut told: BTreeMap<String, String> = items.map(|(item, text)| (format!("meta-data/{item}"), text)).into();
+    told.extend(of_interface);
+    told.insert("dynamic/instance-identity/document".to_owned(), document.to_string());
+    told
 }
 
 fn gce(hostname: &str) -> BTreeMap<String, String> {
-    let token = format!(r#"{{"access_token": "{GCE_TOKEN}", "expires_in": 3599, "token_type": "Bearer"}}"#);
+    let token = format!(
+        r#"{{"access_token": "{GCE_TOKEN}", "expires_in": 3599, "token_type": "Bearer"}}"#
+    );
     let items = [
         ("instance/hostname", format!("{hostname}.europe-west1-b.c.example-project.internal")),
         ("instance/id", "7000000000000000001".to_owned()),
@@ -132,6 +178,11 @@ mod tests {
         assert_eq!(ask("/latest/user-data"), Answer::Text(404, String::new()));
         fs::write(&user_data, "#!/bin/sh").unwrap();
         assert_eq!(ask("/latest/user-data"), Answer::File(user_data));
+        assert_eq!(ask("/2021-03-23/meta-data/placement/region"), Answer::Text(200, REGION.into()));
+        let placement = Answer::Text(200, "availability-zone\nregion".into());
+        assert_eq!([ask("/latest/meta-data/placement"), ask("/latest/meta-data/placement/")], [placement.clone(), placement]);
+        assert_eq!(ask("/latest/dynamic"), Answer::Text(200, "instance-identity/".into()));
+        assert_eq!(ask("/latest/meta-data/place"), Answer::Text(404, String::new()));
         let without = head("GET", "/latest/user-data", "x", "y");
         assert_eq!(aws.answer(&without), Answer::Text(401, String::new()));
     }
