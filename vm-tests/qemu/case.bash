@@ -9,6 +9,7 @@
 #   console, journal REGEX [COUNT]
 #                        waits until its serial console, or its journal, has as many lines with this
 #   power_cut            takes its power
+#   restart [FLAG...]    has it end what runs, and boots it again
 VM_IMAGE_FLAGS=${VM_IMAGE_FLAGS:-}
 EMULATOR=$("$VM_TESTS/qemu/emulator")
 # shellcheck disable=SC2086  # flags are words
@@ -40,6 +41,13 @@ network() {
 # shellcheck disable=SC2120  # most machines are booted without flags
 power_on() { vm boot --emulator "$EMULATOR" --image "$IMAGE" --net "$NET" --mac "$MAC" "$@"; }
 power_cut() { vm cut; }
+# shellcheck disable=SC2120
+restart() {
+    # The answer may not come any more.
+    on systemctl --no-block reboot || true
+    vm off --within "$VM_PATIENCE"
+    power_on "$@"
+}
 on() { vm exec "$@"; }
 
 agent() {
