@@ -71,6 +71,19 @@ impl Identity {
         Ok(Identity { certificate_pem: certificate.pem(), certificate: certificate.der().clone(), key })
     }
 
+    /// What a server needs that speaks HTTP/1.1 only and does not ask who its clients are.
+    ///
+    /// # Errors
+    /// If the key does not fit the certificate.
+    pub fn server_config(&self) -> anyhow::Result<Arc<ServerConfig>> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(vec![self.certificate.clone()], self.key.clone_key())?;
+        Ok(Arc::new(config))
+    }
+
     /// Takes certificates of clients that this authority (PEM) vouches for, where there is one, and clients without.
     fn acceptor(&self, of_clients: Option<&str>) -> anyhow::Result<TlsAcceptor> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());

@@ -48,6 +48,20 @@ impl NameServer {
             failing.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
         let socket =
             UdpSocket::bind((Ipv4Addr::LOCALHOST, 53)).context("taking port 53 of the loopback interface")?;
+        NameServer::start_on(socket, move |name, count| {
+            let fault = failing.get(name).filter(|most| count <= **most).map(|_| fault);
+            (fault, Ipv4Addr::LOCALHOST)
+        })
+    }
+
+    /// Answers on this socket as `answer` says for a name and how often it was asked for: with a fault, or with an address.
+    ///
+    /// # Errors
+    /// If there is no thread to be had.
+    pub fn start_on(
+        socket: UdpSocket,
+        answer: impl Fn(&str, usize) -> (Option<NameFault>, Ipv4Addr) + Send + 'static,
+    ) -> anyhow::Result<NameServer> {
         socket.set_read_timeout(Some(POLL))?;
         let (asked, stop) = (Arc::<Mutex<BTreeMap<String, usize>>>::default(), Arc::<AtomicBool>::default());
         let (counts, is_over) = (Arc::clone(&asked), Arc::clone(&stop));
@@ -59,9 +73,9 @@ impl NameServer {
                 let mut counts = counts.lock().unwrap_or_else(PoisonError::into_inner);
                 let count = counts.entry(question.name.clone()).or_default();
                 *count += 1;
-                let fault = failing.get(&question.name).filter(|most| *count <= **most).map(|_| fault);
+                let (fault, address) = answer(&question.name, *count);
                 drop(counts);
-                answer(&socket, from, &question, fault);
+                send(&socket, from, &question, fault, address);
             }
         })?;
         Ok(NameServer { asked, stop, thread: Some(thread) })
@@ -129,7 +143,13 @@ impl Question {
     }
 }
 
-fn answer(socket: &UdpSocket, to: SocketAddr, question: &Question, fault: Option<NameFault>) {
+fn send(
+    socket: &UdpSocket,
+    to: SocketAddr,
+    question: &Question,
+    fault: Option<NameFault>,
+    address: Ipv4Addr,
+) {
     let code = match fault {
         Some(NameFault::Silent) => return,
         Some(NameFault::CannotTell) => 2,
@@ -138,7 +158,7 @@ fn answer(socket: &UdpSocket, to: SocketAddr, question: &Question, fault: Option
     };
     let address = match fault {
         Some(NameFault::Placeholder) => Ipv4Addr::new(203, 0, 113, 123),
-        _ => Ipv4Addr::LOCALHOST,
+        _ => address,
     };
     // A lost answer makes the client retry.
     let _ = socket.send_to(&question.answer(code, address), to);

@@ -12,6 +12,12 @@ pub struct Proxy {
     asked: Arc<Mutex<Vec<String>>>,
 }
 
+/// What a proxy does besides passing on.
+struct Outside {
+    on_request: Box<dyn Fn(&str) + Send + Sync>,
+    connect: Box<dyn Fn(&str) -> std::io::Result<TcpStream> + Send + Sync>,
+}
+
 impl Proxy {
     /// Starts to listen on loopback.
     ///
@@ -19,13 +25,27 @@ impl Proxy {
     /// If there is no free port.
     pub fn start() -> anyhow::Result<Proxy> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        Proxy::start_on(listener, |_| (), |target| TcpStream::connect(target))
+    }
+
+    /// Starts to listen on this socket. `on_request` is called with the first line of each request, and `connect` with the host and
+    /// the port that it is to be passed on to.
+    ///
+    /// # Errors
+    /// If the socket has no address.
+    pub fn start_on(
+        listener: TcpListener,
+        on_request: impl Fn(&str) + Send + Sync + 'static,
+        connect: impl Fn(&str) -> std::io::Result<TcpStream> + Send + Sync + 'static,
+    ) -> anyhow::Result<Proxy> {
+        let outside = Arc::new(Outside { on_request: Box::new(on_request), connect: Box::new(connect) });
         let proxy = Proxy { address: listener.local_addr()?, asked: Arc::default() };
         let asked = Arc::clone(&proxy.asked);
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let asked = Arc::clone(&asked);
+                let (asked, outside) = (Arc::clone(&asked), Arc::clone(&outside));
                 // A connection that fails shows on both of its sides.
-                thread::spawn(move || drop(pass_on(client, &asked)));
+                thread::spawn(move || drop(pass_on(client, &asked, &outside)));
             }
         });
         Ok(proxy)
@@ -43,13 +63,15 @@ impl Proxy {
 }
 
 /// Serves one request, and for CONNECT all that follows.
-fn pass_on(mut client: TcpStream, asked: &Mutex<Vec<String>>) -> std::io::Result<()> {
+fn pass_on(mut client: TcpStream, asked: &Mutex<Vec<String>>, outside: &Outside) -> std::io::Result<()> {
     let mut reader = BufReader::new(client.try_clone()?);
     let mut first = String::new();
     reader.read_line(&mut first)?;
     let mut words = first.split(' ');
     let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    asked.lock().unwrap_or_else(PoisonError::into_inner).push(format!("{method} {target}"));
+    let line = format!("{method} {target}");
+    (outside.on_request)(&line);
+    asked.lock().unwrap_or_else(PoisonError::into_inner).push(line);
     let mut headers = String::new();
     while !headers.ends_with("\r\n\r\n") && headers != "\r\n" {
         if reader.read_line(&mut headers)? == 0 {
@@ -57,13 +79,13 @@ fn pass_on(mut client: TcpStream, asked: &Mutex<Vec<String>>) -> std::io::Result
         }
     }
     let mut server = if method == "CONNECT" {
-        let server = TcpStream::connect(target)?;
+        let server = (outside.connect)(target)?;
         client.write_all(b"HTTP/1.1 200 Connection established\r\n\r\n")?;
         server
     } else {
         let rest = target.strip_prefix("http://").unwrap_or(target);
         let (host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let mut server = TcpStream::connect(host)?;
+        let mut server = (outside.connect)(host)?;
         // One request a connection, so that each of them is seen.
         let headers: String = headers
             .lines()

@@ -35,7 +35,7 @@ impl<M: Listed> Cloud for ListedCloud<M> {
     fn observe<'a>(
         &'a self,
         facts: &'a mut CloudFacts,
-        retries: Retries,
+        retries: kops_agent_net::retry::Retries,
     ) -> BoxFuture<'a, Result<(), MetadataError>> {
         M::observe(facts, retries)
     }

@@ -3,7 +3,8 @@
 //!
 //! Source: nodeup/pkg/bootstrap/install.go.
 
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use kops_agent_host::{Downloads, Host, Scope};
@@ -53,11 +54,11 @@ const VARIABLES: &[&[&str]] = &[
 
 /// Installs the unit on this machine and has it started; tried again after a failure as often as `retries` says, -1 for
 /// as long as it takes. It does not wait for what the unit does: cloud-init runs the rest of the user-data after this,
-/// and that may bring what the unit waits for.
-pub(super) async fn install(mut retries: i64) -> Result<u8> {
+/// and that may bring what the unit waits for. `conf` is the boot config that the unit's run reads.
+pub(super) async fn install(conf: &Path, mut retries: i64) -> Result<u8> {
     let mut pauses = RETRIES.pauses();
     loop {
-        let error = match install_once().await {
+        let error = match install_once(conf).await {
             Err(error) if retries != 0 => error,
             result => return result,
         };
@@ -69,8 +70,13 @@ pub(super) async fn install(mut retries: i64) -> Result<u8> {
     }
 }
 
-async fn install_once() -> Result<u8> {
+async fn install_once(conf: &Path) -> Result<u8> {
     let program = std::env::current_exe().context("finding the path of this program for its unit")?;
+    // A power cut that leaves the unit must leave them too: the boot script, which is not run a second time, has only just
+    // written both.
+    for file in [program.as_path(), conf] {
+        sync(file).with_context(|| format!("writing {} to the disk before {UNIT} needs it", file.display()))?;
+    }
     let flags = std::env::args()
         .skip(1)
         .filter(|flag| !flag.trim_start_matches('-').starts_with("install-systemd-unit"));
@@ -90,6 +96,17 @@ async fn install_once() -> Result<u8> {
     host.remove_superseded_unit(UNIT)?;
     host.enqueue_start(UNIT)?;
     output::print_report(&report, Output::Text)
+}
+
+/// Has a file and its name on the disk. That a boot config is not there is for the unit's run to tell.
+fn sync(file: &Path) -> io::Result<()> {
+    let file = match file.canonicalize() {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        found => found?,
+    };
+    let sync_one = |path: &Path| std::fs::File::open(path)?.sync_all();
+    sync_one(&file)?;
+    file.parent().map_or(Ok(()), sync_one)
 }
 
 /// The files of the unit. It is no resource of its own, which would be started by [`Host::apply`]: that
@@ -153,6 +170,16 @@ mod tests {
     fn nothing_is_started_while_others_are_kept_from_the_machine() {
         let desired = desired("/lib/systemd/system/x", "/opt/kops/bin/nodeup --conf=x", String::new());
         assert!(desired.iter().all(|(id, _)| id.kind == Kind::File), "{desired:?}");
+    }
+
+    #[test]
+    fn a_boot_config_that_is_not_there_is_not_synced() {
+        let folder = tempfile::tempdir().unwrap();
+        let conf = folder.path().join("kube_env.yaml");
+        sync(&conf).unwrap();
+        std::fs::write(&conf, "").unwrap();
+        sync(&conf).unwrap();
+        assert!(sync(&conf.join("below-a-file")).is_err());
     }
 
     #[test]

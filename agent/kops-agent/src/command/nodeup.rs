@@ -14,7 +14,7 @@ use crate::source::{ConfigFrom, OnHashMismatch};
 /// Installs the unit, shows the plan, or converges, as the flags ask.
 pub(super) async fn run(args: NodeupArgs) -> Result<u8> {
     if args.install_systemd_unit {
-        return install_unit::install(args.retries).await;
+        return install_unit::install(&args.conf, args.retries).await;
     }
     let spec = SpecArgs {
         conf: args.conf,

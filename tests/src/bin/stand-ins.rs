@@ -1,0 +1,230 @@
+//! All that a machine of `vm-tests` is served, inside the closed network that `tests/machines/net` has made: its cloud's metadata
+//! service with its user-data, the store, two mirrors, Debian's packages, names and a proxy. `faults/` in its folder steers them.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use clap::{Args, Parser, Subcommand};
+use kops_agent_tests::example_keys::Keyset;
+use kops_agent_tests::example_store::{CONFIG_BASE, REGION};
+use kops_agent_tests::front::{Answer, Controls, Front, Head};
+use kops_agent_tests::gcs;
+use kops_agent_tests::loopback::Identity;
+use kops_agent_tests::machine_metadata::{Cloud, GCE_TOKEN, Metadata};
+use kops_agent_tests::machine_store;
+use kops_agent_tests::name_server::{NameFault, NameServer};
+use kops_agent_tests::proxy::Proxy;
+use kops_agent_tests::s3::S3Server;
+
+const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
+const NAMES: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
+/// The servers: the name of each, and its name in DNS. The n-th has the address 10.99.0.(n + 2).
+const SERVERS: [(&str, &str); 6] = [
+    ("store", "store.example.com"),
+    ("mirror", "mirror.example.com"),
+    ("mirror-2", "mirror-2.example.com"),
+    ("packages", "packages.example.com"),
+    ("proxy", "proxy.example.com"),
+    ("gcs", "storage.googleapis.com"),
+];
+const PROXY_PORT: u16 = 3128;
+
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Writes what machines download of the programs that tests/kube/build has built to a folder, by the paths of the URLs.
+    Downloads { kube: PathBuf, folder: PathBuf },
+    /// Prints the addresses that the network has to have for `serve`.
+    Addresses,
+    /// Serves until standard input closes. Prints variables for the boot script, and an empty line once all is ready.
+    Serve(Serve),
+}
+
+#[derive(Args)]
+struct Serve {
+    /// Folder for the store, the boot configs and the controls; `user-data` in it is the machine's.
+    folder: PathBuf,
+    #[arg(long)]
+    cloud: Cloud,
+    /// The machine's address.
+    #[arg(long)]
+    address: Ipv4Addr,
+    #[arg(long)]
+    hostname: String,
+    /// What tests/kube/build has built.
+    #[arg(long)]
+    kube: PathBuf,
+    /// Folders that the mirrors serve.
+    #[arg(long)]
+    mirror: Vec<PathBuf>,
+    /// The folder of Debian's packages.
+    #[arg(long)]
+    packages: PathBuf,
+    /// Folders with changes of the example store.
+    #[arg(long)]
+    overlay: Vec<PathBuf>,
+    /// Serve the store by TLS, by an authority that the machine does not know: its certificate is `ca.crt`.
+    #[arg(long)]
+    private_store: bool,
+    /// Let the machine reach nothing but its cloud's metadata and the proxy.
+    #[arg(long)]
+    proxied: bool,
+}
+
+fn main() -> anyhow::Result<()> {
+    match Arguments::parse().command {
+        Command::Downloads { kube, folder } => machine_store::write_downloads(&kube, &folder),
+        Command::Addresses => {
+            let lines: String = (0..SERVERS.len()).map(|number| format!("{}\n", address(number))).collect();
+            Ok(io::stdout().write_all(lines.as_bytes())?)
+        }
+        Command::Serve(arguments) => serve(&arguments),
+    }
+}
+
+fn address(number: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 99, 0, 2 + u8::try_from(number).unwrap_or_default())
+}
+
+fn serve(arguments: &Serve) -> anyhow::Result<()> {
+    let controls = Controls::new(&arguments.folder)?;
+    let releases = machine_store::built_releases(&arguments.kube)?;
+    let store = machine_store::write(
+        &arguments.folder,
+        arguments.cloud,
+        &releases,
+        "http://mirror.example.com",
+        &arguments.overlay,
+    )?;
+
+    let metadata = Metadata::new(
+        arguments.cloud,
+        arguments.address,
+        &arguments.hostname,
+        &arguments.folder.join("user-data"),
+    );
+    let socket = listen(METADATA, 80)?;
+    Front::start("metadata", socket, None, &controls, move |head| metadata.answer(head))?;
+
+    let network = Network { proxied: arguments.proxied };
+    for name in ["mirror", "mirror-2"] {
+        let folders = arguments.mirror.clone();
+        let socket = network.listen(name, 80)?;
+        Front::start(name, socket, None, &controls, move |head| first_file(head, &folders))?;
+    }
+    let packages = arguments.packages.clone();
+    let socket = network.listen("packages", 80)?;
+    Front::start("packages", socket, None, &controls, move |head| first_file(head, &[packages.clone()]))?;
+
+    let authority = Keyset::make("vm-tests", 1)?;
+    fs::write(arguments.folder.join("ca.crt"), &authority.certificate)?;
+    let tls = |name: &str| Identity::signed_by(&authority, name)?.server_config();
+    let buckets = store.buckets();
+    let google = Arc::new(buckets.clone());
+    let socket = network.listen("gcs", 443)?;
+    let answer = move |head: &Head| gcs::answer(head, &google, GCE_TOKEN);
+    Front::start("gcs", socket, Some(tls("storage.googleapis.com")?), &controls, answer)?;
+
+    let s3 = S3Server::start(&buckets)?;
+    let origin: SocketAddr =
+        s3.endpoint().trim_start_matches("http://").parse().context("the store's address")?;
+    let (scheme, port) = if arguments.private_store { ("https", 443) } else { ("http", 80) };
+    let socket = network.listen("store", port)?;
+    let store_tls = arguments.private_store.then(|| tls("store.example.com")).transpose()?;
+    Front::start("store", socket, store_tls, &controls, move |_| Answer::Of(origin))?;
+
+    start_proxy(network, &controls)?;
+    let _names = start_names(network, &controls)?;
+
+    let mut output = io::stdout().lock();
+    for (name, value) in s3.environment(REGION) {
+        let value = if name == "S3_ENDPOINT" { format!("{scheme}://store.example.com") } else { value };
+        writeln!(output, "{name}={value}")?;
+    }
+    writeln!(output, "CONFIG_BASE={CONFIG_BASE}\n")?;
+    output.flush()?;
+    io::copy(&mut io::stdin(), &mut io::sink())?;
+    Ok(())
+}
+
+/// Where servers are: at addresses that the machine can reach, or on this namespace's loopback interface, where only the proxy gets.
+#[derive(Clone, Copy)]
+struct Network {
+    proxied: bool,
+}
+
+impl Network {
+    fn address(self, name: &str) -> Option<Ipv4Addr> {
+        let number = SERVERS.iter().position(|(known, of_dns)| name == *known || name == *of_dns)?;
+        let [.., last] = address(number).octets();
+        let is_hidden = self.proxied && SERVERS[number].0 != "proxy";
+        Some(if is_hidden { Ipv4Addr::new(127, 0, 1, last) } else { address(number) })
+    }
+
+    fn listen(self, name: &str, port: u16) -> anyhow::Result<TcpListener> {
+        listen(self.address(name).with_context(|| format!("no server is called {name}"))?, port)
+    }
+}
+
+fn listen(address: Ipv4Addr, port: u16) -> anyhow::Result<TcpListener> {
+    TcpListener::bind((address, port)).with_context(|| format!("listening at {address}:{port}"))
+}
+
+/// The file that a path names in the first of these folders that has it.
+fn first_file(head: &Head, folders: &[PathBuf]) -> Answer {
+    let path = gcs::unescaped(head.path());
+    let relative: PathBuf = Path::new(path.trim_start_matches('/')).components().collect();
+    let file = folders.iter().map(|folder| folder.join(&relative)).find(|file| file.is_file());
+    file.map_or(Answer::Text(404, String::new()), Answer::File)
+}
+
+fn start_proxy(network: Network, controls: &Controls) -> anyhow::Result<()> {
+    let controls = controls.clone();
+    let note = move |line: &str| controls.note("proxy", line, "passed-on");
+    Proxy::start_on(network.listen("proxy", PROXY_PORT)?, note, move |target| {
+        let (host, port) = target.split_once(':').unwrap_or((target, "80"));
+        let unknown = || io::Error::other(format!("{target} is not known"));
+        let address = network.address(host).ok_or_else(unknown)?;
+        TcpStream::connect((IpAddr::from(address), port.parse().map_err(io::Error::other)?))
+    })?;
+    Ok(())
+}
+
+/// Knows the servers that the machine can reach; `faults/names` says how it fails.
+fn start_names(network: Network, controls: &Controls) -> anyhow::Result<NameServer> {
+    let socket = UdpSocket::bind((NAMES, 53)).with_context(|| format!("listening at {NAMES}:53"))?;
+    let names: BTreeMap<&str, Ipv4Addr> = SERVERS
+        .iter()
+        .filter_map(|(_, name)| {
+            Some((*name, network.address(name).filter(|address| !address.is_loopback())?))
+        })
+        .collect();
+    let controls = controls.clone();
+    NameServer::start_on(socket, move |name, _| {
+        let wanted = match controls.words("names").first().map(String::as_str) {
+            Some("silent") => Some(NameFault::Silent),
+            Some("cannot-tell") => Some(NameFault::CannotTell),
+            Some("no-such-name") => Some(NameFault::NoSuchName),
+            _ => None,
+        };
+        let known = names.get(name);
+        let outcome = match known {
+            _ if wanted.is_some() => "failed",
+            Some(_) => "told",
+            None => "unknown",
+        };
+        controls.note("names", &format!("ASK {name}"), outcome);
+        let fault = wanted.or(known.is_none().then_some(NameFault::NoSuchName));
+        (fault, known.copied().unwrap_or(Ipv4Addr::UNSPECIFIED))
+    })
+}

@@ -1,0 +1,122 @@
+//! Google Cloud Storage as the agent asks it: the objects of a bucket are the files of a folder, on one page.
+//!
+//! Source: the Cloud Storage JSON API v1, `objects.get` and `objects.list`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+
+use crate::front::{Answer, Head};
+
+/// Answers a request of a client that has this token, with the folders of `root` as buckets.
+pub fn answer(head: &Head, root: &Path, token: &str) -> Answer {
+    if head.header("authorization") != Some(&format!("Bearer {token}")) {
+        return Answer::Text(401, String::new());
+    }
+    let Some(path) = head.path().strip_prefix("/storage/v1/b/") else {
+        return Answer::Text(404, String::new());
+    };
+    let query: BTreeMap<String, String> =
+        form_urlencoded::parse(head.query().as_bytes()).into_owned().collect();
+    let Some((bucket, object)) = path.split_once("/o") else { return Answer::Text(404, String::new()) };
+    let bucket = root.join(bucket);
+    if !bucket.is_dir() {
+        return Answer::Text(404, String::new());
+    }
+    match object.strip_prefix('/') {
+        None => Answer::Text(200, list(&bucket, &query)),
+        Some(name) => get(bucket.join(unescaped(name)), &query),
+    }
+}
+
+fn get(file: PathBuf, query: &BTreeMap<String, String>) -> Answer {
+    if query.get("alt").is_some_and(|alt| alt == "media") {
+        return Answer::File(file);
+    }
+    match file.metadata() {
+        Ok(metadata) if metadata.is_file() => {
+            Answer::Text(200, json!({ "size": metadata.len().to_string() }).to_string())
+        }
+        _ => Answer::Text(404, String::new()),
+    }
+}
+
+fn list(bucket: &Path, query: &BTreeMap<String, String>) -> String {
+    let parameter = |name: &str| query.get(name).map_or("", String::as_str);
+    let (prefix, delimiter) = (parameter("prefix"), parameter("delimiter"));
+    let (start, end) = (parameter("startOffset"), parameter("endOffset"));
+    let mut names = Vec::new();
+    collect(bucket, bucket, &mut names);
+    names.sort();
+    names.retain(|name| {
+        name.starts_with(prefix) && name.as_str() >= start && (end.is_empty() || name.as_str() < end)
+    });
+    let (mut items, mut prefixes) = (Vec::new(), BTreeSet::new());
+    for name in names {
+        let rest = &name[prefix.len()..];
+        match rest.find(delimiter).filter(|_| !delimiter.is_empty()) {
+            Some(at) => drop(prefixes.insert(format!("{prefix}{}{delimiter}", &rest[..at]))),
+            None => items.push(json!({ "name": name, "generation": "1" })),
+        }
+    }
+    json!({ "items": items, "prefixes": prefixes }).to_string()
+}
+
+/// The names of all objects below a folder.
+fn collect(root: &Path, folder: &Path, names: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(root, &path, names);
+        } else if let Ok(name) = path.strip_prefix(root) {
+            names.push(name.display().to_string());
+        }
+    }
+}
+
+/// A path of which some bytes are written as `%2F`.
+pub fn unescaped(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.as_bytes();
+    while let Some((&first, after)) = rest.split_first() {
+        let hex = (first == b'%').then(|| after.get(..2)).flatten();
+        let byte = hex.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok());
+        bytes.push(byte.unwrap_or(first));
+        rest = if byte.is_some() { &after[2..] } else { after };
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn objects_are_read_and_listed() {
+        let folder = tempfile::tempdir().unwrap();
+        let c = folder.path().join("state/c");
+        fs::create_dir_all(c.join("pki")).unwrap();
+        for name in ["config", "pki/ca", "a b"] {
+            fs::write(c.join(name), "12345").unwrap();
+        }
+        let ask = |target: &str, token: &str| {
+            let headers = vec![("authorization".to_owned(), format!("Bearer {token}"))];
+            answer(&Head { method: "GET".into(), target: target.into(), headers }, folder.path(), "t")
+        };
+        let b = "/storage/v1/b/state/o";
+        assert_eq!(ask(b, "other"), Answer::Text(401, String::new()));
+        assert_eq!(ask(&format!("{b}/c%2Fa%20b?alt=media"), "t"), Answer::File(c.join("a b")));
+        assert_eq!(ask(&format!("{b}/c%2Fconfig"), "t"), Answer::Text(200, r#"{"size":"5"}"#.into()));
+        assert_eq!(ask("/storage/v1/b/other/o", "t"), Answer::Text(404, String::new()));
+        assert_eq!(
+            ask(&format!("{b}?prefix=c/&delimiter=/"), "t"),
+            Answer::Text(
+                200,
+                r#"{"items":[{"generation":"1","name":"c/a b"},{"generation":"1","name":"c/config"}],"prefixes":["c/pki/"]}"#.into()
+            )
+        );
+    }
+}

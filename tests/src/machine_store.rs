@@ -1,0 +1,161 @@
+//! The example store for a machine that runs the programs of `tests/kube`, changed as a case of `vm-tests` wants it.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, ensure};
+use flate2::Compression;
+use serde_yaml::Value;
+use sha2::{Digest as _, Sha256};
+
+use crate::example_keys::make_keysets;
+use crate::example_store::{ExampleStore, releases};
+use crate::machine_metadata::Cloud;
+use crate::stand_ins::{Releases, script};
+
+/// This machine's architecture, by Go's name.
+const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+
+/// The releases that `tests/kube/build` has built, whose folder this is.
+///
+/// # Errors
+/// If it is no such folder.
+pub fn built_releases(kube: &Path) -> anyhow::Result<Releases> {
+    let file = kube.join("versions");
+    let versions = fs::read_to_string(&file).with_context(|| format!("reading {}", file.display()))?;
+    let version = |of: &str| {
+        let found = versions.lines().filter_map(|line| line.split_once('=')).find(|(name, _)| *name == of);
+        found
+            .map(|(_, version)| version.to_owned())
+            .with_context(|| format!("{} has no {of}", file.display()))
+    };
+    Ok(Releases {
+        kubernetes: version("kubernetes")?,
+        containerd: version("containerd")?,
+        runc: version("runc")?,
+        cni_plugins: version("cni-plugins")?,
+        ..releases()
+    })
+}
+
+/// Writes what machines download of these to `folder`, by the paths of the URLs, with a `.sha256` beside each.
+///
+/// # Errors
+/// If the folder cannot be written.
+pub fn write_downloads(kube: &Path, folder: &Path) -> anyhow::Result<()> {
+    let program = |name: &str, version: &str| {
+        let built = kube.join(name);
+        // No node of these tests runs the others.
+        Ok(if built.exists() { fs::read(built)? } else { script(name, version, ARCHITECTURE) })
+    };
+    let downloads = built_releases(kube)?.downloads(ARCHITECTURE, Compression::none(), program)?;
+    for (path, content) in downloads {
+        let file = folder.join(path.trim_start_matches('/'));
+        fs::create_dir_all(file.parent().unwrap_or(folder))?;
+        let sum: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
+        fs::write(&file, content).with_context(|| format!("writing {}", file.display()))?;
+        fs::write(format!("{}.sha256", file.display()), sum)?;
+    }
+    Ok(())
+}
+
+/// Writes the example's store and boot configs to `folder`, for machines of this cloud with these releases, which are at
+/// `mirror`. Each file of `overlays` is merged into the file of the cluster's folder that has its path (RFC 7396).
+///
+/// # Errors
+/// If the folder cannot be written, or an overlay is no YAML.
+pub fn write(
+    folder: &Path,
+    cloud: Cloud,
+    releases: &Releases,
+    mirror: &str,
+    overlays: &[impl AsRef<Path>],
+) -> anyhow::Result<ExampleStore> {
+    let store = ExampleStore::write_with_keys(folder, Some(mirror), &make_keysets()?)?;
+    let example = crate::example_store::releases();
+    replace_below(&store.cluster_folder(), &|text| {
+        let text = text.replace(&example.kubernetes, &releases.kubernetes);
+        let text = text.replace(&example.containerd, &releases.containerd);
+        of_cloud(cloud, &text.replace(&example.runc, &releases.runc))
+    })?;
+    replace_below(&folder.join("machines"), &|text| of_cloud(cloud, text))?;
+    for overlay in overlays {
+        merge_below(&store.cluster_folder(), overlay.as_ref())?;
+    }
+    Ok(store)
+}
+
+/// The example is AWS'.
+fn of_cloud(cloud: Cloud, text: &str) -> String {
+    match cloud {
+        Cloud::Aws => text.to_owned(),
+        Cloud::Gce => text.replace("s3://", "gs://").replace("CloudProvider: aws", "CloudProvider: gce"),
+    }
+}
+
+fn replace_below(folder: &Path, change: &dyn Fn(&str) -> String) -> anyhow::Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        let path = entry?.path();
+        if path.is_dir() {
+            replace_below(&path, change)?;
+        } else {
+            let text = fs::read_to_string(&path)?;
+            fs::write(&path, change(&text)).with_context(|| format!("writing {}", path.display()))?;
+        }
+    }
+    Ok(())
+}
+
+fn merge_below(target: &Path, overlay: &Path) -> anyhow::Result<()> {
+    for entry in fs::read_dir(overlay).with_context(|| format!("reading {}", overlay.display()))? {
+        let path = entry?.path();
+        let target = target.join(path.file_name().unwrap_or_default());
+        if path.is_dir() {
+            merge_below(&target, &path)?;
+            continue;
+        }
+        ensure!(target.is_file(), "{} changes a file that the example store does not have", path.display());
+        let read = |file: &Path| -> anyhow::Result<Value> {
+            serde_yaml::from_str(&fs::read_to_string(file)?)
+                .with_context(|| format!("reading {}", file.display()))
+        };
+        let mut merged = read(&target)?;
+        merge(&mut merged, read(&path)?);
+        fs::write(&target, serde_yaml::to_string(&merged)?)?;
+    }
+    Ok(())
+}
+
+/// JSON's merge patch: what is null is taken away.
+fn merge(target: &mut Value, patch: Value) {
+    let Value::Mapping(patch) = patch else {
+        *target = patch;
+        return;
+    };
+    if !target.is_mapping() {
+        *target = Value::Mapping(Default::default());
+    }
+    let Value::Mapping(fields) = target else { return };
+    for (name, value) in patch {
+        if value.is_null() {
+            fields.remove(&name);
+        } else {
+            let field = fields.entry(name).or_insert(Value::Null);
+            merge(field, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_patch_changes_adds_and_takes_away() {
+        let mut target: Value = serde_yaml::from_str("{a: {b: 1, c: 2}, d: [1]}").unwrap();
+        merge(&mut target, serde_yaml::from_str("{a: {b: null, e: {f: 3}}, d: [2, 3]}").unwrap());
+        let wanted: Value = serde_yaml::from_str("{a: {c: 2, e: {f: 3}}, d: [2, 3]}").unwrap();
+        assert_eq!(target, wanted);
+    }
+}

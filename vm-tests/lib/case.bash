@@ -1,0 +1,255 @@
+# shellcheck shell=bash
+# What the `run` of a case calls. It is sourced first, with the case's folder as the working directory afterwards:
+#
+#   serve                serves what the machine is to meet (tests/src/bin/stand-ins.rs)
+#   user_data COMMAND... gives the machine what the command prints as its user-data
+#   boot, reboot         powers the machine on; restarts it
+#   on COMMAND...        runs a command on the machine
+#   fault SERVER FAULT, mend SERVER
+#   asked SERVER TEXT    how many requests to a server had this in their line
+#   until_true WHAT COMMAND...
+#   expect FILE          waits until each line of the file, and of what every node has (vm-tests/lib/expected), holds;
+#   expect_only FILE     of the file alone
+#
+# All it makes ends with the case, and after a failure it tells what there is to know.
+set -euo pipefail
+
+VM_TESTS=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+readonly VM_TESTS MACHINES=$VM_TESTS/../tests/machines ADDRESS=10.99.0.10
+cd "$(dirname "$0")"
+CASE=$(basename "$PWD")
+# A generous end of waiting: only a case that fails gets there.
+readonly PATIENCE=${VM_TESTS_PATIENCE:-240}
+
+# of_machine KEY [DEFAULT]: what the file `machine` says.
+of_machine() {
+    local value
+    value=$(sed -n "s/^$1=//p" machine)
+    echo "${value:-${2:-}}"
+}
+
+CLOUD=$(of_machine cloud aws)
+GROUP=$(of_machine group control-plane-eu-west-1a)
+# Where the machine has the program under test.
+AGENT=$(of_machine agent /opt/kops/bin/nodeup)
+MACHINE_NAME=$(of_machine hostname ip-10-99-0-10)
+readonly CLOUD GROUP AGENT MACHINE_NAME
+
+# Their names tell tests/machines/sweep whose they are.
+NET=ka$$-0
+WORK=$(mktemp -d "/var/tmp/kops-agent-machine.$$-XXXXXX")
+# The machine's own folder; files/ in it is laid over its root. And the folder of what it is served.
+MACHINE=$WORK/machine WORLD=$WORK/world
+mkdir -p "$MACHINE/files" "$WORLD"
+[[ -n ${VM_TESTS_BUILT:-} ]] || { echo "run it by vm-tests/run $CASE" >&2; exit 2; }
+readonly BUILT=$VM_TESTS_BUILT
+ROOT=$("$MACHINES/root" "$(of_machine suite)")
+LEADER='' STAND_INS=''
+
+say() { echo "$SECONDS s: $*"; }
+
+fail() {
+    echo "$CASE: $*" >&2
+    exit 1
+}
+
+# ---------------------------------------------------------------- the end
+
+explain_machine() {
+    echo "---- console"
+    tail -n 40 "$MACHINE/console.log"
+    if [[ -n $LEADER ]]; then
+        echo "---- journal"
+        on journalctl --no-pager --output=short-monotonic --priority=info --lines=100
+        echo "---- units that failed"
+        on systemctl --failed --no-pager --plain
+    fi
+}
+
+end_machine() {
+    if [[ -f $MACHINE/cgroups ]]; then "$MACHINES/machine" down "$MACHINE"; fi
+}
+
+# What there is to know about a case that failed.
+explain() {
+    set +e
+    explain_machine
+    echo "---- the last requests"
+    tail -n 40 "$WORLD/requests"
+}
+
+finish() {
+    local status=$?
+    trap - EXIT
+    if ((status != 0)); then explain 2>&1; fi
+    end_machine || true
+    if [[ -n $STAND_INS ]]; then kill "$STAND_INS" 2>/dev/null || true; fi
+    "$MACHINES/net" down "$NET" || true
+    rm -rf "$WORK"
+    exit "$status"
+}
+trap finish EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# until_true WHAT COMMAND...: asks again and again.
+until_true() {
+    local what=$1 end=$((SECONDS + PATIENCE))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        ((SECONDS < end)) || fail "waited in vain until $what"
+        sleep 0.2
+    done
+    say "$what"
+}
+
+# ---------------------------------------------------------------- what the machine is served
+
+serve() {
+    local flags=() variable
+    "$MACHINES/net" up "$NET" "m=$ADDRESS"
+    for address in $("$VM_TESTS_TARGET/stand-ins" addresses); do ip -n "$NET" address add "$address/16" dev machines; done
+    read -ra flags <<<"$(of_machine serve)"
+    [[ ! -d store ]] || flags+=(--overlay "$PWD/store")
+    # Its standard input stays open as long as this shell lives.
+    mkfifo "$WORK/open"
+    setpriv --pdeathsig KILL ip netns exec "$NET" "$VM_TESTS_TARGET/stand-ins" serve "$WORLD" --cloud "$CLOUD" --address "$ADDRESS" \
+        --hostname "$MACHINE_NAME" --kube "$VM_TESTS_KUBE" --mirror "$BUILT/downloads" --mirror "$BUILT/release" \
+        --packages "$ROOT/packages" --overlay "$VM_TESTS/lib/store" "${flags[@]}" \
+        <"$WORK/open" >"$WORLD/environment" 2>"$WORLD/stand-ins.log" &
+    STAND_INS=$!
+    exec 8>"$WORK/open"
+    until grep -qx '' "$WORLD/environment"; do
+        kill -0 "$STAND_INS" 2>/dev/null || fail "the stand-ins ended: $(<"$WORLD/stand-ins.log")"
+        sleep 0.05
+    done
+    # The variables that kOps exports in the user-data of machines with such a store.
+    STORE=()
+    while read -r variable; do
+        case $variable in S3_*) STORE+=(--env "$variable") ;; esac
+    done <"$WORLD/environment"
+    CONF=$WORLD/machines/$GROUP/kube_env.yaml
+    say "stand-ins serve"
+}
+
+user_data() { "$@" >"$WORLD/user-data"; }
+
+# kops_user_data [FLAG...]: user-data as kOps writes it for this machine.
+kops_user_data() { user_data "$VM_TESTS/lib/kops-user-data" --conf "$CONF" --release "$BUILT/release" "$@"; }
+
+# agent_user_data [FLAG...]: user-data of packaging/cloud-init for this machine.
+agent_user_data() { user_data "$VM_TESTS/../packaging/cloud-init/user-data" --conf "$CONF" --release "$BUILT/release" "$@"; }
+
+fault() { echo "${@:2}" >"$WORLD/faults/$1"; }
+
+mend() { rm "$WORLD/faults/$1"; }
+
+asked() { grep -c -- "^$1 .*$2" "$WORLD/requests" || true; }
+
+# asked_times COUNT SERVER TEXT
+asked_times() { (($(asked "$2" "$3") >= $1)); }
+
+# ---------------------------------------------------------------- the machine
+
+# file PATH: writes standard input to a file that the machine is to have before it boots.
+file() {
+    mkdir -p "$(dirname "$MACHINE/files$1")"
+    cat >"$MACHINE/files$1"
+}
+
+# What a machine of the network has besides its distribution.
+install_network() {
+    echo "nameserver 10.99.0.1" | file /etc/resolv.conf
+    printf '127.0.0.1 localhost\n%s %s\n' "$ADDRESS" "$MACHINE_NAME" | file /etc/hosts
+    echo "deb [trusted=yes] http://packages.example.com ./" | file /etc/apt/sources.list
+    # The clock is the host's: chrony runs, and leaves it alone.
+    echo 'DAEMON_OPTS="-F 1 -x"' | file /etc/default/chrony
+    # kubelet does not start on the cgroups of version 1, which the host may have, unless it is told to.
+    file /etc/systemd/system/kubelet.service.d/10-cgroups.conf <<'END'
+[Service]
+ExecStart=
+ExecStart=/usr/local/bin/kubelet "$DAEMON_ARGS" --fail-cgroupv1=false
+END
+}
+
+# What runs the user-data at boot.
+install_user_data() {
+    file /usr/local/sbin/user-data <"$VM_TESTS/lib/user-data"
+    chmod 755 "$MACHINE/files/usr/local/sbin/user-data"
+    file /etc/systemd/system/user-data.service <"$VM_TESTS/lib/user-data.service"
+    mkdir -p "$MACHINE/files/etc/systemd/system/multi-user.target.wants"
+    ln -s ../user-data.service "$MACHINE/files/etc/systemd/system/multi-user.target.wants/user-data.service"
+}
+
+# trust FILE: has the machine's image trust this authority.
+trust() {
+    mkdir -p "$MACHINE/files/etc/ssl/certs"
+    cat "$ROOT/rootfs/etc/ssl/certs/ca-certificates.crt" "$1" >"$MACHINE/files/etc/ssl/certs/ca-certificates.crt"
+}
+
+# has_leader BEFORE: whether the machine has a PID 1 that is another one.
+has_leader() { LEADER=$("$MACHINES/machine" leader "$MACHINE") && [[ -n $LEADER && $LEADER != "$1" ]]; }
+
+boot() {
+    install_network
+    install_user_data
+    # Without a terminal there would be no console that user-data could write to.
+    "$MACHINES/machine" up "$NET-m" "$ROOT/rootfs" "$MACHINE" --hostname="$MACHINE_NAME" --console=read-only
+    until_true "the machine is on" has_leader ''
+    until_true "systemd answers" on systemctl is-active sysinit.target
+}
+
+reboot() {
+    local before=$LEADER
+    # The connection to systemd may end before its answer comes.
+    on systemctl reboot || true
+    until_true "the machine is on again" has_leader "$before"
+    until_true "systemd answers" on systemctl is-active sysinit.target
+}
+
+on() {
+    nsenter --target "$LEADER" --mount --uts --ipc --net --pid --root --wd -- env --ignore-environment \
+        PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin timeout 300 "$@" </dev/null
+}
+
+# ---------------------------------------------------------------- what is expected
+
+# property UNIT NAME
+property() { on systemctl show --value --property "$2" "$1"; }
+
+# holds WORD...: whether a line of `expected` does.
+holds() {
+    case $1 in
+    # unit NAME ACTIVE-STATE [UNIT-FILE-STATE]
+    unit) [[ $(property "$2" ActiveState) == "$3" && (-z ${4:-} || $(on systemctl is-enabled "$2") == "$4") ]] ;;
+    # ran NAME: a oneshot has come to its end in this boot, and well; what it was is forgotten by then, but for the journal
+    ran) on journalctl --no-pager --output=cat --boot UNIT="$2" JOB_TYPE=start JOB_RESULT=done | grep -q . ;;
+    # file PATH MODE
+    file) [[ $(on stat --format=%a "$2") == "$3" ]] ;;
+    no-file) on test ! -e "$2" ;;
+    # text PATH TEXT...
+    text) on cat "$2" | grep -qF -- "${*:3}" ;;
+    # console TEXT..., journal UNIT TEXT...
+    console) grep -qF -- "${*:2}" "$MACHINE/console.log" ;;
+    journal) on journalctl --no-pager --output=cat --unit "$2" | grep -F -- "${*:3}" >/dev/null ;;
+    # asked SERVER PATTERN..., asked-times COUNT SERVER PATTERN...
+    asked) asked_times 1 "$2" "${*:3}" ;;
+    asked-times) [[ $(asked "$3" "${*:4}") == "$2" ]] ;;
+    status) on "$AGENT" status ;;
+    *) fail "no such word in expected: $*" ;;
+    esac
+}
+
+expect() {
+    expect_only "$VM_TESTS/lib/expected"
+    expect_only "$1"
+}
+
+expect_only() {
+    local line words
+    while read -r line; do
+        [[ -n $line && $line != \#* ]] || continue
+        read -ra words <<<"$line"
+        until_true "$line" holds "${words[@]}"
+    done <"$1"
+}
