@@ -27,6 +27,7 @@ pub mod program;
 pub mod proxy;
 pub mod publishers;
 pub mod random;
+pub mod registry;
 pub mod s3;
 pub mod sigv4;
 pub mod stand_ins;
