@@ -28,6 +28,7 @@ pub mod program;
 pub mod proxy;
 pub mod publishers;
 pub mod random;
+pub mod registry;
 pub mod s3;
 pub mod sigv4;
 mod stand_in_api;

@@ -1,5 +1,5 @@
 //! The metadata service of a cloud for the one machine of a test that there is, with the user-data that a file has: EC2's
-//! (IMDSv2) and GCE's.
+//! (IMDSv2) and GCE's. A file of the folder `metadata` beside the user-data is told in the place of the item whose path it has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -30,6 +30,7 @@ pub struct Metadata {
     cloud: Cloud,
     items: BTreeMap<String, String>,
     user_data: PathBuf,
+    told: PathBuf,
 }
 
 impl Metadata {
@@ -39,7 +40,7 @@ impl Metadata {
             Cloud::Aws => ec2(address, hostname),
             Cloud::Gce => gce(hostname),
         };
-        Metadata { cloud, items, user_data: user_data.to_owned() }
+        Metadata { cloud, items, user_data: user_data.to_owned(), told: user_data.with_file_name("metadata") }
     }
 
     /// Answers a request.
@@ -95,6 +96,7 @@ impl Metadata {
             Some(item) if item == user_data && fs::metadata(&self.user_data).is_ok() => {
                 Answer::File(self.user_data.clone())
             }
+            Some(item) if self.told.join(item).is_file() => Answer::File(self.told.join(item)),
             Some(item) if self.items.contains_key(item) => Answer::Text(200, self.items[item].clone()),
             _ => not_found(),
         }
@@ -183,6 +185,14 @@ mod tests {
         assert_eq!([ask("/latest/meta-data/placement"), ask("/latest/meta-data/placement/")], [placement.clone(), placement]);
         assert_eq!(ask("/latest/dynamic"), Answer::Text(200, "instance-identity/".into()));
         assert_eq!(ask("/latest/meta-data/place"), Answer::Text(404, String::new()));
+        let state = folder.path().join("metadata/meta-data/autoscaling/target-lifecycle-state");
+        assert_eq!(
+            ask("/latest/meta-data/autoscaling/target-lifecycle-state"),
+            Answer::Text(404, String::new())
+        );
+        fs::create_dir_all(state.parent().unwrap()).unwrap();
+        fs::write(&state, "Warmed:Stopped").unwrap();
+        assert_eq!(ask("/latest/meta-data/autoscaling/target-lifecycle-state"), Answer::File(state));
         let without = head("GET", "/latest/user-data", "x", "y");
         assert_eq!(aws.answer(&without), Answer::Text(401, String::new()));
     }

@@ -11,10 +11,8 @@ use sha2::{Digest as _, Sha256};
 use crate::example_keys::make_keysets;
 use crate::example_store::{ExampleStore, releases};
 use crate::machine_metadata::Cloud;
-use crate::stand_ins::{Releases, script};
-
-/// This machine's architecture, by Go's name.
-const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+use crate::registry::Images;
+use crate::stand_ins::{OWN_ARCHITECTURE, Releases, script};
 
 /// The releases that `tests/kube/build` has built, whose folder this is.
 ///
@@ -46,9 +44,9 @@ pub fn write_downloads(kube: &Path, folder: &Path) -> anyhow::Result<()> {
     let program = |name: &str, version: &str| {
         let built = kube.join(name);
         // No node of these tests runs the others.
-        Ok(if built.exists() { fs::read(built)? } else { script(name, version, ARCHITECTURE) })
+        Ok(if built.exists() { fs::read(built)? } else { script(name, version, OWN_ARCHITECTURE) })
     };
-    let downloads = built_releases(kube)?.downloads(ARCHITECTURE, Compression::none(), program)?;
+    let downloads = built_releases(kube)?.downloads(OWN_ARCHITECTURE, Compression::none(), program)?;
     for (path, content) in downloads {
         let file = folder.join(path.trim_start_matches('/'));
         fs::create_dir_all(file.parent().unwrap_or(folder))?;
@@ -57,6 +55,20 @@ pub fn write_downloads(kube: &Path, folder: &Path) -> anyhow::Result<()> {
         fs::write(format!("{}.sha256", file.display()), sum)?;
     }
     Ok(())
+}
+
+/// The images that a worker pulls before it joins; each is of the program that does nothing.
+///
+/// # Errors
+/// If the program cannot be read.
+pub fn images(kube: &Path, releases: &Releases) -> anyhow::Result<Images> {
+    let file = kube.join("pause");
+    let pause = fs::read(&file).with_context(|| format!("reading {}", file.display()))?;
+    let mut images = Images::default();
+    for (name, tag) in [("pause", "3.10.1".to_owned()), ("kube-proxy", format!("v{}", releases.kubernetes))] {
+        images.add(name, &tag, &[("/pause", &pause)])?;
+    }
+    Ok(images)
 }
 
 /// Writes the example's store and boot configs to `folder`, for machines of this cloud with these releases, which are at

@@ -26,6 +26,9 @@ pub struct Releases {
 /// The architectures kOps knows, by Go's names.
 pub const ARCHITECTURES: [&str; 2] = ["amd64", "arm64"];
 
+/// This machine's, by Go's name: what is built here runs here.
+pub const OWN_ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+
 /// What is in `/bin` of a containerd 2 archive.
 pub const CONTAINERD_BINARIES: [&str; 4] =
     ["containerd", "containerd-shim-runc-v2", "containerd-stress", "ctr"];

@@ -1,9 +1,11 @@
 # shellcheck shell=bash
 # What the `run` of a case calls. It is sourced first, with the case's folder as the working directory afterwards:
 #
-#   serve                serves what the machine is to meet (tests/src/bin/stand-ins.rs)
+#   serve [FLAG...]      serves what the machine is to meet (tests/src/bin/stand-ins.rs)
 #   user_data COMMAND... gives the machine what the command prints as its user-data
-#   boot, reboot         powers the machine on; restarts it
+#   metadata ITEM TEXT   has the metadata service tell this from now on
+#   boot [OPTION...]     powers the machine on, with more options of systemd-nspawn; reboot restarts it
+#   at_end COMMAND...    runs it when the machine is gone
 #   on COMMAND...        runs a command on the machine
 #   fault SERVER FAULT, mend SERVER
 #   asked SERVER TEXT    how many requests to a server had this in their line
@@ -44,6 +46,8 @@ mkdir -p "$MACHINE/files" "$WORLD"
 [[ -n ${VM_TESTS_BUILT:-} ]] || { echo "run it by vm-tests/run $CASE" >&2; exit 2; }
 readonly BUILT=$VM_TESTS_BUILT
 ROOT=$("$MACHINES/root" "$(of_machine suite)")
+# What the machine's own files are laid over.
+ROOTFS=$ROOT/rootfs
 LEADER='' STAND_INS=''
 
 say() { echo "$SECONDS s: $*"; }
@@ -78,6 +82,9 @@ explain() {
     tail -n 40 "$WORLD/requests"
 }
 
+AT_END=()
+at_end() { AT_END+=("${*@Q}"); }
+
 finish() {
     local status=$?
     trap - EXIT
@@ -85,6 +92,7 @@ finish() {
     end_machine || true
     if [[ -n $STAND_INS ]]; then kill "$STAND_INS" 2>/dev/null || true; fi
     "$MACHINES/net" down "$NET" || true
+    for command in "${AT_END[@]}"; do eval "$command" || true; done
     rm -rf "$WORK"
     exit "$status"
 }
@@ -105,11 +113,13 @@ until_true() {
 
 # ---------------------------------------------------------------- what the machine is served
 
+# shellcheck disable=SC2120  # most cases have no more flags
 serve() {
-    local flags=() variable
+    local flags variable
     "$MACHINES/net" up "$NET" "m=$ADDRESS"
     for address in $("$VM_TESTS_TARGET/stand-ins" addresses); do ip -n "$NET" address add "$address/16" dev machines; done
     read -ra flags <<<"$(of_machine serve)"
+    flags+=("$@")
     [[ ! -d store ]] || flags+=(--overlay "$PWD/store")
     # Its standard input stays open as long as this shell lives.
     mkfifo "$WORK/open"
@@ -133,6 +143,11 @@ serve() {
 }
 
 user_data() { "$@" >"$WORLD/user-data"; }
+
+metadata() {
+    mkdir -p "$(dirname "$WORLD/metadata/$1")"
+    printf %s "$2" >"$WORLD/metadata/$1"
+}
 
 # kops_user_data [FLAG...]: user-data as kOps writes it for this machine.
 kops_user_data() { user_data "$VM_TESTS/lib/kops-user-data" --conf "$CONF" --release "$BUILT/release" "$@"; }
@@ -190,11 +205,12 @@ trust() {
 # has_leader BEFORE: whether the machine has a PID 1 that is another one.
 has_leader() { LEADER=$("$MACHINES/machine" leader "$MACHINE") && [[ -n $LEADER && $LEADER != "$1" ]]; }
 
+# shellcheck disable=SC2120
 boot() {
     install_network
     install_user_data
     # Without a terminal there would be no console that user-data could write to.
-    "$MACHINES/machine" up "$NET-m" "$ROOT/rootfs" "$MACHINE" --hostname="$MACHINE_NAME" --console=read-only
+    "$MACHINES/machine" up "$NET-m" "$ROOTFS" "$MACHINE" --hostname="$MACHINE_NAME" --console=read-only "$@"
     until_true "the machine is on" has_leader ''
     until_true "systemd answers" on systemctl is-active sysinit.target
 }

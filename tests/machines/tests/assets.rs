@@ -7,12 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use flate2::Compression;
-use kops_agent_tests::stand_ins::{Releases, script};
-
-use crate::registry::Images;
-
-/// This machine's architecture, by Go's name: what is built here runs here.
-pub const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
+use kops_agent_tests::registry::Images;
+use kops_agent_tests::stand_ins::{OWN_ARCHITECTURE, Releases, script};
 
 /// What is built once and served to every cluster.
 pub struct Assets {
@@ -37,9 +33,9 @@ impl Assets {
         let program = |name: &str, version: &str| {
             let built = self.kube.join(name);
             // No node of these tests runs the others.
-            Ok(if built.exists() { fs::read(built)? } else { script(name, version, ARCHITECTURE) })
+            Ok(if built.exists() { fs::read(built)? } else { script(name, version, OWN_ARCHITECTURE) })
         };
-        self.releases.downloads(ARCHITECTURE, Compression::none(), program).unwrap()
+        self.releases.downloads(OWN_ARCHITECTURE, Compression::none(), program).unwrap()
     }
 }
 
@@ -65,16 +61,18 @@ fn images(kube: &Path, releases: &Releases) -> Images {
     let tag = format!("v{}", releases.kubernetes);
     for component in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
         let path = format!("/usr/local/bin/{component}");
-        images.add(component, &tag, &[("/go-runner", &runner), (&path, &program(component))]);
+        images.add(component, &tag, &[("/go-runner", &runner), (&path, &program(component))]).unwrap();
     }
     let etcd_manager = program("etcd-manager");
     let programs: [(&str, &[u8]); 2] = [("/go-runner", &runner), ("/ko-app/etcd-manager", &etcd_manager)];
-    images.add("etcd-manager/etcd-manager-slim", "v3.0.20260707", &programs);
+    images.add("etcd-manager/etcd-manager-slim", "v3.0.20260707", &programs).unwrap();
     let name = "kube-apiserver-healthcheck";
-    images.add(&format!("kops/{name}"), &releases.kubernetes, &[("/ko-app/healthcheck", &program(name))]);
+    images
+        .add(&format!("kops/{name}"), &releases.kubernetes, &[("/ko-app/healthcheck", &program(name))])
+        .unwrap();
     let pause = program("pause");
-    images.add("pause", "3.10.1", &[("/pause", &pause)]);
+    images.add("pause", "3.10.1", &[("/pause", &pause)]).unwrap();
     // These clusters have no addons, so there is nothing for channels to do.
-    images.add("kops/channels", &releases.kubernetes, &[("/ko-app/channels", &pause)]);
+    images.add("kops/channels", &releases.kubernetes, &[("/ko-app/channels", &pause)]).unwrap();
     images
 }

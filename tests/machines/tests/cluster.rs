@@ -14,6 +14,7 @@ use kops_agent_tests::example_keys::{Keyset, make_keysets};
 use kops_agent_tests::example_store::{CLUSTER, CONFIG_BASE, CONTROL_PLANE, ExampleStore, NODES, REGION};
 use kops_agent_tests::imds::{self, Instance};
 use kops_agent_tests::loopback::LoopbackServer;
+use kops_agent_tests::registry;
 use kops_agent_tests::s3::S3Server;
 use kops_agent_tests::sts::{Principal, Sts};
 use tempfile::TempDir;
@@ -21,7 +22,6 @@ use tempfile::TempDir;
 use crate::assets::assets;
 use crate::machine::{Ended, Machine};
 use crate::network::{HOST, METADATA, Network};
-use crate::registry;
 
 /// Where the machines have the agent: kOps' boot script puts nodeup there.
 pub const AGENT: &str = "/opt/kops/bin/nodeup";
@@ -65,7 +65,7 @@ impl Cluster {
             Downloads::start_on(network.listen(HOST, 0), package_files(&root.join("packages"))).unwrap();
         let registry_socket = network.listen(HOST, 0);
         let registry_address = registry_socket.local_addr().unwrap();
-        let registry = registry::start(registry_socket, assets().images.clone());
+        let registry = registry::start(registry_socket, assets().images.clone()).unwrap();
         let instances = [(CONTROL_PLANE_ADDRESS, CONTROL_PLANE_NAME), (NODE_ADDRESS, NODE_NAME)];
         let instances = instances.map(|(address, id)| (IpAddr::from(address), instance(address, id)));
         let metadata = imds::start(network.listen(METADATA, 80), instances.into()).unwrap();

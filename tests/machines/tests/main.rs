@@ -11,7 +11,6 @@ mod cluster;
 mod controller;
 mod machine;
 mod network;
-mod registry;
 mod service;
 mod systemd;
 mod timing;

@@ -189,7 +189,7 @@ fn images_that_hang_or_fail(machine: &Machine) {
 
     let ended = machine.try_run(&[DRIVER, "/root/volume", "image:registry.invalid/gone:1"]);
     assert_eq!(ended.code, Some(1), "{}", machine.explain(&ended));
-    assert!(ended.stderr.contains("images pull registry.invalid/gone:1` failed"), "{ended:?}");
+    assert!(ended.stderr.contains("registry.invalid/gone:1` failed"), "{ended:?}");
     assert!(ended.stderr.contains("no such image"), "{ended:?}");
     joins(machine);
 }

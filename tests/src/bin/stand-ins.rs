@@ -1,5 +1,5 @@
 //! All that a machine of `vm-tests` is served, inside the closed network that `tests/machines/net` has made: its cloud's metadata
-//! service with its user-data, the store, two mirrors, Debian's packages, names and a proxy. `faults/` in its folder steers them.
+//! service with its user-data, the store, two mirrors, Debian's packages, a registry, EC2, names and a proxy. `faults/` in its folder steers them.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use clap::{Args, Parser, Subcommand};
+use kops_agent_tests::ec2::{Ec2, InstanceType};
 use kops_agent_tests::example_keys::Keyset;
 use kops_agent_tests::example_store::{CONFIG_BASE, REGION};
 use kops_agent_tests::front::{Answer, Controls, Front, Head};
@@ -19,18 +20,21 @@ use kops_agent_tests::machine_metadata::{Cloud, GCE_TOKEN, Metadata};
 use kops_agent_tests::machine_store;
 use kops_agent_tests::name_server::{NameFault, NameServer};
 use kops_agent_tests::proxy::Proxy;
+use kops_agent_tests::registry;
 use kops_agent_tests::s3::S3Server;
 
 const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 const NAMES: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 /// The servers: the name of each, and its name in DNS. The n-th has the address 10.99.0.(n + 2).
-const SERVERS: [(&str, &str); 6] = [
+const SERVERS: [(&str, &str); 8] = [
     ("store", "store.example.com"),
     ("mirror", "mirror.example.com"),
     ("mirror-2", "mirror-2.example.com"),
     ("packages", "packages.example.com"),
     ("proxy", "proxy.example.com"),
     ("gcs", "storage.googleapis.com"),
+    ("registry", "registry.example.com"),
+    ("ec2", "ec2.example.com"),
 ];
 const PROXY_PORT: u16 = 3128;
 
@@ -143,12 +147,27 @@ fn serve(arguments: &Serve) -> anyhow::Result<()> {
     let store_tls = arguments.private_store.then(|| tls("store.example.com")).transpose()?;
     Front::start("store", socket, store_tls, &controls, move |_| Answer::Of(origin))?;
 
+    let registry = registry::start(
+        TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?,
+        Arc::new(machine_store::images(&arguments.kube, &releases)?),
+    )?;
+    network.pass_on("registry", &registry.url(), &controls)?;
+    let ec2 = Ec2::start()?;
+    for (name, gpu) in [("m6i.large", false), ("g5.xlarge", true)] {
+        ec2.put_type(name, InstanceType { interfaces: 3, addresses: 10, gpu });
+    }
+    let ec2_is_at = ec2.environment();
+    network.pass_on("ec2", &ec2_is_at[0].1, &controls)?;
     start_proxy(network, &controls)?;
     let _names = start_names(network, &controls)?;
 
     let mut output = io::stdout().lock();
     for (name, value) in s3.environment(REGION) {
         let value = if name == "S3_ENDPOINT" { format!("{scheme}://store.example.com") } else { value };
+        writeln!(output, "{name}={value}")?;
+    }
+    for (name, value) in ec2_is_at.iter().filter(|(name, _)| *name != "AWS_EC2_METADATA_DISABLED") {
+        let value = if *name == "AWS_ENDPOINT_URL_EC2" { "http://ec2.example.com" } else { value.as_str() };
         writeln!(output, "{name}={value}")?;
     }
     writeln!(output, "CONFIG_BASE={CONFIG_BASE}\n")?;
@@ -169,6 +188,13 @@ impl Network {
         let [.., last] = address(number).octets();
         let is_hidden = self.proxied && SERVERS[number].0 != "proxy";
         Some(if is_hidden { Ipv4Addr::new(127, 0, 1, last) } else { address(number) })
+    }
+
+    /// Has the server at this URL of the loopback interface answer for one of ours.
+    fn pass_on(self, name: &str, url: &str, controls: &Controls) -> anyhow::Result<()> {
+        let origin: SocketAddr =
+            url.trim_start_matches("http://").parse().with_context(|| format!("the address of {name}"))?;
+        Front::start(name, self.listen(name, 80)?, None, controls, move |_| Answer::Of(origin))
     }
 
     fn listen(self, name: &str, port: u16) -> anyhow::Result<TcpListener> {

@@ -5,6 +5,8 @@ use std::io::Read;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use kops_agent_plan::desired::CONTAINERD_REGISTRIES;
+
 use super::commands::{ask, refused};
 use super::ctr::DEADLINES;
 pub use super::tether::Tether;
@@ -49,6 +51,12 @@ fn question<'a>(words: &[&'a str]) -> Vec<&'a str> {
     [&["ctr"], &DEADLINES[..], words].concat()
 }
 
+/// What pulls an image, from the mirrors of its registry where the cluster has some: containerd's configuration names them for what
+/// kubelet asks for, and not for `ctr`. A directory that is not there has none (containerd's core/remotes/docker/config/hosts.go).
+fn pulling(reference: &str) -> Vec<&str> {
+    [&NAMESPACE[..], &["pull", "--hosts-dir", CONTAINERD_REGISTRIES, reference]].concat()
+}
+
 impl Images for Ctr {
     fn references(&self) -> Result<BTreeSet<String>> {
         match ask(&question(&["--namespace", "k8s.io", "images", "list", "--quiet"])) {
@@ -76,7 +84,7 @@ impl Images for Ctr {
     }
 
     fn pull(&self, reference: &str, tether: &Tether) -> Result<()> {
-        tether.run(&[&NAMESPACE[..], &["pull", reference]].concat())
+        tether.run(&pulling(reference))
     }
 
     fn load(&self, _name: &str, archive: &mut dyn Read, tether: &Tether) -> Result<()> {
@@ -87,6 +95,15 @@ impl Images for Ctr {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_image_is_pulled_from_the_mirrors_that_the_cluster_has() {
+        let words = pulling("registry.k8s.io/pause:3.10.1");
+        let (flags, reference) = words.split_at(words.len() - 1);
+        assert!(flags.ends_with(&["pull", "--hosts-dir", "/etc/containerd/certs.d"]), "{flags:?}");
+        // What follows the reference is none of its flags.
+        assert_eq!(reference, ["registry.k8s.io/pause:3.10.1"]);
+    }
 
     #[test]
     fn a_runtime_that_hangs_is_not_waited_for() {

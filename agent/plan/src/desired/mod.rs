@@ -62,6 +62,7 @@ use crate::resource::{Conflict, DesiredState};
 
 pub use controller_service::{ControllerService, UNIT as CONTROLLER_UNIT};
 use kube_apiserver::Published;
+pub use paths::CONTAINERD_REGISTRIES;
 
 /// Everything this node must have.
 ///

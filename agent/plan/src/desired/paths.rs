@@ -29,7 +29,7 @@ pub(super) const KUBE_SCHEDULER_CONFIG: &str = "/var/lib/kube-scheduler/config.y
 /// Flags of containerd's unit, as an environment file.
 pub(super) const CONTAINERD_SYSCONFIG: &str = "/etc/sysconfig/containerd";
 /// Directory of the mirrors of each registry, which containerd watches.
-pub(super) const CONTAINERD_REGISTRIES: &str = "/etc/containerd/certs.d";
+pub const CONTAINERD_REGISTRIES: &str = "/etc/containerd/certs.d";
 /// containerd's template for a CNI configuration, where kubenet's place is taken by it.
 pub(super) const CONTAINERD_CNI_TEMPLATE: &str = "/etc/containerd/config-cni.template";
 /// Environment variables of the whole machine; the egress proxy's are among them.

@@ -1,5 +1,5 @@
-//! A registry of container images for the machines of a test, read-only, with images made of static programs
-//! (OCI's image and distribution specifications).
+//! A registry of container images for the machines of a test, read-only, with images made of static programs of this machine's
+//! architecture (OCI's image and distribution specifications).
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -7,14 +7,17 @@ use std::future::{Ready, ready};
 use std::net::TcpListener;
 use std::sync::Arc;
 
+use anyhow::Context as _;
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::CONTENT_TYPE;
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::Service;
 use hyper::{Request, Response, StatusCode};
-use kops_agent_tests::loopback::LoopbackServer;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+
+use crate::loopback::LoopbackServer;
+use crate::stand_ins::OWN_ARCHITECTURE;
 
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
@@ -28,12 +31,16 @@ pub struct Images {
 
 impl Images {
     /// Adds an image of one layer with these programs, by their paths in it; the first is its entry point.
-    pub fn add(&mut self, name: &str, tag: &str, programs: &[(&str, &[u8])]) {
-        let layer = layer(programs);
+    ///
+    /// # Errors
+    /// If there is no program, or one cannot be packed.
+    pub fn add(&mut self, name: &str, tag: &str, programs: &[(&str, &[u8])]) -> anyhow::Result<()> {
+        let (entry_point, _) = programs.first().context("an image without a program")?;
+        let layer = layer(programs).with_context(|| format!("packing the image {name}"))?;
         let config = json!({
-            "architecture": crate::assets::ARCHITECTURE,
+            "architecture": OWN_ARCHITECTURE,
             "os": "linux",
-            "config": { "Entrypoint": [programs[0].0], "Env": ["PATH=/usr/local/bin:/bin"] },
+            "config": { "Entrypoint": [entry_point], "Env": ["PATH=/usr/local/bin:/bin"] },
             "rootfs": { "type": "layers", "diff_ids": [digest(&layer)] },
         });
         let config = config.to_string().into_bytes();
@@ -50,12 +57,16 @@ impl Images {
             let path = format!("/{name}/blobs/{}", digest(&blob));
             self.objects.insert(path, ("application/octet-stream", Bytes::from(blob)));
         }
+        Ok(())
     }
 }
 
 /// Serves these images.
-pub fn start(socket: TcpListener, images: Arc<Images>) -> LoopbackServer {
-    LoopbackServer::start_on("registry", socket, move |_| Registry { images: Arc::clone(&images) }).unwrap()
+///
+/// # Errors
+/// If there is no thread to be had.
+pub fn start(socket: TcpListener, images: Arc<Images>) -> anyhow::Result<LoopbackServer> {
+    LoopbackServer::start_on("registry", socket, move |_| Registry { images: Arc::clone(&images) })
 }
 
 struct Registry {
@@ -70,31 +81,31 @@ impl Service<Request<Incoming>> for Registry {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let path = request.uri().path().strip_prefix("/v2").unwrap_or_default();
         let object = self.images.objects.get(path);
-        let response = Response::builder().status(match object {
-            None if path != "/" => StatusCode::NOT_FOUND,
-            _ => StatusCode::OK,
-        });
+        let is_found = object.is_some() || path == "/";
         let (kind, content) = object.cloned().unwrap_or_default();
-        ready(Ok(response.header(CONTENT_TYPE, kind).body(Full::new(content)).unwrap()))
+        let mut response = Response::new(Full::new(content));
+        *response.status_mut() = if is_found { StatusCode::OK } else { StatusCode::NOT_FOUND };
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(kind));
+        ready(Ok(response))
     }
 }
 
-fn layer(programs: &[(&str, &[u8])]) -> Vec<u8> {
+fn layer(programs: &[(&str, &[u8])]) -> std::io::Result<Vec<u8>> {
     let mut tar = tar::Builder::new(Vec::new());
     let mut add = |path: &str, kind, mode, content: &[u8]| {
         let mut header = tar::Header::new_gnu();
         header.set_entry_type(kind);
         header.set_mode(mode);
         header.set_size(content.len() as u64);
-        tar.append_data(&mut header, path, content).unwrap();
+        tar.append_data(&mut header, path, content)
     };
     for folder in ["etc", "tmp", "var"] {
-        add(folder, tar::EntryType::Directory, 0o1777, &[]);
+        add(folder, tar::EntryType::Directory, 0o1777, &[])?;
     }
     for (path, content) in programs {
-        add(path.trim_start_matches('/'), tar::EntryType::Regular, 0o755, content);
+        add(path.trim_start_matches('/'), tar::EntryType::Regular, 0o755, content)?;
     }
-    tar.into_inner().unwrap()
+    tar.into_inner()
 }
 
 fn descriptor(kind: &str, content: &[u8]) -> Value {

@@ -1,0 +1,76 @@
+# shellcheck shell=bash
+# What the cases with a packaged program call, besides lib/case.bash, which is sourced before this:
+#
+#   RELEASED             the signed repositories of two versions, 0.0.1 and 0.0.2, as packaging/repositories makes them; `serve --mirror "$RELEASED"`
+#   bake SCRIPT          runs it in the machine's root before that boots, as a golden image is made; /mnt is RELEASED
+#   apt_source           has the machine know the repository for apt, as docs/install/packages.md says
+#   reads_the_store      gives a worker's boot config the store, which a control plane's has
+#   boot_config          prints user-data that leaves the boot config and the variables of the store on the machine
+#   apt COMMAND...       runs apt-get on the machine
+#   on_file PATH         writes standard input to a file of the running machine
+#   since UNIT...        which process of a unit runs, and since when; unchanged WHAT BEFORE UNIT... holds that against the present
+
+RELEASED=$("$VM_TESTS/lib/packages" "$KOPS_AGENT")
+# What `kops update cluster` writes.
+# shellcheck disable=SC2034  # cases use it
+readonly SPEC=$WORLD/store/clusters.example.com/demo.example.com/cluster-completed.spec
+# The units that must not be touched.
+# shellcheck disable=SC2034
+readonly RUNNING=(containerd.service kubelet.service)
+
+bake() {
+    local at=$WORK/image
+    mkdir -p "$MACHINE/work" "$at"
+    # shellcheck disable=SC2016  # the inner shell expands these
+    unshare --mount sh -euc '
+        mount -t overlay -o "lowerdir=$1,upperdir=$2/files,workdir=$2/work" image "$3"
+        mount --bind /proc "$3/proc"
+        mount --bind /dev "$3/dev"
+        mount --bind "$4" "$3/mnt"
+        exec chroot "$3" env --ignore-environment PATH=/usr/sbin:/usr/bin:/sbin:/bin DEBIAN_FRONTEND=noninteractive sh -euc "$5"' \
+        sh "$ROOTFS" "$MACHINE" "$at" "$RELEASED" "$1"
+    say "the image is baked"
+}
+
+# The package of a version for dpkg, below RELEASED; those of other architectures are not there.
+deb() { (cd "$RELEASED" && echo apt/pool/main/kops-agent_"$1"-1_*.deb); }
+
+apt_source() {
+    install -D -m 0644 "$RELEASED/kops-agent.asc" "$MACHINE/files/etc/apt/keyrings/kops-agent.asc"
+    # The other mirror may be made to fail.
+    echo "deb [signed-by=/etc/apt/keyrings/kops-agent.asc] http://mirror-2.example.com/apt stable main" | file /etc/apt/sources.list.d/kops-agent.list
+}
+
+# The agent may have dpkg at work.
+apt() { on env DEBIAN_FRONTEND=noninteractive apt-get -qq --yes -o Dpkg::Use-Pty=0 -o DPkg::Lock::Timeout="$PATIENCE" "$@"; }
+
+# shellcheck disable=SC2016  # the machine's shell expands these
+on_file() { on sh -c 'mkdir -p "$(dirname "$1")" && printf "%s\n" "$2" >"$1"' sh "$1" "$(cat)"; }
+
+reads_the_store() { sed -n 's/^CONFIG_BASE=/ConfigBase: /p' "$WORLD/environment" >>"$CONF"; }
+
+boot_config() {
+    printf '#!/bin/sh\nset -eu\numask 077\nmkdir -p /opt/kops/conf /etc/sysconfig\n'
+    printf "cat >/opt/kops/conf/kube_env.yaml <<'KUBE_ENV'\n%s\nKUBE_ENV\n" "$(<"$CONF")"
+    printf "cat >/etc/sysconfig/kops-configuration <<'VARIABLES'\n%s\nVARIABLES\n" "$(environment)"
+}
+
+# What units of the package have in their environment, a line a variable.
+environment() {
+    grep '^S3_' "$WORLD/environment"
+    echo AWS_REGION=eu-west-1
+}
+
+since() { on systemctl show --property=Id,ActiveState,MainPID,InvocationID,ExecMainStartTimestampMonotonic,ActiveEnterTimestampMonotonic "$@"; }
+
+unchanged() {
+    local what=$1 before=$2 now
+    shift 2
+    now=$(since "$@")
+    [[ $now == "$before" ]] || fail "$what: $(diff <(echo "$before") <(echo "$now"))"
+    say "$what: nothing of $* was started anew"
+}
+
+# version: of the package that is installed.
+# shellcheck disable=SC2016  # dpkg's variable
+version() { on dpkg-query --show --showformat='${Version}' kops-agent; }
