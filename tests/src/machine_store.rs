@@ -16,6 +16,9 @@ use crate::stand_ins::{Releases, script};
 /// This machine's architecture, by Go's name.
 const ARCHITECTURE: &str = if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" };
 
+/// The release of GCE's cloud provider that kOps takes the credential provider from (`pkg/assets/wellknownassets`).
+const GCE_CREDENTIALS: &str = "35.0.0";
+
 /// The releases that `tests/kube/build` has built, whose folder this is.
 ///
 /// # Errors
@@ -48,7 +51,13 @@ pub fn write_downloads(kube: &Path, folder: &Path) -> anyhow::Result<()> {
         // No node of these tests runs the others.
         Ok(if built.exists() { fs::read(built)? } else { script(name, version, ARCHITECTURE) })
     };
-    let downloads = built_releases(kube)?.downloads(ARCHITECTURE, Compression::none(), program)?;
+    let mut downloads = built_releases(kube)?.downloads(ARCHITECTURE, Compression::none(), program)?;
+    // What kubelet gets its credentials for registries from on GCE; no image is pulled here.
+    let name = "auth-provider-gcp";
+    downloads.insert(
+        format!("/binaries/cloud-provider-gcp/v{GCE_CREDENTIALS}/{name}/linux/{ARCHITECTURE}/{name}"),
+        script(name, GCE_CREDENTIALS, ARCHITECTURE),
+    );
     for (path, content) in downloads {
         let file = folder.join(path.trim_start_matches('/'));
         fs::create_dir_all(file.parent().unwrap_or(folder))?;
