@@ -14,6 +14,9 @@ use crate::machine_metadata::Cloud;
 use crate::registry::Images;
 use crate::stand_ins::{OWN_ARCHITECTURE, Releases, script};
 
+/// The release of GCE's cloud provider that kOps takes the credential provider from (`pkg/assets/wellknownassets`).
+const GCE_CREDENTIALS: &str = "35.0.0";
+
 /// The releases that `tests/kube/build` has built, whose folder this is.
 ///
 /// # Errors
@@ -46,7 +49,13 @@ pub fn write_downloads(kube: &Path, folder: &Path) -> anyhow::Result<()> {
         // No node of these tests runs the others.
         Ok(if built.exists() { fs::read(built)? } else { script(name, version, OWN_ARCHITECTURE) })
     };
-    let downloads = built_releases(kube)?.downloads(OWN_ARCHITECTURE, Compression::none(), program)?;
+    let mut downloads = built_releases(kube)?.downloads(OWN_ARCHITECTURE, Compression::none(), program)?;
+    // What kubelet gets its credentials for registries from on GCE; no image is pulled here.
+    let name = "auth-provider-gcp";
+    downloads.insert(
+        format!("/binaries/cloud-provider-gcp/v{GCE_CREDENTIALS}/{name}/linux/{OWN_ARCHITECTURE}/{name}"),
+        script(name, GCE_CREDENTIALS, OWN_ARCHITECTURE),
+    );
     for (path, content) in downloads {
         let file = folder.join(path.trim_start_matches('/'));
         fs::create_dir_all(file.parent().unwrap_or(folder))?;

@@ -1,7 +1,7 @@
 //! TLS trust: one cryptography provider and one set of roots for the whole process.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -29,6 +29,22 @@ pub struct NoCaBundle {
     details: String,
 }
 
+static KNOWN: Known = Known(Mutex::new(None));
+
+/// A CA bundle, or that there is none, since it was read last.
+struct Known(Mutex<Option<Result<Arc<CaBundle>, NoCaBundle>>>);
+
+impl Known {
+    fn bundle(&self, read: impl FnOnce() -> CertificateResult) -> Result<Arc<CaBundle>, NoCaBundle> {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.get_or_insert_with(|| CaBundle::from_found(read()).map(Arc::new)).clone()
+    }
+
+    fn forget(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
 /// The certificates of the host's CA bundle.
 #[derive(Clone, Debug)]
 pub struct CaBundle {
@@ -37,21 +53,25 @@ pub struct CaBundle {
 }
 
 impl CaBundle {
-    /// The bundle of this host, or the one that `SSL_CERT_FILE` and `SSL_CERT_DIR` name. Read once.
+    /// The bundle of this host, or the one that `SSL_CERT_FILE` and `SSL_CERT_DIR` name. Read once, until [`CaBundle::forget`].
     ///
     /// # Errors
     /// If no usable certificate is found.
-    pub fn of_this_host() -> Result<&'static CaBundle, NoCaBundle> {
-        static BUNDLE: OnceLock<Result<CaBundle, NoCaBundle>> = OnceLock::new();
-        let bundle = BUNDLE.get_or_init(|| CaBundle::from_found(rustls_native_certs::load_native_certs()));
-        bundle.as_ref().map_err(Clone::clone)
+    pub fn of_this_host() -> Result<Arc<CaBundle>, NoCaBundle> {
+        KNOWN.bundle(rustls_native_certs::load_native_certs)
+    }
+
+    /// Has the bundle read again when it is needed next: what runs beside this process at a first boot may bring an
+    /// authority, as a script of `spec.additionalUserData` does.
+    pub fn forget() {
+        KNOWN.forget();
     }
 
     /// The same, where it may be done without: only if TLS is needed its absence is a failure.
     ///
     /// # Errors
     /// If it is needed, and no usable certificate is found.
-    pub fn unless_unneeded(is_needed: bool) -> Result<Option<&'static CaBundle>, NoCaBundle> {
+    pub fn unless_unneeded(is_needed: bool) -> Result<Option<Arc<CaBundle>>, NoCaBundle> {
         match CaBundle::of_this_host() {
             Err(missing) if is_needed => Err(missing),
             bundle => Ok(bundle.ok()),
@@ -332,6 +352,24 @@ mod tests {
         let error = CaBundle::from_found(load_certs_from_paths(Some(Path::new("/nowhere.crt")), None));
         let error = error.unwrap_err().to_string();
         assert!(error.contains("SSL_CERT_FILE; ") && error.contains("/nowhere.crt"), "{error}");
+    }
+
+    #[test]
+    fn a_bundle_is_read_again_once_it_is_forgotten() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("bundle.crt");
+        let known = Known(Mutex::new(None));
+        let trusted =
+            || known.bundle(|| load_certs_from_paths(Some(&file), None)).map(|bundle| bundle.roots.len());
+        assert!(trusted().is_err());
+        std::fs::write(&file, authority()).unwrap();
+        assert!(trusted().is_err(), "it is read for every client");
+        known.forget();
+        assert_eq!(trusted(), Ok(1));
+        std::fs::write(&file, authority() + &authority()).unwrap();
+        assert_eq!(trusted(), Ok(1));
+        known.forget();
+        assert_eq!(trusted(), Ok(2));
     }
 
     #[test]

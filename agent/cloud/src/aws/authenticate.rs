@@ -43,7 +43,7 @@ impl AwsAuthenticator {
             return Err(AuthenticationError::NoRegion);
         }
         // The metadata service needs no TLS; other givers of credentials say so themselves.
-        let shared = shared_config(region, CaBundle::of_this_host().ok()).await?;
+        let shared = shared_config(region, CaBundle::of_this_host().ok().as_deref()).await?;
         let provider = shared
             .credentials_provider()
             .ok_or_else(|| AuthenticationError::NoCredentials("nothing is set that could give any".into()))?;

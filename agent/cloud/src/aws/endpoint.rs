@@ -38,7 +38,7 @@ impl Endpoint {
         // The source of credentials may need TLS even where the service does not.
         let needs_tls = url.as_deref().is_none_or(|url| url.starts_with("https://"));
         let bundle = CaBundle::unless_unneeded(needs_tls)?;
-        let settings = shared_config(region, bundle).await?;
+        let settings = shared_config(region, bundle.as_deref()).await?;
         let url = url.unwrap_or_else(|| amazon(service, region, settings.use_dual_stack().unwrap_or(false)));
         Ok(Endpoint { url: format!("{}/", url.trim_end_matches('/')), settings })
     }

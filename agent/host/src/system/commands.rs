@@ -78,7 +78,8 @@ impl Commands for Machine {
 /// Upstream has its own unit restarted where a file changes what it sees; a run of ours that has changed the
 /// file goes on to converge by itself, and must not end itself half-way.
 pub(crate) fn restarts_the_agent(command: &[String]) -> bool {
-    command.iter().any(|word| word == "kops-configuration.service")
+    let [program, verb, unit, ..] = command else { return false };
+    program == "systemctl" && verb == "restart" && unit == "kops-configuration.service"
 }
 
 /// What a program printed and how it ended.
@@ -150,6 +151,18 @@ pub(super) fn failed(command: &[&str], outcome: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_restart_of_the_agent_is_left_out() {
+        let restarts =
+            |command: &str| restarts_the_agent(&command.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        // As upstream has it, with what a shell would take.
+        assert!(restarts("systemctl restart kops-configuration.service &"));
+        // Without this, no later boot runs the agent.
+        assert!(!restarts("systemctl enable kops-configuration.service"));
+        assert!(!restarts("systemctl restart containerd.service"));
+        assert!(!restarts("systemctl daemon-reload"));
+    }
 
     #[test]
     fn a_failed_command_says_what_it_said() {

@@ -6,6 +6,7 @@ use anyhow::Result;
 use kops_agent_bootstrap_client as bootstrap_client;
 use kops_agent_host::Report;
 use kops_agent_net::retry::Retries;
+use kops_agent_net::tls::CaBundle;
 use kops_agent_process::output::error_text;
 use kops_agent_process::service_manager;
 
@@ -81,6 +82,8 @@ impl Run<'_> {
                 pause + service_manager::TIMEOUT,
             );
             tokio::time::sleep(pause).await;
+            // Another part of the user-data may have brought the authority that was missed.
+            CaBundle::forget();
             retries -= i64::from(retries > 0);
             self.on.stopwatch.start_over();
         }

@@ -31,7 +31,7 @@ pub(super) async fn config(
             let credentials = SharedCredentialsProvider::new(credentials);
             let builder = Builder::new()
                 .behavior_version(BehaviorVersion::latest())
-                .http_client(http_client(bundle)?)
+                .http_client(http_client(bundle.as_deref())?)
                 .credentials_provider(credentials.clone())
                 .region(Region::new(region))
                 .endpoint_url(endpoint)
@@ -44,7 +44,7 @@ pub(super) async fn config(
             // The source of the credentials may need TLS even where S3 does not.
             let bundle = CaBundle::unless_unneeded(needs_tls)?;
             let shared = aws_config::defaults(BehaviorVersion::latest())
-                .http_client(http_client(bundle)?)
+                .http_client(http_client(bundle.as_deref())?)
                 .load()
                 .await;
             // S3 tells where a bucket is, wherever one asks.
