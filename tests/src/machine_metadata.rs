@@ -138,16 +138,15 @@ fn ec2(address: Ipv4Addr, hostname: &str) -> BTreeMap<String, String> {
     ];
     let of_interface =
         of_interface.map(|(item, text)| (format!("meta-data/network/interfaces/macs/{mac}/{item}"), text));
-    let mut told: BTreeMap<String, String> = items.map(|(item, text)| (format!("meta-data/{item}"), text)).into();
+    let mut told: BTreeMap<String, String> =
+        items.map(|(item, text)| (format!("meta-data/{item}"), text)).into();
     told.extend(of_interface);
     told.insert("dynamic/instance-identity/document".to_owned(), document.to_string());
     told
 }
 
 fn gce(hostname: &str) -> BTreeMap<String, String> {
-    let token = format!(
-        r#"{{"access_token": "{GCE_TOKEN}", "expires_in": 3599, "token_type": "Bearer"}}"#
-    );
+    let token = format!(r#"{{"access_token": "{GCE_TOKEN}", "expires_in": 3599, "token_type": "Bearer"}}"#);
     let items = [
         ("instance/hostname", format!("{hostname}.europe-west1-b.c.example-project.internal")),
         ("instance/id", "7000000000000000001".to_owned()),
@@ -182,7 +181,10 @@ mod tests {
         assert_eq!(ask("/latest/user-data"), Answer::File(user_data));
         assert_eq!(ask("/2021-03-23/meta-data/placement/region"), Answer::Text(200, REGION.into()));
         let placement = Answer::Text(200, "availability-zone\nregion".into());
-        assert_eq!([ask("/latest/meta-data/placement"), ask("/latest/meta-data/placement/")], [placement.clone(), placement]);
+        assert_eq!(
+            [ask("/latest/meta-data/placement"), ask("/latest/meta-data/placement/")],
+            [placement.clone(), placement]
+        );
         assert_eq!(ask("/latest/dynamic"), Answer::Text(200, "instance-identity/".into()));
         assert_eq!(ask("/latest/meta-data/place"), Answer::Text(404, String::new()));
         let state = folder.path().join("metadata/meta-data/autoscaling/target-lifecycle-state");

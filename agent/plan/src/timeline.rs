@@ -90,7 +90,7 @@ impl Timelines {
 /// The steps of a run in the order of their beginnings, each with what it waited for: of the steps that had ended when
 /// it began, the last to end.
 pub fn in_order(mut steps: Vec<TimedStep>) -> Vec<TimedStep> {
-    steps.sort_by(|a, b| (a.begin_us, a.end_us).cmp(&(b.begin_us, b.end_us)));
+    steps.sort_by_key(|step| (step.begin_us, step.end_us));
     let waited_for = |step: &TimedStep| {
         let ended =
             steps.iter().filter(|before| !std::ptr::eq(*before, step) && before.end_us <= step.begin_us);

@@ -10,7 +10,7 @@ use crate::authenticate::{AuthenticationError, Authenticator};
 
 /// Says a machine's number.
 #[derive(Debug)]
-pub struct NumberAuthenticator {
+pub(crate) struct NumberAuthenticator {
     token: HeaderValue,
 }
 

@@ -102,7 +102,10 @@ pub trait Listed: NumberedMachine + fmt::Debug + Send + Sync + Sized + 'static {
     type Page: DeserializeOwned + Send;
 
     /// Asks the metadata service which machine this is, and writes the answers into the cloud's part of the facts.
-    fn observe(facts: &mut CloudFacts, retries: kops_agent_net::retry::Retries) -> BoxFuture<'_, Result<(), MetadataError>>;
+    fn observe(
+        facts: &mut CloudFacts,
+        retries: kops_agent_net::retry::Retries,
+    ) -> BoxFuture<'_, Result<(), MetadataError>>;
     /// The number of this machine, as its metadata service writes it; `None` where it was not asked.
     fn number(facts: &CloudFacts) -> Option<&str>;
 

@@ -75,7 +75,8 @@ async fn install_once(conf: &Path) -> Result<u8> {
     // A power cut that leaves the unit must leave them too: the boot script, which is not run a second time, has only just
     // written both.
     for file in [program.as_path(), conf] {
-        sync(file).with_context(|| format!("writing {} to the disk before {UNIT} needs it", file.display()))?;
+        sync(file)
+            .with_context(|| format!("writing {} to the disk before {UNIT} needs it", file.display()))?;
     }
     let flags = std::env::args()
         .skip(1)
