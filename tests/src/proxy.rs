@@ -12,10 +12,13 @@ pub struct Proxy {
     asked: Arc<Mutex<Vec<String>>>,
 }
 
+/// How a proxy reaches what a request is passed on to.
+type Connect = dyn Fn(&str) -> std::io::Result<TcpStream> + Send + Sync;
+
 /// What a proxy does besides passing on.
 struct Outside {
     on_request: Box<dyn Fn(&str) + Send + Sync>,
-    connect: Box<dyn Fn(&str) -> std::io::Result<TcpStream> + Send + Sync>,
+    connect: Box<Connect>,
 }
 
 impl Proxy {
