@@ -124,9 +124,9 @@ fn a_store_that_cannot_be_read_is_told_with_the_reason() {
     // That follows from it, and is no problem of its own.
     assert_eq!(found.verdicts("configuration"), ["unknown"]);
 
-    let found = Diagnosis::of(machine.agent("doctor").env("S3_SECRET_ACCESS_KEY", "another"));
+    let found = Diagnosis::of(machine.agent("doctor").env("S3_SECRET_ACCESS_KEY", "n0t-the-key"));
     found.has("store", "problem", "SignatureDoesNotMatch");
-    assert!(!found.ended.stdout.contains("another"), "{:#?}", found.ended);
+    assert!(!found.ended.stdout.contains("n0t-the-key"), "{:#?}", found.ended);
 
     machine.cluster.s3.forbid(&format!("{CLUSTER}/instancegroup/{CONTROL_PLANE}"));
     let found = diagnosis(&machine);

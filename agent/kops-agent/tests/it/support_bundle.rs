@@ -137,7 +137,7 @@ fn what_a_report_needs_is_in_it_and_nothing_secret() {
         ("record.json", "\"configHash\""),
         ("applied.json", "\"instanceGroup\": \"control-plane-eu-west-1a\""),
         ("plan.json", "known_tokens.csv"),
-        ("facts.json", "\"arch\": \"arm64\""),
+        ("facts.json", "\"arch\": \"amd64\""),
         ("timeline.json", "\"took\": 7"),
         ("doctor.json", "\"verdict\""),
         ("versions.txt", env!("CARGO_PKG_VERSION")),
