@@ -12,7 +12,7 @@ mod owned;
 mod reading;
 mod settling;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_plan::resource::{Kind, ResourceId};
 use serde::{Deserialize, Serialize};
@@ -57,6 +57,9 @@ pub struct Record {
     /// agent that did not note it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided: Option<Decided>,
+    /// The units that are not to run, as kubelet is not on a machine of a warm pool.
+    #[serde(skip_serializing_if = "BTreeSet::is_empty")]
+    stopped_units: BTreeSet<String>,
     resources: BTreeMap<ResourceId, Claim>,
     /// What other versions of the agent recorded of a run.
     #[serde(flatten)]
@@ -194,6 +197,11 @@ impl Record {
     /// Everything that is recorded, and whether something was there before the agent first wrote it.
     pub(crate) fn claims(&self) -> impl Iterator<Item = (&ResourceId, bool)> {
         self.resources.iter().map(|(id, claim)| (id, claim.was_there))
+    }
+
+    /// The units that the agent wrote and that are to run, by name.
+    pub(crate) fn running_units(&self) -> Vec<&str> {
+        self.units().into_iter().filter(|unit| !self.stopped_units.contains(*unit)).collect()
     }
 
     /// The units whose files the agent wrote, by name.

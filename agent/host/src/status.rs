@@ -39,7 +39,7 @@ pub struct Status {
     pub superseded: Option<Superseded>,
     /// What others changed since.
     pub changed: Vec<Drift>,
-    /// The units that the agent wrote.
+    /// The units that the agent wrote and that are to run.
     pub units: Vec<UnitStatus>,
     /// The node's own certificates, those that expire first before the others.
     pub certificates: Vec<CertificateStatus>,
@@ -119,7 +119,7 @@ impl Host {
     }
 
     fn unit_statuses(&self, record: &Record) -> Result<Vec<UnitStatus>> {
-        let names = record.units();
+        let names = record.running_units();
         let states = self.unit_states(&names)?;
         Ok(names.into_iter().zip(states).map(|(name, state)| UnitStatus::of(name, state)).collect())
     }
@@ -170,7 +170,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use kops_agent_plan::diff::{Action, Enablement, Plan, Stage, Step, sha256_hex};
-    use kops_agent_plan::resource::{DesiredState, File};
+    use kops_agent_plan::resource::{DesiredState, File, Unit};
 
     use super::*;
     use crate::attempt::Attempt;
@@ -189,6 +189,27 @@ mod tests {
         };
         assert!(UnitStatus::of("kubelet.service", state(false)).running);
         assert!(!UnitStatus::of("kubelet.service", state(true)).running);
+    }
+
+    #[test]
+    fn a_unit_that_is_not_to_run_is_not_missed() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = Host::scratch(folder.path()).unwrap();
+        let mut desired = DesiredState::default();
+        let kubelet = Unit { enabled: false, running: false, ..Unit::new("kubelet.service", "[Service]\n") };
+        let path = crate::places::unit_path(&host.root, &kubelet.name);
+        desired.add(kubelet);
+        write_file(&host.root, &path, 0o644, None, b"[Service]\n").unwrap();
+        let mut record = Record::default();
+        record.config_hash = "hash".into();
+        record.settle(&host.root, &desired, &BTreeMap::new()).unwrap();
+        record.write(&host.root).unwrap();
+        assert!(!host.status().unwrap().converged, "what an earlier agent has recorded is taken to run");
+
+        record.note_settled(&desired, None);
+        record.write(&host.root).unwrap();
+        let status = host.status().unwrap();
+        assert!(status.converged && status.units.is_empty(), "{status:?}");
     }
 
     #[test]

@@ -137,7 +137,7 @@ mod tests {
         let names: Vec<&str> = kept.steps.iter().map(|step| step.name.as_str()).collect();
         assert_eq!(names, ["outer", "inner"]);
         assert!(kept.steps.iter().all(|step| step.begin_us <= step.end_us && step.end_us <= kept.took_us));
-        assert_eq!(host.timelines().unwrap().runs, [kept.clone()]);
+        assert_eq!(host.timelines().unwrap().runs.as_slice(), std::slice::from_ref(&kept));
         let file = folder.path().join(TIMELINE.trim_start_matches('/'));
         assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
 

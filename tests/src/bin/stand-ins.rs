@@ -128,7 +128,9 @@ fn serve(arguments: &Serve) -> anyhow::Result<()> {
     }
     let packages = arguments.packages.clone();
     let socket = network.listen("packages", 80)?;
-    Front::start("packages", socket, None, &controls, move |head| first_file(head, &[packages.clone()]))?;
+    Front::start("packages", socket, None, &controls, move |head| {
+        first_file(head, std::slice::from_ref(&packages))
+    })?;
 
     let authority = Keyset::make("vm-tests", 1)?;
     fs::write(arguments.folder.join("ca.crt"), &authority.certificate)?;

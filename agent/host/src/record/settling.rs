@@ -157,9 +157,14 @@ impl Record {
         };
     }
 
-    /// Notes what has gone into files, now that nothing else is left of earlier runs.
+    /// Notes what has gone into files, now that nothing else is left of earlier runs, and which units do not run.
     pub(crate) fn note_settled(&mut self, desired: &DesiredState, without: Option<&BTreeSet<String>>) {
         self.decided = Some(self.decided_now(desired, without));
+        let stopped = desired.iter().filter_map(|(_, resource)| match resource {
+            Resource::Unit(unit) if !unit.running => Some(unit.name.clone()),
+            _ => None,
+        });
+        self.stopped_units = stopped.collect();
     }
 
     fn decided_now(&self, desired: &DesiredState, without: Option<&BTreeSet<String>>) -> Decided {
