@@ -75,8 +75,10 @@ async fn install_once(conf: &Path) -> Result<u8> {
     // A power cut that leaves the unit must leave them too: the boot script, which is not run a second time, has only just
     // written both.
     for file in [program.as_path(), conf] {
-        sync(file)
-            .with_context(|| format!("writing {} to the disk before {UNIT} needs it", file.display()))?;
+        // A file system that cannot do that is no reason to have no node.
+        if let Err(error) = sync(file) {
+            log::warn!("{} may not be on the disk before {UNIT} is: {error}", file.display());
+        }
     }
     let flags = std::env::args()
         .skip(1)
