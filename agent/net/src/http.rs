@@ -157,6 +157,8 @@ fn builder() -> ClientBuilder {
         .user_agent(concat!("kops-agent/", env!("CARGO_PKG_VERSION")))
         .dns_resolver(Arc::new(SystemResolver))
         .connect_timeout(Duration::from_secs(10))
+        // A redirect's target has no business with the signature in the URL that led there.
+        .referer(false)
 }
 
 #[cfg(test)]

@@ -234,10 +234,11 @@ impl<M: Listed> Inventory<M> {
         // One of another cluster, in another network, may have the same.
         let is_of_another =
             |machine: &M| matches!(machine.identify(&self.cluster), Err(Refusal::OtherCluster { .. }));
-        let namesake =
-            listing.values().find(|machine| machine.node_name() == node && !is_of_another(machine));
-        let namesake = namesake.cloned();
-        Ok((listing.get(&id).cloned(), namesake))
+        let has_the_name = |machine: &&Arc<M>| machine.node_name() == node && !is_of_another(machine);
+        let claimed = listing.get(&id);
+        // Of several with this name, the one that is claimed is it.
+        let namesake = claimed.filter(has_the_name).or_else(|| listing.values().find(has_the_name));
+        Ok((claimed.cloned(), namesake.cloned()))
     }
 
     async fn listing(self: &Arc<Self>) -> Result<Arc<Listing<M>>, Arc<ApiError>> {

@@ -37,6 +37,31 @@ pub async fn parts(look: &LookArgs) -> Told {
     (vec![Part::json("facts.json", facts), Part::json("plan.json", plan)], known)
 }
 
+/// The plan with how much of a text changes, and not with what: hooks and file assets are the operator's own, and may have
+/// secrets that no store knows.
+fn without_texts(mut plan: Value) -> Value {
+    match &mut plan {
+        Value::Object(fields) => {
+            for (name, value) in fields.iter_mut() {
+                *value = match value.as_str().filter(|_| name == "diff") {
+                    Some(diff) => Value::String(extent(diff)),
+                    None => without_texts(value.take()),
+                };
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| *value = without_texts(value.take())),
+        _ => {}
+    }
+    plan
+}
+
+fn extent(diff: &str) -> String {
+    let count = |sign: &str, header: &str| {
+        diff.lines().filter(|line| line.starts_with(sign) && !line.starts_with(header)).count()
+    };
+    format!("{} lines more, {} lines less", count("+", "+++ "), count("-", "--- "))
+}
+
 /// Runs something to its end on a runtime of its own.
 fn run<T>(work: impl Future<Output = Result<T>>) -> Result<T, String> {
     let runtime = Builder::new_current_thread().enable_all().build().map_err(|error| error.to_string())?;
@@ -74,8 +99,22 @@ async fn planned(look: &LookArgs) -> Result<(Result<Value, String>, Vec<Known>)>
     };
     let plan = plan(&host, &decision).context("comparing this machine with its node");
     let plan = plan.and_then(|plan| Ok(serde_json::to_value(plan)?)).map_err(|error| error_text(&error));
+    let plan = plan.map(without_texts);
     let secrets = decision.materials.secret_texts().into_iter().map(Known::File);
     let mut known: Vec<Known> = secrets.collect();
     known.push(Known::Public(decision.config_hash.clone()));
     Ok((plan, known))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_plan_tells_how_much_of_a_text_changes_and_not_what() {
+        let plan = json!({"steps": [{"resource": "unit:a", "changes": [{"write": {"diff": "--- a\n+++ b\n-x\n+PSK=hunter2\n+y\n"}}]}]});
+        let shown = json!({"steps": [{"resource": "unit:a", "changes": [{"write": {"diff": "2 lines more, 1 lines less"}}]}]});
+        assert_eq!(without_texts(plan), shown);
+    }
 }

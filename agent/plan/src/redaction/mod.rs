@@ -2,9 +2,10 @@
 //!
 //! Two ways, each without the other: values that are known to be secret are hidden wherever they are, in each spelling that
 //! other programs give them; and what looks like a secret is hidden whether it is known or not: private keys, what lets one
-//! in that is in a URL, the values of names such as `token`, and long runs of letters and digits that look random. Digests in hexadecimal
+//! in that is in a URL, the values of names such as `token`, tokens whose form tells them, and long runs of letters and digits that look random. Digests in hexadecimal
 //! stay, since they tell one file from another: a secret of that form is hidden where it is known, or where its name says what it is.
 
+mod formats;
 mod named;
 mod pem;
 mod random;
@@ -14,7 +15,7 @@ use std::collections::BTreeSet;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
-use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use serde_json::Value;
 
 pub use named::is_secret_name;
@@ -87,9 +88,13 @@ impl Redactor {
     /// and passwords in URLs, a proxy's say.
     #[must_use]
     pub fn hiding_variable(self, name: &str, value: &str) -> Redactor {
-        let redactor = if is_secret_name(name) { self.hiding(value) } else { self };
+        // Where a shell is, and whether something is switched on, is in half of all texts.
+        let is_harmless = matches!(name, "PWD" | "OLDPWD") || matches!(value, "true" | "false");
+        let redactor = if is_secret_name(name) && !is_harmless { self.hiding(value) } else { self };
         match urls::password(value) {
-            Some(password) => redactor.hiding(password),
+            Some(password) => {
+                redactor.hiding(password).hiding(&percent_decode_str(password).decode_utf8_lossy())
+            }
             None => redactor,
         }
     }
@@ -107,6 +112,7 @@ impl Redactor {
         let text = pem::without_private_keys(&text);
         let text = urls::without_credentials(&text);
         let text = named::without_values(&text);
+        let text = formats::without_tokens(&text);
         let text = random::without_runs(&text, &self.public);
         self.without_known(text)
     }
@@ -116,18 +122,32 @@ impl Redactor {
         match value {
             Value::String(text) => Value::String(self.text(text)),
             Value::Array(values) => values.iter().map(|value| self.json(value)).collect(),
-            Value::Object(fields) => fields
-                .iter()
-                .map(|(name, value)| {
-                    let is_scalar = value.is_string() || value.is_number();
-                    let shown = match is_scalar && is_secret_name(name) {
-                        true => Value::String(MARK.to_owned()),
-                        false => self.json(value),
-                    };
-                    (self.text(name), shown)
-                })
-                .collect(),
+            Value::Object(fields) => {
+                // What a container's variable has is said by another field, and many names say nothing.
+                let is_variable = fields.keys().any(|name| name.eq_ignore_ascii_case("name"));
+                fields
+                    .iter()
+                    .map(|(name, value)| {
+                        let is_value = is_variable && name.eq_ignore_ascii_case("value");
+                        let shown = match is_value || is_secret_name(name) {
+                            // These are names of secrets.
+                            true if name != "secrets" => self.hidden(value),
+                            _ => self.json(value),
+                        };
+                        (self.text(name), shown)
+                    })
+                    .collect()
+            }
             other => other.clone(),
+        }
+    }
+
+    /// What stands below the name of a secret: fields of objects have names of their own.
+    fn hidden(&self, value: &Value) -> Value {
+        match value {
+            Value::String(_) | Value::Number(_) => Value::String(MARK.to_owned()),
+            Value::Array(values) => values.iter().map(|value| self.hidden(value)).collect(),
+            other => self.json(other),
         }
     }
 

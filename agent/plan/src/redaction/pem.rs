@@ -29,19 +29,20 @@ pub(super) fn without_private_keys(text: &str) -> String {
     shown
 }
 
+/// No label of a block is longer.
+const LONGEST_LABEL: usize = 64;
+
 /// Whether a block is of a private key, by the line that it begins with.
 fn is_private(block: &str) -> bool {
     let label = &block[BEGIN.len()..];
+    let label = &label[..label.floor_char_boundary(LONGEST_LABEL)];
     let line = label.split(['\n', '\r']).next().unwrap_or(label);
     line.find(LABEL).is_some_and(|at| line.find(CLOSE).is_none_or(|close| at < close))
 }
 
 /// Where a block ends.
 fn end_of(block: &str) -> usize {
-    let mut limit = LONGEST.min(block.len());
-    while !block.is_char_boundary(limit) {
-        limit -= 1;
-    }
+    let limit = block.floor_char_boundary(LONGEST);
     let within = &block[..limit];
     let Some(end) = within.find(END) else { return limit };
     let after = end + END.len();

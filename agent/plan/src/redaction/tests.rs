@@ -53,9 +53,58 @@ fn what_names_say_is_secret_is_hidden_and_where_it_is_stays() {
         ("mount -o user=u,password=p,ro", "mount -o user=u,password=[***]"),
         ("{\"auth\":{\"x\":1}}", "{\"auth\":{\"x\":1}}"),
         ("token=", "token="),
+        ("map[Authorization:[Bearer abcdef.0123456789abcdef]]", "map[Authorization:[***]"),
+        ("\"Authorization\":[\"Basic dXNlcjpwYXNz\"]", "\"Authorization\":[***]"),
+        ("tokens: [a, b] next", "tokens: [***] next"),
+        ("password={SSHA}hunter2", "password=[***]"),
+        ("password: \"hunter2 'two' three\", x", "password: \"[***]\", x"),
+        ("\"token\": \"a\\\"b\" c", "\"token\": \"[***]\" c"),
+        ("'token': b'hunter2', x", "'token': [***]', x"),
+        ("--docker-password a --password \"hunter2 x\"", "--docker-password [***]"),
+        ("EnvVar{Name:DB,Value:hunter2,ValueFrom:nil,}", "EnvVar{Name:DB,Value:[***],ValueFrom:nil,}"),
+        ("{\"name\":\"DB\",\"value\":\"hunter2\"}", "{\"name\":\"DB\",\"value\":\"[***]\"}"),
+        ("PGPASSWORD=x", "PGPASSWORD=[***]"),
+        ("authtoken=x y", "authtoken=[***] y"),
+        ("DOToken: x", "DOToken: [***]"),
+        ("AWSSecretKey=x", "AWSSecretKey=[***]"),
+        ("WG_PSK=x", "WG_PSK=[***]"),
+        ("secret_id=x", "secret_id=[***]"),
     ] {
         assert_eq!(redactor.text(text), shown, "{text}");
     }
+}
+
+#[test]
+fn tokens_are_told_by_their_form() {
+    let redactor = Redactor::default();
+    for (text, shown) in [
+        ("bootstrap token abcdef.0123456789abcdef used", "bootstrap token [***] used"),
+        ("sent Bearer Abcdefgh.x and Basic authentication", "sent Bearer [***] and Basic authentication"),
+        ("for AKIAIOSFODNN7EXAMPLE.", "for [***]"),
+        ("dop_v1_0a1b2c and xoxb-1", "[***] and [***]"),
+        ("curl -u robot:pw https://x", "curl -u robot:[***] https://x"),
+        ("dialing robot:pw@proxy:3128", "dialing robot:[***]"),
+        ("pause:3.10@sha256:0a1b2c", "pause:3.10@sha256:0a1b2c"),
+        ("user@1000.service: done", "user@1000.service: done"),
+    ] {
+        assert_eq!(redactor.text(text), shown, "{text}");
+        assert_eq!(redactor.text(shown), shown, "{text}");
+    }
+}
+
+#[test]
+fn many_marks_of_keys_in_one_line_take_no_long_time() {
+    // Of no key, each: looking to the end of the line for every one took minutes.
+    let line = "-----BEGIN ".repeat(100_000);
+    assert_eq!(Redactor::default().text(&line).len(), line.len());
+}
+
+#[test]
+fn what_is_in_half_of_all_texts_is_no_secret() {
+    let redactor = Redactor::default().hiding_variable("PWD", "/etc").hiding_variable("USE_TOKEN", "true");
+    assert_eq!(redactor.text("/etc/hosts is true"), "/etc/hosts is true");
+    let redactor = Redactor::default().hiding_variable("http_proxy", "http://u:p%40ssw@proxy:3128");
+    assert_eq!(redactor.text("refused p@ssw"), "refused [***]");
 }
 
 #[test]
@@ -110,9 +159,9 @@ fn of_a_registrys_credentials_the_password_is_known_and_its_host_is_not_secret()
 #[test]
 fn json_is_redacted_by_its_fields() {
     let value = json!({"url": "https://u:p@h/x", "token": "abc", "secrets": ["dockerconfig"], "n": 7,
-        "clientKeyData": "YWJj", "nested": {"password": 12345}});
+        "clientKeyData": "YWJj", "nested": {"password": 12345}, "tokens": ["x"], "env": [{"name": "A", "value": "x"}]});
     let shown = json!({"url": "https://[***]@h/x", "token": MARK, "secrets": ["dockerconfig"], "n": 7,
-        "clientKeyData": MARK, "nested": {"password": MARK}});
+        "clientKeyData": MARK, "nested": {"password": MARK}, "tokens": [MARK], "env": [{"name": "A", "value": MARK}]});
     assert_eq!(Redactor::default().json(&value), shown);
 }
 
