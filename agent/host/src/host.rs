@@ -256,11 +256,14 @@ impl Host {
         }
     }
 
-    /// Has systemd start a unit, and does not wait for it. A unit that starts already, or runs, goes on.
+    /// Has a unit start now, without waiting for it, and at every boot. That is asked for each time: a try that was interrupted
+    /// leaves nothing to see.
     ///
     /// # Errors
-    /// systemd refuses, or cannot be asked.
-    pub fn enqueue_start(&self, unit: &str) -> Result<()> {
+    /// systemd refuses.
+    pub fn start_now_and_at_boot(&self, unit: &str) -> Result<()> {
+        self.systemd.reload()?;
+        self.systemd.enable(unit)?;
         self.systemd.enqueue_start(unit)
     }
 

@@ -114,7 +114,10 @@ impl<'a> Installing<'a> {
             installed = self.ended(progress) => (installed, beside.await),
             done = &mut beside => {
                 // From here on it is they that are waited for, which may take longer than anything else.
-                if let (Ok(_), Some(step)) = (&done, self.steps.last()) {
+                if let Err(error) = &done {
+                    progress.warned(&format!("packages are still being installed, and besides: {error}"));
+                }
+                if let Some(step) = self.steps.last() {
                     progress.applying(step);
                 }
                 (self.ended(progress).await, done)

@@ -14,8 +14,11 @@ pub fn processes(root: &Path) -> Seen<Vec<Process>> {
     let process = |number: u32| {
         let folder = root.join(format!("proc/{number}"));
         let name = name_of(&folder).filter(|name| Process::is_of_interest(name))?;
-        let unit = std::fs::read_to_string(folder.join("cgroup")).ok().and_then(|text| unit(&text));
-        Some(Process { name, number, unit })
+        let cgroups = std::fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
+        if is_of_pod(&cgroups) {
+            return None;
+        }
+        Some(Process { name, number, unit: unit(&cgroups) })
     };
     Ok(numbers(root)?.into_iter().filter_map(process).collect())
 }
@@ -43,6 +46,11 @@ pub(super) fn numbers(root: &Path) -> Seen<Vec<u32>> {
 /// The name of a process, of which this is the folder in `/proc`; `None` once it has ended.
 pub(super) fn name_of(folder: &Path) -> Option<String> {
     std::fs::read_to_string(folder.join("comm")).ok().map(|name| name.trim_end().to_owned())
+}
+
+/// Whether a process is of a pod, which has ports, programs and a kubelet of its own if it likes.
+fn is_of_pod(cgroups: &str) -> bool {
+    cgroups.contains("kubepods")
 }
 
 /// The service that a process is of, by its cgroups: by the last part of a path that names one.

@@ -47,6 +47,9 @@ fn a_process_is_told_with_its_unit() {
     write(root, "proc/12/comm", "dockerd\n");
     write(root, "proc/12/cgroup", "2:cpu:/x\n1:name=systemd:/system.slice/docker.service/inner\n");
     write(root, "proc/9/comm", "bash\n");
+    // A cluster in a pod is none of the machine's.
+    write(root, "proc/13/comm", "kubelet\n");
+    write(root, "proc/13/cgroup", "0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-1.scope\n");
     let process =
         |name: &str, number, unit: &str| Process { name: name.into(), number, unit: Some(unit.into()) };
     let expected = [process("kubelet", 7, "kubelet.service"), process("dockerd", 12, "docker.service")];

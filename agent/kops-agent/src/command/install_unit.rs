@@ -97,7 +97,7 @@ async fn install_once(conf: &Path) -> Result<u8> {
     let report = host.apply(&plan, &desired, &materials, &downloads, &Watch::new(), Scope::Part).await?;
     // An earlier version wrote it where it would win over nodeup's.
     host.remove_superseded_unit(UNIT)?;
-    host.enqueue_start(UNIT)?;
+    host.start_now_and_at_boot(UNIT)?;
     output::print_report(&report, Output::Text)
 }
 
@@ -118,13 +118,7 @@ fn desired(unit_file: &str, command: &str, environment: String) -> DesiredState 
     let mut desired = DesiredState::default();
     let environment = Content::SecretText(vec![SecretPiece::Text(environment)]);
     desired.add(File::new(ENVIRONMENT, environment).mode(Mode::PRIVATE));
-    desired.add(
-        File::text(unit_file, unit(command)).on_change(&["systemctl", "daemon-reload"]).on_change(&[
-            "systemctl",
-            "enable",
-            UNIT,
-        ]),
-    );
+    desired.add(File::text(unit_file, unit(command)));
     desired
 }
 
@@ -158,7 +152,7 @@ fn unit(command: &str) -> String {
     format!(
         "[Unit]\nDescription=Make this machine a node (kops-agent)\nDocumentation=https://github.com/kubernetes/kops\n\n\
          [Service]\nEnvironmentFile={ENVIRONMENT}\nEnvironmentFile=/etc/environment\nExecStart={command}\nType=oneshot\n\
-         NotifyAccess=main\nWatchdogSec=2min\nWatchdogSignal=SIGTERM\nKillMode=mixed\n\n\
+         NotifyAccess=main\nWatchdogSec=2min\nWatchdogSignal=SIGTERM\nKillMode=mixed\nTimeoutStopSec=15min\n\n\
          [Install]\nWantedBy=multi-user.target\n"
     )
 }

@@ -22,7 +22,7 @@ const DOCKER_CONFIG: &str =
     r#"{"auths":{"registry.example.com":{"auth":"cm9ib3Q6aHVzaC1odXNo","username":"robot"}}}"#;
 
 /// Secrets that the machine has, besides those of the store.
-const PLANTED: [&str; 9] = [
+const PLANTED: [&str; 10] = [
     "pr0xy-passw0rd",
     "cm9ib3Q6aHVzaC1odXNo",
     "hush-hush",
@@ -32,6 +32,7 @@ const PLANTED: [&str; 9] = [
     "q0F7c2VjcmV0LWtleS1vZi1hLXVzZXI1MjM0NTY3ODkw",
     "said-once-in-the-journal",
     "0f1e2d3c4b5a69788796a5b4c3d2e1f0",
+    "known-to-no-store",
 ];
 /// What a reader of the bundle looks for.
 const HARMLESS: &str = "2026-11-23T06:08:44.123456+0000 ip-10-20-32-10 kubelet[1234]: E1123 06:08:44.123456    1234 \
@@ -54,6 +55,9 @@ fn machine() -> Machine {
     // What is secret in a plan is so where it changes, too.
     let tokens = machine.root().join("srv/kubernetes/kube-apiserver/known_tokens.csv");
     fs::write(&tokens, format!("{}# changed\n", fs::read_to_string(&tokens).unwrap())).unwrap();
+    // What operators write into files of their own is not.
+    let config = machine.root().join("etc/containerd/config.toml");
+    fs::write(&config, format!("{}# known-to-no-store\n", fs::read_to_string(&config).unwrap())).unwrap();
     machine
 }
 

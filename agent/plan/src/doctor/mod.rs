@@ -101,7 +101,7 @@ pub fn findings(observed: &Observations) -> Vec<Finding> {
     let is_control_plane = observed.is_control_plane;
     let mut findings = Vec::new();
     findings.extend(observed.names.iter().map(|name| network::of_name(name, is_control_plane)));
-    findings.extend(observed.services.iter().map(network::of_service));
+    findings.extend(network::of_services(&observed.services));
     findings.extend(network::of_downloads(&observed.downloads));
     findings.extend(clock::findings(&observed.clock));
     findings.extend(disks::findings(&observed.disks));

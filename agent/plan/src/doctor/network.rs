@@ -139,7 +139,22 @@ pub(super) fn of_name(name: &Name, is_control_plane: bool) -> Finding {
     }
 }
 
-pub(super) fn of_service(service: &Service) -> Finding {
+/// A server of kops-controller that does not answer is none that stops a machine while another one does.
+pub(super) fn of_services(services: &[Service]) -> impl Iterator<Item = Finding> {
+    let is_controller = |service: &Service| service.kind == ServiceKind::KopsController;
+    let one_answers =
+        services.iter().any(|service| is_controller(service) && service.outcome == Outcome::Answers);
+    services.iter().map(move |service| match &service.outcome {
+        Outcome::Fails(why) if one_answers && is_controller(service) => Finding::warning(
+            "kops-controller",
+            format!("{}; another one answers", with_name(&service.name, why)),
+            "see whether that control plane is to be up",
+        ),
+        _ => of_service(service),
+    })
+}
+
+fn of_service(service: &Service) -> Finding {
     let Service { kind, name, outcome } = service;
     let (check, what_is_it, to_do) = match kind {
         ServiceKind::BootConfig => (

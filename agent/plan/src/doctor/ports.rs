@@ -20,7 +20,7 @@ const NODE: [Port; 4] = [
     port(10248, &["kubelet"]),
     port(10250, &["kubelet"]),
     port(10249, &["kube-proxy"]),
-    port(10256, &["kube-proxy", "cilium-agent"]),
+    port(10256, &["kube-proxy", "cilium-agent", "calico-node"]),
 ];
 
 const CONTROL_PLANE: [Port; 11] = [

@@ -151,6 +151,15 @@ fn services() {
             Outcome::Fails("s3://b/c/cluster-completed.spec: access denied (403)".into());
     });
     assert_eq!(finding.what, "s3://b/c/cluster-completed.spec: access denied (403)", "the URL is said once");
+    // During a rolling update of control planes.
+    is(Verdict::Warning, "https://b:3988/: refused; another one answers", |observed| {
+        let controller =
+            |name: &str, outcome| Service { kind: ServiceKind::KopsController, name: name.into(), outcome };
+        observed.services = vec![
+            controller("https://a:3988/", Outcome::Answers),
+            controller("https://b:3988/", Outcome::Fails("refused".into())),
+        ];
+    });
 }
 
 #[test]
