@@ -25,6 +25,8 @@ pub(super) struct Installing<'a> {
     steps: Vec<&'a Step>,
     thread: Option<JoinHandle<Result<()>>>,
     said: UnboundedReceiver<Said>,
+    /// What they waited for last.
+    waiting: Option<String>,
 }
 
 /// What a package manager has to tell meanwhile.
@@ -83,7 +85,7 @@ impl<'a> Installing<'a> {
                 path: "a thread for installing packages".into(),
                 reason: error.to_string(),
             })?;
-        Ok(Installing { steps, thread: Some(thread), said })
+        Ok(Installing { steps, thread: Some(thread), said, waiting: None })
     }
 
     /// Waits until all of them are installed, and tells meanwhile what there is to tell.
@@ -93,7 +95,10 @@ impl<'a> Installing<'a> {
     pub(super) async fn ended(&mut self, progress: &dyn Progress) -> Result<()> {
         while let Some(said) = self.said.recv().await {
             match said {
-                Said::WaitingFor(what) => progress.waiting_for(&what),
+                Said::WaitingFor(what) => {
+                    progress.waiting_for(&what);
+                    self.waiting = Some(what);
+                }
                 Said::Warned(what) => progress.warned(&what),
             }
         }
@@ -119,6 +124,10 @@ impl<'a> Installing<'a> {
                 }
                 if let Some(step) = self.steps.last() {
                     progress.applying(step);
+                }
+                // What has been told of downloads since stands in its place.
+                if let Some(what) = &self.waiting {
+                    progress.waiting_for(what);
                 }
                 (self.ended(progress).await, done)
             }
@@ -254,7 +263,8 @@ mod tests {
     impl Progress for Told {
         fn waiting_for(&self, what: &str) {
             self.lines.lock().unwrap().push(what.to_owned());
-            self.end.send(()).unwrap();
+            // It is told again once all else is done, when the package manager may have ended.
+            let _ = self.end.send(());
         }
         fn warned(&self, what: &str) {
             self.lines.lock().unwrap().push(what.to_owned());
