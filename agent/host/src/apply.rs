@@ -87,7 +87,7 @@ impl Host {
             self.refuse_other_volumes(plan, desired)?;
         }
         let preparation = Preparation::begin(self, plan, desired, secrets)?;
-        let machine = match scope != Scope::Part && !is_guarded {
+        let machine = match scope != Scope::Part && !is_guarded && !self.runs_kubelet()? {
             true => overlap::Machine::NotYetANode,
             false => overlap::Machine::Node,
         };

@@ -115,7 +115,12 @@ impl Host {
         if !record.config_hash.is_empty() || record.was_lost || Journal::read(&self.root)?.is_some() {
             return Ok(true);
         }
+        Ok(record.is_first_sight() && self.runs_kubelet()?)
+    }
+
+    /// Whether kubelet runs now, be it since a run that did not come to its end.
+    pub(super) fn runs_kubelet(&self) -> Result<bool> {
         let runs = |state: &UnitState| state.running && !state.restarting;
-        Ok(record.is_first_sight() && self.systemd.states(&[KUBELET])?.first().is_some_and(runs))
+        Ok(self.systemd.states(&[KUBELET])?.first().is_some_and(runs))
     }
 }

@@ -306,7 +306,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_end_of_a_package_manager_is_waited_for_whatever_fails() {
-        // It ends only once somebody listens to it, and so does not end by itself.
+        // It ends only once its receiver is there, and so does not end by itself.
         let (outcome, told, has_ended) = beside(false, Ok(1)).await;
         assert_eq!((outcome.unwrap(), has_ended), (1, true));
         assert!(told.contains(&"waiting for apt".to_owned()), "{told:?}");

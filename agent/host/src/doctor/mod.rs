@@ -2,6 +2,7 @@
 //!
 //! Everything is read below the machine's root, `/proc` and `/sys` too, so that another root is another machine.
 
+mod delivered;
 mod disks;
 mod kernel;
 mod listeners;

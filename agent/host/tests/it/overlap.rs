@@ -38,7 +38,7 @@ impl PackageManager for Packages {
         Ok(packages.iter().filter(|name| installed.contains(**name)).map(|name| (*name).to_owned()).collect())
     }
     fn install(&self, packages: &[&str], _: &dyn Progress) -> Result<(), Error> {
-        // Where nobody listens, that is as good.
+        // A receiver that is gone already is as good.
         let _ = self.begins.lock().unwrap().send(());
         self.installed.lock().unwrap().extend(packages.iter().map(|name| (*name).to_owned()));
         Ok(())

@@ -11,14 +11,16 @@ use crate::source::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
 
 /// Where kOps' boot script writes the boot config (pkg/model/resources/nodeup.go).
 const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
-/// The default of `--store-patience`, in seconds: a person waits for it.
+/// The same where `/opt` is read-only, as on Container-Optimized OS.
+const BOOT_CONFIG_OF_TOOLBOX: &str = "/var/lib/toolbox/kops/conf/kube_env.yaml";
+/// The default of `--store-patience`, in seconds: the command is one at a terminal.
 const STORE_TIMEOUT: u64 = 10;
 
 /// The machine that is looked at, and as which node.
 #[derive(Args, Clone, Debug)]
 pub struct LookArgs {
     /// The boot config (kube_env.yaml), or the user-data that carries it.
-    #[arg(long, value_name = "FILE", default_value = BOOT_CONFIG)]
+    #[arg(long, value_name = "FILE", default_value_os_t = default_conf())]
     pub conf: PathBuf,
     /// Where the configuration comes from.
     #[arg(long, value_enum, default_value_t)]
@@ -38,6 +40,12 @@ pub struct LookArgs {
     /// The machine's root.
     #[arg(long, value_name = "DIR", default_value = "/")]
     pub root: PathBuf,
+}
+
+/// The one that this machine has.
+fn default_conf() -> PathBuf {
+    let of_toolbox = PathBuf::from(BOOT_CONFIG_OF_TOOLBOX);
+    if of_toolbox.exists() { of_toolbox } else { PathBuf::from(BOOT_CONFIG) }
 }
 
 /// Arguments of `doctor`.

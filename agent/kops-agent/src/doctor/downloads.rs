@@ -1,6 +1,5 @@
 //! Whether downloads are served: each of their servers is asked for the head of the file, and none for the file.
 
-use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::{StreamExt as _, stream};
@@ -30,23 +29,16 @@ pub(super) struct Asked {
 }
 
 /// Asks for all of them.
-pub(super) async fn ask(store: &Store, wanted: &[WantedDownload], root: &Path) -> Vec<Asked> {
+pub(super) async fn ask(store: &Store, wanted: &[WantedDownload]) -> Vec<Asked> {
     let client = http::client().map_err(|error| error.to_string());
-    let asking = wanted.iter().map(|wanted| ask_for(store, client.as_ref(), wanted, root));
+    let asking = wanted.iter().map(|wanted| ask_for(store, client.as_ref(), wanted));
     stream::iter(asking).buffered(AT_ONCE).collect().await
 }
 
-async fn ask_for(
-    store: &Store,
-    client: Result<&Client, &String>,
-    wanted: &WantedDownload,
-    root: &Path,
-) -> Asked {
+async fn ask_for(store: &Store, client: Result<&Client, &String>, wanted: &WantedDownload) -> Asked {
     let url = wanted.urls.first().cloned().unwrap_or_default();
     let name = shown_url(&url).rsplit('/').next().unwrap_or_default().to_owned();
-    let is_here = |file: &String| root.join(file.trim_start_matches('/')).exists();
-    let is_there = !wanted.files.is_empty() && wanted.files.iter().all(is_here);
-    let download = Download { name, is_there, servers: Vec::new() };
+    let download = Download { name, is_there: wanted.is_there, servers: Vec::new() };
     let mut of_url = Asked { url, download, size: None, clocks: Vec::new() };
     for url in &wanted.urls {
         let outcome = match client {

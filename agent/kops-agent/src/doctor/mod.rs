@@ -52,7 +52,7 @@ pub async fn look(args: &LookArgs) -> Result<Observations> {
     let names = names(&store, boot.as_ref(), base.as_deref(), &wanted).await;
     let (names, asked, of_store, seen, is_synchronized) = join!(
         names::lookup(names),
-        downloads::ask(&store, &wanted.downloads, &args.root),
+        downloads::ask(&store, &wanted.downloads),
         clock::of_store(&store, base.as_deref()),
         machine::look(args, &wanted),
         machine::is_clock_synchronized(args),

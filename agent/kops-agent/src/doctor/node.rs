@@ -8,13 +8,13 @@ use std::time::Duration;
 use anyhow::Result;
 use kops_agent_plan::doctor::{Outcome, Service, ServiceKind};
 use kops_agent_plan::resolve::KubernetesVersion;
-use kops_agent_plan::resource::{Content, DesiredState, File, Resource};
+use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId};
 use kops_agent_process::output::error_text;
 use kops_agent_spec::BootConfig;
 use kops_agent_spec::facts::Facts;
 use kops_agent_store::Store;
 
-use super::deadline::{QUESTION, asked};
+use super::deadline::{LOOK, QUESTION, asked, looked};
 use super::services::service;
 use crate::cli::LookArgs;
 use crate::exit;
@@ -22,17 +22,9 @@ use crate::node::options::NodeOptions;
 use crate::node::{decide, machine, spec};
 use crate::source::hashes::HashSource;
 
-/// Folders that every node writes to.
-const FOLDERS: [&str; 8] = [
-    "/var/lib/kubelet",
-    "/var/lib/containerd",
-    "/var/lib/kops-agent",
-    "/var/log",
-    "/etc/kubernetes",
-    "/usr/local/bin",
-    "/opt/cni/bin",
-    "/tmp",
-];
+/// Folders that every node writes to, whatever its distribution; where programs go is not the same everywhere.
+const FOLDERS: [&str; 6] =
+    ["/var/lib/kubelet", "/var/lib/containerd", "/var/lib/kops-agent", "/var/log", "/etc/kubernetes", "/tmp"];
 /// Where nothing of a node stays.
 const PASSING: [&str; 4] = ["/run", "/dev", "/proc", "/sys"];
 /// The file of kernel parameters that every node has.
@@ -59,8 +51,8 @@ pub(super) struct Wanted {
     pub(super) modules: BTreeSet<String>,
     /// Texts of files of kernel parameters.
     pub(super) parameters: Vec<String>,
-    /// Whether kubelet is to start where there is swap.
-    pub(super) allows_swap: bool,
+    /// Whether kubelet is to start where there is swap; `None` where its configuration is not known.
+    pub(super) allows_swap: Option<bool>,
 }
 
 /// What is downloaded.
@@ -68,8 +60,8 @@ pub(super) struct Wanted {
 pub(super) struct WantedDownload {
     /// Its URLs, in the order in which they are tried.
     pub(super) urls: Vec<String>,
-    /// The files that are made of it.
-    pub(super) files: BTreeSet<String>,
+    /// Whether the machine has all that is made of it.
+    pub(super) is_there: bool,
 }
 
 /// What the machine is to become, and what came of deciding that.
@@ -95,7 +87,7 @@ pub(super) async fn wanted(
             match asked(within, decided(store, options, boot, facts, args)).await {
                 Ok(Ok((kubernetes, desired))) => {
                     wanted.kubernetes = Some(kubernetes);
-                    wanted.add(&desired);
+                    wanted.add(&desired, &undelivered(args, &desired).await);
                     Outcome::Answers
                 }
                 Ok(Err(error)) if exit::code_of(&error) == exit::CONFIGURATION => {
@@ -115,7 +107,7 @@ pub(super) async fn wanted(
     if outcome != Outcome::Answers
         && let Some(applied) = last_applied(&args.root)
     {
-        wanted.add(&applied);
+        wanted.add(&applied, &undelivered(args, &applied).await);
     }
     let name = format!("{} in {}", boot.instance_group_name, boot.cluster_name);
     services.push(service(ServiceKind::Configuration, &name, outcome));
@@ -130,10 +122,18 @@ async fn decided(
     args: &LookArgs,
 ) -> Result<(KubernetesVersion, DesiredState)> {
     let before = machine::before(&args.root)?;
-    let spec = spec::read_of(store, options, boot.clone(), facts, HashSource::known(), &before).await?;
+    let hashes = HashSource::known_or(machine::remembered_hashes(&args.root)?);
+    let spec = spec::read_of(store, options, boot.clone(), facts, hashes, &before).await?;
     let node = decide::resolve(spec)?;
     let desired = decide::desired(&node)?;
     Ok((node.kubernetes_version, desired))
+}
+
+/// What a converge would download, and files and images that it would make of that. Where that cannot be told it is all.
+async fn undelivered(args: &LookArgs, desired: &DesiredState) -> BTreeSet<ResourceId> {
+    let (root, all) = (args.root.clone(), desired.clone());
+    let seen = looked(LOOK, move || machine::open(&root).ok()?.undelivered(&all).ok()).await;
+    seen.ok().flatten().unwrap_or_else(|| desired.iter().map(|(id, _)| id.clone()).collect())
 }
 
 /// What was last applied; nothing where that cannot be read.
@@ -143,28 +143,27 @@ fn last_applied(root: &Path) -> Option<DesiredState> {
 }
 
 impl Wanted {
-    fn add(&mut self, desired: &DesiredState) {
-        let mut downloads: BTreeMap<Vec<String>, BTreeSet<String>> = BTreeMap::new();
-        for (_, resource) in desired.iter() {
+    fn add(&mut self, desired: &DesiredState, undelivered: &BTreeSet<ResourceId>) {
+        let mut downloads: BTreeMap<Vec<String>, bool> = BTreeMap::new();
+        let mut add = |urls, id| *downloads.entry(urls).or_insert(true) &= !undelivered.contains(id);
+        for (id, resource) in desired.iter() {
             match resource {
                 Resource::File(file) => {
                     self.add_file(file);
                     if let Content::Asset(asset) = &file.content {
                         let urls = [&asset.url].into_iter().chain(&asset.mirrors).cloned().collect();
-                        downloads.entry(urls).or_default().insert(file.path.clone());
+                        add(urls, id);
                     }
                 }
                 Resource::Directory(directory) => self.add_folder(&directory.path),
                 Resource::KernelModule(module) => {
                     self.modules.insert(module.name.clone());
                 }
-                Resource::Image(image) if !image.sources.is_empty() => {
-                    downloads.entry(image.sources.clone()).or_default();
-                }
+                Resource::Image(image) if !image.sources.is_empty() => add(image.sources.clone(), id),
                 _ => {}
             }
         }
-        let downloads = downloads.into_iter().map(|(urls, files)| WantedDownload { urls, files });
+        let downloads = downloads.into_iter().map(|(urls, is_there)| WantedDownload { urls, is_there });
         self.downloads.extend(downloads);
     }
 
@@ -175,8 +174,8 @@ impl Wanted {
             Content::Text(text) if file.path.starts_with(SYSCTLS) => self.parameters.push(text.clone()),
             Content::Text(text) if file.path == KUBELET => {
                 let configuration: Option<serde_json::Value> = serde_yaml::from_str(text).ok();
-                self.allows_swap = configuration
-                    .is_some_and(|fields| fields["failSwapOn"] == serde_json::Value::Bool(false));
+                self.allows_swap =
+                    configuration.map(|fields| fields["failSwapOn"] == serde_json::Value::Bool(false));
             }
             Content::Kubeconfig(kubeconfig) => {
                 self.api_servers.insert(kubeconfig.server.clone());

@@ -33,6 +33,11 @@ impl HashSource {
         HashSource::default()
     }
 
+    /// What was told at an earlier time counts too, and no network is asked.
+    pub fn known_or(remembered: BTreeMap<String, String>) -> HashSource {
+        HashSource { remembered, asks_publishers: false }
+    }
+
     /// Publishers are asked for what is neither known nor remembered.
     pub fn publishers(remembered: BTreeMap<String, String>) -> HashSource {
         HashSource { remembered, asks_publishers: true }

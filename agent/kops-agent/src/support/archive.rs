@@ -49,7 +49,14 @@ pub fn folder_of(path: &Path) -> &Path {
 /// # Errors
 /// It cannot be written, or something has its name.
 pub fn write(path: &Path, bytes: &[u8]) -> Result<()> {
-    let failed = || format!("writing the bundle {}", path.display());
+    let failed = || {
+        let folder = folder_of(path).display();
+        format!(
+            "writing the bundle {} ({} bytes); --out names a file elsewhere, where {folder} has no room",
+            path.display(),
+            bytes.len()
+        )
+    };
     // It has mode 0600 from the beginning.
     let mut file = NamedTempFile::new_in(folder_of(path)).with_context(failed)?;
     file.write_all(bytes).and_then(|()| file.as_file().sync_all()).with_context(failed)?;

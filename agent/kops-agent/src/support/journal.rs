@@ -7,15 +7,16 @@ use futures_util::future::join_all;
 use kops_agent_host::system::programs;
 
 use super::part::Part;
+use super::units::{OF_AGENT, OF_BOOT_SCRIPT, OF_NODE};
 use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;
 
-/// The units, by what their files are called in the bundle.
+/// The units, by what their files are called in the bundle. Each by its name: journalctl fails where a pattern fits none.
 const UNITS: [(&str, &[&str]); 4] = [
-    ("kops-agent", &["kops-agent*"]),
-    ("kops-configuration", &["kops-configuration.service"]),
-    ("kubelet", &["kubelet.service"]),
-    ("containerd", &["containerd.service"]),
+    ("kops-agent", &OF_AGENT),
+    ("kops-configuration", &[OF_BOOT_SCRIPT]),
+    ("kubelet", &[OF_NODE[0]]),
+    ("containerd", &[OF_NODE[1]]),
 ];
 /// Of each.
 const LINES: &str = "--lines=5000";

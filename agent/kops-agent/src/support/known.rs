@@ -1,7 +1,9 @@
 //! What is known to be secret on a machine, from all places that tell.
 
+use std::io::ErrorKind;
 use std::path::Path;
 
+use anyhow::{Result, bail};
 use kops_agent_host::Applied;
 use kops_agent_plan::redaction::Redactor;
 use kops_agent_plan::resource::{Content, File, Resource};
@@ -17,6 +19,8 @@ pub enum Known {
     Variable(String, String),
     /// It is not secret, whatever it looks like.
     Public(String),
+    /// It is secret and could not be read: why.
+    Unread(String),
 }
 
 /// The variables of this process, and of the units on this machine.
@@ -32,8 +36,16 @@ pub fn of_applied(root: &Path, applied: &Applied) -> Vec<Known> {
         Resource::File(File { path, content, .. }) if is_secret(content) => Some(path),
         _ => None,
     });
-    let read = |path: &String| std::fs::read_to_string(root.join(path.trim_start_matches('/'))).ok();
-    files.filter_map(read).map(Known::File).collect()
+    files.filter_map(|path| secret_file(root, path)).collect()
+}
+
+/// `None` of one that is not there.
+fn secret_file(root: &Path, path: &str) -> Option<Known> {
+    match std::fs::read(root.join(path.trim_start_matches('/'))) {
+        Ok(bytes) => Some(Known::File(String::from_utf8_lossy(&bytes).into_owned())),
+        Err(error) if error.kind() == ErrorKind::NotFound => None,
+        Err(error) => Some(Known::Unread(format!("{path}: {error}"))),
+    }
 }
 
 fn is_secret(content: &Content) -> bool {
@@ -41,10 +53,16 @@ fn is_secret(content: &Content) -> bool {
 }
 
 /// What hides all of it.
-pub fn redactor(known: Vec<Known>) -> Redactor {
-    known.into_iter().fold(Redactor::default(), |redactor, known| match known {
-        Known::File(text) => redactor.hiding_file(&text),
-        Known::Variable(name, value) => redactor.hiding_variable(&name, &value),
-        Known::Public(value) => redactor.showing(&value),
+///
+/// # Errors
+/// Something secret could not be read, so it cannot be looked for.
+pub fn redactor(known: Vec<Known>) -> Result<Redactor> {
+    known.into_iter().try_fold(Redactor::default(), |redactor, known| match known {
+        Known::File(text) => Ok(redactor.hiding_file(&text)),
+        Known::Variable(name, value) => Ok(redactor.hiding_variable(&name, &value)),
+        Known::Public(value) => Ok(redactor.showing(&value)),
+        Known::Unread(why) => bail!(
+            "a secret of this machine cannot be read, so it could not be kept out of the bundle: {why}; run as root"
+        ),
     })
 }

@@ -20,12 +20,13 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, bail};
 use kops_agent_plan::doctor;
 use kops_agent_process::output::error_text;
+use nix::unistd::geteuid;
 use serde_json::json;
 use time::OffsetDateTime;
 use time::macros::format_description;
 use tokio::join;
 
-use crate::cli::SupportBundleArgs;
+use crate::cli::{LookArgs, SupportBundleArgs};
 use crate::doctor::deadline::asked;
 use known::Known;
 use part::Part;
@@ -49,9 +50,10 @@ pub struct Written {
 /// Gathers a bundle and writes it.
 ///
 /// # Errors
-/// It cannot be written. No part that cannot be had is an error.
+/// It cannot be written, or what is secret on the machine cannot be known. No part that cannot be had is an error.
 pub async fn write(args: &SupportBundleArgs) -> Result<Written> {
     let look = &args.look;
+    refuse_without_root(look)?;
     if let Some(out) = &args.out {
         refuse(out)?;
     }
@@ -71,7 +73,7 @@ pub async fn write(args: &SupportBundleArgs) -> Result<Written> {
         known.extend(secrets);
     }
     parts.extend(journals);
-    let redactor = known::redactor(known);
+    let redactor = known::redactor(known)?;
     let parts: Vec<Part> = parts.into_iter().map(|part| part.redacted(&redactor)).collect();
 
     let host = hostname(&look.root);
@@ -85,6 +87,16 @@ pub async fn write(args: &SupportBundleArgs) -> Result<Written> {
     archive::write(&path, &bytes)?;
     let missing = parts.into_iter().filter_map(|part| Some((part.name, part.content.err()?))).collect();
     Ok(Written { path, size: bytes.len(), missing })
+}
+
+/// Only root may read what is secret on a machine, and so knows it in a journal.
+fn refuse_without_root(look: &LookArgs) -> Result<()> {
+    if look.is_this_machine() && !geteuid().is_root() {
+        bail!(
+            "only root may read the secrets of this machine, which are to be kept out of the bundle; run as root"
+        );
+    }
+    Ok(())
 }
 
 /// Refuses a file before anything is gathered for it.

@@ -10,17 +10,19 @@ use super::part::Part;
 use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;
 
-const UNITS: [&str; 9] = [
+/// The agent's own.
+pub const OF_AGENT: [&str; 6] = [
     "kops-agent.service",
     "kops-agent-verify.service",
     "kops-agent-verify.timer",
     "kops-agent-metrics.service",
     "kops-agent-metrics.timer",
     "kops-agent-controller.service",
-    "kops-configuration.service",
-    "kubelet.service",
-    "containerd.service",
 ];
+/// That of upstream's boot script, which runs the agent where that has taken nodeup's place.
+pub const OF_BOOT_SCRIPT: &str = "kops-configuration.service";
+/// A node's own.
+pub const OF_NODE: [&str; 2] = ["kubelet.service", "containerd.service"];
 const PROPERTIES: &str = "--property=Id,LoadState,ActiveState,SubState,Result,UnitFileState,FragmentPath,DropInPaths,\
                           NeedDaemonReload,NRestarts,ExecMainCode,ExecMainStatus,ExecMainStartTimestamp,ActiveEnterTimestamp,\
                           InactiveEnterTimestamp,NextElapseUSecRealtime,LastTriggerUSec,MemoryCurrent,Environment,EnvironmentFiles";
@@ -44,7 +46,9 @@ fn show(of_root: Option<&str>) -> Result<String, String> {
     let mut command = vec!["systemctl", "show", PROPERTIES];
     command.extend(of_root);
     command.push("--");
-    command.extend(UNITS);
+    command.extend(OF_AGENT);
+    command.push(OF_BOOT_SCRIPT);
+    command.extend(OF_NODE);
     let answer = programs::ask(&command, WITHIN)?;
     match answer.is_success {
         true => Ok(answer.stdout),

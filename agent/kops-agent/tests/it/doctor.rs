@@ -12,6 +12,7 @@ use http_body_util::Empty;
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
+use kops_agent_tests::downloads::Fault;
 use kops_agent_tests::example_cluster::edit;
 use kops_agent_tests::example_store::{CLUSTER, CONFIG_BASE, CONTROL_PLANE, NODES};
 use kops_agent_tests::loopback::LoopbackServer;
@@ -184,6 +185,22 @@ fn downloads_that_no_server_has() {
     found.has("downloads", "problem", "404");
     edit(&spec, &format!("{mirror}/elsewhere"), "http://127.0.0.1:1").unwrap();
     diagnosis(&machine).has("downloads", "problem", "refused");
+}
+
+#[test]
+fn what_the_machine_has_is_not_to_be_downloaded() {
+    let machine = machine(NODES);
+    machine.run("converge", &[]).with(0, &[]);
+    for path in machine.downloads().paths() {
+        machine.downloads().break_path(&path, Fault::Status(404));
+    }
+    let found = diagnosis(&machine);
+    assert_eq!(found.verdicts("downloads"), ["ok"], "{:#?}", found.ended);
+    // Of an earlier release, or of another origin.
+    fs::write(machine.root().join("usr/local/bin/kubelet"), "another").unwrap();
+    let found = diagnosis(&machine);
+    found.has("downloads", "problem", "kubelet cannot be downloaded");
+    assert_eq!(found.verdicts("downloads"), ["problem", "ok"], "{:#?}", found.ended);
 }
 
 /// A mirror whose clock stands still, and that has every file.

@@ -1,11 +1,13 @@
 //! A support bundle, opened: what a report needs is in it, and nothing that is secret on the machine.
 
-#![allow(clippy::unwrap_used)]
+// A skipped test says so.
+#![allow(clippy::unwrap_used, clippy::print_stderr)]
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Read as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -15,7 +17,7 @@ use kops_agent_tests::example_store::CONTROL_PLANE;
 use ruzstd::decoding::StreamingDecoder;
 
 use crate::command_line::secrets;
-use crate::example::{Ended, Machine, keysets};
+use crate::example::{Ended, Machine, agent, keysets};
 
 const PROXY: &str = "http://operator:pr0xy-passw0rd@127.0.0.1:1";
 const DOCKER_CONFIG: &str =
@@ -230,4 +232,41 @@ fn nothing_is_written_over() {
     call(&out).with(1, &["is there already"]);
     assert_eq!(fs::read_to_string(&out).unwrap(), "mine");
     call(Path::new("/no/such/folder/x")).with(1, &["/no/such/folder is no folder"]);
+}
+
+/// What is secret can be kept out only by a user that may read it.
+#[test]
+fn without_root_it_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = folder.path().join("kops-agent");
+    fs::copy(agent(), &program).unwrap();
+    let out = folder.path().join("bundle.tar.zst");
+    let mut call = Command::new(&program);
+    call.arg("support-bundle").arg("--out").arg(&out).current_dir("/");
+    if nix::unistd::geteuid().is_root() {
+        call.uid(65534);
+    }
+    Ended::of(&mut call).with(1, &["only root may read the secrets of this machine", "run as root"]);
+    assert!(!out.exists());
+}
+
+#[test]
+fn a_file_system_without_room_is_told_with_what_to_do() {
+    let machine = Machine::of(CONTROL_PLANE);
+    let may_mount = Command::new("unshare").args(["--map-root-user", "--mount", "true"]).status();
+    if !may_mount.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: it needs a mount namespace, and this machine gives none");
+        return;
+    }
+    let full = machine.folder().join("full");
+    fs::create_dir(&full).unwrap();
+    let call = machine.agent("support-bundle");
+    let mut run = Command::new("unshare");
+    let script = "mount -t tmpfs -o size=4k full \"$FULL\" && exec \"$@\"";
+    run.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]);
+    run.arg(call.get_program()).args(call.get_args()).arg("--out").arg(full.join("bundle.tar.zst"));
+    run.envs(call.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let ended = Ended::of(run.env("FULL", &full));
+    ended.with(1, &["writing the bundle", "--out names a file elsewhere", "No space left on device"]);
 }

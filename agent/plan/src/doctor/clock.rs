@@ -25,7 +25,20 @@ pub(super) fn findings(clock: &Clock) -> Vec<Finding> {
     let Some((nearest, least)) = clock.servers.iter().min_by_key(|(_, ahead)| ahead.abs()) else {
         return vec![without_servers(&clock.is_synchronized)];
     };
+    // A cache between them may give an answer of an earlier time.
+    let may_be_cached = clock.is_synchronized == Ok(true) && *least < 0;
     let mut findings = vec![match least.abs() {
+        off if off > NOTICEABLE && may_be_cached => Finding::warning(
+            CHECK,
+            format!(
+                "this machine's clock is set over the network, and {}, by that of {nearest}: one of them is wrong, or an old answer \
+                 came from a cache",
+                differs(*least)
+            ),
+            format!(
+                "see `timedatectl timesync-status` or `chronyc tracking`, and whether the clock of {nearest} is right"
+            ),
+        ),
         off if off > SIGNATURES => Finding::problem(
             CHECK,
             format!(

@@ -139,16 +139,25 @@ pub(super) fn of_name(name: &Name, is_control_plane: bool) -> Finding {
     }
 }
 
-/// A server of kops-controller that does not answer is none that stops a machine while another one does.
+/// A server of kops-controller that does not answer is none that stops a machine while another one does; nor is a file of the
+/// store that cannot be read where the node is decided without it, by the nodeupconfig that the boot config names.
 pub(super) fn of_services(services: &[Service]) -> impl Iterator<Item = Finding> {
     let is_controller = |service: &Service| service.kind == ServiceKind::KopsController;
     let one_answers =
         services.iter().any(|service| is_controller(service) && service.outcome == Outcome::Answers);
+    let is_decided = services
+        .iter()
+        .any(|service| service.kind == ServiceKind::Configuration && service.outcome == Outcome::Answers);
     services.iter().map(move |service| match &service.outcome {
         Outcome::Fails(why) if one_answers && is_controller(service) => Finding::warning(
             "kops-controller",
             format!("{}; another one answers", with_name(&service.name, why)),
             "see whether that control plane is to be up",
+        ),
+        Outcome::Fails(why) if is_decided && service.kind == ServiceKind::Store => Finding::warning(
+            "store",
+            format!("{}; the node can be decided without it", with_name(&service.name, why)),
+            "let the machine read it, and it follows what changes there; docs/troubleshooting.md has each message",
         ),
         _ => of_service(service),
     })

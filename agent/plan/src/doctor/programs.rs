@@ -20,8 +20,8 @@ pub struct Machine {
     pub package_lock: Seen<Option<PackageLock>>,
     /// The devices and files that are used as swap.
     pub swap: Seen<Vec<String>>,
-    /// Whether kubelet is to start all the same where there is swap.
-    pub allows_swap: bool,
+    /// Whether kubelet is to start all the same where there is swap; `None` where its configuration is not known.
+    pub allows_swap: Option<bool>,
     /// The processes that may be in the way of a node, and those of the node itself.
     pub processes: Seen<Vec<Process>>,
 }
@@ -93,10 +93,20 @@ fn of_packages(lock: &Seen<Option<PackageLock>>) -> Finding {
     }
 }
 
-fn of_swap(swap: &Seen<Vec<String>>, allows_swap: bool) -> Finding {
+fn of_swap(swap: &Seen<Vec<String>>, allows_swap: Option<bool>) -> Finding {
     match swap {
         Ok(used) if used.is_empty() => Finding::ok(SWAP, "there is no swap"),
-        Ok(_) if allows_swap => Finding::ok(SWAP, "there is swap, and kubelet is to start all the same"),
+        Ok(_) if allows_swap == Some(true) => {
+            Finding::ok(SWAP, "there is swap, and kubelet is to start all the same")
+        }
+        Ok(used) if allows_swap.is_none() => Finding::unknown(
+            SWAP,
+            format!(
+                "{} is used as swap, and whether kubelet is to start with it is not known",
+                used.join(", ")
+            ),
+            "see what else is said here of the configuration; spec.kubelet.failSwapOn: false has kubelet start with swap",
+        ),
         Ok(used) => Finding::problem(
             SWAP,
             format!("{} is used as swap, and kubelet does not start with swap", used.join(", ")),

@@ -35,7 +35,7 @@ fn well() -> Observations {
             runs_systemd: Ok(true),
             package_lock: Ok(None),
             swap: Ok(vec![]),
-            allows_swap: false,
+            allows_swap: Some(false),
             processes: Ok(vec![]),
         },
     }
@@ -141,7 +141,12 @@ fn names() {
 #[test]
 fn services() {
     for at in 0..4 {
-        is(Verdict::Problem, "no", |observed| observed.services[at].outcome = Outcome::Fails("no".into()));
+        is(Verdict::Problem, "no", |observed| {
+            observed.services[at].outcome = Outcome::Fails("no".into());
+            if at == 1 {
+                observed.services.pop();
+            }
+        });
         is(Verdict::Unknown, "slow", |observed| {
             observed.services[at].outcome = Outcome::Unknown("slow".into())
         });
@@ -149,8 +154,12 @@ fn services() {
     let finding = only(|observed| {
         observed.services[1].outcome =
             Outcome::Fails("s3://b/c/cluster-completed.spec: access denied (403)".into());
+        observed.services.pop();
     });
     assert_eq!(finding.what, "s3://b/c/cluster-completed.spec: access denied (403)", "the URL is said once");
+    is(Verdict::Warning, "access denied (403); the node can be decided without it", |observed| {
+        observed.services[1].outcome = Outcome::Fails("access denied (403)".into());
+    });
     // During a rolling update of control planes.
     is(Verdict::Warning, "https://b:3988/: refused; another one answers", |observed| {
         let controller =
@@ -188,7 +197,11 @@ fn time() {
         move |observed: &mut Observations| observed.clock.servers = servers
     };
     is(Verdict::Problem, "is 301 s behind, by that of m", servers(&[("m", 301)]));
-    is(Verdict::Problem, "is 3600 s ahead", servers(&[("m", -3600), ("n", -3601)]));
+    is(Verdict::Problem, "is 3600 s ahead", |observed| {
+        servers(&[("m", -3600), ("n", -3601)])(observed);
+        observed.clock.is_synchronized = Ok(false);
+    });
+    is(Verdict::Warning, "or an old answer came from a cache", servers(&[("m", -3600)]));
     is(Verdict::Warning, "is 300 s behind", servers(&[("m", 300)]));
     is(Verdict::Warning, "the clock of n differs by 9000 s", servers(&[("m", 2), ("n", -9000)]));
     is(Verdict::Warning, "is not set over the network", |observed| {
@@ -299,6 +312,9 @@ fn programs() {
     is(Verdict::Problem, "/dev/zram0 is used as swap", |observed| {
         observed.machine.swap = Ok(vec!["/dev/zram0".into()])
     });
+    is(Verdict::Unknown, "/dev/zram0 is used as swap, and whether", |observed| {
+        (observed.machine.swap, observed.machine.allows_swap) = (Ok(vec!["/dev/zram0".into()]), None);
+    });
     is(Verdict::Unknown, "no swaps", |observed| observed.machine.swap = Err("no swaps".into()));
     let process = |name: &str, unit: Option<&str>| {
         let process = Process { name: name.into(), number: 7, unit: unit.map(str::to_owned) };
@@ -316,6 +332,6 @@ fn programs() {
     is(Verdict::Unknown, "no /proc", |observed| observed.machine.processes = Err("no /proc".into()));
     let mut observed = well();
     process("kubelet", Some("kubelet.service"))(&mut observed);
-    (observed.machine.swap, observed.machine.allows_swap) = (Ok(vec!["/swap".into()]), true);
+    (observed.machine.swap, observed.machine.allows_swap) = (Ok(vec!["/swap".into()]), Some(true));
     assert!(findings(&observed).iter().all(|finding| finding.verdict == Verdict::Ok));
 }

@@ -64,7 +64,7 @@ impl Redactor {
         self
     }
 
-    /// The same, which hides all that is secret in the text of a file: the values of JSON but those that only name somebody, and
+    /// The same, which hides all that is secret in the text of a file: the values of JSON but those that are only a name, and
     /// the text as a whole.
     #[must_use]
     pub fn hiding_file(self, text: &str) -> Redactor {

@@ -34,7 +34,7 @@ fn is_of_run(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '+' | '/' | '_' | '-')
 }
 
-/// Whether nobody has made this of words.
+/// Whether this looks random: not made of words.
 pub(super) fn is_random(run: &str) -> bool {
     let kinds: Vec<u8> = run.bytes().filter_map(kind).collect();
     if kinds.len() < SHORTEST || !kinds.contains(&LOWER) || !kinds.contains(&UPPER) {
