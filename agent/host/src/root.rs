@@ -344,7 +344,9 @@ impl Dir {
     fn names_of(&self, name: &str) -> Result<u64> {
         let stat =
             fstatat(&self.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW).map_err(self.failed("look at", name))?;
-        Ok(stat.st_nlink)
+        // It has 32 bits on arm64.
+        #[allow(clippy::useless_conversion)]
+        Ok(u64::from(stat.st_nlink))
     }
 
     /// The names in this directory, whatever bytes they are made of.
