@@ -86,6 +86,7 @@ mod tests {
 
     #[tokio::test]
     async fn probes_and_metrics_say_that_all_is_left_to_upstream() {
+        kops_agent_net::tls::install_provider();
         let listener = health::listen("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let serving = tokio::spawn(probes(listener, "the configuration has CAPI".into()));

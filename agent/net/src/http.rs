@@ -153,6 +153,7 @@ pub fn innermost_cause(error: reqwest::Error) -> String {
 }
 
 fn builder() -> ClientBuilder {
+    tls::install_provider();
     Client::builder()
         .user_agent(concat!("kops-agent/", env!("CARGO_PKG_VERSION")))
         .dns_resolver(Arc::new(SystemResolver))

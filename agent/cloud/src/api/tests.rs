@@ -53,7 +53,6 @@ fn told(error: &ApiError) -> Told {
 
 /// Asks an API that answers so.
 async fn asked(api: &'static Api, status: u16, body: &str) -> Result<Vec<u8>, ApiError> {
-    kops_agent_net::tls::install_provider();
     let body = body.to_owned();
     let server = TestServer::start(move |_| {
         let body = body.clone();
@@ -64,6 +63,7 @@ async fn asked(api: &'static Api, status: u16, body: &str) -> Result<Vec<u8>, Ap
 }
 
 async fn ask_at(api: &'static Api, url: &str) -> Result<Vec<u8>, ApiError> {
+    kops_agent_net::tls::install_provider();
     let client = Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap();
     let request = client.get(url).build().unwrap();
     ask(&client, request, Question { api, action: "Act", endpoint: url, longest: 4096 }).await

@@ -60,6 +60,7 @@ async fn probes(health: Arc<dyn Health>, registry: Registry) -> impl AsyncFn(&st
     let listener = health::listen("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     tokio::spawn(health::serve(listener, health, Arc::new(registry)));
+    kops_agent_net::tls::install_provider();
     let client = Client::builder().no_proxy().build().unwrap();
     async move |path: &str| {
         let answer = client.get(format!("http://{address}{path}")).send().await.unwrap();
