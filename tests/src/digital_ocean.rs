@@ -55,18 +55,22 @@ impl ListedMachine for Droplet {
         token: TOKEN,
         base: "",
         path: "/v2/droplets",
+        token_header: ("authorization", "Bearer "),
+        filter: None,
+        page_size: "per_page",
         per_page: [20, 200],
+        says_total: false,
         throttled: "too_many_requests",
         down: "service_unavailable",
     };
 
-    fn json(&self, id: u64) -> Value {
+    fn json(&self, number: u64) -> Value {
         let address = |ip: &str, kind: &str| json!({"ip_address": ip, "netmask": "255.255.240.0", "gateway": "", "type": kind});
         let of_public = self.public_ipv4.iter().map(|ip| address(ip, "public"));
         let of_private = self.private_ips.iter().map(|ip| address(&ip.to_string(), "private"));
         // As there: the public address comes first.
         let v4: Vec<Value> = of_public.chain(of_private).collect();
-        json!({"id": id, "name": self.name, "status": self.status, "tags": self.tags, "memory": 8192,
+        json!({"id": number, "name": self.name, "status": self.status, "tags": self.tags, "memory": 8192,
                "created_at": "2026-01-30T23:55:00Z", "networks": {"v4": v4, "v6": []}, "region": {"slug": "nyc3"}})
     }
 

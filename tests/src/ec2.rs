@@ -28,6 +28,8 @@ pub struct Instance {
     pub lifecycle: String,
     /// Its private address.
     pub private_ip: String,
+    /// The IPv6 prefixes of each of its network interfaces that are told of, the primary one first.
+    pub ipv6_prefixes: Vec<Vec<String>>,
     /// Its tags.
     pub tags: BTreeMap<String, String>,
 }
@@ -40,6 +42,7 @@ impl Instance {
             state: "running".into(),
             lifecycle: String::new(),
             private_ip: "10.0.0.1".into(),
+            ipv6_prefixes: Vec::new(),
             tags: tags.map(|(key, value)| (key.to_owned(), value.to_owned())).into(),
         }
     }
@@ -47,6 +50,12 @@ impl Instance {
     /// The same with a tag more.
     pub fn tagged(mut self, key: &str, value: &str) -> Instance {
         self.tags.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// The same with these IPv6 prefixes of its primary network interface.
+    pub fn with_ipv6_prefixes(mut self, prefixes: &[&str]) -> Instance {
+        self.ipv6_prefixes = vec![prefixes.iter().map(|prefix| (*prefix).to_owned()).collect()];
         self
     }
 }
@@ -249,9 +258,26 @@ fn item(id: &str, instance: &Instance) -> String {
          <instanceId>{id}</instanceId><instanceState><code>16</code><name>{}</name></instanceState>\
          <privateDnsName>ip-10-0-0-1.us-test-1.compute.internal</privateDnsName>\
          <privateIpAddress>{}</privateIpAddress>{lifecycle}<tagSet>{tags}</tagSet>\
-         </item></instancesSet></item>",
-        instance.state, instance.private_ip
+         <networkInterfaceSet>{}</networkInterfaceSet></item></instancesSet></item>",
+        instance.state,
+        instance.private_ip,
+        interfaces(instance)
     )
+}
+
+/// Its network interfaces, in no order, as EC2 lists them.
+fn interfaces(instance: &Instance) -> String {
+    let interface = |(index, prefixes): (usize, &Vec<String>)| {
+        let prefixes: String =
+            prefixes.iter().map(|prefix| format!("<item><ipv6Prefix>{prefix}</ipv6Prefix></item>")).collect();
+        let address = if index == 0 { instance.private_ip.as_str() } else { "" };
+        format!(
+            "<item><networkInterfaceId>eni-{index}</networkInterfaceId><privateIpAddress>{address}</privateIpAddress>\
+             <attachment><deviceIndex>{index}</deviceIndex><status>attached</status></attachment>\
+             <ipv6AddressesSet/><ipv6PrefixSet>{prefixes}</ipv6PrefixSet></item>"
+        )
+    };
+    instance.ipv6_prefixes.iter().enumerate().rev().map(interface).collect()
 }
 
 fn refusal(status: u16, code: &str, message: &str) -> Response<String> {

@@ -53,6 +53,8 @@ pub struct Instance {
     pub metadata: BTreeMap<String, String>,
     /// Its private address.
     pub network_ip: String,
+    /// The external IPv6 ranges of its network interface, each as `ADDRESS/LENGTH`.
+    pub external_ipv6: Vec<String>,
     /// The key with which its TPM signs, in PEM; empty where it has none.
     pub signing_key: String,
     /// The managed group that lists it.
@@ -65,6 +67,12 @@ impl Instance {
     /// The same with other metadata, as it may write it itself.
     pub fn saying(mut self, key: &str, value: &str) -> Instance {
         self.metadata.insert(key.to_owned(), value.to_owned());
+        self
+    }
+
+    /// The same with these external IPv6 ranges.
+    pub fn with_external_ipv6(mut self, ranges: &[&str]) -> Instance {
+        self.external_ipv6 = ranges.iter().map(|range| (*range).to_owned()).collect();
         self
     }
 }
@@ -164,6 +172,7 @@ impl Gce {
             status: "RUNNING".into(),
             metadata,
             network_ip: "10.0.0.1".into(),
+            external_ipv6: Vec::new(),
             signing_key: String::new(),
             group: Some(group.to_owned()),
             template,

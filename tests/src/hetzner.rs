@@ -56,19 +56,23 @@ impl ListedMachine for Server {
         token: TOKEN,
         base: "/v1",
         path: "/servers",
+        token_header: ("authorization", "Bearer "),
+        filter: None,
+        page_size: "per_page",
         per_page: [25, 50],
+        says_total: false,
         throttled: "rate_limit_exceeded",
         down: "unavailable",
     };
 
-    fn json(&self, id: u64) -> Value {
+    fn json(&self, number: u64) -> Value {
         let networks: Vec<Value> = self
             .private_ips
             .iter()
             .map(|ip| json!({"network": 1, "ip": ip, "alias_ips": [], "mac_address": "86:00:ff:2a:7d:e1"}))
             .collect();
         let ipv4 = self.public_ipv4.as_ref().map(|ip| json!({"id": 1, "ip": ip, "blocked": false}));
-        json!({"id": id, "name": self.name, "status": self.status, "labels": self.labels,
+        json!({"id": number, "name": self.name, "status": self.status, "labels": self.labels,
                "created": "2026-01-30T23:55:00+00:00", "private_net": networks,
                "public_net": {"ipv4": ipv4, "ipv6": null, "floating_ips": [], "firewalls": []}})
     }

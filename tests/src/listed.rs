@@ -17,9 +17,13 @@ pub trait ListedMachine: Clone + Debug + Send + 'static {
     /// What is told of its API.
     const API: Api;
 
+    /// How the cloud writes the id that is made from a number.
+    fn id(number: u64) -> String {
+        number.to_string()
+    }
     /// How the list has it under its number.
-    fn json(&self, id: u64) -> Value;
-    /// Whether these parameters of a request select it.
+    fn json(&self, number: u64) -> Value;
+    /// Whether these parameters of a request, among which its header [`Api::filter`] is, select it.
     fn is_selected(&self, parameters: &BTreeMap<String, String>) -> bool;
     /// A page of the list of so many in all.
     fn page(machines: Vec<Value>, page: usize, per_page: usize, total: usize) -> Value;
@@ -40,8 +44,16 @@ pub struct Api {
     pub base: &'static str,
     /// Where the list is.
     pub path: &'static str,
+    /// The header that has the token, and what is before it there.
+    pub token_header: (&'static str, &'static str),
+    /// A header that selects machines.
+    pub filter: Option<&'static str>,
+    /// The parameter that says how many machines a page has.
+    pub page_size: &'static str,
     /// The machines of a page that is asked for without a number of them, and at most.
     pub per_page: [usize; 2],
+    /// Whether a header of an answer says how many machines all pages have.
+    pub says_total: bool,
     /// The code of the error of a throttled request.
     pub throttled: &'static str,
     /// The code of its own trouble.
@@ -105,9 +117,9 @@ impl<M: ListedMachine> ListApi<M> {
         format!("{}{}", self.0.url(), M::API.base)
     }
 
-    /// Adds a machine, or changes it.
-    pub fn put(&self, id: u64, machine: M) {
-        self.0.state().machines.insert(id, machine);
+    /// Adds the machine with the id that is made from a number, or changes it.
+    pub fn put(&self, number: u64, machine: M) {
+        self.0.state().machines.insert(number, machine);
     }
 
     /// Answers like this from now on.
@@ -122,17 +134,18 @@ impl<M: ListedMachine> ListApi<M> {
 }
 
 fn answer<M: ListedMachine>(request: &Request<Incoming>, state: &mut State<M>) -> Option<Response<String>> {
-    let Api { token, base, path, throttled, down, .. } = M::API;
+    let Api { token, token_header, base, path, throttled, down, .. } = M::API;
     let location = format!("{base}{path}");
     state.calls += 1;
-    if header(request, "authorization") != format!("Bearer {token}") {
+    let (name, before) = token_header;
+    if header(request, name) != format!("{before}{token}") {
         return Some(refusal::<M>(401, "unauthorized"));
     }
     if request.method() != Method::GET || request.uri().path() != location {
         return Some(refusal::<M>(404, "not_found"));
     }
     Some(match state.mood {
-        Mood::Good => list(&parameters(request), &state.machines),
+        Mood::Good => list(&selecting::<M>(request), &state.machines),
         Mood::Throttling => refusal::<M>(429, throttled),
         Mood::ThrottlingFor(pause) => {
             let mut response = refusal::<M>(429, throttled);
@@ -156,24 +169,35 @@ fn answer<M: ListedMachine>(request: &Request<Incoming>, state: &mut State<M>) -
     })
 }
 
+/// The parameters of a request, and the header that selects machines.
+fn selecting<M: ListedMachine>(request: &Request<Incoming>) -> BTreeMap<String, String> {
+    let mut parameters = parameters(request);
+    parameters.extend(M::API.filter.map(|name| (name.to_owned(), header(request, name).to_owned())));
+    parameters
+}
+
 fn list<M: ListedMachine>(
     parameters: &BTreeMap<String, String>,
     machines: &BTreeMap<u64, M>,
 ) -> Response<String> {
-    let [usual, most] = M::API.per_page;
+    let Api { page_size, per_page: [usual, most], says_total, .. } = M::API;
     let number =
         |name: &str, usual: usize| parameters.get(name).map_or(Some(usual), |text| text.parse().ok());
-    let (Some(page), Some(per_page)) = (number("page", 1), number("per_page", usual)) else {
+    let (Some(page), Some(per_page)) = (number("page", 1), number(page_size, usual)) else {
         return refusal::<M>(400, "invalid_input");
     };
     if page == 0 || !(1..=most).contains(&per_page) {
         return refusal::<M>(400, "invalid_input");
     }
     let selected = machines.iter().filter(|(_, machine)| machine.is_selected(parameters));
-    let all: Vec<Value> = selected.map(|(id, machine)| machine.json(*id)).collect();
+    let all: Vec<Value> = selected.map(|(number, machine)| machine.json(*number)).collect();
     let total = all.len();
     let of_page = all.into_iter().skip((page - 1) * per_page).take(per_page).collect();
-    said(200, M::page(of_page, page, per_page, total).to_string())
+    let mut response = said(200, M::page(of_page, page, per_page, total).to_string());
+    if says_total {
+        response.headers_mut().insert("x-total-count", HeaderValue::from(total));
+    }
+    response
 }
 
 fn refusal<M: ListedMachine>(status: u16, code: &str) -> Response<String> {

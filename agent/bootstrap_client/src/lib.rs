@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kops_agent_cloud::Machine;
 use kops_agent_cloud::authenticate::{AuthenticationError, Authenticator};
 use kops_agent_plan::bootstrap::challenge::{self, is_called_back};
 use kops_agent_plan::bootstrap::message::{BootstrapRequest, BootstrapResponse, ServedNodeConfig};
@@ -110,6 +111,8 @@ pub struct KopsController {
     cloud: CloudFacts,
     /// Where to listen for the call-back; and where, if that is not to be had.
     called_back_at: [SocketAddr; 2],
+    /// What this machine is called.
+    hostname: String,
     /// What signs for this machine, where that is the proof.
     tpm: Arc<dyn OpenTpm>,
     /// Where the files of the node are, its present certificates among them.
@@ -144,6 +147,7 @@ impl KopsController {
             cluster: boot.cluster_name.clone(),
             provider: boot.cloud_provider,
             cloud: facts.cloud.clone(),
+            hostname: facts.hostname.clone(),
             // Where the kernel has no IPv6 there is IPv4 only.
             called_back_at: [
                 (Ipv6Addr::UNSPECIFIED, challenge::PORT).into(),
@@ -212,8 +216,10 @@ impl KopsController {
         accept: impl Fn(BootstrapResponse) -> Result<T, String>,
     ) -> Result<(String, T), BootstrapError> {
         let servers = Server::all(&self.servers, &self.tls_server_name)?;
+        let machine =
+            Machine { facts: &self.cloud, tpm: &self.tpm, hostname: &self.hostname, root: &self.root };
         let asking = Asking {
-            authenticator: kops_agent_cloud::of(self.provider).authenticator(&self.cloud, &self.tpm).await?,
+            authenticator: kops_agent_cloud::of(self.provider).authenticator_of(machine).await?,
             trust: tls::client_config_trusting(&self.authorities).map_err(|_| NoServer::NoAuthority)?,
             callback: match is_called_back(self.provider) {
                 true => Some(self.listen().await?),

@@ -11,7 +11,7 @@ use std::time::Duration;
 use kops_agent_net::aws_sdk::SetupError;
 use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::tls::NoCaBundle;
-use reqwest::header::RETRY_AFTER;
+use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Request};
 use thiserror::Error;
 
@@ -187,6 +187,16 @@ pub enum ApiError {
         /// The variable that should have it.
         variable: &'static str,
     },
+    /// It is not known where in the cloud to ask.
+    #[error("{variable} {problem}")]
+    NoPlace {
+        /// The variable that should say it.
+        variable: &'static str,
+        /// What is wrong with it, and what to do.
+        problem: String,
+        /// Whether it may be known in a moment.
+        may_pass: bool,
+    },
     /// The environment names an endpoint that is none.
     #[error("{variable} is {endpoint:?}, which is no URL of an API, as {usual} would be")]
     BadEndpoint {
@@ -243,7 +253,7 @@ impl ApiError {
             ApiError::Unreachable { .. } | ApiError::Throttled(_) => true,
             ApiError::Refused(answer) => answer.status >= 500,
             ApiError::Garbage { status, .. } => *status >= 500,
-            ApiError::NoCredentials { may_pass, .. } => *may_pass,
+            ApiError::NoCredentials { may_pass, .. } | ApiError::NoPlace { may_pass, .. } => *may_pass,
             ApiError::Forbidden(_)
             | ApiError::NotFound(_)
             | ApiError::NoRequest { .. }
@@ -277,7 +287,12 @@ impl ApiError {
 
     /// Whether the configuration has to change before trying again can help.
     pub fn is_configuration(&self) -> bool {
-        matches!(self, ApiError::NoToken { .. } | ApiError::BadEndpoint { .. })
+        matches!(
+            self,
+            ApiError::NoToken { .. }
+                | ApiError::BadEndpoint { .. }
+                | ApiError::NoPlace { may_pass: false, .. }
+        )
     }
 
     /// The HTTP status, if there was an answer.
@@ -327,6 +342,18 @@ pub(crate) async fn ask(
     request: Request,
     question: Question<'_>,
 ) -> Result<Vec<u8>, ApiError> {
+    ask_whole(client, request, question).await.map(|(_headers, body)| body)
+}
+
+/// The same, and gives the answer's headers as well.
+///
+/// # Errors
+/// As there.
+pub(crate) async fn ask_whole(
+    client: &Client,
+    request: Request,
+    question: Question<'_>,
+) -> Result<(HeaderMap, Vec<u8>), ApiError> {
     let lost = |error| question.unreachable(innermost_cause(error));
     let answer = client.execute(request).await.map_err(lost)?;
     let status = answer.status().as_u16();
@@ -335,10 +362,11 @@ pub(crate) async fn ask(
         .get(RETRY_AFTER)
         .and_then(|seconds| seconds.to_str().ok()?.trim().parse().ok())
         .map(Duration::from_secs);
+    let headers = answer.headers().clone();
     let body = http::body(answer, question.longest).await.map_err(lost)?;
     let body = body.ok_or_else(|| question.garbage(status, "it is too long"))?;
     match status {
-        200 => Ok(body),
+        200 => Ok((headers, body)),
         _ => Err(question.error(status, retry_after, &body)),
     }
 }

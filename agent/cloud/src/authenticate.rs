@@ -15,7 +15,7 @@ pub enum AuthenticationError {
     /// This is not built. The state store is no way round it: kOps gives rights or keys to read it to control-plane machines
     /// only (upstream: `buildEnvironmentVariables` in `pkg/model/resources/nodeup.go`).
     #[error(
-        "machines on {0} cannot show it yet, only those on AWS, DigitalOcean, GCE and Hetzner Cloud can; have kOps' own nodeup make this one a node, as the \
+        "machines on {0} cannot show it yet, only those on AWS, Azure, DigitalOcean, GCE, Hetzner Cloud, Linode, Scaleway and metal can; have kOps' own nodeup make this one a node, as the \
          user-data that `kops update cluster --yes` writes does"
     )]
     UnsupportedCloud(CloudProvider),
@@ -38,15 +38,31 @@ pub enum AuthenticationError {
     /// Its TPM does not sign for an instance of GCE.
     #[error(transparent)]
     Tpm(#[from] TpmFailure),
-    /// The cloud knows machines by numbers, and this one's is not known.
-    #[error("the number of this {machine} is not among this machine's facts ({fact} is {value:?})")]
-    NoNumber {
+    /// The cloud knows machines by ids, and this one's is not known.
+    #[error("the id of this {machine} is not among this machine's facts ({fact} is {value:?})")]
+    NoId {
         /// What the cloud calls a machine.
         machine: &'static str,
-        /// Where the number is among facts.
+        /// Where the id is among facts.
         fact: &'static str,
         /// What is there.
         value: String,
+    },
+    /// A machine of Azure is known by its resource id, and this one's is not known.
+    #[error("the resource id of this machine is not among its facts (cloud.azure.resourceID is {value:?})")]
+    NoResourceId {
+        /// What is there.
+        value: String,
+    },
+    /// A machine of no cloud has a key, and this one has none that signs.
+    #[error(
+        "this machine's key {file} cannot be used: {why}; `kops toolbox enroll` makes it, and the Host that goes with it"
+    )]
+    MachineKey {
+        /// Where it should be.
+        file: String,
+        /// What is wrong.
+        why: String,
     },
     /// There are no credentials.
     #[error(

@@ -3,9 +3,11 @@
 
 use std::error::Error;
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use kops_agent_plan::identity::{Identity, Refusal};
 use kops_agent_plan::labels::ObservedNode;
+use kops_agent_plan::pod_ranges::PodRangeProblem;
 use kops_agent_spec::KopsControllerServerOptions;
 use thiserror::Error;
 use tokio::time::Instant;
@@ -22,6 +24,17 @@ pub enum NotIdentified {
     Refused(Refusal),
     /// The cloud could not be asked.
     Unavailable(String),
+}
+
+/// Why the pods of a Node get no addresses.
+#[derive(Clone, Debug)]
+pub enum NoPodRanges {
+    /// It is not known which machine the Node is.
+    NotIdentified(NotIdentified),
+    /// Its machine has none for them.
+    Lacking(PodRangeProblem),
+    /// Machines of this cloud never have any.
+    NeverGiven,
 }
 
 /// Why a cloud cannot be asked about the machines of a cluster.
@@ -78,6 +91,20 @@ pub trait ControlPlane: Send + Sync {
         since: Instant,
     ) -> BoxFuture<'a, Result<Identity, NotIdentified>>;
 
+    /// The ranges of addresses that the pods of a Node get: those that its instance has for them by now. The Node is
+    /// identified for that as [`ControlPlane::identify`] does, and what is asked at the same time is asked together.
+    ///
+    /// # Errors
+    /// If the Node is not believed, its instance has no such range, or the cloud cannot be asked.
+    fn pod_ranges<'a>(
+        &'a self,
+        node: &'a ObservedNode,
+        since: Instant,
+    ) -> BoxFuture<'a, Result<Vec<String>, NoPodRanges>> {
+        let _ = (node, since);
+        async { Err(NoPodRanges::NeverGiven) }.boxed()
+    }
+
     /// What verifies machines that bootstrap; `None` if the server's configuration does not name this cloud.
     ///
     /// # Errors
@@ -86,6 +113,16 @@ pub trait ControlPlane: Send + Sync {
         &'a self,
         server: &'a KopsControllerServerOptions,
     ) -> BoxFuture<'a, Result<Option<Box<dyn Verifier>>, ControlPlaneError>>;
+
+    /// Whether Nodes say which instance they are (`spec.providerID`). Until one does, nothing is asked about it.
+    fn names_instances(&self) -> bool {
+        true
+    }
+
+    /// Whether kOps' own kops-controller labels Nodes here, so that beside it labels are to be its own.
+    fn is_labelled_by_upstream(&self) -> bool {
+        true
+    }
 
     /// How many leading bits of an IPv6 address are one machine's own in this cloud.
     fn machine_prefix(&self) -> MachinePrefix {

@@ -1,14 +1,14 @@
 //! The clouds: what each says of this machine, and what its API says of others.
 //!
 //! A cloud is a folder: `facts` asks the metadata service, `authenticate` makes a machine's proof, an API client asks for other
-//! machines, `verify` judges proofs and `identify` Nodes by it. Where machines have numbers, and one list has them all, a cloud is
+//! machines, `verify` judges proofs and `identify` Nodes by it. Where one list has all machines by their ids, a cloud is
 //! what it lists ([`inventory::Listed`]), and the rest is [`inventory`]'s. Its `mod.rs` puts them together as a [`Cloud`], and [`of`]
 //! names it. Nothing else in the program chooses by the provider. Every API is asked by [`api`].
 
 pub mod api;
 pub mod authenticate;
 pub mod aws;
-mod azure;
+pub mod azure;
 pub mod callback;
 pub mod calls;
 mod control_plane;
@@ -16,15 +16,18 @@ pub mod digital_ocean;
 pub mod gce;
 pub mod hetzner;
 pub mod inventory;
-mod linode;
+pub mod linode;
 mod metadata;
+pub mod metal;
 mod openstack;
 mod rate_limiter;
 mod remembered;
+pub mod scaleway;
 mod singleflight;
 pub mod tpm;
 pub mod verify;
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +39,7 @@ use kops_agent_plan::resolve::Inputs;
 use kops_agent_spec::facts::{CloudFacts, Facts};
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
-pub use control_plane::{ControlPlane, ControlPlaneError, NotIdentified};
+pub use control_plane::{ControlPlane, ControlPlaneError, NoPodRanges, NotIdentified};
 pub use metadata::MetadataError;
 pub use remembered::RememberedFacts;
 
@@ -46,6 +49,7 @@ use aws::autoscaling;
 use aws::instance_types::InstanceTypeError;
 use aws::ipv6_prefix::{self, PrefixError};
 use calls::CloudCalls;
+use metal::hosts::Enrolled;
 use tpm::OpenTpm;
 
 /// For an answer that a node can do without.
@@ -113,6 +117,17 @@ pub trait Cloud: Send + Sync {
         async { Err(AuthenticationError::UnsupportedCloud(self.provider())) }.boxed()
     }
 
+    /// As [`Cloud::authenticator`], for a machine whose proof may be of its own making.
+    ///
+    /// # Errors
+    /// As there.
+    fn authenticator_of<'a>(
+        &'a self,
+        machine: Machine<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
+        self.authenticator(machine.facts, machine.tpm)
+    }
+
     /// The machines of the cluster that a configuration of kops-controller is for. Questions to the API are counted in `calls`.
     ///
     /// # Errors
@@ -126,6 +141,34 @@ pub trait Cloud: Send + Sync {
         let problem = format!("nodes of the cloud {} cannot be identified yet", self.provider());
         async { Err(ControlPlaneError::Configuration(problem)) }.boxed()
     }
+
+    /// As [`Cloud::for_control_plane`], for a cluster whose machines the API server may know: `hosts` are those that were
+    /// enrolled there.
+    ///
+    /// # Errors
+    /// As there.
+    fn for_control_plane_with<'a>(
+        &'a self,
+        options: &'a KopsControllerOptions,
+        calls: CloudCalls,
+        hosts: &'a Arc<Enrolled>,
+    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
+        let _ = hosts;
+        self.for_control_plane(options, calls)
+    }
+}
+
+/// A machine that is to prove itself.
+#[derive(Clone, Copy)]
+pub struct Machine<'a> {
+    /// What its cloud says of it.
+    pub facts: &'a CloudFacts,
+    /// Its TPM.
+    pub tpm: &'a Arc<dyn OpenTpm>,
+    /// What it is called (`uname -n`).
+    pub hostname: &'a str,
+    /// Where its files are.
+    pub root: &'a Path,
 }
 
 /// The cloud of a provider.
@@ -136,19 +179,10 @@ pub fn of(provider: CloudProvider) -> &'static dyn Cloud {
         CloudProvider::DigitalOcean => &digital_ocean::CLOUD,
         CloudProvider::Gce => &gce::Gce,
         CloudProvider::Hetzner => &hetzner::CLOUD,
-        CloudProvider::Linode => &linode::Linode,
-        CloudProvider::Metal => &Unasked(CloudProvider::Metal),
+        CloudProvider::Linode => &linode::CLOUD,
+        CloudProvider::Metal => &metal::Metal,
         CloudProvider::Openstack => &openstack::Openstack,
-        CloudProvider::Scaleway => &Unasked(CloudProvider::Scaleway),
-    }
-}
-
-/// A cloud that is asked nothing.
-struct Unasked(CloudProvider);
-
-impl Cloud for Unasked {
-    fn provider(&self) -> CloudProvider {
-        self.0
+        CloudProvider::Scaleway => &scaleway::CLOUD,
     }
 }
 

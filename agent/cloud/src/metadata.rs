@@ -10,8 +10,9 @@ use thiserror::Error;
 use kops_agent_net::http::{self, HttpError, innermost_cause, metadata_client};
 use kops_agent_net::retry::Retries;
 
-/// The longest answer that is read, in bytes; what is asked for is a line or a short list.
-const LONGEST_ANSWER: usize = 64 * 1024;
+/// The longest answer that is read, in bytes. What is asked for is a line or a short list, but on Scaleway all of a server, with
+/// each SSH key of its project.
+const LONGEST_ANSWER: usize = 512 * 1024;
 
 /// Why the cloud does not say what this machine is.
 #[derive(Debug, Error)]

@@ -1,5 +1,7 @@
 //! The AWS SDK's HTTP client, for whatever the SDK asks on our behalf: files of S3, and credentials.
 
+mod limit;
+
 use aws_config::{BehaviorVersion, SdkConfig};
 use aws_sdk_s3::config::{Region, SharedHttpClient};
 use aws_smithy_http_client::proxy::ProxyConfig;
@@ -10,6 +12,7 @@ use thiserror::Error;
 
 use crate::dns::SystemResolver;
 use crate::tls::CaBundle;
+use limit::limited;
 
 /// The SDK cannot be set up; says why, and what to do.
 #[derive(Debug, Error)]
@@ -41,7 +44,8 @@ pub fn refuse_another_role(variable: impl Fn(&str) -> Option<String>) -> Result<
     }
 }
 
-/// A client that trusts these certificates, or, where there are none, speaks no TLS.
+/// A client that trusts these certificates, or, where there are none, speaks no TLS. It reads 16 MiB of an answer at most,
+/// and 1 MiB of one that is an error.
 ///
 /// # Errors
 /// If TLS cannot be set up, or a proxy is no URL.
@@ -53,7 +57,7 @@ pub fn http_client(bundle: Option<&CaBundle>) -> Result<SharedHttpClient, SetupE
         .build()
         .map_err(|error| SetupError(format!("TLS cannot be set up: {error}")))?;
     let proxy = proxy(environment_variable)?;
-    Ok(Builder::new().build_with_connector_fn(move |settings, components| {
+    let client = Builder::new().build_with_connector_fn(move |settings, components| {
         let mut connector = Connector::builder();
         connector.set_connector_settings(settings.cloned());
         connector.set_sleep_impl(components.and_then(|components| components.sleep_impl()));
@@ -62,7 +66,8 @@ pub fn http_client(bundle: Option<&CaBundle>) -> Result<SharedHttpClient, SetupE
             .tls_context(tls.clone())
             .proxy_config(proxy.clone())
             .build_with_resolver(SystemResolver)
-    }))
+    });
+    Ok(limited(client))
 }
 
 /// Where the environment says that a service is (`S3`), and by which variable: the SDK's own rule, for requests without

@@ -91,6 +91,11 @@ impl CaBundle {
         Ok(CaBundle { certificates, roots: Arc::new(roots) })
     }
 
+    /// The authorities, to judge certificates by that are no servers'.
+    pub fn roots(&self) -> Arc<RootCertStore> {
+        self.roots.clone()
+    }
+
     /// The certificates as PEM, for libraries that want them so.
     pub fn to_pem(&self) -> String {
         let mut pem = String::new();

@@ -89,4 +89,41 @@ impl BootConfig {
             .map_err(|problem| SpecError::of_file("the user-data", problem.to_string()))?;
         BootConfig::parse(&kube_env, "kube_env.yaml in the user-data")
     }
+
+    /// Whether kops-controller is to be asked for the configuration.
+    pub fn asks_server(&self) -> bool {
+        self.config_server.as_ref().is_some_and(|server| !server.servers.is_empty())
+    }
+
+    /// URL of the cluster's folder in the state store, where the configuration is to be read there. Of a machine that has both,
+    /// as `kops toolbox enroll` writes it, the server comes first (upstream: `Run` in `upup/pkg/fi/nodeup/command.go`).
+    pub fn store_base(&self) -> Option<&str> {
+        self.config_base.as_deref().filter(|base| !base.is_empty() && !self.asks_server())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_server_comes_before_the_store() {
+        let base = "ConfigBase: file:///etc/kubernetes/kops/config";
+        for (text, store, server) in [
+            (base, Some("file:///etc/kubernetes/kops/config"), false),
+            ("ConfigBase: ''", None, false),
+            ("ConfigServer: {servers: [https://10.0.0.1:3988/]}", None, true),
+            (&format!("{base}\nConfigServer: {{servers: [https://10.0.0.1:3988/]}}"), None, true),
+            (
+                &format!("{base}\nConfigServer: {{servers: []}}"),
+                Some("file:///etc/kubernetes/kops/config"),
+                false,
+            ),
+        ] {
+            let text = format!("CloudProvider: metal\nInstanceGroupRole: Node\n{text}\n");
+            let boot = BootConfig::parse(text.as_bytes(), "kube_env.yaml").unwrap();
+            assert_eq!((boot.store_base(), boot.asks_server()), (store, server), "{text}");
+        }
+    }
 }

@@ -61,7 +61,8 @@ impl Facts {
     /// Which machine was observed, by what its cloud calls it and else by its host name, and whether it only gets ready for a
     /// warm pool. A state that was applied to one is none for another: an image may be made of a node's disk.
     pub fn machine(&self) -> String {
-        let CloudFacts { aws, gce, hetzner, openstack: _, azure, digital_ocean: _, linode } = &self.cloud;
+        let CloudFacts { aws, gce, hetzner, openstack: _, azure, digital_ocean: _, linode, scaleway: _ } =
+            &self.cloud;
         if let Some(aws) = aws {
             let is_warming = aws.target_lifecycle_state.starts_with(WARMED);
             return format!("aws {}{}", aws.instance_id, if is_warming { ", in a warm pool" } else { "" });
@@ -181,6 +182,9 @@ pub struct CloudFacts {
     /// On Linode.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub linode: Option<LinodeFacts>,
+    /// On Scaleway.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaleway: Option<ScalewayFacts>,
 }
 
 impl CloudFacts {
@@ -330,6 +334,21 @@ pub struct DigitalOceanFacts {
 pub struct LinodeFacts {
     /// `instance.label`.
     pub label: String,
+    /// `instance.id`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub id: String,
+}
+
+/// A server of Scaleway, as its metadata service describes it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ScalewayFacts {
+    /// `id`.
+    #[serde(rename = "serverID")]
+    pub server_id: String,
+    /// `location.zone_id`.
+    #[serde(default)]
+    pub zone: String,
 }
 
 /// An OpenStack server, as its metadata service describes it. It is asked only for a machine with an API server

@@ -42,7 +42,7 @@ pub enum StoreError {
         problem: String,
     },
     /// There is no such bucket.
-    #[error("{url}: there is no bucket {bucket:?} (404 NoSuchBucket); check the ConfigBase or --config-base")]
+    #[error("{url}: there is no bucket {bucket:?} (404); check the ConfigBase or --config-base")]
     WrongBucket {
         /// What was read.
         url: String,

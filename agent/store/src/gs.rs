@@ -196,10 +196,15 @@ impl Gs {
             token = std::mem::take(&mut page.next_page_token);
             pages.push(page);
             if token.is_empty() {
-                break;
+                return Ok(pages);
             }
         }
-        Ok(pages)
+        Err(StoreError::Refused {
+            url: folder.url.clone(),
+            status: 200,
+            code: String::new(),
+            message: "a list whose pages have no end; is this the folder of a cluster?".to_owned(),
+        })
     }
 
     fn address(&self, object: &Place) -> String {

@@ -4,7 +4,7 @@
 
 use super::backend::{Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
-use super::{folder, gs, s3, s3_like};
+use super::{azureblob, folder, gs, s3, s3_like};
 
 /// Every store. A new one is a file with its [`super::backend::Backend`], and a row.
 pub(crate) const SCHEMES: &[Scheme] = &[
@@ -20,6 +20,13 @@ pub(crate) const SCHEMES: &[Scheme] = &[
     },
     Scheme { name: "scw", split: in_bucket, open: s3_like::open, locates: true, rights: s3_like::rights },
     Scheme { name: "gs", split: in_bucket, open: gs::open, locates: true, rights: gs::rights },
+    Scheme {
+        name: "azureblob",
+        split: azureblob::split,
+        open: azureblob::open,
+        locates: true,
+        rights: azureblob::rights,
+    },
     Scheme { name: "file", split: folder::split, open: folder::open, locates: false, rights: folder::rights },
 ];
 
@@ -101,13 +108,20 @@ mod tests {
 
     #[test]
     fn bucket_and_key_are_told_apart() {
-        for scheme in SCHEMES.iter().filter(|scheme| scheme.locates).map(|scheme| scheme.name) {
+        let in_buckets = SCHEMES.iter().filter(|scheme| scheme.locates && scheme.name != "azureblob");
+        for scheme in in_buckets.map(|scheme| scheme.name) {
             for (rest, bucket, key) in
                 [("b/c/d e", "b", "c/d e"), ("b/c/", "b", "c/"), ("b//c", "b", "c"), ("b", "b", "")]
             {
                 let expected = (scheme, bucket.to_owned(), key.to_owned());
                 assert_eq!(parts(&format!("{scheme}://{rest}")), expected);
             }
+        }
+        for (rest, bucket, key) in
+            [("acct/b/c/d", "acct/b", "c/d"), ("acct/b", "acct/b", ""), ("acct/b//c", "acct/b", "c")]
+        {
+            let expected = ("azureblob", bucket.to_owned(), key.to_owned());
+            assert_eq!(parts(&format!("azureblob://{rest}")), expected);
         }
         for url in ["/srv/state", "file:///srv/state"] {
             assert_eq!(parts(url), ("file", String::new(), "/srv/state".to_owned()));
@@ -116,7 +130,17 @@ mod tests {
 
     #[test]
     fn what_is_no_url_of_a_store_says_how_one_looks() {
-        for url in ["", "config", "./config", "file://config", "s3://", "s3:///key", "gs://"] {
+        for url in [
+            "",
+            "config",
+            "./config",
+            "file://config",
+            "s3://",
+            "s3:///key",
+            "gs://",
+            "azureblob://b",
+            "azureblob://A/b/c",
+        ] {
             let error = place(url).unwrap_err();
             assert!(matches!(error, StoreError::BadUrl { .. }), "{url}: {error:?}");
             assert!(error.is_configuration());

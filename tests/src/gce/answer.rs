@@ -55,6 +55,7 @@ fn compute(request: &Request<Incoming>, state: &mut State) -> Response<String> {
         }
         ["zones"] => ("zones.list", Method::GET),
         ["global", "instanceTemplates", _] => ("instanceTemplates.get", Method::GET),
+        ["zones", _, "instances"] => ("instances.list", Method::GET),
         ["zones", _, "instances", _] => ("instances.get", Method::GET),
         ["zones", _, "instances", _, "getShieldedInstanceIdentity"] => {
             ("instances.getShieldedInstanceIdentity", Method::GET)
@@ -98,6 +99,10 @@ fn compute(request: &Request<Incoming>, state: &mut State) -> Response<String> {
         }
         ["global", _, name] => {
             found(state.templates.get(*name).map(|template| self::template(name, template)), path)
+        }
+        ["zones", _, "instances"] => {
+            let all = state.instances.iter().map(|(name, of_name)| instance(name, of_name)).collect();
+            page("items", all, &query, state.page)
         }
         ["zones", _, "instances", name] => {
             found(state.instances.get(*name).map(|instance| self::instance(name, instance)), path)
@@ -146,10 +151,22 @@ fn template(name: &str, template: &Template) -> Value {
 }
 
 fn instance(name: &str, instance: &Instance) -> Value {
+    let access_config = |range: &String| {
+        let (address, length) = range.split_once('/').unwrap_or((range, "0"));
+        let length: u32 = length.parse().unwrap_or_default();
+        json!({"kind": "compute#accessConfig", "type": "DIRECT_IPV6", "externalIpv6": address,
+               "externalIpv6PrefixLength": length})
+    };
+    let ipv6: Vec<Value> = instance.external_ipv6.iter().map(access_config).collect();
+    let mut interface = json!({"name": "nic0", "networkIP": instance.network_ip});
+    // Google leaves out what there is none of.
+    if !ipv6.is_empty() {
+        interface["ipv6AccessConfigs"] = ipv6.into();
+    }
     json!({
         "kind": "compute#instance", "id": instance.id.to_string(), "name": name, "status": instance.status,
         "zone": url(&format!("zones/{ZONE}")), "metadata": items(&instance.metadata),
-        "networkInterfaces": [{"name": "nic0", "networkIP": instance.network_ip}]
+        "networkInterfaces": [interface]
     })
 }
 

@@ -4,10 +4,13 @@
 
 use kops_agent_plan::identity::digital_ocean::Droplet;
 use kops_agent_plan::identity::hetzner::HetznerServer;
+use kops_agent_plan::identity::linode::LinodeInstance;
+use kops_agent_plan::identity::scaleway::ScalewayServer;
 use kops_agent_tests::test_server::{HangUp, TestServer, text};
 
 use super::*;
 use crate::aws::{autoscaling, ec2, sts};
+use crate::azure::arm;
 use crate::gce::compute;
 use crate::inventory::Listed as _;
 
@@ -85,11 +88,20 @@ fn hetzner(code: &str) -> String {
     format!(r#"{{"error": {{"code": "{code}", "message": "m"}}}}"#)
 }
 
+fn linode(reason: &str) -> String {
+    format!(r#"{{"errors": [{{"reason": "{reason}"}}]}}"#)
+}
+
+fn scaleway(kind: &str) -> String {
+    format!(r#"{{"type": "{kind}", "message": "m"}}"#)
+}
+
 #[tokio::test]
 async fn what_is_forbidden_slow_or_unknown_is_not_absent() {
     let (droplets, servers) = (Droplet::API.api, HetznerServer::API.api);
+    let (instances, scw) = (LinodeInstance::API.api, ScalewayServer::API.api);
     let (ec2, autoscaling, sts) = (&ec2::SERVICE.api, &autoscaling::SERVICE.api, &sts::API);
-    let compute = &compute::API;
+    let (arm, compute) = (&arm::API, &compute::API);
     for (api, status, body, expected) in [
         (ec2, 400, xml("InvalidInstanceID.NotFound"), Told::Absent),
         (ec2, 400, xml("InvalidInstanceID.Malformed"), Told::Absent),
@@ -108,6 +120,16 @@ async fn what_is_forbidden_slow_or_unknown_is_not_absent() {
         (sts, 403, xml("AccessDenied"), Told::Refused),
         (sts, 400, xml("Throttling"), Told::Throttled),
         (sts, 500, xml("InternalFailure"), Told::Trouble),
+        (arm, 404, hetzner("ResourceNotFound"), Told::Absent),
+        (arm, 404, hetzner("NotFound"), Told::Absent),
+        (arm, 404, hetzner("ResourceGroupNotFound"), Told::Refused),
+        (arm, 404, hetzner("SubscriptionNotFound"), Told::Refused),
+        (arm, 403, hetzner("AuthorizationFailed"), Told::Forbidden),
+        (arm, 401, hetzner("ExpiredAuthenticationToken"), Told::Forbidden),
+        (arm, 429, hetzner("TooManyRequests"), Told::Throttled),
+        (arm, 400, hetzner("InvalidParameter"), Told::Refused),
+        (arm, 409, hetzner("OperationNotAllowed"), Told::Refused),
+        (arm, 500, hetzner("InternalServerError"), Told::Trouble),
         (compute, 404, google("notFound"), Told::Absent),
         (compute, 404, google(""), Told::Refused),
         (compute, 404, "{}".into(), Told::Refused),
@@ -126,12 +148,24 @@ async fn what_is_forbidden_slow_or_unknown_is_not_absent() {
         (servers, 403, hetzner("forbidden"), Told::Forbidden),
         (servers, 404, hetzner("not_found"), Told::Refused),
         (servers, 503, hetzner("unavailable"), Told::Trouble),
+        (instances, 401, linode("Invalid Token"), Told::Forbidden),
+        (instances, 403, linode("Unauthorized"), Told::Forbidden),
+        (instances, 404, linode("Not found"), Told::Refused),
+        (instances, 400, linode("Cannot filter on x"), Told::Refused),
+        (instances, 429, linode("Too many requests"), Told::Throttled),
+        (instances, 503, linode("Unavailable"), Told::Trouble),
+        (scw, 401, scaleway("denied_authentication"), Told::Forbidden),
+        (scw, 403, scaleway("permissions_denied"), Told::Forbidden),
+        (scw, 404, scaleway("unknown_resource"), Told::Refused),
+        (scw, 400, scaleway("invalid_request_error"), Told::Refused),
+        (scw, 429, scaleway("too_many_requests"), Told::Throttled),
+        (scw, 503, r#"{"message": "unavailable"}"#.into(), Told::Trouble),
     ] {
         let error = asked(api, status, &body).await.unwrap_err();
         assert_eq!(told(&error), expected, "{}: {status} {body}", api.name);
     }
     // What answers in the place of any of them.
-    for api in [ec2, autoscaling, sts, compute, droplets, servers] {
+    for api in [ec2, autoscaling, sts, arm, compute, droplets, servers, instances, scw] {
         for (status, expected) in [
             (403, Told::Garbage),
             (404, Told::Garbage),

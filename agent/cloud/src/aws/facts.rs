@@ -1,11 +1,12 @@
 //! An EC2 instance, by its metadata service (IMDSv2 only: every question carries a token).
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
 
+use futures_util::future::try_join_all;
 use kops_agent_spec::facts::AwsFacts;
 use reqwest::Method;
-use reqwest::header::{HeaderMap, HeaderValue};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use tokio::sync::Mutex;
 
 use crate::metadata::{Failure, MetadataError, MetadataService};
 use kops_agent_net::retry::Retries;
@@ -65,12 +66,9 @@ fn endpoint(variable: impl Fn(&str) -> Option<String>) -> Result<String, Metadat
 /// If it cannot be asked, or is none of EC2.
 pub(crate) async fn observe(endpoint: &str, retries: Retries) -> Result<AwsFacts, MetadataError> {
     let imds = Imds::at(endpoint, retries)?;
-    let mut answers = Answers::new();
-    for item in ITEMS {
-        if let Some(answer) = imds.get(item).await? {
-            answers.insert(item, answer);
-        }
-    }
+    let told = try_join_all(ITEMS.iter().map(|item| imds.get(item))).await?;
+    let mut answers: Answers =
+        ITEMS.into_iter().zip(told).filter_map(|(item, answer)| Some((item, answer?))).collect();
     if let Some(mac) = answers.get("mac") {
         let prefixes = imds.get(&item_of_interface(mac, IPV6_PREFIX)).await?;
         answers.insert(IPV6_PREFIX, prefixes.unwrap_or_default());
@@ -128,25 +126,25 @@ impl Imds {
 
     pub(super) async fn get(&self, item: &str) -> Result<Option<String>, MetadataError> {
         let path = path_of(item);
-        match self.service.get(&path, &self.token_header().await?).await {
+        let token = self.token(None).await?;
+        match self.service.get(&path, &headers_with(token.clone())).await {
             // Tokens end, and sooner than they say where an instance is stopped and started.
             Err(MetadataError::Refused { status: 401, .. }) => {
-                self.remember_token(None);
-                self.service.get(&path, &self.token_header().await?).await
+                let token = self.token(Some(&token)).await?;
+                self.service.get(&path, &headers_with(token)).await
             }
             answer => answer,
         }
     }
 
-    async fn token_header(&self) -> Result<HeaderMap, MetadataError> {
-        let known = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let token = match known {
-            Some(token) => token,
-            None => self.new_token().await?,
-        };
-        let mut headers = HeaderMap::new();
-        headers.insert("x-aws-ec2-metadata-token", token);
-        Ok(headers)
+    /// The token that all questions share; another than the one that was refused, if one was.
+    async fn token(&self, refused: Option<&HeaderValue>) -> Result<HeaderValue, MetadataError> {
+        let mut known = self.token.lock().await;
+        if let Some(token) = known.as_ref().filter(|token| Some(*token) != refused) {
+            return Ok(token.clone());
+        }
+        *known = None;
+        Ok(known.insert(self.new_token().await?).clone())
     }
 
     async fn new_token(&self) -> Result<HeaderValue, MetadataError> {
@@ -164,13 +162,12 @@ impl Imds {
         let mut token = HeaderValue::from_str(&token)
             .map_err(|_| self.service.unusable(TOKEN_PATH, "its token is none that can be sent back"))?;
         token.set_sensitive(true);
-        self.remember_token(Some(token.clone()));
         Ok(token)
     }
+}
 
-    fn remember_token(&self, token: Option<HeaderValue>) {
-        *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token;
-    }
+fn headers_with(token: HeaderValue) -> HeaderMap {
+    HeaderMap::from_iter([(HeaderName::from_static("x-aws-ec2-metadata-token"), token)])
 }
 
 /// Where the request for a token arrives, but the token does not, a router (as that of a container)
@@ -241,9 +238,9 @@ mod tests {
     #[tokio::test]
     async fn an_expired_token_is_replaced() {
         let imds = FakeImds::start(&[]).await;
-        imds.let_tokens_expire_after(3);
+        imds.let_tokens_expire_after(6);
         assert_eq!(observe(&imds.url(), FAST).await.unwrap(), instance());
-        assert_eq!(imds.tokens_given(), 4);
+        assert_eq!(imds.tokens_given(), 2, "those that were refused share the next");
     }
 
     #[tokio::test]

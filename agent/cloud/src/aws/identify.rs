@@ -1,9 +1,11 @@
 //! EC2 instances, as the control plane of a cluster asks for them.
 
+use std::sync::Arc;
+
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::identity::aws::{self, AwsCluster};
+use kops_agent_plan::identity::aws::{self, AwsCluster, Ec2Instance};
 use kops_agent_plan::identity::{Identity, Refusal};
 use kops_agent_plan::labels::ObservedNode;
 use kops_agent_spec::{KopsControllerOptions, KopsControllerServerOptions};
@@ -15,7 +17,7 @@ use super::instances::Instances;
 use super::sts::Sts;
 use super::verify::AwsVerifier;
 use crate::calls::CloudCalls;
-use crate::control_plane::{ControlPlane, ControlPlaneError, NotIdentified};
+use crate::control_plane::{ControlPlane, ControlPlaneError, NoPodRanges, NotIdentified};
 use crate::metadata::MetadataError;
 use crate::verify::{MachinePrefix, Verifier};
 
@@ -65,21 +67,40 @@ async fn own_region() -> Result<String, MetadataError> {
     Ok(facts::observe(&facts::endpoint_of_environment()?, Retries::default()).await?.region)
 }
 
+impl AwsControlPlane {
+    /// What EC2 tells of the instance of a Node, and which machine that is.
+    async fn look(&self, node: &ObservedNode) -> Result<(Arc<Ec2Instance>, Identity), NotIdentified> {
+        let id = aws::instance_id(&node.provider_id).map_err(NotIdentified::Refused)?;
+        match self.instances.get(id).await {
+            Ok(Some(instance)) => {
+                let identity = aws::identify(&node.name, &instance, &self.cluster);
+                Ok((instance, identity.map_err(NotIdentified::Refused)?))
+            }
+            Ok(None) => Err(NotIdentified::Refused(Refusal::NoSuchInstance { instance: id.to_owned() })),
+            Err(error) => Err(NotIdentified::Unavailable(error.to_string())),
+        }
+    }
+}
+
 impl ControlPlane for AwsControlPlane {
     fn identify<'a>(
         &'a self,
         node: &'a ObservedNode,
         _since: Instant,
     ) -> BoxFuture<'a, Result<Identity, NotIdentified>> {
+        async { Ok(self.look(node).await?.1) }.boxed()
+    }
+
+    /// By `DescribeInstances`, which the Node is identified by: upstream asks for the network interfaces of one instance at a
+    /// time.
+    fn pod_ranges<'a>(
+        &'a self,
+        node: &'a ObservedNode,
+        _since: Instant,
+    ) -> BoxFuture<'a, Result<Vec<String>, NoPodRanges>> {
         async {
-            let id = aws::instance_id(&node.provider_id).map_err(NotIdentified::Refused)?;
-            match self.instances.get(id).await {
-                Ok(Some(instance)) => {
-                    aws::identify(&node.name, &instance, &self.cluster).map_err(NotIdentified::Refused)
-                }
-                Ok(None) => Err(NotIdentified::Refused(Refusal::NoSuchInstance { instance: id.to_owned() })),
-                Err(error) => Err(NotIdentified::Unavailable(error.to_string())),
-            }
+            let (instance, _) = self.look(node).await.map_err(NoPodRanges::NotIdentified)?;
+            aws::pod_ranges(&instance).map_err(NoPodRanges::Lacking)
         }
         .boxed()
     }

@@ -90,11 +90,14 @@ impl Instances {
 async fn collect(asking: Arc<Asking>, window: Duration, mut waiting: mpsc::Receiver<Question>) {
     let slots = Arc::new(tokio::sync::Semaphore::new(CALLS_AT_ONCE));
     while let Some(first) = waiting.recv().await {
+        let mut ids = BTreeSet::from([first.id.clone()]);
         let mut batch = vec![first];
         let end = Instant::now() + window;
-        while batch.len() < LARGEST_BATCH
+        // Several questions about one instance cost EC2 as much as one.
+        while ids.len() < LARGEST_BATCH
             && let Ok(Some(next)) = timeout_at(end, waiting.recv()).await
         {
+            ids.insert(next.id.clone());
             batch.push(next);
         }
         let Ok(slot) = slots.clone().acquire_owned().await else { return };

@@ -5,12 +5,15 @@ use reqwest::header::{HeaderMap, HeaderValue};
 use serde::Deserialize;
 
 use crate::metadata::{MetadataError, MetadataService};
+use kops_agent_net::retry::Retries;
 
-/// Where the metadata service is.
-pub(super) const ENDPOINT: &str = "http://169.254.169.254";
+const ENDPOINT: &str = "http://169.254.169.254";
 
 /// With the version of the API that upstream asks for (`azuremetadata/imds.go`).
 const COMPUTE: &str = "/metadata/instance/compute?api-version=2025-04-07&format=json";
+
+/// A document that the service signs, with the same version of the API.
+const DOCUMENT: &str = "/metadata/attested/document?api-version=2025-04-07";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -18,15 +21,97 @@ struct Compute {
     resource_id: String,
 }
 
+/// Where a machine is.
+#[derive(Debug, Deserialize, PartialEq, Eq)]
+pub(super) struct Place {
+    /// The id of its subscription.
+    #[serde(rename = "subscriptionId")]
+    pub(super) subscription: String,
+    /// Its resource group.
+    #[serde(rename = "resourceGroupName")]
+    pub(super) resource_group: String,
+}
+
+/// Where the metadata service is; `AZURE_POD_IDENTITY_AUTHORITY_HOST`, which Azure's own clients know, moves it.
+pub(super) fn endpoint_of_environment() -> String {
+    let moved = std::env::var("AZURE_POD_IDENTITY_AUTHORITY_HOST").ok().filter(|url| !url.is_empty());
+    moved.unwrap_or_else(|| ENDPOINT.to_owned())
+}
+
+/// Without this header the service refuses: a request that was led astray does not have it.
+pub(super) fn headers() -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    headers.insert("metadata", HeaderValue::from_static("true"));
+    headers
+}
+
 /// Asks which machine this is.
 ///
 /// # Errors
 /// If the service cannot be asked, or is none of Azure's.
 pub(super) async fn observe(service: &MetadataService) -> Result<AzureFacts, MetadataError> {
-    let mut headers = HeaderMap::new();
-    headers.insert("metadata", HeaderValue::from_static("true"));
-    let compute = service.get_needed(COMPUTE, &headers).await?;
+    let compute = service.get_needed(COMPUTE, &headers()).await?;
     parse(&compute).map_err(|error| service.unusable(COMPUTE, error.to_string()))
+}
+
+/// Which subscription and resource group this machine is in.
+///
+/// # Errors
+/// If the service cannot be asked, or is none of Azure's.
+pub(super) async fn place() -> Result<Place, MetadataError> {
+    place_by(&MetadataService::new(endpoint_of_environment(), Retries::default())?).await
+}
+
+async fn place_by(service: &MetadataService) -> Result<Place, MetadataError> {
+    let compute = service.get_needed(COMPUTE, &headers()).await?;
+    let place: Place =
+        serde_json::from_str(&compute).map_err(|error| service.unusable(COMPUTE, error.to_string()))?;
+    // They become parts of a path.
+    let is_name = |name: &str| {
+        let is_inner = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '(' | ')');
+        !name.is_empty() && name.chars().all(is_inner) && name.chars().any(|c| c != '.')
+    };
+    match is_name(&place.subscription) && is_name(&place.resource_group) {
+        true => Ok(place),
+        false => Err(service.unusable(COMPUTE, "it names no subscription, or no resource group")),
+    }
+}
+
+/// A document that says which machine this is, in base64, signed for whatever has made the nonce.
+///
+/// # Errors
+/// If the service cannot be asked, or is none of Azure's.
+pub(super) async fn attested_document(
+    service: &MetadataService,
+    nonce: &str,
+) -> Result<String, MetadataError> {
+    #[derive(Deserialize)]
+    struct Answer {
+        signature: String,
+    }
+    let path = format!("{DOCUMENT}&nonce={nonce}");
+    let answer = service.get_needed(&path, &headers()).await?;
+    match serde_json::from_str(&answer) {
+        Ok(Answer { signature }) if !signature.is_empty() => Ok(signature),
+        _ => Err(service.unusable(&path, "its answer has no signature")),
+    }
+}
+
+/// The id of this machine.
+///
+/// # Errors
+/// If the service cannot be asked, or is none of Azure's.
+pub(super) async fn vm_id(service: &MetadataService) -> Result<String, MetadataError> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Answer {
+        vm_id: String,
+    }
+    let compute = service.get_needed(COMPUTE, &headers()).await?;
+    match serde_json::from_str(&compute) {
+        Ok(Answer { vm_id }) if !vm_id.is_empty() => Ok(vm_id),
+        _ => Err(service.unusable(COMPUTE, "it has no vmId")),
+    }
 }
 
 fn parse(compute: &str) -> Result<AzureFacts, serde_json::Error> {
@@ -38,7 +123,6 @@ fn parse(compute: &str) -> Result<AzureFacts, serde_json::Error> {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use kops_agent_net::retry::Retries;
     use kops_agent_tests::test_server::{TestServer, text};
 
     #[tokio::test]
@@ -55,6 +139,25 @@ mod tests {
         .await;
         let service = MetadataService::new(server.url.clone(), Retries::default()).unwrap();
         assert_eq!(observe(&service).await.unwrap().resource_id, "/subscriptions/1/x");
+    }
+
+    #[tokio::test]
+    async fn a_machine_knows_its_resource_group() {
+        for (group, is_good) in
+            [("kops-c_(1).x", true), ("", false), ("..", false), ("a/b", false), ("a?b", false)]
+        {
+            let answer = format!(
+                r#"{{"subscriptionId": "0f3a-1", "resourceGroupName": "{group}", "resourceId": "/x"}}"#
+            );
+            let server = TestServer::start(move |_| {
+                let answer = answer.clone();
+                async move { Ok(text(200, &answer)) }
+            })
+            .await;
+            let service = MetadataService::new(server.url.clone(), Retries::default()).unwrap();
+            let place = place_by(&service).await;
+            assert_eq!(place.is_ok(), is_good, "{group}: {place:?}");
+        }
     }
 
     #[test]

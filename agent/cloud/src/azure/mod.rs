@@ -1,15 +1,31 @@
-//! Microsoft Azure, of whose machines the metadata service is asked.
+//! Microsoft Azure: machines of scale sets, for which the metadata service signs, and which are called back.
 
+mod answer;
+pub mod arm;
+pub mod attestation;
+mod authenticate;
 mod facts;
+pub mod identify;
+pub mod scale_sets;
+pub mod tokens;
+pub mod verify;
+
+use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
-use kops_agent_spec::CloudProvider;
 use kops_agent_spec::facts::CloudFacts;
+use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
 use crate::Cloud;
+use crate::authenticate::{AuthenticationError, Authenticator};
+use crate::calls::CloudCalls;
+use crate::control_plane::{ControlPlane, ControlPlaneError};
 use crate::metadata::{MetadataError, MetadataService};
+use crate::tpm::OpenTpm;
+use authenticate::AzureAuthenticator;
+use identify::AzureControlPlane;
 
 /// Microsoft Azure.
 pub(crate) struct Azure;
@@ -25,10 +41,30 @@ impl Cloud for Azure {
         retries: Retries,
     ) -> BoxFuture<'a, Result<(), MetadataError>> {
         async move {
-            let service = MetadataService::new(facts::ENDPOINT, retries)?;
+            let service = MetadataService::new(facts::endpoint_of_environment(), retries)?;
             facts.azure = Some(facts::observe(&service).await?);
             Ok(())
         }
         .boxed()
+    }
+
+    fn authenticator<'a>(
+        &'a self,
+        facts: &'a CloudFacts,
+        _tpm: &'a Arc<dyn OpenTpm>,
+    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
+        async {
+            let authenticator = AzureAuthenticator::of(facts.azure.as_ref())?;
+            Ok(Box::new(authenticator) as Box<dyn Authenticator>)
+        }
+        .boxed()
+    }
+
+    fn for_control_plane<'a>(
+        &'a self,
+        options: &'a KopsControllerOptions,
+        calls: CloudCalls,
+    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
+        async { Ok(Arc::new(AzureControlPlane::of(options, calls).await?) as Arc<dyn ControlPlane>) }.boxed()
     }
 }

@@ -7,16 +7,16 @@ use std::net::IpAddr;
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::bootstrap::number_token;
+use kops_agent_plan::bootstrap::id_token;
 use kops_agent_plan::identity::digital_ocean::{Droplet, PROVIDER_IDS, cluster_tag};
-use kops_agent_plan::identity::numbered::ProviderIds;
+use kops_agent_plan::identity::machine::ProviderIds;
 use kops_agent_spec::CloudProvider;
 use kops_agent_spec::facts::CloudFacts;
 use serde::{Deserialize, Deserializer};
 
 use super::facts;
 use crate::api::{Api, ErrorBody, Meaning};
-use crate::inventory::{self, Bootstrap, ListApi, Listed};
+use crate::inventory::{self, Bootstrap, ListApi, Listed, PageAt, Scope, Selection};
 use crate::metadata::{MetadataError, MetadataService};
 use crate::verify::MachinePrefix;
 
@@ -102,15 +102,15 @@ impl Listed for Droplet {
         endpoint: "https://api.digitalocean.com",
         endpoint_variable: "DIGITALOCEAN_API_URL",
         token_variable: TOKEN_VARIABLE,
-        path: "/v2/droplets",
-        selector: "tag_name",
-        page: "100",
+        token_header: ("authorization", "Bearer "),
+        page: ("per_page", "100"),
     };
     const BOOTSTRAP: Bootstrap = Bootstrap {
         provider: "do",
-        token: number_token::DIGITAL_OCEAN,
+        token: id_token::DIGITAL_OCEAN,
         fact: "cloud.digitalOcean.dropletID",
         unavailable: "DigitalOceanUnavailable",
+        no_address: ("NoPrivateAddress", "is in no private network to be called back over"),
         // A droplet has sixteen addresses of the /64 of its data centre (DigitalOcean, "IPv6 on Droplets").
         machine_prefix: MachinePrefix::of_bits(124),
     };
@@ -127,16 +127,17 @@ impl Listed for Droplet {
         .boxed()
     }
 
-    fn number(facts: &CloudFacts) -> Option<&str> {
+    fn id_of(facts: &CloudFacts) -> Option<&str> {
         facts.digital_ocean.as_ref().map(|facts| facts.droplet_id.as_str())
     }
 
-    fn selector(cluster: &str) -> String {
-        cluster_tag(cluster)
+    fn selection(scope: &Scope) -> Selection {
+        let tag = cluster_tag(&scope.cluster);
+        Selection { path: "/v2/droplets".into(), parameters: vec![("tag_name", tag)], header: None }
     }
 
-    fn of_page(page: Page, number: u32) -> (Vec<Droplet>, Option<u32>) {
-        let next = page.links.pages.next.map(|_url| number + 1);
+    fn of_page(page: Page, at: PageAt) -> (Vec<Droplet>, Option<u32>) {
+        let next = page.links.pages.next.map(|_url| at.number + 1);
         (page.droplets.into_iter().map(Droplet::from).collect(), next)
     }
 
@@ -175,7 +176,8 @@ mod tests {
             {"id": 1, "name": "a", "status": "new", "tags": null, "networks": null},
             {"id": 2, "name": "b", "status": "new", "networks": {"v4": [{"ip_address": null, "type": "private"},
                 {"ip_address": "", "type": "public"}, {"ip_address": "10.0.0.2", "type": "private"}], "v6": null}}]}"#;
-        let (droplets, next) = Droplet::of_page(serde_json::from_str(page).unwrap(), 1);
+        let (droplets, next) =
+            Droplet::of_page(serde_json::from_str(page).unwrap(), PageAt { number: 1, total: None });
         assert_eq!((droplets.len(), next), (2, None));
         assert!(droplets[0].tags.is_empty() && droplets[0].private_ips.is_empty());
         assert_eq!(droplets[1].private_ips, [IpAddr::from([10, 0, 0, 2])]);

@@ -6,7 +6,8 @@
 use std::collections::BTreeMap;
 
 use kops_agent_plan::identity::gce::{
-    GceInstance, GceNetworkInterface, InstancePath, InstanceTemplate, ManagedGroup, ManagedInstance,
+    GceInstance, GceNetworkInterface, GceRanges, InstancePath, InstanceTemplate, ManagedGroup,
+    ManagedInstance,
 };
 use serde::Deserialize;
 
@@ -230,6 +231,56 @@ impl InstanceAnswer {
     }
 }
 
+/// The IPv6 ranges of a zone's instances.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct Ranges {
+    items: Vec<RangesAnswer>,
+    next_page_token: Option<String>,
+}
+
+/// The fields of [`Ranges`] that are asked for.
+pub(super) const RANGES: &str =
+    "items(id,networkInterfaces/ipv6AccessConfigs(externalIpv6,externalIpv6PrefixLength)),nextPageToken";
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct RangesAnswer {
+    id: String,
+    network_interfaces: Vec<InterfaceRanges>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct InterfaceRanges {
+    ipv6_access_configs: Vec<Ipv6AccessConfig>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Ipv6AccessConfig {
+    external_ipv6: String,
+    external_ipv6_prefix_length: u32,
+}
+
+impl Page for Ranges {
+    type Item = GceRanges;
+
+    fn into_parts(self) -> (Vec<GceRanges>, Option<String>) {
+        let instance = |answer: RangesAnswer| {
+            let configs =
+                answer.network_interfaces.into_iter().flat_map(|interface| interface.ipv6_access_configs);
+            let external = configs.filter(|config| !config.external_ipv6.is_empty());
+            // As upstream writes it, to the letter: the API server takes a range once.
+            let written = |config: Ipv6AccessConfig| {
+                format!("{}/{}", config.external_ipv6, config.external_ipv6_prefix_length)
+            };
+            Some(GceRanges { id: answer.id.parse().ok()?, external_ipv6: external.map(written).collect() })
+        };
+        (self.items.into_iter().filter_map(instance).collect(), self.next_page_token)
+    }
+}
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub(super) struct ShieldedIdentity {
@@ -299,6 +350,20 @@ mod tests {
             (u64::MAX, "z-1-a", "nodes-1")
         );
         assert_eq!(next, None);
+    }
+
+    #[test]
+    fn the_external_ranges_of_all_interfaces_are_read() {
+        let text = r#"{"items": [
+            {"id": "7", "networkInterfaces": [
+                {"ipv6AccessConfigs": [{"externalIpv6": "2600:1900:4000:1:0:1::", "externalIpv6PrefixLength": 96}]},
+                {"ipv6AccessConfigs": [{"name": "internal only"}]}, {}]},
+            {"id": "8", "networkInterfaces": [{}]}, {"networkInterfaces": []}], "nextPageToken": "x"}"#;
+        let (instances, next) = serde_json::from_str::<Ranges>(text).unwrap().into_parts();
+        let [with, without] = instances.try_into().unwrap();
+        assert_eq!(with, GceRanges { id: 7, external_ipv6: vec!["2600:1900:4000:1:0:1::/96".into()] });
+        assert_eq!(without, GceRanges { id: 8, external_ipv6: vec![] });
+        assert_eq!(next.as_deref(), Some("x"));
     }
 
     #[test]

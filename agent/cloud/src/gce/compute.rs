@@ -1,6 +1,6 @@
 //! Compute Engine, asked as this instance's service account.
 //!
-//! No library of Google's: what is needed of it are five requests, and their libraries bring a TLS and an HTTP client of
+//! No library of Google's: what is needed of it are six requests, and their libraries bring a TLS and an HTTP client of
 //! their own. It is rate-limited, since a project may ask only so often, which the cluster shares with everything else there.
 //!
 //! Source: the Compute Engine API v1, its "Error codes" and "Rate quotas".
@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kops_agent_plan::identity::gce::{
-    GceInstance, InstancePath, InstanceTemplate, ManagedGroup, ManagedInstance,
+    GceInstance, GceRanges, InstancePath, InstanceTemplate, ManagedGroup, ManagedInstance,
 };
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH};
 use reqwest::{Client, Method, Url};
@@ -197,6 +197,16 @@ impl Compute {
         let fields = ("fields", answer::MANAGED_INSTANCES);
         let action = "instanceGroupManagers.listManagedInstances";
         self.pages::<answer::ManagedInstances>(action, Method::POST, path, fields).await
+    }
+
+    /// The external IPv6 ranges of all instances of a zone, of whatever cluster.
+    ///
+    /// # Errors
+    /// If that cannot be asked.
+    pub async fn ranges(&self, zone: &str) -> Result<Vec<GceRanges>, ApiError> {
+        let path = format!("zones/{zone}/instances");
+        let fields = ("fields", answer::RANGES);
+        self.pages::<answer::Ranges>("instances.list", Method::GET, path, fields).await
     }
 
     /// The template at a path below the project.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use kops_agent_plan::identity::gce::{self, GceCluster, is_project, is_resource_name};
+use kops_agent_plan::identity::gce::{self, GceCluster, ManagedInstance, is_project, is_resource_name};
 use kops_agent_plan::identity::{Identity, Refusal};
 use kops_agent_plan::labels::ObservedNode;
 use kops_agent_spec::{KopsControllerOptions, KopsControllerServerOptions};
@@ -12,11 +12,11 @@ use tokio::time::Instant;
 
 use super::compute::Compute;
 use super::facts;
-use super::managed_groups::ManagedGroups;
+use super::managed_groups::{Managed, ManagedGroups};
 use super::verify::GceVerifier;
 use crate::api::ApiError;
 use crate::calls::CloudCalls;
-use crate::control_plane::{ControlPlane, ControlPlaneError, NotIdentified};
+use crate::control_plane::{ControlPlane, ControlPlaneError, NoPodRanges, NotIdentified};
 use crate::verify::{MachinePrefix, Verifier};
 
 /// The range of a network interface, of the /64 of its subnet (Google Cloud, "VPC: Subnets", "IPv6 subnet ranges").
@@ -64,25 +64,61 @@ async fn cluster(options: &KopsControllerOptions) -> Result<GceCluster, ControlP
     Ok(GceCluster { name: options.cluster_name.clone(), project, region })
 }
 
+/// Google does not answer.
+fn unavailable(error: Arc<ApiError>) -> NotIdentified {
+    NotIdentified::Unavailable(error.to_string())
+}
+
+impl GceControlPlane {
+    /// The instance of a Node as its group lists it, and which machine that is.
+    async fn look(
+        &self,
+        node: &ObservedNode,
+        since: Instant,
+    ) -> Result<(ManagedInstance, Identity), NotIdentified> {
+        let cluster = self.groups.cluster();
+        let path = gce::instance_path(&node.provider_id, cluster).map_err(NotIdentified::Refused)?;
+        match self.groups.find(&path, since).await.map_err(unavailable)? {
+            Some(Managed { instance, template }) => {
+                let identity = gce::identify(&node.name, &instance, &template, cluster);
+                Ok((instance, identity.map_err(NotIdentified::Refused)?))
+            }
+            // Only for the message.
+            None => {
+                Err(NotIdentified::Refused(match self.groups.instance(&path).await.map_err(unavailable)? {
+                    Some(instance) => gce::unlisted(&instance, cluster),
+                    None => Refusal::NoSuchInstance { instance: path.name },
+                }))
+            }
+        }
+    }
+}
+
 impl ControlPlane for GceControlPlane {
     fn identify<'a>(
         &'a self,
         node: &'a ObservedNode,
         since: Instant,
     ) -> BoxFuture<'a, Result<Identity, NotIdentified>> {
+        async move { Ok(self.look(node, since).await?.1) }.boxed()
+    }
+
+    /// By one list of a zone's instances: upstream gets each instance.
+    fn pod_ranges<'a>(
+        &'a self,
+        node: &'a ObservedNode,
+        since: Instant,
+    ) -> BoxFuture<'a, Result<Vec<String>, NoPodRanges>> {
         async move {
-            let unavailable = |error: Arc<ApiError>| NotIdentified::Unavailable(error.to_string());
-            let cluster = self.groups.cluster();
-            let path = gce::instance_path(&node.provider_id, cluster).map_err(NotIdentified::Refused)?;
-            let identity = match self.groups.find(&path, since).await.map_err(unavailable)? {
-                Some(managed) => gce::identify(&node.name, &managed.instance, &managed.template, cluster),
-                // Only for the message.
-                None => Err(match self.groups.instance(&path).await.map_err(unavailable)? {
-                    Some(instance) => gce::unlisted(&instance, cluster),
-                    None => Refusal::NoSuchInstance { instance: path.name },
-                }),
-            };
-            identity.map_err(NotIdentified::Refused)
+            let (instance, _) = self.look(node, since).await.map_err(NoPodRanges::NotIdentified)?;
+            let ranges = self.groups.ranges(&instance).await;
+            let ranges = ranges.map_err(|error| NoPodRanges::NotIdentified(unavailable(error)))?;
+            let name = || instance.path.name.clone();
+            let ranges = ranges.ok_or_else(|| {
+                let refusal = Refusal::NoSuchInstance { instance: name() };
+                NoPodRanges::NotIdentified(NotIdentified::Refused(refusal))
+            })?;
+            gce::pod_ranges(&name(), &ranges).map_err(NoPodRanges::Lacking)
         }
         .boxed()
     }

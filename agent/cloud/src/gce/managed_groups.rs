@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use kops_agent_plan::identity::gce::{
-    self, GceCluster, GceInstance, InstancePath, InstanceTemplate, ManagedGroup, ManagedInstance,
+    self, GceCluster, GceInstance, GceRanges, InstancePath, InstanceTemplate, ManagedGroup, ManagedInstance,
 };
 use tokio::time::Instant;
 
@@ -97,6 +97,8 @@ enum Unanswered {
 #[derive(Debug, Default)]
 struct Zone {
     groups: Singleflight<Vec<ManagedGroup>, ApiError>,
+    /// By the instance's number.
+    ranges: Singleflight<BTreeMap<u64, GceRanges>, ApiError>,
     /// By the group's name.
     listings: Mutex<BTreeMap<String, Asked<Listing>>>,
 }
@@ -225,6 +227,21 @@ impl ManagedGroups {
         let asked = remembered(&self.0.instances, instance.id);
         let (compute, path) = (self.0.compute.clone(), instance.path.clone());
         asked.get(LISTED_FOR, async move { compute.instance(&path).await }).await
+    }
+
+    /// The external IPv6 ranges of an instance that a group lists; `None` if its zone does not list it. An instance has its
+    /// ranges before it starts, so a list of some seconds ago decides, however many instances have none.
+    ///
+    /// # Errors
+    /// If that cannot be asked.
+    pub async fn ranges(&self, instance: &ManagedInstance) -> Result<Option<GceRanges>, Arc<ApiError>> {
+        let zone = locked(&self.0.zones).entry(instance.path.zone.clone()).or_default().clone();
+        let (compute, name) = (self.0.compute.clone(), instance.path.zone.clone());
+        let ask = async move {
+            let ranges = compute.ranges(&name).await;
+            ranges.map(|ranges| ranges.into_iter().map(|of_one| (of_one.id, of_one)).collect())
+        };
+        Ok(zone.ranges.get(LISTED_FOR, ask).await?.get(&instance.id).cloned())
     }
 
     /// The groups of a zone, of whatever cluster.

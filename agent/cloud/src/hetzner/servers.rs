@@ -8,16 +8,16 @@ use std::net::{IpAddr, Ipv4Addr};
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use kops_agent_net::retry::Retries;
-use kops_agent_plan::bootstrap::number_token;
+use kops_agent_plan::bootstrap::id_token;
 use kops_agent_plan::identity::hetzner::{CLUSTER_LABEL, HetznerServer, PROVIDER_IDS};
-use kops_agent_plan::identity::numbered::ProviderIds;
+use kops_agent_plan::identity::machine::ProviderIds;
 use kops_agent_spec::CloudProvider;
 use kops_agent_spec::facts::CloudFacts;
 use serde::Deserialize;
 
 use super::facts;
 use crate::api::{Api, ErrorBody, Meaning};
-use crate::inventory::{self, Bootstrap, ListApi, Listed};
+use crate::inventory::{self, Bootstrap, ListApi, Listed, PageAt, Scope, Selection};
 use crate::metadata::{MetadataError, MetadataService};
 use crate::verify::MachinePrefix;
 
@@ -98,15 +98,15 @@ impl Listed for HetznerServer {
         endpoint: "https://api.hetzner.cloud/v1",
         endpoint_variable: "HCLOUD_ENDPOINT",
         token_variable: TOKEN_VARIABLE,
-        path: "/servers",
-        selector: "label_selector",
-        page: "50",
+        token_header: ("authorization", "Bearer "),
+        page: ("per_page", "50"),
     };
     const BOOTSTRAP: Bootstrap = Bootstrap {
         provider: "hetzner",
-        token: number_token::HETZNER,
+        token: id_token::HETZNER,
         fact: "cloud.hetzner.instanceID",
         unavailable: "HetznerUnavailable",
+        no_address: ("NoPrivateAddress", "is in no private network to be called back over"),
         machine_prefix: MachinePrefix::NETWORK,
     };
     const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;
@@ -122,15 +122,16 @@ impl Listed for HetznerServer {
         .boxed()
     }
 
-    fn number(facts: &CloudFacts) -> Option<&str> {
+    fn id_of(facts: &CloudFacts) -> Option<&str> {
         facts.hetzner.as_ref().map(|facts| facts.instance_id.as_str())
     }
 
-    fn selector(cluster: &str) -> String {
-        format!("{CLUSTER_LABEL}=={cluster}")
+    fn selection(scope: &Scope) -> Selection {
+        let cluster = format!("{CLUSTER_LABEL}=={}", scope.cluster);
+        Selection { path: "/servers".into(), parameters: vec![("label_selector", cluster)], header: None }
     }
 
-    fn of_page(page: Page, _number: u32) -> (Vec<HetznerServer>, Option<u32>) {
+    fn of_page(page: Page, _at: PageAt) -> (Vec<HetznerServer>, Option<u32>) {
         (page.servers.into_iter().map(HetznerServer::from).collect(), page.meta.pagination.next_page)
     }
 

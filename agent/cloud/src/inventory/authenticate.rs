@@ -1,4 +1,4 @@
-//! The proof of a machine whose cloud knows it by a number: it says the number, and answers the call-back at its address, which
+//! The proof of a machine whose cloud lists it by its id: it says the id, and answers the call-back at its address, which
 //! the client of the bootstrap server sees to.
 
 use futures_util::FutureExt as _;
@@ -8,27 +8,26 @@ use reqwest::header::HeaderValue;
 use super::{Bootstrap, Listed};
 use crate::authenticate::{AuthenticationError, Authenticator};
 
-/// Says a machine's number.
+/// Says a machine's id.
 #[derive(Debug)]
-pub(crate) struct NumberAuthenticator {
+pub(crate) struct IdAuthenticator {
     token: HeaderValue,
 }
 
-impl NumberAuthenticator {
-    /// For the machine of this number, as its metadata service writes it.
+impl IdAuthenticator {
+    /// For the machine of this id, as its metadata service writes it.
     ///
     /// # Errors
-    /// If it is no number of a machine.
-    pub(crate) fn of<M: Listed>(number: &str) -> Result<NumberAuthenticator, AuthenticationError> {
+    /// If it is no id of a machine.
+    pub(crate) fn of<M: Listed>(id: &str) -> Result<IdAuthenticator, AuthenticationError> {
         let Bootstrap { token, fact, .. } = M::BOOTSTRAP;
-        let no_number =
-            || AuthenticationError::NoNumber { machine: token.machine, fact, value: number.to_owned() };
-        let token = token.token(number).ok().and_then(|token| HeaderValue::try_from(token).ok());
-        Ok(NumberAuthenticator { token: token.ok_or_else(no_number)? })
+        let no_id = || AuthenticationError::NoId { machine: token.machine, fact, value: id.to_owned() };
+        let token = token.token(id).ok().and_then(|token| HeaderValue::try_from(token).ok());
+        Ok(IdAuthenticator { token: token.ok_or_else(no_id)? })
     }
 }
 
-impl Authenticator for NumberAuthenticator {
+impl Authenticator for IdAuthenticator {
     fn token<'a>(&'a self, _body: &'a [u8]) -> BoxFuture<'a, Result<HeaderValue, AuthenticationError>> {
         async { Ok(self.token.clone()) }.boxed()
     }
@@ -39,25 +38,27 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use kops_agent_plan::identity::digital_ocean::Droplet;
     use kops_agent_plan::identity::hetzner::HetznerServer;
+    use kops_agent_plan::identity::linode::LinodeInstance;
+    use kops_agent_plan::identity::scaleway::ScalewayServer;
 
     use super::*;
 
-    async fn says_its_number_or_nothing<M: Listed>(token: &str, fact: &str) {
-        let known = NumberAuthenticator::of::<M>("4711").unwrap();
+    async fn says_its_id_or_nothing<M: Listed>(token: &str, fact: &str) {
+        let known = IdAuthenticator::of::<M>(M::BOOTSTRAP.token.form.example()).unwrap();
         assert_eq!(known.token(b"").await.unwrap(), token);
-        for number in ["", "4711\n", "server"] {
-            let error = NumberAuthenticator::of::<M>(number).unwrap_err();
+        for id in ["", "4711\n", "server"] {
+            let error = IdAuthenticator::of::<M>(id).unwrap_err();
             assert!(error.to_string().contains(fact), "{error}");
         }
     }
 
     #[tokio::test]
-    async fn a_machine_says_its_number_or_nothing() {
-        says_its_number_or_nothing::<HetznerServer>("x-hetzner-id 4711", "cloud.hetzner.instanceID").await;
-        says_its_number_or_nothing::<Droplet>(
-            "x-digitalocean-droplet-id 4711",
-            "cloud.digitalOcean.dropletID",
-        )
-        .await;
+    async fn a_machine_says_its_id_or_nothing() {
+        says_its_id_or_nothing::<LinodeInstance>("x-linode-instance-id 4711", "cloud.linode.id").await;
+        let token = "x-scaleway-instance-server-id 5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb";
+        says_its_id_or_nothing::<ScalewayServer>(token, "cloud.scaleway.serverID").await;
+        says_its_id_or_nothing::<HetznerServer>("x-hetzner-id 4711", "cloud.hetzner.instanceID").await;
+        says_its_id_or_nothing::<Droplet>("x-digitalocean-droplet-id 4711", "cloud.digitalOcean.dropletID")
+            .await;
     }
 }

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use kops_agent_spec::facts::CloudFacts;
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
-use super::authenticate::NumberAuthenticator;
+use super::authenticate::IdAuthenticator;
 use super::{Listed, ListedControlPlane};
 use crate::Cloud;
 use crate::authenticate::{AuthenticationError, Authenticator};
@@ -46,7 +46,7 @@ impl<M: Listed> Cloud for ListedCloud<M> {
         _tpm: &'a Arc<dyn OpenTpm>,
     ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
         async {
-            let authenticator = NumberAuthenticator::of::<M>(M::number(facts).unwrap_or_default())?;
+            let authenticator = IdAuthenticator::of::<M>(M::id_of(facts).unwrap_or_default())?;
             Ok(Box::new(authenticator) as Box<dyn Authenticator>)
         }
         .boxed()
@@ -57,6 +57,7 @@ impl<M: Listed> Cloud for ListedCloud<M> {
         options: &'a KopsControllerOptions,
         calls: CloudCalls,
     ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
-        async { Ok(Arc::new(ListedControlPlane::<M>::of(options, calls)?) as Arc<dyn ControlPlane>) }.boxed()
+        async { Ok(Arc::new(ListedControlPlane::<M>::of(options, calls).await?) as Arc<dyn ControlPlane>) }
+            .boxed()
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use kops_agent_plan::identity::numbered::identify_node;
+use kops_agent_plan::identity::machine::identify_node;
 use kops_agent_plan::identity::{Identity, Refusal};
 use kops_agent_plan::labels::ObservedNode;
 use kops_agent_spec::{KopsControllerOptions, KopsControllerServerOptions};
@@ -26,8 +26,12 @@ impl<M: Listed> ListedControlPlane<M> {
     ///
     /// # Errors
     /// If the environment is wrong, or a client cannot be set up.
-    pub(crate) fn of(options: &KopsControllerOptions, calls: CloudCalls) -> Result<Self, ControlPlaneError> {
+    pub(crate) async fn of(
+        options: &KopsControllerOptions,
+        calls: CloudCalls,
+    ) -> Result<Self, ControlPlaneError> {
         let machines = Inventory::of_environment(&options.cluster_name, calls)
+            .await
             .map_err(ControlPlaneError::of_list("preparing to ask the cloud for the cluster's machines"))?;
         Ok(ListedControlPlane { machines: Arc::new(machines) })
     }
@@ -40,14 +44,15 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
         _since: Instant,
     ) -> BoxFuture<'a, Result<Identity, NotIdentified>> {
         async {
-            let id = M::PROVIDER_IDS.number(&node.provider_id).map_err(NotIdentified::Refused)?;
+            let id = M::PROVIDER_IDS.id(&node.provider_id).map_err(NotIdentified::Refused)?;
             let asked = self.machines.get_with_namesake(id, &node.name).await;
             let (machine, namesake) = asked.map_err(|error| NotIdentified::Unavailable(error.to_string()))?;
             let identity = match machine {
-                Some(machine) => {
+                // It may say where the machine is, too, and be wrong about that.
+                Some(machine) if machine.provider_id() == node.provider_id => {
                     identify_node(&node.name, &*machine, namesake.as_deref(), self.machines.cluster())
                 }
-                None => Err(Refusal::NoSuchInstance { instance: id.to_string() }),
+                _ => Err(Refusal::NoSuchInstance { instance: id.to_string() }),
             };
             identity.map_err(NotIdentified::Refused)
         }
@@ -71,7 +76,9 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
     }
 
     /// kOps puts port 3988 behind the API's load balancer, where there is one, without the PROXY protocol (upstream:
-    /// `pkg/model/domodel/api_loadbalancer.go`, `pkg/model/hetznermodel/loadbalancer.go`).
+    /// `pkg/model/domodel/api_loadbalancer.go`, `pkg/model/hetznermodel/loadbalancer.go`,
+    /// `pkg/model/scalewaymodel/api_loadbalancer.go`). Where there is none, it is the same with a machine that connects from an
+    /// address which the cloud does not list.
     fn load_balancing(&self) -> LoadBalancing {
         LoadBalancing::Of(self.machines.clone())
     }

@@ -1,9 +1,9 @@
 //! The machines of one cluster, as its cloud's API lists them page by page, for clouds that are asked with a token of the
 //! project.
 //!
-//! Such a cloud answers some thousand requests an hour, to all of a project together, and the number that a machine says it has is
+//! Such a cloud answers some thousand requests an hour, to all of a project together, and the id that a machine says it has is
 //! no secret. So no request is made for one machine: one list of the cluster's machines answers all questions of some seconds, and
-//! a made-up number costs no request more than a true one.
+//! a made-up id costs no request more than a true one.
 //!
 //! Such clouds differ in what they list and how they name it, which is [`Listed`]. What a machine proves itself with, how it is
 //! verified, and how Nodes are identified is the same for all of them.
@@ -11,6 +11,7 @@
 mod authenticate;
 mod cloud;
 mod identify;
+mod selection;
 mod verify;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,13 +20,15 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use kops_agent_plan::bootstrap::number_token::NumberToken;
+use kops_agent_plan::bootstrap::id_token::IdToken;
 use kops_agent_plan::identity::Refusal;
-use kops_agent_plan::identity::numbered::{NumberedMachine, ProviderIds};
+use kops_agent_plan::identity::machine::{CloudMachine, ProviderIds};
+use kops_agent_plan::machine_id::MachineId;
 use kops_agent_spec::CloudProvider;
 use kops_agent_spec::facts::CloudFacts;
-use reqwest::header::{AUTHORIZATION, HeaderValue};
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Client, Url};
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout};
@@ -40,6 +43,8 @@ use kops_agent_net::tls;
 
 pub(crate) use cloud::ListedCloud;
 pub use identify::ListedControlPlane;
+pub(crate) use selection::variable;
+pub use selection::{PageAt, Scope, Selection};
 pub use verify::ListedVerifier;
 
 /// More pages than a project could have.
@@ -65,12 +70,10 @@ pub struct ListApi {
     pub(crate) endpoint_variable: &'static str,
     /// The variable with the token.
     pub(crate) token_variable: &'static str,
-    /// Where the list is, below the endpoint.
-    pub(crate) path: &'static str,
-    /// The parameter that selects machines.
-    pub(crate) selector: &'static str,
-    /// The most machines of a page.
-    pub(crate) page: &'static str,
+    /// The header that the token is sent in, and what stands before it there.
+    pub(crate) token_header: (&'static str, &'static str),
+    /// The parameter that says how many machines a page has at most, and how many those are.
+    pub(crate) page: (&'static str, &'static str),
 }
 
 /// How a cloud's machines become nodes.
@@ -79,17 +82,19 @@ pub struct Bootstrap {
     /// kOps' key for the cloud in the server's configuration (upstream: `cmd/kops-controller/pkg/config/options.go`).
     pub(crate) provider: &'static str,
     /// Their tokens.
-    pub(crate) token: NumberToken,
-    /// Where their number is among facts.
+    pub(crate) token: IdToken,
+    /// Where their id is among facts.
     pub(crate) fact: &'static str,
     /// The reason of a refusal while the API does not answer.
     pub(crate) unavailable: &'static str,
+    /// What is wrong with a machine that has no address to be called back at: the reason of its refusal, and the end of a sentence.
+    pub(crate) no_address: (&'static str, &'static str),
     /// How many leading bits of an IPv6 address are one machine's own.
     pub(crate) machine_prefix: MachinePrefix,
 }
 
 /// A machine that a cloud's API lists.
-pub trait Listed: NumberedMachine + fmt::Debug + Send + Sync + Sized + 'static {
+pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     /// How it is asked for.
     const API: ListApi;
     /// How it becomes a node.
@@ -106,13 +111,20 @@ pub trait Listed: NumberedMachine + fmt::Debug + Send + Sync + Sized + 'static {
         facts: &mut CloudFacts,
         retries: kops_agent_net::retry::Retries,
     ) -> BoxFuture<'_, Result<(), MetadataError>>;
-    /// The number of this machine, as its metadata service writes it; `None` where it was not asked.
-    fn number(facts: &CloudFacts) -> Option<&str>;
+    /// The id of this machine, as its metadata service writes it; `None` where it was not asked.
+    fn id_of(facts: &CloudFacts) -> Option<&str>;
 
+    /// Where in the cloud a cluster is, as far as its API has to be told: by default nowhere else than its token says.
+    ///
+    /// # Errors
+    /// If neither the environment nor the metadata service says so.
+    fn scope(cluster: &str) -> BoxFuture<'_, Result<Scope, ApiError>> {
+        async move { Ok(Scope::from(cluster)) }.boxed()
+    }
     /// What selects the machines of a cluster.
-    fn selector(cluster: &str) -> String;
-    /// The machines of the page of this number, and the number of the next page.
-    fn of_page(page: Self::Page, number: u32) -> (Vec<Self>, Option<u32>);
+    fn selection(scope: &Scope) -> Selection;
+    /// The machines of a page, and the number of the next page.
+    fn of_page(page: Self::Page, at: PageAt) -> (Vec<Self>, Option<u32>);
     /// All its addresses.
     fn addresses(&self) -> Vec<IpAddr>;
 }
@@ -129,17 +141,19 @@ pub(crate) fn advice(token_variable: &str, status: u16) -> String {
 #[derive(Debug)]
 pub struct Inventory<M> {
     client: Client,
-    endpoint: Url,
+    /// The list, but for the number of its page.
+    list: Url,
     /// Where the API is, as messages show it.
     shown: String,
-    token: HeaderValue,
+    /// The token, and what selects machines.
+    headers: HeaderMap,
     cluster: String,
     calls: CloudCalls,
     listed: Singleflight<Listing<M>, ApiError>,
     last: Mutex<Last>,
 }
 
-type Listing<M> = BTreeMap<u64, Arc<M>>;
+type Listing<M> = BTreeMap<MachineId, Arc<M>>;
 
 /// The last list.
 #[derive(Debug, Default)]
@@ -158,14 +172,15 @@ impl<M: Listed> Inventory<M> {
     /// environment; counted in `calls`.
     ///
     /// # Errors
-    /// If there is no token, this host has no certificate authorities, or the endpoint or a proxy is no URL.
-    pub fn of_environment(cluster: &str, calls: CloudCalls) -> Result<Inventory<M>, ApiError> {
-        let set = |name| std::env::var(name).ok().filter(|value: &String| !value.trim().is_empty());
+    /// If there is no token, this host has no certificate authorities, the endpoint or a proxy is no URL, or it is not known where
+    /// in the cloud the cluster is.
+    pub async fn of_environment(cluster: &str, calls: CloudCalls) -> Result<Inventory<M>, ApiError> {
         let variable = M::API.token_variable;
-        let token = set(variable).ok_or(ApiError::NoToken { variable })?;
-        let endpoint = set(M::API.endpoint_variable).unwrap_or_else(|| M::API.endpoint.to_owned());
+        let token = selection::variable(variable).ok_or(ApiError::NoToken { variable })?;
+        let endpoint =
+            selection::variable(M::API.endpoint_variable).unwrap_or_else(|| M::API.endpoint.to_owned());
         tls::require_ca_bundle_for([endpoint.as_str()])?;
-        Inventory::at(&endpoint, &token, cluster, calls)
+        Inventory::at(&endpoint, &token, M::scope(cluster).await?, calls)
     }
 
     /// The same at this endpoint, with this token.
@@ -175,33 +190,38 @@ impl<M: Listed> Inventory<M> {
     pub fn at(
         endpoint: &str,
         token: &str,
-        cluster: &str,
+        scope: impl Into<Scope>,
         calls: CloudCalls,
     ) -> Result<Inventory<M>, ApiError> {
-        let bad = || ApiError::BadEndpoint {
-            variable: M::API.endpoint_variable,
-            endpoint: endpoint.to_owned(),
-            usual: M::API.endpoint,
-        };
-        let mut url =
-            Url::parse(&format!("{}{}", endpoint.trim_end_matches('/'), M::API.path)).map_err(|_| bad())?;
-        if !matches!(url.scheme(), "http" | "https") || url.query().is_some() || !url.has_host() {
+        let scope = scope.into();
+        let ListApi { endpoint_variable, endpoint: usual, token_variable, token_header, page, .. } = M::API;
+        let bad =
+            || ApiError::BadEndpoint { variable: endpoint_variable, endpoint: endpoint.to_owned(), usual };
+        let Selection { path, parameters, header } = M::selection(&scope);
+        let mut list = Url::parse(&format!("{}{path}", endpoint.trim_end_matches('/'))).map_err(|_| bad())?;
+        if !matches!(list.scheme(), "http" | "https") || list.query().is_some() || !list.has_host() {
             return Err(bad());
         }
-        url.query_pairs_mut()
-            .append_pair(M::API.selector, &M::selector(cluster))
-            .append_pair("per_page", M::API.page);
-        let mut token = HeaderValue::try_from(format!("Bearer {}", token.trim()))
-            .map_err(|_| ApiError::NoToken { variable: M::API.token_variable })?;
+        list.query_pairs_mut().extend_pairs(parameters).append_pair(page.0, page.1);
+        let shown = list.origin().ascii_serialization();
+        let (name, before) = token_header;
+        let mut token = HeaderValue::try_from(format!("{before}{}", token.trim()))
+            .map_err(|_| ApiError::NoToken { variable: token_variable })?;
         token.set_sensitive(true);
+        let mut headers = HeaderMap::from_iter([(HeaderName::from_static(name), token)]);
+        if let Some((name, value)) = header {
+            let value = HeaderValue::try_from(value)
+                .map_err(|error| ApiError::NoRequest { endpoint: shown.clone(), cause: error.to_string() })?;
+            headers.insert(HeaderName::from_static(name), value);
+        }
         let config = tls::client_config().map_err(HttpError::from)?;
         Ok(Inventory {
             // It follows no redirect: the token is for this cloud.
             client: http::client_with(config)?,
-            shown: url.origin().ascii_serialization(),
-            endpoint: url,
-            token,
-            cluster: cluster.to_owned(),
+            list,
+            shown,
+            headers,
+            cluster: scope.cluster,
             calls,
             listed: Singleflight::default(),
             last: Mutex::default(),
@@ -213,21 +233,21 @@ impl<M: Listed> Inventory<M> {
         &self.cluster
     }
 
-    /// The machine with a number; `None` if the cluster has none.
+    /// The machine with an id; `None` if the cluster has none.
     ///
     /// # Errors
     /// If that cannot be asked.
-    pub async fn get(self: &Arc<Self>, id: u64) -> Result<Option<Arc<M>>, Arc<ApiError>> {
+    pub async fn get(self: &Arc<Self>, id: MachineId) -> Result<Option<Arc<M>>, Arc<ApiError>> {
         Ok(self.listing().await?.get(&id).cloned())
     }
 
-    /// The machine with a number, and the one whose Node has a name, at the same moment.
+    /// The machine with an id, and the one whose Node has a name, at the same moment.
     ///
     /// # Errors
     /// If that cannot be asked.
     pub async fn get_with_namesake(
         self: &Arc<Self>,
-        id: u64,
+        id: MachineId,
         node: &str,
     ) -> Result<(Option<Arc<M>>, Option<Arc<M>>), Arc<ApiError>> {
         let listing = self.listing().await?;
@@ -283,7 +303,8 @@ impl<M: Listed> Inventory<M> {
                 Err(self.question().unreachable(cause))
             });
             self.calls.count(M::API.service, M::API.action, api::outcome(&answer));
-            let (of_page, following) = M::of_page(answer?, number);
+            let (page, total) = answer?;
+            let (of_page, following) = M::of_page(page, PageAt { number, total });
             self.last().pages = number;
             next = following.filter(|next| *next > number);
             machines.extend(of_page.into_iter().map(|machine| (machine.id(), Arc::new(machine))));
@@ -291,14 +312,16 @@ impl<M: Listed> Inventory<M> {
         Ok(machines)
     }
 
-    async fn page(&self, number: u32) -> Result<M::Page, ApiError> {
-        let mut url = self.endpoint.clone();
+    /// A page, and how many machines all pages have, where the answer's headers say so.
+    async fn page(&self, number: u32) -> Result<(M::Page, Option<u64>), ApiError> {
+        let mut url = self.list.clone();
         url.query_pairs_mut().append_pair("page", &number.to_string());
         let question = self.question();
-        let request = self.client.get(url).header(AUTHORIZATION, self.token.clone()).build();
+        let request = self.client.get(url).headers(self.headers.clone()).build();
         let request = request.map_err(|error| question.unreachable(innermost_cause(error)))?;
-        let body = api::ask(&self.client, request, question).await?;
-        serde_json::from_slice(&body).map_err(|error| question.garbage(200, error))
+        let (headers, body) = api::ask_whole(&self.client, request, question).await?;
+        let page = serde_json::from_slice(&body).map_err(|error| question.garbage(200, error))?;
+        Ok((page, selection::total(&headers)))
     }
 
     fn question(&self) -> Question<'_> {

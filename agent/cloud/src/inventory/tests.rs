@@ -5,10 +5,14 @@
 use futures_util::future::join_all;
 use kops_agent_plan::identity::digital_ocean::Droplet;
 use kops_agent_plan::identity::hetzner::HetznerServer;
+use kops_agent_plan::identity::linode::LinodeInstance;
+use kops_agent_plan::identity::scaleway::ScalewayServer;
 use kops_agent_plan::labels::ObservedNode;
 use kops_agent_tests::digital_ocean::Droplet as KnownDroplet;
 use kops_agent_tests::hetzner::Server as KnownServer;
+use kops_agent_tests::linode::Instance as KnownInstance;
 use kops_agent_tests::listed::{ListApi as StandIn, ListedMachine, Mood};
+use kops_agent_tests::scaleway::{PROJECT, Server as KnownScaleway, ZONE};
 
 use super::*;
 use crate::api::LONGEST_PAUSE;
@@ -22,6 +26,20 @@ const CLUSTER: &str = "c.example.com";
 trait Known: ListedMachine {
     /// The same, as it is listed.
     type Machine: Listed;
+    /// The reason for which one without an address is refused.
+    const NO_ADDRESS: &str = "NoPrivateAddress";
+    /// An address of each besides.
+    const OTHER_ADDRESS: Option<IpAddr> = Some(IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 7)));
+
+    /// How the Node of the machine with the id that is made from a number says it.
+    fn provider_id(number: u64) -> String {
+        format!("{}{}", Self::Machine::PROVIDER_IDS.prefix, Self::id(number))
+    }
+
+    /// Where the cluster is.
+    fn scope() -> Scope {
+        Scope::from(CLUSTER)
+    }
 
     fn of_cluster(cluster: &str, name: &str, private_ips: &[[u8; 4]]) -> Self;
     fn off(self) -> Self;
@@ -53,6 +71,50 @@ impl Known for KnownDroplet {
     }
 }
 
+impl Known for KnownInstance {
+    type Machine = LinodeInstance;
+
+    fn of_cluster(cluster: &str, name: &str, private_ips: &[[u8; 4]]) -> KnownInstance {
+        let private_ips = private_ips.iter().map(|ip| IpAddr::from(*ip)).collect();
+        KnownInstance { private_ips, ..KnownInstance::of_group(cluster, "nodes", name, [0; 4].into()) }
+    }
+
+    fn off(self) -> KnownInstance {
+        KnownInstance { status: "offline".into(), ..self }
+    }
+}
+
+/// An address of each of Scaleway's machines that is no one's to call back.
+const IPV6: IpAddr = IpAddr::V6(std::net::Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 7));
+
+impl Known for KnownScaleway {
+    type Machine = ScalewayServer;
+    const NO_ADDRESS: &str = "NoAddress";
+    const OTHER_ADDRESS: Option<IpAddr> = Some(IPV6);
+
+    fn provider_id(number: u64) -> String {
+        format!("scaleway://instance/{ZONE}/{}", Self::id(number))
+    }
+
+    fn scope() -> Scope {
+        Scope { zone: ZONE.into(), project: PROJECT.into(), ..Scope::from(CLUSTER) }
+    }
+
+    fn of_cluster(cluster: &str, name: &str, public_ips: &[[u8; 4]]) -> KnownScaleway {
+        let public_ips = [IPV6].into_iter().chain(public_ips.iter().map(|ip| IpAddr::from(*ip))).collect();
+        KnownScaleway { public_ips, ..KnownScaleway::of_group(cluster, "nodes", name, [0; 4].into()) }
+    }
+
+    fn off(self) -> KnownScaleway {
+        KnownScaleway { state: "stopped".into(), ..self }
+    }
+}
+
+/// The id that is made from a number.
+fn id<K: Known>(number: u64) -> MachineId {
+    K::Machine::BOOTSTRAP.token.form.parse(&K::id(number)).unwrap()
+}
+
 /// A machine of the cluster.
 fn own<K: Known>(number: u8) -> K {
     K::of_cluster(CLUSTER, &format!("nodes-{number}"), &[[10, 0, 0, number]])
@@ -60,7 +122,7 @@ fn own<K: Known>(number: u8) -> K {
 
 fn inventory<K: Known>(api: &StandIn<K>, calls: CloudCalls) -> Arc<Inventory<K::Machine>> {
     kops_agent_net::tls::install_provider();
-    Arc::new(Inventory::at(&api.url(), K::API.token, CLUSTER, calls).unwrap())
+    Arc::new(Inventory::at(&api.url(), K::API.token, K::scope(), calls).unwrap())
 }
 
 /// A stand-in with one machine of the cluster, and what lists it.
@@ -80,12 +142,18 @@ macro_rules! for_each_cloud {
         mod digital_ocean {
             $(#[tokio::test] async fn $test() { super::$test::<super::KnownDroplet>().await })*
         }
+        mod linode {
+            $(#[tokio::test] async fn $test() { super::$test::<super::KnownInstance>().await })*
+        }
+        mod scaleway {
+            $(#[tokio::test] async fn $test() { super::$test::<super::KnownScaleway>().await })*
+        }
     };
 }
 
 for_each_cloud! {
-    the_machines_of_the_cluster_are_known_by_their_numbers
-    a_thousand_made_up_numbers_cost_one_list
+    the_machines_of_the_cluster_are_known_by_their_ids
+    a_thousand_made_up_ids_cost_one_list
     an_api_that_fails_is_not_asked_again_at_once
     a_pause_that_the_api_asks_for_is_made_up_to_a_bound
     a_wrong_token_is_told_and_a_right_one_is_not
@@ -95,30 +163,32 @@ for_each_cloud! {
     a_node_is_its_own_machine_and_no_other
 }
 
-async fn the_machines_of_the_cluster_are_known_by_their_numbers<K: Known>() {
+async fn the_machines_of_the_cluster_are_known_by_their_ids<K: Known>() {
     let api = StandIn::start().unwrap();
     let pages = 3;
-    let per_page: u64 = K::Machine::API.page.parse().unwrap();
+    let per_page: u64 = K::Machine::API.page.1.parse().unwrap();
     let last = per_page * (pages - 1) + 1;
-    for id in 1..=last {
-        api.put(id, own::<K>(2));
+    for number in 1..=last {
+        api.put(number, own::<K>(2));
     }
     api.put(last + 1, K::of_cluster("other.example.com", "nodes", &[[10, 0, 0, 9]]));
     api.put(last, K::of_cluster(CLUSTER, "none", &[]));
     let machines = inventory(&api, CloudCalls::default());
     let private = IpAddr::from([10, 0, 0, 2]);
     assert!(!machines.has_address(private), "none was listed yet");
-    let machine = machines.get(last - 1).await.unwrap().unwrap();
-    assert_eq!((machine.id(), machine.private_ips()), (last - 1, &[private][..]));
-    assert!(machines.get(last).await.unwrap().unwrap().private_ips().is_empty());
-    assert!(machines.get(last + 1).await.unwrap().is_none(), "it is of another cluster");
+    let machine = machines.get(id::<K>(last - 1)).await.unwrap().unwrap();
+    assert_eq!((machine.id(), machine.called_back_at()), (id::<K>(last - 1), Some(private)));
+    assert_eq!(machines.get(id::<K>(last)).await.unwrap().unwrap().called_back_at(), None);
+    assert!(machines.get(id::<K>(last + 1)).await.unwrap().is_none(), "it is of another cluster");
     assert_eq!(api.calls() as u64, pages, "one list");
-    assert!(machines.has_address(private) && machines.has_address([192, 0, 2, 7].into()));
+    assert!(
+        machines.has_address(private) && K::OTHER_ADDRESS.is_none_or(|other| machines.has_address(other))
+    );
 }
 
-async fn a_thousand_made_up_numbers_cost_one_list<K: Known>() {
+async fn a_thousand_made_up_ids_cost_one_list<K: Known>() {
     let (api, machines) = with_one::<K>();
-    let asked = join_all((1..1000).map(|id| machines.get(id))).await;
+    let asked = join_all((1..1000).map(|number| machines.get(id::<K>(number)))).await;
     assert_eq!(asked.iter().filter(|answer| answer.as_ref().unwrap().is_some()).count(), 1);
     assert_eq!(api.calls(), 1);
 }
@@ -143,7 +213,7 @@ async fn an_api_that_fails_is_not_asked_again_at_once<K: Known>() {
         let calls = CloudCalls::default();
         let machines = inventory(&api, calls.clone());
         for _ in 0..2 {
-            let error = machines.get(1).await.unwrap_err().to_string();
+            let error = machines.get(id::<K>(1)).await.unwrap_err().to_string();
             assert!(error.contains(&expected) && !error.contains(K::API.token), "{expected}: {error}");
         }
         assert_eq!(calls.counted(service, action, outcome), api.calls() as u64, "{mood:?}");
@@ -175,9 +245,9 @@ async fn a_wrong_token_is_told_and_a_right_one_is_not<K: Known>() {
     let (api, right) = with_one::<K>();
     let ListApi { token_variable, endpoint: usual, .. } = K::Machine::API;
     let at = |endpoint: &str, token: &str| {
-        Inventory::<K::Machine>::at(endpoint, token, CLUSTER, CloudCalls::default())
+        Inventory::<K::Machine>::at(endpoint, token, K::scope(), CloudCalls::default())
     };
-    let error = Arc::new(at(&api.url(), "guessed").unwrap()).get(1).await.unwrap_err();
+    let error = Arc::new(at(&api.url(), "guessed").unwrap()).get(id::<K>(1)).await.unwrap_err();
     assert!(error.is_forbidden());
     let expected = format!("401 unauthorized; is {token_variable} a token of this");
     assert!(error.to_string().contains(&expected), "{error}");
@@ -203,31 +273,38 @@ async fn no_machine_is_absent_that_the_api_does_not_say_is<K: Known>() {
     ] {
         let (api, machines) = with_one::<K>();
         api.set_mood(mood);
-        let error = machines.get(1).await.unwrap_err();
+        let error = machines.get(id::<K>(1)).await.unwrap_err();
         assert!(!error.is_absent(), "{mood:?}");
         assert_eq!(error.is_forbidden(), mood == Mood::Forbidding, "{mood:?}");
-        let refused = verified(machines.clone(), "1").await.unwrap_err();
+        let refused = verified(machines.clone(), &K::id(1)).await.unwrap_err();
         assert_eq!(refused.reason, K::Machine::BOOTSTRAP.unavailable, "{mood:?}");
         assert!(!refused.message.contains(K::API.token));
-        let asked = identified(machines, "nodes-1", 1).await;
+        let asked = identified::<K>(machines, "nodes-1", 1).await;
         assert!(matches!(asked, Err(NotIdentified::Unavailable(_))), "{mood:?}: {asked:?}");
     }
 }
 
-async fn verified<M: Listed>(machines: Arc<Inventory<M>>, number: &str) -> Result<VerifiedNode, Refused> {
+async fn verified<M: Listed>(machines: Arc<Inventory<M>>, id: &str) -> Result<VerifiedNode, Refused> {
     let verifier = ListedVerifier { machines };
-    let token = format!("{}{number}", M::BOOTSTRAP.token.prefix);
+    let token = format!("{}{id}", M::BOOTSTRAP.token.prefix);
     let origin = Origin::of([10, 0, 0, 1].into());
     let presented = Presented { token: &token, body: b"{}", origin, now: 0 };
     verifier.examine(&presented).unwrap()?.verification.await
 }
 
-async fn identified<M: Listed>(
+async fn identified<K: Known>(
+    machines: Arc<Inventory<K::Machine>>,
+    name: &str,
+    number: u64,
+) -> Result<String, NotIdentified> {
+    identified_as(machines, name, K::provider_id(number)).await
+}
+
+async fn identified_as<M: Listed>(
     machines: Arc<Inventory<M>>,
     name: &str,
-    id: u64,
+    provider_id: String,
 ) -> Result<String, NotIdentified> {
-    let provider_id = format!("{}{id}", M::PROVIDER_IDS.prefix);
     let node = ObservedNode { name: name.into(), provider_id, ..ObservedNode::default() };
     let control_plane = ListedControlPlane { machines };
     Ok(control_plane.identify(&node, Instant::now()).await?.instance_group)
@@ -235,15 +312,15 @@ async fn identified<M: Listed>(
 
 async fn a_machine_of_the_cluster_is_called_back_at_its_private_address<K: Known>() {
     let (_api, machines) = with_one::<K>();
-    let machine = machines.get(1).await.unwrap().unwrap();
+    let machine = machines.get(id::<K>(1)).await.unwrap().unwrap();
     let expected = VerifiedNode {
-        instance: format!("{}1", K::Machine::PROVIDER_IDS.prefix),
+        instance: K::provider_id(1),
         node_name: machine.node_name(),
         certificate_names: machine.certificate_names(),
         instance_group: "nodes".into(),
         challenge_endpoint: "10.0.0.1:3987".into(),
     };
-    assert_eq!(verified(machines.clone(), "1").await.unwrap(), expected);
+    assert_eq!(verified(machines.clone(), &K::id(1)).await.unwrap(), expected);
     assert!(expected.certificate_names.contains(&"10.0.0.1".to_owned()));
     let origin = Origin::of([1; 4].into());
     let presented = Presented { token: "x-aws-sts 1", body: b"", origin, now: 0 };
@@ -256,16 +333,17 @@ async fn what_is_no_machine_of_the_cluster_is_refused<K: Known>() {
     api.put(2, own::<K>(2).off());
     api.put(3, K::of_cluster(CLUSTER, "nodes-3", &[]));
     let machines = inventory(&api, CloudCalls::default());
-    for (number, reason) in [
-        ("1", "InstanceNotFound"),
-        ("2", "InstanceNotRunning"),
-        ("3", "NoPrivateAddress"),
-        ("5", "InstanceNotFound"),
-        ("05", "MalformedToken"),
-        ("", "MalformedToken"),
+    for (id, reason) in [
+        (K::id(1), "InstanceNotFound"),
+        (K::id(2), "InstanceNotRunning"),
+        (K::id(3), K::NO_ADDRESS),
+        (K::id(5), "InstanceNotFound"),
+        (format!("0{}", K::id(5)), "MalformedToken"),
+        (format!("{} ", K::id(5)), "MalformedToken"),
+        (String::new(), "MalformedToken"),
     ] {
-        let refusal = verified(machines.clone(), number).await.unwrap_err();
-        assert_eq!(refusal.reason, reason, "{number}");
+        let refusal = verified(machines.clone(), &id).await.unwrap_err();
+        assert_eq!(refusal.reason, reason, "{id}");
     }
     assert_eq!(api.calls(), 1);
 }
@@ -276,14 +354,14 @@ async fn a_node_is_its_own_machine_and_no_other<K: Known>() {
         api.put(number.into(), own::<K>(number));
     }
     let machines = inventory(&api, CloudCalls::default());
-    let name = machines.get(1).await.unwrap().unwrap().node_name();
-    assert_eq!(identified(machines.clone(), &name, 1).await.unwrap(), "nodes");
+    let name = machines.get(id::<K>(1)).await.unwrap().unwrap().node_name();
+    assert_eq!(identified::<K>(machines.clone(), &name, 1).await.unwrap(), "nodes");
     for (name, id, reason, is_definite) in [
         (name.as_str(), 2, "InstanceOfOtherNode", true),
         ("another", 2, "InstanceOfOtherNode", false),
         ("another", 3, "InstanceNotFound", false),
     ] {
-        match identified(machines.clone(), name, id).await {
+        match identified::<K>(machines.clone(), name, id).await {
             Err(NotIdentified::Refused(refusal)) => {
                 assert_eq!((refusal.reason(), refusal.is_definite()), (reason, is_definite), "{name}");
             }
@@ -300,8 +378,8 @@ async fn a_droplet_of_a_cluster_with_the_same_tag_makes_no_node_an_impostor() {
     api.put(1, same_address("nodes.c-example.com"));
     api.put(2, same_address("nodes.c.example.com"));
     let machines = inventory(&api, CloudCalls::default());
-    assert_eq!(identified(machines.clone(), "10.0.0.1", 2).await.unwrap(), "nodes");
-    match identified(machines, "10.0.0.1", 1).await {
+    assert_eq!(identified::<KnownDroplet>(machines.clone(), "10.0.0.1", 2).await.unwrap(), "nodes");
+    match identified::<KnownDroplet>(machines, "10.0.0.1", 1).await {
         Err(NotIdentified::Refused(refusal)) => assert!(refusal.is_definite(), "{refusal}"),
         other => panic!("{other:?}"),
     }
@@ -314,5 +392,49 @@ async fn two_droplets_tags_name_two_clusters() {
     both.tags.push("KubernetesCluster:other-example-com".into());
     api.put(1, both);
     let machines = inventory(&api, CloudCalls::default());
-    assert_eq!(verified(machines, "1").await.unwrap_err().reason, "InstanceOfOtherCluster");
+    assert_eq!(verified(machines, &KnownDroplet::id(1)).await.unwrap_err().reason, "InstanceOfOtherCluster");
+}
+
+/// They are asked for by a part of their tag.
+#[tokio::test]
+async fn an_instance_of_a_cluster_whose_name_begins_alike_is_of_that_one() {
+    let api = StandIn::<KnownInstance>::start().unwrap();
+    api.put(1, KnownInstance::of_cluster("c.example.com.au", "nodes-1", &[[10, 0, 0, 1]]));
+    api.put(2, own(1));
+    let machines = inventory(&api, CloudCalls::default());
+    let refused = verified(machines.clone(), &KnownInstance::id(1)).await.unwrap_err();
+    assert_eq!(refused.reason, "InstanceOfOtherCluster");
+    assert_eq!(identified::<KnownInstance>(machines.clone(), "nodes-1", 2).await.unwrap(), "nodes");
+    match identified::<KnownInstance>(machines, "nodes-1", 1).await {
+        Err(NotIdentified::Refused(refusal)) => assert!(refusal.is_definite(), "{refusal}"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_server_of_another_project_is_not_there() {
+    let api = StandIn::<KnownScaleway>::start().unwrap();
+    api.put(1, KnownScaleway { project: "another".into(), ..own(1) });
+    let machines = inventory(&api, CloudCalls::default());
+    let refused = verified(machines, &KnownScaleway::id(1)).await.unwrap_err();
+    assert_eq!(refused.reason, "InstanceNotFound");
+}
+
+#[tokio::test]
+async fn a_node_that_says_a_server_is_in_another_zone_names_none() {
+    let (_api, machines) = with_one::<KnownScaleway>();
+    let own = KnownScaleway::provider_id(1);
+    assert_eq!(identified_as(machines.clone(), "nodes-1", own.clone()).await.unwrap(), "nodes");
+    for (provider_id, reason) in [
+        (own.replace(ZONE, "nl-ams-1"), "InstanceNotFound"),
+        (own.replace("instance", "baremetal"), "InvalidProviderID"),
+        (own.replace(ZONE, "fr-par"), "InvalidProviderID"),
+    ] {
+        match identified_as(machines.clone(), "nodes-1", provider_id.clone()).await {
+            Err(NotIdentified::Refused(refusal)) => {
+                assert_eq!((refusal.reason(), refusal.is_definite()), (reason, false), "{provider_id}");
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }

@@ -1,9 +1,10 @@
-//! Verifies machines whose cloud knows them by a number: they say it, the cloud says which machine that is and where, and what
+//! Verifies machines whose cloud lists them by their ids: they say theirs, the cloud says which machine that is and where, and what
 //! answers the call-back at that address proves that it has asked.
 
 use std::sync::Arc;
 
 use kops_agent_plan::identity::Refusal as NoNode;
+use kops_agent_plan::machine_id::MachineId;
 
 use super::{Bootstrap, Inventory, Listed};
 use crate::verify::{Examined, Presented, Refusal, VerifiedNode, Verifier, challenge_endpoint};
@@ -15,21 +16,19 @@ pub struct ListedVerifier<M> {
 }
 
 impl<M: Listed> ListedVerifier<M> {
-    async fn verify(&self, id: u64) -> Result<VerifiedNode, Refusal> {
-        let Bootstrap { token, unavailable, .. } = M::BOOTSTRAP;
+    async fn verify(&self, id: MachineId) -> Result<VerifiedNode, Refusal> {
+        let Bootstrap { token, unavailable, no_address, .. } = M::BOOTSTRAP;
         let listed = self.machines.get(id).await.map_err(|error| Refusal::unavailable(unavailable, error))?;
         let no_such = || Refusal::of_instance(&NoNode::NoSuchInstance { instance: id.to_string() });
         let machine = listed.ok_or_else(no_such)?;
         let identity =
             machine.identify(self.machines.cluster()).map_err(|refusal| Refusal::of_instance(&refusal))?;
-        // No machine is called back over the public network.
-        let address = machine.private_ips().first().ok_or_else(|| {
-            let problem =
-                format!("the {} {id} is in no private network to be called back over", token.machine);
-            Refusal::not_verified("NoPrivateAddress", problem)
+        let address = machine.called_back_at().ok_or_else(|| {
+            let (reason, problem) = no_address;
+            Refusal::not_verified(reason, format!("the {} {id} {problem}", token.machine))
         })?;
         Ok(VerifiedNode {
-            instance: format!("{}{id}", M::PROVIDER_IDS.prefix),
+            instance: machine.provider_id(),
             node_name: machine.node_name(),
             certificate_names: machine.certificate_names(),
             instance_group: identity.instance_group,

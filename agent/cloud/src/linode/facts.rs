@@ -23,6 +23,15 @@ pub(super) async fn observe(service: &MetadataService) -> Result<LinodeFacts, Me
     parse(&instance).ok_or_else(|| service.unusable(INSTANCE_PATH, "it has no label"))
 }
 
+/// The same of a metadata service at another endpoint.
+///
+/// # Errors
+/// As there.
+#[cfg(any(test, feature = "testing"))]
+pub async fn observe_at(endpoint: &str) -> Result<LinodeFacts, MetadataError> {
+    observe(&MetadataService::new(endpoint, kops_agent_net::retry::Retries::default())?).await
+}
+
 async fn token(service: &MetadataService) -> Result<HeaderValue, MetadataError> {
     let attempt = || async {
         let mut headers = HeaderMap::new();
@@ -40,15 +49,16 @@ async fn token(service: &MetadataService) -> Result<HeaderValue, MetadataError> 
 
 /// The answer is a line `name: value` for each property (upstream: `linodemetadata/authenticator.go`).
 fn parse(instance: &str) -> Option<LinodeFacts> {
-    let label = instance.lines().find_map(|line| line.trim().strip_prefix("label:"))?.trim();
-    (!label.is_empty()).then(|| LinodeFacts { label: label.to_owned() })
+    let property =
+        |name: &str| instance.lines().find_map(|line| line.trim().strip_prefix(name)).map(str::trim);
+    let label = property("label:").filter(|label| !label.is_empty())?.to_owned();
+    Some(LinodeFacts { label, id: property("id:").unwrap_or_default().to_owned() })
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use kops_agent_net::retry::Retries;
     use kops_agent_tests::test_server::{TestServer, text};
 
     #[tokio::test]
@@ -67,13 +77,14 @@ mod tests {
             })
         })
         .await;
-        let service = MetadataService::new(server.url.clone(), Retries::default()).unwrap();
-        assert_eq!(observe(&service).await.unwrap().label, "nodes-1");
+        let expected = LinodeFacts { label: "nodes-1".into(), id: "4711".into() };
+        assert_eq!(observe_at(&server.url).await.unwrap(), expected);
     }
 
     #[test]
     fn an_instance_without_a_label_is_none() {
         assert_eq!(parse("id: 1\nlabels: x\n"), None);
         assert_eq!(parse("label:\n"), None);
+        assert_eq!(parse("label: a\nbackups.id: 1\n").unwrap().id, "");
     }
 }

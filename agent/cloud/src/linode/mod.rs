@@ -1,34 +1,18 @@
-//! Linode, of whose instances the metadata service is asked.
+//! Linode (Akamai): instances, which say their number and are called back.
 
-mod facts;
+pub mod facts;
+mod instances;
 
-use futures_util::FutureExt as _;
-use futures_util::future::BoxFuture;
-use kops_agent_net::retry::Retries;
-use kops_agent_spec::CloudProvider;
-use kops_agent_spec::facts::CloudFacts;
+use kops_agent_plan::identity::linode::LinodeInstance;
 
-use crate::Cloud;
-use crate::metadata::{MetadataError, MetadataService};
+use crate::inventory::{Inventory, ListedCloud, ListedControlPlane, ListedVerifier};
+
+/// The instances of a cluster.
+pub type LinodeInstances = Inventory<LinodeInstance>;
+/// Verifies the instances of a cluster.
+pub type LinodeVerifier = ListedVerifier<LinodeInstance>;
+/// The instances of a cluster, as its control plane asks for them.
+pub type LinodeControlPlane = ListedControlPlane<LinodeInstance>;
 
 /// Linode.
-pub(crate) struct Linode;
-
-impl Cloud for Linode {
-    fn provider(&self) -> CloudProvider {
-        CloudProvider::Linode
-    }
-
-    fn observe<'a>(
-        &'a self,
-        facts: &'a mut CloudFacts,
-        retries: Retries,
-    ) -> BoxFuture<'a, Result<(), MetadataError>> {
-        async move {
-            let service = MetadataService::new(facts::ENDPOINT, retries)?;
-            facts.linode = Some(facts::observe(&service).await?);
-            Ok(())
-        }
-        .boxed()
-    }
-}
+pub(crate) static CLOUD: ListedCloud<LinodeInstance> = ListedCloud::new();

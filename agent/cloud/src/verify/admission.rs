@@ -264,11 +264,11 @@ mod tests {
     async fn what_claims_to_be_one_machine_waits_behind_itself_at_an_address_that_all_have() {
         let admission = Admission::new(LIMITS, Gauge::default());
         let balancer = origin(1);
-        let _first = admission.enter(balancer.claiming(7)).await.unwrap();
-        let mut waiting = Box::pin(admission.enter(balancer.claiming(7)));
+        let _first = admission.enter(balancer.claiming(7.into())).await.unwrap();
+        let mut waiting = Box::pin(admission.enter(balancer.claiming(7.into())));
         assert!(waiting.as_mut().now_or_never().is_none());
-        assert_eq!(admission.enter(balancer.claiming(7)).await.err().unwrap().reason, "QueueFull");
-        for other in [balancer.claiming(8), origin(2).claiming(7)] {
+        assert_eq!(admission.enter(balancer.claiming(7.into())).await.err().unwrap().reason, "QueueFull");
+        for other in [balancer.claiming(8.into()), origin(2).claiming(7.into())] {
             assert!(admission.enter(other).now_or_never().is_some_and(|turn| turn.is_ok()));
         }
     }

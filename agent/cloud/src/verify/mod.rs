@@ -15,6 +15,7 @@ use futures_util::future::BoxFuture;
 use kops_agent_plan::bootstrap::challenge::PORT;
 use kops_agent_plan::diff::sha256_hex;
 use kops_agent_plan::identity;
+use kops_agent_plan::machine_id::MachineId;
 
 pub use origin::{LoadBalancing, MachinePrefix, Origin, OwnAddresses, Peers};
 
@@ -115,8 +116,8 @@ pub enum Proof {
     Token,
     /// The machine's answer when it is called back: any machine could have written the token.
     CallBack {
-        /// The number of the machine that the token claims to be of.
-        claimed: u64,
+        /// The id of the machine that the token claims to be of.
+        claimed: MachineId,
     },
 }
 
@@ -134,9 +135,9 @@ pub struct Examined<'a> {
 }
 
 impl<'a> Examined<'a> {
-    /// A token that only says the number of a machine, which the call-back has to prove.
+    /// A token that only says the id of a machine, which the call-back has to prove.
     pub(crate) fn of_call_back(
-        claimed: u64,
+        claimed: MachineId,
         presented: &Presented<'_>,
         verification: Verification<'a>,
     ) -> Examined<'a> {

@@ -3,6 +3,8 @@
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
+use kops_agent_plan::machine_id::MachineId;
+
 /// How many leading bits of an IPv6 address tell one machine from another: behind them a machine has as many addresses
 /// as it likes, before them it has none but what it is given.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,13 +74,13 @@ impl LoadBalancing {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Origin {
     address: IpAddr,
-    claimed: Option<u64>,
+    claimed: Option<MachineId>,
 }
 
 impl Origin {
-    /// The machine of this number there, or what claims to be that.
-    pub fn claiming(self, number: u64) -> Origin {
-        Origin { claimed: Some(number), ..self }
+    /// The machine of this id there, or what claims to be that.
+    pub fn claiming(self, id: MachineId) -> Origin {
+        Origin { claimed: Some(id), ..self }
     }
 
     /// Whether it is an address and what is claimed there, of which the same machine may have many.

@@ -8,7 +8,7 @@ use thiserror::Error;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::node_config::is_dns_name;
-use crate::identity::aws;
+use crate::identity::{aws, host};
 
 /// Where a server is asked for it, beside `/bootstrap`.
 pub const PATH: &str = "/renew";
@@ -127,7 +127,12 @@ impl Holder {
 /// If it is not.
 pub fn is_of_instance(node: &str, provider_id: Option<&str>, instance: &str) -> Result<(), RenewalRefusal> {
     let provider_id = provider_id.ok_or_else(|| RenewalRefusal::NoNode(node.to_owned()))?;
-    let is_same = provider_id == instance || aws::instance_id(provider_id).is_ok_and(|id| id == instance);
+    // The Node of an enrolled host says no instance, and is the one of its name.
+    let is_host = provider_id.is_empty() && instance == host::instance(node);
+    // On Azure the case of letters is all the same, and its services write it differently.
+    let is_of_azure = provider_id.starts_with("azure://") && provider_id.eq_ignore_ascii_case(instance);
+    let is_of_aws = aws::instance_id(provider_id).is_ok_and(|id| id == instance);
+    let is_same = provider_id == instance || is_host || is_of_aws || is_of_azure;
     match is_same && !instance.is_empty() {
         true => Ok(()),
         false => Err(RenewalRefusal::OtherInstance {
@@ -168,5 +173,13 @@ mod tests {
             assert_eq!(refusal.reason(), "NodeOfOtherInstance", "{provider_id} {instance}");
         }
         assert_eq!(is_of_instance("n", None, id).unwrap_err().reason(), "NodeNotFound");
+        is_of_instance("vm1", Some(""), "kops-system/vm1").unwrap();
+        is_of_instance("n", Some("azure:///subscriptions/A/x"), "azure:///subscriptions/a/X").unwrap();
+        let refusal = is_of_instance("n", Some("AZURE:///subscriptions/a/X"), "azure:///subscriptions/a/X");
+        assert_eq!(refusal.unwrap_err().reason(), "NodeOfOtherInstance");
+        for (node, provider_id) in [("vm2", ""), ("vm1", on_gce), ("vm1", on_hetzner)] {
+            let refusal = is_of_instance(node, Some(provider_id), "kops-system/vm1").unwrap_err();
+            assert_eq!(refusal.reason(), "NodeOfOtherInstance", "{node} {provider_id}");
+        }
     }
 }

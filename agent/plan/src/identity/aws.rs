@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::{Identity, Refusal};
+use crate::pod_ranges::{PodRangeProblem, Source};
 
 /// The tag with the name of an instance's group.
 pub const INSTANCE_GROUP_TAG: &str = "kops.k8s.io/instancegroup";
@@ -51,6 +52,8 @@ pub struct Ec2NetworkInterface {
     pub public_ip_address: String,
     /// Its IPv6 addresses, in EC2's order.
     pub ipv6_addresses: Vec<String>,
+    /// The IPv6 prefixes that EC2 has delegated to it, in EC2's order.
+    pub ipv6_prefixes: Vec<String>,
 }
 
 /// What is known of a cluster on AWS before its API is asked.
@@ -189,6 +192,23 @@ pub fn address(instance: &Ec2Instance) -> Option<&str> {
     addresses.find(|address| !address.is_empty()).map(String::as_str)
 }
 
+/// The range of addresses that the pods of an instance get: the only IPv6 prefix that EC2 has delegated to its primary network
+/// interface, which its own node run has asked for. Upstream looks at all interfaces, and gives none where there is a second
+/// one (`cmd/kops-controller/controllers/awsipam.go`); where there is one, both decide the same.
+///
+/// # Errors
+/// It has none, or several.
+pub fn pod_ranges(instance: &Ec2Instance) -> Result<Vec<String>, PodRangeProblem> {
+    let source = Source {
+        machine: &instance.instance_id,
+        wanted: "IPv6 prefix of its primary network interface",
+        to_do: "its node run asks EC2 for one (ec2:AssignIpv6Addresses), in a subnet with IPv6 addresses",
+    };
+    let primary = instance.network_interfaces.iter().filter(|interface| interface.device_index == 0);
+    let prefixes: Vec<String> = primary.flat_map(|interface| interface.ipv6_prefixes.clone()).collect();
+    source.only(&prefixes)
+}
+
 /// The labels that tags note down, of an instance or as kOps is told to give them to one (`cloudLabels`).
 pub fn noted_labels(tags: &BTreeMap<String, String>) -> BTreeMap<String, String> {
     let label = |(tag, value): (&String, &String)| {
@@ -305,6 +325,31 @@ mod tests {
             Ec2Instance { private_ip_address: String::new(), private_dns_name: String::new(), ..instance };
         for name in ["", "ip-", "ip-.corp.example.com"] {
             assert!(identify(name, &nameless, &cluster(true)).is_err(), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn pods_get_the_only_prefix_of_the_primary_interface() {
+        let interface = |device_index, prefixes: &[&str]| Ec2NetworkInterface {
+            device_index,
+            ipv6_prefixes: prefixes.iter().map(|prefix| (*prefix).to_owned()).collect(),
+            ..Ec2NetworkInterface::default()
+        };
+        let with = |network_interfaces: Vec<Ec2NetworkInterface>| {
+            pod_ranges(&Ec2Instance { network_interfaces, ..instance() })
+        };
+        let prefix = "2001:db8:0:1:a::/80";
+        assert_eq!(with(vec![interface(0, &[prefix])]).unwrap(), [prefix]);
+        let second = interface(1, &["2001:db8:0:1:b::/80"]);
+        assert_eq!(with(vec![second.clone(), interface(0, &[prefix])]).unwrap(), [prefix]);
+        for (interfaces, expected) in [
+            (vec![], "no IPv6 prefix"),
+            (vec![interface(0, &[]), second], "no IPv6 prefix"),
+            (vec![interface(0, &[prefix, "2001:db8:0:1:c::/80"])], "more than one IPv6 prefix"),
+            (vec![interface(0, &["fe80"])], "is no range"),
+        ] {
+            let problem = with(interfaces).unwrap_err().to_string();
+            assert!(problem.contains(expected) && problem.contains(ID), "{problem}");
         }
     }
 

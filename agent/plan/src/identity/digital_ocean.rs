@@ -8,8 +8,9 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use super::numbered::{NumberedMachine, ProviderIds, role_label};
-use super::{Identity, Refusal};
+use super::machine::{CloudMachine, ProviderIds, role_label};
+use super::{Identity, Refusal, tags};
+use crate::machine_id::{IdForm, MachineId};
 
 /// The key of the tag with the name of the cluster.
 const CLUSTER_TAG: &str = "KubernetesCluster:";
@@ -20,8 +21,12 @@ const INSTANCE_GROUP_TAG: &str = "kops-instancegroup:";
 /// The key of the tag with the role of the instance group, which kOps gives since 1.36.
 const INSTANCE_ROLE_TAG: &str = "kops-instance-role:";
 /// How its providerIDs are written.
-pub const PROVIDER_IDS: ProviderIds =
-    ProviderIds { cloud: "DigitalOcean", prefix: "digitalocean://", form: "digitalocean://12345678" };
+pub const PROVIDER_IDS: ProviderIds = ProviderIds {
+    cloud: "DigitalOcean",
+    prefix: "digitalocean://",
+    form: "digitalocean://12345678",
+    id: |id| IdForm::Number.parse(id),
+};
 /// The states in which a droplet may ask; DigitalOcean calls it new for a while after it runs.
 const AT_WORK: [&str; 2] = ["active", "new"];
 
@@ -43,11 +48,6 @@ pub struct Droplet {
 }
 
 impl Droplet {
-    /// The values of its tags with a key.
-    fn tagged<'a>(&'a self, key: &'a str) -> impl Iterator<Item = &'a str> {
-        self.tags.iter().filter_map(move |tag| tag.strip_prefix(key)).filter(|value| !value.is_empty())
-    }
-
     /// The cluster that its name ends in, where that is another one with the tag of this `cluster`. kOps calls a droplet
     /// `GROUP.CLUSTER` or `GROUP.masters.CLUSTER` (upstream: `AutoscalingGroupName` in `pkg/model/names.go`), with the dots that a tag
     /// does not have. A name of another form, which an operator has given, says nothing.
@@ -65,9 +65,13 @@ pub fn cluster_tag(cluster: &str) -> String {
     format!("{CLUSTER_TAG}{}", cluster.replace('.', "-"))
 }
 
-impl NumberedMachine for Droplet {
-    fn id(&self) -> u64 {
-        self.id
+impl CloudMachine for Droplet {
+    fn id(&self) -> MachineId {
+        self.id.into()
+    }
+
+    fn provider_id(&self) -> String {
+        format!("{}{}", PROVIDER_IDS.prefix, self.id)
     }
 
     /// Its first private address, as its kubelet is told, or its own name where it has none.
@@ -75,8 +79,9 @@ impl NumberedMachine for Droplet {
         self.private_ips.first().map_or_else(|| self.name.clone(), ToString::to_string)
     }
 
-    fn private_ips(&self) -> &[IpAddr] {
-        &self.private_ips
+    /// The first private address: no machine is called back over the public network.
+    fn called_back_at(&self) -> Option<IpAddr> {
+        self.private_ips.first().copied()
     }
 
     /// The private addresses.
@@ -86,29 +91,21 @@ impl NumberedMachine for Droplet {
 
     /// The label of its role. Droplets that kOps has made before it gave them the tag are told by that of the control plane.
     fn noted_labels(&self) -> BTreeMap<String, String> {
-        let untagged = if self.tagged(CONTROL_PLANE_TAG).next().is_some() { "ControlPlane" } else { "Node" };
-        role_label(self.tagged(INSTANCE_ROLE_TAG).next().unwrap_or(untagged)).into_iter().collect()
+        let untagged = if tags::values(&self.tags, CONTROL_PLANE_TAG).next().is_some() {
+            "ControlPlane"
+        } else {
+            "Node"
+        };
+        role_label(tags::values(&self.tags, INSTANCE_ROLE_TAG).next().unwrap_or(untagged))
+            .into_iter()
+            .collect()
     }
 
     fn identify(&self, cluster: &str) -> Result<Identity, Refusal> {
         let instance = self.id.to_string();
         let own = cluster_tag(cluster);
-        let mut owners = self.tagged(CLUSTER_TAG);
-        match (owners.next(), owners.next()) {
-            (Some(owner), None) if own.strip_prefix(CLUSTER_TAG) == Some(owner) => {}
-            (Some(owner), None) => {
-                let owner = format!("the cluster {owner}");
-                return Err(Refusal::OtherCluster { instance, owner, cluster: cluster.to_owned() });
-            }
-            (None, _) => {
-                let says = format!("it has no tag {own}");
-                return Err(Refusal::NoCluster { instance, says, cluster: cluster.to_owned() });
-            }
-            (Some(_), Some(_)) => {
-                let says = format!("it has more than one tag {CLUSTER_TAG}");
-                return Err(Refusal::NoCluster { instance, says, cluster: cluster.to_owned() });
-            }
-        }
+        let own = own.strip_prefix(CLUSTER_TAG).unwrap_or_default();
+        tags::require_cluster(&instance, &self.tags, CLUSTER_TAG, own, cluster)?;
         if let Some(owner) = self.cluster_of_name(cluster) {
             let owner = format!("the cluster {owner}");
             return Err(Refusal::OtherCluster { instance, owner, cluster: cluster.to_owned() });
@@ -116,25 +113,14 @@ impl NumberedMachine for Droplet {
         if !AT_WORK.contains(&self.status.as_str()) {
             return Err(Refusal::NotRunning { instance, state: self.status.clone() });
         }
-        let mut groups = self.tagged(INSTANCE_GROUP_TAG);
-        match (groups.next(), groups.next()) {
-            (Some(group), None) => Ok(Identity { instance_group: group.to_owned(), ..Identity::default() }),
-            (None, _) => {
-                let missing = format!("it has no tag {INSTANCE_GROUP_TAG}");
-                Err(Refusal::NoInstanceGroup { instance, missing })
-            }
-            (Some(_), Some(_)) => {
-                let missing = format!("it has more than one tag {INSTANCE_GROUP_TAG}");
-                Err(Refusal::NoInstanceGroup { instance, missing })
-            }
-        }
+        tags::identity(&instance, &self.tags, INSTANCE_GROUP_TAG)
     }
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::numbered::identify_node;
+    use super::super::machine::identify_node;
     use super::*;
 
     const CLUSTER: &str = "c.example.com";

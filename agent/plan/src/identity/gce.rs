@@ -14,6 +14,7 @@ mod tests;
 use std::collections::BTreeMap;
 
 use super::{Identity, Refusal, quoted};
+use crate::pod_ranges::{PodRangeProblem, Source};
 
 /// The key of a template's metadata with the name of the instance group.
 pub const INSTANCE_GROUP_METADATA: &str = "kops-k8s-io-instance-group-name";
@@ -100,6 +101,29 @@ pub struct GceNetworkInterface {
     pub network_ip: String,
     /// Its IPv6 address; empty where it has none.
     pub ipv6_address: String,
+}
+
+/// What GCE tells of the external IPv6 addresses of an instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct GceRanges {
+    /// The instance's number, which is never given to another.
+    pub id: u64,
+    /// The external ranges of all its network interfaces: the address and the length of its prefix.
+    pub external_ipv6: Vec<String>,
+}
+
+/// The range of addresses that the pods of an instance get: its only external IPv6 range
+/// (upstream: `cmd/kops-controller/controllers/gceipam.go`).
+///
+/// # Errors
+/// It has none, or several.
+pub fn pod_ranges(instance: &str, ranges: &GceRanges) -> Result<Vec<String>, PodRangeProblem> {
+    let source = Source {
+        machine: instance,
+        wanted: "external IPv6 range",
+        to_do: "its network interface is to have exactly one, in a subnet with external IPv6 addresses",
+    };
+    source.only(&ranges.external_ipv6)
 }
 
 /// Where the instance is that a providerID names.

@@ -7,8 +7,9 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::numbered::{NumberedMachine, ProviderIds, role_label};
+use super::machine::{CloudMachine, ProviderIds, role_label};
 use super::{Identity, Refusal};
+use crate::machine_id::{IdForm, MachineId};
 
 /// The label with the name of the cluster.
 pub const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
@@ -19,8 +20,12 @@ pub const INSTANCE_ROLE_LABEL: &str = "kops.k8s.io/instance-role";
 /// What labels begin with that note down a label of the group's nodes.
 const NODE_LABEL_PREFIX: &str = "node-label.kops.k8s.io.";
 /// How its providerIDs are written (upstream: `IdentifyNode` in `pkg/nodeidentity/hetzner/identify.go`).
-pub const PROVIDER_IDS: ProviderIds =
-    ProviderIds { cloud: "Hetzner Cloud", prefix: "hcloud://", form: "hcloud://12345678" };
+pub const PROVIDER_IDS: ProviderIds = ProviderIds {
+    cloud: "Hetzner Cloud",
+    prefix: "hcloud://",
+    form: "hcloud://12345678",
+    id: |id| IdForm::Number.parse(id),
+};
 /// The states in which a server may ask; Hetzner calls it starting for a while after it runs.
 const AT_WORK: [&str; 2] = ["running", "starting"];
 
@@ -41,9 +46,13 @@ pub struct HetznerServer {
     pub private_ips: Vec<IpAddr>,
 }
 
-impl NumberedMachine for HetznerServer {
-    fn id(&self) -> u64 {
-        self.id
+impl CloudMachine for HetznerServer {
+    fn id(&self) -> MachineId {
+        self.id.into()
+    }
+
+    fn provider_id(&self) -> String {
+        format!("{}{}", PROVIDER_IDS.prefix, self.id)
     }
 
     /// The server's own name: no two of a project have the same (Hetzner Cloud API, "Create a Server": `uniqueness_error`).
@@ -51,8 +60,9 @@ impl NumberedMachine for HetznerServer {
         self.name.clone()
     }
 
-    fn private_ips(&self) -> &[IpAddr] {
-        &self.private_ips
+    /// The first private address: no machine is called back over the public network.
+    fn called_back_at(&self) -> Option<IpAddr> {
+        self.private_ips.first().copied()
     }
 
     /// The public address, then the private ones.
@@ -98,7 +108,7 @@ impl NumberedMachine for HetznerServer {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::numbered::identify_node;
+    use super::super::machine::identify_node;
     use super::*;
 
     const CLUSTER: &str = "c.example.com";

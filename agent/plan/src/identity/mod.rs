@@ -2,15 +2,20 @@
 //! of itself.
 //!
 //! A kubelet sets `spec.providerID` of its own Node, so that is a claim. It is believed only where the instance that
-//! it names is one of the cluster's, runs, and has the Node's very name. [`aws`] decides so from what EC2 tells, [`gce`] from
-//! what Compute Engine does, [`hetzner`] from what Hetzner Cloud does, [`digital_ocean`] from what DigitalOcean does; what the last
-//! two have in common is in [`numbered`].
+//! it names is one of the cluster's, runs, and has the Node's very name. [`aws`] decides so from what EC2 tells, [`azure`] from what Azure Resource Manager does, [`gce`] from
+//! what Compute Engine does, [`hetzner`] from what Hetzner Cloud does, [`digital_ocean`] from what DigitalOcean does,
+//! [`linode`] from what Linode does, [`scaleway`] from what Scaleway does; what the last four have in common is in [`machine`]. Machines of no cloud are told by [`host`].
 
 pub mod aws;
+pub mod azure;
 pub mod digital_ocean;
 pub mod gce;
 pub mod hetzner;
-pub mod numbered;
+pub mod host;
+pub mod linode;
+pub mod machine;
+pub mod scaleway;
+mod tags;
 
 use std::collections::BTreeMap;
 
@@ -53,6 +58,16 @@ pub enum Refusal {
     NoSuchInstance {
         /// The instance.
         instance: String,
+    },
+    /// No machine of the Node's name was enrolled.
+    #[error(
+        "the namespace kops-system has no Host {}: enrol the machine (`kops toolbox enroll`); a control plane needs none, and \
+         kOps' own channels label it",
+        quoted(.name)
+    )]
+    NotEnrolled {
+        /// The name of the Node.
+        name: String,
     },
     /// The instance is not at work.
     #[error("the instance {instance} is {state}, and a Node's instance runs")]
@@ -135,6 +150,7 @@ impl Refusal {
         match self {
             Refusal::ProviderId { .. } => "InvalidProviderID",
             Refusal::NoSuchInstance { .. } => "InstanceNotFound",
+            Refusal::NotEnrolled { .. } => "HostNotFound",
             Refusal::NotRunning { .. } => "InstanceNotRunning",
             Refusal::OtherCluster { .. } | Refusal::NoCluster { .. } => "InstanceOfOtherCluster",
             Refusal::OtherNode { .. } | Refusal::OtherName { .. } => "InstanceOfOtherNode",
@@ -159,11 +175,20 @@ mod tests {
         let long = "x\n".repeat(100_000);
         let of_aws = format!("aws:///{long}/i-0123456789abcdef0");
         let on_gce = gce::GceCluster { name: "c".into(), project: "p".into(), region: "r".into() };
+        let on_azure =
+            azure::AzureCluster { name: "c".into(), subscription: "s".into(), resource_group: "g".into() };
         let many_domains = format!("gce://{}:p/us-test1-a/n", ["a"; 100_000].join("."));
         for refusal in [
             aws::instance_id(&format!("{of_aws}/")).err(),
             gce::instance_path(&of_aws, &on_gce).err(),
             gce::instance_path(&many_domains, &on_gce).err(),
+            on_azure.machine(&of_aws).err(),
+            on_azure
+                .machine(&format!(
+                    "azure:///subscriptions/{long}/resourceGroups/g/providers/Microsoft.Compute/\
+                virtualMachineScaleSets/s/virtualMachines/1"
+                ))
+                .err(),
             Some(Refusal::UnknownInstanceGroup { instance: of_aws, instance_group: "nodes".into() }),
         ] {
             let message = refusal.map(|refusal| refusal.to_string()).unwrap_or_default();

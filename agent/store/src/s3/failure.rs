@@ -10,8 +10,11 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 
 use super::super::backend::Place;
 use super::super::error::StoreError;
-use kops_agent_net::causes::in_one_line;
+use kops_agent_net::causes::{in_one_line, one_line};
 use kops_agent_net::retry::GaveUp;
+
+/// The most that is told of the server's own words, in characters. They get into logs and the record.
+const LONGEST_WORDS: usize = 300;
 
 /// What went wrong in one attempt.
 #[derive(Debug)]
@@ -74,8 +77,8 @@ impl Failure {
         let status = response.status().as_u16();
         let answer = Answer {
             status,
-            code: code.unwrap_or_default().to_owned(),
-            message: message.unwrap_or_default().to_owned(),
+            code: one_line(code.unwrap_or_default(), LONGEST_WORDS),
+            message: one_line(message.unwrap_or_default(), LONGEST_WORDS),
         };
         let region =
             || response.headers().get("x-amz-bucket-region").map(|name| Region::new(name.to_owned()));

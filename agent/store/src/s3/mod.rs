@@ -2,6 +2,8 @@
 //!
 //! The SDK signs and sends; retries, deadlines, regions and the meaning of errors are decided here.
 
+#[cfg(test)]
+mod adversary_tests;
 mod client;
 mod failure;
 #[cfg(test)]
@@ -41,6 +43,11 @@ const CREDENTIALS_DEADLINE: Duration = Duration::from_secs(15);
 
 /// For how long a signed URL is good: a download begins at once, and asks for another to go on.
 const SIGNED_FOR: Duration = Duration::from_secs(15 * 60);
+
+/// More pages than a state store could have.
+const MOST_PAGES: usize = 1000;
+/// More names than a folder of a state store could have; all of them are held in memory.
+const MOST_NAMES: usize = 100_000;
 
 /// Every bucket, whatever its region.
 #[derive(Debug)]
@@ -90,8 +97,8 @@ impl Backend for S3 {
         Box::pin(async move {
             let key_prefix = key_prefix(folder);
             let mut names: Vec<String> = Vec::new();
-            let mut next_page = None;
-            loop {
+            let mut next_page: Option<String> = None;
+            for _ in 0..MOST_PAGES {
                 let page = self
                     .page(folder, |request| request.delimiter("/").set_continuation_token(next_page.clone()))
                     .await?;
@@ -99,12 +106,16 @@ impl Backend for S3 {
                 let folders = page.common_prefixes().iter().filter_map(|below| below.prefix());
                 let below = files.chain(folders).filter_map(|key| key.strip_prefix(&key_prefix));
                 names.extend(below.map(|name| name.trim_end_matches('/').to_owned()));
-                next_page = page.next_continuation_token().map(str::to_owned);
-                if next_page.is_none() {
+                let next = page.next_continuation_token().map(str::to_owned);
+                if next.is_none() {
+                    return Ok(distinct(names));
+                }
+                if next == next_page || names.len() > MOST_NAMES {
                     break;
                 }
+                next_page = next;
             }
-            Ok(distinct(names))
+            Err(no_end(folder))
         })
     }
 
@@ -120,7 +131,8 @@ impl Backend for S3 {
             // The name before the first one: listing starts after it.
             let mut start_after = format!("{key_prefix}{}", &first[..first.len().saturating_sub(1)]);
             let mut versions = BTreeMap::new();
-            loop {
+            for _ in 0..MOST_PAGES {
+                let before = start_after.clone();
                 let page = self.page(folder, |request| request.start_after(&start_after)).await?;
                 let mut is_beyond = false;
                 for object in page.contents() {
@@ -136,7 +148,12 @@ impl Backend for S3 {
                 if is_beyond || page.is_truncated() != Some(true) || page.contents().is_empty() {
                     return Ok(versions);
                 }
+                // Names come in their order; from one that is not behind the last, there is no end.
+                if start_after <= before || versions.len() > MOST_NAMES {
+                    break;
+                }
             }
+            Err(no_end(folder))
         })
     }
 
@@ -258,6 +275,16 @@ impl S3 {
     fn remember_region(&self, bucket: &str, region: Region) {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
         clients.region_of_bucket.insert(bucket.to_owned(), region);
+    }
+}
+
+/// The server goes on and on.
+fn no_end(folder: &Place) -> StoreError {
+    StoreError::Refused {
+        url: folder.url.clone(),
+        status: 200,
+        code: String::new(),
+        message: "a list whose pages have no end; is this the folder of a cluster?".to_owned(),
     }
 }
 

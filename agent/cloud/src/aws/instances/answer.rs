@@ -1,6 +1,6 @@
 //! What EC2 answers to `DescribeInstances`, read from its XML.
 //!
-//! Source: the EC2 API Reference, `DescribeInstances`, `Reservation` and `Instance`.
+//! Source: the EC2 API Reference, `DescribeInstances`, `Reservation`, `Instance`, and `InstanceNetworkInterface`.
 
 use std::collections::BTreeMap;
 
@@ -88,6 +88,11 @@ fn network_interface(item: &mut ScopedDecoder<'_, '_>) -> Result<Ec2NetworkInter
                     interface.ipv6_addresses.push(child(&mut item, "ipv6Address")?);
                 }
             }
+            "ipv6PrefixSet" => {
+                while let Some(mut item) = tag.next_tag() {
+                    interface.ipv6_prefixes.push(child(&mut item, "ipv6Prefix")?);
+                }
+            }
             _ => {}
         }
     }
@@ -156,6 +161,7 @@ mod tests {
               <attachment><attachmentId>a</attachmentId><deviceIndex>0</deviceIndex><status>attached</status></attachment>
               <association><publicIp>203.0.113.7</publicIp><ipOwnerId>amazon</ipOwnerId></association>
               <ipv6AddressesSet><item><ipv6Address>2001:db8::1</ipv6Address></item></ipv6AddressesSet>
+              <ipv6PrefixSet><item><ipv6Prefix>2001:db8:0:1:a::/80</ipv6Prefix></item></ipv6PrefixSet>
             </item>
           </networkInterfaceSet>
         </item>
@@ -183,6 +189,7 @@ mod tests {
                     private_ip_address: "10.0.3.4".into(),
                     public_ip_address: "203.0.113.7".into(),
                     ipv6_addresses: vec!["2001:db8::1".into()],
+                    ipv6_prefixes: vec!["2001:db8:0:1:a::/80".into()],
                 }],
                 tags: [("KubernetesCluster", "c.example.com"), ("empty & odd", "")]
                     .map(|(key, value)| (key.to_owned(), value.to_owned()))

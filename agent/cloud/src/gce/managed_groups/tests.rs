@@ -5,8 +5,12 @@
 use futures_util::future::join_all;
 use kops_agent_tests::gce::{Gce, Mood, Template, ZONE};
 
+use kops_agent_plan::labels::ObservedNode;
+
+use super::super::identify::GceControlPlane;
 use super::*;
 use crate::calls::{CloudCalls, Outcome};
+use crate::control_plane::{ControlPlane as _, NoPodRanges, NotIdentified};
 
 const CLUSTER: &str = "c.example.com";
 const LIST_ZONES: &str = "zones.list";
@@ -203,4 +207,65 @@ async fn zones_that_somebody_made_up_cost_nothing() {
     assert_eq!((gce.calls(), locked(&groups.0.zones).len()), (vec![LIST_ZONES.to_owned()], 0));
     assert!(find(&groups, "nodes-1").await.is_some());
     assert_eq!(gce.calls_of(LIST_ZONES), 1);
+}
+
+fn node(name: &str) -> ObservedNode {
+    let provider_id = format!("gce://my-project/{ZONE}/{name}");
+    ObservedNode { name: name.into(), provider_id, ..ObservedNode::default() }
+}
+
+#[tokio::test]
+async fn thousands_of_nodes_get_the_ranges_of_their_pods_by_one_list_of_their_zone() {
+    let gce = Gce::start().unwrap();
+    let managed = gce.put_group(CLUSTER, "nodes");
+    let range = |number: usize| format!("2600:1900:4000:{number:x}::/96");
+    let names: Vec<String> = (0..2000).map(|number| format!("nodes-{number:04}")).collect();
+    for (number, name) in names.iter().enumerate() {
+        let instance = gce.create_instance(&managed, name);
+        gce.put_instance(name, instance.with_external_ipv6(&[&range(number)]));
+    }
+    let control_plane = GceControlPlane { groups: asking(&gce, &CloudCalls::default()) };
+    let nodes: Vec<ObservedNode> = names.iter().map(|name| node(name)).collect();
+    let asked = join_all(nodes.iter().map(|node| control_plane.pod_ranges(node, Instant::now()))).await;
+    for (number, ranges) in asked.into_iter().enumerate() {
+        assert_eq!(ranges.unwrap(), [range(number)]);
+    }
+    // Pages of 500.
+    assert_eq!((gce.calls_of("instances.list"), gce.calls_of("instances.get")), (4, 0));
+}
+
+#[tokio::test]
+async fn only_the_range_of_the_nodes_own_instance_is_given_and_no_other_answer_is_taken_for_none() {
+    let gce = Gce::start().unwrap();
+    let managed = gce.put_group(CLUSTER, "nodes");
+    let range = "2600:1900:4000:1::/96";
+    gce.put_instance("nodes-x", gce.create_instance(&managed, "nodes-x").with_external_ipv6(&[range]));
+    gce.create_instance(&managed, "nodes-none");
+    let groups = asking(&gce, &CloudCalls::default());
+    let control_plane = GceControlPlane { groups: groups.clone() };
+    assert_eq!(control_plane.pod_ranges(&node("nodes-x"), Instant::now()).await.unwrap(), [range]);
+    match control_plane.pod_ranges(&node("nodes-none"), Instant::now()).await {
+        Err(NoPodRanges::Lacking(problem)) => {
+            assert!(problem.to_string().contains("nodes-none"), "{problem}");
+        }
+        other => panic!("{other:?}"),
+    }
+    let impostor = ObservedNode { name: "nodes-none".into(), ..node("nodes-x") };
+    match control_plane.pod_ranges(&impostor, Instant::now()).await {
+        Err(NoPodRanges::NotIdentified(NotIdentified::Refused(refusal))) => {
+            assert!(refusal.is_definite(), "{refusal}");
+        }
+        other => panic!("{other:?}"),
+    }
+    // Another has come after it under its name, and the list of ranges is of before.
+    let managed = find(&groups, "nodes-x").await.unwrap().instance;
+    let after = ManagedInstance { id: managed.id + 100, ..managed };
+    assert_eq!(groups.ranges(&after).await.unwrap(), None);
+    for mood in [Mood::Down, Mood::Forbidding, Mood::Throttling, Mood::Redirecting] {
+        let control_plane = GceControlPlane { groups: asking(&gce, &CloudCalls::default()) };
+        gce.set_mood(mood);
+        let asked = control_plane.pod_ranges(&node("nodes-x"), Instant::now()).await;
+        let is_unknown = matches!(asked, Err(NoPodRanges::NotIdentified(NotIdentified::Unavailable(_))));
+        assert!(is_unknown, "{mood:?}: {asked:?}");
+    }
 }

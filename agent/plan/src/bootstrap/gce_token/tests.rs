@@ -1,5 +1,8 @@
 //! The token was made with openssl from upstream's layout of it; its body is `test-body`.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
 use super::*;
 
 const TOKEN: &str = include_str!("token.json");
@@ -55,9 +58,9 @@ fn a_token_is_made_as_upstreams_nodes_make_it() {
 #[test]
 fn what_is_signed_cannot_be_changed_and_nobody_else_signs() {
     let token = parsed(TOKEN, BODY, MADE_AT).unwrap();
-    assert_eq!(token.verify(OTHER_KEY), Err(TokenProblem::NotSigned));
+    assert_eq!(token.verify(OTHER_KEY), Err(TokenProblem::NotSigned(SIGNER)));
     let other = parsed(&saying("nodes-x1y2", "control-plane-x1y2"), BODY, MADE_AT).unwrap();
-    assert_eq!(other.verify(KEY), Err(TokenProblem::NotSigned));
+    assert_eq!(other.verify(KEY), Err(TokenProblem::NotSigned(SIGNER)));
     for key in ["", "-----BEGIN PUBLIC KEY-----\nAAAA\n-----END PUBLIC KEY-----\n"] {
         assert_eq!(token.verify(key).unwrap_err().reason(), "NoSigningKey");
     }

@@ -177,3 +177,21 @@ fn the_group_that_made_an_instance_is_asked_first() {
     assert_eq!(order("nodes-gpu-x1y2")[0], "a-nodes-gpu-c-example-com");
     assert_eq!(order("elsewhere").len(), 4);
 }
+
+#[test]
+fn pods_get_the_only_external_ipv6_range() {
+    let of = |ranges: &[&str]| {
+        let external_ipv6 = ranges.iter().map(|range| (*range).to_owned()).collect();
+        pod_ranges("nodes-x1y2", &GceRanges { id: 1, external_ipv6 })
+    };
+    let range = "2600:1900:4000:1:0:1::/96";
+    assert_eq!(of(&[range]).unwrap(), [range]);
+    for (ranges, expected) in [
+        (&[][..], "no external IPv6 range"),
+        (&[range, "2600:1900:4000:2::/96"], "more than one external IPv6 range"),
+        (&["/96"], "is no range"),
+    ] {
+        let problem = of(ranges).unwrap_err().to_string();
+        assert!(problem.contains(expected) && problem.contains("nodes-x1y2"), "{problem}");
+    }
+}

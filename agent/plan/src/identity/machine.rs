@@ -1,21 +1,25 @@
-//! Which machine a Node is in a cloud that knows machines by numbers.
+//! Which machine a Node is in a cloud that lists machines by ids.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use super::{Identity, Refusal};
-use crate::machine_number::machine_number;
+use crate::machine_id::MachineId;
 
 /// A machine of such a cloud, as its API tells of it.
-pub trait NumberedMachine {
-    /// Its number, which no other ever gets.
-    fn id(&self) -> u64;
+pub trait CloudMachine {
+    /// Its id, which no other ever gets.
+    fn id(&self) -> MachineId;
+
+    /// How its Node names it (`spec.providerID`).
+    fn provider_id(&self) -> String;
 
     /// The name that its Node has. No two machines of a cluster have the same.
     fn node_name(&self) -> String;
 
-    /// Its private addresses in the cloud's order.
-    fn private_ips(&self) -> &[IpAddr];
+    /// Where it is called back: the first address at which the cloud says that other machines of the cluster reach it, and no
+    /// public one where kOps gives machines a private network. `None` where it has none.
+    fn called_back_at(&self) -> Option<IpAddr>;
 
     /// The names and addresses that its serving certificate is for.
     fn certificate_names(&self) -> Vec<String>;
@@ -39,16 +43,18 @@ pub struct ProviderIds {
     pub prefix: &'static str,
     /// A good one.
     pub form: &'static str,
+    /// The id in what is behind the prefix.
+    pub id: fn(&str) -> Option<MachineId>,
 }
 
 impl ProviderIds {
-    /// The number of the machine that a providerID names.
+    /// The id of the machine that a providerID names.
     ///
     /// # Errors
     /// If it names none that the cloud could have.
-    pub fn number(self, provider_id: &str) -> Result<u64, Refusal> {
-        let ProviderIds { cloud, prefix, form } = self;
-        provider_id.strip_prefix(prefix).and_then(machine_number).ok_or_else(|| Refusal::ProviderId {
+    pub fn id(self, provider_id: &str) -> Result<MachineId, Refusal> {
+        let ProviderIds { cloud, prefix, form, id } = self;
+        provider_id.strip_prefix(prefix).and_then(id).ok_or_else(|| Refusal::ProviderId {
             provider_id: provider_id.to_owned(),
             cloud,
             form,
@@ -65,7 +71,7 @@ impl ProviderIds {
 ///
 /// # Errors
 /// Why it is not believed.
-pub fn identify_node<M: NumberedMachine>(
+pub fn identify_node<M: CloudMachine>(
     node: &str,
     machine: &M,
     namesake: Option<&M>,
@@ -96,22 +102,26 @@ pub(super) fn role_label(role: &str) -> Option<(String, String)> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use super::super::{digital_ocean, hetzner};
+    use super::super::{digital_ocean, hetzner, linode, scaleway};
+    use super::ProviderIds;
+
+    const ALL: [ProviderIds; 4] =
+        [hetzner::PROVIDER_IDS, digital_ocean::PROVIDER_IDS, linode::PROVIDER_IDS, scaleway::PROVIDER_IDS];
 
     #[test]
-    fn a_provider_id_names_a_number() {
-        for (ids, other) in [
-            (hetzner::PROVIDER_IDS, digital_ocean::PROVIDER_IDS),
-            (digital_ocean::PROVIDER_IDS, hetzner::PROVIDER_IDS),
-        ] {
-            assert_eq!(ids.number(&format!("{}4711", ids.prefix)).unwrap(), 4711);
-            assert_eq!(ids.number(ids.form).unwrap(), 12_345_678);
-            for number in ["", "+1", "x", "1/2", "007"] {
-                let malformed = format!("{}{number}", ids.prefix);
-                assert_eq!(ids.number(&malformed).unwrap_err().reason(), "InvalidProviderID", "{malformed}");
+    fn a_provider_id_names_a_machine_of_its_own_cloud() {
+        for ids in ALL {
+            let id = ids.id(ids.form).unwrap().to_string();
+            assert!(ids.form.ends_with(&id), "{id}");
+            for other in ALL.iter().filter(|other| other.prefix != ids.prefix) {
+                assert_eq!(ids.id(other.form).unwrap_err().reason(), "InvalidProviderID", "{}", other.form);
             }
-            for malformed in ["", "4711", "aws:///a/i-1", &format!("{}1", other.prefix)] {
-                assert_eq!(ids.number(malformed).unwrap_err().reason(), "InvalidProviderID", "{malformed}");
+            for id in ["", "+1", "x", "1/2", "007", "/", "1/"] {
+                let malformed = format!("{}{id}", ids.prefix);
+                assert_eq!(ids.id(&malformed).unwrap_err().reason(), "InvalidProviderID", "{malformed}");
+            }
+            for malformed in ["", "4711", "aws:///a/i-1", &format!("{}/", ids.form)] {
+                assert_eq!(ids.id(malformed).unwrap_err().reason(), "InvalidProviderID", "{malformed}");
             }
         }
     }

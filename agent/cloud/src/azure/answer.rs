@@ -1,0 +1,201 @@
+//! What Azure Resource Manager answers, read from its JSON.
+//!
+//! Source: Azure Compute REST API, "Virtual Machine Scale Sets", "Virtual Machine Scale Set VMs"; Azure Network REST API, "Network
+//! Interfaces"; Azure Resource Manager, "Common error codes".
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use kops_agent_plan::identity::azure::{AzureMachine, MachinePath};
+use serde::Deserialize;
+
+/// What a state of a machine's power begins with.
+const POWER_STATE: &str = "powerstate/";
+
+/// A page of something.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Page<T> {
+    pub(super) value: Vec<T>,
+    pub(super) next_link: Option<String>,
+}
+
+/// A scale set.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct ScaleSetAnswer {
+    pub(super) name: String,
+}
+
+/// A machine of a scale set.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct MachineAnswer {
+    instance_id: String,
+    tags: BTreeMap<String, Option<String>>,
+    properties: MachineProperties,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct MachineProperties {
+    vm_id: String,
+    provisioning_state: String,
+    os_profile: OsProfile,
+    instance_view: InstanceView,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct OsProfile {
+    computer_name: String,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct InstanceView {
+    statuses: Vec<Status>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct Status {
+    code: String,
+}
+
+impl MachineAnswer {
+    /// The machine, of this scale set; `None` if it has no number or id yet.
+    pub(super) fn into_machine(self, scale_set: &str) -> Option<AzureMachine> {
+        let MachineProperties { vm_id, provisioning_state, os_profile, instance_view } = self.properties;
+        let provisioning = provisioning_state.to_ascii_lowercase();
+        let codes = instance_view.statuses.iter().map(|status| status.code.to_ascii_lowercase());
+        let power = codes.filter_map(|code| code.strip_prefix(POWER_STATE).map(str::to_owned)).next();
+        let state = match power {
+            // Its power is on until it is gone.
+            Some(_) if provisioning == "deleting" => provisioning,
+            Some(power) => power,
+            None => provisioning,
+        };
+        let number = self.instance_id.parse().ok().filter(|_| !vm_id.is_empty())?;
+        Some(AzureMachine {
+            path: MachinePath { scale_set: scale_set.to_owned(), number },
+            vm_id,
+            computer_name: os_profile.computer_name,
+            state,
+            tags: self.tags.into_iter().filter_map(|(key, value)| Some((key, value?))).collect(),
+        })
+    }
+}
+
+/// A network interface of a machine.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+pub(super) struct InterfaceAnswer {
+    name: String,
+    id: String,
+    properties: InterfaceProperties,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct InterfaceProperties {
+    ip_configurations: Vec<IpConfiguration>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct IpConfiguration {
+    properties: IpProperties,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct IpProperties {
+    #[serde(rename = "privateIPAddress")]
+    private_ip_address: Option<IpAddr>,
+}
+
+impl InterfaceAnswer {
+    /// The number of its machine and its private addresses in Azure's order; `None` if it is not the one that kOps gives each
+    /// machine, which is called as the scale set is.
+    pub(super) fn into_addresses(self, scale_set: &str) -> Option<(u32, Vec<IpAddr>)> {
+        if !self.name.eq_ignore_ascii_case(scale_set) {
+            return None;
+        }
+        let mut parts = self.id.split('/').skip_while(|part| !part.eq_ignore_ascii_case("virtualMachines"));
+        let number = parts.nth(1)?.parse().ok()?;
+        let configurations = self.properties.ip_configurations.into_iter();
+        Some((
+            number,
+            configurations.filter_map(|configuration| configuration.properties.private_ip_address).collect(),
+        ))
+    }
+}
+
+/// Why something is refused.
+#[derive(Debug, Deserialize)]
+pub(super) struct Refusal {
+    pub(super) error: RefusalError,
+}
+
+#[derive(Debug, Deserialize)]
+pub(super) struct RefusalError {
+    pub(super) code: String,
+    #[serde(default)]
+    pub(super) message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn machine(text: &str) -> Option<AzureMachine> {
+        serde_json::from_str::<MachineAnswer>(text).unwrap().into_machine("nodes.c")
+    }
+
+    #[test]
+    fn a_machine_is_read() {
+        let text = r#"{"name": "nodes.c_3", "instanceId": "3", "tags": {"a": "b", "c": null}, "sku": {"name": "x"},
+            "properties": {"vmId": "v", "provisioningState": "Succeeded", "osProfile": {"computerName": "nodes000003"},
+            "instanceView": {"statuses": [{"code": "ProvisioningState/succeeded", "level": "Info"},
+            {"code": "PowerState/running"}]}}}"#;
+        let expected = AzureMachine {
+            path: MachinePath { scale_set: "nodes.c".into(), number: 3 },
+            vm_id: "v".into(),
+            computer_name: "nodes000003".into(),
+            state: "running".into(),
+            tags: [("a".to_owned(), "b".to_owned())].into(),
+        };
+        assert_eq!(machine(text), Some(expected));
+        for (before, after, state) in [
+            ("PowerState/running", "PowerState/deallocated", "deallocated"),
+            ("\"Succeeded\"", "\"Deleting\"", "deleting"),
+            ("PowerState/running", "HealthState/healthy", "succeeded"),
+        ] {
+            assert_eq!(machine(&text.replace(before, after)).unwrap().state, state);
+        }
+    }
+
+    #[test]
+    fn a_machine_that_is_not_made_yet_is_none() {
+        for text in
+            ["{}", r#"{"instanceId": "3"}"#, r#"{"instanceId": "nodes_a1b2", "properties": {"vmId": "v"}}"#]
+        {
+            assert_eq!(machine(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn the_addresses_of_the_interface_that_kops_gives_are_read() {
+        let text = r#"{"name": "Nodes.c", "id": "/subscriptions/s/x/virtualMachineScaleSets/nodes.c/virtualMachines/3/networkInterfaces/Nodes.c",
+            "properties": {"ipConfigurations": [{"properties": {"privateIPAddress": "10.0.0.4", "primary": true}}, {"properties": {}},
+            {"properties": {"privateIPAddress": "fd00::4"}}]}}"#;
+        let read =
+            |text: &str| serde_json::from_str::<InterfaceAnswer>(text).unwrap().into_addresses("nodes.c");
+        assert_eq!(read(text), Some((3, vec!["10.0.0.4".parse().unwrap(), "fd00::4".parse().unwrap()])));
+        assert_eq!(read(&text.replace("\"name\": \"Nodes.c\"", "\"name\": \"other\"")), None);
+        assert_eq!(read("{}"), None);
+        assert_eq!(read(r#"{"name": "nodes.c", "id": "/x/virtualMachines"}"#), None);
+    }
+}

@@ -1,0 +1,281 @@
+//! Azure Resource Manager, asked as this machine's managed identity for the machines of one resource group.
+//!
+//! No library of Microsoft's: what is needed of it are three lists, and their libraries bring an HTTP client of their own. It is
+//! rate-limited, since a subscription may be asked only so often, which the cluster shares with everything else there.
+//!
+//! Source: Azure Compute and Azure Network REST APIs; Azure Resource Manager, "Understand how Azure Resource Manager throttles
+//! requests".
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Duration;
+
+use kops_agent_plan::identity::azure::AzureMachine;
+use reqwest::header::AUTHORIZATION;
+use reqwest::{Client, Url};
+use serde::de::DeserializeOwned;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep};
+
+use super::answer::{self, InterfaceAnswer, MachineAnswer, Page, ScaleSetAnswer};
+use super::tokens::{MANAGEMENT, Tokens};
+use crate::api::{self, Api, ApiError, ErrorBody, Meaning, Question};
+use crate::calls::CloudCalls;
+use crate::metadata::MetadataError;
+use crate::rate_limiter::RateLimiter;
+use kops_agent_net::http::{self, HttpError, innermost_cause};
+use kops_agent_net::retry::Retries;
+use kops_agent_net::tls;
+
+const ENDPOINT: &str = "https://management.azure.com";
+/// The variable that moves it.
+const ENDPOINT_VARIABLE: &str = "AZURE_RESOURCE_MANAGER_ENDPOINT";
+/// The version of the Compute API.
+const COMPUTE_VERSION: &str = "2024-07-01";
+/// The version of the Network API that knows the interfaces of scale sets' machines.
+const NETWORK_VERSION: &str = "2018-10-01";
+/// The longest page that is read, in bytes: a machine has some 8 KiB.
+const LONGEST_PAGE: usize = 16 * 1024 * 1024;
+/// More pages than a scale set could have: it has a thousand machines at most.
+const MOST_PAGES: usize = 50;
+/// Azure lets an identity read 250 times at once in a subscription, and 25 times a second after that. A fifth of it is ours.
+const BURST: f64 = 50.0;
+const PER_SECOND: f64 = 5.0;
+/// How long no request is made after a throttled one where Azure does not say for how long.
+const PAUSE: Duration = Duration::from_secs(1);
+const RETRIES: Retries = Retries {
+    deadline: Duration::from_secs(20),
+    attempt: Duration::from_secs(10),
+    first_pause: Duration::from_millis(500),
+    longest_pause: Duration::from_secs(5),
+};
+/// Azure Resource Manager, and how it says no.
+pub(crate) static API: Api =
+    Api { name: "Azure Resource Manager", limited: "subscription", read: read_error, meaning, advice };
+
+fn read_error(body: &[u8]) -> Option<ErrorBody> {
+    let answer::Refusal { error } = serde_json::from_slice(body).ok()?;
+    Some(ErrorBody { code: error.code, message: error.message })
+}
+
+fn meaning(status: u16, code: &str) -> Meaning {
+    match (status, code) {
+        (401 | 403, _) => Meaning::Forbidden,
+        (404, "ResourceNotFound" | "NotFound") => Meaning::NotFound,
+        _ => Meaning::Refused,
+    }
+}
+
+fn advice(_action: &str, status: u16, code: &str) -> String {
+    match (status, code) {
+        (401 | 403, _) => "; give this machine's managed identity the role Contributor on the cluster's resource group, as kOps does".into(),
+        (404, "ResourceGroupNotFound" | "SubscriptionNotFound") => "; is this machine's identity of the cluster's tenant?".into(),
+        _ => String::new(),
+    }
+}
+
+fn no_token(error: MetadataError) -> ApiError {
+    ApiError::NoCredentials {
+        api: API.name,
+        cause: format!("this machine's managed identity has no token: {error}"),
+        // Asking for a token has tried again by itself.
+        may_pass: false,
+    }
+}
+
+/// Azure Resource Manager for one resource group.
+#[derive(Debug)]
+pub struct Arm {
+    client: Client,
+    endpoint: Url,
+    /// Where it is, as messages show it.
+    shown: String,
+    /// `/subscriptions/…/resourceGroups/…/providers/Microsoft.Compute`.
+    compute: String,
+    tokens: Tokens,
+    calls: CloudCalls,
+    rate_limiter: Mutex<RateLimiter>,
+    retries: Retries,
+}
+
+/// A list.
+struct List {
+    /// As Azure's reference names it, for messages and metrics.
+    action: &'static str,
+    /// Below [`Arm::compute`].
+    path: String,
+    parameters: &'static [(&'static str, &'static str)],
+}
+
+impl Arm {
+    /// Azure Resource Manager where `AZURE_RESOURCE_MANAGER_ENDPOINT` says, else Azure's public one; counted in `calls`.
+    ///
+    /// # Errors
+    /// If this host has no certificate authorities, or the endpoint or a proxy is no URL.
+    pub fn of_environment(
+        subscription: &str,
+        resource_group: &str,
+        calls: CloudCalls,
+    ) -> Result<Arm, ApiError> {
+        let endpoint = std::env::var(ENDPOINT_VARIABLE).ok().filter(|url| !url.is_empty());
+        let endpoint = endpoint.as_deref().unwrap_or(ENDPOINT);
+        tls::require_ca_bundle_for([endpoint])?;
+        let tokens = Tokens::of_environment(MANAGEMENT, Retries::default()).map_err(no_token)?;
+        Arm::new(endpoint, subscription, resource_group, tokens, calls)
+    }
+
+    fn new(
+        endpoint: &str,
+        subscription: &str,
+        resource_group: &str,
+        tokens: Tokens,
+        calls: CloudCalls,
+    ) -> Result<Arm, ApiError> {
+        let bad = || ApiError::BadEndpoint {
+            variable: ENDPOINT_VARIABLE,
+            endpoint: endpoint.to_owned(),
+            usual: ENDPOINT,
+        };
+        let url = Url::parse(endpoint).map_err(|_| bad())?;
+        if !matches!(url.scheme(), "http" | "https") || url.query().is_some() || !url.has_host() {
+            return Err(bad());
+        }
+        let mut config = tls::client_config().map_err(HttpError::from)?;
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Arm {
+            // It follows no redirect: the token is for Azure.
+            client: http::client_with(config)?,
+            shown: url.origin().ascii_serialization(),
+            endpoint: url,
+            compute: format!(
+                "/subscriptions/{subscription}/resourceGroups/{resource_group}/providers/Microsoft.Compute"
+            ),
+            tokens,
+            calls,
+            rate_limiter: Mutex::new(RateLimiter::of(BURST, PER_SECOND)),
+            retries: RETRIES,
+        })
+    }
+
+    /// Azure Resource Manager and the metadata service at one address, with short timeouts.
+    #[cfg(any(test, feature = "testing"))]
+    pub fn for_tests(server: &str, subscription: &str, resource_group: &str, calls: CloudCalls) -> Arm {
+        let tokens = Tokens::at(server.to_owned(), MANAGEMENT, None, Retries::default()).expect("a client");
+        let retries = Retries {
+            deadline: Duration::from_secs(2),
+            first_pause: Duration::from_millis(10),
+            longest_pause: Duration::from_millis(10),
+            ..RETRIES
+        };
+        let arm = Arm::new(server, subscription, resource_group, tokens, calls);
+        Arm { retries, ..arm.expect("a client") }
+    }
+
+    /// The names of the resource group's scale sets.
+    ///
+    /// # Errors
+    /// If that cannot be asked.
+    pub async fn scale_sets(&self) -> Result<Vec<String>, ApiError> {
+        let list = List {
+            action: "virtualMachineScaleSets.list",
+            path: "virtualMachineScaleSets".into(),
+            parameters: &[("api-version", COMPUTE_VERSION)],
+        };
+        let sets: Vec<ScaleSetAnswer> = self.pages(&list).await?;
+        Ok(sets.into_iter().map(|set| set.name).filter(|name| !name.is_empty()).collect())
+    }
+
+    /// The machines of a scale set, by their numbers.
+    ///
+    /// # Errors
+    /// If that cannot be asked, or there is no such scale set.
+    pub async fn machines(&self, scale_set: &str) -> Result<BTreeMap<u32, AzureMachine>, ApiError> {
+        let list = List {
+            action: "virtualMachineScaleSetVMs.list",
+            path: format!("virtualMachineScaleSets/{scale_set}/virtualMachines"),
+            parameters: &[("api-version", COMPUTE_VERSION), ("$expand", "instanceView")],
+        };
+        let machines: Vec<MachineAnswer> = self.pages(&list).await?;
+        let machines = machines.into_iter().filter_map(|answer| answer.into_machine(scale_set));
+        Ok(machines.map(|machine| (machine.path.number, machine)).collect())
+    }
+
+    /// The private addresses of the machines of a scale set, by their numbers.
+    ///
+    /// # Errors
+    /// If that cannot be asked, or there is no such scale set.
+    pub async fn addresses(&self, scale_set: &str) -> Result<BTreeMap<u32, Vec<IpAddr>>, ApiError> {
+        let list = List {
+            action: "networkInterfaces.listVirtualMachineScaleSetNetworkInterfaces",
+            path: format!("virtualMachineScaleSets/{scale_set}/networkInterfaces"),
+            parameters: &[("api-version", NETWORK_VERSION)],
+        };
+        let interfaces: Vec<InterfaceAnswer> = self.pages(&list).await?;
+        Ok(interfaces.into_iter().filter_map(|answer| answer.into_addresses(scale_set)).collect())
+    }
+
+    async fn pages<T: DeserializeOwned>(&self, list: &List) -> Result<Vec<T>, ApiError> {
+        let garbage = |problem: &str| self.question(list.action).garbage(200, problem);
+        let mut url = self.endpoint.clone();
+        url.set_path(&format!(
+            "{}{}/{}",
+            self.endpoint.path().trim_end_matches('/'),
+            self.compute,
+            list.path
+        ));
+        url.query_pairs_mut().extend_pairs(list.parameters);
+        let mut items = Vec::new();
+        for _ in 0..MOST_PAGES {
+            let Page { value, next_link } = self.ask(list.action, &url).await?;
+            items.extend(value);
+            let Some(next) = next_link.filter(|link| !link.is_empty()) else { return Ok(items) };
+            // The token goes there.
+            let next = Url::parse(&next).ok().filter(|next| next.origin() == self.endpoint.origin());
+            url = next.ok_or_else(|| garbage("its next page is elsewhere"))?;
+        }
+        Err(garbage("its pages have no end"))
+    }
+
+    /// Asks, again where that helps.
+    async fn ask<T: DeserializeOwned>(&self, action: &'static str, url: &Url) -> Result<T, ApiError> {
+        let worth_trying_for = |error: &ApiError| match error.may_pass() {
+            true => Duration::MAX,
+            false => Duration::ZERO,
+        };
+        let attempt = || async {
+            let asked = self.attempt(action, url).await;
+            self.calls.count("arm", action, api::outcome(&asked));
+            if let Err(error @ ApiError::Throttled(_)) = &asked {
+                let pause = error.retry_after().unwrap_or(PAUSE);
+                self.rate_limiter.lock().await.put_off(Instant::now(), pause);
+            }
+            asked
+        };
+        let what = format!("Azure Resource Manager, {action}");
+        self.retries.run(&what, attempt, worth_trying_for).await.map_err(|gave_up| gave_up.error)
+    }
+
+    async fn attempt<T: DeserializeOwned>(&self, action: &'static str, url: &Url) -> Result<T, ApiError> {
+        let pause = self.rate_limiter.lock().await.take(Instant::now());
+        sleep(pause).await;
+        let mut asked = self.send(action, url).await;
+        if asked.as_ref().is_err_and(|error| error.status() == Some(401)) {
+            // A token may be revoked before its end.
+            self.tokens.forget().await;
+            asked = self.send(action, url).await;
+        }
+        serde_json::from_slice(&asked?).map_err(|error| self.question(action).garbage(200, error))
+    }
+
+    async fn send(&self, action: &'static str, url: &Url) -> Result<Vec<u8>, ApiError> {
+        let token = self.tokens.header().await.map_err(no_token)?;
+        let question = self.question(action);
+        let request = self.client.get(url.clone()).header(AUTHORIZATION, token).timeout(self.retries.attempt);
+        let request = request.build().map_err(|error| question.unreachable(innermost_cause(error)))?;
+        api::ask(&self.client, request, question).await
+    }
+
+    fn question(&self, action: &'static str) -> Question<'_> {
+        Question { api: &API, action, endpoint: &self.shown, longest: LONGEST_PAGE }
+    }
+}

@@ -1,0 +1,310 @@
+//! Whether the certificate that has signed a machine's document is Microsoft's: whether it leads to an authority that this host trusts,
+//! as it leads any program to Azure's own servers.
+//!
+//! The documents that Azure signs do not have the certificates in between, which Microsoft publishes: each certificate says where its
+//! issuer's is. That is what a stranger may have written, so they are asked for in one folder of one server only, in turns
+//! ([`crate::verify::claims`]), and remembered once they have led to such an authority.
+//!
+//! Source: upstream's `upup/pkg/fi/cloudup/azure/attest.go`; Azure, "Azure Instance Metadata Service", "Validating that the VM is
+//! running in Azure".
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use kops_agent_net::http::{self, HttpError, innermost_cause};
+use kops_agent_net::tls::{self, CaBundle};
+use kops_agent_plan::bootstrap::azure_token::{SIGNER, Signer};
+use reqwest::header::LOCATION;
+use reqwest::{Client, StatusCode, Url};
+use rustls::RootCertStore;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use thiserror::Error;
+use webpki::{EndEntityCert, ExtendedKeyUsageValidator, KeyPurposeIdIter};
+use x509_parser::prelude::{FromDer as _, GeneralName, ParsedExtension, X509Certificate};
+
+use crate::api::ApiError;
+use crate::singleflight::Singleflight;
+use crate::verify::claims::Claims;
+use crate::verify::{Origin, Refusal};
+
+/// Where Microsoft publishes the certificates of its authorities (upstream: `microsoftIntermediateCertBaseURL`).
+const ISSUERS: &str = "https://www.microsoft.com/pkiops/certs/";
+/// The largest certificate that is read, in bytes.
+const LARGEST: usize = 16 * 1024;
+/// How many issuers lead to an authority at most, with one that another has signed besides.
+const MOST_HOPS: usize = 4;
+/// How many places of one issuer are asked at most.
+const MOST_PLACES: usize = 3;
+/// How long a certificate may take; an answer to a machine has less than four times as long.
+const TIMEOUT: Duration = Duration::from_secs(4);
+/// How long issuers are remembered. Other ones have other names.
+const REMEMBERED_FOR: Duration = Duration::from_secs(7 * 24 * 60 * 60);
+/// How many are remembered, of made-up ones among them. Microsoft has some dozens.
+const MOST_REMEMBERED: usize = 64;
+/// The method of access by which a certificate says where its issuer's is (RFC 5280, section 4.2.2.1).
+const CA_ISSUERS: &str = "1.3.6.1.5.5.7.48.2";
+
+/// Judges signers.
+pub struct Attestation {
+    roots: Arc<RootCertStore>,
+    client: Client,
+    /// The folder that issuers are asked for in.
+    folder: Url,
+    issuers: Mutex<BTreeMap<Issuer, Remembered>>,
+    claims: Claims,
+}
+
+/// By what a certificate names its issuer, and where it says that its certificate is.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Issuer {
+    name: Vec<u8>,
+    key: Vec<u8>,
+    places: Vec<Url>,
+}
+
+#[derive(Default)]
+struct Remembered {
+    asked: Arc<Singleflight<Vec<CertificateDer<'static>>, NoIssuer>>,
+    /// Whether it has led to an authority.
+    is_trusted: bool,
+}
+
+/// Why there is no certificate of an issuer.
+#[derive(Clone, Debug, Error)]
+enum NoIssuer {
+    /// It is not known.
+    #[error("{place}: {cause}")]
+    Unavailable { place: Url, cause: String },
+    /// What is there is none of the issuer.
+    #[error("the certificate of its issuer is not where it says")]
+    None,
+}
+
+impl Attestation {
+    /// By the authorities that this host trusts.
+    ///
+    /// # Errors
+    /// If it has none, or there can be no HTTP client.
+    pub fn of_this_host() -> Result<Attestation, ApiError> {
+        Attestation::of(CaBundle::of_this_host()?.roots(), ISSUERS)
+    }
+
+    /// By these authorities, with the issuers' certificates in a folder.
+    ///
+    /// # Errors
+    /// If there can be no HTTP client.
+    pub fn of(roots: Arc<RootCertStore>, folder: &str) -> Result<Attestation, ApiError> {
+        let bad = || ApiError::NoRequest { endpoint: folder.to_owned(), cause: "it is no URL".into() };
+        // It follows no redirect by itself: one may lead anywhere.
+        let client = http::client_with(tls::client_config().map_err(HttpError::from)?)?;
+        let folder = Url::parse(folder).map_err(|_| bad())?;
+        Ok(Attestation { roots, client, folder, issuers: Mutex::default(), claims: Claims::default() })
+    }
+
+    /// Whether a signer is Microsoft's. Its certificate was found to name the metadata service.
+    ///
+    /// # Errors
+    /// If it is not, or that is not known.
+    pub async fn verify(&self, signer: &Signer, origin: Origin) -> Result<(), Refusal> {
+        let others: Vec<CertificateDer<'_>> =
+            signer.others.iter().map(|der| CertificateDer::from(der.as_slice())).collect();
+        let Err(problem) = self.leads_to_an_authority(&signer.certificate, &others) else { return Ok(()) };
+        let unreadable = || refused("its certificate cannot be read");
+        let (_, certificate) = X509Certificate::from_der(&signer.certificate).map_err(|_| unreadable())?;
+        // Its issuer came with it, so that is not what is missing.
+        if signer.others.iter().any(|other| is_issuer_of(&certificate, other)) {
+            return Err(refused(problem));
+        }
+        let issuer = Issuer::of(&certificate, &self.folder);
+        if issuer.places.is_empty() {
+            return Err(refused("its certificate does not say where Microsoft has that of its issuer"));
+        }
+        let asked = self.remembered(&issuer);
+        let mut claim = None;
+        let issuers = match asked.known(REMEMBERED_FOR).await {
+            Some(known) => known,
+            None => {
+                self.claims.enter(origin, &mut claim).await?;
+                let fetching = fetch(self.client.clone(), self.folder.clone(), signer.certificate.clone());
+                asked.get(REMEMBERED_FOR, fetching).await.map_err(|error| match &*error {
+                    NoIssuer::None => refused(&error),
+                    NoIssuer::Unavailable { .. } => Refusal::unavailable("IssuerUnavailable", &error),
+                })?
+            }
+        };
+        let all: Vec<CertificateDer<'_>> = others.into_iter().chain(issuers.iter().cloned()).collect();
+        self.leads_to_an_authority(&signer.certificate, &all).map_err(refused)?;
+        if let Some(remembered) = self.locked().get_mut(&issuer) {
+            remembered.is_trusted = true;
+        }
+        if let Some(claim) = claim {
+            claim.believed();
+        }
+        Ok(())
+    }
+
+    /// By the certificates in between, at this time, whatever its key may be used for (upstream: `ExtKeyUsageAny`).
+    fn leads_to_an_authority(
+        &self,
+        certificate: &[u8],
+        between: &[CertificateDer<'_>],
+    ) -> Result<(), webpki::Error> {
+        let der = CertificateDer::from(certificate);
+        let certificate = EndEntityCert::try_from(&der)?;
+        let algorithms = aws_lc_rs::default_provider().signature_verification_algorithms.all;
+        let roots = &self.roots.roots;
+        certificate
+            .verify_for_usage(algorithms, roots, between, UnixTime::now(), AnyUsage, None, None)
+            .map(drop)
+    }
+
+    /// What is remembered of an issuer.
+    fn remembered(&self, issuer: &Issuer) -> Arc<Singleflight<Vec<CertificateDer<'static>>, NoIssuer>> {
+        let mut issuers = self.locked();
+        if issuers.len() >= MOST_REMEMBERED && !issuers.contains_key(issuer) {
+            // Those that are Microsoft's stay.
+            issuers.retain(|_, remembered| remembered.is_trusted);
+        }
+        issuers.entry(issuer.clone()).or_default().asked.clone()
+    }
+
+    fn locked(&self) -> MutexGuard<'_, BTreeMap<Issuer, Remembered>> {
+        self.issuers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn refused(problem: impl std::fmt::Display) -> Refusal {
+    Refusal::not_verified("WrongSignature", format!("the token is not signed by {SIGNER}: {problem}"))
+}
+
+/// A key that may be used for anything.
+struct AnyUsage;
+
+impl ExtendedKeyUsageValidator for AnyUsage {
+    fn validate(&self, _: KeyPurposeIdIter<'_, '_>) -> Result<(), webpki::Error> {
+        Ok(())
+    }
+}
+
+impl Issuer {
+    fn of(certificate: &X509Certificate<'_>, folder: &Url) -> Issuer {
+        Issuer {
+            name: certificate.issuer().as_raw().to_vec(),
+            key: key_of_issuer(certificate).unwrap_or_default().to_vec(),
+            places: places_of_issuer(certificate, folder),
+        }
+    }
+}
+
+/// Asks for the certificates that lead on from one, as far as Microsoft has them.
+async fn fetch(
+    client: Client,
+    folder: Url,
+    certificate: Vec<u8>,
+) -> Result<Vec<CertificateDer<'static>>, NoIssuer> {
+    let mut found: Vec<Vec<u8>> = Vec::new();
+    for _ in 0..MOST_HOPS {
+        let last = found.last().unwrap_or(&certificate).clone();
+        let Ok((_, last)) = X509Certificate::from_der(&last) else { break };
+        let mut issuer = None;
+        for place in places_of_issuer(&last, &folder) {
+            let der = get(&client, &place).await?;
+            issuer = der.filter(|der| is_issuer_of(&last, der));
+            if issuer.is_some() {
+                break;
+            }
+        }
+        match issuer {
+            Some(issuer) if !found.contains(&issuer) => found.push(issuer),
+            _ => break,
+        }
+    }
+    match found.is_empty() {
+        true => Err(NoIssuer::None),
+        false => Ok(found.into_iter().map(CertificateDer::from).collect()),
+    }
+}
+
+/// What is at a place, or where that server says it is now; `None` if nothing is, or nothing that is read.
+async fn get(client: &Client, place: &Url) -> Result<Option<Vec<u8>>, NoIssuer> {
+    let unavailable = |cause: String| NoIssuer::Unavailable { place: place.clone(), cause };
+    let ask = async |at: Url| {
+        let answer = client.get(at).timeout(TIMEOUT).send().await;
+        answer.map_err(|error| unavailable(innermost_cause(error)))
+    };
+    let mut answer = ask(place.clone()).await?;
+    if answer.status().is_redirection() {
+        let location = answer.headers().get(LOCATION).and_then(|location| location.to_str().ok());
+        let moved = location.and_then(|location| place.join(location).ok());
+        let is_there = |moved: &Url| moved.origin() == place.origin();
+        let moved = moved.filter(is_there).ok_or_else(|| unavailable("it redirects elsewhere".into()))?;
+        answer = ask(moved).await?;
+    }
+    match answer.status() {
+        StatusCode::OK => {
+            http::body(answer, LARGEST).await.map_err(|error| unavailable(innermost_cause(error)))
+        }
+        StatusCode::NOT_FOUND | StatusCode::GONE | StatusCode::BAD_REQUEST => Ok(None),
+        status => Err(unavailable(format!("it answers {status}"))),
+    }
+}
+
+/// Whether a certificate (DER) is an authority's, and of the name and the key that another one says its issuer has.
+fn is_issuer_of(certificate: &X509Certificate<'_>, der: &[u8]) -> bool {
+    let Ok((_, issuer)) = X509Certificate::from_der(der) else { return false };
+    let own_key = issuer.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::SubjectKeyIdentifier(key) => Some(key.0),
+        _ => None,
+    });
+    let has_key = key_of_issuer(certificate).is_none_or(|key| own_key == Some(key));
+    issuer.is_ca() && issuer.subject().as_raw() == certificate.issuer().as_raw() && has_key
+}
+
+fn key_of_issuer<'a>(certificate: &'a X509Certificate<'_>) -> Option<&'a [u8]> {
+    certificate.extensions().iter().find_map(|extension| match extension.parsed_extension() {
+        ParsedExtension::AuthorityKeyIdentifier(authority) => {
+            authority.key_identifier.as_ref().map(|key| key.0)
+        }
+        _ => None,
+    })
+}
+
+/// Where a certificate says that its issuer's is, as far as that is in the folder. Of what it says only the path counts.
+fn places_of_issuer(certificate: &X509Certificate<'_>, folder: &Url) -> Vec<Url> {
+    let mut places = Vec::new();
+    for extension in certificate.extensions() {
+        let ParsedExtension::AuthorityInfoAccess(access) = extension.parsed_extension() else { continue };
+        for description in &access.accessdescs {
+            if let GeneralName::URI(uri) = description.access_location
+                && description.access_method.to_id_string() == CA_ISSUERS
+                && let Some(place) = place(uri, folder)
+                && !places.contains(&place)
+                && places.len() < MOST_PLACES
+            {
+                places.push(place);
+            }
+        }
+    }
+    places
+}
+
+fn place(uri: &str, folder: &Url) -> Option<Url> {
+    let said = Url::parse(uri).ok()?;
+    let is_plain = said.username().is_empty()
+        && said.password().is_none()
+        && said.query().is_none()
+        && said.fragment().is_none();
+    let is_there = matches!(said.scheme(), "http" | "https")
+        && said.host() == folder.host()
+        && said.port() == folder.port()
+        && said.path().len() > folder.path().len()
+        && said.path().starts_with(folder.path());
+    let mut place = folder.clone();
+    place.set_path(said.path());
+    (is_plain && is_there).then_some(place)
+}
+
+#[cfg(test)]
+mod tests;

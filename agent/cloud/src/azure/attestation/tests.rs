@@ -1,0 +1,250 @@
+//! Microsoft's folder of certificates is a stand-in on loopback, and so are its authorities.
+
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeMap as Map;
+
+use kops_agent_plan::bootstrap::azure_token::{AzureToken, Expected};
+use kops_agent_plan::identity::azure::AzureCluster;
+use kops_agent_tests::azure::metadata::{Document, MetadataService};
+use kops_agent_tests::azure::{RESOURCE_GROUP, SUBSCRIPTION};
+use kops_agent_tests::test_server::{TestServer, text};
+
+use super::*;
+
+const BODY: &[u8] = b"test-body";
+const NOW: i64 = 1_700_000_000;
+const NAME: &str = "metadata.azure.com";
+
+#[derive(Clone, Copy, PartialEq)]
+enum Mood {
+    Good,
+    Down,
+    Redirecting,
+    Astray,
+    Moved,
+    Huge,
+}
+
+/// What Microsoft publishes, and what it was asked for.
+struct Microsoft {
+    server: TestServer,
+    files: Arc<Mutex<Map<String, Vec<u8>>>>,
+    mood: Arc<Mutex<Mood>>,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl Microsoft {
+    async fn start() -> Microsoft {
+        kops_agent_net::tls::install_provider();
+        let files = Arc::<Mutex<Map<String, Vec<u8>>>>::default();
+        let (mood, asked) = (Arc::new(Mutex::new(Mood::Good)), Arc::<Mutex<Vec<String>>>::default());
+        let (told, felt, log) = (files.clone(), mood.clone(), asked.clone());
+        let moved = |location: &str| {
+            let mut answer = text(302, "");
+            answer.headers_mut().insert("location", location.parse().unwrap());
+            answer
+        };
+        let server = TestServer::start(move |request| {
+            let path = request.uri().path().to_owned();
+            log.lock().unwrap().push(path.clone());
+            let file = told.lock().unwrap().get(&path).cloned();
+            let mood = *felt.lock().unwrap();
+            async move {
+                Ok(match (mood, file) {
+                    (Mood::Down, _) => text(503, ""),
+                    (Mood::Redirecting, _) => moved("/pkiops/certs/issuer.crt"),
+                    (Mood::Astray, _) => moved("http://localhost:1/pkiops/certs/issuer.crt"),
+                    (Mood::Moved, _) if !path.starts_with("/moved/") => moved(&format!("/moved{path}")),
+                    (Mood::Huge, _) => text(200, &"x".repeat(LARGEST + 1)),
+                    (Mood::Good | Mood::Moved, Some(der)) => text(200, "").map(|_| der.into()),
+                    (Mood::Good | Mood::Moved, None) => text(404, ""),
+                })
+            }
+        })
+        .await;
+        Microsoft { server, files, mood, asked }
+    }
+
+    fn folder(&self) -> String {
+        format!("{}/pkiops/certs/", self.server.url)
+    }
+
+    /// A metadata service whose issuer is said to be there, and is.
+    fn signer(&self, file: &str) -> MetadataService {
+        let service =
+            MetadataService::named(NAME, &format!("{}{file}", self.folder()), (1975, 4096)).unwrap();
+        self.files.lock().unwrap().insert(format!("/pkiops/certs/{file}"), service.issuer.clone());
+        service
+    }
+
+    /// What judges by a service's authority.
+    fn attestation(&self, of: &MetadataService) -> Attestation {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from(of.root.clone())).unwrap();
+        Attestation::of(Arc::new(roots), &self.folder()).unwrap()
+    }
+
+    fn asked(&self) -> usize {
+        self.asked.lock().unwrap().len()
+    }
+}
+
+fn signer(service: &MetadataService, with_issuer: bool) -> Signer {
+    let document = Document { with_issuer, ..Document::of("v", BODY, NOW) };
+    let token = service.token("nodes.c", 0, &document).unwrap();
+    let cluster = AzureCluster {
+        name: "c".into(),
+        subscription: SUBSCRIPTION.into(),
+        resource_group: RESOURCE_GROUP.into(),
+    };
+    AzureToken::parse(&token, BODY, &Expected { cluster: &cluster, may_be_unsigned: false, now: NOW })
+        .unwrap()
+        .unwrap()
+        .signed
+        .unwrap()
+        .by
+}
+
+fn origin(address: u8) -> Origin {
+    Origin::of([10, 0, 0, address].into())
+}
+
+async fn reason(attestation: &Attestation, signer: &Signer) -> &'static str {
+    attestation.verify(signer, origin(1)).await.unwrap_err().reason
+}
+
+#[tokio::test]
+async fn an_issuer_is_asked_for_once_and_not_where_it_came_along() {
+    let microsoft = Microsoft::start().await;
+    let service = microsoft.signer("issuer%20(1).crt");
+    let attestation = microsoft.attestation(&service);
+    attestation.verify(&signer(&service, true), origin(1)).await.unwrap();
+    assert_eq!(microsoft.asked(), 0);
+    for address in 1..4 {
+        attestation.verify(&signer(&service, false), origin(address)).await.unwrap();
+    }
+    assert_eq!(*microsoft.asked.lock().unwrap(), ["/pkiops/certs/issuer%20(1).crt"]);
+    // It stays, whatever is made up besides.
+    for number in 0..2 * MOST_REMEMBERED {
+        let made_up = Issuer { name: number.to_be_bytes().to_vec(), key: Vec::new(), places: Vec::new() };
+        attestation.remembered(&made_up);
+    }
+    assert!(attestation.locked().len() <= MOST_REMEMBERED + 1);
+    *microsoft.mood.lock().unwrap() = Mood::Down;
+    attestation.verify(&signer(&service, false), origin(1)).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_authority_that_this_host_does_not_trust_is_refused() {
+    let microsoft = Microsoft::start().await;
+    let service = microsoft.signer("issuer.crt");
+    let attestation = microsoft.attestation(&service);
+    // Of the same names, and of keys of its own.
+    let liar = microsoft.signer("liar.crt");
+    for with_issuer in [true, false] {
+        assert_eq!(
+            reason(&attestation, &signer(&liar, with_issuer)).await,
+            "WrongSignature",
+            "{with_issuer}"
+        );
+    }
+    // That says its issuer is the true one's.
+    let pretender =
+        MetadataService::named(NAME, &format!("{}issuer.crt", microsoft.folder()), (1975, 4096)).unwrap();
+    assert_eq!(reason(&attestation, &signer(&pretender, false)).await, "WrongSignature");
+    // None of that keeps an honest machine out.
+    attestation.verify(&signer(&service, false), origin(2)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_certificate_that_has_ended_or_has_not_begun_is_refused() {
+    let microsoft = Microsoft::start().await;
+    for years in [(1990, 2000), (4000, 4096)] {
+        let service = MetadataService::named(NAME, "", years).unwrap();
+        let attestation = microsoft.attestation(&service);
+        assert_eq!(reason(&attestation, &signer(&service, true)).await, "WrongSignature", "{years:?}");
+    }
+}
+
+#[tokio::test]
+async fn only_microsofts_folder_is_asked() {
+    let microsoft = Microsoft::start().await;
+    let elsewhere = Microsoft::start().await;
+    let folder = microsoft.folder();
+    for place in [
+        String::new(),
+        format!("{}issuer.crt", elsewhere.folder()),
+        folder.clone(),
+        format!("{folder}../../secret"),
+        format!("{folder}%2e%2e/%2e%2e/secret"),
+        format!("{folder}issuer.crt?x=1"),
+        format!("{folder}issuer.crt#x"),
+        folder.replace("http://", "http://user:password@") + "issuer.crt",
+        folder.replace("http://", "ldap://") + "issuer.crt",
+        "issuer.crt".into(),
+        folder.replace("pkiops", "other") + "issuer.crt",
+    ] {
+        let service = MetadataService::named(NAME, &place, (1975, 4096)).unwrap();
+        let attestation = microsoft.attestation(&service);
+        assert_eq!(reason(&attestation, &signer(&service, false)).await, "WrongSignature", "{place}");
+    }
+    assert_eq!((microsoft.asked(), elsewhere.asked()), (0, 0));
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_is_not_refused_for_good() {
+    let microsoft = Microsoft::start().await;
+    let service = microsoft.signer("issuer.crt");
+    let attestation = microsoft.attestation(&service);
+    for (mood, expected) in [
+        (Mood::Down, "IssuerUnavailable"),
+        (Mood::Redirecting, "IssuerUnavailable"),
+        (Mood::Astray, "IssuerUnavailable"),
+        (Mood::Huge, "WrongSignature"),
+    ] {
+        *microsoft.mood.lock().unwrap() = mood;
+        assert_eq!(reason(&attestation, &signer(&service, false)).await, expected);
+    }
+    *microsoft.mood.lock().unwrap() = Mood::Good;
+    attestation.verify(&signer(&service, false), origin(2)).await.unwrap();
+
+    let service = microsoft.signer("elsewhere.crt");
+    microsoft
+        .files
+        .lock()
+        .unwrap()
+        .insert("/moved/pkiops/certs/elsewhere.crt".into(), service.issuer.clone());
+    *microsoft.mood.lock().unwrap() = Mood::Moved;
+    microsoft.attestation(&service).verify(&signer(&service, false), origin(3)).await.unwrap();
+    *microsoft.mood.lock().unwrap() = Mood::Good;
+
+    // What is there is garbage, nothing, or another's.
+    let other = microsoft.signer("other.crt");
+    for (file, der) in
+        [("garbage.crt", b"garbage".to_vec()), ("empty.crt", Vec::new()), ("root.crt", other.root.clone())]
+    {
+        let service = microsoft.signer(file);
+        microsoft.files.lock().unwrap().insert(format!("/pkiops/certs/{file}"), der);
+        let attestation = microsoft.attestation(&service);
+        assert_eq!(reason(&attestation, &signer(&service, false)).await, "WrongSignature", "{file}");
+    }
+}
+
+#[tokio::test]
+async fn a_flood_of_made_up_issuers_asks_a_few_times_a_second_and_lets_the_honest_in() {
+    let microsoft = Microsoft::start().await;
+    let service = microsoft.signer("issuer.crt");
+    let attestation = microsoft.attestation(&service);
+    let liars: Vec<Signer> = (0..12)
+        .map(|number| {
+            let place = format!("{}none-{number}.crt", microsoft.folder());
+            signer(&MetadataService::named(NAME, &place, (1975, 4096)).unwrap(), false)
+        })
+        .collect();
+    let lies = futures_util::future::join_all(liars.iter().map(|liar| attestation.verify(liar, origin(9))));
+    let honest = signer(&service, false);
+    let (_, honest) = tokio::join!(lies, attestation.verify(&honest, origin(1)));
+    honest.unwrap();
+    assert!(microsoft.asked() < 10, "{:?}", microsoft.asked.lock().unwrap());
+}

@@ -1,0 +1,185 @@
+//! The machines of a cluster's scale sets, as its control plane asks for them.
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use kops_agent_plan::identity::azure::AzureCluster;
+use kops_agent_plan::identity::{Identity, Refusal};
+use kops_agent_plan::labels::ObservedNode;
+use kops_agent_spec::{KopsControllerOptions, KopsControllerServerOptions};
+use tokio::time::Instant;
+
+use super::arm::Arm;
+use super::attestation::Attestation;
+use super::facts;
+use super::scale_sets::ScaleSets;
+use super::verify::AzureVerifier;
+use crate::calls::CloudCalls;
+use crate::control_plane::{ControlPlane, ControlPlaneError, NotIdentified};
+use crate::verify::{LoadBalancing, Verifier};
+
+/// The variable by which machines of kOps 1.36 and before may bootstrap, which show no signed document.
+const UNSIGNED_VARIABLE: &str = "KOPS_AGENT_AZURE_UNSIGNED_TOKENS";
+/// kOps' key for Azure in the server's configuration (upstream: `cmd/kops-controller/pkg/config/options.go`).
+const PROVIDER: &str = "azure";
+
+/// The machines of a cluster on Azure.
+pub struct AzureControlPlane {
+    /// Where they are asked for.
+    pub scale_sets: ScaleSets,
+}
+
+impl AzureControlPlane {
+    /// Those of the cluster that this configuration is for, in the subscription and the resource group of this machine
+    /// (upstream: `newVerifierClient` in `upup/pkg/fi/cloudup/azure/verifier.go`).
+    pub(crate) async fn of(
+        options: &KopsControllerOptions,
+        calls: CloudCalls,
+    ) -> Result<AzureControlPlane, ControlPlaneError> {
+        let place = facts::place()
+            .await
+            .map_err(ControlPlaneError::failed("finding out in which resource group of Azure this is"))?;
+        let facts::Place { subscription, resource_group } = place;
+        let arm = Arm::of_environment(&subscription, &resource_group, calls).map_err(
+            ControlPlaneError::of_list("preparing to ask Azure Resource Manager for the cluster's machines"),
+        )?;
+        let cluster = AzureCluster { name: options.cluster_name.clone(), subscription, resource_group };
+        Ok(AzureControlPlane { scale_sets: ScaleSets::of(arm, cluster) })
+    }
+}
+
+impl ControlPlane for AzureControlPlane {
+    fn identify<'a>(
+        &'a self,
+        node: &'a ObservedNode,
+        since: Instant,
+    ) -> BoxFuture<'a, Result<Identity, NotIdentified>> {
+        async move {
+            let cluster = self.scale_sets.cluster();
+            let path = cluster.machine(&node.provider_id).map_err(NotIdentified::Refused)?;
+            let found = self.scale_sets.find(&path, since).await;
+            let found = found.map_err(|error| NotIdentified::Unavailable(error.to_string()))?;
+            let identity = match found {
+                Some(machine) => {
+                    let has_namesake = self.scale_sets.has_namesake(&node.name, &path).await;
+                    machine.identify_node(&node.name, has_namesake, cluster)
+                }
+                None => Err(Refusal::NoSuchInstance { instance: path.to_string() }),
+            };
+            identity.map_err(NotIdentified::Refused)
+        }
+        .boxed()
+    }
+
+    fn verifier<'a>(
+        &'a self,
+        server: &'a KopsControllerServerOptions,
+    ) -> BoxFuture<'a, Result<Option<Box<dyn Verifier>>, ControlPlaneError>> {
+        async {
+            if !server.provider.others.contains_key(PROVIDER) {
+                return Ok(None);
+            }
+            let attestation = Attestation::of_this_host().map_err(ControlPlaneError::client)?;
+            let takes_unsigned = match std::env::var(UNSIGNED_VARIABLE).as_deref() {
+                Ok("true") => true,
+                Ok("" | "false") | Err(_) => false,
+                Ok(other) => {
+                    let problem = format!("{UNSIGNED_VARIABLE} is {other:?}: write true or false");
+                    return Err(ControlPlaneError::Configuration(problem));
+                }
+            };
+            let verifier =
+                AzureVerifier::of(self.scale_sets.clone(), attestation).taking_unsigned(takes_unsigned);
+            Ok(Some(Box::new(verifier) as Box<dyn Verifier>))
+        }
+        .boxed()
+    }
+
+    /// Azure's load balancers leave a connection its address; but a machine that comes to one with a public address comes from
+    /// the address of its NAT gateway, which all machines have (upstream: `pkg/model/azuremodel/api_loadbalancer.go`,
+    /// `natgateway.go` in `upup/pkg/fi/cloudup/azuretasks`).
+    fn load_balancing(&self) -> LoadBalancing {
+        LoadBalancing::Of(Arc::new(self.scale_sets.clone()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use kops_agent_tests::azure::{Azure, Machine, Mood, RESOURCE_GROUP, SUBSCRIPTION, resource_id};
+
+    use super::*;
+
+    const CLUSTER: &str = "c.example.com";
+    const NODES: &str = "nodes.c.example.com";
+
+    struct World {
+        azure: Azure,
+        control_plane: AzureControlPlane,
+    }
+
+    impl World {
+        fn new() -> World {
+            kops_agent_net::tls::install_provider();
+            let azure = Azure::start().unwrap();
+            for number in 0..2 {
+                let name = format!("nodes{number:06}");
+                azure.put(NODES, number, Machine::of_group(CLUSTER, "nodes", &name, [10, 0, 0, 4].into()));
+            }
+            let arm = Arm::for_tests(&azure.url(), SUBSCRIPTION, RESOURCE_GROUP, CloudCalls::default());
+            let cluster = AzureCluster {
+                name: CLUSTER.into(),
+                subscription: SUBSCRIPTION.into(),
+                resource_group: RESOURCE_GROUP.into(),
+            };
+            let control_plane = AzureControlPlane { scale_sets: ScaleSets::of(arm, cluster) };
+            World { azure, control_plane }
+        }
+
+        async fn identify(&self, name: &str, number: u32) -> Result<Identity, NotIdentified> {
+            let provider_id = format!("azure://{}", resource_id(NODES, number));
+            let node = ObservedNode { name: name.into(), provider_id, ..ObservedNode::default() };
+            self.control_plane.identify(&node, Instant::now()).await
+        }
+
+        /// The reason, and whether it is certain.
+        async fn refused(&self, name: &str, number: u32) -> (&'static str, bool) {
+            match self.identify(name, number).await {
+                Err(NotIdentified::Refused(refusal)) => (refusal.reason(), refusal.is_definite()),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_node_is_the_machine_of_its_name_and_no_other() {
+        let world = World::new();
+        let identity = world.identify("nodes000001", 1).await.unwrap();
+        assert_eq!(identity.instance_group, "nodes");
+        assert_eq!(identity.noted_labels["node-role.kubernetes.io/node"], "");
+        assert_eq!(world.refused("nodes000000", 1).await, ("InstanceOfOtherNode", true));
+        assert_eq!(world.refused("renamed", 1).await, ("InstanceOfOtherNode", false));
+        assert_eq!(world.refused("nodes000002", 2).await, ("InstanceNotFound", false));
+        let elsewhere = ObservedNode { provider_id: "gce://p/z/n".into(), ..ObservedNode::default() };
+        let refused = world.control_plane.identify(&elsewhere, Instant::now()).await;
+        assert!(matches!(refused, Err(NotIdentified::Refused(Refusal::ProviderId { .. }))), "{refused:?}");
+    }
+
+    #[tokio::test]
+    async fn what_azure_does_not_say_refuses_no_node() {
+        for mood in [Mood::Forbidding, Mood::Down, Mood::Babbling, Mood::WithoutGroup] {
+            let world = World::new();
+            world.azure.set_mood(mood);
+            let refused = world.identify("nodes000001", 1).await;
+            assert!(matches!(refused, Err(NotIdentified::Unavailable(_))), "{mood:?}: {refused:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn machines_are_verified_where_the_configuration_names_their_cloud() {
+        let world = World::new();
+        let without = KopsControllerServerOptions::default();
+        assert!(world.control_plane.verifier(&without).await.unwrap().is_none());
+    }
+}

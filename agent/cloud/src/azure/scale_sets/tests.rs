@@ -1,0 +1,140 @@
+//! Azure Resource Manager is a stand-in on loopback.
+
+#![allow(clippy::unwrap_used)]
+
+use kops_agent_tests::azure::{Azure, CLUSTER_TAG, Machine, Mood, RESOURCE_GROUP, SUBSCRIPTION};
+
+use super::*;
+use crate::calls::{CloudCalls, Outcome};
+
+const CLUSTER: &str = "c.example.com";
+const NODES: &str = "nodes.c.example.com";
+
+fn cluster() -> AzureCluster {
+    AzureCluster {
+        name: CLUSTER.into(),
+        subscription: SUBSCRIPTION.into(),
+        resource_group: RESOURCE_GROUP.into(),
+    }
+}
+
+fn scale_sets(azure: &Azure) -> (ScaleSets, CloudCalls) {
+    kops_agent_net::tls::install_provider();
+    let calls = CloudCalls::default();
+    let arm = Arm::for_tests(&azure.url(), SUBSCRIPTION, RESOURCE_GROUP, calls.clone());
+    (ScaleSets::of(arm, cluster()), calls)
+}
+
+fn path(scale_set: &str, number: u32) -> MachinePath {
+    MachinePath { scale_set: scale_set.into(), number }
+}
+
+fn worker(name: &str, last: u8) -> Machine {
+    Machine::of_group(CLUSTER, "nodes", name, [10, 0, 0, last].into())
+}
+
+async fn found(sets: &ScaleSets, scale_set: &str, number: u32) -> Option<String> {
+    sets.find(&path(scale_set, number), Instant::now()).await.unwrap().map(|machine| machine.computer_name)
+}
+
+#[tokio::test]
+async fn many_questions_are_one_list_of_each_scale_set() {
+    let azure = Azure::start().unwrap();
+    for number in 0..250 {
+        azure.put("Nodes.c.example.com", number, worker(&format!("nodes{number:06}"), 1));
+    }
+    azure.set_page(100);
+    let (sets, calls) = scale_sets(&azure);
+    let sets_of_all = &sets;
+    let questions = (0..250).map(|number| async move {
+        sets_of_all.find(&path(NODES, number), Instant::now()).await.unwrap().unwrap()
+    });
+    let machines = futures_util::future::join_all(questions).await;
+    assert!(machines.iter().zip(0..).all(|(machine, number)| machine.path == path(NODES, number)));
+    assert_eq!(azure.calls().len(), 4, "the scale sets, and three pages of machines");
+    assert_eq!(azure.tokens(), 1);
+    let counted = calls.counted("arm", "virtualMachineScaleSetVMs.list", Outcome::Success);
+    assert_eq!(counted, 3);
+    let claimed = sets.find_claimed(&path(NODES, 7)).await.unwrap().unwrap();
+    assert_eq!(claimed.1, [IpAddr::from([10, 0, 0, 1])]);
+    assert!(sets.has_address([10, 0, 0, 1].into()) && !sets.has_address([10, 0, 0, 2].into()));
+}
+
+#[tokio::test]
+async fn what_is_made_up_asks_nothing_of_its_own() {
+    let azure = Azure::start().unwrap();
+    azure.put(NODES, 0, worker("nodes000000", 1));
+    azure.put("nodes.other.com", 0, worker("nodes000000", 1));
+    let (sets, _) = scale_sets(&azure);
+    for number in 0..20 {
+        assert!(
+            sets.find_claimed(&path(&format!("made-up-{number}.c.example.com"), 0)).await.unwrap().is_none()
+        );
+    }
+    assert!(sets.find_claimed(&path("nodes.other.com", 0)).await.unwrap().is_none());
+    assert_eq!(azure.calls().len(), 1, "{:?}", azure.calls());
+    for number in 1..20 {
+        assert!(sets.find_claimed(&path(NODES, number)).await.unwrap().is_none());
+    }
+    assert_eq!(azure.calls().len(), 2, "{:?}", azure.calls());
+    assert_eq!(locked(&sets.0.sets).len(), 1);
+}
+
+#[tokio::test]
+async fn a_machine_that_comes_or_goes_is_seen() {
+    let azure = Azure::start().unwrap();
+    azure.put(NODES, 0, worker("nodes000000", 1));
+    let (sets, _) = scale_sets(&azure);
+    assert_eq!(found(&sets, NODES, 1).await, None);
+    azure.put(NODES, 1, worker("nodes000001", 2));
+    assert_eq!(found(&sets, NODES, 1).await.as_deref(), Some("nodes000001"));
+    let stopped = Machine { power: "deallocated".into(), ..worker("nodes000002", 3) };
+    azure.put(NODES, 2, stopped);
+    let machine = sets.find(&path(NODES, 2), Instant::now()).await.unwrap().unwrap();
+    assert_eq!(machine.state, "deallocated");
+    let mut other = worker("nodes000001", 2);
+    other.tags.insert(CLUSTER_TAG.into(), "d.c.example.com".into());
+    azure.put("x.d.c.example.com", 0, Machine { computer_name: "theirs".into(), ..other });
+    assert!(sets.has_namesake("nodes000001", &path(NODES, 0)).await);
+    assert!(!sets.has_namesake("nodes000001", &path(NODES, 1)).await, "it is itself");
+    assert!(!sets.has_namesake("theirs", &path(NODES, 0)).await);
+}
+
+#[tokio::test]
+async fn what_is_forbidden_slow_or_unknown_is_not_absent() {
+    for (mood, has_said) in [
+        (Mood::Forbidding, "Contributor"),
+        (Mood::Down, "answers virtualMachineScaleSets.list with 503"),
+        (Mood::WithoutGroup, "ResourceGroupNotFound"),
+        (Mood::Throttling(1), "puts off virtualMachineScaleSets.list"),
+        (Mood::Babbling, "not as Azure Resource Manager does"),
+        (Mood::Truncating, "not as Azure Resource Manager does"),
+        (Mood::Endless, "its pages have no end"),
+        (Mood::LeadingAstray, "its next page is elsewhere"),
+        (Mood::Redirecting, "with 302"),
+    ] {
+        let azure = Azure::start().unwrap();
+        azure.put(NODES, 0, worker("nodes000000", 1));
+        azure.set_mood(mood);
+        let (sets, _) = scale_sets(&azure);
+        let wanted = path(NODES, 0);
+        let asked = tokio::time::timeout(Duration::from_secs(60), sets.find(&wanted, Instant::now()));
+        let error = asked.await.unwrap().unwrap_err();
+        assert!(!error.is_absent() && error.to_string().contains(has_said), "{mood:?}: {error}");
+        assert!(!error.to_string().contains("a-token"), "{error}");
+        if !matches!(mood, Mood::Endless) {
+            azure.set_mood(Mood::Good);
+            assert!(found(&sets, NODES, 0).await.is_some(), "{mood:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_token_that_is_revoked_is_asked_for_again() {
+    let azure = Azure::start().unwrap();
+    azure.put(NODES, 0, worker("nodes000000", 1));
+    azure.set_mood(Mood::Revoking);
+    let (sets, _) = scale_sets(&azure);
+    assert!(found(&sets, NODES, 0).await.is_some());
+    assert_eq!(azure.tokens(), 2);
+}

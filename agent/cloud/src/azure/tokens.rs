@@ -1,0 +1,205 @@
+//! Tokens by which Azure's services know this machine's managed identity, for all requests to one of them: asked for once,
+//! and remembered until shortly before they end.
+//!
+//! Source: Microsoft Entra, "How to use managed identities for Azure resources on an Azure VM to acquire an access token".
+
+use std::time::{Duration, Instant};
+
+use reqwest::Method;
+use reqwest::header::HeaderValue;
+use serde::Deserialize;
+use tokio::sync::Mutex;
+
+use super::facts::{endpoint_of_environment, headers};
+use crate::metadata::{Failure, MetadataError, MetadataService};
+use kops_agent_net::retry::Retries;
+
+/// The service of which blobs are asked.
+pub const STORAGE: &str = "https://storage.azure.com/";
+/// Azure Resource Manager.
+pub const MANAGEMENT: &str = "https://management.azure.com/";
+
+/// The identity that is asked for where a machine has several, as Azure's own clients read it (upstream reads it by
+/// `azidentity.NewDefaultAzureCredential`).
+const IDENTITY_VARIABLE: &str = "AZURE_CLIENT_ID";
+/// A token is not used so close to its end: a download may begin a while after it was asked how large it is.
+const SPARE: Duration = Duration::from_secs(120);
+/// Tokens are good for a day at most; what says more would overflow a clock.
+const LONGEST_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+/// On a machine outside Azure no retry helps, and the metadata service is there before the node is.
+const LONGEST: Duration = Duration::from_secs(15);
+const PATH: &str = "/metadata/identity/oauth2/token?api-version=2018-02-01";
+const NO_IDENTITY: &str = "this machine has no managed identity, or none whose client id is AZURE_CLIENT_ID; kOps gives each of its \
+     scale sets one";
+
+/// The source of tokens for one service.
+pub struct Tokens {
+    metadata: MetadataService,
+    path: String,
+    remembered: Mutex<Option<Token>>,
+}
+
+struct Token {
+    /// `Bearer …`, marked as a secret.
+    header: HeaderValue,
+    good_until: Instant,
+}
+
+impl std::fmt::Debug for Tokens {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("Tokens").field("metadata", &self.metadata).finish_non_exhaustive()
+    }
+}
+
+impl Tokens {
+    /// Asks the metadata service that the environment names, or the usual one, for tokens for a service.
+    ///
+    /// # Errors
+    /// If there can be no HTTP client.
+    pub fn of_environment(service: &str, retries: Retries) -> Result<Tokens, MetadataError> {
+        let identity = std::env::var(IDENTITY_VARIABLE).ok().filter(|id| !id.is_empty());
+        Tokens::at(endpoint_of_environment(), service, identity.as_deref(), retries)
+    }
+
+    /// Asks the metadata service at an endpoint, for tokens of the identity with a client id, or of the only one.
+    ///
+    /// # Errors
+    /// If there can be no HTTP client.
+    pub fn at(
+        endpoint: String,
+        service: &str,
+        identity: Option<&str>,
+        retries: Retries,
+    ) -> Result<Tokens, MetadataError> {
+        let retries = Retries { deadline: retries.deadline.min(LONGEST), ..retries };
+        let query = form_urlencoded::Serializer::new(String::new())
+            .append_pair("resource", service)
+            .extend_pairs(identity.map(|id| ("client_id", id)))
+            .finish();
+        let path = format!("{PATH}&{query}");
+        Ok(Tokens { metadata: MetadataService::new(endpoint, retries)?, path, remembered: Mutex::default() })
+    }
+
+    /// What to send as `Authorization`: a token that is good for a while.
+    ///
+    /// # Errors
+    /// If the metadata service cannot be asked, or gives none: a machine may have no managed identity.
+    pub async fn header(&self) -> Result<HeaderValue, MetadataError> {
+        let mut remembered = self.remembered.lock().await;
+        if let Some(token) = remembered.as_ref().filter(|token| token.good_until > Instant::now()) {
+            return Ok(token.header.clone());
+        }
+        let fresh = self.ask().await?;
+        Ok(remembered.insert(fresh).header.clone())
+    }
+
+    /// Forgets a token that is refused.
+    pub async fn forget(&self) {
+        *self.remembered.lock().await = None;
+    }
+
+    async fn ask(&self) -> Result<Token, MetadataError> {
+        /// Numbers are written as texts.
+        #[derive(Deserialize)]
+        struct Answer {
+            access_token: String,
+            expires_in: String,
+        }
+        let asked = Instant::now();
+        let attempt = || async {
+            match self.metadata.request(Method::GET, &self.path, headers()).await {
+                // While the service is updated it is gone, for 70 seconds at most.
+                Err(Failure::Status(410)) => Err(Failure::Passing("it answers 410 Gone".into())),
+                Ok(None) => Err(Failure::Passing("it answers 404 Not Found".into())),
+                Ok(Some(answer)) => Ok(answer),
+                Err(failure) => Err(failure),
+            }
+        };
+        let answer: String = self.metadata.trying(&self.path, NO_IDENTITY, attempt).await?;
+        // The answer may hold the token, so it is not shown.
+        let unusable = || self.metadata.unusable(&self.path, "its answer is no token");
+        let Answer { access_token, expires_in } = serde_json::from_str(&answer).map_err(|_| unusable())?;
+        let expires_in = expires_in.parse().map_err(|_| unusable())?;
+        let mut header = HeaderValue::try_from(format!("Bearer {access_token}")).map_err(|_| unusable())?;
+        header.set_sensitive(true);
+        let good_until = asked + Duration::from_secs(expires_in).min(LONGEST_LIFE).saturating_sub(SPARE);
+        Ok(Token { header, good_until })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use kops_agent_tests::test_server::{TestServer, text};
+
+    /// A metadata service, and what it was asked.
+    async fn server(status: u16, answer: &'static str) -> (TestServer, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let log = Arc::clone(&asked);
+        let server = TestServer::start(move |request| {
+            log.lock().unwrap().push(request.uri().to_string());
+            let is_known = request.headers().get("metadata").is_some_and(|value| value == "true");
+            async move { Ok(if is_known { text(status, answer) } else { text(400, "") }) }
+        })
+        .await;
+        (server, asked)
+    }
+
+    fn tokens(server: &TestServer, identity: Option<&str>) -> Tokens {
+        let retries = Retries { deadline: Duration::from_millis(50), ..Retries::default() };
+        Tokens::at(server.url.clone(), STORAGE, identity, retries).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_token_is_asked_for_once_and_not_shown() {
+        let (server, asked) = server(200, r#"{"access_token": "hidden", "expires_in": "3599"}"#).await;
+        let tokens = tokens(&server, None);
+        for _ in 0..3 {
+            let header = tokens.header().await.unwrap();
+            assert_eq!(header.to_str().unwrap(), "Bearer hidden");
+            assert!(!format!("{header:?} {tokens:?}").contains("hidden"));
+        }
+        assert_eq!(
+            *asked.lock().unwrap(),
+            [
+                "/metadata/identity/oauth2/token?api-version=2018-02-01&resource=https%3A%2F%2Fstorage.azure.com%2F"
+            ]
+        );
+        tokens.forget().await;
+        tokens.header().await.unwrap();
+        assert_eq!(asked.lock().unwrap().len(), 2);
+    }
+
+    #[tokio::test]
+    async fn a_token_that_is_about_to_end_is_not_used_again() {
+        let (server, asked) = server(200, r#"{"access_token": "hidden", "expires_in": "30"}"#).await;
+        let tokens = tokens(&server, Some("0-1"));
+        for _ in 0..2 {
+            tokens.header().await.unwrap();
+        }
+        assert_eq!(asked.lock().unwrap().len(), 2);
+        assert!(asked.lock().unwrap()[0].ends_with("&client_id=0-1"));
+    }
+
+    #[tokio::test]
+    async fn what_is_none_is_told_and_not_shown() {
+        for answer in
+            [r#"{"access_token": "hidden"}"#, r#"{"access_token": "hidden", "expires_in": "soon"}"#, "[]"]
+        {
+            let (server, _) = server(200, answer).await;
+            let error = tokens(&server, None).header().await.unwrap_err().to_string();
+            assert!(error.contains("is no token") && !error.contains("hidden"), "{error}");
+        }
+        let (without, _) =
+            server(400, r#"{"error": "invalid_request", "error_description": "Identity not found"}"#).await;
+        let error = tokens(&without, None).header().await.unwrap_err().to_string();
+        assert!(error.contains("answers 400; this machine has no managed identity"), "{error}");
+        let (gone, asked) = server(410, "").await;
+        let error = tokens(&gone, None).header().await.unwrap_err();
+        assert!(matches!(error, MetadataError::Unreachable { .. }), "{error}");
+        assert!(!asked.lock().unwrap().is_empty());
+    }
+}

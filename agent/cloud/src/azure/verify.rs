@@ -1,0 +1,96 @@
+//! Machines that Azure vouches for: its metadata service has signed a document for the request, Azure Resource Manager lists the
+//! machine that the document names in a scale set of the cluster, and what answers the call-back at its address has sent the request.
+//!
+//! Machines of kOps 1.36 and before have no document, and are verified by the call-back alone where that is wanted.
+
+use std::net::IpAddr;
+
+use kops_agent_plan::bootstrap::azure_token::{AzureToken, Expected, TokenProblem};
+use kops_agent_plan::identity::Refusal as NoNode;
+use kops_agent_plan::machine_id::MachineId;
+
+use super::attestation::Attestation;
+use super::scale_sets::ScaleSets;
+use crate::verify::{Examined, Origin, Presented, Refusal, VerifiedNode, Verifier, challenge_endpoint};
+
+/// Verifies machines on Azure.
+pub struct AzureVerifier {
+    scale_sets: ScaleSets,
+    attestation: Attestation,
+    /// Whether a token may have no document.
+    takes_unsigned: bool,
+}
+
+impl AzureVerifier {
+    /// Asks for these machines, together with the controller of nodes.
+    pub fn of(scale_sets: ScaleSets, attestation: Attestation) -> AzureVerifier {
+        AzureVerifier { scale_sets, attestation, takes_unsigned: false }
+    }
+
+    /// The same, for tokens without a document, too, if that is so.
+    pub fn taking_unsigned(self, takes_unsigned: bool) -> AzureVerifier {
+        AzureVerifier { takes_unsigned, ..self }
+    }
+
+    async fn verify(&self, token: AzureToken, origin: Origin) -> Result<VerifiedNode, Refusal> {
+        if let Some(signed) = &token.signed {
+            self.attestation.verify(&signed.by, origin).await?;
+        }
+        let cluster = self.scale_sets.cluster();
+        let (path, vm_id) = (&token.machine, &token.vm_id);
+        let found = self.scale_sets.find_claimed(path).await;
+        let found = found.map_err(|error| Refusal::unavailable("AzureUnavailable", error))?;
+        let no_such = || Refusal::of_instance(&NoNode::NoSuchInstance { instance: path.to_string() });
+        let (machine, addresses) = found.ok_or_else(no_such)?;
+        if !machine.vm_id.eq_ignore_ascii_case(vm_id) {
+            let problem = match token.signed {
+                Some(_) => format!(
+                    "Azure's metadata service has signed the document for another machine than {path}, which the token names"
+                ),
+                None => format!("the token's id is not that of the machine {path}, which it names"),
+            };
+            return Err(Refusal::not_verified("DocumentOfOtherMachine", problem));
+        }
+        let identity = machine.identify(cluster).map_err(|refusal| Refusal::of_instance(&refusal))?;
+        let address = addresses.first().ok_or_else(|| {
+            let problem = format!("the machine {path} has no private address to be called back at");
+            Refusal::not_verified("NoPrivateAddress", problem)
+        })?;
+        Ok(VerifiedNode {
+            instance: cluster.provider_id(path),
+            node_name: machine.node_name(),
+            certificate_names: addresses.iter().map(IpAddr::to_string).collect(),
+            instance_group: identity.instance_group,
+            challenge_endpoint: challenge_endpoint(&address.to_string()),
+        })
+    }
+}
+
+/// What tells one machine from another. No machine has an id that is no UUID; such a one is refused with its token.
+fn machine_id(vm_id: &str) -> MachineId {
+    let digits: String = vm_id.chars().filter(char::is_ascii_hexdigit).take(32).collect();
+    MachineId::Uuid(u128::from_str_radix(&digits, 16).unwrap_or_default())
+}
+
+impl Verifier for AzureVerifier {
+    fn examine<'a>(&'a self, presented: &Presented<'_>) -> Option<Result<Examined<'a>, Refusal>> {
+        let (cluster, may_be_unsigned) = (self.scale_sets.cluster(), self.takes_unsigned);
+        let expected = Expected { cluster, may_be_unsigned, now: presented.now };
+        let token = match AzureToken::parse(presented.token, presented.body, &expected)? {
+            Ok(token) => token,
+            Err(problem) => return Some(Err(not_verified(&problem))),
+        };
+        // The document is bound to the body, in which the challenge is, so the body tells tokens apart.
+        let (claimed, signed_at) = (machine_id(&token.vm_id), token.signed.as_ref().map(|signed| signed.at));
+        let verification = Box::pin(self.verify(token, presented.origin));
+        let examined = Examined::of_call_back(claimed, presented, verification);
+        Some(Ok(Examined { signed_at, ..examined }))
+    }
+}
+
+fn not_verified(problem: &TokenProblem) -> Refusal {
+    Refusal::not_verified(problem.reason(), problem)
+}
+
+#[cfg(test)]
+mod tests;

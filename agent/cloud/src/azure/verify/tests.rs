@@ -1,0 +1,223 @@
+//! Azure Resource Manager and the metadata service are stand-ins.
+
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+
+use kops_agent_plan::identity::azure::AzureCluster;
+use kops_agent_tests::azure::metadata::{Document, MetadataService};
+use kops_agent_tests::azure::{
+    Azure, CLUSTER_TAG, INSTANCE_GROUP_TAG, Machine, Mood, RESOURCE_GROUP, SUBSCRIPTION,
+};
+use rustls::RootCertStore;
+use rustls::pki_types::CertificateDer;
+
+use super::*;
+use crate::azure::arm::Arm;
+use crate::calls::CloudCalls;
+use crate::verify::{Answer, LONGEST_TOKEN_LIFE, Proof};
+
+const CLUSTER: &str = "c.example.com";
+const NODES: &str = "nodes.c.example.com";
+const BODY: &[u8] = b"{}";
+const NOW: i64 = 1_700_000_000;
+
+struct World {
+    azure: Azure,
+    metadata: MetadataService,
+    verifier: AzureVerifier,
+}
+
+impl World {
+    /// One with a worker.
+    fn new() -> World {
+        kops_agent_net::tls::install_provider();
+        let azure = Azure::start().unwrap();
+        let metadata = MetadataService::generate().unwrap();
+        let arm = Arm::for_tests(&azure.url(), SUBSCRIPTION, RESOURCE_GROUP, CloudCalls::default());
+        let cluster = AzureCluster {
+            name: CLUSTER.into(),
+            subscription: SUBSCRIPTION.into(),
+            resource_group: RESOURCE_GROUP.into(),
+        };
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from(metadata.root.clone())).unwrap();
+        let attestation = Attestation::of(Arc::new(roots), "http://127.0.0.1:1/pkiops/certs/").unwrap();
+        let verifier = AzureVerifier::of(ScaleSets::of(arm, cluster), attestation);
+        azure.put(NODES, 0, worker());
+        World { azure, metadata, verifier }
+    }
+
+    fn token(&self, number: u32, vm_id: &str) -> String {
+        self.metadata.token(NODES, number, &Document::of(vm_id, BODY, NOW)).unwrap()
+    }
+
+    async fn verify(&self, token: &str) -> Result<VerifiedNode, Refusal> {
+        self.verify_at(token, BODY, NOW).await
+    }
+
+    async fn verify_at(&self, token: &str, body: &[u8], now: i64) -> Result<VerifiedNode, Refusal> {
+        let presented = Presented { token, body, origin: Origin::of([10, 0, 0, 1].into()), now };
+        self.verifier.examine(&presented).unwrap()?.verification.await
+    }
+
+    async fn reason(&self, token: &str) -> &'static str {
+        self.verify(token).await.unwrap_err().reason
+    }
+}
+
+fn worker() -> Machine {
+    Machine::of_group(CLUSTER, "nodes", "Nodes000000", [10, 0, 0, 4].into())
+}
+
+fn own() -> String {
+    worker().vm_id
+}
+
+#[tokio::test]
+async fn a_machine_that_azure_vouches_for_is_known() {
+    let world = World::new();
+    let expected = VerifiedNode {
+        instance: format!("azure://{}", kops_agent_tests::azure::resource_id(NODES, 0)),
+        node_name: "nodes000000".into(),
+        certificate_names: vec!["10.0.0.4".into()],
+        instance_group: "nodes".into(),
+        challenge_endpoint: "10.0.0.4:3987".into(),
+    };
+    for with_attributes in [false, true] {
+        let vm_id = own();
+        let document = Document { with_attributes, ..Document::of(&vm_id, BODY, NOW) };
+        let token = world.metadata.token("Nodes.C.example.com", 0, &document).unwrap();
+        assert_eq!(world.verify(&token).await.unwrap(), expected);
+    }
+    let token = world.token(0, &own());
+    let presented =
+        Presented { token: &token, body: BODY, origin: Origin::of([10, 0, 0, 1].into()), now: NOW };
+    let examined = world.verifier.examine(&presented).unwrap().ok().unwrap();
+    // It is called back besides, and may be shown once, for no longer than is remembered.
+    assert!(matches!(examined.proof, Proof::CallBack { claimed } if claimed != MachineId::Uuid(0)));
+    assert_eq!(examined.signed_at, Some(NOW));
+    assert!(LONGEST_TOKEN_LIFE.as_secs() > 300 + 2 * 120);
+    let again = world.token(0, &own());
+    let presented = Presented { token: &again, ..presented };
+    let fingerprint = world.verifier.examine(&presented).unwrap().ok().unwrap().fingerprint;
+    assert_eq!(fingerprint, examined.fingerprint, "two documents for one body are one token");
+}
+
+#[tokio::test]
+async fn nobody_else_is() {
+    let world = World::new();
+    let other = |change: &dyn Fn(&mut Machine)| {
+        let mut machine = worker();
+        change(&mut machine);
+        machine
+    };
+    world.azure.put(
+        NODES,
+        1,
+        other(&|machine| machine.vm_id = "5c08b38e-0000-4c23-ac45-000000000001".into()),
+    );
+    world.azure.put(
+        NODES,
+        2,
+        other(&|machine| drop(machine.tags.insert(CLUSTER_TAG.into(), "x.c.example.com".into()))),
+    );
+    world.azure.put(NODES, 3, other(&|machine| drop(machine.tags.remove(CLUSTER_TAG))));
+    world.azure.put(NODES, 4, other(&|machine| drop(machine.tags.remove(INSTANCE_GROUP_TAG))));
+    world.azure.put(NODES, 5, other(&|machine| machine.power = "stopped".into()));
+    world.azure.put(NODES, 6, other(&|machine| machine.private_ips.clear()));
+    for (number, reason) in [
+        (1, "DocumentOfOtherMachine"),
+        (2, "InstanceOfOtherCluster"),
+        (3, "InstanceOfOtherCluster"),
+        (4, "InstanceGroupUnknown"),
+        (5, "InstanceNotRunning"),
+        (6, "NoPrivateAddress"),
+        (7, "InstanceNotFound"),
+    ] {
+        assert_eq!(world.reason(&world.token(number, &own())).await, reason, "{number}");
+    }
+    let vm_id = own();
+    let document = Document::of(&vm_id, BODY, NOW);
+    // Another signer, of whatever name.
+    let liar = MetadataService::generate().unwrap();
+    assert_eq!(world.reason(&liar.token(NODES, 0, &document).unwrap()).await, "WrongSignature");
+    let other_name = MetadataService::named("metadata.azure.com.evil.example", "", (1975, 4096)).unwrap();
+    assert_eq!(world.reason(&other_name.token(NODES, 0, &document).unwrap()).await, "WrongSignature");
+    // A machine of Azure's in another subscription, which names one of ours.
+    let elsewhere = Document { subscription: "0f3a7e62-0000-4000-8000-000000000002", ..document.clone() };
+    assert_eq!(world.reason(&world.metadata.token(NODES, 0, &elsewhere).unwrap()).await, "MalformedToken");
+    let token = world.token(0, &own());
+    for (before, after) in [
+        (SUBSCRIPTION, "0f3a7e62-0000-4000-8000-000000000002"),
+        (RESOURCE_GROUP, "other"),
+        (NODES, "nodes.d"),
+    ] {
+        assert_eq!(
+            world.reason(&token.replacen(before, after, 1)).await,
+            "InstanceOfOtherCluster",
+            "{after}"
+        );
+    }
+    assert_eq!(world.verify_at(&token, b"{\"x\":1}", NOW).await.unwrap_err().reason, "TokenOfOtherRequest");
+    for now in [NOW + 421, NOW - 121] {
+        assert_eq!(world.verify_at(&token, BODY, now).await.unwrap_err().reason, "TokenExpired");
+    }
+    let long = format!("{token}{}", "A".repeat(1 << 20));
+    let unsigned = token.rsplit_once(' ').unwrap().0.to_owned();
+    for garbage in [
+        "x-azure-id ",
+        "x-azure-id x y",
+        &long,
+        &unsigned,
+        &format!("{unsigned} "),
+        &format!("{unsigned} e30="),
+    ] {
+        assert_eq!(world.reason(garbage).await, "MalformedToken");
+    }
+    let presented =
+        Presented { token: "x-aws-sts e30=", body: BODY, origin: Origin::of([10, 0, 0, 1].into()), now: NOW };
+    assert!(world.verifier.examine(&presented).is_none());
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_is_not_refused_for_good() {
+    for mood in [Mood::Down, Mood::Forbidding, Mood::WithoutGroup, Mood::Throttling(1), Mood::Babbling] {
+        let world = World::new();
+        world.azure.set_mood(mood);
+        let refusal = world.verify(&world.token(0, &own())).await.unwrap_err();
+        assert_eq!((refusal.reason, refusal.answer), ("AzureUnavailable", Answer::Unavailable), "{mood:?}");
+        assert!(!refusal.message.contains("a-token"), "{}", refusal.message);
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_asked_for_what_nobody_vouches_for() {
+    let world = World::new();
+    let liar = MetadataService::generate().unwrap();
+    let vm_id = own();
+    for number in 0..20 {
+        let token = liar.token(NODES, number, &Document::of(&vm_id, BODY, NOW)).unwrap();
+        assert_eq!(world.reason(&token).await, "WrongSignature");
+    }
+    assert_eq!(world.azure.calls(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_machine_of_older_kops_is_known_only_where_that_is_wanted() {
+    let world = World::new();
+    let machine = Machine { vm_id: "5c08b38e-4d57-4c23-ac45-aca61037f084".into(), ..worker() };
+    world.azure.put(NODES, 0, machine.clone());
+    let token =
+        |vm_id: &str| format!("x-azure-id {} {vm_id}", kops_agent_tests::azure::resource_id(NODES, 0));
+    assert_eq!(world.reason(&token(&machine.vm_id)).await, "MalformedToken");
+    let world = World { verifier: world.verifier.taking_unsigned(true), ..world };
+    assert_eq!(world.verify(&token(&machine.vm_id)).await.unwrap().node_name, "nodes000000");
+    let other = token("5c08b38e-4d57-4c23-ac45-aca61037f085");
+    assert_eq!(world.reason(&other).await, "DocumentOfOtherMachine");
+    let unsigned = token(&machine.vm_id);
+    let presented =
+        Presented { token: &unsigned, body: BODY, origin: Origin::of([10, 0, 0, 1].into()), now: NOW };
+    let examined = world.verifier.examine(&presented).unwrap().ok().unwrap();
+    assert!(matches!(examined.proof, Proof::CallBack { .. }) && examined.signed_at.is_none());
+}

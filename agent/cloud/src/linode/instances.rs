@@ -1,0 +1,179 @@
+//! The instances of one cluster, as Linode's API lists them.
+//!
+//! Source: Linode API v4, "List Linodes", "Pagination", "Filtering and sorting", "Rate limits" (some hundred requests a
+//! minute for a list, by the token's user), "Errors".
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use kops_agent_net::retry::Retries;
+use kops_agent_plan::bootstrap::id_token;
+use kops_agent_plan::identity::linode::{LinodeInstance, PROVIDER_IDS, cluster_tag};
+use kops_agent_plan::identity::machine::ProviderIds;
+use kops_agent_spec::CloudProvider;
+use kops_agent_spec::facts::CloudFacts;
+use serde::{Deserialize, Deserializer};
+use serde_json::json;
+
+use super::facts;
+use crate::api::{Api, ErrorBody, Meaning};
+use crate::inventory::{self, Bootstrap, ListApi, Listed, PageAt, Scope, Selection};
+use crate::metadata::{MetadataError, MetadataService};
+use crate::verify::MachinePrefix;
+
+/// A page of the list.
+#[derive(Deserialize)]
+pub struct Page {
+    data: Vec<Listing>,
+    pages: u32,
+}
+
+#[derive(Deserialize)]
+struct Listing {
+    id: u64,
+    label: String,
+    status: String,
+    #[serde(default, deserialize_with = "null_is_empty")]
+    tags: Vec<String>,
+    #[serde(default, deserialize_with = "null_is_empty")]
+    ipv4: Vec<String>,
+    /// With the length of its prefix.
+    #[serde(default, deserialize_with = "null_is_empty")]
+    ipv6: String,
+}
+
+/// One instance that is written in another way must not take the list of all others away.
+fn null_is_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(field: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(field)?.unwrap_or_default())
+}
+
+#[derive(Deserialize)]
+struct Refusal {
+    errors: Vec<RefusalError>,
+}
+
+#[derive(Deserialize)]
+struct RefusalError {
+    reason: String,
+}
+
+const TOKEN_VARIABLE: &str = "LINODE_TOKEN";
+
+/// Linode's API, and how it says no: in words, which are all that there is of a code.
+static API: Api = Api {
+    name: "Linode",
+    limited: "token",
+    read: |body| {
+        let Refusal { errors } = serde_json::from_slice(body).ok()?;
+        let RefusalError { reason: code } = errors.into_iter().next()?;
+        Some(ErrorBody { code, message: String::new() })
+    },
+    meaning: Meaning::by_status,
+    advice: |_action, status, _code| inventory::advice(TOKEN_VARIABLE, status),
+};
+
+impl Listed for LinodeInstance {
+    const API: ListApi = ListApi {
+        api: &API,
+        service: "linode",
+        action: "linodes.list",
+        endpoint: "https://api.linode.com",
+        endpoint_variable: "LINODE_URL",
+        token_variable: TOKEN_VARIABLE,
+        token_header: ("authorization", "Bearer "),
+        page: ("page_size", "100"),
+    };
+    const BOOTSTRAP: Bootstrap = Bootstrap {
+        provider: "linode",
+        token: id_token::LINODE,
+        fact: "cloud.linode.id",
+        unavailable: "LinodeUnavailable",
+        no_address: ("NoPrivateAddress", "has no private IPv4 address to be called back at"),
+        // An instance has one address of a /64 that it shares with others (Linode, "An overview of IPv6 on Linode": SLAAC).
+        machine_prefix: MachinePrefix::of_bits(128),
+    };
+    const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;
+    const PROVIDER: CloudProvider = CloudProvider::Linode;
+    type Page = Page;
+
+    fn observe(facts: &mut CloudFacts, retries: Retries) -> BoxFuture<'_, Result<(), MetadataError>> {
+        async move {
+            let service = MetadataService::new(facts::ENDPOINT, retries)?;
+            facts.linode = Some(facts::observe(&service).await?);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn id_of(facts: &CloudFacts) -> Option<&str> {
+        facts.linode.as_ref().map(|facts| facts.id.as_str())
+    }
+
+    /// By a part of a tag, as upstream asks (`ListOptionsForTags` in `upup/pkg/fi/cloudup/linode/cloud.go`): instances of clusters
+    /// whose names begin with this one's are listed too, and are told apart by their whole tags.
+    fn selection(scope: &Scope) -> Selection {
+        let filter = json!({"tags": {"+contains": cluster_tag(&scope.cluster)}});
+        Selection {
+            path: "/v4/linode/instances".into(),
+            parameters: Vec::new(),
+            header: Some(("x-filter", filter.to_string())),
+        }
+    }
+
+    fn of_page(page: Page, at: PageAt) -> (Vec<LinodeInstance>, Option<u32>) {
+        let next = (at.number < page.pages).then(|| at.number + 1);
+        (page.data.into_iter().map(LinodeInstance::from).collect(), next)
+    }
+
+    fn addresses(&self) -> Vec<IpAddr> {
+        self.ipv4.iter().copied().map(IpAddr::V4).chain(self.ipv6.map(IpAddr::V6)).collect()
+    }
+}
+
+impl From<Listing> for LinodeInstance {
+    fn from(listing: Listing) -> LinodeInstance {
+        let ipv6 = listing.ipv6.split('/').next().unwrap_or_default();
+        LinodeInstance {
+            id: listing.id,
+            label: listing.label,
+            status: listing.status,
+            tags: listing.tags,
+            ipv4: listing.ipv4.iter().filter_map(|address| address.parse::<Ipv4Addr>().ok()).collect(),
+            ipv6: ipv6.parse::<Ipv6Addr>().ok(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn an_instance_that_is_being_made_takes_no_list_away() {
+        let page = r#"{"page": 1, "pages": 2, "results": 101, "data": [
+            {"id": 1, "label": "a", "status": "provisioning", "tags": null, "ipv4": null, "ipv6": null},
+            {"id": 2, "label": "b", "status": "running", "ipv4": ["203.0.113.15", "", "192.168.152.10"],
+             "ipv6": "2600:3c00::f03c:94ff:fe6e:1/128", "interface_generation": "linode"}]}"#;
+        let at = |number| {
+            LinodeInstance::of_page(serde_json::from_str(page).unwrap(), PageAt { number, total: None })
+        };
+        let (instances, next) = at(1);
+        assert_eq!((instances.len(), next, at(2).1), (2, Some(2), None));
+        assert!(instances[0].tags.is_empty() && instances[0].addresses().is_empty());
+        let expected: [IpAddr; 3] = [
+            [203, 0, 113, 15].into(),
+            [192, 168, 152, 10].into(),
+            "2600:3c00::f03c:94ff:fe6e:1".parse().unwrap(),
+        ];
+        assert_eq!(instances[1].addresses(), expected);
+    }
+
+    #[test]
+    fn a_name_is_quoted_in_the_filter() {
+        let Selection { header, .. } = LinodeInstance::selection(&Scope::from("c\"}.example.com"));
+        let filter: serde_json::Value = serde_json::from_str(&header.unwrap().1).unwrap();
+        assert_eq!(filter, json!({"tags": {"+contains": "kops.k8s.io/cluster:c\"}.example.com"}}));
+    }
+}

@@ -1,0 +1,50 @@
+//! Machines of no cloud: what was enrolled as a `Host` object of the API server, by `kops toolbox enroll`, vouches for them. Beside
+//! those of a cloud too, where the configuration has `server.pki`.
+
+pub mod authenticate;
+pub mod hosts;
+pub mod identify;
+pub mod verify;
+
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use kops_agent_spec::{CloudProvider, KopsControllerOptions};
+
+use crate::authenticate::{AuthenticationError, Authenticator};
+use crate::calls::CloudCalls;
+use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::{Cloud, Machine};
+use authenticate::HostAuthenticator;
+use hosts::Enrolled;
+use identify::HostControlPlane;
+
+/// No cloud.
+pub(crate) struct Metal;
+
+impl Cloud for Metal {
+    fn provider(&self) -> CloudProvider {
+        CloudProvider::Metal
+    }
+
+    fn authenticator_of<'a>(
+        &'a self,
+        machine: Machine<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
+        async move {
+            let authenticator = HostAuthenticator::of(machine.root, machine.hostname)?;
+            Ok(Box::new(authenticator) as Box<dyn Authenticator>)
+        }
+        .boxed()
+    }
+
+    fn for_control_plane_with<'a>(
+        &'a self,
+        _options: &'a KopsControllerOptions,
+        _calls: CloudCalls,
+        hosts: &'a Arc<Enrolled>,
+    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
+        async { Ok(Arc::new(HostControlPlane { hosts: hosts.clone() }) as Arc<dyn ControlPlane>) }.boxed()
+    }
+}

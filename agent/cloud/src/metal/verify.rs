@@ -1,0 +1,80 @@
+//! Machines that prove themselves by a key of their own, which an operator has enrolled with their name and group.
+//!
+//! A request can name any machine, and only the key in its `Host` tells whether it is that one's. All requests of some seconds
+//! are judged by one list of what was enrolled, so that lies have the API server asked no oftener than one machine would.
+
+use std::sync::Arc;
+
+use kops_agent_plan::bootstrap::host_token::{HostToken, TokenProblem, USUAL_SKEW};
+use kops_agent_plan::identity::Refusal as NoNode;
+use kops_agent_plan::identity::host;
+
+use super::hosts::Enrolled;
+use crate::verify::{Examined, Presented, Proof, Refusal, VerifiedNode, Verifier};
+
+/// The most seconds by which a machine's clock may differ: a token lives for twice that, and is to be remembered for as
+/// long ([`crate::verify::LONGEST_TOKEN_LIFE`]).
+const MOST_SKEW: i64 = 720;
+
+/// Verifies machines that were enrolled.
+#[derive(Debug)]
+pub struct HostVerifier {
+    hosts: Arc<Enrolled>,
+    /// By how many seconds a machine's clock may differ.
+    max_skew: i64,
+}
+
+impl HostVerifier {
+    /// Asks for these, together with the controller of nodes; a skew of zero is the usual one, and none is larger than 720
+    /// seconds.
+    pub fn of(hosts: Arc<Enrolled>, max_skew: i64) -> HostVerifier {
+        if max_skew > MOST_SKEW {
+            log::warn!(
+                "server.pki.MaxTimeSkew is {max_skew} seconds, and {MOST_SKEW} are let pass: tokens that live longer could be \
+                 used twice"
+            );
+        }
+        HostVerifier { hosts, max_skew: if max_skew > 0 { max_skew.min(MOST_SKEW) } else { USUAL_SKEW } }
+    }
+
+    async fn verify(&self, token: HostToken) -> Result<VerifiedNode, Refusal> {
+        let host = self.hosts.claimed(&token.host).await;
+        let host = host.map_err(|error| Refusal::unavailable("HostsUnavailable", error))?;
+        let not_enrolled = || Refusal::of_instance(&NoNode::NotEnrolled { name: token.host.clone() });
+        let host = host.ok_or_else(not_enrolled)?;
+        token.verify(&host.public_key).map_err(not_verified)?;
+        let identity =
+            host::identify(&host.name, Some(&host)).map_err(|refusal| Refusal::of_instance(&refusal))?;
+        Ok(VerifiedNode {
+            instance: host::instance(&host.name),
+            node_name: host.name,
+            // A `Host` has no addresses for its certificates.
+            certificate_names: Vec::new(),
+            instance_group: identity.instance_group,
+            challenge_endpoint: String::new(),
+        })
+    }
+}
+
+impl Verifier for HostVerifier {
+    fn examine<'a>(&'a self, presented: &Presented<'_>) -> Option<Result<Examined<'a>, Refusal>> {
+        let Presented { token, body, now, .. } = *presented;
+        let token = match HostToken::parse(token, body, self.max_skew, now)? {
+            Ok(token) => token,
+            Err(problem) => return Some(Err(not_verified(problem))),
+        };
+        Some(Ok(Examined {
+            fingerprint: token.fingerprint(),
+            signed_at: Some(token.signed_at),
+            proof: Proof::Token,
+            verification: Box::pin(self.verify(token)),
+        }))
+    }
+}
+
+fn not_verified(problem: TokenProblem) -> Refusal {
+    Refusal::not_verified(problem.reason(), problem)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,173 @@
+//! Machines with keys of their own, honest ones and others.
+
+#![allow(clippy::unwrap_used)]
+
+use std::fs;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use futures_util::future::join_all;
+use kops_agent_plan::bootstrap::host_token::KEY_FILE;
+use kops_agent_plan::identity::host::Host;
+use kops_agent_plan::labels::ObservedNode;
+use rcgen::{KeyPair, PKCS_ECDSA_P256_SHA256};
+use tokio::time::Instant;
+
+use super::super::authenticate::HostAuthenticator;
+use super::super::hosts::HostsUnavailable;
+use super::super::hosts::testing::KnownHosts;
+use super::super::identify::HostControlPlane;
+use super::*;
+use crate::authenticate::Authenticator as _;
+use crate::control_plane::{ControlPlane as _, NoPodRanges, NotIdentified};
+use crate::verify::Origin;
+use kops_agent_spec::KopsControllerServerOptions;
+
+const BODY: &[u8] = b"{}";
+
+/// A machine of that name, and what it was enrolled as.
+fn enrolled(name: &str) -> (HostAuthenticator, Host) {
+    let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap();
+    let root = tempfile::tempdir().unwrap();
+    let file = root.path().join(KEY_FILE.trim_start_matches('/'));
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(file, key.serialize_pem()).unwrap();
+    let host = Host {
+        name: name.into(),
+        public_key: key.public_key_pem(),
+        instance_group: "nodes-main".into(),
+        pod_cidrs: vec!["10.1.0.0/24".into()],
+    };
+    (HostAuthenticator::of(root.path(), name).unwrap(), host)
+}
+
+fn seconds() -> i64 {
+    i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()).unwrap()
+}
+
+async fn token(machine: &HostAuthenticator) -> String {
+    machine.token(BODY).await.unwrap().to_str().unwrap().to_owned()
+}
+
+async fn ask(verifier: &HostVerifier, token: &str) -> Result<VerifiedNode, Refusal> {
+    let presented = Presented { token, body: BODY, origin: Origin::of([10, 0, 0, 1].into()), now: seconds() };
+    verifier.examine(&presented).unwrap()?.verification.await
+}
+
+fn verifier(hosts: Vec<Host>) -> (Arc<KnownHosts>, HostVerifier) {
+    let known = Arc::new(KnownHosts::of(hosts));
+    let verifier = HostVerifier::of(Arc::new(Enrolled::of(known.clone())), 0);
+    (known, verifier)
+}
+
+#[tokio::test]
+async fn an_enrolled_machine_is_its_host() {
+    let (machine, host) = enrolled("vm1");
+    let (_, verifier) = verifier(vec![host]);
+    let expected = VerifiedNode {
+        instance: "kops-system/vm1".into(),
+        node_name: "vm1".into(),
+        instance_group: "nodes-main".into(),
+        ..VerifiedNode::default()
+    };
+    assert_eq!(ask(&verifier, &token(&machine).await).await.unwrap(), expected);
+    let origin = Origin::of([10, 0, 0, 1].into());
+    let other = Presented { token: "x-gce-tpm e30=", body: BODY, origin, now: seconds() };
+    assert!(verifier.examine(&other).is_none());
+}
+
+#[tokio::test]
+async fn nobody_else_is_believed() {
+    let (machine, host) = enrolled("vm1");
+    let (namesake, _) = enrolled("vm1");
+    let (stranger, _) = enrolled("vm3");
+    let (without_group, ungrouped) = enrolled("vm4");
+    let (without_key, keyless) = enrolled("vm5");
+    let ungrouped = Host { instance_group: String::new(), ..ungrouped };
+    let keyless = Host { public_key: String::new(), ..keyless };
+    let (_, verifier) = verifier(vec![host, ungrouped, keyless]);
+    for (machine, reason) in [
+        (&namesake, "WrongSignature"),
+        (&stranger, "HostNotFound"),
+        (&without_group, "InstanceGroupUnknown"),
+        (&without_key, "NoSigningKey"),
+    ] {
+        let refusal = ask(&verifier, &token(machine).await).await.unwrap_err();
+        assert_eq!(refusal.reason, reason, "{refusal:?}");
+    }
+    let token = token(&machine).await;
+    let origin = Origin::of([10, 0, 0, 1].into());
+    for (now, body, reason) in [
+        (seconds() + 302, BODY, "TokenExpired"),
+        (seconds() - 302, BODY, "TokenExpired"),
+        (seconds(), &b"{ }"[..], "TokenOfOtherRequest"),
+    ] {
+        let presented = Presented { token: &token, body, origin, now };
+        assert_eq!(verifier.examine(&presented).unwrap().err().unwrap().reason, reason);
+    }
+}
+
+#[tokio::test]
+async fn a_skew_that_would_let_tokens_be_used_twice_is_cut() {
+    let (known, _) = verifier(Vec::new());
+    let of = |skew| HostVerifier::of(Arc::new(Enrolled::of(known.clone())), skew).max_skew;
+    assert_eq!((of(0), of(-1), of(60), of(720), of(100_000)), (300, 300, 60, 720, 720));
+}
+
+#[tokio::test]
+async fn lies_cost_one_list_for_all_and_a_list_that_fails_makes_nobody_unknown() {
+    let (machine, host) = enrolled("vm1");
+    let (known, verifier) = verifier(vec![host.clone()]);
+    let machines: Vec<HostAuthenticator> =
+        (0..50).map(|number| enrolled(&format!("lie{number}")).0).collect();
+    let tokens = join_all(machines.iter().map(token)).await;
+    let asked = join_all(tokens.iter().map(|token| ask(&verifier, token))).await;
+    assert!(asked.iter().all(|answer| answer.as_ref().unwrap_err().reason == "HostNotFound"));
+    assert!(ask(&verifier, &token(&machine).await).await.is_ok());
+    assert_eq!(known.lists(), 1);
+    let hosts = Arc::new(Enrolled::of(known.clone()));
+    known.set(Err(HostsUnavailable("hosts.kops.k8s.io is forbidden".into())));
+    let refusal = ask(&HostVerifier::of(hosts.clone(), 0), &token(&machine).await).await.unwrap_err();
+    assert_eq!(refusal.reason, "HostsUnavailable");
+    assert!(refusal.message.contains("is forbidden"), "{refusal:?}");
+    let control_plane = HostControlPlane { hosts };
+    let node = ObservedNode { name: "vm1".into(), ..ObservedNode::default() };
+    let identified = control_plane.identify(&node, Instant::now()).await;
+    assert!(matches!(identified, Err(NotIdentified::Unavailable(_))), "{identified:?}");
+    let ranges = control_plane.pod_ranges(&node, Instant::now()).await;
+    assert!(matches!(ranges, Err(NoPodRanges::NotIdentified(NotIdentified::Unavailable(_)))), "{ranges:?}");
+}
+
+#[tokio::test]
+async fn a_node_is_the_host_of_its_name_and_gets_its_ranges() {
+    let (_, host) = enrolled("vm1");
+    let known = Arc::new(KnownHosts::of(vec![host.clone()]));
+    let control_plane = HostControlPlane { hosts: Arc::new(Enrolled::of(known.clone())) };
+    let node = |name: &str| ObservedNode { name: name.into(), ..ObservedNode::default() };
+    let (vm1, vm2) = (node("vm1"), node("vm2"));
+    assert_eq!(control_plane.identify(&vm1, Instant::now()).await.unwrap().instance_group, "nodes-main");
+    assert_eq!(control_plane.pod_ranges(&vm1, Instant::now()).await.unwrap(), ["10.1.0.0/24"]);
+    match control_plane.identify(&vm2, Instant::now()).await {
+        Err(NotIdentified::Refused(refusal)) => assert_eq!(refusal.reason(), "HostNotFound"),
+        other => panic!("{other:?}"),
+    }
+    // It is enrolled after that, and a list that is asked for later decides.
+    known.set(Ok(vec![host.clone(), Host { name: "vm2".into(), ..host }]));
+    assert!(control_plane.identify(&vm2, Instant::now()).await.is_ok());
+    let server = KopsControllerServerOptions::default();
+    assert!(control_plane.verifier(&server).await.unwrap().is_none());
+    assert!(!control_plane.names_instances());
+}
+
+#[tokio::test]
+async fn many_nodes_cost_one_list() {
+    let (_, host) = enrolled("vm");
+    let named = |number: usize| Host { name: format!("vm-{number}"), ..host.clone() };
+    let known = Arc::new(KnownHosts::of((0..5000).map(named).collect()));
+    let control_plane = HostControlPlane { hosts: Arc::new(Enrolled::of(known.clone())) };
+    let nodes: Vec<ObservedNode> = (0..5000)
+        .map(|number| ObservedNode { name: format!("vm-{number}"), ..ObservedNode::default() })
+        .collect();
+    let asked = join_all(nodes.iter().map(|node| control_plane.identify(node, Instant::now()))).await;
+    assert!(asked.iter().all(Result::is_ok));
+    assert_eq!(known.lists(), 1);
+}

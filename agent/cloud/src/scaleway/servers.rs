@@ -1,0 +1,270 @@
+//! The servers of one cluster, as Scaleway's API lists them.
+//!
+//! Source: Scaleway's Instance API v1, "List all Instances", "Pagination", "Errors", and `scw/client.go`, `scw/errors.go` of its SDK.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use kops_agent_net::retry::Retries;
+use kops_agent_plan::bootstrap::id_token;
+use kops_agent_plan::identity::machine::ProviderIds;
+use kops_agent_plan::identity::scaleway::{PROVIDER_IDS, ScalewayServer, cluster_tag, is_zone};
+use kops_agent_plan::machine_id::IdForm;
+use kops_agent_spec::CloudProvider;
+use kops_agent_spec::facts::CloudFacts;
+use serde::{Deserialize, Deserializer};
+
+use super::facts;
+use crate::WITHOUT_WAITING;
+use crate::api::{Api, ApiError, ErrorBody, Meaning};
+use crate::inventory::{self, Bootstrap, ListApi, Listed, PageAt, Scope, Selection, variable};
+use crate::metadata::{MetadataError, MetadataService};
+use crate::verify::MachinePrefix;
+
+/// The most servers of a page, which is what Scaleway lets one have.
+const PER_PAGE: u64 = 100;
+
+/// A page of the list.
+#[derive(Deserialize)]
+pub struct Page {
+    servers: Vec<Listing>,
+}
+
+#[derive(Deserialize)]
+struct Listing {
+    id: String,
+    name: String,
+    state: String,
+    #[serde(default, deserialize_with = "null_is_empty")]
+    zone: String,
+    #[serde(default, deserialize_with = "null_is_empty")]
+    tags: Vec<String>,
+    /// Servers with routed addresses, which kOps makes, have none.
+    #[serde(default, deserialize_with = "null_is_empty")]
+    private_ip: String,
+    #[serde(default, deserialize_with = "null_is_empty")]
+    public_ips: Vec<PublicIp>,
+}
+
+#[derive(Deserialize)]
+struct PublicIp {
+    #[serde(default, deserialize_with = "null_is_empty")]
+    address: String,
+}
+
+/// One server that is written in another way must not take the list of all others away.
+fn null_is_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(field: D) -> Result<T, D::Error> {
+    Ok(Option::deserialize(field)?.unwrap_or_default())
+}
+
+/// Some errors have a type, and some words only.
+#[derive(Deserialize)]
+struct Refusal {
+    #[serde(default, rename = "type")]
+    kind: String,
+    #[serde(default)]
+    message: String,
+}
+
+const TOKEN_VARIABLE: &str = "SCW_SECRET_KEY";
+/// The project that the cluster is in, which upstream's kops-controller needs as well (upstream: `checkCredentials` in
+/// `upup/pkg/fi/cloudup/scaleway/scalewaymetadata/profile.go`).
+const PROJECT_VARIABLE: &str = "SCW_DEFAULT_PROJECT_ID";
+/// The zone that the cluster is in: kOps has a cluster in one (upstream: `ParseZoneFromClusterSpec` in
+/// `upup/pkg/fi/cloudup/scaleway/utils.go`), which is this machine's, as upstream's `verifier.go` takes it to be.
+const ZONE_VARIABLE: &str = "SCW_DEFAULT_ZONE";
+
+/// Scaleway's API, and how it says no.
+static API: Api = Api {
+    name: "Scaleway",
+    limited: "project",
+    read: |body| {
+        let Refusal { kind, message } = serde_json::from_slice(body).ok()?;
+        let code = if kind.is_empty() { message } else { kind };
+        (!code.is_empty()).then(|| ErrorBody { code, message: String::new() })
+    },
+    meaning: Meaning::by_status,
+    advice: |_action, status, _code| inventory::advice(TOKEN_VARIABLE, status),
+};
+
+impl Listed for ScalewayServer {
+    const API: ListApi = ListApi {
+        api: &API,
+        service: "scaleway",
+        action: "servers.list",
+        endpoint: "https://api.scaleway.com",
+        endpoint_variable: "SCW_API_URL",
+        token_variable: TOKEN_VARIABLE,
+        token_header: ("x-auth-token", ""),
+        page: ("per_page", "100"),
+    };
+    const BOOTSTRAP: Bootstrap = Bootstrap {
+        provider: "scaleway",
+        token: id_token::SCALEWAY,
+        fact: "cloud.scaleway.serverID",
+        unavailable: "ScalewayUnavailable",
+        no_address: ("NoAddress", "has no IPv4 address to be called back at"),
+        machine_prefix: MachinePrefix::NETWORK,
+    };
+    const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;
+    const PROVIDER: CloudProvider = CloudProvider::Scaleway;
+    type Page = Page;
+
+    fn observe(facts: &mut CloudFacts, retries: Retries) -> BoxFuture<'_, Result<(), MetadataError>> {
+        async move {
+            let service = MetadataService::new(facts::ENDPOINT, retries)?;
+            facts.scaleway = Some(facts::observe(&service).await?);
+            Ok(())
+        }
+        .boxed()
+    }
+
+    fn id_of(facts: &CloudFacts) -> Option<&str> {
+        facts.scaleway.as_ref().map(|facts| facts.server_id.as_str())
+    }
+
+    fn scope(cluster: &str) -> BoxFuture<'_, Result<Scope, ApiError>> {
+        scope_of(cluster, variable(PROJECT_VARIABLE), variable(ZONE_VARIABLE), facts::ENDPOINT).boxed()
+    }
+
+    fn selection(Scope { cluster, zone, project }: &Scope) -> Selection {
+        Selection {
+            path: format!("/instance/v1/zones/{zone}/servers"),
+            parameters: vec![("tags", cluster_tag(cluster)), ("project", project.clone())],
+            header: None,
+        }
+    }
+
+    /// The number of all servers is in a header of the answer; without it a page that is not full is the last.
+    fn of_page(page: Page, PageAt { number, total }: PageAt) -> (Vec<ScalewayServer>, Option<u32>) {
+        let has_next = match total {
+            Some(total) => u64::from(number) * PER_PAGE < total,
+            None => page.servers.len() as u64 >= PER_PAGE,
+        };
+        (page.servers.into_iter().filter_map(server).collect(), has_next.then(|| number + 1))
+    }
+
+    fn addresses(&self) -> Vec<IpAddr> {
+        self.private_ip.map(IpAddr::V4).into_iter().chain(self.public_ips.iter().copied()).collect()
+    }
+}
+
+/// Where a cluster is, by the environment, and by the metadata service where that says no zone.
+async fn scope_of(
+    cluster: &str,
+    project: Option<String>,
+    zone: Option<String>,
+    metadata: &str,
+) -> Result<Scope, ApiError> {
+    let unknown = |variable, problem: String, may_pass| ApiError::NoPlace { variable, problem, may_pass };
+    let project = project.ok_or_else(|| {
+        let problem = "is not set: give this process the project of the cluster, as kops-controller has it";
+        unknown(PROJECT_VARIABLE, problem.into(), false)
+    })?;
+    let zone = match zone {
+        Some(zone) => zone.trim().to_owned(),
+        None => zone_of_metadata(metadata)
+            .await
+            .map_err(|error| unknown(ZONE_VARIABLE, format!("is not set, and {error}"), true))?,
+    };
+    if !is_zone(&zone) {
+        let problem = format!("is {zone:?}, which is no zone, as \"fr-par-1\" would be");
+        return Err(unknown(ZONE_VARIABLE, problem, false));
+    }
+    Ok(Scope { cluster: cluster.to_owned(), zone, project: project.trim().to_owned() })
+}
+
+/// The zone of this machine.
+async fn zone_of_metadata(endpoint: &str) -> Result<String, MetadataError> {
+    let service = MetadataService::new(endpoint, WITHOUT_WAITING)?;
+    Ok(facts::observe(&service).await?.zone)
+}
+
+/// A server of the list; `None` if its id is none that Scaleway would give.
+fn server(listing: Listing) -> Option<ScalewayServer> {
+    Some(ScalewayServer {
+        id: IdForm::Uuid.parse(&listing.id)?,
+        zone: listing.zone,
+        name: listing.name,
+        state: listing.state,
+        tags: listing.tags,
+        private_ip: listing.private_ip.parse::<Ipv4Addr>().ok(),
+        public_ips: listing.public_ips.iter().filter_map(|ip| ip.address.parse().ok()).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use kops_agent_tests::test_server::{TestServer, text};
+
+    use super::*;
+
+    const ID: &str = "5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb";
+
+    fn page(servers: &str) -> Page {
+        serde_json::from_str(&format!(r#"{{"servers": [{servers}]}}"#)).unwrap()
+    }
+
+    #[test]
+    fn a_server_that_is_being_made_takes_no_list_away() {
+        let servers = format!(
+            r#"{{"id": "{ID}", "name": "a", "state": "starting", "zone": null, "tags": null, "private_ip": null, "public_ips": null}},
+            {{"id": "not a uuid", "name": "b", "state": "running"}},
+            {{"id": "{ID}", "name": "c", "state": "running", "zone": "fr-par-1", "private_ip": "10.1.0.2", "location": null,
+              "public_ip": {{"address": "192.0.2.1"}}, "public_ips": [{{"address": null}}, {{"address": "2001:db8::1", "family": "inet6"}},
+              {{"address": "192.0.2.1", "family": "inet"}}]}}"#
+        );
+        let (servers, next) = ScalewayServer::of_page(page(&servers), PageAt { number: 1, total: Some(3) });
+        assert_eq!((servers.len(), next), (2, None));
+        assert!(servers[0].tags.is_empty() && servers[0].addresses().is_empty());
+        let expected: Vec<IpAddr> =
+            ["10.1.0.2", "2001:db8::1", "192.0.2.1"].iter().map(|ip| ip.parse().unwrap()).collect();
+        assert_eq!(servers[1].addresses(), expected);
+    }
+
+    #[test]
+    fn the_last_page_is_told_by_the_number_of_all_servers_or_by_not_being_full() {
+        let next = |servers: usize, number, total| {
+            let one = format!(r#"{{"id": "{ID}", "name": "a", "state": "running"}}"#);
+            ScalewayServer::of_page(page(&vec![one; servers].join(",")), PageAt { number, total }).1
+        };
+        assert_eq!(next(100, 1, Some(100)), None);
+        assert_eq!(next(100, 1, Some(101)), Some(2));
+        // A page may be shorter than it could be.
+        assert_eq!(next(50, 1, Some(101)), Some(2));
+        assert_eq!(next(1, 2, Some(101)), None);
+        assert_eq!(next(100, 1, None), Some(2));
+        assert_eq!(next(99, 1, None), None);
+    }
+
+    #[tokio::test]
+    async fn a_cluster_is_where_the_environment_says_or_where_this_machine_is() {
+        kops_agent_net::tls::install_provider();
+        let metadata = TestServer::start(|_| async {
+            Ok(text(200, &format!(r#"{{"id": "{ID}", "location": {{"zone_id": "pl-waw-2"}}}}"#)))
+        })
+        .await;
+        let asked = async |project: Option<&str>, zone: Option<&str>, metadata: &str| {
+            scope_of("c", project.map(str::to_owned), zone.map(str::to_owned), metadata).await
+        };
+        let scope = asked(Some(" p "), None, &metadata.url).await.unwrap();
+        assert_eq!(scope, Scope { cluster: "c".into(), zone: "pl-waw-2".into(), project: "p".into() });
+        let scope = asked(Some("p"), Some("fr-par-1\n"), "http://127.0.0.1:1").await.unwrap();
+        assert_eq!(scope.zone, "fr-par-1");
+        for (project, zone, expected) in [
+            (None, Some("fr-par-1"), "SCW_DEFAULT_PROJECT_ID is not set: give this process the project"),
+            (Some("p"), Some("../.."), "SCW_DEFAULT_ZONE is \"../..\", which is no zone, as"),
+        ] {
+            let error = asked(project, zone, &metadata.url).await.unwrap_err();
+            assert!(error.is_configuration() && error.to_string().contains(expected), "{error}");
+        }
+        let other = TestServer::start(|_| async { Ok(text(200, "<html>")) }).await;
+        let error = asked(Some("p"), None, &other.url).await.unwrap_err();
+        assert!(
+            error.may_pass() && error.to_string().contains("SCW_DEFAULT_ZONE is not set, and "),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,110 @@
+//! The token of an enrolled host: its name, signed with the key that the cluster has of it in its `Host` object. It is how machines
+//! of no cloud prove themselves, and, where the configuration has `server.pki`, machines beside those of a cloud.
+//!
+//! Source: upstream's `pkg/bootstrap/pkibootstrap`, and `pkiverifier` below it.
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+use super::message::Bytes;
+use super::node_config::is_dns_name;
+use super::signed_claim::{self, AUDIENCE, Kind, Signed, Stamp};
+pub use super::signed_claim::{TokenProblem, USUAL_SKEW};
+
+/// What a token begins with. No TPM has anything to do with it.
+pub const PREFIX: &str = "x-pki-tpm ";
+/// Where a machine has its key, in PEM (upstream: `scriptCreateKey` in `pkg/commands/toolbox_enroll.go`).
+pub const KEY_FILE: &str = "/etc/kubernetes/kops/pki/machine/private.pem";
+/// Who signs.
+const SIGNER: &str = "the key that the Host of that name was enrolled with";
+
+/// A token that says nothing wrong.
+#[derive(Clone, PartialEq, Eq)]
+pub struct HostToken {
+    /// The name of the `Host` that it says it is of.
+    pub host: String,
+    /// When it was signed, by the machine's clock, in seconds since 1970.
+    pub signed_at: i64,
+    signed: Signed,
+}
+
+impl std::fmt::Debug for HostToken {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("HostToken").field("host", &self.host).finish_non_exhaustive()
+    }
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Data {
+    instance: String,
+    /// The machine's public key, in PEM. It proves nothing, and upstream's server does not look at it either.
+    #[serde(rename = "keyID")]
+    key_id: String,
+    request_hash: Bytes,
+    timestamp: i64,
+    audience: String,
+}
+
+/// What a machine is to sign for a request with this body: `key` is its public key in PEM, `now` the seconds since 1970.
+pub fn data(host: &str, key: &str, body: &[u8], now: i64) -> Vec<u8> {
+    signed_claim::json(&Data {
+        instance: host.to_owned(),
+        key_id: key.to_owned(),
+        request_hash: signed_claim::hash(body),
+        timestamp: now,
+        audience: AUDIENCE.into(),
+    })
+}
+
+/// The token of [`data`] and its signature.
+pub fn token(data: Vec<u8>, signature: Vec<u8>) -> String {
+    signed_claim::token(PREFIX, data, signature)
+}
+
+impl HostToken {
+    /// Reads a token that came with a request's body; `None` if it is none of a host. A machine's clock may differ by so many
+    /// seconds from `now`, in seconds since 1970.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn parse(
+        token: &str,
+        body: &[u8],
+        max_skew: i64,
+        now: i64,
+    ) -> Option<Result<HostToken, TokenProblem>> {
+        Some(parse(token.strip_prefix(PREFIX)?, body, max_skew, now))
+    }
+
+    /// What no other token has that was made for another request, or at another second. Not the signature: of one that is
+    /// right anyone makes another that is right (ECDSA's `s` may be negated).
+    pub fn fingerprint(&self) -> Vec<u8> {
+        Sha256::digest(&self.signed.data).to_vec()
+    }
+
+    /// Checks that it is signed with the key of the `Host`, in PEM: ECDSA with SHA-256, P-256 or P-384.
+    ///
+    /// # Errors
+    /// It is not, or the key is none that could.
+    pub fn verify(&self, public_key: &str) -> Result<(), TokenProblem> {
+        self.signed.verify(public_key, Kind::Ec, SIGNER)
+    }
+}
+
+fn parse(payload: &str, body: &[u8], max_skew: i64, now: i64) -> Result<HostToken, TokenProblem> {
+    let (data, signed): (Data, Signed) = signed_claim::read(payload)?;
+    let stamp =
+        Stamp { audience: &data.audience, timestamp: data.timestamp, request_hash: &data.request_hash.0 };
+    stamp.check(body, max_skew, now)?;
+    if !is_dns_name(&data.instance) {
+        return Err(TokenProblem::Malformed("it names no Host that there could be"));
+    }
+    match signed.signature.is_empty() {
+        true => Err(TokenProblem::NotSigned(SIGNER)),
+        false => Ok(HostToken { host: data.instance, signed_at: data.timestamp, signed }),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! A machine's claim, signed with a key that is its own: what the tokens of GCE's TPMs and of enrolled hosts have in common.
+//!
+//! A token is JSON in base64: `data`, which is the JSON of a claim, and `signature`, which is over the bytes of `data`. Each
+//! claim names the request that it was made for, its time, and its purpose.
+//!
+//! Source: upstream's `upup/pkg/fi/cloudup/gce/tpm` and `pkg/bootstrap/pkibootstrap`.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+use thiserror::Error;
+use x509_parser::der_parser::asn1_rs::{Any, BitString, Oid};
+use x509_parser::oid_registry::{
+    OID_KEY_TYPE_EC_PUBLIC_KEY, OID_PKCS1_RSAENCRYPTION, OID_PKCS1_SHA256WITHRSA, OID_SIG_ECDSA_WITH_SHA256,
+};
+use x509_parser::pem::Pem;
+use x509_parser::prelude::{AlgorithmIdentifier, FromDer as _, SubjectPublicKeyInfo};
+use x509_parser::verify::verify_signature;
+
+use super::message::Bytes;
+use crate::identity::Refusal;
+
+/// What a token is for, and nothing else.
+pub const AUDIENCE: &str = "kops.k8s.io/node-bootstrap";
+/// By how many seconds a machine's clock may differ where the configuration does not say (upstream: `NewVerifier` in
+/// `pkg/bootstrap/pkibootstrap/pkiverifier`; for GCE it writes as much).
+pub const USUAL_SKEW: i64 = 300;
+
+/// Why a token is refused. The token itself is not repeated.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum TokenProblem {
+    /// It does not have the form that it should.
+    #[error("the token is not well-formed: {0}")]
+    Malformed(&'static str),
+    /// It was made for something else.
+    #[error("the token was made for another audience than {AUDIENCE}")]
+    OtherAudience,
+    /// It was made for another request.
+    #[error("the token was made for another request than came with it")]
+    OtherRequest,
+    /// It was made at another time.
+    #[error(
+        "the token's time is {seconds} seconds from ours, and {max_skew} are let pass: see that both machines' clocks \
+         are right"
+    )]
+    OtherTime {
+        /// How far it is from ours, ahead or behind.
+        seconds: u64,
+        /// How far it may be.
+        max_skew: i64,
+    },
+    /// It is of a machine that cannot be the cluster's.
+    #[error(transparent)]
+    Elsewhere(#[from] Refusal),
+    /// The machine has no key that could have signed it.
+    #[error("the machine's key is none that signs tokens: {0}")]
+    UnusableKey(&'static str),
+    /// Another has signed it.
+    #[error("the token is not signed by {0}")]
+    NotSigned(&'static str),
+}
+
+impl TokenProblem {
+    /// It in a word, for metrics.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            TokenProblem::Malformed(_) => "MalformedToken",
+            TokenProblem::OtherAudience => "TokenForOtherCall",
+            TokenProblem::OtherRequest => "TokenOfOtherRequest",
+            TokenProblem::OtherTime { .. } => "TokenExpired",
+            TokenProblem::Elsewhere(refusal) => refusal.reason(),
+            TokenProblem::UnusableKey(_) => "NoSigningKey",
+            TokenProblem::NotSigned(_) => "WrongSignature",
+        }
+    }
+}
+
+#[derive(Default, Deserialize, Serialize)]
+#[serde(default)]
+struct Token {
+    signature: Bytes,
+    data: Bytes,
+}
+
+/// What a machine has signed, not verified yet.
+#[derive(Clone, PartialEq, Eq)]
+pub(super) struct Signed {
+    /// The JSON of its claim.
+    pub(super) data: Vec<u8>,
+    /// What its key has made of that.
+    pub(super) signature: Vec<u8>,
+}
+
+/// What every claim says, beside whose it is.
+pub(super) struct Stamp<'a> {
+    /// What it is for.
+    pub(super) audience: &'a str,
+    /// When it was made, in seconds since 1970.
+    pub(super) timestamp: i64,
+    /// The SHA-256 of the request that it was made for.
+    pub(super) request_hash: &'a [u8],
+}
+
+/// The kind of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// RSASSA-PKCS1-v1_5.
+    Rsa,
+    /// ECDSA, with P-256 or P-384, whose signatures are ASN.1.
+    Ec,
+}
+
+impl Kind {
+    /// The algorithm of such a key, of its signatures with SHA-256, and what another key is not.
+    fn algorithms(self) -> (Oid<'static>, Oid<'static>, &'static str) {
+        match self {
+            Kind::Rsa => (OID_PKCS1_RSAENCRYPTION, OID_PKCS1_SHA256WITHRSA, "it is no RSA key"),
+            Kind::Ec => (OID_KEY_TYPE_EC_PUBLIC_KEY, OID_SIG_ECDSA_WITH_SHA256, "it is no EC key"),
+        }
+    }
+}
+
+/// The hash by which a claim names its request.
+pub(super) fn hash(body: &[u8]) -> Bytes {
+    Bytes(Sha256::digest(body).to_vec())
+}
+
+/// Texts and numbers only, of which there is always JSON.
+pub(super) fn json(value: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(value).unwrap_or_default()
+}
+
+/// The token of a claim's JSON and what a key has made of it.
+pub(super) fn token(prefix: &str, data: Vec<u8>, signature: Vec<u8>) -> String {
+    let token = Token { signature: Bytes(signature), data: Bytes(data) };
+    format!("{prefix}{}", STANDARD.encode(json(&token)))
+}
+
+/// Reads what comes behind a token's prefix, and the claim in it.
+pub(super) fn read<T: DeserializeOwned>(payload: &str) -> Result<(T, Signed), TokenProblem> {
+    let json = STANDARD.decode(payload).map_err(|_| TokenProblem::Malformed("it is not base64"))?;
+    let token: Token = serde_json::from_slice(&json)
+        .map_err(|_| TokenProblem::Malformed("it is not the JSON of a token"))?;
+    let claim = serde_json::from_slice(&token.data.0)
+        .map_err(|_| TokenProblem::Malformed("what it signs is not the JSON of a claim"))?;
+    Ok((claim, Signed { data: token.data.0, signature: token.signature.0 }))
+}
+
+impl Stamp<'_> {
+    /// Whether a claim was made for a request of this body, not too long before or after `now`.
+    pub(super) fn check(&self, body: &[u8], max_skew: i64, now: i64) -> Result<(), TokenProblem> {
+        if self.audience != AUDIENCE {
+            return Err(TokenProblem::OtherAudience);
+        }
+        let seconds = self.timestamp.abs_diff(now);
+        if seconds > max_skew.unsigned_abs() {
+            return Err(TokenProblem::OtherTime { seconds, max_skew });
+        }
+        match self.request_hash == Sha256::digest(body).as_slice() {
+            true => Ok(()),
+            false => Err(TokenProblem::OtherRequest),
+        }
+    }
+}
+
+impl Signed {
+    /// Checks that a key of this kind (PEM, `PUBLIC KEY`) has signed, with SHA-256. `signer` is who should have.
+    pub(super) fn verify(&self, key_pem: &str, kind: Kind, signer: &'static str) -> Result<(), TokenProblem> {
+        let pem = Pem::iter_from_buffer(key_pem.as_bytes())
+            .filter_map(Result::ok)
+            .find(|block| block.label == "PUBLIC KEY")
+            .ok_or(TokenProblem::UnusableKey("it is no PEM block titled PUBLIC KEY"))?;
+        let (_, key) = SubjectPublicKeyInfo::from_der(&pem.contents)
+            .map_err(|_| TokenProblem::UnusableKey("it cannot be read"))?;
+        let (of_key, of_signature, other) = kind.algorithms();
+        if key.algorithm.algorithm != of_key {
+            return Err(TokenProblem::UnusableKey(other));
+        }
+        let algorithm = AlgorithmIdentifier::new(of_signature, None::<Any<'_>>);
+        let signature = BitString::new(0, &self.signature);
+        verify_signature(&key, &algorithm, &signature, &self.data)
+            .map_err(|_| TokenProblem::NotSigned(signer))
+    }
+}

@@ -1,0 +1,107 @@
+//! Which machine a Node is where no cloud tells: the `Host` object of its name, which an operator has enrolled.
+//!
+//! A Node's name proves which machine it is there: the bootstrap server certifies a kubelet under the name of the `Host`
+//! whose key has signed, and the API server lets a kubelet write no other Node than its own (NodeRestriction).
+//!
+//! Upstream identifies no Node of such a machine, and gives it no labels (`pkg/nodeidentity/metal`). Source of the object:
+//! `pkg/apis/kops/v1alpha2/host.go`.
+
+use std::collections::BTreeMap;
+
+use super::{Identity, Refusal};
+use crate::bootstrap::node_config::is_dns_name;
+use crate::pod_ranges::{PodRangeProblem, is_range};
+
+/// The namespace of `Host` objects (upstream: `buildHostData` in `pkg/commands/toolbox_enroll.go`).
+pub const NAMESPACE: &str = "kops-system";
+/// The label with the name of a node's group.
+const INSTANCE_GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
+
+/// A machine that was enrolled, as its `Host` object tells of it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Host {
+    /// Its name, which its Node has too.
+    pub name: String,
+    /// The key that it signs with, in PEM.
+    pub public_key: String,
+    /// The name of its instance group.
+    pub instance_group: String,
+    /// The ranges of addresses that its pods get.
+    pub pod_cidrs: Vec<String>,
+}
+
+/// The machine of a `Host` in the words of the log, and as renewal compares it.
+pub fn instance(name: &str) -> String {
+    format!("{NAMESPACE}/{name}")
+}
+
+/// Which machine the Node of a `Host`'s name is; `host` is `None` where there is no such `Host`.
+///
+/// # Errors
+/// Why it is not believed.
+pub fn identify(node: &str, host: Option<&Host>) -> Result<Identity, Refusal> {
+    let host = host.ok_or_else(|| Refusal::NotEnrolled { name: node.to_owned() })?;
+    if !is_dns_name(&host.instance_group) {
+        let missing =
+            "spec.instanceGroup of its Host names no group; `kops toolbox enroll` writes it".to_owned();
+        return Err(Refusal::NoInstanceGroup { instance: instance(&host.name), missing });
+    }
+    let instance_group = host.instance_group.clone();
+    let proven_labels = BTreeMap::from([(INSTANCE_GROUP_LABEL.to_owned(), instance_group.clone())]);
+    Ok(Identity { instance_group, proven_labels, ..Identity::default() })
+}
+
+/// The ranges of addresses that the pods of a machine get (upstream: `cmd/kops-controller/controllers/metalipam.go`).
+///
+/// # Errors
+/// It has none, or one of them is no range.
+pub fn pod_ranges(host: &Host) -> Result<Vec<String>, PodRangeProblem> {
+    let machine = || instance(&host.name);
+    if let Some(range) = host.pod_cidrs.iter().find(|range| !is_range(range)) {
+        return Err(PodRangeProblem::Malformed { machine: machine(), range: range.clone() });
+    }
+    match host.pod_cidrs.is_empty() {
+        false => Ok(host.pod_cidrs.clone()),
+        true => Err(PodRangeProblem::None {
+            machine: machine(),
+            wanted: "range in spec.podCIDRs of its Host",
+            to_do: "enrol it with `kops toolbox enroll --pod-cidr`, or add the range there",
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn host() -> Host {
+        Host { name: "vm1".into(), instance_group: "nodes-main".into(), ..Host::default() }
+    }
+
+    #[test]
+    fn a_node_is_the_host_of_its_name_and_of_its_group() {
+        let identity = identify("vm1", Some(&host())).unwrap();
+        assert_eq!(identity.instance_group, "nodes-main");
+        assert_eq!(identity.proven_labels["kops.k8s.io/instancegroup"], "nodes-main");
+        assert!(identity.noted_labels.is_empty());
+        let refusal = identify("vm2", None).unwrap_err();
+        assert_eq!((refusal.reason(), refusal.is_definite()), ("HostNotFound", false));
+        for group in ["", "../nodes", "Nodes"] {
+            let refusal =
+                identify("vm1", Some(&Host { instance_group: group.into(), ..host() })).unwrap_err();
+            assert_eq!(refusal.reason(), "InstanceGroupUnknown", "{group}");
+        }
+    }
+
+    #[test]
+    fn pods_get_all_ranges_of_the_host() {
+        let with = |ranges: &[&str]| {
+            let pod_cidrs = ranges.iter().map(|range| (*range).to_owned()).collect();
+            pod_ranges(&Host { pod_cidrs, ..host() })
+        };
+        assert_eq!(with(&["10.1.0.0/24", "2001:db8::/80"]).unwrap(), ["10.1.0.0/24", "2001:db8::/80"]);
+        assert!(with(&[]).unwrap_err().to_string().contains("no range in spec.podCIDRs"));
+        assert!(with(&["10.1.0.0/24", "10.2"]).unwrap_err().to_string().contains("\"10.2\" is no range"));
+    }
+}

@@ -1,0 +1,229 @@
+//! Which machine of a cluster an instance of Linode is, by the tags that kOps gives to instances, which only a token of the
+//! account can change.
+//!
+//! Sources: upstream's `upup/pkg/fi/cloudup/linode/cloud.go` (names of tags), `verifier.go` there (names and addresses), and
+//! `pkg/nodeidentity/linode/identify.go` (states, labels). Unlike there, the instance has to be of this cluster, and of one group.
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::machine::{CloudMachine, ProviderIds, role_label};
+use super::{Identity, Refusal, tags};
+use crate::machine_id::{IdForm, MachineId};
+
+/// The key of the tag with the name of the cluster.
+const CLUSTER_TAG: &str = "kops.k8s.io/cluster:";
+/// The key of the tag with the name of the instance group.
+const INSTANCE_GROUP_TAG: &str = "kops.k8s.io/instance-group:";
+/// The key of the tag with the role of the instance group.
+const INSTANCE_ROLE: &str = "kops.k8s.io/instance-role";
+/// What the keys of tags begin with that are labels of the Node.
+const LABELS: [&str; 2] = ["kops.k8s.io/", "node-role.kubernetes.io/"];
+/// The most characters of a label's value, and of the name in its key (Kubernetes, "Labels and Selectors").
+const LONGEST_LABEL: usize = 63;
+/// How its providerIDs are written (Linode's cloud controller: `ProviderIDPrefix` in `cloud/linode/utils/common.go`).
+pub const PROVIDER_IDS: ProviderIds = ProviderIds {
+    cloud: "Linode",
+    prefix: "linode://",
+    form: "linode://12345678",
+    id: |id| IdForm::Number.parse(id),
+};
+/// The states in which an instance may ask; Linode calls it provisioning and booting for a while after it runs.
+const AT_WORK: [&str; 3] = ["running", "booting", "provisioning"];
+
+/// What Linode tells of an instance.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LinodeInstance {
+    /// Its number, which no other ever gets.
+    pub id: u64,
+    /// Its name: no two of an account have the same (Linode API, "Create a Linode": `label`).
+    pub label: String,
+    /// `running`, `offline`, …
+    pub status: String,
+    /// Its tags.
+    pub tags: Vec<String>,
+    /// Its addresses in Linode's order, public and private ones.
+    pub ipv4: Vec<Ipv4Addr>,
+    /// Its public IPv6 address.
+    pub ipv6: Option<Ipv6Addr>,
+}
+
+/// The tag that all instances of a cluster have.
+pub fn cluster_tag(cluster: &str) -> String {
+    format!("{CLUSTER_TAG}{cluster}")
+}
+
+impl CloudMachine for LinodeInstance {
+    fn id(&self) -> MachineId {
+        self.id.into()
+    }
+
+    fn provider_id(&self) -> String {
+        format!("{}{}", PROVIDER_IDS.prefix, self.id)
+    }
+
+    /// Its label, as its kubelet is told.
+    fn node_name(&self) -> String {
+        self.label.clone()
+    }
+
+    /// The first private address, as upstream tells private ones: no machine is called back over the public network. A loopback
+    /// one, which a stand-in only would list, is none of that either.
+    fn called_back_at(&self) -> Option<IpAddr> {
+        let is_private = |address: &&Ipv4Addr| address.is_private() || address.is_loopback();
+        self.ipv4.iter().find(is_private).copied().map(IpAddr::V4)
+    }
+
+    /// All IPv4 addresses.
+    fn certificate_names(&self) -> Vec<String> {
+        self.ipv4.iter().map(ToString::to_string).collect()
+    }
+
+    /// The label of its role, and all tags that are a label of Kubernetes or kOps. Upstream's kops-controller labels no Node where
+    /// one of them is none that the API server takes, as a hash may be that ends in a dash; here the others are given.
+    fn noted_labels(&self) -> BTreeMap<String, String> {
+        let label = |tag: &String| {
+            let (key, value) = tag.split_once(':')?;
+            if key == INSTANCE_ROLE {
+                return role_label(value);
+            }
+            let name = LABELS.iter().find_map(|prefix| key.strip_prefix(prefix))?;
+            let is_label = is_label_text(name) && (value.is_empty() || is_label_text(value));
+            is_label.then(|| (key.to_owned(), value.to_owned()))
+        };
+        self.tags.iter().filter_map(label).collect()
+    }
+
+    fn identify(&self, cluster: &str) -> Result<Identity, Refusal> {
+        let instance = self.id.to_string();
+        tags::require_cluster(&instance, &self.tags, CLUSTER_TAG, cluster, cluster)?;
+        if !AT_WORK.contains(&self.status.as_str()) {
+            return Err(Refusal::NotRunning { instance, state: self.status.clone() });
+        }
+        tags::identity(&instance, &self.tags, INSTANCE_GROUP_TAG)
+    }
+}
+
+/// Whether the API server takes this as the name in a label's key, or as its value.
+fn is_label_text(text: &str) -> bool {
+    let is_inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_outer = |c: char| c.is_ascii_alphanumeric();
+    text.len() <= LONGEST_LABEL
+        && text.chars().all(is_inner)
+        && text.starts_with(is_outer)
+        && text.ends_with(is_outer)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::machine::identify_node;
+    use super::*;
+
+    const CLUSTER: &str = "c.example.com";
+
+    fn tagged(tags: &[&str]) -> LinodeInstance {
+        LinodeInstance {
+            id: 4711,
+            label: "nodes-1a2b3c4d5e6f7a8b".into(),
+            status: "running".into(),
+            tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+            ipv4: vec![[203, 0, 113, 15].into(), [192, 168, 152, 10].into(), [10, 0, 0, 2].into()],
+            ipv6: None,
+        }
+    }
+
+    fn instance() -> LinodeInstance {
+        tagged(&[
+            "kops.k8s.io/cluster:c.example.com",
+            "kops.k8s.io/instance-group:nodes",
+            "kops.k8s.io/instance-role:Node",
+            "kops.k8s.io/instance-userdata:0aB_c-D",
+        ])
+    }
+
+    fn noted(tags: &[&str]) -> Vec<(String, String)> {
+        tagged(tags).noted_labels().into_iter().collect()
+    }
+
+    #[test]
+    fn an_instance_of_the_cluster_is_of_its_group() {
+        let own = instance();
+        let identity = identify_node("nodes-1a2b3c4d5e6f7a8b", &own, Some(&own), CLUSTER).unwrap();
+        assert_eq!(identity.instance_group, "nodes");
+        for status in AT_WORK {
+            assert!(LinodeInstance { status: status.into(), ..instance() }.identify(CLUSTER).is_ok());
+        }
+        assert_eq!(own.provider_id(), "linode://4711");
+        assert_eq!(own.certificate_names(), ["203.0.113.15", "192.168.152.10", "10.0.0.2"]);
+        assert_eq!(own.called_back_at(), Some([192, 168, 152, 10].into()));
+        let public = LinodeInstance { ipv4: vec![[203, 0, 113, 15].into()], ..instance() };
+        assert_eq!(public.called_back_at(), None);
+    }
+
+    #[test]
+    fn an_instance_of_others_or_of_no_group_or_that_does_not_run_is_refused() {
+        let own = "kops.k8s.io/cluster:c.example.com";
+        let group = "kops.k8s.io/instance-group:nodes";
+        for (tags, reason, is_definite) in [
+            (vec!["kops.k8s.io/cluster:c.example.com.au", group], "InstanceOfOtherCluster", true),
+            (vec![group], "InstanceOfOtherCluster", false),
+            (vec!["kops.k8s.io/cluster:", group], "InstanceOfOtherCluster", false),
+            (vec![own, "kops.k8s.io/cluster:other", group], "InstanceOfOtherCluster", false),
+            (vec![own], "InstanceGroupUnknown", false),
+            (vec![own, "kops.k8s.io/instance-group:"], "InstanceGroupUnknown", false),
+            (vec![own, group, "kops.k8s.io/instance-group:b"], "InstanceGroupUnknown", false),
+        ] {
+            let refusal = tagged(&tags).identify(CLUSTER).unwrap_err();
+            assert_eq!((refusal.reason(), refusal.is_definite()), (reason, is_definite), "{tags:?}");
+        }
+        for status in ["offline", "shutting_down", "deleting", ""] {
+            let instance = LinodeInstance { status: status.into(), ..instance() };
+            assert_eq!(instance.identify(CLUSTER).unwrap_err().reason(), "InstanceNotRunning");
+        }
+    }
+
+    #[test]
+    fn a_node_whose_name_another_instance_has_is_an_impostor_and_one_of_a_renamed_instance_is_not() {
+        let own = instance();
+        let victim = LinodeInstance { id: 1, label: "control-plane-3c4d".into(), ..instance() };
+        let refused = |instance: &LinodeInstance, namesake: Option<&LinodeInstance>| {
+            let refusal = identify_node("nodes-1a2b3c4d5e6f7a8b", instance, namesake, CLUSTER).unwrap_err();
+            (refusal.reason(), refusal.is_definite())
+        };
+        assert_eq!(refused(&victim, Some(&own)), ("InstanceOfOtherNode", true));
+        assert_eq!(refused(&victim, None), ("InstanceOfOtherNode", false));
+    }
+
+    #[test]
+    fn labels_are_upstreams_but_for_those_that_the_api_server_does_not_take() {
+        let labels = instance().noted_labels();
+        let expected = [
+            ("kops.k8s.io/cluster", CLUSTER),
+            ("kops.k8s.io/instance-group", "nodes"),
+            ("kops.k8s.io/instance-userdata", "0aB_c-D"),
+            ("node-role.kubernetes.io/node", ""),
+        ];
+        assert_eq!(labels, expected.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+        assert_eq!(noted(&["node-role.kubernetes.io/web:"]).len(), 1);
+        for (role, label) in [("ControlPlane", "control-plane"), ("APIServer", "api-server")] {
+            let labels = noted(&[&format!("kops.k8s.io/instance-role:{role}")]);
+            assert_eq!(labels, [(format!("node-role.kubernetes.io/{label}"), String::new())]);
+        }
+        for tag in [
+            "kops.k8s.io/instance-role:Bastion",
+            "kops.k8s.io/instance-userdata:aB_c-",
+            "kops.k8s.io/instance-userdata:_aBc",
+            "kops.k8s.io/x:a b",
+            "kops.k8s.io/x:a:b",
+            "kops.k8s.io/:a",
+            "kops.k8s.io/a/b:c",
+            "kops.k8s.io/x",
+            "tier:web",
+            "example.com/kops.k8s.io/x:y",
+            "",
+        ] {
+            assert_eq!(noted(&[tag]), [], "{tag}");
+        }
+    }
+}

@@ -1,0 +1,153 @@
+//! The id by which a cloud knows a machine, as its API, its token and its Node say it: a number, or a UUID.
+
+use std::fmt;
+
+/// The digits of the greatest number: upstream reads it into 63 bits.
+const MOST_DIGITS: usize = 18;
+/// The lengths of the groups of a UUID's digits (RFC 9562).
+const UUID_GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
+
+/// The id of a machine, which no other ever gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum MachineId {
+    /// A number.
+    Number(u64),
+    /// A UUID.
+    Uuid(u128),
+}
+
+impl From<u64> for MachineId {
+    fn from(number: u64) -> MachineId {
+        MachineId::Number(number)
+    }
+}
+
+impl fmt::Display for MachineId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            MachineId::Number(number) => write!(f, "{number}"),
+            MachineId::Uuid(uuid) => {
+                let digits = format!("{uuid:032x}");
+                let mut rest = digits.as_str();
+                for (group, length) in UUID_GROUPS.into_iter().enumerate() {
+                    let (digits, following) = rest.split_at(length);
+                    write!(f, "{}{digits}", if group == 0 { "" } else { "-" })?;
+                    rest = following;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What the ids of a cloud's machines are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum IdForm {
+    /// Numbers.
+    Number,
+    /// UUIDs.
+    Uuid,
+}
+
+impl IdForm {
+    /// A good one, for messages.
+    pub const fn example(self) -> &'static str {
+        match self {
+            IdForm::Number => "4711",
+            IdForm::Uuid => "5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb",
+        }
+    }
+
+    /// An id that is written as clouds write it, and in no other way: a number in plain digits, a UUID in lower case.
+    pub fn parse(self, text: &str) -> Option<MachineId> {
+        match self {
+            IdForm::Number => number(text),
+            IdForm::Uuid => uuid(text),
+        }
+    }
+}
+
+fn number(text: &str) -> Option<MachineId> {
+    let is_plain =
+        text.len() <= MOST_DIGITS && text.bytes().all(|byte| byte.is_ascii_digit()) && !text.starts_with('0');
+    text.parse().ok().filter(|_| is_plain).map(MachineId::Number)
+}
+
+fn uuid(text: &str) -> Option<MachineId> {
+    let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+    let groups = || text.split('-');
+    let is_written_so =
+        groups().map(str::len).eq(UUID_GROUPS) && groups().all(|group| group.bytes().all(is_digit));
+    let digits = is_written_so.then(|| groups().collect::<String>())?;
+    u128::from_str_radix(&digits, 16).ok().map(MachineId::Uuid)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_written_in_one_way() {
+        let number = |text| IdForm::Number.parse(text);
+        assert_eq!(number("4711"), Some(MachineId::Number(4711)));
+        assert_eq!(number("999999999999999999"), Some(MachineId::Number(999_999_999_999_999_999)));
+        for text in [
+            "",
+            "0",
+            "-1",
+            "+1",
+            "007",
+            " 1",
+            "1 ",
+            "1\n",
+            "1/2",
+            "1/../2",
+            "0x1",
+            "1e3",
+            "\u{0661}",
+            "9999999999999999999",
+            IdForm::Uuid.example(),
+        ] {
+            assert_eq!(number(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn a_uuid_is_written_in_one_way() {
+        let uuid = |text: &str| IdForm::Uuid.parse(text);
+        for text in [
+            IdForm::Uuid.example(),
+            "00000000-0000-0000-0000-000000000000",
+            "00000000-0000-4000-8000-000000000001",
+            "ffffffff-ffff-ffff-ffff-ffffffffffff",
+        ] {
+            assert_eq!(uuid(text).map(|id| id.to_string()).as_deref(), Some(text));
+        }
+        for text in [
+            "",
+            "4711",
+            "5C89F7B6-01a0-4eaa-ac03-85cd43d82eeb",
+            "5c89f7b601a04eaaac0385cd43d82eeb",
+            "{5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb}",
+            "5c89f7b6-01a0-4eaa-ac03-85cd43d82ee",
+            "5c89f7b6-01a0-4eaa-ac03-85cd43d82eebb",
+            "5c89f7b-601a0-4eaa-ac03-85cd43d82eeb",
+            "5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb-",
+            "5c89f7b6-01a0-4eaa-ac03-85cd43d82eeg",
+            "+c89f7b6-01a0-4eaa-ac03-85cd43d82eeb",
+            " 5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb",
+            "5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb\n",
+            "5c89f7b6-01a0-4eaa-ac03-85cd43d8\u{ff}eb",
+            "5c89f7b6/01a0/4eaa/ac03/85cd43d82eeb",
+        ] {
+            assert_eq!(uuid(text), None, "{text:?}");
+        }
+    }
+
+    #[test]
+    fn an_example_is_a_good_one() {
+        for form in [IdForm::Number, IdForm::Uuid] {
+            assert_eq!(form.parse(form.example()).map(|id| id.to_string()).as_deref(), Some(form.example()));
+        }
+    }
+}

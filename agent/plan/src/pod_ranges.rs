@@ -1,0 +1,175 @@
+//! Which addresses the pods of a Node get, where kops-controller gives them (`enableCloudIPAM`, on IPv6-only clusters): those
+//! that the cloud has given its machine for that. And the patch that writes them, with the Node's labels, into the Node.
+//!
+//! Source: upstream's `cmd/kops-controller/controllers/awsipam.go`, `gceipam.go` and `metalipam.go`.
+
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+use thiserror::Error;
+
+use crate::labels::LabelPatch;
+
+/// The reason of an Event that tells of it, as Kubernetes' own controllers of such ranges have it.
+pub const NOT_AVAILABLE: &str = "CIDRNotAvailable";
+
+/// Why the pods of a Node get no addresses.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PodRangeProblem {
+    /// Its machine has none to give them.
+    #[error("the pods of {machine} get no addresses: its machine has no {wanted}; {to_do}")]
+    None {
+        /// The machine.
+        machine: String,
+        /// What it would have.
+        wanted: &'static str,
+        /// What to do about it.
+        to_do: &'static str,
+    },
+    /// Its machine has several, and nothing says which one is the pods'.
+    #[error("the pods of {machine} get no addresses: its machine has more than one {wanted} ({}); {to_do}", .ranges.join(", "))]
+    Several {
+        /// The machine.
+        machine: String,
+        /// What these are.
+        wanted: &'static str,
+        /// All of them.
+        ranges: Vec<String>,
+        /// What to do about it.
+        to_do: &'static str,
+    },
+    /// What it has is no range.
+    #[error("the pods of {machine} get no addresses: {range:?} is no range of addresses")]
+    Malformed {
+        /// The machine.
+        machine: String,
+        /// What it has.
+        range: String,
+    },
+}
+
+/// What a machine has for its pods.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// The machine, for messages.
+    pub machine: &'a str,
+    /// What one of its ranges is.
+    pub wanted: &'static str,
+    /// What to do where there is not exactly one.
+    pub to_do: &'static str,
+}
+
+impl Source<'_> {
+    /// The one range of these, as it is written.
+    ///
+    /// # Errors
+    /// There is none, there are several, or it is no range.
+    pub fn only(&self, ranges: &[String]) -> Result<Vec<String>, PodRangeProblem> {
+        let Source { machine, wanted, to_do } = *self;
+        let machine = machine.to_owned();
+        match ranges {
+            [range] if is_range(range) => Ok(vec![range.clone()]),
+            [range] => Err(PodRangeProblem::Malformed { machine, range: range.clone() }),
+            [] => Err(PodRangeProblem::None { machine, wanted, to_do }),
+            several => Err(PodRangeProblem::Several { machine, wanted, ranges: several.to_vec(), to_do }),
+        }
+    }
+}
+
+/// Whether this is an address with the length of its prefix. What comes behind the prefix is not looked at, as upstream does
+/// not either: the API server has the last word.
+pub fn is_range(text: &str) -> bool {
+    let Some((address, length)) = text.split_once('/') else { return false };
+    let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+    match (address.parse::<IpAddr>(), length.parse::<u8>()) {
+        (Ok(IpAddr::V4(_)), Ok(length)) => is_number && length <= 32,
+        (Ok(IpAddr::V6(_)), Ok(length)) => is_number && length <= 128,
+        _ => false,
+    }
+}
+
+/// What must change about a Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodePatch {
+    /// Its labels; `None` where they are as they should be.
+    pub labels: Option<LabelPatch>,
+    /// The ranges that its pods get; empty where it has some, or is given none. The API server takes them once, and refuses
+    /// any others after that.
+    pub pod_ranges: Vec<String>,
+}
+
+impl NodePatch {
+    /// A patch of labels and ranges; `None` where there is nothing to change.
+    pub fn of(labels: Option<LabelPatch>, pod_ranges: Vec<String>) -> Option<NodePatch> {
+        (labels.is_some() || !pod_ranges.is_empty()).then_some(NodePatch { labels, pod_ranges })
+    }
+
+    /// The patch as the API server takes it (a merge patch), for this version of the Node and no other.
+    pub fn to_json(&self, resource_version: &str) -> Value {
+        let mut patch = match &self.labels {
+            Some(labels) => labels.to_json(resource_version),
+            None => json!({ "metadata": { "resourceVersion": resource_version } }),
+        };
+        if let Some(first) = self.pod_ranges.first() {
+            patch["spec"] = json!({ "podCIDR": first, "podCIDRs": self.pod_ranges });
+        }
+        patch
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    const SOURCE: Source<'static> = Source { machine: "i-1", wanted: "prefix", to_do: "give it one" };
+
+    #[test]
+    fn the_one_range_is_taken_as_it_is_written() {
+        for range in ["2001:db8::/80", "2600:1900:4000:1:0:1::/96", "10.1.0.0/24", "fd00::1/128", "0.0.0.0/0"]
+        {
+            assert_eq!(SOURCE.only(&[range.to_owned()]).unwrap(), [range]);
+        }
+        for range in [
+            "",
+            "2001:db8::",
+            "2001:db8::/129",
+            "10.0.0.0/33",
+            "10.0.0.0/-1",
+            "a/1",
+            "::/",
+            "::/+1",
+            "::/1/2",
+        ] {
+            let problem = SOURCE.only(&[range.to_owned()]).unwrap_err();
+            assert!(matches!(problem, PodRangeProblem::Malformed { .. }), "{range}");
+        }
+    }
+
+    #[test]
+    fn none_and_several_are_told_apart_and_what_to_do_is_said() {
+        let none = SOURCE.only(&[]).unwrap_err().to_string();
+        assert_eq!(none, "the pods of i-1 get no addresses: its machine has no prefix; give it one");
+        let several = SOURCE.only(&["::1/80".to_owned(), "::2/80".to_owned()]).unwrap_err().to_string();
+        assert!(several.contains("has more than one prefix (::1/80, ::2/80); give it one"), "{several}");
+    }
+
+    #[test]
+    fn a_patch_is_for_one_version_and_sets_the_first_range_apart() {
+        assert_eq!(NodePatch::of(None, vec![]), None);
+        let ranges = vec!["2001:db8::/80".to_owned(), "10.0.0.0/24".to_owned()];
+        let patch = NodePatch::of(None, ranges.clone()).unwrap();
+        assert_eq!(
+            patch.to_json("7"),
+            json!({"metadata": {"resourceVersion": "7"}, "spec": {"podCIDR": "2001:db8::/80", "podCIDRs": ranges}})
+        );
+        let labels = LabelPatch { set: [("a".to_owned(), "1".to_owned())].into(), ..LabelPatch::default() };
+        let both = NodePatch::of(Some(labels.clone()), ranges).unwrap().to_json("7");
+        assert_eq!(
+            (&both["metadata"]["labels"]["a"], &both["spec"]["podCIDR"]),
+            (&json!("1"), &json!("2001:db8::/80"))
+        );
+        let only_labels = NodePatch::of(Some(labels), vec![]).unwrap().to_json("7");
+        assert!(only_labels.get("spec").is_none(), "{only_labels}");
+    }
+}

@@ -1,0 +1,110 @@
+//! A server that means harm: endless answers, endless lists, words that steer a terminal.
+#![allow(clippy::unwrap_used)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use super::tests::{Buckets, store};
+use super::{MOST_NAMES, MOST_PAGES};
+use crate::StoreError;
+use kops_agent_net::retry::{FAST, Retries};
+use kops_agent_tests::test_server::{TestServer, text};
+
+const SHORT: Retries = Retries { deadline: Duration::from_millis(300), ..FAST };
+
+fn error_with(message: &str) -> String {
+    format!("<?xml version=\"1.0\"?><Error><Code>Odd</Code><Message>{message}</Message></Error>")
+}
+
+async fn answering(status: u16, body: String) -> TestServer {
+    Buckets::new().serve_behind(move |_| Some(Ok(text(status, &body)))).await
+}
+
+/// A server of pages of lists, and how many it was asked for. `page` makes the entries and the token of a page by its number.
+async fn listing(
+    page: impl Fn(u32) -> (String, String) + Send + Sync + 'static,
+) -> (TestServer, Arc<AtomicU32>) {
+    let asked = Arc::new(AtomicU32::new(0));
+    let counter = asked.clone();
+    let server = Buckets::new()
+        .serve_behind(move |_| {
+            let (entries, token) = page(counter.fetch_add(1, Ordering::SeqCst));
+            Some(Ok(text(
+                200,
+                &format!(
+                    "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><IsTruncated>true</IsTruncated>\
+                     {entries}<NextContinuationToken>{token}</NextContinuationToken></ListBucketResult>"
+                ),
+            )))
+        })
+        .await;
+    (server, asked)
+}
+
+fn entry(name: &str) -> String {
+    format!("<Contents><Key>c/{name}</Key><ETag>e</ETag></Contents>")
+}
+
+fn assert_is_endless(error: &StoreError) {
+    assert!(matches!(error, StoreError::Refused { status: 200, .. }), "{error:?}");
+    assert!(error.to_string().contains("pages have no end"), "{error}");
+}
+
+#[tokio::test]
+async fn of_an_error_little_is_told_and_nothing_that_steers_a_terminal() {
+    let harm = "esc &#x9b;2J&#x202e;\n";
+    for status in [400, 500] {
+        let server = answering(status, error_with(&format!("{harm}{}", "x".repeat(500_000)))).await;
+        let store = store(&server).with_retries(SHORT);
+        let error = store.read("s3://state/config").await.unwrap_err().to_string();
+        assert!(error.contains("Odd") && error.contains("esc"), "{error}");
+        assert!(error.len() < 700 && !error.contains(['\u{9b}', '\u{202e}', '\n']), "{error:?}");
+    }
+}
+
+#[tokio::test]
+async fn of_an_error_without_end_no_more_is_read_than_the_limit() {
+    for status in [400, 403, 500] {
+        let server = answering(status, error_with(&"x".repeat(2 * 1024 * 1024))).await;
+        let store = store(&server).with_retries(SHORT);
+        let error = store.read("s3://state/config").await.unwrap_err().to_string();
+        assert!(error.contains("length limit exceeded"), "{error}");
+        assert!(error.len() < 2500, "{}", error.len());
+    }
+    let server = answering(200, "x".repeat(17 * 1024 * 1024)).await;
+    let store = store(&server).with_retries(SHORT);
+    let error = store.list("s3://state/c").await.unwrap_err().to_string();
+    assert!(error.contains("length limit exceeded"), "{error}");
+}
+
+#[tokio::test]
+async fn a_list_without_end_is_refused() {
+    // A token that repeats.
+    let (server, asked) = listing(|_| (entry("a"), "again".to_owned())).await;
+    assert_is_endless(&store(&server).list("s3://state/c").await.unwrap_err());
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+
+    // Another token each time.
+    let (server, asked) = listing(|page| (String::new(), page.to_string())).await;
+    assert_is_endless(&store(&server).list("s3://state/c").await.unwrap_err());
+    assert_eq!(asked.load(Ordering::SeqCst) as usize, MOST_PAGES);
+
+    // More names than can be.
+    let per_page = 20_000;
+    let names = move |page| (0..per_page).map(|name| entry(&format!("{page:04}-{name:06}"))).collect();
+    let (server, asked) = listing(move |page| (names(page), page.to_string())).await;
+    assert_is_endless(&store(&server).list("s3://state/c").await.unwrap_err());
+    assert_eq!(asked.load(Ordering::SeqCst) as usize, MOST_NAMES / per_page + 1);
+}
+
+#[tokio::test]
+async fn versions_without_end_are_refused() {
+    let (server, asked) = listing(|_| (entry("m"), String::new())).await;
+    assert_is_endless(&store(&server).versions("s3://state/c", "a", "z").await.unwrap_err());
+    assert_eq!(asked.load(Ordering::SeqCst), 2);
+
+    let (server, asked) = listing(|page| (entry(&format!("m{page:06}")), String::new())).await;
+    assert_is_endless(&store(&server).versions("s3://state/c", "a", "z").await.unwrap_err());
+    assert_eq!(asked.load(Ordering::SeqCst) as usize, MOST_PAGES);
+}

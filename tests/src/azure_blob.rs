@@ -1,0 +1,234 @@
+//! Azure Blob Storage and a machine's managed identity as the agent asks them: the folders of a root are the containers of one
+//! account, listed page by page.
+//!
+//! Source: Azure Storage REST API, "Get Blob", "Get Blob Properties", "List Blobs", "Blob service error codes".
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use hyper::body::Incoming;
+use hyper::header::HeaderValue;
+use hyper::{Method, Request, Response};
+
+use crate::gcs::unescaped;
+use crate::stand_in_api::{StandInApi, header, parameters, said};
+
+/// The account that there is.
+pub const ACCOUNT: &str = "kopsstate";
+/// The token that is taken.
+pub const TOKEN: &str = "the-token-of-the-managed-identity";
+const REVOKED: &str = "a-token-that-is-revoked";
+const IMDS: &str = "/metadata/identity/oauth2/token";
+
+/// How it is to answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mood {
+    /// As usual.
+    #[default]
+    Good,
+    /// That it is busy.
+    Busy,
+    /// Permission denied.
+    Forbidding,
+    /// That it knows nothing of what signed the token.
+    Distrusting,
+    /// That the container is being deleted.
+    Deleting,
+    /// With a 404 that is not Azure's.
+    Missing,
+    /// What is no XML.
+    Babbling,
+    /// With the beginning of a list only.
+    Truncating,
+    /// With a list that another page always comes after.
+    Endless,
+    /// Gives tokens that are refused, until the next is asked for.
+    Revoking,
+    /// Without tokens: the machine has no identity.
+    WithoutIdentity,
+}
+
+#[derive(Debug)]
+struct State {
+    root: PathBuf,
+    mood: Mood,
+    page: usize,
+    calls: Vec<String>,
+}
+
+/// A running account; dropping it stops it.
+#[derive(Debug)]
+pub struct AzureBlob(StandInApi<State>);
+
+impl AzureBlob {
+    /// Serves the folders in `root` as containers.
+    ///
+    /// # Errors
+    /// If there is no free port or no thread to be had.
+    pub fn start(root: &Path) -> anyhow::Result<AzureBlob> {
+        let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("finding a free port")?;
+        let state = State { root: root.to_owned(), mood: Mood::Good, page: 5000, calls: Vec::new() };
+        Ok(AzureBlob(StandInApi::start_on(socket, "azure-blob", state, |request, state| {
+            let response = answer(&request, &mut state.lock());
+            async move { Some(response) }
+        })?))
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> String {
+        self.0.url()
+    }
+
+    /// The variables by which it and the metadata service are found.
+    pub fn environment(&self) -> [(&'static str, String); 2] {
+        [
+            ("AZURE_POD_IDENTITY_AUTHORITY_HOST", self.url()),
+            ("AZURE_STORAGE_SERVICE_ENDPOINT", format!("{}/{ACCOUNT}", self.url())),
+        ]
+    }
+
+    /// Answers like this from now on.
+    pub fn set_mood(&self, mood: Mood) {
+        self.0.state().mood = mood;
+    }
+
+    /// Gives at most so many names on a page from now on.
+    pub fn set_page(&self, names: usize) {
+        self.0.state().page = names;
+    }
+
+    /// What it was asked, as `METHOD PATH`.
+    pub fn calls(&self) -> Vec<String> {
+        self.0.state().calls.clone()
+    }
+}
+
+fn answer(request: &Request<Incoming>, state: &mut State) -> Response<String> {
+    let path = request.uri().path();
+    state.calls.push(format!("{} {path}", request.method()));
+    if path == IMDS {
+        return token(request, state);
+    }
+    if header(request, "authorization") != format!("Bearer {TOKEN}") {
+        return refused(401, "InvalidAuthenticationInfo");
+    }
+    if header(request, "x-ms-version") < "2017-11-09" {
+        return refused(400, "InvalidHeaderValue");
+    }
+    match state.mood {
+        Mood::Busy => return refused(503, "ServerBusy"),
+        Mood::Forbidding => return refused(403, "AuthorizationPermissionMismatch"),
+        Mood::Distrusting => return refused(403, "AuthenticationFailed"),
+        Mood::Deleting => return refused(409, "ContainerBeingDeleted"),
+        Mood::Missing => return said(404, "<html>not here</html>"),
+        Mood::Babbling => return said(200, "<html>Welcome</html>"),
+        _ => {}
+    }
+    let below = path.strip_prefix(&format!("/{ACCOUNT}/"));
+    let Some(rest) = below else { return refused(400, "InvalidUri") };
+    let (container, blob) = rest.split_once('/').unwrap_or((rest, ""));
+    let folder = state.root.join(unescaped(container));
+    if !folder.is_dir() {
+        return refused(404, "ContainerNotFound");
+    }
+    let asked = parameters(request);
+    match (request.method(), blob) {
+        (&Method::GET, "") if asked.get("comp").is_some_and(|comp| comp == "list") => {
+            let list = list(&folder, &asked, state);
+            match state.mood {
+                Mood::Truncating => said(200, &list[..list.len() / 2]),
+                _ => said(200, list),
+            }
+        }
+        (&Method::GET | &Method::HEAD, blob) if !blob.is_empty() => {
+            match fs::read_to_string(folder.join(unescaped(blob))) {
+                Ok(text) => said(200, text),
+                Err(_) => refused(404, "BlobNotFound"),
+            }
+        }
+        _ => refused(405, "UnsupportedHttpVerb"),
+    }
+}
+
+/// The metadata service's answer.
+fn token(request: &Request<Incoming>, state: &mut State) -> Response<String> {
+    let asked = parameters(request);
+    let is_for_storage = asked.get("resource").is_some_and(|of| of == "https://storage.azure.com/");
+    if header(request, "metadata") != "true" || !is_for_storage || state.mood == Mood::WithoutIdentity {
+        return said(400, r#"{"error": "invalid_request", "error_description": "Identity not found"}"#);
+    }
+    let token = match state.mood {
+        Mood::Revoking => REVOKED,
+        _ => TOKEN,
+    };
+    state.mood = if state.mood == Mood::Revoking { Mood::Good } else { state.mood };
+    said(200, format!(r#"{{"access_token": "{token}", "expires_in": "86399", "token_type": "Bearer"}}"#))
+}
+
+fn refused(status: u16, code: &str) -> Response<String> {
+    let xml = format!(
+        "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?><Error><Code>{code}</Code><Message>no</Message></Error>"
+    );
+    let mut response = said(status, xml);
+    if let Ok(code) = HeaderValue::try_from(code) {
+        response.headers_mut().insert("x-ms-error-code", code);
+    }
+    response
+}
+
+/// A page of what a folder has, in the order of names.
+fn list(folder: &Path, asked: &BTreeMap<String, String>, state: &State) -> String {
+    let parameter = |name: &str| asked.get(name).map_or("", String::as_str);
+    let (prefix, delimiter) = (parameter("prefix"), parameter("delimiter"));
+    let mut names = Vec::new();
+    collect(folder, folder, &mut names);
+    names.sort();
+    let mut entries: Vec<(String, bool)> = names
+        .into_iter()
+        .filter(|name| name.starts_with(prefix))
+        .map(|name| match name[prefix.len()..].find(delimiter).filter(|_| !delimiter.is_empty()) {
+            Some(at) => (format!("{prefix}{}{delimiter}", &name[prefix.len()..prefix.len() + at]), true),
+            None => (name, false),
+        })
+        .collect();
+    entries.dedup();
+    let start = parameter("marker").parse().unwrap_or(0);
+    let most = parameter("maxresults").parse().map_or(state.page, |most: usize| most.min(state.page));
+    let page = entries.iter().skip(start).take(most);
+    let mut blobs = String::new();
+    for (name, is_prefix) in page {
+        let name_xml = name.replace('&', "&amp;").replace('<', "&lt;");
+        let _written = if *is_prefix {
+            write!(blobs, "<BlobPrefix><Name>{name_xml}</Name></BlobPrefix>")
+        } else {
+            let length = fs::metadata(folder.join(name)).map_or(0, |metadata| metadata.len());
+            write!(
+                blobs,
+                "<Blob><Name>{name_xml}</Name><Properties><Etag>0x8D{length:X}</Etag><Content-Length>{length}</Content-Length>\
+                 <BlobType>BlockBlob</BlobType></Properties><OrMetadata /></Blob>"
+            )
+        };
+    }
+    let goes_on = start + most < entries.len() || state.mood == Mood::Endless;
+    let next = if goes_on { (start + most).to_string() } else { String::new() };
+    format!(
+        "\u{feff}<?xml version=\"1.0\" encoding=\"utf-8\"?><EnumerationResults><Prefix>{prefix}</Prefix>\
+         <Blobs>{blobs}</Blobs><NextMarker>{next}</NextMarker></EnumerationResults>"
+    )
+}
+
+/// The names of all blobs below a folder.
+fn collect(root: &Path, folder: &Path, names: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(root, &path, names);
+        } else if let Ok(name) = path.strip_prefix(root) {
+            names.push(name.display().to_string());
+        }
+    }
+}
