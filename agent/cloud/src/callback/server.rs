@@ -7,6 +7,7 @@
 //! deadline.
 
 use std::convert::Infallible;
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -29,7 +30,7 @@ use thiserror::Error;
 use time::OffsetDateTime;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
 use super::grpc;
@@ -47,6 +48,10 @@ const CALL_WITHIN: Duration = Duration::from_secs(15);
 /// What has another name than kops-controller has this time to read why it is refused.
 const REFUSED_WITHIN: Duration = Duration::from_secs(2);
 const SECRET: usize = 16;
+/// A child that this process starts has a copy of the last listener until it runs its program (fork, then exec), for which
+/// the port is taken, though the listener is closed.
+const PORT_FREE_WITHIN: Duration = Duration::from_secs(1);
+const PORT_TRIED_EVERY: Duration = Duration::from_millis(10);
 
 /// How long the parts of a connection may take.
 #[derive(Clone, Copy, Debug)]
@@ -124,7 +129,7 @@ impl CallbackServer {
             tls::server_config_for_clients_of(authorities, &pair.certificate, &pair.private_key)?;
         config.alpn_protocols = vec![b"h2".to_vec()];
         let failed = |cause| CallbackServerError::Listen { address, cause };
-        let listener = TcpListener::bind(address).await.map_err(failed)?;
+        let listener = listen(address).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
         let known = Arc::<Mutex<Option<Known>>>::default();
         let caller = Arc::from(caller_name(cluster));
@@ -160,6 +165,19 @@ impl Drop for CallbackServer {
     }
 }
 
+/// Listens, and where the port is taken tries again for a moment.
+async fn listen(address: SocketAddr) -> std::io::Result<TcpListener> {
+    let deadline = Instant::now() + PORT_FREE_WITHIN;
+    loop {
+        match TcpListener::bind(address).await {
+            Err(error) if error.kind() == ErrorKind::AddrInUse && Instant::now() < deadline => {
+                sleep(PORT_TRIED_EVERY).await;
+            }
+            bound => return bound,
+        }
+    }
+}
+
 fn lock(known: &Mutex<Option<Known>>) -> std::sync::MutexGuard<'_, Option<Known>> {
     known.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -175,7 +193,7 @@ async fn serve(
     let open = Open::at_most(CONNECTIONS);
     loop {
         let Ok((socket, remote)) = listener.accept().await else {
-            tokio::time::sleep(Duration::from_millis(100)).await;
+            sleep(Duration::from_millis(100)).await;
             continue;
         };
         let Some((place, ended)) = open.enter(remote.ip()) else { continue };

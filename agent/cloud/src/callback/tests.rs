@@ -10,7 +10,7 @@ use kops_agent_tests::authority::{Authority, common_name};
 use rcgen::{CertificateParams, ExtendedKeyUsagePurpose};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
 
 use super::caller::CallFailed;
 use super::server::{CONNECTIONS, Deadlines};
@@ -45,6 +45,22 @@ async fn patient_machine(authority: &Authority) -> CallbackServer {
     let deadlines = Deadlines { handshake: AMPLE, call: AMPLE, refused: AMPLE };
     let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     CallbackServer::start_with(deadlines, CLUSTER, &authority.pem, address).await.unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_port_that_is_free_in_a_moment_is_waited_for_and_a_taken_one_refused() {
+    let authority = new_authority();
+    let held = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.unwrap();
+    let address = held.local_addr().unwrap();
+    let start = || CallbackServer::start(CLUSTER, &authority.pem, address);
+    let error = start().await.unwrap_err().to_string();
+    assert!(error.contains(&address.to_string()) && error.contains("in use"), "{error}");
+    let is_let_go = async {
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        drop(held);
+    };
+    let (started, ()) = tokio::join!(start(), is_let_go);
+    started.unwrap();
 }
 
 fn address(challenge: &ChallengeRequest) -> SocketAddr {

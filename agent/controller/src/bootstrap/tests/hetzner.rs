@@ -15,12 +15,14 @@ use kops_agent_cloud::verify::Peers;
 /// is always the same.
 pub(super) fn address() -> IpAddr {
     static NEXT: AtomicU8 = AtomicU8::new(1);
+    let number = NEXT.fetch_add(1, Ordering::Relaxed);
+    assert!(number < 128, "the next one's address would be another process's");
     let [.., high, low] = (std::process::id() & 0xffff).to_be_bytes();
     IpAddr::from([
         127,
         128 | high >> 1,
         high << 7 | low >> 1,
-        low << 7 | NEXT.fetch_add(1, Ordering::Relaxed),
+        low << 7 | number,
     ])
 }
 
@@ -305,7 +307,7 @@ async fn only_what_is_no_servers_own_address_may_be_a_load_balancers() {
     world.hetzner.put(1, known("a", own));
     let balanced = LoadBalancing::Of(servers.clone());
     assert_eq!(balanced.peers_at(own), Peers::LoadBalancer, "they are not listed yet");
-    servers.get(1).await.unwrap();
+    servers.get(1.into()).await.unwrap();
     assert_eq!(balanced.peers_at(own), Peers::Machines);
     assert_eq!(balanced.peers_at("::ffff:10.0.0.9".parse().unwrap()), Peers::Machines);
     assert_eq!(balanced.peers_at("10.0.0.3".parse().unwrap()), Peers::LoadBalancer);
