@@ -28,7 +28,7 @@ impl Identifier {
     /// # Errors
     /// Why that is not known.
     pub async fn identify(&self, node: &ObservedNode) -> Result<Arc<Identity>, NotIdentified> {
-        if node.provider_id.is_empty() {
+        if node.provider_id.is_empty() && self.cloud.names_instances() {
             return Err(NotIdentified::NotYet);
         }
         let now = Instant::now();

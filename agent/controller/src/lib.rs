@@ -13,6 +13,7 @@ mod configuration;
 mod events;
 mod groups;
 mod health;
+mod hosts;
 mod identify;
 mod known;
 mod kubernetes;
@@ -22,6 +23,7 @@ mod metrics;
 mod node_api;
 mod node_labels;
 mod once;
+mod pod_ranges;
 pub mod takeover;
 #[cfg(test)]
 mod test_log;
@@ -40,6 +42,7 @@ use kops_agent_spec::KopsControllerOptions;
 use kube::Client;
 use tokio::sync::watch;
 
+use kops_agent_cloud::metal::hosts::Enrolled;
 use kops_agent_cloud::{ControlPlane, ControlPlaneError};
 use kops_agent_net::random;
 use kops_agent_process::exit::{self, WrongConfiguration};
@@ -52,12 +55,14 @@ use configuration::{changed_for_good, labels_from, options, store};
 use events::Events;
 use groups::Groups;
 use health::Health;
+use hosts::ApiHosts;
 use identify::Identifier;
 use known::{KnownNodes, Pauses};
 use lease::{Election, Leadership};
 use metrics::{BootstrapMetrics, Metrics};
 use node_api::Nodes;
 use node_labels::{LIST_TIMEOUT, Mode, NodeLabels};
+use pod_ranges::PodRanges;
 
 /// Does what `kops-agent controller` is asked to, until it is asked to stop.
 ///
@@ -79,8 +84,9 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let client = kubernetes::client(args.kubeconfig.as_deref())?;
     let metrics = Metrics::new();
     let store = store(&args.store_mirror)?;
+    let hosts = Arc::new(Enrolled::of(Arc::new(ApiHosts::of(client.clone()))));
     let cloud = tokio::select! {
-        cloud = cloud(&options, &metrics) => cloud?,
+        cloud = cloud(&options, &metrics, &hosts) => cloud?,
         // The cloud may take until its deadline.
         signal = &mut stopped => {
             log::info!("stopping, because {signal} came");
@@ -107,6 +113,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let setup = bootstrap::Setup {
         options: options.clone(),
         cloud: cloud.clone(),
+        hosts,
         nodes,
         store: store.clone(),
         metrics: metrics.clone(),
@@ -223,6 +230,7 @@ fn node_labels(
         nodes: Nodes::of(client.clone()),
         known: known.clone(),
         identifier: Identifier::of(cloud.clone(), known, metrics.cache_hits.clone()),
+        pod_ranges: PodRanges::of(options.enable_cloud_ipam.then(|| cloud.clone())),
         groups: Groups::of(store.clone(), &options.config_base, interval),
         events: Events::of(client.clone()),
         metrics: metrics.clone(),
@@ -230,13 +238,19 @@ fn node_labels(
         is_synced: AtomicBool::new(false),
         list_timeout: LIST_TIMEOUT,
         cloud_pauses: Pauses::default(),
-        labels_from,
+        // Where upstream labels no Node there are no labels of its own to have.
+        labels_from: if cloud.is_labelled_by_upstream() { labels_from } else { LabelsFrom::Store },
     }
 }
 
 /// The machines of the cluster, as its cloud tells of them.
-async fn cloud(options: &KopsControllerOptions, metrics: &Metrics) -> Result<Arc<dyn ControlPlane>> {
-    let asked = kops_agent_cloud::of(options.cloud).for_control_plane(options, metrics.cloud_calls.clone());
+async fn cloud(
+    options: &KopsControllerOptions,
+    metrics: &Metrics,
+    hosts: &Arc<Enrolled>,
+) -> Result<Arc<dyn ControlPlane>> {
+    let calls = metrics.cloud_calls.clone();
+    let asked = kops_agent_cloud::of(options.cloud).for_control_plane_with(options, calls, hosts);
     asked.await.map_err(|error| match error {
         ControlPlaneError::Configuration(problem) => WrongConfiguration(problem).into(),
         error => error.into(),

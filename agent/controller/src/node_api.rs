@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
-use kops_agent_plan::labels::{FIELD_MANAGER, LabelPatch, ObservedNode, managed_labels};
+use kops_agent_plan::labels::{FIELD_MANAGER, ObservedNode, managed_labels};
+use kops_agent_plan::pod_ranges::NodePatch;
 use kube::api::{Api, Patch, PatchParams};
 use kube::core::{ApiResource, NotUsed, Object};
 use kube::{Client, Error};
@@ -20,6 +21,8 @@ pub type NodeObject = Object<NodeSpec, NotUsed>;
 pub struct NodeSpec {
     #[serde(rename = "providerID")]
     provider_id: String,
+    #[serde(rename = "podCIDRs")]
+    pod_cidrs: Vec<String>,
 }
 
 /// `status` of a Node.
@@ -75,11 +78,11 @@ impl Nodes {
         Ok(self.api.get_opt(name).await?.map(|node| node.spec.provider_id))
     }
 
-    /// Changes labels of a Node, if it is still the one that was observed.
+    /// Changes a Node, if it is still the one that was observed.
     ///
     /// # Errors
     /// It is another one by now (409), is gone (404), or the API server cannot be asked.
-    pub async fn patch(&self, node: &ObservedNode, patch: &LabelPatch) -> Result<(), Error> {
+    pub async fn patch(&self, node: &ObservedNode, patch: &NodePatch) -> Result<(), Error> {
         let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
         let patch = Patch::Merge(patch.to_json(&node.resource_version));
         self.api.patch(&node.name, &parameters, &patch).await.map(drop)
@@ -107,6 +110,7 @@ pub fn observed(node: NodeObject) -> Arc<ObservedNode> {
         labels: metadata.labels.unwrap_or_default(),
         written_by_us,
         shared,
+        has_pod_ranges: !node.spec.pod_cidrs.is_empty(),
         resource_version: metadata.resource_version.unwrap_or_default(),
     })
 }
@@ -143,16 +147,18 @@ mod tests {
                 {"manager": "kops-controller", "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
                  "fieldsV1": {"f:metadata": {"f:labels": {"f:a": {}, "f:c": {}}}}},
                 {"manager": "kubelet", "operation": "Update", "fieldsV1": {"f:metadata": {"f:labels": {"f:b": {}, "f:c": {}}}}}]},
-            "spec": {"providerID": "aws:///a/i-1", "podCIDR": "10.0.0.0/24"},
+            "spec": {"providerID": "aws:///a/i-1", "podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"]},
             "status": {"conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]}
         }))
         .unwrap();
         let node = observed(node);
         assert_eq!((node.name.as_str(), node.provider_id.as_str()), ("i-1", "aws:///a/i-1"));
+        assert!(node.has_pod_ranges);
         assert_eq!(node.written_by_us, ["a".to_owned(), "c".to_owned()].into());
         assert_eq!(node.shared, ["c".to_owned()].into());
         let bare: NodeObject =
             serde_json::from_value(json!({"metadata": {"name": "new"}, "spec": {}, "status": {}})).unwrap();
-        assert_eq!(observed(bare).provider_id, "");
+        let bare = observed(bare);
+        assert_eq!((bare.provider_id.as_str(), bare.has_pod_ranges), ("", false));
     }
 }

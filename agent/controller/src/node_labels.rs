@@ -4,16 +4,19 @@
 //! what its group's nodes are labelled, and a patch makes it so. What a machine says of itself is never believed, and one that
 //! is certainly not the machine that it says loses the roles that another controller may have given it.
 
+mod patching;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, join};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use kops_agent_plan::identity::{Identity, Refusal};
-use kops_agent_plan::labels::{self, LabelPatch, ObservedNode, Wanted};
+use kops_agent_plan::labels::{self, ObservedNode, Wanted};
+use kops_agent_plan::pod_ranges::{NOT_AVAILABLE, NodePatch};
 use kube::api::ListParams;
 use kube::runtime::WatchStreamExt;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -29,7 +32,9 @@ use super::known::{KnownNodes, Pauses};
 use super::lease::Leadership;
 use super::metrics::{Metrics, Reconciled};
 use super::node_api::{Nodes, observed};
+use super::pod_ranges::{Lacking, PodRanges};
 use kops_agent_cloud::NotIdentified;
+use patching::in_words;
 
 /// Patches that are under way at the same time.
 const PATCHES_AT_ONCE: usize = 32;
@@ -56,6 +61,8 @@ pub struct NodeLabels {
     pub known: Arc<Mutex<KnownNodes>>,
     /// What identifies them.
     pub identifier: Identifier,
+    /// What gives their pods addresses.
+    pub pod_ranges: PodRanges,
     /// What their groups are labelled.
     pub groups: Groups,
     /// Where a refusal is told.
@@ -90,22 +97,32 @@ enum Outcome {
     /// It was patched, and is as it should be now.
     Patched,
     /// It would be patched.
-    Shown(LabelPatch),
+    Shown(NodePatch),
     /// It cannot be dealt with before something about it changes.
     NotYet,
     /// It changed while it was looked at.
     Conflict,
     Refused(Refusal),
+    /// Its labels are as they should be, and its pods have no addresses.
+    NoPodRange(String),
     /// The cloud does not answer.
     Unanswered(String),
     Failed(String),
+}
+
+impl Outcome {
+    /// Whether another look may find it otherwise.
+    fn may_pass(&self) -> bool {
+        use Outcome::{Conflict, Failed, NoPodRange, Unanswered};
+        matches!(self, Conflict | NoPodRange(_) | Unanswered(_) | Failed(_))
+    }
 }
 
 /// What a single run found.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// The patches of Nodes that were not applied, by name.
-    pub patches: BTreeMap<String, LabelPatch>,
+    pub patches: BTreeMap<String, NodePatch>,
     /// How many Nodes were patched.
     pub patched: usize,
     /// Why Nodes were not dealt with, by name.
@@ -216,8 +233,7 @@ impl NodeLabels {
             looking.push(self.look(node, &slots));
         }
         while let Some((node, outcome, _)) = looking.next().await {
-            let may_pass = matches!(outcome, Outcome::Conflict | Outcome::Unanswered(_) | Outcome::Failed(_));
-            found.failed += usize::from(may_pass);
+            found.failed += usize::from(outcome.may_pass());
             let problem = match outcome {
                 Outcome::Done => continue,
                 Outcome::Patched => {
@@ -235,7 +251,9 @@ impl NodeLabels {
                     refused.push((node.clone(), refusal));
                     problem
                 }
-                Outcome::Unanswered(problem) | Outcome::Failed(problem) => problem,
+                Outcome::NoPodRange(problem) | Outcome::Unanswered(problem) | Outcome::Failed(problem) => {
+                    problem
+                }
             };
             found.problems.insert(node.name.clone(), problem);
         }
@@ -280,34 +298,55 @@ impl NodeLabels {
         Box::pin(async move {
             let begun = Instant::now();
             let outcome = self.outcome(&node, slots).await;
-            if let (Outcome::Refused(refusal), Mode::Apply(_)) = (&outcome, &self.mode) {
-                Box::pin(self.events.warn(&node.name, refusal.reason(), &refusal.to_string())).await;
+            let told = match &outcome {
+                Outcome::Refused(refusal) => Some((refusal.reason(), refusal.to_string())),
+                Outcome::NoPodRange(problem) => Some((NOT_AVAILABLE, problem.clone())),
+                _ => None,
+            };
+            if let (Some((reason, message)), Mode::Apply(_)) = (told, &self.mode) {
+                Box::pin(self.events.warn(&node.name, reason, &message)).await;
             }
             (node, outcome, begun.elapsed())
         })
     }
 
     async fn outcome(&self, node: &ObservedNode, slots: &Semaphore) -> Outcome {
-        let identity = match self.identifier.identify(node).await {
+        // Together, so that the cloud is asked once for both.
+        let (identity, ranges) = join(self.identifier.identify(node), self.pod_ranges.missing(node)).await;
+        let identity = match identity {
             Ok(identity) => identity,
             Err(NotIdentified::NotYet) => return Outcome::NotYet,
             Err(NotIdentified::Refused(refusal)) => return Outcome::Refused(refusal),
             Err(NotIdentified::Unavailable(problem)) => return Outcome::Unanswered(problem),
         };
-        let wanted = match self.wanted(node, &identity) {
-            Ok(wanted) => wanted,
-            Err(refusal) => return Outcome::Refused(refusal),
+        // What is wrong with its group keeps its pods from no addresses, nor the other way round.
+        let (ranges, lacking) = ranges.map_or_else(|why| (Vec::new(), Some(why)), |ranges| (ranges, None));
+        let (labels, refused) = match self.wanted(node, &identity) {
+            Ok(wanted) => (labels::diff(node, &wanted), None),
+            Err(refusal) => (None, Some(refusal)),
         };
-        let Some(patch) = labels::diff(node, &wanted) else { return Outcome::Done };
-        match &self.mode {
-            Mode::Show => Outcome::Shown(patch),
-            Mode::Apply(leadership) => self.patch(node, &patch, leadership, slots).await,
+        let written = match (NodePatch::of(labels, ranges), &self.mode) {
+            (None, _) => Outcome::Done,
+            (Some(patch), Mode::Show) => Outcome::Shown(patch),
+            (Some(patch), Mode::Apply(leadership)) => {
+                Box::pin(self.patch(node, patch, leadership, slots)).await
+            }
+        };
+        match (written, refused, lacking) {
+            (Outcome::Done | Outcome::Patched, Some(refusal), _)
+            | (Outcome::Done | Outcome::Patched, None, Some(Lacking::Refused(refusal))) => {
+                Outcome::Refused(refusal)
+            }
+            (Outcome::Done | Outcome::Patched, None, Some(Lacking::Problem(problem))) => {
+                Outcome::NoPodRange(problem)
+            }
+            (written, ..) => written,
         }
     }
 
     /// What a Node that is not believed has to lose, if anything. Upstream gives such a Node its labels, so beside upstream
     /// they stay: they would come and go with the Lease.
-    fn roles_to_take_away(&self, node: &ObservedNode, refusal: &Refusal) -> Option<LabelPatch> {
+    fn roles_to_take_away(&self, node: &ObservedNode, refusal: &Refusal) -> Option<NodePatch> {
         if self.labels_from == LabelsFrom::Tags {
             return None;
         }
@@ -319,21 +358,22 @@ impl NodeLabels {
             );
             return None;
         }
-        Some(patch)
+        NodePatch::of(Some(patch), Vec::new())
     }
 
     /// Takes them away, and tells. Where that fails it is tried again by the next look at the Node.
     async fn take_roles_away(
         &self,
         node: Arc<ObservedNode>,
-        patch: LabelPatch,
+        patch: NodePatch,
         refusal: Refusal,
         leadership: &Leadership,
         slots: &Semaphore,
     ) -> bool {
-        match self.patch(&node, &patch, leadership, slots).await {
+        let taken = in_words(&patch);
+        match self.patch(&node, patch, leadership, slots).await {
             Outcome::Patched => {
-                let message = format!("{} taken away: {refusal}", in_words(&patch));
+                let message = format!("{taken} taken away: {refusal}");
                 Box::pin(self.events.warn(&node.name, ROLES_REMOVED, &message)).await;
                 true
             }
@@ -356,31 +396,6 @@ impl NodeLabels {
                 instance: node.provider_id.clone(),
                 instance_group: identity.instance_group.clone(),
             }),
-        }
-    }
-
-    async fn patch(
-        &self,
-        node: &ObservedNode,
-        patch: &LabelPatch,
-        leadership: &Leadership,
-        slots: &Semaphore,
-    ) -> Outcome {
-        let Ok(_slot) = slots.acquire().await else { return Outcome::NotYet };
-        if leadership.remaining().is_none() {
-            return Outcome::Failed("this process does not lead any more".into());
-        }
-        // Thousands wait for their turn at the same time: what few do takes its memory when they do it.
-        match timeout(Leadership::LONGEST_WRITE, Box::pin(self.nodes.patch(node, patch))).await {
-            Ok(Ok(())) => {
-                self.metrics.patches.inc();
-                log::info!("labelled the Node {}: {}", node.name, in_words(patch));
-                Outcome::Patched
-            }
-            Ok(Err(kube::Error::Api(status))) if status.code == 409 => Outcome::Conflict,
-            Ok(Err(kube::Error::Api(status))) if status.code == 404 => Outcome::NotYet,
-            Ok(Err(error)) => Outcome::Failed(format!("its labels cannot be patched: {error}")),
-            Err(_) => Outcome::Failed("its labels cannot be patched: the API server does not answer".into()),
         }
     }
 
@@ -419,7 +434,9 @@ impl NodeLabels {
                 self.metrics.reconciled(Reconciled::Error, took);
                 return unanswered(&mut known, name, &problem, now);
             }
-            Outcome::Failed(ref problem) => (Reconciled::Error, Some(problem.clone())),
+            Outcome::NoPodRange(ref problem) | Outcome::Failed(ref problem) => {
+                (Reconciled::Error, Some(problem.clone()))
+            }
             Outcome::Refused(ref refusal) => {
                 self.metrics.refused(refusal.reason());
                 (Reconciled::Refused, Some(refusal.to_string()))
@@ -466,12 +483,6 @@ fn unanswered(known: &mut KnownNodes, name: &str, problem: &str, now: Instant) -
 
 fn no_answer(timeout: Duration) -> String {
     format!("the API server does not answer within {timeout:.0?}")
-}
-
-fn in_words(patch: &LabelPatch) -> String {
-    let set = patch.set.iter().map(|(key, value)| format!("{key}={value}"));
-    let removed = patch.remove.iter().map(|key| format!("{key}-"));
-    set.chain(removed).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use anyhow::Result;
-use kops_agent_plan::labels::LabelPatch;
+use kops_agent_plan::pod_ranges::NodePatch;
 
 use super::node_labels::Found;
 use kops_agent_process::{exit, output};
@@ -24,25 +24,27 @@ pub fn print(found: &Found) -> Result<u8> {
 
 fn summary(found: &Found) -> String {
     let changes = match (found.patched, found.patches.len()) {
-        (0, 0) => "no Node's labels are other than they should be".to_owned(),
-        (0, shown) => format!("labels of {shown} Nodes would change"),
-        (patched, _) => format!("labels of {patched} Nodes were changed"),
+        (0, 0) => "no Node is other than it should be".to_owned(),
+        (0, shown) => format!("{shown} Nodes would change"),
+        (patched, _) => format!("{patched} Nodes were changed"),
     };
     let refused = found.problems.len() - found.failed;
     match (refused, found.failed) {
         (0, 0) => changes,
-        (refused, 0) => format!("{changes}; {refused} Nodes get none"),
+        (refused, 0) => format!("{changes}; {refused} Nodes are refused"),
         (0, failed) => format!("{changes}; {failed} Nodes could not be dealt with: run this again"),
         (refused, failed) => {
             format!(
-                "{changes}; {refused} Nodes get none, and {failed} could not be dealt with: run this again"
+                "{changes}; {refused} Nodes are refused, and {failed} could not be dealt with: run this again"
             )
         }
     }
 }
 
 /// A patch as a diff.
-fn shown(node: &str, patch: &LabelPatch) -> String {
+fn shown(node: &str, patch: &NodePatch) -> String {
+    let NodePatch { labels, pod_ranges } = patch;
+    let patch = labels.clone().unwrap_or_default();
     let line = |sign: char, key: &str, value: Option<&String>| {
         value.map_or_else(String::new, |value| format!("  {sign} {key}: {value:?}\n"))
     };
@@ -50,12 +52,15 @@ fn shown(node: &str, patch: &LabelPatch) -> String {
     let lines = keys
         .into_iter()
         .map(|key| line('-', key, patch.before.get(key)) + &line('+', key, patch.set.get(key)));
-    format!("node {node}\n{}", lines.collect::<String>())
+    let ranges = pod_ranges.iter().map(|range| format!("  + spec.podCIDRs: {range:?}\n"));
+    format!("node {node}\n{}", lines.chain(ranges).collect::<String>())
 }
 
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use kops_agent_plan::labels::LabelPatch;
+
     use super::*;
 
     #[test]
@@ -68,9 +73,11 @@ mod tests {
             remove: ["gone".to_owned()].into(),
             before: labels(&[("other", "before"), ("gone", "")]),
         };
+        let ranges = vec!["2001:db8::/80".to_owned()];
         assert_eq!(
-            shown("i-1", &patch),
-            "node i-1\n  - gone: \"\"\n  + new: \"1\"\n  - other: \"before\"\n  + other: \"after\"\n"
+            shown("i-1", &NodePatch { labels: Some(patch), pod_ranges: ranges }),
+            "node i-1\n  - gone: \"\"\n  + new: \"1\"\n  - other: \"before\"\n  + other: \"after\"\n  \
+             + spec.podCIDRs: \"2001:db8::/80\"\n"
         );
     }
 
@@ -78,17 +85,14 @@ mod tests {
     fn what_was_done_and_what_was_not_is_told_apart() {
         let mut found = Found::default();
         assert_eq!(print(&found).unwrap(), exit::CONVERGED);
-        found.patches.insert("i-1".into(), LabelPatch::default());
+        found.patches.insert("i-1".into(), NodePatch::default());
         found.problems.insert("i-2".into(), "it is another's".into());
-        assert_eq!(summary(&found), "labels of 1 Nodes would change; 1 Nodes get none");
+        assert_eq!(summary(&found), "1 Nodes would change; 1 Nodes are refused");
         assert_eq!(print(&found).unwrap(), exit::CONVERGED);
 
         let mut found = Found { patched: 3, failed: 1, ..Found::default() };
         found.problems.insert("i-2".into(), "EC2 does not answer".into());
-        assert_eq!(
-            summary(&found),
-            "labels of 3 Nodes were changed; 1 Nodes could not be dealt with: run this again"
-        );
+        assert_eq!(summary(&found), "3 Nodes were changed; 1 Nodes could not be dealt with: run this again");
         assert_eq!(print(&found).unwrap(), exit::FAILED);
     }
 }

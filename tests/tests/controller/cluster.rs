@@ -44,7 +44,8 @@ pub fn eventually(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
-fn path_of(file: &str) -> PathBuf {
+/// The path of a file of the checkout.
+pub fn path_of(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file)
 }
 
@@ -101,6 +102,13 @@ impl Cluster {
             ("HCLOUD_TOKEN", kops_agent_tests::hetzner::TOKEN.into()),
         ];
         let cluster = Cluster { cloud: "hetzner", environment, ..Cluster::start() };
+        cluster.configure(None);
+        cluster
+    }
+
+    /// The same on machines of no cloud.
+    pub fn start_on_metal() -> Cluster {
+        let cluster = Cluster { cloud: "metal", environment: Vec::new(), ..Cluster::start() };
         cluster.configure(None);
         cluster
     }

@@ -15,6 +15,7 @@ mod hetzner;
 mod labels;
 mod moto;
 mod pod;
+mod pod_ranges;
 mod proxy;
 mod renewal;
 mod running;

@@ -72,7 +72,7 @@ fn it_runs_as_a_pod() {
     let cluster = cluster_of_one_node();
     cluster.create_node(&id(1), Some(&id(1)));
     let said = cluster.once_as_pod();
-    assert!(said.contains("labels of 1 Nodes were changed"), "{said}");
+    assert!(said.contains("1 Nodes were changed"), "{said}");
     assert_eq!(cluster.label(&id(1), GROUP_LABEL).as_deref(), Some("nodes"));
     let manifest = include_str!("../../../packaging/kubernetes/controller.yaml");
     cluster.api.kubectl(&["apply", "--dry-run=server", "--validate=strict", "-f", "-"], manifest).unwrap();

@@ -64,9 +64,9 @@ fn a_takeover_is_ready_once_the_name_the_port_and_the_rights_are() {
     assert_eq!(code, Some(4), "{said}");
     assert!(line(&said, "rights").contains("patch nodes") && !said.contains("create events"), "{said}");
 
-    world.configure(&on_aws(REGION), &json!({"enableCloudIPAM": true}));
+    world.configure(&on_aws(REGION), &json!({"capi": {"enabled": true}}));
     let (_, said) = cluster.check_takeover(&health);
-    assert!(line(&said, "scope").contains("enableCloudIPAM"), "{said}");
+    assert!(line(&said, "scope").contains("capi.enabled"), "{said}");
 }
 
 #[test]

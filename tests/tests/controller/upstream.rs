@@ -15,11 +15,7 @@ fn what_is_left_to_upstream_leaves_it_the_port_and_the_lease() {
     let cluster = &world.cluster;
     cluster.ec2.put(&id(1), nodes());
     cluster.create_node(&id(1), Some(&id(1)));
-    for more in [
-        json!({"enableCloudIPAM": true}),
-        json!({"capi": {"enabled": true}}),
-        json!({"discovery": {"enabled": true}}),
-    ] {
+    for more in [json!({"capi": {"enabled": true}}), json!({"discovery": {"enabled": true}})] {
         world.configure(&on_aws(REGION), &more);
         let controller = cluster.controller();
         for probe in ["/healthz", "/readyz"] {

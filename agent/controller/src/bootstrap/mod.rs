@@ -36,6 +36,8 @@ use call_back::CallBack;
 use grants::Grants;
 use keystore::Keystore;
 use kops_agent_cloud::ControlPlane;
+use kops_agent_cloud::metal::hosts::Enrolled;
+use kops_agent_cloud::metal::verify::HostVerifier;
 use kops_agent_cloud::verify::Verifier;
 use kops_agent_cloud::verify::admission::{self, Admission};
 use kops_agent_process::exit::WrongConfiguration;
@@ -60,6 +62,8 @@ pub struct Setup {
     pub options: KopsControllerOptions,
     /// The cloud that identifies machines.
     pub cloud: Arc<dyn ControlPlane>,
+    /// The machines that were enrolled.
+    pub hosts: Arc<Enrolled>,
     /// The Nodes that are there already.
     pub nodes: Nodes,
     /// Where configurations are.
@@ -117,7 +121,7 @@ impl Setup {
         let listener = server::listen(&server.listen).await?;
         let metrics = self.metrics.bootstrap.clone();
         let bootstrap = Arc::new(Bootstrap {
-            verifiers: vec![verifier(server, &*self.cloud).await?],
+            verifiers: verifiers(server, &*self.cloud, &self.hosts).await?,
             taken: Taken::since(Instant::now()),
             admission: Admission::new(admission::Limits::default(), metrics.waiting.clone()),
             call_back: CallBack::of(&options.cluster_name, keystore.clone()),
@@ -147,14 +151,24 @@ async fn serve(server: Server, keystore: &Keystore, stopped: watch::Receiver<boo
     }
 }
 
-/// What verifies the machines of this cloud.
-async fn verifier(
+/// What verifies machines: those of this cloud, and those that were enrolled.
+async fn verifiers(
     server: &KopsControllerServerOptions,
     cloud: &dyn ControlPlane,
-) -> Result<Box<dyn Verifier>> {
-    let problem =
-        "server.provider names no cloud whose machines can be verified: is this another cloud's file?";
-    Ok(cloud.verifier(server).await?.ok_or_else(|| WrongConfiguration(problem.into()))?)
+    hosts: &Arc<Enrolled>,
+) -> Result<Vec<Box<dyn Verifier>>> {
+    let of_cloud = cloud.verifier(server).await?;
+    let of_hosts = server
+        .pki
+        .as_ref()
+        .map(|pki| Box::new(HostVerifier::of(hosts.clone(), pki.max_time_skew)) as Box<dyn Verifier>);
+    let verifiers: Vec<_> = of_cloud.into_iter().chain(of_hosts).collect();
+    if verifiers.is_empty() {
+        let problem = "server.provider names no cloud whose machines can be verified, and there is no server.pki: is this \
+                       another cloud's file?";
+        return Err(WrongConfiguration(problem.into()).into());
+    }
+    Ok(verifiers)
 }
 
 /// Machines can bootstrap for as long as this lives, whatever ends it.

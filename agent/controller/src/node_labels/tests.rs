@@ -4,6 +4,7 @@
 
 mod impostors;
 mod outage;
+mod pod_ranges;
 
 use std::convert::Infallible;
 use std::fs;
@@ -29,6 +30,8 @@ use kops_agent_store::Store;
 use kops_agent_tests::test_server::{Answer, TestServer, text};
 
 const NAME: &str = "i-00000000000000001";
+/// A range that the API server does not take.
+const REFUSED_RANGE: &str = "2001:db8:bad::/80";
 const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 /// Longer than anything that is waited for here.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -78,10 +81,12 @@ impl State {
     fn put_saying(&mut self, name: &str, instance: &str, labels: Value) {
         self.version += 1;
         let kind = if self.nodes.contains_key(name) { "MODIFIED" } else { "ADDED" };
+        let ranges = self.nodes.get(name).map(|node| node["spec"]["podCIDRs"].clone());
+        let ranges = ranges.filter(Value::is_array).unwrap_or_else(|| json!([]));
         let node = json!({
             "apiVersion": "v1", "kind": "Node",
             "metadata": {"name": name, "resourceVersion": self.version.to_string(), "labels": labels},
-            "spec": {"providerID": format!("aws:///us-test-1a/{instance}")}
+            "spec": {"providerID": format!("aws:///us-test-1a/{instance}"), "podCIDRs": ranges}
         });
         self.nodes.insert(name.to_owned(), node.clone());
         let event = json!({"type": kind, "object": node});
@@ -96,7 +101,16 @@ impl State {
         if patch["metadata"]["resourceVersion"] != self.nodes[name]["metadata"]["resourceVersion"] {
             return conflict();
         }
-        for (key, value) in patch["metadata"]["labels"].as_object().unwrap() {
+        if let Some(ranges) = patch["spec"].get("podCIDRs") {
+            let (node, first) = (self.nodes.get_mut(name).unwrap(), &patch["spec"]["podCIDR"]);
+            let has_none = node["spec"]["podCIDRs"] == json!([]);
+            // It takes ranges once, and of the right form.
+            if !has_none || *first != ranges[0] || first == REFUSED_RANGE {
+                return Ok(json_text(422, &status(422, "Invalid", "spec.podCIDRs: Forbidden")));
+            }
+            node["spec"]["podCIDRs"] = ranges.clone();
+        }
+        for (key, value) in patch["metadata"]["labels"].as_object().into_iter().flatten() {
             match value {
                 Value::Null => drop(labels.as_object_mut().unwrap().remove(key)),
                 value => labels[key] = value.clone(),
@@ -214,11 +228,11 @@ fn json_text(status: u16, answer: &Value) -> Response<Body> {
 }
 
 fn conflict() -> Answer {
-    Ok(json_text(
-        409,
-        &json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": "Conflict", "code": 409,
-                "message": "the object has been modified"}),
-    ))
+    Ok(json_text(409, &status(409, "Conflict", "the object has been modified")))
+}
+
+fn status(code: u16, reason: &str, message: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Status", "status": "Failure", "reason": reason, "code": code, "message": message})
 }
 
 /// EC2, for which every instance runs and is of the group `nodes`.
@@ -285,6 +299,7 @@ impl Cluster {
             nodes: Nodes::of(client.clone()),
             known: known.clone(),
             identifier: Identifier::of(cloud, known, metrics.cache_hits.clone()),
+            pod_ranges: PodRanges::of(None),
             groups: Groups::of(Arc::new(Store::new(&[]).unwrap()), base, TIMEOUT),
             events: Events::of(client),
             metrics,

@@ -17,6 +17,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use kops_agent_plan::identity::host::NAMESPACE;
 use kops_agent_plan::takeover::{self as decide, INTERNAL_NAMES};
 use kops_agent_spec::{Cluster, KopsControllerOptions};
 use kube::api::{Api, ListParams, PostParams};
@@ -25,7 +26,7 @@ use serde::Serialize;
 use tokio::time::timeout;
 
 use super::configuration::{options, store};
-use super::{kubernetes, lease};
+use super::{hosts, kubernetes, lease};
 use crate::args::TakeoverArgs;
 use kops_agent_net::http;
 use kops_agent_process::output::Output;
@@ -45,6 +46,13 @@ const RIGHTS: [(&str, &str, &str, &str, &[&str]); 4] = [
     ("coordination.k8s.io", "leases", "", lease::NAMESPACE, &["create"]),
     ("coordination.k8s.io", "leases", lease::NAME, lease::NAMESPACE, &["get", "update"]),
 ];
+
+/// Where configurations of nodes are, below the cluster's folder in the store, and what comes after every file there.
+const CONFIGURATIONS: &str = "igconfig/node/";
+const BEHIND_CONFIGURATIONS: &str = "igconfig/node/\u{7f}";
+/// The same where machines prove themselves by a key that was enrolled (`server.pki`), which kOps gives no controller by itself.
+const RIGHT_OF_HOSTS: (&str, &str, &str, &str, &[&str]) =
+    (hosts::GROUP, hosts::RESOURCE, "", NAMESPACE, &["list"]);
 
 /// How something stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -82,8 +90,8 @@ pub async fn check(args: &TakeoverArgs) -> Result<u8> {
     let controller = kubernetes::client(Some(&args.kubeconfig));
     let controller = controller.as_ref().map_err(error_text);
     let findings = [
-        ("scope", Ok(scope(&options))),
-        ("rights", rights(controller.clone()).await),
+        ("scope", scope(args, &options).await),
+        ("rights", rights(controller.clone(), &options).await),
         ("lease", holder(controller).await),
         ("names", names(args, &options).await),
         ("port", port_of(&options)),
@@ -122,20 +130,35 @@ fn text(findings: &[Finding]) -> Result<String> {
     Ok(text)
 }
 
-fn scope(options: &KopsControllerOptions) -> Answer {
-    match decide::left_to_upstream(options) {
-        None => ready("kops-agent does all that kops-controller's configuration asks for"),
-        Some(why) => {
-            not_ready(format!("{why}: kOps' kops-controller has to stay, and kops-agent leaves all to it"))
+async fn scope(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<Answer> {
+    if let Some(why) = decide::left_to_upstream(options) {
+        return Ok(not_ready(format!(
+            "{why}: kOps' kops-controller has to stay, and kops-agent leaves all to it"
+        )));
+    }
+    if decide::kops_writes_no_configurations(options) {
+        let base = options.config_base.trim_end_matches('/');
+        let written = store(&args.store_mirror)?.versions(base, CONFIGURATIONS, BEHIND_CONFIGURATIONS).await;
+        let written = written.context("looking for configurations of nodes in the state store")?;
+        if written.is_empty() {
+            return Ok(not_ready(format!(
+                "{base}/{CONFIGURATIONS} is empty: kOps writes no configuration of nodes for this cloud, and its own \
+                 kops-controller makes each when it is asked for; put nodeupconfig.yaml of each group there, as \
+                 `kops-agent config derive` prints it"
+            )));
         }
     }
+    Ok(ready("kops-agent does all that kops-controller's configuration asks for"))
 }
 
-async fn rights(client: Result<&Client, String>) -> Result<Answer> {
+async fn rights(client: Result<&Client, String>, options: &KopsControllerOptions) -> Result<Answer> {
     let client = client.map_err(|error| anyhow!(error))?;
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let mut missing = Vec::new();
-    for (group, resource, name, namespace, verbs) in RIGHTS {
+    let has_hosts = options.server.as_ref().is_some_and(|server| server.pki.is_some());
+    for (group, resource, name, namespace, verbs) in
+        RIGHTS.into_iter().chain(has_hosts.then_some(RIGHT_OF_HOSTS))
+    {
         for verb in verbs {
             let set = |text: &str| (!text.is_empty()).then(|| text.to_owned());
             let attributes = ResourceAttributes {
@@ -165,7 +188,7 @@ async fn rights(client: Result<&Client, String>) -> Result<Answer> {
         [] => ready("the controller may do all that it has to"),
         missing => not_ready(format!(
             "the controller may not {}: kOps installs these rights with its kops-controller; \
-             packaging/kubernetes/rbac.yaml has them too",
+             packaging/kubernetes/rbac.yaml has them too, and hosts-rbac.yaml beside it those of server.pki",
             missing.join(", ")
         )),
     })

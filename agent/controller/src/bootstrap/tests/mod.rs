@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod audit;
+mod azure;
 mod digital_ocean;
 mod gce;
 mod go_client;
@@ -10,8 +11,11 @@ mod grants;
 mod hetzner;
 mod honest;
 mod lies;
+mod linode;
+mod metal;
 mod ready;
 mod renewal;
+mod scaleway;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,12 +27,16 @@ use std::time::SystemTime;
 
 use kops_agent_plan::bootstrap::message::BootstrapRequest;
 use kops_agent_plan::identity::aws::AwsCluster;
+use kops_agent_plan::identity::azure::AzureCluster;
 use kops_agent_plan::identity::gce::GceCluster;
 use kops_agent_tests::authority::Authority;
+use kops_agent_tests::azure::{Azure, RESOURCE_GROUP, SUBSCRIPTION};
 use kops_agent_tests::digital_ocean::DigitalOcean;
 use kops_agent_tests::ec2::{Ec2, Instance};
 use kops_agent_tests::gce::{Gce, PROJECT};
 use kops_agent_tests::hetzner::{Hetzner, TOKEN};
+use kops_agent_tests::linode::Linode;
+use kops_agent_tests::scaleway::{self as scw, Scaleway};
 use kops_agent_tests::sts::{Principal, Sts as StsStandIn};
 use kube::{Client as KubeClient, Config};
 use rcgen::{CertificateParams, KeyPair, PublicKeyData as _};
@@ -47,12 +55,20 @@ use kops_agent_cloud::aws::ec2::Ec2 as Ec2Client;
 use kops_agent_cloud::aws::instances::Instances;
 use kops_agent_cloud::aws::sts::Sts;
 use kops_agent_cloud::aws::verify::AwsVerifier;
+use kops_agent_cloud::azure::arm::Arm;
+use kops_agent_cloud::azure::attestation::Attestation;
+use kops_agent_cloud::azure::scale_sets::ScaleSets;
+use kops_agent_cloud::azure::verify::AzureVerifier;
 use kops_agent_cloud::calls::CloudCalls;
 use kops_agent_cloud::digital_ocean::{DigitalOceanDroplets, DigitalOceanVerifier};
 use kops_agent_cloud::gce::compute::Compute;
 use kops_agent_cloud::gce::managed_groups::ManagedGroups;
 use kops_agent_cloud::gce::verify::GceVerifier;
 use kops_agent_cloud::hetzner::{HetznerServers, HetznerVerifier};
+use kops_agent_cloud::inventory::Scope;
+use kops_agent_cloud::linode::{LinodeInstances, LinodeVerifier};
+use kops_agent_cloud::metal::hosts::testing::KnownHosts;
+use kops_agent_cloud::scaleway::{ScalewayServers, ScalewayVerifier};
 use kops_agent_cloud::verify::LoadBalancing;
 use kops_agent_tests::test_server::{TestServer, text};
 
@@ -89,7 +105,12 @@ struct World {
     sts: StsStandIn,
     hetzner: Hetzner,
     digital_ocean: DigitalOcean,
+    linode: Linode,
+    scaleway: Scaleway,
     gce: Gce,
+    azure: Azure,
+    /// The machines that were enrolled.
+    hosts: Arc<KnownHosts>,
     /// The Nodes that are Ready.
     ready: Arc<Mutex<BTreeSet<String>>>,
     /// What Nodes say that they are.
@@ -190,18 +211,33 @@ impl World {
         let droplets =
             DigitalOceanDroplets::at(&digital_ocean.url(), token, CLUSTER, CloudCalls::default()).unwrap();
         let on_digital_ocean = DigitalOceanVerifier { machines: Arc::new(droplets) };
+        let linode = Linode::start().unwrap();
+        let token = kops_agent_tests::linode::TOKEN;
+        let instances = LinodeInstances::at(&linode.url(), token, CLUSTER, CloudCalls::default()).unwrap();
+        let on_linode = LinodeVerifier { machines: Arc::new(instances) };
+        let scaleway = Scaleway::start().unwrap();
+        let scope = Scope { zone: scw::ZONE.into(), project: scw::PROJECT.into(), ..Scope::from(CLUSTER) };
+        let servers = ScalewayServers::at(&scaleway.url(), scw::TOKEN, scope, CloudCalls::default()).unwrap();
+        let on_scaleway = ScalewayVerifier { machines: Arc::new(servers) };
         let gce = Gce::start().unwrap();
         let compute = Compute::for_tests(&gce.url(), CloudCalls::default());
         let on_gce = GceCluster { name: CLUSTER.into(), project: PROJECT.into(), region: "us-test1".into() };
         let on_gce = GceVerifier::of(ManagedGroups::of(compute, on_gce), 0);
+        let azure = Azure::start().unwrap();
+        let on_azure = azure::verifier(&azure);
+        let hosts = Arc::new(KnownHosts::of(Vec::new()));
         let kube = KubeClient::try_from(Config::new(api.url.parse().unwrap())).unwrap();
         let base = store.to_str().unwrap();
         let bootstrap = Arc::new(Bootstrap {
             verifiers: vec![
                 Box::new(verifier),
                 Box::new(on_gce),
+                Box::new(on_azure),
                 Box::new(on_hetzner),
                 Box::new(on_digital_ocean),
+                Box::new(on_linode),
+                Box::new(on_scaleway),
+                Box::new(HostVerifier::of(Arc::new(Enrolled::of(hosts.clone())), 0)),
             ],
             taken: Taken::since(began),
             admission: Admission::new(admission, metrics.waiting.clone()),
@@ -233,7 +269,11 @@ impl World {
             sts,
             hetzner,
             digital_ocean,
+            linode,
+            scaleway,
             gce,
+            azure,
+            hosts,
             ready,
             provider_ids,
             api_is_down,

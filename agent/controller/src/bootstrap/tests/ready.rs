@@ -11,7 +11,9 @@ use crate::groups::Groups;
 use crate::health::{self, Health};
 use crate::identify::Identifier;
 use crate::node_labels::{LIST_TIMEOUT, Mode, NodeLabels};
+use crate::pod_ranges::PodRanges;
 use kops_agent_cloud::hetzner::HetznerControlPlane;
+use kops_agent_cloud::metal::hosts::testing::KnownHosts;
 
 /// Labels no Nodes, and has no API server.
 fn node_labels(setup: &Setup) -> NodeLabels {
@@ -21,6 +23,7 @@ fn node_labels(setup: &Setup) -> NodeLabels {
         nodes: setup.nodes.clone(),
         known: known.clone(),
         identifier: Identifier::of(setup.cloud.clone(), known, setup.metrics.cache_hits.clone()),
+        pod_ranges: PodRanges::of(None),
         groups: Groups::of(setup.store.clone(), "file:///none", Duration::from_secs(60)),
         events: Events::of(nowhere),
         metrics: setup.metrics.clone(),
@@ -49,6 +52,7 @@ fn setup(world: &World, listen: SocketAddr) -> Setup {
     Setup {
         options: KopsControllerOptions::parse(options.to_string().as_bytes(), "config.yaml").unwrap(),
         cloud: Arc::new(HetznerControlPlane { machines: Arc::new(servers) }),
+        hosts: Arc::new(Enrolled::of(Arc::new(KnownHosts::of(Vec::new())))),
         nodes: Nodes::of(nowhere),
         store: Arc::new(Store::new(&[]).unwrap()),
         metrics: Metrics::new(),

@@ -65,7 +65,7 @@ fn node(world: &World, id: &str) -> Principal {
 }
 
 /// Asks to renew, as the node of a certificate: the status and the text; status 0 where TLS ends.
-async fn renew(world: &World, shown: Option<&Pair>, token: &str, body: Vec<u8>) -> (u16, String) {
+pub(super) async fn renew(world: &World, shown: Option<&Pair>, token: &str, body: Vec<u8>) -> (u16, String) {
     let pem = &world.authority.pem;
     let config = match shown {
         Some(pair) => tls::client_config_trusting_as(pem, &pair.certificate, &pair.key).unwrap(),

@@ -37,7 +37,7 @@ async fn once_takes_roles_away_too_and_a_dry_run_shows_it() {
     put_impostor(&cluster, IMPOSTOR);
     cluster.node_labels.mode = Mode::Show;
     let shown = cluster.node_labels.run_once().await.unwrap();
-    assert!(shown.patches[IMPOSTOR].remove.contains(CONTROL_PLANE), "{shown:?}");
+    assert!(shown.patches[IMPOSTOR].labels.as_ref().unwrap().remove.contains(CONTROL_PLANE), "{shown:?}");
     assert!(shown.problems.contains_key(IMPOSTOR));
     assert_eq!(cluster.api.state().patches.len(), 0);
     cluster.node_labels.mode = Mode::Apply(Leadership::uncontested());

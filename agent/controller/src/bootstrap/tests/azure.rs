@@ -1,0 +1,113 @@
+//! Machines on Azure, which show a signed document and are called back: what a node's side sends against our own server.
+
+use std::sync::LazyLock;
+
+use kops_agent_cloud::callback::CallbackServer;
+use kops_agent_plan::bootstrap::challenge::PORT;
+use kops_agent_plan::bootstrap::message::{API_VERSION, BootstrapRequest, BootstrapResponse};
+use kops_agent_tests::azure::Machine;
+use kops_agent_tests::azure::metadata::{Document, MetadataService};
+
+use super::hetzner::{address, assert_is_for};
+use super::*;
+
+const NODES: &str = "nodes.c.example.com";
+
+/// Its key takes a while to be made.
+static METADATA: LazyLock<MetadataService> = LazyLock::new(|| MetadataService::generate().unwrap());
+
+/// What verifies machines on Azure there.
+pub(super) fn verifier(azure: &Azure) -> AzureVerifier {
+    let arm = Arm::for_tests(&azure.url(), SUBSCRIPTION, RESOURCE_GROUP, CloudCalls::default());
+    let cluster = AzureCluster {
+        name: CLUSTER.into(),
+        subscription: SUBSCRIPTION.into(),
+        resource_group: RESOURCE_GROUP.into(),
+    };
+    let mut roots = RootCertStore::empty();
+    roots.add(CertificateDer::from(METADATA.root.clone())).unwrap();
+    let attestation = Attestation::of(Arc::new(roots), "http://127.0.0.1:1/pkiops/certs/").unwrap();
+    AzureVerifier::of(ScaleSets::of(arm, cluster), attestation)
+}
+
+/// A worker that listens for its call-back.
+struct Worker {
+    number: u32,
+    machine: Machine,
+    call_back: CallbackServer,
+}
+
+impl Worker {
+    async fn new(world: &World, number: u32) -> Worker {
+        let address = address();
+        let machine = Machine::of_group(CLUSTER, "nodes", &format!("nodes{number:06}"), address);
+        world.azure.put(NODES, number, machine.clone());
+        let authorities = world.authority.pem.clone();
+        let call_back =
+            CallbackServer::start(CLUSTER, &authorities, SocketAddr::new(address, PORT)).await.unwrap();
+        Worker { number, machine, call_back }
+    }
+
+    /// A request, with a challenge of its own.
+    fn body(&self) -> Vec<u8> {
+        let key = KeyPair::generate().unwrap();
+        let names = ["kubelet", "kubelet-server"];
+        let request = BootstrapRequest {
+            api_version: API_VERSION.into(),
+            certs: Some(names.map(|name| (name.to_owned(), public_key(&key))).into()),
+            keypair_ids: Some([("kubernetes-ca".to_owned(), "7".to_owned())].into()),
+            include_node_config: true,
+            challenge: Some(self.call_back.challenge().unwrap()),
+        };
+        serde_json::to_vec(&request).unwrap()
+    }
+
+    fn token(&self, body: &[u8]) -> String {
+        let document = Document::of(&self.machine.vm_id, body, seconds(SystemTime::now()));
+        METADATA.token(NODES, self.number, &document).unwrap()
+    }
+}
+
+#[tokio::test]
+async fn a_machine_that_azure_vouches_for_and_that_answers_its_call_back_becomes_a_node() {
+    let world = World::new().await;
+    let worker = Worker::new(&world, 0).await;
+    let body = worker.body();
+    let (status, answer) = world.ask(&worker.token(&body), body.clone()).await;
+    assert_eq!(status, 200, "{answer}");
+    let answer: BootstrapResponse = serde_json::from_str(&answer).unwrap();
+    let certificates = answer.certs;
+    assert_is_for(&certificates["kubelet"], "O=system:nodes, CN=system:node:nodes000000", &[]);
+    assert_is_for(&certificates["kubelet-server"], "CN=nodes000000", &worker.machine.private_ips);
+
+    // Another document for the same request is the same token.
+    let (status, _) = world.ask(&worker.token(&body), body).await;
+    assert_eq!((status, world.counted("TokenReplayed")), (403, true));
+    world.ready.lock().unwrap().insert("nodes000000".into());
+    let body = worker.body();
+    assert_eq!(world.ask(&worker.token(&body), body).await.0, 409);
+}
+
+#[tokio::test]
+async fn a_document_is_no_more_than_half_of_the_proof() {
+    let world = World::new().await;
+    let (own, other) = (Worker::new(&world, 0).await, Worker::new(&world, 1).await);
+    // What runs on the machine and reaches its metadata service, but does not answer on its port: a pod.
+    let body = other.body();
+    assert_eq!(world.ask(&own.token(&body), body).await, (400, "callback failed".to_owned()));
+    // Without a challenge nothing is asked.
+    let asked = world.azure.calls().len();
+    let body = br#"{"apiVersion": "bootstrap.kops.k8s.io/v1alpha1", "includeNodeConfig": true}"#.to_vec();
+    assert_eq!(world.ask(&own.token(&body), body).await, (400, "callback failed".to_owned()));
+    assert_eq!(world.azure.calls().len(), asked);
+    // Another machine's document, with one's own call-back.
+    let body = own.body();
+    let document = Document::of(&other.machine.vm_id, &body, seconds(SystemTime::now()));
+    let token = METADATA.token(NODES, 0, &document).unwrap();
+    assert_eq!(world.ask(&token, body).await.0, 403);
+    assert!(
+        world.counted("CallbackFailed")
+            && world.counted("DocumentOfOtherMachine")
+            && !world.counted("Granted")
+    );
+}

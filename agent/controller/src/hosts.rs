@@ -1,0 +1,163 @@
+//! The `Host` objects of the API server: the machines that `kops toolbox enroll` has enrolled.
+//!
+//! Source: upstream's `k8s/crds/kops.k8s.io_hosts.yaml`.
+
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use kops_agent_cloud::metal::hosts::{Hosts, HostsUnavailable};
+use kops_agent_plan::identity::host::{Host, NAMESPACE};
+use kube::api::{Api, ListParams};
+use kube::core::{ApiResource, NotUsed, Object};
+use kube::{Client, Error};
+use serde::Deserialize;
+use tokio::time::timeout;
+
+/// The API group of `Host` objects.
+pub const GROUP: &str = "kops.k8s.io";
+/// The resource as rights name it.
+pub const RESOURCE: &str = "hosts";
+/// Objects of one answer.
+const PAGE: u32 = 500;
+/// More pages than a cluster could have.
+const MOST_PAGES: usize = 100;
+/// How long all of the list may take: a machine waits for it.
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+type HostObject = Object<HostSpec, NotUsed>;
+
+/// `spec` of a `Host`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct HostSpec {
+    public_key: String,
+    instance_group: String,
+    #[serde(rename = "podCIDRs")]
+    pod_cidrs: Vec<String>,
+}
+
+/// Lists them on the API server.
+#[derive(Clone)]
+pub struct ApiHosts(Api<HostObject>);
+
+impl ApiHosts {
+    /// Those that this client can reach.
+    pub fn of(client: Client) -> ApiHosts {
+        let resource = ApiResource {
+            group: GROUP.into(),
+            version: "v1alpha2".into(),
+            api_version: format!("{GROUP}/v1alpha2"),
+            kind: "Host".into(),
+            plural: RESOURCE.into(),
+        };
+        ApiHosts(Api::namespaced_with(client, NAMESPACE, &resource))
+    }
+
+    async fn pages(&self) -> Result<Vec<Host>, Error> {
+        let mut hosts = Vec::new();
+        let mut page = ListParams::default().limit(PAGE);
+        for _ in 0..MOST_PAGES {
+            let list = self.0.list(&page).await?;
+            hosts.extend(list.items.into_iter().map(host));
+            match list.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = ListParams::default().limit(PAGE).continue_token(&token),
+                None => break,
+            }
+        }
+        Ok(hosts)
+    }
+}
+
+impl Hosts for ApiHosts {
+    fn list(&self) -> BoxFuture<'static, Result<Vec<Host>, HostsUnavailable>> {
+        let hosts = self.clone();
+        async move {
+            match timeout(TIMEOUT, hosts.pages()).await {
+                Ok(Ok(hosts)) => Ok(hosts),
+                Ok(Err(error)) => Err(HostsUnavailable(in_words(&error))),
+                Err(_) => Err(HostsUnavailable(format!("no answer within {TIMEOUT:.0?}"))),
+            }
+        }
+        .boxed()
+    }
+}
+
+fn in_words(error: &Error) -> String {
+    let Error::Api(status) = error else { return error.to_string() };
+    let to_do = match status.code {
+        // kOps gives its controller no such right by itself (upstream: `docs/metal.md`).
+        403 => "; apply packaging/kubernetes/hosts-rbac.yaml",
+        404 => "; apply kOps' k8s/crds/kops.k8s.io_hosts.yaml",
+        _ => "",
+    };
+    format!("{}{to_do}", status.message)
+}
+
+fn host(object: HostObject) -> Host {
+    let HostSpec { public_key, instance_group, pod_cidrs } = object.spec;
+    Host { name: object.metadata.name.unwrap_or_default(), public_key, instance_group, pod_cidrs }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use kops_agent_tests::test_server::{TestServer, text};
+    use kube::Config;
+    use serde_json::json;
+
+    use super::*;
+
+    fn hosts(server: &TestServer) -> ApiHosts {
+        kops_agent_net::tls::install_provider();
+        ApiHosts::of(Client::try_from(Config::new(server.url.parse().unwrap())).unwrap())
+    }
+
+    #[tokio::test]
+    async fn all_pages_are_read_as_kops_writes_hosts() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let server = TestServer::start(move |request| {
+            assert_eq!(request.uri().path(), "/apis/kops.k8s.io/v1alpha2/namespaces/kops-system/hosts");
+            let is_second = request.uri().query().unwrap_or_default().contains("continue=next");
+            count.fetch_add(1, Ordering::SeqCst);
+            let (name, next) = if is_second { ("vm2", "") } else { ("vm1", "next") };
+            let answer = json!({
+                "apiVersion": "kops.k8s.io/v1alpha2", "kind": "HostList", "metadata": {"continue": next},
+                "items": [{"apiVersion": "kops.k8s.io/v1alpha2", "kind": "Host",
+                           "metadata": {"name": name, "namespace": "kops-system"},
+                           "spec": {"publicKey": "PEM", "instanceGroup": "nodes-main", "podCIDRs": ["10.1.0.0/24"]}}]
+            });
+            async move { Ok(text(200, &answer.to_string())) }
+        })
+        .await;
+        let listed = hosts(&server).list().await.unwrap();
+        let expected = |name: &str| Host {
+            name: name.into(),
+            public_key: "PEM".into(),
+            instance_group: "nodes-main".into(),
+            pod_cidrs: vec!["10.1.0.0/24".into()],
+        };
+        assert_eq!(listed, [expected("vm1"), expected("vm2")]);
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_is_said_and_is_no_empty_list() {
+        for (code, expected) in [(403, "hosts-rbac.yaml"), (404, "kops.k8s.io_hosts.yaml"), (500, "broken")] {
+            let server = TestServer::start(move |_| {
+                let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "metadata": {},
+                                    "reason": "x", "message": "broken", "code": code});
+                async move { Ok(text(code, &status.to_string())) }
+            })
+            .await;
+            let problem = hosts(&server).list().await.unwrap_err().to_string();
+            assert!(problem.contains(expected) && problem.contains("kops-system"), "{problem}");
+        }
+        let server = TestServer::start(|_| async { Ok(text(200, "{\"items\": [")) }).await;
+        assert!(hosts(&server).list().await.is_err());
+    }
+}
