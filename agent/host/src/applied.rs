@@ -226,6 +226,19 @@ impl Host {
         Ok(None)
     }
 
+    /// Every state that is kept of this machine, whatever the record says of it: the one that was last applied, one that was
+    /// begun, and what an older one of these has left. For what files may be secret on it, and for nothing else.
+    ///
+    /// # Errors
+    /// The files cannot be read.
+    pub fn kept_states(&self) -> Result<Vec<Applied>> {
+        let mut states = Vec::new();
+        for path in [PATH, BEGUN_PATH] {
+            states.extend(kept(&self.root, path)?);
+        }
+        Ok(states)
+    }
+
     /// The change of a node that a run has begun and not ended, if there is one: one that puts the last state right is
     /// none, nor is one that is being taken back.
     ///
@@ -400,6 +413,18 @@ mod tests {
 
         converged_to(&host, "other");
         assert_eq!(host.applied().unwrap(), None, "the record is of another configuration");
+    }
+
+    #[test]
+    fn every_state_that_is_kept_tells_of_files_whatever_the_record_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let host = Host::scratch(folder.path()).unwrap();
+        converged_to(&host, "hash");
+        let begun = Applied { config_hash: "next".into(), ..applied() };
+        host.keep_begun(&begun).unwrap();
+        write_file(&host.root, PATH, 0o600, None, b"{").unwrap();
+        assert_eq!(host.applied().unwrap(), None);
+        assert_eq!(host.kept_states().unwrap(), [begun]);
     }
 
     #[test]

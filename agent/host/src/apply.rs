@@ -47,6 +47,9 @@ use crate::secrets::Secrets;
 use crate::staged::{sweep, sweep_below};
 use crate::stamps::STATE;
 
+/// The most that is recorded of why a run failed, in characters: servers may have written any amount of it.
+const LONGEST_PROBLEM: usize = 16 * 1024;
+
 impl Host {
     /// Does what `plan` says, which [`kops_agent_plan::diff::diff`] made of `desired` and of what this
     /// host observed. Everything is checked, resolved, downloaded and verified before the first
@@ -247,7 +250,8 @@ impl Host {
         if record.unreadable.is_some() {
             return Ok(());
         }
-        record.failure = Some(Failure { at: self.timestamp(), problem: problem.to_owned() });
+        let problem = problem.chars().take(LONGEST_PROBLEM).collect();
+        record.failure = Some(Failure { at: self.timestamp(), problem });
         record.write(&self.root)
     }
 

@@ -262,8 +262,8 @@ impl Host {
     /// # Errors
     /// systemd refuses.
     pub fn start_now_and_at_boot(&self, unit: &str) -> Result<()> {
-        self.systemd.reload()?;
         self.systemd.enable(unit)?;
+        self.systemd.reload()?;
         self.systemd.enqueue_start(unit)
     }
 

@@ -67,6 +67,8 @@ pub struct Reset {
     pub removed_volumes: Vec<ResourceId>,
     /// Folders that are removed with all that is in them.
     pub folders: Vec<String>,
+    /// What was written for other programs to read, and goes ([`Host::is_published`]). The caller adds it to the plan.
+    pub published: Vec<String>,
     /// What is left of the network of pods, and goes.
     pub pod_network: PodNetworkLeft,
     /// What the agent wrote over something that had been there before, and that therefore stays.
@@ -151,7 +153,17 @@ impl Host {
             }
         }
         let pod_network = if containers { self.pod_network.left()? } else { PodNetworkLeft::default() };
-        Ok(Reset { pod_network, units, containers, mounts, removed, removed_volumes: volumes, folders, kept })
+        Ok(Reset {
+            units,
+            containers,
+            mounts,
+            removed,
+            removed_volumes: volumes,
+            folders,
+            published: Vec::new(),
+            pod_network,
+            kept,
+        })
     }
 
     /// Does what [`Host::plan_reset`] says. What is interrupted can be done again.
@@ -164,6 +176,13 @@ impl Host {
         for (unit, state) in names.iter().zip(self.systemd.states(&names)?) {
             progress.doing(&format!("stopping {unit}"));
             self.stop(unit, state)?;
+        }
+        for path in &reset.published {
+            progress.doing(&format!("removing {path}"));
+            // The owner of its folder may put anything there meanwhile, which is to keep no node from being reset.
+            if let Err(error) = self.withdraw(path) {
+                log::warn!("{error}");
+            }
         }
         unmount_all(&*self.mounts, || self.mounts.below(runtime_folders(reset.containers)), progress)?;
         for path in unmount_all(&*self.mounts, || pod_networks(&*self.mounts, reset.containers), progress)? {

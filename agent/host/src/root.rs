@@ -19,6 +19,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat, renameat};
+use nix::libc::nlink_t;
 use nix::sys::stat::{Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, geteuid, linkat, symlinkat, unlinkat};
@@ -112,6 +113,31 @@ impl Root {
         }
     }
 
+    /// The directory that holds `path`, and the name in it, for a directory that need not be root's: no link may lead there,
+    /// for the folder's owner could have it lead anywhere. `None` where there is no such directory.
+    pub(crate) fn parent_without_links(&self, path: &str) -> Result<Option<(Dir, String)>> {
+        let (above, name) = split(path)?;
+        let relative = above.trim_matches('/');
+        let relative = if relative.is_empty() { "." } else { relative };
+        let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS;
+        let opened = match openat2(&*self.fd, relative, OpenHow::new().flags(DIRECTORY).resolve(resolve)) {
+            Err(Errno::ENOSYS | Errno::EPERM) => self.open_directory_without_links(relative),
+            other => other,
+        };
+        let shown = self.shown(above);
+        match opened {
+            Ok(fd) => Ok(Some((Dir { fd, shown }, name.to_owned()))),
+            Err(Errno::ENOENT) => Ok(None),
+            Err(Errno::ELOOP) => Err(Error::Path {
+                doing: "open the directory",
+                path: shown,
+                reason: "a link leads there, which its owner may have lead anywhere; name the folder itself"
+                    .into(),
+            }),
+            Err(error) => Err(Error::path("open the directory", shown, error)),
+        }
+    }
+
     /// Refuses every link on the way, because it cannot tell where one leads.
     fn open_directory_without_links(&self, relative: &str) -> nix::Result<OwnedFd> {
         let mut at = openat(&*self.fd, ".", DIRECTORY, Mode::empty())?;
@@ -119,7 +145,11 @@ impl Root {
             if part == ".." {
                 return Err(Errno::EXDEV);
             }
-            at = openat(&at, part, DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty())?;
+            at = match openat(&at, part, DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty()) {
+                // The kernel says so of a link, too (open(2)).
+                Err(Errno::ENOTDIR) if readlinkat(&at, part).is_ok() => return Err(Errno::ELOOP),
+                other => other?,
+            };
         }
         Ok(at)
     }
@@ -151,6 +181,35 @@ impl Root {
         match dir.entry(&name)? {
             Some(Entry::File(_)) => dir.read(&name).map(Some),
             _ => Ok(None),
+        }
+    }
+
+    /// Opens a regular file for reading, wherever below the root links lead to it; `None` where nothing has the name. What
+    /// is no regular file is not waited for.
+    pub(crate) fn open_file(&self, path: &str) -> Result<Option<File>> {
+        const READ: OFlag =
+            OFlag::O_RDONLY.union(OFlag::O_NONBLOCK).union(OFlag::O_NOCTTY).union(OFlag::O_CLOEXEC);
+        let failed = |error: io::Error| Error::path("read", self.shown(path), error);
+        let relative = path.trim_start_matches('/');
+        let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS;
+        let opened = match openat2(&*self.fd, relative, OpenHow::new().flags(READ).resolve(resolve)) {
+            Err(Errno::ENOSYS | Errno::EPERM) if self.is_machine() => {
+                openat(&*self.fd, relative, READ, Mode::empty())
+            }
+            Err(Errno::ENOSYS | Errno::EPERM) => match self.parent(path)? {
+                Some((dir, name)) => openat(&dir.fd, name.as_str(), READ | OFlag::O_NOFOLLOW, Mode::empty()),
+                None => Err(Errno::ENOENT),
+            },
+            other => other,
+        };
+        let file = match opened {
+            Ok(fd) => File::from(fd),
+            Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(None),
+            Err(error) => return Err(failed(error.into())),
+        };
+        match file.metadata().map_err(failed)?.is_file() {
+            true => Ok(Some(file)),
+            false => Err(failed(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"))),
         }
     }
 
@@ -341,12 +400,10 @@ impl Dir {
     }
 
     /// How many names the file of this name has.
-    fn names_of(&self, name: &str) -> Result<u64> {
+    fn names_of(&self, name: &str) -> Result<nlink_t> {
         let stat =
             fstatat(&self.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW).map_err(self.failed("look at", name))?;
-        // It has 32 bits on arm64.
-        #[allow(clippy::useless_conversion)]
-        Ok(u64::from(stat.st_nlink))
+        Ok(stat.st_nlink)
     }
 
     /// The names in this directory, whatever bytes they are made of.

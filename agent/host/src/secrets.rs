@@ -64,6 +64,28 @@ pub trait Secrets: Sync {
     }
 }
 
+/// A store without any keys and secrets, for resources that need none.
+#[derive(Clone, Copy, Debug)]
+pub struct NoSecrets;
+
+impl Secrets for NoSecrets {
+    fn keyset_item(&self, _: &str, _: &str) -> Option<PemPair> {
+        None
+    }
+
+    fn trusted_certificates(&self, _: &str) -> Option<String> {
+        None
+    }
+
+    fn secret(&self, _: &str) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn bootstrap_certificate(&self, _: &str) -> Option<PemPair> {
+        None
+    }
+}
+
 /// The secrets that are in a file.
 pub(crate) fn secrets_of(resource: &Resource) -> impl Iterator<Item = &str> {
     pieces(resource)

@@ -41,8 +41,10 @@ impl Host {
         }
         dir.remove(&file)?;
         dir.sync()?;
-        self.systemd.reload()?;
-        if enabled { self.systemd.enable(name) } else { Ok(()) }
+        if enabled {
+            self.systemd.enable(name)?;
+        }
+        self.systemd.reload()
     }
 }
 

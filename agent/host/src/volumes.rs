@@ -67,8 +67,8 @@ impl Host {
             self.systemd.disable(&name)?;
         }
         write_file(&self.root, &unit_path(&name), 0o644, None, text.as_bytes())?;
-        self.systemd.reload()?;
-        self.systemd.enable(&name)
+        self.systemd.enable(&name)?;
+        self.systemd.reload()
     }
 
     /// Takes back what [`Host::mount_at_boot`] did for the volume at a path, and nothing that others did.

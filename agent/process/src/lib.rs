@@ -3,5 +3,6 @@
 
 pub mod exit;
 pub mod output;
+pub mod program;
 pub mod service_manager;
 pub mod stop;

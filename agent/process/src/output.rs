@@ -6,6 +6,8 @@ use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
 
+pub use kops_agent_net::causes::one_line;
+
 use crate::exit;
 
 /// How results are printed.
@@ -27,15 +29,6 @@ pub fn print_bytes(bytes: &[u8]) -> Result<u8> {
     }
 }
 
-/// What a stranger may have written, as part of one line: nothing in it begins another line or steers a terminal, and it
-/// has so many characters at most.
-pub fn one_line(text: &str, longest: usize) -> String {
-    // Separators of lines and paragraphs, and what turns the direction of writing.
-    let is_harmful =
-        |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if is_harmful(c) { ' ' } else { c }).take(longest).collect()
-}
-
 /// An error and its causes in one line, without saying anything twice.
 pub fn error_text(error: &anyhow::Error) -> String {
     let mut text = String::new();
@@ -52,6 +45,11 @@ pub fn error_text(error: &anyhow::Error) -> String {
     text
 }
 
+/// The same lines, none of which steers a terminal: an error may say what a stranger has written.
+pub fn plain_lines(text: &str) -> String {
+    text.split('\n').map(|line| one_line(line, usize::MAX)).collect::<Vec<_>>().join("\n")
+}
+
 /// Prints a value as JSON.
 pub fn print_json<T: Serialize>(value: &T) -> Result<u8> {
     let mut json = serde_json::to_vec_pretty(value)?;
@@ -64,8 +62,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_line_is_one_line() {
-        assert_eq!(one_line("a\nREADY=1\r\tb\u{1b}[2J\u{2028}c\u{202e}", 99), "a READY=1  b [2J c ");
-        assert_eq!(one_line(&"ä".repeat(1000), 300).chars().count(), 300);
+    fn lines_stay_and_what_steers_a_terminal_goes() {
+        let text = "a\n  b\u{1b}]0;x\u{7}\u{9b}2J\u{202e}ä\n";
+        assert_eq!(plain_lines(text), "a\n  b ]0;x  2J ä\n");
     }
 }

@@ -37,13 +37,12 @@ impl Run<'_> {
         }
         let _step = self.host.measure(Work::Other, "unit files");
         self.write_units(&units)?;
-        // Always, and not only for what was written now: an earlier run may have been interrupted
-        // between the writing and this.
-        self.host.systemd.reload()?;
         for (step, unit) in units {
             self.enable(unit, step)?;
         }
-        Ok(())
+        // Always, and not only for what was written now: an earlier run may have been interrupted
+        // between the writing and this.
+        self.host.systemd.reload()
     }
 
     fn write_units(&self, units: &[(&Step, &Unit)]) -> Result<()> {

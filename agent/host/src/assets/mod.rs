@@ -3,12 +3,13 @@
 //!
 //! [`Downloads`] says how; [`prepare`](crate::prepare) says what. Of one download, in the order of its bytes:
 //! `fetching` chooses the mirror and goes on where another broke off, `attempt` asks and reads one answer, `intake`
-//! hashes and unpacks it on a thread of its own, `staging` holds what is made until it is verified.
+//! hashes and unpacks it on a thread of its own (`unpack`, `entries`), `staging` holds what is made until it is verified.
 
 mod attempt;
 mod cache;
 mod document;
 mod download;
+mod entries;
 mod error;
 mod fetching;
 mod intake;

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read, Seek as _};
+use std::ops::ControlFlow;
 
 use flate2::bufread::MultiGzDecoder;
 
+use super::entries::for_each_file;
 use crate::digests::for_each_piece;
 use crate::error::{Error, Result};
 
@@ -45,24 +47,20 @@ pub(super) fn unpack(
         if is_gzip { Box::new(MultiGzDecoder::new(archive)) } else { Box::new(archive) };
     let mut missing = members.clone();
     let mut present = Vec::new();
-    for entry in tar::Archive::new(reader).entries()? {
-        let mut entry = entry?;
-        if !entry.header().entry_type().is_file() {
-            continue;
-        }
-        let path = String::from_utf8_lossy(&entry.path_bytes()).into_owned();
-        let name = plain(&path);
+    for_each_file(reader, |path, size, content| {
+        let name = plain(path);
         if let Some(member) = missing.iter().find(|member| plain(member) == name).copied() {
-            take(member, entry.size(), &mut entry)?;
+            take(member, size, content)?;
             missing.remove(member);
             if missing.is_empty() {
-                return Ok(());
+                return Ok(ControlFlow::Break(()));
             }
         }
         if present.len() < NAMES_SHOWN {
             present.push(name.to_owned());
         }
-    }
+        Ok(ControlFlow::Continue(()))
+    })?;
     match missing.first() {
         None => Ok(()),
         Some(member) => Err(UnpackError::Missing((*member).to_owned(), present.join(", "))),

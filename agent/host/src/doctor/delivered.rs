@@ -2,13 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use kops_agent_pki::PemPair;
 use kops_agent_plan::diff::diff;
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId};
 
 use crate::error::Result;
 use crate::host::Host;
-use crate::secrets::Secrets;
+use crate::secrets::NoSecrets;
 
 impl Host {
     /// The files of downloads, and the images, that are not on this machine as they are desired. Changes nothing.
@@ -19,6 +18,7 @@ impl Host {
         let mut downloaded = DesiredState::default();
         let resources = desired.iter().map(|(_, resource)| resource);
         resources.filter(|resource| is_downloaded(resource)).for_each(|one| downloaded.add(one.clone()));
+        // Nothing that is downloaded is secret.
         let plan = diff(&downloaded, &self.observe(&downloaded, &NoSecrets)?);
         let steps = plan.steps.into_iter().filter(|step| step.changes_content());
         Ok(steps.map(|step| step.resource).collect())
@@ -28,25 +28,4 @@ impl Host {
 /// What comes of a download.
 fn is_downloaded(resource: &Resource) -> bool {
     matches!(resource, Resource::Image(_) | Resource::File(File { content: Content::Asset(_), .. }))
-}
-
-/// Nothing that is downloaded is secret.
-struct NoSecrets;
-
-impl Secrets for NoSecrets {
-    fn keyset_item(&self, _: &str, _: &str) -> Option<PemPair> {
-        None
-    }
-
-    fn trusted_certificates(&self, _: &str) -> Option<String> {
-        None
-    }
-
-    fn secret(&self, _: &str) -> Option<Vec<u8>> {
-        None
-    }
-
-    fn bootstrap_certificate(&self, _: &str) -> Option<PemPair> {
-        None
-    }
 }

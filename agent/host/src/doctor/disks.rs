@@ -19,7 +19,7 @@ pub fn disks(root: &Path, folders: &[(String, u64)]) -> Seen<Vec<Disk>> {
         let place = nearest(root, folder);
         let metadata = std::fs::metadata(&place).map_err(|error| super::unseen(&place, &error))?;
         if let Some(disk) = known.get(&metadata.dev()).and_then(|at| disks.get_mut(*at)) {
-            disk.needed += needed;
+            disk.needed = disk.needed.saturating_add(*needed);
             continue;
         }
         let found = statvfs(&place).map_err(|error| super::unseen(&place, &error.into()))?;

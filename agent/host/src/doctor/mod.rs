@@ -6,13 +6,14 @@ mod delivered;
 mod disks;
 mod kernel;
 mod listeners;
+mod packages;
 mod processes;
 
 use std::io::ErrorKind;
 use std::path::Path;
 use std::time::Duration;
 
-use kops_agent_plan::doctor::{Module, ModuleState, PackageLock, Seen};
+use kops_agent_plan::doctor::{Module, ModuleState, Seen};
 
 use crate::host::Host;
 use crate::system::programs;
@@ -52,15 +53,6 @@ pub fn is_clock_synchronized() -> Seen<bool> {
 }
 
 impl Host {
-    /// The lock of the package manager that a process holds, if one does.
-    ///
-    /// # Errors
-    /// It cannot be looked at.
-    pub fn package_lock(&self) -> Seen<Option<PackageLock>> {
-        let held = self.packages.lock_holder().map_err(|error| error.to_string())?;
-        Ok(held.map(|(path, holder)| PackageLock { path, holder }))
-    }
-
     /// How a module of the running kernel is.
     pub fn module(&self, name: &str) -> Module {
         Module { name: name.to_owned(), state: self.module_state(name) }

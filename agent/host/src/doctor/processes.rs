@@ -43,9 +43,12 @@ pub(super) fn numbers(root: &Path) -> Seen<Vec<u32>> {
     Ok(numbers)
 }
 
-/// The name of a process, of which this is the folder in `/proc`; `None` once it has ended.
+/// The name of a process, of which this is the folder in `/proc`; `None` once it has ended. A process may call itself
+/// anything, and a terminal must not be steered by it.
 pub(super) fn name_of(folder: &Path) -> Option<String> {
-    std::fs::read_to_string(folder.join("comm")).ok().map(|name| name.trim_end().to_owned())
+    let name = std::fs::read(folder.join("comm")).ok()?;
+    let name = String::from_utf8_lossy(&name);
+    Some(name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect())
 }
 
 /// Whether a process is of a pod, which has ports, programs and a kubelet of its own if it likes.

@@ -39,6 +39,26 @@ fn a_port_is_told_with_its_process_where_that_can_be_seen() {
 }
 
 #[test]
+fn the_name_of_a_process_steers_no_terminal() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    write(root, "proc/net/tcp", TCP);
+    write(root, "proc/42/comm", "\u{1b}[2J\nx\u{9b}\n");
+    fs::create_dir_all(root.join("proc/42/fd")).unwrap();
+    symlink("socket:[77]", root.join("proc/42/fd/3")).unwrap();
+    let names: Vec<String> =
+        listeners(root).unwrap().into_iter().filter_map(|listener| Some(listener.process?.0)).collect();
+    assert_eq!(names, ["?[2J?x?"]);
+}
+
+#[test]
+fn sizes_that_servers_make_up_add_up_to_no_small_one() {
+    let root = tempfile::tempdir().unwrap();
+    let folders = [("/a".to_owned(), u64::MAX), ("/b".to_owned(), 2)];
+    assert_eq!(disks(root.path(), &folders).unwrap()[0].needed, u64::MAX);
+}
+
+#[test]
 fn a_process_is_told_with_its_unit() {
     let root = tempfile::tempdir().unwrap();
     let root = root.path();

@@ -1,7 +1,7 @@
 //! Programs that may hang: each has a deadline, and is killed with all that it has started when that is over.
 
 use std::io::{ErrorKind, Read, Write as _};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -15,9 +15,21 @@ use crate::error::{Result, explain};
 /// # Errors
 /// It cannot be started, or has not ended `within` that time.
 pub(super) fn ask_within(command: &[&str], input: &[u8], within: Duration) -> Result<Option<Outcome>> {
+    ask_prepared(command, prepare(command)?, input, within)
+}
+
+/// The same of a program with an environment of its own.
+///
+/// # Errors
+/// As there.
+pub(super) fn ask_prepared(
+    command: &[&str],
+    mut prepared: Command,
+    input: &[u8],
+    within: Duration,
+) -> Result<Option<Outcome>> {
     let deadline = Instant::now() + within;
     let cannot = |error: std::io::Error| failed(command, format!("cannot be run: {}", explain(&error)));
-    let mut prepared = prepare(command)?;
     prepared.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let runner = Runner::default();
     let started = match runner.start(&mut prepared) {

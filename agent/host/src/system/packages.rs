@@ -3,12 +3,14 @@
 mod apt;
 mod dnf;
 mod files;
+mod heads;
 mod locks;
 mod sources;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use kops_agent_plan::doctor::{Repositories, Seen};
 use kops_agent_plan::resource::PackageSource;
 
 use crate::assets::Progress;
@@ -56,6 +58,14 @@ pub trait PackageManager: Send + Sync {
     /// The files cannot be looked at.
     fn lock_holder(&self) -> Result<Option<(String, String)>> {
         Ok(None)
+    }
+
+    /// How the repositories of the machine's own lists answer.
+    ///
+    /// # Errors
+    /// They cannot be asked without changing the machine.
+    fn repositories(&self) -> Seen<Repositories> {
+        Err("this machine has no package manager that can be asked".to_owned())
     }
 }
 
@@ -152,6 +162,15 @@ impl PackageManager for Machine {
             Ok(Manager::Apt) => apt::lock_holder(),
             Ok(Manager::Rpm(_)) => dnf::lock_holder(),
             Err(_) => Ok(None),
+        }
+    }
+
+    fn repositories(&self) -> Seen<Repositories> {
+        match self.manager().map_err(|error| error.to_string())? {
+            Manager::Apt => heads::of_apt(&[]),
+            Manager::Rpm(_) => {
+                Err("dnf reads repositories only whole, and so into what it keeps of them".to_owned())
+            }
         }
     }
 }

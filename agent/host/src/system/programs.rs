@@ -2,7 +2,11 @@
 
 use std::time::Duration;
 
-use super::deadline::ask_within;
+use super::commands::prepare;
+use super::deadline::ask_prepared;
+
+/// Where programs are looked for where the caller names no folders.
+const FOLDERS: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What a program said, and how it ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,13 +19,40 @@ pub struct Answer {
     pub stderr: String,
 }
 
-/// Runs a program to its end, and kills it with all that it has started where it has not ended `within` that time.
+/// Runs a program to its end, in an environment with nothing of the caller's but the folders of programs, and kills it with all that it has started where it has not ended `within` that time.
 ///
 /// # Errors
 /// It is not installed, cannot be started, or has not ended in time: why, in words.
 pub fn ask(command: &[&str], within: Duration) -> Result<Answer, String> {
     let program = command.first().copied().unwrap_or_default();
-    let outcome = ask_within(command, b"", within).map_err(|error| error.to_string())?;
+    let mut prepared = prepare(command).map_err(|error| error.to_string())?;
+    prepared.env_clear().env("LC_ALL", "C").env("PATH", folders(&std::env::var("PATH").unwrap_or_default()));
+    let outcome = ask_prepared(command, prepared, b"", within).map_err(|error| error.to_string())?;
     let outcome = outcome.ok_or_else(|| format!("{program} is not installed"))?;
     Ok(Answer { is_success: outcome.status.success(), stdout: outcome.stdout, stderr: outcome.stderr })
+}
+
+/// The folders of programs of a caller that is anywhere: one that begins at no root is another one in each folder.
+fn folders(of_caller: &str) -> String {
+    let folders: Vec<&str> = of_caller.split(':').filter(|folder| folder.starts_with('/')).collect();
+    if folders.is_empty() { FOLDERS.to_owned() } else { folders.join(":") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_of_the_callers_environment_is_passed_on() {
+        let mut names: Vec<String> = ask(&["env"], Duration::from_secs(60))
+            .unwrap()
+            .stdout
+            .lines()
+            .filter_map(|line| Some(line.split_once('=')?.0.to_owned()))
+            .collect();
+        names.sort();
+        assert_eq!(names, ["LC_ALL", "PATH"]);
+        assert_eq!(folders("/a:.:b:/c:"), "/a:/c");
+        assert_eq!(folders("."), FOLDERS);
+    }
 }

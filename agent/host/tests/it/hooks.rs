@@ -154,10 +154,10 @@ async fn a_hook_runs_once_in_a_boot_and_before_what_it_says() {
     assert_eq!(
         machine.converge(&desired).await,
         [
-            "daemon-reload",
             "enable disk-hook.service",
             "enable containerd.service",
             "enable kubelet.service",
+            "daemon-reload",
             "start disk-hook.service",
             "start containerd.service",
             "start kubelet.service",

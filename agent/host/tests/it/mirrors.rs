@@ -168,7 +168,7 @@ async fn what_is_not_there_is_not_asked_for_again() {
     assert_eq!(error, format!("cannot download {}: the server answered 404 Not Found", scene.url));
     assert_eq!(scene.mirror.gets("/a").len(), 1);
     for (url, said) in [
-        ("azureblob://container/a", "azureblob:// is not supported for downloads yet"),
+        ("swift://container/a", "swift:// is not supported for downloads yet"),
         ("s3://bucket/a", "s3:// is not supported"),
         ("nowhere", "it is not a URL"),
     ] {

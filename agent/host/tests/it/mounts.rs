@@ -21,8 +21,8 @@ async fn a_device_is_not_mounted_over_another() {
         before,
         [
             "mounts: mount /dev/xvdd at /data (ext4; formatted if it is blank)",
-            "systemd: daemon-reload",
-            "systemd: enable data.mount"
+            "systemd: enable data.mount",
+            "systemd: daemon-reload"
         ]
     );
     let error = machine.error(&state([volume("/dev/xvde", "/data")])).await;
@@ -57,7 +57,7 @@ async fn a_volume_is_mounted_again_before_its_users_whenever_the_machine_boots()
     assert_eq!(plan.steps.len(), 1, "{plan:?}");
     let before = machine.requests().len();
     machine.converge(&node).await.unwrap();
-    assert_eq!(news(&machine, before), ["systemd: daemon-reload", "systemd: enable data.mount"]);
+    assert_eq!(news(&machine, before), ["systemd: enable data.mount", "systemd: daemon-reload"]);
     assert_eq!(machine.read(UNIT), unit);
     reboot(&machine);
     machine.converge(&node).await.unwrap();

@@ -119,19 +119,19 @@ impl Bus {
     }
 
     pub(super) fn reload(&self) -> Result<(), Failure> {
-        self.wait(|connection| async move { reload(&connection).await })
+        self.wait(|connection| async move {
+            let read = ask(&connection, "Reload", &()).await;
+            read.map(drop).map_err(|why| why.while_doing("have systemd read", "all unit files"))
+        })
     }
 
     pub(super) fn enable(&self, unit: &str) -> Result<(), Failure> {
         let unit = unit.to_owned();
         self.wait(|connection| async move {
             let arguments = (vec![&unit], false, false);
-            ask(&connection, "EnableUnitFiles", &arguments)
-                .await
-                .map_err(|why| why.while_doing("enable", &unit))?;
-            // As systemctl does: the links count only once they are read. What it does besides with an init script of
-            // the same name has no effect where there is a unit.
-            reload(&connection).await
+            // What systemctl does besides with an init script of the same name has no effect where there is a unit.
+            let enabled = ask(&connection, "EnableUnitFiles", &arguments).await;
+            enabled.map(drop).map_err(|why| why.while_doing("enable", &unit))
         })
     }
 
@@ -139,10 +139,8 @@ impl Bus {
         let unit = unit.to_owned();
         self.wait(|connection| async move {
             let arguments = (vec![&unit], false);
-            ask(&connection, "DisableUnitFiles", &arguments)
-                .await
-                .map_err(|why| why.while_doing("disable", &unit))?;
-            reload(&connection).await
+            let disabled = ask(&connection, "DisableUnitFiles", &arguments).await;
+            disabled.map(drop).map_err(|why| why.while_doing("disable", &unit))
         })
     }
 
@@ -354,13 +352,6 @@ async fn ask<B: serde::Serialize + DynamicType>(
     arguments: &B,
 ) -> Result<Message, Unanswered> {
     Ok(call(connection, MANAGER_PATH, MANAGER, method, arguments).await?)
-}
-
-async fn reload(connection: &Connection) -> Result<(), Failure> {
-    match ask(connection, "Reload", &()).await {
-        Ok(_) => Ok(()),
-        Err(why) => Err(why.while_doing("have systemd read", "all unit files")),
-    }
 }
 
 /// The properties of a unit that are read, as `systemctl show` writes them.

@@ -19,13 +19,13 @@ pub trait Systemd: Send + Sync {
     /// systemd cannot be asked.
     fn reload(&self) -> Result<()>;
 
-    /// Lets a unit start at boot.
+    /// Lets a unit start at boot, which systemd knows once it has read its files again: many units cost one [`Systemd::reload`].
     ///
     /// # Errors
     /// systemd refuses.
     fn enable(&self, unit: &str) -> Result<()>;
 
-    /// Keeps a unit from starting at boot.
+    /// Keeps a unit from starting at boot, which systemd knows as for [`Systemd::enable`].
     ///
     /// # Errors
     /// systemd refuses.

@@ -39,11 +39,11 @@ impl Systemd for Systemctl {
     }
 
     fn enable(&self, unit: &str) -> Result<()> {
-        run(&["systemctl", "enable", "--", unit]).map(drop)
+        run(&["systemctl", "enable", "--no-reload", "--", unit]).map(drop)
     }
 
     fn disable(&self, unit: &str) -> Result<()> {
-        run(&["systemctl", "disable", "--", unit]).map(drop)
+        run(&["systemctl", "disable", "--no-reload", "--", unit]).map(drop)
     }
 
     fn start(&self, unit: &str) -> Result<()> {

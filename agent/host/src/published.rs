@@ -1,0 +1,168 @@
+//! Files that other programs read, in folders that are those programs' own.
+//!
+//! Such a folder may change at any instant by its owner: links, pipes, another folder in its place. So the
+//! folder is opened once and by no link, all that happens does so in the folder that was opened, nothing that has a name there
+//! is opened or overwritten, and the folder itself keeps its owner and its mode.
+
+use std::fs::File;
+use std::io::Write as _;
+
+use crate::error::{Error, Result};
+use crate::host::Host;
+use crate::root::{Dir, set_mode, temporary_name};
+
+impl Host {
+    /// Writes a file that all may read, whole at once, into a folder that another user may own. It need not survive a power
+    /// cut: it is written again all the time.
+    ///
+    /// # Errors
+    /// There is no such folder, a link leads to it, or the file cannot be written there.
+    pub fn publish(&self, path: &str, content: &[u8]) -> Result<()> {
+        let (dir, name) = self.root.parent_without_links(path)?.ok_or_else(|| Error::Path {
+            doing: "write",
+            path: self.root.shown(path),
+            reason: "there is no such folder; make it, for it is the reader's".into(),
+        })?;
+        let temporary = temporary_name(&name);
+        // Left by a run that was killed, or planted: its name goes, and not what it leads to.
+        dir.remove(&temporary)?;
+        let file = dir.create_new(&temporary)?;
+        let written = fill(&dir, &temporary, file, content).and_then(|()| dir.rename(&temporary, &name));
+        if written.is_err() {
+            // What is wrong has been found out already.
+            let _ = dir.remove(&temporary);
+        }
+        written
+    }
+
+    /// Whether there is such a file; what a link leads to is none of the agent's.
+    ///
+    /// # Errors
+    /// It cannot be looked at.
+    pub fn is_published(&self, path: &str) -> Result<bool> {
+        match self.root.parent_without_links(path) {
+            Ok(None) => Ok(false),
+            Ok(Some((dir, name))) => Ok(dir.entry(&name)?.is_some()),
+            Err(error) => {
+                log::warn!("{error}; nothing is removed there");
+                Ok(false)
+            }
+        }
+    }
+
+    /// Takes such a file away. It is not overwritten before: there is no secret in it, and the folder's owner may have given
+    /// its name to another user's file.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub(crate) fn withdraw(&self, path: &str) -> Result<()> {
+        match self.root.parent_without_links(path)? {
+            Some((dir, name)) => dir.remove(&temporary_name(&name)).and_then(|()| dir.remove(&name)),
+            None => Ok(()),
+        }
+    }
+}
+
+fn fill(dir: &Dir, name: &str, mut file: File, content: &[u8]) -> Result<()> {
+    file.write_all(content)
+        .and_then(|()| set_mode(&file, 0o644))
+        .map_err(|error| Error::path("write", dir.shown(name), error))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::fs;
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+    use std::path::{Path, PathBuf};
+
+    use super::*;
+
+    const FILE: &str = "/var/lib/reader/metrics.prom";
+
+    /// A machine, and the folder that its reader owns.
+    fn machine() -> (tempfile::TempDir, Host, PathBuf) {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join("var/lib/reader");
+        fs::create_dir_all(&folder).unwrap();
+        let host = Host::scratch(root.path()).unwrap();
+        (root, host, folder)
+    }
+
+    fn mode(path: &Path) -> u32 {
+        fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777
+    }
+
+    #[test]
+    fn it_is_whole_for_all_to_read_and_nothing_else_of_the_folder_changes() {
+        let (_root, host, folder) = machine();
+        fs::set_permissions(&folder, fs::Permissions::from_mode(0o751)).unwrap();
+        let other = folder.join("other");
+        fs::write(&other, "other").unwrap();
+        fs::set_permissions(&other, fs::Permissions::from_mode(0o4755)).unwrap();
+        for text in ["a longer one", "short"] {
+            host.publish(FILE, text.as_bytes()).unwrap();
+            assert_eq!(fs::read_to_string(folder.join("metrics.prom")).unwrap(), text);
+        }
+        assert_eq!(mode(&folder.join("metrics.prom")), 0o644);
+        assert_eq!((mode(&folder), mode(&other)), (0o751, 0o4755));
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 2, "nothing is left beside it");
+    }
+
+    #[test]
+    fn what_was_planted_under_its_names_is_replaced_and_neither_followed_nor_written() {
+        let (root, host, folder) = machine();
+        let victim = root.path().join("victim");
+        let plant = |name: &str, hard: bool| {
+            let at = folder.join(name);
+            if hard { fs::hard_link(&victim, at).unwrap() } else { symlink("/victim", at).unwrap() }
+        };
+        for hard in [false, true] {
+            fs::write(&victim, "victim").unwrap();
+            fs::set_permissions(&victim, fs::Permissions::from_mode(0o600)).unwrap();
+            plant("metrics.prom", hard);
+            plant(&temporary_name("metrics.prom"), hard);
+            host.publish(FILE, b"metrics").unwrap();
+            let written = fs::symlink_metadata(folder.join("metrics.prom")).unwrap();
+            assert!(written.is_file() && written.nlink() == 1, "{written:?}");
+            assert_eq!((fs::read_to_string(&victim).unwrap(), mode(&victim)), ("victim".into(), 0o600));
+            fs::remove_file(folder.join("metrics.prom")).unwrap();
+            // And it is not overwritten when its name is taken away.
+            plant("metrics.prom", hard);
+            assert!(host.is_published(FILE).unwrap());
+            host.withdraw(FILE).unwrap();
+            assert!(!folder.join("metrics.prom").exists() && !host.is_published(FILE).unwrap());
+            assert_eq!(fs::read_to_string(&victim).unwrap(), "victim");
+        }
+        // What cannot be replaced is said.
+        fs::create_dir(folder.join(temporary_name("metrics.prom"))).unwrap();
+        assert!(host.publish(FILE, b"metrics").unwrap_err().to_string().contains("cannot remove"));
+    }
+
+    #[test]
+    fn a_folder_that_is_a_link_or_is_not_there_gets_nothing() {
+        let (root, host, folder) = machine();
+        fs::remove_dir(&folder).unwrap();
+        let error = host.publish(FILE, b"metrics").unwrap_err().to_string();
+        assert!(error.contains("there is no such folder") && !folder.exists(), "{error}");
+
+        let etc = root.path().join("etc");
+        fs::create_dir(&etc).unwrap();
+        symlink("../../etc", &folder).unwrap();
+        let error = host.publish(FILE, b"metrics").unwrap_err().to_string();
+        assert!(error.contains("a link leads there"), "{error}");
+        fs::write(etc.join("metrics.prom"), "of somebody else").unwrap();
+        assert!(!host.is_published(FILE).unwrap());
+        host.withdraw(FILE).unwrap_err();
+        assert_eq!(fs::read_dir(&etc).unwrap().count(), 1);
+        // Nor by a link above it, and a pipe in its place is no folder.
+        fs::remove_file(&folder).unwrap();
+        fs::rename(root.path().join("var/lib"), root.path().join("var/other")).unwrap();
+        fs::create_dir(root.path().join("var/other/reader")).unwrap();
+        symlink("other", root.path().join("var/lib")).unwrap();
+        assert!(host.publish(FILE, b"metrics").unwrap_err().to_string().contains("a link leads there"));
+        let pipe = root.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRWXU).unwrap();
+        assert!(host.publish("/pipe/metrics.prom", b"metrics").unwrap_err().to_string().contains("pipe"));
+    }
+}

@@ -1,0 +1,87 @@
+//! Files of a machine that are only read, as for a report: the disk may be a stranger's, so no link leads out of it, nothing
+//! but a regular file is read, and none that is too long.
+
+use std::io::Read as _;
+use std::path::Path;
+
+use crate::error::{Error, Result};
+use crate::root::Root;
+
+/// The files below a directory that stands for `/`.
+#[derive(Clone)]
+pub struct Reader {
+    pub(crate) root: Root,
+}
+
+impl Reader {
+    /// Those below `root`, which is not made where it is not there.
+    ///
+    /// # Errors
+    /// It is no directory, or cannot be opened.
+    pub fn open(root: &Path) -> Result<Reader> {
+        if !root.is_dir() {
+            let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+            return Err(Error::path("open the directory", root.display().to_string(), missing));
+        }
+        Ok(Reader { root: Root::open(root)? })
+    }
+
+    /// All of a file; `None` where there is none.
+    ///
+    /// # Errors
+    /// It cannot be read, is no regular file, or has more than `longest` bytes.
+    pub fn read(&self, path: &str, longest: u64) -> Result<Option<Vec<u8>>> {
+        let Some(file) = self.root.open_file(path)? else { return Ok(None) };
+        let failed = |error| Error::path("read", self.root.shown(path), error);
+        let mut bytes = Vec::new();
+        file.take(longest + 1).read_to_end(&mut bytes).map_err(failed)?;
+        if bytes.len() as u64 > longest {
+            let reason = format!("it has more than {longest} bytes");
+            return Err(Error::Path { doing: "read", path: self.root.shown(path), reason });
+        }
+        Ok(Some(bytes))
+    }
+
+    /// As [`Reader::read`]; what is no UTF-8 in it is replaced.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn text(&self, path: &str, longest: u64) -> Result<Option<String>> {
+        Ok(self.read(path, longest)?.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::symlink;
+
+    use nix::sys::stat::Mode;
+    use nix::unistd::mkfifo;
+
+    use super::*;
+
+    #[test]
+    fn links_lead_nowhere_else_and_nothing_that_waits_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::write(folder.path().join("outside"), "of the host").unwrap();
+        let root = folder.path().join("root");
+        fs::create_dir_all(root.join("etc")).unwrap();
+        fs::write(root.join("etc/real"), "real").unwrap();
+        symlink("/etc/real", root.join("etc/inner")).unwrap();
+        symlink(folder.path().join("outside"), root.join("etc/outer")).unwrap();
+        symlink("../../outside", root.join("etc/above")).unwrap();
+        mkfifo(&root.join("etc/fifo"), Mode::S_IRUSR).unwrap();
+        let reader = Reader::open(&root).unwrap();
+        let read = |path: &str| reader.text(path, 4);
+        assert_eq!(read("/etc/inner").unwrap().as_deref(), Some("real"));
+        for path in ["/etc/outer", "/etc/above", "/etc/none", "/none/real", "/etc/real/x"] {
+            assert_eq!(read(path).unwrap(), None, "{path}");
+        }
+        for path in ["/etc/fifo", "/etc"] {
+            assert!(read(path).unwrap_err().to_string().contains("no regular file"), "{path}");
+        }
+        assert!(reader.text("/etc/real", 3).unwrap_err().to_string().contains("more than 3 bytes"));
+        assert!(Reader::open(&root.join("none")).is_err() && !root.join("none").exists());
+    }
+}

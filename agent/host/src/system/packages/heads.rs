@@ -1,0 +1,184 @@
+//! The signed heads of apt's repositories (`InRelease`), read by apt itself: by its own proxies, keys and clock, into a folder
+//! that nothing else reads.
+
+use std::collections::BTreeMap;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::time::Duration;
+
+use kops_agent_net::causes::one_line;
+use kops_agent_plan::doctor::{Repositories, Seen};
+
+use crate::system::commands::{Outcome, prepare};
+use crate::system::deadline::ask_prepared;
+
+/// For all repositories together.
+const TIMEOUT: Duration = Duration::from_secs(25);
+/// For a word of one, so that those that answer are told before the time is over.
+const ACQUIRE_TIMEOUT: &str = "10";
+/// What apt gets besides heads, unless it is told not to (apt.conf(5)); other programs add such targets, and those are left.
+const INDEXES: [&str; 3] = ["deb::Packages", "deb::Translations", "deb-src::Sources"];
+
+/// Other packages have apt run programs of theirs around an update, which change the machine. The file of `-c` is read after the
+/// machine's own, and only a file can empty a list (apt.conf(5)).
+const WITHOUT_HOOKS: &str = "#clear APT::Update::Pre-Invoke;\n#clear APT::Update::Post-Invoke;\n\
+                             #clear APT::Update::Post-Invoke-Success;\n#clear APT::Update::Post-Invoke-Stats;\n";
+/// The most that is told of one repository, in characters.
+const LONGEST_COMPLAINT: usize = 300;
+/// What apt says behind the errors of single repositories.
+const SUMMARY: &str = "Some index files failed to download";
+
+/// How the repositories of apt's lists answer; `options` are apt's own, besides.
+///
+/// # Errors
+/// apt cannot be run, or does not end in time.
+pub(super) fn of_apt(options: &[&str]) -> Seen<Repositories> {
+    let no_indexes = INDEXES.map(|index| format!("Acquire::IndexTargets::{index}::DefaultEnabled=false"));
+    let heads: Vec<&str> = no_indexes.iter().map(String::as_str).chain(options.iter().copied()).collect();
+    let answers = ask(&heads)?;
+    // A repository may be trusted without a head, and apt goes on to its index then, whatever kept the head away.
+    match answers.of_repositories.values().any(|answer| *answer == Answer::NoHead) {
+        true => Ok(ask(options)?.into()),
+        false => Ok(answers.into()),
+    }
+}
+
+fn ask(options: &[&str]) -> Seen<Answers> {
+    let folder = tempfile::tempdir().map_err(|error| format!("no folder can be made for it: {error}"))?;
+    prepare_folder(folder.path()).map_err(|error| format!("no folder can be made for it: {error}"))?;
+    let configuration = folder.path().join("apt.conf").display().to_string();
+    let mut all = vec![
+        format!("Dir::State::Lists={}", folder.path().join("lists").display()),
+        format!("Dir::Cache={}", folder.path().join("cache").display()),
+        "APT::Update::Error-Mode=any".to_owned(),
+        "Acquire::Retries=0".to_owned(),
+    ];
+    all.extend(["http", "https"].map(|scheme| format!("Acquire::{scheme}::Timeout={ACQUIRE_TIMEOUT}")));
+    all.extend(options.iter().map(|option| (*option).to_owned()));
+    let mut command = vec!["apt-get", "-c", &configuration];
+    all.iter().for_each(|option| command.extend(["-o", option]));
+    command.push("update");
+    let prepared = prepare(&command).map_err(|error| error.to_string())?;
+    let asked = ask_prepared(&["apt-get", "update"], prepared, b"", TIMEOUT);
+    read(&asked.map_err(|error| error.to_string())?.ok_or("apt-get is not installed")?)
+}
+
+/// As apt wants its folders; what it downloads as is another user.
+fn prepare_folder(folder: &Path) -> std::io::Result<()> {
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755))?;
+    std::fs::write(folder.join("apt.conf"), WITHOUT_HOOKS)?;
+    std::fs::create_dir_all(folder.join("lists/partial"))?;
+    std::fs::create_dir_all(folder.join("cache/archives/partial"))
+}
+
+/// How a repository answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Answer {
+    /// apt has left its head out, which it tells only of some.
+    NoHead,
+    /// Something of it came.
+    Came,
+    /// It cannot be read.
+    Failed,
+}
+
+/// What came of asking.
+#[derive(Debug, PartialEq, Eq)]
+struct Answers {
+    /// By URL and suite.
+    of_repositories: BTreeMap<String, Answer>,
+    complaints: Vec<String>,
+}
+
+impl From<Answers> for Repositories {
+    fn from(answers: Answers) -> Repositories {
+        let failed = |answer: &&Answer| **answer != Answer::Failed;
+        let answering = answers.of_repositories.values().filter(failed).count();
+        Repositories { answering, complaints: answers.complaints }
+    }
+}
+
+/// Each head and index that was asked for has a line, with `Get`, `Hit`, `Ign` or `Err`. What went wrong is told at the end.
+fn read(outcome: &Outcome) -> Seen<Answers> {
+    let mut of_repositories: BTreeMap<String, Answer> = BTreeMap::new();
+    for line in outcome.stdout.lines() {
+        let Some((result, what)) = line.split_once(':') else { continue };
+        let words: Vec<&str> = what.split_whitespace().skip(1).collect();
+        let answer = match result {
+            "Get" | "Hit" => Answer::Came,
+            "Ign" => Answer::NoHead,
+            "Err" => Answer::Failed,
+            _ => continue,
+        };
+        // An index is named with its component behind the suite: `bookworm/main amd64 Packages`.
+        let [url, suite, ..] = words[..] else { continue };
+        if words.iter().any(|word| matches!(*word, "InRelease" | "Release" | "Packages")) {
+            let suite = suite.split_once('/').map_or(suite, |(suite, _)| suite);
+            let known = of_repositories.entry(format!("{url} {suite}")).or_insert(answer);
+            *known = answer.max(*known);
+        }
+    }
+    let complaints: Vec<String> = outcome
+        .stderr
+        .lines()
+        .filter_map(|line| line.strip_prefix("E: "))
+        .filter(|said| !said.starts_with(SUMMARY))
+        .map(|said| one_line(said, LONGEST_COMPLAINT))
+        .collect();
+    if !outcome.status.success() && complaints.is_empty() {
+        return Err(format!("apt-get update ended with {}", outcome.status));
+    }
+    Ok(Answers { of_repositories, complaints })
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    /// A repository in a folder: apt asks no network for it.
+    fn of_list(list: &str) -> Seen<Repositories> {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("list");
+        std::fs::write(&path, list).unwrap();
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let list = format!("Dir::Etc::sourcelist={}", path.display());
+        of_apt(&[&list, "Dir::Etc::sourceparts=-"])
+    }
+
+    #[test]
+    fn apt_says_which_repository_cannot_be_read() {
+        if !Path::new("/usr/bin/apt-get").exists() {
+            return;
+        }
+        assert_eq!(of_list(""), Ok(Repositories::default()));
+        let found = of_list("deb file:/no/such/repository stable main\n").unwrap();
+        assert_eq!(found.answering, 0);
+        assert!(found.complaints.iter().any(|said| said.contains("/no/such/repository")), "{found:?}");
+        let malformed = of_list("nonsense\n").unwrap();
+        assert!(malformed.complaints[0].contains("source list"), "{malformed:?}");
+    }
+
+    #[test]
+    fn a_head_that_came_is_told_from_one_that_did_not() {
+        use std::os::unix::process::ExitStatusExt as _;
+        let outcome = Outcome {
+            status: std::process::ExitStatus::from_raw(100 << 8),
+            stdout: "Hit:1 http://a.test stable InRelease\nGet:2 http://b.test stable InRelease [9 kB]\n\
+                     Err:3 http://c.test stable InRelease\n  Could not connect\nIgn:4 http://d.test ./ InRelease\n\
+                     Ign:5 http://e.test ./ InRelease\nIgn:6 http://d.test ./ Release\n\
+                     Err:7 http://e.test ./ Packages\nGet:8 http://b.test stable/main amd64 Packages [4 kB]\n"
+                .into(),
+            stderr: "W: old\nE: Failed to fetch http://c.test  503  \u{1b}[2J\n\
+                     E: Some index files failed to download. They have been ignored.\n"
+                .into(),
+        };
+        let answers = read(&outcome).unwrap();
+        let told: Vec<_> = answers.of_repositories.values().copied().collect();
+        assert_eq!(told, [Answer::Came, Answer::Came, Answer::Failed, Answer::NoHead, Answer::Failed]);
+        let complaints = vec!["Failed to fetch http://c.test  503   [2J".to_owned()];
+        assert_eq!(Repositories::from(answers), Repositories { answering: 3, complaints });
+        let silent = Outcome { stderr: String::new(), ..outcome };
+        assert!(read(&silent).unwrap_err().contains("apt-get update ended with"));
+    }
+}
