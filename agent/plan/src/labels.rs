@@ -45,6 +45,8 @@ pub struct ObservedNode {
     pub written_by_us: BTreeSet<String>,
     /// Those of them that another manager owns too.
     pub shared: BTreeSet<String>,
+    /// Whether its pods have addresses (`spec.podCIDRs`).
+    pub has_pod_ranges: bool,
     /// Which version of the Node this is.
     pub resource_version: String,
 }
@@ -57,6 +59,9 @@ pub enum Wanted {
     /// Those that its cloud has noted down, while the group cannot be read. They are as old as the instance, and some
     /// clouds have few of them, so what we wrote of the group when it could be read is better.
     Noted(BTreeMap<String, String>),
+    /// Some of them, where the group cannot be read, and nothing else tells what its nodes are labelled: what a Node has
+    /// besides stays.
+    Partial(BTreeMap<String, String>),
     /// Those that upstream's kops-controller decides, to the last one: what its cloud has noted down, and nothing else.
     AsUpstream(BTreeMap<String, String>),
 }
@@ -64,7 +69,10 @@ pub enum Wanted {
 impl Wanted {
     fn labels(&self) -> &BTreeMap<String, String> {
         match self {
-            Wanted::OfGroup(labels) | Wanted::Noted(labels) | Wanted::AsUpstream(labels) => labels,
+            Wanted::OfGroup(labels)
+            | Wanted::Noted(labels)
+            | Wanted::Partial(labels)
+            | Wanted::AsUpstream(labels) => labels,
         }
     }
 }
@@ -98,6 +106,7 @@ impl LabelPatch {
 pub fn wanted(identity: &Identity, of_group: Option<&BTreeMap<String, String>>) -> Wanted {
     let mut labels = noted(identity);
     match of_group {
+        None if identity.noted_labels.is_empty() => Wanted::Partial(labels),
         None => Wanted::Noted(labels),
         Some(of_group) => {
             labels.extend(of_group.clone());
@@ -169,12 +178,13 @@ pub fn diff(observed: &ObservedNode, wanted: &Wanted) -> Option<LabelPatch> {
     let is_shared = |key: &str| observed.shared.contains(key) && !is_decided_here(key);
     let is_ours_alone = |key: &str| is_written_by_us(key) && !is_shared(key);
     let may_be_set = |key: &str| match wanted {
-        Wanted::OfGroup(_) | Wanted::AsUpstream(_) => true,
+        Wanted::OfGroup(_) | Wanted::Partial(_) | Wanted::AsUpstream(_) => true,
         Wanted::Noted(_) => !(is_written_by_us(key) && observed.labels.contains_key(key)),
     };
     let may_be_removed = |key: &str| match wanted {
         Wanted::OfGroup(_) => ROLE_LABELS.contains(&key) || is_ours_alone(key),
         Wanted::Noted(_) => ROLE_LABELS.contains(&key) && !is_written_by_us(key),
+        Wanted::Partial(_) => false,
         Wanted::AsUpstream(_) => ROLE_LABELS.contains(&key),
     };
     let set: BTreeMap<String, String> = labels
@@ -293,6 +303,19 @@ mod tests {
     }
 
     #[test]
+    fn where_nothing_tells_a_nodes_labels_none_are_taken_away() {
+        let identity = Identity {
+            instance_group: "nodes".into(),
+            proven_labels: labels(&[GROUP]),
+            ..Identity::default()
+        };
+        let wanted = wanted(&identity, None);
+        assert_eq!(wanted, Wanted::Partial(labels(&[GROUP])));
+        let patch = diff(&node(&[NODE, ("ours", "1")], &["ours"]), &wanted).unwrap();
+        assert_eq!((patch.set, patch.remove), (labels(&[GROUP]), BTreeSet::new()));
+    }
+
+    #[test]
     fn what_the_tags_still_state_stays_and_what_only_we_wrote_goes() {
         let identity = Identity {
             instance_group: "nodes".into(),
@@ -398,7 +421,7 @@ mod tests {
             fn one_patch_is_enough_and_touches_nothing_of_others(
                 present in some_labels(),
                 labels in some_labels(),
-                kind in prop::sample::select(vec![Wanted::OfGroup, Wanted::Noted, Wanted::AsUpstream]),
+                kind in prop::sample::select(vec![Wanted::OfGroup, Wanted::Noted, Wanted::Partial, Wanted::AsUpstream]),
                 ours in prop::collection::btree_set("[a-f]", 0..6),
                 shared in prop::collection::btree_set("[a-f]", 0..3),
             ) {

@@ -11,8 +11,20 @@ use std::collections::BTreeSet;
 use kops_agent_spec::{CloudProvider, Cluster, KopsControllerOptions};
 
 /// The clouds whose machines kops-agent can identify.
-const IDENTIFIED: [CloudProvider; 4] =
-    [CloudProvider::Aws, CloudProvider::DigitalOcean, CloudProvider::Gce, CloudProvider::Hetzner];
+const IDENTIFIED: [CloudProvider; 8] = [
+    CloudProvider::Aws,
+    CloudProvider::Azure,
+    CloudProvider::DigitalOcean,
+    CloudProvider::Gce,
+    CloudProvider::Hetzner,
+    CloudProvider::Linode,
+    CloudProvider::Metal,
+    CloudProvider::Scaleway,
+];
+
+/// The clouds whose machines have addresses for their pods, and can be asked for them. With any other upstream's process ends
+/// (upstream: `setupCloudIPAM` in `cmd/kops-controller/main.go`).
+const GIVES_POD_RANGES: [CloudProvider; 3] = [CloudProvider::Aws, CloudProvider::Gce, CloudProvider::Metal];
 
 /// The annotation whose names dns-controller publishes (upstream: `dns-controller/pkg/watchers/annotations.go`).
 pub const INTERNAL_NAMES: &str = "dns.alpha.kubernetes.io/internal";
@@ -32,18 +44,28 @@ pub fn left_to_upstream(options: &KopsControllerOptions) -> Option<String> {
         ));
     }
     let enabled = |enabled: Option<bool>| enabled == Some(true);
-    let why = if options.enable_cloud_ipam {
-        "enableCloudIPAM is set, and kops-agent does not give Nodes the addresses of their pods"
-    } else if options.capi.as_ref().is_some_and(|capi| enabled(capi.enabled)) {
+    if options.enable_cloud_ipam && !GIVES_POD_RANGES.contains(&options.cloud) {
+        let cloud = options.cloud;
+        return Some(format!(
+            "enableCloudIPAM is set, and machines of the cloud {cloud} have no addresses for the pods of their Nodes, by \
+             kOps' own kops-controller neither"
+        ));
+    }
+    let why = if options.capi.as_ref().is_some_and(|capi| enabled(capi.enabled)) {
         "capi.enabled is set, and kops-agent does nothing for Cluster API"
     } else if options.discovery.as_ref().is_some_and(|discovery| enabled(discovery.enabled)) {
         "discovery.enabled is set, and kops-agent does not write the names of a gossip cluster into CoreDNS"
-    } else if options.server.as_ref().is_some_and(|server| server.pki.is_some()) {
-        "server.pki is set, and kops-agent cannot verify machines that prove who they are by a key of their own"
     } else {
         return None;
     };
     Some(why.to_owned())
+}
+
+/// Whether kOps writes no configurations of nodes in a cluster with this configuration: its own kops-controller makes them, with
+/// all of kOps in its process (upstream: `getNodeConfig` in `cmd/kops-controller/pkg/server/node_config.go`), and kops-agent
+/// serves what is there.
+pub fn kops_writes_no_configurations(options: &KopsControllerOptions) -> bool {
+    options.server.is_some() && options.cloud == CloudProvider::Metal
 }
 
 /// Whether machines bootstrap from kops-agent in a cluster with this configuration.
@@ -96,7 +118,7 @@ mod tests {
 
     #[test]
     fn what_upstream_has_to_do_itself_leaves_it_the_port_too() {
-        for cloud in ["aws", "digitalocean", "gce", "hetzner"] {
+        for cloud in ["aws", "azure", "digitalocean", "gce", "hetzner", "linode", "scaleway"] {
             for more in [
                 "enableCloudIPAM: false",
                 "capi: {enabled: false}",
@@ -108,7 +130,6 @@ mod tests {
                 assert!(serves_machines(&options), "{more}");
             }
             for (more, named) in [
-                ("enableCloudIPAM: true", "enableCloudIPAM"),
                 ("capi: {enabled: true}", "capi.enabled"),
                 ("discovery: {enabled: true}", "discovery.enabled"),
             ] {
@@ -117,16 +138,28 @@ mod tests {
                 assert!(!serves_machines(&options), "{more}");
             }
         }
-        for cloud in ["aws", "digitalocean", "gce", "hetzner"] {
+        for cloud in ["aws", "gce", "metal"] {
             let text = format!("{{clusterName: c, cloud: {cloud}, server: {{Listen: ':3988', pki: {{}}}}}}");
             let options = KopsControllerOptions::parse(text.as_bytes(), "config.yaml").unwrap();
-            assert!(left_to_upstream(&options).unwrap().contains("server.pki"));
-            assert!(!serves_machines(&options));
+            assert!(serves_machines(&options), "{cloud}");
         }
-        for cloud in ["azure", "openstack", "metal"] {
-            let options = options(&format!("cloud: {cloud}"));
-            assert!(left_to_upstream(&options).unwrap().contains(cloud));
+        for (cloud, is_left) in [
+            ("aws", false),
+            ("gce", false),
+            ("metal", false),
+            ("azure", true),
+            ("hetzner", true),
+            ("digitalocean", true),
+            ("linode", true),
+            ("scaleway", true),
+        ] {
+            let options = options(&format!("cloud: {cloud}, enableCloudIPAM: true"));
+            let why = left_to_upstream(&options);
+            assert_eq!(why.is_some(), is_left, "{why:?}");
+            assert!(why.is_none_or(|why| why.contains("enableCloudIPAM") && why.contains(cloud)));
+            assert_eq!(serves_machines(&options), !is_left);
         }
+        assert!(left_to_upstream(&options("cloud: openstack")).unwrap().contains("openstack"));
     }
 
     #[test]

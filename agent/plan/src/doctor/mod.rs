@@ -7,6 +7,7 @@ mod clock;
 mod disks;
 mod kernel;
 mod network;
+mod packages;
 mod ports;
 mod programs;
 
@@ -18,8 +19,9 @@ pub use clock::Clock;
 pub use disks::Disk;
 pub use kernel::{Cgroups, Kernel, Module, ModuleState};
 pub use network::{Download, Name, NameOutcome, Outcome, Purpose, Service, ServiceKind};
+pub use packages::{PackageLock, Packages, Repositories};
 pub use ports::Listener;
-pub use programs::{Machine, PackageLock, Process};
+pub use programs::{Machine, Process};
 
 /// What was seen, or why that is not known.
 pub type Seen<T> = Result<T, String>;
@@ -92,6 +94,8 @@ pub struct Observations {
     pub listeners: Seen<Vec<Listener>>,
     /// What the kernel has.
     pub kernel: Kernel,
+    /// The package manager.
+    pub packages: Packages,
     /// What runs on the machine.
     pub machine: Machine,
 }
@@ -102,13 +106,21 @@ pub fn findings(observed: &Observations) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(observed.names.iter().map(|name| network::of_name(name, is_control_plane)));
     findings.extend(network::of_services(&observed.services));
+    findings.extend(observed.kubernetes.as_ref().and_then(of_kubernetes));
     findings.extend(network::of_downloads(&observed.downloads));
     findings.extend(clock::findings(&observed.clock));
     findings.extend(disks::findings(&observed.disks));
     findings.extend(kernel::findings(&observed.kernel, observed.kubernetes.as_ref()));
     findings.extend(ports::findings(&observed.listeners, is_control_plane));
+    findings.extend(packages::findings(&observed.packages));
     findings.extend(programs::findings(&observed.machine));
     findings
+}
+
+/// A Kubernetes that is not known, which stops no machine.
+fn of_kubernetes(kubernetes: &KubernetesVersion) -> Option<Finding> {
+    let warning = kubernetes.newer_than_known()?;
+    Some(Finding::warning("kubernetes", warning, "look for a release of kops-agent that knows it"))
 }
 
 /// Whether any of these would stop the machine from becoming its node.

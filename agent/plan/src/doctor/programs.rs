@@ -3,7 +3,6 @@
 use super::{Finding, Seen};
 
 const SYSTEMD: &str = "systemd";
-const PACKAGES: &str = "packages";
 const SWAP: &str = "swap";
 const PROGRAMS: &str = "programs";
 
@@ -16,23 +15,12 @@ const OTHERS: [&str; 8] =
 pub struct Machine {
     /// Whether systemd has started it.
     pub runs_systemd: Seen<bool>,
-    /// The lock of the package manager that a process holds, if one does.
-    pub package_lock: Seen<Option<PackageLock>>,
     /// The devices and files that are used as swap.
     pub swap: Seen<Vec<String>>,
     /// Whether kubelet is to start all the same where there is swap; `None` where its configuration is not known.
     pub allows_swap: Option<bool>,
     /// The processes that may be in the way of a node, and those of the node itself.
     pub processes: Seen<Vec<Process>>,
-}
-
-/// The lock of a package manager.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PackageLock {
-    /// Its file.
-    pub path: String,
-    /// The process that holds it.
-    pub holder: String,
 }
 
 /// A process.
@@ -54,8 +42,7 @@ impl Process {
 }
 
 pub(super) fn findings(machine: &Machine) -> Vec<Finding> {
-    let mut findings = vec![of_systemd(&machine.runs_systemd), of_packages(&machine.package_lock)];
-    findings.push(of_swap(&machine.swap, machine.allows_swap));
+    let mut findings = vec![of_systemd(&machine.runs_systemd), of_swap(&machine.swap, machine.allows_swap)];
     findings.extend(of_processes(&machine.processes));
     findings
 }
@@ -73,23 +60,6 @@ fn of_systemd(runs_systemd: &Seen<bool>) -> Finding {
             format!("whether systemd runs this machine is not known: {why}"),
             "look at /run/systemd/system",
         ),
-    }
-}
-
-fn of_packages(lock: &Seen<Option<PackageLock>>) -> Finding {
-    match lock {
-        Ok(None) => Finding::ok(PACKAGES, "no process holds the lock of the package manager"),
-        Ok(Some(PackageLock { path, holder })) => Finding::warning(
-            PACKAGES,
-            format!(
-                "{holder} holds the lock of the package manager, {path}; converge waits for it for ten minutes"
-            ),
-            "let it finish, or end it",
-        ),
-        Err(why) => {
-            let what = format!("whether the package manager is free is not known: {why}");
-            Finding::unknown(PACKAGES, what, "run as root")
-        }
     }
 }
 

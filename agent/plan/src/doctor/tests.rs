@@ -31,9 +31,9 @@ fn well() -> Observations {
             missing_parameters: Ok(vec![]),
             parameters_are_read_only: Ok(false),
         },
+        packages: Packages { lock: Ok(None), missing: Some(Ok(vec![])), repositories: None },
         machine: Machine {
             runs_systemd: Ok(true),
-            package_lock: Ok(None),
             swap: Ok(vec![]),
             allows_swap: Some(false),
             processes: Ok(vec![]),
@@ -238,6 +238,13 @@ fn room() {
 }
 
 #[test]
+fn a_kubernetes_that_is_newer_than_what_is_known() {
+    is(Verdict::Warning, "Kubernetes 1.37.0 is newer than this kops-agent knows", |observed| {
+        observed.kubernetes = KubernetesVersion::parse("1.37.0");
+    });
+}
+
+#[test]
 fn kernel() {
     let cgroups = |cgroups| move |observed: &mut Observations| observed.kernel.cgroups = cgroups;
     let all = || set(&["cpu", "cpuset", "memory", "pids"]);
@@ -299,16 +306,44 @@ fn ports() {
 }
 
 #[test]
+fn packages() {
+    is(Verdict::Warning, "apt-get (process 7) holds the lock of the package manager, /lock", |observed| {
+        observed.packages.lock =
+            Ok(Some(PackageLock { path: "/lock".into(), holder: "apt-get (process 7)".into() }));
+    });
+    is(Verdict::Unknown, "denied", |observed| observed.packages.lock = Err("denied".into()));
+    is(Verdict::Unknown, "not known: no dpkg", |observed| {
+        observed.packages.missing = Some(Err("no dpkg".into()));
+    });
+    let missing = |answering, complaints: &[&str]| {
+        let complaints = complaints.iter().map(|said| (*said).to_owned()).collect();
+        let repositories = Some(Ok(Repositories { answering, complaints }));
+        move |observed: &mut Observations| {
+            observed.packages.missing = Some(Ok(vec!["conntrack".into(), "ethtool".into()]));
+            observed.packages.repositories = repositories;
+        }
+    };
+    is(Verdict::Problem, "conntrack, ethtool are yet to be installed, and", missing(0, &["a.test: 503"]));
+    is(Verdict::Problem, "can read no repository: it has none", missing(0, &[]));
+    is(Verdict::Warning, "not every repository can be read: a.test: 503", missing(2, &["a.test: 503"]));
+    is(Verdict::Unknown, "whether their repositories answer is not known: killed", |observed| {
+        missing(0, &[])(observed);
+        observed.packages.repositories = Some(Err("killed".into()));
+    });
+    let mut observed = well();
+    missing(3, &[])(&mut observed);
+    assert!(findings(&observed).iter().all(|finding| finding.verdict == Verdict::Ok));
+    // Where it is not known what the machine is to have, that has a finding of its own.
+    observed.packages = Packages { missing: None, ..well().packages };
+    assert!(findings(&observed).iter().all(|finding| finding.check != "repositories"));
+}
+
+#[test]
 fn programs() {
     is(Verdict::Problem, "systemd does not run this machine", |observed| {
         observed.machine.runs_systemd = Ok(false)
     });
     is(Verdict::Unknown, "no /run", |observed| observed.machine.runs_systemd = Err("no /run".into()));
-    is(Verdict::Warning, "apt-get (process 7) holds the lock of the package manager, /lock", |observed| {
-        observed.machine.package_lock =
-            Ok(Some(PackageLock { path: "/lock".into(), holder: "apt-get (process 7)".into() }));
-    });
-    is(Verdict::Unknown, "denied", |observed| observed.machine.package_lock = Err("denied".into()));
     is(Verdict::Problem, "/dev/zram0 is used as swap", |observed| {
         observed.machine.swap = Ok(vec!["/dev/zram0".into()])
     });

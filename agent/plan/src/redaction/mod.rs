@@ -5,17 +5,21 @@
 //! in that is in a URL, the values of names such as `token`, tokens whose form tells them, and long runs of letters and digits that look random. Digests in hexadecimal
 //! stay, since they tell one file from another: a secret of that form is hidden where it is known, or where its name says what it is.
 
+mod files;
 mod formats;
 mod named;
 mod pem;
 mod random;
+mod spellings;
 mod urls;
 
 use std::collections::BTreeSet;
+use std::sync::OnceLock;
 
+use aho_corasick::{AhoCorasick, MatchKind};
 use base64::Engine as _;
-use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
-use percent_encoding::{NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+use base64::engine::general_purpose::STANDARD;
+use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
 pub use named::is_secret_name;
@@ -31,8 +35,9 @@ const ROUNDS: usize = 16;
 /// Hides what is secret.
 #[derive(Clone, Default)]
 pub struct Redactor {
-    /// The longest first: a part of one that is hidden before it would leave the rest.
-    secrets: Vec<String>,
+    secrets: BTreeSet<String>,
+    /// What finds all of them in one pass, however many they are; once it was asked for. `None` where it cannot be made.
+    finder: OnceLock<Option<AhoCorasick>>,
     public: BTreeSet<String>,
 }
 
@@ -43,45 +48,40 @@ impl std::fmt::Debug for Redactor {
 }
 
 impl Redactor {
-    /// The same, which hides this value too: as it is, and as JSON, URLs and base64 have it. Less than four bytes are not
-    /// hidden.
+    /// The same, which hides this value too: as it is, and in each spelling that other programs give it. Less than four bytes
+    /// are not hidden.
     #[must_use]
     pub fn hiding(mut self, secret: &str) -> Redactor {
         let whole = secret.trim();
         let lines = whole.lines().map(str::trim).filter(|line| !line.starts_with("-----"));
         // Those of a key are found by their looks, and are too many to look for each.
         let lines = lines.filter(|line| line.len() >= SHORTEST * 2 && !random::is_random(line));
-        for value in [whole].into_iter().chain(lines) {
-            self.add(value.to_owned());
-            self.add(json_escaped(value));
-            self.add(utf8_percent_encode(value, NON_ALPHANUMERIC).to_string());
-        }
-        for bytes in [secret.as_bytes(), whole.as_bytes()] {
-            for engine in [STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD] {
-                self.add(engine.encode(bytes));
+        for value in [whole].into_iter().chain(lines).filter(|value| value.len() >= SHORTEST) {
+            if !self.secrets.contains(value) {
+                self.secrets.extend(spellings::of(value).into_iter().filter(|text| text.len() >= SHORTEST));
             }
         }
+        self.finder = OnceLock::new();
         self
     }
 
-    /// The same, which hides all that is secret in the text of a file: the values of JSON but those that are only a name, and
-    /// the text as a whole.
+    /// The same, which hides all that is secret in the text of a file: the text as a whole, and the values of JSON, YAML, INI
+    /// and CSV in it but those that only name something.
     #[must_use]
     pub fn hiding_file(self, text: &str) -> Redactor {
-        let mut redactor = self.hiding(text);
-        let Ok(value) = serde_json::from_str::<Value>(text) else { return redactor };
-        let mut values = Vec::new();
-        collect(&value, "", &mut values);
-        for value in values {
-            redactor = redactor.hiding(&value);
-            let decoded = STANDARD.decode(&value).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-            // `auth` of a registry is `user:password`.
-            if let Some(decoded) = decoded {
-                let password = decoded.split_once(':').map(|(_, password)| password.to_owned());
-                redactor = redactor.hiding(&decoded).hiding(&password.unwrap_or_default());
-            }
-        }
-        redactor
+        files::values(text)
+            .iter()
+            .filter(|value| value.is_secret_in_file())
+            .fold(self.hiding(text), hiding_value)
+    }
+
+    /// The same, which hides what is secret in the text of a file that has more than secrets: values whose names say that they
+    /// are, and passwords in URLs.
+    #[must_use]
+    pub fn hiding_named(self, text: &str) -> Redactor {
+        let redactor =
+            files::values(text).iter().filter(|value| value.is_named_secret()).fold(self, hiding_value);
+        redactor.hiding_logins(text)
     }
 
     /// The same, which hides what is secret in the variables of an environment: the values that their names say are secret,
@@ -91,12 +91,14 @@ impl Redactor {
         // Where a shell is, and whether something is switched on, is in half of all texts.
         let is_harmless = matches!(name, "PWD" | "OLDPWD") || matches!(value, "true" | "false");
         let redactor = if is_secret_name(name) && !is_harmless { self.hiding(value) } else { self };
-        match urls::password(value) {
-            Some(password) => {
-                redactor.hiding(password).hiding(&percent_decode_str(password).decode_utf8_lossy())
-            }
-            None => redactor,
-        }
+        redactor.hiding_logins(value)
+    }
+
+    /// The same, which hides the passwords of all URLs in a text, and of `user:password@host` without a scheme.
+    fn hiding_logins(self, text: &str) -> Redactor {
+        urls::passwords(text).into_iter().fold(self, |redactor, password| {
+            redactor.hiding(password).hiding(&percent_decode_str(password).decode_utf8_lossy())
+        })
     }
 
     /// The same, which shows this value though it looks random: the hash of a configuration.
@@ -119,24 +121,29 @@ impl Redactor {
 
     /// A value without what is secret in its texts, keys of objects included.
     pub fn json(&self, value: &Value) -> Value {
+        self.json_below(value, false)
+    }
+
+    /// The same of what stands below the name of a secret, or elsewhere.
+    fn json_below(&self, value: &Value, is_below: bool) -> Value {
         match value {
             Value::String(text) => Value::String(self.text(text)),
-            Value::Array(values) => values.iter().map(|value| self.json(value)).collect(),
+            Value::Array(values) => values.iter().map(|value| self.json_below(value, is_below)).collect(),
             Value::Object(fields) => {
                 // What a container's variable has is said by another field, and many names say nothing.
-                let is_variable = fields.keys().any(|name| name.eq_ignore_ascii_case("name"));
-                fields
-                    .iter()
-                    .map(|(name, value)| {
-                        let is_value = is_variable && name.eq_ignore_ascii_case("value");
-                        let shown = match is_value || is_secret_name(name) {
-                            // These are names of secrets.
-                            true if name != "secrets" => self.hidden(value),
-                            _ => self.json(value),
-                        };
-                        (self.text(name), shown)
-                    })
-                    .collect()
+                let is_variable = is_below || fields.keys().any(|name| name.eq_ignore_ascii_case("name"));
+                let shown = |(name, value): (&String, &Value)| {
+                    let lower = name.to_lowercase();
+                    let is_value =
+                        (is_variable && lower == "value") || (is_below && CONTENT.contains(&lower.as_str()));
+                    let shown = match is_value || is_secret_name(name) {
+                        true if lower == "secrets" && is_of_names(value) => self.json(value),
+                        true => self.hidden(value),
+                        false => self.json_below(value, is_below),
+                    };
+                    (self.text(name), shown)
+                };
+                fields.iter().map(shown).collect()
             }
             other => other.clone(),
         }
@@ -147,52 +154,57 @@ impl Redactor {
         match value {
             Value::String(_) | Value::Number(_) => Value::String(MARK.to_owned()),
             Value::Array(values) => values.iter().map(|value| self.hidden(value)).collect(),
-            other => self.json(other),
+            other => self.json_below(other, true),
         }
     }
 
-    fn add(&mut self, secret: String) {
-        if secret.len() < SHORTEST || self.secrets.contains(&secret) {
-            return;
-        }
-        let at = self.secrets.partition_point(|other| other.len() >= secret.len());
-        self.secrets.insert(at, secret);
+    fn finder(&self) -> Option<&AhoCorasick> {
+        let make = || {
+            let secrets = self.secrets.iter().filter(|secret| !MARK.contains(secret.as_str()));
+            AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(secrets).ok()
+        };
+        self.finder.get_or_init(make).as_ref()
     }
 
     fn without_known(&self, mut text: String) -> String {
         for _ in 0..ROUNDS {
-            let mut is_changed = false;
-            for secret in self.secrets.iter().filter(|secret| !MARK.contains(secret.as_str())) {
-                if text.contains(secret.as_str()) {
-                    text = text.replace(secret.as_str(), MARK);
-                    is_changed = true;
-                }
-            }
-            if !is_changed {
+            // Where nothing can find them nothing can be shown.
+            let Some(finder) = self.finder() else { return MARK.to_owned() };
+            if !finder.is_match(&text) {
                 return text;
             }
+            let mut shown = String::with_capacity(text.len());
+            finder.replace_all_with(&text, &mut shown, |_, _, shown| {
+                shown.push_str(MARK);
+                true
+            });
+            text = shown;
         }
         // A secret that is made of the mark itself: nothing of the text is worth that.
         MARK.to_owned()
     }
 }
 
-/// As it stands between the quotes of JSON.
-fn json_escaped(text: &str) -> String {
-    let quoted = Value::String(text.to_owned()).to_string();
-    quoted[1..quoted.len() - 1].to_owned()
+/// Fields of what has the name of a secret that have the secret itself.
+const CONTENT: [&str; 6] = ["value", "data", "stringdata", "content", "text", "raw"];
+
+/// Whether what is called `secrets` tells which there are, or where: names, or the URL of a folder.
+fn is_of_names(value: &Value) -> bool {
+    match value {
+        Value::Array(_) => true,
+        Value::String(text) => text.contains("://"),
+        _ => false,
+    }
 }
 
-/// Names of fields that tell who logs in and not by what, as in the configuration of a registry's credentials.
-const NAMING: [&str; 5] = ["username", "email", "serveraddress", "kind", "apiversion"];
-
-fn collect(value: &Value, name: &str, values: &mut Vec<String>) {
-    match value {
-        Value::String(text) if !NAMING.contains(&name.to_lowercase().as_str()) => values.push(text.clone()),
-        Value::Array(all) => all.iter().for_each(|value| collect(value, name, values)),
-        Value::Object(fields) => fields.iter().for_each(|(name, value)| collect(value, name, values)),
-        _ => {}
-    }
+/// A redactor that hides a value of a file, too, and what it is in base64.
+fn hiding_value(redactor: Redactor, value: &files::Named) -> Redactor {
+    let redactor = redactor.hiding(&value.text).hiding_logins(&value.text);
+    let decoded = STANDARD.decode(&value.text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    // `auth` of a registry is `user:password`.
+    let Some(decoded) = decoded else { return redactor };
+    let password = decoded.split_once(':').map(|(_, password)| password.to_owned());
+    redactor.hiding(&decoded).hiding(&password.unwrap_or_default())
 }
 
 #[cfg(test)]

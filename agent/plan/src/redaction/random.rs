@@ -10,6 +10,10 @@ const SHORTEST: usize = 20;
 /// 35 in what people make of words.
 const CHANGES: usize = 30;
 const CHANGES_WITHOUT_DIGITS: usize = 42;
+/// Words of this many letters and digits, with no `-` or `_` between them, are so rare that fewer changes will do: a line of a
+/// key's PEM that is in base64 once more may have 24.
+const LONG: usize = 40;
+const CHANGES_OF_LONG: usize = 20;
 
 /// A text without them, but for these.
 pub(super) fn without_runs(text: &str, public: &BTreeSet<String>) -> String {
@@ -41,7 +45,12 @@ pub(super) fn is_random(run: &str) -> bool {
         return false;
     }
     let changes = kinds.windows(2).filter(|two| two[0] != two[1]).count();
-    let least = if kinds.contains(&DIGIT) { CHANGES } else { CHANGES_WITHOUT_DIGITS };
+    let is_long = kinds.len() >= LONG && !run.contains(['-', '_']);
+    let least = match kinds.contains(&DIGIT) {
+        true if is_long => CHANGES_OF_LONG,
+        true => CHANGES,
+        false => CHANGES_WITHOUT_DIGITS,
+    };
     changes * 100 >= least * (kinds.len() - 1)
 }
 

@@ -1,8 +1,13 @@
 //! What of a URL lets one in: its user and password, its query and its fragment.
+//!
+//! A password may have any letter in it, escaped or not, so a URL's login goes on to the last `@` before a space, the
+//! next URL or the quote that the URL stands in. All is read once: no line takes longer than its length.
 
 use super::MARK;
 
 const SCHEME: &str = "://";
+/// What a digest of an image begins with, behind an `@` that ends no login.
+const DIGEST: &str = "sha256:";
 
 /// A text whose URLs have none of it.
 pub(super) fn without_credentials(text: &str) -> String {
@@ -11,47 +16,97 @@ pub(super) fn without_credentials(text: &str) -> String {
     while let Some(at) = rest.find(SCHEME) {
         let (before, after) = rest.split_at(at + SCHEME.len());
         shown.push_str(before);
-        let url = &after[..after.find(ends_url).unwrap_or(after.len())];
-        rest = &after[url.len()..];
-        let userinfo = userinfo_end(url);
-        if userinfo > 0 {
+        let url = Url::at(&before[..at], after);
+        if url.userinfo > 0 {
             shown.push_str(MARK);
         }
-        let place = &url[userinfo..];
-        match place.find(['?', '#']) {
-            // Where nothing follows there is nothing to hide.
-            Some(query) if query + 1 < place.len() => {
-                shown.push_str(&place[..=query]);
-                shown.push_str(MARK);
-            }
-            _ => shown.push_str(place),
+        let place = &after[url.userinfo..url.end];
+        let Some(query) = place.find(['?', '#']) else {
+            shown.push_str(place);
+            rest = &after[url.end..];
+            continue;
+        };
+        shown.push_str(&place[..=query]);
+        // More letters may be in a query than in a place.
+        let query = &after[url.userinfo + query + 1..];
+        let length = query.find(ends_query).unwrap_or(query.len());
+        // Where nothing follows there is nothing to hide.
+        if length > 0 {
+            shown.push_str(MARK);
         }
+        rest = &query[length..];
     }
     shown.push_str(rest);
     shown
 }
 
-/// The password of a URL that has one.
-pub(super) fn password(url: &str) -> Option<&str> {
-    let (_, rest) = url.split_once(SCHEME)?;
-    let userinfo = &rest[..userinfo_end(rest)];
+/// The passwords of all URLs of a text, and of each `user:password@host` without a scheme.
+pub(super) fn passwords(text: &str) -> Vec<&str> {
+    let mut passwords = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(SCHEME) {
+        let after = &rest[at + SCHEME.len()..];
+        let url = Url::at(&rest[..at], after);
+        passwords.extend(password(&after[..url.userinfo]));
+        rest = &after[url.end..];
+    }
+    let is_plain = |word: &&str| !word.contains(SCHEME);
+    for word in text.split(|c: char| c.is_whitespace() || c == ',').filter(is_plain) {
+        passwords.extend(word.rsplit_once('@').and_then(|(userinfo, _)| password(userinfo)));
+    }
+    passwords
+}
+
+fn password(userinfo: &str) -> Option<&str> {
     userinfo.split_once(':').map(|(_, password)| password).filter(|password| !password.is_empty())
 }
 
-/// Where user and password end, which is at an `@`; 0 where there are none.
-fn userinfo_end(url: &str) -> usize {
-    let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
-    if let Some(at) = authority.rfind('@') {
-        return at;
-    }
-    // A password with `/` in it, which should have been written otherwise: what stands after the colon is no port.
-    let is_port = |port: &str| port.chars().all(|c| c.is_ascii_digit() || c == ']' || c == ':');
-    match authority.split_once(':') {
-        Some((host, port)) if !is_port(port) && !host.starts_with('[') => url.rfind('@').unwrap_or(0),
-        _ => 0,
+/// Where the parts of a URL are behind its `://`.
+struct Url {
+    /// Where user and password end, which is at an `@`; 0 where there are none.
+    userinfo: usize,
+    /// Where it ends but for its query.
+    end: usize,
+}
+
+impl Url {
+    fn at(before: &str, after: &str) -> Url {
+        // To the next URL, whose scheme is no part of this one; or to a space.
+        let next = after.find(SCHEME).unwrap_or(after.len());
+        let space = after[..next].find(char::is_whitespace);
+        let limit = space.unwrap_or_else(|| match next == after.len() {
+            true => next,
+            false => after[..next].trim_end_matches(is_of_scheme).len(),
+        });
+        let quote = before.trim_end_matches(is_of_scheme).chars().next_back().filter(|c| is_quote(*c));
+        // One that stands in quotes ends with them, whatever is in it.
+        let limit = match quote {
+            Some(quote) => after[..limit].find([quote, '\\']).unwrap_or(limit),
+            None => limit,
+        };
+        let all = &after[..limit];
+        let authority = &all[..all.find(|c| matches!(c, '/' | '?' | '#') || ends_url(c)).unwrap_or(limit)];
+        // A password with `/`, `@` or a quote in it, which should have been written otherwise.
+        let last = all.rfind('@').filter(|at| !all[at + 1..].starts_with(DIGEST));
+        let is_login = authority.contains(':') && !authority.starts_with('[');
+        let at = last.filter(|_| is_login).or_else(|| authority.rfind('@')).unwrap_or(0);
+        let end = all[at..].find(ends_query).map_or(limit, |end| at + end);
+        Url { userinfo: at, end }
     }
 }
 
+fn is_of_scheme(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '+' | '.' | '-')
+}
+
+fn is_quote(c: char) -> bool {
+    matches!(c, '"' | '\'' | '`')
+}
+
+fn ends_query(c: char) -> bool {
+    c.is_whitespace() || is_quote(c) || matches!(c, '<' | '>' | '\\')
+}
+
 fn ends_url(c: char) -> bool {
-    c.is_whitespace() || matches!(c, '"' | '\'' | '`' | '<' | '>' | '\\')
+    ends_query(c) || matches!(c, ',' | ';' | ')' | ']' | '}' | '|')
 }

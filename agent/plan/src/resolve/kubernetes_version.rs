@@ -18,8 +18,9 @@ pub struct KubernetesVersion {
 /// The oldest Kubernetes minor version for which nodes are decided
 /// (`OldestSupportedKubernetesVersion` in upup/pkg/fi/cloudup/apply_cluster.go).
 const OLDEST_SUPPORTED_MINOR: u64 = 32;
-/// The newest Kubernetes minor version for which nodes are decided: the newest that kOps at this commit has asset hashes for.
-const NEWEST_SUPPORTED_MINOR: u64 = 36;
+/// The newest Kubernetes minor version whose nodes are known: the newest that kOps at this commit has asset hashes for. A newer
+/// one is decided by the same rules, as upstream's nodeup does, which knows no upper bound.
+const NEWEST_KNOWN_MINOR: u64 = 36;
 
 impl Serialize for KubernetesVersion {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
@@ -43,14 +44,25 @@ impl KubernetesVersion {
         parts.next().is_none().then(|| KubernetesVersion { text: text.to_owned(), major, minor, patch })
     }
 
-    /// Whether nodes of this version can be decided.
+    /// Whether nodes of this version are decided: of all but the old ones, and of Kubernetes 1.
     pub fn is_supported(&self) -> bool {
-        self.major == 1 && (OLDEST_SUPPORTED_MINOR..=NEWEST_SUPPORTED_MINOR).contains(&self.minor)
+        self.major == 1 && self.minor >= OLDEST_SUPPORTED_MINOR
     }
 
-    /// The range of versions for which nodes can be decided, for messages.
+    /// The versions for which nodes are decided, for messages.
     pub fn supported_range() -> String {
-        format!("1.{OLDEST_SUPPORTED_MINOR} to 1.{NEWEST_SUPPORTED_MINOR}")
+        format!(
+            "1.{OLDEST_SUPPORTED_MINOR} and newer, and 1.{NEWEST_KNOWN_MINOR} is the newest that is known"
+        )
+    }
+
+    /// What there is to warn of where nodes of this version are decided as those of an older one; `None` where it is known.
+    pub fn newer_than_known(&self) -> Option<String> {
+        (self.is_supported() && self.minor > NEWEST_KNOWN_MINOR).then(|| {
+            format!(
+                "Kubernetes {self} is newer than this kops-agent knows, so its node is decided as one of 1.{NEWEST_KNOWN_MINOR}"
+            )
+        })
     }
 
     /// Whether the version is the URL of a build rather than a release.
@@ -123,9 +135,33 @@ mod tests {
     }
 
     #[test]
-    fn only_the_minor_versions_that_kops_knows_are_supported() {
-        let supported = |text: &str| KubernetesVersion::parse(text).unwrap().is_supported();
-        assert!(supported("1.32.0") && supported("1.36.3"));
-        assert!(!supported("1.31.14") && !supported("1.37.0") && !supported("2.34.0"));
+    fn old_versions_are_refused_and_new_ones_are_decided_with_a_warning() {
+        let read = |text: &str| KubernetesVersion::parse(text).unwrap();
+        for refused in ["1.31.14", "1.0.0", "2.34.0", "0.40.0"] {
+            assert!(!read(refused).is_supported() && read(refused).newer_than_known().is_none(), "{refused}");
+        }
+        for known in ["1.32.0", "1.36.3", "1.36.99"] {
+            assert!(read(known).is_supported() && read(known).newer_than_known().is_none(), "{known}");
+        }
+        for newer in ["1.37.0", "v1.37.0-alpha.1", "1.99.0", "https://host/ci/v1.40.0-beta.0/"] {
+            assert!(read(newer).is_supported(), "{newer}");
+            let warning = read(newer).newer_than_known().unwrap();
+            assert!(warning.contains(newer) && warning.ends_with("one of 1.36"), "{warning}");
+        }
+    }
+
+    #[test]
+    fn a_newer_version_is_decided_as_the_newest_that_is_known() {
+        let (known, newer) = (KubernetesVersion::parse("1.36.0"), KubernetesVersion::parse("1.48.1"));
+        let gates = |version: Option<KubernetesVersion>| {
+            let version = version.unwrap();
+            (
+                version.cni_plugins_release(),
+                version.image_volumes_are_on_by_default(),
+                version.can_limit_crash_loop_back_off(),
+                version.refuses_cgroups_v1(),
+            )
+        };
+        assert_eq!(gates(newer), gates(known));
     }
 }

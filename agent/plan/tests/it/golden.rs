@@ -39,7 +39,7 @@ macro_rules! nodes {
         const COMPARED: &[&str] = &[$(stringify!($cloud)),*];
     };
 }
-nodes!(aws azure digitalocean gce hetzner linode openstack scaleway);
+nodes!(aws azure digitalocean gce hetzner linode metal openstack scaleway);
 
 #[test]
 fn every_cloud_is_compared_and_every_snapshot_is_of_one() {

@@ -27,7 +27,7 @@ macro_rules! clouds {
             &[$(($name, include_str!(concat!("../../../../../tests/golden/clouds/", $name, ".yaml")))),*];
     };
 }
-clouds!("aws", "azure", "digitalocean", "gce", "hetzner", "linode", "openstack", "scaleway");
+clouds!("aws", "azure", "digitalocean", "gce", "hetzner", "linode", "metal", "openstack", "scaleway");
 
 macro_rules! example {
     ($path:literal) => {

@@ -1,0 +1,102 @@
+//! The package manager: whether another process has it, and whether what is yet to be installed can be had.
+
+use super::{Finding, Seen};
+
+const PACKAGES: &str = "packages";
+const REPOSITORIES: &str = "repositories";
+
+/// The package manager.
+#[derive(Clone, Debug)]
+pub struct Packages {
+    /// The lock that a process holds, if one does.
+    pub lock: Seen<Option<PackageLock>>,
+    /// The packages that are yet to be installed; `None` where it is not known what the machine is to have.
+    pub missing: Option<Seen<Vec<String>>>,
+    /// The repositories; `None` where nothing is to be installed.
+    pub repositories: Option<Seen<Repositories>>,
+}
+
+/// The lock of a package manager.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PackageLock {
+    /// Its file.
+    pub path: String,
+    /// The process that holds it.
+    pub holder: String,
+}
+
+/// How the repositories of the machine's own lists answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Repositories {
+    /// How many can be read.
+    pub answering: usize,
+    /// What the package manager says of the others.
+    pub complaints: Vec<String>,
+}
+
+pub(super) fn findings(packages: &Packages) -> Vec<Finding> {
+    let missing = packages.missing.iter().filter_map(|missing| of_missing(missing, &packages.repositories));
+    [of_lock(&packages.lock)].into_iter().chain(missing).collect()
+}
+
+fn of_lock(lock: &Seen<Option<PackageLock>>) -> Finding {
+    match lock {
+        Ok(None) => Finding::ok(PACKAGES, "no process holds the lock of the package manager"),
+        Ok(Some(PackageLock { path, holder })) => Finding::warning(
+            PACKAGES,
+            format!(
+                "{holder} holds the lock of the package manager, {path}; converge waits for it for ten minutes"
+            ),
+            "let it finish, or end it",
+        ),
+        Err(why) => {
+            let what = format!("whether the package manager is free is not known: {why}");
+            Finding::unknown(PACKAGES, what, "run as root")
+        }
+    }
+}
+
+fn of_missing(missing: &Seen<Vec<String>>, repositories: &Option<Seen<Repositories>>) -> Option<Finding> {
+    let names = match missing {
+        Ok(names) if names.is_empty() => return Some(Finding::ok(PACKAGES, "all packages are installed")),
+        Ok(names) => names.join(", "),
+        Err(why) => {
+            let what = format!("which packages are yet to be installed is not known: {why}");
+            return Some(Finding::unknown(PACKAGES, what, "ask the package manager"));
+        }
+    };
+    Some(match repositories.as_ref()? {
+        Ok(Repositories { answering: 0, complaints }) => {
+            let why = match complaints.is_empty() {
+                true => "it has none".to_owned(),
+                false => complaints.join("; "),
+            };
+            Finding::problem(
+                REPOSITORIES,
+                format!(
+                    "{names} are yet to be installed, and the package manager can read no repository: {why}"
+                ),
+                "mend its list of repositories, the network or its proxy; or have an image that has the packages",
+            )
+        }
+        Ok(Repositories { answering, complaints }) if complaints.is_empty() => Finding::ok(
+            REPOSITORIES,
+            format!("{names} are yet to be installed, and all repositories answer ({answering})"),
+        ),
+        Ok(Repositories { complaints, .. }) => Finding::warning(
+            REPOSITORIES,
+            format!(
+                "{names} are yet to be installed, and not every repository can be read: {}",
+                complaints.join("; ")
+            ),
+            "mend those that they come from; others are in the way of nothing",
+        ),
+        Err(why) => Finding::unknown(
+            REPOSITORIES,
+            format!(
+                "{names} are yet to be installed, and whether their repositories answer is not known: {why}"
+            ),
+            "have the package manager read them: `apt-get update`, `dnf makecache`",
+        ),
+    })
+}
