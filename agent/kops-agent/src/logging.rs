@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use kops_agent_plan::diff::{Action, Step};
 use kops_agent_plan::resource::ResourceId;
+use kops_agent_process::output::plain_lines;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 use systemd_journal_logger::JournalLog;
 
@@ -82,7 +83,7 @@ fn fields_of(message: &str) -> Option<[(&'static str, String); 3]> {
 /// it knows.
 pub fn last_words(why: &str) {
     if stderr_is_the_journal() && fields_of(why).is_none() {
-        let lines: String = why.lines().map(|line| format!("<3>{line}\n")).collect();
+        let lines: String = plain_lines(why).lines().map(|line| format!("<3>{line}\n")).collect();
         if std::io::stderr().write_all(lines.as_bytes()).is_ok() {
             return;
         }
@@ -120,10 +121,11 @@ impl<L: Log> Log for OursOnly<L> {
         if !self.enabled(record.metadata()) {
             return;
         }
-        match fields_of(&record.args().to_string()) {
-            Some(fields) => self.inner.log(&record.to_builder().key_values(&fields.as_slice()).build()),
-            None => self.inner.log(record),
-        }
+        // A message may say what a server has said, and journalctl is read on a terminal.
+        let message = plain_lines(&record.args().to_string());
+        let fields = fields_of(&message);
+        let fields = fields.as_ref().map_or(&[][..], |fields| fields.as_slice());
+        self.inner.log(&record.to_builder().args(format_args!("{message}")).key_values(&fields).build());
     }
 
     fn flush(&self) {
@@ -158,6 +160,29 @@ mod tests {
     use kops_agent_plan::resource::Kind;
 
     use super::*;
+
+    struct Kept<'a>(&'a Mutex<Vec<String>>);
+
+    impl Log for Kept<'_> {
+        fn enabled(&self, _: &Metadata<'_>) -> bool {
+            true
+        }
+
+        fn log(&self, record: &Record<'_>) {
+            self.0.lock().expect("no test panics there").push(record.args().to_string());
+        }
+
+        fn flush(&self) {}
+    }
+
+    #[test]
+    fn what_a_server_has_said_steers_no_terminal() {
+        let messages = Mutex::new(Vec::new());
+        let logger = OursOnly { inner: Kept(&messages), libraries: true };
+        let said = "it answers 400\n\u{1b}]0;pwned\u{7}\u{9b}2J\u{202e}";
+        logger.log(&Record::builder().args(format_args!("{said}")).build());
+        assert_eq!(*messages.lock().expect("no test panics there"), ["it answers 400\n ]0;pwned  2J "]);
+    }
 
     #[test]
     fn what_names_the_resource_of_a_step_is_about_the_step() {

@@ -12,6 +12,7 @@ mod cli;
 mod command;
 mod doctor;
 mod exit;
+mod given_to_units;
 mod logging;
 mod node;
 mod output;
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
     panics::start();
     let cli = Cli::parse_from(with_nodeup_spelling(std::env::args().collect()));
     logging::start(cli.verbosity);
+    given_to_units::run_again(&cli.command);
     service_manager::start();
     tls::install_provider();
     let runtime = match runtime(&cli.command) {

@@ -13,7 +13,7 @@ use kops_agent_plan::resource::{DesiredState, Resource};
 use kops_agent_spec::facts::Facts;
 use serde::Serialize;
 
-pub use kops_agent_process::output::{print_bytes, print_json};
+pub use kops_agent_process::output::{plain_lines, print_bytes, print_json};
 
 use crate::cli::{Color, Output};
 use crate::node::last_applied::superseded as superseded_means;

@@ -1,5 +1,6 @@
 //! `kops-agent doctor` and `kops-agent support-bundle`, which look at a machine that may have nothing that they look for.
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use crate::source::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
 const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
 /// The same where `/opt` is read-only, as on Container-Optimized OS.
 const BOOT_CONFIG_OF_TOOLBOX: &str = "/var/lib/toolbox/kops/conf/kube_env.yaml";
-/// The default of `--store-patience`, in seconds: the command is one at a terminal.
+/// The default of `--store-patience`, in seconds: these commands are run at a terminal, and not at boot.
 const STORE_TIMEOUT: u64 = 10;
 
 /// The machine that is looked at, and as which node.
@@ -91,8 +92,43 @@ impl LookArgs {
         }
     }
 
-    /// Whether it is this machine, and not a root of its own.
+    /// The same with this machine's root as `/`, however its path was written.
+    pub fn settled(mut self) -> LookArgs {
+        if self.is_this_machine() {
+            self.root = PathBuf::from("/");
+        }
+        self
+    }
+
+    /// Whether it is this machine, and not a root of its own, however its path is written: `/..` is `/`.
     pub fn is_this_machine(&self) -> bool {
+        let number = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
         self.root == Path::new("/")
+            || number(&self.root).is_some_and(|of_root| Some(of_root) == number(Path::new("/")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Call {
+        #[command(flatten)]
+        look: LookArgs,
+    }
+
+    #[test]
+    fn this_machine_is_known_however_its_root_is_written() {
+        let look = |root: &str| Call::parse_from(["x", "--root", root]).look;
+        for root in ["/", "/..", "/usr/..", "/proc/self/root"] {
+            assert!(look(root).is_this_machine(), "{root}");
+            assert_eq!(look(root).settled().root, Path::new("/"), "{root}");
+        }
+        for root in ["/usr", "/no/such/folder"] {
+            assert!(!look(root).is_this_machine(), "{root}");
+        }
     }
 }

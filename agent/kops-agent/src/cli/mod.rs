@@ -219,6 +219,10 @@ pub struct StatusArgs {
     /// something.
     #[arg(long)]
     pub timeline: bool,
+    /// Write the metrics (--output prometheus) into this file below --root, whole at once, instead of printing them. Its folder
+    /// may be node_exporter's own; it has to be there, and no link may lead to it.
+    #[arg(long, value_name = "FILE", conflicts_with = "timeline")]
+    pub write: Option<String>,
 }
 
 /// Arguments of `reset`.

@@ -4,14 +4,18 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use kops_agent_plan::doctor::{self, Finding, Verdict};
+use kops_agent_process::output::one_line;
 use serde::Serialize;
 
 use crate::cli::{DoctorArgs, Output};
 use crate::{exit, output};
 
+/// Of a line of a finding, in letters.
+const LONGEST: usize = 2000;
+
 /// Prints the findings; the exit code says whether any of them stops the machine.
 pub(super) async fn run(args: &DoctorArgs) -> Result<u8> {
-    let findings = doctor::findings(&crate::doctor::look(&args.look).await?);
+    let findings = doctor::findings(&crate::doctor::look(&args.look.clone().settled()).await?);
     let stops = doctor::stops(&findings);
     match args.output {
         Output::Json => output::print_json(&Diagnosis { stops, findings: &findings })?,
@@ -57,6 +61,20 @@ fn text(findings: &[Finding]) -> String {
     text
 }
 
+/// Its lines below each other. What servers and processes said is in it, so nothing else steers the terminal.
 fn indented(lines: &str) -> String {
-    lines.replace('\n', "\n                         ")
+    let lines: Vec<String> = lines.lines().map(|line| one_line(line, LONGEST)).collect();
+    lines.join("\n                         ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_that_others_said_steers_the_terminal() {
+        let indented = indented("a\u{1b}[2J\rb\n\u{9b}c\u{202e}d");
+        let lines: Vec<&str> = indented.lines().map(str::trim_start).collect();
+        assert_eq!(lines, ["a [2J b", "c d"]);
+    }
 }

@@ -12,6 +12,7 @@ use kops_agent_net::http;
 use kops_agent_plan::diff::diff;
 use kops_agent_plan::resource::{Content, DesiredState, File, Mode, SecretPiece};
 use kops_agent_process::output::{Output, error_text};
+use kops_agent_process::program;
 
 use super::run::RETRIES;
 use crate::node::environment::OF_NODEUP as ENVIRONMENT;
@@ -45,11 +46,18 @@ const VARIABLES: &[&[&str]] = &[
         "OPENSTACK_TLS_INSECURE_SKIP_VERIFY",
     ],
     &["OSS_REGION"],
+    // Of older kOps; newer has the account in the URLs of the store.
+    &["AZURE_STORAGE_ACCOUNT"],
+    // Which identity to use, and where its account is, for machines that kOps' own are not.
+    &["AZURE_CLIENT_ID"],
+    &["AZURE_STORAGE_SERVICE_ENDPOINT"],
     // Its own, of ours.
     &[controller_service::VARIABLE],
     // Upstream leaves it out, since its kops-controller is a pod that gets it otherwise.
     &["HCLOUD_TOKEN"],
     &["DIGITALOCEAN_ACCESS_TOKEN"],
+    &["LINODE_TOKEN"],
+    &["SCW_SECRET_KEY", "SCW_DEFAULT_PROJECT_ID"],
 ];
 
 /// Installs the unit on this machine and has it started; tried again after a failure as often as `retries` says, -1 for
@@ -71,7 +79,7 @@ pub(super) async fn install(conf: &Path, mut retries: i64) -> Result<u8> {
 }
 
 async fn install_once(conf: &Path) -> Result<u8> {
-    let program = std::env::current_exe().context("finding the path of this program for its unit")?;
+    let program = program::path().context("finding the path of this program for its unit")?;
     // A power cut that leaves the unit must leave them too: the boot script, which is not run a second time, has only just
     // written both.
     for file in [program.as_path(), conf] {
@@ -151,7 +159,7 @@ fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> Strin
 fn unit(command: &str) -> String {
     format!(
         "[Unit]\nDescription=Make this machine a node (kops-agent)\nDocumentation=https://github.com/kubernetes/kops\n\n\
-         [Service]\nEnvironmentFile={ENVIRONMENT}\nEnvironmentFile=/etc/environment\nExecStart={command}\nType=oneshot\n\
+         [Service]\nEnvironmentFile={ENVIRONMENT}\nEnvironmentFile=-/etc/environment\nExecStart={command}\nType=oneshot\n\
          NotifyAccess=main\nWatchdogSec=2min\nWatchdogSignal=SIGTERM\nKillMode=mixed\nTimeoutStopSec=15min\n\n\
          [Install]\nWantedBy=multi-user.target\n"
     )
@@ -197,8 +205,13 @@ mod tests {
                 "OS_AUTH_URL",
                 "AWS_REGION",
                 "OSS_REGION",
+                "AZURE_STORAGE_ACCOUNT",
+                "AZURE_CLIENT_ID",
+                "AZURE_STORAGE_SERVICE_ENDPOINT",
                 "HCLOUD_TOKEN",
                 "DIGITALOCEAN_ACCESS_TOKEN",
+                "LINODE_TOKEN",
+                "SCW_SECRET_KEY",
                 controller_service::VARIABLE,
             ]
             .contains(&name))

@@ -10,14 +10,19 @@ use crate::cli::ResetArgs;
 use crate::node::{environment, machine};
 use crate::{exit, output};
 
-/// The units that packages install (see `units/`), the timer before what it starts. Their files are the package's and stay,
+/// The units that packages install (see `units/`), a timer before what it starts. Their files are the package's and stay,
 /// but they must not make the machine a node again.
-const OF_PACKAGES: [&str; 4] = [
+const OF_PACKAGES: [&str; 6] = [
     "kops-agent-verify.timer",
     "kops-agent-verify.service",
+    "kops-agent-metrics.timer",
+    "kops-agent-metrics.service",
     "kops-agent.service",
     "kops-agent-controller.service",
 ];
+
+/// What kops-agent-metrics.service writes.
+const METRICS: &str = "/var/lib/prometheus/node-exporter/kops-agent.prom";
 
 /// Resets the node.
 pub(super) fn run(args: &ResetArgs) -> Result<u8> {
@@ -25,7 +30,10 @@ pub(super) fn run(args: &ResetArgs) -> Result<u8> {
         bail!("{} is no directory: there is nothing to reset", args.root.display());
     }
     let host = machine::open(&args.root)?;
-    let reset = host.plan_reset(&[install_unit::UNIT], &[environment::OF_NODEUP], &OF_PACKAGES)?;
+    let mut reset = host.plan_reset(&[install_unit::UNIT], &[environment::OF_NODEUP], &OF_PACKAGES)?;
+    if host.is_published(METRICS)? {
+        reset.published.push(METRICS.to_owned());
+    }
     output::print_bytes(text(&reset).as_bytes())?;
     if !args.yes && !is_confirmed()? {
         bail!("nothing was reset");
@@ -55,6 +63,7 @@ fn text(reset: &Reset) -> String {
         "These are removed, keys overwritten first",
         reset.removed.iter().map(ToString::to_string).collect(),
     );
+    list("This is removed, which tells node_exporter how the node is", reset.published.clone());
     list("These folders are removed with all that is in them", reset.folders.clone());
     list(
         "These stay, because they were there before kops-agent",

@@ -21,11 +21,20 @@ pub(super) fn run(args: &StatusArgs) -> Result<u8> {
     if args.timeline {
         return print_timeline(&host.timelines()?, args.output);
     }
+    if args.write.is_some() && args.output != StatusOutput::Prometheus {
+        bail!("--write is for metrics: give --output prometheus as well");
+    }
     let status = host.status()?;
     match args.output {
         StatusOutput::Json => output::print_json(&status)?,
         StatusOutput::Text => output::print_bytes(text(&status).as_bytes())?,
-        StatusOutput::Prometheus => output::print_bytes(prometheus(&status).as_bytes())?,
+        StatusOutput::Prometheus => {
+            let metrics = prometheus(&status);
+            match &args.write {
+                Some(path) => host.publish(path, metrics.as_bytes()).map(|()| exit::CONVERGED)?,
+                None => output::print_bytes(metrics.as_bytes())?,
+            }
+        }
     };
     Ok(if status.converged { exit::CONVERGED } else { exit::DIFFERENT })
 }
@@ -48,7 +57,8 @@ fn text(status: &Status) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = write_text(&mut text, status);
-    text
+    // Of what a run failed, a server may have said: the store, a mirror.
+    output::plain_lines(&text)
 }
 
 fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {
@@ -254,6 +264,14 @@ mod tests {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
         assert!(text.lines().count() < 24, "more than a screen:\n{text}");
+    }
+
+    #[test]
+    fn what_a_server_has_said_steers_no_terminal() {
+        let problem = "the store answers 400 \u{1b}]0;pwned\u{7}\u{9b}2J\u{202e}\nnext".into();
+        let status = Status { failure: Some(Failure { at: "now".into(), problem }), ..status() };
+        let text = text(&status);
+        assert!(text.contains("the store answers 400  ]0;pwned  2J \n             next"), "{text:?}");
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use kops_agent_host::doctor as host;
-use kops_agent_plan::doctor::{Disk, Kernel, Listener, Machine, Module, Seen};
+use kops_agent_plan::doctor::{Disk, Kernel, Listener, Machine, Module, Packages, Seen};
 
 use super::deadline::{LOOK, looked};
 use super::node::Wanted;
@@ -40,7 +40,6 @@ pub(super) async fn look(args: &LookArgs, wanted: &Wanted) -> Seeing {
             },
             machine: Machine {
                 runs_systemd: host::runs_systemd(&root),
-                package_lock: host.as_ref().map_err(Clone::clone).and_then(|host| host.package_lock()),
                 swap: host::swap(&root),
                 allows_swap,
                 processes: host::processes(&root),
@@ -48,6 +47,20 @@ pub(super) async fn look(args: &LookArgs, wanted: &Wanted) -> Seeing {
         }
     });
     seeing.await.unwrap_or_else(|why| unseen(&why, wanted))
+}
+
+/// The package manager. Its repositories are asked only where something is to come from them.
+pub(super) async fn packages(args: &LookArgs, wanted: &Wanted) -> Packages {
+    let (root, desired) = (args.root.clone(), wanted.desired.clone());
+    let seen = looked(LOOK, move || {
+        let host = open(&root).map_err(|error| error.to_string())?;
+        let missing = desired.map(|desired| host.missing_packages(&desired));
+        let is_to_install = matches!(&missing, Some(Ok(names)) if !names.is_empty());
+        let repositories = is_to_install.then(|| host.repositories());
+        Ok(Packages { lock: host.package_lock(), missing, repositories })
+    });
+    let seen = seen.await.and_then(|seen| seen);
+    seen.unwrap_or_else(|why| Packages { lock: Err(why), missing: None, repositories: None })
 }
 
 fn unseen(why: &str, wanted: &Wanted) -> Seeing {
@@ -62,7 +75,6 @@ fn unseen(why: &str, wanted: &Wanted) -> Seeing {
         },
         machine: Machine {
             runs_systemd: Err(why.to_owned()),
-            package_lock: Err(why.to_owned()),
             swap: Err(why.to_owned()),
             allows_swap: wanted.allows_swap,
             processes: Err(why.to_owned()),
@@ -72,7 +84,9 @@ fn unseen(why: &str, wanted: &Wanted) -> Seeing {
 
 /// How much room there is; `sizes` is what is yet to be downloaded, by URL.
 pub(super) async fn disks(args: &LookArgs, wanted: &Wanted, sizes: BTreeMap<String, u64>) -> Seen<Vec<Disk>> {
-    let mut folders: Vec<(String, u64)> = vec![(CACHE.to_owned(), sizes.values().sum())];
+    // A server may say any size.
+    let size = sizes.values().fold(0, |sum: u64, size| sum.saturating_add(*size));
+    let mut folders: Vec<(String, u64)> = vec![(CACHE.to_owned(), size)];
     folders.extend(wanted.folders.iter().map(|folder| (folder.clone(), 0)));
     let root = args.root.clone();
     looked(LOOK, move || host::disks(&root, &folders)).await.and_then(|disks| disks)

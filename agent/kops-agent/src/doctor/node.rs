@@ -51,6 +51,8 @@ pub(super) struct Wanted {
     pub(super) modules: BTreeSet<String>,
     /// Texts of files of kernel parameters.
     pub(super) parameters: Vec<String>,
+    /// What it is to be as a whole, for what the package manager is asked; `None` where that is not known.
+    pub(super) desired: Option<DesiredState>,
     /// Whether kubelet is to start where there is swap; `None` where its configuration is not known.
     pub(super) allows_swap: Option<bool>,
 }
@@ -122,7 +124,7 @@ async fn decided(
     args: &LookArgs,
 ) -> Result<(KubernetesVersion, DesiredState)> {
     let before = machine::before(&args.root)?;
-    let hashes = HashSource::known_or(machine::remembered_hashes(&args.root)?);
+    let hashes = HashSource::known_and(machine::remembered_hashes(&args.root)?);
     let spec = spec::read_of(store, options, boot.clone(), facts, hashes, &before).await?;
     let node = decide::resolve(spec)?;
     let desired = decide::desired(&node)?;
@@ -165,6 +167,7 @@ impl Wanted {
         }
         let downloads = downloads.into_iter().map(|(urls, is_there)| WantedDownload { urls, is_there });
         self.downloads.extend(downloads);
+        self.desired = Some(desired.clone());
     }
 
     fn add_file(&mut self, file: &File) {

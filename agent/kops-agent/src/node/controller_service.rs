@@ -7,6 +7,7 @@ use kops_agent_plan::derive;
 use kops_agent_plan::desired::{CONTROLLER_UNIT, ControllerService};
 use kops_agent_plan::takeover;
 use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_process::program;
 use kops_agent_spec::KopsControllerOptions;
 use kops_agent_store::Store;
 
@@ -70,8 +71,7 @@ pub async fn read(store: &Store, base: &str) -> Result<ControllerService> {
             "--controller: {why}; its service starts, leaves the Lease and port 3988 to kOps' kops-controller, and does nothing"
         );
     }
-    let program =
-        std::env::current_exe().context("finding the path of this program for the controller's unit")?;
+    let program = program::path().context("finding the path of this program for the controller's unit")?;
     let serves_machines = takeover::serves_machines(&parsed);
     Ok(ControllerService { options, program: program.display().to_string(), serves_machines })
 }

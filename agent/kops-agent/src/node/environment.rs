@@ -5,11 +5,12 @@
 //!
 //! Source: nodeup/pkg/bootstrap/install.go; `EnvironmentFile=` in systemd.exec(5).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
 use std::fmt;
-use std::io::ErrorKind;
 use std::path::Path;
 
+use kops_agent_host::Reader;
 use kops_agent_spec::InstanceGroupRole;
 
 /// What nodeup's unit needs to reach the state store and the cloud; there may be credentials in it.
@@ -18,6 +19,10 @@ pub const OF_NODEUP: &str = "/etc/sysconfig/kops-configuration";
 const OF_MACHINE: &str = "/etc/environment";
 /// The packages', for operators to write in.
 const OF_PACKAGE: &str = "/etc/kops-agent/environment";
+/// That of the controller's unit, which is no source of what decides a machine.
+const OF_CONTROLLER: &str = "/etc/sysconfig/kops-agent-controller";
+/// No file of variables is longer, in bytes.
+const LONGEST: u64 = 1 << 20;
 
 /// Is set with every login to OpenStack, whatever else that takes: kOps passes on all of a login where this is set
 /// (`buildEnvironmentVariables` in pkg/model/resources/nodeup.go).
@@ -39,8 +44,15 @@ impl fmt::Debug for Environment {
 impl Environment {
     /// That of a machine whose files are below `root`. A file that cannot be read tells nothing.
     pub fn of_machine(root: &Path) -> Environment {
-        let texts = [OF_NODEUP, OF_MACHINE, OF_PACKAGE].map(|path| read(root, path));
-        let of_units = texts.iter().flat_map(|text| variables(text)).collect();
+        let reader = Reader::open(root).ok();
+        let read = |path: &str| {
+            let told = reader.as_ref().map_or(Ok(Vec::new()), |reader| of_file(reader, path));
+            told.unwrap_or_else(|why| {
+                log::warn!("what a file of variables sets is not known: {why}");
+                Vec::new()
+            })
+        };
+        let of_units = [OF_NODEUP, OF_MACHINE, OF_PACKAGE].into_iter().flat_map(read).collect();
         Environment { of_units, is_without_login: false }
     }
 
@@ -50,11 +62,14 @@ impl Environment {
         Environment { is_without_login: role != InstanceGroupRole::ControlPlane, ..self }
     }
 
-    /// All variables of this process and of the agent's units, those of units before those of the process.
-    pub fn all(&self) -> Vec<(String, String)> {
-        let of_process = std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)));
-        self.of_units.clone().into_iter().chain(of_process).collect()
+    /// What the agent's units are given and this process is not.
+    pub fn beyond_process(&self) -> BTreeMap<String, String> {
+        self.beyond(process)
+    }
+
+    fn beyond(&self, process: impl Fn(&str) -> Option<String>) -> BTreeMap<String, String> {
+        let is_of_units = |(name, _): &(&String, &String)| process(name).is_none();
+        self.of_units.iter().filter(is_of_units).map(|(name, value)| (name.clone(), value.clone())).collect()
     }
 
     /// A variable of this process, or else of the agent's units.
@@ -102,14 +117,32 @@ fn process(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-fn read(root: &Path, path: &str) -> String {
-    let file = root.join(path.trim_start_matches('/'));
-    std::fs::read_to_string(&file).unwrap_or_else(|error| {
-        if error.kind() != ErrorKind::NotFound {
-            log::warn!("what {} sets is not known: {error}", file.display());
+/// All variables that the files set which units name, and of each all values: one that another file overrides may be a secret
+/// that a program was given earlier. Beside those of the agent's units these files are read. And why others cannot be.
+pub fn set_by_files(root: &Path, others: &[String]) -> (Vec<(String, String)>, Vec<String>) {
+    let Ok(reader) = Reader::open(root) else { return (Vec::new(), Vec::new()) };
+    let own = [OF_NODEUP, OF_MACHINE, OF_PACKAGE, OF_CONTROLLER];
+    let paths: BTreeSet<&str> = own.into_iter().chain(others.iter().map(String::as_str)).collect();
+    let (mut set, mut unread) = (Vec::new(), Vec::new());
+    for path in paths {
+        match of_file(&reader, path) {
+            Ok(variables) => set.extend(variables),
+            Err(why) => unread.push(why),
         }
-        String::new()
-    })
+    }
+    (set, unread)
+}
+
+/// All variables of this process.
+pub fn of_process() -> Vec<(String, String)> {
+    let text = |text: OsString| text.to_string_lossy().into_owned();
+    std::env::vars_os().map(|(name, value)| (text(name), text(value))).collect()
+}
+
+/// What a file sets; nothing where there is none.
+fn of_file(reader: &Reader, path: &str) -> Result<Vec<(String, String)>, String> {
+    let text = reader.text(path, LONGEST).map_err(|error| error.to_string())?;
+    Ok(variables(&text.unwrap_or_default()))
 }
 
 /// The variables that a file sets, in its order.
@@ -215,8 +248,35 @@ mod tests {
         assert_eq!(get("A").as_deref(), Some("process"));
         assert_eq!(get("B").as_deref(), Some("machine"));
         assert_eq!(get("C").as_deref(), Some("nodeup"));
+        let beyond: Vec<_> = environment.beyond(process).into_iter().collect();
+        assert_eq!(
+            beyond,
+            [("B", "machine"), ("C", "nodeup")].map(|(name, value)| (name.into(), value.into()))
+        );
         assert_eq!(get("D"), None);
         assert_eq!(Environment::of_machine(Path::new("/nowhere")).get_beside("A", no_process), None);
+    }
+
+    #[test]
+    fn for_a_report_all_values_of_a_variable_are_told() {
+        let root = tempfile::tempdir().unwrap();
+        for (path, text) in [
+            (OF_NODEUP, "OS_PASSWORD=rotated\n"),
+            (OF_MACHINE, "OS_PASSWORD=new\n"),
+            (OF_CONTROLLER, "A_TOKEN=of-the-controller\n"),
+            ("/etc/default/other", "B=2\n"),
+        ] {
+            let file = root.path().join(path.trim_start_matches('/'));
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, text).unwrap();
+        }
+        nix::unistd::mkfifo(&root.path().join("etc/fifo"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+        let others = ["/etc/default/other".to_owned(), "/etc/fifo".to_owned()];
+        let (set, unread) = set_by_files(root.path(), &others);
+        let mut values: Vec<&str> = set.iter().map(|(_, value)| value.as_str()).collect();
+        values.sort_unstable();
+        assert_eq!(values, ["2", "new", "of-the-controller", "rotated"]);
+        assert!(unread.len() == 1 && unread[0].contains("no regular file"), "{unread:?}");
     }
 
     #[test]

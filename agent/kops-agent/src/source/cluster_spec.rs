@@ -8,8 +8,9 @@ use kops_agent_plan::derive;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
 use kops_agent_store::{Found, Store, StoreError};
+use tokio::join;
 
-use super::store_files::{StoreFile, StoreFiles};
+use super::store_files::{StoreFile, StoreFiles, each};
 
 /// What a derivation reads of the store.
 pub(crate) struct ClusterFiles {
@@ -41,18 +42,29 @@ pub(crate) struct ClusterFiles {
 
 /// Reads the cluster, the group, and what their derivation needs besides.
 pub(crate) async fn read(store: &Store, base: &str, group_name: &str) -> Result<ClusterFiles> {
-    let cluster_file = cluster_file(store, base).await?;
+    let (cluster_file, group_file) = join!(cluster_file(store, base), group_file(store, base, group_name));
+    let cluster_file = cluster_file?;
     let cluster = Cluster::parse(&cluster_file.text, &cluster_file.url)?;
-    let group_file = group_file(store, base, group_name).await?;
+    let group_file = group_file?;
     let group = InstanceGroup::parse(&group_file.text, &group_file.url)?;
     let needed = derive::needed_files(&cluster, &group);
     let config_store = &cluster.spec.config_store;
     let files = StoreFiles::new(store, base, &config_store.keypairs, &config_store.secrets);
 
+    let optional = |name: &'static str| needed.optional.contains(name);
+    let url = format!("{base}/config");
+    let (found_keysets, found_secrets, user_text, addons_text, channel, roles) = join!(
+        each(needed.keysets.clone(), async |id| files.keyset(&id).await.map(|found| (id, found))),
+        each(needed.secrets.clone(), async |id| files.secret(&id).await.map(|found| (id, found))),
+        look_if(optional("config"), store, &url),
+        text_if(optional("clusteraddons/default"), store, format!("{base}/clusteraddons/default")),
+        addons_if(needed.bootstrap_channel, store, base),
+        roles(store, base, group_name, group.spec.role),
+    );
     let mut keysets = BTreeMap::new();
     let mut denied_keysets = BTreeMap::new();
-    for id in needed.keysets {
-        match files.keyset(&id).await? {
+    for (id, keyset) in found_keysets? {
+        match keyset {
             Found::There(keyset) => drop(keysets.insert(id, keyset)),
             Found::Absent => {}
             Found::Denied(why) => drop(denied_keysets.insert(id, why.to_string())),
@@ -60,30 +72,20 @@ pub(crate) async fn read(store: &Store, base: &str, group_name: &str) -> Result<
     }
     let mut denied = Vec::new();
     let mut secrets = BTreeMap::new();
-    for id in needed.secrets {
-        if let Some(secret) = known(files.secret(&id).await?, &mut denied) {
+    for (id, secret) in found_secrets? {
+        if let Some(secret) = known(secret, &mut denied) {
             secrets.insert(id, secret);
         }
     }
-    let optional = |name: &'static str| needed.optional.contains(name);
-    let user_cluster = match optional("config") {
-        true => {
-            let url = format!("{base}/config");
-            let text = known(store.look(&url).await?, &mut denied);
-            let file = text.map(|text| StoreFile { url, text });
-            file.map(|file| Cluster::parse(&file.text, &file.url)).transpose()?
-        }
-        false => None,
-    };
-    let cluster_addons = match optional("clusteraddons/default") {
-        true => text_if_there(store, &format!("{base}/clusteraddons/default"), &mut denied).await?,
-        false => None,
-    };
-    let (bootstrap_channel, addon_manifests) = match needed.bootstrap_channel {
-        true => addons(store, base, &mut denied).await?,
-        false => (None, BTreeMap::new()),
-    };
-    let roles = roles(store, base, &group).await?;
+    let user_text = known(user_text?, &mut denied);
+    let user_cluster = user_text.map(|text| Cluster::parse(&text, &url)).transpose()?;
+    let cluster_addons = known(addons_text?, &mut denied);
+    let (channel, manifests) = channel?;
+    let bootstrap_channel = known(channel, &mut denied);
+    let addon_manifests =
+        manifests.into_iter().filter_map(|(path, text)| Some((path, known(text, &mut denied)?)));
+    let addon_manifests = addon_manifests.collect();
+    let roles = roles?;
     Ok(ClusterFiles {
         cluster,
         cluster_file,
@@ -144,40 +146,56 @@ pub(crate) async fn group_file(store: &Store, base: &str, name: &str) -> Result<
 }
 
 /// The roles of all groups: a group of API servers changes the labels of the control plane's.
-async fn roles(store: &Store, base: &str, group: &InstanceGroup) -> Result<BTreeSet<InstanceGroupRole>> {
-    let mut roles = BTreeSet::from([group.spec.role]);
-    if group.spec.role != InstanceGroupRole::ControlPlane {
+async fn roles(
+    store: &Store,
+    base: &str,
+    own_name: &str,
+    own: InstanceGroupRole,
+) -> Result<BTreeSet<InstanceGroupRole>> {
+    let mut roles = BTreeSet::from([own]);
+    if own != InstanceGroupRole::ControlPlane {
         return Ok(roles);
     }
     let folder = format!("{base}/instancegroup");
-    for name in store.list(&folder).await? {
+    let others = store.list(&folder).await?.into_iter().filter(|name| name != own_name);
+    let role = async |name: String| {
         let url = format!("{folder}/{name}");
-        roles.insert(InstanceGroup::parse(&store.read(&url).await?, &url)?.spec.role);
-    }
+        Ok(InstanceGroup::parse(&store.read(&url).await?, &url)?.spec.role)
+    };
+    roles.extend(each(others, role).await?);
     Ok(roles)
 }
 
-async fn addons(
-    store: &Store,
-    base: &str,
-    denied: &mut Vec<StoreError>,
-) -> Result<(Option<String>, BTreeMap<String, String>)> {
-    let channel = text_if_there(store, &format!("{base}/addons/bootstrap-channel.yaml"), denied).await?;
-    let Some(channel) = channel else {
-        return Ok((None, BTreeMap::new()));
+/// The bootstrap channel, and the manifests that derivation needs of it, by path.
+type Addons = (Found<String>, Vec<(String, Found<String>)>);
+
+async fn addons_if(is_needed: bool, store: &Store, base: &str) -> Result<Addons> {
+    let channel = text_if(is_needed, store, format!("{base}/addons/bootstrap-channel.yaml")).await?;
+    let paths = match &channel {
+        Found::There(channel) => derive::addon_manifests(channel).map_err(WrongConfiguration)?,
+        Found::Absent | Found::Denied(_) => Default::default(),
     };
-    let mut manifests = BTreeMap::new();
-    for path in derive::addon_manifests(&channel).map_err(WrongConfiguration)? {
-        if let Some(manifest) = text_if_there(store, &format!("{base}/addons/{path}"), denied).await? {
-            manifests.insert(path, manifest);
-        }
-    }
-    Ok((Some(channel), manifests))
+    let manifest = async |path| {
+        let text = text_if(true, store, format!("{base}/addons/{path}")).await?;
+        Ok((path, text))
+    };
+    Ok((channel, each(paths, manifest).await?))
 }
 
-async fn text_if_there(store: &Store, url: &str, denied: &mut Vec<StoreError>) -> Result<Option<String>> {
-    let Some(bytes) = known(store.look(url).await?, denied) else { return Ok(None) };
-    Ok(Some(String::from_utf8(bytes).map_err(|_| WrongConfiguration(format!("{url} is not text")))?))
+/// A file of text, where it is needed; else it is taken to be absent.
+async fn text_if(is_needed: bool, store: &Store, url: String) -> Result<Found<String>> {
+    let found = look_if(is_needed, store, &url).await?;
+    let text = found.try_map(|bytes| {
+        String::from_utf8(bytes).map_err(|_| WrongConfiguration(format!("{url} is not text")))
+    });
+    Ok(text?)
+}
+
+async fn look_if(is_needed: bool, store: &Store, url: &str) -> Result<Found<Vec<u8>>> {
+    match is_needed {
+        true => Ok(store.look(url).await?),
+        false => Ok(Found::Absent),
+    }
 }
 
 /// What is known to be there; what is denied is noted.

@@ -17,11 +17,6 @@ pub(super) struct Served {
     pub(super) secrets: BTreeMap<String, Secret>,
 }
 
-/// Whether the boot config leaves this machine no other source.
-pub(super) fn is_to_be_asked(boot: &BootConfig) -> bool {
-    boot.config_server.as_ref().is_some_and(|server| !server.servers.is_empty())
-}
-
 /// Asks for it, and refuses one that does not have the hash that the boot config pins.
 ///
 /// # Errors

@@ -33,8 +33,8 @@ impl HashSource {
         HashSource::default()
     }
 
-    /// What was told at an earlier time counts too, and no network is asked.
-    pub fn known_or(remembered: BTreeMap<String, String>) -> HashSource {
+    /// What is known already and what was told at an earlier time; no network is asked.
+    pub fn known_and(remembered: BTreeMap<String, String>) -> HashSource {
         HashSource { remembered, asks_publishers: false }
     }
 

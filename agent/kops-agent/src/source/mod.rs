@@ -28,6 +28,10 @@ use kops_agent_spec::BootConfig;
 use kops_agent_spec::facts::Facts;
 use kops_agent_store::{Found, Store, StoreError};
 
+use node_spec::manifest;
+use store_files::each;
+use tokio::join;
+
 use configuration::{Configuration, derived, pinned_and_proven};
 use hashes::HashSource;
 
@@ -58,8 +62,8 @@ pub async fn read(
     hashes: HashSource,
     before: &Before,
 ) -> Result<NodeSpec> {
-    let has_store = options.config_base.is_some() || boot.config_base.is_some();
-    if !has_store && options.config_from != ConfigFrom::ClusterSpec && config_server::is_to_be_asked(&boot) {
+    let has_store = options.config_base.is_some() || boot.store_base().is_some();
+    if !has_store && options.config_from != ConfigFrom::ClusterSpec && boot.asks_server() {
         return served(store, options, boot, facts).await;
     }
     let base = options.config_base(&boot)?;
@@ -109,8 +113,9 @@ async fn served(store: &Store, options: &SourceOptions, boot: BootConfig, facts:
             ))
             .into());
         }
-        spec.read_manifest(store, path.clone(), path).await?;
     }
+    let manifests = each(spec.inputs.wanted_manifests(), |path| manifest(store, path.clone(), path)).await?;
+    spec.inputs.manifests.extend(manifests);
     Ok(spec)
 }
 
@@ -133,31 +138,44 @@ async fn complete(
     if let Origin::ClusterSpec(derivation) = &spec.origin {
         spec.denied.keysets.extend(derivation.files.denied_keysets.clone());
     }
-    for name in spec.inputs.wanted_keysets() {
-        let keyset = match spec.origin.keyset(&name) {
+    let origin = &spec.origin;
+    let keyset = async |name: String| {
+        let found = match origin.keyset(&name) {
             Some(keyset) => Found::There(keyset.clone()),
             None => files.keyset(&name).await?,
         };
+        Ok((name, found))
+    };
+    let secret = async |name: String| {
+        let found = match origin.secret(&name) {
+            Some(secret) => Found::There(secret.clone()),
+            None => files.secret(&name).await?,
+        };
+        Ok((name, found))
+    };
+    let of_store = async |path: String| {
+        let url = if path.contains("://") { path.clone() } else { format!("{base}/{path}") };
+        manifest(store, path, url).await
+    };
+    let (keysets, secrets, manifests) = join!(
+        each(spec.inputs.wanted_keysets(), keyset),
+        each(spec.inputs.wanted_secrets(), secret),
+        each(spec.inputs.wanted_manifests(), of_store),
+    );
+    for (name, keyset) in keysets? {
         match keyset {
             Found::There(keyset) => drop(spec.inputs.keysets.insert(name, keyset)),
             Found::Absent => {}
             Found::Denied(why) => drop(spec.denied.keysets.insert(name, why.to_string())),
         }
     }
-    for name in spec.inputs.wanted_secrets() {
-        let secret = match spec.origin.secret(&name) {
-            Some(secret) => Found::There(secret.clone()),
-            None => files.secret(&name).await?,
-        };
+    for (name, secret) in secrets? {
         match secret {
             Found::There(secret) => spec.keep_secret(name, secret),
             Found::Absent => {}
             Found::Denied(why) => spec.deny_secret(name, why, before)?,
         }
     }
-    for path in spec.inputs.wanted_manifests() {
-        let url = if path.contains("://") { path.clone() } else { format!("{base}/{path}") };
-        spec.read_manifest(store, path, url).await?;
-    }
+    spec.inputs.manifests.extend(manifests?);
     Ok(spec)
 }

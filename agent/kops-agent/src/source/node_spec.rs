@@ -80,14 +80,14 @@ impl NodeSpec {
         self.inputs.secret_names.insert(name.clone());
         self.secrets.insert(name, secret);
     }
+}
 
-    pub(super) async fn read_manifest(&mut self, store: &Store, path: String, url: String) -> Result<()> {
-        let manifest = store.read(&url).await.with_context(|| format!("reading manifest {path}"))?;
-        let manifest =
-            String::from_utf8(manifest).map_err(|_| WrongConfiguration(format!("{url} is not text")))?;
-        self.inputs.manifests.insert(path, manifest);
-        Ok(())
-    }
+/// A manifest that a node is to run, behind its path.
+pub(super) async fn manifest(store: &Store, path: String, url: String) -> Result<(String, String)> {
+    let manifest = store.read(&url).await.with_context(|| format!("reading manifest {path}"))?;
+    let manifest =
+        String::from_utf8(manifest).map_err(|_| WrongConfiguration(format!("{url} is not text")))?;
+    Ok((path, manifest))
 }
 
 /// A worker's nodeupconfig leaves out the authority that its boot config brings. Whatever else came over the network

@@ -54,7 +54,7 @@ impl SourceOptions {
     /// # Errors
     /// If neither the boot config nor an option names it.
     pub fn config_base(&self, boot: &BootConfig) -> Result<String> {
-        let base = self.config_base.clone().or_else(|| boot.config_base.clone()).ok_or_else(|| {
+        let base = self.config_base.as_deref().or_else(|| boot.store_base()).ok_or_else(|| {
             WrongConfiguration(format!(
                 "the boot config {} has no ConfigBase, so the cluster's folder in the state store is not known; give it with \
                  --config-base",

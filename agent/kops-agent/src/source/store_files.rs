@@ -1,10 +1,26 @@
 //! Where a store has keysets and secrets, and how they are read.
 
 use anyhow::Result;
+use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
 use kops_agent_host::Sources;
 use kops_agent_plan::derive;
 use kops_agent_spec::{Keyset, Secret};
 use kops_agent_store::{Found, Store};
+
+/// How many files of one kind are asked for at once: a control plane reads some thirty, and each answer of a bucket takes tens of
+/// milliseconds.
+const AT_ONCE: usize = 8;
+
+/// What each of these names gives, in their order, asked for beside each other.
+///
+/// # Errors
+/// That of the first name, in their order, that gives one.
+pub(super) async fn each<N, T, F>(names: impl IntoIterator<Item = N>, ask: impl Fn(N) -> F) -> Result<Vec<T>>
+where
+    F: Future<Output = Result<T>>,
+{
+    stream::iter(names).map(ask).buffered(AT_ONCE).try_collect().await
+}
 
 /// A file of the store.
 #[derive(Clone, Debug)]
@@ -61,5 +77,44 @@ impl<'a> StoreFiles<'a> {
     /// The folders, for a later run.
     pub(crate) fn sources(&self) -> Sources {
         Sources { keysets: self.keypairs.clone(), secrets: self.secrets.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::cell::Cell;
+
+    use anyhow::bail;
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn many_files_are_asked_for_at_once_and_told_in_their_order() {
+        let (now, most) = (Cell::new(0), Cell::new(0));
+        let ask = async |name: usize| {
+            now.set(now.get() + 1);
+            most.set(most.get().max(now.get()));
+            // The later a name is, the sooner it is answered.
+            for _ in name..20 {
+                yield_now().await;
+            }
+            now.set(now.get() - 1);
+            Ok(name)
+        };
+        assert_eq!(each(0..20, ask).await.unwrap(), (0..20).collect::<Vec<_>>());
+        assert_eq!(most.get(), AT_ONCE);
+    }
+
+    #[tokio::test]
+    async fn of_several_that_fail_the_first_name_is_told() {
+        let ask = async |name: &'static str| -> Result<()> {
+            if name == "slow" {
+                yield_now().await;
+            }
+            bail!("{name}")
+        };
+        assert_eq!(each(["slow", "fast"], ask).await.unwrap_err().to_string(), "slow");
     }
 }

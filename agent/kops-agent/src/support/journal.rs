@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use kops_agent_host::system::programs;
 
 use super::part::Part;
-use super::units::{OF_AGENT, OF_BOOT_SCRIPT, OF_NODE};
+use super::units::{CONTAINERD, KUBELET, OF_AGENT, OF_BOOT_SCRIPT};
 use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;
 
@@ -15,8 +15,8 @@ use crate::doctor::deadline::looked;
 const UNITS: [(&str, &[&str]); 4] = [
     ("kops-agent", &OF_AGENT),
     ("kops-configuration", &[OF_BOOT_SCRIPT]),
-    ("kubelet", &[OF_NODE[0]]),
-    ("containerd", &[OF_NODE[1]]),
+    ("kubelet", &[KUBELET]),
+    ("containerd", &[CONTAINERD]),
 ];
 /// Of each.
 const LINES: &str = "--lines=5000";

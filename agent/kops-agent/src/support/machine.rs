@@ -1,9 +1,8 @@
 //! What earlier runs have left on the machine: how it is, the record, what was applied, the timeline.
 
-use std::io::ErrorKind;
 use std::path::Path;
 
-use kops_agent_host::Host;
+use kops_agent_host::{Host, Reader};
 use kops_agent_process::output::error_text;
 use serde_json::{Value, json};
 
@@ -34,14 +33,12 @@ pub async fn parts(look: &LookArgs) -> Told {
     let status = looked(LOOK, move || status(&root)).await.and_then(|status| status);
     parts.push(Part::json("status.json", status));
     let root = look.root.clone();
-    let applied = match looked(LOOK, move || applied(&root)).await.and_then(|applied| applied) {
-        Ok((applied, secrets)) => {
-            known.extend(secrets);
-            Ok(applied)
-        }
-        Err(why) => Err(why),
-    };
+    let applied = looked(LOOK, move || applied(&root)).await.and_then(|applied| applied);
     parts.push(Part::json("applied.json", applied));
+    let root = look.root.clone();
+    known.extend(
+        looked(LOOK, move || kept_secrets(&root)).await.unwrap_or_else(|why| vec![Known::Untold(why)]),
+    );
     for part in &parts {
         if let Ok(Content::Json(value)) = &part.content {
             collect_hashes(value, &mut known);
@@ -69,12 +66,18 @@ fn hashes_of_boot_config(look: &LookArgs) -> Vec<Known> {
     hash.into_iter().map(Known::Public).collect()
 }
 
+/// A longer one tells of nothing but a disk that is spoilt, in bytes.
+const LONGEST: u64 = 32 << 20;
+
 fn read(root: &Path, path: &str) -> Result<Value, String> {
-    let file = root.join(path.trim_start_matches('/'));
-    let text = std::fs::read(&file).map_err(|error| match error.kind() {
-        ErrorKind::NotFound => format!("{path} is not on this machine"),
-        _ => format!("{path}: {error}"),
-    })?;
+    // A root that is not there has no files.
+    let text = match root.is_dir() {
+        true => Reader::open(root)
+            .and_then(|reader| reader.read(path, LONGEST))
+            .map_err(|error| error.to_string())?,
+        false => None,
+    };
+    let text = text.ok_or_else(|| format!("{path} is not on this machine"))?;
     serde_json::from_slice(&text).map_err(|error| format!("{path} is no JSON: {error}"))
 }
 
@@ -93,11 +96,11 @@ fn status(root: &Path) -> Result<Value, String> {
 
 /// What was last applied: which resources, and of which configuration. What users have written into them is not told: it may be
 /// secret, and no store knows it.
-fn applied(root: &Path) -> Result<(Value, Vec<Known>), String> {
+fn applied(root: &Path) -> Result<Value, String> {
     let applied = open(root)?.applied().map_err(|error| error.to_string())?;
     let applied = applied.ok_or("nothing has been applied to this machine that is known")?;
     let resources: Vec<String> = applied.desired().iter().map(|(id, _)| id.to_string()).collect();
-    let told = json!({
+    Ok(json!({
         "cluster": applied.cluster,
         "instanceGroup": applied.instance_group,
         "machine": applied.machine,
@@ -105,8 +108,29 @@ fn applied(root: &Path) -> Result<(Value, Vec<Known>), String> {
         "isProven": applied.is_proven,
         "sources": applied.sources,
         "resources": resources,
-    });
-    let mut known = of_applied(root, &applied);
-    known.push(Known::Public(applied.config_hash.clone()));
-    Ok((told, known))
+    }))
+}
+
+/// What is secret in the files of all states that are kept, begun ones too, whatever the record says of them.
+fn kept_secrets(root: &Path) -> Vec<Known> {
+    if !root.is_dir() {
+        return Vec::new();
+    }
+    let states = open(root).and_then(|host| host.kept_states().map_err(|error| error.to_string()));
+    let read = states.and_then(|states| Ok((states, Reader::open(root).map_err(|error| error.to_string())?)));
+    let (states, reader) = match read {
+        Ok(read) => read,
+        Err(why) => return vec![Known::Untold(why)],
+    };
+    let mut known = Vec::new();
+    for state in states {
+        let files = of_applied(&reader, &state);
+        // Of a state whose secrets have not come to this machine nothing is told.
+        if !files.is_empty() || state.secrets().is_empty() {
+            known.push(Known::Told);
+        }
+        known.extend(files);
+        known.push(Known::Public(state.config_hash.clone()));
+    }
+    known
 }

@@ -18,6 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
+use kops_agent_host::Reader;
 use kops_agent_plan::doctor;
 use kops_agent_process::output::error_text;
 use nix::unistd::geteuid;
@@ -27,12 +28,15 @@ use time::macros::format_description;
 use tokio::join;
 
 use crate::cli::{LookArgs, SupportBundleArgs};
-use crate::doctor::deadline::asked;
+use crate::doctor::deadline::{LOOK, asked, looked};
 use known::Known;
 use part::Part;
 
 /// Where bundles are written, which a machine that is started anew keeps (file-hierarchy(7)).
 const FOLDER: &str = "/var/tmp";
+
+/// No host's name is longer, in bytes (gethostname(2)).
+const LONGEST_NAME: u64 = 64 + 1;
 
 /// How long all that `doctor` looks at may take: one server after another may be slow.
 const DIAGNOSIS: Duration = Duration::from_secs(150);
@@ -52,31 +56,47 @@ pub struct Written {
 /// # Errors
 /// It cannot be written, or what is secret on the machine cannot be known. No part that cannot be had is an error.
 pub async fn write(args: &SupportBundleArgs) -> Result<Written> {
+    let args = &SupportBundleArgs { look: args.look.clone().settled(), out: args.out.clone() };
     let look = &args.look;
     refuse_without_root(look)?;
     if let Some(out) = &args.out {
         refuse(out)?;
     }
     let now = OffsetDateTime::now_utc();
-    let (of_machine, of_node, journals, units, versions, diagnosis) = join!(
+    let (of_machine, of_node, journals, units, versions, diagnosis, of_files) = join!(
         machine::parts(look),
         node::parts(look),
         journal::parts(look),
         units::parts(look),
         versions::part(look),
         diagnosis(args),
+        known::of_files(&look.root),
     );
-    let mut known = known::of_environment(&look.root);
+    let mut known = Vec::new();
     let mut parts = vec![versions, diagnosis];
     for (of_place, secrets) in [of_machine, of_node, units] {
         parts.extend(of_place);
         known.extend(secrets);
     }
-    parts.extend(journals);
-    let redactor = known::redactor(known)?;
-    let parts: Vec<Part> = parts.into_iter().map(|part| part.redacted(&redactor)).collect();
+    known.extend(of_files);
+    let of_environment = known::of_environment(&look.root, &known).await;
+    known.extend(of_environment);
+    let untold = known::why_not_known(&known);
+    parts.extend(journals.into_iter().map(|journal| match &untold {
+        Some(why) => Part::text(journal.name, Err(why.clone())),
+        None => journal,
+    }));
+    let learning = looked(LOOK, move || known::redactor(known)).await;
+    let redactor = learning.unwrap_or_else(|why| bail!("learning what is to be hidden: {why}"))?;
+    // One after the other: a machine in need has other work, too.
+    let mut redacted = Vec::new();
+    for part in parts {
+        redacted.push(part.redacted_in_time(&redactor).await);
+    }
+    let parts = redacted;
 
-    let host = hostname(&look.root);
+    let root = look.root.clone();
+    let host = looked(LOOK, move || hostname(&root)).await.unwrap_or_else(|_| "host".to_owned());
     let name = format!(
         "kops-agent-support-{host}-{}",
         now.format(format_description!("[year][month][day]T[hour][minute][second]Z"))?
@@ -89,7 +109,7 @@ pub async fn write(args: &SupportBundleArgs) -> Result<Written> {
     Ok(Written { path, size: bytes.len(), missing })
 }
 
-/// Only root may read what is secret on a machine, and so knows it in a journal.
+/// Only root may read what is secret on a machine, and what has not been read cannot be hidden in a journal.
 fn refuse_without_root(look: &LookArgs) -> Result<()> {
     if look.is_this_machine() && !geteuid().is_root() {
         bail!(
@@ -120,7 +140,8 @@ async fn diagnosis(args: &SupportBundleArgs) -> Part {
 
 /// What the kernel calls this host, as a part of a file's name.
 fn hostname(root: &Path) -> String {
-    let name = std::fs::read_to_string(root.join("proc/sys/kernel/hostname")).unwrap_or_default();
+    let read = Reader::open(root).and_then(|reader| reader.text("/proc/sys/kernel/hostname", LONGEST_NAME));
+    let name = read.ok().flatten().unwrap_or_default();
     let is_plain = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-');
     let name: String = name.trim().chars().filter(is_plain).collect();
     if name.is_empty() { "host".to_owned() } else { name }

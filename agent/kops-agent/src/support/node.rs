@@ -102,7 +102,7 @@ async fn planned(look: &LookArgs) -> Result<(Result<Value, String>, Vec<Known>)>
     let plan = plan.map(without_texts);
     let secrets = decision.materials.secret_texts().into_iter().map(Known::File);
     let mut known: Vec<Known> = secrets.collect();
-    known.push(Known::Public(decision.config_hash.clone()));
+    known.extend([Known::Public(decision.config_hash.clone()), Known::Told]);
     Ok((plan, known))
 }
 

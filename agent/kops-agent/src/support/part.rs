@@ -1,10 +1,19 @@
 //! A part of a bundle: a file in it, or why there is none.
 
+use std::time::Duration;
+
 use kops_agent_plan::redaction::Redactor;
 use serde_json::Value;
 
+use crate::doctor::deadline::looked;
+
 /// The longest file of a bundle, in bytes; of what is longer the end is kept, which is newer in a journal.
 pub const LONGEST: usize = 4 << 20;
+
+/// How much more is redacted: a key that begins before what is kept must be known for one. Longer than any key.
+const MARGIN: usize = 64 << 10;
+/// How long the redaction of a part may take. Each byte is looked at a few times; a part that takes longer is left out.
+const REDACTION: Duration = Duration::from_secs(60);
 
 /// What is in a part.
 #[derive(Clone, Debug)]
@@ -35,11 +44,25 @@ impl Part {
         Part { name: name.into(), content: value.map(Content::Json) }
     }
 
+    /// The same without what is secret, and not longer than [`LONGEST`]; left out where that takes too long.
+    pub async fn redacted_in_time(self, redactor: &Redactor) -> Part {
+        let (name, redactor) = (self.name.clone(), redactor.clone());
+        let redacting = looked(REDACTION, move || self.redacted(&redactor)).await;
+        redacting.unwrap_or_else(|why| {
+            Part::text(name, Err(format!("what is secret in it could not be hidden: {why}")))
+        })
+    }
+
     /// The same without what is secret, and not longer than [`LONGEST`].
-    pub fn redacted(self, redactor: &Redactor) -> Part {
+    fn redacted(self, redactor: &Redactor) -> Part {
         let content = match self.content {
-            Ok(Content::Text(text)) => Ok(Content::Text(bounded(redactor.text(&text)))),
-            Ok(Content::Json(value)) => Ok(Content::Text(bounded(format!("{:#}\n", redactor.json(&value))))),
+            Ok(Content::Text(text)) => {
+                let (left_out, text) = end_of(&text, LONGEST + MARGIN);
+                Ok(Content::Text(bounded(left_out, &redactor.text(text))))
+            }
+            Ok(Content::Json(value)) => {
+                Ok(Content::Text(bounded(0, &format!("{:#}\n", redactor.json(&value)))))
+            }
             Err(why) => Err(redactor.text(&why)),
         };
         Part { content, ..self }
@@ -54,17 +77,22 @@ impl Part {
     }
 }
 
-/// A text that is not longer, cut between two lines.
-fn bounded(text: String) -> String {
-    if text.len() <= LONGEST {
-        return text;
+/// A text that is not longer than [`LONGEST`], of which so many bytes are left out already.
+fn bounded(left_out: usize, text: &str) -> String {
+    match end_of(text, LONGEST) {
+        (0, text) if left_out == 0 => text.to_owned(),
+        (more, text) => format!("[the first {} bytes are left out]\n{text}", left_out + more),
     }
-    let mut from = text.len() - LONGEST;
-    while !text.is_char_boundary(from) {
-        from += 1;
+}
+
+/// The end of a text, which is not longer and begins with a line; and how long what is before it is.
+fn end_of(text: &str, longest: usize) -> (usize, &str) {
+    if text.len() <= longest {
+        return (0, text);
     }
+    let from = text.ceil_char_boundary(text.len() - longest);
     let from = text[from..].find('\n').map_or(text.len(), |line| from + line + 1);
-    format!("[the first {from} bytes are left out]\n{}", &text[from..])
+    (from, &text[from..])
 }
 
 #[cfg(test)]
@@ -89,6 +117,18 @@ mod tests {
             bytes(Part::text("x", Ok("x".repeat(LONGEST + 1)))),
             format!("[the first {} bytes are left out]\n", LONGEST + 1)
         );
+    }
+
+    #[test]
+    fn of_what_is_too_long_only_what_is_kept_is_looked_at() {
+        // A key that begins in the margin is known for one, and none of it is kept.
+        let harmless = format!("{}\n", "harmless ".repeat(11));
+        let key =
+            format!("-----BEGIN PRIVATE KEY-----\n{}-----END PRIVATE KEY-----\n", "abcd\n".repeat(1000));
+        let tail = harmless.repeat((LONGEST - 2000) / harmless.len());
+        let kept = bytes(Part::text("x", Ok(format!("{}{key}{tail}", harmless.repeat(100_000)))));
+        assert!(!kept.contains("abcd") && kept.ends_with(&harmless), "{}", kept.len());
+        assert!(kept.len() < LONGEST + 100, "{}", kept.len());
     }
 
     #[test]

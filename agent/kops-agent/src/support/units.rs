@@ -22,11 +22,14 @@ pub const OF_AGENT: [&str; 6] = [
 /// That of upstream's boot script, which runs the agent where that has taken nodeup's place.
 pub const OF_BOOT_SCRIPT: &str = "kops-configuration.service";
 /// A node's own.
-pub const OF_NODE: [&str; 2] = ["kubelet.service", "containerd.service"];
+pub const KUBELET: &str = "kubelet.service";
+/// As [`KUBELET`].
+pub const CONTAINERD: &str = "containerd.service";
 const PROPERTIES: &str = "--property=Id,LoadState,ActiveState,SubState,Result,UnitFileState,FragmentPath,DropInPaths,\
                           NeedDaemonReload,NRestarts,ExecMainCode,ExecMainStatus,ExecMainStartTimestamp,ActiveEnterTimestamp,\
                           InactiveEnterTimestamp,NextElapseUSecRealtime,LastTriggerUSec,MemoryCurrent,Environment,EnvironmentFiles";
 const ENVIRONMENT: &str = "Environment=";
+const ENVIRONMENT_FILES: &str = "EnvironmentFiles=";
 const WITHIN: Duration = Duration::from_secs(20);
 
 /// All of them, and what is in their environments.
@@ -47,8 +50,7 @@ fn show(of_root: Option<&str>) -> Result<String, String> {
     command.extend(of_root);
     command.push("--");
     command.extend(OF_AGENT);
-    command.push(OF_BOOT_SCRIPT);
-    command.extend(OF_NODE);
+    command.extend([OF_BOOT_SCRIPT, KUBELET, CONTAINERD]);
     let answer = programs::ask(&command, WITHIN)?;
     match answer.is_success {
         true => Ok(answer.stdout),
@@ -61,6 +63,11 @@ fn without_values(shown: &str) -> (String, Vec<Known>) {
     let mut known = Vec::new();
     let mut lines = String::new();
     for line in shown.lines() {
+        // Each with whether it may be missing: `/etc/environment (ignore_errors=yes)`.
+        if let Some(files) = line.strip_prefix(ENVIRONMENT_FILES) {
+            let file = files.rsplit_once(" (").map_or(files, |(file, _)| file);
+            known.extend((!file.is_empty()).then(|| variables_of(file)));
+        }
         match line.strip_prefix(ENVIRONMENT) {
             None => lines.push_str(line),
             Some(environment) => {
@@ -77,6 +84,14 @@ fn without_values(shown: &str) -> (String, Vec<Known>) {
         lines.push('\n');
     }
     (lines, known)
+}
+
+/// A file of variables; which files a pattern names is systemd's to say (glob(7)), and is not told.
+fn variables_of(file: &str) -> Known {
+    match file.contains(['*', '?', '[']) {
+        true => Known::Untold(format!("{file} names files of variables by a pattern")),
+        false => Known::VariablesOf(file.to_owned()),
+    }
 }
 
 /// The variables of an environment, as systemctl writes it: with quotes about those with spaces, and escapes in these.
@@ -104,19 +119,31 @@ mod tests {
 
     #[test]
     fn of_environments_only_names_are_told() {
-        let shown = "Id=kubelet.service\nEnvironment=A=1 \"B=x y=z\" TOKEN=a\\\"b\nNRestarts=0\n\nId=x.service\nEnvironment=\n";
+        let shown = "Id=kubelet.service\nEnvironment=A=1 \"B=x y=z\" TOKEN=a\\\"b\nNRestarts=0\n\nId=x.service\nEnvironment=\n\
+                     EnvironmentFiles=/etc/a b (ignore_errors=yes)\nEnvironmentFiles=\nEnvironmentFiles=/etc/*.env (ignore_errors=no)\n";
         let (told, known) = without_values(shown);
         assert_eq!(
             told,
-            "Id=kubelet.service\nVariables=A B TOKEN\nNRestarts=0\n\nId=x.service\nVariables=\n"
+            "Id=kubelet.service\nVariables=A B TOKEN\nNRestarts=0\n\nId=x.service\nVariables=\n\
+             EnvironmentFiles=/etc/a b (ignore_errors=yes)\nEnvironmentFiles=\nEnvironmentFiles=/etc/*.env (ignore_errors=no)\n"
         );
         let values: Vec<String> = known
             .into_iter()
             .filter_map(|known| match known {
                 Known::Variable(name, value) => Some(format!("{name}: {value}")),
+                Known::VariablesOf(path) | Known::Untold(path) => Some(path),
                 _ => None,
             })
             .collect();
-        assert_eq!(values, ["A: 1", "B: x y=z", "TOKEN: a\"b"]);
+        assert_eq!(
+            values,
+            [
+                "A: 1",
+                "B: x y=z",
+                "TOKEN: a\"b",
+                "/etc/a b",
+                "/etc/*.env names files of variables by a pattern"
+            ]
+        );
     }
 }

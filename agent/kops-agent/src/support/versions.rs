@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use kops_agent_host::Reader;
 use kops_agent_host::system::programs;
 
 use super::part::Part;
@@ -17,6 +18,8 @@ const PROGRAMS: [&[&str]; 5] = [
     &["/usr/local/bin/kubelet", "--version"],
     &["uname", "-a"],
 ];
+/// No file that names a distribution is longer, in bytes.
+const LONGEST: u64 = 64 << 10;
 const WITHIN: Duration = Duration::from_secs(10);
 
 /// All of them in one file.
@@ -28,7 +31,8 @@ pub async fn part(look: &LookArgs) -> Part {
 
 fn text(root: &Path, is_this_machine: bool) -> String {
     let mut text = format!("kops-agent {VERSION}\n");
-    let os_release = std::fs::read_to_string(root.join("etc/os-release"));
+    let os_release = Reader::open(root).and_then(|reader| reader.text("/etc/os-release", LONGEST));
+    let os_release = os_release.map(|text| text.unwrap_or_else(|| "it is not on this machine".to_owned()));
     text.push_str(&format!("\n/etc/os-release:\n{}\n", os_release.unwrap_or_else(|error| error.to_string())));
     // The programs of another root are not run.
     for command in PROGRAMS.into_iter().filter(|_| is_this_machine) {

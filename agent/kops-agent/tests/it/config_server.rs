@@ -346,15 +346,68 @@ fn a_name_in_the_hosts_file_needs_no_name_server_though_it_has_one_family_only()
     });
 }
 
+/// Upstream's kops-controller serves it so where it builds it itself, and Go writes `<`, `>` and `&` in another way then.
+#[test]
+fn a_configuration_in_json_makes_the_same_node_as_in_yaml() {
+    let files = |as_json: bool| {
+        let mut worker = Worker::new();
+        if as_json {
+            let config: serde_yaml::Value = serde_yaml::from_str(&worker.served.nodeup_config).unwrap();
+            let json = serde_json::to_string(&config).unwrap();
+            worker.served.nodeup_config =
+                json.replace('<', "\\u003c").replace('>', "\\u003e").replace('&', "\\u0026");
+        }
+        let server = worker.kops_controller();
+        worker.run("converge", &server).with(0, &[]);
+        assert_eq!(server.problems(), [""; 0]);
+        assert_eq!(worker.read("root/.docker/config.json"), DOCKER_CONFIG);
+        let is_made_of_a_key = |file: &String| file.contains("kubeconfig") || file.contains("kubelet-server");
+        let files = worker.machine.files().into_iter().filter(|file| !is_made_of_a_key(file));
+        files.map(|file| (file.clone(), fs::read(worker.machine.root().join(file)).ok())).collect::<Vec<_>>()
+    };
+    let (of_yaml, of_json) = (files(false), files(true));
+    assert!(of_yaml.len() > 10, "{}", of_yaml.len());
+    for (yaml, json) in of_yaml.iter().zip(&of_json) {
+        assert_eq!(yaml, json);
+    }
+    assert_eq!(of_yaml.len(), of_json.len());
+}
+
+/// As `kops toolbox enroll` has it, which writes the folder of a control plane into every boot config.
+#[test]
+fn kops_controller_comes_before_a_folder_that_the_boot_config_names_too() {
+    let worker = Worker::new();
+    let server = worker.kops_controller();
+    let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
+    let conf = worker.machine.folder().join("kube_env.yaml");
+    let text = fs::read_to_string(&conf).unwrap();
+    fs::write(&conf, format!("ConfigBase: file:///etc/kubernetes/kops/config\n{text}")).unwrap();
+    once(&mut agent).with(0, &[]);
+    assert_eq!(server.asked(), honest(&CERTIFICATES));
+}
+
+#[test]
+fn a_machine_of_no_cloud_says_what_its_key_lacks_and_asks_nobody() {
+    let worker = Worker::new();
+    let server = worker.kops_controller();
+    let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
+    let conf = worker.machine.folder().join("kube_env.yaml");
+    let text = fs::read_to_string(&conf).unwrap().replace("CloudProvider: aws", "CloudProvider: metal");
+    fs::write(&conf, text).unwrap();
+    once(&mut agent).with(1, &["etc/kubernetes/kops/pki/machine/private.pem", "kops toolbox enroll"]);
+    assert_eq!(server.asked(), []);
+    worker.is_untouched();
+}
+
 #[test]
 fn other_clouds_are_refused_by_name() {
     let worker = Worker::new();
     let server = worker.kops_controller();
     let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
     let conf = worker.machine.folder().join("kube_env.yaml");
-    let text = fs::read_to_string(&conf).unwrap().replace("CloudProvider: aws", "CloudProvider: linode");
+    let text = fs::read_to_string(&conf).unwrap().replace("CloudProvider: aws", "CloudProvider: openstack");
     fs::write(&conf, text).unwrap();
-    once(&mut agent).with(3, &["machines on linode cannot", "kOps' own nodeup"]);
+    once(&mut agent).with(3, &["machines on openstack cannot", "kOps' own nodeup"]);
     assert_eq!(server.asked(), []);
 }
 

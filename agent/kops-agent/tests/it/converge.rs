@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 use crate::example::{Ended, Machine, keysets};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use kops_agent_tests::downloads::Fault;
+use kops_agent_tests::downloads::{Downloads, Fault};
 use kops_agent_tests::example_store::{BUCKET, CONTROL_PLANE, NODES, releases};
+use kops_agent_tests::stand_ins::Releases;
 use serde_json::Value;
 
 const KUBELET: &str = "/release/v1.34.2/bin/linux/arm64/kubelet";
@@ -289,4 +290,25 @@ fn two_runs_at_once_keep_out_of_each_others_way() {
     first.wait().unwrap();
     machine.downloads().mend_path(KUBELET);
     machine.run("converge", &[]).with(0, &[]);
+}
+
+/// Upstream's nodeup knows no upper bound, and a cluster may be upgraded before its nodes' program is.
+#[test]
+fn a_kubernetes_that_is_newer_than_the_program_knows_is_warned_of_once_and_decided() {
+    let mut node = Machine::of(NODES);
+    let newer = Releases { kubernetes: "1.37.0".into(), cni_plugins: "1.9.1".into(), ..releases() };
+    let newer = Downloads::start(&newer).unwrap();
+    let spec = "cluster-completed.spec";
+    node.cluster.edit(spec, &node.downloads().url(), &newer.url()).unwrap();
+    node.cluster.edit(spec, "kubernetesVersion: 1.34.2", "kubernetesVersion: 1.37.0").unwrap();
+    node.cluster.downloads = Some(newer);
+    let warning =
+        "Kubernetes 1.37.0 is newer than this kops-agent knows, so its node is decided as one of 1.36";
+    for verb in ["plan", "converge", "plan"] {
+        let ended = node.run(verb, &[]);
+        ended.with(0, &[warning]);
+        assert_eq!(ended.stderr.matches("newer than").count(), 1, "{ended:#?}");
+    }
+    let kubelet = read(&node, "usr/local/bin/kubelet");
+    assert!(kubelet.contains("1.37.0"), "{kubelet}");
 }

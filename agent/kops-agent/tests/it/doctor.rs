@@ -1,7 +1,6 @@
 //! What would stop a machine: the program on the example's machines, each with one thing wrong.
 
-// A skipped test says so.
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used)]
 
 use std::convert::Infallible;
 use std::fs;
@@ -19,7 +18,7 @@ use kops_agent_tests::loopback::LoopbackServer;
 use kops_agent_tests::name_server::{NameFault, NameServer};
 use serde_json::Value;
 
-use crate::example::apart::apart;
+use crate::example::apart::{apart, with_mounts};
 use crate::example::{Ended, Machine, agent};
 
 const STOPS: i32 = 4;
@@ -275,11 +274,6 @@ fn what_else_is_in_the_way_of_a_node() {
 #[test]
 fn a_disk_that_has_no_room() {
     let machine = Machine::of(CONTROL_PLANE);
-    let may_mount = Command::new("unshare").args(["--map-root-user", "--mount", "true"]).status();
-    if !may_mount.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: a_disk_that_has_no_room needs a mount namespace, and this machine gives none");
-        return;
-    }
     let script = r#"
         mount -t tmpfs -o size=400k small "$ROOT" || exit 99
         "$@"; echo "first $?"
@@ -287,11 +281,7 @@ fn a_disk_that_has_no_room() {
         mount -o remount,ro "$ROOT" || exit 99
         "$@"; echo "second $?"
     "#;
-    let doctor = machine.agent("doctor");
-    let mut run = Command::new("unshare");
-    run.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]);
-    run.arg(doctor.get_program()).args(doctor.get_args());
-    run.envs(doctor.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let Some(mut run) = with_mounts(&machine.agent("doctor"), script) else { return };
     let ended = Ended::of(run.env("ROOT", machine.root()));
     ended.with(0, &[]);
     let (first, second) = ended.stdout.split_once("first 4\n").unwrap_or_else(|| panic!("{ended:#?}"));

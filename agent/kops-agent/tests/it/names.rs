@@ -44,14 +44,14 @@ fn recovers_from(fault: NameFault, questions: usize, reason: &str) {
             "s3://clusters.example.com/demo.example.com/cluster-completed.spec: {}; trying again",
             unresolved(STORE)
         );
-        // Hashes are asked for all at once.
-        let ended = converge(&machine, fault, questions, 5 * questions);
+        // The cluster and the group are asked for at once, and so are all hashes.
+        let ended = converge(&machine, fault, 2 * questions, 5 * questions);
         ended.with(0, &[&of_store, "the SHA-256 of ", &unresolved(MIRROR)]);
 
         // They are known by now: only its size and the download itself are asked of the mirror.
         fs::remove_file(machine.root().join("usr/sbin/runc")).unwrap();
         fs::remove_dir_all(machine.root().join("var/cache/nodeup")).unwrap();
-        let ended = converge(&machine, fault, questions, 2 * questions);
+        let ended = converge(&machine, fault, 2 * questions, 2 * questions);
         ended.with(0, &[&of_store, &unresolved(MIRROR)]);
         assert!(!ended.stderr.contains("the SHA-256 of "), "{ended:#?}");
         assert!(machine.root().join("usr/sbin/runc").is_file());

@@ -1,6 +1,7 @@
 //! State stores of other schemes, through the front door: the example cluster where its cloud would keep it.
 
 use crate::example::{Ended, Machine};
+use kops_agent_tests::azure_blob::{ACCOUNT, AzureBlob, TOKEN};
 use kops_agent_tests::example_store::{CONFIG_BASE, NODES};
 
 /// The example's store, by this scheme.
@@ -16,6 +17,22 @@ fn a_store_that_speaks_s3_makes_a_node() {
         ended.with(0, &[]);
         assert!(node.files().contains(&"usr/local/bin/kubelet".to_owned()), "{:?}", node.files());
         assert!(!ended.stderr.contains(node.cluster.s3.secret_access_key()), "{ended:#?}");
+    }
+}
+
+#[test]
+fn a_container_of_azure_makes_a_node() {
+    let base = CONFIG_BASE.replace("s3://", &format!("azureblob://{ACCOUNT}/"));
+    let older = CONFIG_BASE.replace("s3://", "azureblob://");
+    for (base, account) in [(base, None), (older, Some(ACCOUNT))] {
+        let node = Machine::of(NODES);
+        let azure = AzureBlob::start(&node.cluster.store.buckets()).unwrap();
+        let mut agent = node.agent_with_store("converge", &base);
+        agent.envs(azure.environment()).envs(account.map(|account| ("AZURE_STORAGE_ACCOUNT", account)));
+        let ended = Ended::of(&mut agent);
+        ended.with(0, &[]);
+        assert!(node.files().contains(&"usr/local/bin/kubelet".to_owned()), "{:?}", node.files());
+        assert!(!ended.stderr.contains(TOKEN), "{ended:#?}");
     }
 }
 

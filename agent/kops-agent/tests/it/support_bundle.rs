@@ -1,7 +1,6 @@
 //! A support bundle, opened: what a report needs is in it, and nothing that is secret on the machine.
 
-// A skipped test says so.
-#![allow(clippy::unwrap_used, clippy::print_stderr)]
+#![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,6 +16,7 @@ use kops_agent_tests::example_store::CONTROL_PLANE;
 use ruzstd::decoding::StreamingDecoder;
 
 use crate::command_line::secrets;
+use crate::example::apart::with_mounts;
 use crate::example::{Ended, Machine, agent, keysets};
 
 const PROXY: &str = "http://operator:pr0xy-passw0rd@127.0.0.1:1";
@@ -24,7 +24,10 @@ const DOCKER_CONFIG: &str =
     r#"{"auths":{"registry.example.com":{"auth":"cm9ib3Q6aHVzaC1odXNo","username":"robot"}}}"#;
 
 /// Secrets that the machine has, besides those of the store.
-const PLANTED: [&str; 10] = [
+const PLANTED: [&str; 13] = [
+    "rotated-since",
+    "of-the-controller",
+    "without-a-scheme",
     "pr0xy-passw0rd",
     "cm9ib3Q6aHVzaC1odXNo",
     "hush-hush",
@@ -50,8 +53,10 @@ fn machine() -> Machine {
     write(
         &machine,
         "etc/sysconfig/kops-configuration",
-        "OS_PASSWORD=\"keystone-passw0rd\"\nS3_REGION=eu-west-1\n",
+        "OS_PASSWORD=\"keystone-passw0rd\"\nDEPLOY_TOKEN=rotated-since\nS3_REGION=eu-west-1\n",
     );
+    write(&machine, "etc/sysconfig/kops-agent-controller", "A_TOKEN=of-the-controller\n");
+    write(&machine, "etc/default/more", "HTTPS_PROXY=robot:without-a-scheme@proxy:3128\n");
     write(&machine, "etc/os-release", "ID=ubuntu\nVERSION_ID=\"24.04\"\n");
     write(&machine, "var/lib/kops-agent/timeline.json", "{\"steps\": [{\"what\": \"apt\", \"took\": 7}]}");
     // What is secret in a plan is so where it changes, too.
@@ -83,11 +88,13 @@ fn programs(machine: &Machine) -> PathBuf {
     let journal = format!(
         "{HARMLESS}\n{keys}\n{middle}\n{}\ncurl --proxy {PROXY} https://x/?X-Amz-Signature=0f1e2d3c4b5a69788796a5b4c3d2e1f0\n\
          found q0F7c2VjcmV0LWtleS1vZi1hLXVzZXI1MjM0NTY3ODkw, keystone-passw0rd and of-the-environment; of-the-kubelet\n\
+         rotated-since, of-the-controller and without-a-scheme\n\
          Authorization: Bearer said-once-in-the-journal\n{DOCKER_CONFIG} hush-hush\n{}\n{HARMLESS}\n",
         secrets(machine).join("\n"),
         machine.cluster.s3.secret_access_key(),
     );
-    let units = "Id=kubelet.service\nActiveState=active\nEnvironment=KUBELET_SETTING=of-the-kubelet \"BOOTSTRAP_TOKEN=of-the-kubelet\"\n";
+    let units = "Id=kubelet.service\nActiveState=active\nEnvironment=KUBELET_SETTING=of-the-kubelet \"BOOTSTRAP_TOKEN=of-the-kubelet\"\n\
+                 EnvironmentFiles=/etc/default/more (ignore_errors=yes)\n";
     for (name, text) in [("journalctl", journal.as_str()), ("systemctl", units)] {
         fs::write(folder.join(format!("{name}.txt")), text).unwrap();
         let script = folder.join(name);
@@ -190,6 +197,91 @@ fn what_a_report_needs_is_in_it_and_nothing_secret() {
     assert!(all.iter().all(|secret| !said.contains(secret.as_str())), "{ended:#?}");
 }
 
+/// A bundle of a machine whose store cannot be reached, and what was said.
+fn without_store(machine: &Machine, out: &str) -> (BTreeMap<String, String>, Ended) {
+    let out = machine.folder().join(out);
+    let path = machine.folder().join("bin");
+    let mut call = bundle(machine, &out, &path);
+    let ended = Ended::of(call.env("S3_ENDPOINT", "http://127.0.0.1:1").args(["--store-patience", "1"]));
+    ended.with(0, &[]);
+    (open(&out), ended)
+}
+
+#[test]
+fn without_a_store_secrets_are_known_by_the_files_they_are_in_whatever_is_kept_of_earlier_runs() {
+    let machine = machine();
+    programs(&machine);
+    let state = machine.root().join("var/lib/kops-agent");
+    let (record, applied, begun) =
+        (state.join("record.json"), state.join("applied.json"), state.join("begun.json"));
+    let without_hash = {
+        let mut record: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+        record["configHash"] = "".into();
+        record.to_string()
+    };
+    let kept = fs::read(&applied).unwrap();
+    let cases: [(&str, &dyn Fn()); 4] = [
+        ("only-begun", &|| {
+            fs::rename(&applied, &begun).unwrap();
+        }),
+        ("first-converge", &|| {
+            fs::remove_file(&begun).unwrap();
+            fs::write(&record, &without_hash).unwrap();
+        }),
+        ("corrupt-state", &|| fs::write(&applied, &kept[..kept.len() / 2]).unwrap()),
+        ("corrupt-record", &|| fs::write(&record, "{").unwrap()),
+    ];
+    let secrets: Vec<String> = secrets(&machine).into_iter().chain(PLANTED.map(str::to_owned)).collect();
+    for (name, make) in cases {
+        make();
+        let (files, ended) = without_store(&machine, name);
+        assert!(files["journal/kubelet.txt"].contains(HARMLESS), "{name}: {ended:#?}");
+        for (file, text) in &files {
+            for secret in &secrets {
+                assert!(!text.contains(secret.as_str()), "{name}: {secret} is in {file}: {text}");
+            }
+        }
+    }
+
+    // Nothing tells of secrets, and there may be some.
+    for folder in ["srv", "etc/kubernetes", "root", "var/lib"] {
+        let folder = machine.root().join(folder);
+        if folder.ends_with("var/lib") {
+            for name in ["kubelet", "kubectl", "kube-proxy", "kube-scheduler", "kube-controller-manager"] {
+                let _ = fs::remove_dir_all(folder.join(name));
+            }
+        } else {
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+    let (files, ended) = without_store(&machine, "nothing-known");
+    ended.with(0, &["journal/kubelet.txt is not in the bundle: what is secret on this machine is not known"]);
+    assert!(!files.keys().any(|name| name.starts_with("journal/")), "{:?}", files.keys());
+    assert!(files.contains_key("units.txt") && files.contains_key("facts.json"), "{:?}", files.keys());
+}
+
+/// Another disk may be a stranger's: what its links lead to outside it is no part of the bundle, and nothing on it holds a
+/// bundle up.
+#[test]
+fn a_disk_of_a_stranger_takes_nothing_of_this_machine_and_no_time() {
+    let machine = Machine::of(CONTROL_PLANE);
+    programs(&machine);
+    let outside = machine.folder().join("outside");
+    fs::write(&outside, "{\"of\": \"this-machine\"}").unwrap();
+    for path in ["etc/os-release", "var/lib/kops-agent/record.json", "var/lib/kops-agent/timeline.json"] {
+        write(&machine, path, "");
+        fs::remove_file(machine.root().join(path)).unwrap();
+        std::os::unix::fs::symlink(&outside, machine.root().join(path)).unwrap();
+    }
+    nix::unistd::mkfifo(&machine.root().join("etc/environment"), nix::sys::stat::Mode::S_IRUSR).unwrap();
+    let (files, ended) = without_store(&machine, "bundle");
+    ended.with(0, &["no regular file"]);
+    for (name, text) in &files {
+        assert!(!text.contains("this-machine"), "{name}: {text}");
+    }
+    assert!(files["MANIFEST"].contains("timeline.json: not in it: "), "{}", files["MANIFEST"]);
+}
+
 #[test]
 fn a_part_that_cannot_be_had_costs_no_other() {
     let machine = Machine::of(CONTROL_PLANE);
@@ -242,31 +334,27 @@ fn without_root_it_is_refused() {
     let program = folder.path().join("kops-agent");
     fs::copy(agent(), &program).unwrap();
     let out = folder.path().join("bundle.tar.zst");
-    let mut call = Command::new(&program);
-    call.arg("support-bundle").arg("--out").arg(&out).current_dir("/");
-    if nix::unistd::geteuid().is_root() {
-        call.uid(65534);
+    // `/..` is `/`.
+    for root in ["/", "/.."] {
+        let mut call = Command::new(&program);
+        call.args(["support-bundle", "--root", root, "--out"]).arg(&out).current_dir("/");
+        if nix::unistd::geteuid().is_root() {
+            call.uid(65534);
+        }
+        Ended::of(&mut call).with(1, &["only root may read the secrets of this machine", "run as root"]);
+        assert!(!out.exists(), "{root}");
     }
-    Ended::of(&mut call).with(1, &["only root may read the secrets of this machine", "run as root"]);
-    assert!(!out.exists());
 }
 
 #[test]
 fn a_file_system_without_room_is_told_with_what_to_do() {
     let machine = Machine::of(CONTROL_PLANE);
-    let may_mount = Command::new("unshare").args(["--map-root-user", "--mount", "true"]).status();
-    if !may_mount.is_ok_and(|status| status.success()) {
-        eprintln!("skipped: it needs a mount namespace, and this machine gives none");
-        return;
-    }
     let full = machine.folder().join("full");
     fs::create_dir(&full).unwrap();
-    let call = machine.agent("support-bundle");
-    let mut run = Command::new("unshare");
     let script = "mount -t tmpfs -o size=4k full \"$FULL\" && exec \"$@\"";
-    run.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]);
-    run.arg(call.get_program()).args(call.get_args()).arg("--out").arg(full.join("bundle.tar.zst"));
-    run.envs(call.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut call = machine.agent("support-bundle");
+    call.arg("--out").arg(full.join("bundle.tar.zst"));
+    let Some(mut run) = with_mounts(&call, script) else { return };
     let ended = Ended::of(run.env("FULL", &full));
     ended.with(1, &["writing the bundle", "--out names a file elsewhere", "No space left on device"]);
 }

@@ -149,11 +149,26 @@ fn the_status_is_one_screen_json_or_metrics() {
     let metrics = on_root(&control_plane, &["status", "-o", "prometheus"]).stdout;
     assert!(metrics.contains("kops_agent_unit_running{unit=\"kubelet.service\"} 1\n"), "{metrics}");
 
+    // As kops-agent-metrics.service has it, into a folder that is another program's; a reset takes it away.
+    let folder = control_plane.root().join("var/lib/prometheus/node-exporter");
+    let file = "/var/lib/prometheus/node-exporter/kops-agent.prom";
+    let write = |file: &str| on_root(&control_plane, &["status", "-o", "prometheus", "--write", file]);
+    write(file).with(1, &["there is no such folder"]);
+    fs::create_dir_all(&folder).unwrap();
+    let ended = write(file);
+    ended.with(0, &[]);
+    assert_eq!(ended.stdout, "");
+    assert_eq!(fs::read_to_string(folder.join("kops-agent.prom")).unwrap(), metrics);
+    on_root(&control_plane, &["status", "--write", file]).with(1, &["give --output prometheus as well"]);
+
     // A run that fails is told of until one succeeds.
     control_plane.cluster.s3.forbid("demo.example.com/instancegroup/control-plane-eu-west-1a");
     control_plane.run("converge", &[]).with(1, &[]);
     let failed = on_root(&control_plane, &["status"]);
     failed.with(DIFFERENT, &[]);
+    write(file).with(DIFFERENT, &[]);
+    let metrics = fs::read_to_string(folder.join("kops-agent.prom")).unwrap();
+    assert!(metrics.contains("\nkops_agent_last_run_failed 1\n"), "{metrics}");
     assert!(
         failed.stdout.contains("FAILED at") && failed.stdout.contains("access denied"),
         "{}",
@@ -226,7 +241,14 @@ fn a_reset_asks_and_leaves_nothing() {
     assert!(asked.stdout.contains("unit kubelet.service"), "{}", asked.stdout);
     assert_eq!(control_plane.files(), files, "something was removed unasked");
 
+    // What node_exporter is told, in a folder of its own: with a second name, as a key of another user may be given one there.
+    let folder = control_plane.root().join("var/lib/prometheus/node-exporter");
+    fs::create_dir_all(&folder).unwrap();
+    fs::write(control_plane.root().join("key"), "key").unwrap();
+    fs::hard_link(control_plane.root().join("key"), folder.join("kops-agent.prom")).unwrap();
     on_root(&control_plane, &["reset", "--yes"]).with(0, &[]);
+    assert_eq!(fs::read_to_string(control_plane.root().join("key")).unwrap(), "key");
+    fs::remove_file(control_plane.root().join("key")).unwrap();
     assert_eq!(control_plane.files(), ["etc/hosts"]);
     assert_eq!(fs::read_to_string(control_plane.root().join("etc/hosts")).unwrap(), "127.0.0.1 localhost\n");
     // And it can be made a node again.

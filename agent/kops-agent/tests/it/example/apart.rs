@@ -1,4 +1,4 @@
-//! A network of a test's own.
+//! A network, or mounts, of a test's own.
 
 // A skipped test says so.
 #![allow(clippy::print_stderr)]
@@ -34,4 +34,19 @@ pub fn apart(resolv_conf: &str, act: impl FnOnce() + Send) {
         });
         done.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
     });
+}
+
+/// The call, in a mount namespace of its own: a shell runs `script` there, which has the call as "$@". `None`, and said so, where
+/// this machine gives no such namespace.
+pub fn with_mounts(call: &Command, script: &str) -> Option<Command> {
+    let may_mount = Command::new("unshare").args(["--map-root-user", "--mount", "true"]).status();
+    if !may_mount.is_ok_and(|status| status.success()) {
+        eprintln!("skipped: it needs a mount namespace, and this machine gives none");
+        return None;
+    }
+    let mut run = Command::new("unshare");
+    run.args(["--map-root-user", "--mount", "sh", "-c", script, "sh"]);
+    run.arg(call.get_program()).args(call.get_args());
+    run.envs(call.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    Some(run)
 }
