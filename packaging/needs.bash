@@ -6,12 +6,19 @@
 #   want_rust                 notes what getting Rust takes, unless there is Rust
 #   get_packages [OPTION...]  installs what was noted, all at once, with these options of apt-get
 #   get_rust                  has cargo in PATH, of the version that rust-toolchain.toml names
+#                             NEEDS_EXACT_RUST=yes takes no other, be it new enough: what a release is built by
 #   get_rust_target TARGET    has Rust's standard library for this target, too
 #
 # What is installed is said in a line. What may not be installed from here ends the script with NEEDS_STATUS, and with the
 # line that does install it.
 
 readonly NEEDS_STATUS=3
+# What installs Rust where there is none, and its sums: https://static.rust-lang.org/rustup/archive/VERSION/TARGET/rustup-init.sha256
+readonly RUSTUP=1.28.2
+declare -rA RUSTUP_SHA256=(
+    [x86_64]=20a06e644b0d9bd2fbdbfd52d42540bdde820ea7df86e92e533c073da0cdd43c
+    [aarch64]=e3853c5a252fca15252d07cb23a1bdd9377a8c6f3efa01531109281ae47f841c
+)
 wanted_packages=()
 # Where Rust is kept if it is not in PATH, unless RUSTUP_HOME and CARGO_HOME say where.
 own_rust=${KOPS_AGENT_CACHE:-$HOME/.cache/kops-agent}/rust
@@ -52,7 +59,7 @@ oldest_rust() { sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml; }
 
 # A distribution's Rust will do, where it is new enough.
 has_rust_without_rustup() {
-    ! command -v rustup >/dev/null && command -v cargo >/dev/null && rustc_is_at_least "$(oldest_rust)"
+    [[ ${NEEDS_EXACT_RUST:-no} == no ]] && ! command -v rustup >/dev/null && command -v cargo >/dev/null && rustc_is_at_least "$(oldest_rust)"
 }
 
 want_rust() {
@@ -73,7 +80,7 @@ get_rust() {
         echo "installing Rust $channel by rustup"
         if rustup --quiet toolchain install "$channel" --profile minimal --component rustfmt,clippy >&2; then return; fi
     fi
-    if rustc_is_at_least "$(oldest_rust)" rustup run stable; then
+    if [[ ${NEEDS_EXACT_RUST:-no} == no ]] && rustc_is_at_least "$(oldest_rust)" rustup run stable; then
         echo "Rust $channel is not installed; $(rustup run stable rustc --version) is, and is used"
         export RUSTUP_TOOLCHAIN=stable
         return
@@ -91,17 +98,21 @@ get_rust_target() {
 }
 
 # get_rustup CHANNEL: installs rustup and this toolchain into RUSTUP_HOME and CARGO_HOME, and nothing outside of them.
-# RUSTUP_UPDATE_ROOT is where it comes from, as for rustup itself.
+# RUSTUP_UPDATE_ROOT is where it comes from, as for rustup itself; a mirror has a version of its own, whose sum is not known here.
 get_rustup() {
-    local channel=$1 from=${RUSTUP_UPDATE_ROOT:-https://static.rust-lang.org/rustup} init=$own_rust/rustup-init protocols="=https"
-    local url
-    url=$from/dist/$(uname -m)-unknown-linux-gnu/rustup-init
+    local channel=$1 init=$own_rust/rustup-init protocols="=https" from=${RUSTUP_UPDATE_ROOT:-} machine url
+    machine=$(uname -m)
+    url=${from:-https://static.rust-lang.org/rustup}/$([[ -n $from ]] && echo dist || echo "archive/$RUSTUP")/$machine-unknown-linux-gnu/rustup-init
     # Without TLS only from a mirror that was asked for.
     if [[ $from == http:* ]]; then protocols="=http"; fi
     echo "installing Rust $channel into $RUSTUP_HOME"
     mkdir -p "$own_rust"
     curl --proto "$protocols" --tlsv1.2 --silent --show-error --fail --location --retry 3 --output "$init" "$url" ||
         needs_fail "$url could not be downloaded; curl's reason is above. Any cargo of Rust $(oldest_rust) or newer in PATH will do"
+    if [[ -z $from && $(sha256sum <"$init") != "${RUSTUP_SHA256[$machine]:-none}  -" ]]; then
+        rm -f "$init"
+        needs_fail "$url does not have the sum that is known of it, so it was not run. Any cargo of Rust $(oldest_rust) or newer in PATH will do"
+    fi
     chmod +x "$init"
     "$init" --quiet -y --no-modify-path --profile minimal --default-toolchain "$channel" --component rustfmt,clippy >/dev/null ||
         needs_fail "rustup could not install Rust $channel into $RUSTUP_HOME; its reason is above"
