@@ -7,6 +7,7 @@
 #   reads_the_store      gives a worker's boot config the store, which a control plane's has
 #   boot_config          prints user-data that leaves the boot config and the variables of the store on the machine
 #   apt COMMAND...       runs apt-get on the machine
+#   has_version V        fails unless the package of this version is installed, with its own program
 #   on_file PATH         writes standard input to a file of the running machine
 #   since UNIT...        which process of a unit runs, and since when; unchanged WHAT BEFORE UNIT... holds that against the present
 
@@ -47,7 +48,17 @@ apt() { on env DEBIAN_FRONTEND=noninteractive apt-get -qq --yes -o Dpkg::Use-Pty
 # shellcheck disable=SC2016  # the machine's shell expands these
 on_file() { on sh -c 'mkdir -p "$(dirname "$1")" && printf "%s\n" "$2" >"$1"' sh "$1" "$(cat)"; }
 
-reads_the_store() { sed -n 's/^CONFIG_BASE=/ConfigBase: /p' "$WORLD/environment" >>"$CONF"; }
+# One that names servers has these asked. The authority of the cluster, which is there too, is nowhere else for a worker.
+reads_the_store() {
+    python3 - "$CONF" <<'END'
+import sys, yaml
+path = sys.argv[1]
+config = yaml.safe_load(open(path))
+config["ConfigServer"]["servers"] = []
+yaml.safe_dump(config, open(path, "w"))
+END
+    sed -n 's/^CONFIG_BASE=/ConfigBase: /p' "$WORLD/environment" >>"$CONF"
+}
 
 boot_config() {
     printf '#!/bin/sh\nset -eu\numask 077\nmkdir -p /opt/kops/conf /etc/sysconfig\n'
@@ -71,6 +82,13 @@ unchanged() {
     say "$what: nothing of $* was started anew"
 }
 
-# version: of the package that is installed.
 # shellcheck disable=SC2016  # dpkg's variable
-version() { on dpkg-query --show --showformat='${Version}' kops-agent; }
+has_version() {
+    local package program
+    package=$(on dpkg-query --show --showformat='${Version}' kops-agent)
+    program=$(on tail --bytes=6 /usr/bin/kops-agent)
+    [[ $package == "$1"-1 && $program == "$1" ]] || fail "the package is $package, its program $program, and $1 is wanted"
+}
+
+# runs_replaced UNIT: whether the program that a unit runs is not the one any more that has its name.
+runs_replaced() { [[ $(on readlink "/proc/$(property "$1" MainPID)/exe") == "/usr/bin/kops-agent (deleted)" ]]; }
