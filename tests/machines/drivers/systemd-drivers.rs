@@ -59,8 +59,9 @@ fn run() -> anyhow::Result<()> {
             "start" => systemd.start(unit),
             "stop" => systemd.stop(unit),
             "restart" => systemd.restart(unit),
-            "enable" => systemd.enable(unit),
-            "disable" => systemd.disable(unit),
+            // Of both systemd knows once it has read its files again, as every caller has it do.
+            "enable" => systemd.enable(unit).and_then(|()| systemd.reload()),
+            "disable" => systemd.disable(unit).and_then(|()| systemd.reload()),
             "kill" => systemd.kill(unit),
             "reload" => systemd.reload(),
             other => bail!("there is no verb {other}"),

@@ -11,29 +11,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use kops_agent_host::{Downloads, Host, Progress, Scope, Secrets};
-use kops_agent_pki::PemPair;
+use kops_agent_host::{Downloads, Host, NoSecrets, Progress, Scope};
 use kops_agent_plan::diff::{Step, diff_with_owned};
 use kops_agent_plan::resource::{DesiredState, Image, Mount, Unit};
 use tokio::signal::unix::{SignalKind, signal};
-
-/// No unit needs any.
-struct NoSecrets;
-
-impl Secrets for NoSecrets {
-    fn keyset_item(&self, _: &str, _: &str) -> Option<PemPair> {
-        None
-    }
-    fn trusted_certificates(&self, _: &str) -> Option<String> {
-        None
-    }
-    fn secret(&self, _: &str) -> Option<Vec<u8>> {
-        None
-    }
-    fn bootstrap_certificate(&self, _: &str) -> Option<PemPair> {
-        None
-    }
-}
 
 struct Lines;
 

@@ -1,0 +1,110 @@
+# Stages of a run of the tests, one after another or beside others: what each says, how long it takes, and that all of it ends
+# with the run. For tests/run, which has `fail` and is in the checkout.
+# shellcheck shell=bash
+
+# Each stage's name, seconds, and seconds of a core: the second does not depend on what runs beside it.
+times=()
+# Of stages that run beside others, by process id: name, when it started, and what it has said.
+declare -A beside_name=() beside_since=() beside_log=()
+logs=$(mktemp -d)
+
+# Every stage is a job with a process group of its own (set -m), so that all of it ends with this script.
+set -m
+end_stages() {
+    local job process
+    for process in "${!beside_name[@]}"; do
+        echo "== ${beside_name[$process]}, which has not ended; its last lines:"
+        tail -n 40 "${beside_log[$process]}" || true
+    done
+    for job in $(jobs -p); do kill -- "-$job" 2>/dev/null || true; done
+    rm -rf "$logs"
+}
+trap end_stages EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+
+# timed NAME COMMAND...: runs it, and keeps what all its processes took of a core.
+timed() {
+    local name=$1
+    shift
+    "$@"
+    times >"$logs/$name.times"
+}
+
+# core_seconds NAME: what `timed` has kept, user and system together.
+core_seconds() {
+    tr -s ' \n' '\n' <"$logs/$1.times" | awk -F '[ms]' '{ all += $1 * 60 + $2 } END { printf "%.0f", all }'
+}
+
+# stage NAME COMMAND...: runs it, says how long it took, and stops here if it fails, or one beside it.
+stage() {
+    local name=$1 started=$SECONDS status=0 own ended
+    shift
+    echo "== $name"
+    # `"$@" || fail` would go on behind a command that fails within a function.
+    (
+        set -e
+        timed "$name" "$@"
+    ) </dev/null &
+    own=$!
+    while :; do
+        wait -n -p ended "$own" "${!beside_name[@]}" || status=$?
+        if [[ $ended == "$own" ]]; then break; fi
+        has_ended "$ended" "$status"
+        status=0
+    done
+    ((status == 0)) || fail "$name failed: $*"
+    echo "== $name: $((SECONDS - started)) s"
+    times+=("$name" $((SECONDS - started)) "$(core_seconds "$name")")
+}
+
+# beside NAME COMMAND...: begins a stage that runs beside those that follow. What it says is printed when it has ended.
+beside() {
+    local name=$1
+    shift
+    echo "== $name, beside what follows"
+    (
+        set -e
+        timed "$name" "$@"
+    ) </dev/null >"$logs/$name" 2>&1 &
+    beside_name[$!]=$name beside_since[$!]=$SECONDS beside_log[$!]=$logs/$name
+}
+
+# has_ended PROCESS STATUS: of a stage beside others.
+has_ended() {
+    local name=${beside_name[$1]} took=$((SECONDS - beside_since[$1]))
+    echo "== $name, which ran beside"
+    cat "${beside_log[$1]}"
+    unset "beside_name[$1]"
+    (($2 == 0)) || fail "$name failed; what it said is above"
+    echo "== $name: $took s"
+    times+=("$name, beside others" "$took" "$(core_seconds "$name")")
+}
+
+# join: waits for all stages that run beside.
+join() {
+    local ended status
+    while ((${#beside_name[@]} > 0)); do
+        status=0
+        wait -n -p ended "${!beside_name[@]}" || status=$?
+        has_ended "$ended" "$status"
+    done
+}
+
+# The table that a run ends with.
+table() {
+    printf '| stage | seconds | seconds of a core |\n| --- | ---: | ---: |\n'
+    printf '| %s | %s | %s |\n' "${times[@]}" "all of it" "$SECONDS" "$(core_seconds all)"
+}
+
+# Shows it. What all stages took together is known to this process, and to none that it starts.
+sum_up() {
+    times >"$logs/all.times"
+    table
+}
+
+# Puts the table where tests/README.md has the last one.
+keep_table() {
+    local page=tests/README.md
+    sed -i -e '/^| stage /,/^| all of it /d' -e '/^<!-- the last run, by tests\/run --write-times -->$/r /dev/stdin' "$page" <<<"$(table)"
+}
