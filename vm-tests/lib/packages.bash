@@ -5,7 +5,7 @@
 #   bake SCRIPT          runs it in the machine's root before that boots, as a golden image is made; /mnt is RELEASED
 #   apt_source           has the machine know the repository for apt, as docs/install/packages.md says
 #   reads_the_store      gives a worker's boot config the store, which a control plane's has
-#   boot_config          prints user-data that leaves the boot config and the variables of the store on the machine
+#   boot_config [FILE]   prints user-data that leaves the boot config and the variables of the store on the machine, these in a file
 #   apt COMMAND...       runs apt-get on the machine
 #   has_version V        fails unless the package of this version is installed, with its own program
 #   on_file PATH         writes standard input to a file of the running machine
@@ -60,10 +60,12 @@ END
     sed -n 's/^CONFIG_BASE=/ConfigBase: /p' "$WORLD/environment" >>"$CONF"
 }
 
+# Where no file is named it is that of kOps' script.
 boot_config() {
-    printf '#!/bin/sh\nset -eu\numask 077\nmkdir -p /opt/kops/conf /etc/sysconfig\n'
+    local variables=${1:-/etc/sysconfig/kops-configuration}
+    printf '#!/bin/sh\nset -eu\numask 077\nmkdir -p /opt/kops/conf %s\n' "${variables%/*}"
     printf "cat >/opt/kops/conf/kube_env.yaml <<'KUBE_ENV'\n%s\nKUBE_ENV\n" "$(<"$CONF")"
-    printf "cat >/etc/sysconfig/kops-configuration <<'VARIABLES'\n%s\nVARIABLES\n" "$(environment)"
+    printf "cat >%s <<'VARIABLES'\n%s\nVARIABLES\n" "$variables" "$(environment)"
 }
 
 # What units of the package have in their environment, a line a variable.

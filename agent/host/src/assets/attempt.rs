@@ -21,6 +21,8 @@ pub(super) enum Trouble {
     Unreachable(String),
     /// Another attempt may go better.
     Passing(String),
+    /// It brings what it should, but another server may be faster.
+    Slow(String),
     /// Another attempt at the same place cannot help.
     Lasting(String),
     /// This machine is at fault.

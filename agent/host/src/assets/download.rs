@@ -48,6 +48,11 @@ pub struct DownloadTimeouts {
     pub stalled_after: Duration,
     /// The bytes that have to come in that time.
     pub least: u64,
+    /// An answer is slow if less than `least_unless_slow` bytes come while so much time is spent waiting for them. A slow
+    /// mirror is left for the next one as long as one of the others has not failed, so that it cannot hold a download for days.
+    pub slow_after: Duration,
+    /// The bytes that have to come in that time.
+    pub least_unless_slow: u64,
 }
 
 impl Default for DownloadTimeouts {
@@ -57,6 +62,8 @@ impl Default for DownloadTimeouts {
             pause: Duration::from_millis(500),
             stalled_after: Duration::from_secs(30),
             least: 128 * 1024,
+            slow_after: Duration::from_secs(60),
+            least_unless_slow: 60 * 256 * 1024,
         }
     }
 }

@@ -49,6 +49,15 @@ pub(super) struct Fetching<'a> {
     attempts: usize,
 }
 
+/// What follows from a failed attempt.
+struct Judged {
+    reason: String,
+    /// Whether it brought the download further.
+    has_gained: bool,
+    /// Whether the same server is to be asked to go on at once.
+    is_asked_again: bool,
+}
+
 impl<'a> Fetching<'a> {
     pub(super) fn new(run: &'a Run<'a>, request: Request, known: Known) -> Fetching<'a> {
         Fetching {
@@ -107,8 +116,13 @@ impl<'a> Fetching<'a> {
                         }
                         Err(trouble) => trouble,
                     };
-                    let Some(reason) = self.judge(&url, trouble)? else { break };
-                    (gained, pauses) = (Instant::now(), self.pauses());
+                    let Judged { reason, has_gained, is_asked_again } = self.judge(&url, trouble)?;
+                    if has_gained {
+                        (gained, pauses) = (Instant::now(), self.pauses());
+                    }
+                    if !is_asked_again {
+                        break;
+                    }
                     self.run.progress.download_retried(self.request.name(), &reason);
                     sleep(timeouts.pause).await;
                 }
@@ -142,17 +156,23 @@ impl<'a> Fetching<'a> {
         self.run.servers.to_try(&urls).into_iter().map(str::to_owned).collect()
     }
 
-    /// Notes what went wrong. Returns it if the same server should be asked to go on at once.
-    fn judge(&mut self, url: &str, trouble: Trouble) -> Result<Option<String>> {
+    /// Whether a server that may still be asked has not failed at this download.
+    fn has_untried_besides(&self, url: &str) -> bool {
+        let has_failed = |other: &String| self.failures.iter().any(|failure| failure.url == *other);
+        self.to_try().iter().any(|other| other != url && !has_failed(other))
+    }
+
+    /// Notes what went wrong, and says what follows from it.
+    fn judge(&mut self, url: &str, trouble: Trouble) -> Result<Judged> {
         let has_gained = self.at >= self.furthest + self.run.downloads.timeouts.least;
         self.furthest = self.furthest.max(self.at);
         let servers = self.run.servers;
-        let (reason, again) = match trouble {
+        let (reason, is_asked_again) = match trouble {
             Trouble::Passing(reason) if has_gained => {
                 servers.delivered(url);
                 (reason, true)
             }
-            Trouble::Passing(reason) => {
+            Trouble::Passing(reason) | Trouble::Slow(reason) => {
                 servers.failed(url);
                 (reason, false)
             }
@@ -168,7 +188,7 @@ impl<'a> Fetching<'a> {
         };
         self.failures.retain(|failure| failure.url != url);
         self.failures.push(MirrorFailure { url: url.to_owned(), reason: reason.clone() });
-        Ok(again.then_some(reason))
+        Ok(Judged { reason, has_gained, is_asked_again })
     }
 
     fn gave_up(&self, waited: Duration) -> DownloadError {
@@ -299,19 +319,28 @@ impl<'a> Fetching<'a> {
         let size = self.size.filter(|_| self.sized_by.as_deref() == Some(url));
         let total = opened.total.or(size);
         let downloads = self.run.downloads;
-        let mut rate = Rate::new(downloads.timeouts.stalled_after, downloads.timeouts.least);
+        let timeouts = downloads.timeouts;
+        let mut rate = Rate::new(timeouts.stalled_after, timeouts.least);
+        let mut pace =
+            self.has_untried_besides(url).then(|| Rate::new(timeouts.slow_after, timeouts.least_unless_slow));
         let most = total.unwrap_or(downloads.largest);
         while let Some(intake) = &self.intake {
             // Where there is none, ending it says why.
             let Some(room) = intake.room().await else { return Ok(()) };
             let asked = Instant::now();
-            let Ok(bytes) = timeout(rate.remaining(), opened.body.next()).await else {
-                rate.note(0, asked.elapsed());
-                return Err(Trouble::Passing(rate.complaint()));
+            let paced = pace.as_ref().map_or(Duration::MAX, Rate::remaining);
+            let Ok(bytes) = timeout(rate.remaining().min(paced), opened.body.next()).await else {
+                return Err(match pace {
+                    Some(pace) if paced < rate.remaining() => Trouble::Slow(pace.complaint()),
+                    _ => Trouble::Passing(rate.complaint()),
+                });
             };
             let Some(bytes) = bytes? else { break };
-            let size = bytes.len() as u64;
-            rate.note(size, asked.elapsed());
+            let (size, waited) = (bytes.len() as u64, asked.elapsed());
+            rate.note(size, waited);
+            if let Some(pace) = &mut pace {
+                pace.note(size, waited);
+            }
             if self.at + size > most {
                 drop(room);
                 self.start_over().await?;

@@ -8,7 +8,7 @@ use crate::support::{
     CALM, Fault, IMPATIENT, Machine, Mirror, STEADY, asset, body, client, downloads, mirror, mirrored, state,
     tar_gz,
 };
-use kops_agent_host::Downloads;
+use kops_agent_host::{DownloadTimeouts, Downloads};
 use kops_agent_plan::diff::sha256_hex;
 use kops_agent_plan::resource::{Content, File};
 use kops_agent_tests::loopback::Identity;
@@ -153,6 +153,37 @@ async fn a_drip_is_told_from_a_flow() {
     scene.refuses(&["the server sent no more than", "bytes in 3s"]).await;
     // All of it, at fifty bytes a second, would take a quarter of an hour.
     assert!(started.elapsed() < Duration::from_secs(450), "{:?}", started.elapsed());
+}
+
+/// Where an answer is slow soon, whatever comes.
+const BRISK: DownloadTimeouts =
+    DownloadTimeouts { slow_after: Duration::from_millis(200), least_unless_slow: u64::MAX, ..CALM };
+
+#[tokio::test]
+async fn a_slow_mirror_is_left_for_one_that_has_not_failed() {
+    let (first, second, bytes) = (mirror(), mirror(), body(SIZE));
+    let urls = [first.put("/a", &bytes), second.put("/a", &bytes)];
+    first.break_path("/a", Fault::Drips);
+    let machine = Machine::new().downloading(downloads(BRISK));
+    machine.converge(&state([mirrored("/a", &[&urls[0], &urls[1]], &sha256_hex(&bytes))])).await.unwrap();
+    assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes);
+    assert_eq!((first.gets("/a").len(), second.gets("/a").len()), (1, 1));
+    assert!(second.gets("/a")[0].starts_with("bytes="), "what the first had brought is kept");
+}
+
+#[tokio::test]
+async fn where_all_mirrors_are_slow_each_may_be() {
+    let (first, second, bytes) = (mirror(), mirror(), body(SIZE));
+    let urls = [first.put("/a", &bytes), second.put("/a", &bytes)];
+    // The second has to stand still before it is left.
+    for mirror in [&first, &second] {
+        mirror.break_next("/a", [Fault::Drips]);
+    }
+    let machine = Machine::new()
+        .downloading(downloads(DownloadTimeouts { stalled_after: Duration::from_secs(3), ..BRISK }));
+    machine.converge(&state([mirrored("/a", &[&urls[0], &urls[1]], &sha256_hex(&bytes))])).await.unwrap();
+    assert_eq!(std::fs::read(machine.path("/a")).unwrap(), bytes);
+    assert_eq!((first.gets("/a").len(), second.gets("/a").len()), (2, 1));
 }
 
 #[tokio::test]

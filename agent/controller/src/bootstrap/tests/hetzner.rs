@@ -18,12 +18,7 @@ pub(super) fn address() -> IpAddr {
     let number = NEXT.fetch_add(1, Ordering::Relaxed);
     assert!(number < 128, "the next one's address would be another process's");
     let [.., high, low] = (std::process::id() & 0xffff).to_be_bytes();
-    IpAddr::from([
-        127,
-        128 | high >> 1,
-        high << 7 | low >> 1,
-        low << 7 | number,
-    ])
+    IpAddr::from([127, 128 | high >> 1, high << 7 | low >> 1, low << 7 | number])
 }
 
 fn known(name: &str, address: IpAddr) -> Known {

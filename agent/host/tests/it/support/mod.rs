@@ -171,6 +171,8 @@ pub(crate) const CALM: DownloadTimeouts = DownloadTimeouts {
     pause: Duration::from_millis(5),
     stalled_after: Duration::from_secs(60),
     least: 16 * 1024,
+    slow_after: Duration::from_secs(60),
+    least_unless_slow: 16 * 1024,
 };
 
 /// For what succeeds though a server is silent.
