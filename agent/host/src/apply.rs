@@ -47,9 +47,6 @@ use crate::secrets::Secrets;
 use crate::staged::{sweep, sweep_below};
 use crate::stamps::STATE;
 
-/// The most that is recorded of why a run failed, in characters: servers may have written any amount of it.
-const LONGEST_PROBLEM: usize = 16 * 1024;
-
 impl Host {
     /// Does what `plan` says, which [`kops_agent_plan::diff::diff`] made of `desired` and of what this
     /// host observed. Everything is checked, resolved, downloaded and verified before the first
@@ -234,7 +231,7 @@ impl Host {
         record.settled_state = Some(attempt.digest().to_owned());
         record.begun_state = None;
         if let Some(failures) = failures {
-            record.failure = Some(Failure { at: self.timestamp(), problem: failures.to_string() });
+            record.failure = Some(Failure::new(self.timestamp(), &failures.to_string()));
         }
         record.write(&self.root)
     }
@@ -250,8 +247,7 @@ impl Host {
         if record.unreadable.is_some() {
             return Ok(());
         }
-        let problem = problem.chars().take(LONGEST_PROBLEM).collect();
-        record.failure = Some(Failure { at: self.timestamp(), problem });
+        record.failure = Some(Failure::new(self.timestamp(), problem));
         record.write(&self.root)
     }
 

@@ -69,7 +69,7 @@ impl Host {
     pub fn record(&self) -> Result<Record> {
         let mut record = Record::read(&self.root)?;
         if let Some(why) = &record.unreadable {
-            record.failure = Some(Failure { at: self.timestamp(), problem: why.clone() });
+            record.failure = Some(Failure::new(self.timestamp(), why));
         }
         Ok(record)
     }

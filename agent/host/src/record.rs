@@ -83,6 +83,16 @@ pub struct Failure {
     pub problem: String,
 }
 
+/// What is kept of a failure, in characters: a store or a mirror may have written any amount of it.
+const LONGEST_PROBLEM: usize = 16 * 1024;
+
+impl Failure {
+    /// A failure at a time, in RFC 3339.
+    pub(crate) fn new(at: String, problem: &str) -> Failure {
+        Failure { at, problem: problem.chars().take(LONGEST_PROBLEM).collect() }
+    }
+}
+
 /// A configuration that machines get which are made from now on, while this one is pinned to that of before: as
 /// between `kops update cluster` and the rolling update.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -6,7 +6,12 @@
 use std::panic::PanicHookInfo;
 use std::thread;
 
+use kops_agent_process::output::one_line;
+
 use crate::logging;
+
+/// The most that is said of a panic's message, in characters: what a stranger wrote may be part of it.
+const LONGEST: usize = 2000;
 
 /// From now on a panic is told by [`logging::last_words_of_panic`].
 pub fn start() {
@@ -18,7 +23,7 @@ pub fn start() {
 
 fn told(panic: &PanicHookInfo<'_>, thread: &str) -> String {
     let place = panic.location().map_or_else(|| "an unknown place".to_owned(), ToString::to_string);
-    let message = panic.payload_as_str().unwrap_or("without a message");
+    let message = one_line(panic.payload_as_str().unwrap_or("without a message"), LONGEST);
     format!(
         "kops-agent {} panicked at {place}, in the thread {thread}: {message}; this is a defect of kops-agent, please report it",
         crate::cli::VERSION

@@ -2,19 +2,12 @@
 
 use std::error::Error;
 
+use kops_agent_spec::terminal::one_line;
+
 use crate::dns::NameError;
 
 /// The most that is said of one error, in characters: a server may have written any amount of it.
 const LONGEST: usize = 2000;
-
-/// What a stranger may have written, as part of one line: nothing in it begins another line or steers a terminal, and it
-/// has so many characters at most.
-pub fn one_line(text: &str, longest: usize) -> String {
-    // Separators of lines and paragraphs, and what turns the direction of writing.
-    let is_harmful =
-        |c: char| c.is_control() || matches!(c, '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    text.chars().map(|c| if is_harmful(c) { ' ' } else { c }).take(longest).collect()
-}
 
 /// An error and its causes in one line, none of them twice. A name without an address says all by itself.
 pub fn in_one_line(error: &dyn Error) -> String {
@@ -51,12 +44,6 @@ pub fn innermost<'a>(mut error: &'a (dyn Error + 'static)) -> &'a (dyn Error + '
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn one_line_is_one_line() {
-        assert_eq!(one_line("a\nREADY=1\r\tb\u{1b}[2J\u{2028}c\u{202e}", 99), "a READY=1  b [2J c ");
-        assert_eq!(one_line(&"ä".repeat(1000), 300).chars().count(), 300);
-    }
 
     #[test]
     fn what_a_server_says_is_one_line_too() {

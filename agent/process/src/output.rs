@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::ValueEnum;
 use serde::Serialize;
 
-pub use kops_agent_net::causes::one_line;
+pub use kops_agent_spec::terminal::one_line;
 
 use crate::exit;
 

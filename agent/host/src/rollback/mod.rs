@@ -119,7 +119,7 @@ impl Host {
         if journal.attempt.is_renewal() {
             return record_renewal_rolled_back(&self.root, record, rolled_back);
         }
-        record.failure = Some(Failure { at: rolled_back.at.clone(), problem: rolled_back.to_string() });
+        record.failure = Some(Failure::new(rolled_back.at.clone(), &rolled_back.to_string()));
         // What puts the last good state right is tried again by each run; what was refused beside it stays refused.
         let is_of_last_good = record.is_settled_with(&journal.attempt);
         if record.rolled_back.is_none() || !is_of_last_good {

@@ -79,7 +79,7 @@ pub(super) fn record_renewal_rolled_back(
     mut record: Record,
     rolled_back: RolledBack,
 ) -> Result<RolledBack> {
-    let failure = Failure { at: rolled_back.at.clone(), problem: rolled_back.to_string() };
+    let failure = Failure::new(rolled_back.at.clone(), &rolled_back.to_string());
     record.renewal_failure = Some(failure.clone());
     record.failure = Some(failure);
     record.write(root)?;

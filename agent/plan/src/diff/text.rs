@@ -2,6 +2,8 @@
 
 use std::fmt::Write as _;
 
+use kops_agent_spec::terminal;
+
 use super::plan::{Plan, Summary};
 use super::removals::{Keeping, Kept};
 use super::step::{Action, Change, Stage, Step};
@@ -54,7 +56,7 @@ pub fn keeping(kept: &Kept) -> String {
         Keeping::Unmended => "CANNOT BE PUT RIGHT",
         Keeping::Left => "is left as it is",
     };
-    format!("  = {} {stays}: {}", printable(&kept.resource.to_string()), kept.why)
+    format!("  = {} {stays}: {}", printable(&kept.resource.to_string()), printable(&kept.why))
 }
 
 /// What a plan does, in one line.
@@ -162,7 +164,7 @@ fn indented(diff: &str, style: Style) -> String {
 
 /// What is in a file must not steer the terminal on which it is shown.
 fn printable(text: &str) -> String {
-    let is_harmless = |c: char| !c.is_control() || c == '\t';
+    let is_harmless = |c: char| !terminal::steers(c) || c == '\t';
     if text.chars().all(is_harmless) {
         return text.into();
     }

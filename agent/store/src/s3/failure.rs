@@ -10,8 +10,9 @@ use aws_smithy_runtime_api::client::result::ConnectorError;
 
 use super::super::backend::Place;
 use super::super::error::StoreError;
-use kops_agent_net::causes::{in_one_line, one_line};
+use kops_agent_net::causes::in_one_line;
 use kops_agent_net::retry::GaveUp;
+use kops_agent_spec::terminal::one_line;
 
 /// The most that is told of the server's own words, in characters. They get into logs and the record.
 const LONGEST_WORDS: usize = 300;
