@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::thread::{self, ScopedJoinHandle};
 
 use kops_agent_plan::diff::{
     Access, Observed, ObservedContent, ObservedFile, ObservedState, ObservedUnit, OwnedNow, OwnedState,
@@ -88,6 +89,11 @@ impl Host {
     }
 }
 
+/// What a thread came to; a panic there is one here.
+fn answer<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
 /// Looks at some resources; what is asked of other programs is asked once for all of them.
 pub(crate) struct Observer<'a> {
     host: &'a Host,
@@ -123,11 +129,18 @@ impl<'a> Observer<'a> {
                 _ => {}
             }
         }
-        let states = host.unit_states(&units)?;
+        // Each of these waits for another program.
+        let (states, packages, images) = thread::scope(|scope| {
+            let packages = scope.spawn(|| host.packages.installed(&packages));
+            let images = has_images.then(|| scope.spawn(|| host.images.references()));
+            let states = host.unit_states(&units);
+            (states, answer(packages), images.map_or_else(|| Ok(BTreeSet::new()), answer))
+        });
+        let (states, packages, images) = (states?, packages?, images?);
         let hosts = if has_hosts { host.root.read(hosts_file::PATH)?.unwrap_or_default() } else { vec![] };
         Ok(Observer {
-            packages: host.packages.installed(&packages)?,
-            images: if has_images { host.images.references()? } else { BTreeSet::new() },
+            packages,
+            images,
             units: units.into_iter().zip(states).collect(),
             hosts: String::from_utf8_lossy(&hosts).into_owned(),
             record: Record::read(&host.root)?,

@@ -40,7 +40,9 @@ impl Downloads {
                 Ok(document) => return Ok(document),
                 Err(Trouble::Own(error)) => return Err(error),
                 Err(Trouble::Lasting(reason)) => (reason, false),
-                Err(Trouble::Passing(reason) | Trouble::Unreachable(reason)) => (reason, true),
+                Err(Trouble::Passing(reason) | Trouble::Slow(reason) | Trouble::Unreachable(reason)) => {
+                    (reason, true)
+                }
             };
             if !may_pass || begun.elapsed() + pause >= self.timeouts.give_up_after {
                 let failures = vec![MirrorFailure { url: url.to_owned(), reason }];

@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use kops_agent_net::causes::one_line;
 use kops_agent_plan::doctor::{Repositories, Seen};
+use kops_agent_spec::terminal::one_line;
 
 use crate::system::commands::{Outcome, prepare};
 use crate::system::deadline::ask_prepared;
