@@ -28,6 +28,25 @@ keep() {
     mv -f "$new" /etc/environment
 }
 
+# tell_systemd: has all units see the proxies that were kept, kubelet's for one, whose credential providers ask registries; kOps' own
+# script does so, too.
+tell_systemd() {
+    folder=/etc/systemd/system.conf.d
+    new=$folder/kops-agent-proxy.new
+    mkdir -p "$folder"
+    {
+        echo '[Manager]'
+        grep -iE '^(https?|no)_proxy=' /etc/environment | sed 's/["\\]/\\&/g; s/.*/DefaultEnvironment="&"/'
+    } >"$new"
+    if cmp -s "$new" "$folder/kops-agent-proxy.conf"; then
+        rm -f "$new"
+        return
+    fi
+    sync
+    mv -f "$new" "$folder/kops-agent-proxy.conf"
+    if command -v systemctl >/dev/null 2>&1 && [ -d /run/systemd/system ]; then systemctl daemon-reexec; fi
+}
+
 @ENVIRONMENT@
 
 say() { printf 'kops-agent: %s\n' "$*"; }

@@ -38,6 +38,8 @@ fn is_of_this_node(command: &Command) -> bool {
         Command::Verify(args) => &args.root.root,
         Command::Doctor(args) => &args.look.root,
         Command::SupportBundle(args) => &args.look.root,
+        // What these tell is of the node that this machine's boot config describes.
+        Command::Render(_) | Command::Explain(_) | Command::Facts(_) | Command::Config { .. } => return true,
         _ => return false,
     };
     root == Path::new("/")

@@ -1,7 +1,9 @@
 //! Removing more than a name: whole directories, and secrets with what is in them.
 
-use std::fs::File;
+use std::ffi::CStr;
+use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
@@ -52,6 +54,26 @@ impl Dir {
         self.remove(name)
     }
 
+    /// A directory in this one; `EXDEV` where it is another mount's.
+    fn open_on_same_mount(&self, name: &CStr) -> nix::Result<OwnedFd> {
+        let how = OpenHow::new()
+            .flags(DIRECTORY | OFlag::O_NOFOLLOW)
+            .resolve(ResolveFlag::RESOLVE_NO_XDEV | ResolveFlag::RESOLVE_BENEATH);
+        match openat2(&self.fd, name, how) {
+            // Kernels before 5.6, as of RHEL 8, and sandboxes that do not know the call.
+            Err(Errno::ENOSYS | Errno::EPERM) => self.open_and_compare_mounts(name),
+            other => other,
+        }
+    }
+
+    fn open_and_compare_mounts(&self, name: &CStr) -> nix::Result<OwnedFd> {
+        let fd = openat(&self.fd, name, DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty())?;
+        match mount_id(&fd)? == mount_id(&self.fd)? {
+            true => Ok(fd),
+            false => Err(Errno::EXDEV),
+        }
+    }
+
     /// Removes everything in this directory, as far as it is of the same mount: a folder of the host that is bound into
     /// a pod is on the same file system as often as not, which its device number would not tell.
     fn clear(&self) -> Result<()> {
@@ -70,10 +92,7 @@ impl Dir {
                 reason: "something is mounted there; unmount it and run again".into(),
             };
             if is_directory {
-                let how = OpenHow::new()
-                    .flags(DIRECTORY | OFlag::O_NOFOLLOW)
-                    .resolve(ResolveFlag::RESOLVE_NO_XDEV | ResolveFlag::RESOLVE_BENEATH);
-                match openat2(&self.fd, name.as_c_str(), how) {
+                match self.open_on_same_mount(&name) {
                     Ok(fd) => Dir { fd, shown: self.shown(&shown) }.clear()?,
                     Err(Errno::EXDEV) => return Err(is_mounted()),
                     Err(error) => return Err(self.failed("open the directory", &shown)(error)),
@@ -88,5 +107,34 @@ impl Dir {
             }
         }
         Ok(())
+    }
+}
+
+/// The mount that an open file is of, by `/proc/self/fdinfo` (proc_pid_fdinfo(5)).
+fn mount_id(fd: &OwnedFd) -> nix::Result<u64> {
+    let read = fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()));
+    let info = read.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno::from_raw))?;
+    let id = info.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
+    id.ok_or(Errno::ENOTSUP)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn without_openat2_a_directory_is_opened_and_another_mounts_and_a_link_are_not() {
+        let folder = tempfile::tempdir().unwrap();
+        fs::create_dir(folder.path().join("directory")).unwrap();
+        std::os::unix::fs::symlink("directory", folder.path().join("link")).unwrap();
+        let root = Root::open(folder.path()).unwrap();
+        let here = root.dir("/").unwrap().unwrap();
+        here.open_and_compare_mounts(c"directory").unwrap();
+        assert!(here.open_and_compare_mounts(c"link").is_err());
+        // The kernel's own file system is mounted on every machine.
+        let machine = Root::open("/".as_ref()).unwrap().dir("/").unwrap().unwrap();
+        assert_eq!(machine.open_and_compare_mounts(c"proc").err(), Some(Errno::EXDEV));
+        assert_eq!(machine.open_on_same_mount(c"proc").err(), Some(Errno::EXDEV));
     }
 }

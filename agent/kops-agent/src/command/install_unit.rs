@@ -160,7 +160,7 @@ fn unit(command: &str) -> String {
     format!(
         "[Unit]\nDescription=Make this machine a node (kops-agent)\nDocumentation=https://github.com/kubernetes/kops\n\n\
          [Service]\nEnvironmentFile={ENVIRONMENT}\nEnvironmentFile=-/etc/environment\nExecStart={command}\nType=oneshot\n\
-         NotifyAccess=main\nWatchdogSec=2min\nWatchdogSignal=SIGTERM\nKillMode=mixed\nTimeoutStopSec=15min\n\n\
+         NotifyAccess=main\nWatchdogSec=2min\nWatchdogSignal=SIGTERM\nLimitCORE=0\nKillMode=mixed\nTimeoutStopSec=15min\n\n\
          [Install]\nWantedBy=multi-user.target\n"
     )
 }
@@ -192,7 +192,9 @@ mod tests {
         let unit = unit("/opt/kops/bin/nodeup --conf=x");
         let (_, service) = unit.split_once("[Service]\n").unwrap();
         let (service, install) = service.split_once("\n\n").unwrap();
-        for line in ["Type=oneshot", "NotifyAccess=main", "WatchdogSec=2min", "WatchdogSignal=SIGTERM"] {
+        for line in
+            ["Type=oneshot", "NotifyAccess=main", "WatchdogSec=2min", "WatchdogSignal=SIGTERM", "LimitCORE=0"]
+        {
             assert!(service.lines().any(|found| found == line), "{line} is not in {unit}");
         }
         assert_eq!(install, "[Install]\nWantedBy=multi-user.target\n");

@@ -29,6 +29,7 @@ pub(super) fn run(args: &ResetArgs) -> Result<u8> {
     if !args.root.is_dir() {
         bail!("{} is no directory: there is nothing to reset", args.root.display());
     }
+    machine::must_exist(&args.root)?;
     let host = machine::open(&args.root)?;
     let mut reset = host.plan_reset(&[install_unit::UNIT], &[environment::OF_NODEUP], &OF_PACKAGES)?;
     if host.is_published(METRICS)? {

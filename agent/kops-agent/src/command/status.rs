@@ -17,6 +17,7 @@ const SOON: i64 = 30;
 
 /// Prints the status; the exit code says whether the node is converged.
 pub(super) fn run(args: &StatusArgs) -> Result<u8> {
+    machine::must_exist(&args.root)?;
     let host: Host = machine::open(&args.root)?;
     if args.timeline {
         return print_timeline(&host.timelines()?, args.output);

@@ -20,6 +20,7 @@ use kops_agent_store::Store;
 use tokio::join;
 
 use crate::cli::LookArgs;
+use crate::node::machine::must_exist;
 use crate::source::boot_config;
 
 use downloads::Asked;
@@ -30,9 +31,7 @@ use node::Wanted;
 /// # Errors
 /// There is no such root, or `--store-mirror` is malformed.
 pub async fn look(args: &LookArgs) -> Result<Observations> {
-    if !args.root.is_dir() {
-        bail!("there is no machine below {}: it is no folder; check --root", args.root.display());
-    }
+    must_exist(&args.root)?;
     let options = args.options();
     let store = options.store.open()?;
     let boot = boot_config(&args.conf);

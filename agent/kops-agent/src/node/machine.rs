@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use kops_agent_bootstrap_client as bootstrap_client;
 use kops_agent_host::{Host, Lock, Record};
 use kops_agent_process::output::error_text;
@@ -59,6 +59,14 @@ pub fn remembered_hashes(root: &Path) -> Result<BTreeMap<String, String>> {
 pub fn before(root: &Path) -> Result<Before> {
     // A root that is not there yet is not made by a look at it.
     if root.exists() { Before::on(&open(root)?) } else { Ok(Before::Nothing) }
+}
+
+/// Refuses a root that is not there, where nothing is to be made.
+pub fn must_exist(root: &Path) -> Result<()> {
+    match root.is_dir() {
+        true => Ok(()),
+        false => bail!("there is no machine below {}: it is no folder; check --root", root.display()),
+    }
 }
 
 /// This machine, or the scratch root in its place.

@@ -157,7 +157,8 @@ pub(super) fn of_services(services: &[Service]) -> impl Iterator<Item = Finding>
         Outcome::Fails(why) if is_decided && service.kind == ServiceKind::Store => Finding::warning(
             "store",
             format!("{}; the node can be decided without it", with_name(&service.name, why)),
-            "let the machine read it, and it follows what changes there; docs/troubleshooting.md has each message",
+            "let the machine read it, and it follows what changes there; troubleshooting.md has each message (with the package: below \
+             /usr/share/doc/kops-agent)",
         ),
         _ => of_service(service),
     })
@@ -171,9 +172,11 @@ fn of_service(service: &Service) -> Finding {
             "the boot config",
             "see whether the instance has kOps' user-data; --conf names the file",
         ),
-        ServiceKind::Store => {
-            ("store", "the state store", "docs/troubleshooting.md has each message of the state store")
-        }
+        ServiceKind::Store => (
+            "store",
+            "the state store",
+            "troubleshooting.md has each message of the state store (with the package: below /usr/share/doc/kops-agent)",
+        ),
         ServiceKind::KopsController => (
             "kops-controller",
             "kops-controller",
@@ -196,6 +199,11 @@ fn of_service(service: &Service) -> Finding {
         (Outcome::Answers, ServiceKind::Store) => Finding::ok(check, format!("{name} can be read")),
         (Outcome::Answers, _) => Finding::ok(check, format!("{what_is_it} answers at {name}")),
         (Outcome::Fails(why), _) => Finding::problem(check, with_name(name, why), to_do),
+        (Outcome::Unknown(why), ServiceKind::Configuration) => Finding::unknown(
+            check,
+            format!("whether the node can be decided is not known: {}", with_name(name, why)),
+            to_do,
+        ),
         (Outcome::Unknown(why), _) => Finding::unknown(
             check,
             format!("{what_is_it} is not known to answer: {}", with_name(name, why)),

@@ -115,7 +115,7 @@ fn of_process(process: &Process) -> Option<Finding> {
         "nodeup" => Some(Finding::warning(
             PROGRAMS,
             format!("nodeup is at work (process {number}): it and kops-agent would write the same files"),
-            "wait until it has finished; docs/take-over-nodes.md tells how to take over",
+            "wait until it has finished; take-over-nodes.md tells how to take over (with the package: below /usr/share/doc/kops-agent)",
         )),
         "dockerd" => Some(Finding::warning(
             PROGRAMS,
