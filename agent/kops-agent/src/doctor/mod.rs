@@ -13,7 +13,7 @@ mod services;
 
 use std::collections::BTreeMap;
 
-use anyhow::{Result, bail};
+use anyhow::Result;
 use kops_agent_plan::doctor::{Clock, Download, Observations, Purpose};
 use kops_agent_spec::BootConfig;
 use kops_agent_store::Store;
