@@ -14,6 +14,10 @@ use hickory_resolver::{Hosts, TokioResolver};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use thiserror::Error;
 
+mod answers;
+
+use answers::Answers;
+
 /// A name that has no address, for now. It has no source: its text is all that there is to tell.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("the name {name} cannot be resolved: {reason}")]
@@ -47,16 +51,22 @@ impl NameError {
     }
 }
 
-/// Resolves as `/etc/resolv.conf` and `/etc/hosts` are now: early in a boot they still change.
+/// Resolves as `/etc/resolv.conf` and `/etc/hosts` are now: early in a boot they still change. Requests side by side
+/// share an answer.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemResolver;
 
 impl SystemResolver {
-    /// The addresses of a name.
+    /// The addresses of a name, as they were some seconds ago at most.
     ///
     /// # Errors
     /// If it has none, or no name server can tell.
     pub async fn lookup(name: &str) -> Result<Vec<IpAddr>, NameError> {
+        static ANSWERS: Answers = Answers::new();
+        ANSWERS.get(name, || SystemResolver::look_up_now(name)).await
+    }
+
+    async fn look_up_now(name: &str) -> Result<Vec<IpAddr>, NameError> {
         if let Some(addresses) = Hosts::from_system().ok().and_then(|hosts| listed(&hosts, name)) {
             return Ok(addresses);
         }

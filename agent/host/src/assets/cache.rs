@@ -18,6 +18,7 @@ use crate::root::{Dir, Entry, Root};
 const DEFAULT: &str = "/var/cache/nodeup";
 /// Digits of a SHA-256.
 const DIGITS: usize = 64;
+const LOCK: &str = ".kops-agent.lock";
 const PART: &str = ".part";
 const VALIDATOR: &str = ".part.validator";
 
@@ -54,9 +55,11 @@ impl Cache {
     }
 
     fn of(dir: Dir) -> Result<Cache> {
-        let lock = Flock::lock(dir.as_file()?, FlockArg::LockExclusiveNonblock).map_err(|_| Error::Path {
+        // A file that only root can open: any user may open the folder, and so could lock that.
+        let lock = dir.open_or_create(LOCK)?;
+        let lock = Flock::lock(lock, FlockArg::LockExclusiveNonblock).map_err(|_| Error::Path {
             doing: "use",
-            path: dir.shown(""),
+            path: dir.shown(LOCK),
             reason: "another kops-agent uses this cache; wait until it has finished".into(),
         })?;
         let staging = Staging::open(&dir)?;

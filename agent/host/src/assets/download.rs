@@ -32,6 +32,8 @@ pub struct Downloads {
     pub(super) buckets: Option<Arc<dyn Buckets>>,
     pub(super) timeouts: DownloadTimeouts,
     pub(super) largest: u64,
+    /// The most that is taken, in bytes, of a server that does not say how much it sends.
+    pub(super) largest_unsized: u64,
     cache: Option<PathBuf>,
     cache_limit: u64,
     at_once: usize,
@@ -104,6 +106,7 @@ impl Downloads {
             buckets: None,
             timeouts: DownloadTimeouts::default(),
             largest: 8 << 30,
+            largest_unsized: 1 << 30,
             cache: None,
             cache_limit: 4 << 30,
             at_once: 4,
@@ -228,8 +231,16 @@ impl Run<'_> {
             .buffered(ASKED_AT_ONCE)
             .try_collect()
             .await?;
-        let sizes = known.iter().filter_map(|(request, known)| Some((request, known.size?)));
-        self.check_space(sizes)?;
+        let sizes = |known: &[(Request, Known)]| -> Vec<(Request, u64)> {
+            known.iter().filter_map(|(request, known)| Some((request.clone(), known.size?))).collect()
+        };
+        if self.check_space(&sizes(&known)).is_err() {
+            // One mirror's word does not keep the others from being asked.
+            for (request, known) in &mut known {
+                self.ask_others(request, known).await;
+            }
+            self.check_space(&sizes(&known))?;
+        }
         // What takes longest comes first, for the end not to wait for it.
         known.sort_by_key(|(request, known)| {
             let size = known.size.unwrap_or(u64::MAX);
@@ -266,6 +277,22 @@ impl Run<'_> {
         Ok(Known::default())
     }
 
+    /// Asks the other mirrors of a download for its size, too, and believes the one that says the least: what is wrong
+    /// with that shows when it is downloaded.
+    async fn ask_others(&self, request: &Request, known: &mut Known) {
+        let asked = known.location.as_ref().map(|(url, ..)| url.clone());
+        for url in request.urls.iter().filter(|url| asked.as_ref().is_some_and(|asked| asked != *url)) {
+            let Ok(location) = self.locate(url).await else { continue };
+            let size =
+                attempt::size(&self.downloads.client, &location, self.downloads.timeouts.stalled_after).await;
+            if let (Ok(Some(size)), Some(least)) = (size, known.size)
+                && size < least
+            {
+                *known = Known { size: Some(size), location: Some((url.clone(), location, Instant::now())) };
+            }
+        }
+    }
+
     /// How to ask for what is at a URL.
     pub(super) async fn locate(&self, url: &str) -> Result<Location, Trouble> {
         let parsed =
@@ -286,10 +313,11 @@ impl Run<'_> {
 
     /// # Errors
     /// There is no room for what is missing of these, and for what is made of them.
-    pub(super) fn check_space<'r>(&self, sizes: impl IntoIterator<Item = (&'r Request, u64)>) -> Result<()> {
+    pub(super) fn check_space(&self, sizes: &[(Request, u64)]) -> Result<()> {
         let mut space = Space::default();
         let cache = &self.cache.dir;
         for (request, size) in sizes {
+            let size = *size;
             let is_there = self.cache.get(&request.sha256, request.name())?.is_some();
             let present =
                 if is_there { size } else { self.cache.part_size(&request.sha256, request.name())? };

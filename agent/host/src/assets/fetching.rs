@@ -36,6 +36,8 @@ pub(super) struct Fetching<'a> {
     at: u64,
     /// The most that it ever was.
     furthest: u64,
+    /// Whether the server has said how much it sends.
+    is_sized: bool,
     /// The URL that all of it is from; none where it is of several, or of an earlier run.
     source: Option<String>,
     /// Whether what had come from several turned out to be wrong: from now on all of it has to be from one.
@@ -69,6 +71,7 @@ impl<'a> Fetching<'a> {
             intake: None,
             at: 0,
             furthest: 0,
+            is_sized: true,
             source: None,
             is_suspicious: false,
             validator: None,
@@ -162,6 +165,11 @@ impl<'a> Fetching<'a> {
         self.to_try().iter().any(|other| other != url && !has_failed(other))
     }
 
+    /// Whether another server may still be asked.
+    fn has_others(&self, url: &str) -> bool {
+        self.to_try().iter().any(|other| other != url)
+    }
+
     /// Notes what went wrong, and says what follows from it.
     fn judge(&mut self, url: &str, trouble: Trouble) -> Result<Judged> {
         let has_gained = self.at >= self.furthest + self.run.downloads.timeouts.least;
@@ -183,6 +191,13 @@ impl<'a> Fetching<'a> {
             Trouble::Lasting(reason) => {
                 self.hopeless.push(url.to_owned());
                 (reason, false)
+            }
+            // A disk that is full, say, of what never ends.
+            Trouble::Own(error) if !self.is_sized && self.has_others(url) => {
+                self.run.cache.part(&self.request.sha256, self.request.name())?.clear()?;
+                (self.at, self.validator) = (0, None);
+                self.hopeless.push(url.to_owned());
+                (error.to_string(), false)
             }
             Trouble::Own(error) => return Err(error),
         };
@@ -292,9 +307,15 @@ impl<'a> Fetching<'a> {
                 in_units(most)
             )));
         }
-        if let (None, Some(total)) = (self.size, opened.total) {
-            self.run.check_space([(&self.request, total)])?;
+        self.is_sized = self.stated(url, opened).is_some() || matches!(opened.body, Body::Nothing);
+        if let Some(total) = opened.total.filter(|total| self.size.is_none_or(|size| *total > size)) {
+            match self.run.check_space(&[(self.request.clone(), total)]) {
+                // That server's word does not keep the others from being asked.
+                Err(error) if self.has_others(url) => return Err(Trouble::Lasting(error.to_string())),
+                checked => checked?,
+            }
             self.size = Some(total);
+            self.sized_by = Some(url.to_owned());
         }
         let cache = self.run.cache;
         let is_continued = self.validator.as_ref().is_some_and(|(from, _)| self.at > 0 && from == url);
@@ -314,16 +335,27 @@ impl<'a> Fetching<'a> {
         Ok(())
     }
 
+    /// How much a server has said that it sends, now or beforehand.
+    fn stated(&self, url: &str, opened: &Opened) -> Option<u64> {
+        opened.total.or(self.size.filter(|_| self.sized_by.as_deref() == Some(url)))
+    }
+
+    /// The most that is taken of a server that has not: what never ends leaves half of the disk.
+    fn most_unsized(&self) -> Result<u64> {
+        let (_, free) = self.run.cache.dir.free_space()?;
+        let downloads = self.run.downloads;
+        Ok(downloads.largest.min(downloads.largest_unsized).min(self.at.saturating_add(free / 2)))
+    }
+
     /// Takes in what an answer brings, to its end.
     async fn receive(&mut self, url: &str, mut opened: Opened) -> Result<(), Trouble> {
-        let size = self.size.filter(|_| self.sized_by.as_deref() == Some(url));
-        let total = opened.total.or(size);
+        let total = self.stated(url, &opened);
         let downloads = self.run.downloads;
         let timeouts = downloads.timeouts;
         let mut rate = Rate::new(timeouts.stalled_after, timeouts.least);
         let mut pace =
             self.has_untried_besides(url).then(|| Rate::new(timeouts.slow_after, timeouts.least_unless_slow));
-        let most = total.unwrap_or(downloads.largest);
+        let most = total.map_or_else(|| self.most_unsized(), Ok)?;
         while let Some(intake) = &self.intake {
             // Where there is none, ending it says why.
             let Some(room) = intake.room().await else { return Ok(()) };

@@ -118,6 +118,15 @@ pub(super) async fn derived(
             ),
         };
         match options.on_hash_mismatch {
+            // What is pinned is to be proven, and a mirror that vouches for itself proves nothing.
+            OnHashMismatch::Warn if !derivation.told_by_mirrors.is_empty() => {
+                return Err(WrongConfiguration(format!(
+                    "{problem}\nit is not used, because only their mirrors tell the hashes of these downloads (give them with \
+                     --asset-hashes):\n{}",
+                    indented(&derivation.told_by_mirrors)
+                ))
+                .into());
+            }
             OnHashMismatch::Refuse => return Err(refused(problem, &derived, &boot.nodeup_config_hash)),
             OnHashMismatch::Warn => {
                 log::warn!("{problem}\nit is used all the same (--on-hash-mismatch warn)")

@@ -24,6 +24,8 @@ pub(crate) struct Derivation {
     machine_type: Option<String>,
     api_server_addresses: Vec<String>,
     etcd_addresses: Vec<String>,
+    /// The downloads of which only the mirror that they come from has told the hash.
+    pub(super) told_by_mirrors: Vec<String>,
     /// Whether it gives the configuration that the user-data pins, byte for byte.
     pub(crate) is_proven: bool,
 }
@@ -68,6 +70,7 @@ impl Derivation {
             machine_type: None,
             api_server_addresses: Vec::new(),
             etcd_addresses: Vec::new(),
+            told_by_mirrors: Vec::new(),
             is_proven: false,
         }
     }
@@ -108,7 +111,8 @@ impl Derivation {
             hashes::read_file(file, &mut self.known)?;
         }
         let told = hashes::missing(store, source, &self.inputs(), architecture, &self.known).await?;
-        self.known.extend(told);
+        self.known.extend(told.known);
+        self.told_by_mirrors = told.by_mirrors;
         Ok(())
     }
 

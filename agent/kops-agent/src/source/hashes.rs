@@ -2,11 +2,13 @@
 //!
 //! kOps carries a table of hashes; the agent carries none and asks, so that no file is ever installed
 //! unverified (`../shared/design/cluster-spec-mode.md`, section 5). A hash asked for is as good as TLS
-//! to the publisher; `NodeupConfigHash`, where the boot config has it, proves all of them at once.
+//! to the publisher, which is asked first. Its mirror is asked where the publisher does not tell, and told apart, for it vouches for
+//! itself; over plain HTTP nothing is believed. `NodeupConfigHash`, where the boot config has it, proves all of them at once.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,6 +20,7 @@ use kops_agent_plan::derive::{self, AssetHashes, AssetUrl, Inputs, KnownHashes};
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::facts::Architecture;
 use kops_agent_store::{Store, StoreError};
+use reqwest::Url;
 
 /// Where the hashes of downloads may come from.
 #[derive(Clone, Debug, Default)]
@@ -71,6 +74,15 @@ pub fn read_file(path: &Path, known: &mut KnownHashes) -> Result<()> {
     Ok(())
 }
 
+/// Hashes that were told.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// All of them, by URL.
+    pub known: KnownHashes,
+    /// The URLs of those that only the mirror told from which the download comes.
+    pub by_mirrors: Vec<String>,
+}
+
 /// What publishers tell of the hashes that `known` does not have, of one architecture or of both.
 ///
 /// # Errors
@@ -81,8 +93,8 @@ pub async fn missing(
     inputs: &Inputs<'_>,
     architecture: Option<Architecture>,
     known: &KnownHashes,
-) -> Result<KnownHashes> {
-    let mut found = KnownHashes::default();
+) -> Result<Told> {
+    let mut found = Told::default();
     if !source.asks_publishers {
         return Ok(found);
     }
@@ -101,7 +113,7 @@ pub async fn missing(
     tls::require_ca_bundle_for(missing.iter().map(|asset| asset.download_url.as_str()))
         .context("asking for the hashes of downloads")?;
     let client = http::client()?;
-    let told: Vec<(String, Result<Option<String>>)> = stream::iter(missing)
+    let told: Vec<(String, Result<Option<Answer>>)> = stream::iter(missing)
         .map(|asset| {
             let client = client.clone();
             async move {
@@ -117,13 +129,39 @@ pub async fn missing(
         .buffer_unordered(AT_ONCE)
         .collect()
         .await;
-    for (url, hash) in told {
-        match hash? {
-            Some(hash) => found.insert(&url, &hash),
+    for (url, answer) in told {
+        match answer? {
+            Some(Answer { sha256, is_of_mirror }) => {
+                found.known.insert(&url, &sha256);
+                if is_of_mirror {
+                    log::warn!(
+                        "{url} itself told its SHA-256, and its publisher did not: it is as good as that mirror"
+                    );
+                    found.by_mirrors.push(url);
+                }
+            }
+            None if !may_vouch(&url) => log::warn!(
+                "no publisher tells the SHA-256 of {url}, and over plain http a server is not believed; give it with --asset-hashes"
+            ),
             None => log::warn!("no server tells the SHA-256 of {url}; give it with --asset-hashes"),
         }
     }
     Ok(found)
+}
+
+/// A hash, and whose word it is.
+struct Answer {
+    sha256: String,
+    is_of_mirror: bool,
+}
+
+/// Whether what a server says beside a download may be believed: its name is proven by TLS, or it is a bucket of the
+/// machine's own or on this machine.
+fn may_vouch(url: &str) -> bool {
+    let Ok(url) = Url::parse(url) else { return false };
+    let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
+    let is_here = host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
+    url.scheme() != "http" || is_here
 }
 
 /// No server could be reached that may know a hash.
@@ -157,7 +195,7 @@ impl fmt::Display for Unanswered {
     }
 }
 
-/// Asks beside the download, the mirror first and then the publisher, then the release's own list.
+/// Asks beside the download, the publisher first and then the mirror, each for the release's own list as well.
 ///
 /// That no server could be reached at all is an error, which may pass; that none of those reached knows the
 /// hash is not.
@@ -165,14 +203,14 @@ async fn ask(
     client: &reqwest::Client,
     store: &Store,
     asset: &AssetUrl,
-) -> Result<Option<String>, Unanswered> {
-    let mut urls = vec![&asset.download_url];
+) -> Result<Option<Answer>, Unanswered> {
+    let mut urls = vec![(&asset.canonical_url, false)];
     if asset.canonical_url != asset.download_url {
-        urls.push(&asset.canonical_url);
+        urls.push((&asset.download_url, true));
     }
     let mut unreachable = None;
     let mut answered = false;
-    for url in urls {
+    for (url, is_of_mirror) in urls.into_iter().filter(|(url, _)| may_vouch(url)) {
         let Some((folder, name)) = url.rsplit_once('/') else { continue };
         let lists = [".sha256", ".sha256sum"].map(|suffix| format!("{url}{suffix}"));
         let releases = ["SHA256SUMS", "runc.sha256sum"].map(|list| format!("{folder}/{list}"));
@@ -180,14 +218,14 @@ async fn ask(
             match get(client, store, &list).await {
                 Ok(text) => {
                     answered = true;
-                    if let Some(hash) = text.and_then(|text| hash_of(&text, name)) {
+                    if let Some(sha256) = text.and_then(|text| hash_of(&text, name)) {
                         log::debug!("{list} tells the SHA-256 of {name}");
-                        return Ok(Some(hash));
+                        return Ok(Some(Answer { sha256, is_of_mirror }));
                     }
                 }
                 Err(error) => {
-                    // Of the mirror, which was asked first, there is most to say.
-                    unreachable = unreachable.or(Some(error));
+                    // Of the mirror, which is nearer, there is more to say.
+                    unreachable = Some(error);
                     // The rest of this server's lists would fail alike.
                     break;
                 }
@@ -256,6 +294,20 @@ fn hash_of(text: &str, name: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn over_plain_http_only_this_machine_is_believed() {
+        for url in
+            ["https://dl.k8s.io/a", "s3://bucket/a", "file:///a", "http://127.0.0.1:8080/a", "http://[::1]/a"]
+        {
+            assert!(may_vouch(url), "{url}");
+        }
+        for url in
+            ["http://mirror/a", "http://10.0.0.1/a", "http://localhost.example.com/a", "HTTP://mirror/a", "a"]
+        {
+            assert!(!may_vouch(url), "{url}");
+        }
+    }
 
     #[test]
     fn a_hash_is_found_alone_beside_its_name_and_in_a_list() {

@@ -1,0 +1,99 @@
+//! Answers of name servers, for some seconds: a run has many connections to one store, which it opens side by side.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::NameError;
+
+/// For how long addresses are used. Names of clouds' services change their addresses as often.
+const USED_FOR: Duration = Duration::from_secs(5);
+/// More names than a run asks for; controllers ask for other ones over the months.
+const MOST_NAMES: usize = 64;
+
+type Looked = Result<Vec<IpAddr>, NameError>;
+/// What came of the last question, and when. Held while the next one is asked.
+type Last = Arc<tokio::sync::Mutex<Option<(Instant, Looked)>>>;
+
+/// The answers by name.
+pub(super) struct Answers(Mutex<BTreeMap<String, Last>>);
+
+impl Answers {
+    pub(super) const fn new() -> Answers {
+        Answers(Mutex::new(BTreeMap::new()))
+    }
+
+    /// The addresses of a name: those of a question that was under way, those of some seconds ago, or else new ones. A
+    /// failure is told to all that have waited for it, and to none later.
+    pub(super) async fn get<F: Future<Output = Looked>>(
+        &self,
+        name: &str,
+        ask: impl FnOnce() -> F,
+    ) -> Looked {
+        let since = Instant::now();
+        let last = self.of(name);
+        let mut last = last.lock().await;
+        if let Some((at, looked)) = &*last
+            && (*at >= since || looked.is_ok() && at.elapsed() < USED_FOR)
+        {
+            return looked.clone();
+        }
+        let looked = ask().await;
+        *last = Some((Instant::now(), looked.clone()));
+        looked
+    }
+
+    fn of(&self, name: &str) -> Last {
+        let mut answers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if answers.len() >= MOST_NAMES && !answers.contains_key(name) {
+            // Those that are waited for stay with their questions.
+            answers.clear();
+        }
+        Arc::clone(answers.entry(name.to_owned()).or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    fn failure() -> NameError {
+        NameError { name: "a".into(), reason: "no name server answers".into(), is_not_there: false }
+    }
+
+    #[tokio::test]
+    async fn one_question_at_a_time_and_its_answer_for_all_that_waited() {
+        let (answers, asked) = (Answers::new(), AtomicUsize::new(0));
+        let ask = |looked: Looked| {
+            let asked = &asked;
+            move || async move {
+                asked.fetch_add(1, Ordering::SeqCst);
+                tokio::task::yield_now().await;
+                looked
+            }
+        };
+        let address = Ok(vec![IpAddr::from([10, 0, 0, 1])]);
+        let failed = Err(failure());
+        let (first, second) =
+            tokio::join!(answers.get("a", ask(failed.clone())), answers.get("a", ask(address.clone())));
+        assert_eq!((first, second, asked.load(Ordering::SeqCst)), (failed.clone(), failed, 1));
+        assert_eq!(answers.get("a", ask(address.clone())).await, address, "a failure is not kept");
+        assert_eq!(answers.get("a", ask(Err(failure()))).await, address, "addresses are");
+        assert_eq!(asked.load(Ordering::SeqCst), 2);
+    }
+
+    #[tokio::test]
+    async fn names_are_not_kept_for_ever() {
+        let answers = Answers::new();
+        for number in 0..10 * MOST_NAMES {
+            answers.get(&number.to_string(), || async { Ok(vec![]) }).await.unwrap();
+        }
+        assert!(answers.0.lock().unwrap().len() <= MOST_NAMES);
+    }
+}
