@@ -470,13 +470,6 @@ impl Dir {
         fstatvfs(&self.fd).is_ok_and(|found| !found.flags().contains(FsFlags::ST_RDONLY))
     }
 
-    /// The directory as an open file, for locks.
-    pub(crate) fn as_file(&self) -> Result<File> {
-        let fd =
-            self.fd.try_clone().map_err(|error| Error::path("open the directory", self.shown(""), error))?;
-        Ok(File::from(fd))
-    }
-
     /// Waits until the names in this directory are on the disk.
     pub(crate) fn sync(&self) -> Result<()> {
         fsync(&self.fd).map_err(self.failed("write out the directory", ""))
