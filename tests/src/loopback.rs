@@ -51,7 +51,15 @@ impl Identity {
     /// # Errors
     /// If no key can be made.
     pub fn new() -> anyhow::Result<Identity> {
-        let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
+        Identity::named(&["127.0.0.1", "localhost"])
+    }
+
+    /// Makes one up, of these names.
+    ///
+    /// # Errors
+    /// If no key can be made.
+    pub fn named(names: &[&str]) -> anyhow::Result<Identity> {
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let CertifiedKey { cert, signing_key } = generate_simple_self_signed(names)?;
         let key = PrivateKeyDer::try_from(signing_key.serialize_der()).map_err(anyhow::Error::msg)?;
         Ok(Identity { certificate_pem: cert.pem(), certificate: cert.der().clone(), key })

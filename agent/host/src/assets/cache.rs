@@ -206,7 +206,7 @@ mod tests {
         part.keep().unwrap();
         assert_eq!(cache.get(HASH, url).unwrap().unwrap().1, 5);
         let names = cache.dir.names().unwrap();
-        assert_eq!(names, [format!("{HASH}_file"), "staging".into()]);
+        assert_eq!(names, [LOCK.to_owned(), format!("{HASH}_file"), "staging".into()]);
         cache.part(HASH, url).unwrap().discard().unwrap();
         assert_eq!(cache.part_size(HASH, url).unwrap(), 0);
     }

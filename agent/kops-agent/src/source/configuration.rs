@@ -121,7 +121,7 @@ pub(super) async fn derived(
             // What is pinned is to be proven, and a mirror that vouches for itself proves nothing.
             OnHashMismatch::Warn if !derivation.told_by_mirrors.is_empty() => {
                 return Err(WrongConfiguration(format!(
-                    "{problem}\nit is not used, because only their mirrors tell the hashes of these downloads (give them with \
+                    "{problem}\nit is not used, because mirrors told the hashes of their own downloads (give them with \
                      --asset-hashes):\n{}",
                     indented(&derivation.told_by_mirrors)
                 ))

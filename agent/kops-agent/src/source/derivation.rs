@@ -24,7 +24,7 @@ pub(crate) struct Derivation {
     machine_type: Option<String>,
     api_server_addresses: Vec<String>,
     etcd_addresses: Vec<String>,
-    /// The downloads of which only the mirror that they come from has told the hash.
+    /// The downloads of which the mirror that they come from has told the hash.
     pub(super) told_by_mirrors: Vec<String>,
     /// Whether it gives the configuration that the user-data pins, byte for byte.
     pub(crate) is_proven: bool,

@@ -2,8 +2,8 @@
 //!
 //! kOps carries a table of hashes; the agent carries none and asks, so that no file is ever installed
 //! unverified (`../shared/design/cluster-spec-mode.md`, section 5). A hash asked for is as good as TLS
-//! to the publisher, which is asked first. Its mirror is asked where the publisher does not tell, and told apart, for it vouches for
-//! itself; over plain HTTP nothing is believed. `NodeupConfigHash`, where the boot config has it, proves all of them at once.
+//! to the server that tells it: the mirror, where the cluster has one, else the publisher. Over plain HTTP nothing is believed.
+//! `NodeupConfigHash`, where the boot config has it, proves all of them at once, and a mirror's word that it does not prove is not used.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -79,7 +79,7 @@ pub fn read_file(path: &Path, known: &mut KnownHashes) -> Result<()> {
 pub struct Told {
     /// All of them, by URL.
     pub known: KnownHashes,
-    /// The URLs of those that only the mirror told from which the download comes.
+    /// The URLs of those that the mirror told from which the download comes.
     pub by_mirrors: Vec<String>,
 }
 
@@ -158,10 +158,13 @@ struct Answer {
 /// Whether what a server says beside a download may be believed: its name is proven by TLS, or it is a bucket of the
 /// machine's own or on this machine.
 fn may_vouch(url: &str) -> bool {
+    Url::parse(url).is_ok_and(|url| url.scheme() != "http") || is_this_machines(url)
+}
+
+fn is_this_machines(url: &str) -> bool {
     let Ok(url) = Url::parse(url) else { return false };
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
-    let is_here = host.parse().is_ok_and(|address: IpAddr| address.is_loopback());
-    url.scheme() != "http" || is_here
+    host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
 
 /// No server could be reached that may know a hash.
@@ -195,7 +198,7 @@ impl fmt::Display for Unanswered {
     }
 }
 
-/// Asks beside the download, the publisher first and then the mirror, each for the release's own list as well.
+/// Asks beside the download, the mirror first and then the publisher, each for the release's own list as well.
 ///
 /// That no server could be reached at all is an error, which may pass; that none of those reached knows the
 /// hash is not.
@@ -204,9 +207,10 @@ async fn ask(
     store: &Store,
     asset: &AssetUrl,
 ) -> Result<Option<Answer>, Unanswered> {
-    let mut urls = vec![(&asset.canonical_url, false)];
-    if asset.canonical_url != asset.download_url {
-        urls.push((&asset.download_url, true));
+    let has_mirror = asset.canonical_url != asset.download_url;
+    let mut urls = vec![(&asset.download_url, has_mirror && !is_this_machines(&asset.download_url))];
+    if has_mirror {
+        urls.push((&asset.canonical_url, false));
     }
     let mut unreachable = None;
     let mut answered = false;
@@ -224,8 +228,8 @@ async fn ask(
                     }
                 }
                 Err(error) => {
-                    // Of the mirror, which is nearer, there is more to say.
-                    unreachable = Some(error);
+                    // Of the mirror, which was asked first, there is most to say.
+                    unreachable = unreachable.or(Some(error));
                     // The rest of this server's lists would fail alike.
                     break;
                 }

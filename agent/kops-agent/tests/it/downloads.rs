@@ -15,7 +15,7 @@ const KUBELET: &str = "/release/v1.34.2/bin/linux/arm64/kubelet";
 const BUCKET: &str = "s3://assets";
 
 /// What a mirror of this release has, with its checksum files.
-fn stand_ins() -> BTreeMap<String, Vec<u8>> {
+pub(crate) fn stand_ins() -> BTreeMap<String, Vec<u8>> {
     let mirror = Downloads::start(&releases()).unwrap();
     assert!(mirror.paths().contains(&KUBELET.to_owned()));
     releases().stand_ins().unwrap()

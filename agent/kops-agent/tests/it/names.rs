@@ -7,28 +7,35 @@
 
 use std::fs;
 
+use crate::downloads::stand_ins;
 use crate::example::apart::apart;
 use crate::example::{Ended, Machine};
+use kops_agent_tests::downloads::Downloads;
 use kops_agent_tests::example_store::NODES;
+use kops_agent_tests::loopback::Identity;
 use kops_agent_tests::name_server::{NameFault, NameServer};
 
 const STORE: &str = "store.test";
 const MIRROR: &str = "mirror.test";
+const BUNDLE: &str = "bundle.pem";
 
-/// A worker of which the store and the mirror have names.
-fn machine() -> Machine {
-    let machine = Machine::of(NODES);
+/// A worker of which the store and the mirror have names, and its mirror, which is believed by TLS.
+fn machine() -> (Machine, Downloads) {
+    let (machine, identity) = (Machine::of(NODES), Identity::named(&[MIRROR]).unwrap());
+    let mirror = Downloads::start_tls(stand_ins(), &identity).unwrap();
+    fs::write(machine.folder().join(BUNDLE), &identity.certificate_pem).unwrap();
     for file in ["config", "cluster-completed.spec"] {
         let url = machine.downloads().url();
-        machine.cluster.edit(file, &url, &url.replace("127.0.0.1", MIRROR)).unwrap();
+        machine.cluster.edit(file, &url, &mirror.url().replace("127.0.0.1", MIRROR)).unwrap();
     }
-    machine
+    (machine, mirror)
 }
 
 /// Converges it with a name server that fails so for the first questions for each name.
 fn converge(machine: &Machine, fault: NameFault, store: usize, mirror: usize) -> Ended {
     let names = NameServer::start(fault, &[(STORE, store), (MIRROR, mirror)]).unwrap();
     let mut agent = machine.agent("converge");
+    agent.env("SSL_CERT_FILE", machine.folder().join(BUNDLE));
     agent.env("S3_ENDPOINT", machine.cluster.s3.endpoint().replace("127.0.0.1", STORE));
     let ended = Ended::of(agent.args(["--download-patience", "120", "--store-patience", "120"]));
     assert!(names.asked(STORE) > store && names.asked(MIRROR) > mirror, "{ended:#?}");
@@ -38,7 +45,7 @@ fn converge(machine: &Machine, fault: NameFault, store: usize, mirror: usize) ->
 /// `reason` is what the agent tells. `questions` are more than the resolver asks by itself before the agent hears of it.
 fn recovers_from(fault: NameFault, questions: usize, reason: &str) {
     apart("nameserver 127.0.0.1\noptions timeout:1 attempts:1\n", || {
-        let machine = machine();
+        let (machine, _mirror) = machine();
         let unresolved = |name: &str| format!("the name {name} cannot be resolved: {reason}");
         let of_store = format!(
             "s3://clusters.example.com/demo.example.com/cluster-completed.spec: {}; trying again",

@@ -116,7 +116,7 @@ impl Machine {
         let entries = std::fs::read_dir(self.path("/var/cache/nodeup")).unwrap();
         let mut names: Vec<String> =
             entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-        names.retain(|name| name != "staging" && name != "generations.json");
+        names.retain(|name| !["staging", "generations.json", ".kops-agent.lock"].contains(&name.as_str()));
         names.sort();
         assert_eq!(std::fs::read_dir(self.path("/var/cache/nodeup/staging")).unwrap().count(), 0);
         names
