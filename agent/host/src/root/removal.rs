@@ -4,6 +4,7 @@ use std::ffi::CStr;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::MetadataExt as _;
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2};
@@ -42,9 +43,14 @@ impl Dir {
             && metadata.size <= LARGEST_SECRET
             && self.names_of(name)? == 1
         {
-            let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+            let flags = OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
             let overwrite = || -> io::Result<()> {
                 let mut file = File::from(openat(&self.fd, name, flags, Mode::empty())?);
+                // The folder's owner may have put another file there meanwhile.
+                let found = file.metadata()?;
+                if !found.is_file() || found.nlink() != 1 || found.ino() != metadata.inode {
+                    return Ok(());
+                }
                 let zeros = vec![0; usize::try_from(metadata.size).unwrap_or_default()];
                 file.write_all(&zeros)?;
                 file.sync_all()
