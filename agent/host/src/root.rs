@@ -352,13 +352,19 @@ impl Dir {
 
     /// The names in this directory, whatever bytes they are made of.
     fn raw_names(&self) -> Result<Vec<CString>> {
+        self.some_names(usize::MAX)
+    }
+
+    /// So many of the names in this directory at the most.
+    fn some_names(&self, most: usize) -> Result<Vec<CString>> {
         let cannot = |error| Error::path("list", self.shown(""), error);
         let fd = openat(&self.fd, ".", DIRECTORY, Mode::empty()).map_err(cannot)?;
         let mut dir = nix::dir::Dir::from_fd(fd).map_err(cannot)?;
-        let names: nix::Result<Vec<CString>> =
-            dir.iter().map(|entry| entry.map(|entry| entry.file_name().to_owned())).collect();
-        let is_other = |name: &CString| !matches!(name.to_bytes(), b"." | b"..");
-        Ok(names.map_err(cannot)?.into_iter().filter(is_other).collect())
+        let names = dir.iter().map(|entry| entry.map(|entry| entry.file_name().to_owned()));
+        let is_other = |name: &nix::Result<CString>| {
+            !name.as_ref().is_ok_and(|name| matches!(name.to_bytes(), b"." | b".."))
+        };
+        names.filter(is_other).take(most).collect::<nix::Result<_>>().map_err(cannot)
     }
 
     /// Removes a directory, unless something is left in it or it is in use; what is none, as a link to one, stays.
