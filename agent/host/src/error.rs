@@ -99,6 +99,17 @@ pub enum Error {
         /// Where there is more to see.
         look_at: String,
     },
+    /// Another process listens where a component is to be asked, and nothing it answers says how the component is.
+    #[error(
+        "{resource} cannot be asked how it is: {stranger}; nothing was taken back because of it: end that process and run \
+         again"
+    )]
+    Unasked {
+        /// The unit.
+        resource: ResourceId,
+        /// Which process that is.
+        stranger: String,
+    },
     /// A change was taken back.
     #[error("{0}")]
     RolledBack(Box<RolledBack>),
