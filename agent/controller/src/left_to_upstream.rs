@@ -93,7 +93,9 @@ mod tests {
         let get = async |path: &str| {
             let client = reqwest::Client::builder().no_proxy().build().unwrap();
             let answer = client.get(format!("http://{address}{path}")).send().await.unwrap();
-            (answer.status().as_u16(), answer.text().await.unwrap())
+            let status = answer.status().as_u16();
+            let body = kops_agent_net::http::body(answer, 1 << 20).await.unwrap().unwrap();
+            (status, String::from_utf8(body).unwrap())
         };
         let standing_by =
             "standing by, all is left to kOps' kops-controller: the configuration has CAPI".to_owned();

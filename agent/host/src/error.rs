@@ -23,6 +23,17 @@ pub enum Error {
         /// What is wrong, and what to do.
         reason: String,
     },
+    /// A link is on the way to what is to be written, and its owner could have it lead anywhere.
+    #[error(
+        "nothing is written through {path}, a link to {target} that another user than root can change: put a folder in \
+         its place and run again (`chown -h root` where the folder that it is in is root's)"
+    )]
+    ForeignLink {
+        /// Where the link is.
+        path: String,
+        /// Where it leads now.
+        target: String,
+    },
     /// A program could not be run, or failed.
     #[error("`{command}` {outcome}")]
     Command {
@@ -87,6 +98,17 @@ pub enum Error {
         why: String,
         /// Where there is more to see.
         look_at: String,
+    },
+    /// Another process listens where a component is to be asked, and nothing it answers says how the component is.
+    #[error(
+        "{resource} cannot be asked how it is: {stranger}; nothing was taken back because of it: end that process and run \
+         again"
+    )]
+    Unasked {
+        /// The unit.
+        resource: ResourceId,
+        /// Which process that is.
+        stranger: String,
     },
     /// A change was taken back.
     #[error("{0}")]
@@ -188,10 +210,10 @@ impl Error {
         matches!(self, Error::Resources(failed) if failed.iter().any(|failed| failed.resource.kind == Kind::Image))
     }
 
-    /// Whether a program of the machine refuses, or systemd does: that is about a component, and not about the disk or
-    /// the bus, of which everything else would fail too.
+    /// Whether a program of the machine refuses, or systemd does, or a link of another user's is in the way: that is about
+    /// a component or a file, and not about the disk or the bus, of which everything else would fail too.
     pub(crate) fn is_refusal(&self) -> bool {
-        matches!(self, Error::Command { .. } | Error::Unit { .. })
+        matches!(self, Error::Command { .. } | Error::Unit { .. } | Error::ForeignLink { .. })
     }
 
     /// `doing` something to `path` failed with `error`.

@@ -17,7 +17,7 @@ use kops_agent_plan::resource::{
 use crate::certs::Certificates;
 use crate::contents;
 use crate::digests::{Depth, digest};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::host::Host;
 use crate::hosts_file;
 use crate::places::{boot_text, unit_path, upstreams_unit_path};
@@ -210,10 +210,18 @@ impl<'a> Observer<'a> {
         let metadata = match above.entry(&name)? {
             None => return Ok(None),
             Some(Entry::Directory(metadata)) => metadata,
-            // A link to a directory is as good as one.
-            Some(entry @ Entry::Symlink(_)) => match self.host.root.dir(path)? {
-                Some(dir) => dir.metadata()?,
-                None => return Ok(Some(Observed::Other(entry.describe()))),
+            // A link of root's to a directory is as good as one; what another user's leads to is none of the agent's.
+            Some(entry @ Entry::Symlink(_)) => match self.host.root.reach(path) {
+                Ok(Some(dir)) => dir.metadata()?,
+                Ok(None) => return Ok(Some(Observed::Other(entry.describe()))),
+                Err(Error::ForeignLink { .. }) => {
+                    let what = format!(
+                        "{}, which another user than root can change: it is not followed, and has to be taken away by hand",
+                        entry.describe()
+                    );
+                    return Ok(Some(Observed::Other(what)));
+                }
+                Err(error) => return Err(error),
             },
             Some(entry) => return Ok(Some(Observed::Other(entry.describe()))),
         };

@@ -17,8 +17,7 @@ use crate::hosts_file::remove_entries;
 use crate::places::{path_of, unit_path, written_file};
 use crate::record::Record;
 use crate::rollback::restoring::shred_kept_files;
-use crate::root::Root;
-use crate::root::temporary_name;
+use crate::root::{Entry, Root, temporary_name};
 use crate::system::mounts::Mounts;
 use crate::system::packages::remove_keys;
 use crate::system::pod_network::PodNetworkLeft;
@@ -289,7 +288,12 @@ fn unmount_all(
 fn remove_resource(root: &Root, id: &ResourceId) -> Result<()> {
     let Some((dir, name)) = root.parent(&path_of(root, id))? else { return Ok(()) };
     match id.kind {
-        Kind::Directory => dir.remove_dir_if_empty(&name),
+        Kind::Directory => {
+            if let Some(Entry::Symlink(target)) = dir.entry(&name)? {
+                log::warn!("{} stays: it is a link to {target}, and no directory", dir.shown(&name));
+            }
+            dir.remove_dir_if_empty(&name)
+        }
         Kind::File => dir.shred(&name),
         Kind::Unit => remove_unit(root, id, &dir, &name),
         Kind::PackageSource => dir.remove(&name).and_then(|()| remove_keys(root, &id.name)),

@@ -1,12 +1,13 @@
 //! The directory below which everything is read and written, as a capability.
 //!
-//! Paths are resolved by the kernel as if the root were `/`: neither a symbolic link nor `..` leads
-//! out of it (openat2's `RESOLVE_IN_ROOT`). Whatever happens to a file happens relative to an open
-//! directory, and never through a link in the last place.
+//! Paths are resolved as if the root were `/`: neither a symbolic link nor `..` leads out of it (openat2's
+//! `RESOLVE_IN_ROOT`), and no link is followed that is another user's ([`way`]). Whatever happens to a file happens
+//! relative to an open directory, and never through a link in the last place.
 
 mod entry;
 pub(crate) mod labels;
 mod removal;
+mod way;
 
 use std::collections::BTreeSet;
 use std::ffi::CString;
@@ -19,7 +20,7 @@ use std::time::{Duration, SystemTime};
 
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat, renameat};
-use nix::libc::nlink_t;
+use nix::libc::{nlink_t, uid_t};
 use nix::sys::stat::{Mode, SFlag, fchmod, fstat, fstatat, mkdirat};
 use nix::sys::statvfs::{FsFlags, fstatvfs};
 use nix::unistd::{Gid, Uid, UnlinkatFlags, fchown, fsync, geteuid, linkat, symlinkat, unlinkat};
@@ -44,6 +45,8 @@ pub(crate) fn temporary_name(name: &str) -> String {
 pub(crate) struct Root {
     fd: Arc<OwnedFd>,
     path: Arc<PathBuf>,
+    /// The users whose links are followed: root, and the agent's own, which is root wherever a machine is a node.
+    followed: [uid_t; 2],
     /// That of SELinux, once it was asked for.
     policy: Arc<OnceLock<Option<Policy>>>,
     /// Where units are written, once it was asked for.
@@ -62,6 +65,7 @@ impl Root {
         Ok(Root {
             fd: Arc::new(fd),
             path: Arc::new(path.to_owned()),
+            followed: [0, geteuid().as_raw()],
             policy: Arc::default(),
             units: Arc::default(),
             own_in_etc: Arc::default(),
@@ -84,79 +88,19 @@ impl Root {
         self.own_in_etc.get_or_init(|| find(self))
     }
 
+    /// The same root, where every link is another user's.
+    #[cfg(test)]
+    pub(crate) fn following_none(self) -> Root {
+        Root { followed: [uid_t::MAX; 2], ..self }
+    }
+
     fn is_machine(&self) -> bool {
         self.path.as_path() == Path::new("/")
     }
 
-    /// The directory at `path`, if there is one.
-    pub(crate) fn dir(&self, path: &str) -> Result<Option<Dir>> {
-        let relative = path.trim_matches('/');
-        let relative = if relative.is_empty() { "." } else { relative };
-        match self.open_directory(relative) {
-            Ok(fd) => Ok(Some(Dir { fd, shown: self.shown(path.trim_end_matches('/')) })),
-            Err(Errno::ENOENT) => Ok(None),
-            Err(error) => Err(Error::path("open the directory", self.shown(path), error)),
-        }
-    }
-
-    fn open_directory(&self, relative: &str) -> nix::Result<OwnedFd> {
-        let how = OpenHow::new()
-            .flags(DIRECTORY)
-            .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
-        match openat2(&*self.fd, relative, how) {
-            // Kernels before 5.6, and sandboxes that do not know the call.
-            Err(Errno::ENOSYS | Errno::EPERM) if self.is_machine() => {
-                openat(&*self.fd, relative, DIRECTORY, Mode::empty())
-            }
-            Err(Errno::ENOSYS | Errno::EPERM) => self.open_directory_without_links(relative),
-            other => other,
-        }
-    }
-
-    /// The directory that holds `path`, and the name in it, for a directory that need not be root's: no link may lead there,
-    /// for the folder's owner could have it lead anywhere. `None` where there is no such directory.
-    pub(crate) fn parent_without_links(&self, path: &str) -> Result<Option<(Dir, String)>> {
-        let (above, name) = split(path)?;
-        let relative = above.trim_matches('/');
-        let relative = if relative.is_empty() { "." } else { relative };
-        let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS;
-        let opened = match openat2(&*self.fd, relative, OpenHow::new().flags(DIRECTORY).resolve(resolve)) {
-            Err(Errno::ENOSYS | Errno::EPERM) => self.open_directory_without_links(relative),
-            other => other,
-        };
-        let shown = self.shown(above);
-        match opened {
-            Ok(fd) => Ok(Some((Dir { fd, shown }, name.to_owned()))),
-            Err(Errno::ENOENT) => Ok(None),
-            Err(Errno::ELOOP) => Err(Error::Path {
-                doing: "open the directory",
-                path: shown,
-                reason: "a link leads there, which its owner may have lead anywhere; name the folder itself"
-                    .into(),
-            }),
-            Err(error) => Err(Error::path("open the directory", shown, error)),
-        }
-    }
-
-    /// Refuses every link on the way, because it cannot tell where one leads.
-    fn open_directory_without_links(&self, relative: &str) -> nix::Result<OwnedFd> {
-        let mut at = openat(&*self.fd, ".", DIRECTORY, Mode::empty())?;
-        for part in relative.split('/').filter(|part| !part.is_empty() && *part != ".") {
-            if part == ".." {
-                return Err(Errno::EXDEV);
-            }
-            at = match openat(&at, part, DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty()) {
-                // The kernel says so of a link, too (open(2)).
-                Err(Errno::ENOTDIR) if readlinkat(&at, part).is_ok() => return Err(Errno::ELOOP),
-                other => other?,
-            };
-        }
-        Ok(at)
-    }
-
     /// The directory at `path`; it and whatever is missing above it is made, for all to enter.
     pub(crate) fn make_dirs(&self, path: &str) -> Result<Dir> {
-        if let Some(dir) = self.dir(path)? {
+        if let Some(dir) = self.reach(path)? {
             return Ok(dir);
         }
         let (above, name) = split(path)?;
@@ -408,19 +352,26 @@ impl Dir {
 
     /// The names in this directory, whatever bytes they are made of.
     fn raw_names(&self) -> Result<Vec<CString>> {
+        self.some_names(usize::MAX)
+    }
+
+    /// So many of the names in this directory at the most.
+    fn some_names(&self, most: usize) -> Result<Vec<CString>> {
         let cannot = |error| Error::path("list", self.shown(""), error);
         let fd = openat(&self.fd, ".", DIRECTORY, Mode::empty()).map_err(cannot)?;
         let mut dir = nix::dir::Dir::from_fd(fd).map_err(cannot)?;
-        let names: nix::Result<Vec<CString>> =
-            dir.iter().map(|entry| entry.map(|entry| entry.file_name().to_owned())).collect();
-        let is_other = |name: &CString| !matches!(name.to_bytes(), b"." | b"..");
-        Ok(names.map_err(cannot)?.into_iter().filter(is_other).collect())
+        let names = dir.iter().map(|entry| entry.map(|entry| entry.file_name().to_owned()));
+        let is_other = |name: &nix::Result<CString>| {
+            !name.as_ref().is_ok_and(|name| matches!(name.to_bytes(), b"." | b".."))
+        };
+        names.filter(is_other).take(most).collect::<nix::Result<_>>().map_err(cannot)
     }
 
-    /// Removes a directory, unless something is left in it or it is in use.
+    /// Removes a directory, unless something is left in it or it is in use; what is none, as a link to one, stays.
     pub(crate) fn remove_dir_if_empty(&self, name: &str) -> Result<()> {
         match unlinkat(&self.fd, name, UnlinkatFlags::RemoveDir) {
-            Ok(()) | Err(Errno::ENOENT | Errno::ENOTEMPTY | Errno::EEXIST | Errno::EBUSY) => Ok(()),
+            Ok(())
+            | Err(Errno::ENOENT | Errno::ENOTEMPTY | Errno::EEXIST | Errno::EBUSY | Errno::ENOTDIR) => Ok(()),
             Err(error) => Err(Error::path("remove the directory", self.shown(name), error)),
         }
     }

@@ -20,6 +20,14 @@ pub(crate) enum Expected<'a> {
     Same(&'a str),
 }
 
+/// Why a component is not known to be well.
+enum Why {
+    /// It is not, because of this.
+    Unwell(String),
+    /// This process listens where it should.
+    Stranger(String),
+}
+
 impl Host {
     /// Waits until all checks of a component hold, and go on to hold for a while.
     pub(crate) async fn wait_until_well(&self, component: &Component, expected: Expected<'_>) -> Result<()> {
@@ -36,7 +44,14 @@ impl Host {
                         return Ok(());
                     }
                 }
-                Err(why) if start.elapsed() >= pace.timeout => return Err(self.unwell(component, &why)),
+                Err(why) if start.elapsed() >= pace.timeout => {
+                    return Err(match why {
+                        Why::Unwell(why) => self.unwell(component, &why),
+                        Why::Stranger(stranger) => {
+                            Error::Unasked { resource: component.resource.clone(), stranger }
+                        }
+                    });
+                }
                 Err(_) => well_since = None,
             }
             tokio::time::sleep(pace.pause).await;
@@ -49,7 +64,7 @@ impl Host {
         component: &Component,
         expected: Expected<'_>,
         waited: Duration,
-    ) -> Result<Result<(), String>> {
+    ) -> Result<Result<(), Why>> {
         for check in &component.checks {
             let answer = match check {
                 // One that runs once has, or systemd had not said that it was started.
@@ -69,8 +84,15 @@ impl Host {
                 },
                 Check::Runtime { .. } | Check::Answers { .. } => self.health.ask(check).await,
             };
-            if answer.is_err() {
-                return Ok(answer);
+            // Whatever it answers: another process may say that all is well, or that nothing is.
+            if let Check::Answers { url } = check
+                && component.resource.kind == Kind::Unit
+                && let Some(stranger) = self.health.stranger(url, &component.resource.name)
+            {
+                return Ok(Err(Why::Stranger(stranger)));
+            }
+            if let Err(why) = answer {
+                return Ok(Err(Why::Unwell(why)));
             }
         }
         Ok(Ok(()))

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hyper_util::client::proxy::matcher::Matcher;
+use kops_agent_spec::terminal::one_line;
 use reqwest::header::DATE;
 use reqwest::{Client, ClientBuilder, Response};
 use thiserror::Error;
@@ -144,6 +145,21 @@ pub async fn body(mut answer: Response, longest: usize) -> Result<Option<Vec<u8>
     Ok(Some(bytes))
 }
 
+/// What the body of an answer says at its beginning, as part of one line, of so many characters at most, for an error:
+/// a server may say any amount, and has given its reason with the status where it says nothing.
+pub async fn said(mut answer: Response, longest: usize) -> String {
+    // A character has four bytes at most.
+    let most = longest.saturating_mul(4);
+    let mut bytes = Vec::new();
+    while bytes.len() < most
+        && let Ok(Some(chunk)) = answer.chunk().await
+    {
+        bytes.extend_from_slice(&chunk[..chunk.len().min(most - bytes.len())]);
+    }
+    let text = String::from_utf8_lossy(&bytes);
+    one_line(&text.trim().lines().collect::<Vec<_>>().join("; "), longest)
+}
+
 /// What a failed request failed of in the end, without the URL: the caller knows it better, and it may be signed.
 pub fn innermost_cause(error: reqwest::Error) -> String {
     if error.is_timeout() {
@@ -192,6 +208,25 @@ mod tests {
         .await;
         let answer = client().unwrap().head(&server.url).send().await.unwrap();
         assert_eq!(date_of(&answer), Some(784_111_777));
+    }
+
+    #[tokio::test]
+    async fn of_what_never_ends_the_beginning_is_told() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let serving = tokio::spawn(async move {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let _ = connection.read(&mut [0; 4096]).await.unwrap();
+            connection.write_all(b"HTTP/1.1 500 Oh\r\n\r\n\x1b[2J[-]etcd\r\nbad\n").await.unwrap();
+            // Until the client has heard enough.
+            while connection.write_all(&[b'x'; 1 << 16]).await.is_ok() {}
+        });
+        let answer = metadata_client().unwrap().get(&url).send().await.unwrap();
+        let said = said(answer, 300).await;
+        assert!(said.starts_with(" [2J[-]etcd; bad; x"), "{said:?}");
+        assert_eq!(said.chars().count(), 300);
+        serving.await.unwrap();
     }
 
     #[tokio::test]

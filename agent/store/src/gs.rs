@@ -33,6 +33,8 @@ const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
 const LONGEST_LIST: u64 = 4 * 1024 * 1024;
 /// More pages than a state store could have.
 const MOST_PAGES: usize = 1000;
+/// The largest answer of which the size of an object is read, in bytes.
+const LARGEST_METADATA: u64 = 64 * 1024;
 
 /// Every bucket.
 #[derive(Debug)]
@@ -140,7 +142,9 @@ impl Backend for Gs {
             let asked = self.send(&format!("{address}?fields=size"), SIZE_TIMEOUT).await;
             let answer = asked.map_err(|failure| store_error(file, once(failure)))?;
             // Without it the download goes as well.
-            let size = answer.json::<Metadata>().await.ok().and_then(|metadata| metadata.size.parse().ok());
+            let told = read(answer, LARGEST_METADATA).await.ok();
+            let metadata = told.and_then(|told| serde_json::from_slice::<Metadata>(&told).ok());
+            let size = metadata.and_then(|metadata| metadata.size.parse().ok());
             let address = Url::parse(&format!("{address}?alt=media")).map_err(|_| StoreError::BadUrl {
                 url: file.url.clone(),
                 problem: "it names no object".to_owned(),

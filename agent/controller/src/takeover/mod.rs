@@ -35,6 +35,8 @@ use kops_agent_process::{exit, output};
 
 /// How long one question may take.
 const TIMEOUT: Duration = Duration::from_secs(15);
+/// How much of an answer is repeated, in characters.
+const LONGEST_ANSWER: usize = 200;
 /// What kOps' own pods of kops-controller are labelled (upstream:
 /// `upup/models/cloudup/resources/addons/kops-controller.addons.k8s.io/k8s-1.16.yaml.template`).
 const UPSTREAM_APP: &str = "kops-controller";
@@ -95,7 +97,7 @@ pub async fn check(args: &TakeoverArgs) -> Result<u8> {
         ("lease", holder(controller).await),
         ("names", names(args, &options).await),
         ("port", port_of(&options)),
-        ("service", service(&args.health).await),
+        ("service", service(&args.health, TIMEOUT).await),
     ]
     .map(|(what, answer)| {
         let (state, why) = answer.unwrap_or_else(|error| (State::Unknown, error_text(&error)));
@@ -291,10 +293,16 @@ fn port_of(options: &KopsControllerOptions) -> Result<Answer> {
     })
 }
 
-async fn service(address: &str) -> Result<Answer> {
+async fn service(address: &str, within: Duration) -> Result<Answer> {
     let url = format!("http://{address}/readyz");
     let client = http::metadata_client().context("preparing to ask the service of this machine")?;
-    let answer = match timeout(TIMEOUT, client.get(&url).send()).await {
+    let asked = async {
+        match client.get(&url).send().await {
+            Ok(answer) => Ok((answer.status().is_success(), http::said(answer, LONGEST_ANSWER).await)),
+            Err(error) => Err(error),
+        }
+    };
+    let (is_ready, said) = match timeout(within, asked).await {
         Ok(Ok(answer)) => answer,
         Ok(Err(error)) if error.is_connect() => {
             return Ok(not_ready(format!(
@@ -302,16 +310,13 @@ async fn service(address: &str) -> Result<Answer> {
             )));
         }
         Ok(Err(error)) => return Err(anyhow!(error).context(format!("asking {url}"))),
-        Err(_) => return Err(anyhow!("{url} is not answered within {TIMEOUT:.0?}")),
+        Err(_) => return Err(anyhow!("{url} is not answered within {within:.0?}")),
     };
-    let is_ready = answer.status().is_success();
-    let said = answer.text().await.unwrap_or_default();
     Ok(match is_ready {
         true => ready("kops-agent-controller.service is ready"),
         // That it has no port yet is what a take-over is to end.
         false => ready(format!(
-            "kops-agent-controller.service runs, and is not ready: {}; it is once kOps' kops-controller has ended",
-            output::one_line(&said, 200)
+            "kops-agent-controller.service runs, and is not ready: {said}; it is once kOps' kops-controller has ended"
         )),
     })
 }
@@ -325,7 +330,34 @@ async fn within<T>(asking: impl Future<Output = Result<T, Error>>) -> Result<T> 
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    /// The address of a service that answers so, and then goes on as it is told to: saying more, or nothing.
+    async fn answering(goes_on: bool) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        tokio::spawn(async move {
+            let (mut connection, _) = listener.accept().await.unwrap();
+            let _ = connection.read(&mut [0; 4096]).await.unwrap();
+            connection.write_all(b"HTTP/1.1 503 Oh\r\n\r\nnot yet").await.unwrap();
+            while goes_on && connection.write_all(&[b'!'; 1 << 16]).await.is_ok() {}
+            std::future::pending::<()>().await;
+        });
+        address
+    }
+
+    #[tokio::test]
+    async fn an_answer_without_an_end_is_neither_kept_nor_waited_for() {
+        let (state, why) = service(&answering(true).await, Duration::from_secs(600)).await.unwrap();
+        assert_eq!(state, State::Ready);
+        assert!(why.contains("is not ready: not yet!!!") && why.len() < LONGEST_ANSWER + 200, "{why}");
+        let error = service(&answering(false).await, Duration::from_millis(300)).await.unwrap_err();
+        assert!(format!("{error:#}").contains("is not answered within 300ms"), "{error:#}");
+    }
 
     #[test]
     fn what_is_not_ready_weighs_more_than_what_cannot_be_told() {

@@ -29,7 +29,7 @@ impl Run<'_> {
             match resource {
                 Resource::Directory(directory) => {
                     self.progress.applying(step);
-                    self.directory(directory)?;
+                    self.unless_refused(step, self.directory(directory))?;
                 }
                 Resource::File(file) if step.changes_content() => written.push((step, file)),
                 Resource::File(file) => kept.push((step, file)),
@@ -43,11 +43,11 @@ impl Run<'_> {
         self.written_files(&written)?;
         for (step, file) in &kept {
             self.progress.applying(step);
-            self.owner_and_mode(file)?;
+            self.unless_refused(step, self.owner_and_mode(file))?;
         }
         for (step, link) in links {
             self.progress.applying(step);
-            self.symlink(link)?;
+            self.unless_refused(step, self.symlink(link))?;
         }
         if !hosts.is_empty() {
             hosts.iter().for_each(|step| self.progress.applying(step));
@@ -55,6 +55,18 @@ impl Run<'_> {
         }
         written.extend(kept);
         self.commands(&written)
+    }
+
+    /// Where another user's link is in the way the run fails in the end, with everything else done: no user is to keep a
+    /// node from being as it should by a link in a folder of its own.
+    fn unless_refused<T>(&self, step: &Step, outcome: Result<T>) -> Result<Option<T>> {
+        match outcome {
+            Err(error @ Error::ForeignLink { .. }) => {
+                self.starts.note(&step.resource, &error);
+                Ok(None)
+            }
+            other => other.map(Some),
+        }
     }
 
     fn directory(&self, directory: &Directory) -> Result<()> {
@@ -78,7 +90,7 @@ impl Run<'_> {
         for (step, file) in files {
             let Some(bytes) = self.prepared.contents.get(file.path.as_str()) else { continue };
             self.progress.applying(step);
-            let mut begun = self.begin(file)?;
+            let Some(mut begun) = self.unless_refused(step, self.begin(file))? else { continue };
             begun.write(bytes)?;
             staged.push(begun);
             certificates.push(follows_certificate(file));

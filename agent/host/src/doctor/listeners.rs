@@ -1,6 +1,7 @@
 //! The TCP sockets that processes listen on, with their processes (proc_pid_net(5), proc_pid_fd(5)).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
 use kops_agent_plan::doctor::{Listener, Seen};
@@ -16,30 +17,76 @@ const LISTENING: &str = "0A";
 /// # Errors
 /// There is no `/proc/net/tcp`. Where there is no IPv6 nothing listens there.
 pub fn listeners(root: &Path) -> Seen<Vec<Listener>> {
-    let file = root.join("proc/net/tcp");
-    let ipv4 = std::fs::read_to_string(&file).map_err(|error| unseen(&file, &error))?;
-    let ipv6 = std::fs::read_to_string(root.join("proc/net/tcp6")).unwrap_or_default();
-    let sockets: Vec<(u16, String)> = [ipv4, ipv6].iter().flat_map(|text| parse(text)).collect();
+    let sockets = sockets(root)?;
     if sockets.is_empty() {
         return Ok(Vec::new());
     }
     let owners = owners(root);
     let mut listeners: Vec<Listener> = sockets
         .into_iter()
-        .map(|(port, inode)| Listener { port, process: owners.get(&inode).cloned() })
+        .map(|(address, inode)| Listener { port: address.port(), process: owners.get(&inode).cloned() })
         .collect();
     listeners.sort();
     listeners.dedup();
     Ok(listeners)
 }
 
-/// Ports and inodes of the sockets that listen.
-fn parse(text: &str) -> Vec<(u16, String)> {
+/// The inodes of the sockets that take what is sent to an address: of those that listen there, or else at all addresses.
+pub(crate) fn sockets_at(root: &Path, address: SocketAddr) -> Seen<BTreeSet<String>> {
+    let of_port: Vec<(SocketAddr, String)> =
+        sockets(root)?.into_iter().filter(|(local, _)| local.port() == address.port()).collect();
+    let among = |is_it: &dyn Fn(IpAddr) -> bool| -> BTreeSet<String> {
+        of_port.iter().filter(|(local, _)| is_it(local.ip())).map(|(_, inode)| inode.clone()).collect()
+    };
+    let there = among(&|local| local.to_canonical() == address.ip());
+    Ok(if there.is_empty() {
+        among(&|local| local.is_unspecified() && (local.is_ipv6() || address.is_ipv4()))
+    } else {
+        there
+    })
+}
+
+/// Whether a process, of which this is the folder in `/proc`, has one of these sockets open.
+pub(crate) fn has_any(folder: &Path, sockets: &BTreeSet<String>) -> bool {
+    let Ok(open) = std::fs::read_dir(folder.join("fd")) else { return false };
+    let mut links = open.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok());
+    links.any(|link| inode_of(&link).is_some_and(|inode| sockets.contains(inode)))
+}
+
+/// The inode of a socket, by where the link of a descriptor leads.
+fn inode_of(link: &Path) -> Option<&str> {
+    link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')
+}
+
+/// Addresses and inodes of the sockets that listen.
+fn sockets(root: &Path) -> Seen<Vec<(SocketAddr, String)>> {
+    let file = root.join("proc/net/tcp");
+    let ipv4 = std::fs::read_to_string(&file).map_err(|error| unseen(&file, &error))?;
+    let ipv6 = std::fs::read_to_string(root.join("proc/net/tcp6")).unwrap_or_default();
+    Ok([ipv4, ipv6].iter().flat_map(|text| parse(text)).collect())
+}
+
+/// An address as the kernel writes it: each 32 bits of it as a number of this machine's byte order.
+fn address(digits: &str) -> Option<IpAddr> {
+    let word = |at: usize| Some(u32::from_str_radix(digits.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
+    match digits.len() {
+        8 => Some(Ipv4Addr::from(word(0)?).into()),
+        32 => {
+            let words = [word(0)?, word(8)?, word(16)?, word(24)?];
+            let bytes: [u8; 16] = words.concat().try_into().ok()?;
+            Some(Ipv6Addr::from(bytes).into())
+        }
+        _ => None,
+    }
+}
+
+fn parse(text: &str) -> Vec<(SocketAddr, String)> {
     let socket = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let [_, local, _, state, .., _] = fields[..] else { return None };
-        let port = u16::from_str_radix(local.rsplit_once(':')?.1, 16).ok()?;
-        (state == LISTENING).then(|| Some((port, (*fields.get(9)?).to_owned())))?
+        let (host, port) = local.rsplit_once(':')?;
+        let local = SocketAddr::new(address(host)?, u16::from_str_radix(port, 16).ok()?);
+        (state == LISTENING).then(|| Some((local, (*fields.get(9)?).to_owned())))?
     };
     text.lines().skip(1).filter_map(socket).collect()
 }
@@ -51,8 +98,7 @@ fn owners(root: &Path) -> BTreeMap<String, (String, u32)> {
         let folder = root.join(format!("proc/{number}"));
         let Ok(open) = std::fs::read_dir(folder.join("fd")) else { continue };
         for link in open.flatten().filter_map(|entry| std::fs::read_link(entry.path()).ok()) {
-            let inode = link.to_str().and_then(|link| link.strip_prefix("socket:[")?.strip_suffix(']'));
-            if let Some((inode, name)) = inode.zip(name_of(&folder)) {
+            if let Some((inode, name)) = inode_of(&link).zip(name_of(&folder)) {
                 owners.entry(inode.to_owned()).or_insert((name, number));
             }
         }
@@ -70,6 +116,6 @@ mod tests {
                     0: 00000000:280A 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0 100 0 0 10 0\n\
                     1: 0100007F:280A 0100007F:1234 01 00000000:00000000 00:00000000 00000000     0        0 4712 1 0 20 4 30 10 -1\n\
                     2: cut\n";
-        assert_eq!(parse(text), [(10250, "4711".to_owned())]);
+        assert_eq!(parse(text), [("0.0.0.0:10250".parse().unwrap(), "4711".to_owned())]);
     }
 }

@@ -5,9 +5,9 @@
 mod delivered;
 mod disks;
 mod kernel;
-mod listeners;
+pub(crate) mod listeners;
 mod packages;
-mod processes;
+pub(crate) mod processes;
 
 use std::io::ErrorKind;
 use std::path::Path;

@@ -34,7 +34,7 @@ pub fn swap(root: &Path) -> Seen<Vec<String>> {
 }
 
 /// The numbers of all processes.
-pub(super) fn numbers(root: &Path) -> Seen<Vec<u32>> {
+pub(crate) fn numbers(root: &Path) -> Seen<Vec<u32>> {
     let folder = root.join("proc");
     let entries = std::fs::read_dir(&folder).map_err(|error| unseen(&folder, &error))?;
     let names = entries.flatten().filter_map(|entry| entry.file_name().into_string().ok());
@@ -45,7 +45,7 @@ pub(super) fn numbers(root: &Path) -> Seen<Vec<u32>> {
 
 /// The name of a process, of which this is the folder in `/proc`; `None` once it has ended. A process may call itself
 /// anything, and a terminal must not be steered by it.
-pub(super) fn name_of(folder: &Path) -> Option<String> {
+pub(crate) fn name_of(folder: &Path) -> Option<String> {
     let name = std::fs::read(folder.join("comm")).ok()?;
     let name = String::from_utf8_lossy(&name);
     Some(name.trim_end().chars().map(|c| if c.is_control() { '?' } else { c }).collect())
@@ -57,7 +57,7 @@ fn is_of_pod(cgroups: &str) -> bool {
 }
 
 /// The service that a process is of, by its cgroups: by the last part of a path that names one.
-fn unit(cgroups: &str) -> Option<String> {
+pub(crate) fn unit(cgroups: &str) -> Option<String> {
     cgroups
         .lines()
         .filter_map(|line| line.splitn(3, ':').nth(2))

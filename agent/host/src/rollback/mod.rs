@@ -63,7 +63,7 @@ impl Host {
         let is_pod = |id: &ResourceId| id.kind == Kind::File && health::is_manifest(&id.name);
         let mut still_wrong = Vec::new();
         self.put_units_back(&journal, &mut still_wrong).await?;
-        put_back(&self.root, &journal, |id| !is_pod(id))?;
+        put_back(&self.root, &journal, |id| !is_pod(id), &mut still_wrong)?;
         self.put_volumes_back(&journal, &mut still_wrong)?;
         note(self.systemd.reload(), &mut still_wrong)?;
         run_commands_again(&*self.commands, &journal, progress, &mut still_wrong)?;
@@ -71,7 +71,7 @@ impl Host {
         let mut pods: Vec<&ResourceId> = journal.kept.keys().filter(|id| is_pod(id)).collect();
         pods.sort_by_key(|id| health::rank(&id.name));
         for pod in pods {
-            put_back(&self.root, &journal, |id| id == pod)?;
+            put_back(&self.root, &journal, |id| id == pod, &mut still_wrong)?;
             if journal.begun.contains(pod) {
                 progress.waiting(pod);
                 if journal.restarts_pod(pod) {

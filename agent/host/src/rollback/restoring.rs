@@ -129,7 +129,12 @@ fn put_path_back(root: &Root, path: &str, was: &Was, folder: &Dir) -> Result<()>
 }
 
 /// Puts back what was in the place of some resources.
-pub(super) fn put_back(root: &Root, journal: &Journal, which: impl Fn(&ResourceId) -> bool) -> Result<()> {
+pub(super) fn put_back(
+    root: &Root,
+    journal: &Journal,
+    which: impl Fn(&ResourceId) -> bool,
+    still_wrong: &mut Vec<String>,
+) -> Result<()> {
     let folder = root.make_dirs(FOLDER)?;
     // What is in a directory goes before it, and comes after it.
     let (gone, there): (Vec<_>, Vec<_>) =
@@ -141,7 +146,7 @@ pub(super) fn put_back(root: &Root, journal: &Journal, which: impl Fn(&ResourceI
                 write_entries(root, &[&entry])?;
             }
             Was::Volume { .. } => {}
-            was => put_path_back(root, &path_of(root, id), was, &folder)?,
+            was => note(put_path_back(root, &path_of(root, id), was, &folder), still_wrong)?,
         }
     }
     for (id, _) in gone.iter().rev().filter(|(id, _)| id.kind != Kind::Directory) {
@@ -168,10 +173,11 @@ fn put_file_back(
         dir.remove(&temporary)?;
         match folder.link_to(kept, dir, &temporary)? {
             true => dir.rename(&temporary, name)?,
-            false => copy(root, folder, kept, dir, name, metadata)?,
+            false => return copy(root, folder, kept, dir, name, metadata),
         }
     }
-    let file = dir.open(name)?;
+    // By the name that no other user can have given to another file meanwhile.
+    let file = folder.open(kept)?;
     let failed = |doing| move |error| Error::path(doing, dir.shown(name), error);
     set_owner(&file, metadata.uid, metadata.gid).map_err(failed("set the owner of"))?;
     set_mode(&file, metadata.mode).map_err(failed("set the mode of"))

@@ -1,3 +1,4 @@
+use super::way::{Blocked, Links};
 use super::*;
 
 #[test]
@@ -18,9 +19,84 @@ fn links_lead_nowhere_but_into_the_root() {
     assert!(root.dir("/within").unwrap().is_some());
     assert!(root.read("/file").unwrap().is_none());
     assert!(root.dir("/").unwrap().unwrap().open("file").is_err());
-    assert!(root.open_directory_without_links("real").is_ok());
-    assert_eq!(root.open_directory_without_links("within").err(), Some(Errno::ELOOP));
-    assert!(root.open_directory_without_links("../..").is_err());
+    let beyond = root.walk("../..", Links::None).unwrap();
+    assert_eq!(fstat(&beyond).unwrap().st_ino, fstat(&*root.fd).unwrap().st_ino);
+}
+
+#[test]
+fn without_openat2_links_lead_where_they_do_with_it() {
+    let temp = tempfile::tempdir().unwrap();
+    let link = |target: &str, name: &str| std::os::unix::fs::symlink(target, temp.path().join(name)).unwrap();
+    std::fs::create_dir_all(temp.path().join("real/below")).unwrap();
+    std::fs::write(temp.path().join("file"), "").unwrap();
+    link("/real", "absolute");
+    link("../../absolute/./below/", "relative");
+    link("round", "round");
+    link("file", "to-file");
+    link("nothing", "to-nothing");
+    let root = Root::open(temp.path()).unwrap();
+    let number = |fd: &OwnedFd| fstat(fd).unwrap().st_ino;
+    let below = number(&root.walk("real/below", Links::None).unwrap());
+    for way in ["absolute/below", "relative", "relative/../below", "./relative/."] {
+        assert_eq!(number(&root.walk(way, Links::Roots).unwrap()), below, "{way}");
+        assert!(matches!(root.walk(way, Links::None), Err(Blocked::Link { .. })), "{way}");
+    }
+    let refused = |way: &str| root.walk(way, Links::Roots).err();
+    assert_eq!(refused("round"), Some(Blocked::Errno(Errno::ELOOP)));
+    assert_eq!(refused("file"), Some(Blocked::Errno(Errno::ENOTDIR)));
+    assert_eq!(refused("to-file"), Some(Blocked::Errno(Errno::ENOTDIR)));
+    assert_eq!(refused("to-nothing"), Some(Blocked::Errno(Errno::ENOENT)));
+}
+
+#[test]
+fn another_users_link_is_followed_nowhere() {
+    let temp = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(temp.path().join("etc/kept")).unwrap();
+    std::fs::write(temp.path().join("etc/kept/file"), "kept").unwrap();
+    std::fs::create_dir_all(temp.path().join("home/admin")).unwrap();
+    std::os::unix::fs::symlink("/etc", temp.path().join("home/admin/.kube")).unwrap();
+    let of_root = Root::open(temp.path()).unwrap();
+    assert!(of_root.dir("/home/admin/.kube/kept").unwrap().is_some());
+
+    let root = of_root.following_none();
+    assert!(root.dir("/home/admin").unwrap().is_some());
+    assert!(root.dir("/home/admin/.kube").unwrap().is_none());
+    assert!(root.parent("/home/admin/.kube/kept/file").unwrap().is_none());
+    assert!(root.read("/home/admin/.kube/kept/file").unwrap().is_none());
+    for path in ["/home/admin/.kube", "/home/admin/.kube/kept", "/home/admin/.kube/new"] {
+        let error = root.make_dirs(path).err().unwrap().to_string();
+        assert!(error.contains("/home/admin/.kube, a link to /etc that another user"), "{error}");
+        assert!(error.contains("put a folder in its place"), "{error}");
+    }
+    root.remove_tree("/home/admin/.kube").unwrap();
+    let (home, name) = root.parent("/home/admin/.kube").unwrap().unwrap();
+    home.remove_dir_if_empty(&name).unwrap();
+    assert!(matches!(home.entry(&name).unwrap(), Some(Entry::Symlink(_))));
+    assert_eq!(std::fs::read_dir(temp.path().join("etc")).unwrap().count(), 1);
+    assert!(temp.path().join("etc/kept/file").exists());
+}
+
+#[test]
+fn a_link_is_another_users_where_it_or_its_folder_is() {
+    use std::os::unix::fs::{chown, lchown, symlink};
+    if !geteuid().is_root() {
+        // Only root gives files away.
+        return;
+    }
+    let temp = tempfile::tempdir().unwrap();
+    let (folder, link) = (temp.path().join("folder"), temp.path().join("folder/link"));
+    std::fs::create_dir_all(temp.path().join("real")).unwrap();
+    std::fs::create_dir(&folder).unwrap();
+    symlink("../real", &link).unwrap();
+    let root = Root::open(temp.path()).unwrap();
+    let is_followed = || root.dir("/folder/link").unwrap().is_some();
+    assert!(is_followed());
+    lchown(&link, Some(4711), Some(4711)).unwrap();
+    assert!(!is_followed());
+    lchown(&link, Some(0), Some(0)).unwrap();
+    assert!(is_followed());
+    chown(&folder, Some(4711), Some(4711)).unwrap();
+    assert!(!is_followed());
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Asking components how they are, and waiting until they are well: for a run that changes a node which works.
 
+mod listening;
 pub(crate) mod machine;
 
 use std::pin::Pin;
@@ -12,6 +13,12 @@ use kops_agent_plan::resource::ResourceId;
 pub trait Health: Send + Sync {
     /// Asks once by a check that is neither of a unit nor of a pod; what is wrong if they are not well.
     fn ask<'a>(&'a self, check: &'a Check) -> Asking<'a>;
+
+    /// Which process besides those of a unit listens where the unit is to be asked, in words; `None` where none does that
+    /// is known of. What such a process answers says nothing of the unit.
+    fn stranger(&self, _url: &str, _unit: &str) -> Option<String> {
+        None
+    }
 
     /// The UID under which all containers of a static pod run, or what is wrong. `None` where that cannot be told.
     fn pod_uid(&self, pod: &StaticPod, socket: &str) -> Result<Option<String>, String>;

@@ -4,12 +4,13 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, chown, lchown, symlink};
 
 use kops_agent_host::Depth;
 use kops_agent_plan::diff::OwnedNow;
 use kops_agent_plan::resource::{
-    DesiredState, Directory, File, HostsEntry, KernelModule, Kind, PackageSource, ResourceId, Symlink, Unit,
+    DesiredState, Directory, File, HostsEntry, KernelModule, Kind, Mode, PackageSource, ResourceId, Symlink,
+    Unit,
 };
 
 use crate::support::{Machine, Mirror, state};
@@ -302,4 +303,106 @@ async fn a_record_that_was_spoilt_does_not_make_a_node_a_new_machine() {
     assert_eq!(machine.read("/etc/two"), "2", "it is not known whose it is");
     assert_eq!(machine.read("/var/lib/kops-agent/record.unreadable-1"), "{\"configHash\": \"h");
     assert!(machine.host().status().unwrap().converged);
+}
+
+/// A kubeconfig for the user that logs in, beside what is root's.
+fn with_kubeconfig() -> DesiredState {
+    let mut state = DesiredState::default();
+    let folder = Directory::new("/home/admin/.kube").mode(Mode(0o700));
+    state.add(Directory { owner: "admin".into(), group: "admin".into(), ..folder });
+    state.add(File::text("/home/admin/.kube/config", "kubeconfig").mode(Mode(0o400)).owned_by("admin"));
+    state.add(File::text("/etc/ours", "ours"));
+    state
+}
+
+/// A machine whose user has made `~/.kube` a link to /etc.
+fn linked() -> Machine {
+    let machine = Machine::new();
+    fs::create_dir_all(machine.path("/home/admin")).unwrap();
+    fs::create_dir_all(machine.path("/etc")).unwrap();
+    fs::set_permissions(machine.path("/etc"), fs::Permissions::from_mode(0o755)).unwrap();
+    let link = machine.path("/home/admin/.kube");
+    symlink("/etc", &link).unwrap();
+    lchown(&link, Some(4711), Some(4711)).unwrap();
+    chown(machine.path("/home/admin"), Some(4711), Some(4711)).unwrap();
+    machine
+}
+
+#[tokio::test]
+async fn through_a_link_of_a_users_nothing_is_written_given_away_or_removed() {
+    if !nix::unistd::geteuid().is_root() {
+        // Only root gives files away; agent/host/src/root/tests.rs tells the rest.
+        return;
+    }
+    let machine = linked();
+    let is_untouched = |names: &[&str]| {
+        let etc = fs::metadata(machine.path("/etc")).unwrap();
+        assert_eq!((etc.mode() & 0o7777, etc.uid()), (0o755, 0));
+        let mut found: Vec<_> =
+            fs::read_dir(machine.path("/etc")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        found.sort();
+        assert_eq!(found, names);
+        assert!(machine.path("/home/admin/.kube").is_symlink());
+    };
+    let plan = machine.plan(&machine.host(), &with_kubeconfig());
+    let id = ResourceId::new(Kind::Directory, "/home/admin/.kube");
+    let told = format!("{:?}", plan.step(&id).unwrap().changes);
+    assert!(told.contains("a symbolic link to /etc, which another user than root can change"), "{told}");
+
+    // Everything else is done, and the next run says the same.
+    for _ in 0..2 {
+        let error = machine.error(&with_kubeconfig()).await;
+        assert!(error.contains("everything else is as it should be"), "{error}");
+        assert!(error.contains("/home/admin/.kube, a link to /etc that another user"), "{error}");
+        is_untouched(&["ours"]);
+    }
+    assert_eq!(machine.read("/etc/ours"), "ours");
+
+    // What the link leads to is another's file of the same name.
+    fs::write(machine.path("/etc/config"), "kubeconfig").unwrap();
+    let host = machine.host();
+    let reset = host.plan_reset(&[], &[], &[]).unwrap();
+    struct Deaf;
+    impl kops_agent_host::Resetting for Deaf {
+        fn doing(&self, _: &str) {}
+    }
+    host.reset(&reset, &Deaf).unwrap();
+    is_untouched(&["config"]);
+    assert_eq!(machine.read("/etc/config"), "kubeconfig");
+}
+
+#[tokio::test]
+async fn a_folder_that_becomes_a_users_link_later_leads_nowhere() {
+    if !nix::unistd::geteuid().is_root() {
+        return;
+    }
+    let machine = linked();
+    let link = machine.path("/home/admin/.kube");
+    fs::remove_file(&link).unwrap();
+    machine.converge(&with_kubeconfig()).await.unwrap();
+    assert_eq!(machine.read("/home/admin/.kube/config"), "kubeconfig");
+    // The kubeconfig is moved there, so that its name is known where the link leads.
+    fs::rename(&link, machine.path("/home/admin/mine")).unwrap();
+    symlink("/etc", &link).unwrap();
+    lchown(&link, Some(4711), Some(4711)).unwrap();
+    fs::write(machine.path("/etc/config"), "of root").unwrap();
+
+    // Neither by a removal, a change, or going back.
+    let error = machine.error(&with_kubeconfig()).await;
+    assert!(error.contains("a link to /etc that another user"), "{error}");
+    let mut without = DesiredState::default();
+    without.add(File::text("/etc/ours", "ours"));
+    machine.converge(&without).await.unwrap();
+    assert_eq!(machine.read("/etc/config"), "of root");
+    assert_eq!(fs::metadata(machine.path("/etc")).unwrap().mode() & 0o7777, 0o755);
+}
+
+#[tokio::test]
+async fn a_link_of_roots_is_followed_as_a_folder() {
+    let machine = Machine::new();
+    fs::create_dir_all(machine.path("/data/home")).unwrap();
+    symlink("data/home", machine.path("/home")).unwrap();
+    machine.converge(&with_kubeconfig()).await.unwrap();
+    assert_eq!(machine.read("/data/home/admin/.kube/config"), "kubeconfig");
+    assert!(machine.plan(&machine.host(), &with_kubeconfig()).is_empty());
 }

@@ -72,7 +72,7 @@ async fn register(client: &Client, registration: &DiscoveryRegistration) -> Resu
     if status.is_success() {
         return Ok(());
     }
-    let said: String = answer.text().await.unwrap_or_default().trim().chars().take(LONGEST_ANSWER).collect();
+    let said = http::said(answer, LONGEST_ANSWER).await;
     Err(format!("it answers {status} {said}").trim_end().to_owned())
 }
 

@@ -106,7 +106,7 @@ async fn a_blob_is_asked_for_with_a_token_of_the_identity_which_is_asked_for_onc
         assert_eq!(size, Some(5));
         assert!(url.path().ends_with("/state/release%2Fv1%2Fa%2Bb%20c%252Fd"), "{url}");
         let answer = azure.blob.client.get(url).headers(headers.clone()).send().await.unwrap();
-        assert_eq!(answer.text().await.unwrap(), "hello");
+        assert_eq!(kops_agent_net::http::said(answer, 1000).await, "hello");
         assert!(!format!("{headers:?} {:?}", azure.blob).contains("the-token"));
     }
     let calls = azure.server.calls();

@@ -38,6 +38,10 @@ async fn google() -> (TestServer, Arc<Mutex<Vec<String>>>) {
                 (_, _) if !lets_in => text(401, ""),
                 ("/b/assets/o/release%2Fv1%2Fa%2Bb", Some("fields=size")) => text(200, r#"{"size": "5"}"#),
                 ("/b/assets/o/release%2Fv1%2Fa%2Bb", Some("alt=media")) => text(200, "hello"),
+                ("/b/assets/o/long", Some("fields=size")) => {
+                    let filler = "x".repeat(usize::try_from(LARGEST_METADATA).unwrap());
+                    text(200, &format!(r#"{{"size": "5", "filler": "{filler}"}}"#))
+                }
                 ("/b/assets/o/secret", _) => text(403, ""),
                 ("/b/assets/o/busy", _) => text(503, ""),
                 ("/b/state/o/c%2Fconfig", Some("alt=media")) => text(200, "kind: Cluster"),
@@ -112,10 +116,17 @@ async fn an_object_is_asked_for_with_the_instances_token_which_is_asked_for_once
         let Location { url, headers, size } = gs.locate(&file).await.unwrap();
         assert_eq!(size, Some(5));
         let answer = gs.client.get(url).headers(headers.clone()).send().await.unwrap();
-        assert_eq!(answer.text().await.unwrap(), "hello");
+        assert_eq!(kops_agent_net::http::said(answer, 1000).await, "hello");
         assert!(!format!("{headers:?}").contains("hidden"));
     }
     assert_eq!(asked.lock().unwrap().iter().filter(|path| *path == TOKEN).count(), 1);
+}
+
+#[tokio::test]
+async fn a_size_is_read_of_an_answer_of_some_length() {
+    let (server, _) = google().await;
+    let Location { url, size, .. } = gs(&server).locate(&place("gs://assets/long")).await.unwrap();
+    assert_eq!((url.query(), size), (Some("alt=media"), None), "it is downloaded all the same");
 }
 
 #[tokio::test]

@@ -111,7 +111,7 @@ async fn a_download_is_located_and_fetched() {
             store.locate_download(&format!("{scheme}://state/release/a%2Bb")).await.unwrap().unwrap();
         assert_eq!(location.size, Some(10));
         let answer = client.get(location.url).headers(location.headers).send().await.unwrap();
-        assert_eq!(answer.text().await.unwrap(), "0123456789");
+        assert_eq!(kops_agent_net::http::said(answer, 1000).await, "0123456789");
         let missing = store.locate_download(&format!("{scheme}://state/release/none")).await.unwrap_err();
         assert!(matches!(missing, StoreError::NotFound { .. }), "{missing:?}");
     }

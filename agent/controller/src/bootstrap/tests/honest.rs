@@ -102,7 +102,7 @@ async fn probes_are_answered() {
     let world = World::new().await;
     let client = world.client(Ipv4Addr::LOCALHOST);
     let answer = client.get(world.url().replace("/bootstrap", "/healthz")).send().await.unwrap();
-    assert_eq!((answer.status().as_u16(), answer.text().await.unwrap().as_str()), (200, "ok"));
+    assert_eq!((answer.status().as_u16(), text_of(answer).await.as_str()), (200, "ok"));
 }
 
 #[tokio::test]

@@ -72,6 +72,12 @@ use kops_agent_cloud::scaleway::{ScalewayServers, ScalewayVerifier};
 use kops_agent_cloud::verify::LoadBalancing;
 use kops_agent_tests::test_server::{TestServer, text};
 
+/// All that an answer says.
+async fn text_of(answer: reqwest::Response) -> String {
+    let body = kops_agent_net::http::body(answer, 1 << 20).await.unwrap().unwrap();
+    String::from_utf8(body).unwrap()
+}
+
 const CLUSTER: &str = "c.example.com";
 const NAME: &str = "kops-controller.internal.c.example.com";
 const REGION: &str = "us-test-1";
@@ -329,7 +335,7 @@ impl World {
     async fn ask(&self, token: &str, body: Vec<u8>) -> (u16, String) {
         let request = self.client(Ipv4Addr::LOCALHOST).post(self.url()).header("Authorization", token);
         let answer = request.body(body).send().await.unwrap();
-        (answer.status().as_u16(), answer.text().await.unwrap())
+        (answer.status().as_u16(), text_of(answer).await)
     }
 
     fn counted(&self, reason: &str) -> bool {

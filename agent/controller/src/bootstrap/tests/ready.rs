@@ -68,7 +68,7 @@ async fn probes(health: Arc<dyn Health>, registry: Registry) -> impl AsyncFn(&st
     let client = Client::builder().no_proxy().build().unwrap();
     async move |path: &str| {
         let answer = client.get(format!("http://{address}{path}")).send().await.unwrap();
-        (answer.status().as_u16(), answer.text().await.unwrap())
+        (answer.status().as_u16(), text_of(answer).await)
     }
 }
 

@@ -85,7 +85,7 @@ async fn renew_from(
     let client = client.local_address(IpAddr::from(from)).timeout(Duration::from_secs(15)).build().unwrap();
     let url = format!("https://{NAME}:{}/renew", world.address.port());
     match client.post(url).header("Authorization", token).body(body).send().await {
-        Ok(answer) => (answer.status().as_u16(), answer.text().await.unwrap()),
+        Ok(answer) => (answer.status().as_u16(), text_of(answer).await),
         Err(error) => (0, kops_agent_net::http::innermost_cause(error)),
     }
 }

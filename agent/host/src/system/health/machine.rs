@@ -1,15 +1,17 @@
 //! This machine's components: asked over loopback, through the runtime's socket and by `ctr`.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::time::Duration;
 
-use kops_agent_net::causes;
+use kops_agent_net::{causes, http};
 use kops_agent_plan::health::{Check, StaticPod};
 use kops_agent_plan::resource::{Kind, ResourceId};
 use reqwest::{Client, redirect};
 use tokio::net::UnixStream;
 use tokio::time::timeout;
 
+use super::listening::{Processes, stranger};
 use super::{Asking, Health};
 use crate::system::commands::ask;
 use crate::system::ctr::{self, Container};
@@ -39,6 +41,10 @@ impl Health for Machine {
                 Check::Unit { .. } | Check::Pod { .. } => Ok(()),
             }
         })
+    }
+
+    fn stranger(&self, url: &str, unit: &str) -> Option<String> {
+        stranger(Path::new("/"), url, unit, || Processes::of(unit))
     }
 
     fn pod_uid(&self, pod: &StaticPod, socket: &str) -> Result<Option<String>, String> {
@@ -97,8 +103,7 @@ async fn answers(url: &str) -> Result<(), String> {
     if status.is_success() || status.is_redirection() {
         return Ok(());
     }
-    let said: String = answer.text().await.unwrap_or_default().trim().chars().take(LONGEST_ANSWER).collect();
-    Err(format!("{url} answers {status}: {}", said.replace('\n', "; ")))
+    Err(format!("{url} answers {status}: {}", http::said(answer, LONGEST_ANSWER).await))
 }
 
 /// What lies at the bottom of an error, which is what people understand.
@@ -208,16 +213,22 @@ mod tests {
         let url = format!("http://{address}/healthz");
         let serve = async {
             use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-            for answer in ["200 OK\r\ncontent-length: 0", "500 Oh\r\ncontent-length: 11"] {
+            for answer in ["200 OK\r\ncontent-length: 0", "500 Oh\r\ncontent-length: 11", "500 Oh"] {
                 let (mut connection, _) = listener.accept().await.unwrap();
                 let _ = connection.read(&mut [0; 4096]).await.unwrap();
                 let answer = format!("HTTP/1.1 {answer}\r\nconnection: close\r\n\r\n[-]etcd bad");
                 connection.write_all(answer.as_bytes()).await.unwrap();
+                // The last of them says more than is listened to, and never ends.
+                while answer.contains("500 Oh\r\nconnection")
+                    && connection.write_all(&[b'x'; 1 << 16]).await.is_ok()
+                {}
             }
         };
         let ask = async {
             answers(&url).await.unwrap();
             assert!(answers(&url).await.unwrap_err().contains("500 Internal Server Error: [-]etcd bad"));
+            let error = answers(&url).await.unwrap_err();
+            assert!(error.contains("[-]etcd badxxx") && error.len() < LONGEST_ANSWER + 100, "{error}");
         };
         tokio::join!(serve, ask);
         // A port that is given back stays open for as long as a process of another test is between fork and exec.

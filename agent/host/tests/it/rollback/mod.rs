@@ -22,6 +22,31 @@ use kops_agent_plan::resource::*;
 use scene::{KUBELET_CONFIG, Node, PACE, Scene, node, with_keys, with_pods};
 
 #[tokio::test]
+async fn what_another_process_answers_takes_nothing_back_and_lets_nothing_pass() {
+    let scene = Scene::converged(&node("1")).await;
+    *scene.node.stranger.lock().unwrap() = Some("evil (process 8)".into());
+    // It answers that kubelet is not well, and then that it is.
+    for version in ["bad", "22"] {
+        let error = scene.converge(&node(version)).await.unwrap_err();
+        assert!(matches!(error, Error::Unasked { .. }), "{error:?}");
+        let error = error.to_string();
+        assert!(
+            error
+                .contains("unit kubelet.service cannot be asked how it is: evil (process 8) listens at http"),
+            "{error}"
+        );
+        assert!(error.contains("nothing was taken back") && error.contains("end that process"), "{error}");
+        assert_eq!(scene.machine.read(KUBELET_CONFIG), format!("maxPods: {version}\n"));
+        assert!(!scene.host().status().unwrap().converged);
+    }
+    // Once it has ended, the change goes on to its end.
+    *scene.node.stranger.lock().unwrap() = None;
+    scene.converge(&node("22")).await.unwrap();
+    assert!(scene.host().status().unwrap().converged);
+    scene.is_clean();
+}
+
+#[tokio::test]
 async fn everything_is_put_back_if_kubelet_does_not_come_back() {
     let scene = Scene::converged(&node("1")).await;
     let before = scene.files();

@@ -30,6 +30,8 @@ pub(crate) struct Node {
     pub(crate) started_with: Mutex<BTreeMap<String, String>>,
     /// What systemd does not do, whenever it is asked.
     pub(crate) refused: Mutex<Vec<String>>,
+    /// What listens on kubelet's port besides kubelet.
+    pub(crate) stranger: Mutex<Option<String>>,
     /// How often systemd does something before the machine loses power.
     left: AtomicUsize,
 }
@@ -42,6 +44,7 @@ impl Node {
             asked: Mutex::default(),
             started_with: Mutex::default(),
             refused: Mutex::default(),
+            stranger: Mutex::default(),
             left: AtomicUsize::new(usize::MAX),
         })
     }
@@ -146,6 +149,11 @@ impl Health for Node {
             _ => Ok(()),
         };
         Box::pin(std::future::ready(answer))
+    }
+
+    fn stranger(&self, url: &str, unit: &str) -> Option<String> {
+        assert_eq!(unit, "kubelet.service");
+        self.stranger.lock().unwrap().as_ref().map(|name| format!("{name} listens at {url}"))
     }
 
     fn pod_uid(&self, pod: &StaticPod, _socket: &str) -> Result<Option<String>, String> {

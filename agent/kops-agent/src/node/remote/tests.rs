@@ -72,8 +72,12 @@ async fn service(server: &Authority, clients: &Authority, status: u16) -> (Strin
                         String::from_utf8(body.to_vec()).unwrap(),
                         shown,
                     ));
-                    let said = if status == 201 { "{}" } else { "no such universe" };
-                    let answer = Response::builder().status(status).body(said.to_owned()).unwrap();
+                    let said = match status {
+                        201 => "{}".to_owned(),
+                        404 => "no such universe".to_owned(),
+                        _ => "\u{1b}[2Jno ".repeat(1 << 20),
+                    };
+                    let answer = Response::builder().status(status).body(said).unwrap();
                     Ok::<_, std::convert::Infallible>(answer)
                 }
             });
@@ -126,6 +130,10 @@ async fn what_goes_wrong_is_told() {
     let node = issued(&clients, "node-1");
     let error = register(&client(&server, &node), &registration(&url)).await.unwrap_err();
     assert_eq!(error, "it answers 404 Not Found no such universe");
+    let (long, _asked) = service(&server, &clients, 500).await;
+    let error = register(&client(&server, &node), &registration(&long)).await.unwrap_err();
+    assert!(error.starts_with("it answers 500 Internal Server Error  [2Jno "), "{error}");
+    assert!(error.len() < LONGEST_ANSWER + 100, "{error}");
     let stranger = issued(&authority("discovery-ca"), "node-1");
     assert!(register(&client(&server, &stranger), &registration(&url)).await.is_err());
     let impostor = register(&client(&clients, &node), &registration(&url)).await.unwrap_err();

@@ -1,0 +1,166 @@
+//! The way to a directory below a root, and which links on it are followed.
+//!
+//! A link is followed where root has made it, in a folder of root's: an operator's `/var/lib/kubelet` may lead to another
+//! disk. Any other may be made to lead elsewhere by the user that owns it or its folder, as `~/.kube` to `/etc`, and what
+//! the agent writes, gives away and removes would be there.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
+use nix::sys::stat::{Mode, SFlag, fstat};
+
+use super::{DIRECTORY, Dir, Root, split};
+use crate::error::{Error, Result};
+
+/// As many as the kernel follows on the way to a file (path_resolution(7)).
+const MOST_LINKS: usize = 40;
+const ON_THE_WAY: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
+
+/// Which links are followed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Links {
+    None,
+    /// Those that nobody but root can have lead elsewhere.
+    Roots,
+}
+
+/// Why a way comes to no directory.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Blocked {
+    Errno(Errno),
+    /// By a link that is not followed, at this path below the root.
+    Link {
+        path: String,
+        target: String,
+    },
+}
+
+impl From<Errno> for Blocked {
+    fn from(errno: Errno) -> Blocked {
+        Blocked::Errno(errno)
+    }
+}
+
+impl Root {
+    /// The directory at `path`; `None` where there is none, and where a link leads there that is not followed.
+    pub(crate) fn dir(&self, path: &str) -> Result<Option<Dir>> {
+        match self.reach(path) {
+            Err(Error::ForeignLink { .. }) => Ok(None),
+            other => other,
+        }
+    }
+
+    /// The directory at `path`, if there is one.
+    ///
+    /// # Errors
+    /// [`Error::ForeignLink`] where a link is on the way that is not followed.
+    pub(crate) fn reach(&self, path: &str) -> Result<Option<Dir>> {
+        let opened = match self.open_by_no_link(relative(path)) {
+            Err(Blocked::Errno(Errno::ELOOP) | Blocked::Link { .. }) => {
+                self.walk(relative(path), Links::Roots)
+            }
+            other => other,
+        };
+        match opened {
+            Ok(fd) => Ok(Some(Dir { fd, shown: self.shown(path.trim_end_matches('/')) })),
+            Err(Blocked::Errno(Errno::ENOENT)) => Ok(None),
+            Err(Blocked::Errno(error)) => Err(Error::path("open the directory", self.shown(path), error)),
+            Err(Blocked::Link { path, target }) => {
+                Err(Error::ForeignLink { path: self.shown(&path), target })
+            }
+        }
+    }
+
+    /// The directory that holds `path`, and the name in it, for a directory that need not be root's: no link may lead there,
+    /// for the folder's owner could have it lead anywhere. `None` where there is no such directory.
+    pub(crate) fn parent_without_links(&self, path: &str) -> Result<Option<(Dir, String)>> {
+        let (above, name) = split(path)?;
+        let shown = self.shown(above);
+        match self.open_by_no_link(relative(above)) {
+            Ok(fd) => Ok(Some((Dir { fd, shown }, name.to_owned()))),
+            Err(Blocked::Errno(Errno::ENOENT)) => Ok(None),
+            Err(Blocked::Errno(Errno::ELOOP) | Blocked::Link { .. }) => Err(Error::Path {
+                doing: "open the directory",
+                path: shown,
+                reason: "a link leads there, which its owner may have lead anywhere; name the folder itself"
+                    .into(),
+            }),
+            Err(Blocked::Errno(error)) => Err(Error::path("open the directory", shown, error)),
+        }
+    }
+
+    fn open_by_no_link(&self, relative: &str) -> Result<OwnedFd, Blocked> {
+        let resolve = ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_SYMLINKS;
+        match openat2(&*self.fd, relative, OpenHow::new().flags(DIRECTORY).resolve(resolve)) {
+            // Kernels before 5.6, and sandboxes that do not know the call.
+            Err(Errno::ENOSYS | Errno::EPERM) => self.walk(relative, Links::None),
+            other => Ok(other?),
+        }
+    }
+
+    /// Goes from directory to directory, and looks at each link before it is followed. `..` of the root is the root.
+    pub(super) fn walk(&self, relative: &str, links: Links) -> Result<OwnedFd, Blocked> {
+        let mut way: Vec<(OwnedFd, String)> = Vec::new();
+        let mut left: Vec<String> = relative.rsplit('/').map(str::to_owned).collect();
+        let mut followed = 0;
+        while let Some(part) = left.pop() {
+            let at = way.last().map_or(self.fd.as_fd(), |(fd, _)| fd.as_fd());
+            match part.as_str() {
+                "" | "." => continue,
+                ".." => {
+                    way.pop();
+                    continue;
+                }
+                _ => {}
+            }
+            let error = match openat(at, part.as_str(), ON_THE_WAY | OFlag::O_DIRECTORY, Mode::empty()) {
+                Ok(fd) => {
+                    way.push((fd, part));
+                    continue;
+                }
+                Err(error) => error,
+            };
+            // The kernel says of a link that it is no directory.
+            if !matches!(error, Errno::ENOTDIR | Errno::ELOOP) {
+                return Err(error.into());
+            }
+            let (target, is_roots) = self.link(at, &part)?.ok_or(error)?;
+            if links == Links::None || !is_roots {
+                let above = way.iter().map(|(_, name)| name.as_str());
+                let path: Vec<&str> = above.chain([part.as_str()]).collect();
+                return Err(Blocked::Link { path: format!("/{}", path.join("/")), target });
+            }
+            followed += 1;
+            if followed > MOST_LINKS {
+                return Err(Errno::ELOOP.into());
+            }
+            if target.starts_with('/') {
+                way.clear();
+            }
+            left.extend(target.rsplit('/').map(str::to_owned));
+        }
+        let at = way.last().map_or(self.fd.as_fd(), |(fd, _)| fd.as_fd());
+        Ok(openat(at, ".", DIRECTORY, Mode::empty())?)
+    }
+
+    /// Where a link leads, and whether it and its folder are root's; `None` of what is no link.
+    fn link(&self, dir: BorrowedFd<'_>, name: &str) -> nix::Result<Option<(String, bool)>> {
+        let link = openat(dir, name, ON_THE_WAY, Mode::empty())?;
+        let stat = fstat(&link)?;
+        if SFlag::from_bits_truncate(stat.st_mode & SFlag::S_IFMT.bits()) != SFlag::S_IFLNK {
+            return Ok(None);
+        }
+        let target = readlinkat(&link, "")?.to_string_lossy().into_owned();
+        let is_roots = [stat.st_uid, fstat(dir)?.st_uid].iter().all(|owner| self.followed.contains(owner));
+        Ok(Some((target, is_roots)))
+    }
+}
+
+/// A path of a root, from there.
+fn relative(path: &str) -> &str {
+    match path.trim_matches('/') {
+        "" => ".",
+        relative => relative,
+    }
+}

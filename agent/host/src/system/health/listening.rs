@@ -1,0 +1,160 @@
+//! Whether it is a component that listens where it is asked: any process of the machine may have taken the port before it,
+//! and kubelet runs on without the server that tells how it is.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+
+use reqwest::Url;
+
+use crate::doctor::listeners::{has_any, sockets_at};
+use crate::doctor::processes::{name_of, numbers, unit};
+use crate::system::commands::ask;
+
+/// The processes of a unit, as systemd knows them.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Processes {
+    /// The one that systemd has started; 0 where none runs.
+    pub(super) main: u32,
+    /// The control group of all of them (`/system.slice/kubelet.service`); empty where none runs.
+    pub(super) group: String,
+}
+
+impl Processes {
+    /// Those of a unit; `None` where systemd does not tell.
+    pub(super) fn of(unit: &str) -> Option<Processes> {
+        let outcome = ask(&["systemctl", "show", "--property=MainPID,ControlGroup", unit]).ok()?;
+        outcome.status.success().then(|| Processes::parse(&outcome.stdout)).flatten()
+    }
+
+    fn parse(text: &str) -> Option<Processes> {
+        let value = |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
+        Some(Processes { main: value("MainPID")?.parse().ok()?, group: value("ControlGroup")?.to_owned() })
+    }
+
+    fn has(&self, number: u32, cgroups: &str) -> bool {
+        let group = self.group.trim_end_matches('/');
+        let is_below = |path: &str| {
+            path.strip_prefix(group).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        let mut paths = cgroups.lines().filter_map(|line| line.splitn(3, ':').nth(2));
+        number == self.main || !group.is_empty() && paths.any(is_below)
+    }
+}
+
+/// Which other process listens at a URL of this machine than those of the unit that is to be asked there, in words. `None`
+/// where it is one of these, nothing listens, or it cannot be told: processes may only be looked at by their user and root.
+pub(super) fn stranger(
+    root: &Path,
+    url: &str,
+    name: &str,
+    find: impl Fn() -> Option<Processes>,
+) -> Option<String> {
+    let url = Url::parse(url).ok()?;
+    let host: IpAddr = url.host_str()?.trim_matches(['[', ']']).parse().ok()?;
+    let address = SocketAddr::new(host, url.port_or_known_default()?);
+    let sockets = sockets_at(root, address).ok()?;
+    if sockets.is_empty() {
+        return None;
+    }
+    let own = find()?;
+    let folder = |number: u32| root.join(format!("proc/{number}"));
+    // Nearly always, and found out without looking at every process.
+    if own.main != 0 && has_any(&folder(own.main), &sockets) {
+        return None;
+    }
+    let mut stranger = None;
+    for number in numbers(root).ok()? {
+        let folder = folder(number);
+        if !has_any(&folder, &sockets) {
+            continue;
+        }
+        let cgroups = std::fs::read_to_string(folder.join("cgroup")).unwrap_or_default();
+        if own.has(number, &cgroups) {
+            return None;
+        }
+        let of = unit(&cgroups).map_or_else(String::new, |unit| format!(" of {unit}"));
+        let process = name_of(&folder).unwrap_or_else(|| "a process".to_owned());
+        stranger =
+            Some(format!("{process} (process {number}{of}) listens at {address}, where {name} should"));
+    }
+    stranger
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::net::TcpListener;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    const URL: &str = "http://127.0.0.1:10248/healthz";
+    const KUBELET: &str = "kubelet.service";
+
+    fn kubelet() -> Option<Processes> {
+        Some(Processes { main: 7, group: "/system.slice/kubelet.service".into() })
+    }
+
+    /// A machine on which a process of this control group has the socket that listens at an address.
+    fn machine(local: &str, number: u32, cgroup: &str) -> tempfile::TempDir {
+        let root = tempfile::tempdir().unwrap();
+        let folder = root.path().join(format!("proc/{number}"));
+        fs::create_dir_all(folder.join("fd")).unwrap();
+        fs::create_dir_all(root.path().join("proc/net")).unwrap();
+        let table = format!(
+            "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n   0: \
+             {local} 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0\n"
+        );
+        fs::write(root.path().join("proc/net/tcp"), table).unwrap();
+        symlink("socket:[4711]", folder.join("fd/3")).unwrap();
+        fs::write(folder.join("comm"), "evil\u{1b}[2J\n").unwrap();
+        fs::write(folder.join("cgroup"), format!("0::{cgroup}\n")).unwrap();
+        root
+    }
+
+    #[test]
+    fn another_process_is_told_from_those_of_the_unit() {
+        let told = |local: &str, number: u32, cgroup: &str| {
+            stranger(machine(local, number, cgroup).path(), URL, KUBELET, kubelet)
+        };
+        // By its number, whatever group it has moved itself to; and by its group, where a script has started it.
+        assert_eq!(told("0100007F:2808", 7, "/podruntime.slice/kubelet"), None);
+        assert_eq!(told("0100007F:2808", 8, "/system.slice/kubelet.service"), None);
+        assert_eq!(told("0100007F:2808", 8, "/system.slice/kubelet.service/below"), None);
+        assert_eq!(
+            told("0100007F:2808", 8, "/kubepods.slice/kubepods-pod1.slice/cri-1.scope").unwrap(),
+            "evil?[2J (process 8) listens at 127.0.0.1:10248, where kubelet.service should"
+        );
+        // A user may call its own unit so.
+        let of_user = "/user.slice/user-1000.slice/user@1000.service/app.slice/kubelet.service";
+        assert!(told("0100007F:2808", 8, of_user).unwrap().contains("(process 8 of kubelet.service)"));
+        assert!(told("0100007F:2808", 8, "/system.slice/kubelet.service.evil.service").is_some());
+        // At all addresses is at this one, too; at another address or port is not.
+        assert!(told("00000000:2808", 8, "/").is_some());
+        assert_eq!(told("0200007F:2808", 8, "/"), None);
+        assert_eq!(told("0100007F:2809", 8, "/"), None);
+        let unknown = stranger(machine("0100007F:2808", 8, "/").path(), URL, KUBELET, || None);
+        assert_eq!(unknown, None);
+    }
+
+    #[test]
+    fn this_very_process_is_a_stranger_to_a_unit() {
+        for address in ["127.0.0.1:0", "[::1]:0"] {
+            let listener = TcpListener::bind(address).unwrap();
+            let url = format!("http://{}/healthz", listener.local_addr().unwrap());
+            let told = stranger("/".as_ref(), &url, KUBELET, || Some(Processes::default())).unwrap();
+            assert!(told.contains(&format!("(process {}", std::process::id())), "{told}");
+            let own = || Some(Processes { main: std::process::id(), group: String::new() });
+            assert_eq!(stranger("/".as_ref(), &url, KUBELET, own), None);
+        }
+    }
+
+    #[test]
+    fn processes_are_read_as_systemctl_shows_them() {
+        let shown = "MainPID=7\nControlGroup=/system.slice/kubelet.service\n";
+        assert_eq!(Processes::parse(shown), kubelet());
+        assert_eq!(Processes::parse("MainPID=0\nControlGroup=\n"), Some(Processes::default()));
+        assert_eq!(Processes::parse(""), None);
+        assert!(!Processes::default().has(7, "0::/\n"));
+    }
+}
