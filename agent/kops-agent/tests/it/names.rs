@@ -35,7 +35,7 @@ fn machine() -> (Machine, Downloads) {
 fn converge(machine: &Machine, fault: NameFault, store: usize, mirror: usize) -> Ended {
     let names = NameServer::start(fault, &[(STORE, store), (MIRROR, mirror)]).unwrap();
     let mut agent = machine.agent("converge");
-    agent.env("SSL_CERT_FILE", machine.folder().join(BUNDLE));
+    agent.env("SSL_CERT_FILE", machine.folder().join(BUNDLE)).env("NO_PROXY", MIRROR);
     agent.env("S3_ENDPOINT", machine.cluster.s3.endpoint().replace("127.0.0.1", STORE));
     let ended = Ended::of(agent.args(["--download-patience", "120", "--store-patience", "120"]));
     assert!(names.asked(STORE) > store && names.asked(MIRROR) > mirror, "{ended:#?}");
