@@ -26,6 +26,7 @@ pub mod loopback;
 pub mod machine_metadata;
 pub mod machine_store;
 pub mod name_server;
+pub mod openstack;
 pub mod ports;
 pub mod program;
 pub mod proxy;

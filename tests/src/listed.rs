@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::time::Duration;
 
+use http_body_util::BodyExt as _;
 use hyper::body::Incoming;
 use hyper::header::{HeaderValue, RETRY_AFTER};
 use hyper::{Method, Request, Response};
 use serde_json::Value;
 
-use crate::stand_in_api::{StandInApi, elsewhere, header, parameters, said};
+use crate::stand_in_api::{Shared, StandInApi, elsewhere, header, parameters, said};
 
 /// A machine, as its cloud lists it.
 pub trait ListedMachine: Clone + Debug + Send + 'static {
@@ -31,6 +32,16 @@ pub trait ListedMachine: Clone + Debug + Send + 'static {
     fn endless_page(page: usize) -> Value;
     /// The body of an error.
     fn error(code: &str) -> Value;
+
+    /// Whether a page is asked for by the last machine of the one before.
+    const BY_MARKER: bool = false;
+    /// Where a login is asked for a token, if there is such a thing.
+    const LOGIN: Option<&'static str> = None;
+    /// What a login is answered: `body` is what it sends, `host` where it has come to, and `is_revoked` says to give a token that
+    /// will be refused.
+    fn login(_body: &[u8], _host: &str, _is_revoked: bool) -> Response<String> {
+        said(404, "")
+    }
 }
 
 /// What is told of an API.
@@ -84,6 +95,10 @@ pub enum Mood {
     Endless,
     /// That it is elsewhere.
     Redirecting,
+    /// As usual, but for the next token, which is revoked.
+    Revoking,
+    /// That logins are refused.
+    Distrusting,
     /// Not at all.
     Silent,
 }
@@ -93,6 +108,7 @@ struct State<M> {
     machines: BTreeMap<u64, M>,
     mood: Mood,
     calls: usize,
+    logins: usize,
 }
 
 /// A running API; dropping it stops it.
@@ -105,16 +121,28 @@ impl<M: ListedMachine> ListApi<M> {
     /// # Errors
     /// If there is no free port or no thread to be had.
     pub fn start() -> anyhow::Result<ListApi<M>> {
-        let state = State { machines: BTreeMap::new(), mood: Mood::Good, calls: 0 };
-        Ok(ListApi(StandInApi::start(M::API.name, state, |request, state| {
-            let response = answer(&request, &mut state.lock());
-            async move { response }
+        let state = State { machines: BTreeMap::new(), mood: Mood::Good, calls: 0, logins: 0 };
+        Ok(ListApi(StandInApi::start(M::API.name, state, |request, state| async move {
+            if M::LOGIN.is_some_and(|path| request.uri().path() == path) {
+                return login::<M>(request, &state).await;
+            }
+            answer(&request, &mut state.lock())
         })?))
     }
 
     /// Where it is.
     pub fn url(&self) -> String {
         format!("{}{}", self.0.url(), M::API.base)
+    }
+
+    /// Where it is, without what all of it is below.
+    pub fn origin(&self) -> String {
+        self.0.url()
+    }
+
+    /// How often a login was asked for a token.
+    pub fn logins(&self) -> usize {
+        self.0.state().logins
     }
 
     /// Adds the machine with the id that is made from a number, or changes it.
@@ -133,6 +161,23 @@ impl<M: ListedMachine> ListApi<M> {
     }
 }
 
+async fn login<M: ListedMachine>(
+    request: Request<Incoming>,
+    state: &Shared<State<M>>,
+) -> Option<Response<String>> {
+    let host = header(&request, "host").to_owned();
+    let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+    let mut state = state.lock();
+    state.logins += 1;
+    let is_revoked = state.mood == Mood::Revoking;
+    match state.mood {
+        Mood::Distrusting => return Some(refusal::<M>(401, "unauthorized")),
+        Mood::Revoking => state.mood = Mood::Good,
+        _ => {}
+    }
+    Some(M::login(&body, &host, is_revoked))
+}
+
 fn answer<M: ListedMachine>(request: &Request<Incoming>, state: &mut State<M>) -> Option<Response<String>> {
     let Api { token, token_header, base, path, throttled, down, .. } = M::API;
     let location = format!("{base}{path}");
@@ -145,7 +190,7 @@ fn answer<M: ListedMachine>(request: &Request<Incoming>, state: &mut State<M>) -
         return Some(refusal::<M>(404, "not_found"));
     }
     Some(match state.mood {
-        Mood::Good => list(&selecting::<M>(request), &state.machines),
+        Mood::Good | Mood::Revoking | Mood::Distrusting => list(&selecting::<M>(request), &state.machines),
         Mood::Throttling => refusal::<M>(429, throttled),
         Mood::ThrottlingFor(pause) => {
             let mut response = refusal::<M>(429, throttled);
@@ -190,9 +235,17 @@ fn list<M: ListedMachine>(
         return refusal::<M>(400, "invalid_input");
     }
     let selected = machines.iter().filter(|(_, machine)| machine.is_selected(parameters));
-    let all: Vec<Value> = selected.map(|(number, machine)| machine.json(*number)).collect();
+    let (numbers, all): (Vec<u64>, Vec<Value>) =
+        selected.map(|(number, machine)| (*number, machine.json(*number))).unzip();
     let total = all.len();
-    let of_page = all.into_iter().skip((page - 1) * per_page).take(per_page).collect();
+    let start = match parameters.get("marker").filter(|_| M::BY_MARKER) {
+        Some(marker) => match numbers.iter().position(|number| M::id(*number) == *marker) {
+            Some(at) => at + 1,
+            None => return refusal::<M>(400, "invalid_marker"),
+        },
+        None => (page - 1) * per_page,
+    };
+    let of_page = all.into_iter().skip(start).take(per_page).collect();
     let mut response = said(200, M::page(of_page, page, per_page, total).to_string());
     if says_total {
         response.headers_mut().insert("x-total-count", HeaderValue::from(total));

@@ -219,7 +219,7 @@ impl KopsController {
         let machine =
             Machine { facts: &self.cloud, tpm: &self.tpm, hostname: &self.hostname, root: &self.root };
         let asking = Asking {
-            authenticator: kops_agent_cloud::of(self.provider).authenticator_of(machine).await?,
+            authenticator: kops_agent_cloud::of(self.provider).authenticator(machine).await?,
             trust: tls::client_config_trusting(&self.authorities).map_err(|_| NoServer::NoAuthority)?,
             callback: match is_called_back(self.provider) {
                 true => Some(self.listen().await?),

@@ -13,6 +13,7 @@ use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::tls::NoCaBundle;
 use reqwest::header::{HeaderMap, RETRY_AFTER};
 use reqwest::{Client, Request};
+use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
 use crate::calls::Outcome;
@@ -333,7 +334,7 @@ pub(crate) fn outcome<T>(asked: &Result<T, ApiError>) -> Outcome {
     asked.as_ref().map_or_else(ApiError::outcome, |_| Outcome::Success)
 }
 
-/// Sends a request once, and gives the body of an answer whose status is 200.
+/// Sends a request once, and gives the body of an answer whose status is 200, or 201 of what a request makes.
 ///
 /// # Errors
 /// If there is no answer, a longer one than the question takes, or one with another status.
@@ -366,7 +367,7 @@ pub(crate) async fn ask_whole(
     let body = http::body(answer, question.longest).await.map_err(lost)?;
     let body = body.ok_or_else(|| question.garbage(status, "it is too long"))?;
     match status {
-        200 => Ok((headers, body)),
+        200 | 201 => Ok((headers, body)),
         _ => Err(question.error(status, retry_after, &body)),
     }
 }
@@ -421,6 +422,14 @@ impl Question<'_> {
 fn plain(code: &str) -> String {
     let is_of_code = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
     code.chars().filter(is_of_code).take(LONGEST_CODE).collect()
+}
+
+/// A field that is `null` is as one that is not there: one machine that is written in another way must not take the list of all
+/// others away.
+pub(crate) fn null_is_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(
+    field: D,
+) -> Result<T, D::Error> {
+    Ok(Option::deserialize(field)?.unwrap_or_default())
 }
 
 #[cfg(test)]

@@ -1,24 +1,17 @@
 //! The proof with which a machine asks kops-controller, by its cloud.
 
 use futures_util::future::BoxFuture;
-use kops_agent_spec::CloudProvider;
 use reqwest::header::HeaderValue;
 use thiserror::Error;
 
 use crate::gce::authenticate::TpmFailure;
+use crate::metadata::MetadataError;
 use kops_agent_net::aws_sdk::SetupError;
 use kops_agent_net::tls::NoCaBundle;
 
 /// Why a machine has no proof.
 #[derive(Debug, Error)]
 pub enum AuthenticationError {
-    /// This is not built. The state store is no way round it: kOps gives rights or keys to read it to control-plane machines
-    /// only (upstream: `buildEnvironmentVariables` in `pkg/model/resources/nodeup.go`).
-    #[error(
-        "machines on {0} cannot show it yet, only those on AWS, Azure, DigitalOcean, GCE, Hetzner Cloud, Linode, Scaleway and metal can; have kOps' own nodeup make this one a node, as the \
-         user-data that `kops update cluster --yes` writes does"
-    )]
-    UnsupportedCloud(CloudProvider),
     /// AWS has regions, and this machine's is not known.
     #[error("the region of AWS is not among this machine's facts (cloud.aws.region)")]
     NoRegion,
@@ -64,6 +57,16 @@ pub enum AuthenticationError {
         /// What is wrong.
         why: String,
     },
+    /// A server of OpenStack knows its id by its metadata, and neither source of them tells.
+    #[error(
+        "the id of this server is known neither by a config drive ({drive}) nor by the metadata service ({service})"
+    )]
+    NoServerMetadata {
+        /// Why the config drive does not tell.
+        drive: String,
+        /// Why the metadata service does not.
+        service: MetadataError,
+    },
     /// There are no credentials.
     #[error(
         "there are no credentials to sign with: {0}; give the instance the role of its group, as kOps does, and let it \
@@ -92,7 +95,7 @@ pub enum AuthenticationError {
 impl AuthenticationError {
     /// Whether the configuration has to change before trying again can help.
     pub fn is_configuration(&self) -> bool {
-        matches!(self, AuthenticationError::UnsupportedCloud(_) | AuthenticationError::Endpoint { .. })
+        matches!(self, AuthenticationError::Endpoint { .. })
     }
 }
 

@@ -19,7 +19,7 @@ pub mod inventory;
 pub mod linode;
 mod metadata;
 pub mod metal;
-mod openstack;
+pub mod openstack;
 mod rate_limiter;
 mod remembered;
 pub mod scaleway;
@@ -60,7 +60,7 @@ const WITHOUT_WAITING: Retries = Retries {
     longest_pause: Duration::from_secs(4),
 };
 
-/// A cloud. What it does not define is refused by name, or is nothing where there is nothing to ask.
+/// A cloud. What it does not define is nothing, for there is nothing to ask.
 pub trait Cloud: Send + Sync {
     /// Which cloud it is.
     fn provider(&self) -> CloudProvider;
@@ -104,58 +104,26 @@ pub trait Cloud: Send + Sync {
         async {}.boxed()
     }
 
-    /// What proves to kops-controller which machine this is, by its facts and its TPM.
+    /// What proves to kops-controller which machine this is.
     ///
     /// # Errors
-    /// If there is none for this cloud, or it cannot be set up.
+    /// If it cannot be set up.
     fn authenticator<'a>(
         &'a self,
-        facts: &'a CloudFacts,
-        tpm: &'a Arc<dyn OpenTpm>,
-    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
-        let _ = (facts, tpm);
-        async { Err(AuthenticationError::UnsupportedCloud(self.provider())) }.boxed()
-    }
-
-    /// As [`Cloud::authenticator`], for a machine whose proof may be of its own making.
-    ///
-    /// # Errors
-    /// As there.
-    fn authenticator_of<'a>(
-        &'a self,
         machine: Machine<'a>,
-    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
-        self.authenticator(machine.facts, machine.tpm)
-    }
+    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>>;
 
     /// The machines of the cluster that a configuration of kops-controller is for. Questions to the API are counted in `calls`.
+    /// `hosts` are those that were enrolled at the API server.
     ///
     /// # Errors
-    /// If the cloud's machines cannot be told yet, the configuration or the environment is wrong, or a client cannot be set up.
+    /// If the configuration or the environment is wrong, or a client cannot be set up.
     fn for_control_plane<'a>(
         &'a self,
         options: &'a KopsControllerOptions,
         calls: CloudCalls,
-    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
-        let _ = (options, calls);
-        let problem = format!("nodes of the cloud {} cannot be identified yet", self.provider());
-        async { Err(ControlPlaneError::Configuration(problem)) }.boxed()
-    }
-
-    /// As [`Cloud::for_control_plane`], for a cluster whose machines the API server may know: `hosts` are those that were
-    /// enrolled there.
-    ///
-    /// # Errors
-    /// As there.
-    fn for_control_plane_with<'a>(
-        &'a self,
-        options: &'a KopsControllerOptions,
-        calls: CloudCalls,
         hosts: &'a Arc<Enrolled>,
-    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
-        let _ = hosts;
-        self.for_control_plane(options, calls)
-    }
+    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>>;
 }
 
 /// A machine that is to prove itself.
@@ -234,27 +202,12 @@ pub async fn complete_lifecycle_action(
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::unwrap_used)]
-    use kops_agent_plan::takeover::left_to_upstream;
-
     use super::*;
 
     #[test]
     fn each_provider_has_its_own_cloud() {
         for provider in CloudProvider::ALL {
             assert_eq!(of(provider).provider(), provider);
-        }
-    }
-
-    #[tokio::test]
-    async fn what_is_left_to_upstream_is_refused_by_name() {
-        for provider in CloudProvider::ALL {
-            let conf = format!("{{clusterName: c, cloud: {provider}}}");
-            let options = KopsControllerOptions::parse(conf.as_bytes(), "config.yaml").unwrap();
-            let Some(why) = left_to_upstream(&options) else { continue };
-            let refused =
-                of(provider).for_control_plane(&options, CloudCalls::default()).await.err().unwrap();
-            assert!(why.starts_with(&refused.to_string()), "{refused}");
         }
     }
 }

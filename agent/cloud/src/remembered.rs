@@ -132,7 +132,8 @@ mod tests {
     #[test]
     fn an_address_is_remembered_for_the_machine_that_has_it() {
         let mut facts = Facts::default();
-        facts.cloud.openstack = Some(OpenstackFacts { local_ipv4: "10.0.0.5".into() });
+        facts.cloud.openstack =
+            Some(OpenstackFacts { local_ipv4: "10.0.0.5".into(), ..OpenstackFacts::default() });
         let remembered = RememberedFacts::default().with(&facts, None);
         assert_eq!(remembered.openstack_address(&facts), None);
         let addresses = vec!["fe80::1/64".into(), "10.0.0.5/24".into()];

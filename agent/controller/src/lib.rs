@@ -250,7 +250,7 @@ async fn cloud(
     hosts: &Arc<Enrolled>,
 ) -> Result<Arc<dyn ControlPlane>> {
     let calls = metrics.cloud_calls.clone();
-    let asked = kops_agent_cloud::of(options.cloud).for_control_plane_with(options, calls, hosts);
+    let asked = kops_agent_cloud::of(options.cloud).for_control_plane(options, calls, hosts);
     asked.await.map_err(|error| match error {
         ControlPlaneError::Configuration(problem) => WrongConfiguration(problem).into(),
         error => error.into(),

@@ -10,18 +10,6 @@ use std::collections::BTreeSet;
 
 use kops_agent_spec::{CloudProvider, Cluster, KopsControllerOptions};
 
-/// The clouds whose machines kops-agent can identify.
-const IDENTIFIED: [CloudProvider; 8] = [
-    CloudProvider::Aws,
-    CloudProvider::Azure,
-    CloudProvider::DigitalOcean,
-    CloudProvider::Gce,
-    CloudProvider::Hetzner,
-    CloudProvider::Linode,
-    CloudProvider::Metal,
-    CloudProvider::Scaleway,
-];
-
 /// The clouds whose machines have addresses for their pods, and can be asked for them. With any other upstream's process ends
 /// (upstream: `setupCloudIPAM` in `cmd/kops-controller/main.go`).
 const GIVES_POD_RANGES: [CloudProvider; 3] = [CloudProvider::Aws, CloudProvider::Gce, CloudProvider::Metal];
@@ -37,12 +25,6 @@ pub fn bootstrap_name(cluster: &str) -> String {
 
 /// Why all of kops-controller's work stays with kOps' own kops-controller, if it does.
 pub fn left_to_upstream(options: &KopsControllerOptions) -> Option<String> {
-    if !IDENTIFIED.contains(&options.cloud) {
-        let cloud = options.cloud;
-        return Some(format!(
-            "nodes of the cloud {cloud} cannot be identified yet, so kops-agent cannot label them"
-        ));
-    }
     let enabled = |enabled: Option<bool>| enabled == Some(true);
     if options.enable_cloud_ipam && !GIVES_POD_RANGES.contains(&options.cloud) {
         let cloud = options.cloud;
@@ -151,6 +133,7 @@ mod tests {
             ("hetzner", true),
             ("digitalocean", true),
             ("linode", true),
+            ("openstack", true),
             ("scaleway", true),
         ] {
             let options = options(&format!("cloud: {cloud}, enableCloudIPAM: true"));
@@ -159,7 +142,6 @@ mod tests {
             assert!(why.is_none_or(|why| why.contains("enableCloudIPAM") && why.contains(cloud)));
             assert_eq!(serves_machines(&options), !is_left);
         }
-        assert!(left_to_upstream(&options("cloud: openstack")).unwrap().contains("openstack"));
     }
 
     #[test]

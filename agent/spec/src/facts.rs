@@ -351,11 +351,14 @@ pub struct ScalewayFacts {
     pub zone: String,
 }
 
-/// An OpenStack server, as its metadata service describes it. It is asked only for a machine with an API server
-/// (`Inputs::wants_openstack_address` of `agent/plan`).
+/// An OpenStack server, as its metadata describe it. They are asked only for a machine with an API server
+/// (`Inputs::wants_openstack_address` of `agent/plan`), and by one that has to prove itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OpenstackFacts {
+    /// `uuid` of `meta_data.json`; empty where it was not asked for.
+    #[serde(rename = "serverID", default, skip_serializing_if = "String::is_empty")]
+    pub server_id: String,
     /// `local-ipv4` of the EC2-compatible metadata; empty where it has none.
     #[serde(rename = "localIPv4", default)]
     pub local_ipv4: String,

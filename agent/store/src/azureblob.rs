@@ -23,7 +23,7 @@ use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH, HeaderMap, HeaderValue};
 use reqwest::{Client, Method, Response, StatusCode, Url};
 
 use super::backend::{Asked, Backend, Misspelt, Opening, Place, Setup, Split};
-use super::{LARGEST_FILE, StoreError, distinct};
+use super::{LARGEST_FILE, StoreError, common, distinct};
 use kops_agent_cloud::azure::tokens::{STORAGE, Tokens};
 use kops_agent_net::causes::in_one_line;
 use kops_agent_net::http;
@@ -137,9 +137,7 @@ impl Backend for AzureBlob {
     ) -> Asked<'a, BTreeMap<String, String>> {
         Box::pin(async move {
             let below = format!("{}/", folder.key.trim_end_matches('/'));
-            let common = first.char_indices().zip(last.chars()).find(|((_, a), b)| a != b);
-            let common = common.map_or(first.len().min(last.len()), |((at, _), _)| at);
-            let prefix = format!("{below}{}", &first[..common]);
+            let prefix = format!("{below}{}", common(first, last));
             let mut versions = BTreeMap::new();
             self.pages(folder, &prefix, &[], |page| {
                 let mut goes_on = true;

@@ -109,8 +109,8 @@ pub enum StoreError {
         /// The argument.
         argument: String,
     },
-    /// The variables for another S3 server are incomplete.
-    #[error("the environment's settings of S3 are wrong: {0}")]
+    /// The variables for a store are incomplete.
+    #[error("the environment's settings of the store are wrong: {0}")]
     BadSettings(String),
     /// TLS needs a CA bundle, and this host has none.
     #[error(transparent)]

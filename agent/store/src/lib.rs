@@ -1,5 +1,5 @@
 //! Where kOps' files are: a folder, a bucket of S3 or of another server that speaks its protocol, one of Google's, or a
-//! container of Azure's.
+//! container of Azure's or of OpenStack's.
 //!
 //! Read-only: a node never writes to the state store.
 
@@ -13,6 +13,7 @@ mod mirror;
 mod s3;
 mod s3_like;
 mod schemes;
+mod swift;
 
 use std::collections::BTreeMap;
 
@@ -183,6 +184,13 @@ fn distinct(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
+/// What two names both begin with.
+fn common<'a>(first: &'a str, last: &str) -> &'a str {
+    let differs = first.char_indices().zip(last.chars()).find(|((_, a), b)| a != b);
+    let end = differs.map_or(first.len().min(last.len()), |((at, _), _)| at);
+    first.get(..end).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -272,8 +280,8 @@ mod tests {
     async fn a_mirror_covers_whole_names_only() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), "-other/config", "not this");
-        let store = store_with(&[("swift://state", folder.path())]);
-        let error = store.read("swift://state-other/config").await.unwrap_err();
+        let store = store_with(&[("vault://state", folder.path())]);
+        let error = store.read("vault://state-other/config").await.unwrap_err();
         assert!(matches!(error, StoreError::Unsupported { .. }), "{error:?}");
     }
 
@@ -294,7 +302,7 @@ mod tests {
     #[tokio::test]
     async fn a_store_that_is_not_supported_is_refused_by_name() {
         let store = Store::new(&[]).unwrap();
-        for scheme in ["swift", "https", "memfs", "vault"] {
+        for scheme in ["https", "memfs", "k8s", "vault"] {
             let error = store.read(&format!("{scheme}://state/config")).await.unwrap_err();
             assert!(
                 error.to_string().contains(&format!("{scheme}:// stores are not supported yet")),

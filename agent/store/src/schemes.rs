@@ -4,7 +4,7 @@
 
 use super::backend::{Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
-use super::{azureblob, folder, gs, s3, s3_like};
+use super::{azureblob, folder, gs, s3, s3_like, swift};
 
 /// Every store. A new one is a file with its [`super::backend::Backend`], and a row.
 pub(crate) const SCHEMES: &[Scheme] = &[
@@ -27,6 +27,7 @@ pub(crate) const SCHEMES: &[Scheme] = &[
         locates: true,
         rights: azureblob::rights,
     },
+    Scheme { name: "swift", split: in_bucket, open: swift::open, locates: true, rights: swift::rights },
     Scheme { name: "file", split: folder::split, open: folder::open, locates: false, rights: folder::rights },
 ];
 

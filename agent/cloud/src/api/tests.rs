@@ -5,6 +5,7 @@
 use kops_agent_plan::identity::digital_ocean::Droplet;
 use kops_agent_plan::identity::hetzner::HetznerServer;
 use kops_agent_plan::identity::linode::LinodeInstance;
+use kops_agent_plan::identity::openstack::OpenstackServer;
 use kops_agent_plan::identity::scaleway::ScalewayServer;
 use kops_agent_tests::test_server::{HangUp, TestServer, text};
 
@@ -13,6 +14,7 @@ use crate::aws::{autoscaling, ec2, sts};
 use crate::azure::arm;
 use crate::gce::compute;
 use crate::inventory::Listed as _;
+use crate::openstack::keystone;
 
 /// What is decided by an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,12 +98,17 @@ fn scaleway(kind: &str) -> String {
     format!(r#"{{"type": "{kind}", "message": "m"}}"#)
 }
 
+fn openstack(fault: &str) -> String {
+    format!(r#"{{"{fault}": {{"code": 1, "title": "Title", "message": "m"}}}}"#)
+}
+
 #[tokio::test]
 async fn what_is_forbidden_slow_or_unknown_is_not_absent() {
     let (droplets, servers) = (Droplet::API.api, HetznerServer::API.api);
     let (instances, scw) = (LinodeInstance::API.api, ScalewayServer::API.api);
     let (ec2, autoscaling, sts) = (&ec2::SERVICE.api, &autoscaling::SERVICE.api, &sts::API);
     let (arm, compute) = (&arm::API, &compute::API);
+    let (nova, keystone) = (OpenstackServer::API.api, &keystone::API);
     for (api, status, body, expected) in [
         (ec2, 400, xml("InvalidInstanceID.NotFound"), Told::Absent),
         (ec2, 400, xml("InvalidInstanceID.Malformed"), Told::Absent),
@@ -154,6 +161,18 @@ async fn what_is_forbidden_slow_or_unknown_is_not_absent() {
         (instances, 400, linode("Cannot filter on x"), Told::Refused),
         (instances, 429, linode("Too many requests"), Told::Throttled),
         (instances, 503, linode("Unavailable"), Told::Trouble),
+        (nova, 401, openstack("error"), Told::Forbidden),
+        (nova, 403, openstack("forbidden"), Told::Forbidden),
+        (nova, 404, openstack("itemNotFound"), Told::Refused),
+        (nova, 400, openstack("badRequest"), Told::Refused),
+        (nova, 413, openstack("overLimit"), Told::Throttled),
+        (nova, 429, openstack("overLimit"), Told::Throttled),
+        (nova, 500, openstack("computeFault"), Told::Trouble),
+        (keystone, 401, openstack("error"), Told::Forbidden),
+        (keystone, 403, openstack("error"), Told::Forbidden),
+        (keystone, 404, openstack("error"), Told::Refused),
+        (keystone, 429, openstack("error"), Told::Throttled),
+        (keystone, 500, openstack("error"), Told::Trouble),
         (scw, 401, scaleway("denied_authentication"), Told::Forbidden),
         (scw, 403, scaleway("permissions_denied"), Told::Forbidden),
         (scw, 404, scaleway("unknown_resource"), Told::Refused),
@@ -165,7 +184,7 @@ async fn what_is_forbidden_slow_or_unknown_is_not_absent() {
         assert_eq!(told(&error), expected, "{}: {status} {body}", api.name);
     }
     // What answers in the place of any of them.
-    for api in [ec2, autoscaling, sts, arm, compute, droplets, servers, instances, scw] {
+    for api in [ec2, autoscaling, sts, arm, compute, droplets, servers, instances, scw, nova, keystone] {
         for (status, expected) in [
             (403, Told::Garbage),
             (404, Told::Garbage),

@@ -27,9 +27,9 @@ use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError};
 use crate::metadata::MetadataError;
+use crate::metal::hosts::Enrolled;
 use crate::remembered::RememberedFacts;
-use crate::tpm::OpenTpm;
-use crate::{Cloud, WITHOUT_WAITING};
+use crate::{Cloud, Machine, WITHOUT_WAITING};
 use authenticate::AwsAuthenticator;
 use identify::AwsControlPlane;
 use instance_types::InstanceTypeError;
@@ -83,11 +83,10 @@ impl Cloud for Aws {
 
     fn authenticator<'a>(
         &'a self,
-        facts: &'a CloudFacts,
-        _tpm: &'a Arc<dyn OpenTpm>,
+        machine: Machine<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
-        async {
-            let region = facts.aws.as_ref().map(|aws| aws.region.as_str()).unwrap_or_default();
+        async move {
+            let region = machine.facts.aws.as_ref().map(|aws| aws.region.as_str()).unwrap_or_default();
             Ok(Box::new(AwsAuthenticator::of_region(region).await?) as Box<dyn Authenticator>)
         }
         .boxed()
@@ -97,6 +96,7 @@ impl Cloud for Aws {
         &'a self,
         options: &'a KopsControllerOptions,
         calls: CloudCalls,
+        _hosts: &'a Arc<Enrolled>,
     ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
         async { Ok(Arc::new(AwsControlPlane::of(options, calls).await?) as Arc<dyn ControlPlane>) }.boxed()
     }

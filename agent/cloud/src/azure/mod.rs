@@ -18,12 +18,12 @@ use kops_agent_net::retry::Retries;
 use kops_agent_spec::facts::CloudFacts;
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
-use crate::Cloud;
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError};
 use crate::metadata::{MetadataError, MetadataService};
-use crate::tpm::OpenTpm;
+use crate::metal::hosts::Enrolled;
+use crate::{Cloud, Machine};
 use authenticate::AzureAuthenticator;
 use identify::AzureControlPlane;
 
@@ -50,11 +50,10 @@ impl Cloud for Azure {
 
     fn authenticator<'a>(
         &'a self,
-        facts: &'a CloudFacts,
-        _tpm: &'a Arc<dyn OpenTpm>,
+        machine: Machine<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
-        async {
-            let authenticator = AzureAuthenticator::of(facts.azure.as_ref())?;
+        async move {
+            let authenticator = AzureAuthenticator::of(machine.facts.azure.as_ref())?;
             Ok(Box::new(authenticator) as Box<dyn Authenticator>)
         }
         .boxed()
@@ -64,6 +63,7 @@ impl Cloud for Azure {
         &'a self,
         options: &'a KopsControllerOptions,
         calls: CloudCalls,
+        _hosts: &'a Arc<Enrolled>,
     ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
         async { Ok(Arc::new(AzureControlPlane::of(options, calls).await?) as Arc<dyn ControlPlane>) }.boxed()
     }

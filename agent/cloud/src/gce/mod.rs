@@ -17,12 +17,12 @@ use kops_agent_net::retry::Retries;
 use kops_agent_spec::facts::CloudFacts;
 use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
-use crate::Cloud;
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError};
 use crate::metadata::{MetadataError, MetadataService};
-use crate::tpm::OpenTpm;
+use crate::metal::hosts::Enrolled;
+use crate::{Cloud, Machine};
 use authenticate::GceAuthenticator;
 use identify::GceControlPlane;
 
@@ -49,11 +49,10 @@ impl Cloud for Gce {
 
     fn authenticator<'a>(
         &'a self,
-        facts: &'a CloudFacts,
-        tpm: &'a Arc<dyn OpenTpm>,
+        machine: Machine<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
-        async {
-            let authenticator = GceAuthenticator::of(facts.gce.as_ref(), tpm.clone())?;
+        async move {
+            let authenticator = GceAuthenticator::of(machine.facts.gce.as_ref(), machine.tpm.clone())?;
             Ok(Box::new(authenticator) as Box<dyn Authenticator>)
         }
         .boxed()
@@ -63,6 +62,7 @@ impl Cloud for Gce {
         &'a self,
         options: &'a KopsControllerOptions,
         calls: CloudCalls,
+        _hosts: &'a Arc<Enrolled>,
     ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
         async { Ok(Arc::new(GceControlPlane::of(options, calls).await?) as Arc<dyn ControlPlane>) }.boxed()
     }

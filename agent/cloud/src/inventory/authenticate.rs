@@ -39,6 +39,7 @@ mod tests {
     use kops_agent_plan::identity::digital_ocean::Droplet;
     use kops_agent_plan::identity::hetzner::HetznerServer;
     use kops_agent_plan::identity::linode::LinodeInstance;
+    use kops_agent_plan::identity::openstack::OpenstackServer;
     use kops_agent_plan::identity::scaleway::ScalewayServer;
 
     use super::*;
@@ -57,6 +58,8 @@ mod tests {
         says_its_id_or_nothing::<LinodeInstance>("x-linode-instance-id 4711", "cloud.linode.id").await;
         let token = "x-scaleway-instance-server-id 5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb";
         says_its_id_or_nothing::<ScalewayServer>(token, "cloud.scaleway.serverID").await;
+        let token = "x-openstack-id 5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb";
+        says_its_id_or_nothing::<OpenstackServer>(token, "cloud.openstack.serverID").await;
         says_its_id_or_nothing::<HetznerServer>("x-hetzner-id 4711", "cloud.hetzner.instanceID").await;
         says_its_id_or_nothing::<Droplet>("x-digitalocean-droplet-id 4711", "cloud.digitalOcean.dropletID")
             .await;

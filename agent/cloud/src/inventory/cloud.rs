@@ -10,12 +10,12 @@ use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
 use super::authenticate::IdAuthenticator;
 use super::{Listed, ListedControlPlane};
-use crate::Cloud;
 use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError};
 use crate::metadata::MetadataError;
-use crate::tpm::OpenTpm;
+use crate::metal::hosts::Enrolled;
+use crate::{Cloud, Machine};
 
 /// The cloud of these machines.
 pub(crate) struct ListedCloud<M>(PhantomData<fn() -> M>);
@@ -42,11 +42,10 @@ impl<M: Listed> Cloud for ListedCloud<M> {
 
     fn authenticator<'a>(
         &'a self,
-        facts: &'a CloudFacts,
-        _tpm: &'a Arc<dyn OpenTpm>,
+        machine: Machine<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
-        async {
-            let authenticator = IdAuthenticator::of::<M>(M::id_of(facts).unwrap_or_default())?;
+        async move {
+            let authenticator = IdAuthenticator::of::<M>(M::id_of(machine.facts).unwrap_or_default())?;
             Ok(Box::new(authenticator) as Box<dyn Authenticator>)
         }
         .boxed()
@@ -56,6 +55,7 @@ impl<M: Listed> Cloud for ListedCloud<M> {
         &'a self,
         options: &'a KopsControllerOptions,
         calls: CloudCalls,
+        _hosts: &'a Arc<Enrolled>,
     ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
         async { Ok(Arc::new(ListedControlPlane::<M>::of(options, calls).await?) as Arc<dyn ControlPlane>) }
             .boxed()

@@ -10,7 +10,7 @@ use kops_agent_plan::labels::ObservedNode;
 use kops_agent_spec::{KopsControllerOptions, KopsControllerServerOptions};
 use tokio::time::Instant;
 
-use super::{Inventory, Listed, ListedVerifier};
+use super::{Inventory, Listed, ListedVerifier, ProvenBy};
 use crate::calls::CloudCalls;
 use crate::control_plane::{ControlPlane, ControlPlaneError, NotIdentified};
 use crate::verify::{LoadBalancing, MachinePrefix, Verifier};
@@ -78,8 +78,11 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
     /// kOps puts port 3988 behind the API's load balancer, where there is one, without the PROXY protocol (upstream:
     /// `pkg/model/domodel/api_loadbalancer.go`, `pkg/model/hetznermodel/loadbalancer.go`,
     /// `pkg/model/scalewaymodel/api_loadbalancer.go`). Where there is none, it is the same with a machine that connects from an
-    /// address which the cloud does not list.
+    /// address which the cloud does not list. A machine that its address is to prove comes by none.
     fn load_balancing(&self) -> LoadBalancing {
-        LoadBalancing::Of(self.machines.clone())
+        match M::PROVEN_BY {
+            ProvenBy::CallBack => LoadBalancing::Of(self.machines.clone()),
+            ProvenBy::Address => LoadBalancing::None,
+        }
     }
 }

@@ -1,5 +1,5 @@
 //! The machines of one cluster, as its cloud's API lists them page by page, for clouds that are asked with a token of the
-//! project.
+//! project, or with a login that gives such tokens.
 //!
 //! Such a cloud answers some thousand requests an hour, to all of a project together, and the id that a machine says it has is
 //! no secret. So no request is made for one machine: one list of the cluster's machines answers all questions of some seconds, and
@@ -10,6 +10,7 @@
 
 mod authenticate;
 mod cloud;
+mod door;
 mod identify;
 mod selection;
 mod verify;
@@ -28,12 +29,12 @@ use kops_agent_plan::identity::machine::{CloudMachine, ProviderIds};
 use kops_agent_plan::machine_id::MachineId;
 use kops_agent_spec::CloudProvider;
 use kops_agent_spec::facts::CloudFacts;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Client, Url};
+use reqwest::Client;
+use reqwest::header::HeaderValue;
 use serde::de::DeserializeOwned;
 use tokio::time::{Instant, timeout};
 
-use crate::api::{self, Api, ApiError, Question};
+use crate::api::{self, Api, ApiError};
 use crate::calls::CloudCalls;
 use crate::metadata::MetadataError;
 use crate::singleflight::Singleflight;
@@ -41,7 +42,10 @@ use crate::verify::{MachinePrefix, OwnAddresses};
 use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::tls;
 
+pub(crate) use authenticate::IdAuthenticator;
 pub(crate) use cloud::ListedCloud;
+use door::{Access, Door};
+pub use door::{Login, Session};
 pub use identify::ListedControlPlane;
 pub(crate) use selection::variable;
 pub use selection::{PageAt, Scope, Selection};
@@ -127,6 +131,43 @@ pub trait Listed: CloudMachine + fmt::Debug + Send + Sync + Sized + 'static {
     fn of_page(page: Self::Page, at: PageAt) -> (Vec<Self>, Option<u32>);
     /// All its addresses.
     fn addresses(&self) -> Vec<IpAddr>;
+
+    /// What proves that it is the machine itself which says its id.
+    const PROVEN_BY: ProvenBy = ProvenBy::CallBack;
+    /// How a page is asked for.
+    const PAGED_BY: PagedBy = PagedBy::Number;
+    /// What tells where the API is and gives tokens for it, where the environment has neither, by the environment: by default there
+    /// is no such thing. Questions to it are counted in `calls`.
+    ///
+    /// # Errors
+    /// If the environment has nothing to log in with, or a client cannot be set up.
+    fn login(calls: &CloudCalls) -> Result<Option<Arc<dyn Login>>, ApiError> {
+        let _ = calls;
+        Ok(None)
+    }
+    /// Whether it is one of a cluster's, where the API cannot be asked for those only.
+    fn is_listed_for(&self, cluster: &str) -> bool {
+        let _ = cluster;
+        true
+    }
+}
+
+/// What proves that it is a machine itself which says its id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProvenBy {
+    /// Its answer at its address.
+    CallBack,
+    /// That it asks from one of its addresses.
+    Address,
+}
+
+/// How a page of a list is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PagedBy {
+    /// By its number.
+    Number,
+    /// By the id of the last machine of the page before.
+    Marker,
 }
 
 /// What to do about an error of this status; begins with punctuation, or is empty.
@@ -141,13 +182,8 @@ pub(crate) fn advice(token_variable: &str, status: u16) -> String {
 #[derive(Debug)]
 pub struct Inventory<M> {
     client: Client,
-    /// The list, but for the number of its page.
-    list: Url,
-    /// Where the API is, as messages show it.
-    shown: String,
-    /// The token, and what selects machines.
-    headers: HeaderMap,
-    cluster: String,
+    door: Door,
+    scope: Scope,
     calls: CloudCalls,
     listed: Singleflight<Listing<M>, ApiError>,
     last: Mutex<Last>,
@@ -175,6 +211,9 @@ impl<M: Listed> Inventory<M> {
     /// If there is no token, this host has no certificate authorities, the endpoint or a proxy is no URL, or it is not known where
     /// in the cloud the cluster is.
     pub async fn of_environment(cluster: &str, calls: CloudCalls) -> Result<Inventory<M>, ApiError> {
+        if let Some(login) = M::login(&calls)? {
+            return Inventory::behind(login, M::scope(cluster).await?, calls);
+        }
         let variable = M::API.token_variable;
         let token = selection::variable(variable).ok_or(ApiError::NoToken { variable })?;
         let endpoint =
@@ -194,43 +233,36 @@ impl<M: Listed> Inventory<M> {
         calls: CloudCalls,
     ) -> Result<Inventory<M>, ApiError> {
         let scope = scope.into();
-        let ListApi { endpoint_variable, endpoint: usual, token_variable, token_header, page, .. } = M::API;
-        let bad =
-            || ApiError::BadEndpoint { variable: endpoint_variable, endpoint: endpoint.to_owned(), usual };
-        let Selection { path, parameters, header } = M::selection(&scope);
-        let mut list = Url::parse(&format!("{}{path}", endpoint.trim_end_matches('/'))).map_err(|_| bad())?;
-        if !matches!(list.scheme(), "http" | "https") || list.query().is_some() || !list.has_host() {
-            return Err(bad());
-        }
-        list.query_pairs_mut().extend_pairs(parameters).append_pair(page.0, page.1);
-        let shown = list.origin().ascii_serialization();
-        let (name, before) = token_header;
+        let ListApi { token_variable: variable, token_header: (_, before), .. } = M::API;
         let mut token = HeaderValue::try_from(format!("{before}{}", token.trim()))
-            .map_err(|_| ApiError::NoToken { variable: token_variable })?;
+            .map_err(|_| ApiError::NoToken { variable })?;
         token.set_sensitive(true);
-        let mut headers = HeaderMap::from_iter([(HeaderName::from_static(name), token)]);
-        if let Some((name, value)) = header {
-            let value = HeaderValue::try_from(value)
-                .map_err(|error| ApiError::NoRequest { endpoint: shown.clone(), cause: error.to_string() })?;
-            headers.insert(HeaderName::from_static(name), value);
-        }
+        let access = Access::of::<M>(&Session { endpoint: endpoint.to_owned(), token }, &scope)?;
+        Inventory::of(Door::Open(Arc::new(access)), scope, calls)
+    }
+
+    /// The same where a login tells, with the tokens that it gives.
+    ///
+    /// # Errors
+    /// If there can be no HTTP client.
+    pub(crate) fn behind(
+        login: Arc<dyn Login>,
+        scope: impl Into<Scope>,
+        calls: CloudCalls,
+    ) -> Result<Inventory<M>, ApiError> {
+        Inventory::of(Door::Login(login), scope.into(), calls)
+    }
+
+    fn of(door: Door, scope: Scope, calls: CloudCalls) -> Result<Inventory<M>, ApiError> {
         let config = tls::client_config().map_err(HttpError::from)?;
-        Ok(Inventory {
-            // It follows no redirect: the token is for this cloud.
-            client: http::client_with(config)?,
-            list,
-            shown,
-            headers,
-            cluster: scope.cluster,
-            calls,
-            listed: Singleflight::default(),
-            last: Mutex::default(),
-        })
+        // It follows no redirect: the token is for this cloud.
+        let client = http::client_with(config)?;
+        Ok(Inventory { client, door, scope, calls, listed: Singleflight::default(), last: Mutex::default() })
     }
 
     /// The cluster.
     pub fn cluster(&self) -> &str {
-        &self.cluster
+        &self.scope.cluster
     }
 
     /// The machine with an id; `None` if the cluster has none.
@@ -253,7 +285,7 @@ impl<M: Listed> Inventory<M> {
         let listing = self.listing().await?;
         // One of another cluster, in another network, may have the same.
         let is_of_another =
-            |machine: &M| matches!(machine.identify(&self.cluster), Err(Refusal::OtherCluster { .. }));
+            |machine: &M| matches!(machine.identify(self.cluster()), Err(Refusal::OtherCluster { .. }));
         let has_the_name = |machine: &&Arc<M>| machine.node_name() == node && !is_of_another(machine);
         let claimed = listing.get(&id);
         // Of several with this name, the one that is claimed is it.
@@ -293,40 +325,62 @@ impl<M: Listed> Inventory<M> {
 
     async fn pages(&self) -> Result<Listing<M>, ApiError> {
         let mut machines = BTreeMap::new();
-        let mut next = Some(1);
+        let mut access = self.door.access::<M>(&self.scope).await?;
+        let mut may_be_revoked = true;
+        let (mut next, mut marker) = (Some(1), None);
         while let Some(number) = next {
+            let question = access.question::<M>();
             if number > MOST_PAGES {
-                return Err(self.question().garbage(200, "its pages have no end"));
+                return Err(question.garbage(200, "its pages have no end"));
             }
-            let answer = timeout(PAGE_TIMEOUT, self.page(number)).await.unwrap_or_else(|_| {
+            let answer = timeout(PAGE_TIMEOUT, self.page(&access, number, marker)).await;
+            let answer = answer.unwrap_or_else(|_| {
                 let cause = format!("no answer in {} seconds", PAGE_TIMEOUT.as_secs());
-                Err(self.question().unreachable(cause))
+                Err(question.unreachable(cause))
             });
             self.calls.count(M::API.service, M::API.action, api::outcome(&answer));
+            // A token may be revoked before its end, once.
+            let is_refused = answer.as_ref().is_err_and(|error| error.status() == Some(401));
+            if is_refused && may_be_revoked && self.door.forget(&access).await {
+                may_be_revoked = false;
+                access = self.door.access::<M>(&self.scope).await?;
+                continue;
+            }
             let (page, total) = answer?;
             let (of_page, following) = M::of_page(page, PageAt { number, total });
             self.last().pages = number;
             next = following.filter(|next| *next > number);
-            machines.extend(of_page.into_iter().map(|machine| (machine.id(), Arc::new(machine))));
+            let last = of_page.last().map(CloudMachine::id);
+            if M::PAGED_BY == PagedBy::Marker && next.is_some() && (last.is_none() || last == marker) {
+                return Err(question.garbage(200, "its pages have no end"));
+            }
+            marker = last;
+            let own = of_page.into_iter().filter(|machine| machine.is_listed_for(self.cluster()));
+            machines.extend(own.map(|machine| (machine.id(), Arc::new(machine))));
         }
         Ok(machines)
     }
 
-    /// A page, and how many machines all pages have, where the answer's headers say so.
-    async fn page(&self, number: u32) -> Result<(M::Page, Option<u64>), ApiError> {
-        let mut url = self.list.clone();
-        url.query_pairs_mut().append_pair("page", &number.to_string());
-        let question = self.question();
-        let request = self.client.get(url).headers(self.headers.clone()).build();
+    /// A page, and how many machines all pages have, where the answer's headers say so. `marker` is the last machine of the page
+    /// before.
+    async fn page(
+        &self,
+        access: &Access,
+        number: u32,
+        marker: Option<MachineId>,
+    ) -> Result<(M::Page, Option<u64>), ApiError> {
+        let mut url = access.list.clone();
+        let page = match M::PAGED_BY {
+            PagedBy::Number => Some(("page", number.to_string())),
+            PagedBy::Marker => marker.map(|marker| ("marker", marker.to_string())),
+        };
+        url.query_pairs_mut().extend_pairs(page);
+        let question = access.question::<M>();
+        let request = self.client.get(url).headers(access.headers.clone()).build();
         let request = request.map_err(|error| question.unreachable(innermost_cause(error)))?;
         let (headers, body) = api::ask_whole(&self.client, request, question).await?;
         let page = serde_json::from_slice(&body).map_err(|error| question.garbage(200, error))?;
         Ok((page, selection::total(&headers)))
-    }
-
-    fn question(&self) -> Question<'_> {
-        let ListApi { api, action, .. } = M::API;
-        Question { api, action, endpoint: &self.shown, longest: LONGEST_PAGE }
     }
 }
 

@@ -6,12 +6,14 @@ use futures_util::future::join_all;
 use kops_agent_plan::identity::digital_ocean::Droplet;
 use kops_agent_plan::identity::hetzner::HetznerServer;
 use kops_agent_plan::identity::linode::LinodeInstance;
+use kops_agent_plan::identity::openstack::OpenstackServer;
 use kops_agent_plan::identity::scaleway::ScalewayServer;
 use kops_agent_plan::labels::ObservedNode;
 use kops_agent_tests::digital_ocean::Droplet as KnownDroplet;
 use kops_agent_tests::hetzner::Server as KnownServer;
 use kops_agent_tests::linode::Instance as KnownInstance;
 use kops_agent_tests::listed::{ListApi as StandIn, ListedMachine, Mood};
+use kops_agent_tests::openstack::{self as known_openstack, Server as KnownOpenstack};
 use kops_agent_tests::scaleway::{PROJECT, Server as KnownScaleway, ZONE};
 
 use super::*;
@@ -43,6 +45,11 @@ trait Known: ListedMachine {
 
     fn of_cluster(cluster: &str, name: &str, private_ips: &[[u8; 4]]) -> Self;
     fn off(self) -> Self;
+
+    /// What lists the machines that the stand-in has.
+    fn inventory(api: &StandIn<Self>, calls: CloudCalls) -> Inventory<Self::Machine> {
+        Inventory::at(&api.url(), Self::API.token, Self::scope(), calls).unwrap()
+    }
 }
 
 impl Known for KnownServer {
@@ -110,6 +117,26 @@ impl Known for KnownScaleway {
     }
 }
 
+impl Known for KnownOpenstack {
+    type Machine = OpenstackServer;
+    /// It is the first that is missed.
+    const NO_ADDRESS: &str = "OtherAddress";
+
+    fn of_cluster(cluster: &str, name: &str, fixed: &[[u8; 4]]) -> KnownOpenstack {
+        let fixed = fixed.iter().map(|ip| IpAddr::from(*ip)).collect();
+        let floating = Self::OTHER_ADDRESS.into_iter().collect();
+        KnownOpenstack { fixed, floating, ..KnownOpenstack::of_group(cluster, "nodes", name, [0; 4].into()) }
+    }
+
+    fn off(self) -> KnownOpenstack {
+        KnownOpenstack { status: "SHUTOFF".into(), ..self }
+    }
+
+    fn inventory(api: &StandIn<Self>, calls: CloudCalls) -> Inventory<OpenstackServer> {
+        Inventory::with_login(&known_openstack::login(&api.origin()), CLUSTER, calls).unwrap()
+    }
+}
+
 /// The id that is made from a number.
 fn id<K: Known>(number: u64) -> MachineId {
     K::Machine::BOOTSTRAP.token.form.parse(&K::id(number)).unwrap()
@@ -122,7 +149,7 @@ fn own<K: Known>(number: u8) -> K {
 
 fn inventory<K: Known>(api: &StandIn<K>, calls: CloudCalls) -> Arc<Inventory<K::Machine>> {
     kops_agent_net::tls::install_provider();
-    Arc::new(Inventory::at(&api.url(), K::API.token, K::scope(), calls).unwrap())
+    Arc::new(K::inventory(api, calls))
 }
 
 /// A stand-in with one machine of the cluster, and what lists it.
@@ -145,6 +172,9 @@ macro_rules! for_each_cloud {
         mod linode {
             $(#[tokio::test] async fn $test() { super::$test::<super::KnownInstance>().await })*
         }
+        mod openstack {
+            $(#[tokio::test] async fn $test() { super::$test::<super::KnownOpenstack>().await })*
+        }
         mod scaleway {
             $(#[tokio::test] async fn $test() { super::$test::<super::KnownScaleway>().await })*
         }
@@ -156,7 +186,6 @@ for_each_cloud! {
     a_thousand_made_up_ids_cost_one_list
     an_api_that_fails_is_not_asked_again_at_once
     a_pause_that_the_api_asks_for_is_made_up_to_a_bound
-    a_wrong_token_is_told_and_a_right_one_is_not
     no_machine_is_absent_that_the_api_does_not_say_is
     a_machine_of_the_cluster_is_called_back_at_its_private_address
     what_is_no_machine_of_the_cluster_is_refused
@@ -241,7 +270,16 @@ async fn a_pause_that_the_api_asks_for_is_made_up_to_a_bound<K: Known>() {
     }
 }
 
-async fn a_wrong_token_is_told_and_a_right_one_is_not<K: Known>() {
+/// Of clouds that are asked with a token of the environment.
+#[tokio::test]
+async fn a_wrong_token_is_told_and_a_right_one_is_not() {
+    wrong_token_of::<KnownServer>().await;
+    wrong_token_of::<KnownDroplet>().await;
+    wrong_token_of::<KnownInstance>().await;
+    wrong_token_of::<KnownScaleway>().await;
+}
+
+async fn wrong_token_of<K: Known>() {
     let (api, right) = with_one::<K>();
     let ListApi { token_variable, endpoint: usual, .. } = K::Machine::API;
     let at = |endpoint: &str, token: &str| {

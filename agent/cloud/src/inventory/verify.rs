@@ -1,13 +1,13 @@
 //! Verifies machines whose cloud lists them by their ids: they say theirs, the cloud says which machine that is and where, and what
-//! answers the call-back at that address proves that it has asked.
+//! answers the call-back at that address proves that it has asked, or that it asks from there.
 
 use std::sync::Arc;
 
 use kops_agent_plan::identity::Refusal as NoNode;
 use kops_agent_plan::machine_id::MachineId;
 
-use super::{Bootstrap, Inventory, Listed};
-use crate::verify::{Examined, Presented, Refusal, VerifiedNode, Verifier, challenge_endpoint};
+use super::{Bootstrap, Inventory, Listed, ProvenBy};
+use crate::verify::{Examined, Origin, Presented, Refusal, VerifiedNode, Verifier, challenge_endpoint};
 
 /// Verifies machines of a cluster.
 pub struct ListedVerifier<M> {
@@ -16,23 +16,32 @@ pub struct ListedVerifier<M> {
 }
 
 impl<M: Listed> ListedVerifier<M> {
-    async fn verify(&self, id: MachineId) -> Result<VerifiedNode, Refusal> {
+    async fn verify(&self, id: MachineId, origin: Origin) -> Result<VerifiedNode, Refusal> {
         let Bootstrap { token, unavailable, no_address, .. } = M::BOOTSTRAP;
         let listed = self.machines.get(id).await.map_err(|error| Refusal::unavailable(unavailable, error))?;
         let no_such = || Refusal::of_instance(&NoNode::NoSuchInstance { instance: id.to_string() });
         let machine = listed.ok_or_else(no_such)?;
         let identity =
             machine.identify(self.machines.cluster()).map_err(|refusal| Refusal::of_instance(&refusal))?;
-        let address = machine.called_back_at().ok_or_else(|| {
-            let (reason, problem) = no_address;
-            Refusal::not_verified(reason, format!("the {} {id} {problem}", token.machine))
-        })?;
+        let called_back_at = machine.called_back_at().map(|address| challenge_endpoint(&address.to_string()));
+        match M::PROVEN_BY {
+            ProvenBy::CallBack if called_back_at.is_none() => {
+                let (reason, problem) = no_address;
+                return Err(Refusal::not_verified(reason, format!("the {} {id} {problem}", token.machine)));
+            }
+            ProvenBy::Address if !machine.addresses().into_iter().any(|own| origin.is_at(own)) => {
+                let problem =
+                    format!("it asks from an address that the {} {id} does not have", token.machine);
+                return Err(Refusal::not_verified("OtherAddress", problem));
+            }
+            ProvenBy::CallBack | ProvenBy::Address => {}
+        }
         Ok(VerifiedNode {
             instance: machine.provider_id(),
             node_name: machine.node_name(),
             certificate_names: machine.certificate_names(),
             instance_group: identity.instance_group,
-            challenge_endpoint: challenge_endpoint(&address.to_string()),
+            challenge_endpoint: called_back_at.unwrap_or_default(),
         })
     }
 }
@@ -43,6 +52,10 @@ impl<M: Listed> Verifier for ListedVerifier<M> {
             Ok(id) => id,
             Err(problem) => return Some(Err(Refusal::not_verified("MalformedToken", problem))),
         };
-        Some(Ok(Examined::of_call_back(id, presented, Box::pin(self.verify(id)))))
+        let verification = Box::pin(self.verify(id, presented.origin));
+        Some(Ok(match M::PROVEN_BY {
+            ProvenBy::CallBack => Examined::of_call_back(id, presented, verification),
+            ProvenBy::Address => Examined::of_address(verification),
+        }))
     }
 }

@@ -28,7 +28,7 @@ impl Cloud for Metal {
         CloudProvider::Metal
     }
 
-    fn authenticator_of<'a>(
+    fn authenticator<'a>(
         &'a self,
         machine: Machine<'a>,
     ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
@@ -39,7 +39,7 @@ impl Cloud for Metal {
         .boxed()
     }
 
-    fn for_control_plane_with<'a>(
+    fn for_control_plane<'a>(
         &'a self,
         _options: &'a KopsControllerOptions,
         _calls: CloudCalls,

@@ -1,10 +1,13 @@
-//! A server of OpenStack, by the part of its metadata that speaks as EC2's does.
+//! A server of OpenStack: its id, by its metadata, and its address, by the part of these that speaks as EC2's does.
 
 use std::net::IpAddr;
+use std::path::Path;
 
-use kops_agent_spec::facts::OpenstackFacts;
+use kops_agent_plan::machine_id::IdForm;
 use reqwest::header::HeaderMap;
+use serde::Deserialize;
 
+use super::config_drive;
 use crate::metadata::{MetadataError, MetadataService};
 
 /// Where the metadata service is.
@@ -12,17 +15,63 @@ pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 
 /// Upstream: `metadata://openstack` in util/pkg/vfs/context.go.
 const LOCAL_IPV4: &str = "/latest/meta-data/local-ipv4";
+/// Upstream: `MetadataLatestPath` in upup/pkg/fi/cloudup/openstack/openstackmetadata/metadata.go.
+pub(super) const META_DATA: &str = "/openstack/latest/meta_data.json";
 
 /// Asks for the server's address, which may have none.
 ///
 /// # Errors
 /// If the service cannot be asked, or answers with something else than an address.
-pub(super) async fn observe(service: &MetadataService) -> Result<OpenstackFacts, MetadataError> {
+pub(super) async fn local_ipv4(service: &MetadataService) -> Result<String, MetadataError> {
     let local_ipv4 = service.get(LOCAL_IPV4, &HeaderMap::new()).await?.unwrap_or_default();
     if !local_ipv4.is_empty() && local_ipv4.parse::<IpAddr>().is_err() {
         return Err(service.unusable(LOCAL_IPV4, format!("{local_ipv4:?} is no IP address")));
     }
-    Ok(OpenstackFacts { local_ipv4 })
+    Ok(local_ipv4)
+}
+
+/// The server's id, by its config drive where it has one that tells, else by the metadata service: in upstream's order (`getMetadata`
+/// in metadata.go there). `root` is where this machine's files are.
+///
+/// # Errors
+/// If neither tells, and why of both.
+pub(super) async fn server_id(
+    root: &Path,
+    service: &MetadataService,
+) -> Result<String, (String, MetadataError)> {
+    let told = config_drive::read(root).await;
+    let of_drive = match told.and_then(|meta_data| parse(&meta_data)) {
+        Ok(id) => return Ok(id),
+        Err(why) => why,
+    };
+    let asked = async {
+        let meta_data = service.get_needed(META_DATA, &HeaderMap::new()).await?;
+        parse(&meta_data).map_err(|problem| service.unusable(META_DATA, problem))
+    };
+    asked.await.map_err(|error| (of_drive, error))
+}
+
+/// The id in a text of `meta_data.json`, which has secrets in it, as the administrator's password, and is not repeated.
+fn parse(meta_data: &str) -> Result<String, String> {
+    #[derive(Deserialize)]
+    struct MetaData {
+        uuid: String,
+    }
+    let parsed: Result<MetaData, _> = serde_json::from_str(meta_data);
+    let uuid = parsed.map_err(|_| "its meta_data.json names no uuid")?.uuid;
+    let id = IdForm::Uuid.parse(&uuid).ok_or("the uuid of its meta_data.json is none")?;
+    Ok(id.to_string())
+}
+
+/// The id by the metadata service at another endpoint, and by a config drive of the machine whose files are there.
+///
+/// # Errors
+/// As above.
+#[cfg(any(test, feature = "testing"))]
+pub async fn server_id_at(root: &Path, endpoint: &str) -> Result<String, String> {
+    let service = MetadataService::new(endpoint, kops_agent_net::retry::Retries::default());
+    let service = service.map_err(|error| error.to_string())?;
+    server_id(root, &service).await.map_err(|(drive, service)| format!("{drive}; {service}"))
 }
 
 #[cfg(test)]
@@ -32,22 +81,58 @@ mod tests {
     use kops_agent_net::retry::Retries;
     use kops_agent_tests::test_server::{TestServer, text};
 
-    async fn observed(status: u16, answer: &'static str) -> Result<String, MetadataError> {
+    const ID: &str = "5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb";
+
+    async fn address(status: u16, answer: &'static str) -> Result<String, MetadataError> {
         let server = TestServer::start(move |request| async move {
             assert_eq!(request.uri().path(), LOCAL_IPV4);
             Ok(text(status, answer))
         })
         .await;
         let service = MetadataService::new(server.url.clone(), Retries::default()).unwrap();
-        Ok(observe(&service).await?.local_ipv4)
+        local_ipv4(&service).await
     }
 
     #[tokio::test]
-    async fn a_server_is_observed() {
-        assert_eq!(observed(200, "10.0.0.5\n").await.unwrap(), "10.0.0.5");
-        assert_eq!(observed(404, "not here").await.unwrap(), "");
-        assert_eq!(observed(200, "").await.unwrap(), "");
-        observed(200, "none").await.unwrap_err();
-        observed(403, "").await.unwrap_err();
+    async fn a_servers_address_is_observed() {
+        assert_eq!(address(200, "10.0.0.5\n").await.unwrap(), "10.0.0.5");
+        assert_eq!(address(404, "not here").await.unwrap(), "");
+        assert_eq!(address(200, "").await.unwrap(), "");
+        address(200, "none").await.unwrap_err();
+        address(403, "").await.unwrap_err();
+    }
+
+    async fn id(status: u16, answer: String) -> Result<String, String> {
+        let server = TestServer::start(move |request| {
+            assert_eq!(request.uri().path(), META_DATA);
+            let answer = answer.clone();
+            async move { Ok(text(status, &answer)) }
+        })
+        .await;
+        let root = tempfile::tempdir().unwrap();
+        server_id_at(root.path(), &server.url).await
+    }
+
+    #[tokio::test]
+    async fn a_server_without_a_config_drive_is_told_its_id_by_the_service() {
+        let told = format!(
+            r#"{{"uuid": "{ID}", "admin_pass": "hidden", "hostname": "nodes-1a2b3c.novalocal", "name": "nodes-1a2b3c",
+                "meta": {{"KubernetesCluster": "c"}}, "project_id": "f7ac731cc11f40efbc03a9f9e1d1d21f", "public_keys": {{}}}}"#
+        );
+        assert_eq!(id(200, told.clone()).await.unwrap(), ID);
+        for (status, answer) in [
+            (200, String::new()),
+            (200, "{}".into()),
+            (200, r#"{"uuid": "hidden"}"#.into()),
+            (200, told[..told.len() / 2].to_owned()),
+            (200, format!(r#"{{"uuid": "{ID}"}} hidden"#)),
+            (200, told.replace(ID, &format!("{ID}\\n"))),
+            (404, "not here".into()),
+            (403, "hidden".into()),
+        ] {
+            let error = id(status, answer).await.unwrap_err();
+            assert!(error.contains("config-2") && error.contains(META_DATA), "{error}");
+            assert!(!error.contains("hidden"), "{error}");
+        }
     }
 }

@@ -1,22 +1,43 @@
-//! OpenStack, whose servers are asked for an address where a node is decided by it.
+//! OpenStack: servers, which say their UUID and ask from their own addresses.
 
-mod facts;
+mod config_drive;
+pub mod facts;
+pub mod keystone;
+mod servers;
+pub mod settings;
+#[cfg(test)]
+mod tests;
+
+use std::path::Path;
+use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
+use kops_agent_net::retry::Retries;
+use kops_agent_plan::identity::openstack::OpenstackServer;
 use kops_agent_plan::resolve::Inputs;
-use kops_agent_spec::CloudProvider;
-use kops_agent_spec::facts::{Facts, OpenstackFacts};
+use kops_agent_spec::facts::{CloudFacts, Facts, OpenstackFacts};
+use kops_agent_spec::{CloudProvider, KopsControllerOptions};
 
+use crate::authenticate::{AuthenticationError, Authenticator};
 use crate::aws::instance_types::InstanceTypeError;
-use crate::metadata::MetadataService;
+use crate::calls::CloudCalls;
+use crate::control_plane::{ControlPlane, ControlPlaneError};
+use crate::inventory::{IdAuthenticator, Inventory, Listed as _, ListedControlPlane, ListedVerifier};
+use crate::metadata::{MetadataError, MetadataService};
+use crate::metal::hosts::Enrolled;
 use crate::remembered::RememberedFacts;
-use crate::{Cloud, WITHOUT_WAITING};
+use crate::{Cloud, Machine, WITHOUT_WAITING};
+
+/// The servers of a cluster.
+pub type OpenstackServers = Inventory<OpenstackServer>;
+/// Verifies the servers of a cluster.
+pub type OpenstackVerifier = ListedVerifier<OpenstackServer>;
 
 /// OpenStack.
 pub(crate) struct Openstack;
 
-/// The metadata service is asked once it is known that a node is decided by its answer, not before.
+/// The metadata service is asked once it is known that a node is decided by its answer, or has to prove itself, not before.
 impl Cloud for Openstack {
     fn provider(&self) -> CloudProvider {
         CloudProvider::Openstack
@@ -41,8 +62,56 @@ impl Cloud for Openstack {
         facts: &'a mut Facts,
         remembered: &'a RememberedFacts,
     ) -> BoxFuture<'a, ()> {
-        learn_address(facts, facts::ENDPOINT, remembered).boxed()
+        async {
+            learn_address(facts, facts::ENDPOINT, remembered).await;
+            match server_id(&CloudFacts::default(), Path::new("/"), facts::ENDPOINT, WITHOUT_WAITING).await {
+                Ok(id) => facts.cloud.openstack.get_or_insert_default().server_id = id,
+                Err(error) => log::warn!("{error}"),
+            }
+        }
+        .boxed()
     }
+
+    fn authenticator<'a>(
+        &'a self,
+        machine: Machine<'a>,
+    ) -> BoxFuture<'a, Result<Box<dyn Authenticator>, AuthenticationError>> {
+        async move {
+            let id = server_id(machine.facts, machine.root, facts::ENDPOINT, Retries::default()).await?;
+            Ok(Box::new(IdAuthenticator::of::<OpenstackServer>(&id)?) as Box<dyn Authenticator>)
+        }
+        .boxed()
+    }
+
+    fn for_control_plane<'a>(
+        &'a self,
+        options: &'a KopsControllerOptions,
+        calls: CloudCalls,
+        _hosts: &'a Arc<Enrolled>,
+    ) -> BoxFuture<'a, Result<Arc<dyn ControlPlane>, ControlPlaneError>> {
+        async {
+            let servers = ListedControlPlane::<OpenstackServer>::of(options, calls).await?;
+            Ok(Arc::new(servers) as Arc<dyn ControlPlane>)
+        }
+        .boxed()
+    }
+}
+
+/// The id of this server: that of its facts, or what its metadata tell.
+async fn server_id(
+    facts: &CloudFacts,
+    root: &Path,
+    endpoint: &str,
+    retries: Retries,
+) -> Result<String, AuthenticationError> {
+    if let Some(id) = OpenstackServer::id_of(facts) {
+        return Ok(id.to_owned());
+    }
+    let unknown =
+        |drive: String, service: MetadataError| AuthenticationError::NoServerMetadata { drive, service };
+    let service = MetadataService::new(endpoint, retries)
+        .map_err(|error| unknown("it was not looked for".into(), error))?;
+    facts::server_id(root, &service).await.map_err(|(drive, service)| unknown(drive, service))
 }
 
 /// A server with a config drive may have no metadata service, and works without the address, as upstream's does. One that
@@ -50,11 +119,11 @@ impl Cloud for Openstack {
 async fn learn_address(facts: &mut Facts, endpoint: &str, remembered: &RememberedFacts) {
     let asked = async {
         let service = MetadataService::new(endpoint, WITHOUT_WAITING)?;
-        facts::observe(&service).await
+        facts::local_ipv4(&service).await
     };
     let error = match asked.await {
-        Ok(told) => {
-            facts.cloud.openstack = Some(told);
+        Ok(local_ipv4) => {
+            facts.cloud.openstack.get_or_insert_default().local_ipv4 = local_ipv4;
             return;
         }
         Err(error) => error,
@@ -62,7 +131,7 @@ async fn learn_address(facts: &mut Facts, endpoint: &str, remembered: &Remembere
     facts.cloud.openstack = match remembered.openstack_address(facts) {
         Some(address) => {
             log::warn!("{error}; this machine's address is taken to be {address}, as it was told before");
-            Some(OpenstackFacts { local_ipv4: address.to_owned() })
+            Some(OpenstackFacts { local_ipv4: address.to_owned(), ..OpenstackFacts::default() })
         }
         None => {
             log::warn!("{error}; the API server's certificate gets no address of this machine");
@@ -72,12 +141,35 @@ async fn learn_address(facts: &mut Facts, endpoint: &str, remembered: &Remembere
 }
 
 #[cfg(test)]
-mod tests {
+mod metadata_tests {
     #![allow(clippy::unwrap_used)]
     use kops_agent_spec::facts::Interface;
 
     use super::*;
     use kops_agent_tests::test_server::{TestServer, text};
+
+    #[tokio::test]
+    async fn a_server_says_the_id_that_its_facts_or_its_metadata_have() {
+        const ID: &str = "5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb";
+        let root = tempfile::tempdir().unwrap();
+        let mut facts = CloudFacts::default();
+        let service = TestServer::start(|_| async { Ok(text(200, &format!(r#"{{"uuid": "{ID}"}}"#))) }).await;
+        // An address alone is no id.
+        facts.openstack = Some(OpenstackFacts { local_ipv4: "10.0.0.5".into(), ..OpenstackFacts::default() });
+        assert_eq!(server_id(&facts, root.path(), &service.url, WITHOUT_WAITING).await.unwrap(), ID);
+        let other = TestServer::start(|_| async { Ok(text(404, "")) }).await;
+        let error = server_id(&facts, root.path(), &other.url, WITHOUT_WAITING).await.unwrap_err();
+        assert!(!error.is_configuration(), "a drive may be there in a moment");
+        let error = error.to_string();
+        assert!(error.contains("config-2") && error.contains("/openstack/latest/meta_data.json"), "{error}");
+
+        facts.openstack = Some(OpenstackFacts { server_id: ID.into(), ..OpenstackFacts::default() });
+        let tpm: Arc<dyn crate::tpm::OpenTpm> = Arc::new(crate::tpm::KernelTpm::at(Vec::new()));
+        let (facts, tpm) = (&facts, &tpm);
+        let machine = Machine { facts, tpm, hostname: "nodes-1a2b3c", root: root.path() };
+        let token = Openstack.authenticator(machine).await.unwrap().token(b"").await.unwrap();
+        assert_eq!(token, format!("x-openstack-id {ID}"));
+    }
 
     async fn address(facts: &Facts, status: u16, remembered: &RememberedFacts) -> Option<String> {
         let server = TestServer::start(move |_| async move { Ok(text(status, "10.0.0.5")) }).await;
@@ -96,7 +188,8 @@ mod tests {
         assert_eq!(address(&facts, 200, &nothing).await.unwrap(), "10.0.0.5");
 
         let mut told = facts.clone();
-        told.cloud.openstack = Some(OpenstackFacts { local_ipv4: "10.0.0.5".into() });
+        told.cloud.openstack =
+            Some(OpenstackFacts { local_ipv4: "10.0.0.5".into(), ..OpenstackFacts::default() });
         let remembered = nothing.clone().with(&told, None);
         assert_eq!(address(&facts, 403, &remembered).await.unwrap(), "10.0.0.5");
         assert_eq!(address(&Facts::default(), 403, &remembered).await, None, "it is another machine's");

@@ -13,11 +13,11 @@ use kops_agent_plan::identity::scaleway::{PROVIDER_IDS, ScalewayServer, cluster_
 use kops_agent_plan::machine_id::IdForm;
 use kops_agent_spec::CloudProvider;
 use kops_agent_spec::facts::CloudFacts;
-use serde::{Deserialize, Deserializer};
+use serde::Deserialize;
 
 use super::facts;
 use crate::WITHOUT_WAITING;
-use crate::api::{Api, ApiError, ErrorBody, Meaning};
+use crate::api::{Api, ApiError, ErrorBody, Meaning, null_is_empty};
 use crate::inventory::{self, Bootstrap, ListApi, Listed, PageAt, Scope, Selection, variable};
 use crate::metadata::{MetadataError, MetadataService};
 use crate::verify::MachinePrefix;
@@ -51,11 +51,6 @@ struct Listing {
 struct PublicIp {
     #[serde(default, deserialize_with = "null_is_empty")]
     address: String,
-}
-
-/// One server that is written in another way must not take the list of all others away.
-fn null_is_empty<'de, D: Deserializer<'de>, T: Default + Deserialize<'de>>(field: D) -> Result<T, D::Error> {
-    Ok(Option::deserialize(field)?.unwrap_or_default())
 }
 
 /// Some errors have a type, and some words only.

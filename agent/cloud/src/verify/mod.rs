@@ -9,6 +9,7 @@ pub mod claims;
 mod origin;
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
@@ -114,6 +115,9 @@ impl Refusal {
 pub enum Proof {
     /// The token, which no other machine could have made.
     Token,
+    /// The address that it comes from, which its cloud lets no other machine send from: any machine could have written the token,
+    /// and a pod whose packets leave its machine under that one's address.
+    Address,
     /// The machine's answer when it is called back: any machine could have written the token.
     CallBack {
         /// The id of the machine that the token claims to be of.
@@ -135,6 +139,19 @@ pub struct Examined<'a> {
 }
 
 impl<'a> Examined<'a> {
+    /// A token that only says the id of a machine, which the address has to prove that it comes from. Nothing of it is worth
+    /// stealing, so there is no other that it would be the same as.
+    pub(crate) fn of_address(verification: Verification<'a>) -> Examined<'a> {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        Examined {
+            fingerprint: format!("address {number}").into_bytes(),
+            signed_at: None,
+            proof: Proof::Address,
+            verification,
+        }
+    }
+
     /// A token that only says the id of a machine, which the call-back has to prove.
     pub(crate) fn of_call_back(
         claimed: MachineId,

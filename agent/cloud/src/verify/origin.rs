@@ -83,6 +83,11 @@ impl Origin {
         Origin { claimed: Some(id), ..self }
     }
 
+    /// Whether it is this very address, where a machine has no more than single ones.
+    pub fn is_at(self, address: IpAddr) -> bool {
+        self.address == address.to_canonical()
+    }
+
     /// Whether it is an address and what is claimed there, of which the same machine may have many.
     pub fn is_claim(self) -> bool {
         self.claimed.is_some()

@@ -89,7 +89,7 @@ impl Bootstrap {
         let request = BootstrapRequest::parse(asked.body)
             .map_err(|error| bad_request("RequestMalformed", format!("failed to decode: {error}")))?;
         let challenge = match proof {
-            Proof::Token => None,
+            Proof::Token | Proof::Address => None,
             Proof::CallBack { .. } => Some(request.challenge.as_ref().ok_or_else(call_back::no_challenge)?),
         };
         let under_way = self.taken.take(token, at)?;
@@ -99,7 +99,7 @@ impl Bootstrap {
             timeout(VERIFIED_WITHIN, verification).await.unwrap_or_else(late)
         };
         let _admitted = match proof {
-            Proof::Token => {
+            Proof::Token | Proof::Address => {
                 let admitted = self.admission.enter(origin).await?;
                 known.node = verification.await?;
                 admitted
@@ -121,7 +121,7 @@ impl Bootstrap {
             self.call_back.prove(&known.node, challenge).await?;
         }
         match &holder {
-            None => self.refuse_the_registered(&name).await?,
+            None => self.refuse_the_registered(&name, proof).await?,
             Some(holder) => {
                 renewal::refuse_replaced(&known.node, &self.nodes).await?;
                 // By what it asks the call-back, too, where that is the proof.
@@ -139,15 +139,24 @@ impl Bootstrap {
         Ok(json)
     }
 
-    /// A Node that is at work has its certificates: a second request may come from a pod on it.
-    async fn refuse_the_registered(&self, name: &str) -> Result<(), Refusal> {
+    /// A Node that is at work has its certificates: a second request may come from a pod on it. Where any pod could have made it, a
+    /// Node that is there is enough (upstream: `VerifyToken` in `upup/pkg/fi/cloudup/openstack/verifier.go`).
+    async fn refuse_the_registered(&self, name: &str, proof: Proof) -> Result<(), Refusal> {
         let unavailable = |problem: String| Refusal::unavailable("ApiServerUnavailable", problem);
-        match timeout(NODE_WITHIN, self.nodes.is_ready(name)).await {
+        let is_enough = proof == Proof::Address;
+        let asked = async {
+            match is_enough {
+                true => self.nodes.provider_id(name).await.map(|found| found.is_some()),
+                false => self.nodes.is_ready(name).await,
+            }
+        };
+        let as_what = if is_enough { "" } else { " and Ready" };
+        match timeout(NODE_WITHIN, asked).await {
             Ok(Ok(false)) => Ok(()),
             Ok(Ok(true)) => Err(Refusal {
                 answer: Answer::AlreadyRegistered,
                 reason: "AlreadyRegistered",
-                message: format!("the Node {name} is registered and Ready"),
+                message: format!("the Node {name} is registered{as_what}"),
             }),
             Ok(Err(error)) => Err(unavailable(format!(
                 "the API server does not tell about the Node {name}: {}",

@@ -43,7 +43,9 @@ const VARIABLES: &[&[&str]] = &[
         "OS_REGION_NAME",
         "OS_APPLICATION_CREDENTIAL_ID",
         "OS_APPLICATION_CREDENTIAL_SECRET",
-        "OPENSTACK_TLS_INSECURE_SKIP_VERIFY",
+        "KOPS_OS_TLS_INSECURE_SKIP_VERIFY",
+        // Ours: kOps' own programs ask public endpoints only.
+        "OS_INTERFACE",
     ],
     &["OSS_REGION"],
     // Of older kOps; newer has the account in the URLs of the store.

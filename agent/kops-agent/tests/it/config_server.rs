@@ -399,18 +399,6 @@ fn a_machine_of_no_cloud_says_what_its_key_lacks_and_asks_nobody() {
     worker.is_untouched();
 }
 
-#[test]
-fn other_clouds_are_refused_by_name() {
-    let worker = Worker::new();
-    let server = worker.kops_controller();
-    let mut agent = worker.agent("converge", &[server.url()], &worker.served.authority);
-    let conf = worker.machine.folder().join("kube_env.yaml");
-    let text = fs::read_to_string(&conf).unwrap().replace("CloudProvider: aws", "CloudProvider: openstack");
-    fs::write(&conf, text).unwrap();
-    once(&mut agent).with(3, &["machines on openstack cannot", "kOps' own nodeup"]);
-    assert_eq!(server.asked(), []);
-}
-
 /// How a TPM signs is tested with one in software; here is none, or it is none of Google's.
 #[test]
 fn a_worker_on_gce_says_what_its_tpm_lacks_and_asks_nobody() {

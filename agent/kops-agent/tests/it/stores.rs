@@ -3,6 +3,8 @@
 use crate::example::{Ended, Machine};
 use kops_agent_tests::azure_blob::{ACCOUNT, AzureBlob, TOKEN};
 use kops_agent_tests::example_store::{CONFIG_BASE, NODES};
+use kops_agent_tests::openstack::swift::{Mood, Swift};
+use kops_agent_tests::openstack::{SECRET, TOKEN as OPENSTACK_TOKEN};
 
 /// The example's store, by this scheme.
 fn config_base(scheme: &str) -> String {
@@ -34,6 +36,27 @@ fn a_container_of_azure_makes_a_node() {
         assert!(node.files().contains(&"usr/local/bin/kubelet".to_owned()), "{:?}", node.files());
         assert!(!ended.stderr.contains(TOKEN), "{ended:#?}");
     }
+}
+
+#[test]
+fn a_container_of_openstack_makes_a_node() {
+    let node = Machine::of(NODES);
+    let swift = Swift::start(&node.cluster.store.buckets()).unwrap();
+    let run = |login: Vec<(&str, String)>| {
+        let mut agent = node.agent_with_store("converge", &config_base("swift"));
+        agent.envs(login);
+        let ended = Ended::of(&mut agent);
+        assert!(!ended.stderr.contains(SECRET) && !ended.stderr.contains(OPENSTACK_TOKEN), "{ended:#?}");
+        ended
+    };
+    run(Vec::new()).with(3, &["OS_AUTH_URL is not set: give this process a login to OpenStack"]);
+    swift.set_mood(Mood::Forbidding);
+    run(swift.environment()).with(1, &["access denied (403)", "a role in the project of the container"]);
+    assert_eq!(node.files(), [""; 0]);
+
+    swift.set_mood(Mood::Revoking);
+    run(swift.environment()).with(0, &[]);
+    assert!(node.files().contains(&"usr/local/bin/kubelet".to_owned()), "{:?}", node.files());
 }
 
 #[test]

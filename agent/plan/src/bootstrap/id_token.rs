@@ -4,6 +4,7 @@
 //! Source: upstream's `pkg/bootstrap/hetznermetadata` and `upup/pkg/fi/cloudup/hetzner/verifier.go`;
 //! `upup/pkg/fi/cloudup/do/dometadata/authenticator.go` and `upup/pkg/fi/cloudup/do/verifier.go`;
 //! `upup/pkg/fi/cloudup/linode/linodemetadata/authenticator.go` and `upup/pkg/fi/cloudup/linode/verifier.go`;
+//! `upup/pkg/fi/cloudup/openstack/openstackmetadata/authenticator.go` and `upup/pkg/fi/cloudup/openstack/verifier.go`;
 //! `upup/pkg/fi/cloudup/scaleway/scalewaymetadata/authenticator.go` and `upup/pkg/fi/cloudup/scaleway/verifier.go`.
 
 use thiserror::Error;
@@ -29,6 +30,8 @@ pub const DIGITAL_OCEAN: IdToken =
 /// Those of instances of Linode.
 pub const LINODE: IdToken =
     IdToken { prefix: "x-linode-instance-id ", machine: "instance", form: IdForm::Number };
+/// Those of servers of OpenStack.
+pub const OPENSTACK: IdToken = IdToken { prefix: "x-openstack-id ", machine: "server", form: IdForm::Uuid };
 /// Those of servers of Scaleway.
 pub const SCALEWAY: IdToken =
     IdToken { prefix: "x-scaleway-instance-server-id ", machine: "server", form: IdForm::Uuid };
@@ -57,7 +60,7 @@ impl IdToken {
 mod tests {
     use super::*;
 
-    const ALL: [IdToken; 4] = [HETZNER, DIGITAL_OCEAN, LINODE, SCALEWAY];
+    const ALL: [IdToken; 5] = [HETZNER, DIGITAL_OCEAN, LINODE, OPENSTACK, SCALEWAY];
 
     #[test]
     fn a_token_is_what_upstreams_machine_says() {
@@ -65,6 +68,7 @@ mod tests {
             (HETZNER, "x-hetzner-id 4711"),
             (DIGITAL_OCEAN, "x-digitalocean-droplet-id 4711"),
             (LINODE, "x-linode-instance-id 4711"),
+            (OPENSTACK, "x-openstack-id 5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb"),
             (SCALEWAY, "x-scaleway-instance-server-id 5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb"),
         ] {
             assert_eq!(tokens.token(tokens.form.example()).as_deref(), Ok(expected));

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use super::machine::{CloudMachine, ProviderIds, role_label};
+use super::machine::{CloudMachine, ProviderIds, is_label_text, role_label};
 use super::{Identity, Refusal, tags};
 use crate::machine_id::{IdForm, MachineId};
 
@@ -19,8 +19,6 @@ const INSTANCE_GROUP_TAG: &str = "kops.k8s.io/instance-group:";
 const INSTANCE_ROLE: &str = "kops.k8s.io/instance-role";
 /// What the keys of tags begin with that are labels of the Node.
 const LABELS: [&str; 2] = ["kops.k8s.io/", "node-role.kubernetes.io/"];
-/// The most characters of a label's value, and of the name in its key (Kubernetes, "Labels and Selectors").
-const LONGEST_LABEL: usize = 63;
 /// How its providerIDs are written (Linode's cloud controller: `ProviderIDPrefix` in `cloud/linode/utils/common.go`).
 pub const PROVIDER_IDS: ProviderIds = ProviderIds {
     cloud: "Linode",
@@ -102,16 +100,6 @@ impl CloudMachine for LinodeInstance {
         }
         tags::identity(&instance, &self.tags, INSTANCE_GROUP_TAG)
     }
-}
-
-/// Whether the API server takes this as the name in a label's key, or as its value.
-fn is_label_text(text: &str) -> bool {
-    let is_inner = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
-    let is_outer = |c: char| c.is_ascii_alphanumeric();
-    text.len() <= LONGEST_LABEL
-        && text.chars().all(is_inner)
-        && text.starts_with(is_outer)
-        && text.ends_with(is_outer)
 }
 
 #[cfg(test)]

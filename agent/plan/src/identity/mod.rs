@@ -4,7 +4,7 @@
 //! A kubelet sets `spec.providerID` of its own Node, so that is a claim. It is believed only where the instance that
 //! it names is one of the cluster's, runs, and has the Node's very name. [`aws`] decides so from what EC2 tells, [`azure`] from what Azure Resource Manager does, [`gce`] from
 //! what Compute Engine does, [`hetzner`] from what Hetzner Cloud does, [`digital_ocean`] from what DigitalOcean does,
-//! [`linode`] from what Linode does, [`scaleway`] from what Scaleway does; what the last four have in common is in [`machine`]. Machines of no cloud are told by [`host`].
+//! [`linode`] from what Linode does, [`openstack`] from what Nova does, [`scaleway`] from what Scaleway does; what the last five have in common is in [`machine`]. Machines of no cloud are told by [`host`].
 
 pub mod aws;
 pub mod azure;
@@ -14,6 +14,7 @@ pub mod hetzner;
 pub mod host;
 pub mod linode;
 pub mod machine;
+pub mod openstack;
 pub mod scaleway;
 mod tags;
 

@@ -285,7 +285,8 @@ mod tests {
         let last_name = |local_ipv4: &str| {
             let node = control_plane(|inputs| {
                 inputs.boot.cloud_provider = CloudProvider::Openstack;
-                inputs.facts.cloud.openstack = Some(OpenstackFacts { local_ipv4: local_ipv4.into() });
+                inputs.facts.cloud.openstack =
+                    Some(OpenstackFacts { local_ipv4: local_ipv4.into(), ..OpenstackFacts::default() });
             });
             node.api_server.unwrap().serving_names.last().unwrap().clone()
         };

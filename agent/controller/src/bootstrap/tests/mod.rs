@@ -13,6 +13,7 @@ mod honest;
 mod lies;
 mod linode;
 mod metal;
+mod openstack;
 mod ready;
 mod renewal;
 mod scaleway;
@@ -36,6 +37,7 @@ use kops_agent_tests::ec2::{Ec2, Instance};
 use kops_agent_tests::gce::{Gce, PROJECT};
 use kops_agent_tests::hetzner::{Hetzner, TOKEN};
 use kops_agent_tests::linode::Linode;
+use kops_agent_tests::openstack::{self as stack, Openstack};
 use kops_agent_tests::scaleway::{self as scw, Scaleway};
 use kops_agent_tests::sts::{Principal, Sts as StsStandIn};
 use kube::{Client as KubeClient, Config};
@@ -68,6 +70,7 @@ use kops_agent_cloud::hetzner::{HetznerServers, HetznerVerifier};
 use kops_agent_cloud::inventory::Scope;
 use kops_agent_cloud::linode::{LinodeInstances, LinodeVerifier};
 use kops_agent_cloud::metal::hosts::testing::KnownHosts;
+use kops_agent_cloud::openstack::{OpenstackServers, OpenstackVerifier};
 use kops_agent_cloud::scaleway::{ScalewayServers, ScalewayVerifier};
 use kops_agent_cloud::verify::LoadBalancing;
 use kops_agent_tests::test_server::{TestServer, text};
@@ -112,6 +115,7 @@ struct World {
     hetzner: Hetzner,
     digital_ocean: DigitalOcean,
     linode: Linode,
+    openstack: Openstack,
     scaleway: Scaleway,
     gce: Gce,
     azure: Azure,
@@ -221,6 +225,10 @@ impl World {
         let token = kops_agent_tests::linode::TOKEN;
         let instances = LinodeInstances::at(&linode.url(), token, CLUSTER, CloudCalls::default()).unwrap();
         let on_linode = LinodeVerifier { machines: Arc::new(instances) };
+        let openstack = Openstack::start().unwrap();
+        let login = stack::login(&openstack.origin());
+        let servers = OpenstackServers::with_login(&login, CLUSTER, CloudCalls::default()).unwrap();
+        let on_openstack = OpenstackVerifier { machines: Arc::new(servers) };
         let scaleway = Scaleway::start().unwrap();
         let scope = Scope { zone: scw::ZONE.into(), project: scw::PROJECT.into(), ..Scope::from(CLUSTER) };
         let servers = ScalewayServers::at(&scaleway.url(), scw::TOKEN, scope, CloudCalls::default()).unwrap();
@@ -242,6 +250,7 @@ impl World {
                 Box::new(on_hetzner),
                 Box::new(on_digital_ocean),
                 Box::new(on_linode),
+                Box::new(on_openstack),
                 Box::new(on_scaleway),
                 Box::new(HostVerifier::of(Arc::new(Enrolled::of(hosts.clone())), 0)),
             ],
@@ -276,6 +285,7 @@ impl World {
             hetzner,
             digital_ocean,
             linode,
+            openstack,
             scaleway,
             gce,
             azure,

@@ -1,0 +1,109 @@
+//! The way in to a list: where it is, and the token that opens it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use futures_util::future::BoxFuture;
+use reqwest::Url;
+use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+
+use super::{LONGEST_PAGE, ListApi, Listed, Scope, Selection};
+use crate::api::{ApiError, Question};
+
+/// An API, and a token for it.
+#[derive(Clone, Debug)]
+pub struct Session {
+    /// Where it is.
+    pub endpoint: String,
+    /// The token, marked as a secret.
+    pub token: HeaderValue,
+}
+
+/// What says where an API is, and gives tokens for it that end.
+pub trait Login: fmt::Debug + Send + Sync {
+    /// The API, and a token that is good for a while.
+    ///
+    /// # Errors
+    /// If it cannot be asked, refuses the login, or knows no such API.
+    fn session(&self) -> BoxFuture<'_, Result<Session, ApiError>>;
+
+    /// Forgets a token that is refused.
+    fn forget<'a>(&'a self, refused: &'a HeaderValue) -> BoxFuture<'a, ()>;
+}
+
+/// How a list is come to.
+#[derive(Debug)]
+pub(super) enum Door {
+    /// Always in the same way.
+    Open(Arc<Access>),
+    /// By a login.
+    Login(Arc<dyn Login>),
+}
+
+/// A list, and what opens it.
+#[derive(Debug)]
+pub(super) struct Access {
+    /// The list, but for which page.
+    pub(super) list: Url,
+    /// Where the API is, as messages show it.
+    shown: String,
+    /// The token, and what selects machines.
+    pub(super) headers: HeaderMap,
+    token: HeaderValue,
+}
+
+impl Door {
+    /// What opens the list now.
+    ///
+    /// # Errors
+    /// If a login fails.
+    pub(super) async fn access<M: Listed>(&self, scope: &Scope) -> Result<Arc<Access>, ApiError> {
+        match self {
+            Door::Open(access) => Ok(access.clone()),
+            Door::Login(login) => Access::of::<M>(&login.session().await?, scope).map(Arc::new),
+        }
+    }
+
+    /// Forgets what is refused, and says whether there may be something else.
+    pub(super) async fn forget(&self, refused: &Access) -> bool {
+        match self {
+            Door::Open(_) => false,
+            Door::Login(login) => {
+                login.forget(&refused.token).await;
+                true
+            }
+        }
+    }
+}
+
+impl Access {
+    /// The list of a scope's machines.
+    ///
+    /// # Errors
+    /// If the endpoint is no URL of an API, or what selects machines is no header.
+    pub(super) fn of<M: Listed>(session: &Session, scope: &Scope) -> Result<Access, ApiError> {
+        let Session { endpoint, token } = session;
+        let ListApi { endpoint_variable, endpoint: usual, token_header, page, .. } = M::API;
+        let bad = || ApiError::BadEndpoint { variable: endpoint_variable, endpoint: endpoint.clone(), usual };
+        let Selection { path, parameters, header } = M::selection(scope);
+        let mut list = Url::parse(&format!("{}{path}", endpoint.trim_end_matches('/'))).map_err(|_| bad())?;
+        if !matches!(list.scheme(), "http" | "https") || list.query().is_some() || !list.has_host() {
+            return Err(bad());
+        }
+        list.query_pairs_mut().extend_pairs(parameters).append_pair(page.0, page.1);
+        let shown = list.origin().ascii_serialization();
+        let mut headers = HeaderMap::from_iter([(HeaderName::from_static(token_header.0), token.clone())]);
+        if let Some((name, value)) = header {
+            let value = HeaderValue::try_from(value)
+                .map_err(|error| ApiError::NoRequest { endpoint: shown.clone(), cause: error.to_string() })?;
+            headers.insert(HeaderName::from_static(name), value);
+        }
+        Ok(Access { list, shown, headers, token: token.clone() })
+    }
+
+    /// What is asked here.
+    pub(super) fn question<M: Listed>(&self) -> Question<'_> {
+        let ListApi { api, action, .. } = M::API;
+        Question { api, action, endpoint: &self.shown, longest: LONGEST_PAGE }
+    }
+}

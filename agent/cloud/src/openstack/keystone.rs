@@ -1,0 +1,278 @@
+//! Tokens of Keystone, OpenStack's identity service, and where it says that another service is: asked for once, and remembered
+//! until shortly before a token ends.
+//!
+//! Source: Identity API v3, "Authentication and token management"; keystonemiddleware and Nova's `nova/api/openstack/wsgi.py` for
+//! how errors are written.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use kops_agent_net::causes::one_line;
+use kops_agent_net::http::{self, HttpError, innermost_cause};
+use kops_agent_net::tls;
+use reqwest::header::HeaderValue;
+use reqwest::{Client, Url};
+use serde::Deserialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+use tokio::sync::Mutex;
+
+use super::settings::{AUTH_URL, INTERFACE, REGION, Settings};
+use crate::api::{self, Api, ApiError, ErrorBody, Meaning, Question, null_is_empty};
+use crate::calls::CloudCalls;
+use crate::inventory::{Login, Session};
+
+/// The header with a new token.
+const SUBJECT_TOKEN: &str = "x-subject-token";
+/// The header that a token is sent in.
+pub const AUTH_TOKEN: &str = "x-auth-token";
+/// A token is not used so close to its end: a download may begin a while after it was asked how large it is.
+const SPARE: Duration = Duration::from_secs(120);
+/// Tokens are good for hours; what says more would overflow a clock.
+const LONGEST_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+/// The longest answer that is read, in bytes: a catalog has some hundred endpoints of 300 bytes.
+const LONGEST_ANSWER: usize = 1 << 20;
+/// The most regions that a message names.
+const MOST_REGIONS: usize = 10;
+/// The most characters of a region's name that it has there.
+const LONGEST_REGION: usize = 64;
+const TIMEOUT: Duration = Duration::from_secs(10);
+const ACTION: &str = "tokens.create";
+
+/// Keystone, and how it says no.
+pub(crate) static API: Api = Api {
+    name: "Keystone",
+    limited: "login",
+    read,
+    meaning,
+    advice: |_action, status, _code| match status {
+        401 | 403 => "; are the OS_… variables of this process a login to the cluster's project?".to_owned(),
+        _ => String::new(),
+    },
+};
+
+/// An error as OpenStack's services write it: `{"error": {"code": 401, "title": "Unauthorized", …}}`, or `{"itemNotFound": {"code":
+/// 404, …}}`. Explanations may repeat what was sent.
+pub(super) fn read(body: &[u8]) -> Option<ErrorBody> {
+    #[derive(Deserialize)]
+    struct Told {
+        #[serde(default)]
+        title: Option<String>,
+        #[serde(default)]
+        code: Option<u16>,
+    }
+    let told: BTreeMap<String, Told> = serde_json::from_slice(body).ok()?;
+    let (name, Told { title, code }) = told.into_iter().next()?;
+    code?;
+    let code = title.filter(|_| name == "error").unwrap_or(name);
+    Some(ErrorBody { code, message: String::new() })
+}
+
+/// As by the status alone; older services throttle by 413.
+pub(super) fn meaning(status: u16, code: &str) -> Meaning {
+    match (status, code) {
+        (413, "overLimit") => Meaning::Throttled,
+        _ => Meaning::by_status(status, code),
+    }
+}
+
+/// What gives tokens for one service.
+pub struct Keystone {
+    client: Client,
+    settings: Settings,
+    /// The type of the service in the catalog.
+    service: &'static str,
+    /// Keystone, as messages show it.
+    shown: String,
+    /// The longest that a request may take.
+    timeout: Duration,
+    calls: CloudCalls,
+    remembered: Mutex<Option<Remembered>>,
+}
+
+struct Remembered {
+    session: Session,
+    good_until: Instant,
+}
+
+impl std::fmt::Debug for Keystone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Keystone")
+            .field("at", &self.shown)
+            .field("service", &self.service)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Keystone {
+    /// Asks with this login for tokens for a service, by the type that the catalog calls it; counted in `calls`.
+    ///
+    /// # Errors
+    /// If Keystone's URL is none, needs TLS and this host has no CA bundle, or there can be no HTTP client.
+    pub fn of(settings: Settings, service: &'static str, calls: CloudCalls) -> Result<Keystone, ApiError> {
+        let bad = || ApiError::BadEndpoint {
+            variable: AUTH_URL,
+            endpoint: settings.tokens_url.clone(),
+            usual: "https://keystone.example.com:5000/v3",
+        };
+        let url = Url::parse(&settings.tokens_url).map_err(|_| bad())?;
+        if !matches!(url.scheme(), "http" | "https") || url.query().is_some() || !url.has_host() {
+            return Err(bad());
+        }
+        tls::require_ca_bundle_for([url.as_str()])?;
+        let config = tls::client_config().map_err(HttpError::from)?;
+        Ok(Keystone {
+            // It follows no redirect: the login is for this server.
+            client: http::client_with(config)?,
+            shown: url.origin().ascii_serialization(),
+            settings,
+            service,
+            timeout: TIMEOUT,
+            calls,
+            remembered: Mutex::default(),
+        })
+    }
+
+    /// The same with another deadline of each request.
+    #[must_use]
+    pub fn within(self, timeout: Duration) -> Keystone {
+        Keystone { timeout, ..self }
+    }
+
+    /// Where the service is, and a token for it that is good for a while.
+    ///
+    /// # Errors
+    /// If Keystone cannot be asked, refuses the login, or knows no such service.
+    pub async fn session(&self) -> Result<Session, ApiError> {
+        let mut remembered = self.remembered.lock().await;
+        if let Some(token) = remembered.as_ref().filter(|token| token.good_until > Instant::now()) {
+            return Ok(token.session.clone());
+        }
+        let asked = self.ask().await;
+        self.calls.count("keystone", ACTION, api::outcome(&asked));
+        Ok(remembered.insert(asked?).session.clone())
+    }
+
+    /// Forgets a token that is refused, if it is the last one that there was.
+    pub async fn forget(&self, refused: &HeaderValue) {
+        let mut remembered = self.remembered.lock().await;
+        if remembered.as_ref().is_some_and(|last| last.session.token == *refused) {
+            *remembered = None;
+        }
+    }
+
+    async fn ask(&self) -> Result<Remembered, ApiError> {
+        let asked = Instant::now();
+        let question = Question { api: &API, action: ACTION, endpoint: &self.shown, longest: LONGEST_ANSWER };
+        let request = self.client.post(&self.settings.tokens_url).json(&self.settings.request);
+        let request = request.timeout(self.timeout).build();
+        let request = request.map_err(|error| question.unreachable(innermost_cause(error)))?;
+        let (headers, body) = api::ask_whole(&self.client, request, question).await?;
+        let garbage = |problem: &str| question.garbage(201, problem);
+        let mut token = headers.get(SUBJECT_TOKEN).cloned().ok_or_else(|| garbage("it has no token"))?;
+        token.set_sensitive(true);
+        let Answer { token: told } =
+            serde_json::from_slice(&body).map_err(|_| garbage("its body is not that of a token"))?;
+        let time =
+            |text: &str| OffsetDateTime::parse(text, &Rfc3339).map_err(|_| garbage("its times are none"));
+        // By Keystone's own clock: this machine's may be wrong.
+        let life = time(&told.expires_at)? - time(&told.issued_at)?;
+        let life = Duration::try_from(life).unwrap_or_default().min(LONGEST_LIFE).saturating_sub(SPARE);
+        let endpoint = self.endpoint(&told.catalog)?;
+        Ok(Remembered { session: Session { endpoint, token }, good_until: asked + life })
+    }
+
+    /// Where the service is, by the region and the interface of the login.
+    fn endpoint(&self, catalog: &[Service]) -> Result<String, ApiError> {
+        let Settings { region, interface, .. } = &self.settings;
+        let service = self.service;
+        let all: Vec<&Endpoint> = catalog
+            .iter()
+            .filter(|entry| entry.kind == service)
+            .flat_map(|entry| &entry.endpoints)
+            .filter(|endpoint| endpoint.interface == *interface)
+            .collect();
+        let regions = regions(&all);
+        let unknown = |problem| ApiError::NoPlace { variable: REGION, problem, may_pass: false };
+        let there = |endpoint: &&&Endpoint| match region {
+            Some(region) => endpoint.region == *region || endpoint.region_id == *region,
+            None => true,
+        };
+        let found = all.iter().find(there);
+        match (found, region) {
+            (Some(_), None) if regions.len() > 1 => {
+                Err(unknown(format!("is not set, and OpenStack has several: {}", in_words(&regions))))
+            }
+            (Some(found), _) => Ok(found.url.clone()),
+            (None, _) if all.is_empty() => Err(ApiError::NoPlace {
+                variable: INTERFACE,
+                problem: format!(
+                    "or the cloud is wrong: Keystone's catalog has no {interface} endpoint of the service {service}"
+                ),
+                may_pass: false,
+            }),
+            (None, region) => {
+                let region = region.as_deref().unwrap_or_default();
+                let known = in_words(&regions);
+                Err(unknown(format!("is {region:?}, and the service {service} is in {known} only")))
+            }
+        }
+    }
+}
+
+fn regions<'a>(endpoints: &[&'a Endpoint]) -> Vec<&'a str> {
+    let mut regions: Vec<&str> = endpoints.iter().map(|endpoint| endpoint.region.as_str()).collect();
+    regions.sort_unstable();
+    regions.dedup();
+    regions
+}
+
+fn in_words(regions: &[&str]) -> String {
+    let shown = |region: &&str| one_line(region, LONGEST_REGION);
+    regions.iter().take(MOST_REGIONS).map(shown).collect::<Vec<_>>().join(", ")
+}
+
+impl Login for Keystone {
+    fn session(&self) -> BoxFuture<'_, Result<Session, ApiError>> {
+        self.session().boxed()
+    }
+
+    fn forget<'a>(&'a self, refused: &'a HeaderValue) -> BoxFuture<'a, ()> {
+        self.forget(refused).boxed()
+    }
+}
+
+#[derive(Deserialize)]
+struct Answer {
+    token: Told,
+}
+
+#[derive(Deserialize)]
+struct Told {
+    issued_at: String,
+    expires_at: String,
+    /// There is none for a user without a project.
+    #[serde(default)]
+    catalog: Vec<Service>,
+}
+
+#[derive(Deserialize)]
+struct Service {
+    #[serde(rename = "type", default)]
+    kind: String,
+    #[serde(default)]
+    endpoints: Vec<Endpoint>,
+}
+
+#[derive(Deserialize)]
+struct Endpoint {
+    #[serde(default)]
+    interface: String,
+    #[serde(default, deserialize_with = "null_is_empty")]
+    region: String,
+    #[serde(default, deserialize_with = "null_is_empty")]
+    region_id: String,
+    url: String,
+}

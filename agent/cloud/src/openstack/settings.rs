@@ -1,0 +1,265 @@
+//! A login to OpenStack, as the environment has it: where Keystone is, what proves to it who asks, and for which region.
+//!
+//! Source: upstream reads it by gophercloud's `AuthOptionsFromEnv`, and the region by `GetRegion` in `util/pkg/vfs/swiftfs.go`. Like
+//! there a password comes before an application credential where there are both. Unlike there the domain of a user and of a project
+//! may differ, as OpenStack's own client takes them (`OS_USER_DOMAIN_…`, `OS_PROJECT_DOMAIN_…`), and `OS_INTERFACE` counts.
+
+use serde_json::{Value, json};
+
+use crate::api::ApiError;
+use crate::inventory::variable;
+
+/// The URL of Keystone.
+pub(super) const AUTH_URL: &str = "OS_AUTH_URL";
+/// The region.
+pub(super) const REGION: &str = "OS_REGION_NAME";
+/// Which of a service's endpoints are asked.
+pub(super) const INTERFACE: &str = "OS_INTERFACE";
+/// What makes kOps' own programs take any certificate for OpenStack's (upstream: `util/pkg/vfs/openstackconfig/env.go`).
+const ANY_CERTIFICATE: &str = "KOPS_OS_TLS_INSECURE_SKIP_VERIFY";
+
+/// A login.
+pub struct Settings {
+    /// Where tokens are asked for.
+    pub(super) tokens_url: String,
+    /// What is sent there. It has secrets in it.
+    pub(super) request: Value,
+    /// The region, if one is set.
+    pub(super) region: Option<String>,
+    /// `public`, `internal` or `admin`.
+    pub(super) interface: String,
+}
+
+impl Settings {
+    /// The login of the environment.
+    ///
+    /// # Errors
+    /// If there is none, or a part of it is missing.
+    pub fn of_environment() -> Result<Settings, ApiError> {
+        Settings::of(&variable)
+    }
+
+    /// The same of another environment.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn of(variable: &dyn Fn(&str) -> Option<String>) -> Result<Settings, ApiError> {
+        let get = |name: &str| variable(name).filter(|value| !value.trim().is_empty());
+        let auth_url = get(AUTH_URL).ok_or_else(|| {
+            missing(
+                AUTH_URL,
+                "is not set: give this process a login to OpenStack, as kOps gives one to control planes",
+            )
+        })?;
+        if matches!(get(ANY_CERTIFICATE).as_deref(), Some("true" | "1")) {
+            log::warn!(
+                "{ANY_CERTIFICATE} is set, and OpenStack's certificates are verified all the same: put the authority that signed \
+                 them into this host's CA bundle"
+            );
+        }
+        let interface = get(INTERFACE).unwrap_or_else(|| "public".to_owned());
+        Ok(Settings {
+            tokens_url: tokens_url(&auth_url),
+            request: request(&get)?,
+            // kOps puts it in quotes, which some readers of its file leave.
+            region: get(REGION).map(|region| unquoted(region.trim()).to_owned()),
+            // Older clients name it as older Keystones did (`publicURL`).
+            interface: interface.trim().trim_end_matches("URL").to_owned(),
+        })
+    }
+}
+
+/// The URL of tokens below that of Keystone, which is written with a version or without one.
+fn tokens_url(auth_url: &str) -> String {
+    let base = unquoted(auth_url.trim()).trim_end_matches('/');
+    let is_version = |part: &str| {
+        part.strip_prefix('v').is_some_and(|number| number.starts_with(|c: char| c.is_ascii_digit()))
+    };
+    let base = match base.rsplit_once('/') {
+        Some((base, version)) if is_version(version) => base,
+        _ => base,
+    };
+    format!("{base}/v3/auth/tokens")
+}
+
+fn unquoted(text: &str) -> &str {
+    text.strip_prefix('\'').and_then(|text| text.strip_suffix('\'')).unwrap_or(text)
+}
+
+fn missing(variable: &'static str, problem: &str) -> ApiError {
+    ApiError::NoPlace { variable, problem: problem.to_owned(), may_pass: false }
+}
+
+/// What asks Keystone for a token (Identity API v3, "Authentication and token management").
+fn request(get: &dyn Fn(&str) -> Option<String>) -> Result<Value, ApiError> {
+    let first = |names: &[&str]| names.iter().find_map(|name| get(name));
+    let domain = |of: &str| {
+        let by_id = first(&[&format!("OS_{of}_DOMAIN_ID"), "OS_DOMAIN_ID"]);
+        let by_name = first(&[&format!("OS_{of}_DOMAIN_NAME"), "OS_DOMAIN_NAME"]);
+        // What is for it only comes before what is for all.
+        let own_name =
+            get(&format!("OS_{of}_DOMAIN_NAME")).filter(|_| get(&format!("OS_{of}_DOMAIN_ID")).is_none());
+        match (own_name, by_id, by_name) {
+            (Some(name), ..) => Some(json!({ "name": name })),
+            (None, Some(id), _) => Some(json!({ "id": id })),
+            (None, None, name) => name.map(|name| json!({ "name": name })),
+        }
+    };
+    let user = || match (first(&["OS_USER_ID", "OS_USERID"]), get("OS_USERNAME")) {
+        (Some(id), _) => Ok(json!({ "id": id })),
+        (None, Some(name)) => {
+            domain("USER").map(|domain| json!({"name": name, "domain": domain})).ok_or_else(|| {
+                missing(
+                    "OS_DOMAIN_NAME",
+                    "is not set, and OS_USERNAME names a user in a domain; set it, or OS_DOMAIN_ID",
+                )
+            })
+        }
+        (None, None) => {
+            Err(missing("OS_USERNAME", "is not set, and there is no application credential by its id"))
+        }
+    };
+    let Some(password) = get("OS_PASSWORD") else {
+        let secret = get("OS_APPLICATION_CREDENTIAL_SECRET").ok_or_else(|| {
+            missing(
+                "OS_APPLICATION_CREDENTIAL_SECRET",
+                "is not set, nor is OS_PASSWORD: there is nothing to log in to OpenStack with",
+            )
+        })?;
+        let credential = match (get("OS_APPLICATION_CREDENTIAL_ID"), get("OS_APPLICATION_CREDENTIAL_NAME")) {
+            (Some(id), _) => json!({"id": id, "secret": secret}),
+            (None, Some(name)) => json!({"name": name, "secret": secret, "user": user()?}),
+            (None, None) => return Err(missing("OS_APPLICATION_CREDENTIAL_ID", "is not set")),
+        };
+        // It is for one project, and takes no other.
+        let identity = json!({"methods": ["application_credential"], "application_credential": credential});
+        return Ok(json!({"auth": {"identity": identity}}));
+    };
+    let mut user = user()?;
+    user["password"] = password.into();
+    let identity = json!({"methods": ["password"], "password": {"user": user}});
+    let (id, name) =
+        (first(&["OS_PROJECT_ID", "OS_TENANT_ID"]), first(&["OS_PROJECT_NAME", "OS_TENANT_NAME"]));
+    let project = match (id, name) {
+        (Some(id), _) => json!({ "id": id }),
+        (None, Some(name)) => {
+            let domain = domain("PROJECT").or_else(|| domain("USER")).ok_or_else(|| {
+                missing(
+                    "OS_DOMAIN_NAME",
+                    "is not set, and OS_PROJECT_NAME names a project in a domain; set it, or OS_DOMAIN_ID",
+                )
+            })?;
+            json!({"name": name, "domain": domain})
+        }
+        // Keystone takes the user's own.
+        (None, None) => return Ok(json!({"auth": {"identity": identity}})),
+    };
+    Ok(json!({"auth": {"identity": identity, "scope": {"project": project}}}))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn of(set: &[(&str, &str)]) -> Result<Settings, ApiError> {
+        let url = ("OS_AUTH_URL", "https://k.example.com:5000/v3");
+        Settings::of(&|name| {
+            let found = set.iter().chain([&url]).find(|(set, _)| *set == name);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn keystone_is_written_with_a_version_or_without() {
+        for (auth_url, expected) in [
+            ("https://k:5000", "https://k:5000/v3/auth/tokens"),
+            ("https://k:5000/", "https://k:5000/v3/auth/tokens"),
+            ("https://k:5000/v3", "https://k:5000/v3/auth/tokens"),
+            ("https://k:5000/v3/", "https://k:5000/v3/auth/tokens"),
+            ("https://k:5000/v2.0/", "https://k:5000/v3/auth/tokens"),
+            ("'https://k/identity'", "https://k/identity/v3/auth/tokens"),
+            ("https://k/identity/v3\n", "https://k/identity/v3/auth/tokens"),
+            ("https://k/vault", "https://k/vault/v3/auth/tokens"),
+        ] {
+            assert_eq!(tokens_url(auth_url), expected);
+        }
+    }
+
+    #[test]
+    fn an_application_credential_is_sent_without_a_project() {
+        let both = [
+            ("OS_APPLICATION_CREDENTIAL_ID", "id"),
+            ("OS_APPLICATION_CREDENTIAL_SECRET", "hidden"),
+            ("OS_PROJECT_ID", "p"),
+            ("OS_REGION_NAME", "'RegionOne'"),
+        ];
+        let settings = of(&both).unwrap();
+        let credential = json!({"id": "id", "secret": "hidden"});
+        let identity = json!({"methods": ["application_credential"], "application_credential": credential});
+        assert_eq!(settings.request, json!({"auth": {"identity": identity}}));
+        assert_eq!((settings.region.as_deref(), settings.interface.as_str()), (Some("RegionOne"), "public"));
+        let named = of(&[
+            ("OS_APPLICATION_CREDENTIAL_NAME", "kops"),
+            ("OS_APPLICATION_CREDENTIAL_SECRET", "hidden"),
+            ("OS_USERNAME", "u"),
+            ("OS_USER_DOMAIN_ID", "d"),
+        ]);
+        let user = json!({"name": "u", "domain": {"id": "d"}});
+        let credential = json!({"name": "kops", "secret": "hidden", "user": user});
+        let identity = &named.unwrap().request["auth"]["identity"];
+        assert_eq!(identity["application_credential"], credential);
+    }
+
+    #[test]
+    fn a_password_is_sent_with_user_and_project_in_their_domains() {
+        let user = |set: &[(&str, &str)]| {
+            let mut set = set.to_vec();
+            set.extend([
+                ("OS_USERNAME", "u"),
+                ("OS_PASSWORD", "hidden"),
+                ("OS_APPLICATION_CREDENTIAL_SECRET", "x"),
+            ]);
+            of(&set).unwrap().request["auth"].clone()
+        };
+        let auth = user(&[("OS_DOMAIN_NAME", "Default"), ("OS_TENANT_NAME", "t")]);
+        let domain = json!({"name": "Default"});
+        let expected = json!({"name": "u", "domain": domain, "password": "hidden"});
+        assert_eq!(auth["identity"], json!({"methods": ["password"], "password": {"user": expected}}));
+        assert_eq!(auth["scope"], json!({"project": {"name": "t", "domain": domain}}));
+
+        let auth = user(&[
+            ("OS_DOMAIN_ID", "all"),
+            ("OS_USER_DOMAIN_NAME", "people"),
+            ("OS_PROJECT_DOMAIN_ID", "work"),
+            ("OS_PROJECT_NAME", "p"),
+        ]);
+        assert_eq!(auth["identity"]["password"]["user"]["domain"], json!({"name": "people"}));
+        assert_eq!(auth["scope"]["project"], json!({"name": "p", "domain": {"id": "work"}}));
+        let auth = user(&[("OS_DOMAIN_ID", "d"), ("OS_PROJECT_ID", "1"), ("OS_TENANT_ID", "2")]);
+        assert_eq!(auth["scope"]["project"], json!({"id": "1"}));
+        let auth = user(&[("OS_USERID", "7")]);
+        assert_eq!((&auth["identity"]["password"]["user"]["id"], auth.get("scope")), (&json!("7"), None));
+    }
+
+    #[test]
+    fn what_a_login_lacks_is_told_by_its_variable() {
+        let password = ("OS_PASSWORD", "hidden");
+        for (set, expected) in [
+            (vec![], "OS_APPLICATION_CREDENTIAL_SECRET is not set, nor is OS_PASSWORD"),
+            (vec![("OS_AUTH_URL", " ")], "OS_AUTH_URL is not set: give this process a login"),
+            (vec![password], "OS_USERNAME is not set"),
+            (vec![password, ("OS_USERNAME", "u")], "OS_DOMAIN_NAME is not set, and OS_USERNAME"),
+            (
+                vec![password, ("OS_USERID", "u"), ("OS_PROJECT_NAME", "p")],
+                "OS_DOMAIN_NAME is not set, and OS_PROJECT_NAME",
+            ),
+            (vec![("OS_APPLICATION_CREDENTIAL_SECRET", "hidden")], "OS_APPLICATION_CREDENTIAL_ID is not set"),
+        ] {
+            let error = of(&set).err().unwrap();
+            assert!(error.is_configuration());
+            let error = error.to_string();
+            assert!(error.contains(expected) && !error.contains("hidden"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Which machine of a cluster a server of OpenStack is, by the metadata that kOps gives to servers, which only a login to the
+//! project can change.
+//!
+//! Sources: upstream's `pkg/model/openstackmodel/servergroup.go` (`buildInstances`: metadata, names),
+//! `upup/pkg/fi/cloudup/openstack/cloud.go` (keys of metadata), `verifier.go` there (names and addresses), and
+//! `pkg/nodeidentity/openstack/identify.go` (labels). Unlike there, the server has to run, and to be of this cluster.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+
+use super::machine::{CloudMachine, ProviderIds, is_label_text, role_label};
+use super::{Identity, Refusal};
+use crate::bootstrap::node_config::is_dns_name;
+use crate::machine_id::{IdForm, MachineId};
+
+/// The key of the metadata with the name of the cluster. A bastion has none.
+const CLUSTER: &str = "KubernetesCluster";
+/// The key with the name of the instance group.
+const INSTANCE_GROUP: &str = "KopsInstanceGroup";
+/// The key with the role of the instance group.
+const ROLE: &str = "KopsRole";
+/// The key with the name of the network that the cluster is in.
+const NETWORK: &str = "KopsNetwork";
+/// What keys begin with that note down a label of the group's nodes. In what follows kOps has made every sign a `_` that a key
+/// of Nova's may not have, and all of it small.
+const NODE_LABEL: &str = "k8s.io_cluster-autoscaler_node-template_label_";
+/// How its providerIDs are written (OpenStack's cloud controller: `InstanceMetadata` in `pkg/openstack/instancesv2.go`).
+pub const PROVIDER_IDS: ProviderIds = ProviderIds {
+    cloud: "OpenStack",
+    prefix: "openstack:///",
+    form: "openstack:///5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb",
+    id: |id| IdForm::Uuid.parse(id),
+};
+/// The states in which a server's own system runs, or will in a moment (Compute API guide, "Server concepts"). `RESCUE` is none:
+/// what runs then is not what is on its disk.
+const AT_WORK: [&str; 6] = ["ACTIVE", "REBOOT", "HARD_REBOOT", "PASSWORD", "MIGRATING", "VERIFY_RESIZE"];
+
+/// What Nova tells of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenstackServer {
+    /// Its UUID, which no other ever gets.
+    pub id: MachineId,
+    /// Its name.
+    pub name: String,
+    /// `ACTIVE`, `SHUTOFF`, …
+    pub status: String,
+    /// Its metadata.
+    pub metadata: BTreeMap<String, String>,
+    /// Its addresses: by network, and in Nova's order there.
+    pub addresses: Vec<ServerAddress>,
+}
+
+/// An address of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerAddress {
+    /// The name of the network.
+    pub network: String,
+    /// The address.
+    pub address: IpAddr,
+    /// Whether a router keeps it for the server, and the server does not have it itself.
+    pub is_floating: bool,
+}
+
+impl OpenstackServer {
+    /// Whether its metadata name a cluster.
+    pub fn names_cluster(&self, cluster: &str) -> bool {
+        self.meta(CLUSTER) == Some(cluster)
+    }
+
+    fn meta(&self, key: &str) -> Option<&str> {
+        self.metadata.get(key).map(String::as_str).filter(|value| !value.is_empty())
+    }
+}
+
+impl CloudMachine for OpenstackServer {
+    fn id(&self) -> MachineId {
+        self.id
+    }
+
+    fn provider_id(&self) -> String {
+        format!("{}{}", PROVIDER_IDS.prefix, self.id)
+    }
+
+    /// The server's own name, which its metadata service gives it as that of the host. Nova lets two have the same; kOps ends
+    /// each in six signs of chance (upstream: `generateInstanceName` in `upup/pkg/fi/cloudup/openstacktasks/instance.go`).
+    fn node_name(&self) -> String {
+        self.name.clone()
+    }
+
+    /// An address that the server has itself, in the cluster's network before others, and an IPv4 one before others. No server has
+    /// to answer there: it proves itself by the address that it asks from.
+    fn called_back_at(&self) -> Option<IpAddr> {
+        let cluster = self.meta(NETWORK);
+        let own = self.addresses.iter().filter(|address| !address.is_floating);
+        let first = own.min_by_key(|own| (Some(own.network.as_str()) != cluster, own.address.is_ipv6()));
+        first.map(|first| first.address)
+    }
+
+    /// All addresses.
+    fn certificate_names(&self) -> Vec<String> {
+        self.addresses.iter().map(|address| address.address.to_string()).collect()
+    }
+
+    /// The label of its role, and the labels of its group. A label with a `_` in it was another one before kOps noted it down, and is
+    /// put as upstream's kops-controller puts it; what is no label then, for which that one labels the Node with none, is left out.
+    fn noted_labels(&self) -> BTreeMap<String, String> {
+        let role = self.meta(ROLE).and_then(role_label);
+        let noted = self.metadata.iter().filter_map(|(key, value)| {
+            let label = key.strip_prefix(NODE_LABEL)?.replace('_', "/");
+            let (is_prefixed, name) = match label.split_once('/') {
+                Some((prefix, name)) => (is_dns_name(prefix), name),
+                None => (true, label.as_str()),
+            };
+            let is_label = is_prefixed && is_label_text(name) && (value.is_empty() || is_label_text(value));
+            is_label.then(|| (label.clone(), value.clone()))
+        });
+        role.into_iter().chain(noted).collect()
+    }
+
+    fn identify(&self, cluster: &str) -> Result<Identity, Refusal> {
+        let instance = self.id.to_string();
+        match self.meta(CLUSTER) {
+            Some(owner) if owner == cluster => {}
+            Some(owner) => {
+                let owner = format!("the cluster {owner}");
+                return Err(Refusal::OtherCluster { instance, owner, cluster: cluster.to_owned() });
+            }
+            None => {
+                let says = format!("it has no metadata {CLUSTER}");
+                return Err(Refusal::NoCluster { instance, says, cluster: cluster.to_owned() });
+            }
+        }
+        if !AT_WORK.contains(&self.status.as_str()) {
+            return Err(Refusal::NotRunning { instance, state: self.status.clone() });
+        }
+        match self.meta(INSTANCE_GROUP) {
+            Some(group) => Ok(Identity { instance_group: group.to_owned(), ..Identity::default() }),
+            None => {
+                let missing = format!("it has no metadata {INSTANCE_GROUP}");
+                Err(Refusal::NoInstanceGroup { instance, missing })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::super::machine::identify_node;
+    use super::*;
+
+    const NAME: &str = "c.example.com";
+
+    fn with(metadata: &[(&str, &str)]) -> OpenstackServer {
+        let at = |network: &str, address: &str, is_floating| ServerAddress {
+            network: network.into(),
+            address: address.parse().unwrap(),
+            is_floating,
+        };
+        OpenstackServer {
+            id: IdForm::Uuid.parse(IdForm::Uuid.example()).unwrap(),
+            name: "nodes-1a2b3c".into(),
+            status: "ACTIVE".into(),
+            metadata: metadata.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect(),
+            addresses: vec![
+                at("backup", "10.9.0.2", false),
+                at(NAME, "192.0.2.7", true),
+                at(NAME, "2001:db8::2", false),
+                at(NAME, "10.0.0.2", false),
+            ],
+        }
+    }
+
+    fn server() -> OpenstackServer {
+        with(&[(CLUSTER, NAME), (INSTANCE_GROUP, "nodes"), (NETWORK, NAME), ("k8s", NAME)])
+    }
+
+    #[test]
+    fn a_server_of_the_cluster_is_of_its_group() {
+        let own = server();
+        let identity = identify_node("nodes-1a2b3c", &own, Some(&own), NAME).unwrap();
+        assert_eq!((identity.instance_group.as_str(), identity.noted_labels.len()), ("nodes", 0));
+        for status in AT_WORK {
+            assert!(OpenstackServer { status: status.into(), ..server() }.identify(NAME).is_ok());
+        }
+        assert_eq!(own.provider_id(), PROVIDER_IDS.form);
+        assert_eq!(own.certificate_names(), ["10.9.0.2", "192.0.2.7", "2001:db8::2", "10.0.0.2"]);
+    }
+
+    #[test]
+    fn a_server_is_called_back_at_an_address_of_its_own_in_the_clusters_network() {
+        let called_back_at = |server: &OpenstackServer| server.called_back_at().map(|ip| ip.to_string());
+        assert_eq!(called_back_at(&server()).as_deref(), Some("10.0.0.2"));
+        let of = |take: fn(&ServerAddress) -> bool| {
+            let addresses = server().addresses.into_iter().filter(take).collect();
+            OpenstackServer { addresses, ..server() }
+        };
+        let ipv6_only = of(|address| address.network == "backup" || address.address.is_ipv6());
+        assert_eq!(called_back_at(&ipv6_only).as_deref(), Some("2001:db8::2"));
+        assert_eq!(called_back_at(&of(|address| address.network == "backup")).as_deref(), Some("10.9.0.2"));
+        assert_eq!(called_back_at(&of(|address| address.is_floating)), None);
+        let of_no_network = with(&[(CLUSTER, NAME)]);
+        assert_eq!(called_back_at(&of_no_network).as_deref(), Some("10.9.0.2"));
+    }
+
+    #[test]
+    fn labels_are_noted_down_as_upstream_reads_them() {
+        let label = |key: &str| format!("{NODE_LABEL}{key}");
+        let kops = label("kops.k8s.io_instancegroup");
+        let (many, bad, own, none) = (label("a_b_c"), label("bad"), label("tier"), label("_x"));
+        let server = with(&[
+            (ROLE, "Node"),
+            (&kops, "nodes"),
+            (&many, "1"),
+            (&bad, "no label"),
+            (&own, ""),
+            (&none, ""),
+            ("k8s.io_role_node", "1"),
+        ]);
+        let expected =
+            [("kops.k8s.io/instancegroup", "nodes"), ("node-role.kubernetes.io/node", ""), ("tier", "")];
+        assert_eq!(
+            server.noted_labels(),
+            expected.map(|(key, value)| (key.to_owned(), value.to_owned())).into()
+        );
+        for (role, label) in [("ControlPlane", "control-plane"), ("APIServer", "api-server")] {
+            let expected = [(format!("node-role.kubernetes.io/{label}"), String::new())];
+            assert_eq!(with(&[(ROLE, role)]).noted_labels(), expected.into());
+        }
+        assert!(with(&[(ROLE, "Bastion")]).noted_labels().is_empty());
+    }
+
+    #[test]
+    fn a_server_of_others_or_of_no_group_or_that_does_not_run_is_refused() {
+        let (own, group) = ((CLUSTER, NAME), (INSTANCE_GROUP, "nodes"));
+        for (metadata, reason, is_definite) in [
+            (vec![(CLUSTER, "c.example.com.au"), group], "InstanceOfOtherCluster", true),
+            (vec![group], "InstanceOfOtherCluster", false),
+            (vec![(CLUSTER, ""), group], "InstanceOfOtherCluster", false),
+            // A bastion.
+            (vec![("k8s", NAME), group], "InstanceOfOtherCluster", false),
+            (vec![own], "InstanceGroupUnknown", false),
+            (vec![own, (INSTANCE_GROUP, "")], "InstanceGroupUnknown", false),
+        ] {
+            let refusal = with(&metadata).identify(NAME).unwrap_err();
+            assert_eq!((refusal.reason(), refusal.is_definite()), (reason, is_definite), "{metadata:?}");
+            assert_eq!(with(&metadata).names_cluster(NAME), metadata.contains(&own), "{metadata:?}");
+        }
+        for status in ["SHUTOFF", "BUILD", "RESCUE", "SHELVED_OFFLOADED", "DELETED", "ERROR", "PAUSED", ""] {
+            let server = OpenstackServer { status: status.into(), ..server() };
+            assert_eq!(server.identify(NAME).unwrap_err().reason(), "InstanceNotRunning", "{status}");
+        }
+    }
+
+    #[test]
+    fn a_node_whose_name_another_server_has_is_an_impostor() {
+        let own = server();
+        let victim = OpenstackServer {
+            id: IdForm::Uuid.parse("00000000-0000-4000-8000-000000000001").unwrap(),
+            name: "control-plane-4d5e6f".into(),
+            ..server()
+        };
+        let refused = |server: &OpenstackServer, namesake: Option<&OpenstackServer>| {
+            let refusal = identify_node("nodes-1a2b3c", server, namesake, NAME).unwrap_err();
+            (refusal.reason(), refusal.is_definite())
+        };
+        assert_eq!(refused(&victim, Some(&own)), ("InstanceOfOtherNode", true));
+        assert_eq!(refused(&victim, None), ("InstanceOfOtherNode", false));
+    }
+}

@@ -1,0 +1,382 @@
+//! Containers of OpenStack's object storage, Swift, or of what speaks its API (Ceph's RADOS gateway), by a login to Keystone.
+//!
+//! Source: Object Storage API v1, "Get object content and metadata", "Show object metadata", "Show container details and list
+//! objects"; upstream's `util/pkg/vfs/swiftfs.go`.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::future::ready;
+use std::time::Duration;
+
+use kops_agent_net::Location;
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName};
+use reqwest::{Client, Method, Response, StatusCode, Url};
+use serde::Deserialize;
+
+use super::backend::{Asked, Backend, Opening, Place, Setup};
+use super::{LARGEST_FILE, StoreError, common, distinct};
+use kops_agent_cloud::api::ApiError;
+use kops_agent_cloud::calls::CloudCalls;
+use kops_agent_cloud::inventory::Session;
+use kops_agent_cloud::openstack::keystone::{AUTH_TOKEN, Keystone};
+use kops_agent_cloud::openstack::settings::Settings;
+use kops_agent_net::causes::in_one_line;
+use kops_agent_net::http;
+use kops_agent_net::retry::{GaveUp, Retries};
+use kops_agent_net::tls;
+
+/// The type of object storage in Keystone's catalog.
+const OBJECT_STORE: &str = "object-store";
+/// A header of each answer of Swift's; another server that says that there is nothing does not have it.
+const TRANSACTION: [&str; 2] = ["x-trans-id", "x-openstack-request-id"];
+/// The timeout of asking for an object's size.
+const SIZE_TIMEOUT: Duration = Duration::from_secs(20);
+/// The objects of a page that are asked for.
+const PAGE: &str = "1000";
+/// The longest page that is read, in bytes: an object has some 300.
+const LONGEST_PAGE: u64 = 4 * 1024 * 1024;
+/// More pages than a state store could have.
+const MOST_PAGES: usize = 1000;
+
+/// Every container of a project.
+#[derive(Debug)]
+pub(super) struct Swift {
+    client: Client,
+    keystone: Keystone,
+    retries: Retries,
+}
+
+/// An entry of a list: an object, or where names are cut at a `/`, what comes before that.
+#[derive(Deserialize)]
+struct Entry {
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    hash: String,
+    #[serde(default)]
+    subdir: String,
+}
+
+impl Entry {
+    fn name(&self) -> &str {
+        if self.subdir.is_empty() { &self.name } else { &self.subdir }
+    }
+}
+
+pub(crate) fn open(setup: Setup) -> Opening {
+    Box::pin(ready(Swift::new(setup.retries).map(|swift| Box::new(swift) as Box<dyn Backend>)))
+}
+
+pub(crate) fn rights(container: &str, _: &str) -> String {
+    format!(
+        "a role in the project of the container {container} that may read it and list it, or an ACL that lets its user"
+    )
+}
+
+impl Backend for Swift {
+    fn read<'a>(&'a self, file: &'a Place) -> Asked<'a, Vec<u8>> {
+        Box::pin(async move {
+            let path = object(file)?;
+            let failed = match self.get(file, &path, LARGEST_FILE).await {
+                Ok((_, bytes)) => return Ok(bytes),
+                Err(gave_up) => gave_up,
+            };
+            // Swift says the same of an object and of a container that is not there.
+            let is_absent = matches!(failed.error, Failure::Absent);
+            if is_absent
+                && matches!(
+                    self.send(Method::HEAD, &container(file)?, SIZE_TIMEOUT).await,
+                    Err(Failure::Absent)
+                )
+            {
+                return Err(wrong_bucket(file));
+            }
+            Err(store_error(file, failed))
+        })
+    }
+
+    fn list<'a>(&'a self, folder: &'a Place) -> Asked<'a, Vec<String>> {
+        Box::pin(async move {
+            let below = match folder.key.trim_end_matches('/') {
+                "" => String::new(),
+                folder => format!("{folder}/"),
+            };
+            let mut names = Vec::new();
+            self.pages(folder, &below, &[("delimiter", "/")], |entry| {
+                let name = entry.name().strip_prefix(&below).unwrap_or_default();
+                names.push(name.trim_end_matches('/').to_owned());
+                true
+            })
+            .await?;
+            Ok(distinct(names))
+        })
+    }
+
+    /// By the objects' hashes. Names come in the order of their bytes from a prefix on; so the list is of what both begin with, and is
+    /// read no further than the last.
+    fn versions<'a>(
+        &'a self,
+        folder: &'a Place,
+        first: &'a str,
+        last: &'a str,
+    ) -> Asked<'a, BTreeMap<String, String>> {
+        Box::pin(async move {
+            let below = format!("{}/", folder.key.trim_end_matches('/'));
+            let prefix = format!("{below}{}", common(first, last));
+            let mut versions = BTreeMap::new();
+            self.pages(folder, &prefix, &[], |entry| {
+                let Some(name) = entry.name.strip_prefix(&below) else { return true };
+                if (first..=last).contains(&name) {
+                    versions.insert(name.to_owned(), entry.hash.clone());
+                }
+                name <= last
+            })
+            .await?;
+            Ok(versions)
+        })
+    }
+
+    fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
+        Box::pin(async move {
+            let path = object(file)?;
+            let once = |error| store_error(file, GaveUp { error, attempts: 1, waited: Duration::ZERO });
+            let (session, answer) = self.send(Method::HEAD, &path, SIZE_TIMEOUT).await.map_err(once)?;
+            // Of an answer without a body the client knows no length. Without it the download goes as well.
+            let size = answer.headers().get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
+            let url = Url::parse(&at(&session, &path)).map_err(|_| bad_url(file, "it names no object"))?;
+            let headers = HeaderMap::from_iter([(HeaderName::from_static(AUTH_TOKEN), session.token)]);
+            Ok(Location { url, headers, size })
+        })
+    }
+}
+
+impl Swift {
+    /// The object storage of the environment's login.
+    ///
+    /// # Errors
+    /// If there is no login, there can be no HTTP client, or Keystone is to be reached by TLS, but this host has no CA bundle.
+    pub(super) fn new(retries: Retries) -> Result<Swift, StoreError> {
+        let settings =
+            Settings::of_environment().map_err(|error| StoreError::BadSettings(error.to_string()))?;
+        Swift::of(settings, retries)
+    }
+
+    fn of(settings: Settings, retries: Retries) -> Result<Swift, StoreError> {
+        let keystone = match Keystone::of(settings, OBJECT_STORE, CloudCalls::default()) {
+            Err(ApiError::NoCaBundle(none)) => return Err(none.into()),
+            made => made.map_err(|error| StoreError::BadSettings(error.to_string()))?,
+        };
+        let unusable = |error: &dyn std::error::Error| StoreError::BadSettings(error.to_string());
+        let config = tls::client_config().map_err(|error| unusable(&error))?;
+        // It follows no redirect: the token is for this server.
+        let client = http::client_with(config).map_err(|error| unusable(&error))?;
+        Ok(Swift { client, keystone: keystone.within(retries.attempt), retries })
+    }
+
+    /// Reads a list page by page, until `take` has enough of it.
+    async fn pages(
+        &self,
+        folder: &Place,
+        prefix: &str,
+        parameters: &[(&str, &str)],
+        mut take: impl FnMut(&Entry) -> bool + Send,
+    ) -> Result<(), StoreError> {
+        let container = container(folder)?;
+        let mut marker = String::new();
+        for _ in 0..MOST_PAGES {
+            let query = form_urlencoded::Serializer::new(String::new())
+                .extend_pairs([("format", "json"), ("limit", PAGE), ("prefix", prefix)])
+                .extend_pairs(parameters)
+                .extend_pairs((!marker.is_empty()).then_some(("marker", marker.as_str())))
+                .finish();
+            let list = format!("{container}?{query}");
+            let (status, bytes) =
+                self.get(folder, &list, LONGEST_PAGE).await.map_err(|failed| match failed.error {
+                    Failure::Absent => wrong_bucket(folder),
+                    _ => store_error(folder, failed),
+                })?;
+            if status == StatusCode::NO_CONTENT {
+                return Ok(());
+            }
+            let page: Vec<Entry> =
+                serde_json::from_slice(&bytes).map_err(|_| no_list(folder, "it is none of entries"))?;
+            // A page may be shorter than was asked for, and another come after it.
+            let Some(last) = page.last() else { return Ok(()) };
+            if last.name() == marker || last.name().is_empty() {
+                return Err(no_list(folder, "its pages have no end"));
+            }
+            if !page.iter().all(&mut take) {
+                return Ok(());
+            }
+            marker = last.name().to_owned();
+        }
+        Err(no_list(folder, "its pages have no end"))
+    }
+
+    /// What is at a path below the object storage's endpoint, asked for again where that helps.
+    async fn get(
+        &self,
+        what: &Place,
+        path: &str,
+        largest: u64,
+    ) -> Result<(StatusCode, Vec<u8>), GaveUp<Failure>> {
+        let deadline = |failure: &Failure| match failure {
+            Failure::Passing(_) => Duration::MAX,
+            _ => Duration::ZERO,
+        };
+        let attempt = || async {
+            let (_, answer) = self.send(Method::GET, path, self.retries.attempt).await?;
+            let status = answer.status();
+            let largest = usize::try_from(largest).unwrap_or(usize::MAX);
+            let bytes = http::body(answer, largest).await.map_err(of_transport)?;
+            Ok((status, bytes.ok_or(Failure::TooLarge)?))
+        };
+        self.retries.run(&what.url, attempt, deadline).await
+    }
+
+    /// Asks once, and again with another token where one is refused.
+    async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        limit: Duration,
+    ) -> Result<(Session, Response), Failure> {
+        for is_last in [false, true] {
+            let session = self.keystone.session().await.map_err(Failure::of_login)?;
+            let request = self.client.request(method.clone(), at(&session, path));
+            let request = request.header(AUTH_TOKEN, session.token.clone()).timeout(limit);
+            let answer = request.send().await.map_err(of_transport)?;
+            let is_swifts = TRANSACTION.iter().any(|name| answer.headers().contains_key(*name));
+            match answer.status() {
+                StatusCode::OK | StatusCode::NO_CONTENT => return Ok((session, answer)),
+                // A token may be revoked before its end.
+                StatusCode::UNAUTHORIZED if !is_last => self.keystone.forget(&session.token).await,
+                StatusCode::NOT_FOUND if is_swifts => return Err(Failure::Absent),
+                // 498 is that of a limit of Swift's on requests.
+                status if status.is_server_error() || matches!(status.as_u16(), 429 | 498) => {
+                    return Err(Failure::Passing(format!("it answers {status}")));
+                }
+                status => return Err(Failure::Status(status)),
+            }
+        }
+        Err(Failure::Status(StatusCode::UNAUTHORIZED))
+    }
+}
+
+/// What went wrong in one attempt.
+#[derive(Debug)]
+enum Failure {
+    /// It may work later.
+    Passing(String),
+    /// There is no token.
+    NoToken(String),
+    /// The environment or the cloud has to change.
+    Settings(String),
+    /// Swift says that there is no such object or container.
+    Absent,
+    /// It answers with this status.
+    Status(StatusCode),
+    TooLarge,
+}
+
+impl Failure {
+    fn of_login(error: ApiError) -> Failure {
+        let problem = error.to_string();
+        match error {
+            error if error.is_configuration() => Failure::Settings(problem),
+            error if error.may_pass() => Failure::Passing(problem),
+            _ => Failure::NoToken(problem),
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Failure::Passing(problem) | Failure::NoToken(problem) | Failure::Settings(problem) => {
+                f.write_str(problem)
+            }
+            Failure::Absent => f.write_str("it answers 404"),
+            Failure::Status(status) => write!(f, "it answers {status}"),
+            Failure::TooLarge => f.write_str("it is too large"),
+        }
+    }
+}
+
+fn of_transport(error: reqwest::Error) -> Failure {
+    Failure::Passing(in_one_line(&error.without_url()))
+}
+
+/// What to tell the operator. Only what Swift says is not there is absent: a 404 of something between says nothing of that.
+fn store_error(object: &Place, gave_up: GaveUp<Failure>) -> StoreError {
+    let GaveUp { error, attempts, waited } = gave_up;
+    let url = object.url.clone();
+    match error {
+        Failure::Passing(cause) => StoreError::Unreachable { url, cause, attempts, waited },
+        Failure::NoToken(problem) => StoreError::Credentials { url, problem },
+        Failure::Settings(problem) => StoreError::BadSettings(problem),
+        Failure::TooLarge => StoreError::TooLarge { url },
+        Failure::Absent => StoreError::NotFound { url, place: String::new() },
+        Failure::Status(status) => {
+            match status.as_u16() {
+                401 => {
+                    let problem = "401, for a token that Keystone has just given; is the login of OS_… one of this cloud?".into();
+                    StoreError::Credentials { url, problem }
+                }
+                403 => StoreError::Forbidden { url, rights: object.rights.clone() },
+                status => {
+                    let message = "is this the object storage of Keystone's catalog?".into();
+                    StoreError::Refused { url, status, code: String::new(), message }
+                }
+            }
+        }
+    }
+}
+
+fn wrong_bucket(place: &Place) -> StoreError {
+    StoreError::WrongBucket { url: place.url.clone(), bucket: place.bucket.clone() }
+}
+
+fn no_list(folder: &Place, problem: &str) -> StoreError {
+    let message = format!("what is no list of objects: {problem}");
+    StoreError::Refused { url: folder.url.clone(), status: 200, code: String::new(), message }
+}
+
+fn bad_url(place: &Place, problem: &str) -> StoreError {
+    StoreError::BadUrl { url: place.url.clone(), problem: problem.to_owned() }
+}
+
+/// A path below the endpoint.
+fn at(session: &Session, path: &str) -> String {
+    format!("{}{path}", session.endpoint.trim_end_matches('/'))
+}
+
+/// The path of a place's container.
+///
+/// # Errors
+/// If a client would make another one of the URL.
+fn container(place: &Place) -> Result<String, StoreError> {
+    let parts = place.key.split('/').chain([place.bucket.as_str()]);
+    match parts.into_iter().any(|part| matches!(part, "." | "..")) {
+        true => Err(bad_url(place, "a part of it is \".\" or \"..\"")),
+        false => Ok(format!("/{}", escaped(&place.bucket))),
+    }
+}
+
+/// The path of an object.
+///
+/// # Errors
+/// As there.
+fn object(place: &Place) -> Result<String, StoreError> {
+    Ok(format!("{}/{}", container(place)?, escaped(&place.key)))
+}
+
+/// A name in a path (RFC 3986, section 2.3); a slash stays, for what stands before Swift may not take it otherwise.
+fn escaped(name: &str) -> String {
+    const RESERVED: &AsciiSet =
+        &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+    utf8_percent_encode(name, RESERVED).to_string()
+}

@@ -1,0 +1,208 @@
+//! Swift and Keystone as the agent asks them: the folders of a root are the containers of one account, listed page by page.
+//!
+//! Source: Object Storage API v1, "Get object content and metadata", "Show object metadata", "Show container details and list
+//! objects", "Page through large lists".
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::header::HeaderValue;
+use hyper::{Method, Request, Response};
+use serde_json::{Value, json};
+
+use super::{ACCOUNT, KEYSTONE, REVOKED, TOKEN, token};
+use crate::gcs::unescaped;
+use crate::stand_in_api::{StandInApi, elsewhere, header, parameters, said};
+
+/// How it is to answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mood {
+    /// As usual.
+    #[default]
+    Good,
+    /// That it is busy.
+    Busy,
+    /// That it is asked too much.
+    Throttling,
+    /// Permission denied.
+    Forbidding,
+    /// That it knows no token.
+    Distrusting,
+    /// That the login is wrong.
+    RefusingLogins,
+    /// That Keystone has trouble of its own.
+    WithoutKeystone,
+    /// With a 404 that is not Swift's.
+    Missing,
+    /// What is no JSON.
+    Babbling,
+    /// With the beginning of a list only.
+    Truncating,
+    /// With a list that another page always comes after.
+    Endless,
+    /// That it is elsewhere.
+    Redirecting,
+    /// Gives tokens that are refused, until the next is asked for.
+    Revoking,
+}
+
+#[derive(Debug)]
+struct State {
+    root: PathBuf,
+    mood: Mood,
+    page: usize,
+    calls: Vec<String>,
+}
+
+/// A running account; dropping it stops it.
+#[derive(Debug)]
+pub struct Swift(StandInApi<State>);
+
+impl Swift {
+    /// Serves the folders in `root` as containers.
+    ///
+    /// # Errors
+    /// If there is no free port or no thread to be had.
+    pub fn start(root: &Path) -> anyhow::Result<Swift> {
+        let state = State { root: root.to_owned(), mood: Mood::Good, page: 10_000, calls: Vec::new() };
+        Ok(Swift(StandInApi::start("swift", state, |request, state| async move {
+            if request.uri().path() != KEYSTONE {
+                return Some(answer(&request, &mut state.lock()));
+            }
+            let host = header(&request, "host").to_owned();
+            let body = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
+            Some(login(&body, &host, &mut state.lock()))
+        })?))
+    }
+
+    /// Where it is.
+    pub fn url(&self) -> String {
+        self.0.url()
+    }
+
+    /// The variables of a login.
+    pub fn environment(&self) -> Vec<(&'static str, String)> {
+        super::login(&self.url())
+    }
+
+    /// Answers like this from now on.
+    pub fn set_mood(&self, mood: Mood) {
+        self.0.state().mood = mood;
+    }
+
+    /// Gives at most so many names on a page from now on.
+    pub fn set_page(&self, names: usize) {
+        self.0.state().page = names;
+    }
+
+    /// What it was asked, as `METHOD PATH`.
+    pub fn calls(&self) -> Vec<String> {
+        self.0.state().calls.clone()
+    }
+}
+
+fn login(body: &[u8], host: &str, state: &mut State) -> Response<String> {
+    state.calls.push(format!("POST {KEYSTONE}"));
+    match state.mood {
+        Mood::RefusingLogins => token(b"{}", host, ""),
+        Mood::WithoutKeystone => said(503, "<html>No server is available</html>"),
+        Mood::Revoking => {
+            state.mood = Mood::Good;
+            token(body, host, REVOKED)
+        }
+        _ => token(body, host, TOKEN),
+    }
+}
+
+fn answer(request: &Request<Incoming>, state: &mut State) -> Response<String> {
+    let path = request.uri().path();
+    state.calls.push(format!("{} {path}", request.method()));
+    match state.mood {
+        Mood::Missing => return said(404, "<html>not here</html>"),
+        Mood::Redirecting => return elsewhere(302, "http://127.0.0.1:9/"),
+        _ => {}
+    }
+    let mut response = of_account(request, path, state);
+    response.headers_mut().insert("x-trans-id", HeaderValue::from_static("tx0-for-tests"));
+    response
+}
+
+fn of_account(request: &Request<Incoming>, path: &str, state: &State) -> Response<String> {
+    if header(request, "x-auth-token") != TOKEN || state.mood == Mood::Distrusting {
+        return said(401, "<html><h1>Unauthorized</h1></html>");
+    }
+    match state.mood {
+        Mood::Busy => return said(503, ""),
+        Mood::Throttling => return said(498, "Rate Limited"),
+        Mood::Forbidding => return said(403, "<html><h1>Forbidden</h1></html>"),
+        Mood::Babbling => return said(200, "<html>Welcome</html>"),
+        _ => {}
+    }
+    let absent = || said(404, "<html><h1>Not Found</h1></html>");
+    let Some(rest) = path.strip_prefix(&format!("{ACCOUNT}/")) else { return said(412, "Bad URL") };
+    let (container, object) = rest.split_once('/').unwrap_or((rest, ""));
+    let folder = state.root.join(unescaped(container));
+    if !folder.is_dir() {
+        return absent();
+    }
+    match (request.method(), object) {
+        (&Method::HEAD, "") => said(204, ""),
+        (&Method::GET, "") => {
+            let list = list(&folder, &parameters(request), state);
+            match state.mood {
+                Mood::Truncating => said(200, &list[..list.len() / 2]),
+                _ => said(200, list),
+            }
+        }
+        (&Method::GET | &Method::HEAD, object) => fs::read_to_string(folder.join(unescaped(object)))
+            .map_or_else(|_| absent(), |text| said(200, text)),
+        _ => said(405, ""),
+    }
+}
+
+/// A page of what a folder has, in the order of names.
+fn list(folder: &Path, asked: &BTreeMap<String, String>, state: &State) -> String {
+    let parameter = |name: &str| asked.get(name).map_or("", String::as_str);
+    let (prefix, delimiter, marker) = (parameter("prefix"), parameter("delimiter"), parameter("marker"));
+    let mut names = Vec::new();
+    collect(folder, folder, &mut names);
+    names.sort();
+    let mut entries: Vec<(String, bool)> = names
+        .into_iter()
+        .filter(|name| name.starts_with(prefix))
+        .map(|name| match name[prefix.len()..].find(delimiter).filter(|_| !delimiter.is_empty()) {
+            Some(at) => (format!("{prefix}{}{delimiter}", &name[prefix.len()..prefix.len() + at]), true),
+            None => (name, false),
+        })
+        .collect();
+    entries.dedup();
+    let is_after = |name: &str| name > marker || state.mood == Mood::Endless;
+    let most = parameter("limit").parse().map_or(state.page, |most: usize| most.min(state.page));
+    let page = entries.iter().filter(|(name, _)| is_after(name)).take(most);
+    let page: Vec<Value> = page
+        .map(|(name, is_prefix)| match is_prefix {
+            true => json!({ "subdir": name }),
+            false => {
+                let bytes = fs::metadata(folder.join(name)).map_or(0, |metadata| metadata.len());
+                json!({"name": name, "hash": format!("{bytes:032x}"), "bytes": bytes, "content_type": "binary/octet-stream",
+                       "last_modified": "2026-08-22T10:00:00.000000"})
+            }
+        })
+        .collect();
+    json!(page).to_string()
+}
+
+/// The names of all objects below a folder.
+fn collect(root: &Path, folder: &Path, names: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            collect(root, &path, names);
+        } else if let Ok(name) = path.strip_prefix(root) {
+            names.push(name.display().to_string());
+        }
+    }
+}
