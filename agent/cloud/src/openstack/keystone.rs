@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use kops_agent_net::causes::one_line;
 use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::tls;
+use kops_agent_spec::terminal::one_line;
 use reqwest::header::HeaderValue;
 use reqwest::{Client, Url};
 use serde::Deserialize;
