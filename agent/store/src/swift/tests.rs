@@ -122,7 +122,7 @@ async fn an_object_is_asked_for_with_the_token() {
         assert_eq!(size, Some(5));
         assert!(url.path().ends_with("/state/release/v1/a%2Bb%20c%252Fd"), "{url}");
         let answer = openstack.swift.client.get(url).headers(headers.clone()).send().await.unwrap();
-        assert_eq!(answer.text().await.unwrap(), "hello");
+        assert_eq!(http::said(answer, 1000).await, "hello");
         assert!(!format!("{headers:?} {:?}", openstack.swift).contains(TOKEN));
     }
     assert_eq!(openstack.logins(), 1);
