@@ -2,8 +2,9 @@
 //!
 //! kOps carries a table of hashes; the agent carries none and asks, so that no file is ever installed
 //! unverified (`../shared/design/cluster-spec-mode.md`, section 5). A hash asked for is as good as TLS
-//! to the server that tells it: the mirror, where the cluster has one, else the publisher. Over plain HTTP nothing is believed.
-//! `NodeupConfigHash`, where the boot config has it, proves all of them at once, and a mirror's word that it does not prove is not used.
+//! to the server that tells it: the mirror, where the cluster has one, else the publisher. Over plain HTTP it is as good as
+//! the network, which a warning tells. `NodeupConfigHash`, where the boot config has it, proves all of them at once, and a mirror's
+//! word that it does not prove is not used.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -129,22 +130,27 @@ pub async fn missing(
         .buffer_unordered(AT_ONCE)
         .collect()
         .await;
+    let mut unproven: Vec<String> = Vec::new();
     for (url, answer) in told {
         match answer? {
             Some(Answer { sha256, is_of_mirror }) => {
                 found.known.insert(&url, &sha256);
+                if !may_vouch(&url) {
+                    unproven.push(url.clone());
+                }
                 if is_of_mirror {
-                    log::warn!(
-                        "{url} itself told its SHA-256, and its publisher did not: it is as good as that mirror"
-                    );
                     found.by_mirrors.push(url);
                 }
             }
-            None if !may_vouch(&url) => log::warn!(
-                "no publisher tells the SHA-256 of {url}, and over plain http a server is not believed; give it with --asset-hashes"
-            ),
             None => log::warn!("no server tells the SHA-256 of {url}; give it with --asset-hashes"),
         }
+    }
+    if !unproven.is_empty() {
+        log::warn!(
+            "the SHA-256 of these downloads was told over plain http, where anything between can change it and them; serve the \
+             mirror by https, or give it with --asset-hashes: {}",
+            unproven.join(", ")
+        );
     }
     Ok(found)
 }
@@ -155,8 +161,8 @@ struct Answer {
     is_of_mirror: bool,
 }
 
-/// Whether what a server says beside a download may be believed: its name is proven by TLS, or it is a bucket of the
-/// machine's own or on this machine.
+/// Whether nothing between can change what a server says beside a download: its name is proven by TLS, or it is a bucket of
+/// the machine's own or on this machine.
 fn may_vouch(url: &str) -> bool {
     Url::parse(url).is_ok_and(|url| url.scheme() != "http") || is_this_machines(url)
 }
@@ -208,13 +214,14 @@ async fn ask(
     asset: &AssetUrl,
 ) -> Result<Option<Answer>, Unanswered> {
     let has_mirror = asset.canonical_url != asset.download_url;
-    let mut urls = vec![(&asset.download_url, has_mirror && !is_this_machines(&asset.download_url))];
+    let vouches_for_itself = has_mirror && !is_this_machines(&asset.download_url);
+    let mut urls = vec![(&asset.download_url, vouches_for_itself || !may_vouch(&asset.download_url))];
     if has_mirror {
         urls.push((&asset.canonical_url, false));
     }
     let mut unreachable = None;
     let mut answered = false;
-    for (url, is_of_mirror) in urls.into_iter().filter(|(url, _)| may_vouch(url)) {
+    for (url, is_of_mirror) in urls {
         let Some((folder, name)) = url.rsplit_once('/') else { continue };
         let lists = [".sha256", ".sha256sum"].map(|suffix| format!("{url}{suffix}"));
         let releases = ["SHA256SUMS", "runc.sha256sum"].map(|list| format!("{folder}/{list}"));
@@ -300,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn over_plain_http_only_this_machine_is_believed() {
+    fn over_plain_http_only_this_machine_vouches() {
         for url in
             ["https://dl.k8s.io/a", "s3://bucket/a", "file:///a", "http://127.0.0.1:8080/a", "http://[::1]/a"]
         {
