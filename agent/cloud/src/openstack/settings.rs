@@ -1,4 +1,4 @@
-//! A login to OpenStack, as the environment has it: where Keystone is, what proves to it who asks, and for which region.
+//! A login to OpenStack, as the environment has it: where Keystone is, the credentials, and for which region.
 //!
 //! Source: upstream reads it by gophercloud's `AuthOptionsFromEnv`, and the region by `GetRegion` in `util/pkg/vfs/swiftfs.go`. Like
 //! there a password comes before an application credential where there are both. Unlike there the domain of a user and of a project

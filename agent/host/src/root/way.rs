@@ -21,7 +21,7 @@ const ON_THE_WAY: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(OFlag::O_
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Links {
     None,
-    /// Those that nobody but root can have lead elsewhere.
+    /// Those that only root can have lead elsewhere.
     Roots,
 }
 
