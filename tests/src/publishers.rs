@@ -123,6 +123,7 @@ fn checksum_files(sha256: &BTreeMap<String, String>) -> BTreeMap<String, String>
 async fn accept_forever(listener: TcpListener, world: Arc<World>) -> std::io::Result<()> {
     loop {
         let (connection, _) = listener.accept().await?;
+        connection.set_nodelay(true)?;
         tokio::spawn(tunnel(connection, Arc::clone(&world)));
     }
 }

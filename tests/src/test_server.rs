@@ -57,6 +57,8 @@ impl TestServer {
         let handler = Arc::new(handler);
         let listening = tokio::spawn(async move {
             while let Ok((socket, _)) = listener.accept().await {
+                // Else a body waits for the client's kernel to acknowledge the head before it.
+                let _ = socket.set_nodelay(true);
                 let handler = handler.clone();
                 tokio::spawn(async move {
                     let service = service_fn(move |request| handler(request));

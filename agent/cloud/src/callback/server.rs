@@ -197,6 +197,8 @@ async fn serve(
             continue;
         };
         let Some((place, ended)) = open.enter(remote.ip()) else { continue };
+        // An answer of two parts does not wait for the caller's kernel to acknowledge the first; that it fails does no harm.
+        let _ = socket.set_nodelay(true);
         let (acceptor, caller, known) = (acceptor.clone(), caller.clone(), known.clone());
         tokio::spawn(async move {
             tokio::select! {
