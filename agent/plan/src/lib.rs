@@ -5,6 +5,7 @@
 //! is there is a value too. No I/O, no clock, no randomness, no environment, no hash order:
 //! `clippy.toml` beside this crate bans them. Doing is `agent/host`'s.
 
+pub mod addons;
 pub mod bootstrap;
 pub mod derive;
 pub mod desired;

@@ -146,7 +146,8 @@ fn words(change: &Change) -> Option<String> {
     })
 }
 
-fn indented(diff: &str, style: Style) -> String {
+/// A unified diff, indented below the line of what it is of.
+pub fn indented(diff: &str, style: Style) -> String {
     let mut out = String::new();
     for line in diff.lines() {
         let line = printable(line);

@@ -1,0 +1,80 @@
+//! How an object would change, as `kubectl diff` shows it: as YAML, without what only the API server writes, and without
+//! what is secret.
+
+use kops_agent_spec::go_yaml;
+use serde_json::{Map, Value, json};
+use similar::TextDiff;
+
+/// Fields of `metadata` that the API server alone decides.
+const OF_THE_SERVER: [&str; 5] =
+    ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
+/// Fields of a Secret whose values are not shown.
+const SECRET: [&str; 2] = ["data", "stringData"];
+
+/// The unified diff between an object as it is and as it would be; `None` where nothing changes. An object that is not there is
+/// none.
+pub fn unified(name: &str, before: Option<&Value>, after: Option<&Value>) -> Option<String> {
+    let (before, after) = (before.map(of_user), after.map(of_user));
+    if before == after {
+        return None;
+    }
+    let (before, after) = masked(before, after);
+    let text = |object: &Option<Value>| object.as_ref().map(go_yaml::value_to_string).unwrap_or_default();
+    let header = |object: &Option<Value>| object.as_ref().map_or("/dev/null", |_| name).to_owned();
+    let diff = TextDiff::from_lines(&text(&before), &text(&after))
+        .unified_diff()
+        .header(&header(&before), &header(&after))
+        .to_string();
+    Some(diff)
+}
+
+/// An object without what only the API server writes.
+fn of_user(object: &Value) -> Value {
+    let mut object = object.clone();
+    if let Some(object) = object.as_object_mut() {
+        object.remove("status");
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.retain(|field, _| !OF_THE_SERVER.contains(&field.as_str()));
+        }
+    }
+    object
+}
+
+/// The values of a Secret are not told, only which of them change. Nor is the copy of the object that `kubectl apply` of old
+/// has left in an annotation.
+fn masked(mut before: Option<Value>, mut after: Option<Value>) -> (Option<Value>, Option<Value>) {
+    let is_secret = |object: &Option<Value>| {
+        object.as_ref().is_some_and(|object| {
+            object.get("kind").and_then(Value::as_str) == Some("Secret")
+                && object.get("apiVersion").and_then(Value::as_str) == Some("v1")
+        })
+    };
+    if !is_secret(&before) && !is_secret(&after) {
+        return (before, after);
+    }
+    for pointer in
+        SECRET.map(|field| format!("/{field}")).into_iter().chain(["/metadata/annotations".to_owned()])
+    {
+        let values = |object: &Option<Value>| -> Map<String, Value> {
+            let values =
+                object.as_ref().and_then(|object| object.pointer(&pointer)).and_then(Value::as_object);
+            values.cloned().unwrap_or_default()
+        };
+        let (old, new) = (values(&before), values(&after));
+        mask(&mut before, &pointer, &new, "***", "*** (before)");
+        mask(&mut after, &pointer, &old, "***", "*** (after)");
+    }
+    (before, after)
+}
+
+fn mask(object: &mut Option<Value>, pointer: &str, other: &Map<String, Value>, same: &str, changed: &str) {
+    let Some(values) =
+        object.as_mut().and_then(|object| object.pointer_mut(pointer)).and_then(Value::as_object_mut)
+    else {
+        return;
+    };
+    for (key, value) in values {
+        let is_changed = other.get(key).is_some_and(|other| other != value);
+        *value = json!(if is_changed { changed } else { same });
+    }
+}

@@ -1,0 +1,39 @@
+//! What must be true of add-ons: first case by case, then whatever a channel holds.
+
+#![allow(clippy::unwrap_used)]
+
+mod cases;
+mod objects;
+mod properties;
+mod ranges;
+
+use super::*;
+
+const URL: &str = "s3://clusters/c.example.com/addons/bootstrap-channel.yaml";
+
+fn channel(text: &str) -> Channel {
+    Channel::parse(text.as_bytes(), URL).unwrap()
+}
+
+fn refusal(text: &str) -> String {
+    Channel::parse(text.as_bytes(), URL).unwrap_err().to_string()
+}
+
+/// A channel of these entries, each in YAML's flow style.
+fn channel_of(entries: &[&str]) -> Channel {
+    let entries: String = entries.iter().map(|entry| format!("  - {entry}\n")).collect();
+    channel(&format!("kind: Addons\nmetadata: {{name: bootstrap}}\nspec:\n  addons:\n{entries}"))
+}
+
+fn kubernetes(version: &str) -> ServerVersion {
+    ServerVersion::parse(version).unwrap()
+}
+
+fn menu(channel: &Channel) -> Menu {
+    channel.menu(kubernetes("v1.36.1"))
+}
+
+/// The one add-on of a channel of this entry.
+fn addon(entry: &str) -> Addon {
+    menu(&channel_of(&[entry])).addons.remove(0)
+}

@@ -1,0 +1,232 @@
+//! Manifests, pruning, health, managed fields and diffs, case by case.
+
+use serde_json::{Value, json};
+
+use super::manifest::{ObjectKind, Turn, objects};
+use super::prune::{Listed, doomed};
+use super::{PruneKind, health, managed_fields, object_diff};
+
+const URL: &str = "s3://clusters/c.example.com/addons/a.yaml";
+
+const MANIFEST: &str = "\
+---
+# kOps wrote this
+---
+apiVersion: example.com/v1
+kind: Widget
+metadata: {name: w, namespace: widgets}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: d, namespace: widgets}
+---
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com}
+spec: {group: example.com, names: {kind: Widget}}
+---
+apiVersion: v1
+kind: Namespace
+metadata: {name: widgets}
+---
+";
+
+#[test]
+fn namespaces_come_first_then_definitions_then_the_rest_as_written() {
+    for manifest in [MANIFEST.to_owned(), MANIFEST.replace('\n', "\r\n")] {
+        let objects = objects(manifest.as_bytes(), URL).unwrap();
+        let shown: Vec<String> = objects.iter().map(ToString::to_string).collect();
+        assert_eq!(
+            shown,
+            [
+                "Namespace widgets",
+                "CustomResourceDefinition.apiextensions.k8s.io widgets.example.com",
+                "Widget.example.com widgets/w",
+                "Deployment.apps widgets/d"
+            ]
+        );
+        assert_eq!(objects[1].defines(), Some(("example.com", "Widget")));
+        assert_eq!((objects[0].turn(), objects[3].turn()), (Turn::Namespace, Turn::Other));
+        assert_eq!((objects[3].defines(), objects[3].kind.api_version()), (None, "apps/v1".to_owned()));
+        assert_eq!(ObjectKind::parse("v1", "Pod").unwrap().api_version(), "v1");
+    }
+    assert_eq!(objects(b"", URL), Ok(vec![]));
+}
+
+#[test]
+fn what_is_no_object_is_told_by_its_document() {
+    for (second, wanted) in [
+        ("[1]", "field documents[1] of"),
+        ("a: [", "field documents[1] of"),
+        ("kind: Pod\n--- \nkind: Pod", "field documents[1] of"),
+        ("apiVersion: v1", "field documents[1].kind of"),
+        ("kind: Pod\nmetadata: {name: a}", "field documents[1].apiVersion of"),
+        ("apiVersion: a/b/c\nkind: Pod\nmetadata: {name: a}", "field documents[1].apiVersion of"),
+        ("apiVersion: v1\nkind: Pod", "field documents[1].metadata.name of"),
+        ("apiVersion: v1\nkind: Pod\nmetadata: {generateName: a}", "field documents[1].metadata.name of"),
+    ] {
+        let text = format!("apiVersion: v1\nkind: Pod\nmetadata: {{name: a}}\n---\n{second}");
+        let problem = objects(text.as_bytes(), URL).unwrap_err().to_string();
+        assert!(problem.contains(wanted) && problem.contains(URL), "{second:?}: {problem}");
+    }
+}
+
+#[test]
+fn only_what_the_manifest_does_not_have_is_pruned() {
+    let objects = objects(MANIFEST.as_bytes(), URL).unwrap();
+    let listed = |namespace: &str, name: &str| Listed { namespace: namespace.into(), name: name.into() };
+    let rule = |group: &str, kind: &str| PruneKind {
+        group: group.into(),
+        kind: kind.into(),
+        ..PruneKind::default()
+    };
+    let all = vec![listed("widgets", "d"), listed("widgets", "old"), listed("other", "d")];
+    assert_eq!(doomed(&rule("apps", "Deployment"), &objects, all.clone()), all[1..]);
+    // An object of the same name and another kind or group is another.
+    assert_eq!(doomed(&rule("apps", "DaemonSet"), &objects, all.clone()), all);
+    assert_eq!(doomed(&rule("extensions", "Deployment"), &objects, all.clone()), all);
+    assert_eq!(doomed(&rule("", "Namespace"), &objects, vec![listed("", "widgets")]), []);
+}
+
+fn with_condition(api_version: &str, kind: &str, condition: &str, status: &str) -> Value {
+    json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "a"},
+           "status": {"conditions": [{"type": condition, "status": status, "reason": "Why", "message": "told"}]}})
+}
+
+#[test]
+fn an_object_is_well_unless_a_condition_that_tells_says_otherwise() {
+    for (api_version, kind, condition, is_well) in [
+        ("apps/v1", "Deployment", "Available", false),
+        ("apps/v1", "Deployment", "Progressing", false),
+        ("apps/v1", "Deployment", "ReplicaFailure", true),
+        ("apps/v1", "DaemonSet", "Progressing", true),
+        ("v1", "Pod", "Ready", false),
+        ("v1", "Node", "MemoryPressure", true),
+        ("keda.sh/v1alpha1", "ScaledObject", "Paused", true),
+        ("gateway.networking.k8s.io/v1", "Gateway", "Programmed", false),
+        ("example.com/v1", "Gateway", "Programmed", true),
+        ("apiextensions.k8s.io/v1", "CustomResourceDefinition", "NamesAccepted", false),
+        ("autoscaling/v2", "HorizontalPodAutoscaler", "Ready", true),
+        ("v1", "ConfigMap", "Ready", true),
+    ] {
+        let told = health::problem(&with_condition(api_version, kind, condition, "False"));
+        let wanted = (!is_well).then(|| format!("{condition} is False (Why: told)"));
+        assert_eq!(told, wanted, "{api_version} {kind}");
+        for status in ["True", "Unknown", ""] {
+            assert_eq!(health::problem(&with_condition(api_version, kind, condition, status)), None);
+        }
+    }
+    assert_eq!(health::problem(&json!({"kind": "Deployment"})), None);
+    assert_eq!(health::problem(&json!({"kind": "X", "status": {"conditions": null}})), None);
+    let going = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"deletionTimestamp": "2026-11-24T00:00:00Z"}});
+    assert_eq!(health::problem(&going).as_deref(), Some("it is being deleted"));
+}
+
+#[test]
+fn a_definition_is_established_once_it_says_so() {
+    let definition =
+        |status| with_condition("apiextensions.k8s.io/v1", "CustomResourceDefinition", "Established", status);
+    assert!(health::is_established(&definition("True")) && !health::is_established(&definition("False")));
+    assert!(!health::is_established(&json!({})));
+}
+
+fn entry(manager: &str, operation: &str, fields: Value) -> Value {
+    json!({"manager": manager, "operation": operation, "apiVersion": "apps/v1", "fieldsType": "FieldsV1", "fieldsV1": fields})
+}
+
+fn managed(entries: &[Value]) -> Value {
+    json!({"metadata": {"name": "a", "resourceVersion": "7", "managedFields": entries}})
+}
+
+#[test]
+fn fields_of_kubectls_old_ways_become_ours() {
+    let replicas = json!({"f:spec": {"f:replicas": {}}});
+    let image = json!({"f:spec": {"f:image": {}}});
+    let of_kubelet = entry("kubelet", "Update", json!({"f:status": {}}));
+    let live = managed(&[
+        entry("kubectl-client-side-apply", "Update", replicas.clone()),
+        of_kubelet.clone(),
+        entry("kops", "Apply", image.clone()),
+        entry("kubectl-edit", "Update", replicas.clone()),
+    ]);
+    let patch = managed_fields::migration(&live).unwrap().unwrap();
+    assert_eq!(
+        patch,
+        json!({"metadata": {"resourceVersion": "7", "managedFields": [
+            entry("kops", "Apply", json!({"f:spec": {"f:image": {}, "f:replicas": {}}})),
+            of_kubelet,
+        ]}})
+    );
+    let after = managed(patch["metadata"]["managedFields"].as_array().unwrap());
+    assert_eq!(managed_fields::migration(&after), Ok(None), "once is enough");
+    let update = managed(&[entry("kops", "Update", image.clone())]);
+    let patch = managed_fields::migration(&update).unwrap().unwrap();
+    assert_eq!(patch["metadata"]["managedFields"], json!([entry("kops", "Apply", image)]));
+}
+
+#[test]
+fn fields_of_others_stay_theirs() {
+    for entries in [
+        vec![],
+        vec![entry("kops", "Apply", json!({})), entry("kube-controller-manager", "Update", json!({}))],
+        vec![entry("helm", "Apply", json!({}))],
+    ] {
+        assert_eq!(managed_fields::migration(&managed(&entries)), Ok(None));
+    }
+    assert_eq!(managed_fields::migration(&json!({})), Ok(None));
+}
+
+#[test]
+fn fields_of_two_versions_are_not_merged() {
+    let mut other = entry("kops", "Apply", json!({}));
+    other["apiVersion"] = json!("apps/v1beta1");
+    let problem = managed_fields::migration(&managed(&[other, entry("kubectl-edit", "Update", json!({}))]))
+        .unwrap_err();
+    assert!(problem.contains("apps/v1beta1") && problem.contains("apps/v1,"), "{problem}");
+}
+
+#[test]
+fn what_is_owned_itself_stays_so_beside_what_is_below() {
+    let union = managed_fields::union(&json!({"f:a": {}}), &json!({"f:a": {"f:b": {}}}));
+    assert_eq!(union, json!({"f:a": {".": {}, "f:b": {}}}));
+    let union = managed_fields::union(&json!({"f:a": {"f:c": {}}}), &json!({"f:a": {"f:b": {}}}));
+    assert_eq!(union, json!({"f:a": {"f:b": {}, "f:c": {}}}));
+    assert_eq!(managed_fields::union(&json!({}), &json!({"f:a": {}})), json!({"f:a": {}}));
+}
+
+#[test]
+fn a_diff_shows_what_a_user_decides() {
+    let live = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "1"}, "status": {"x": 1},
+                      "metadata": {"name": "c", "resourceVersion": "7", "managedFields": [], "uid": "u"}});
+    let mut wanted = live.clone();
+    wanted["metadata"]["resourceVersion"] = json!("8");
+    wanted["metadata"]["generation"] = json!(2);
+    wanted["status"] = json!({});
+    assert_eq!(object_diff::unified("ConfigMap c", Some(&live), Some(&wanted)), None);
+    wanted["data"]["a"] = json!("2");
+    let diff = object_diff::unified("ConfigMap c", Some(&live), Some(&wanted)).unwrap();
+    assert!(diff.starts_with("--- ConfigMap c\n+++ ConfigMap c\n"), "{diff}");
+    assert!(diff.contains("\n-  a: \"1\"\n+  a: \"2\"\n") && !diff.contains("resourceVersion"), "{diff}");
+    let new = object_diff::unified("ConfigMap c", None, Some(&wanted)).unwrap();
+    assert!(new.starts_with("--- /dev/null\n+++ ConfigMap c\n"), "{new}");
+    let gone = object_diff::unified("ConfigMap c", Some(&live), None).unwrap();
+    assert!(gone.starts_with("--- ConfigMap c\n+++ /dev/null\n"), "{gone}");
+}
+
+#[test]
+fn a_diff_of_secrets_tells_which_values_change_and_none_of_them() {
+    let secret = |key: &str, value: &str| {
+        json!({"apiVersion": "v1", "kind": "Secret", "data": {"same": "c2FtZQ==", key: value},
+               "stringData": {"text": value},
+               "metadata": {"name": "s", "annotations": {"kubectl.kubernetes.io/last-applied-configuration": value}}})
+    };
+    let diff =
+        object_diff::unified("Secret s", Some(&secret("k", "aGlkZGVu")), Some(&secret("k", "b3RoZXI=")))
+            .unwrap();
+    assert!(diff.contains("-  k: '*** (before)'\n") && diff.contains("+  k: '*** (after)'\n"), "{diff}");
+    let new = object_diff::unified("Secret s", None, Some(&secret("k", "aGlkZGVu"))).unwrap();
+    for hidden in ["aGlkZGVu", "b3RoZXI=", "c2FtZQ=="] {
+        assert!(!diff.contains(hidden) && !new.contains(hidden), "{diff}{new}");
+    }
+    assert!(new.contains("+  k: '***'\n"), "{new}");
+}
