@@ -6,6 +6,7 @@
 // `pub` says here that other modules may use it: the one user of this crate is the binary, which runs it.
 #![allow(unreachable_pub)]
 
+pub mod addons;
 mod args;
 pub mod bootstrap;
 mod changed_files;

@@ -1,8 +1,8 @@
 //! Certificates that vouch for themselves, for a few minutes between two peers that know each other otherwise.
 
 use rcgen::{
-    CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair, KeyUsagePurpose,
-    SerialNumber,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
+    KeyUsagePurpose, SerialNumber,
 };
 use time::{Duration, OffsetDateTime};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
@@ -35,6 +35,29 @@ pub fn self_signed(name: &str, now: OffsetDateTime) -> Result<PemPair, Certifica
     Ok(PemPair { certificate, private_key: key.serialize_pem() })
 }
 
+/// The life of an authority of an add-on (upstream: `signNewCertificate` in pkg/pki/csr.go).
+const AUTHORITY_BACKDATED: Duration = Duration::hours(48);
+const AUTHORITY_LIFETIME: Duration = Duration::days(10 * 365);
+
+/// An authority that is for itself, as kOps makes one for an add-on: its name is its common name, and its DNS name.
+///
+/// # Errors
+/// If the name is none, or no key can be made.
+pub fn self_signed_authority(name: &str, now: OffsetDateTime) -> Result<PemPair, CertificateError> {
+    let invalid =
+        |error: rcgen::Error| CertificateError::Invalid { name: name.to_owned(), reason: error.to_string() };
+    let mut params = CertificateParams::new([name.to_owned()]).map_err(invalid)?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, name);
+    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    params.key_usages = vec![KeyUsagePurpose::CrlSign, KeyUsagePurpose::KeyCertSign];
+    let now = now.replace_nanosecond(0).unwrap_or(now);
+    (params.not_before, params.not_after) = (now - AUTHORITY_BACKDATED, now + AUTHORITY_LIFETIME);
+    let key = KeyPair::generate().map_err(invalid)?;
+    let certificate = params.self_signed(&key).map_err(invalid)?.pem();
+    Ok(PemPair { certificate, private_key: key.serialize_pem() })
+}
+
 /// The common name of a certificate's subject, and whether the certificate is valid at a time; `None` for what is no
 /// certificate, or has not just one name.
 pub fn common_name_and_validity(der: &[u8], now: OffsetDateTime) -> Option<(String, bool)> {
@@ -52,6 +75,26 @@ mod tests {
 
     use super::*;
     use crate::pem::first_der;
+
+    #[test]
+    fn an_authority_signs_for_ten_years() {
+        let now = datetime!(2026-11-22 12:00 UTC);
+        let PemPair { certificate, private_key } =
+            self_signed_authority("metrics-server.addons.k8s.io", now).unwrap();
+        let der = first_der(&certificate).unwrap();
+        let (_, read) = X509Certificate::from_der(&der).unwrap();
+        let usage = read.key_usage().unwrap().unwrap().value;
+        assert!(read.is_ca() && usage.key_cert_sign() && usage.crl_sign() && !usage.digital_signature());
+        let validity = read.validity();
+        assert_eq!(validity.not_before.to_datetime(), now - Duration::days(2));
+        assert_eq!(validity.not_after.to_datetime(), now + Duration::days(3650));
+        assert_eq!(
+            common_name_and_validity(&der, now),
+            Some(("metrics-server.addons.k8s.io".to_owned(), true))
+        );
+        let pair = PemPair { certificate, private_key };
+        assert!(crate::Authority::load("a", "1", pair, now).is_ok(), "its key is its own, and it may sign");
+    }
 
     #[test]
     fn one_has_its_name_and_lives_for_an_hour() {

@@ -10,6 +10,7 @@ pub mod spelling;
 
 use std::path::PathBuf;
 
+pub use kops_agent_controller::addons::AddonsCommand;
 pub use kops_agent_controller::{ControllerArgs, ControllerCommand};
 pub use kops_agent_process::output::Output;
 
@@ -82,6 +83,12 @@ pub enum Command {
     },
     /// Control-plane mode: label nodes by their instance group, as kops-controller does.
     Controller(ControllerArgs),
+    /// Look at a cluster's add-ons, and apply them, as kOps' channels pod does.
+    Addons {
+        /// What to do with them.
+        #[command(subcommand)]
+        command: AddonsCommand,
+    },
     /// Say where a value on the machine comes from: a field of a file, a fact, or a default.
     Explain(ExplainArgs),
     /// Print completions for a shell.

@@ -1,5 +1,6 @@
 //! What each verb of the command line does, a file a verb.
 
+mod addons;
 mod completions;
 mod config;
 mod controller;
@@ -40,6 +41,7 @@ pub async fn run(command: Command) -> Result<u8> {
         Command::Facts(args) => facts::run(&args).await,
         Command::Config { command } => Box::pin(config::run(command)).await,
         Command::Controller(args) => controller::run(&args).await,
+        Command::Addons { command } => addons::run(&command).await,
         Command::Explain(args) => Box::pin(explain::run(&args)).await,
         Command::Nodeup(args) => Box::pin(nodeup::run(args)).await,
         Command::Completions { shell } => completions::run(shell),

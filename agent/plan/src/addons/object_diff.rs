@@ -21,7 +21,7 @@ pub fn unified(name: &str, before: Option<&Value>, after: Option<&Value>) -> Opt
     let (before, after) = masked(before, after);
     let text = |object: &Option<Value>| object.as_ref().map(go_yaml::value_to_string).unwrap_or_default();
     let header = |object: &Option<Value>| object.as_ref().map_or("/dev/null", |_| name).to_owned();
-    let diff = TextDiff::from_lines(&text(&before), &text(&after))
+    let diff = TextDiff::from_lines(text(&before).as_str(), text(&after).as_str())
         .unified_diff()
         .header(&header(&before), &header(&after))
         .to_string();

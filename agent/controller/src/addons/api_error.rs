@@ -1,0 +1,72 @@
+//! What the API server says where it does not do what it is asked to.
+
+use std::fmt;
+use std::future::Future;
+use std::time::Duration;
+
+use kube::Error;
+use kube::core::Status;
+use tokio::time::timeout;
+
+/// The timeout of one request. Webhooks may take half a minute.
+const TIMEOUT: Duration = Duration::from_secs(60);
+/// The reason of a cause of a conflict: a field is another manager's.
+const FIELD_CONFLICT: &str = "FieldManagerConflict";
+
+/// Why a request was not answered as hoped.
+#[derive(Debug)]
+pub enum ApiError {
+    /// The API server refused it.
+    Refused(Box<Status>),
+    /// There was no answer, or none that can be read.
+    Unanswered(String),
+}
+
+impl ApiError {
+    /// Whether what was asked for is not there, or its kind is not served.
+    pub fn is_not_found(&self) -> bool {
+        matches!(self, ApiError::Refused(status) if status.is_not_found() || status.code == 404)
+    }
+
+    /// Whether what was to be created is there.
+    pub fn is_already_there(&self) -> bool {
+        matches!(self, ApiError::Refused(status) if status.is_already_exists())
+    }
+
+    /// The fields that other managers have, and which: empty where that is not the trouble.
+    pub fn field_conflicts(&self) -> Vec<String> {
+        let ApiError::Refused(status) = self else { return Vec::new() };
+        let causes = status.details.iter().flat_map(|details| &details.causes);
+        causes
+            .filter(|cause| cause.reason == FIELD_CONFLICT)
+            .map(|cause| format!("{} ({})", cause.field, cause.message))
+            .collect()
+    }
+}
+
+impl fmt::Display for ApiError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ApiError::Refused(status) if status.message.is_empty() => {
+                write!(f, "the API server refuses it ({} {})", status.code, status.reason)
+            }
+            ApiError::Refused(status) => write!(f, "the API server refuses it: {}", status.message),
+            ApiError::Unanswered(problem) => write!(f, "the API server does not answer: {problem}"),
+        }
+    }
+}
+
+impl std::error::Error for ApiError {}
+
+/// The answer to a request, or why there is none in time.
+///
+/// # Errors
+/// The API server refuses it, or does not answer.
+pub async fn answer<T>(request: impl Future<Output = Result<T, Error>>) -> Result<T, ApiError> {
+    match timeout(TIMEOUT, request).await {
+        Ok(Ok(answer)) => Ok(answer),
+        Ok(Err(Error::Api(status))) => Err(ApiError::Refused(status)),
+        Ok(Err(error)) => Err(ApiError::Unanswered(error.to_string())),
+        Err(_) => Err(ApiError::Unanswered(format!("nothing came in {} s", TIMEOUT.as_secs()))),
+    }
+}

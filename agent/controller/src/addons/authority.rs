@@ -1,0 +1,78 @@
+//! The authority of an add-on (`needsPKI`): a Secret with its key, and an Issuer of cert-manager that signs with it.
+//!
+//! Source: `installPKI` and `IsPKIInstalled` of upstream's `channels/pkg/channels`.
+
+use kops_agent_pki::self_signed_authority;
+use kops_agent_plan::addons::manifest::ObjectKind;
+use kube::core::ApiResource;
+use serde_json::json;
+use time::OffsetDateTime;
+
+use super::api_error::ApiError;
+use super::objects::Objects;
+use super::resources::Resource;
+
+/// Where both are, whatever the add-on's namespace.
+const NAMESPACE: &str = "kube-system";
+
+/// The name of the Secret.
+pub fn secret_name(addon: &str) -> String {
+    format!("{addon}-ca")
+}
+
+/// Whether an add-on has both.
+///
+/// # Errors
+/// The API server refuses it, or does not answer.
+pub async fn is_there(objects: &Objects, addon: &str) -> Result<bool, ApiError> {
+    let has_secret = objects.get(&secrets(), NAMESPACE, &secret_name(addon)).await?.is_some();
+    Ok(has_secret && objects.get(&issuers(), NAMESPACE, addon).await?.is_some())
+}
+
+/// Makes what is missing of both. A Secret that is there keeps its key: another control plane may have made it just now.
+///
+/// # Errors
+/// What could not be made, and why.
+pub async fn make(objects: &Objects, addon: &str, now: OffsetDateTime) -> Result<(), String> {
+    let authority =
+        self_signed_authority(addon, now).map_err(|error| format!("making its authority: {error}"))?;
+    let name = secret_name(addon);
+    let secret = json!({
+        "apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/tls",
+        "metadata": { "name": name, "namespace": NAMESPACE },
+        "stringData": { "tls.crt": authority.certificate, "tls.key": authority.private_key },
+    });
+    let made = objects.create(&secrets(), NAMESPACE, secret).await;
+    made.map_err(|error| format!("creating the Secret {NAMESPACE}/{name}: {error}"))?;
+    let issuer = json!({
+        "apiVersion": issuers().api.api_version, "kind": "Issuer",
+        "metadata": { "name": addon, "namespace": NAMESPACE },
+        "spec": { "ca": { "secretName": name } },
+    });
+    objects.create(&issuers(), NAMESPACE, issuer).await.map_err(|error| {
+        let hint =
+            if error.is_not_found() { "; cert-manager, whose kind it is, has to be there first" } else { "" };
+        format!("creating the Issuer {NAMESPACE}/{addon}: {error}{hint}")
+    })
+}
+
+fn secrets() -> Resource {
+    resource("v1", "Secret", "secrets")
+}
+
+fn issuers() -> Resource {
+    resource("cert-manager.io/v1", "Issuer", "issuers")
+}
+
+fn resource(api_version: &str, kind: &str, plural: &str) -> Resource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    let kind = ObjectKind { group: group.into(), version: version.into(), kind: kind.into() };
+    let api = ApiResource {
+        api_version: kind.api_version(),
+        group: kind.group,
+        version: kind.version,
+        kind: kind.kind,
+        plural: plural.into(),
+    };
+    Resource { api, is_namespaced: true }
+}

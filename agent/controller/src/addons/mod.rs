@@ -1,0 +1,40 @@
+//! Add-ons, as kOps' channels pod applies them: channels and manifests are read from the state store, what is due is decided in
+//! `kops_agent_plan::addons`, and done here, on the API server.
+//!
+//! [`run`] is `kops-agent addons`: [`status`], [`diff`] and [`apply`] are its verbs, [`standing`] what all of them look at first.
+
+mod api_error;
+mod apply;
+mod applying;
+mod args;
+mod authority;
+mod diff;
+mod installed;
+mod marking;
+mod objects;
+mod pruning;
+mod reading;
+mod resources;
+mod standing;
+mod status;
+mod updating;
+
+use anyhow::Result;
+
+pub use args::{AddonsApplyArgs, AddonsArgs, AddonsCommand, AddonsDiffArgs};
+
+use standing::Scene;
+
+/// Does what `kops-agent addons` is asked to.
+///
+/// # Errors
+/// A channel cannot be read or is wrong, the API server does not answer, or there is no add-on of the name.
+pub async fn run(command: &AddonsCommand) -> Result<u8> {
+    match command {
+        AddonsCommand::Status(args) => status::run(&Scene::open(args).await?, args.output).await,
+        AddonsCommand::Diff(args) => {
+            diff::run(&Scene::open(&args.addons).await?, args.addons.output, args.exit_code).await
+        }
+        AddonsCommand::Apply(args) => apply::run(&Scene::open(&args.addons).await?, args).await,
+    }
+}

@@ -1,0 +1,158 @@
+//! Objects of whatever kind on the API server: read, applied, listed, deleted.
+
+use kops_agent_plan::addons::FIELD_MANAGER;
+use kops_agent_plan::addons::prune::Listed;
+use kube::Client;
+use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use serde_json::Value;
+
+use super::api_error::{ApiError, answer};
+use super::resources::{Resource, Resources};
+
+/// Objects of one answer.
+const PAGE: u32 = 500;
+
+/// The objects of a cluster.
+pub struct Objects {
+    client: Client,
+    /// How their kinds are served.
+    pub resources: Resources,
+}
+
+/// How an apply is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Apply {
+    /// Where a field is another manager's it is refused.
+    Polite,
+    /// Fields of other managers are taken from them.
+    Forced,
+    /// The same, and nothing changes: what would come of it is answered.
+    DryRun,
+}
+
+impl Objects {
+    /// Those that this client can reach.
+    pub fn of(client: Client) -> Objects {
+        Objects { resources: Resources::of(client.clone()), client }
+    }
+
+    /// The client.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// The object of this name; `None` where there is none.
+    ///
+    /// # Errors
+    /// The API server refuses it, or does not answer.
+    pub async fn get(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Option<Value>, ApiError> {
+        let found = answer(self.api(resource, namespace).get_opt(name)).await?;
+        found.map(|object| value(&object)).transpose()
+    }
+
+    /// Applies an object, and gives it as the API server has it after that.
+    ///
+    /// # Errors
+    /// The API server refuses it, or does not answer.
+    pub async fn apply(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        object: &Value,
+        how: Apply,
+    ) -> Result<Value, ApiError> {
+        let parameters = PatchParams {
+            field_manager: Some(FIELD_MANAGER.to_owned()),
+            force: how != Apply::Polite,
+            dry_run: how == Apply::DryRun,
+            ..PatchParams::default()
+        };
+        let api = self.api(resource, namespace);
+        value(&answer(api.patch(name, &parameters, &Patch::Apply(object))).await?)
+    }
+
+    /// Merges a patch into an object.
+    ///
+    /// # Errors
+    /// The API server refuses it, or does not answer.
+    pub async fn merge(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+        patch: &Value,
+    ) -> Result<(), ApiError> {
+        let api = self.api(resource, namespace);
+        answer(api.patch(name, &PatchParams::default(), &Patch::Merge(patch))).await.map(drop)
+    }
+
+    /// Creates an object. One of its name that is there is left as it is.
+    ///
+    /// # Errors
+    /// The API server refuses it, or does not answer.
+    pub async fn create(&self, resource: &Resource, namespace: &str, object: Value) -> Result<(), ApiError> {
+        let object: DynamicObject =
+            serde_json::from_value(object).map_err(|error| ApiError::Unanswered(error.to_string()))?;
+        let parameters =
+            PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        match answer(self.api(resource, namespace).create(&parameters, &object)).await {
+            Err(error) if !error.is_already_there() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The objects of a kind that selectors select, in a namespace or, where that is empty, everywhere.
+    ///
+    /// # Errors
+    /// The API server refuses it, or does not answer.
+    pub async fn list(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        labels: &str,
+        fields: &str,
+    ) -> Result<Vec<Listed>, ApiError> {
+        let api = self.api(resource, namespace);
+        let mut page = ListParams::default().limit(PAGE).labels(labels).fields(fields);
+        let mut listed = Vec::new();
+        loop {
+            let answered = answer(api.list_metadata(&page)).await?;
+            listed.extend(answered.items.into_iter().map(|object| Listed {
+                namespace: object.metadata.namespace.unwrap_or_default(),
+                name: object.metadata.name.unwrap_or_default(),
+            }));
+            match answered.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => page = page.continue_token(&token),
+                None => return Ok(listed),
+            }
+        }
+    }
+
+    /// Deletes an object. That there is none is as good.
+    ///
+    /// # Errors
+    /// The API server refuses it, or does not answer.
+    pub async fn delete(&self, resource: &Resource, namespace: &str, name: &str) -> Result<(), ApiError> {
+        match answer(self.api(resource, namespace).delete(name, &DeleteParams::default())).await {
+            Err(error) if !error.is_not_found() => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    fn api(&self, resource: &Resource, namespace: &str) -> Api<DynamicObject> {
+        match namespace.is_empty() {
+            true => Api::all_with(self.client.clone(), &resource.api),
+            false => Api::namespaced_with(self.client.clone(), namespace, &resource.api),
+        }
+    }
+}
+
+fn value(object: &DynamicObject) -> Result<Value, ApiError> {
+    serde_json::to_value(object).map_err(|error| ApiError::Unanswered(error.to_string()))
+}

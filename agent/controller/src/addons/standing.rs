@@ -1,0 +1,122 @@
+//! How add-ons stand: what the channels have of them, what the cluster has, and what is due.
+
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use kops_agent_plan::addons::{Addon, ChannelVersion, Due, LeftOut, Menu, bootstrap_channel, due};
+use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_store::Store;
+
+use super::args::AddonsArgs;
+use super::installed::{self, Installed};
+use super::objects::Objects;
+use super::{authority, reading};
+use crate::{configuration, kubernetes};
+
+/// What a command works with.
+pub struct Scene {
+    /// The state store.
+    pub store: Arc<Store>,
+    /// The cluster.
+    pub objects: Objects,
+    /// What the channels have, in their order: of the one add-on that was asked for, or of all.
+    pub menus: Vec<Menu>,
+    /// Whether one add-on was asked for.
+    pub is_of_one: bool,
+}
+
+/// How an add-on stands.
+pub struct Standing {
+    /// The channel's entry.
+    pub addon: Addon,
+    /// The version that the cluster has.
+    pub installed: Option<ChannelVersion>,
+    /// What is due; `None` where nothing is.
+    pub due: Option<Due>,
+    /// Why its entry cannot be followed.
+    pub problem: Option<String>,
+}
+
+impl Scene {
+    /// Reads the channels for the API server's version.
+    ///
+    /// # Errors
+    /// A channel cannot be read or is wrong, the API server does not answer, or no channel has the add-on that was asked for.
+    pub async fn open(args: &AddonsArgs) -> Result<Scene> {
+        let client = kubernetes::client(Some(&args.kubeconfig))?;
+        let store = configuration::store(&args.store_mirror)?;
+        let channels = match args.channel.is_empty() {
+            true => {
+                let options = configuration::options(&args.conf)
+                    .context("finding the cluster's channel, as no --channel is given")?;
+                vec![bootstrap_channel(&options.config_base)]
+            }
+            false => args.channel.clone(),
+        };
+        let version = reading::server_version(&client).await?;
+        let mut menus = Vec::new();
+        for channel in &channels {
+            menus.push(reading::menu(&store, channel, version).await?);
+        }
+        if let Some(name) = &args.name {
+            menus = only(menus, name, &channels)?;
+        }
+        Ok(Scene { store, objects: Objects::of(client), menus, is_of_one: args.name.is_some() })
+    }
+
+    /// The entries that are passed over, and why.
+    pub fn left_out(&self) -> impl Iterator<Item = &LeftOut> {
+        self.menus.iter().flat_map(|menu| &menu.left_out)
+    }
+
+    /// The versions that the cluster has.
+    ///
+    /// # Errors
+    /// The API server refuses it, or does not answer.
+    pub async fn installed(&self) -> Result<Installed> {
+        installed::read(self.objects.client()).await.context("reading which add-ons the cluster has")
+    }
+
+    /// How all add-ons stand.
+    ///
+    /// # Errors
+    /// The API server refuses to say, or does not answer.
+    pub async fn standings(&self, installed: &Installed) -> Result<Vec<Standing>> {
+        let mut standings = Vec::new();
+        for addon in self.menus.iter().flat_map(|menu| &menu.addons) {
+            let has_authority = match addon.spec.needs_pki {
+                true => authority::is_there(&self.objects, &addon.name)
+                    .await
+                    .with_context(|| format!("looking for the authority of {}", addon.name))?,
+                false => true,
+            };
+            let key = (addon.namespace().to_owned(), addon.name.clone());
+            let installed = installed.get(&key).cloned();
+            standings.push(Standing {
+                due: due(addon, installed.as_ref(), has_authority),
+                problem: addon.check().err().map(|error| error.to_string()),
+                addon: addon.clone(),
+                installed,
+            });
+        }
+        Ok(standings)
+    }
+}
+
+/// The menus with this add-on alone.
+fn only(mut menus: Vec<Menu>, name: &str, channels: &[String]) -> Result<Vec<Menu>, WrongConfiguration> {
+    let all: Vec<String> =
+        menus.iter().flat_map(|menu| &menu.addons).map(|addon| addon.name.clone()).collect();
+    for menu in &mut menus {
+        menu.addons.retain(|addon| addon.name == name);
+        menu.left_out.retain(|left_out| left_out.name == name);
+    }
+    match menus.iter().all(|menu| menu.addons.is_empty() && menu.left_out.is_empty()) {
+        false => Ok(menus),
+        true => Err(WrongConfiguration(format!(
+            "no add-on {name:?} is in {} for this version of Kubernetes; there are: {}",
+            channels.join(", "),
+            if all.is_empty() { "none".to_owned() } else { all.join(", ") }
+        ))),
+    }
+}

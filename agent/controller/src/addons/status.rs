@@ -1,0 +1,185 @@
+//! `kops-agent addons status`.
+
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use kops_agent_process::output::Output;
+use kops_agent_process::{exit, output};
+use serde::Serialize;
+
+use super::standing::{Scene, Standing};
+
+/// How an add-on stands, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+enum State {
+    /// The cluster has the channel's version.
+    Current,
+    /// The cluster has another one.
+    UpdateDue,
+    /// The cluster has none.
+    New,
+    /// Only its authority is missing.
+    AuthorityDue,
+    /// The channel's entry cannot be followed.
+    Wrong,
+    /// The cluster has it, and no channel names it: it stays as it is.
+    Unlisted,
+}
+
+impl State {
+    fn of(standing: &Standing) -> State {
+        match (&standing.problem, &standing.due, &standing.installed) {
+            (Some(_), _, _) => State::Wrong,
+            (None, None, _) => State::Current,
+            (None, Some(due), _) if due.version.is_none() => State::AuthorityDue,
+            (None, Some(_), None) => State::New,
+            (None, Some(_), Some(_)) => State::UpdateDue,
+        }
+    }
+
+    fn in_words(self) -> &'static str {
+        match self {
+            State::Current => "current",
+            State::UpdateDue => "update due",
+            State::New => "new",
+            State::AuthorityDue => "authority due",
+            State::Wrong => "wrong",
+            State::Unlisted => "in no channel",
+        }
+    }
+}
+
+/// A row of the table.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Row {
+    name: String,
+    namespace: String,
+    state: State,
+    /// The hash of the version that the cluster has; empty for none.
+    installed: String,
+    /// The hash of the channel's version; empty for none.
+    wanted: String,
+    /// The channel.
+    channel: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+}
+
+/// Prints how add-ons stand, and ends with 4 where anything is due or wrong.
+pub async fn run(scene: &Scene, how: Output) -> Result<u8> {
+    let installed = scene.installed().await?;
+    let standings = scene.standings(&installed).await?;
+    let mut rows: Vec<Row> = standings.iter().map(row).collect();
+    for left_out in scene.left_out() {
+        rows.push(Row {
+            name: left_out.name.clone(),
+            namespace: String::new(),
+            state: State::Wrong,
+            installed: String::new(),
+            wanted: String::new(),
+            channel: left_out.problem.source_file.clone(),
+            problem: Some(left_out.problem.to_string()),
+        });
+    }
+    if !scene.is_of_one {
+        let is_listed = |namespace: &str, name: &str| {
+            standings.iter().any(|one| one.addon.namespace() == namespace && one.addon.name == name)
+        };
+        let unlisted = installed.into_iter().filter(|((namespace, name), _)| !is_listed(namespace, name));
+        rows.extend(unlisted.map(|((namespace, name), version)| Row {
+            name,
+            namespace,
+            state: State::Unlisted,
+            installed: version.manifest_hash,
+            wanted: String::new(),
+            channel: version.channel.unwrap_or_default(),
+            problem: None,
+        }));
+    }
+    match how {
+        Output::Json => output::print_json(&rows)?,
+        Output::Text => output::print_bytes(table(&rows).as_bytes())?,
+    };
+    let is_well = rows.iter().all(|row| matches!(row.state, State::Current | State::Unlisted));
+    Ok(if is_well { exit::CONVERGED } else { exit::DIFFERENT })
+}
+
+fn row(standing: &Standing) -> Row {
+    Row {
+        name: standing.addon.name.clone(),
+        namespace: standing.addon.namespace().to_owned(),
+        state: State::of(standing),
+        installed: standing.installed.as_ref().map(|one| one.manifest_hash.clone()).unwrap_or_default(),
+        wanted: standing.addon.spec.manifest_hash.clone(),
+        channel: standing.addon.channel.clone(),
+        problem: standing.problem.clone(),
+    }
+}
+
+/// What people need of a hash to tell it from another.
+const SHOWN_OF_HASH: usize = 12;
+
+fn table(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return "There are no add-ons.\n".to_owned();
+    }
+    let short = |hash: &str| match hash.is_empty() {
+        true => "-".to_owned(),
+        false => hash.chars().take(SHOWN_OF_HASH).collect(),
+    };
+    let lines: Vec<[String; 5]> =
+        std::iter::once(["NAME", "NAMESPACE", "STATE", "INSTALLED", "CHANNEL"].map(str::to_owned))
+            .chain(rows.iter().map(|row| {
+                let texts = [&row.name, &row.namespace].map(|text| output::one_line(text, usize::MAX));
+                let [name, namespace] = texts;
+                [name, namespace, row.state.in_words().to_owned(), short(&row.installed), short(&row.wanted)]
+            }))
+            .collect();
+    let width =
+        |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
+    let widths: Vec<usize> = (0..5).map(width).collect();
+    let mut text = String::new();
+    for line in &lines {
+        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
+    }
+    for row in rows {
+        if let Some(problem) = &row.problem {
+            let _ = writeln!(text, "{}: {}", row.name, output::one_line(problem, usize::MAX));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_has_a_column_for_what_is_there_and_for_what_is_wanted() {
+        let row = |name: &str, state, installed: &str, wanted: &str| Row {
+            name: name.into(),
+            namespace: "kube-system".into(),
+            state,
+            installed: installed.into(),
+            wanted: wanted.into(),
+            channel: String::new(),
+            problem: None,
+        };
+        let mut rows = vec![
+            row("coredns.addons.k8s.io", State::UpdateDue, "0123456789abcdef", "fedcba9876543210"),
+            row("a", State::New, "", "ffff"),
+        ];
+        assert_eq!(
+            table(&rows),
+            "NAME                   NAMESPACE    STATE       INSTALLED     CHANNEL\n\
+             coredns.addons.k8s.io  kube-system  update due  0123456789ab  fedcba987654\n\
+             a                      kube-system  new         -             ffff\n"
+        );
+        rows[1].problem = Some("it is\u{1b}[2J wrong".into());
+        assert!(table(&rows).ends_with("\na: it is [2J wrong\n"), "{}", table(&rows));
+        assert_eq!(table(&[]), "There are no add-ons.\n");
+    }
+}
