@@ -152,7 +152,8 @@ impl Cluster {
         Cluster { environment: environment.into_iter().chain([region]).collect(), ..self }
     }
 
-    fn store(&self) -> PathBuf {
+    /// The cluster's folder in the store.
+    pub fn store(&self) -> PathBuf {
         self.folder.path().join("store")
     }
 
@@ -360,14 +361,22 @@ impl Cluster {
     }
 
     fn configured(&self, command: &mut Command) {
+        command.env_clear().env("RUST_BACKTRACE", "1").envs(self.environment.clone());
+        command.args(["-v", "2", "controller"]);
+        self.with_configuration(command);
+    }
+
+    /// The agent, as it is before its verb.
+    pub fn verb(&self) -> Command {
+        let mut command = Command::new(agent());
+        command.env_clear().env("RUST_BACKTRACE", "1").envs(self.environment.clone());
         command
-            .env_clear()
-            .env("RUST_BACKTRACE", "1")
-            .envs(self.environment.clone())
-            .args(["-v", "2", "controller", "--conf"])
-            .arg(self.folder.path().join("config.yaml"))
-            .arg("--store-mirror")
-            .arg(self.store_mirror());
+    }
+
+    /// Has a command read the controller's configuration, and this store.
+    pub fn with_configuration(&self, command: &mut Command) {
+        command.arg("--conf").arg(self.folder.path().join("config.yaml"));
+        command.arg("--store-mirror").arg(self.store_mirror());
     }
 }
 

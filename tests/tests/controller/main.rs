@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
+mod addons;
 mod bootstrap;
 mod client;
 mod cluster;
