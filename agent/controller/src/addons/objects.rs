@@ -41,7 +41,7 @@ impl Objects {
         &self.client
     }
 
-    /// The object of this name; `None` where there is none.
+    /// The object of this name; `None` where there is none, or its kind is not served.
     ///
     /// # Errors
     /// The API server refuses it, or does not answer.
@@ -51,8 +51,11 @@ impl Objects {
         namespace: &str,
         name: &str,
     ) -> Result<Option<Value>, ApiError> {
-        let found = answer(self.api(resource, namespace).get_opt(name)).await?;
-        found.map(|object| value(&object)).transpose()
+        match answer(self.api(resource, namespace).get(name)).await {
+            Ok(object) => value(&object).map(Some),
+            Err(error) if error.is_not_found() => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Applies an object, and gives it as the API server has it after that.
