@@ -1,7 +1,7 @@
 //! Add-ons, as kOps' channels pod applies them: channels and manifests are read from the state store, what is due is decided in
 //! `kops_agent_plan::addons`, and done here, on the API server.
 //!
-//! [`run`] is `kops-agent addons`: [`status`], [`diff`] and [`apply`] are its verbs, [`standing`] what all of them look at first.
+//! [`run`] is `kops-agent addons`: `status`, `diff` and `apply` are its verbs, `standing` what all of them look at first.
 
 mod api_error;
 mod apply;
