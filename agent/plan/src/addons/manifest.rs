@@ -4,7 +4,8 @@ use std::fmt;
 
 use kops_agent_spec::{SpecError, parse_document};
 use serde_json::Value;
-use sha2::{Digest as _, Sha256};
+
+use crate::diff::sha256_hex;
 
 /// The group and kind of definitions of kinds.
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "CustomResourceDefinition");
@@ -139,9 +140,5 @@ fn has_content(section: &str) -> bool {
 
 /// The SHA-256 of a text without the white space around it, in hexadecimal: what kOps has as the hash of a manifest.
 pub(super) fn sha256_of_trimmed(text: &[u8]) -> String {
-    let digest = match std::str::from_utf8(text) {
-        Ok(text) => Sha256::digest(text.trim().as_bytes()),
-        Err(_) => Sha256::digest(text),
-    };
-    hex::encode(digest)
+    sha256_hex(std::str::from_utf8(text).map_or(text, |text| text.trim().as_bytes()))
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use kops_agent_spec::omit::is_zero;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
@@ -81,11 +82,6 @@ pub fn recorded(annotations: &BTreeMap<String, String>) -> BTreeMap<String, Chan
         Some((key.strip_prefix(ANNOTATION_PREFIX)?.to_owned(), ChannelVersion::parse(value)?))
     });
     versions.collect()
-}
-
-#[allow(clippy::trivially_copy_pass_by_ref)]
-fn is_zero(number: &i64) -> bool {
-    *number == 0
 }
 
 /// Go leaves a field at its zero value where JSON has null.
