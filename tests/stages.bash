@@ -81,10 +81,19 @@ has_ended() {
     times+=("$name, beside others" "$took" "$(core_seconds "$name")")
 }
 
-# join: waits for all stages that run beside.
+# is_beside [NAME]: whether that stage, or any, still runs beside.
+is_beside() {
+    local name
+    for name in "${beside_name[@]}"; do
+        if [[ $name == "${1:-$name}" ]]; then return 0; fi
+    done
+    return 1
+}
+
+# join [NAME]: waits for that stage, or for all that run beside.
 join() {
     local ended status
-    while ((${#beside_name[@]} > 0)); do
+    while is_beside "$@"; do
         status=0
         wait -n -p ended "${!beside_name[@]}" || status=$?
         has_ended "$ended" "$status"
