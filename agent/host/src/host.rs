@@ -12,6 +12,7 @@ use crate::error::Result;
 use crate::lock::{Lock, Locks};
 use crate::root::Root;
 use crate::stamps::Stamp;
+use crate::stopwatch::Stopwatch;
 use crate::system::commands::Commands;
 use crate::system::health::{self, Health, Pace};
 use crate::system::images::{Ctr, Images};
@@ -25,7 +26,6 @@ use crate::system::remote::{NoRemote, Remote};
 use crate::system::systemd::{self, Rest, Systemd, UnitState};
 use crate::system::users::Users;
 use crate::system::{commands, kernel, mounts, packages, users};
-use crate::timeline::Stopwatch;
 use crate::waits::Waits;
 
 /// Certificates of different nodes expire on different days of a month

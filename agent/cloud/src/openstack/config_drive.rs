@@ -17,8 +17,9 @@ use nix::mount::{MsFlags, mount};
 use nix::sched::{CloneFlags, unshare};
 use tokio::sync::oneshot;
 
-use super::facts::META_DATA;
-
+/// Where a server's metadata is on the drive, and at the metadata service.
+/// Upstream: `MetadataLatestPath` in upup/pkg/fi/cloudup/openstack/openstackmetadata/metadata.go.
+pub(super) const META_DATA: &str = "/openstack/latest/meta_data.json";
 /// udev's links to disks by their labels, of which one with vfat has capital letters.
 const LINKS: [&str; 2] = ["dev/disk/by-label/config-2", "dev/disk/by-label/CONFIG-2"];
 const FILE_SYSTEMS: [&str; 2] = ["iso9660", "vfat"];

@@ -7,7 +7,7 @@ use kops_agent_plan::machine_id::IdForm;
 use reqwest::header::HeaderMap;
 use serde::Deserialize;
 
-use super::config_drive;
+use super::config_drive::{self, META_DATA};
 use crate::metadata::{MetadataError, MetadataService};
 
 /// Where the metadata service is.
@@ -15,8 +15,6 @@ pub(super) const ENDPOINT: &str = "http://169.254.169.254";
 
 /// Upstream: `metadata://openstack` in util/pkg/vfs/context.go.
 const LOCAL_IPV4: &str = "/latest/meta-data/local-ipv4";
-/// Upstream: `MetadataLatestPath` in upup/pkg/fi/cloudup/openstack/openstackmetadata/metadata.go.
-pub(super) const META_DATA: &str = "/openstack/latest/meta_data.json";
 
 /// Asks for the server's address, which may have none.
 ///
