@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::Result;
+use kops_agent_net::retry::Retries;
 use kops_agent_plan::addons::Due;
 use kops_agent_process::output::Output;
 use kops_agent_process::{exit, output};
@@ -13,9 +14,9 @@ use super::args::AddonsApplyArgs;
 use super::standing::{Scene, Standing};
 use super::updating::{self, Report};
 
-/// The pause after the first round; each later one is twice as long.
+/// The pause after the first round; each later one is about twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
-/// No pause is longer.
+/// No pause is longer, but for its jitter of up to as much again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Applies what is due, in the channels' order. Those that fail are tried again by themselves.
@@ -25,7 +26,8 @@ pub async fn run(scene: &Scene, args: &AddonsApplyArgs) -> Result<u8> {
     }
     let mut done: Vec<Report> = Vec::new();
     let mut failed: Vec<Report>;
-    let mut pause = FIRST_PAUSE;
+    let mut pauses =
+        Retries { first_pause: FIRST_PAUSE, longest_pause: LONGEST_PAUSE, ..Retries::default() }.pauses();
     let mut round = 0;
     loop {
         failed = Vec::new();
@@ -52,9 +54,9 @@ pub async fn run(scene: &Scene, args: &AddonsApplyArgs) -> Result<u8> {
         for report in &failed {
             log::warn!("the add-on {} failed: {}", report.name, report.problems.join("; "));
         }
-        log::info!("what failed is tried again in {} s ({round} of {})", pause.as_secs(), args.retries);
+        let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
+        log::info!("what failed is tried again in {pause:.0?} ({round} of {})", args.retries);
         sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
     let is_failed = !failed.is_empty() || scene.left_out().next().is_some();
     let reports: Vec<&Report> = done.iter().chain(&failed).collect();
