@@ -51,7 +51,7 @@ pub async fn run(scene: &Scene, how: Output, exit_code: bool) -> Result<u8> {
     }
     let installed = scene.installed().await?;
     let mut differences = Vec::new();
-    for standing in scene.standings(&installed).await? {
+    for standing in scene.standings(scene.addons(), &installed).await? {
         differences.push(difference(scene, &standing).await);
     }
     match how {
