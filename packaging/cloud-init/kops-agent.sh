@@ -28,6 +28,14 @@ keep() {
     mv -f "$new" /etc/environment
 }
 
+# proxies: those of /etc/environment, a line each, as pam_env reads them there: comments begin with # anywhere, a backslash joins the
+# next line, `export ` is passed over, and of a value that begins with a quote the quotes at both ends are not its own.
+proxies() {
+    sed -e ':line' -e 's/#.*//' -e '/\\[[:blank:]]*$/{' -e 's/\\[[:blank:]]*$//' -e '$!{' -e 'N' -e 's/\n//' -e 'b line' -e '}' -e '}' \
+        -e 's/^[[:blank:]]*//' -e 's/^export //' -e 's/[[:blank:]]*$//' \
+        -e "/^[^=]*=[\"']/{" -e "s/[\"']\$//" -e "s/[\"']//" -e '}' /etc/environment | grep -iE '^(https?|no)_proxy='
+}
+
 # tell_systemd: has all units see the proxies that were kept, kubelet's for one, whose credential providers ask registries; kOps' own
 # script does so, too.
 tell_systemd() {
@@ -36,7 +44,7 @@ tell_systemd() {
     mkdir -p "$folder"
     {
         echo '[Manager]'
-        grep -iE '^(https?|no)_proxy=' /etc/environment | sed 's/["\\]/\\&/g; s/.*/DefaultEnvironment="&"/'
+        proxies | sed 's/["\\]/\\&/g; s/.*/DefaultEnvironment="&"/'
     } >"$new"
     if cmp -s "$new" "$folder/kops-agent-proxy.conf"; then
         rm -f "$new"

@@ -14,14 +14,12 @@ use kube::{Client, Error};
 use serde::Deserialize;
 use tokio::time::timeout;
 
+use super::list_pages;
+
 /// The API group of `Host` objects.
 pub const GROUP: &str = "kops.k8s.io";
 /// The resource as rights name it.
 pub const RESOURCE: &str = "hosts";
-/// Objects of one answer.
-const PAGE: u32 = 500;
-/// More pages than a cluster could have.
-const MOST_PAGES: usize = 100;
 /// How long all of the list may take: a machine waits for it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -54,18 +52,9 @@ impl ApiHosts {
         ApiHosts(Api::namespaced_with(client, NAMESPACE, &resource))
     }
 
-    async fn pages(&self) -> Result<Vec<Host>, Error> {
-        let mut hosts = Vec::new();
-        let mut page = ListParams::default().limit(PAGE);
-        for _ in 0..MOST_PAGES {
-            let list = self.0.list(&page).await?;
-            hosts.extend(list.items.into_iter().map(host));
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = ListParams::default().limit(PAGE).continue_token(&token),
-                None => break,
-            }
-        }
-        Ok(hosts)
+    async fn all(&self) -> Result<Vec<Host>, Error> {
+        let ask = |page| async move { self.0.list(&page).await };
+        list_pages::all(ListParams::default(), ask, host).await
     }
 }
 
@@ -73,7 +62,7 @@ impl Hosts for ApiHosts {
     fn list(&self) -> BoxFuture<'static, Result<Vec<Host>, HostsUnavailable>> {
         let hosts = self.clone();
         async move {
-            match timeout(TIMEOUT, hosts.pages()).await {
+            match timeout(TIMEOUT, hosts.all()).await {
                 Ok(Ok(hosts)) => Ok(hosts),
                 Ok(Err(error)) => Err(HostsUnavailable(in_words(&error))),
                 Err(_) => Err(HostsUnavailable(format!("no answer within {TIMEOUT:.0?}"))),

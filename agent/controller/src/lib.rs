@@ -20,6 +20,7 @@ mod known;
 mod kubernetes;
 mod lease;
 mod left_to_upstream;
+mod list_pages;
 mod metrics;
 mod node_api;
 mod node_labels;

@@ -30,6 +30,7 @@ use super::groups::{Changed, Group, Groups};
 use super::identify::Identifier;
 use super::known::{KnownNodes, Pauses};
 use super::lease::Leadership;
+use super::list_pages;
 use super::metrics::{Metrics, Reconciled};
 use super::node_api::{Nodes, observed};
 use super::pod_ranges::{Lacking, PodRanges};
@@ -48,9 +49,7 @@ const CLOUD_UNAVAILABLE: &str = "CloudUnavailable";
 const ROLES_REMOVED: &str = "RoleLabelsRemoved";
 /// Consecutive failures of the cloud before an Event: an outage of some seconds is in the log only.
 const TOLD_AFTER: u32 = 4;
-/// Nodes of one answer of the API server.
-const PAGE: u32 = 500;
-/// The timeout of such an answer. Without it, one on a connection whose peer is gone is waited for for ever.
+/// The timeout of a page of the list of Nodes. Without it, one on a connection whose peer is gone is waited for for ever.
 pub const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the controller works with.
@@ -272,21 +271,14 @@ impl NodeLabels {
     }
 
     async fn list(&self) -> Result<Vec<Arc<ObservedNode>>> {
-        let api = self.nodes.api();
-        let mut nodes = Vec::new();
-        let mut page = ListParams::default().limit(PAGE);
-        loop {
-            let answer = timeout(self.list_timeout, api.list(&page)).await;
-            let list = answer
-                .map_err(|_| anyhow!(no_answer(self.list_timeout)))
-                .and_then(|answer| Ok(answer?))
-                .context("listing Nodes")?;
-            nodes.extend(list.items.into_iter().map(observed));
-            match list.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = ListParams::default().limit(PAGE).continue_token(&token),
-                None => return Ok(nodes),
+        let api = &self.nodes.api();
+        let ask = |page| async move {
+            match timeout(self.list_timeout, api.list(&page)).await {
+                Ok(answer) => Ok(answer?),
+                Err(_) => Err(anyhow!(no_answer(self.list_timeout))),
             }
-        }
+        };
+        list_pages::all(ListParams::default(), ask, observed).await.context("listing Nodes")
     }
 
     /// Deals with one Node.

@@ -1,4 +1,5 @@
-//! Certificates that vouch for themselves, for a few minutes between two peers that know each other otherwise.
+//! Certificates that vouch for themselves: for a few minutes between two peers that know each other otherwise, and authorities of
+//! add-ons.
 
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, KeyPair,
@@ -10,49 +11,56 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 use crate::error::CertificateError;
 use crate::pem::PemPair;
 
-/// The life of one, before and after it is made (pkg/bootstrap/challenge_server.go).
-const BACKDATED: Duration = Duration::minutes(15);
-const LIFETIME: Duration = Duration::minutes(45);
+/// When a certificate's life begins and ends, from when it is made.
+struct Life {
+    backdated: Duration,
+    lifetime: Duration,
+}
+
+/// The life of a serving certificate (pkg/bootstrap/challenge_server.go).
+const SERVING: Life = Life { backdated: Duration::minutes(15), lifetime: Duration::minutes(45) };
+
+/// The life of an authority of an add-on (upstream: `signNewCertificate` in pkg/pki/csr.go).
+const AUTHORITY: Life = Life { backdated: Duration::hours(48), lifetime: Duration::days(10 * 365) };
 
 /// A serving certificate for a name, signed by its own key. It is no authority.
 ///
 /// # Errors
 /// If the name is none, or no key can be made.
 pub fn self_signed(name: &str, now: OffsetDateTime) -> Result<PemPair, CertificateError> {
-    let invalid =
-        |error: rcgen::Error| CertificateError::Invalid { name: name.to_owned(), reason: error.to_string() };
-    let mut params = CertificateParams::new([name.to_owned()]).map_err(invalid)?;
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, name);
-    params.serial_number = Some(SerialNumber::from(1));
-    params.is_ca = IsCa::ExplicitNoCa;
-    params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
-    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    let now = now.replace_nanosecond(0).unwrap_or(now);
-    (params.not_before, params.not_after) = (now - BACKDATED, now + LIFETIME);
-    let key = KeyPair::generate().map_err(invalid)?;
-    let certificate = params.self_signed(&key).map_err(invalid)?.pem();
-    Ok(PemPair { certificate, private_key: key.serialize_pem() })
+    signed_by_its_own_key(name, now, SERVING, |params| {
+        params.serial_number = Some(SerialNumber::from(1));
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+    })
 }
-
-/// The life of an authority of an add-on (upstream: `signNewCertificate` in pkg/pki/csr.go).
-const AUTHORITY_BACKDATED: Duration = Duration::hours(48);
-const AUTHORITY_LIFETIME: Duration = Duration::days(10 * 365);
 
 /// An authority that is for itself, as kOps makes one for an add-on: its name is its common name, and its DNS name.
 ///
 /// # Errors
 /// If the name is none, or no key can be made.
 pub fn self_signed_authority(name: &str, now: OffsetDateTime) -> Result<PemPair, CertificateError> {
+    signed_by_its_own_key(name, now, AUTHORITY, |params| {
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::CrlSign, KeyUsagePurpose::KeyCertSign];
+    })
+}
+
+fn signed_by_its_own_key(
+    name: &str,
+    now: OffsetDateTime,
+    Life { backdated, lifetime }: Life,
+    set_usage: impl FnOnce(&mut CertificateParams),
+) -> Result<PemPair, CertificateError> {
     let invalid =
         |error: rcgen::Error| CertificateError::Invalid { name: name.to_owned(), reason: error.to_string() };
     let mut params = CertificateParams::new([name.to_owned()]).map_err(invalid)?;
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
-    params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    params.key_usages = vec![KeyUsagePurpose::CrlSign, KeyUsagePurpose::KeyCertSign];
+    set_usage(&mut params);
     let now = now.replace_nanosecond(0).unwrap_or(now);
-    (params.not_before, params.not_after) = (now - AUTHORITY_BACKDATED, now + AUTHORITY_LIFETIME);
+    (params.not_before, params.not_after) = (now - backdated, now + lifetime);
     let key = KeyPair::generate().map_err(invalid)?;
     let certificate = params.self_signed(&key).map_err(invalid)?.pem();
     Ok(PemPair { certificate, private_key: key.serialize_pem() })

@@ -6,6 +6,7 @@
 //! by starting them again, all files in place.
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 
 use serde_json::Value;
 
@@ -13,11 +14,11 @@ use crate::cluster::{AGENT, BOOT_CONFIG, Cluster};
 use crate::machine::Machine;
 use crate::step;
 
-/// How many machines are made nodes; one before these warms what the host caches.
-const ROUNDS: usize = 3;
+/// How many machines are made nodes, where `KOPS_AGENT_BOOT_ROUNDS` does not say; one before these warms what the host caches.
+const ROUNDS: usize = 5;
 /// How often a run with nothing to do is measured on each machine, in either way.
 const IDLE_RUNS: usize = 9;
-/// What is promised of a boot to its floor.
+/// What is promised of a boot to its floor: the median of the rounds' own ratios is not above it.
 const RATIO: f64 = 1.15;
 /// What is promised of a run with nothing to do, in milliseconds.
 const IDLE_MS: f64 = 100.0;
@@ -52,6 +53,10 @@ struct Round {
 impl Round {
     fn floor(&self) -> f64 {
         self.apt.max(self.curl) + self.units
+    }
+
+    fn ratio(&self) -> f64 {
+        self.converge / self.floor()
     }
 }
 
@@ -150,9 +155,11 @@ fn units_alone(machine: &Machine, units: &[String]) -> f64 {
     timed(machine, &command)
 }
 
+/// Of an even number of values, what is half-way between the two in the middle.
 fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
-    values[values.len() / 2]
+    let middle = values.len() / 2;
+    if values.len() % 2 == 1 { values[middle] } else { f64::midpoint(values[middle - 1], values[middle]) }
 }
 
 /// Runs with nothing to do, in seconds: with systemd asked over the bus, and by systemctl.
@@ -208,13 +215,49 @@ fn round() -> (Round, Size) {
     (round, size)
 }
 
+/// A row for each round; its ratio is of its own two machines.
+fn table_of_rounds(rounds: &[Round]) -> String {
+    let mut table = "| round | floor, s | converge, s | ratio |\n| --- | --- | --- | --- |\n".to_owned();
+    for (number, round) in rounds.iter().enumerate() {
+        let (floor, converge, ratio) = (round.floor(), round.converge, round.ratio());
+        let _ = writeln!(table, "| {} | {floor:.3} | {converge:.3} | {ratio:.2} |", number + 1);
+    }
+    table
+}
+
+fn table_of_medians(rounds: &[Round], size: &Size) -> String {
+    let Size { packages, files, megabytes, units } = size;
+    let of = |what: fn(&Round) -> f64| median(rounds.iter().map(what).collect());
+    let (apt, curl) = (of(|round| round.apt), of(|round| round.curl));
+    let (of_units, floor, converge) = (of(|round| round.units), of(Round::floor), of(|round| round.converge));
+    let (packages_took, downloads_took) = (of(|round| round.packages), of(|round| round.downloads));
+    let ratio = of(Round::ratio);
+    let (bus, systemctl) = (1000.0 * of(|round| round.over_the_bus), 1000.0 * of(|round| round.by_systemctl));
+    format!(
+        "| what | median of {} | promised |
+| --- | --- | --- |
+| `apt-get update` and `apt-get install` alone, {packages} packages, s | {apt:.3} | |
+| `curl --parallel` alone, {files} files, {megabytes} MB over 1 Gbit/s, s | {curl:.3} | |
+| `daemon-reload` and `systemctl start` of {units} units, one after another, s | {of_units:.3} | |
+| the floor: the longer of apt and curl, and the units, s | {floor:.3} | |
+| `kops-agent converge` of a machine that has just booted, s | {converge:.3} | |
+| by its timeline: packages, downloads, s | {packages_took:.3}, {downloads_took:.3} | |
+| its ratio to the floor, of the rounds' own ratios | {ratio:.2} | at most {RATIO} |
+| the second `converge`, nothing to do, ms (median of {IDLE_RUNS}) | {bus:.0} | at most {IDLE_MS:.0} |
+| the same, systemd asked by `systemctl` alone, ms | {systemctl:.0} | |
+",
+        rounds.len()
+    )
+}
+
 #[test]
 #[ignore = "measures: tests/bench/run boot"]
 #[allow(clippy::print_stdout)]
 fn measured_boot() {
+    let wanted = std::env::var("KOPS_AGENT_BOOT_ROUNDS").map_or(ROUNDS, |rounds| rounds.parse().unwrap());
     let mut rounds = Vec::new();
     let mut size = None;
-    for number in 0..=ROUNDS {
+    for number in 0..=wanted {
         let (round, its) = round();
         step(&format!(
             "round {number}: apt {:.3}, curl {:.3}, units {:.3}: floor {:.3}; converge {:.3} (packages {:.3}, downloads \
@@ -234,39 +277,44 @@ fn measured_boot() {
         }
         size = Some(its);
     }
-    let Size { packages, files, megabytes, units } = size.unwrap();
-    let of = |what: fn(&Round) -> f64| median(rounds.iter().map(what).collect());
-    let ratio = of(|round| round.converge / round.floor());
-    let (bus, systemctl) = (1000.0 * of(|round| round.over_the_bus), 1000.0 * of(|round| round.by_systemctl));
-    println!("| what | median of {ROUNDS} | promised |");
-    println!("| --- | --- | --- |");
-    println!(
-        "| `apt-get update` and `apt-get install` alone, {packages} packages, s | {:.3} | |",
-        of(|round| round.apt)
-    );
-    println!(
-        "| `curl --parallel` alone, {files} files, {megabytes} MB over 1 Gbit/s, s | {:.3} | |",
-        of(|round| round.curl)
-    );
-    println!(
-        "| `daemon-reload` and `systemctl start` of {units} units, one after another, s | {:.3} | |",
-        of(|round| round.units)
-    );
-    println!("| the floor: the longer of apt and curl, and the units, s | {:.3} | |", of(Round::floor));
-    println!(
-        "| `kops-agent converge` of a machine that has just booted, s | {:.3} | |",
-        of(|round| round.converge)
-    );
-    println!(
-        "| by its timeline: packages, downloads, s | {:.3}, {:.3} | |",
-        of(|round| round.packages),
-        of(|round| round.downloads)
-    );
-    println!("| its ratio to the floor | {ratio:.2} | at most {RATIO} |");
-    println!(
-        "| the second `converge`, nothing to do, ms (median of {IDLE_RUNS}) | {bus:.0} | at most {IDLE_MS:.0} |"
-    );
-    println!("| the same, systemd asked by `systemctl` alone, ms | {systemctl:.0} | |");
+    println!("{}", table_of_rounds(&rounds));
+    println!("{}", table_of_medians(&rounds, &size.unwrap()));
+    let ratio = median(rounds.iter().map(Round::ratio).collect());
+    let bus = 1000.0 * median(rounds.iter().map(|round| round.over_the_bus).collect());
     assert!(ratio <= RATIO, "a boot takes {ratio:.2} of its floor");
     assert!(bus <= IDLE_MS, "a run with nothing to do takes {bus:.0} ms");
+}
+
+#[test]
+fn a_boot_is_judged_by_the_rounds_own_ratios() {
+    let round = |apt, converge| Round {
+        apt,
+        curl: 2.0,
+        units: 1.0,
+        converge,
+        packages: 0.0,
+        downloads: 0.0,
+        over_the_bus: 0.05,
+        by_systemctl: 0.06,
+    };
+    // The medians of converges and floors are as 1.09 to 1, within what is promised; that of the ratios is not.
+    let rounds = [round(1.0, 6.0), round(5.0, 3.0), round(4.0, 6.0), round(9.0, 12.0)];
+    assert_eq!(
+        table_of_rounds(&rounds),
+        "| round | floor, s | converge, s | ratio |\n| --- | --- | --- | --- |\n\
+         | 1 | 3.000 | 6.000 | 2.00 |\n| 2 | 6.000 | 3.000 | 0.50 |\n\
+         | 3 | 5.000 | 6.000 | 1.20 |\n| 4 | 10.000 | 12.000 | 1.20 |\n"
+    );
+    let size = Size { packages: 4, files: 6, megabytes: 249, units: 2 };
+    let said = table_of_medians(&rounds, &size);
+    for row in [
+        "| what | median of 4 | promised |",
+        "and the units, s | 5.500 | |",
+        "has just booted, s | 6.000 | |",
+        "of the rounds' own ratios | 1.20 | at most 1.15 |",
+        "ms (median of 9) | 50 | at most 100 |",
+    ] {
+        assert!(said.contains(row), "{row}: {said}");
+    }
+    assert_eq!([median(vec![3.0, 1.0, 2.0]), median(vec![4.0, 1.0])], [2.0, 2.5]);
 }

@@ -4,7 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use anyhow::Result;
-use kops_agent_plan::addons::Due;
+use kops_agent_net::retry::Retries;
+use kops_agent_plan::addons::{Addon, Due};
 use kops_agent_process::output::Output;
 use kops_agent_process::{exit, output};
 use tokio::time::sleep;
@@ -13,9 +14,9 @@ use super::args::AddonsApplyArgs;
 use super::standing::{Scene, Standing};
 use super::updating::{self, Report};
 
-/// The pause after the first round; each later one is twice as long.
+/// The pause after the first round; each later one is about twice as long.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
-/// No pause is longer.
+/// No pause is longer, but for its jitter of up to as much again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 
 /// Applies what is due, in the channels' order. Those that fail are tried again by themselves.
@@ -23,28 +24,13 @@ pub async fn run(scene: &Scene, args: &AddonsApplyArgs) -> Result<u8> {
     for left_out in scene.left_out() {
         log::warn!("the add-on {} is passed over: {}", left_out.name, left_out.problem);
     }
-    let mut done: Vec<Report> = Vec::new();
-    let mut failed: Vec<Report>;
-    let mut pause = FIRST_PAUSE;
+    let mut done = Vec::new();
+    let mut failed;
+    let mut pauses =
+        Retries { first_pause: FIRST_PAUSE, longest_pause: LONGEST_PAUSE, ..Retries::default() }.pauses();
     let mut round = 0;
     loop {
-        failed = Vec::new();
-        let installed = scene.installed().await?;
-        for standing in scene.standings(&installed).await? {
-            // What is done once stays so, also where it is to be applied anew.
-            let is_done = |report: &Report| {
-                report.name == standing.addon.name && report.channel == standing.addon.channel
-            };
-            let Some(due) = wanted(&standing, args.reapply) else { continue };
-            if done.iter().any(is_done) {
-                continue;
-            }
-            let report = updating::update(&scene.objects, &scene.store, &standing.addon, &due).await;
-            match report.problems.is_empty() {
-                true => done.push(report),
-                false => failed.push(report),
-            }
-        }
+        failed = apply_rest(scene, args.reapply, &mut done).await?;
         if failed.is_empty() || round >= args.retries {
             break;
         }
@@ -52,9 +38,9 @@ pub async fn run(scene: &Scene, args: &AddonsApplyArgs) -> Result<u8> {
         for report in &failed {
             log::warn!("the add-on {} failed: {}", report.name, report.problems.join("; "));
         }
-        log::info!("what failed is tried again in {} s ({round} of {})", pause.as_secs(), args.retries);
+        let pause = pauses.next().unwrap_or(LONGEST_PAUSE);
+        log::info!("what failed is tried again in {pause:.0?} ({round} of {})", args.retries);
         sleep(pause).await;
-        pause = (pause * 2).min(LONGEST_PAUSE);
     }
     let is_failed = !failed.is_empty() || scene.left_out().next().is_some();
     let reports: Vec<&Report> = done.iter().chain(&failed).collect();
@@ -63,6 +49,26 @@ pub async fn run(scene: &Scene, args: &AddonsApplyArgs) -> Result<u8> {
         Output::Text => output::print_bytes(text(&reports).as_bytes())?,
     };
     Ok(if is_failed { exit::FAILED } else { exit::CONVERGED })
+}
+
+/// Applies what is due and not done, and gives the reports of what fails. What is done once stays so, also where it is to be
+/// applied anew.
+async fn apply_rest(scene: &Scene, reapply: bool, done: &mut Vec<Report>) -> Result<Vec<Report>> {
+    let is_done = |addon: &Addon| {
+        done.iter().any(|report| report.name == addon.name && report.channel == addon.channel)
+    };
+    let rest = scene.addons().filter(|addon| !is_done(addon));
+    let installed = scene.installed().await?;
+    let mut failed = Vec::new();
+    for standing in scene.standings(rest, &installed).await? {
+        let Some(due) = wanted(&standing, reapply) else { continue };
+        let report = updating::update(&scene.objects, &scene.store, &standing.addon, &due).await;
+        match report.problems.is_empty() {
+            true => done.push(report),
+            false => failed.push(report),
+        }
+    }
+    Ok(failed)
 }
 
 /// What is due, or, where it is to be applied anew, as good as due. Nothing new runs on nodes then, and none is marked.
@@ -107,7 +113,62 @@ fn text(reports: &[&Report]) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use kops_agent_plan::addons::{Channel, ServerVersion};
+    use kops_agent_tests::test_server::{TestServer, text as answer};
+    use kube::{Client, Config};
+    use serde_json::json;
+
     use super::*;
+    use crate::addons::objects::Objects;
+    use crate::configuration;
+
+    #[tokio::test]
+    async fn the_authority_of_what_is_done_is_not_asked_for_again() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = asked.clone();
+        let server = TestServer::start(move |request| {
+            let (method, path) = (request.method().as_str(), request.uri().path());
+            let status = match (method, path) {
+                ("GET", "/api/v1/namespaces") => 200,
+                ("GET", "/api/v1/namespaces/kube-system/secrets/a-ca") => {
+                    count.fetch_add(1, Ordering::SeqCst);
+                    404
+                }
+                ("POST", _) => 201,
+                (method, path) => panic!("{method} {path}"),
+            };
+            let answered = match status {
+                200 => json!({"metadata": {}, "items": [{"metadata": {"name": "kube-system", "annotations": {
+                    "addons.k8s.io/a": r#"{"manifestHash":"x","systemGeneration":1}"#}}}]}),
+                201 => json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "a-ca"}}),
+                _ => json!({"kind": "Status", "status": "Failure", "reason": "NotFound", "code": 404}),
+            };
+            async move { Ok(answer(status, &answered.to_string())) }
+        })
+        .await;
+        let channel = "{kind: Addons, metadata: {name: c}, spec: {addons: [
+            {name: a, manifest: a, manifestHash: x, needsPKI: true}, {name: b, manifest: not-there}]}}";
+        let channel = Channel::parse(channel.as_bytes(), "file:///nowhere/channel").unwrap();
+        kops_agent_net::tls::install_provider();
+        let client = Client::try_from(Config::new(server.url.parse().unwrap())).unwrap();
+        let scene = Scene {
+            store: configuration::store(&[]).unwrap(),
+            objects: Objects::of(client),
+            menus: vec![channel.menu(ServerVersion::parse("v1.34.0").unwrap())],
+            is_of_one: false,
+        };
+        let mut done = Vec::new();
+        for _round in 0..2 {
+            let failed = apply_rest(&scene, false, &mut done).await.unwrap();
+            let names = |reports: &[Report]| reports.iter().map(|one| one.name.clone()).collect::<Vec<_>>();
+            assert_eq!((names(&done), names(&failed)), (vec!["a".into()], vec!["b".into()]), "{failed:?}");
+        }
+        assert_eq!(asked.load(Ordering::SeqCst), 1);
+    }
 
     #[test]
     fn a_report_says_what_was_done_and_what_was_not() {

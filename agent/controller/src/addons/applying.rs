@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kops_agent_plan::addons::health;
 use kops_agent_plan::addons::managed_fields;
-use kops_agent_plan::addons::manifest::{Object, Turn};
+use kops_agent_plan::addons::manifest::{Object, Turn, defines};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
@@ -37,7 +37,7 @@ pub async fn misplaced(objects: &Objects, manifest: &[Object]) -> Vec<String> {
     for object in manifest {
         // What cannot be told now is told where the object is applied.
         if let Ok(Some(resource)) = objects.resources.find(&object.kind).await {
-            problems.extend(scope_problem(object, &resource));
+            problems.extend(scope_problem(object, &resource).map(|problem| format!("{object} {problem}")));
         }
     }
     problems
@@ -54,8 +54,7 @@ pub async fn apply(objects: &Objects, manifest: &[Object]) -> Applied {
             is_past_definitions = true;
             applied.problems.extend(established(objects, &defined, deadline).await);
         }
-        let kind = (object.kind.group.as_str(), object.kind.kind.as_str());
-        let waits = defined.iter().any(|definition| definition.defines() == Some(kind));
+        let waits = defines(manifest, &object.kind.group, &object.kind.kind);
         match apply_one(objects, object, waits.then_some(deadline)).await {
             Ok((live, taken_over)) => {
                 applied.objects += 1;
@@ -146,7 +145,7 @@ async fn try_one(objects: &Objects, object: &Object) -> Result<(Value, Vec<Strin
     let resource = objects.resources.find(&object.kind).await.map_err(|error| other(&error))?;
     let resource = resource.ok_or_else(not_served)?;
     if let Some(problem) = scope_problem(object, &resource) {
-        return Err(Unapplied::Other(problem));
+        return Err(Unapplied::Other(format!("it {problem}")));
     }
     if let Some(live) = objects.get(&resource, namespace, name).await.map_err(|error| other(&error))? {
         let migration = managed_fields::migration(&live).map_err(|problem| other(&problem))?;
@@ -172,10 +171,11 @@ async fn try_one(objects: &Objects, object: &Object) -> Result<(Value, Vec<Strin
     }
 }
 
-fn scope_problem(object: &Object, resource: &Resource) -> Option<String> {
+/// Why an object cannot be where its manifest has it, of whose kind this is the resource; its subject is the object.
+pub fn scope_problem(object: &Object, resource: &Resource) -> Option<&'static str> {
     match (resource.is_namespaced, object.namespace.is_empty()) {
-        (true, true) => Some(format!("{object} has no metadata.namespace, but its kind is in namespaces")),
-        (false, false) => Some(format!("{object} has a metadata.namespace, but its kind is in none")),
+        (true, true) => Some("has no metadata.namespace, but its kind is in namespaces"),
+        (false, false) => Some("has a metadata.namespace, but its kind is in none"),
         _ => None,
     }
 }

@@ -59,7 +59,7 @@ pub struct AddonsApplyArgs {
     /// Apply also those of which the cluster has the channel's version, which puts back what others have changed.
     #[arg(long)]
     pub reapply: bool,
-    /// How often to try again those that fail. Pauses grow from two seconds to one minute.
+    /// How often to try again those that fail. Pauses grow from some two seconds to a minute or two.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub retries: u32,
 }

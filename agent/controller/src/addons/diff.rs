@@ -4,12 +4,13 @@ use std::fmt::Write as _;
 
 use anyhow::Result;
 use kops_agent_plan::addons::Addon;
-use kops_agent_plan::addons::manifest::Object;
+use kops_agent_plan::addons::manifest::{Object, defines};
 use kops_agent_plan::addons::object_diff::unified;
 use kops_agent_process::output::{Output, error_text};
 use kops_agent_process::{exit, output};
 use serde::Serialize;
 
+use super::applying::scope_problem;
 use super::objects::{Apply, Objects};
 use super::standing::{Scene, Standing};
 use super::{authority, pruning, reading};
@@ -50,7 +51,7 @@ pub async fn run(scene: &Scene, how: Output, exit_code: bool) -> Result<u8> {
     }
     let installed = scene.installed().await?;
     let mut differences = Vec::new();
-    for standing in scene.standings(&installed).await? {
+    for standing in scene.standings(scene.addons(), &installed).await? {
         differences.push(difference(scene, &standing).await);
     }
     match how {
@@ -97,7 +98,7 @@ async fn difference(scene: &Scene, standing: &Standing) -> Difference {
 async fn prune(objects: &Objects, addon: &Addon, manifest: &[Object], difference: &mut Difference) {
     for rule in addon.spec.prune.iter().flat_map(|prune| &prune.kinds) {
         // A kind that the manifest brings has no objects yet.
-        let is_brought = manifest.iter().any(|object| object.defines() == Some((&rule.group, &rule.kind)));
+        let is_brought = defines(manifest, &rule.group, &rule.kind);
         match pruning::doomed(objects, rule, manifest).await {
             Ok(doomed) => difference.pruned.extend(doomed.iter().map(ToString::to_string)),
             Err(_) if is_brought => {}
@@ -113,16 +114,13 @@ async fn changed(objects: &Objects, object: &Object, manifest: &[Object]) -> Res
     let Object { namespace, name, value, kind, .. } = object;
     let Some(resource) = objects.resources.find(kind).await.map_err(|error| error.to_string())? else {
         // It is served once the definition is applied that comes with it.
-        let group_and_kind = (kind.group.as_str(), kind.kind.as_str());
-        return match manifest.iter().any(|other| other.defines() == Some(group_and_kind)) {
+        return match defines(manifest, &kind.group, &kind.kind) {
             true => is_new(),
             false => Err(format!("the API server serves no {} of {}", kind.kind, kind.api_version())),
         };
     };
-    if resource.is_namespaced == namespace.is_empty() {
-        let wrong =
-            if namespace.is_empty() { "it has no metadata.namespace" } else { "its kind is in no namespace" };
-        return Err(wrong.to_owned());
+    if let Some(problem) = scope_problem(object, &resource) {
+        return Err(format!("it {problem}"));
     }
     let live = objects.get(&resource, namespace, name).await.map_err(|error| error.to_string())?;
     match objects.apply(&resource, namespace, name, value, Apply::DryRun).await {

@@ -4,13 +4,12 @@ use kops_agent_plan::addons::FIELD_MANAGER;
 use kops_agent_plan::addons::prune::Listed;
 use kube::Client;
 use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::PartialObjectMeta;
 use serde_json::Value;
 
 use super::api_error::{ApiError, answer};
 use super::resources::{Resource, Resources};
-
-/// Objects of one answer.
-const PAGE: u32 = 500;
+use crate::list_pages;
 
 /// The objects of a cluster.
 pub struct Objects {
@@ -121,20 +120,14 @@ impl Objects {
         labels: &str,
         fields: &str,
     ) -> Result<Vec<Listed>, ApiError> {
-        let api = self.api(resource, namespace);
-        let mut page = ListParams::default().limit(PAGE).labels(labels).fields(fields);
-        let mut listed = Vec::new();
-        loop {
-            let answered = answer(api.list_metadata(&page)).await?;
-            listed.extend(answered.items.into_iter().map(|object| Listed {
-                namespace: object.metadata.namespace.unwrap_or_default(),
-                name: object.metadata.name.unwrap_or_default(),
-            }));
-            match answered.metadata.continue_.filter(|token| !token.is_empty()) {
-                Some(token) => page = page.continue_token(&token),
-                None => return Ok(listed),
-            }
-        }
+        let api = &self.api(resource, namespace);
+        let selected = ListParams::default().labels(labels).fields(fields);
+        let ask = |page| async move { answer(api.list_metadata(&page)).await };
+        let listed = |object: PartialObjectMeta<DynamicObject>| Listed {
+            namespace: object.metadata.namespace.unwrap_or_default(),
+            name: object.metadata.name.unwrap_or_default(),
+        };
+        list_pages::all(selected, ask, listed).await
     }
 
     /// Deletes an object. That there is none is as good.

@@ -77,13 +77,22 @@ impl Scene {
         installed::read(self.objects.client()).await.context("reading which add-ons the cluster has")
     }
 
-    /// How all add-ons stand.
+    /// The channels' add-ons, in their order.
+    pub fn addons(&self) -> impl Iterator<Item = &Addon> {
+        self.menus.iter().flat_map(|menu| &menu.addons)
+    }
+
+    /// How add-ons stand.
     ///
     /// # Errors
     /// The API server refuses to say, or does not answer.
-    pub async fn standings(&self, installed: &Installed) -> Result<Vec<Standing>> {
+    pub async fn standings<'a>(
+        &self,
+        addons: impl Iterator<Item = &'a Addon>,
+        installed: &Installed,
+    ) -> Result<Vec<Standing>> {
         let mut standings = Vec::new();
-        for addon in self.menus.iter().flat_map(|menu| &menu.addons) {
+        for addon in addons {
             let has_authority = match addon.spec.needs_pki {
                 true => authority::is_there(&self.objects, &addon.name)
                     .await

@@ -70,7 +70,7 @@ struct Row {
 /// Prints how add-ons stand, and ends with 4 where anything is due or wrong.
 pub async fn run(scene: &Scene, how: Output) -> Result<u8> {
     let installed = scene.installed().await?;
-    let standings = scene.standings(&installed).await?;
+    let standings = scene.standings(scene.addons(), &installed).await?;
     let mut rows: Vec<Row> = standings.iter().map(row).collect();
     for left_out in scene.left_out() {
         rows.push(Row {

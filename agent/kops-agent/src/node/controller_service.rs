@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use kops_agent_plan::addons::bootstrap_channel;
 use kops_agent_plan::derive;
 use kops_agent_plan::desired::{CONTROLLER_UNIT, ControllerService};
 use kops_agent_plan::takeover;
@@ -53,11 +54,11 @@ fn is_true(value: Option<&str>) -> Result<Option<bool>, WrongConfiguration> {
 /// # Errors
 /// If the store cannot be read, or has no such configuration.
 pub async fn read(store: &Store, base: &str) -> Result<ControllerService> {
-    let channel = text(store, &format!("{base}/addons/bootstrap-channel.yaml")).await?;
-    let manifests = derive::addon_manifests(&channel).map_err(WrongConfiguration)?;
+    let channel = bootstrap_channel(base);
+    let manifests = derive::addon_manifests(&text(store, &channel).await?)?;
     let manifest = derive::kops_controller_manifest(&manifests).ok_or_else(|| {
         WrongConfiguration(format!(
-            "{base}/addons/bootstrap-channel.yaml names no addon kops-controller.addons.k8s.io, whose configuration \
+            "{channel} names no addon kops-controller.addons.k8s.io, whose configuration \
              --controller is for; run `kops update cluster --yes`, or take the service away with {VARIABLE}=false"
         ))
     })?;

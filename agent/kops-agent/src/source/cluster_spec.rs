@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::Result;
+use kops_agent_plan::addons::bootstrap_channel;
 use kops_agent_plan::derive;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret};
@@ -170,9 +171,9 @@ async fn roles(
 type Addons = (Found<String>, Vec<(String, Found<String>)>);
 
 async fn addons_if(is_needed: bool, store: &Store, base: &str) -> Result<Addons> {
-    let channel = text_if(is_needed, store, format!("{base}/addons/bootstrap-channel.yaml")).await?;
+    let channel = text_if(is_needed, store, bootstrap_channel(base)).await?;
     let paths = match &channel {
-        Found::There(channel) => derive::addon_manifests(channel).map_err(WrongConfiguration)?,
+        Found::There(channel) => derive::addon_manifests(channel)?,
         Found::Absent | Found::Denied(_) => Default::default(),
     };
     let manifest = async |path| {

@@ -50,6 +50,11 @@ impl Channel {
         }
     }
 
+    /// The entries with the names of their add-ons, in order and of all versions.
+    pub fn entries(&self) -> impl Iterator<Item = (&str, &AddonSpec)> {
+        self.entries.iter().map(|(name, entry)| (name.as_str(), entry))
+    }
+
     /// How many entries it has, of all versions.
     pub fn len(&self) -> usize {
         self.entries.len()

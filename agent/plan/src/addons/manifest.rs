@@ -107,6 +107,11 @@ pub fn objects(manifest: &[u8], url: &str) -> Result<Vec<Object>, SpecError> {
     Ok(objects)
 }
 
+/// Whether a manifest has the definition of a kind.
+pub fn defines(manifest: &[Object], group: &str, kind: &str) -> bool {
+    manifest.iter().any(|object| object.defines() == Some((group, kind)))
+}
+
 fn object(section: &str, index: usize, url: &str) -> Result<Object, SpecError> {
     let value = parse_document(section.as_bytes(), url)
         .map_err(|error| SpecError::of_field(url, &format!("documents[{index}]"), error.problem))?;

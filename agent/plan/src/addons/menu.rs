@@ -165,7 +165,8 @@ fn is_absolute(url: &str) -> bool {
         && chars.all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
 }
 
-/// A path as seen from the file at a URL.
+/// A path as seen from the file at a URL. `Url::join` of the crate `url` would escape what the keys of stores have as it is, as in
+/// `a b.yaml`, and joins nothing to a plain path.
 fn resolved(base: &str, path: &str) -> String {
     let (scheme, rest) = base.split_once("://").map_or(("", base), |(scheme, rest)| (scheme, rest));
     let (authority, base_path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));

@@ -32,10 +32,13 @@ pub use version_range::{ServerVersion, VersionRange};
 /// By what name upstream applies an add-on's objects, and we do: the API server then sees one owner of their fields.
 pub const FIELD_MANAGER: &str = "kops";
 
-/// Where `kops update cluster` writes the channel of the add-ons that kOps has itself (upstream:
-/// `pkg/model/components/channels/model.go`). `base` is the cluster's folder in the store.
+/// Where `kops update cluster` writes the channel of the add-ons that kOps has itself, below the cluster's folder in the store
+/// (upstream: `pkg/model/components/channels/model.go`).
+pub const BOOTSTRAP_CHANNEL: &str = "addons/bootstrap-channel.yaml";
+
+/// Its URL. `base` is the cluster's folder.
 pub fn bootstrap_channel(base: &str) -> String {
-    format!("{}/addons/bootstrap-channel.yaml", base.trim_end_matches('/'))
+    format!("{}/{BOOTSTRAP_CHANNEL}", base.trim_end_matches('/'))
 }
 
 #[cfg(test)]

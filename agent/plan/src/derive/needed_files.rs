@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{api_server, authorities, warm_pool};
 use crate::resolve::KUBERNETES_CA;
-use kops_agent_spec::{Cluster, InstanceGroup};
+use kops_agent_spec::{Cluster, InstanceGroup, SpecError};
 
 /// Files of the store besides the completed cluster and the groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,8 +44,8 @@ pub fn needed_files(cluster: &Cluster, group: &InstanceGroup) -> NeededFiles {
 /// The manifests that a bootstrap channel names, as paths below `addons/`.
 ///
 /// # Errors
-/// If the channel cannot be read; the message says why.
-pub fn addon_manifests(bootstrap_channel: &str) -> Result<BTreeSet<String>, String> {
+/// If it is no channel of kOps' own.
+pub fn addon_manifests(bootstrap_channel: &str) -> Result<BTreeSet<String>, SpecError> {
     let addons = warm_pool::addons_of(bootstrap_channel)?;
     Ok(addons.into_iter().map(|addon| addon.manifest).collect())
 }
@@ -82,7 +82,12 @@ mod tests {
         let needed = needed_files(&store.cluster, &store.group);
         assert!(needed.keysets.contains("service-account") && needed.secrets.contains("encryptionconfig"));
         assert!(needed.optional.contains("config") && needed.bootstrap_channel);
-        let manifests = addon_manifests("spec: {addons: [{name: a, manifest: a/b.yaml}]}").unwrap();
+        let channel = |spec: &str| format!("{{kind: Addons, metadata: {{name: bootstrap}}, spec: {spec}}}");
+        let manifests = addon_manifests(&channel("{addons: [{name: a, manifest: a/b.yaml}]}")).unwrap();
         assert_eq!(manifests, BTreeSet::from(["a/b.yaml".to_owned()]));
+        for other in [channel("{addons: {}}"), "a: manifest".to_owned(), String::new()] {
+            let problem = addon_manifests(&other).unwrap_err().to_string();
+            assert!(problem.contains("addons/bootstrap-channel.yaml: it "), "{problem}");
+        }
     }
 }

@@ -10,8 +10,9 @@ use serde_json::Value;
 use super::Inputs;
 use super::images::remap_image;
 use super::releases::images as pinned;
+use crate::addons::{BOOTSTRAP_CHANNEL, Channel};
 use crate::resolve::Problems;
-use kops_agent_spec::{InstanceGroupRole, WarmPoolSpec};
+use kops_agent_spec::{InstanceGroupRole, SpecError, WarmPoolSpec};
 
 /// Starts of the images that nodes need early and that can be pulled without credentials.
 const PULLED_BEFOREHAND: [&str; 8] = [
@@ -87,42 +88,37 @@ fn known_images(inputs: &Inputs<'_>, problems: &mut Problems) -> BTreeSet<String
 }
 
 /// An addon as the bootstrap channel lists it.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Addon {
     pub(super) name: String,
     /// Path of its manifest below `addons/`.
     pub(super) manifest: String,
 }
 
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct Channel {
-    spec: ChannelSpec,
-}
-
-#[derive(Default, Deserialize)]
-#[serde(default)]
-struct ChannelSpec {
-    addons: Vec<Addon>,
-}
-
-/// The addons of a bootstrap channel that kOps brings.
-pub(super) fn addons_of(channel: &str) -> Result<Vec<Addon>, String> {
-    let channel: Channel =
-        serde_yaml::from_str(channel).map_err(|error| format!("it cannot be read: {error}"))?;
-    Ok(channel.spec.addons.into_iter().filter(|addon| addon.name != CLUSTER_ADDONS).collect())
+/// The addons of the bootstrap channel's text that kOps brings, of all Kubernetes versions.
+pub(super) fn addons_of(text: &str) -> Result<Vec<Addon>, SpecError> {
+    let channel = Channel::parse(text.as_bytes(), BOOTSTRAP_CHANNEL)?;
+    if !channel.is_bootstrap {
+        let problem = "it is no document of the kind Addons and the name bootstrap; `kops update cluster --yes` writes it";
+        return Err(SpecError::of_file(BOOTSTRAP_CHANNEL, problem));
+    }
+    let addons = channel.entries().filter(|(name, _)| *name != CLUSTER_ADDONS).map(|(name, entry)| Addon {
+        name: name.to_owned(),
+        manifest: entry.manifest.clone().unwrap_or_default(),
+    });
+    Ok(addons.collect())
 }
 
 fn addons(inputs: &Inputs<'_>, problems: &mut Problems) -> Vec<Addon> {
     let Some(channel) = inputs.bootstrap_channel else {
         problems.add(
-            "addons/bootstrap-channel.yaml",
+            BOOTSTRAP_CHANNEL,
             "it is needed for the images of the warm pool; `kops update cluster --yes` writes it",
         );
         return Vec::new();
     };
-    problems.keep("addons/bootstrap-channel.yaml", addons_of(channel)).unwrap_or_default()
+    let addons = addons_of(channel).map_err(|error| error.to_string());
+    problems.keep(BOOTSTRAP_CHANNEL, addons).unwrap_or_default()
 }
 
 fn images_in(manifest: &str, path: &str, problems: &mut Problems) -> BTreeSet<String> {
@@ -230,8 +226,8 @@ mod tests {
         }
     }
 
-    const CHANNEL: &str = "spec: {addons: [{name: aws-ebs-csi-driver.addons.k8s.io, manifest: ebs.yaml}, \
-        {name: networking.cilium.io, manifest: cilium.yaml}, {name: cluster-addons.kops.k8s.io, manifest: mine.yaml}]}";
+    const CHANNEL: &str = "{kind: Addons, metadata: {name: bootstrap}, spec: {addons: [{name: aws-ebs-csi-driver.addons.k8s.io, manifest: ebs.yaml}, \
+        {name: networking.cilium.io, manifest: cilium.yaml}, {name: cluster-addons.kops.k8s.io, manifest: mine.yaml}]}}";
 
     #[test]
     fn manifests_tell_images_and_the_release_tells_the_rest() {

@@ -139,6 +139,10 @@ pub(super) fn of_name(name: &Name, is_control_plane: bool) -> Finding {
     }
 }
 
+/// Where what a store says has to be looked into; the machine may have no page about it.
+const TO_DO_FOR_STORE: &str = "check what that names: the URL and what `kops update cluster --yes` wrote there, the rights of the machine's \
+     role, the variables in /etc/sysconfig/kops-configuration, or the network, DNS, and the proxy in /etc/environment";
+
 /// A server of kops-controller that does not answer is none that stops a machine while another one does; nor is a file of the
 /// store that cannot be read where the node is decided without it, by the nodeupconfig that the boot config names.
 pub(super) fn of_services(services: &[Service]) -> impl Iterator<Item = Finding> {
@@ -157,8 +161,9 @@ pub(super) fn of_services(services: &[Service]) -> impl Iterator<Item = Finding>
         Outcome::Fails(why) if is_decided && service.kind == ServiceKind::Store => Finding::warning(
             "store",
             format!("{}; the node can be decided without it", with_name(&service.name, why)),
-            "let the machine read it, and it follows what changes there; troubleshooting.md has each message (with the package: below \
-             /usr/share/doc/kops-agent)",
+            format!(
+                "let the machine read it, so that the node follows what changes there: {TO_DO_FOR_STORE}"
+            ),
         ),
         _ => of_service(service),
     })
@@ -172,11 +177,7 @@ fn of_service(service: &Service) -> Finding {
             "the boot config",
             "see whether the instance has kOps' user-data; --conf names the file",
         ),
-        ServiceKind::Store => (
-            "store",
-            "the state store",
-            "troubleshooting.md has each message of the state store (with the package: below /usr/share/doc/kops-agent)",
-        ),
+        ServiceKind::Store => ("store", "the state store", TO_DO_FOR_STORE),
         ServiceKind::KopsController => (
             "kops-controller",
             "kops-controller",

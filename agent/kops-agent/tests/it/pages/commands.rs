@@ -10,8 +10,8 @@ use super::page::Page;
 use super::repository::Repository;
 use crate::example::{Ended, Machine};
 
-/// Flags on the pages that are other programs': kubelet's.
-pub const FLAGS_OF_OTHERS: [&str; 1] = ["--node-ip"];
+/// Flags on the pages that are other programs': kubelet's, node_exporter's.
+pub const FLAGS_OF_OTHERS: [&str; 2] = ["--node-ip", "--collector.textfile.directory"];
 
 /// A call of `kops-agent` on a page.
 pub struct Call {

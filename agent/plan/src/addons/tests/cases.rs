@@ -128,6 +128,8 @@ fn manifests_are_found_from_where_the_channel_is() {
         ("s3://b/c/addons/x.yaml", "./a/./b/../c.yaml", "s3://b/c/addons/a/c.yaml"),
         ("s3://b/c/addons/x.yaml", "/a.yaml", "s3://b/a.yaml"),
         ("s3://b/x.yaml", "../../a.yaml", "s3://b/a.yaml"),
+        // Keys are not escaped.
+        ("s3://b/c d/x.yaml", "a b?.yaml", "s3://b/c d/a b?.yaml"),
         ("s3://b/x.yaml", "gs://other/a.yaml", "gs://other/a.yaml"),
         ("file:///srv/store/x.yaml", "a.yaml", "file:///srv/store/a.yaml"),
         ("/srv/store/x.yaml", "a.yaml", "/srv/store/a.yaml"),

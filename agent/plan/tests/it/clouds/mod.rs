@@ -137,7 +137,7 @@ impl Machine {
             keysets: &keysets,
             secrets: &BTreeMap::new(),
             cluster_addons: None,
-            bootstrap_channel: Some("spec: {addons: []}"),
+            bootstrap_channel: Some("{kind: Addons, metadata: {name: bootstrap}, spec: {addons: []}}"),
             addon_manifests: &BTreeMap::new(),
             asset_hashes: &HashOfUrl,
             machine_type: None,

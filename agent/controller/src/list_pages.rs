@@ -1,0 +1,31 @@
+//! Lists of the API server, which come in pages.
+
+use kube::api::{ListParams, ObjectList};
+
+/// Objects of one page.
+const PAGE: u32 = 500;
+
+/// All that a list has. `ask` gets one page; what `keep` makes of an object is all that is held of it while the next page is read.
+///
+/// # Errors
+/// The first page that is not answered.
+pub async fn all<K, T, E, F>(
+    selected: ListParams,
+    ask: impl Fn(ListParams) -> F,
+    keep: impl Fn(K) -> T,
+) -> Result<Vec<T>, E>
+where
+    K: Clone,
+    F: Future<Output = Result<ObjectList<K>, E>>,
+{
+    let mut page = selected.limit(PAGE);
+    let mut kept = Vec::new();
+    loop {
+        let answered = ask(page.clone()).await?;
+        kept.extend(answered.items.into_iter().map(&keep));
+        match answered.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => page = page.continue_token(&token),
+            None => return Ok(kept),
+        }
+    }
+}
