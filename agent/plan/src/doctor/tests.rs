@@ -80,6 +80,7 @@ fn is(verdict: Verdict, said: &str, change: impl FnOnce(&mut Observations)) {
     assert_eq!(finding.verdict, verdict, "{finding:#?}");
     assert!(finding.what.contains(said), "{finding:#?}");
     assert!(!finding.to_do.is_empty(), "{finding:#?}");
+    assert!(!finding.to_do.contains(".md"), "only packages bring pages: {finding:#?}");
     assert_eq!(stops(&[finding]), verdict == Verdict::Problem);
 }
 
