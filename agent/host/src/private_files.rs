@@ -1,10 +1,11 @@
 //! Files whose contents are secret, found without any store: those that the record claims and not all may read, and those in
-//! places that kOps, kubelet and docker keep secrets in.
+//! places that kOps, kubelet, containerd and docker keep secrets in, whoever may read them.
 //!
 //! Source: nodeup/pkg/model (paths); kubernetes' `cmd/kubelet/app/options/options.go` (`config.json`).
 
 use std::collections::BTreeSet;
 
+use kops_agent_plan::health::is_manifest;
 use kops_agent_plan::resource::Kind;
 
 use crate::error::Result;
@@ -15,7 +16,9 @@ use crate::root::Entry;
 /// No file with a secret is longer, in bytes.
 const LONGEST: u64 = 1 << 20;
 /// Folders whose files with secrets have any names.
-const FOLDERS: [&str; 2] = ["/etc/kubernetes", "/srv/kubernetes"];
+const FOLDERS: [&str; 3] = ["/etc/kubernetes", "/srv/kubernetes", "/etc/containerd"];
+/// How names of files end that may have logins of registries among what is none.
+const CONTAINERDS_END: &str = ".toml";
 /// How deep below these is looked, and at how many files.
 const DEPTH: usize = 6;
 const MOST: usize = 4096;
@@ -23,6 +26,8 @@ const MOST: usize = 4096;
 const SECRET_ENDS: [&str; 4] = [".key", ".csv", "cloud.config", "encryptionconfig.yaml"];
 /// Files that are secret wherever there is one.
 const DOCKER_CONFIGS: [&str; 2] = ["/root/.docker/config.json", "/var/lib/kubelet/config.json"];
+/// Variables of the whole machine, of which a proxy's may have a password.
+const VARIABLES: [&str; 2] = ["/etc/environment", "/etc/systemd/system.conf.d/kops-agent-proxy.conf"];
 /// Files that have secrets among what is none.
 const KUBECONFIGS: [&str; 8] = [
     "/root/.kube/config",
@@ -42,8 +47,19 @@ pub struct PrivateFile {
     pub path: String,
     /// What is in it.
     pub text: String,
-    /// Whether nothing in it is meant for others, as in a kubeconfig the server's name is.
-    pub is_all_secret: bool,
+    /// What of that is secret.
+    pub holds: Holds,
+}
+
+/// What of a file is secret.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Holds {
+    /// All of it: nothing in it is meant for others, as in a kubeconfig the server's name is.
+    All,
+    /// Values whose names say it.
+    Named,
+    /// The variables of a static pod, whose file has them in clear.
+    OfPod,
 }
 
 /// What was found.
@@ -51,6 +67,8 @@ pub struct PrivateFile {
 pub struct PrivateFiles {
     /// The files.
     pub files: Vec<PrivateFile>,
+    /// Whether there is any that is made for secrets, and does not merely happen to have one.
+    pub tells: bool,
     /// Those that are there and cannot be read, and why.
     pub unread: Vec<String>,
     /// Whether a run of the agent has left anything here, or what it has left is not known.
@@ -68,7 +86,7 @@ impl Reader {
         let has_claims = has_claims || record.was_lost;
         let mut found = PrivateFiles { has_claims, ..PrivateFiles::default() };
         let mut paths: BTreeSet<String> =
-            DOCKER_CONFIGS.into_iter().chain(KUBECONFIGS).map(str::to_owned).collect();
+            DOCKER_CONFIGS.into_iter().chain(KUBECONFIGS).chain(VARIABLES).map(str::to_owned).collect();
         let mut left = MOST;
         for folder in FOLDERS {
             if let Err(error) = self.collect(folder, DEPTH, &mut left, &mut paths) {
@@ -82,15 +100,21 @@ impl Reader {
         // As another version of the agent writes them.
         let unknown = record.unknown().filter_map(|id| id.strip_prefix("file "));
         for path in claimed.chain(unknown).filter(|path| path.starts_with('/')) {
-            if is_secret(path) || self.is_private(path) {
+            if may_have_secrets(path) || self.is_private(path) {
                 paths.insert(path.to_owned());
             }
         }
         for path in paths {
             match self.text(&path, LONGEST) {
                 Ok(Some(text)) => {
-                    let is_all_secret = is_secret(&path);
-                    found.files.push(PrivateFile { path, text, is_all_secret });
+                    let holds = match is_secret(&path) {
+                        true => Holds::All,
+                        false if is_manifest(&path) => Holds::OfPod,
+                        false => Holds::Named,
+                    };
+                    let may_have_none = may_have_secrets(&path) || VARIABLES.contains(&path.as_str());
+                    found.tells |= is_secret(&path) || !may_have_none || self.is_private(&path);
+                    found.files.push(PrivateFile { path, text, holds });
                 }
                 Ok(None) => {}
                 Err(error) => found.unread.push(error.to_string()),
@@ -116,10 +140,10 @@ impl Reader {
             let path = format!("{folder}/{name}");
             match dir.entry(&name)? {
                 Some(Entry::Directory(_)) if depth > 0 => self.collect(&path, depth - 1, left, paths)?,
-                Some(Entry::File(metadata)) if is_secret(&path) || is_for_few(metadata.mode) => {
+                Some(Entry::File(metadata)) if may_have_secrets(&path) || is_for_few(metadata.mode) => {
                     paths.insert(path);
                 }
-                Some(Entry::Symlink(_)) if is_secret(&path) => {
+                Some(Entry::Symlink(_)) if may_have_secrets(&path) => {
                     paths.insert(path);
                 }
                 _ => {}
@@ -140,6 +164,12 @@ fn is_for_few(mode: u32) -> bool {
 
 fn is_secret(path: &str) -> bool {
     DOCKER_CONFIGS.contains(&path) || SECRET_ENDS.iter().any(|end| path.ends_with(end))
+}
+
+/// Whether there are secrets in a file whichever users may read it: upstream lets all users read manifests.
+fn may_have_secrets(path: &str) -> bool {
+    let is_containerds = path.starts_with("/etc/containerd/") && path.ends_with(CONTAINERDS_END);
+    is_secret(path) || is_manifest(path) || is_containerds
 }
 
 #[cfg(test)]
@@ -163,9 +193,15 @@ mod tests {
         let root = folder.path();
         let reader = Reader::open(root).unwrap();
         assert!(!reader.private_files().unwrap().has_claims);
+        write(root, "/etc/environment", 0o644);
+        write(root, "/etc/kubernetes/manifests/y.manifest", 0o644);
+        assert!(!reader.private_files().unwrap().tells, "every machine has such files");
         write(root, "/etc/kubernetes/pki/a.key", 0o600);
         write(root, "/etc/kubernetes/cloud.config", 0o644);
         write(root, "/etc/kubernetes/manifests/x.manifest", 0o400);
+        write(root, "/etc/containerd/config.toml", 0o644);
+        write(root, "/etc/containerd/certs.d/registry.internal/hosts.toml", 0o644);
+        write(root, "/etc/containerd/cri-base.json", 0o644);
         write(root, "/srv/kubernetes/kube-apiserver/known_tokens.csv", 0o600);
         write(root, "/srv/kubernetes/ca.crt", 0o644);
         write(root, "/root/.docker/config.json", 0o600);
@@ -179,17 +215,21 @@ mod tests {
         fs::create_dir_all(record.parent().unwrap()).unwrap();
         fs::write(&record, claims).unwrap();
         let found = reader.private_files().unwrap();
-        assert_eq!((found.has_claims, found.unread.as_slice()), (true, &[][..]));
-        let found: Vec<(&str, bool)> =
-            found.files.iter().map(|file| (file.path.as_str(), file.is_all_secret)).collect();
+        assert_eq!((found.has_claims, found.tells, found.unread.as_slice()), (true, true, &[][..]));
+        let found: Vec<(&str, Holds)> =
+            found.files.iter().map(|file| (file.path.as_str(), file.holds)).collect();
         let expected = [
-            ("/etc/kubernetes/cloud.config", true),
-            ("/etc/kubernetes/manifests/x.manifest", false),
-            ("/etc/kubernetes/pki/a.key", true),
-            ("/opt/private", false),
-            ("/root/.docker/config.json", true),
-            ("/srv/kubernetes/kube-apiserver/known_tokens.csv", true),
-            ("/var/lib/kubelet/kubeconfig", false),
+            ("/etc/containerd/certs.d/registry.internal/hosts.toml", Holds::Named),
+            ("/etc/containerd/config.toml", Holds::Named),
+            ("/etc/environment", Holds::Named),
+            ("/etc/kubernetes/cloud.config", Holds::All),
+            ("/etc/kubernetes/manifests/x.manifest", Holds::OfPod),
+            ("/etc/kubernetes/manifests/y.manifest", Holds::OfPod),
+            ("/etc/kubernetes/pki/a.key", Holds::All),
+            ("/opt/private", Holds::Named),
+            ("/root/.docker/config.json", Holds::All),
+            ("/srv/kubernetes/kube-apiserver/known_tokens.csv", Holds::All),
+            ("/var/lib/kubelet/kubeconfig", Holds::Named),
         ];
         assert_eq!(found, expected);
 

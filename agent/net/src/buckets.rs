@@ -23,7 +23,7 @@ pub type Locating<'a> = Pin<Box<dyn Future<Output = Result<Location, NotLocated>
 pub struct Location {
     /// Where to ask; may be signed.
     pub url: Url,
-    /// What to say; may hold a token.
+    /// What to say; may hold a token, so a request that says any of it follows no redirect.
     pub headers: HeaderMap,
     /// Its size in bytes, if that is known.
     pub size: Option<u64>,

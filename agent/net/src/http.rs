@@ -7,6 +7,7 @@ use std::time::Duration;
 use hyper_util::client::proxy::matcher::Matcher;
 use kops_agent_spec::terminal::one_line;
 use reqwest::header::DATE;
+use reqwest::redirect::Policy;
 use reqwest::{Client, ClientBuilder, Response};
 use thiserror::Error;
 use time::OffsetDateTime;
@@ -42,12 +43,25 @@ const CONNECTION_WINDOW: u32 = 4 << 20;
 /// # Errors
 /// If TLS or the client cannot be set up.
 pub fn client() -> Result<Client, HttpError> {
+    client_for_the_world(crate::redirects())
+}
+
+/// As [`client`], for requests that carry a credential: it follows no redirect. reqwest strips `Authorization` on the way to
+/// another host, and no header that it does not know, as Swift's `X-Auth-Token`.
+///
+/// # Errors
+/// If TLS or the client cannot be set up.
+pub fn client_with_credentials() -> Result<Client, HttpError> {
+    client_for_the_world(Policy::none())
+}
+
+fn client_for_the_world(redirects: Policy) -> Result<Client, HttpError> {
     let mut config = tls::client_config()?;
     // With a TLS configuration of our own, reqwest offers no ALPN, and speaks HTTP/1.1.
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     Ok(proxied_builder()
         .tls_backend_preconfigured(config)
-        .redirect(crate::redirects())
+        .redirect(redirects)
         .http2_initial_stream_window_size(STREAM_WINDOW)
         .http2_initial_connection_window_size(CONNECTION_WINDOW)
         .read_timeout(Duration::from_secs(30))
@@ -61,10 +75,7 @@ pub fn client() -> Result<Client, HttpError> {
 /// # Errors
 /// If the client cannot be set up.
 pub fn client_with(config: rustls::ClientConfig) -> Result<Client, HttpError> {
-    Ok(proxied_builder()
-        .tls_backend_preconfigured(config)
-        .redirect(reqwest::redirect::Policy::none())
-        .build()?)
+    Ok(proxied_builder().tls_backend_preconfigured(config).redirect(Policy::none()).build()?)
 }
 
 /// A client for a server of the cluster itself, as kops-controller's are: at these addresses, never through a proxy,
@@ -82,7 +93,7 @@ pub fn cluster_client(
         .tls_backend_preconfigured(config)
         .http1_only()
         .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
+        .redirect(Policy::none())
         .resolve_to_addrs(name, addresses)
         .timeout(timeout)
         .build()?)
@@ -99,7 +110,7 @@ pub fn metadata_client() -> Result<Client, HttpError> {
     Ok(builder()
         .tls_backend_preconfigured(config)
         .no_proxy()
-        .redirect(reqwest::redirect::Policy::none())
+        .redirect(Policy::none())
         .connect_timeout(Duration::from_secs(2))
         .build()?)
 }

@@ -9,7 +9,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::redaction::Redactor;
+use crate::redaction::manifest::without_placeholders;
 use crate::resource::{Content, DesiredState, Resource, ResourceId};
+use crate::shown;
 
 /// One document that a decision was made from.
 #[derive(Clone, Debug)]
@@ -76,7 +79,9 @@ where
     F: Fn(&[Value]) -> Option<DesiredState>,
 {
     let mut values: Vec<Value> = sources.iter().map(|source| source.value.clone()).collect();
-    let Some(usual) = decide(&values).map(|state| lines(&state, question)) else { return Vec::new() };
+    let Some(state) = decide(&values) else { return Vec::new() };
+    let mut texts = Texts::new();
+    let usual = lines(&state, question, &mut texts);
     let mut origins: BTreeMap<(ResourceId, String), BTreeSet<String>> = BTreeMap::new();
 
     for (index, source) in sources.iter().enumerate() {
@@ -85,7 +90,7 @@ where
             for changed in changes(&original, &path) {
                 values[index] = changed;
                 if let Some(state) = decide(&values) {
-                    let other: BTreeSet<_> = lines(&state, question).into_iter().collect();
+                    let other: BTreeSet<_> = lines(&state, question, &mut texts).into_iter().collect();
                     for line in usual.iter().filter(|line| !other.contains(*line)) {
                         let field = format!("{}: {}", source.name, path.join("."));
                         origins.entry(line.clone()).or_default().insert(field);
@@ -96,17 +101,26 @@ where
             values[index] = original;
         }
     }
+    let mut secrets: BTreeMap<ResourceId, Redactor> = BTreeMap::new();
     usual
         .into_iter()
         .map(|key| {
             let origins = origins.get(&key).into_iter().flatten().cloned().collect();
-            Line { resource: key.0, text: key.1, origins }
+            let (resource, text) = key;
+            let secrets = secrets.entry(resource.clone()).or_insert_with(|| {
+                let text = state.get(&resource).and_then(text_of).unwrap_or_default();
+                shown::secrets(&resource.name, text)
+            });
+            Line { text: secrets.without_known(without_placeholders(&text)), resource, origins }
         })
         .collect()
 }
 
+/// What [`shown::comparable`] has made of each text at its place: most changes of a field leave most texts as they are.
+type Texts = BTreeMap<(String, String), String>;
+
 /// The lines that the question is about, each once, in order.
-fn lines(state: &DesiredState, question: &Question) -> Vec<(ResourceId, String)> {
+fn lines(state: &DesiredState, question: &Question, texts: &mut Texts) -> Vec<(ResourceId, String)> {
     let mut seen = BTreeSet::new();
     state
         .iter()
@@ -114,7 +128,7 @@ fn lines(state: &DesiredState, question: &Question) -> Vec<(ResourceId, String)>
             Question::Resource(name) => id.name == *name,
             Question::Setting(_) => true,
         })
-        .flat_map(|(id, resource)| resource_lines(resource).into_iter().map(|line| (id.clone(), line)))
+        .flat_map(|(id, resource)| resource_lines(resource, texts).into_iter().map(|line| (id.clone(), line)))
         .filter(|(_, line)| match question {
             Question::Resource(_) => true,
             Question::Setting(texts) => texts.iter().any(|text| line.contains(text.as_str())),
@@ -123,26 +137,32 @@ fn lines(state: &DesiredState, question: &Question) -> Vec<(ResourceId, String)>
         .collect()
 }
 
-/// A resource as lines: the text of a file or unit, with flags one a line, and the other fields as JSON.
-fn resource_lines(resource: &Resource) -> Vec<String> {
-    let text = match resource {
+/// The text of a file or unit.
+fn text_of(resource: &Resource) -> Option<&str> {
+    match resource {
         Resource::File(file) => match &file.content {
             Content::Text(text) => Some(text),
             _ => None,
         },
-        Resource::Unit(unit) => unit.text.as_ref(),
+        Resource::Unit(unit) => unit.text.as_deref(),
         _ => None,
-    };
-    match text {
-        Some(text) => text.lines().flat_map(split_flags).filter(|line| decides_something(line)).collect(),
-        None => serde_json::to_value(resource)
-            .ok()
-            .and_then(|value| value.as_object().cloned())
-            .into_iter()
-            .flatten()
-            .map(|(field, value)| format!("{field}: {value}"))
-            .collect(),
     }
+}
+
+/// A resource as lines: the text of a file or unit, with flags one a line, and the other fields as JSON.
+fn resource_lines(resource: &Resource, texts: &mut Texts) -> Vec<String> {
+    if let Some(text) = text_of(resource) {
+        let place = (resource.id().name, text.to_owned());
+        let text = texts.entry(place).or_insert_with_key(|(id, text)| shown::comparable(id, text));
+        return text.lines().flat_map(split_flags).filter(|line| decides_something(line)).collect();
+    }
+    serde_json::to_value(resource)
+        .ok()
+        .and_then(|value| value.as_object().cloned())
+        .into_iter()
+        .flatten()
+        .map(|(field, value)| format!("{field}: {value}"))
+        .collect()
 }
 
 /// Whether it is more than a comment or a gap.

@@ -22,6 +22,7 @@ pub mod pod_ranges;
 pub mod redaction;
 pub mod resolve;
 pub mod resource;
+pub mod shown;
 mod static_pod;
 pub mod takeover;
 pub mod timeline;

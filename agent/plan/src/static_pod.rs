@@ -56,6 +56,15 @@ pub fn is_manifest(path: &str) -> bool {
     path.strip_prefix(paths::MANIFESTS).is_some_and(|rest| rest.starts_with('/') && !rest[1..].contains('/'))
 }
 
+/// The pods that kOps itself describes, whose manifests are the agent's own or the store's, and not a user's.
+const OF_KOPS: [&str; 5] =
+    [API_SERVER, "kube-controller-manager", "kube-scheduler", "kube-proxy", "kops-channels"];
+
+/// Whether a path is that of the file of a pod that kOps itself describes, but for etcd's.
+pub(crate) fn is_manifest_of_kops(path: &str) -> bool {
+    OF_KOPS.iter().any(|name| path == paths::manifest(name))
+}
+
 /// What a manifest says of health.
 pub(crate) struct Manifest {
     /// The pod that runs.

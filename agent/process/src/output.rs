@@ -7,6 +7,7 @@ use clap::ValueEnum;
 use serde::Serialize;
 
 pub use kops_agent_spec::terminal::one_line;
+use kops_agent_spec::terminal::plain_json;
 
 use crate::exit;
 
@@ -50,16 +51,23 @@ pub fn plain_lines(text: &str) -> String {
     text.split('\n').map(|line| one_line(line, usize::MAX)).collect::<Vec<_>>().join("\n")
 }
 
-/// Prints a value as JSON.
+/// Prints a value as JSON, of which nothing steers a terminal.
 pub fn print_json<T: Serialize>(value: &T) -> Result<u8> {
-    let mut json = serde_json::to_vec_pretty(value)?;
-    json.push(b'\n');
-    print_bytes(&json)
+    print_bytes(json_text(value)?.as_bytes())
+}
+
+fn json_text<T: Serialize>(value: &T) -> Result<String> {
+    Ok(plain_json(&serde_json::to_string_pretty(value)?) + "\n")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_that_is_printed_steers_no_terminal() {
+        assert_eq!(json_text(&["a\u{9b}2J"]).unwrap(), "[\n  \"a\\u009b2J\"\n]\n");
+    }
 
     #[test]
     fn lines_stay_and_what_steers_a_terminal_goes() {

@@ -10,9 +10,40 @@ pub fn one_line(text: &str, longest: usize) -> String {
     text.chars().map(|c| if steers(c) { ' ' } else { c }).take(longest).collect()
 }
 
+/// A document of JSON that steers no terminal: each character of a string that [`steers`], and that JSON lets stand as it is,
+/// becomes an escape, which programs read as the same character. JSON has such characters in strings alone, but for the
+/// breaks between its own lines.
+pub fn plain_json(json: &str) -> String {
+    let mut plain = String::with_capacity(json.len());
+    for c in json.chars() {
+        match c {
+            '\n' => plain.push(c),
+            c if steers(c) => {
+                c.encode_utf16(&mut [0; 2]).iter().for_each(|unit| plain += &format!("\\u{unit:04x}"))
+            }
+            c => plain.push(c),
+        }
+    }
+    plain
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn json_steers_no_terminal_and_says_the_same() {
+        let said = "a\u{9b}2J\u{85}\u{7f}\u{1b}[2J\r\n\t\"\u{2028}\u{202e}\u{2066}ä😀";
+        let json = serde_json::to_string_pretty(&serde_json::json!({ said: [said] })).unwrap();
+        assert!(json.contains('\u{9b}'), "JSON itself would let it stand");
+        let plain = plain_json(&json);
+        assert!(plain.chars().all(|c| c == '\n' || !steers(c)), "{plain:?}");
+        assert!(plain.contains("a\\u009b2J\\u0085\\u007f") && plain.contains("ä😀"), "{plain}");
+        assert_eq!(
+            serde_json::from_str::<serde_json::Value>(&plain).unwrap(),
+            serde_json::json!({ said: [said] })
+        );
+    }
 
     #[test]
     fn one_line_is_one_line() {

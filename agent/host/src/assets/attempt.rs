@@ -175,6 +175,9 @@ fn refusal(status: StatusCode) -> Trouble {
             Trouble::Passing(said)
         }
         status if status.is_server_error() => Trouble::Passing(said),
+        status if status.is_redirection() => Trouble::Lasting(format!(
+            "{said}, and a request with this machine's credentials follows no redirect; name the place to which it leads"
+        )),
         _ => Trouble::Lasting(said),
     }
 }

@@ -58,7 +58,7 @@ impl Downloads {
         let parsed = Url::parse(url).map_err(|error| Trouble::Lasting(format!("it is no URL: {error}")))?;
         let at = Location { url: parsed, headers: HeaderMap::new(), size: None };
         let timeout = self.timeouts.stalled_after;
-        let mut opened = open(&self.client, at, 0, None, timeout).await?;
+        let mut opened = open(self.client_for(&at), at, 0, None, timeout).await?;
         let mut document = Vec::new();
         let stalled = |_| Trouble::Passing(format!("nothing has come for {timeout:.0?}"));
         while let Some(piece) = tokio::time::timeout(timeout, opened.body.next()).await.map_err(stalled)?? {

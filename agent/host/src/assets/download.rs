@@ -29,7 +29,7 @@ const ASKED_AT_ONCE: usize = 16;
 #[derive(Clone)]
 pub struct Downloads {
     pub(super) client: reqwest::Client,
-    pub(super) buckets: Option<Arc<dyn Buckets>>,
+    pub(super) buckets: Option<FromBuckets>,
     pub(super) timeouts: DownloadTimeouts,
     pub(super) largest: u64,
     /// The most that is taken, in bytes, of a server that does not say how much it sends.
@@ -37,6 +37,14 @@ pub struct Downloads {
     cache: Option<PathBuf>,
     cache_limit: u64,
     at_once: usize,
+}
+
+/// What objects of buckets are downloaded with.
+#[derive(Clone)]
+pub(super) struct FromBuckets {
+    pub(super) buckets: Arc<dyn Buckets>,
+    /// Follows no redirect.
+    pub(super) client: reqwest::Client,
 }
 
 /// Deadlines, pauses and stall detection of downloads.
@@ -113,9 +121,18 @@ impl Downloads {
         }
     }
 
-    /// Downloads objects of buckets too.
-    pub fn buckets(self, buckets: Arc<dyn Buckets>) -> Downloads {
-        Downloads { buckets: Some(buckets), ..self }
+    /// Downloads objects of buckets too, with this client where a request has headers of its own. The client must follow no
+    /// redirect (`kops_agent_net::http::client_with_credentials`): it would take a token to wherever a server sends it.
+    pub fn buckets(self, buckets: Arc<dyn Buckets>, client: reqwest::Client) -> Downloads {
+        Downloads { buckets: Some(FromBuckets { buckets, client }), ..self }
+    }
+
+    /// The client for what is there.
+    pub(super) fn client_for(&self, at: &Location) -> &reqwest::Client {
+        match &self.buckets {
+            Some(from) if !at.headers.is_empty() => &from.client,
+            _ => &self.client,
+        }
     }
 
     /// Keeps downloads in this directory rather than in `/var/cache/nodeup` below the root.
@@ -263,8 +280,8 @@ impl Run<'_> {
         for url in self.servers.to_try(&urls) {
             // What is wrong with it shows when it is downloaded.
             let Ok(location) = self.locate(url).await else { continue };
-            let Downloads { client, timeouts, .. } = self.downloads;
-            match attempt::size(client, &location, timeouts.stalled_after).await {
+            let client = self.downloads.client_for(&location);
+            match attempt::size(client, &location, self.downloads.timeouts.stalled_after).await {
                 // A size above the limit fails later; another mirror may have a smaller file.
                 Ok(size) => {
                     let size = size.filter(|size| *size <= self.downloads.largest);
@@ -283,8 +300,8 @@ impl Run<'_> {
         let asked = known.location.as_ref().map(|(url, ..)| url.clone());
         for url in request.urls.iter().filter(|url| asked.as_ref().is_some_and(|asked| asked != *url)) {
             let Ok(location) = self.locate(url).await else { continue };
-            let size =
-                attempt::size(&self.downloads.client, &location, self.downloads.timeouts.stalled_after).await;
+            let client = self.downloads.client_for(&location);
+            let size = attempt::size(client, &location, self.downloads.timeouts.stalled_after).await;
             if let (Ok(Some(size)), Some(least)) = (size, known.size)
                 && size < least
             {
@@ -301,8 +318,8 @@ impl Run<'_> {
             ("http" | "https" | "file", _) => {
                 Ok(Location { url: parsed, headers: HeaderMap::new(), size: None })
             }
-            (_, Some(buckets)) if buckets.locates(url) => {
-                buckets.locate(url).await.map_err(|not| match not.may_pass {
+            (_, Some(from)) if from.buckets.locates(url) => {
+                from.buckets.locate(url).await.map_err(|not| match not.may_pass {
                     true => Trouble::Passing(not.reason),
                     false => Trouble::Lasting(not.reason),
                 })

@@ -242,7 +242,7 @@ impl<'a> Fetching<'a> {
         let validator =
             self.validator.as_ref().filter(|(from, _)| from == url).map(|(_, validator)| validator.as_str());
         let opened = attempt::open(
-            &downloads.client,
+            downloads.client_for(&location),
             location,
             asked_from,
             validator,

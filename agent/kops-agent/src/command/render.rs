@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use kops_agent_host::secret_text;
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource};
+use kops_agent_plan::shown;
 
 use crate::cli::RenderArgs;
 use crate::node::decide;
@@ -13,14 +14,14 @@ use crate::output;
 use crate::source::Before;
 use crate::source::hashes::HashSource;
 
-/// Prints it; with its references to secrets resolved for support cases and the conformance check, if that is asked for.
+/// Prints it without what is secret in it; with its references to secrets resolved for support cases and the conformance check, if that is asked for.
 pub(super) async fn run(args: &RenderArgs) -> Result<u8> {
     let options = args.spec.for_machine(Path::new("/"));
     let decision = decide::decide(&options, HashSource::known(), &Before::Nothing).await?;
     let state = if args.show_secrets {
         with_secrets(&decision.desired, &decision.materials)?
     } else {
-        decision.desired
+        shown::state(&decision.desired)
     };
     output::print_state(&state, args.output)
 }

@@ -28,7 +28,7 @@ pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Re
         DownloadTimeouts { give_up_after: options.download_timeout, ..DownloadTimeouts::default() };
     let downloads = Downloads::new(http::client()?)
         .cache(options.cache())
-        .buckets(Arc::clone(&decision.store) as Arc<dyn Buckets>)
+        .buckets(Arc::clone(&decision.store) as Arc<dyn Buckets>, http::client_with_credentials()?)
         .timeouts(timeouts);
     let observing = host.measure(Work::Other, "observing this machine");
     host.recognize_programs(&decision.desired, &downloads, &watch).await.context("recognizing programs")?;

@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use kops_agent_host::{Applied, Reader};
+use kops_agent_host::{Applied, Holds, Reader};
+use kops_agent_plan::health::is_manifest;
 use kops_agent_plan::redaction::Redactor;
-use kops_agent_plan::resource::{Content, File, Resource};
+use kops_agent_plan::resource::{Content, DesiredState, File, Resource, Unit};
 
 use crate::doctor::deadline::{LOOK, looked};
 use crate::node::environment;
@@ -20,6 +21,8 @@ pub enum Known {
     File(String),
     /// It is the text of a file with secrets among what is none.
     Mixed(String),
+    /// It is the manifest of a static pod, which has variables in clear.
+    Pod(String),
     /// It is the value of this variable, which may be secret.
     Variable(String, String),
     /// This file sets variables of a unit.
@@ -84,12 +87,13 @@ pub async fn of_files(root: &Path) -> Vec<Known> {
     if found.has_claims {
         known.push(Known::Claims);
     }
-    if !found.files.is_empty() {
+    if found.tells {
         known.push(Known::Told);
     }
-    known.extend(found.files.into_iter().map(|file| match file.is_all_secret {
-        true => Known::File(file.text),
-        false => Known::Mixed(file.text),
+    known.extend(found.files.into_iter().map(|file| match file.holds {
+        Holds::All => Known::File(file.text),
+        Holds::Named => Known::Mixed(file.text),
+        Holds::OfPod => Known::Pod(file.text),
     }));
     known
 }
@@ -108,6 +112,20 @@ pub fn of_applied(reader: &Reader, applied: &Applied) -> Vec<Known> {
     files.filter_map(read).collect()
 }
 
+/// What is secret in the texts of a state, which name no secret of a store: a token that was rotated is in them before it is on
+/// the machine, and after it has gone from there.
+pub fn of_texts(desired: &DesiredState) -> Vec<Known> {
+    let texts = desired.iter().filter_map(|(_, resource)| match resource {
+        Resource::File(File { path, content: Content::Text(text), .. }) if is_manifest(path) => {
+            Some(Known::Pod(text.clone()))
+        }
+        Resource::File(File { content: Content::Text(text), .. })
+        | Resource::Unit(Unit { text: Some(text), .. }) => Some(Known::Mixed(text.clone())),
+        _ => None,
+    });
+    texts.collect()
+}
+
 fn is_secret(content: &Content) -> bool {
     matches!(content, Content::SecretText(_) | Content::PrivateKey(_))
 }
@@ -120,6 +138,7 @@ pub fn redactor(known: Vec<Known>) -> Result<Redactor> {
     known.into_iter().try_fold(Redactor::default(), |redactor, known| match known {
         Known::File(text) => Ok(redactor.hiding_file(&text)),
         Known::Mixed(text) => Ok(redactor.hiding_named(&text)),
+        Known::Pod(text) => Ok(redactor.hiding_pod(&text)),
         Known::Variable(name, value) => Ok(redactor.hiding_variable(&name, &value)),
         Known::Public(value) => Ok(redactor.showing(&value)),
         Known::VariablesOf(_) | Known::Claims | Known::Told | Known::Untold(_) => Ok(redactor),
@@ -132,6 +151,19 @@ pub fn redactor(known: Vec<Known>) -> Result<Redactor> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn texts_of_a_state_tell_what_is_secret_in_them() {
+        let pod = "spec: {containers: [{env: [{name: HCLOUD_TOKEN, value: of-the-cloud}]}]}";
+        let mut desired = DesiredState::default();
+        desired.add(File::text("/etc/kubernetes/manifests/kops-channels.manifest", pod));
+        desired.add(File::text("/etc/containerd/config.toml", "password = \"of-a-registry\"\n"));
+        desired.add(Unit::new("a.service", "[Service]\nEnvironment=A_TOKEN=of-a-unit\n"));
+        let shown = redactor(of_texts(&desired))
+            .unwrap()
+            .text("of-the-cloud, of-a-registry and of-a-unit; of-nothing");
+        assert_eq!(shown, "[***], [***] and [***]; of-nothing");
+    }
 
     #[test]
     fn journals_are_given_away_where_something_has_told_what_is_secret() {

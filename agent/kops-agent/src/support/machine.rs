@@ -7,7 +7,7 @@ use kops_agent_process::output::error_text;
 use serde_json::{Value, json};
 
 use super::Told;
-use super::known::{Known, of_applied};
+use super::known::{Known, of_applied, of_texts};
 use super::part::{Content, Part};
 use crate::cli::LookArgs;
 use crate::doctor::deadline::{LOOK, looked};
@@ -130,6 +130,7 @@ fn kept_secrets(root: &Path) -> Vec<Known> {
             known.push(Known::Told);
         }
         known.extend(files);
+        known.extend(of_texts(&state.desired()));
         known.push(Known::Public(state.config_hash.clone()));
     }
     known

@@ -9,7 +9,7 @@ use serde_json::Value;
 use tokio::runtime::Builder;
 
 use super::Told;
-use super::known::Known;
+use super::known::{Known, of_texts};
 use super::part::Part;
 use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;
@@ -102,6 +102,7 @@ async fn planned(look: &LookArgs) -> Result<(Result<Value, String>, Vec<Known>)>
     let plan = plan.map(without_texts);
     let secrets = decision.materials.secret_texts().into_iter().map(Known::File);
     let mut known: Vec<Known> = secrets.collect();
+    known.extend(of_texts(&decision.desired));
     known.extend([Known::Public(decision.config_hash.clone()), Known::Told]);
     Ok((plan, known))
 }

@@ -22,6 +22,7 @@ mod names;
 mod pages;
 mod renewal;
 mod service_manager;
+mod static_pods;
 mod stores;
 mod superseded;
 mod support_bundle;

@@ -24,7 +24,7 @@ const DOCKER_CONFIG: &str =
     r#"{"auths":{"registry.example.com":{"auth":"cm9ib3Q6aHVzaC1odXNo","username":"robot"}}}"#;
 
 /// Secrets that the machine has, besides those of the store.
-const PLANTED: [&str; 13] = [
+const PLANTED: [&str; 15] = [
     "rotated-since",
     "of-the-controller",
     "without-a-scheme",
@@ -38,7 +38,12 @@ const PLANTED: [&str; 13] = [
     "said-once-in-the-journal",
     "0f1e2d3c4b5a69788796a5b4c3d2e1f0",
     "known-to-no-store",
+    "of-a-pod-on-disk",
+    "of-a-registry",
 ];
+/// The same, which only what was last applied has, and only the store.
+const APPLIED: &str = "of-a-pod-that-was-applied";
+const WANTED: &str = "of-a-pod-that-is-wanted";
 /// What a reader of the bundle looks for.
 const HARMLESS: &str = "2026-11-23T06:08:44.123456+0000 ip-10-20-32-10 kubelet[1234]: E1123 06:08:44.123456    1234 \
                         kubelet.go:2902] \"Container runtime network not ready\"";
@@ -48,7 +53,17 @@ fn machine() -> Machine {
     let machine = Machine::of(CONTROL_PLANE);
     let file = machine.cluster.store.cluster_folder().join("secrets/dockerconfig");
     fs::write(file, format!("{{\"Data\":\"{}\"}}\n", STANDARD.encode(DOCKER_CONFIG))).unwrap();
+    let channels = machine.cluster.store.cluster_folder().join("manifests/channels/kops-channels.yaml");
+    let pod = fs::read_to_string(&channels).unwrap();
+    let with_token = |token: &str| {
+        pod.replace("    env:\n", &format!("    env:\n    - name: HCLOUD_TOKEN\n      value: {token}\n"))
+    };
+    fs::write(&channels, with_token(APPLIED)).unwrap();
     machine.run("converge", &[]).with(0, &[]);
+    // Rotated since, on the machine by hand and in the store.
+    write(&machine, "etc/kubernetes/manifests/kops-channels.manifest", &with_token("of-a-pod-on-disk"));
+    fs::write(&channels, with_token(WANTED)).unwrap();
+    write(&machine, "etc/containerd/certs.d/_default/hosts.toml", "password = \"of-a-registry\"\n");
     write(&machine, "etc/environment", &format!("https_proxy={PROXY}\nDEPLOY_TOKEN=of-the-environment\n"));
     write(
         &machine,
@@ -89,6 +104,7 @@ fn programs(machine: &Machine) -> PathBuf {
         "{HARMLESS}\n{keys}\n{middle}\n{}\ncurl --proxy {PROXY} https://x/?X-Amz-Signature=0f1e2d3c4b5a69788796a5b4c3d2e1f0\n\
          found q0F7c2VjcmV0LWtleS1vZi1hLXVzZXI1MjM0NTY3ODkw, keystone-passw0rd and of-the-environment; of-the-kubelet\n\
          rotated-since, of-the-controller and without-a-scheme\n\
+         of-a-pod-on-disk, {APPLIED}, {WANTED} and of-a-registry\n\
          Authorization: Bearer said-once-in-the-journal\n{DOCKER_CONFIG} hush-hush\n{}\n{HARMLESS}\n",
         secrets(machine).join("\n"),
         machine.cluster.s3.secret_access_key(),
@@ -172,6 +188,7 @@ fn what_a_report_needs_is_in_it_and_nothing_secret() {
 
     let mut all = secrets(&machine);
     all.extend(PLANTED.map(str::to_owned));
+    all.extend([APPLIED, WANTED].map(str::to_owned));
     all.extend([machine.cluster.s3.secret_access_key().to_owned(), STANDARD.encode(DOCKER_CONFIG)]);
     for keyset in keysets() {
         all.extend(

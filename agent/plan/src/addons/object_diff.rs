@@ -5,6 +5,9 @@ use kops_agent_spec::go_yaml;
 use serde_json::{Map, Value, json};
 use similar::TextDiff;
 
+use crate::redaction::Redactor;
+use crate::redaction::manifest::Manifest;
+
 /// Fields of `metadata` that the API server alone decides.
 const OF_THE_SERVER: [&str; 5] =
     ["managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"];
@@ -25,7 +28,9 @@ pub fn unified(name: &str, before: Option<&Value>, after: Option<&Value>) -> Opt
         .unified_diff()
         .header(&header(&before), &header(&after))
         .to_string();
-    Some(diff)
+    // A pod's variables in clear: kOps gives its controllers the login to the cloud so.
+    let secrets = Manifest::of([before, after].into_iter().flatten().collect());
+    Some(Redactor::default().hiding_manifest(&secrets).without_known(diff))
 }
 
 /// An object without what only the API server writes.

@@ -4,7 +4,7 @@
 //! Source: nodeup/pkg/model/cloudconfig.go.
 
 use crate::resolve::NodeConfig;
-use crate::resource::{Content, DesiredState, File};
+use crate::resource::{Content, DesiredState, File, Mode};
 use kops_agent_spec::CloudProvider;
 
 use super::{openstack_cloud_config, paths};
@@ -21,7 +21,13 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
         CloudProvider::Openstack => openstack_cloud_config::content(node),
         _ => global(&[]),
     };
-    state.add(File::new(paths::CLOUD_CONFIG, content));
+    let file = File::new(paths::CLOUD_CONFIG, content);
+    // Upstream lets all users read it. On OpenStack it has the login, and nothing that kOps runs reads it there: the cloud controller
+    // manager, which is no root, and the CSI driver have the Secret `openstack-project` mounted in its place
+    // (upup/models/cloudup/resources/addons/openstack.addons.k8s.io, storage-openstack.addons.k8s.io). Elsewhere those
+    // programs mount the file itself, and nothing in it is secret.
+    let is_login = node.cloud_provider() == CloudProvider::Openstack;
+    state.add(if is_login { file.mode(Mode::PRIVATE) } else { file });
 }
 
 fn global(lines: &[String]) -> Content {

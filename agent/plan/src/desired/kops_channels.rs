@@ -9,7 +9,7 @@ use crate::resolve::{NodeConfig, StoredPod};
 use crate::resource::{DesiredState, File, Mode, User};
 use kops_agent_spec::go_yaml;
 
-use super::{certificates, paths, pod};
+use super::{certificates, pod};
 
 /// The user that it runs as (pkg/wellknownusers).
 const USER: &str = "kops-channels";
@@ -25,7 +25,7 @@ pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
     let subject = certificates::user_in_group(IDENTITY, "system:masters");
     let kubeconfig = certificates::issued_kubeconfig(state, node, IDENTITY, subject);
     state.add(File::new(format!("{HOME}/kubeconfig"), kubeconfig).mode(Mode(0o400)).owned_by(USER));
-    state.add(File::text(paths::manifest("kops-channels"), manifest(node, stored)));
+    state.add(pod::manifest_file("kops-channels", manifest(node, stored)));
 }
 
 /// Whether SELinux is on differs between groups, while kOps writes one pod for all of them.
@@ -42,6 +42,7 @@ fn manifest(node: &NodeConfig, stored: &StoredPod) -> String {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use crate::resolve::testing::control_plane;
+    use crate::resource::{Kind, ResourceId};
     use kops_agent_spec::ContainerdConfig;
 
     use super::*;
@@ -58,6 +59,24 @@ mod tests {
         let node = with_selinux(false);
         let stored = node.kops_channels.as_ref().unwrap();
         assert_eq!(manifest(&node, stored), node.manifests[&node.config.channels_manifest]);
+    }
+
+    #[test]
+    fn with_credentials_it_is_roots_alone_and_without_it_is_as_upstreams() {
+        let mode_with = |variable: serde_json::Value| {
+            let node = control_plane(|inputs| {
+                let url = inputs.config.channels_manifest.clone();
+                let pod = json!({"kind": "Pod", "spec": {"containers": [{"name": "a", "env": [variable]}]}});
+                inputs.manifests.insert(url, pod.to_string());
+            });
+            let mut state = DesiredState::default();
+            add(&node, &mut state);
+            let path = "/etc/kubernetes/manifests/kops-channels.manifest";
+            let file = state.get(&ResourceId::new(Kind::File, path)).unwrap();
+            serde_json::to_value(file).unwrap()["mode"].clone()
+        };
+        assert_eq!(mode_with(json!({"name": "HCLOUD_TOKEN", "value": "t"})), "0600");
+        assert_eq!(mode_with(json!({"name": "AWS_REGION", "value": "eu-west-1"})), "0644");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use super::testing::Machine;
 use super::{cloud_config, container_os_directories, ipv6_prefix, kube_proxy, kubectl, paths, warm_pool};
-use crate::resource::{Content, SecretPiece};
+use crate::resource::{Content, Mode, SecretPiece};
 
 fn kube_proxy_flags(machine: &Machine) -> String {
     let pod = machine.desired(kube_proxy::add).yaml("/etc/kubernetes/manifests/kube-proxy.manifest");
@@ -74,6 +74,9 @@ fn openstacks_password_is_no_text() {
         panic!("the file is readable in the plan")
     };
     assert!(pieces.contains(&SecretPiece::Environment(vec!["OS_PASSWORD".into()])));
+    assert_eq!(desired.file(paths::CLOUD_CONFIG).mode, Mode::PRIVATE);
+    let without_login = Machine::control_plane().desired(cloud_config::add);
+    assert_eq!(without_login.file(paths::CLOUD_CONFIG).mode, Mode::FILE);
 }
 
 #[test]

@@ -6,8 +6,9 @@ use serde::ser::SerializeSeq;
 use serde::{Serialize, Serializer};
 use serde_json::Value;
 
+use crate::redaction::manifest::Manifest;
 use crate::resolve::NodeConfig;
-use crate::resource::File;
+use crate::resource::{File, Mode};
 use kops_agent_spec::go_yaml;
 use kops_agent_spec::omit::is_zero;
 use kops_agent_spec::{ContainerEnvVar, Quantity};
@@ -355,8 +356,16 @@ impl Pod {
 
     /// The file from which kubelet runs this pod.
     pub(super) fn manifest_file(&self) -> File {
-        File::text(paths::manifest(&self.metadata.name), go_yaml::to_string(self))
+        manifest_file(&self.metadata.name, go_yaml::to_string(self))
     }
+}
+
+/// The file from which kubelet runs the pod of this name. Upstream lets all users read all of them; kubelet is root, and no
+/// other program reads them, so one with credentials is root's alone.
+pub(super) fn manifest_file(name: &str, text: String) -> File {
+    let has_credentials = Manifest::read(&text).is_none_or(|manifest| manifest.has_credentials());
+    let file = File::text(paths::manifest(name), text);
+    if has_credentials { file.mode(Mode::PRIVATE) } else { file }
 }
 
 /// SELinux would keep a pod without privileges from files of the host; this context lets it

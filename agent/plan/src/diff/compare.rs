@@ -3,11 +3,12 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use similar::TextDiff;
 
 use super::observed::{Access, Observed, ObservedContent, ObservedFile, sha256_hex};
 use super::step::Change;
 use crate::resource::{AssetContent, Content, File, Mode, Resource};
+use crate::shown;
+use crate::static_pod::{is_manifest, is_manifest_of_kops};
 use kops_agent_spec::urls::shown_url;
 
 /// What must change; `None` where nothing must, not even come into being.
@@ -175,14 +176,14 @@ fn compared(present: Option<&ObservedFile>, is_reissued: bool, what: impl Fn() -
 
 fn text_change(file: &File, text: &str, present: Option<&ObservedFile>) -> Option<Change> {
     let Some(present) = present else {
-        return Some(Change::Write { diff: unified(&file.path, "", text) });
+        return Some(written(&file.path, "", text));
     };
     let means_the_same = present.content == ObservedContent::Compared { as_desired: true };
     if means_the_same || present.sha256 == sha256_hex(text.as_bytes()) {
         return None;
     }
     Some(match &present.content {
-        ObservedContent::Text(before) => Change::Write { diff: unified(&file.path, before, text) },
+        ObservedContent::Text(before) => written(&file.path, before, text),
         _ => Change::WriteBytes {
             from: Some(present.sha256.clone()),
             to: format!("sha256 {}", sha256_hex(text.as_bytes())),
@@ -191,12 +192,26 @@ fn text_change(file: &File, text: &str, present: Option<&ObservedFile>) -> Optio
     })
 }
 
+/// A text that takes the place of another, as far as that may be shown.
+pub(super) fn written(path: &str, before: &str, after: &str) -> Change {
+    match shown::diff(path, before, after) {
+        Some(diff) => Change::Write { diff },
+        None => Change::WriteHidden { what: "what may have secrets is not shown".into() },
+    }
+}
+
 /// What is not for all to read, now or afterwards, may be a secret, a user's file more than others: neither the text
 /// nor its hash, which tells a short secret, is shown. Plans are printed to the journal.
 fn discreet(file: &File, present: Option<&ObservedFile>, change: Change) -> Change {
     match present {
         // There is nothing to tell of a log that is still empty.
         _ if matches!(&change, Change::Write { diff } if diff.is_empty()) => change,
+        // They are private for the values of variables, without which they are shown.
+        _ if is_manifest_of_kops(&file.path) && matches!(change, Change::Write { .. }) => change,
+        // A digest tells a short value of a variable.
+        _ if is_manifest(&file.path) && matches!(change, Change::WriteBytes { .. }) => {
+            Change::WriteHidden { what: "manifest of a pod".into() }
+        }
         _ if is_private(file.mode) => Change::WriteHidden { what: "private".into() },
         Some(present) if is_private(present.access.mode) => {
             Change::WriteHidden { what: "the present file is private".into() }
@@ -226,10 +241,4 @@ fn asset_change(asset: &AssetContent, present: Option<&ObservedFile>) -> Option<
         },
         url: Some(shown_url(&asset.url)),
     })
-}
-
-/// The unified diff between two texts at one place.
-pub(super) fn unified(path: &str, before: &str, after: &str) -> String {
-    let old = if before.is_empty() { "/dev/null" } else { path };
-    TextDiff::from_lines(before, after).unified_diff().context_radius(3).header(old, path).to_string()
 }

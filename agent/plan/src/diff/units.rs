@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use super::compare::{changes_of_access, set, unified};
+use super::compare::{changes_of_access, set, written};
 use super::meaning::is_same_unit;
 use super::observed::{Access, Enablement, Observed, ObservedState, ObservedUnit, sha256_hex};
 use super::plan::Plan;
@@ -102,7 +102,7 @@ fn text_change(unit: &Unit, present: Option<&ObservedUnit>) -> Option<Change> {
     let before = present.and_then(|present| present.text.as_deref()).unwrap_or_default();
     // Where a new one goes is the machine's distribution's to say.
     let path = present.map_or(unit.name.as_str(), |present| present.path.as_str());
-    (!is_right(unit, present)).then(|| Change::Write { diff: unified(path, before, desired) })
+    (!is_right(unit, present)).then(|| written(path, before, desired))
 }
 
 /// A user that may write the text of a unit may run anything.

@@ -35,6 +35,8 @@ const NAMING_MORE: [&str; 22] = [
 ];
 /// What is shorter and has no name that says that it is secret is part of other words.
 const SHORTEST: usize = 6;
+/// How the path of a file ends that has the secret: `--kubelet-client-key=/srv/kubernetes/…`. No base64 has a dot.
+const KEY_FILES: [&str; 3] = [".key", ".pem", ".crt"];
 /// The fewest fields of a row.
 const FIELDS: usize = 3;
 
@@ -61,7 +63,10 @@ impl Named {
 
     /// Whether its name says that it is secret.
     pub(super) fn is_named_secret(&self) -> bool {
-        is_secret_name(&self.name) && !matches!(self.text.as_str(), "true" | "false" | "null" | "")
+        let is_key_file = self.text.starts_with('/') && KEY_FILES.iter().any(|end| self.text.ends_with(end));
+        is_secret_name(&self.name)
+            && !matches!(self.text.as_str(), "true" | "false" | "null" | "")
+            && !is_key_file
     }
 }
 
@@ -122,6 +127,13 @@ fn of_line(line: &str, values: &mut Vec<Named>) {
         add(name, value);
         // A comment after it.
         if let Some((value, _)) = value.split_once(" #").or_else(|| value.split_once(" ;")) {
+            add(name, value);
+        }
+    }
+    // Variables of a unit, and flags of a command.
+    for word in line.split_whitespace().map(|word| word.trim_matches(['"', '\''])) {
+        let word = word.strip_prefix("Environment=").map_or(word, |word| word.trim_matches(['"', '\'']));
+        if let Some((name, value)) = word.split_once('=').filter(|(name, _)| is_secret_name(name)) {
             add(name, value);
         }
     }

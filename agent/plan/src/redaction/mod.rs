@@ -7,6 +7,7 @@
 
 mod files;
 mod formats;
+pub mod manifest;
 mod named;
 mod pem;
 mod random;
@@ -22,6 +23,7 @@ use base64::engine::general_purpose::STANDARD;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
+use manifest::Manifest;
 pub use named::is_secret_name;
 
 /// Stands in the place of what is hidden.
@@ -92,6 +94,21 @@ impl Redactor {
         let is_harmless = matches!(name, "PWD" | "OLDPWD") || matches!(value, "true" | "false");
         let redactor = if is_secret_name(name) && !is_harmless { self.hiding(value) } else { self };
         redactor.hiding_logins(value)
+    }
+
+    /// The same, which hides what is secret in the variables of a pod's containers, and in what else its manifest has in clear.
+    #[must_use]
+    pub fn hiding_manifest(self, manifest: &Manifest) -> Redactor {
+        manifest.hidden().fold(self, |redactor, (name, value)| redactor.hiding_variable(name, value))
+    }
+
+    /// The same, which hides what is secret in the manifest of a pod. Of one that cannot be read it is all that is not a name.
+    #[must_use]
+    pub fn hiding_pod(self, text: &str) -> Redactor {
+        match Manifest::read(text) {
+            Some(manifest) => self.hiding_named(text).hiding_manifest(&manifest),
+            None => self.hiding_file(text),
+        }
     }
 
     /// The same, which hides the passwords of all URLs in a text, and of `user:password@host` without a scheme.
@@ -166,7 +183,8 @@ impl Redactor {
         self.finder.get_or_init(make).as_ref()
     }
 
-    fn without_known(&self, mut text: String) -> String {
+    /// A text without the values that are known to be secret; what only looks like a secret stays.
+    pub(crate) fn without_known(&self, mut text: String) -> String {
         for _ in 0..ROUNDS {
             // Where nothing can find them nothing can be shown.
             let Some(finder) = self.finder() else { return MARK.to_owned() };

@@ -106,6 +106,7 @@ pub struct NodeConfig {
     /// Names of the secrets that this node may read.
     pub secret_names: BTreeSet<String>,
     /// Manifests of the store, by URL.
+    #[serde(serialize_with = "crate::shown::manifests")]
     pub manifests: BTreeMap<String, String>,
     /// The Kubernetes version of this node.
     pub kubernetes_version: KubernetesVersion,

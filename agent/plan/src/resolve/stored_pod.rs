@@ -3,6 +3,7 @@
 use serde::{Serialize, Serializer};
 use serde_json::{Map, Value};
 
+use crate::redaction::manifest::Manifest;
 use kops_agent_spec::parse_yaml;
 
 /// A pod of the state store.
@@ -15,7 +16,7 @@ pub struct StoredPod {
 
 impl Serialize for StoredPod {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.document.serialize(serializer)
+        Manifest::read(&self.text).map(|manifest| manifest.shown()).serialize(serializer)
     }
 }
 

@@ -230,3 +230,21 @@ fn a_diff_of_secrets_tells_which_values_change_and_none_of_them() {
     }
     assert!(new.contains("+  k: '***'\n"), "{new}");
 }
+
+#[test]
+fn a_diff_of_pods_tells_that_a_token_changes_and_not_to_what() {
+    let pods = |token: &str, level: &str| {
+        let env = json!([{"name": "HCLOUD_TOKEN", "value": token}, {"name": "LEVEL", "value": level}]);
+        json!({"kind": "DaemonSet", "spec": {"template": {"spec": {"containers": [{"name": "a", "env": env}]}}}})
+    };
+    let diff = object_diff::unified(
+        "DaemonSet d",
+        Some(&pods("hunter2", "low")),
+        Some(&pods("correcthorse", "high")),
+    )
+    .unwrap();
+    assert!(!diff.contains("hunter2") && !diff.contains("correcthorse"), "{diff}");
+    for line in ["-value: [***]", "+value: [***]", "-value: low", "+value: high"] {
+        assert!(diff.replace(' ', "").contains(&line.replace(' ', "")), "{line} is not in {diff}");
+    }
+}

@@ -1,0 +1,105 @@
+//! Static pods whose manifests have credentials: kOps writes tokens of clouds and keys of stores into that of kops-channels.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::PathBuf;
+
+use crate::example::{Ended, Machine};
+use kops_agent_tests::example_store::CONTROL_PLANE;
+
+const MANIFEST: &str = "/etc/kubernetes/manifests/kops-channels.manifest";
+/// Neither has the form of a token, nor is it quoted or named where it is said by itself.
+const BEFORE: &str = "before rotation: of-the-cloud";
+const AFTER: &str = "after-rotation-of-the-cloud";
+
+/// Has the store's pod with this token.
+fn rotate(machine: &Machine, token: &str) {
+    let file = machine.cluster.store.cluster_folder().join("manifests/channels/kops-channels.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    let (before, after) = text.split_once("    env:\n").unwrap();
+    let after = match after.strip_prefix("    - name: HCLOUD_TOKEN\n") {
+        Some(rest) => rest.split_once('\n').unwrap().1,
+        None => after,
+    };
+    let variable = format!("    - name: HCLOUD_TOKEN\n      value: '{token}'\n");
+    fs::write(&file, format!("{before}    env:\n{variable}{after}")).unwrap();
+}
+
+fn on_disk(machine: &Machine) -> PathBuf {
+    machine.root().join(&MANIFEST[1..])
+}
+
+/// Neither token was said; what was said.
+#[track_caller]
+fn without_tokens(ended: &Ended) -> String {
+    let said = format!("{}{}", ended.stdout, ended.stderr);
+    for token in [BEFORE, AFTER] {
+        assert!(!said.contains(token), "{token:?} is in {ended:#?}");
+    }
+    said
+}
+
+#[test]
+fn a_token_that_is_rotated_is_shown_nowhere_and_that_it_is_rotated_is() {
+    let machine = Machine::of(CONTROL_PLANE);
+    rotate(&machine, BEFORE);
+    for (verb, flags) in
+        [("plan", &["-v", "8"][..]), ("plan", &["-o", "json"][..]), ("converge", &["-v", "8"][..])]
+    {
+        let ended = machine.run(verb, flags);
+        ended.with(0, &[]);
+        without_tokens(&ended);
+    }
+    let metadata = fs::metadata(on_disk(&machine)).unwrap();
+    assert_eq!(metadata.permissions().mode() & 0o7777, 0o600);
+    assert!(fs::read_to_string(on_disk(&machine)).unwrap().contains(BEFORE), "kubelet needs it");
+
+    rotate(&machine, AFTER);
+    for (verb, code) in [("plan", 0), ("verify", 4)] {
+        for flags in [&["-v", "8"][..], &["-o", "json"]] {
+            let ended = machine.run(verb, flags);
+            ended.with(code, &[]);
+            let said = without_tokens(&ended);
+            for part in [MANIFEST, "- name: HCLOUD_TOKEN", "-      value: '[***]'", "+      value: '[***]'"] {
+                assert!(said.contains(part), "{part:?} is not in {ended:#?}");
+            }
+        }
+    }
+    for (verb, arguments) in [
+        ("explain", &[MANIFEST][..]),
+        ("explain", &["HCLOUD_TOKEN"][..]),
+        ("render", &["-o", "json"][..]),
+        ("config dump", &[][..]),
+    ] {
+        let ended = Ended::of(machine.agent_without_root(verb).args(arguments));
+        ended.with(0, &[]);
+        assert!(without_tokens(&ended).contains("HCLOUD_TOKEN"), "{ended:#?}");
+    }
+    assert!(machine.state(&["--show-secrets"]).contains(AFTER));
+    without_tokens(&machine.run("converge", &["-v", "8"]));
+    without_tokens(&machine.run("status", &["-o", "json"]));
+}
+
+/// An agent of before, and nodeup, let all users read it. kubelet is told of a changed mode, reads the file again and makes the same
+/// pod of the same content (Kubernetes' pkg/kubelet/config/file_linux.go).
+#[test]
+fn a_manifest_that_all_may_read_is_closed_where_it_is_and_nothing_is_restarted() {
+    let machine = Machine::of(CONTROL_PLANE);
+    rotate(&machine, BEFORE);
+    machine.run("converge", &[]).with(0, &[]);
+    fs::set_permissions(on_disk(&machine), fs::Permissions::from_mode(0o644)).unwrap();
+    let before = fs::metadata(on_disk(&machine)).unwrap();
+
+    let plan = machine.run("plan", &[]);
+    assert!(plan.stdout.contains(&format!("~ file {MANIFEST}: mode 0644 -> 0600\n")), "{plan:#?}");
+    assert!(plan.stdout.ends_with("Plan: 0 to create, 1 to change, 0 to restart\n"), "{plan:#?}");
+    let ended = machine.run("converge", &["-v", "8"]);
+    ended.with(0, &[]);
+    assert!(ended.stdout.contains("0 created, 1 changed, 0 restarted"), "{ended:#?}");
+    let after = fs::metadata(on_disk(&machine)).unwrap();
+    assert_eq!(after.permissions().mode() & 0o7777, 0o600);
+    let written =
+        |metadata: &fs::Metadata| (metadata.ino(), metadata.mtime(), metadata.mtime_nsec(), metadata.len());
+    assert_eq!(written(&after), written(&before), "it was written anew");
+    machine.run("verify", &[]).with(0, &[]);
+}
