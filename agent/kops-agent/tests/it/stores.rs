@@ -177,12 +177,14 @@ fn a_control_plane_whose_web_server_has_no_lists_needs_what_kops_configured() {
     Ended::of(&mut web.agent(&node))
         .with(3, &["https:// stores have no lists", "--config-from nodeup-config"]);
     assert_eq!(node.files(), [""; 0]);
-    let derived = Ended::of(
-        Command::new(agent())
-            .env_clear()
-            .envs(node.cluster.environment())
-            .args(["config", "derive", "--instance-group", CONTROL_PLANE, "--config-base", CONFIG_BASE]),
-    );
+    let derived = Ended::of(Command::new(agent()).env_clear().envs(node.cluster.environment()).args([
+        "config",
+        "derive",
+        "--instance-group",
+        CONTROL_PLANE,
+        "--config-base",
+        CONFIG_BASE,
+    ]));
     derived.with(0, &[]);
     let configuration = derived.stdout.replace(CONFIG_BASE, &web.base());
     let path = format!("/state/igconfig/control-plane/{CONTROL_PLANE}/nodeupconfig.yaml");
