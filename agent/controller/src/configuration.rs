@@ -1,7 +1,6 @@
 //! What an operator gives: kops-controller's configuration, a kubeconfig, flags and the environment.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -36,9 +35,9 @@ pub fn options(conf: &Path) -> Result<KopsControllerOptions> {
 ///
 /// # Errors
 /// If a mirror is none.
-pub fn store(mirrors: &[String]) -> Result<Arc<Store>> {
+pub fn store(mirrors: &[String]) -> Result<Store> {
     let retries = Retries { deadline: STORE_TIMEOUT, attempt: STORE_TIMEOUT / 2, ..Retries::default() };
-    Ok(Arc::new(Store::new(mirrors)?.with_retries(retries)))
+    Ok(Store::new(mirrors)?.with_retries(retries))
 }
 
 /// What decides the labels, of the flag or the environment.

@@ -85,7 +85,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
     let labels_from = labels_from(args)?;
     let client = kubernetes::client(args.kubeconfig.as_deref())?;
     let metrics = Metrics::new();
-    let store = store(&args.store_mirror)?;
+    let store = Arc::new(store(&args.store_mirror)?);
     let hosts = Arc::new(Enrolled::of(Arc::new(ApiHosts::of(client.clone()))));
     let cloud = tokio::select! {
         cloud = cloud(&options, &metrics, &hosts) => cloud?,

@@ -103,6 +103,29 @@ pub enum StoreError {
         /// Those that can be read.
         supported: String,
     },
+    /// The URL means something that a node's files are never read from, for a reason.
+    #[error(
+        "{url}: {scheme}:// is no state store of a node: {reason}; or give a copy by --store-mirror URL=DIR"
+    )]
+    NeverRead {
+        /// The URL.
+        url: String,
+        /// Its scheme.
+        scheme: &'static str,
+        /// Why, and what to do.
+        reason: &'static str,
+    },
+    /// What is in a folder has to be known, and this kind of store does not tell.
+    #[error(
+        "{url}: what is in this folder has to be known, and {scheme}:// stores have no lists; use a store that has, or a copy \
+         by --store-mirror URL=DIR"
+    )]
+    NoLists {
+        /// The folder.
+        url: String,
+        /// Its scheme.
+        scheme: &'static str,
+    },
     /// `--store-mirror` is not what it should be.
     #[error("--store-mirror {argument}: write URL=DIR, as in s3://BUCKET=/srv/state")]
     BadMirror {
@@ -143,6 +166,8 @@ impl StoreError {
             | StoreError::TooLarge { .. }
             | StoreError::BadUrl { .. }
             | StoreError::Unsupported { .. }
+            | StoreError::NeverRead { .. }
+            | StoreError::NoLists { .. }
             | StoreError::BadMirror { .. }
             | StoreError::BadSettings(_) => true,
             StoreError::Forbidden { .. }

@@ -1,5 +1,5 @@
-//! Where kOps' files are: a folder, a bucket of S3 or of another server that speaks its protocol, one of Google's, or a
-//! container of Azure's or of OpenStack's.
+//! Where kOps' files are: a folder, a bucket of S3 or of another server that speaks its protocol, one of Google's, a
+//! container of Azure's or of OpenStack's, or a web server.
 //!
 //! Read-only: a node never writes to the state store.
 
@@ -9,6 +9,7 @@ mod backend;
 mod error;
 mod folder;
 mod gs;
+mod https;
 mod mirror;
 mod s3;
 mod s3_like;
@@ -65,6 +66,8 @@ pub struct Store {
     mirrors: Vec<StoreMirror>,
     s3_settings: Option<S3Settings>,
     retries: Retries,
+    /// Whether files may be read over `http://`.
+    reads_in_clear: bool,
     /// By the rows of [`SCHEMES`].
     backends: [OnceCell<Box<dyn Backend>>; SCHEMES.len()],
 }
@@ -80,6 +83,7 @@ impl Store {
             mirrors,
             s3_settings: None,
             retries: Retries::default(),
+            reads_in_clear: false,
             backends: std::array::from_fn(|_| OnceCell::new()),
         })
     }
@@ -92,6 +96,11 @@ impl Store {
     /// The same, with other deadlines and pauses.
     pub fn with_retries(self, retries: Retries) -> Store {
         Store { retries, ..self }
+    }
+
+    /// The same, which reads files over `http://` too, as upstream reads add-ons that an operator names.
+    pub fn reading_in_clear(self) -> Store {
+        Store { reads_in_clear: true, ..self }
     }
 
     /// The deadline and the pauses of requests.
@@ -161,6 +170,9 @@ impl Store {
     async fn find(&self, url: &str) -> Result<(&dyn Backend, Place), StoreError> {
         if let Some(mirror) = self.mirror_of(url) {
             return Ok((&Folder, mirror.place_of(url)?));
+        }
+        if let Some(never) = schemes::never_read(url, self.reads_in_clear) {
+            return Err(never);
         }
         let (row, place) = schemes::place(url)?;
         let setup =
@@ -302,12 +314,17 @@ mod tests {
     #[tokio::test]
     async fn a_store_that_is_not_supported_is_refused_by_name() {
         let store = Store::new(&[]).unwrap();
-        for scheme in ["https", "memfs", "k8s", "vault"] {
+        for (scheme, told) in [
+            ("vault", "vault:// stores are not supported yet; supported are s3://"),
+            ("http", "http:// is no state store of a node: any hop on the way could read its keys"),
+            (
+                "k8s",
+                "k8s:// is no state store of a node: the API server that kOps keeps the cluster at has no files",
+            ),
+            ("memfs", "memfs:// is no state store of a node: it is the memory of one process"),
+        ] {
             let error = store.read(&format!("{scheme}://state/config")).await.unwrap_err();
-            assert!(
-                error.to_string().contains(&format!("{scheme}:// stores are not supported yet")),
-                "{error}"
-            );
+            assert!(error.to_string().contains(told), "{error}");
             assert!(error.is_configuration());
         }
     }

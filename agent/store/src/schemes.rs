@@ -2,9 +2,11 @@
 //!
 //! Source: the URLs of state stores, as kOps reads them (upstream: `util/pkg/vfs/context.go`).
 
+use kops_agent_spec::urls::shown_url;
+
 use super::backend::{Misspelt, Opening, Place, Setup, Split};
 use super::error::StoreError;
-use super::{azureblob, folder, gs, s3, s3_like, swift};
+use super::{azureblob, folder, gs, https, s3, s3_like, swift};
 
 /// Every store. A new one is a file with its [`super::backend::Backend`], and a row.
 pub(crate) const SCHEMES: &[Scheme] = &[
@@ -28,7 +30,31 @@ pub(crate) const SCHEMES: &[Scheme] = &[
         rights: azureblob::rights,
     },
     Scheme { name: "swift", split: in_bucket, open: swift::open, locates: true, rights: swift::rights },
+    Scheme { name: "https", split: https::split, open: https::open, locates: false, rights: https::rights },
+    Scheme { name: IN_CLEAR, split: https::split, open: https::open, locates: false, rights: https::rights },
     Scheme { name: "file", split: folder::split, open: folder::open, locates: false, rights: folder::rights },
+];
+
+/// The scheme whose files any hop on the way can read, and change: no store of a node, but of what an operator names.
+const IN_CLEAR: &str = "http";
+
+/// What kOps takes for a state store, or reads files from, and no node has its files at, with the reason and what to do.
+const NEVER_READ: [(&str, &str); 3] = [
+    (
+        IN_CLEAR,
+        "any hop on the way could read its keys, and change what this node becomes; use an https:// URL",
+    ),
+    (
+        // Upstream: `KubernetesPath` in util/pkg/vfs/k8sfs.go, of which every operation is refused.
+        "k8s",
+        "the API server that kOps keeps the cluster at has no files for nodes, and kOps' own nodeup reads none there; set \
+         spec.configStore.base to a store that has",
+    ),
+    (
+        // Upstream: `buildMemFSPath` in util/pkg/vfs/context.go.
+        "memfs",
+        "it is the memory of one process, in tests of kOps; give the ConfigBase of a cluster",
+    ),
 ];
 
 /// A kind of store, by the scheme of its URLs.
@@ -59,41 +85,48 @@ fn in_bucket(rest: &str) -> Result<Split<'_>, Misspelt> {
 /// # Errors
 /// If there is no such row, or its URLs are written otherwise.
 pub(crate) fn place(url: &str) -> Result<(usize, Place), StoreError> {
-    let bad = |problem: String| StoreError::BadUrl { url: url.to_owned(), problem };
     let (name, rest) = match url.split_once("://") {
         _ if url.starts_with('/') => ("file", url),
         Some(parts) => parts,
         None => {
-            let problem = "it is neither a URL, as in s3://BUCKET/CLUSTER, nor an absolute path";
-            return Err(bad(problem.to_owned()));
+            let problem = "it is neither a URL, as in s3://BUCKET/CLUSTER, nor an absolute path".to_owned();
+            return Err(StoreError::BadUrl { url: url.to_owned(), problem });
         }
     };
     let row = SCHEMES.iter().position(|scheme| scheme.name == name);
-    let row = row.ok_or_else(|| StoreError::Unsupported {
-        url: url.to_owned(),
-        scheme: name.to_owned(),
-        supported: in_words(),
-    })?;
-    let split = (SCHEMES[row].split)(rest)
-        .map_err(|Misspelt { problem, example }| bad(format!("{problem}, as in {name}://{example}")))?;
+    let row = row.ok_or_else(|| unsupported(url, name))?;
+    let misspelt = |Misspelt { problem, example }: Misspelt| StoreError::BadUrl {
+        url: shown_url(url),
+        problem: format!("{problem}; write it as in {name}://{example}"),
+    };
+    let split = (SCHEMES[row].split)(rest).map_err(misspelt)?;
     let (bucket, key) = (split.bucket.to_owned(), split.key.to_owned());
     let rights = (SCHEMES[row].rights)(&bucket, &key);
     Ok((row, Place { url: url.to_owned(), bucket, key, rights }))
+}
+
+/// Why nothing is read from a URL, if nothing is; `in_clear` takes what may be read [`IN_CLEAR`].
+pub(crate) fn never_read(url: &str, in_clear: bool) -> Option<StoreError> {
+    let (name, _) = url.split_once("://")?;
+    let mut never = NEVER_READ.into_iter().filter(|(scheme, _)| !in_clear || *scheme != IN_CLEAR);
+    let (scheme, reason) = never.find(|(scheme, _)| *scheme == name)?;
+    Some(StoreError::NeverRead { url: url.to_owned(), scheme, reason })
+}
+
+fn unsupported(url: &str, scheme: &str) -> StoreError {
+    let names = SCHEMES.iter().map(|scheme| scheme.name).filter(|name| *name != IN_CLEAR);
+    let names: Vec<String> = names.map(|name| format!("{name}://")).collect();
+    let supported = match names.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => names.concat(),
+    };
+    StoreError::Unsupported { url: url.to_owned(), scheme: scheme.to_owned(), supported }
 }
 
 /// Whether downloads may have this URL.
 pub(crate) fn locates(url: &str) -> bool {
     url.split_once("://")
         .is_some_and(|(name, _)| SCHEMES.iter().any(|scheme| scheme.locates && scheme.name == name))
-}
-
-/// All of them, as in `s3://, gs:// and file://`.
-fn in_words() -> String {
-    let names: Vec<String> = SCHEMES.iter().map(|scheme| format!("{}://", scheme.name)).collect();
-    match names.split_last() {
-        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
-        _ => names.concat(),
-    }
 }
 
 #[cfg(test)]
@@ -147,7 +180,27 @@ mod tests {
             assert!(error.is_configuration());
         }
         let error = place("gs:///key").unwrap_err().to_string();
-        assert!(error.contains("it names no bucket, as in gs://BUCKET/CLUSTER"), "{error}");
+        assert!(error.contains("it names no bucket; write it as in gs://BUCKET/CLUSTER"), "{error}");
+    }
+
+    #[test]
+    fn the_url_of_a_web_server_has_nothing_in_it_that_is_not_to_be_told() {
+        assert_eq!(
+            parts("https://h.example.com:8443/state/c"),
+            ("https", "h.example.com:8443".into(), "state/c".into())
+        );
+        for (url, told) in [
+            ("https://user:hidden@h/state", "a login in it"),
+            ("https://hidden@h", "a login in it"),
+            ("https://h/state?signature=hidden", "a query"),
+            ("https://h/state#hidden", "a query"),
+            ("https:///state", "it names no host; write it as in https://HOST/CLUSTER"),
+        ] {
+            let error = place(url).unwrap_err();
+            assert!(matches!(error, StoreError::BadUrl { .. }), "{url}: {error:?}");
+            assert!(error.to_string().contains(told), "{error}");
+            assert!(!error.to_string().contains("hidden"), "{error}");
+        }
     }
 
     #[test]

@@ -1,7 +1,5 @@
 //! How add-ons stand: what the channels have of them, what the cluster has, and what is due.
 
-use std::sync::Arc;
-
 use anyhow::{Context, Result};
 use kops_agent_plan::addons::{Addon, ChannelVersion, Due, LeftOut, Menu, bootstrap_channel, due};
 use kops_agent_process::exit::WrongConfiguration;
@@ -16,7 +14,7 @@ use crate::{configuration, kubernetes};
 /// What a command works with.
 pub struct Scene {
     /// The state store.
-    pub store: Arc<Store>,
+    pub store: Store,
     /// The cluster.
     pub objects: Objects,
     /// What the channels have, in their order: of the one add-on that was asked for, or of all.
@@ -44,7 +42,7 @@ impl Scene {
     /// A channel cannot be read or is wrong, the API server does not answer, or no channel has the add-on that was asked for.
     pub async fn open(args: &AddonsArgs) -> Result<Scene> {
         let client = kubernetes::client(Some(&args.kubeconfig))?;
-        let store = configuration::store(&args.store_mirror)?;
+        let store = configuration::store(&args.store_mirror)?.reading_in_clear();
         let channels = match args.channel.is_empty() {
             true => {
                 let options = configuration::options(&args.conf)

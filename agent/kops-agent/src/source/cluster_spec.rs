@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use kops_agent_plan::addons::bootstrap_channel;
 use kops_agent_plan::derive;
 use kops_agent_process::exit::WrongConfiguration;
@@ -135,10 +135,14 @@ pub(crate) async fn group_file(store: &Store, base: &str, name: &str) -> Result<
     match store.read(&url).await {
         Ok(text) => Ok(StoreFile { url, text }),
         Err(StoreError::NotFound { .. }) => {
-            let groups = store.list(&format!("{base}/instancegroup")).await.unwrap_or_default();
-            let groups = if groups.is_empty() { "none".to_owned() } else { groups.join(", ") };
+            let others = match store.list(&format!("{base}/instancegroup")).await {
+                Ok(groups) if groups.is_empty() => "; it has: none".to_owned(),
+                Ok(groups) => format!("; it has: {}", groups.join(", ")),
+                // Where they are not told, there may be some.
+                Err(_) => String::new(),
+            };
             Err(WrongConfiguration(format!(
-                "{url} does not exist: the cluster has no instance group {name}; it has: {groups}"
+                "{url} does not exist: the cluster has no instance group {name}{others}"
             ))
             .into())
         }
@@ -158,7 +162,11 @@ async fn roles(
         return Ok(roles);
     }
     let folder = format!("{base}/instancegroup");
-    let others = store.list(&folder).await?.into_iter().filter(|name| name != own_name);
+    let listed = store.list(&folder).await.context(
+        "finding the cluster's instance groups, which decide labels of the control plane (--config-from nodeup-config \
+         needs none)",
+    )?;
+    let others = listed.into_iter().filter(|name| name != own_name);
     let role = async |name: String| {
         let url = format!("{folder}/{name}");
         Ok(InstanceGroup::parse(&store.read(&url).await?, &url)?.spec.role)

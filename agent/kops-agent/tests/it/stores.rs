@@ -1,10 +1,18 @@
 //! State stores of other schemes, through the front door: the example cluster where its cloud would keep it.
 
-use crate::example::{Ended, Machine};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::example::{Ended, Machine, agent};
 use kops_agent_tests::azure_blob::{ACCOUNT, AzureBlob, TOKEN};
-use kops_agent_tests::example_store::{CONFIG_BASE, NODES};
+use kops_agent_tests::downloads::{Downloads, Fault};
+use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
+use kops_agent_tests::loopback::Identity;
 use kops_agent_tests::openstack::swift::{Mood, Swift};
 use kops_agent_tests::openstack::{SECRET, TOKEN as OPENSTACK_TOKEN};
+use kops_agent_tests::proxy::Proxy;
 
 /// The example's store, by this scheme.
 fn config_base(scheme: &str) -> String {
@@ -73,5 +81,133 @@ fn what_is_missing_to_reach_it_is_said() {
         .with(3, &["S3_ENDPOINT is not set, and names the server of do:// stores; set it"]);
     without(&["S3_SECRET_ACCESS_KEY"])
         .with(3, &["S3_ENDPOINT is set, but S3_SECRET_ACCESS_KEY is not; set it"]);
+    assert_eq!(node.files(), [""; 0]);
+}
+
+/// The example's store, published by a web server with TLS.
+struct Published {
+    server: Downloads,
+    /// The authority that vouches for the server.
+    bundle: PathBuf,
+}
+
+impl Published {
+    fn of(node: &Machine) -> Published {
+        let identity = Identity::new().unwrap();
+        let server = Downloads::start_tls(BTreeMap::new(), &identity).unwrap();
+        let bundle = node.folder().join("bundle.pem");
+        fs::write(&bundle, &identity.certificate_pem).unwrap();
+        let published = Published { server, bundle };
+        published.publish(&node.cluster.store.cluster_folder(), "");
+        published
+    }
+
+    fn publish(&self, folder: &Path, below: &str) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let name = format!("{below}/{}", path.file_name().unwrap().to_str().unwrap());
+            if path.is_dir() {
+                self.publish(&path, &name);
+            } else {
+                let text = fs::read_to_string(&path).unwrap().replace(CONFIG_BASE, &self.base());
+                self.server.put(&format!("/state{name}"), text.as_bytes());
+            }
+        }
+    }
+
+    fn base(&self) -> String {
+        format!("{}/state", self.server.url())
+    }
+
+    fn agent(&self, node: &Machine) -> Command {
+        let mut agent = node.agent_with_store("converge", &self.base());
+        agent.env("SSL_CERT_FILE", &self.bundle).env("NO_PROXY", "127.0.0.1").args(["--store-patience", "1"]);
+        agent
+    }
+}
+
+#[test]
+fn a_web_server_makes_a_node_and_is_asked_for_files_only() {
+    let node = Machine::of(NODES);
+    let web = Published::of(&node);
+    let ended = Ended::of(&mut web.agent(&node));
+    ended.with(0, &[]);
+    assert!(node.files().contains(&"usr/local/bin/kubelet".to_owned()), "{:?}", node.files());
+    let asked = web.server.requests();
+    assert!(asked.iter().any(|asked| asked.starts_with("GET /state/cluster-completed.spec")), "{asked:?}");
+    assert!(asked.iter().all(|asked| !asked.ends_with('/')), "{asked:?}");
+
+    let proxy = Proxy::start().unwrap();
+    let mut agent = web.agent(&node);
+    Ended::of(agent.env("HTTPS_PROXY", proxy.url()).env_remove("NO_PROXY")).with(0, &[]);
+    assert!(proxy.asked().iter().any(|asked| asked.starts_with("CONNECT 127.0.0.1:")), "{:?}", proxy.asked());
+}
+
+#[test]
+fn what_a_web_server_does_not_give_is_said() {
+    let node = Machine::of(NODES);
+    let web = Published::of(&node);
+    let spec = "/state/cluster-completed.spec";
+    let mut distrusting = web.agent(&node);
+    Ended::of(distrusting.env_remove("SSL_CERT_FILE"))
+        .with(1, &["the store cannot be reached", "certificate"]);
+    for (fault, code, told) in [
+        (Fault::Status(403), 1, "read access without a login on the web server 127.0.0.1:"),
+        (Fault::Status(401), 1, "401 Unauthorized; it wants a login"),
+        (Fault::Status(503), 1, "the store cannot be reached: it answers 503"),
+        (Fault::Endless, 3, "is larger than 8 MiB"),
+        (Fault::StopsHalfway, 1, "the store cannot be reached"),
+        (
+            Fault::RedirectsTo(format!("{}{spec}", node.downloads().url())),
+            3,
+            "it redirects from https to http://",
+        ),
+    ] {
+        web.server.break_path(spec, fault.clone());
+        Ended::of(&mut web.agent(&node)).with(code, &[told]);
+    }
+    assert_eq!(node.files(), [""; 0]);
+}
+
+/// Which groups there are decides labels of a control plane; kOps' configuration has them.
+#[test]
+fn a_control_plane_whose_web_server_has_no_lists_needs_what_kops_configured() {
+    let node = Machine::of(CONTROL_PLANE);
+    let web = Published::of(&node);
+    Ended::of(&mut web.agent(&node))
+        .with(3, &["https:// stores have no lists", "--config-from nodeup-config"]);
+    assert_eq!(node.files(), [""; 0]);
+    let derived = Ended::of(Command::new(agent()).env_clear().envs(node.cluster.environment()).args([
+        "config",
+        "derive",
+        "--instance-group",
+        CONTROL_PLANE,
+        "--config-base",
+        CONFIG_BASE,
+    ]));
+    derived.with(0, &[]);
+    let configuration = derived.stdout.replace(CONFIG_BASE, &web.base());
+    let path = format!("/state/igconfig/control-plane/{CONTROL_PLANE}/nodeupconfig.yaml");
+    web.server.put(&path, configuration.as_bytes());
+    Ended::of(web.agent(&node).args(["--config-from", "nodeup-config"])).with(0, &[]);
+    assert!(node.files().contains(&"etc/kubernetes/manifests/kube-apiserver.manifest".to_owned()));
+}
+
+#[test]
+fn what_is_no_store_of_a_node_is_refused_with_the_reason() {
+    let node = Machine::of(NODES);
+    for (base, told) in [
+        (
+            "http://127.0.0.1:1/state",
+            "http:// is no state store of a node: any hop on the way could read its keys",
+        ),
+        ("k8s://cluster", "kOps' own nodeup reads none there"),
+        ("memfs://state", "it is the memory of one process"),
+        ("https://admin:hidden@127.0.0.1/state", "it has a login in it"),
+    ] {
+        let ended = Ended::of(&mut node.agent_with_store("converge", base));
+        ended.with(3, &[told]);
+        assert!(!ended.stderr.contains("hidden"), "{ended:#?}");
+    }
     assert_eq!(node.files(), [""; 0]);
 }

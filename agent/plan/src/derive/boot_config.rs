@@ -189,6 +189,45 @@ mod tests {
         assert_eq!(told("cloudProvider: digitalocean", "Master", &["34.1.1.1"]), ["34.1.1.1"]);
     }
 
+    /// Upstream: `BuildConfig` and `selectControlPlaneIPs` in `pkg/nodemodel/nodeupconfigbuilder.go`.
+    #[test]
+    fn on_every_cloud_machines_without_an_api_server_ask_kops_controller_and_the_others_read_the_store() {
+        const ADDRESSES: [&str; 2] = ["10.0.1.1", "34.1.1.1"];
+        for (cloud, of_nodes, of_control_plane) in [
+            ("cloudProvider: aws", &ADDRESSES[..1], &[][..]),
+            ("cloudProvider: azure", &ADDRESSES, &[]),
+            ("cloudProvider: digitalocean", &ADDRESSES, &ADDRESSES),
+            ("cloudProvider: gce, subnets: [{name: a, cidr: 10.0.0.0/16}]", &ADDRESSES[..1], &[]),
+            ("cloudProvider: hetzner", &ADDRESSES[..1], &ADDRESSES[..1]),
+            ("cloudProvider: linode", &[], &[]),
+            ("cloudProvider: openstack", &ADDRESSES[..1], &[]),
+            ("cloudProvider: scaleway", &ADDRESSES, &ADDRESSES),
+            ("labels: {alpha.kops.k8s.io/cloud: metal}", &ADDRESSES, &ADDRESSES),
+        ] {
+            let cluster = format!("{cloud}, networkCIDR: 10.0.0.0/16, topology: {{dns: {{type: None}}}}");
+            for (role, addresses, asks) in [
+                ("Master", of_control_plane, false),
+                ("APIServer", of_control_plane, false),
+                ("Bastion", of_nodes, true),
+            ] {
+                let store = Store::of(&cluster, &format!("role: {role}"));
+                let known = self::addresses(&ADDRESSES);
+                let inputs = Inputs { api_server_addresses: &known, ..store.inputs() };
+                let boot = boot_config(&inputs, "hash").unwrap();
+                assert_eq!(boot.api_server_ips, addresses, "{role} of {cloud}");
+                assert_eq!(boot.asks_server(), asks, "{role} of {cloud}");
+                assert_eq!(boot.store_base().is_some(), !asks, "{role} of {cloud}");
+                let servers = boot.config_server.map(|server| server.servers).unwrap_or_default();
+                let named = match addresses {
+                    _ if !asks => Vec::new(),
+                    [] => vec![server_url("kops-controller.internal.c.example.com")],
+                    addresses => addresses.iter().map(|address| server_url(address)).collect(),
+                };
+                assert_eq!(servers, named, "{role} of {cloud}");
+            }
+        }
+    }
+
     #[test]
     fn bastions_are_told_a_server_and_no_authority() {
         let store = Store::of(AWS, "role: Bastion");

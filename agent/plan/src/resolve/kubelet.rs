@@ -255,11 +255,17 @@ fn provider_id(basis: &Basis<'_>) -> Result<String, String> {
 }
 
 /// The node name comes first where it is another than the instance's id. Outside AWS it is what the
-/// host's own name means to itself.
+/// host's own name means to itself (upstream: `kubeletNames` in nodeup/pkg/model/kubelet.go).
 fn serving_names(basis: &Basis<'_>) -> Vec<String> {
     let facts = basis.facts;
     let Some(aws) = basis.aws() else {
         let mut names = facts.hostname_addresses.clone();
+        if is_named_by_us(basis) {
+            // What the name of before resolves to says nothing of the one that the host gets (`desired/linode.rs`).
+            names.retain(|_| facts.hostname == basis.node_name.name);
+            names.push(basis.node_name.name.clone());
+            return names;
+        }
         if names.is_empty() {
             names.push("127.0.0.1".into());
         }
@@ -276,6 +282,11 @@ fn serving_names(basis: &Basis<'_>) -> Vec<String> {
     names.extend([&aws.local_ipv4, &aws.public_ipv4, &aws.ipv6].map(String::clone));
     names.retain(|name| !name.is_empty());
     names
+}
+
+/// Whether the host's name is decided, and not only observed.
+fn is_named_by_us(basis: &Basis<'_>) -> bool {
+    basis.boot.cloud_provider == CloudProvider::Linode
 }
 
 fn required(basis: &Basis<'_>, name: &str) -> Result<Asset, String> {

@@ -3,7 +3,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use crate::clouds::{CLOUDS, Machine, PRIVATE, Role, certificate, hash_of_url};
@@ -12,6 +12,7 @@ use base64::engine::general_purpose::STANDARD;
 use kops_agent_plan::resource::{
     AssetContent, Content, DesiredState, File, Issuer, Kubeconfig, Resource, ResourceId, SecretPiece, Unit,
 };
+use serde_json::json;
 use similar::{ChangeTag, TextDiff};
 
 /// The machines whose texts the others' are held against, in that order.
@@ -55,6 +56,37 @@ fn every_cloud_is_compared_and_every_snapshot_is_of_one() {
         there.unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
     let others: Vec<_> = there.difference(&expected).collect();
     assert!(others.is_empty(), "no test makes these, or they were not accepted: {others:?}");
+}
+
+/// Writes what each machine is decided from, and what is decided, into folders of `KOPS_AGENT_GOLDEN`, for upstream's own code
+/// to be held against it (`tests/golden/upstream/compare`).
+#[test]
+#[ignore = "writes files for tests/golden/upstream/compare"]
+#[allow(clippy::disallowed_methods)]
+fn written_for_upstream() {
+    let folder = std::env::var("KOPS_AGENT_GOLDEN").unwrap();
+    for (cloud, role) in CLOUDS.iter().flat_map(|(cloud, _)| Role::ALL.map(|role| (*cloud, role))) {
+        let derived = Machine::of(cloud, role).derive().unwrap();
+        let keysets: BTreeMap<&String, _> = derived.config["KeypairIDs"]
+            .as_object()
+            .unwrap()
+            .iter()
+            .map(|(name, id)| (name, json!({"id": id, "certificate": certificate(name)})))
+            .collect();
+        let decided = derived.decide().unwrap();
+        let resources: Vec<&Resource> = decided.iter().map(|(_, resource)| resource).collect();
+        let at = format!("{folder}/{cloud}-{}", role.name());
+        std::fs::create_dir_all(&at).unwrap();
+        for (name, document) in [
+            ("kube_env.yaml", &derived.boot),
+            ("nodeupconfig.yaml", &derived.config),
+            ("facts.yaml", &derived.facts),
+            ("keysets.json", &json!(keysets)),
+            ("decided.json", &json!({ "resources": resources })),
+        ] {
+            std::fs::write(format!("{at}/{name}"), document.to_string()).unwrap();
+        }
+    }
 }
 
 fn compare(cloud: &str, role: Role) {

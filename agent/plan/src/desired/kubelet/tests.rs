@@ -168,6 +168,24 @@ fn outside_aws_the_server_has_the_hosts_own_names() {
     assert_eq!(server.subject.common_name, "10.0.0.9");
 }
 
+/// As with nodeup, which names the host before it asks for its name: also before the first run the certificate is for the new name.
+#[test]
+fn where_the_host_gets_its_name_from_us_the_server_has_that_one() {
+    let linode = |hostname: &str, addresses: &[&str]| {
+        let machine = Machine::control_plane().boot(json!({ "CloudProvider": "linode" })).facts(json!({
+            "hostname": hostname,
+            "hostnameAddresses": addresses,
+            "cloud": { "aws": null, "linode": { "label": "control-plane-1", "id": "1" }},
+        }));
+        certificate(&machine.desired(add), "kubelet-server").clone()
+    };
+    let before = linode("localhost", &["10.0.0.8"]);
+    assert_eq!(before.sans, ["control-plane-1"]);
+    assert_eq!(before.subject.common_name, "control-plane-1");
+    assert_eq!(linode("control-plane-1", &[]).sans, before.sans, "the second run changes nothing");
+    assert_eq!(linode("control-plane-1", &["10.0.0.9"]).sans, ["10.0.0.9", "control-plane-1"]);
+}
+
 #[test]
 fn the_users_hostname_override_has_no_effect() {
     let config = json!({ "KubeletConfig": { "hostnameOverride": "mine" }});

@@ -1,0 +1,52 @@
+//! Writes documents that Azure's metadata service would sign for a machine, with keys of their own, into a folder: what
+//! `tests/fuzz/run` begins with.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use clap::Parser;
+use kops_agent_tests::azure::metadata::{Document, MetadataService};
+
+#[derive(Parser)]
+struct Arguments {
+    /// Folder to write to; made if it is not there.
+    folder: PathBuf,
+    /// The machine's id.
+    #[arg(long)]
+    vm_id: String,
+    /// The machine's subscription.
+    #[arg(long)]
+    subscription: String,
+    /// The body of the request that they are for.
+    #[arg(long)]
+    body: String,
+    /// When they were made, in seconds since 1970.
+    #[arg(long)]
+    created: i64,
+}
+
+fn main() -> anyhow::Result<()> {
+    let Arguments { folder, vm_id, subscription, body, created } = Arguments::parse();
+    fs::create_dir_all(&folder).with_context(|| format!("making {}", folder.display()))?;
+    let service = MetadataService::generate()?;
+    for (name, with_issuer, with_attributes) in [
+        ("plain", false, false),
+        ("with-attributes", false, true),
+        ("with-issuer", true, false),
+        ("with-issuer-and-attributes", true, true),
+    ] {
+        let document = Document {
+            subscription: &subscription,
+            with_issuer,
+            with_attributes,
+            ..Document::of(&vm_id, body.as_bytes(), created)
+        };
+        let file = folder.join(name);
+        let der = STANDARD.decode(service.sign(&document)?)?;
+        fs::write(&file, der).with_context(|| format!("writing {}", file.display()))?;
+    }
+    Ok(())
+}

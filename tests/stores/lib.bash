@@ -1,0 +1,78 @@
+# What the scripts beside this one have in common: the example cluster's store is put into a server, and what kops-agent reads of it there is
+# what it reads of the folder. Read by `source`, after `name` (the script's own) and with the script's arguments.
+# shellcheck shell=bash disable=SC2034,SC2154
+set -euo pipefail
+
+checkout=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+built=${CARGO_TARGET_DIR:-$checkout/target}/debug
+agent=$(realpath "${1:-$built/kops-agent}")
+cluster=demo.example.com
+caches=${XDG_CACHE_HOME:-$HOME/.cache}/kops-agent
+
+work=$(mktemp -d)
+started=()
+finish() {
+    local pid
+    for pid in "${started[@]}"; do kill "$pid" 2>/dev/null || true; done
+    for pid in "${started[@]}"; do wait "$pid" 2>/dev/null || true; done
+    rm -rf "$work"
+}
+trap finish EXIT
+cd "$work"
+"$built/example-store" store >/dev/null
+folder=store/store/clusters.example.com
+
+free_port() {
+    python3 -c 'import socket; s = socket.create_server(("127.0.0.1", 0)); print(s.getsockname()[1])'
+}
+
+# answers URL: waits until something does.
+answers() {
+    for _ in $(seq 200); do
+        curl --silent --output /dev/null "$@" && return
+        sleep 0.1
+    done
+    echo "$name: nothing answers at ${*: -1}" >&2
+    return 1
+}
+
+# render MACHINE BASE: other URLs than the base are the example's own, which the mirror has.
+render() {
+    "$agent" render --store-patience 5 --store-mirror "s3://clusters.example.com=$work/$folder" --conf "store/machines/$1/kube_env.yaml" \
+        --facts "store/machines/$1/facts.yaml" --config-base "$2"
+}
+
+# is_as_in_the_folder BASE: BASE is the URL of the bucket.
+is_as_in_the_folder() {
+    local machine
+    for machine in store/machines/*; do
+        machine=${machine##*/}
+        render "$machine" "s3://clusters.example.com/$cluster" | sed "s,s3://clusters.example.com,@BASE@,g" >of-folder
+        [[ -s of-folder ]]
+        render "$machine" "$1/$cluster" | sed "s,$1\\|s3://clusters.example.com,@BASE@,g" | diff of-folder -
+    done
+}
+
+# lists_groups BASE
+lists_groups() {
+    "$agent" config derive --instance-group none --store-mirror "s3://clusters.example.com=$work/$folder" \
+        --config-base "$1/$cluster" >said 2>&1 || true
+    if ! grep -qF "it has: control-plane-eu-west-1a, nodes" said; then
+        echo "$name: the groups of the cluster are not listed:" >&2
+        cat said >&2
+        exit 1
+    fi
+}
+
+# fails_with TEXT URL
+fails_with() {
+    if render nodes "$2" >said 2>&1 || ! grep -qF "$1" said; then
+        echo "$name: $2 should have failed with: $1" >&2
+        cat said >&2
+        exit 1
+    fi
+}
+
+done_well() {
+    echo "$name: what is read and listed of it is what is in a folder, and what is not there is told apart"
+}
