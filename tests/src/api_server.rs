@@ -20,6 +20,8 @@ use tempfile::TempDir;
 use crate::authority::{Authority, Pair};
 use crate::ports::free_port;
 
+/// What it is called: last by the machines of the tests' cluster.
+const NAMES: [&str; 3] = ["127.0.0.1", "localhost", "api.internal.c.example.com"];
 const START_WITHIN: Duration = Duration::from_secs(90);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How long a slow etcd stands still, and goes on, in turns.
@@ -207,6 +209,20 @@ impl ApiServer {
         self.kubectl_with(&self.kubeconfig(&user, &["system:nodes"])?, arguments, input)
     }
 
+    /// Runs kubectl by what a kubeconfig has but for the server's address.
+    ///
+    /// # Errors
+    /// If it fails, with what it says.
+    pub fn kubectl_by(&self, kubeconfig: &Path, arguments: &[&str], input: &str) -> anyhow::Result<String> {
+        let server = format!("--server={}", self.url());
+        self.kubectl_with(kubeconfig, &[&[server.as_str()], arguments].concat(), input)
+    }
+
+    /// The authority that the whole cluster trusts, with its key.
+    pub fn authority_pair(&self) -> Pair {
+        self.authority.pair()
+    }
+
     /// The certificate of the authority that the whole cluster trusts.
     pub fn authority(&self) -> PathBuf {
         self.folder.path().join("ca.crt")
@@ -308,7 +324,7 @@ impl Holder<'_> {
     fn params(&self) -> anyhow::Result<CertificateParams> {
         Ok(match self {
             Holder::Server => {
-                let mut params = CertificateParams::new(["127.0.0.1".to_owned(), "localhost".to_owned()])?;
+                let mut params = CertificateParams::new(NAMES.map(str::to_owned))?;
                 params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
                 valid(params)
             }

@@ -160,8 +160,14 @@ pub fn resource_id(scale_set: &str, number: u32) -> String {
 
 fn answer(request: &Request<Incoming>, host: &str, state: &mut State) -> Option<Response<String>> {
     let path = request.uri().path();
-    if path == "/metadata/identity/oauth2/token" {
-        return Some(token(request, state));
+    match path {
+        "/metadata/identity/oauth2/token" => return Some(token(request, state)),
+        // Of the machine of the control plane, whose managed identity this is.
+        "/metadata/instance/compute" => {
+            let place = json!({"subscriptionId": SUBSCRIPTION, "resourceGroupName": RESOURCE_GROUP});
+            return Some(said(200, place.to_string()));
+        }
+        _ => {}
     }
     state.calls.push(path.to_owned());
     if header(request, "authorization") != format!("Bearer {TOKEN}") {

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use crate::listed::{Api, ListApi, ListedMachine};
+use crate::metadata::{Guard, Metadata};
 
 pub use crate::listed::Mood;
 
@@ -44,6 +45,19 @@ impl Droplet {
             private_ips: vec![private_ip],
         }
     }
+}
+
+/// What the metadata service tells the droplet of this number, in one private network.
+///
+/// Source: DigitalOcean, "Metadata API".
+pub fn metadata(number: u64, private_ip: IpAddr) -> Metadata {
+    Metadata::of(
+        Guard::None,
+        [
+            ("/metadata/v1/id", number.to_string()),
+            ("/metadata/v1/interfaces/private/0/ipv4/address", private_ip.to_string()),
+        ],
+    )
 }
 
 /// A running API; dropping it stops it.

@@ -8,6 +8,7 @@ pub mod tpm;
 
 use std::collections::BTreeMap;
 
+use crate::metadata::{Guard, Metadata};
 use crate::stand_in_api::StandInApi;
 
 /// The project that this is.
@@ -75,6 +76,22 @@ impl Instance {
         self.external_ipv6 = ranges.iter().map(|range| (*range).to_owned()).collect();
         self
     }
+}
+
+/// What the metadata server tells the instance of this name.
+///
+/// Source: Compute Engine, "Predefined metadata keys".
+pub fn metadata(name: &str) -> Metadata {
+    let below = "/computeMetadata/v1";
+    Metadata::of(
+        Guard::Header("metadata-flavor", "Google"),
+        [
+            (&format!("{below}/project/project-id"), PROJECT.to_owned()),
+            (&format!("{below}/instance/zone"), format!("projects/123/zones/{ZONE}")),
+            (&format!("{below}/instance/name"), name.to_owned()),
+            (&format!("{below}/instance/hostname"), format!("{name}.{ZONE}.c.{PROJECT}.internal")),
+        ],
+    )
 }
 
 /// How Compute Engine is to answer.
@@ -184,6 +201,13 @@ impl Gce {
     /// Adds an instance, or changes it.
     pub fn put_instance(&self, name: &str, instance: Instance) {
         self.0.state().instances.insert(name.to_owned(), instance);
+    }
+
+    /// Makes something else of an instance.
+    pub fn change_instance(&self, name: &str, change: impl FnOnce(Instance) -> Instance) {
+        let mut state = self.0.state();
+        let changed = change(state.instances[name].clone());
+        state.instances.insert(name.to_owned(), changed);
     }
 
     /// Takes an instance away.

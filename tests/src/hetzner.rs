@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use crate::listed::{Api, ListApi, ListedMachine};
+use crate::metadata::{Guard, Metadata};
 
 pub use crate::listed::Mood;
 
@@ -45,6 +46,22 @@ impl Server {
             private_ips: vec![private_ip],
         }
     }
+}
+
+/// What the metadata service tells the server of this number, in one private network.
+///
+/// Source: Hetzner Cloud, "Server Metadata".
+pub fn metadata(number: u64, private_ip: IpAddr) -> Metadata {
+    let networks = format!(
+        "- ip: {private_ip}\n  alias_ips: []\n  interface_num: 1\n  mac_address: 86:00:ff:2a:7d:e1\n  network_id: 1\n"
+    );
+    Metadata::of(
+        Guard::None,
+        [
+            ("/hetzner/v1/metadata/instance-id", number.to_string()),
+            ("/hetzner/v1/metadata/private-networks", networks),
+        ],
+    )
 }
 
 /// A running API; dropping it stops it.

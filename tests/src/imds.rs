@@ -9,13 +9,33 @@ use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::service::Service;
 use hyper::{Method, Request, Response, StatusCode};
+use serde_json::json;
 
 use crate::loopback::LoopbackServer;
+use crate::sts::Principal;
 
 const TOKEN: &str = "the-token";
 
 /// What an instance is told, by the path below `/latest/meta-data/`.
-pub type Instance = BTreeMap<&'static str, String>;
+pub type Instance = BTreeMap<String, String>;
+
+/// The credentials of an instance's role, as that instance is told them.
+///
+/// Source: EC2, "Retrieve security credentials from instance metadata".
+pub fn credentials_of(principal: &Principal) -> Instance {
+    let role = principal.arn.rsplit('/').nth(1).unwrap_or_default();
+    let credentials = json!({
+        "Code": "Success", "LastUpdated": "2026-01-01T00:00:00Z", "Type": "AWS-HMAC", "Expiration": "2099-01-01T00:00:00Z",
+        "AccessKeyId": principal.access_key, "SecretAccessKey": principal.secret, "Token": principal.session_token,
+    });
+    let below = "iam/security-credentials";
+    [
+        (below.to_owned(), role.to_owned()),
+        (format!("{below}/"), role.to_owned()),
+        (format!("{below}/{role}"), credentials.to_string()),
+    ]
+    .into()
+}
 
 /// Serves what each instance is told.
 ///
@@ -38,8 +58,13 @@ impl Service<Request<Incoming>> for Metadata {
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (status, text) = self.answer(&request);
+        let is_token = text == TOKEN;
         let mut response = Response::new(Full::from(text));
         *response.status_mut() = status;
+        if is_token {
+            // For how long it is good, without which AWS' own clients take none.
+            response.headers_mut().insert("x-aws-ec2-metadata-token-ttl-seconds", 21600.into());
+        }
         ready(Ok(response))
     }
 }

@@ -27,7 +27,7 @@ use sha2::{Digest as _, Sha256};
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use crate::example_keys::Keyset;
-use crate::example_store::CLUSTER;
+use crate::example_store::{CLUSTER, REGION};
 use crate::loopback::{Identity, LoopbackServer};
 
 /// The name in the certificate of the example cluster's kops-controller.
@@ -273,7 +273,7 @@ impl State {
         let path = request.uri().path().to_owned();
         let token = request.headers().get("authorization").context("no token")?.to_str()?.to_owned();
         let body = request.into_body().collect().await?.to_bytes();
-        check_token(&token, &body)?;
+        check_aws_token(&token, &body, REGION)?;
         // One that was refused with 409 is as good as new to a server of ours, and upstream's is not asked again.
         ensure!(lock(&self.tokens).insert(format!("{path} {token}")), "a token was used twice");
         let body: Value = serde_json::from_slice(&body)?;
@@ -358,8 +358,11 @@ fn names(node: &str) -> anyhow::Result<Vec<rcgen::SanType>> {
     Ok(CertificateParams::new([node.to_owned(), "10.20.32.20".to_owned()])?.subject_alt_names)
 }
 
-/// Whether a token is of the first form of AWS, and for this body.
-fn check_token(token: &str, body: &[u8]) -> anyhow::Result<()> {
+/// Checks that a token is of the first form of AWS, for this body, and signed for a region.
+///
+/// # Errors
+/// If it is not.
+pub fn check_aws_token(token: &str, body: &[u8], region: &str) -> anyhow::Result<()> {
     let payload = token.strip_prefix("x-aws-sts ").context("another kind of token")?;
     let headers: BTreeMap<String, Vec<String>> = serde_json::from_slice(&STANDARD.decode(payload)?)?;
     let header = |name: &str| match headers.get(name).map(Vec::as_slice) {
@@ -377,7 +380,7 @@ fn check_token(token: &str, body: &[u8]) -> anyhow::Result<()> {
     ensure!(signed.contains(&"x-kops-request-sha") && signed.contains(&"host"), "signed are {signed:?}");
     ensure!(parts.get("Signature").is_some_and(|signature| signature.len() == 64), "no signature");
     let scope = parts.get("Credential").context("no Credential")?;
-    ensure!(scope.ends_with("/eu-west-1/sts/aws4_request"), "the scope is {scope}");
+    ensure!(scope.ends_with(&format!("/{region}/sts/aws4_request")), "the scope is {scope}");
     Ok(())
 }
 

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use crate::listed::{Api, ListApi, ListedMachine};
+use crate::metadata::{Guard, Metadata};
 
 pub use crate::listed::Mood;
 
@@ -46,6 +47,15 @@ impl Instance {
             private_ips: vec![private_ip],
         }
     }
+}
+
+/// What the metadata service tells the instance of this number.
+///
+/// Source: Linode, "Metadata Service API".
+pub fn metadata(number: u64, label: &str) -> Metadata {
+    let instance = format!("backups.enabled: false\nid: {number}\nlabel: {label}\nregion: de-fra-2\n");
+    let guard = Guard::Token("/v1/token", ["metadata-token-expiry-seconds", "metadata-token"]);
+    Metadata::of(guard, [("/v1/instance", instance)])
 }
 
 /// A running API; dropping it stops it.

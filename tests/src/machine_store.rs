@@ -147,8 +147,8 @@ fn merge_below(target: &Path, overlay: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// JSON's merge patch: what is null is taken away.
-fn merge(target: &mut Value, patch: Value) {
+/// JSON's merge patch (RFC 7396): what is null is taken away.
+pub fn merge(target: &mut Value, patch: Value) {
     let Value::Mapping(patch) = patch else {
         *target = patch;
         return;

@@ -13,6 +13,7 @@ use hyper::header::HeaderValue;
 use serde_json::{Value, json};
 
 use crate::listed::{Api, ListApi, ListedMachine};
+use crate::metadata::{Guard, Metadata};
 use crate::stand_in_api::said;
 
 pub use crate::listed::Mood;
@@ -132,6 +133,21 @@ impl Server {
             floating: Vec::new(),
         }
     }
+}
+
+/// What the metadata service tells the server of the UUID that is made from this number.
+///
+/// Source: Nova, "Metadata" (`meta_data.json`, and what speaks as EC2's does).
+pub fn metadata(number: u64, name: &str, address: IpAddr) -> Metadata {
+    let told = json!({"uuid": uuid(number), "name": name, "hostname": format!("{name}.novalocal"),
+                      "project_id": PROJECT, "meta": {}, "public_keys": {}});
+    Metadata::of(
+        Guard::None,
+        [
+            ("/openstack/latest/meta_data.json", told.to_string()),
+            ("/latest/meta-data/local-ipv4", address.to_string()),
+        ],
+    )
 }
 
 /// A running Keystone and Nova; dropping it stops it.

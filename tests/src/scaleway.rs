@@ -9,6 +9,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use crate::listed::{Api, ListApi, ListedMachine};
+use crate::metadata::{Guard, Metadata};
 
 pub use crate::listed::Mood;
 
@@ -53,6 +54,15 @@ impl Server {
             public_ips: vec![public_ip],
         }
     }
+}
+
+/// What the metadata service tells the server of the UUID that is made from this number.
+///
+/// Source: Scaleway's SDK, `api/instance/v1/instance_metadata_sdk.go`.
+pub fn metadata(number: u64, name: &str) -> Metadata {
+    let server = json!({"id": uuid(number), "name": name, "hostname": name, "private_ip": null, "tags": [],
+                        "ssh_public_keys": [], "location": {"cluster_id": "72", "zone_id": ZONE}});
+    Metadata::of(Guard::None, [("/conf?format=json", server.to_string())])
 }
 
 /// A running API; dropping it stops it.

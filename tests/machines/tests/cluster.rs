@@ -178,7 +178,7 @@ fn hostname(address: Ipv4Addr) -> String {
 
 fn instance(address: Ipv4Addr, id: &str) -> Instance {
     let [.., last] = address.octets();
-    BTreeMap::from([
+    let items = [
         ("instance-id", id.to_owned()),
         ("instance-type", "m6i.large".to_owned()),
         ("placement/region", REGION.to_owned()),
@@ -187,7 +187,8 @@ fn instance(address: Ipv4Addr, id: &str) -> Instance {
         ("local-hostname", format!("{}.{REGION}.compute.internal", hostname(address))),
         // As tests/machines/net gives it.
         ("mac", format!("02:00:0a:63:00:{last:02x}")),
-    ])
+    ];
+    items.map(|(item, answer)| (item.to_owned(), answer)).into()
 }
 
 /// Debian's packages, as apt asks for those of a flat repository; newer versions of it escape tildes as well.

@@ -2,6 +2,9 @@
 //!
 //! Source: Azure, "Azure Instance Metadata Service", "Attested data"; RFC 5652, section 5.
 
+use std::sync::Arc;
+use std::time::SystemTime;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use rcgen::{
@@ -14,8 +17,9 @@ use time::OffsetDateTime;
 use time::macros::format_description;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
-use super::{SUBSCRIPTION, resource_id};
+use super::{RESOURCE_GROUP, SUBSCRIPTION, resource_id};
 use crate::authority::common_name;
+use crate::metadata::{Guard, Metadata};
 
 /// The objects that are named: signed data, data, SHA-256, RSA, and the attributes of a signer.
 const SIGNED_DATA: &[u8] = &[0x06, 9, 0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 7, 2];
@@ -31,6 +35,8 @@ const VERSION: &[u8] = &[0x02, 1, 1];
 pub struct MetadataService {
     /// The authority, DER: what a host is to trust.
     pub root: Vec<u8>,
+    /// The same in PEM.
+    pub root_pem: String,
     /// What the authority has signed, and has signed the certificate, DER.
     pub issuer: Vec<u8>,
     certificate: Vec<u8>,
@@ -84,7 +90,8 @@ impl MetadataService {
     pub fn named(name: &str, place: &str, years: (i32, i32)) -> anyhow::Result<MetadataService> {
         let root_key = KeyPair::generate()?;
         let root_params = authority("Microsoft of a test");
-        let root = root_params.self_signed(&root_key)?.der().to_vec();
+        let root = root_params.self_signed(&root_key)?;
+        let (root, root_pem) = (root.der().to_vec(), root.pem());
         let root_issuer = Issuer::new(root_params, root_key);
         let issuer_key = KeyPair::generate()?;
         let issuer_params = authority("TLS issuing CA of a test");
@@ -102,7 +109,7 @@ impl MetadataService {
             params.custom_extensions.push(access);
         }
         let certificate = params.signed_by(&key, &issuing)?.der().to_vec();
-        Ok(MetadataService { root, issuer, certificate, key })
+        Ok(MetadataService { root, root_pem, issuer, certificate, key })
     }
 
     /// The token of a machine of a scale set, with a document.
@@ -120,6 +127,14 @@ impl MetadataService {
     pub fn sign(&self, document: &Document<'_>) -> anyhow::Result<String> {
         let nonce: String =
             Sha256::digest(document.body).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+        self.sign_for(&nonce, document)
+    }
+
+    /// The same for a nonce, which need not be of the document's body.
+    ///
+    /// # Errors
+    /// If it cannot be signed.
+    pub fn sign_for(&self, nonce: &str, document: &Document<'_>) -> anyhow::Result<String> {
         let stamp = json!({"createdOn": written(document.created)?, "expiresOn": written(document.created + 6 * 3600)?});
         let content = json!({"licenseType": "", "nonce": nonce, "plan": {"name": "", "product": "", "publisher": ""},
             "sku": "12", "subscriptionId": document.subscription, "timeStamp": stamp, "vmId": document.vm_id});
@@ -162,6 +177,22 @@ impl MetadataService {
         let whole = tlv(0x30, &[SIGNED_DATA, &tlv(0xa0, &tlv(0x30, &signed_data))].concat());
         Ok(STANDARD.encode(whole))
     }
+}
+
+/// What a metadata service tells a machine of a scale set, and signs for it.
+pub fn metadata(service: Arc<MetadataService>, scale_set: &str, number: u32, vm_id: &str) -> Metadata {
+    let compute = json!({"resourceId": resource_id(scale_set, number), "vmId": vm_id, "subscriptionId": SUBSCRIPTION,
+                         "resourceGroupName": RESOURCE_GROUP});
+    let vm_id = vm_id.to_owned();
+    Metadata::of(Guard::Header("metadata", "true"), [("/metadata/instance/compute", compute.to_string())])
+        .making("/metadata/attested/document", move |query| {
+            let nonce =
+                form_urlencoded::parse(query.as_bytes()).find(|(name, _)| name == "nonce")?.1.into_owned();
+            let now = SystemTime::UNIX_EPOCH.elapsed().ok()?.as_secs();
+            let document = Document::of(&vm_id, b"", i64::try_from(now).ok()?);
+            let signature = service.sign_for(&nonce, &document).ok()?;
+            Some(json!({"encoding": "pkcs7", "signature": signature}).to_string())
+        })
 }
 
 fn authority(name: &str) -> CertificateParams {

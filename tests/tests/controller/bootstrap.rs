@@ -85,11 +85,16 @@ pub fn on_aws(region: &str) -> Value {
 }
 
 impl World {
-    /// A cluster with a bootstrap server for machines of a cloud.
+    /// A cluster with a bootstrap server for machines of a cloud. Its certificates are of RSA, as kOps' are, and not the API server's.
     pub fn of(cluster: Cluster, on: &Value) -> World {
-        let name = format!("kops-controller.internal.{CLUSTER}");
         let authority = Keyset::make("kubernetes-ca", 7).unwrap();
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
+        World::signed_by(&authority, address, cluster, &json!({ "provider": on }))
+    }
+
+    /// The same with this authority and address, and with these options of the server.
+    pub fn signed_by(authority: &Keyset, address: SocketAddr, cluster: Cluster, options: &Value) -> World {
+        let name = format!("kops-controller.internal.{CLUSTER}");
         let pki = cluster.make_folder("pki");
         let key = KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048).unwrap();
         let serving = rcgen::CertificateParams::new([name.clone()]).unwrap();
@@ -112,18 +117,25 @@ impl World {
             .with_root_certificates(roots)
             .with_no_client_auth();
         let world = World { cluster, address, trust: Arc::new(trust), name: name.try_into().unwrap(), pki };
-        world.configure(on, &json!({}));
+        world.configure_server(options, &json!({}));
         world
     }
 
     /// Configures controllers with a bootstrap server for machines of a cloud, and with more options.
     pub fn configure(&self, provider: &Value, more: &Value) {
+        self.configure_server(&json!({ "provider": provider }), more);
+    }
+
+    fn configure_server(&self, options: &Value, more: &Value) {
         let pki = &self.pki;
-        let server = json!({
-            "Listen": self.address.to_string(), "provider": provider,
+        let mut server = json!({
+            "Listen": self.address.to_string(),
             "serverKeyPath": pki.join("kops-controller.key"), "serverCertificatePath": pki.join("kops-controller.crt"),
             "caBasePath": pki, "signingCAs": ["kubernetes-ca"], "certNames": ["kubelet", "kubelet-server", "kube-proxy"]
         });
+        for (option, value) in options.as_object().unwrap() {
+            server[option] = value.clone();
+        }
         self.cluster.configure_with(Some(&server), more);
     }
 

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 use kops_agent_tests::api_server::ApiServer;
 use kops_agent_tests::ec2::Ec2;
 use kops_agent_tests::gce::Gce;
-use kops_agent_tests::hetzner::Hetzner;
 use kops_agent_tests::program::kops_agent;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -95,20 +94,9 @@ impl Cluster {
         cluster
     }
 
-    /// The same on Hetzner Cloud.
-    pub fn start_on_hetzner(hetzner: &Hetzner) -> Cluster {
-        let environment = vec![
-            ("HCLOUD_ENDPOINT", hetzner.url()),
-            ("HCLOUD_TOKEN", kops_agent_tests::hetzner::TOKEN.into()),
-        ];
-        let cluster = Cluster { cloud: "hetzner", environment, ..Cluster::start() };
-        cluster.configure(None);
-        cluster
-    }
-
-    /// The same on machines of no cloud.
-    pub fn start_on_metal() -> Cluster {
-        let cluster = Cluster { cloud: "metal", environment: Vec::new(), ..Cluster::start() };
+    /// The same on another cloud, by kOps' name of it, which is found by these variables.
+    pub fn start_on(cloud: &'static str, environment: Vec<(&'static str, String)>) -> Cluster {
+        let cluster = Cluster { cloud, environment, ..Cluster::start() };
         cluster.configure(None);
         cluster
     }
@@ -206,12 +194,19 @@ impl Cluster {
     /// Creates a Node with this providerID.
     #[track_caller]
     pub fn create_node_saying(&self, name: &str, provider_id: &str) {
-        self.api.kubectl(&["create", "-f", "-"], &node_saying(name, provider_id).to_string()).unwrap();
+        self.api
+            .kubectl(&["create", "-f", "-"], &Cluster::node_saying(name, provider_id).to_string())
+            .unwrap();
     }
 
-    /// A Node as a kubelet creates it, which says that it is this instance.
-    pub fn node(name: &str, instance: Option<&str>) -> Value {
-        node_saying(name, &provider_id(instance))
+    /// A Node as a kubelet creates it, with this providerID.
+    pub fn node_saying(name: &str, provider_id: &str) -> Value {
+        // Of an object of whose fields none has a manager, the API server tells no manager's.
+        let labels = json!({"kubernetes.io/hostname": name});
+        json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
+            "spec": {"providerID": provider_id}
+        })
     }
 
     /// Creates a Node unless it is there.
@@ -380,21 +375,19 @@ impl Cluster {
     }
 }
 
+/// The agent without anything in its environment.
+pub fn plain_agent() -> Command {
+    let mut command = Command::new(agent());
+    command.env_clear().env("RUST_BACKTRACE", "1");
+    command
+}
+
 fn agent() -> PathBuf {
     kops_agent(path_of("target/debug/kops-agent"))
 }
 
 fn provider_id(instance: Option<&str>) -> String {
     instance.map(|id| format!("aws:///us-test-1a/{id}")).unwrap_or_default()
-}
-
-fn node_saying(name: &str, provider_id: &str) -> Value {
-    // As a kubelet does it. Of an object of whose fields none has a manager, the API server tells no manager's.
-    let labels = json!({"kubernetes.io/hostname": name});
-    json!({
-        "apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels},
-        "spec": {"providerID": provider_id}
-    })
 }
 
 /// A running controller; dropping it kills it.

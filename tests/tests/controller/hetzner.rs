@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use kops_agent_tests::hetzner::{Hetzner, Server};
+use kops_agent_tests::hetzner::{Hetzner, Server, TOKEN};
 
 use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, NODE_ROLE, eventually};
 
@@ -17,7 +17,8 @@ fn nodes_on_hetzner_get_the_labels_of_their_group_and_impostors_none() {
     };
     hetzner.put(1, server("control-plane", "control-plane-1a2b", "ControlPlane"));
     hetzner.put(2, server("nodes", "nodes-3c4d", "Node"));
-    let cluster = Cluster::start_on_hetzner(&hetzner);
+    let environment = vec![("HCLOUD_ENDPOINT", hetzner.url()), ("HCLOUD_TOKEN", TOKEN.to_owned())];
+    let cluster = Cluster::start_on("hetzner", environment);
     for (node, id) in [("control-plane-1a2b", 1), ("nodes-3c4d", 2), ("nodes-liar", 1), ("nodes-none", 3)] {
         cluster.create_node_saying(node, &format!("hcloud://{id}"));
     }

@@ -4,6 +4,7 @@ use std::thread;
 use std::time::Duration;
 
 use kops_agent_tests::ec2::Instance;
+use serde_json::{Value, json};
 
 use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, NODE_ROLE, eventually, id};
 
@@ -108,4 +109,40 @@ fn an_impostor_that_upstream_believed_loses_its_roles() {
     assert_eq!(cluster.label(&id(2), "kops.k8s.io/kops-controller-pki"), None);
     assert_eq!(cluster.label(&id(2), "team").as_deref(), Some("a"));
     assert_eq!(cluster.label(&id(1), CONTROL_PLANE).as_deref(), Some(""));
+}
+
+/// Karpenter starts instances with the tags of kOps' EC2NodeClass, which are those of any instance of the group, labels Nodes itself,
+/// and takes a taint away once it knows them.
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn a_node_that_karpenter_started_is_labelled_as_upstream_does_and_keeps_what_is_karpenters() {
+    let cluster = Cluster::start();
+    let instance = launched(&[("tier", "web")]).tagged("karpenter.sh/nodepool", "nodes");
+    cluster.ec2.put(&id(1), Instance { lifecycle: "spot".into(), ..instance });
+    let karpenters = [("karpenter.sh/nodepool", "nodes"), ("karpenter.sh/capacity-type", "spot")];
+    let mut node = Cluster::node_saying(&id(1), &format!("aws:///us-test-1a/{}", id(1)));
+    for (label, value) in karpenters {
+        node["metadata"]["labels"][label] = value.into();
+    }
+    let taint = json!({"key": "karpenter.sh/unregistered", "effect": "NoExecute"});
+    node["spec"]["taints"] = json!([taint]);
+    cluster.api.kubectl(&["create", "-f", "-"], &node.to_string()).unwrap();
+    let decided = [
+        (GROUP_LABEL, "nodes"),
+        ("kubernetes.io/hostname", &id(1)),
+        (NODE_ROLE, ""),
+        ("node-role.kubernetes.io/spot-worker", "true"),
+        ("tier", "web"),
+    ];
+    let shown = cluster.once(&["--labels-from", "tags", "--dry-run"]);
+    assert_eq!(shown.lines().filter(|line| line.starts_with("  + ")).count(), decided.len() - 1, "{shown}");
+    assert!(!shown.contains("  - ") && !shown.contains("karpenter"), "{shown}");
+
+    let _controller = cluster.controller();
+    eventually("it is labelled", || has(&cluster, NODE_ROLE, Some("")));
+    let node: Value = serde_json::from_str(&cluster.kubectl(&["get", "node", &id(1), "-o", "json"])).unwrap();
+    let expected: Value =
+        decided.iter().chain(&karpenters).map(|(key, value)| ((*key).to_owned(), json!(value))).collect();
+    assert_eq!(node["metadata"]["labels"], expected);
+    assert!(node["spec"]["taints"].as_array().unwrap().contains(&taint), "{node}");
 }

@@ -6,8 +6,10 @@
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
 mod addons;
+mod boot_to_label;
 mod bootstrap;
 mod client;
+mod clouds;
 mod cluster;
 mod faults;
 mod flood;

@@ -16,9 +16,16 @@ fn nodes() -> Instance {
     Instance::of_group(CLUSTER, "nodes")
 }
 
-/// A cluster of machines of no cloud, with the resource that enrols them, and the right to read it.
+/// A cluster of machines of no cloud.
 fn on_metal() -> Cluster {
-    let cluster = Cluster::start_on_metal();
+    let cluster = Cluster::start_on("metal", Vec::new());
+    let_machines_be_enrolled(&cluster);
+    configured(&cluster);
+    cluster
+}
+
+/// Gives a cluster the resource that enrols machines, and its controllers the right to read it.
+pub fn let_machines_be_enrolled(cluster: &Cluster) {
     cluster.kubectl(&["create", "namespace", "kops-system"]);
     // As kOps' k8s/crds/kops.k8s.io_hosts.yaml has it.
     let field = json!({"type": "string"});
@@ -37,18 +44,20 @@ fn on_metal() -> Cluster {
     cluster.kubectl(&["wait", "--for=condition=established", "--timeout=60s", "crd/hosts.kops.k8s.io"]);
     let rbac = fs::read_to_string(path_of("packaging/kubernetes/hosts-rbac.yaml")).unwrap();
     cluster.api.kubectl(&["apply", "-f", "-"], &rbac).unwrap();
-    configured(&cluster);
-    cluster
 }
 
 /// Enrols a machine as `kops toolbox enroll` does.
 fn enrol(cluster: &Cluster, name: &str, pod_cidrs: &[&str]) {
-    let host = json!({
+    cluster.api.kubectl(&["create", "-f", "-"], &host(name, "PEM", pod_cidrs).to_string()).unwrap();
+}
+
+/// What enrols a machine.
+pub fn host(name: &str, public_key: &str, pod_cidrs: &[&str]) -> Value {
+    json!({
         "apiVersion": "kops.k8s.io/v1alpha2", "kind": "Host",
         "metadata": {"name": name, "namespace": "kops-system"},
-        "spec": {"publicKey": "PEM", "instanceGroup": "nodes", "podCIDRs": pod_cidrs}
-    });
-    cluster.api.kubectl(&["create", "-f", "-"], &host.to_string()).unwrap();
+        "spec": {"publicKey": public_key, "instanceGroup": "nodes", "podCIDRs": pod_cidrs}
+    })
 }
 
 /// The ranges of addresses of the pods of a Node; null where it has none.

@@ -16,7 +16,7 @@ fn cluster_of_one_node() -> Cluster {
 fn what_a_kubelet_does_to_its_labels_is_put_back() {
     let cluster = cluster_of_one_node();
     let kubelet = |arguments: &[&str], input: &str| cluster.api.kubectl_as_kubelet(&id(1), arguments, input);
-    let node = Cluster::node(&id(1), Some(&id(1))).to_string();
+    let node = Cluster::node_saying(&id(1), &format!("aws:///us-test-1a/{}", id(1))).to_string();
     kubelet(&["create", "-f", "-"], &node).unwrap();
     let _controller = cluster.controller();
     eventually("the node is labelled", || cluster.label(&id(1), "tier").as_deref() == Some("web"));

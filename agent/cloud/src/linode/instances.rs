@@ -82,7 +82,7 @@ impl Listed for LinodeInstance {
         endpoint_variable: "LINODE_URL",
         token_variable: TOKEN_VARIABLE,
         token_header: ("authorization", "Bearer "),
-        page: ("page_size", "100"),
+        page: ("page_size", "500"),
     };
     const BOOTSTRAP: Bootstrap = Bootstrap {
         provider: "linode",

@@ -91,7 +91,7 @@ fn metadata(instance_type: &str) -> LoopbackServer {
         ("mac", "02:00:0a:14:20:14"),
         ("autoscaling/target-lifecycle-state", "InService"),
     ]
-    .map(|(item, answer)| (item, answer.to_owned()))
+    .map(|(item, answer)| (item.to_owned(), answer.to_owned()))
     .into();
     let socket = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     imds::start(socket, BTreeMap::from([(IpAddr::from(Ipv4Addr::LOCALHOST), instance)])).unwrap()

@@ -152,7 +152,7 @@ fn lifecycle_actions(worker: &Worker) -> usize {
 
 /// The metadata service of the worker's instance.
 fn metadata_of_node() -> LoopbackServer {
-    let item = |(path, answer): (&'static str, &str)| (path, answer.to_owned());
+    let item = |(path, answer): (&str, &str)| (path.to_owned(), answer.to_owned());
     let metadata = imds::Instance::from(
         [
             ("instance-id", NODE),

@@ -1,0 +1,108 @@
+//! A real kubelet on a machine, started with what our node has written for it, and the containerd that it needs: in the machine's root,
+//! with the control plane's names.
+
+use std::fs;
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::Receiver;
+use std::thread;
+
+use nix::mount::{MsFlags, mount};
+
+use crate::cluster::eventually;
+
+/// What is another than on a machine that systemd runs: control groups are the host's, which is left as it is, as are its kernel's
+/// settings.
+const HERE: [&str; 6] = [
+    "--cgroup-driver=cgroupfs",
+    "--cgroups-per-qos=false",
+    "--enforce-node-allocatable=",
+    "--fail-cgroupv1=false",
+    "--fail-swap-on=false",
+    "--protect-kernel-defaults=false",
+];
+const NOWHERE: Option<&str> = None;
+
+/// A program that is ended with its owner.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It may have ended by itself, which shows in what it was to do.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Runs the kubelet of the machine whose root this is, until it is told to stop. `files` has what the machine has in `/etc` besides, and
+/// gets what both say.
+pub fn run_until(stop: Receiver<()>, root: &Path, files: &Path) {
+    let assets = std::env::var_os("KUBEBUILDER_ASSETS").unwrap();
+    // A kubelet looks for the mount that its folder is in.
+    mount(Some(root), root, NOWHERE, MsFlags::MS_BIND, NOWHERE).unwrap();
+    for folder in ["dev", "etc", "proc", "run", "sys", "tmp"] {
+        fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    for folder in ["dev", "proc", "sys"] {
+        let from = Path::new("/").join(folder);
+        mount(Some(&from), &root.join(folder), NOWHERE, MsFlags::MS_BIND | MsFlags::MS_REC, NOWHERE).unwrap();
+    }
+    mount(Some("tmpfs"), &root.join("run"), Some("tmpfs"), MsFlags::empty(), NOWHERE).unwrap();
+    for file in ["hosts", "resolv.conf"] {
+        fs::copy(files.join(file), root.join("etc").join(file)).unwrap();
+    }
+    for file in ["passwd", "group"] {
+        fs::copy(Path::new("/etc").join(file), root.join("etc").join(file)).unwrap();
+    }
+    // What was downloaded only stands for them.
+    for (program, path) in [("containerd", "usr/bin/containerd"), ("kubelet", "usr/local/bin/kubelet")] {
+        let real = Path::new(&assets).join(program);
+        mount(Some(&real), &root.join(path), NOWHERE, MsFlags::MS_BIND, NOWHERE).unwrap();
+    }
+    let log_of = |program: &str| files.join(Path::new(program).file_name().unwrap()).with_extension("log");
+    let start = |program: &str, arguments: &[&str]| {
+        let log = fs::File::create(log_of(program)).unwrap();
+        let mut command = Command::new("chroot");
+        command.arg(root).arg(program).args(arguments).stdin(Stdio::null());
+        Running(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
+    };
+    let _containerd = start("/usr/bin/containerd", &["--config", "/etc/containerd/config.toml"]);
+    // Else kubelet ends, and nothing is here to start it again.
+    let socket = root.join("run/containerd/containerd.sock");
+    eventually("containerd listens", || UnixStream::connect(&socket).is_ok());
+    let flags = fs::read_to_string(root.join("etc/sysconfig/kubelet")).unwrap();
+    let flags = flags
+        .lines()
+        .find_map(|line| line.strip_prefix("DAEMON_ARGS="))
+        .unwrap()
+        .trim_matches('"')
+        .to_owned();
+    let flags: Vec<&str> = flags.split_whitespace().chain(HERE).collect();
+    let mut kubelet = start("/usr/local/bin/kubelet", &flags);
+    // What has no more to say than that it is gone says the same.
+    let _ = stop.recv();
+    let ended = kubelet.0.try_wait().unwrap();
+    assert!(ended.is_none(), "{ended:?}: {}", fs::read_to_string(log_of("kubelet")).unwrap());
+}
+
+/// Has connections to an address come to another, for as long as this process runs.
+pub fn forward(from: SocketAddr, to: SocketAddr) {
+    let listener = TcpListener::bind(from).unwrap();
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = TcpStream::connect(to) else { continue };
+            let ways = [(client.try_clone(), server.try_clone()), (Ok(server), Ok(client))];
+            for (from, to) in ways {
+                let (Ok(mut from), Ok(mut to)) = (from, to) else { continue };
+                thread::spawn(move || {
+                    // Either end may hang up.
+                    let _ = io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(std::net::Shutdown::Write);
+                });
+            }
+        }
+    });
+}

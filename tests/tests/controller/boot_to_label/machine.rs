@@ -1,0 +1,188 @@
+//! A worker: what kOps wrote for it, and its boot.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kops_agent_tests::downloads::Downloads;
+use kops_agent_tests::example_keys::Keyset;
+use kops_agent_tests::example_store::{self, CONFIG_BASE, ExampleStore, NODES, releases};
+use kops_agent_tests::machine_store::merge;
+use nix::mount::{MsFlags, mount};
+use serde_yaml::Value;
+use sha2::{Digest as _, Sha256};
+
+use super::kubelet::{forward, run_until};
+use super::network::{CONTROL_PLANE, on_machine, write_files};
+use super::{LIAR, MACHINE, OTHER_PORT, PORT, authority};
+use crate::bootstrap::World;
+use crate::clouds::{Ground, Lot};
+use crate::cluster::{CLUSTER, GROUP_LABEL, path_of, plain_agent};
+
+/// A worker that is to boot.
+pub struct Machine<'a, G> {
+    ground: &'a G,
+    folder: PathBuf,
+    config: String,
+    _downloads: Downloads,
+}
+
+/// What became of a boot.
+pub struct Booted {
+    /// How the agent ended.
+    pub code: Option<i32>,
+    /// What it said.
+    pub said: String,
+    /// Where the machine's files are.
+    pub root: PathBuf,
+}
+
+impl<'a, G: Ground> Machine<'a, G> {
+    /// One of the cluster's group `nodes`, whose configuration is in the store, and which has a boot config.
+    pub fn new(ground: &'a G, world: &World) -> Machine<'a, G> {
+        let folder = world.cluster.make_folder("machine");
+        let mut files = releases().stand_ins().unwrap();
+        files.extend(G::DOWNLOADS.iter().map(|path| ((*path).to_owned(), path.as_bytes().to_vec())));
+        let downloads = Downloads::start_on(TcpListener::bind((CONTROL_PLANE, 0)).unwrap(), files).unwrap();
+        let authority = authority(&world.cluster);
+        let indented: String = authority.certificate.lines().map(|line| format!("    {line}\n")).collect();
+        let config = derive(world, &folder.join("example"), G::NAME, &downloads.url(), authority);
+        world.cluster.write_nodeup_config(NODES, &config);
+        let api_server = world.cluster.api.url().trim_start_matches("https://").parse().unwrap();
+        forward((CONTROL_PLANE, 443).into(), api_server);
+        let name = format!("kops-controller.internal.{CLUSTER}");
+        write_files(&folder, &[&name, &format!("api.internal.{CLUSTER}")]);
+        let hash = STANDARD.encode(Sha256::digest(&config));
+        let boot_config = format!(
+            "CloudProvider: {}\nClusterName: {CLUSTER}\nConfigServer:\n  CACertificates: |\n{indented}  servers:\n  \
+             - https://{name}:{OTHER_PORT}/\n  - https://{name}:{PORT}/\nInstanceGroupName: {NODES}\nInstanceGroupRole: Node\nNodeupConfigHash: {hash}\n",
+            G::NAME
+        );
+        fs::write(folder.join("kube_env.yaml"), boot_config).unwrap();
+        Machine { ground, folder, config, _downloads: downloads }
+    }
+
+    /// The configuration of machines of its group.
+    pub fn config(&self) -> &str {
+        &self.config
+    }
+
+    /// Does something on another machine, which is up beside it.
+    pub fn beside<T: Send>(&self, lot: Lot, act: impl FnOnce() -> T + Send) -> T {
+        on_machine(lot.address, &self.ground.hostname(lot), &self.folder, act)
+    }
+
+    /// Boots it.
+    pub fn boot(&self) -> Booted {
+        self.boot_at(false)
+    }
+
+    /// Boots what says on another machine that it is this one.
+    pub fn boot_as_liar(&self) -> Booted {
+        self.boot_at(true)
+    }
+
+    fn boot_at(&self, is_liar: bool) -> Booted {
+        let liar = is_liar.then_some(LIAR);
+        let root = self.folder.join(if is_liar { "liar" } else { "root" });
+        fs::create_dir(&root).unwrap();
+        let _metadata = self.ground.serve_metadata(MACHINE, liar);
+        on_machine(liar.unwrap_or(MACHINE.address), &self.ground.hostname(MACHINE), &self.folder, || {
+            let _equipment = self.ground.equip(&root, is_liar);
+            let mut agent = plain_agent();
+            agent.envs(self.ground.variables()).args(["converge", "--store-patience", "1", "--conf"]);
+            agent.arg(self.folder.join("kube_env.yaml")).arg("--root").arg(&root);
+            let output = agent.output().unwrap();
+            let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
+            Booted { code: output.status.code(), said, root: root.clone() }
+        })
+    }
+
+    /// Does something while the kubelet of the machine with this root runs.
+    pub fn with_kubelet(&self, root: &Path, act: impl FnOnce()) {
+        let (stops, stop) = mpsc::channel();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                on_machine(MACHINE.address, &self.ground.hostname(MACHINE), &self.folder, move || {
+                    run_until(stop, root, &self.folder);
+                });
+            });
+            // It goes with a test that fails, too.
+            let stops = stops;
+            act();
+            drop(stops);
+        });
+    }
+
+    /// The kubeconfig of the kubelet of a machine, if it has got one.
+    pub fn kubeconfig(&self, root: &Path) -> Option<PathBuf> {
+        Some(root.join("var/lib/kubelet/kubeconfig")).filter(|file| file.exists())
+    }
+}
+
+/// The configuration of workers as kOps writes it for the example cluster, on this cloud and by this test's name of it; its spec stays
+/// in the store.
+fn derive(world: &World, folder: &Path, cloud: &str, mirror: &str, keyset: Keyset) -> String {
+    let example = ExampleStore::write_with_keys(folder, Some(mirror), &[keyset]).unwrap();
+    let changes = fs::read_to_string(path_of(&format!("tests/golden/clouds/{cloud}.yaml"))).unwrap();
+    let changes: Value = serde_yaml::from_str(&changes).unwrap();
+    let store = world.cluster.store();
+    for file in
+        ["cluster-completed.spec", "config", "instancegroup/nodes", "pki/private/kubernetes-ca/keyset.yaml"]
+    {
+        let text = fs::read_to_string(example.cluster_folder().join(file)).unwrap();
+        let mut document: Value = serde_yaml::from_str(&text).unwrap();
+        match file {
+            "instancegroup/nodes" => {
+                // As `kops create instancegroup` writes it.
+                document["spec"]["nodeLabels"][GROUP_LABEL] = NODES.into();
+                for field in ["image", "machineType", "subnets"] {
+                    let spec = &changes["node"]["group"]["spec"];
+                    let value = spec.get(field).unwrap_or(&document["spec"][field]).clone();
+                    document["spec"][field] = value;
+                }
+            }
+            "cluster-completed.spec" | "config" => {
+                merge(&mut document, changes["cluster"].clone());
+                merge(&mut document, serde_yaml::from_str(EVERYWHERE).unwrap());
+                document["spec"]["networking"] = serde_yaml::from_str("cni: {}").unwrap();
+            }
+            _ => {}
+        }
+        let text = serde_yaml::to_string(&document).unwrap();
+        let target = store.join(file);
+        fs::create_dir_all(target.parent().unwrap()).unwrap();
+        fs::write(target, text.replace(example_store::CLUSTER, CLUSTER)).unwrap();
+    }
+    let base = CONFIG_BASE.replace(example_store::CLUSTER, CLUSTER);
+    let mut derive = plain_agent();
+    derive.args(["config", "derive", "--instance-group", NODES, "--config-base", &base, "--store-mirror"]);
+    let output = derive.arg(format!("{base}={}", store.display())).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// What is the same on every cloud: machines find the control plane by DNS, kube-proxy is on all of them, and the store is a folder.
+const EVERYWHERE: &str = "spec: {topology: {dns: {type: Public}}, kubeProxy: {enabled: null, proxyMode: null},
+    configBase: 's3://clusters.example.com/demo.example.com', keyStore: 's3://clusters.example.com/demo.example.com/pki',
+    secretStore: 's3://clusters.example.com/demo.example.com/secrets'}";
+
+/// Makes a file a device of the machine, whose other devices are those that programs expect everywhere.
+pub fn bind_as_device(file: &Path, name: &str) {
+    const NOWHERE: Option<&str> = None;
+    let devices = file.parent().unwrap().with_extension("dev");
+    fs::create_dir_all(&devices).unwrap();
+    let bind = |from: &Path, at: &Path| {
+        fs::write(at, "").unwrap();
+        mount(Some(from), at, NOWHERE, MsFlags::MS_BIND, NOWHERE).unwrap();
+    };
+    for device in ["null", "zero", "full", "random", "urandom"] {
+        bind(&Path::new("/dev").join(device), &devices.join(device));
+    }
+    bind(file, &devices.join(name));
+    mount(Some(&devices), "/dev", NOWHERE, MsFlags::MS_BIND | MsFlags::MS_REC, NOWHERE).unwrap();
+}

@@ -1,0 +1,139 @@
+//! Each cloud from boot to label: a worker without access to the store, which is our own program, asks its cloud's metadata service
+//! what it is, and our bootstrap server for what it needs; the server believes it by what that cloud's API says; a real kubelet joins the
+//! API server with the certificate that it got; and the Node gets the labels of its group. What says the same on another machine
+//! gets nothing. And mixed operation ([`upstream`]): our server lets in what kOps' own nodeup sends, and what our node sends is what kOps'
+//! own kops-controller reads.
+//!
+//! Each cloud is one row of the same table and goes all of the way: none can have fewer tests than another.
+
+mod kubelet;
+pub mod machine;
+mod network;
+pub mod upstream;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+
+use kops_agent_tests::authority::Pair;
+use kops_agent_tests::example_keys::Keyset;
+use machine::Machine;
+use network::{CONTROL_PLANE, on_control_plane};
+use serde_json::json;
+
+use crate::bootstrap::World;
+use crate::clouds::{Ground, Lot, for_each_cloud};
+use crate::cluster::{Cluster, Controller, GROUP_LABEL, NODE_ROLE, eventually};
+
+/// The machine.
+const MACHINE: Lot = Lot { number: 1, address: Ipv4Addr::new(10, 20, 32, 20) };
+/// A machine on which kOps' own nodeup is.
+const UPSTREAM: Lot = Lot { number: 2, address: Ipv4Addr::new(10, 20, 32, 30) };
+/// The address of what says that it is the first.
+const LIAR: Ipv4Addr = Ipv4Addr::new(10, 20, 32, 66);
+/// Upstream's port of kops-controller.
+const PORT: u16 = 3988;
+/// Where what stands in for kOps' own kops-controller is, which our node asks first.
+const OTHER_PORT: u16 = 3989;
+
+macro_rules! each_cloud {
+    ($($name:ident: $ground:ty),*) => {
+        $(#[test]
+        #[ignore = "starts an API server: tests/controller/run"]
+        fn $name() {
+            on_control_plane(|| boots_to_label::<$ground>());
+        })*
+    };
+}
+for_each_cloud!(each_cloud);
+
+fn boots_to_label<G: Ground>() {
+    let ground = G::start();
+    let world = serving(&ground);
+    for lot in [MACHINE, UPSTREAM] {
+        ground.create(&world.cluster, lot);
+    }
+    let machine = Machine::new(&ground, &world);
+    let controller = world.controller();
+
+    let refused = machine.boot_as_liar();
+    assert_eq!(refused.code, Some(1), "{}", refused.said);
+    assert_eq!(machine.kubeconfig(&refused.root), None, "{}", refused.said);
+    let said = &refused.said;
+    assert!(requests(&controller, "refused", G::REFUSED_FOR) > 0, "{said}\n{}", controller.get("/metrics"));
+    assert_eq!(requests(&controller, "granted", "Granted"), 0);
+
+    let [configured, certified] = machine.beside(UPSTREAM, || upstream::bootstrap(&ground, &world));
+    assert_eq!(configured["nodeConfig"]["nodeupConfig"], machine.config());
+    for name in ["kubelet", "kubelet-server"] {
+        assert!(certified["Certs"][name].as_str().unwrap().starts_with("-----BEGIN CERTIFICATE-----\n"));
+    }
+    assert_eq!(requests(&controller, "granted", "Granted"), 2, "of upstream's nodeup");
+
+    let other =
+        upstream::KopsController::start(&authority(&world.cluster), (CONTROL_PLANE, OTHER_PORT).into());
+    let booted = machine.boot();
+    assert_eq!(booted.code, Some(0), "{}", booted.said);
+    assert_eq!(requests(&controller, "granted", "Granted"), 4, "its configuration and its certificates");
+    other.has_understood(&ground);
+    is_good_for_its_own_node_only(&ground, &world.cluster, &machine.kubeconfig(&booted.root).unwrap());
+    machine.with_kubelet(&booted.root, || {
+        eventually("the kubelet has joined", || {
+            kubelet_version(&world.cluster, &ground.node(MACHINE)).is_some()
+        });
+        name_machine(&ground, &world.cluster);
+        eventually("the Node is labelled", || {
+            let label = |name| world.cluster.label(&ground.node(MACHINE), name);
+            label(GROUP_LABEL).as_deref() == Some("nodes")
+                && label("example.com/pool").as_deref() == Some("general")
+        });
+        assert_eq!(world.cluster.label(&ground.node(MACHINE), NODE_ROLE).as_deref(), Some(""));
+    });
+}
+
+/// A cluster whose controller serves machines, with certificates of the API server's own authority.
+fn serving<G: Ground>(ground: &G) -> World {
+    let cluster = ground.cluster();
+    World::signed_by(&authority(&cluster), SocketAddr::from((CONTROL_PLANE, PORT)), cluster, &ground.server())
+}
+
+/// The authority that the API server trusts, as kOps keeps it.
+fn authority(cluster: &Cluster) -> Keyset {
+    let Pair { certificate, private_key } = cluster.api.authority_pair();
+    Keyset { name: "kubernetes-ca".to_owned(), id: 7, certificate, private_key }
+}
+
+/// How many requests the bootstrap server has counted.
+fn requests(controller: &Controller, outcome: &str, reason: &str) -> u32 {
+    let metrics = controller.get("/metrics");
+    let name = format!(r#"kops_agent_bootstrap_requests_total{{outcome="{outcome}",reason="{reason}"}} "#);
+    let count = metrics.lines().find_map(|line| line.strip_prefix(&name));
+    count.map_or(0, |count| count.parse().unwrap())
+}
+
+/// The API server takes the certificate as that of a kubelet, which may make its own Node and no other, and not say what that is for.
+fn is_good_for_its_own_node_only<G: Ground>(ground: &G, cluster: &Cluster, kubeconfig: &Path) {
+    let create = |name: &str, group: &str| {
+        let labels = json!({"kubernetes.io/hostname": name, GROUP_LABEL: group});
+        let node = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}});
+        let created = cluster.api.kubectl_by(kubeconfig, &["create", "-f", "-"], &node.to_string());
+        created.unwrap_err().to_string()
+    };
+    let refused = create("another", "nodes");
+    assert!(refused.contains("is not allowed to modify node"), "{refused}");
+    let refused = create(&ground.node(MACHINE), "control-plane");
+    assert!(refused.contains("is not allowed to set the following labels"), "{refused}");
+}
+
+/// The version of the kubelet that has made a Node; `None` while there is none.
+fn kubelet_version(cluster: &Cluster, node: &str) -> Option<String> {
+    let version = ["get", "node", node, "-o", "jsonpath={.status.nodeInfo.kubeletVersion}"];
+    cluster.api.kubectl(&version, "").ok().filter(|version| version.starts_with('v'))
+}
+
+/// Does what a cloud's controller does with a new Node.
+fn name_machine<G: Ground>(ground: &G, cluster: &Cluster) {
+    if !ground.provider_id(MACHINE).is_empty() {
+        let patch = json!({"spec": {"providerID": ground.provider_id(MACHINE)}});
+        cluster.patch_node(&ground.node(MACHINE), &patch.to_string());
+    }
+}

@@ -1,0 +1,93 @@
+//! The networks of a test: that of the control plane, with a cloud's metadata service in it, and of one machine at a time beside it.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
+use std::thread;
+
+use nix::mount::{MsFlags, mount};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::{gettid, sethostname};
+
+use crate::clouds::METADATA;
+
+/// The address of the control plane.
+pub const CONTROL_PLANE: Ipv4Addr = Ipv4Addr::new(10, 20, 32, 10);
+const NOWHERE: Option<&str> = None;
+/// The number of the next machine's link.
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// Does something on the side of the control plane. Namespaces are a thread's, and of the threads and processes that it starts.
+pub fn on_control_plane(act: impl FnOnce() + Send) {
+    thread::scope(|scope| {
+        let done = scope.spawn(|| {
+            unshare(CloneFlags::CLONE_NEWNET).expect("a network of its own, for which it takes root");
+            ip("link set lo up");
+            for address in [&[CONTROL_PLANE], METADATA.as_slice()].concat() {
+                ip(&format!("address add {address}/32 dev lo"));
+            }
+            act();
+        });
+        done.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
+/// Does something on a machine of this address and hostname, which has the control plane's names and the distribution of the example's
+/// machines. Its mounts are its own.
+pub fn on_machine<T: Send>(
+    address: Ipv4Addr,
+    hostname: &str,
+    files: &Path,
+    act: impl FnOnce() -> T + Send,
+) -> T {
+    let (tells, told) = mpsc::channel();
+    let (connects, connected) = mpsc::channel();
+    thread::scope(|scope| {
+        let machine = scope.spawn(move || {
+            let apart = CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWUTS;
+            unshare(apart).unwrap();
+            tells.send(gettid()).unwrap();
+            connected.recv().unwrap();
+            ip("link set lo up");
+            ip(&format!("address add {address}/32 dev eth0"));
+            ip("link set eth0 up");
+            ip("route add default dev eth0");
+            sethostname(hostname).unwrap();
+            mount(NOWHERE, "/", NOWHERE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NOWHERE).unwrap();
+            for file in ["os-release", "hosts", "resolv.conf"] {
+                let target = Path::new("/etc").join(file);
+                mount(Some(&files.join(file)), &target, NOWHERE, MsFlags::MS_BIND, NOWHERE).unwrap();
+            }
+            act()
+        });
+        let id = told.recv().unwrap();
+        // A machine that comes again finds what it had: the kernel takes a link away a while after a network.
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        ip(&format!("link add name machine{number} type veth peer name eth0 netns {id}"));
+        ip(&format!("link set machine{number} up"));
+        ip(&format!("route replace {address}/32 dev machine{number} src {CONTROL_PLANE}"));
+        connects.send(()).unwrap();
+        machine.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// Writes what the files of machines say that are mounted over those of this host.
+pub fn write_files(files: &Path, names: &[&str]) {
+    let hosts = format!("127.0.0.1 localhost\n{CONTROL_PLANE} {}\n", names.join(" "));
+    for (file, text) in [
+        ("os-release", "ID=ubuntu\nVERSION_ID=\"24.04\"\n"),
+        ("hosts", &hosts),
+        // Nothing is there: a name that is none of the hosts is not found out.
+        ("resolv.conf", "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n"),
+    ] {
+        fs::write(files.join(file), text).unwrap();
+    }
+}
+
+fn ip(arguments: &str) {
+    let output = Command::new("ip").args(arguments.split(' ')).output().unwrap();
+    assert!(output.status.success(), "ip {arguments}: {}", String::from_utf8_lossy(&output.stderr));
+}

@@ -1,0 +1,126 @@
+//! Machines of Azure's scale sets, for which the metadata service signs, and which are called back.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::sync::{Arc, OnceLock};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kops_agent_tests::azure::metadata::{Document, MetadataService, metadata};
+use kops_agent_tests::azure::{Azure, Machine, resource_id};
+use sha2::{Digest as _, Sha256};
+use tempfile::NamedTempFile;
+
+use super::{Ground, Lot, METADATA, Running, of_cluster, serve};
+use crate::boot_to_label::upstream::now;
+use crate::cluster::{CLUSTER, Cluster};
+
+/// As many machines as a scale set can have (Azure, "Virtual Machine Scale Sets limits").
+const LARGEST_SCALE_SET: u32 = 1000;
+/// As many as a page has there.
+const PAGE: usize = 120;
+
+/// Azure Resource Manager, what signs for machines and for liars, and the authorities that hosts trust.
+pub struct AzureCloud {
+    azure: Azure,
+    signing: OnceLock<[Arc<MetadataService>; 2]>,
+    authorities: NamedTempFile,
+}
+
+impl AzureCloud {
+    fn machine(&self, lot: Lot) -> Machine {
+        Machine::of_group(CLUSTER, &self.group(lot), &lot.name(), lot.ip())
+    }
+
+    fn place(&self, lot: Lot) -> (String, u32) {
+        (of_cluster(&self.group(lot)), lot.number % LARGEST_SCALE_SET)
+    }
+
+    /// Its keys take a while to be made.
+    fn signing(&self, for_liar: bool) -> Arc<MetadataService> {
+        let make = || [(); 2].map(|()| Arc::new(MetadataService::generate().unwrap()));
+        self.signing.get_or_init(make)[usize::from(for_liar)].clone()
+    }
+}
+
+impl Ground for AzureCloud {
+    const NAME: &'static str = "azure";
+
+    fn start() -> AzureCloud {
+        let azure = Azure::start().unwrap();
+        azure.set_page(PAGE);
+        AzureCloud { azure, signing: OnceLock::new(), authorities: NamedTempFile::new().unwrap() }
+    }
+
+    fn cluster(&self) -> Cluster {
+        fs::write(self.authorities.path(), &self.signing(false).root_pem).unwrap();
+        let variables = vec![
+            ("AZURE_RESOURCE_MANAGER_ENDPOINT", self.azure.url()),
+            ("AZURE_POD_IDENTITY_AUTHORITY_HOST", self.azure.url()),
+            ("SSL_CERT_FILE", self.authorities.path().display().to_string()),
+        ];
+        Cluster::start_on(Self::NAME, variables)
+    }
+
+    fn create(&self, _cluster: &Cluster, lot: Lot) {
+        let (scale_set, number) = self.place(lot);
+        self.azure.put(&scale_set, number, self.machine(lot));
+    }
+
+    /// A group is a scale set, which cannot have all.
+    fn group(&self, lot: Lot) -> String {
+        match lot.number / LARGEST_SCALE_SET {
+            0 => "nodes".to_owned(),
+            set => format!("nodes-{set}"),
+        }
+    }
+
+    fn provider_id(&self, lot: Lot) -> String {
+        let (scale_set, number) = self.place(lot);
+        format!("azure://{}", resource_id(&scale_set, number))
+    }
+
+    fn calls(&self, _cluster: &Cluster) -> usize {
+        self.azure.calls().len()
+    }
+
+    /// Pages of each scale set.
+    fn fewest_calls(nodes: usize) -> usize {
+        let (full, rest) = (nodes / LARGEST_SCALE_SET as usize, nodes % LARGEST_SCALE_SET as usize);
+        full * (LARGEST_SCALE_SET as usize).div_ceil(PAGE) + rest.div_ceil(PAGE)
+    }
+
+    /// What has signed for it is trusted by no host.
+    const REFUSED_FOR: &'static str = "WrongSignature";
+
+    const IS_CALLED_BACK: bool = true;
+
+    fn upstreams_token(&self, lot: Lot, body: &[u8]) -> String {
+        let (scale_set, number) = self.place(lot);
+        let vm_id = self.machine(lot).vm_id;
+        self.signing(false).token(&scale_set, number, &Document::of(&vm_id, body, now())).unwrap()
+    }
+
+    /// The document is PKCS #7, which upstream reads it as; kOps 1.36 and before has the machine's id there.
+    fn check_as_upstream(&self, lot: Lot, token: &str, body: &[u8]) {
+        let (scale_set, number) = self.place(lot);
+        let vm_id = self.machine(lot).vm_id;
+        let words: Vec<&str> = token.split(' ').collect();
+        assert_eq!(words[..2], ["x-azure-id", &resource_id(&scale_set, number)]);
+        let [_, _, proof] = words[..] else { panic!("{token}") };
+        if proof != vm_id {
+            let document = STANDARD.decode(proof).unwrap();
+            let nonce: String =
+                Sha256::digest(body).iter().take(16).map(|byte| format!("{byte:02x}")).collect();
+            for part in [nonce.as_bytes(), vm_id.as_bytes()] {
+                assert!(document.windows(part.len()).any(|window| window == part), "{token}");
+            }
+        }
+    }
+
+    fn serve_metadata(&self, lot: Lot, liar: Option<Ipv4Addr>) -> Running {
+        let (scale_set, number) = self.place(lot);
+        let signing = self.signing(liar.is_some());
+        serve(metadata(signing, &scale_set, number, &self.machine(lot).vm_id), METADATA[0])
+    }
+}
