@@ -1,5 +1,5 @@
 //! Files whose contents are secret, found without any store: those that the record claims and not all may read, and those in
-//! places that kOps, kubelet, containerd and docker keep secrets in, whoever may read them.
+//! places that kOps, kubelet, containerd and docker keep secrets in, also in files that all users may read.
 //!
 //! Source: nodeup/pkg/model (paths); kubernetes' `cmd/kubelet/app/options/options.go` (`config.json`).
 

@@ -65,7 +65,7 @@ pub(crate) fn manifests<S: Serializer>(
 
 fn learning(redactor: Redactor, path: &str, text: &str) -> Redactor {
     let redactor = redactor.hiding_named(text);
-    match Manifest::read(text).filter(|_| is_manifest(path)) {
+    match is_manifest(path).then(|| Manifest::read(text)).flatten() {
         Some(manifest) => redactor.hiding_manifest(&manifest),
         None => redactor,
     }
