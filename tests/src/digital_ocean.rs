@@ -73,6 +73,7 @@ impl ListedMachine for Droplet {
         filter: None,
         page_size: "per_page",
         per_page: [20, 200],
+        newest_first: None,
         says_total: false,
         throttled: "too_many_requests",
         down: "service_unavailable",

@@ -77,6 +77,7 @@ impl ListedMachine for Server {
         filter: None,
         page_size: "per_page",
         per_page: [25, 50],
+        newest_first: Some(("sort", "created:desc")),
         says_total: false,
         throttled: "rate_limit_exceeded",
         down: "unavailable",

@@ -71,6 +71,7 @@ impl ListedMachine for Instance {
         filter: Some(FILTER),
         page_size: "page_size",
         per_page: [100, 500],
+        newest_first: None,
         says_total: false,
         throttled: "too_many_requests",
         down: "service_unavailable",

@@ -63,6 +63,8 @@ pub struct Api {
     pub page_size: &'static str,
     /// The machines of a page that is asked for without a number of them, and at most.
     pub per_page: [usize; 2],
+    /// The parameter that has the newest machines on the first page, where there is one; else they are on the last.
+    pub newest_first: Option<(&'static str, &'static str)>,
     /// Whether a header of an answer says how many machines all pages have.
     pub says_total: bool,
     /// The code of the error of a throttled request.
@@ -225,7 +227,7 @@ fn list<M: ListedMachine>(
     parameters: &BTreeMap<String, String>,
     machines: &BTreeMap<u64, M>,
 ) -> Response<String> {
-    let Api { page_size, per_page: [usual, most], says_total, .. } = M::API;
+    let Api { page_size, per_page: [usual, most], newest_first, says_total, .. } = M::API;
     let number =
         |name: &str, usual: usize| parameters.get(name).map_or(Some(usual), |text| text.parse().ok());
     let (Some(page), Some(per_page)) = (number("page", 1), number(page_size, usual)) else {
@@ -235,8 +237,12 @@ fn list<M: ListedMachine>(
         return refusal::<M>(400, "invalid_input");
     }
     let selected = machines.iter().filter(|(_, machine)| machine.is_selected(parameters));
-    let (numbers, all): (Vec<u64>, Vec<Value>) =
+    let (mut numbers, mut all): (Vec<u64>, Vec<Value>) =
         selected.map(|(number, machine)| (*number, machine.json(*number))).unzip();
+    if newest_first.is_some_and(|(name, value)| parameters.get(name).is_some_and(|asked| asked == value)) {
+        numbers.reverse();
+        all.reverse();
+    }
     let total = all.len();
     let start = match parameters.get("marker").filter(|_| M::BY_MARKER) {
         Some(marker) => match numbers.iter().position(|number| M::id(*number) == *marker) {

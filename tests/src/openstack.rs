@@ -163,6 +163,7 @@ impl ListedMachine for Server {
         filter: None,
         page_size: "limit",
         per_page: [1000, 1000],
+        newest_first: Some(("sort_dir", "desc")),
         says_total: false,
         throttled: "overLimit",
         down: "serviceUnavailable",

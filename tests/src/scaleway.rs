@@ -78,6 +78,7 @@ impl ListedMachine for Server {
         filter: None,
         page_size: "per_page",
         per_page: [50, 100],
+        newest_first: Some(("order", "creation_date_desc")),
         says_total: true,
         throttled: "too_many_requests",
         down: "service_unavailable",

@@ -103,7 +103,8 @@ impl Listed for Droplet {
         endpoint_variable: "DIGITALOCEAN_API_URL",
         token_variable: TOKEN_VARIABLE,
         token_header: ("authorization", "Bearer "),
-        page: ("per_page", "100"),
+        page: ("per_page", "200"),
+        newest_first: &[],
     };
     const BOOTSTRAP: Bootstrap = Bootstrap {
         provider: "do",

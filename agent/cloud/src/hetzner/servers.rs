@@ -100,6 +100,7 @@ impl Listed for HetznerServer {
         token_variable: TOKEN_VARIABLE,
         token_header: ("authorization", "Bearer "),
         page: ("per_page", "50"),
+        newest_first: &[("sort", "created:desc")],
     };
     const BOOTSTRAP: Bootstrap = Bootstrap {
         provider: "hetzner",

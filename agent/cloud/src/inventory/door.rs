@@ -83,14 +83,14 @@ impl Access {
     /// If the endpoint is no URL of an API, or what selects machines is no header.
     pub(super) fn of<M: Listed>(session: &Session, scope: &Scope) -> Result<Access, ApiError> {
         let Session { endpoint, token } = session;
-        let ListApi { endpoint_variable, endpoint: usual, token_header, page, .. } = M::API;
+        let ListApi { endpoint_variable, endpoint: usual, token_header, page, newest_first, .. } = M::API;
         let bad = || ApiError::BadEndpoint { variable: endpoint_variable, endpoint: endpoint.clone(), usual };
         let Selection { path, parameters, header } = M::selection(scope);
         let mut list = Url::parse(&format!("{}{path}", endpoint.trim_end_matches('/'))).map_err(|_| bad())?;
         if !matches!(list.scheme(), "http" | "https") || list.query().is_some() || !list.has_host() {
             return Err(bad());
         }
-        list.query_pairs_mut().extend_pairs(parameters).append_pair(page.0, page.1);
+        list.query_pairs_mut().extend_pairs(parameters).append_pair(page.0, page.1).extend_pairs(newest_first);
         let shown = list.origin().ascii_serialization();
         let mut headers = HeaderMap::from_iter([(HeaderName::from_static(token_header.0), token.clone())]);
         if let Some((name, value)) = header {

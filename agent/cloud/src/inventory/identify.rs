@@ -41,6 +41,7 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
     fn identify<'a>(
         &'a self,
         node: &'a ObservedNode,
+        // The list has had this Node's machine since it bootstrapped, or is asked again within seconds.
         _since: Instant,
     ) -> BoxFuture<'a, Result<Identity, NotIdentified>> {
         async {

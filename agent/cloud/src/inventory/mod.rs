@@ -55,7 +55,8 @@ pub use verify::ListedVerifier;
 const MOST_PAGES: u32 = 200;
 /// The longest page that is read, in bytes: a machine has some 5 KiB.
 const LONGEST_PAGE: usize = 4 << 20;
-/// How old the list may be for each page that it has: at most a fifth of what a cloud answers in an hour.
+/// How old the list may be for each page that it has: at most a fifth of what a cloud answers in an hour. The newest machines are
+/// asked for as often at most, where the list has more than one page.
 const PAGE_TTL: Duration = Duration::from_secs(5);
 const PAGE_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -78,6 +79,8 @@ pub struct ListApi {
     pub(crate) token_header: (&'static str, &'static str),
     /// The parameter that says how many machines a page has at most, and how many those are.
     pub(crate) page: (&'static str, &'static str),
+    /// The parameters that have the newest machines on the first page; none where the API knows no such order.
+    pub(crate) newest_first: &'static [(&'static str, &'static str)],
 }
 
 /// How a cloud's machines become nodes.
@@ -186,17 +189,38 @@ pub struct Inventory<M> {
     scope: Scope,
     calls: CloudCalls,
     listed: Singleflight<Listing<M>, ApiError>,
+    /// The same, with machines made since.
+    newest: Singleflight<Listing<M>, ApiError>,
     last: Mutex<Last>,
 }
 
 type Listing<M> = BTreeMap<MachineId, Arc<M>>;
 
+/// How much of a list is asked for.
+enum Span<M> {
+    /// All of it.
+    Whole,
+    /// What is newer than these.
+    Since(Arc<Listing<M>>),
+}
+
+impl<M: Listed> Span<M> {
+    /// Whether it begins on a page, those after which are older.
+    fn begins_on(&self, page: &[M]) -> bool {
+        match self {
+            Span::Whole => false,
+            Span::Since(known) => page.iter().any(|machine| known.contains_key(&machine.id())),
+        }
+    }
+}
+
 /// The last list.
 #[derive(Debug, Default)]
 struct Last {
-    pages: u32,
-    /// The pages of the last list that came to its end.
+    /// The pages of the whole list.
     whole: u32,
+    /// The pages that had machines which were not in it.
+    newest: u32,
     /// Until when the API is not asked again, and why.
     failed: Option<(Instant, ApiError)>,
     /// The addresses of all machines when they were last listed.
@@ -257,7 +281,8 @@ impl<M: Listed> Inventory<M> {
         let config = tls::client_config().map_err(HttpError::from)?;
         // It follows no redirect: the token is for this cloud.
         let client = http::client_with(config)?;
-        Ok(Inventory { client, door, scope, calls, listed: Singleflight::default(), last: Mutex::default() })
+        let (listed, newest) = (Singleflight::default(), Singleflight::default());
+        Ok(Inventory { client, door, scope, calls, listed, newest, last: Mutex::default() })
     }
 
     /// The cluster.
@@ -270,7 +295,7 @@ impl<M: Listed> Inventory<M> {
     /// # Errors
     /// If that cannot be asked.
     pub async fn get(self: &Arc<Self>, id: MachineId) -> Result<Option<Arc<M>>, Arc<ApiError>> {
-        Ok(self.listing().await?.get(&id).cloned())
+        Ok(self.listing_with(id).await?.get(&id).cloned())
     }
 
     /// The machine with an id, and the one whose Node has a name, at the same moment.
@@ -282,7 +307,7 @@ impl<M: Listed> Inventory<M> {
         id: MachineId,
         node: &str,
     ) -> Result<(Option<Arc<M>>, Option<Arc<M>>), Arc<ApiError>> {
-        let listing = self.listing().await?;
+        let listing = self.listing_with(id).await?;
         // One of another cluster, in another network, may have the same.
         let is_of_another =
             |machine: &M| matches!(machine.identify(self.cluster()), Err(Refusal::OtherCluster { .. }));
@@ -293,14 +318,23 @@ impl<M: Listed> Inventory<M> {
         Ok((claimed.cloned(), namesake.cloned()))
     }
 
-    async fn listing(self: &Arc<Self>) -> Result<Arc<Listing<M>>, Arc<ApiError>> {
+    /// The list of all machines; where it has none of this id, and so many pages that one made since may be missing for long, the
+    /// same with those made since.
+    async fn listing_with(self: &Arc<Self>, id: MachineId) -> Result<Arc<Listing<M>>, Arc<ApiError>> {
+        let Last { whole, newest, .. } = *self.last();
         // A list of many pages costs as many requests.
-        let ttl = PAGE_TTL.saturating_mul(self.last().pages.max(1));
+        let ttl = |pages: u32| PAGE_TTL.saturating_mul(pages.max(1));
         let machines = self.clone();
-        self.listed.get(ttl, async move { machines.list().await }).await
+        let listing = self.listed.get(ttl(whole), async move { machines.list(Span::Whole).await }).await?;
+        if listing.contains_key(&id) || self.last().whole <= 1 || M::API.newest_first.is_empty() {
+            return Ok(listing);
+        }
+        let (machines, known) = (self.clone(), listing.clone());
+        let asked = self.newest.get(ttl(newest), async move { machines.list(Span::Since(known)).await }).await?;
+        Ok(if asked.contains_key(&id) { asked } else { listing })
     }
 
-    async fn list(&self) -> Result<Listing<M>, ApiError> {
+    async fn list(&self, span: Span<M>) -> Result<Listing<M>, ApiError> {
         // An API that has just failed is not asked again at once: the next try costs as many requests as a whole list, and a
         // list that is throttled half way would spend all that is allowed, and never come to its end.
         if let Some((until, error)) = &self.last().failed
@@ -308,23 +342,33 @@ impl<M: Listed> Inventory<M> {
         {
             return Err(error.clone());
         }
-        let listed = self.pages().await;
+        let listed = self.pages(&span).await;
         let mut last = self.last();
         let pause = PAGE_TTL.saturating_mul(last.whole.max(1));
         last.failed = listed.as_ref().err().map(|error| {
             let pause = error.retry_after().map_or(pause, |asked| asked.max(pause));
             (Instant::now() + pause, error.clone())
         });
-        if let Ok(listing) = &listed {
-            last.whole = last.pages;
-            last.addresses = listing.values().flat_map(|machine| machine.addresses()).collect();
-        }
+        let (machines, pages) = listed?;
+        let listing = match span {
+            Span::Whole => {
+                last.whole = pages;
+                machines
+            }
+            Span::Since(known) => {
+                last.newest = pages;
+                Listing::clone(&known).into_iter().chain(machines).collect()
+            }
+        };
+        last.addresses = listing.values().flat_map(|machine| machine.addresses()).collect();
         drop(last);
-        listed
+        Ok(listing)
     }
 
-    async fn pages(&self) -> Result<Listing<M>, ApiError> {
+    /// The machines of a span, and on how many pages they are.
+    async fn pages(&self, span: &Span<M>) -> Result<(Listing<M>, u32), ApiError> {
         let mut machines = BTreeMap::new();
+        let mut pages = 0;
         let mut access = self.door.access::<M>(&self.scope).await?;
         let mut may_be_revoked = true;
         let (mut next, mut marker) = (Some(1), None);
@@ -348,8 +392,8 @@ impl<M: Listed> Inventory<M> {
             }
             let (page, total) = answer?;
             let (of_page, following) = M::of_page(page, PageAt { number, total });
-            self.last().pages = number;
-            next = following.filter(|next| *next > number);
+            pages = number;
+            next = following.filter(|next| *next > number && !span.begins_on(&of_page));
             let last = of_page.last().map(CloudMachine::id);
             if M::PAGED_BY == PagedBy::Marker && next.is_some() && (last.is_none() || last == marker) {
                 return Err(question.garbage(200, "its pages have no end"));
@@ -358,7 +402,7 @@ impl<M: Listed> Inventory<M> {
             let own = of_page.into_iter().filter(|machine| machine.is_listed_for(self.cluster()));
             machines.extend(own.map(|machine| (machine.id(), Arc::new(machine))));
         }
-        Ok(machines)
+        Ok((machines, pages))
     }
 
     /// A page, and how many machines all pages have, where the answer's headers say so. `marker` is the last machine of the page

@@ -184,6 +184,7 @@ macro_rules! for_each_cloud {
 for_each_cloud! {
     the_machines_of_the_cluster_are_known_by_their_ids
     a_thousand_made_up_ids_cost_one_list
+    a_machine_made_since_a_long_list_is_known_by_one_page_where_the_newest_are_first
     an_api_that_fails_is_not_asked_again_at_once
     a_pause_that_the_api_asks_for_is_made_up_to_a_bound
     no_machine_is_absent_that_the_api_does_not_say_is
@@ -209,7 +210,8 @@ async fn the_machines_of_the_cluster_are_known_by_their_ids<K: Known>() {
     assert_eq!((machine.id(), machine.called_back_at()), (id::<K>(last - 1), Some(private)));
     assert_eq!(machines.get(id::<K>(last)).await.unwrap().unwrap().called_back_at(), None);
     assert!(machines.get(id::<K>(last + 1)).await.unwrap().is_none(), "it is of another cluster");
-    assert_eq!(api.calls() as u64, pages, "one list");
+    let newest = u64::from(!K::Machine::API.newest_first.is_empty());
+    assert_eq!(api.calls() as u64, pages + newest, "one list, and a page of the newest for the unknown id");
     assert!(
         machines.has_address(private) && K::OTHER_ADDRESS.is_none_or(|other| machines.has_address(other))
     );
@@ -220,6 +222,43 @@ async fn a_thousand_made_up_ids_cost_one_list<K: Known>() {
     let asked = join_all((1..1000).map(|number| machines.get(id::<K>(number)))).await;
     assert_eq!(asked.iter().filter(|answer| answer.as_ref().unwrap().is_some()).count(), 1);
     assert_eq!(api.calls(), 1);
+}
+
+async fn a_machine_made_since_a_long_list_is_known_by_one_page_where_the_newest_are_first<K: Known>() {
+    let ListApi { page: (_, per_page), newest_first, .. } = K::Machine::API;
+    let last = 2 * per_page.parse::<u64>().unwrap() + 1;
+    let api = StandIn::<K>::start().unwrap();
+    for number in 1..=last {
+        api.put(number, own::<K>(2));
+    }
+    let machines = inventory(&api, CloudCalls::default());
+    assert!(machines.get(id::<K>(1)).await.unwrap().is_some());
+    assert_eq!(api.calls(), 3, "the whole list");
+    for number in [1, 2] {
+        api.put(last + number, K::of_cluster(CLUSTER, &format!("new-{number}"), &[[10, 0, 1, 7]]));
+    }
+    let asked = join_all((1..1000).map(|number| machines.get(id::<K>(last + number)))).await;
+    let found = asked.iter().filter(|answer| answer.as_ref().unwrap().is_some()).count();
+    if newest_first.is_empty() {
+        assert_eq!((found, api.calls()), (0, 3), "until the list is asked for again");
+        return;
+    }
+    assert_eq!((found, api.calls()), (2, 4));
+    assert!(machines.has_address([10, 0, 1, 7].into()) && machines.has_address([10, 0, 0, 2].into()));
+    // Known with all others: a Node of the new machine's is no other's, and one of another's name is an impostor.
+    let name = machines.get(id::<K>(last + 1)).await.unwrap().unwrap().node_name();
+    assert_eq!(identified::<K>(machines.clone(), &name, last + 1).await.unwrap(), "nodes");
+    let older = machines.get(id::<K>(2)).await.unwrap().unwrap().node_name();
+    match identified::<K>(machines.clone(), &older, last + 2).await {
+        Err(NotIdentified::Refused(refusal)) => assert!(refusal.is_definite(), "{refusal}"),
+        other => panic!("{other:?}"),
+    }
+    assert_eq!(api.calls(), 4);
+    // An API that does not answer has not said that there is none, and takes nothing away that was known.
+    api.set_mood(Mood::Down);
+    let known = machines.listing_with(id::<K>(1)).await.unwrap();
+    machines.list(Span::Since(known)).await.unwrap_err();
+    assert!(machines.get(id::<K>(1)).await.unwrap().is_some());
 }
 
 async fn an_api_that_fails_is_not_asked_again_at_once<K: Known>() {
@@ -257,16 +296,16 @@ async fn a_pause_that_the_api_asks_for_is_made_up_to_a_bound<K: Known>() {
         let (api, machines) = with_one::<K>();
         api.set_mood(Mood::ThrottlingFor(asked));
         let before = Instant::now();
-        machines.list().await.unwrap_err();
+        machines.list(Span::Whole).await.unwrap_err();
         let until = machines.last().failed.as_ref().unwrap().0;
         assert!(until >= before + made && until <= Instant::now() + made, "{asked:?}");
         api.set_mood(Mood::Good);
         // As if it were far from over, and then as if it were.
         machines.last().failed.as_mut().unwrap().0 = Instant::now() + hour;
-        machines.list().await.unwrap_err();
+        machines.list(Span::Whole).await.unwrap_err();
         assert_eq!(api.calls(), 1, "{asked:?}");
         machines.last().failed.as_mut().unwrap().0 = Instant::now();
-        assert_eq!(machines.list().await.unwrap().len(), 1, "{asked:?}");
+        assert_eq!(machines.list(Span::Whole).await.unwrap().len(), 1, "{asked:?}");
     }
 }
 

@@ -83,6 +83,7 @@ impl Listed for LinodeInstance {
         token_variable: TOKEN_VARIABLE,
         token_header: ("authorization", "Bearer "),
         page: ("page_size", "500"),
+        newest_first: &[],
     };
     const BOOTSTRAP: Bootstrap = Bootstrap {
         provider: "linode",

@@ -91,6 +91,7 @@ impl Listed for OpenstackServer {
         token_variable: AUTH_URL,
         token_header: (AUTH_TOKEN, ""),
         page: ("limit", "200"),
+        newest_first: &[("sort_key", "created_at"), ("sort_dir", "desc")],
     };
     const BOOTSTRAP: Bootstrap = Bootstrap {
         provider: "openstack",

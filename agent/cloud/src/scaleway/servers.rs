@@ -93,6 +93,7 @@ impl Listed for ScalewayServer {
         token_variable: TOKEN_VARIABLE,
         token_header: ("x-auth-token", ""),
         page: ("per_page", "100"),
+        newest_first: &[("order", "creation_date_desc")],
     };
     const BOOTSTRAP: Bootstrap = Bootstrap {
         provider: "scaleway",
