@@ -99,6 +99,10 @@ impl ListedMachine for Droplet {
         json!({"droplets": droplets, "links": links, "meta": {"total": total}})
     }
 
+    fn one(droplet: Value) -> Value {
+        json!({ "droplet": droplet })
+    }
+
     fn endless_page(_page: usize) -> Value {
         json!({"droplets": [], "links": {"pages": {"next": "x"}}})
     }

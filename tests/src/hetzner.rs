@@ -107,6 +107,10 @@ impl ListedMachine for Server {
         json!({"servers": servers, "meta": {"pagination": pagination}})
     }
 
+    fn one(server: Value) -> Value {
+        json!({ "server": server })
+    }
+
     fn endless_page(page: usize) -> Value {
         json!({"servers": [], "meta": {"pagination": {"next_page": page + 1}}})
     }

@@ -98,6 +98,10 @@ impl ListedMachine for Instance {
         json!({"data": instances, "page": page, "pages": total.div_ceil(per_page).max(1), "results": total})
     }
 
+    fn one(instance: Value) -> Value {
+        instance
+    }
+
     fn endless_page(page: usize) -> Value {
         json!({"data": [], "page": page, "pages": 1_000_000, "results": 1_000_000_000})
     }

@@ -28,6 +28,10 @@ pub trait ListedMachine: Clone + Debug + Send + 'static {
     fn is_selected(&self, parameters: &BTreeMap<String, String>) -> bool;
     /// A page of the list of so many in all.
     fn page(machines: Vec<Value>, page: usize, per_page: usize, total: usize) -> Value;
+    /// Below what each machine is, below [`Api::base`].
+    const MACHINES: &'static str = Self::API.path;
+    /// The answer about one machine.
+    fn one(machine: Value) -> Value;
     /// The page that another one always comes after.
     fn endless_page(page: usize) -> Value;
     /// The body of an error.
@@ -109,6 +113,10 @@ pub enum Mood {
 struct State<M> {
     machines: BTreeMap<u64, M>,
     mood: Mood,
+    /// The machine that is removed when a page has been given.
+    removed_after_a_page: Option<u64>,
+    /// How many requests it does not answer to the end, from the next one on.
+    lost: usize,
     calls: usize,
     logins: usize,
 }
@@ -123,7 +131,14 @@ impl<M: ListedMachine> ListApi<M> {
     /// # Errors
     /// If there is no free port or no thread to be had.
     pub fn start() -> anyhow::Result<ListApi<M>> {
-        let state = State { machines: BTreeMap::new(), mood: Mood::Good, calls: 0, logins: 0 };
+        let state = State {
+            machines: BTreeMap::new(),
+            mood: Mood::Good,
+            removed_after_a_page: None,
+            lost: 0,
+            calls: 0,
+            logins: 0,
+        };
         Ok(ListApi(StandInApi::start(M::API.name, state, |request, state| async move {
             if M::LOGIN.is_some_and(|path| request.uri().path() == path) {
                 return login::<M>(request, &state).await;
@@ -157,6 +172,21 @@ impl<M: ListedMachine> ListApi<M> {
         self.0.state().mood = mood;
     }
 
+    /// Removes a machine.
+    pub fn remove(&self, number: u64) {
+        self.0.state().machines.remove(&number);
+    }
+
+    /// Removes a machine when it has given a page.
+    pub fn remove_after_a_page(&self, number: u64) {
+        self.0.state().removed_after_a_page = Some(number);
+    }
+
+    /// Is in trouble of its own for so many requests.
+    pub fn lose(&self, requests: usize) {
+        self.0.state().lost = requests;
+    }
+
     /// How often it was asked.
     pub fn calls(&self) -> usize {
         self.0.state().calls
@@ -184,15 +214,27 @@ fn answer<M: ListedMachine>(request: &Request<Incoming>, state: &mut State<M>) -
     let Api { token, token_header, base, path, throttled, down, .. } = M::API;
     let location = format!("{base}{path}");
     state.calls += 1;
+    if let Some(left) = state.lost.checked_sub(1) {
+        state.lost = left;
+        return Some(refusal::<M>(503, down));
+    }
     let (name, before) = token_header;
     if header(request, name) != format!("{before}{token}") {
         return Some(refusal::<M>(401, "unauthorized"));
     }
-    if request.method() != Method::GET || request.uri().path() != location {
+    let id = request.uri().path().strip_prefix(&format!("{base}{}/", M::MACHINES));
+    let one = id.filter(|_| request.uri().path() != location);
+    if request.method() != Method::GET || one.is_none() && request.uri().path() != location {
         return Some(refusal::<M>(404, "not_found"));
     }
     Some(match state.mood {
-        Mood::Good | Mood::Revoking | Mood::Distrusting => list(&selecting::<M>(request), &state.machines),
+        Mood::Good | Mood::Revoking | Mood::Distrusting => match one {
+            Some(id) => match state.machines.iter().find(|(number, _)| M::id(**number) == id) {
+                Some((number, machine)) => said(200, M::one(machine.json(*number)).to_string()),
+                None => refusal::<M>(404, "not_found"),
+            },
+            None => list(&selecting::<M>(request), state),
+        },
         Mood::Throttling => refusal::<M>(429, throttled),
         Mood::ThrottlingFor(pause) => {
             let mut response = refusal::<M>(429, throttled);
@@ -223,10 +265,7 @@ fn selecting<M: ListedMachine>(request: &Request<Incoming>) -> BTreeMap<String, 
     parameters
 }
 
-fn list<M: ListedMachine>(
-    parameters: &BTreeMap<String, String>,
-    machines: &BTreeMap<u64, M>,
-) -> Response<String> {
+fn list<M: ListedMachine>(parameters: &BTreeMap<String, String>, state: &mut State<M>) -> Response<String> {
     let Api { page_size, per_page: [usual, most], newest_first, says_total, .. } = M::API;
     let number =
         |name: &str, usual: usize| parameters.get(name).map_or(Some(usual), |text| text.parse().ok());
@@ -236,7 +275,7 @@ fn list<M: ListedMachine>(
     if page == 0 || !(1..=most).contains(&per_page) {
         return refusal::<M>(400, "invalid_input");
     }
-    let selected = machines.iter().filter(|(_, machine)| machine.is_selected(parameters));
+    let selected = state.machines.iter().filter(|(_, machine)| machine.is_selected(parameters));
     let (mut numbers, mut all): (Vec<u64>, Vec<Value>) =
         selected.map(|(number, machine)| (*number, machine.json(*number))).unzip();
     if newest_first.is_some_and(|(name, value)| parameters.get(name).is_some_and(|asked| asked == value)) {
@@ -252,6 +291,9 @@ fn list<M: ListedMachine>(
         None => (page - 1) * per_page,
     };
     let of_page = all.into_iter().skip(start).take(per_page).collect();
+    if let Some(number) = state.removed_after_a_page.take() {
+        state.machines.remove(&number);
+    }
     let mut response = said(200, M::page(of_page, page, per_page, total).to_string());
     if says_total {
         response.headers_mut().insert("x-total-count", HeaderValue::from(total));

@@ -168,6 +168,7 @@ impl ListedMachine for Server {
         throttled: "overLimit",
         down: "serviceUnavailable",
     };
+    const MACHINES: &'static str = "/servers";
     const BY_MARKER: bool = true;
     const LOGIN: Option<&'static str> = Some(KEYSTONE);
 
@@ -203,6 +204,10 @@ impl ListedMachine for Server {
             }
             None => json!({ "servers": servers }),
         }
+    }
+
+    fn one(server: Value) -> Value {
+        json!({ "server": server })
     }
 
     fn endless_page(_page: usize) -> Value {

@@ -112,6 +112,10 @@ impl ListedMachine for Server {
     }
 
     /// A full one, for only then another may come after it.
+    fn one(server: Value) -> Value {
+        json!({ "server": server })
+    }
+
     fn endless_page(_page: usize) -> Value {
         let server = json!({"id": uuid(1), "name": "a", "state": "running"});
         json!({ "servers": vec![server; 100] })

@@ -30,6 +30,15 @@ impl RateLimiter {
         until_earned.max(self.not_before.saturating_duration_since(now))
     }
 
+    /// Whether a call may be made now; it is counted as made then.
+    pub(super) fn has_one(&mut self, now: Instant) -> bool {
+        let pause = self.take(now);
+        if !pause.is_zero() {
+            self.tokens += 1.0;
+        }
+        pause.is_zero()
+    }
+
     /// Makes no call for a while.
     pub(super) fn put_off(&mut self, now: Instant, pause: Duration) {
         self.not_before = self.not_before.max(now + pause);
@@ -55,6 +64,15 @@ mod tests {
         let mut rate_limiter = RateLimiter::of(50.0, 10.0);
         let later = rate_limiter.counted_at + Duration::from_secs(3600);
         assert_eq!((0..60).filter(|_| rate_limiter.take(later).is_zero()).count(), 50);
+    }
+
+    #[test]
+    fn a_call_that_is_not_made_costs_nothing() {
+        let mut rate_limiter = RateLimiter::of(2.0, 0.5);
+        let now = rate_limiter.counted_at;
+        assert_eq!((0..60).filter(|_| rate_limiter.has_one(now)).count(), 2);
+        assert!(!rate_limiter.has_one(now + Duration::from_secs(1)));
+        assert!(rate_limiter.has_one(now + Duration::from_secs(2)));
     }
 
     #[test]

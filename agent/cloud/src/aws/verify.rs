@@ -35,6 +35,7 @@ impl Verifier for AwsVerifier {
             signed_at: Some(token.signed_at),
             proof: Proof::Token,
             verification: Box::pin(self.verify(token)),
+            confirmation: None,
         }))
     }
 }
@@ -86,6 +87,9 @@ impl AwsVerifier {
             instance_group: identity.instance_group,
             challenge_endpoint: aws::address(instance).map(challenge_endpoint).unwrap_or_default(),
             node_name,
+            // By its role, which `nodes_roles` has only of these.
+            is_proven_worker: true,
+            asks_from_its_address: false,
         })
     }
 }

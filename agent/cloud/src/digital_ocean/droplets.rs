@@ -28,6 +28,12 @@ pub struct Page {
     links: Links,
 }
 
+/// The answer about one droplet.
+#[derive(Deserialize)]
+pub struct One {
+    droplet: Listing,
+}
+
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Links {
@@ -99,6 +105,7 @@ impl Listed for Droplet {
         api: &API,
         service: "digitalocean",
         action: "droplets.list",
+        action_of_one: "droplets.get",
         endpoint: "https://api.digitalocean.com",
         endpoint_variable: "DIGITALOCEAN_API_URL",
         token_variable: TOKEN_VARIABLE,
@@ -118,6 +125,7 @@ impl Listed for Droplet {
     const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;
     const PROVIDER: CloudProvider = CloudProvider::DigitalOcean;
     type Page = Page;
+    type One = One;
 
     fn observe(facts: &mut CloudFacts, retries: Retries) -> BoxFuture<'_, Result<(), MetadataError>> {
         async move {
@@ -134,12 +142,16 @@ impl Listed for Droplet {
 
     fn selection(scope: &Scope) -> Selection {
         let tag = cluster_tag(&scope.cluster);
-        Selection { path: "/v2/droplets".into(), parameters: vec![("tag_name", tag)], header: None }
+        Selection { path: "/v2/droplets".into(), parameters: vec![("tag_name", tag)], ..Selection::default() }
     }
 
     fn of_page(page: Page, at: PageAt) -> (Vec<Droplet>, Option<u32>) {
         let next = page.links.pages.next.map(|_url| at.number + 1);
         (page.droplets.into_iter().map(Droplet::from).collect(), next)
+    }
+
+    fn of_one(One { droplet }: One, _scope: &Scope) -> Option<Droplet> {
+        Some(droplet.into())
     }
 
     fn addresses(&self) -> Vec<IpAddr> {

@@ -86,6 +86,8 @@ impl GceVerifier {
                 .filter(|address| !address.is_empty())
                 .map(challenge_endpoint)
                 .unwrap_or_default(),
+            is_proven_worker: false,
+            asks_from_its_address: false,
         })
     }
 
@@ -146,6 +148,7 @@ impl Verifier for GceVerifier {
             signed_at: Some(token.signed_at),
             proof: Proof::Token,
             verification: Box::pin(self.verify(token, presented.origin)),
+            confirmation: None,
         }))
     }
 }

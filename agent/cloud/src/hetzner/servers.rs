@@ -28,6 +28,12 @@ pub struct Page {
     meta: Meta,
 }
 
+/// The answer about one server.
+#[derive(Deserialize)]
+pub struct One {
+    server: Server,
+}
+
 #[derive(Deserialize)]
 struct Meta {
     pagination: Pagination,
@@ -95,6 +101,7 @@ impl Listed for HetznerServer {
         api: &API,
         service: "hcloud",
         action: "servers.list",
+        action_of_one: "servers.get",
         endpoint: "https://api.hetzner.cloud/v1",
         endpoint_variable: "HCLOUD_ENDPOINT",
         token_variable: TOKEN_VARIABLE,
@@ -113,6 +120,7 @@ impl Listed for HetznerServer {
     const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;
     const PROVIDER: CloudProvider = CloudProvider::Hetzner;
     type Page = Page;
+    type One = One;
 
     fn observe(facts: &mut CloudFacts, retries: Retries) -> BoxFuture<'_, Result<(), MetadataError>> {
         async move {
@@ -129,11 +137,19 @@ impl Listed for HetznerServer {
 
     fn selection(scope: &Scope) -> Selection {
         let cluster = format!("{CLUSTER_LABEL}=={}", scope.cluster);
-        Selection { path: "/servers".into(), parameters: vec![("label_selector", cluster)], header: None }
+        Selection {
+            path: "/servers".into(),
+            parameters: vec![("label_selector", cluster)],
+            ..Selection::default()
+        }
     }
 
     fn of_page(page: Page, _at: PageAt) -> (Vec<HetznerServer>, Option<u32>) {
         (page.servers.into_iter().map(HetznerServer::from).collect(), page.meta.pagination.next_page)
+    }
+
+    fn of_one(One { server }: One, _scope: &Scope) -> Option<HetznerServer> {
+        Some(server.into())
     }
 
     fn addresses(&self) -> Vec<IpAddr> {

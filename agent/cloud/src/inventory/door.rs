@@ -4,11 +4,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use kops_agent_plan::machine_id::MachineId;
 use reqwest::Url;
 use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{LONGEST_PAGE, ListApi, Listed, Scope, Selection};
+use super::{ListApi, Listed, Scope, Selection};
 use crate::api::{ApiError, Question};
+
+/// The longest page that is read, in bytes: a machine has some 5 KiB, and a page 1,000 machines at most.
+const LONGEST_PAGE: usize = 16 << 20;
 
 /// An API, and a token for it.
 #[derive(Clone, Debug)]
@@ -45,6 +49,10 @@ pub(super) enum Door {
 pub(super) struct Access {
     /// The list, but for which page.
     pub(super) list: Url,
+    /// Below it is each machine, by its id.
+    machines: Url,
+    /// The API's name in metrics.
+    pub(super) service: &'static str,
     /// Where the API is, as messages show it.
     shown: String,
     /// The token, and what selects machines.
@@ -83,14 +91,20 @@ impl Access {
     /// If the endpoint is no URL of an API, or what selects machines is no header.
     pub(super) fn of<M: Listed>(session: &Session, scope: &Scope) -> Result<Access, ApiError> {
         let Session { endpoint, token } = session;
-        let ListApi { endpoint_variable, endpoint: usual, token_header, page, newest_first, .. } = M::API;
+        let ListApi { service, endpoint_variable, endpoint: usual, token_header, page, newest_first, .. } =
+            M::API;
         let bad = || ApiError::BadEndpoint { variable: endpoint_variable, endpoint: endpoint.clone(), usual };
-        let Selection { path, parameters, header } = M::selection(scope);
-        let mut list = Url::parse(&format!("{}{path}", endpoint.trim_end_matches('/'))).map_err(|_| bad())?;
+        let Selection { path, machines, parameters, header } = M::selection(scope);
+        let at =
+            |path: &str| Url::parse(&format!("{}{path}", endpoint.trim_end_matches('/'))).map_err(|_| bad());
+        let (mut list, machines) = (at(&path)?, at(machines.unwrap_or(&path))?);
         if !matches!(list.scheme(), "http" | "https") || list.query().is_some() || !list.has_host() {
             return Err(bad());
         }
-        list.query_pairs_mut().extend_pairs(parameters).append_pair(page.0, page.1).extend_pairs(newest_first);
+        list.query_pairs_mut()
+            .extend_pairs(parameters)
+            .append_pair(page.0, page.1)
+            .extend_pairs(newest_first);
         let shown = list.origin().ascii_serialization();
         let mut headers = HeaderMap::from_iter([(HeaderName::from_static(token_header.0), token.clone())]);
         if let Some((name, value)) = header {
@@ -98,12 +112,21 @@ impl Access {
                 .map_err(|error| ApiError::NoRequest { endpoint: shown.clone(), cause: error.to_string() })?;
             headers.insert(HeaderName::from_static(name), value);
         }
-        Ok(Access { list, shown, headers, token: token.clone() })
+        Ok(Access { list, machines, service, shown, headers, token: token.clone() })
+    }
+
+    /// Where a machine is.
+    pub(super) fn one(&self, id: MachineId) -> Url {
+        let mut one = self.machines.clone();
+        // A URL of an API has a path.
+        if let Ok(mut path) = one.path_segments_mut() {
+            path.push(&id.to_string());
+        }
+        one
     }
 
     /// What is asked here.
-    pub(super) fn question<M: Listed>(&self) -> Question<'_> {
-        let ListApi { api, action, .. } = M::API;
-        Question { api, action, endpoint: &self.shown, longest: LONGEST_PAGE }
+    pub(super) fn question<M: Listed>(&self, action: &'static str) -> Question<'_> {
+        Question { api: M::API.api, action, endpoint: &self.shown, longest: LONGEST_PAGE }
     }
 }

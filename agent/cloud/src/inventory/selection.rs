@@ -27,6 +27,8 @@ impl From<&str> for Scope {
 pub struct Selection {
     /// Where the list is, below the endpoint.
     pub path: String,
+    /// Below what each machine is, where that is not below the list.
+    pub machines: Option<&'static str>,
     /// Parameters of the request.
     pub parameters: Vec<(&'static str, String)>,
     /// A header of the request, by its name in lower case.

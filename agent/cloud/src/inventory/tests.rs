@@ -2,25 +2,35 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod freshness;
+
+use std::time::Duration;
+
 use futures_util::future::join_all;
+use kops_agent_net::retry::{self, Retries};
 use kops_agent_plan::identity::digital_ocean::Droplet;
 use kops_agent_plan::identity::hetzner::HetznerServer;
 use kops_agent_plan::identity::linode::LinodeInstance;
 use kops_agent_plan::identity::openstack::OpenstackServer;
 use kops_agent_plan::identity::scaleway::ScalewayServer;
 use kops_agent_plan::labels::ObservedNode;
+use kops_agent_plan::machine_id::MachineId;
 use kops_agent_tests::digital_ocean::Droplet as KnownDroplet;
 use kops_agent_tests::hetzner::Server as KnownServer;
 use kops_agent_tests::linode::Instance as KnownInstance;
 use kops_agent_tests::listed::{ListApi as StandIn, ListedMachine, Mood};
 use kops_agent_tests::openstack::{self as known_openstack, Server as KnownOpenstack};
 use kops_agent_tests::scaleway::{PROJECT, Server as KnownScaleway, ZONE};
+use tokio::time::Instant;
 
 use super::*;
 use crate::api::LONGEST_PAUSE;
 use crate::calls::Outcome;
 use crate::control_plane::{ControlPlane as _, NotIdentified};
-use crate::verify::{Origin, Presented, Refusal as Refused, VerifiedNode, Verifier as _};
+use crate::verify::{
+    Examined, Origin, OwnAddresses as _, Presented, Refusal as Refused, VerifiedNode, Verifier as _,
+};
+use freshness::*;
 
 const CLUSTER: &str = "c.example.com";
 
@@ -149,7 +159,9 @@ fn own<K: Known>(number: u8) -> K {
 
 fn inventory<K: Known>(api: &StandIn<K>, calls: CloudCalls) -> Arc<Inventory<K::Machine>> {
     kops_agent_net::tls::install_provider();
-    Arc::new(K::inventory(api, calls))
+    let mut machines = K::inventory(api, calls);
+    machines.questions.retries = Retries { deadline: Duration::ZERO, ..retry::FAST };
+    Arc::new(machines)
 }
 
 /// A stand-in with one machine of the cluster, and what lists it.
@@ -184,129 +196,17 @@ macro_rules! for_each_cloud {
 for_each_cloud! {
     the_machines_of_the_cluster_are_known_by_their_ids
     a_thousand_made_up_ids_cost_one_list
-    a_machine_made_since_a_long_list_is_known_by_one_page_where_the_newest_are_first
+    a_machine_made_since_a_long_list_is_known_in_time
+    a_machine_that_moves_to_the_page_before_meanwhile_is_asked_for_by_its_id
+    a_request_that_is_lost_is_made_again_and_a_long_list_is_not_in_vain
+    machines_that_were_there_stay_known_for_a_while_when_the_api_fails
     an_api_that_fails_is_not_asked_again_at_once
     a_pause_that_the_api_asks_for_is_made_up_to_a_bound
+    a_machine_that_is_gone_since_the_list_was_made_is_not_believed
     no_machine_is_absent_that_the_api_does_not_say_is
     a_machine_of_the_cluster_is_called_back_at_its_private_address
     what_is_no_machine_of_the_cluster_is_refused
     a_node_is_its_own_machine_and_no_other
-}
-
-async fn the_machines_of_the_cluster_are_known_by_their_ids<K: Known>() {
-    let api = StandIn::start().unwrap();
-    let pages = 3;
-    let per_page: u64 = K::Machine::API.page.1.parse().unwrap();
-    let last = per_page * (pages - 1) + 1;
-    for number in 1..=last {
-        api.put(number, own::<K>(2));
-    }
-    api.put(last + 1, K::of_cluster("other.example.com", "nodes", &[[10, 0, 0, 9]]));
-    api.put(last, K::of_cluster(CLUSTER, "none", &[]));
-    let machines = inventory(&api, CloudCalls::default());
-    let private = IpAddr::from([10, 0, 0, 2]);
-    assert!(!machines.has_address(private), "none was listed yet");
-    let machine = machines.get(id::<K>(last - 1)).await.unwrap().unwrap();
-    assert_eq!((machine.id(), machine.called_back_at()), (id::<K>(last - 1), Some(private)));
-    assert_eq!(machines.get(id::<K>(last)).await.unwrap().unwrap().called_back_at(), None);
-    assert!(machines.get(id::<K>(last + 1)).await.unwrap().is_none(), "it is of another cluster");
-    let newest = u64::from(!K::Machine::API.newest_first.is_empty());
-    assert_eq!(api.calls() as u64, pages + newest, "one list, and a page of the newest for the unknown id");
-    assert!(
-        machines.has_address(private) && K::OTHER_ADDRESS.is_none_or(|other| machines.has_address(other))
-    );
-}
-
-async fn a_thousand_made_up_ids_cost_one_list<K: Known>() {
-    let (api, machines) = with_one::<K>();
-    let asked = join_all((1..1000).map(|number| machines.get(id::<K>(number)))).await;
-    assert_eq!(asked.iter().filter(|answer| answer.as_ref().unwrap().is_some()).count(), 1);
-    assert_eq!(api.calls(), 1);
-}
-
-async fn a_machine_made_since_a_long_list_is_known_by_one_page_where_the_newest_are_first<K: Known>() {
-    let ListApi { page: (_, per_page), newest_first, .. } = K::Machine::API;
-    let last = 2 * per_page.parse::<u64>().unwrap() + 1;
-    let api = StandIn::<K>::start().unwrap();
-    for number in 1..=last {
-        api.put(number, own::<K>(2));
-    }
-    let machines = inventory(&api, CloudCalls::default());
-    assert!(machines.get(id::<K>(1)).await.unwrap().is_some());
-    assert_eq!(api.calls(), 3, "the whole list");
-    for number in [1, 2] {
-        api.put(last + number, K::of_cluster(CLUSTER, &format!("new-{number}"), &[[10, 0, 1, 7]]));
-    }
-    let asked = join_all((1..1000).map(|number| machines.get(id::<K>(last + number)))).await;
-    let found = asked.iter().filter(|answer| answer.as_ref().unwrap().is_some()).count();
-    if newest_first.is_empty() {
-        assert_eq!((found, api.calls()), (0, 3), "until the list is asked for again");
-        return;
-    }
-    assert_eq!((found, api.calls()), (2, 4));
-    assert!(machines.has_address([10, 0, 1, 7].into()) && machines.has_address([10, 0, 0, 2].into()));
-    // Known with all others: a Node of the new machine's is no other's, and one of another's name is an impostor.
-    let name = machines.get(id::<K>(last + 1)).await.unwrap().unwrap().node_name();
-    assert_eq!(identified::<K>(machines.clone(), &name, last + 1).await.unwrap(), "nodes");
-    let older = machines.get(id::<K>(2)).await.unwrap().unwrap().node_name();
-    match identified::<K>(machines.clone(), &older, last + 2).await {
-        Err(NotIdentified::Refused(refusal)) => assert!(refusal.is_definite(), "{refusal}"),
-        other => panic!("{other:?}"),
-    }
-    assert_eq!(api.calls(), 4);
-    // An API that does not answer has not said that there is none, and takes nothing away that was known.
-    api.set_mood(Mood::Down);
-    let known = machines.listing_with(id::<K>(1)).await.unwrap();
-    machines.list(Span::Since(known)).await.unwrap_err();
-    assert!(machines.get(id::<K>(1)).await.unwrap().is_some());
-}
-
-async fn an_api_that_fails_is_not_asked_again_at_once<K: Known>() {
-    let ListApi { api: Api { name, .. }, service, action, .. } = K::Machine::API;
-    let as_said = |status: u16| format!("{name} answers {action} with {status}");
-    let not_as = |status: u16| format!("answers {action} with {status}, and not as {name} does");
-    for (mood, expected, outcome) in [
-        (Mood::Throttling, format!("{name} puts off {action} ({})", K::API.throttled), Outcome::Throttled),
-        (Mood::Down, format!("{} {}", as_said(503), K::API.down), Outcome::Error),
-        (Mood::Forbidding, as_said(403), Outcome::Error),
-        (Mood::NotFound, as_said(404), Outcome::Error),
-        (Mood::Babbling, not_as(200), Outcome::Error),
-        (Mood::Truncating, not_as(200), Outcome::Error),
-        (Mood::Redirecting, not_as(302), Outcome::Error),
-        (Mood::Endless, "its pages have no end".to_owned(), Outcome::Success),
-    ] {
-        let api = StandIn::<K>::start().unwrap();
-        api.put(1, own(1));
-        api.set_mood(mood);
-        let calls = CloudCalls::default();
-        let machines = inventory(&api, calls.clone());
-        for _ in 0..2 {
-            let error = machines.get(id::<K>(1)).await.unwrap_err().to_string();
-            assert!(error.contains(&expected) && !error.contains(K::API.token), "{expected}: {error}");
-        }
-        assert_eq!(calls.counted(service, action, outcome), api.calls() as u64, "{mood:?}");
-        assert!(api.calls() == 1 || mood == Mood::Endless, "{mood:?}");
-    }
-}
-
-async fn a_pause_that_the_api_asks_for_is_made_up_to_a_bound<K: Known>() {
-    let hour = Duration::from_secs(3600);
-    let a_while = Duration::from_secs(20);
-    for (asked, made) in [(Duration::ZERO, PAGE_TTL), (a_while, a_while), (hour, LONGEST_PAUSE)] {
-        let (api, machines) = with_one::<K>();
-        api.set_mood(Mood::ThrottlingFor(asked));
-        let before = Instant::now();
-        machines.list(Span::Whole).await.unwrap_err();
-        let until = machines.last().failed.as_ref().unwrap().0;
-        assert!(until >= before + made && until <= Instant::now() + made, "{asked:?}");
-        api.set_mood(Mood::Good);
-        // As if it were far from over, and then as if it were.
-        machines.last().failed.as_mut().unwrap().0 = Instant::now() + hour;
-        machines.list(Span::Whole).await.unwrap_err();
-        assert_eq!(api.calls(), 1, "{asked:?}");
-        machines.last().failed.as_mut().unwrap().0 = Instant::now();
-        assert_eq!(machines.list(Span::Whole).await.unwrap().len(), 1, "{asked:?}");
-    }
 }
 
 /// Of clouds that are asked with a token of the environment.
@@ -369,6 +269,56 @@ async fn verified<M: Listed>(machines: Arc<Inventory<M>>, id: &str) -> Result<Ve
     verifier.examine(&presented).unwrap()?.verification.await
 }
 
+/// As a request is judged that the machine at this address has made and answers the call-back for.
+async fn confirmed<M: Listed>(
+    machines: &Arc<Inventory<M>>,
+    id: &str,
+    address: [u8; 4],
+) -> Result<VerifiedNode, Refused> {
+    let verifier = ListedVerifier { machines: machines.clone() };
+    let token = format!("{}{id}", M::BOOTSTRAP.token.prefix);
+    let presented = Presented { token: &token, body: b"{}", origin: Origin::of(address.into()), now: 0 };
+    let Examined { verification, confirmation, .. } = verifier.examine(&presented).unwrap()?;
+    let node = verification.await?;
+    match confirmation {
+        Some(confirmation) => confirmation.await,
+        None => Ok(node),
+    }
+}
+
+async fn a_machine_that_is_gone_since_the_list_was_made_is_not_believed<K: Known>() {
+    let api = StandIn::<K>::start().unwrap();
+    for number in [1, 2, 3] {
+        api.put(number.into(), own::<K>(number));
+    }
+    let mut machines = inventory(&api, CloudCalls::default());
+    Arc::get_mut(&mut machines).unwrap().fresh_for = Duration::from_millis(1);
+    let first = confirmed(&machines, &K::id(1), [10, 0, 0, 1]).await.unwrap();
+    assert!(first.asks_from_its_address);
+    let elsewhere = confirmed(&machines, &K::id(1), [10, 0, 9, 9]).await;
+    match K::Machine::PROVEN_BY {
+        ProvenBy::CallBack => assert!(!elsewhere.unwrap().asks_from_its_address),
+        ProvenBy::Address => assert_eq!(elsewhere.unwrap_err().reason, "OtherAddress"),
+    }
+    // Its address is another one's now, which would answer the call-back there.
+    api.remove(1);
+    assert!(machines.get(id::<K>(1)).await.unwrap().is_some(), "by the list");
+    let refusal = confirmed(&machines, &K::id(1), [10, 0, 0, 1]).await.unwrap_err();
+    assert_eq!(refusal.reason, "InstanceNotFound");
+    api.put(2, own::<K>(2).off());
+    let refusal = confirmed(&machines, &K::id(2), [10, 0, 0, 2]).await.unwrap_err();
+    assert_eq!(refusal.reason, "InstanceNotRunning");
+    api.put(3, K::of_cluster("other.example.com", "nodes-3", &[[10, 0, 0, 3]]));
+    let refusal = confirmed(&machines, &K::id(3), [10, 0, 0, 3]).await.unwrap_err();
+    assert_eq!(refusal.reason, "InstanceNotFound");
+    // What cannot be asked says nothing.
+    api.put(3, own::<K>(3));
+    api.set_mood(Mood::Down);
+    tokio::time::sleep(Duration::from_millis(2)).await;
+    let refusal = confirmed(&machines, &K::id(3), [10, 0, 0, 3]).await.unwrap_err();
+    assert_eq!(refusal.reason, K::Machine::BOOTSTRAP.unavailable);
+}
+
 async fn identified<K: Known>(
     machines: Arc<Inventory<K::Machine>>,
     name: &str,
@@ -396,6 +346,8 @@ async fn a_machine_of_the_cluster_is_called_back_at_its_private_address<K: Known
         certificate_names: machine.certificate_names(),
         instance_group: "nodes".into(),
         challenge_endpoint: "10.0.0.1:3987".into(),
+        is_proven_worker: false,
+        asks_from_its_address: true,
     };
     assert_eq!(verified(machines.clone(), &K::id(1)).await.unwrap(), expected);
     assert!(expected.certificate_names.contains(&"10.0.0.1".to_owned()));

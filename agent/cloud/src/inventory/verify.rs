@@ -17,10 +17,27 @@ pub struct ListedVerifier<M> {
 
 impl<M: Listed> ListedVerifier<M> {
     async fn verify(&self, id: MachineId, origin: Origin) -> Result<VerifiedNode, Refusal> {
-        let Bootstrap { token, unavailable, no_address, .. } = M::BOOTSTRAP;
-        let listed = self.machines.get(id).await.map_err(|error| Refusal::unavailable(unavailable, error))?;
+        let listed = self.machines.get(id).await;
+        let listed = listed.map_err(|error| Refusal::unavailable(M::BOOTSTRAP.unavailable, error))?;
+        let node = self.node(id, listed.as_deref(), origin)?;
+        match M::PROVEN_BY {
+            ProvenBy::CallBack => Ok(node),
+            ProvenBy::Address => self.confirm(id, origin).await,
+        }
+    }
+
+    /// The same by what the cloud tells of this machine now: after the list was made it may have been removed, and another may
+    /// have its address.
+    async fn confirm(&self, id: MachineId, origin: Origin) -> Result<VerifiedNode, Refusal> {
+        let now = self.machines.get_fresh(id).await;
+        let now = now.map_err(|error| Refusal::unavailable(M::BOOTSTRAP.unavailable, error))?;
+        self.node(id, now.as_deref(), origin)
+    }
+
+    fn node(&self, id: MachineId, machine: Option<&M>, origin: Origin) -> Result<VerifiedNode, Refusal> {
+        let Bootstrap { token, no_address, machine_prefix, .. } = M::BOOTSTRAP;
         let no_such = || Refusal::of_instance(&NoNode::NoSuchInstance { instance: id.to_string() });
-        let machine = listed.ok_or_else(no_such)?;
+        let machine = machine.ok_or_else(no_such)?;
         let identity =
             machine.identify(self.machines.cluster()).map_err(|refusal| Refusal::of_instance(&refusal))?;
         let called_back_at = machine.called_back_at().map(|address| challenge_endpoint(&address.to_string()));
@@ -42,6 +59,11 @@ impl<M: Listed> ListedVerifier<M> {
             certificate_names: machine.certificate_names(),
             instance_group: identity.instance_group,
             challenge_endpoint: called_back_at.unwrap_or_default(),
+            is_proven_worker: false,
+            asks_from_its_address: machine
+                .addresses()
+                .into_iter()
+                .any(|own| machine_prefix.origin(own) == origin),
         })
     }
 }
@@ -54,7 +76,10 @@ impl<M: Listed> Verifier for ListedVerifier<M> {
         };
         let verification = Box::pin(self.verify(id, presented.origin));
         Some(Ok(match M::PROVEN_BY {
-            ProvenBy::CallBack => Examined::of_call_back(id, presented, verification),
+            ProvenBy::CallBack => Examined {
+                confirmation: Some(Box::pin(self.confirm(id, presented.origin))),
+                ..Examined::of_call_back(id, presented, verification)
+            },
             ProvenBy::Address => Examined::of_address(verification),
         }))
     }

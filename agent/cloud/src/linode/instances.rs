@@ -29,8 +29,9 @@ pub struct Page {
     pages: u32,
 }
 
+/// An instance.
 #[derive(Deserialize)]
-struct Listing {
+pub struct Listing {
     id: u64,
     label: String,
     status: String,
@@ -78,6 +79,7 @@ impl Listed for LinodeInstance {
         api: &API,
         service: "linode",
         action: "linodes.list",
+        action_of_one: "linodes.get",
         endpoint: "https://api.linode.com",
         endpoint_variable: "LINODE_URL",
         token_variable: TOKEN_VARIABLE,
@@ -97,6 +99,7 @@ impl Listed for LinodeInstance {
     const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;
     const PROVIDER: CloudProvider = CloudProvider::Linode;
     type Page = Page;
+    type One = Listing;
 
     fn observe(facts: &mut CloudFacts, retries: Retries) -> BoxFuture<'_, Result<(), MetadataError>> {
         async move {
@@ -117,14 +120,18 @@ impl Listed for LinodeInstance {
         let filter = json!({"tags": {"+contains": cluster_tag(&scope.cluster)}});
         Selection {
             path: "/v4/linode/instances".into(),
-            parameters: Vec::new(),
             header: Some(("x-filter", filter.to_string())),
+            ..Selection::default()
         }
     }
 
     fn of_page(page: Page, at: PageAt) -> (Vec<LinodeInstance>, Option<u32>) {
         let next = (at.number < page.pages).then(|| at.number + 1);
         (page.data.into_iter().map(LinodeInstance::from).collect(), next)
+    }
+
+    fn of_one(one: Listing, _scope: &Scope) -> Option<LinodeInstance> {
+        Some(one.into())
     }
 
     fn addresses(&self) -> Vec<IpAddr> {

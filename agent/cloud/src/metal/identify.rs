@@ -12,7 +12,7 @@ use tokio::time::Instant;
 
 use super::hosts::Enrolled;
 use crate::control_plane::{ControlPlane, ControlPlaneError, NoPodRanges, NotIdentified};
-use crate::verify::Verifier;
+use crate::verify::{MachinePrefix, Verifier};
 
 /// The enrolled machines of a cluster.
 #[derive(Debug)]
@@ -53,6 +53,11 @@ impl ControlPlane for HostControlPlane {
             host::pod_ranges(&host).map_err(NoPodRanges::Lacking)
         }
         .boxed()
+    }
+
+    /// Machines of one network have single addresses of it, which no cloud gives them.
+    fn machine_prefix(&self) -> MachinePrefix {
+        MachinePrefix::of_bits(128)
     }
 
     /// None: `server.pki` has it, for this and for machines beside those of a cloud.

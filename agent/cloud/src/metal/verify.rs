@@ -52,6 +52,8 @@ impl HostVerifier {
             certificate_names: Vec::new(),
             instance_group: identity.instance_group,
             challenge_endpoint: String::new(),
+            is_proven_worker: false,
+            asks_from_its_address: false,
         })
     }
 }
@@ -68,6 +70,7 @@ impl Verifier for HostVerifier {
             signed_at: Some(token.signed_at),
             proof: Proof::Token,
             verification: Box::pin(self.verify(token)),
+            confirmation: None,
         }))
     }
 }

@@ -37,6 +37,12 @@ pub struct Page {
     servers_links: Vec<Link>,
 }
 
+/// The answer about one server.
+#[derive(Deserialize)]
+pub struct One {
+    server: Listing,
+}
+
 #[derive(Deserialize)]
 struct Listing {
     id: String,
@@ -86,11 +92,12 @@ impl Listed for OpenstackServer {
         api: &API,
         service: "nova",
         action: "servers.list",
+        action_of_one: "servers.get",
         endpoint: "https://nova.example.com:8774/v2.1",
         endpoint_variable: AUTH_URL,
         token_variable: AUTH_URL,
         token_header: (AUTH_TOKEN, ""),
-        page: ("limit", "200"),
+        page: ("limit", "1000"),
         newest_first: &[("sort_key", "created_at"), ("sort_dir", "desc")],
     };
     const BOOTSTRAP: Bootstrap = Bootstrap {
@@ -109,6 +116,7 @@ impl Listed for OpenstackServer {
     const PROVEN_BY: ProvenBy = ProvenBy::Address;
     const PAGED_BY: PagedBy = PagedBy::Marker;
     type Page = Page;
+    type One = One;
 
     /// Nothing: most of what a server is decided by is not asked for before it is known that it is needed.
     fn observe(_facts: &mut CloudFacts, _retries: Retries) -> BoxFuture<'_, Result<(), MetadataError>> {
@@ -124,13 +132,17 @@ impl Listed for OpenstackServer {
     }
 
     fn selection(_scope: &Scope) -> Selection {
-        Selection { path: "/servers/detail".into(), ..Selection::default() }
+        Selection { path: "/servers/detail".into(), machines: Some("/servers"), ..Selection::default() }
     }
 
     /// A page says that there may be another one.
     fn of_page(page: Page, PageAt { number, .. }: PageAt) -> (Vec<OpenstackServer>, Option<u32>) {
         let has_next = page.servers_links.iter().any(|link| link.rel == "next");
         (page.servers.into_iter().filter_map(server).collect(), has_next.then(|| number + 1))
+    }
+
+    fn of_one(one: One, _scope: &Scope) -> Option<OpenstackServer> {
+        server(one.server)
     }
 
     fn addresses(&self) -> Vec<IpAddr> {

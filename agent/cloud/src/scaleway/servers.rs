@@ -31,11 +31,19 @@ pub struct Page {
     servers: Vec<Listing>,
 }
 
+/// The answer about one server.
+#[derive(Deserialize)]
+pub struct One {
+    server: Listing,
+}
+
 #[derive(Deserialize)]
 struct Listing {
     id: String,
     name: String,
     state: String,
+    #[serde(default, deserialize_with = "null_is_empty")]
+    project: String,
     #[serde(default, deserialize_with = "null_is_empty")]
     zone: String,
     #[serde(default, deserialize_with = "null_is_empty")]
@@ -88,6 +96,7 @@ impl Listed for ScalewayServer {
         api: &API,
         service: "scaleway",
         action: "servers.list",
+        action_of_one: "servers.get",
         endpoint: "https://api.scaleway.com",
         endpoint_variable: "SCW_API_URL",
         token_variable: TOKEN_VARIABLE,
@@ -106,6 +115,7 @@ impl Listed for ScalewayServer {
     const PROVIDER_IDS: ProviderIds = PROVIDER_IDS;
     const PROVIDER: CloudProvider = CloudProvider::Scaleway;
     type Page = Page;
+    type One = One;
 
     fn observe(facts: &mut CloudFacts, retries: Retries) -> BoxFuture<'_, Result<(), MetadataError>> {
         async move {
@@ -128,7 +138,7 @@ impl Listed for ScalewayServer {
         Selection {
             path: format!("/instance/v1/zones/{zone}/servers"),
             parameters: vec![("tags", cluster_tag(cluster)), ("project", project.clone())],
-            header: None,
+            ..Selection::default()
         }
     }
 
@@ -139,6 +149,10 @@ impl Listed for ScalewayServer {
             None => page.servers.len() as u64 >= PER_PAGE,
         };
         (page.servers.into_iter().filter_map(server).collect(), has_next.then(|| number + 1))
+    }
+
+    fn of_one(One { server: one }: One, scope: &Scope) -> Option<ScalewayServer> {
+        (one.project == scope.project).then(|| server(one))?
     }
 
     fn addresses(&self) -> Vec<IpAddr> {

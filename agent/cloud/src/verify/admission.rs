@@ -261,14 +261,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_claims_to_be_one_machine_waits_behind_itself_at_an_address_that_all_have() {
+    async fn what_claims_to_be_one_machine_waits_behind_itself_wherever_it_is() {
         let admission = Admission::new(LIMITS, Gauge::default());
-        let balancer = origin(1);
-        let _first = admission.enter(balancer.claiming(7.into())).await.unwrap();
-        let mut waiting = Box::pin(admission.enter(balancer.claiming(7.into())));
+        let _first = admission.enter(origin(1).claiming(7.into())).await.unwrap();
+        let mut waiting = Box::pin(admission.enter(origin(2).claiming(7.into())));
         assert!(waiting.as_mut().now_or_never().is_none());
-        assert_eq!(admission.enter(balancer.claiming(7.into())).await.err().unwrap().reason, "QueueFull");
-        for other in [balancer.claiming(8.into()), origin(2).claiming(7.into())] {
+        assert_eq!(admission.enter(origin(3).claiming(7.into())).await.err().unwrap().reason, "QueueFull");
+        // Neither another machine nor the one itself, where its cloud knows it to be, is kept waiting by that.
+        for other in [origin(1).claiming(8.into()), origin(2).claiming_at_its_own(7.into())] {
             assert!(admission.enter(other).now_or_never().is_some_and(|turn| turn.is_ok()));
         }
     }

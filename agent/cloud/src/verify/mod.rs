@@ -49,6 +49,10 @@ pub struct VerifiedNode {
     pub instance_group: String,
     /// Where it can be called back (`10.0.0.1:3987`); empty where it is not known.
     pub challenge_endpoint: String,
+    /// Whether the cloud itself proves that it is no control plane.
+    pub is_proven_worker: bool,
+    /// Whether the request comes from an address that the cloud knows to be this machine's.
+    pub asks_from_its_address: bool,
 }
 
 /// Where a machine with this address listens for the call-back; a challenge always has that port.
@@ -136,6 +140,9 @@ pub struct Examined<'a> {
     pub proof: Proof,
     /// Asks the cloud. It does nothing before it is polled, and stops when it is dropped.
     pub verification: Verification<'a>,
+    /// Where what the cloud was asked for may be minutes old: asks about this one machine now that the call-back has proven which
+    /// it is. What it finds has to be the same.
+    pub confirmation: Option<Verification<'a>>,
 }
 
 impl<'a> Examined<'a> {
@@ -149,6 +156,7 @@ impl<'a> Examined<'a> {
             signed_at: None,
             proof: Proof::Address,
             verification,
+            confirmation: None,
         }
     }
 
@@ -164,6 +172,7 @@ impl<'a> Examined<'a> {
             signed_at: None,
             proof: Proof::CallBack { claimed },
             verification,
+            confirmation: None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Origins of connections and requests, each of which gets a share.
 
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use kops_agent_plan::machine_id::MachineId;
@@ -78,8 +78,13 @@ pub struct Origin {
 }
 
 impl Origin {
-    /// The machine of this id there, or what claims to be that.
+    /// What claims to be the machine of this id, wherever it is: of a pod's network a machine has as many addresses as it likes.
     pub fn claiming(self, id: MachineId) -> Origin {
+        Origin { address: IpAddr::V4(Ipv4Addr::UNSPECIFIED), claimed: Some(id) }
+    }
+
+    /// The machine of this id at an address that is its own.
+    pub fn claiming_at_its_own(self, id: MachineId) -> Origin {
         Origin { claimed: Some(id), ..self }
     }
 

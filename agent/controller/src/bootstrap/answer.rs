@@ -17,7 +17,8 @@ use super::renewal::{self, NODE_WITHIN, Renewal};
 use super::replay::{Taken, Token};
 use kops_agent_cloud::verify::admission::Admission;
 use kops_agent_cloud::verify::{
-    Answer, Examined, LoadBalancing, MachinePrefix, Presented, Proof, Refusal, Verifier, examine,
+    Answer, Examined, LoadBalancing, MachinePrefix, Presented, Proof, Refusal, Verification, VerifiedNode,
+    Verifier, examine,
 };
 
 /// How long the cloud may take to identify a machine.
@@ -84,7 +85,8 @@ impl Bootstrap {
             Door::Renewal(certificate) => Some(self.renewal.holder(certificate, origin, at, known)?),
         };
         let presented = Presented { token: asked.token, body: asked.body, origin, now: seconds(now) };
-        let Examined { fingerprint, signed_at, proof, verification } = examine(&self.verifiers, &presented)?;
+        let Examined { fingerprint, signed_at, proof, verification, confirmation } =
+            examine(&self.verifiers, &presented)?;
         let token = Token { fingerprint, age: signed_at.map(|signed_at| age(signed_at, now)) };
         let request = BootstrapRequest::parse(asked.body)
             .map_err(|error| bad_request("RequestMalformed", format!("failed to decode: {error}")))?;
@@ -94,10 +96,7 @@ impl Bootstrap {
         };
         let under_way = self.taken.take(token, at)?;
 
-        let verification = async {
-            let late = |_| Err(Refusal::unavailable("CloudTooSlow", "its cloud takes too long"));
-            timeout(VERIFIED_WITHIN, verification).await.unwrap_or_else(late)
-        };
+        let verification = in_time(verification);
         let _admitted = match proof {
             Proof::Token | Proof::Address => {
                 let admitted = self.admission.enter(origin).await?;
@@ -107,7 +106,11 @@ impl Bootstrap {
             // That there is such a machine costs one list for all that ask. What is made up has no turn of its own.
             Proof::CallBack { claimed } => {
                 known.node = verification.await?;
-                self.admission.enter(origin.claiming(claimed)).await?
+                let origin = match known.node.asks_from_its_address {
+                    true => origin.claiming_at_its_own(claimed),
+                    false => origin.claiming(claimed),
+                };
+                self.admission.enter(origin).await?
             }
         };
         let name = known.node.node_name.clone();
@@ -129,6 +132,15 @@ impl Bootstrap {
             }
         }
 
+        if let Some(confirmation) = confirmation
+            && in_time(confirmation).await? != known.node
+        {
+            let problem = "its cloud tells of it otherwise than it did a moment ago: it may come again";
+            return Err(Refusal::not_verified("InstanceChanged", problem));
+        }
+        if !known.node.is_proven_worker {
+            self.grants.refuse_control_planes(&known.node.instance_group).await?;
+        }
         let response = self.grants.give(&known.node, &request).await?;
         // Not before: a machine that is given nothing, because the cloud or the store does not answer now, comes again and again.
         under_way.used_by(&name)?;
@@ -165,6 +177,12 @@ impl Bootstrap {
             Err(_) => Err(unavailable(format!("the API server does not tell about the Node {name} in time"))),
         }
     }
+}
+
+/// What the cloud tells, if it does so in time.
+async fn in_time(asking: Verification<'_>) -> Result<VerifiedNode, Refusal> {
+    let late = |_| Err(Refusal::unavailable("CloudTooSlow", "its cloud takes too long"));
+    timeout(VERIFIED_WITHIN, asking).await.unwrap_or_else(late)
 }
 
 fn bad_request(reason: &'static str, message: String) -> Refusal {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kops_agent_plan::bootstrap::certificates::{self, Asker, Offer};
 use kops_agent_plan::bootstrap::message::{BootstrapRequest, BootstrapResponse, Bytes, ServedNodeConfig};
-use kops_agent_plan::bootstrap::node_config::nodeup_config_file;
+use kops_agent_plan::bootstrap::node_config::{control_plane_config_file, nodeup_config_file};
 use kops_agent_spec::Secret;
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
@@ -57,6 +57,24 @@ impl Grants {
             cert_names: cert_names.iter().cloned().collect(),
             keystore,
             looks: StdMutex::default(),
+        }
+    }
+
+    /// Refuses machines of groups that kOps keeps as control planes: they make their certificates themselves, so what asks for one is
+    /// no such machine. What is in no group is none of them.
+    ///
+    /// # Errors
+    /// The group is one, or the store does not tell.
+    pub async fn refuse_control_planes(&self, instance_group: &str) -> Result<(), Refusal> {
+        let Some(file) = control_plane_config_file(instance_group) else { return Ok(()) };
+        match self.file(&format!("{}/{file}", self.config_base)).await? {
+            None => Ok(()),
+            Some(_) => Err(Refusal::not_verified(
+                "ControlPlane",
+                format!(
+                    "{instance_group} is a group of control planes, which do not bootstrap from a server"
+                ),
+            )),
         }
     }
 

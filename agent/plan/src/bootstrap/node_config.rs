@@ -1,11 +1,19 @@
 //! Where in the state store the configuration is that kops-controller serves to a machine of a group.
 
+use kops_agent_spec::InstanceGroupRole;
+
 /// The file below the cluster's folder; `None` where the group's name is none that a group can have: it becomes a part
 /// of a path, and comes from the cloud.
 ///
 /// Upstream's folder is `node` for every role that asks (`cmd/kops-controller/pkg/server/node_config.go`).
 pub fn nodeup_config_file(instance_group: &str) -> Option<String> {
     is_dns_name(instance_group).then(|| format!("igconfig/node/{instance_group}/nodeupconfig.yaml"))
+}
+
+/// The file that kOps writes for a group of control planes (upstream: `pkg/model/bootstrapscript.go`).
+pub fn control_plane_config_file(instance_group: &str) -> Option<String> {
+    let folder = InstanceGroupRole::ControlPlane.folder();
+    is_dns_name(instance_group).then(|| format!("igconfig/{folder}/{instance_group}/nodeupconfig.yaml"))
 }
 
 /// Whether it is a name as RFC 1123 and Kubernetes have it, with or without dots: of groups, and of Nodes.
@@ -27,11 +35,16 @@ mod tests {
             nodeup_config_file("nodes-1.eu").as_deref(),
             Some("igconfig/node/nodes-1.eu/nodeupconfig.yaml")
         );
+        assert_eq!(
+            control_plane_config_file("control-plane-1a").as_deref(),
+            Some("igconfig/control-plane/control-plane-1a/nodeupconfig.yaml")
+        );
         let long = "a".repeat(254);
         for name in
             ["", ".", "..", "a..b", "../control-plane", "a/b", "Nodes", "-a", "a-", "a\n", "a%2fb", &long]
         {
             assert_eq!(nodeup_config_file(name), None, "{name:?}");
+            assert_eq!(control_plane_config_file(name), None, "{name:?}");
         }
     }
 }

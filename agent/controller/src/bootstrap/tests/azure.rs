@@ -111,3 +111,12 @@ async fn a_document_is_no_more_than_half_of_the_proof() {
             && !world.counted("Granted")
     );
 }
+
+#[tokio::test]
+async fn a_machine_of_a_group_of_control_planes_gets_nothing() {
+    let world = World::with_control_planes().await;
+    let worker = Worker::new(&world, 0).await;
+    let body = worker.body();
+    assert_eq!(world.ask(&worker.token(&body), body).await.0, 403);
+    assert!(world.counted("ControlPlane") && !world.counted("Granted"));
+}

@@ -86,3 +86,12 @@ async fn while_digital_ocean_does_not_answer_no_droplet_is_let_in() {
     assert!(error.contains("500 (internal error)"), "{error}");
     assert!(world.counted("DigitalOceanUnavailable") && !world.counted("InstanceNotFound"));
 }
+
+#[tokio::test]
+async fn a_droplet_of_a_group_of_control_planes_gets_nothing() {
+    let world = World::with_control_planes().await;
+    let address = address();
+    world.digital_ocean.put(4711, known("nodes.c.example.com", address));
+    let machine = machine(&world, &metadata(4711, address).await).await;
+    world.assert_refuses_control_planes(certificates(&machine).await);
+}

@@ -91,3 +91,11 @@ async fn without_a_template_kops_controller_is_not_asked() {
     assert!(error.contains("Turn on vTPM"), "{error}");
     assert!(world.gce.calls().is_empty());
 }
+
+#[tokio::test]
+async fn an_instance_of_a_group_of_control_planes_gets_nothing() {
+    let Some(swtpm) = Swtpm::start_with(Template::Restricted).unwrap() else { return };
+    let (world, swtpm) = (World::with_control_planes().await, Arc::new(swtpm));
+    create_instance(&world, NODE, &swtpm, Template::Restricted);
+    world.assert_refuses_control_planes(certificates(&machine(&world, NODE, &swtpm)).await);
+}

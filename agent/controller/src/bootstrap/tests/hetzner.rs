@@ -310,3 +310,11 @@ async fn only_what_is_no_servers_own_address_may_be_a_load_balancers() {
     world.hetzner.set_mood(Mood::Down);
     assert_eq!(balanced.peers_at(own), Peers::Machines);
 }
+
+#[tokio::test]
+async fn a_server_of_a_group_of_control_planes_gets_nothing() {
+    let world = World::with_control_planes().await;
+    let address = address();
+    world.hetzner.put(4711, known("nodes-1a2b", address));
+    world.assert_refuses_control_planes(certificates(&machine(&world, 4711, address)).await);
+}

@@ -84,3 +84,12 @@ async fn while_linode_does_not_answer_no_instance_is_let_in() {
     assert!(error.contains("500 (internal error)"), "{error}");
     assert!(world.counted("LinodeUnavailable") && !world.counted("InstanceNotFound"));
 }
+
+#[tokio::test]
+async fn an_instance_of_a_group_of_control_planes_gets_nothing() {
+    let world = World::with_control_planes().await;
+    let address = address();
+    world.linode.put(4711, known("nodes-1a2b", address));
+    let machine = machine(&world, &metadata(4711, "nodes-1a2b").await, address).await;
+    world.assert_refuses_control_planes(certificates(&machine).await);
+}

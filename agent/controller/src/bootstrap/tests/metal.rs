@@ -130,3 +130,11 @@ async fn the_node_of_an_enrolled_machine_renews_and_no_clouds_node_of_its_name_d
         assert_eq!(status, expected, "{provider_id}: {answer}");
     }
 }
+
+#[tokio::test]
+async fn a_machine_of_a_group_of_control_planes_gets_nothing() {
+    let world = World::with_control_planes().await;
+    let metal = Metal::new(NODE);
+    world.hosts.set(Ok(vec![metal.host.clone()]));
+    world.assert_refuses_control_planes(certificates(&metal.client(&world)).await);
+}

@@ -52,6 +52,7 @@ use super::super::metrics::BootstrapMetrics;
 use super::answer::seconds;
 use super::replay::REMEMBERED_FOR;
 use super::*;
+use kops_agent_bootstrap_client::BootstrapError;
 use kops_agent_cloud::aws;
 use kops_agent_cloud::aws::ec2::Ec2 as Ec2Client;
 use kops_agent_cloud::aws::instances::Instances;
@@ -301,6 +302,22 @@ impl World {
             began: seconds(SystemTime::now()),
             tokens: AtomicI64::new(0),
         }
+    }
+
+    /// One in which kOps keeps the group of the machines as one of control planes.
+    async fn with_control_planes() -> World {
+        let world = World::new().await;
+        let group = world.folder.path().join("store/igconfig/control-plane/nodes");
+        fs::create_dir_all(&group).unwrap();
+        fs::write(group.join("nodeupconfig.yaml"), NODEUP_CONFIG).unwrap();
+        world
+    }
+
+    /// Asserts that one of them was refused for that.
+    fn assert_refuses_control_planes(&self, asked: Result<BTreeMap<String, String>, BootstrapError>) {
+        let error = asked.unwrap_err().to_string();
+        assert!(error.contains("403 (failed to verify token)"), "{error}");
+        assert!(self.counted("ControlPlane") && !self.counted("Granted"));
     }
 
     fn pki(&self) -> std::path::PathBuf {

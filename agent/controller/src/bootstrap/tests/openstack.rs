@@ -143,3 +143,11 @@ async fn while_openstack_does_not_answer_no_server_is_let_in() {
         assert!(world.counted("OpenStackUnavailable") && !world.counted("InstanceNotFound"), "{mood:?}");
     }
 }
+
+#[tokio::test]
+async fn a_server_of_a_group_of_control_planes_gets_nothing() {
+    let world = World::with_control_planes().await;
+    world.openstack.put(4711, known(NAME_OF_NODE, ADDRESS));
+    let machine = machine(&world, 4711).await;
+    world.assert_refuses_control_planes(certificates(&machine).await);
+}

@@ -86,3 +86,12 @@ async fn while_scaleway_does_not_answer_no_server_is_let_in() {
     assert!(error.contains("500 (internal error)"), "{error}");
     assert!(world.counted("ScalewayUnavailable") && !world.counted("InstanceNotFound"));
 }
+
+#[tokio::test]
+async fn a_server_of_a_group_of_control_planes_gets_nothing() {
+    let world = World::with_control_planes().await;
+    let address = address();
+    world.scaleway.put(4711, known("nodes-0", address));
+    let machine = machine(&world, &metadata(4711).await, address).await;
+    world.assert_refuses_control_planes(certificates(&machine).await);
+}

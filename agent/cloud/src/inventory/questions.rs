@@ -1,0 +1,203 @@
+//! Questions to the API of a cloud that lists machines: for pages of the list, and for one machine.
+//!
+//! A page that fails is asked for again, and one that is throttled after the pause that the API asks for, so that a long list comes
+//! to its end and its first pages are not asked for in vain.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kops_agent_net::http::{self, HttpError, innermost_cause};
+use kops_agent_net::retry::Retries;
+use kops_agent_net::tls;
+use kops_agent_plan::identity::Refusal;
+use kops_agent_plan::machine_id::MachineId;
+use reqwest::Client;
+use reqwest::header::HeaderMap;
+use serde::de::DeserializeOwned;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::door::{Access, Door};
+use super::listing::Listing;
+use super::{Listed, PageAt, PagedBy, Scope, selection};
+use crate::api::{self, ApiError, Question};
+use crate::calls::CloudCalls;
+use crate::rate_limiter::RateLimiter;
+
+/// More pages than a project could have.
+const MOST_PAGES: u32 = 200;
+/// All requests that are made at once, and those of a second after that, of which lists and their refreshing take half: it bounds
+/// what retries add.
+const BURST: f64 = 200.0;
+const PER_SECOND: f64 = 1.0;
+/// For how long no request is made after a throttled one where the API does not say for how long.
+const PAUSE: Duration = Duration::from_secs(2);
+/// A machine that bootstraps waits for this, and gives up after fifteen seconds; what was begun goes on, since Nova may take longer
+/// for a page of a thousand servers.
+const RETRIES: Retries = Retries {
+    deadline: Duration::from_secs(5),
+    attempt: Duration::from_secs(30),
+    first_pause: Duration::from_millis(250),
+    longest_pause: Duration::from_secs(2),
+};
+
+/// What asks for machines.
+#[derive(Debug)]
+pub(super) struct Questions {
+    client: Client,
+    door: Door,
+    pub(super) scope: Scope,
+    calls: CloudCalls,
+    rate_limiter: Mutex<RateLimiter>,
+    pub(super) retries: Retries,
+}
+
+/// A page of a list.
+#[derive(Clone, Copy)]
+struct At {
+    number: u32,
+    /// The last machine of the page before.
+    marker: Option<MachineId>,
+}
+
+impl Questions {
+    /// # Errors
+    /// If there can be no HTTP client.
+    pub(super) fn of(door: Door, scope: Scope, calls: CloudCalls) -> Result<Questions, ApiError> {
+        let config = tls::client_config().map_err(HttpError::from)?;
+        // It follows no redirect: the token is for this cloud.
+        let client = http::client_with(config)?;
+        let rate_limiter = Mutex::new(RateLimiter::of(BURST, PER_SECOND));
+        Ok(Questions { client, door, scope, calls, rate_limiter, retries: RETRIES })
+    }
+
+    /// All machines of the cluster, or those of pages up to one that has a machine of `known`; and how many pages those were.
+    ///
+    /// # Errors
+    /// If a page cannot be had.
+    pub(super) async fn pages<M: Listed>(
+        &self,
+        known: Option<&Listing<M>>,
+    ) -> Result<(Listing<M>, u32), ApiError> {
+        let is_known = |machine: &M| known.is_some_and(|known| known.contains_key(&machine.id()));
+        let mut machines = BTreeMap::new();
+        let mut at = At { number: 1, marker: None };
+        loop {
+            let (page, total) = self.page::<M>(at).await?;
+            let (of_page, following) = M::of_page(page, PageAt { number: at.number, total });
+            let has_next = following.is_some_and(|next| next > at.number) && !of_page.iter().any(is_known);
+            let marker = of_page.last().map(M::id);
+            let own = of_page.into_iter().filter(|machine| machine.is_listed_for(&self.scope.cluster));
+            machines.extend(own.map(|machine| (machine.id(), Arc::new(machine))));
+            if !has_next {
+                return Ok((machines, at.number));
+            }
+            let is_endless = M::PAGED_BY == PagedBy::Marker && (marker.is_none() || marker == at.marker);
+            if is_endless || at.number == MOST_PAGES {
+                let access = self.door.access::<M>(&self.scope).await?;
+                return Err(access.question::<M>(M::API.action).garbage(200, "its pages have no end"));
+            }
+            at = At { number: at.number + 1, marker };
+        }
+    }
+
+    /// A page, and how many machines all pages have, where the answer's headers say so.
+    async fn page<M: Listed>(&self, at: At) -> Result<(M::Page, Option<u64>), ApiError> {
+        let address = |access: &Access| {
+            let mut url = access.list.clone();
+            let page = match M::PAGED_BY {
+                PagedBy::Number => Some(("page", at.number.to_string())),
+                PagedBy::Marker => at.marker.map(|marker| ("marker", marker.to_string())),
+            };
+            url.query_pairs_mut().extend_pairs(page);
+            url
+        };
+        let (headers, page) = self.ask::<M, M::Page>(M::API.action, address).await?;
+        Ok((page, selection::total(&headers)))
+    }
+
+    /// The machine of this id, if the cluster has it.
+    ///
+    /// # Errors
+    /// If that cannot be asked.
+    pub(super) async fn one<M: Listed>(&self, id: MachineId) -> Result<Option<M>, ApiError> {
+        let address = |access: &Access| access.one(id);
+        let one = match self.ask::<M, M::One>(M::API.action_of_one, address).await {
+            Ok((_headers, one)) => M::of_one(one, &self.scope),
+            // By the API's own words, since others would be garbage.
+            Err(error) if error.status() == Some(404) && error.is_refusal() => None,
+            Err(error) => return Err(error),
+        };
+        let is_own = |machine: &M| {
+            machine.id() == id
+                && machine.is_listed_for(&self.scope.cluster)
+                && !matches!(
+                    machine.identify(&self.scope.cluster),
+                    Err(Refusal::OtherCluster { .. } | Refusal::NoCluster { .. })
+                )
+        };
+        Ok(one.filter(is_own))
+    }
+
+    /// Asks for what is at an address, again where that helps.
+    async fn ask<M: Listed, T: DeserializeOwned>(
+        &self,
+        action: &'static str,
+        address: impl Fn(&Access) -> reqwest::Url,
+    ) -> Result<(HeaderMap, T), ApiError> {
+        let worth_trying_for = |error: &ApiError| match error {
+            ApiError::Garbage { .. } => Duration::ZERO,
+            error if error.may_pass() => Duration::MAX,
+            _ => Duration::ZERO,
+        };
+        let what = format!("{}, {action}", M::API.api.name);
+        let attempt = || async {
+            let mut access = self.door.access::<M>(&self.scope).await?;
+            let asked = self.send(&access, address(&access), access.question::<M>(action)).await;
+            // A token may be revoked before its end, once.
+            let is_refused = asked.as_ref().is_err_and(|error| error.status() == Some(401));
+            if !is_refused || !self.door.forget(&access).await {
+                return asked;
+            }
+            access = self.door.access::<M>(&self.scope).await?;
+            self.send(&access, address(&access), access.question::<M>(action)).await
+        };
+        self.retries.run(&what, attempt, worth_trying_for).await.map_err(|gave_up| gave_up.error)
+    }
+
+    /// Sends one request when the rate limit lets it, and reads the answer.
+    async fn send<T: DeserializeOwned>(
+        &self,
+        access: &Access,
+        url: reqwest::Url,
+        question: Question<'_>,
+    ) -> Result<(HeaderMap, T), ApiError> {
+        let request = self.client.get(url).headers(access.headers.clone()).build();
+        let request = request.map_err(|error| question.unreachable(innermost_cause(error)))?;
+        let pause = self.rate_limiter().take(Instant::now());
+        sleep(pause).await;
+        let answer = timeout(self.retries.attempt, api::ask_whole(&self.client, request, question)).await;
+        let answer = answer.unwrap_or_else(|_| {
+            Err(question.unreachable(format!("no answer in {} seconds", self.retries.attempt.as_secs())))
+        });
+        let answer = answer.and_then(|(headers, body)| {
+            let read = serde_json::from_slice(&body).map_err(|error| question.garbage(200, error));
+            Ok((headers, read?))
+        });
+        self.calls.count(access.service, question.action, api::outcome(&answer));
+        if let Err(error @ ApiError::Throttled(_)) = &answer {
+            self.rate_limiter().put_off(Instant::now(), error.retry_after().unwrap_or(PAUSE));
+        }
+        answer
+    }
+
+    /// As if all pauses were over.
+    #[cfg(test)]
+    pub(super) fn forget_pauses(&self) {
+        *self.rate_limiter() = RateLimiter::of(BURST, PER_SECOND);
+    }
+
+    fn rate_limiter(&self) -> std::sync::MutexGuard<'_, RateLimiter> {
+        self.rate_limiter.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
