@@ -18,7 +18,7 @@ pub const OF_NODEUP: &str = "/etc/sysconfig/kops-configuration";
 /// The whole machine's.
 const OF_MACHINE: &str = "/etc/environment";
 /// The packages', for operators to write in.
-const OF_PACKAGE: &str = "/etc/kops-agent/environment";
+pub const OF_PACKAGE: &str = "/etc/kops-agent/environment";
 /// That of the controller's unit, which is no source of what decides a machine.
 const OF_CONTROLLER: &str = "/etc/sysconfig/kops-agent-controller";
 /// No file of variables is longer, in bytes.
