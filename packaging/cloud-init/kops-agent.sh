@@ -14,18 +14,29 @@ xz_arm64='@XZ_SHA256_ARM64@'
 # What a mirror may cost before the next one is asked: seconds of silence, seconds of a download, and mebibytes.
 silence=60 longest=900 largest=64
 
+say() { printf 'kops-agent: %s\n' "$*"; }
+
+fail() {
+    say "$*" >&2
+    exit 1
+}
+
 # keep NAME VALUE: has containerd and the agent's units see the variable, now and at later boots, as kOps' own script does for
 # proxies.
 keep() {
     # Beside it and renamed: a power cut leaves the old file or the new one.
     new=/etc/environment.kops-agent
-    if [ -e /etc/environment ]; then cp -p /etc/environment "$new"; fi
-    {
-        grep -v "^$1=" /etc/environment 2>/dev/null || true
-        printf '%s=%s\n' "$1" "$2"
-    } >"$new"
-    sync
-    mv -f "$new" /etc/environment
+    if { [ ! -e /etc/environment ] || cp -p /etc/environment "$new"; } && with_variable "$1" "$2" >"$new" && sync && mv -f "$new" /etc/environment; then
+        return
+    fi
+    rm -f "$new"
+    fail "$1 cannot be kept in /etc/environment, where containerd finds it: is /etc read-only, or its disk full?"
+}
+
+# with_variable NAME VALUE: what is in /etc/environment, and the variable. grep ends with 1 where no line is left.
+with_variable() {
+    if [ -e /etc/environment ]; then grep -v "^$1=" /etc/environment || [ $? -eq 1 ] || return 1; fi
+    printf '%s=%s\n' "$1" "$2"
 }
 
 # proxies: those of /etc/environment, a line each, as pam_env reads them there: comments begin with # anywhere, a backslash joins the
@@ -41,11 +52,12 @@ proxies() {
 tell_systemd() {
     folder=/etc/systemd/system.conf.d
     new=$folder/kops-agent-proxy.new
-    mkdir -p "$folder"
     {
-        echo '[Manager]'
-        proxies | sed 's/["\\]/\\&/g; s/.*/DefaultEnvironment="&"/'
-    } >"$new"
+        mkdir -p "$folder" && {
+            echo '[Manager]'
+            proxies | sed 's/["\\]/\\&/g; s/.*/DefaultEnvironment="&"/'
+        } >"$new"
+    } || fail "proxies cannot be written to $folder, where units find them: is /etc read-only, or its disk full?"
     if cmp -s "$new" "$folder/kops-agent-proxy.conf"; then
         rm -f "$new"
         return
@@ -57,16 +69,10 @@ tell_systemd() {
 
 @ENVIRONMENT@
 
-say() { printf 'kops-agent: %s\n' "$*"; }
-
-fail() {
-    say "$*" >&2
-    exit 1
-}
-
-# Container-Optimized OS mounts /opt read-only, and lets programs run from /var/lib/toolbox.
+# Container-Optimized OS mounts /opt read-only, and lets programs run from /var/lib/toolbox. Flatcar has that folder, too, from the first
+# use of its `toolbox` on.
 install=/opt/kops
-if [ -d /var/lib/toolbox ]; then install=/var/lib/toolbox/kops; fi
+if grep -qE '^ID="?cos"?$' /etc/os-release 2>/dev/null; then install=/var/lib/toolbox/kops; fi
 program=$install/bin/kops-agent
 conf=$install/conf/kube_env.yaml
 
@@ -156,7 +162,7 @@ if command -v systemd-machine-id-setup >/dev/null 2>&1; then
     systemd-machine-id-setup >/dev/null 2>&1 || say "systemd-machine-id-setup failed: check that this image has no machine-id of its own"
 fi
 
-mkdir -p "$install/bin" "$install/conf"
+mkdir -p "$install/bin" "$install/conf" || fail "$install cannot be made: is its disk read-only, or full?"
 # What is moved there would land in it.
 for file in "$program" "$conf"; do
     if [ -d "$file" ]; then fail "$file is a folder: use an image without it"; fi

@@ -165,6 +165,20 @@ impl Host {
         })
     }
 
+    /// Those of the files that are there.
+    ///
+    /// # Errors
+    /// One of them cannot be looked at.
+    pub fn those_there(&self, files: &[&str]) -> Result<Vec<String>> {
+        let mut there = Vec::new();
+        for path in files {
+            if self.root.metadata(path)?.is_some() {
+                there.push((*path).to_owned());
+            }
+        }
+        Ok(there)
+    }
+
     /// Does what [`Host::plan_reset`] says. What is interrupted can be done again.
     ///
     /// # Errors

@@ -241,6 +241,10 @@ pub struct ResetArgs {
     /// Do it without asking.
     #[arg(long)]
     pub yes: bool,
+    /// Remove the boot config and the units' variables too, which a later node of the same cluster would need: before an image is made of
+    /// the machine.
+    #[arg(long)]
+    pub purge: bool,
 }
 
 /// Arguments of `render`.

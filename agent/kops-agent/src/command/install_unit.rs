@@ -15,7 +15,7 @@ use kops_agent_process::output::{Output, error_text};
 use kops_agent_process::program;
 
 use super::run::RETRIES;
-use crate::node::environment::OF_NODEUP as ENVIRONMENT;
+use crate::node::environment::{OF_NODEUP as ENVIRONMENT, line, variables};
 use crate::node::materials::Materials;
 use crate::node::{controller_service, machine};
 use crate::output;
@@ -140,17 +140,17 @@ fn before(path: &str) -> Result<String> {
     }
 }
 
-/// The lines of the file. What is not set now, as in a shell, stays as it was `before`, whole groups of it.
+/// The lines of the file. What is not set now, as in a shell, stays what it was `before`, whole groups of it.
 fn environment(variable: impl Fn(&str) -> Option<String>, before: &str) -> String {
     let is_set = |group: &[&str]| variable(group[0]).is_some_and(|value| !value.is_empty());
+    let before = variables(before);
     let mut lines = String::new();
     for group in VARIABLES {
         if is_set(group) {
-            let set = group.iter().filter_map(|name| Some(format!("{name}={}\n", variable(name)?)));
-            lines.extend(set);
+            lines.extend(group.iter().filter_map(|name| Some(line(name, &variable(name)?))));
         } else {
-            let of_group = |line: &&str| line.split_once('=').is_some_and(|(name, _)| group.contains(&name));
-            lines.extend(before.lines().filter(of_group).map(|line| format!("{line}\n")));
+            let of_group = before.iter().filter(|(name, _)| group.contains(&name.as_str()));
+            lines.extend(of_group.map(|(name, value)| line(name, value)));
         }
     }
     lines
@@ -219,11 +219,12 @@ mod tests {
                 controller_service::VARIABLE,
             ]
             .contains(&name))
-            .then(|| format!("<{name}>"))
+            .then(|| format!("{name}-value"))
         };
         assert_eq!(
             environment(endpoint, ""),
-            "S3_ENDPOINT=<S3_ENDPOINT>\nS3_REGION=<S3_REGION>\nS3_ACCESS_KEY_ID=<S3_ACCESS_KEY_ID>\nS3_SECRET_ACCESS_KEY=<S3_SECRET_ACCESS_KEY>\n"
+            "S3_ENDPOINT=S3_ENDPOINT-value\nS3_REGION=S3_REGION-value\nS3_ACCESS_KEY_ID=S3_ACCESS_KEY_ID-value\n\
+             S3_SECRET_ACCESS_KEY=S3_SECRET_ACCESS_KEY-value\n"
         );
         assert_eq!(environment(|_| None, ""), "");
         let on_hetzner = |name: &str| (name == "HCLOUD_TOKEN").then(|| "x".into());
@@ -232,8 +233,10 @@ mod tests {
 
     #[test]
     fn credentials_that_are_not_set_now_stay() {
-        let before = "AWS_REGION=a\nOS_AUTH_URL=https://a\nOS_PASSWORD=p\\q\nOTHER=x\n";
-        assert_eq!(environment(|_| None, before), "AWS_REGION=a\nOS_AUTH_URL=https://a\nOS_PASSWORD=p\\q\n");
+        let before = "AWS_REGION=a\nOS_AUTH_URL=https://a\nOS_PASSWORD=\"p\\\\q \n\"\nOTHER=x\n";
+        let kept = environment(|_| None, before);
+        assert_eq!(kept, "AWS_REGION=a\nOS_AUTH_URL=https://a\nOS_PASSWORD=\"p\\\\q \n\"\n");
+        assert_eq!(environment(|_| None, &kept), kept);
         let other_login = |name: &str| (name == "OS_AUTH_URL").then(|| "https://b".into());
         assert_eq!(environment(other_login, before), "AWS_REGION=a\nOS_AUTH_URL=https://b\n");
     }

@@ -21,6 +21,18 @@ const OF_PACKAGES: [&str; 6] = [
     "kops-agent-controller.service",
 ];
 
+/// The units that make a machine a node at boot and whose files are no package's: the boot script's, and the one that Ignition
+/// writes from `packaging/cloud-init/user-data --format ignition`.
+const OWN_UNITS: [&str; 2] = [install_unit::UNIT, "kops-agent-boot.service"];
+
+/// What these read and run. The boot script of Ignition's has the boot config in it, and keys of a store.
+const OWN_FILES: [&str; 2] = [environment::OF_NODEUP, "/opt/kops/boot"];
+
+/// What the operator or user-data has given the machine, by which it becomes that cluster's node: the boot config, at each of its places,
+/// and variables of the packages' units. They stay without `--purge`.
+const GIVEN: [&str; 3] =
+    ["/opt/kops/conf/kube_env.yaml", "/var/lib/toolbox/kops/conf/kube_env.yaml", environment::OF_PACKAGE];
+
 /// What kops-agent-metrics.service writes.
 const METRICS: &str = "/var/lib/prometheus/node-exporter/kops-agent.prom";
 
@@ -31,11 +43,13 @@ pub(super) fn run(args: &ResetArgs) -> Result<u8> {
     }
     machine::must_exist(&args.root)?;
     let host = machine::open(&args.root)?;
-    let mut reset = host.plan_reset(&[install_unit::UNIT], &[environment::OF_NODEUP], &OF_PACKAGES)?;
+    let given: &[&str] = if args.purge { &GIVEN } else { &[] };
+    let mut reset = host.plan_reset(&OWN_UNITS, &[&OWN_FILES, given].concat(), &OF_PACKAGES)?;
+    let left = if args.purge { Vec::new() } else { host.those_there(&GIVEN)? };
     if host.is_published(METRICS)? {
         reset.published.push(METRICS.to_owned());
     }
-    output::print_bytes(text(&reset).as_bytes())?;
+    output::print_bytes(text(&reset, left).as_bytes())?;
     if !args.yes && !is_confirmed()? {
         bail!("nothing was reset");
     }
@@ -44,7 +58,7 @@ pub(super) fn run(args: &ResetArgs) -> Result<u8> {
     Ok(exit::CONVERGED)
 }
 
-fn text(reset: &Reset) -> String {
+fn text(reset: &Reset, left: Vec<String>) -> String {
     let mut lines = Vec::new();
     let mut list = |what: &str, names: Vec<String>| {
         if !names.is_empty() {
@@ -69,6 +83,11 @@ fn text(reset: &Reset) -> String {
     list(
         "These stay, because they were there before kops-agent",
         reset.kept.iter().map(ToString::to_string).collect(),
+    );
+    list(
+        "These stay, by which this machine, and any that is made of its image, becomes a node of its cluster again, and may have keys in \
+         them; --purge removes them, overwritten first",
+        left,
     );
     if reset.containers {
         lines.push("All pods of this machine end.".to_owned());

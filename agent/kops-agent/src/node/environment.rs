@@ -18,7 +18,7 @@ pub const OF_NODEUP: &str = "/etc/sysconfig/kops-configuration";
 /// The whole machine's.
 const OF_MACHINE: &str = "/etc/environment";
 /// The packages', for operators to write in.
-const OF_PACKAGE: &str = "/etc/kops-agent/environment";
+pub const OF_PACKAGE: &str = "/etc/kops-agent/environment";
 /// That of the controller's unit, which is no source of what decides a machine.
 const OF_CONTROLLER: &str = "/etc/sysconfig/kops-agent-controller";
 /// No file of variables is longer, in bytes.
@@ -145,8 +145,27 @@ fn of_file(reader: &Reader, path: &str) -> Result<Vec<(String, String)>, String>
     Ok(variables(&text.unwrap_or_default()))
 }
 
+/// The line by which a file sets a variable, so that systemd, [`variables`] and a shell that is told to read the file
+/// (docs/take-over-nodes.md) get this value, whatever is in it. What these four mean in double quotes a backslash takes away
+/// (`parse_env_file_internal` in systemd's src/basic/env-file.c), and `%` means nothing there. What needs no quotes gets none, as nodeup
+/// writes it.
+pub fn line(name: &str, value: &str) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./:+=,@%".contains(c);
+    if value.chars().all(is_plain) {
+        return format!("{name}={value}\n");
+    }
+    let mut escaped = String::with_capacity(value.len());
+    for c in value.chars() {
+        if matches!(c, '"' | '\\' | '$' | '`') {
+            escaped.push('\\');
+        }
+        escaped.push(c);
+    }
+    format!("{name}=\"{escaped}\"\n")
+}
+
 /// The variables that a file sets, in its order.
-fn variables(text: &str) -> Vec<(String, String)> {
+pub fn variables(text: &str) -> Vec<(String, String)> {
     let mut variables = Vec::new();
     let mut rest = text;
     while !rest.is_empty() {
@@ -214,6 +233,7 @@ fn value(text: &str) -> (String, &str) {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use std::fs;
+    use std::process::Command;
 
     use super::*;
 
@@ -238,6 +258,35 @@ mod tests {
                 .map(|(name, value)| (name.to_owned(), value.to_owned()));
         assert_eq!(variables(text), expected);
         assert_eq!(variables(""), []);
+    }
+
+    #[test]
+    fn what_is_written_is_read_as_it_was() {
+        for value in [
+            "",
+            "AKIA/b+c=",
+            "a\\b\\\\c\\",
+            "it's \"quoted\"",
+            "'",
+            "\"",
+            " both ends ",
+            "#no comment",
+            "$HOME `id` %n",
+            "two\nlines\\\n",
+            "~/a",
+            "ümlaut\t",
+        ] {
+            let text = format!("A=1\n{}B=2\n", line("KEY", value));
+            let expected =
+                [("A", "1"), ("KEY", value), ("B", "2")].map(|(name, value)| (name.into(), value.into()));
+            assert_eq!(variables(&text), expected, "{text}");
+            let told = Command::new("/bin/sh")
+                .args(["-euc", &format!("{text}printf %s \"$KEY\"")])
+                .output()
+                .unwrap();
+            assert_eq!(String::from_utf8(told.stdout).unwrap(), value, "{text}");
+        }
+        assert_eq!(line("KEY", "https://a.example.com:9000/b"), "KEY=https://a.example.com:9000/b\n");
     }
 
     #[test]

@@ -7,17 +7,22 @@ use futures_util::future::join_all;
 use kops_agent_host::system::programs;
 
 use super::part::Part;
-use super::units::{CONTAINERD, KUBELET, OF_AGENT, OF_BOOT_SCRIPT};
+use super::units::{CLOUD_FINAL, CONTAINERD, KUBELET, OF_AGENT, OF_BOOT_SCRIPT};
 use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;
 
 /// The units, by what their files are called in the bundle. Each by its name: journalctl fails where a pattern fits none.
-const UNITS: [(&str, &[&str]); 4] = [
+const UNITS: [(&str, &[&str]); 5] = [
     ("kops-agent", &OF_AGENT),
     ("kops-configuration", &[OF_BOOT_SCRIPT]),
+    (CLOUD_INIT, &[CLOUD_FINAL]),
     ("kubelet", &[KUBELET]),
     ("containerd", &[CONTAINERD]),
 ];
+/// Of which only the boot script's own lines are told, and those of what it downloads with: scripts of the operator's write there, too, and
+/// what is secret in them nothing here knows.
+const CLOUD_INIT: &str = "cloud-init";
+const OF_BOOT_SCRIPT_ITSELF: [&str; 3] = [": kops-agent: ", ": curl: (", ": wget: "];
 /// Of each.
 const LINES: &str = "--lines=5000";
 const SINCE: &str = "--since=-2d";
@@ -30,6 +35,7 @@ pub async fn parts(look: &LookArgs) -> Vec<Part> {
         let arguments = arguments(&look.root, units);
         async move {
             let read = looked(2 * WITHIN, move || read(&arguments)).await.and_then(|read| read);
+            let read = if name == CLOUD_INIT { read.map(|text| of_boot_script(&text)) } else { read };
             Part::text(format!("journal/{name}.txt"), read)
         }
     });
@@ -46,6 +52,12 @@ fn arguments(root: &Path, units: &[&str]) -> Vec<String> {
     arguments
 }
 
+/// The lines of the boot script, from all that cloud-init's unit wrote.
+fn of_boot_script(text: &str) -> String {
+    let is_of_script = |line: &&str| OF_BOOT_SCRIPT_ITSELF.iter().any(|mark| line.contains(mark));
+    text.lines().filter(is_of_script).map(|line| format!("{line}\n")).collect()
+}
+
 fn read(arguments: &[String]) -> Result<String, String> {
     let command: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let answer = programs::ask(&command, WITHIN)?;
@@ -54,5 +66,23 @@ fn read(arguments: &[String]) -> Result<String, String> {
         // It fails where nothing of a unit is in the journal, too, and says nothing then.
         false if answer.stderr.trim().is_empty() => Ok(answer.stdout),
         false => Err(answer.stderr.trim().to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_cloud_init_only_what_the_boot_script_says_is_told() {
+        let line = |said: &str| format!("2026-11-25T10:00:00.000001+0000 node cloud-init[612]: {said}\n");
+        let script = [
+            "kops-agent: downloading https://m/nodeup",
+            "curl: (7) Failed to connect",
+            "wget: bad address 'm'",
+        ];
+        let others = ["+ export TOKEN=of-the-operator", "kops-agentless", "Cloud-init v. 22.4.2 finished"];
+        let all: String = script.iter().chain(&others).map(|said| line(said)).collect();
+        assert_eq!(of_boot_script(&all), script.map(line).concat());
     }
 }

@@ -11,16 +11,20 @@ use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;
 
 /// The agent's own.
-pub const OF_AGENT: [&str; 6] = [
+pub const OF_AGENT: [&str; 7] = [
     "kops-agent.service",
     "kops-agent-verify.service",
     "kops-agent-verify.timer",
     "kops-agent-metrics.service",
     "kops-agent-metrics.timer",
     "kops-agent-controller.service",
+    // Of Ignition's form of packaging/cloud-init/user-data.
+    "kops-agent-boot.service",
 ];
 /// That of upstream's boot script, which runs the agent where that has taken nodeup's place.
 pub const OF_BOOT_SCRIPT: &str = "kops-configuration.service";
+/// That of cloud-init which runs the boot script of `packaging/cloud-init`, and all scripts of the operator's.
+pub const CLOUD_FINAL: &str = "cloud-final.service";
 /// A node's own.
 pub const KUBELET: &str = "kubelet.service";
 /// As [`KUBELET`].
@@ -50,7 +54,7 @@ fn show(of_root: Option<&str>) -> Result<String, String> {
     command.extend(of_root);
     command.push("--");
     command.extend(OF_AGENT);
-    command.extend([OF_BOOT_SCRIPT, KUBELET, CONTAINERD]);
+    command.extend([OF_BOOT_SCRIPT, CLOUD_FINAL, KUBELET, CONTAINERD]);
     let answer = programs::ask(&command, WITHIN)?;
     match answer.is_success {
         true => Ok(answer.stdout),

@@ -47,6 +47,8 @@ const WANTED: &str = "of-a-pod-that-is-wanted";
 /// What a reader of the bundle looks for.
 const HARMLESS: &str = "2026-11-23T06:08:44.123456+0000 ip-10-20-32-10 kubelet[1234]: E1123 06:08:44.123456    1234 \
                         kubelet.go:2902] \"Container runtime network not ready\"";
+const OF_BOOT_SCRIPT: &str =
+    "2026-11-25T10:00:00.000001+0000 node cloud-init[612]: kops-agent: downloading https://m/nodeup";
 
 /// A control plane that has converged, with secrets wherever a machine may have some.
 fn machine() -> Machine {
@@ -101,7 +103,7 @@ fn programs(machine: &Machine) -> PathBuf {
         .map(|line| format!("ip-10-20-32-10 x[1]: {line}\n"))
         .collect();
     let journal = format!(
-        "{HARMLESS}\n{keys}\n{middle}\n{}\ncurl --proxy {PROXY} https://x/?X-Amz-Signature=0f1e2d3c4b5a69788796a5b4c3d2e1f0\n\
+        "{HARMLESS}\n{OF_BOOT_SCRIPT}\n{keys}\n{middle}\n{}\ncurl --proxy {PROXY} https://x/?X-Amz-Signature=0f1e2d3c4b5a69788796a5b4c3d2e1f0\n\
          found q0F7c2VjcmV0LWtleS1vZi1hLXVzZXI1MjM0NTY3ODkw, keystone-passw0rd and of-the-environment; of-the-kubelet\n\
          rotated-since, of-the-controller and without-a-scheme\n\
          of-a-pod-on-disk, {APPLIED}, {WANTED} and of-a-registry\n\
@@ -173,6 +175,7 @@ fn what_a_report_needs_is_in_it_and_nothing_secret() {
         ("units.txt", "Variables=KUBELET_SETTING BOOTSTRAP_TOKEN"),
         ("journal/kops-agent.txt", HARMLESS),
         ("journal/kops-configuration.txt", HARMLESS),
+        ("journal/cloud-init.txt", OF_BOOT_SCRIPT),
         ("journal/kubelet.txt", HARMLESS),
         ("journal/containerd.txt", HARMLESS),
     ] {

@@ -255,3 +255,59 @@ fn a_reset_asks_and_leaves_nothing() {
     control_plane.run("converge", &[]).with(0, &[]);
     assert_eq!(control_plane.files(), files);
 }
+
+/// As the form of user-data for Ignition leaves a machine: its unit runs at each boot, and its script has the boot config in it.
+#[test]
+fn a_reset_takes_the_units_of_the_ways_in_and_what_they_run() {
+    let node = converged(NODES);
+    let ways_in = [
+        "etc/systemd/system/kops-agent-boot.service",
+        "etc/systemd/system/kops-configuration.service",
+        "etc/sysconfig/kops-configuration",
+        "opt/kops/boot",
+    ];
+    put(&node, &ways_in);
+    let asked = on_root(&node, &["reset"]);
+    for told in ["  kops-agent-boot.service\n", "  unit kops-agent-boot.service\n", "  file /opt/kops/boot\n"]
+    {
+        assert!(asked.stdout.contains(told), "{told:?} is not in {}", asked.stdout);
+    }
+    on_root(&node, &["reset", "--yes"]).with(0, &[]);
+    for gone in ways_in {
+        assert!(!node.root().join(gone).exists(), "{gone} stays");
+    }
+}
+
+#[test]
+fn a_reset_tells_what_would_make_it_a_node_again_and_removes_that_if_asked() {
+    let node = converged(NODES);
+    let given = ["opt/kops/conf/kube_env.yaml", "etc/kops-agent/environment"];
+    put(&node, &given);
+    let stay =
+        |asked: &Ended| asked.stdout.split_once("These stay, by which").map(|(_, list)| list.to_owned());
+    let asked = on_root(&node, &["reset", "--yes"]);
+    asked.with(0, &[]);
+    let list = stay(&asked).unwrap();
+    for file in given {
+        assert!(list.contains(&format!("  /{file}\n")), "{file} is not told in {list}");
+        assert!(node.root().join(file).exists(), "{file}");
+    }
+    assert!(!list.contains("toolbox"), "{list}");
+
+    // Also of a machine that was reset before.
+    let asked = on_root(&node, &["reset", "--yes", "--purge"]);
+    asked.with(0, &[]);
+    assert_eq!(stay(&asked), None);
+    for file in given {
+        assert!(asked.stdout.contains(&format!("  file /{file}\n")), "{}", asked.stdout);
+        assert!(!node.root().join(file).exists(), "{file}");
+    }
+}
+
+fn put(machine: &Machine, files: &[&str]) {
+    for file in files {
+        let path = machine.root().join(file);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, "x").unwrap();
+    }
+}
