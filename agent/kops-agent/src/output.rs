@@ -9,7 +9,8 @@ use kops_agent_plan::diff::text::{self, Style};
 use kops_agent_plan::diff::{Keeping, Plan, Summary};
 use kops_agent_plan::explain::Line;
 use kops_agent_plan::resolve::NodeConfig;
-use kops_agent_plan::resource::{DesiredState, Resource};
+use kops_agent_plan::resource::DesiredState;
+use kops_agent_plan::shown;
 use kops_agent_spec::facts::Facts;
 use serde::Serialize;
 
@@ -18,15 +19,15 @@ pub use kops_agent_process::output::{plain_lines, print_bytes, print_json};
 use crate::cli::{Color, Output};
 use crate::node::last_applied::superseded as superseded_means;
 
-/// Prints everything a node must have.
-pub fn print_state(state: &DesiredState, output: Output) -> Result<u8> {
+/// Prints everything a node must have: the names of its resources, or these.
+pub fn print_state<T: Serialize>(state: &DesiredState, resources: &[T], output: Output) -> Result<u8> {
     match output {
         Output::Json => {
             #[derive(Serialize)]
-            struct State<'a> {
-                resources: Vec<&'a Resource>,
+            struct State<'a, T> {
+                resources: &'a [T],
             }
-            print_json(&State { resources: state.iter().map(|(_, resource)| resource).collect() })
+            print_json(&State { resources })
         }
         Output::Text => {
             let mut text = String::new();
@@ -121,9 +122,10 @@ pub fn print_findings(findings: &Findings, output: Output) -> Result<u8> {
 
 /// Prints what a node is decided from.
 pub fn print_node_config(node: &NodeConfig, output: Output) -> Result<u8> {
+    let node = shown::node(node);
     match output {
-        Output::Json => print_json(node),
-        Output::Text => print_bytes(kops_agent_spec::go_yaml::to_string(node).as_bytes()),
+        Output::Json => print_json(&node),
+        Output::Text => print_bytes(kops_agent_spec::go_yaml::value_to_string(&node).as_bytes()),
     }
 }
 
