@@ -140,7 +140,7 @@ pub(crate) fn is_hidden(file: &File) -> bool {
 }
 
 /// Whether it is not for all to read.
-pub(crate) fn is_private(mode: Mode) -> bool {
+pub fn is_private(mode: Mode) -> bool {
     mode.0 & 0o004 == 0
 }
 

@@ -10,6 +10,7 @@ mod formats;
 pub mod manifest;
 mod named;
 mod pem;
+mod private;
 mod random;
 mod spellings;
 mod urls;
@@ -25,6 +26,7 @@ use serde_json::Value;
 
 use manifest::Manifest;
 pub use named::is_secret_name;
+pub use private::is_nothing_but_secret;
 pub(crate) use urls::without_credentials;
 
 /// Stands in the place of what is hidden.
