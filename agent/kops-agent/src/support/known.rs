@@ -3,8 +3,6 @@
 use std::path::Path;
 
 use anyhow::{Result, bail};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use kops_agent_host::{Applied, Holds, Reader};
 use kops_agent_plan::health::is_manifest;
 use kops_agent_plan::redaction::{Redactor, is_nothing_but_secret};
@@ -123,11 +121,7 @@ pub fn of_texts(desired: &DesiredState) -> Vec<Known> {
             Some(Known::Pod(text.clone()))
         }
         Resource::File(File { path, mode, content, .. }) => {
-            let text = match content {
-                Content::Text(text) => text.clone(),
-                Content::Base64(encoded) => String::from_utf8(STANDARD.decode(encoded).ok()?).ok()?,
-                _ => return None,
-            };
+            let text = content.in_clear()?;
             let is_whole = is_private(*mode) && is_nothing_but_secret(path, &text);
             Some(if is_whole { Known::File(text) } else { Known::Mixed(text) })
         }
@@ -162,6 +156,8 @@ pub fn redactor(known: Vec<Known>) -> Result<Redactor> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
     use kops_agent_plan::resource::Mode;
 
     #[test]
