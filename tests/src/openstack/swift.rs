@@ -173,6 +173,10 @@ fn of_account(request: &Request<Incoming>, path: &str, state: &State) -> Respons
         (&Method::GET, _) if state.elsewhere.is_some() => {
             elsewhere(307, state.elsewhere.as_deref().unwrap_or_default())
         }
+        // Also of what is no text.
+        (&Method::HEAD, object) if state.elsewhere.is_some() && folder.join(unescaped(object)).is_file() => {
+            said(200, "")
+        }
         (&Method::GET | &Method::HEAD, object) => fs::read_to_string(folder.join(unescaped(object)))
             .map_or_else(|_| absent(), |text| said(200, text)),
         _ => said(405, ""),

@@ -58,7 +58,8 @@ fn text(status: &Status) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
     let _ = write_text(&mut text, status);
-    text
+    // Of what a run failed, a server may have said: the store, a mirror.
+    output::plain_lines(&text)
 }
 
 fn write_text(text: &mut String, status: &Status) -> std::fmt::Result {

@@ -24,7 +24,7 @@ const DOCKER_CONFIG: &str =
     r#"{"auths":{"registry.example.com":{"auth":"cm9ib3Q6aHVzaC1odXNo","username":"robot"}}}"#;
 
 /// Secrets that the machine has, besides those of the store.
-const PLANTED: [&str; 15] = [
+const PLANTED: [&str; 18] = [
     "rotated-since",
     "of-the-controller",
     "without-a-scheme",
