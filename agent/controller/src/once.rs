@@ -18,7 +18,7 @@ pub fn print(found: &Found) -> Result<u8> {
     }
     log::info!("{}", summary(found));
     let text: String = found.patches.iter().map(|(node, patch)| shown(node, patch)).collect();
-    let printed = output::print_bytes(text.as_bytes())?;
+    let printed = output::print_text(&text)?;
     Ok(if found.failed == 0 { printed } else { exit::FAILED })
 }
 

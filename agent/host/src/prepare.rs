@@ -9,6 +9,7 @@ use kops_agent_plan::resource::{
     AssetContent, Content, DesiredState, File, Image, Kind, Resource, ResourceId,
 };
 use kops_agent_plan::timeline::Work;
+use kops_agent_spec::urls::shown_url;
 
 use crate::assets::{Cache, Downloads, Progress, Ready, Request, Want};
 use crate::certs::Certificates;
@@ -341,6 +342,6 @@ pub(crate) fn known_hash<'a>(step: &Step, asset: &'a AssetContent) -> Result<&'a
 fn unknown_hash(step: &Step, url: &str) -> Error {
     Error::Invalid {
         id: step.resource.clone(),
-        reason: format!("the hash of {url} is not known: nothing is installed unverified"),
+        reason: format!("the hash of {} is not known: nothing is installed unverified", shown_url(url)),
     }
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 
 use kops_agent_plan::health::is_manifest;
+use kops_agent_plan::redaction::is_nothing_but_secret;
 use kops_agent_plan::resource::Kind;
 
 use crate::error::Result;
@@ -87,6 +88,8 @@ impl Reader {
         let mut found = PrivateFiles { has_claims, ..PrivateFiles::default() };
         let mut paths: BTreeSet<String> =
             DOCKER_CONFIGS.into_iter().chain(KUBECONFIGS).chain(VARIABLES).map(str::to_owned).collect();
+        // Those that were written for few, of which some are a user's, who may have put anything into them.
+        let mut private = BTreeSet::new();
         let mut left = MOST;
         for folder in FOLDERS {
             if let Err(error) = self.collect(folder, DEPTH, &mut left, &mut paths) {
@@ -100,7 +103,11 @@ impl Reader {
         // As another version of the agent writes them.
         let unknown = record.unknown().filter_map(|id| id.strip_prefix("file "));
         for path in claimed.chain(unknown).filter(|path| path.starts_with('/')) {
-            if may_have_secrets(path) || self.is_private(path) {
+            let is_private = self.is_private(path);
+            if is_private {
+                private.insert(path.to_owned());
+            }
+            if is_private || may_have_secrets(path) {
                 paths.insert(path.to_owned());
             }
         }
@@ -110,6 +117,7 @@ impl Reader {
                     let holds = match is_secret(&path) {
                         true => Holds::All,
                         false if is_manifest(&path) => Holds::OfPod,
+                        false if private.contains(&path) && is_nothing_but_secret(&path, &text) => Holds::All,
                         false => Holds::Named,
                     };
                     let may_have_none = may_have_secrets(&path) || VARIABLES.contains(&path.as_str());
@@ -207,10 +215,14 @@ mod tests {
         write(root, "/root/.docker/config.json", 0o600);
         write(root, "/var/lib/kubelet/kubeconfig", 0o400);
         write(root, "/opt/private", 0o640);
+        write(root, "/opt/named", 0o400);
+        fs::write(root.join("opt/named"), "user = robot\npassword = hunter2\n").unwrap();
+        write(root, "/opt/lines", 0o400);
+        fs::write(root.join("opt/lines"), "hunter2hunter2\ncorrecthorse\n").unwrap();
+        write(root, "/var/log/kube-apiserver.log", 0o400);
         write(root, "/opt/public", 0o644);
         write(root, "/opt/not-ours", 0o600);
-        let claims =
-            r#"{"version":1,"resources":{"file /opt/private":{},"file /opt/public":{},"file /opt/gone":{}}}"#;
+        let claims = r#"{"version":1,"resources":{"file /opt/private":{},"file /opt/named":{},"file /opt/lines":{},"file /var/log/kube-apiserver.log":{},"file /opt/public":{},"file /opt/gone":{}}}"#;
         let record = root.join(Record::PATH.trim_start_matches('/'));
         fs::create_dir_all(record.parent().unwrap()).unwrap();
         fs::write(&record, claims).unwrap();
@@ -226,10 +238,13 @@ mod tests {
             ("/etc/kubernetes/manifests/x.manifest", Holds::OfPod),
             ("/etc/kubernetes/manifests/y.manifest", Holds::OfPod),
             ("/etc/kubernetes/pki/a.key", Holds::All),
-            ("/opt/private", Holds::Named),
+            ("/opt/lines", Holds::All),
+            ("/opt/named", Holds::Named),
+            ("/opt/private", Holds::All),
             ("/root/.docker/config.json", Holds::All),
             ("/srv/kubernetes/kube-apiserver/known_tokens.csv", Holds::All),
             ("/var/lib/kubelet/kubeconfig", Holds::Named),
+            ("/var/log/kube-apiserver.log", Holds::Named),
         ];
         assert_eq!(found, expected);
 

@@ -9,31 +9,32 @@ use kops_agent_plan::diff::text::{self, Style};
 use kops_agent_plan::diff::{Keeping, Plan, Summary};
 use kops_agent_plan::explain::Line;
 use kops_agent_plan::resolve::NodeConfig;
-use kops_agent_plan::resource::{DesiredState, Resource};
+use kops_agent_plan::resource::DesiredState;
+use kops_agent_plan::shown;
 use kops_agent_spec::facts::Facts;
 use serde::Serialize;
 
-pub use kops_agent_process::output::{plain_lines, print_bytes, print_json};
+pub use kops_agent_process::output::{plain_lines, print_bytes, print_document, print_json, print_text};
 
 use crate::cli::{Color, Output};
 use crate::node::last_applied::superseded as superseded_means;
 
-/// Prints everything a node must have.
-pub fn print_state(state: &DesiredState, output: Output) -> Result<u8> {
+/// Prints everything a node must have: the names of its resources, or these.
+pub fn print_state<T: Serialize>(state: &DesiredState, resources: &[T], output: Output) -> Result<u8> {
     match output {
         Output::Json => {
             #[derive(Serialize)]
-            struct State<'a> {
-                resources: Vec<&'a Resource>,
+            struct State<'a, T> {
+                resources: &'a [T],
             }
-            print_json(&State { resources: state.iter().map(|(_, resource)| resource).collect() })
+            print_json(&State { resources })
         }
         Output::Text => {
             let mut text = String::new();
             for (id, _) in state.iter() {
                 writeln!(text, "{id}")?;
             }
-            print_bytes(text.as_bytes())
+            print_text(&text)
         }
     }
 }
@@ -67,7 +68,7 @@ pub fn print_report(report: &Report, output: Output) -> Result<u8> {
                     )?;
                 }
             }
-            print_bytes(text.as_bytes())
+            print_text(&text)
         }
     }
 }
@@ -116,14 +117,15 @@ pub fn print_findings(findings: &Findings, output: Output) -> Result<u8> {
         writeln!(text, "warning: {warning}")?;
     }
     writeln!(text, "{} errors, {} warnings", findings.errors.len(), findings.warnings.len())?;
-    print_bytes(text.as_bytes())
+    print_text(&text)
 }
 
 /// Prints what a node is decided from.
 pub fn print_node_config(node: &NodeConfig, output: Output) -> Result<u8> {
+    let node = shown::node(node);
     match output {
-        Output::Json => print_json(node),
-        Output::Text => print_bytes(kops_agent_spec::go_yaml::to_string(node).as_bytes()),
+        Output::Json => print_json(&node),
+        Output::Text => print_text(&kops_agent_spec::go_yaml::value_to_string(&node)),
     }
 }
 
@@ -143,14 +145,14 @@ pub fn print_explanation(lines: &[Line], output: Output) -> Result<u8> {
         writeln!(text, "    {}{}", line.text, if line.origins.is_empty() { "    (default)" } else { "" })?;
         line.origins.iter().try_for_each(|origin| writeln!(text, "        from {origin}"))?;
     }
-    print_bytes(text.as_bytes())
+    print_text(&text)
 }
 
 /// Prints what was observed.
 pub fn print_facts(facts: &Facts, output: Output) -> Result<u8> {
     match output {
         Output::Json => print_json(facts),
-        Output::Text => print_bytes(serde_yaml::to_string(facts)?.as_bytes()),
+        Output::Text => print_document(&serde_yaml::to_string(facts)?),
     }
 }
 
@@ -185,6 +187,7 @@ pub fn print_verification(
             .iter()
             .try_for_each(|drift| writeln!(text, "  {}: {}", drift.resource, drift.how.join(", ")))?;
     }
+    let mut text = plain_lines(&text);
     if let Some(plan) = plan {
         text.push_str(&text::plan(plan, Style { colour: in_color(color), diffs: true }));
     }

@@ -46,16 +46,8 @@ pub fn client() -> Result<Client, HttpError> {
     client_for_the_world(crate::redirects())
 }
 
-/// As [`client`], for requests that carry a credential: it follows no redirect. reqwest strips `Authorization` on the way to
-/// another host, and no header that it does not know, as Swift's `X-Auth-Token`.
-///
-/// # Errors
-/// If TLS or the client cannot be set up.
-pub fn client_with_credentials() -> Result<Client, HttpError> {
-    client_for_the_world(Policy::none())
-}
-
-fn client_for_the_world(redirects: Policy) -> Result<Client, HttpError> {
+/// What [`client`] is, following these redirects.
+pub(crate) fn client_for_the_world(redirects: Policy) -> Result<Client, HttpError> {
     let mut config = tls::client_config()?;
     // With a TLS configuration of our own, reqwest offers no ALPN, and speaks HTTP/1.1.
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];

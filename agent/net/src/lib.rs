@@ -11,5 +11,5 @@ mod redirects;
 pub mod retry;
 pub mod tls;
 
-pub use buckets::{Buckets, Locating, Location, NotLocated};
+pub use buckets::{Buckets, Locating, Location, LocationClient, NOT_FOLLOWED, NotLocated};
 pub use redirects::redirects;

@@ -9,8 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::redaction::Redactor;
-use crate::redaction::manifest::without_placeholders;
+use crate::redaction::MARK;
 use crate::resource::{Content, DesiredState, Resource, ResourceId};
 use crate::shown;
 
@@ -101,17 +100,17 @@ where
             values[index] = original;
         }
     }
-    let mut secrets: BTreeMap<ResourceId, Redactor> = BTreeMap::new();
+    let mut shown: BTreeMap<ResourceId, BTreeMap<String, String>> = BTreeMap::new();
     usual
         .into_iter()
         .map(|key| {
             let origins = origins.get(&key).into_iter().flatten().cloned().collect();
-            let (resource, text) = key;
-            let secrets = secrets.entry(resource.clone()).or_insert_with(|| {
-                let text = state.get(&resource).and_then(text_of).unwrap_or_default();
-                shown::secrets(&resource.name, text)
-            });
-            Line { text: secrets.without_known(without_placeholders(&text)), resource, origins }
+            let (resource, line) = key;
+            let shown = shown
+                .entry(resource.clone())
+                .or_insert_with(|| state.get(&resource).map(shown_lines).unwrap_or_default());
+            let text = shown.get(&line).map_or(MARK, String::as_str).to_owned();
+            Line { text, resource, origins }
         })
         .collect()
 }
@@ -137,9 +136,10 @@ fn lines(state: &DesiredState, question: &Question, texts: &mut Texts) -> Vec<(R
         .collect()
 }
 
-/// The text of a file or unit.
+/// The text of a file or unit, where it may be looked into.
 fn text_of(resource: &Resource) -> Option<&str> {
     match resource {
+        Resource::File(file) if shown::is_hidden(file) => None,
         Resource::File(file) => match &file.content {
             Content::Text(text) => Some(text),
             _ => None,
@@ -149,20 +149,51 @@ fn text_of(resource: &Resource) -> Option<&str> {
     }
 }
 
-/// A resource as lines: the text of a file or unit, with flags one a line, and the other fields as JSON.
+/// A resource as lines: the text of a file or unit, with flags one a line, and the other fields as JSON. They are not to be shown.
 fn resource_lines(resource: &Resource, texts: &mut Texts) -> Vec<String> {
     if let Some(text) = text_of(resource) {
         let place = (resource.id().name, text.to_owned());
         let text = texts.entry(place).or_insert_with_key(|(id, text)| shown::comparable(id, text));
         return text.lines().flat_map(split_flags).filter(|line| decides_something(line)).collect();
     }
-    serde_json::to_value(resource)
-        .ok()
-        .and_then(|value| value.as_object().cloned())
-        .into_iter()
-        .flatten()
-        .map(|(field, value)| format!("{field}: {value}"))
-        .collect()
+    fields(&serde_json::to_value(resource).unwrap_or_default())
+}
+
+/// What may be shown of each of its lines.
+fn shown_lines(resource: &Resource) -> BTreeMap<String, String> {
+    let mut shown = BTreeMap::new();
+    let mut add = |line: String, text: String| {
+        // What is secret in one place is in all.
+        shown
+            .entry(line)
+            .and_modify(|shown: &mut String| {
+                if text.contains(MARK) {
+                    shown.clone_from(&text);
+                }
+            })
+            .or_insert(text);
+    };
+    match text_of(resource) {
+        Some(text) => {
+            for (line, text) in shown::lines(&resource.id().name, text) {
+                // Where the end of a line is hidden its last flags are.
+                let parts = split_flags(&text).into_iter().chain(std::iter::repeat(MARK.to_owned()));
+                split_flags(&line).into_iter().zip(parts).for_each(|(line, text)| add(line, text));
+            }
+        }
+        None => {
+            let lines = fields(&serde_json::to_value(resource).unwrap_or_default());
+            lines
+                .into_iter()
+                .zip(fields(&shown::resource(resource)))
+                .for_each(|(line, text)| add(line, text));
+        }
+    }
+    shown
+}
+
+fn fields(value: &Value) -> Vec<String> {
+    value.as_object().into_iter().flatten().map(|(field, value)| format!("{field}: {value}")).collect()
 }
 
 /// Whether it is more than a comment or a gap.
@@ -277,7 +308,7 @@ fn remove(value: &mut Value, path: &[String]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resource::{File, Unit};
+    use crate::resource::{File, Mode, Unit};
     use serde_json::json;
 
     fn decide(values: &[Value]) -> Option<DesiredState> {
@@ -324,6 +355,36 @@ mod tests {
     #[test]
     fn a_flag_is_found_as_a_field_too() {
         assert_eq!(origins("--max-ports"), [("maxPorts: 99".into(), vec!["spec: port".into()])]);
+    }
+
+    #[test]
+    fn what_is_secret_is_not_shown_with_its_origin() {
+        let decide = |values: &[Value]| {
+            let secret = values[0]["secret"].as_str()?;
+            let mut state = DesiredState::default();
+            state.add(File::text("/etc/private", format!("{secret}\n")).mode(Mode(0o400)));
+            state.add(File::text(
+                "/etc/x",
+                format!("a: b\ntls_key: |\n  {secret}\npassword: |\n  {secret}\n"),
+            ));
+            state.add(Unit::new(
+                "x.service",
+                format!("ExecStart=/bin/mysql --v=1 -p{secret} --b --password {secret} --c\n"),
+            ));
+            Some(state)
+        };
+        let sources = [Source { name: "spec".into(), value: json!({"secret": "hunter2"}) }];
+        let explained = |question| explain(&sources, &Question::read(question), decide);
+        let texts =
+            |question| -> Vec<String> { explained(question).into_iter().map(|line| line.text).collect() };
+        assert!(texts("/etc/private").contains(&"content: {\"text\":\"[***]\"}".to_owned()));
+        assert_eq!(texts("/etc/x"), ["a: b", "tls_key: |", "  [***]", "password: |"]);
+        assert_eq!(
+            texts("x.service"),
+            ["ExecStart=/bin/mysql", "--v=1 -p[***]", "--b", "--password [***]", MARK]
+        );
+        let origins: Vec<_> = explained("/etc/x").into_iter().map(|line| line.origins.len()).collect();
+        assert_eq!(origins, [0, 0, 1, 0]);
     }
 
     #[test]

@@ -3,39 +3,101 @@
 //! Which users may read a file does not tell whether it has a secret: kOps writes tokens into files that all may read. Of a static
 //! pod's manifest no value of a variable is shown; of every text none whose name says that it is secret, and no password of a URL.
 
+mod node;
+
 use std::collections::BTreeMap;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::Serializer;
-use similar::TextDiff;
+use serde_json::Value;
+use similar::{ChangeTag, DiffableStr as _, TextDiff};
 
 use crate::redaction::manifest::{Manifest, without_placeholders};
 use crate::redaction::{MARK, Redactor};
-use crate::resource::{Content, DesiredState, File, Resource, Unit};
-use crate::static_pod::is_manifest;
+use crate::resource::{Content, DesiredState, File, Mode, Resource, Unit};
+use crate::static_pod::{is_manifest, is_manifest_of_kops};
+
+pub use node::node;
 
 /// The unified diff between two texts at one place; `None` where they differ in nothing that may be shown, or where it cannot
 /// be told what may be.
 pub(crate) fn diff(path: &str, before: &str, after: &str) -> Option<String> {
+    let secrets = learning(learning(Redactor::default(), path, before), path, after);
+    let names = [if before.is_empty() { "/dev/null" } else { path }, path];
     let diff = match is_manifest(path) {
-        false => unified(path, before, after),
+        false => unified(names, [before, after], &secrets),
         true => match (Manifest::read(before)?, Manifest::read(after)?) {
             (before, after) if before.hides() || after.hides() => {
-                unified(path, &before.with_placeholders(), &after.with_placeholders())
+                unified(names, [&before.with_placeholders(), &after.with_placeholders()], &secrets)
             }
-            _ => unified(path, before, after),
+            _ => unified(names, [before, after], &secrets),
         },
     };
-    let secrets = learning(learning(Redactor::default(), path, before), path, after);
-    (before == after || !diff.is_empty()).then(|| secrets.without_known(without_placeholders(&diff)))
+    (before == after || !diff.is_empty()).then_some(diff)
+}
+
+/// The unified diff between the texts of these names, in which each line is shown as it is in the whole of its text: what says
+/// that it is secret may stand lines before it.
+pub(crate) fn unified(names: [&str; 2], texts: [&str; 2], secrets: &Redactor) -> String {
+    let [before, after] = texts;
+    let (old, new) = (shown_lines(before, secrets), shown_lines(after, secrets));
+    let line = |lines: &[String], at: Option<usize>| at.and_then(|at| lines.get(at)).cloned();
+    let diff = TextDiff::from_lines(before, after);
+    let mut shown = String::new();
+    for hunk in diff.unified_diff().context_radius(3).iter_hunks() {
+        if shown.is_empty() {
+            shown = format!("--- {}\n+++ {}\n", names[0], names[1]);
+        }
+        shown.push_str(&format!("{}\n", hunk.header()));
+        for change in hunk.iter_changes() {
+            let was = line(&old, change.old_index());
+            let text = match change.tag() {
+                ChangeTag::Delete => was,
+                ChangeTag::Insert => line(&new, change.new_index()),
+                // What is secret in one of them is.
+                ChangeTag::Equal => {
+                    was.filter(|was| was.contains(MARK)).or_else(|| line(&new, change.new_index()))
+                }
+            };
+            let text = text.unwrap_or_else(|| format!("{MARK}\n"));
+            shown.push_str(&format!("{}{text}", change.tag()));
+            if !text.ends_with_newline() {
+                shown.push_str("\n\\ No newline at end of file\n");
+            }
+        }
+    }
+    shown
+}
+
+/// The lines of a text as they may be shown, as many as it has.
+fn shown_lines(text: &str, secrets: &Redactor) -> Vec<String> {
+    let shown = secrets.configuration(&without_placeholders(text));
+    let shown: Vec<String> = shown.tokenize_lines().into_iter().map(str::to_owned).collect();
+    let lines = text.tokenize_lines();
+    // Where it cannot be told which line is which, none is shown.
+    if shown.len() == lines.len() { shown } else { lines.iter().map(|_| format!("{MARK}\n")).collect() }
 }
 
 /// A text as it may be shown.
 pub(crate) fn text(path: &str, text: &str) -> String {
-    secrets(path, text).without_known(without_placeholders(&comparable(path, text)))
+    secrets(path, text).configuration(&without_placeholders(&comparable(path, text)))
 }
 
-/// A text in which each line differs that another value decides, and that may be shown once [`secrets`] and
-/// [`without_placeholders`] have been over it.
+/// The lines of [`comparable`], each with what may be shown of it.
+pub(crate) fn lines(path: &str, text: &str) -> Vec<(String, String)> {
+    let comparable = comparable(path, text);
+    let shown = shown_lines(&comparable, &secrets(path, text));
+    let without_end = |line: &str| line.trim_end_matches(['\n', '\r']).to_owned();
+    comparable
+        .tokenize_lines()
+        .into_iter()
+        .map(without_end)
+        .zip(shown.iter().map(|line| without_end(line)))
+        .collect()
+}
+
+/// A text in which each line differs that another value decides. It is not to be shown.
 pub(crate) fn comparable(path: &str, text: &str) -> String {
     if is_manifest(path) { comparable_manifest(text) } else { text.to_owned() }
 }
@@ -49,7 +111,7 @@ fn comparable_manifest(text: &str) -> String {
 }
 
 /// What is secret in the text of a file or a unit, wherever it stands there.
-pub(crate) fn secrets(path: &str, text: &str) -> Redactor {
+fn secrets(path: &str, text: &str) -> Redactor {
     learning(Redactor::default(), path, text)
 }
 
@@ -71,28 +133,63 @@ fn learning(redactor: Redactor, path: &str, text: &str) -> Redactor {
     }
 }
 
-/// A state with the texts of its files and units as they may be shown.
-#[must_use]
-pub fn state(state: &DesiredState) -> DesiredState {
-    let mut shown = DesiredState::default();
-    for (id, resource) in state.iter() {
-        shown.add(match resource {
-            Resource::File(file @ File { content: Content::Text(content), .. }) => {
-                Resource::from(File { content: Content::Text(text(&id.name, content)), ..file.clone() })
-            }
-            Resource::Unit(unit @ Unit { text: Some(content), .. }) => {
-                Unit { text: Some(text(&id.name, content)), ..unit.clone() }.into()
-            }
-            other => other.clone(),
-        });
-    }
-    shown
+/// Whether nothing is shown of a file's content: what is not for all to read may be a secret, a user's file more than others.
+/// kOps' own pods are private for the values of variables, without which they are shown.
+pub(crate) fn is_hidden(file: &File) -> bool {
+    is_private(file.mode) && !is_manifest_of_kops(&file.path)
 }
 
-/// The unified diff between two texts at one place.
-fn unified(path: &str, before: &str, after: &str) -> String {
-    let old = if before.is_empty() { "/dev/null" } else { path };
-    TextDiff::from_lines(before, after).unified_diff().context_radius(3).header(old, path).to_string()
+/// Whether it is not for all to read.
+pub fn is_private(mode: Mode) -> bool {
+    mode.0 & 0o004 == 0
+}
+
+/// The resources of a state, with the texts of their files and units, and all else, as they may be shown.
+#[must_use]
+pub fn state(state: &DesiredState) -> Vec<Value> {
+    state.iter().map(|(_, shown)| resource(shown)).collect()
+}
+
+/// A resource as it may be shown.
+pub(crate) fn resource(resource: &Resource) -> Value {
+    let shown = match resource {
+        Resource::File(file) => File { content: content(file), ..file.clone() }.into(),
+        Resource::Unit(unit @ Unit { text: Some(content), .. }) => {
+            Unit { text: Some(text(&unit.name, content)), ..unit.clone() }.into()
+        }
+        other => other.clone(),
+    };
+    // Every resource is of our own type, which always has a JSON form. Names in it are of references, and not of secrets.
+    strings(serde_json::to_value(&shown).unwrap_or_default(), &|text| Redactor::default().configuration(text))
+}
+
+fn content(file: &File) -> Content {
+    match &file.content {
+        Content::Text(_) if is_hidden(file) => Content::Text(MARK.to_owned()),
+        Content::Text(content) => Content::Text(text(&file.path, content)),
+        Content::Base64(content) if is_hidden(file) || has_secrets(content) => {
+            Content::Base64(if content.is_empty() { String::new() } else { MARK.to_owned() })
+        }
+        other => other.clone(),
+    }
+}
+
+/// Whether bytes in base64 are a text that has more than may be shown.
+fn has_secrets(base64: &str) -> bool {
+    let decoded = STANDARD.decode(base64).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    decoded.is_some_and(|decoded| text("", &decoded) != decoded)
+}
+
+/// A value with other texts in the place of its own.
+fn strings(value: Value, shown: &impl Fn(&str) -> String) -> Value {
+    match value {
+        Value::String(text) => Value::String(shown(&text)),
+        Value::Array(items) => items.into_iter().map(|item| strings(item, shown)).collect(),
+        Value::Object(fields) => {
+            fields.into_iter().map(|(name, value)| (name, strings(value, shown))).collect()
+        }
+        other => other,
+    }
 }
 
 #[cfg(test)]
@@ -178,11 +275,89 @@ mod tests {
         whole.add(Unit::new("a.service", "[Service]\nEnvironment=A_TOKEN=hunter2\n"));
         whole.add(File::text("/etc/plain", "a = b\n"));
         let shown = state(&whole);
-        assert!(
-            shown.iter().all(|(_, resource)| !serde_json::to_string(resource).unwrap().contains("hunter2"))
-        );
+        assert!(shown.iter().all(|resource| !resource.to_string().contains("hunter2")));
         assert_eq!(shown.len(), whole.len());
         let plain = Resource::from(File::text("/etc/plain", "a = b\n"));
-        assert_eq!(shown.get(&plain.id()), Some(&plain));
+        assert!(shown.contains(&serde_json::to_value(&plain).unwrap()), "{shown:#?}");
+    }
+
+    /// What all may read of a file that has secrets among what is none.
+    const MIXED: [(&str, &str); 7] = [
+        (
+            "tls_key: |\n",
+            "  -----BEGIN RSA PRIVATE KEY-----\n  MIIEpAIBAAKCAQEA0vx7agoebGcQSuuP\n  hunter2\n  -----END RSA PRIVATE KEY-----\n",
+        ),
+        ("password: |\n", "  hunter2\n  ab\n  MIIEpAIBAAKCAQEA0vx7agoebGcQSuuPiLJXZptN9nndrQmb\n"),
+        ("ExecStart=/usr/bin/mysql ", "-phunter2 -h db\n"),
+        ("hook = https://hooks.slack.com/services/", "T0/B0/hunter2\n"),
+        ("mirror = https://", "robot:hunter2@mirror.example.com/a\n"),
+        ("a: Bearer ", "hunter2hunter2\n"),
+        ("\"auth\": \"", "cm9ib3Q6aHVudGVyMmh1bnRlcjI=\"\n"),
+    ];
+
+    #[test]
+    fn each_line_is_shown_as_it_is_in_the_whole_of_its_text() {
+        let around = |n: usize, text: &str| format!("{}{text}last: line\n", "line: x\n".repeat(n));
+        for (name, secret) in MIXED {
+            let content = format!("{name}{secret}");
+            // Only what is around it changes, and only the end of it, of which the diff has no name.
+            let end = content.trim_end().rsplit_once('\n').map_or("", |(begin, _)| begin);
+            let longer =
+                format!("{end}\n  changed\n{}", &content.trim_end()[end.len()..].trim_start_matches('\n'));
+            let diffs = [
+                diff("/etc/a", "", &around(9, &content)),
+                diff("/etc/a", &around(9, &content), ""),
+                diff("/etc/a", &around(9, &content), &around(9, "")),
+                diff("/etc/a", &around(9, &content), &around(9, &longer)),
+                diff("/etc/a", &around(1, &content), &around(2, &content)),
+                Some(text("/etc/a", &around(9, &content))),
+                Some(
+                    lines("/etc/a", &around(9, &content))
+                        .into_iter()
+                        .map(|(_, shown)| shown + "\n")
+                        .collect(),
+                ),
+            ];
+            for shown in diffs.into_iter().flatten() {
+                for part in secret.split_whitespace().filter(|part| !matches!(*part, "-h" | "db")) {
+                    let part = part.split(['@', '"']).next().unwrap();
+                    let is_frame = part.starts_with("-----") || ["RSA", "PRIVATE"].contains(&part);
+                    assert!(is_frame || !shown.contains(part), "{part:?} is in\n{shown}");
+                }
+            }
+            let shown = text("/etc/a", &around(1, &content));
+            assert_eq!(shown.lines().count(), around(1, &content).lines().count(), "{shown}");
+        }
+        let key_files = "--tls-private-key-file=/a.key --kubelet-client-key=/b.key --anonymous-auth=false\n";
+        assert_eq!(text("/etc/a", key_files), key_files);
+        assert_eq!(
+            diff("/etc/a", "x", key_files.trim_end()).unwrap(),
+            format!(
+                "--- /etc/a\n+++ /etc/a\n@@ -1 +1 @@\n-x\n\\ No newline at end of file\n+{key_files}\\ No newline at end of file\n"
+            )
+        );
+    }
+
+    #[test]
+    fn of_a_file_that_not_all_may_read_nothing_is_shown() {
+        let mut whole = DesiredState::default();
+        whole.add(File::text("/etc/private", "hunter2\n").mode(Mode(0o440)));
+        whole.add(File::new("/etc/bytes", Content::Base64(STANDARD.encode("hunter2"))).mode(Mode(0o400)));
+        whole.add(File::new("/etc/public", Content::Base64(STANDARD.encode("password: hunter2"))));
+        whole.add(File::new("/etc/plain", Content::Base64(STANDARD.encode("a: b"))));
+        let asset = crate::resource::AssetContent {
+            url: "https://robot:hunter2@mirror.example.com/a?sig=hunter2".into(),
+            mirrors: vec!["https://robot:hunter2@b.example.com/a".into()],
+            sha256: None,
+            member: None,
+        };
+        whole.add(File::new("/opt/a", Content::Asset(asset)));
+        let shown = serde_json::to_string(&state(&whole)).unwrap();
+        for secret in ["hunter2", &STANDARD.encode("hunter2"), &STANDARD.encode("password: hunter2")] {
+            assert!(!shown.contains(secret), "{secret} is in {shown}");
+        }
+        for part in ["mirror.example.com/a", "0440", &STANDARD.encode("a: b")] {
+            assert!(shown.contains(part), "{part} is not in {shown}");
+        }
     }
 }

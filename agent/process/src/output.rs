@@ -1,6 +1,6 @@
 //! How results and errors are said: for people in plain words, for machines as JSON.
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write as _};
 
 use anyhow::Result;
 use clap::ValueEnum;
@@ -21,7 +21,18 @@ pub enum Output {
     Json,
 }
 
-/// Writes to standard output; a reader that has gone away is no error.
+/// Prints a text for people, of which nothing steers a terminal: files, stores and servers may have said some of it.
+pub fn print_text(text: &str) -> Result<u8> {
+    print_bytes(plain_lines(text).as_bytes())
+}
+
+/// Prints a document that programs read: byte for byte, and on a terminal as [`print_text`] does.
+pub fn print_document(text: &str) -> Result<u8> {
+    if std::io::stdout().is_terminal() { print_text(text) } else { print_bytes(text.as_bytes()) }
+}
+
+/// Writes to standard output what is no text for people, or has nothing that steers a terminal but colours; a reader that has
+/// gone away is no error.
 pub fn print_bytes(bytes: &[u8]) -> Result<u8> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {

@@ -6,8 +6,22 @@ pub fn shown_url(url: &str) -> String {
     let url = url.split(['?', '#']).next().unwrap_or(url);
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let (authority, path) = rest.find('/').map_or((rest, ""), |at| rest.split_at(at));
-    let host = authority.rsplit('@').next().unwrap_or(authority);
-    format!("{scheme}://{host}{path}")
+    // A password with a slash in it, which should have been written otherwise: no port has letters.
+    let port = authority.rsplit_once(':').filter(|(host, _)| !host.starts_with('[')).map(|(_, port)| port);
+    let is_login = port.is_some_and(|port| !port.bytes().all(|c| c.is_ascii_digit()));
+    match rest.rsplit_once('@') {
+        Some((_, after)) if is_login && !authority.contains('@') => format!("{scheme}://{after}"),
+        _ => format!("{scheme}://{}{path}", authority.rsplit('@').next().unwrap_or(authority)),
+    }
+}
+
+/// The hash of a download, where it has one, and its URLs: an entry of nodeupconfig.yaml's `Assets`, which is
+/// `sha256@url[,mirror…]`. A URL with a login has an `@`, too.
+pub fn hash_and_urls(entry: &str) -> (Option<&str>, &str) {
+    match entry.split_once('@') {
+        Some((hash, urls)) if !hash.contains("://") => (Some(hash), urls),
+        _ => (None, entry),
+    }
 }
 
 #[cfg(test)]
@@ -21,5 +35,7 @@ mod tests {
         for plain in [SHOWN, "s3://bucket/a@b", "https://host", "no URL"] {
             assert_eq!(shown_url(plain), plain);
         }
+        assert_eq!(shown_url("https://robot:p/ss@mirror.example.com/a"), "https://mirror.example.com/a");
+        assert_eq!(shown_url("https://[fd00::1]:8443/a@b"), "https://[fd00::1]:8443/a@b");
     }
 }

@@ -167,7 +167,7 @@ impl Backend for AzureBlob {
                 self.tokens.header().await.map_err(|error| no_token(&file.url, &error.to_string()))?;
             let headers = HeaderMap::from_iter([(AUTHORIZATION, token), (version_header(), VERSION)]);
             let url = Url::parse(&address).map_err(|_| bad_url(file, "it names no blob"))?;
-            Ok(Location { url, headers, size })
+            Ok(Location::of(url).with_headers(headers).of_size(size))
         })
     }
 }

@@ -9,7 +9,6 @@ use std::path::Path;
 
 use kops_agent_net::Location;
 use reqwest::Url;
-use reqwest::header::HeaderMap;
 
 use super::LARGEST_FILE;
 use super::backend::{Asked, Backend, Misspelt, Opening, Place, Setup, Split};
@@ -59,7 +58,7 @@ impl Backend for Folder {
     fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
         let located = std::path::absolute(&file.key).ok().and_then(|path| Url::from_file_path(path).ok());
         let location = located
-            .map(|url| Location { url, headers: HeaderMap::new(), size: None })
+            .map(Location::of)
             .ok_or_else(|| StoreError::BadUrl { url: file.url.clone(), problem: "it is no file's".into() });
         Box::pin(ready(location))
     }

@@ -149,7 +149,7 @@ impl Backend for Gs {
                 url: file.url.clone(),
                 problem: "it names no object".to_owned(),
             })?;
-            Ok(Location { url: address, headers, size })
+            Ok(Location::of(address).with_headers(headers).of_size(size))
         })
     }
 }

@@ -17,7 +17,6 @@ use kops_agent_net::causes::{in_one_line, innermost};
 use kops_agent_net::http;
 use kops_agent_net::retry::{GaveUp, Retries};
 use kops_agent_net::tls;
-use reqwest::header::HeaderMap;
 use reqwest::{Client, StatusCode, Url};
 
 use super::LARGEST_FILE;
@@ -79,8 +78,7 @@ impl Backend for Https {
     }
 
     fn locate<'a>(&'a self, file: &'a Place) -> Asked<'a, Location> {
-        let located = address(file).map(|url| Location { url, headers: HeaderMap::new(), size: None });
-        Box::pin(ready(located))
+        Box::pin(ready(address(file).map(Location::of)))
     }
 }
 

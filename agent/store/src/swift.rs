@@ -148,7 +148,7 @@ impl Backend for Swift {
             let size = answer.headers().get(CONTENT_LENGTH).and_then(|size| size.to_str().ok()?.parse().ok());
             let url = Url::parse(&at(&session, &path)).map_err(|_| bad_url(file, "it names no object"))?;
             let headers = HeaderMap::from_iter([(HeaderName::from_static(AUTH_TOKEN), session.token)]);
-            Ok(Location { url, headers, size })
+            Ok(Location::of(url).with_headers(headers).of_size(size))
         })
     }
 }

@@ -55,6 +55,8 @@ struct State {
     mood: Mood,
     page: usize,
     calls: Vec<String>,
+    /// Where each object is said to be.
+    elsewhere: Option<String>,
 }
 
 /// A running account; dropping it stops it.
@@ -67,7 +69,13 @@ impl Swift {
     /// # Errors
     /// If there is no free port or no thread to be had.
     pub fn start(root: &Path) -> anyhow::Result<Swift> {
-        let state = State { root: root.to_owned(), mood: Mood::Good, page: 10_000, calls: Vec::new() };
+        let state = State {
+            root: root.to_owned(),
+            mood: Mood::Good,
+            page: 10_000,
+            calls: Vec::new(),
+            elsewhere: None,
+        };
         Ok(Swift(StandInApi::start("swift", state, |request, state| async move {
             if request.uri().path() != KEYSTONE {
                 return Some(answer(&request, &mut state.lock()));
@@ -96,6 +104,11 @@ impl Swift {
     /// Gives at most so many names on a page from now on.
     pub fn set_page(&self, names: usize) {
         self.0.state().page = names;
+    }
+
+    /// Leads everyone who asks for an object to this URL from now on.
+    pub fn lead_to(&self, url: &str) {
+        self.0.state().elsewhere = Some(url.to_owned());
     }
 
     /// What it was asked, as `METHOD PATH`.
@@ -156,6 +169,13 @@ fn of_account(request: &Request<Incoming>, path: &str, state: &State) -> Respons
                 Mood::Truncating => said(200, &list[..list.len() / 2]),
                 _ => said(200, list),
             }
+        }
+        (&Method::GET, _) if state.elsewhere.is_some() => {
+            elsewhere(307, state.elsewhere.as_deref().unwrap_or_default())
+        }
+        // Also of what is no text.
+        (&Method::HEAD, object) if state.elsewhere.is_some() && folder.join(unescaped(object)).is_file() => {
+            said(200, "")
         }
         (&Method::GET | &Method::HEAD, object) => fs::read_to_string(folder.join(unescaped(object)))
             .map_or_else(|_| absent(), |text| said(200, text)),

@@ -46,7 +46,7 @@ pub async fn run(scene: &Scene, args: &AddonsApplyArgs) -> Result<u8> {
     let reports: Vec<&Report> = done.iter().chain(&failed).collect();
     match args.addons.output {
         Output::Json => output::print_json(&reports)?,
-        Output::Text => output::print_bytes(text(&reports).as_bytes())?,
+        Output::Text => output::print_text(&text(&reports))?,
     };
     Ok(if is_failed { exit::FAILED } else { exit::CONVERGED })
 }

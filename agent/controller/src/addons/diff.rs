@@ -56,7 +56,7 @@ pub async fn run(scene: &Scene, how: Output, exit_code: bool) -> Result<u8> {
     }
     match how {
         Output::Json => output::print_json(&differences)?,
-        Output::Text => output::print_bytes(text(&differences).as_bytes())?,
+        Output::Text => output::print_text(&text(&differences))?,
     };
     let is_told = differences.iter().all(|one| one.problems.is_empty());
     let is_none = differences.iter().all(Difference::is_none);

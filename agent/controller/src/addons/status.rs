@@ -100,7 +100,7 @@ pub async fn run(scene: &Scene, how: Output) -> Result<u8> {
     }
     match how {
         Output::Json => output::print_json(&rows)?,
-        Output::Text => output::print_bytes(table(&rows).as_bytes())?,
+        Output::Text => output::print_text(&table(&rows))?,
     };
     let is_well = rows.iter().all(|row| matches!(row.state, State::Current | State::Unlisted));
     Ok(if is_well { exit::CONVERGED } else { exit::DIFFERENT })

@@ -105,7 +105,7 @@ pub async fn check(args: &TakeoverArgs) -> Result<u8> {
     });
     match args.output {
         Output::Json => output::print_json(&findings)?,
-        Output::Text => output::print_bytes(text(&findings)?.as_bytes())?,
+        Output::Text => output::print_text(&text(&findings)?)?,
     };
     Ok(code(&findings))
 }

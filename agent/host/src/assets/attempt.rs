@@ -4,15 +4,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use reqwest::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, ETAG, HeaderMap, IF_RANGE, RANGE};
-use reqwest::{Client, Response, StatusCode, Url};
+use reqwest::{Method, Response, StatusCode, Url};
 use tokio::fs::File;
 use tokio::io::AsyncReadExt as _;
 use tokio::time::timeout;
 
 use super::BUFFER;
 use crate::error::{Error, explain};
-use kops_agent_net::Location;
 use kops_agent_net::http::innermost_cause;
+use kops_agent_net::{Location, LocationClient, NOT_FOLLOWED};
 
 /// How an attempt ended that brought no download.
 #[derive(Debug)]
@@ -92,8 +92,8 @@ impl Body {
 
 /// Asks for all of a file but its first `from` bytes, or for all of it where it is not the version of `validator`.
 pub(super) async fn open(
-    client: &Client,
-    at: Location,
+    client: &LocationClient,
+    at: &Location,
     from: u64,
     validator: Option<&str>,
     limit: Duration,
@@ -103,7 +103,7 @@ pub(super) async fn open(
         let total = file.metadata().await?.len();
         return Ok(Opened { begins_at: 0, total: Some(total), validator: None, body: Body::File(file) });
     }
-    let mut request = client.get(at.url).headers(at.headers);
+    let mut request = client.request(Method::GET, at);
     if from > 0 {
         request = request.header(RANGE, format!("bytes={from}-"));
         if let Some(validator) = validator {
@@ -129,14 +129,18 @@ pub(super) async fn open(
 }
 
 /// How large a file is, where that can be learnt without asking for it.
-pub(super) async fn size(client: &Client, at: &Location, limit: Duration) -> Result<Option<u64>, Trouble> {
+pub(super) async fn size(
+    client: &LocationClient,
+    at: &Location,
+    limit: Duration,
+) -> Result<Option<u64>, Trouble> {
     if at.url.scheme() == "file" {
         return Ok(Some(tokio::fs::metadata(path(&at.url)?).await?.len()));
     }
-    if at.size.is_some() || !at.headers.is_empty() {
+    if at.size.is_some() || at.has_headers() {
         return Ok(at.size);
     }
-    let request = client.head(at.url.clone()).send();
+    let request = client.request(Method::HEAD, at).send();
     let response = timeout(limit, request)
         .await
         .map_err(|_| Trouble::Unreachable(format!("the server did not answer for {limit:.0?}")))??;
@@ -175,9 +179,7 @@ fn refusal(status: StatusCode) -> Trouble {
             Trouble::Passing(said)
         }
         status if status.is_server_error() => Trouble::Passing(said),
-        status if status.is_redirection() => Trouble::Lasting(format!(
-            "{said}, and a request with this machine's credentials follows no redirect; name the place to which it leads"
-        )),
+        status if status.is_redirection() => Trouble::Lasting(format!("{said}, and {NOT_FOLLOWED}")),
         _ => Trouble::Lasting(said),
     }
 }

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder as _, ExponentialBuilder};
 use reqwest::Url;
-use reqwest::header::HeaderMap;
 use tokio::time::sleep;
 
 use super::attempt::{Trouble, open};
@@ -56,9 +55,9 @@ impl Downloads {
 
     async fn document_once(&self, url: &str) -> Result<Vec<u8>, Trouble> {
         let parsed = Url::parse(url).map_err(|error| Trouble::Lasting(format!("it is no URL: {error}")))?;
-        let at = Location { url: parsed, headers: HeaderMap::new(), size: None };
+        let at = Location::of(parsed);
         let timeout = self.timeouts.stalled_after;
-        let mut opened = open(self.client_for(&at), at, 0, None, timeout).await?;
+        let mut opened = open(&self.client, &at, 0, None, timeout).await?;
         let mut document = Vec::new();
         let stalled = |_| Trouble::Passing(format!("nothing has come for {timeout:.0?}"));
         while let Some(piece) = tokio::time::timeout(timeout, opened.body.next()).await.map_err(stalled)?? {

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use reqwest::Url;
-use reqwest::header::HeaderMap;
 use tokio::sync::mpsc;
 
 use super::attempt::{self, Trouble};
@@ -20,7 +19,7 @@ use super::space::{Space, nearest, unpacked};
 use super::staging::{Ready, Want};
 use crate::error::{Error, Result};
 use crate::root::Root;
-use kops_agent_net::{Buckets, Location};
+use kops_agent_net::{Buckets, Location, LocationClient};
 
 /// How many servers are asked at a time how large their files are.
 const ASKED_AT_ONCE: usize = 16;
@@ -28,8 +27,8 @@ const ASKED_AT_ONCE: usize = 16;
 /// How things are downloaded.
 #[derive(Clone)]
 pub struct Downloads {
-    pub(super) client: reqwest::Client,
-    pub(super) buckets: Option<FromBuckets>,
+    pub(super) client: LocationClient,
+    buckets: Option<Arc<dyn Buckets>>,
     pub(super) timeouts: DownloadTimeouts,
     pub(super) largest: u64,
     /// The most that is taken, in bytes, of a server that does not say how much it sends.
@@ -37,14 +36,6 @@ pub struct Downloads {
     cache: Option<PathBuf>,
     cache_limit: u64,
     at_once: usize,
-}
-
-/// What objects of buckets are downloaded with.
-#[derive(Clone)]
-pub(super) struct FromBuckets {
-    pub(super) buckets: Arc<dyn Buckets>,
-    /// Follows no redirect.
-    pub(super) client: reqwest::Client,
 }
 
 /// Deadlines, pauses and stall detection of downloads.
@@ -106,9 +97,8 @@ impl Request {
 }
 
 impl Downloads {
-    /// Downloads with this client, four at once, into `/var/cache/nodeup` below the root. The client should
-    /// follow `kops_agent_net::redirects`.
-    pub fn new(client: reqwest::Client) -> Downloads {
+    /// Downloads with this client, four at once, into `/var/cache/nodeup` below the root.
+    pub fn new(client: LocationClient) -> Downloads {
         Downloads {
             client,
             buckets: None,
@@ -121,18 +111,9 @@ impl Downloads {
         }
     }
 
-    /// Downloads objects of buckets too, with this client where a request has headers of its own. The client must follow no
-    /// redirect (`kops_agent_net::http::client_with_credentials`): it would take a token to wherever a server sends it.
-    pub fn buckets(self, buckets: Arc<dyn Buckets>, client: reqwest::Client) -> Downloads {
-        Downloads { buckets: Some(FromBuckets { buckets, client }), ..self }
-    }
-
-    /// The client for what is there.
-    pub(super) fn client_for(&self, at: &Location) -> &reqwest::Client {
-        match &self.buckets {
-            Some(from) if !at.headers.is_empty() => &from.client,
-            _ => &self.client,
-        }
+    /// Downloads objects of buckets too.
+    pub fn buckets(self, buckets: Arc<dyn Buckets>) -> Downloads {
+        Downloads { buckets: Some(buckets), ..self }
     }
 
     /// Keeps downloads in this directory rather than in `/var/cache/nodeup` below the root.
@@ -280,8 +261,9 @@ impl Run<'_> {
         for url in self.servers.to_try(&urls) {
             // What is wrong with it shows when it is downloaded.
             let Ok(location) = self.locate(url).await else { continue };
-            let client = self.downloads.client_for(&location);
-            match attempt::size(client, &location, self.downloads.timeouts.stalled_after).await {
+            match attempt::size(&self.downloads.client, &location, self.downloads.timeouts.stalled_after)
+                .await
+            {
                 // A size above the limit fails later; another mirror may have a smaller file.
                 Ok(size) => {
                     let size = size.filter(|size| *size <= self.downloads.largest);
@@ -300,7 +282,7 @@ impl Run<'_> {
         let asked = known.location.as_ref().map(|(url, ..)| url.clone());
         for url in request.urls.iter().filter(|url| asked.as_ref().is_some_and(|asked| asked != *url)) {
             let Ok(location) = self.locate(url).await else { continue };
-            let client = self.downloads.client_for(&location);
+            let client = &self.downloads.client;
             let size = attempt::size(client, &location, self.downloads.timeouts.stalled_after).await;
             if let (Ok(Some(size)), Some(least)) = (size, known.size)
                 && size < least
@@ -315,11 +297,9 @@ impl Run<'_> {
         let parsed =
             Url::parse(url).map_err(|error| Trouble::Lasting(format!("it is not a URL: {error}")))?;
         match (parsed.scheme(), &self.downloads.buckets) {
-            ("http" | "https" | "file", _) => {
-                Ok(Location { url: parsed, headers: HeaderMap::new(), size: None })
-            }
-            (_, Some(from)) if from.buckets.locates(url) => {
-                from.buckets.locate(url).await.map_err(|not| match not.may_pass {
+            ("http" | "https" | "file", _) => Ok(Location::of(parsed)),
+            (_, Some(buckets)) if buckets.locates(url) => {
+                buckets.locate(url).await.map_err(|not| match not.may_pass {
                     true => Trouble::Passing(not.reason),
                     false => Trouble::Lasting(not.reason),
                 })

@@ -242,8 +242,8 @@ impl<'a> Fetching<'a> {
         let validator =
             self.validator.as_ref().filter(|(from, _)| from == url).map(|(_, validator)| validator.as_str());
         let opened = attempt::open(
-            downloads.client_for(&location),
-            location,
+            &downloads.client,
+            &location,
             asked_from,
             validator,
             downloads.timeouts.stalled_after,

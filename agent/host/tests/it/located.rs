@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use crate::support::{CALM, Machine, asset, body, client, downloads, state};
+use crate::support::{CALM, Machine, asset, body, downloads, state};
 use kops_agent_net::{Buckets, Locating, Location};
 use kops_agent_plan::diff::sha256_hex;
 use kops_agent_plan::resource::DesiredState;
@@ -23,7 +23,7 @@ impl Buckets for Store {
         let url = format!("{}/{}", self.0, url.trim_start_matches("swift://")).parse().unwrap();
         let headers =
             HeaderMap::from_iter([(HEADER.parse().unwrap(), HeaderValue::from_static("the-token"))]);
-        Box::pin(async move { Ok(Location { url, headers, size: None }) })
+        Box::pin(async move { Ok(Location::of(url).with_headers(headers)) })
     }
 }
 
@@ -51,12 +51,8 @@ async fn server(status: u16, location: Option<String>, answer: &'static str) -> 
 
 /// A machine that is to have one file of the store at this server, and that state.
 fn machine_of(server: &TestServer, content: &str) -> (Machine, DesiredState) {
-    // It installs what reqwest has its cryptography of.
-    let downloads = downloads(CALM);
-    let without_redirects =
-        reqwest::Client::builder().no_proxy().redirect(reqwest::redirect::Policy::none()).build().unwrap();
     let store = Arc::new(Store(server.url.trim_end_matches('/').to_owned()));
-    let machine = Machine::new().downloading(downloads.buckets(store, without_redirects));
+    let machine = Machine::new().downloading(downloads(CALM).buckets(store));
     (machine, state([asset("/a", "swift://state/a", &sha256_hex(content.as_bytes()), None)]))
 }
 
@@ -90,8 +86,7 @@ async fn what_needs_no_token_follows_redirects_as_ever() {
     let content = body(1000);
     let mirror = crate::support::mirror();
     let (own, _) = server(302, Some(mirror.put("/b", &content)), "").await;
-    let machine =
-        Machine::new().downloading(downloads(CALM).buckets(Arc::new(Store(String::new())), client(&[])));
+    let machine = Machine::new().downloading(downloads(CALM).buckets(Arc::new(Store(String::new()))));
     let desired = state([asset("/b", &format!("{}/b", own.url), &sha256_hex(&content), None)]);
     machine.converge(&desired).await.unwrap();
     assert_eq!(std::fs::read(machine.path("/b")).unwrap(), content);

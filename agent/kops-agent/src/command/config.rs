@@ -56,7 +56,7 @@ async fn derive(args: &DeriveArgs) -> Result<u8> {
             unhashed.join("\n  ")
         );
     }
-    output::print_bytes(derived.text().as_bytes())
+    output::print_document(&derived.text())
 }
 
 async fn dump(args: &DumpArgs) -> Result<u8> {

@@ -19,7 +19,7 @@ pub(super) async fn run(args: &DoctorArgs) -> Result<u8> {
     let stops = doctor::stops(&findings);
     match args.output {
         Output::Json => output::print_json(&Diagnosis { stops, findings: &findings })?,
-        Output::Text => output::print_bytes(text(&findings).as_bytes())?,
+        Output::Text => output::print_text(&text(&findings))?,
     };
     Ok(if stops { exit::DIFFERENT } else { exit::CONVERGED })
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use kops_agent_host::{Downloads, Host, Scope};
-use kops_agent_net::http;
+use kops_agent_net::LocationClient;
 use kops_agent_plan::diff::diff;
 use kops_agent_plan::resource::{Content, DesiredState, File, Mode, SecretPiece};
 use kops_agent_process::output::{Output, error_text};
@@ -103,7 +103,7 @@ async fn install_once(conf: &Path) -> Result<u8> {
         desired(&unit_file, &command, environment(|name| std::env::var(name).ok(), &before(ENVIRONMENT)?));
     let materials = Materials::default();
     let plan = diff(&desired, &host.observe(&desired, &materials)?);
-    let downloads = Downloads::new(http::client()?);
+    let downloads = Downloads::new(LocationClient::new()?);
     let report = host.apply(&plan, &desired, &materials, &downloads, &Watch::new(), Scope::Part).await?;
     // An earlier version wrote it where it would win over nodeup's.
     host.remove_superseded_unit(UNIT)?;

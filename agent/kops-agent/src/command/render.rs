@@ -18,12 +18,13 @@ use crate::source::hashes::HashSource;
 pub(super) async fn run(args: &RenderArgs) -> Result<u8> {
     let options = args.spec.for_machine(Path::new("/"));
     let decision = decide::decide(&options, HashSource::known(), &Before::Nothing).await?;
-    let state = if args.show_secrets {
-        with_secrets(&decision.desired, &decision.materials)?
-    } else {
-        shown::state(&decision.desired)
-    };
-    output::print_state(&state, args.output)
+    let desired = &decision.desired;
+    if args.show_secrets {
+        let whole = with_secrets(desired, &decision.materials)?;
+        let resources: Vec<&Resource> = whole.iter().map(|(_, resource)| resource).collect();
+        return output::print_state(&whole, &resources, args.output);
+    }
+    output::print_state(desired, &shown::state(desired), args.output)
 }
 
 /// The same state with every secret text spelled out.

@@ -49,12 +49,12 @@ pub(super) fn run(args: &ResetArgs) -> Result<u8> {
     if host.is_published(METRICS)? {
         reset.published.push(METRICS.to_owned());
     }
-    output::print_bytes(text(&reset, left).as_bytes())?;
+    output::print_text(&text(&reset, left))?;
     if !args.yes && !is_confirmed()? {
         bail!("nothing was reset");
     }
     host.reset(&reset, &Tell)?;
-    output::print_bytes(b"This machine is no node any more.\n")?;
+    output::print_text("This machine is no node any more.\n")?;
     Ok(exit::CONVERGED)
 }
 
@@ -100,7 +100,7 @@ fn is_confirmed() -> Result<bool> {
     if !std::io::stdin().is_terminal() {
         bail!("there is no terminal to confirm it on; give --yes");
     }
-    output::print_bytes(b"Type \"reset\" to do it: ")?;
+    output::print_text("Type \"reset\" to do it: ")?;
     std::io::stdout().flush().context("asking")?;
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer).context("reading the answer")?;

@@ -28,12 +28,12 @@ pub(super) fn run(args: &StatusArgs) -> Result<u8> {
     let status = host.status()?;
     match args.output {
         StatusOutput::Json => output::print_json(&status)?,
-        StatusOutput::Text => output::print_bytes(text(&status).as_bytes())?,
+        StatusOutput::Text => output::print_text(&text(&status))?,
         StatusOutput::Prometheus => {
             let metrics = prometheus(&status);
             match &args.write {
                 Some(path) => host.publish(path, metrics.as_bytes()).map(|()| exit::CONVERGED)?,
-                None => output::print_bytes(metrics.as_bytes())?,
+                None => output::print_document(&metrics)?,
             }
         }
     };
@@ -45,9 +45,9 @@ fn print_timeline(timelines: &Timelines, output: StatusOutput) -> Result<u8> {
     match output {
         StatusOutput::Json => output::print_json(timelines),
         StatusOutput::Text if timelines.runs.is_empty() => {
-            output::print_bytes(b"no run has come to its end yet\n")
+            output::print_text("no run has come to its end yet\n")
         }
-        StatusOutput::Text => output::print_bytes(timeline::table(timelines).as_bytes()),
+        StatusOutput::Text => output::print_text(&timeline::table(timelines)),
         StatusOutput::Prometheus => {
             bail!("a timeline has no form for Prometheus; ask for it with --output text or json")
         }

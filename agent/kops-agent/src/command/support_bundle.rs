@@ -17,5 +17,5 @@ pub(super) async fn run(args: &SupportBundleArgs) -> Result<u8> {
         written.path.display(),
         written.size
     );
-    output::print_bytes(text.as_bytes())
+    output::print_text(&text)
 }

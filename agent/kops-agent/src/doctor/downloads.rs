@@ -3,12 +3,12 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use futures_util::{StreamExt as _, stream};
-use kops_agent_net::{Buckets as _, Location, http};
+use kops_agent_net::{Buckets as _, Location, LocationClient, NOT_FOLLOWED, http};
 use kops_agent_plan::doctor::{Download, Outcome};
 use kops_agent_spec::urls::shown_url;
 use kops_agent_store::Store;
 use reqwest::header::{CONTENT_LENGTH, RANGE};
-use reqwest::{Client, Response, StatusCode, Url};
+use reqwest::{Method, Response, StatusCode, Url};
 
 use super::deadline::{QUESTION, asked};
 use super::node::WantedDownload;
@@ -30,12 +30,12 @@ pub(super) struct Asked {
 
 /// Asks for all of them.
 pub(super) async fn ask(store: &Store, wanted: &[WantedDownload]) -> Vec<Asked> {
-    let client = http::client().map_err(|error| error.to_string());
+    let client = LocationClient::new().map_err(|error| error.to_string());
     let asking = wanted.iter().map(|wanted| ask_for(store, client.as_ref(), wanted));
     stream::iter(asking).buffered(AT_ONCE).collect().await
 }
 
-async fn ask_for(store: &Store, client: Result<&Client, &String>, wanted: &WantedDownload) -> Asked {
+async fn ask_for(store: &Store, client: Result<&LocationClient, &String>, wanted: &WantedDownload) -> Asked {
     let url = wanted.urls.first().cloned().unwrap_or_default();
     let name = shown_url(&url).rsplit('/').next().unwrap_or_default().to_owned();
     let download = Download { name, is_there: wanted.is_there, servers: Vec::new() };
@@ -55,7 +55,7 @@ async fn ask_for(store: &Store, client: Result<&Client, &String>, wanted: &Wante
 }
 
 impl Asked {
-    async fn head(&mut self, store: &Store, client: &Client, url: &str) -> Outcome {
+    async fn head(&mut self, store: &Store, client: &LocationClient, url: &str) -> Outcome {
         let location = match located(store, url).await {
             Ok(location) => location,
             Err(outcome) => return outcome,
@@ -87,7 +87,7 @@ impl Asked {
 async fn located(store: &Store, url: &str) -> Result<Location, Outcome> {
     if !store.locates(url) {
         let url = Url::parse(url).map_err(|error| Outcome::Fails(error.to_string()))?;
-        return Ok(Location { url, headers: Default::default(), size: None });
+        return Ok(Location::of(url));
     }
     match asked(QUESTION, store.locate(url)).await {
         Ok(Ok(location)) => Ok(location),
@@ -105,15 +105,15 @@ fn of_file(url: &Url) -> Outcome {
 }
 
 /// What is located in a bucket is signed to be read, and not for its head; and not every server knows HEAD.
-async fn request(client: &Client, location: &Location) -> Result<Response, reqwest::Error> {
-    let is_located = !location.headers.is_empty() || location.url.query().is_some();
+async fn request(client: &LocationClient, location: &Location) -> Result<Response, reqwest::Error> {
+    let is_located = location.has_headers() || location.url.query().is_some();
     if !is_located {
-        let answer = client.head(location.url.clone()).send().await?;
+        let answer = client.request(Method::HEAD, location).send().await?;
         if !matches!(answer.status(), StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) {
             return Ok(answer);
         }
     }
-    client.get(location.url.clone()).headers(location.headers.clone()).header(RANGE, "bytes=0-0").send().await
+    client.request(Method::GET, location).header(RANGE, "bytes=0-0").send().await
 }
 
 /// The server that has answered, by host and port, and by how many seconds its clock is ahead.
@@ -132,6 +132,9 @@ fn of_status(status: StatusCode) -> Outcome {
             Outcome::Unknown(format!("it answers {status}"))
         }
         status if status.is_success() => Outcome::Answers,
+        status if status.is_redirection() => {
+            Outcome::Fails(format!("it answers {status}, and {NOT_FOLLOWED}"))
+        }
         status if status.is_server_error() => Outcome::Unknown(format!("it answers {status}")),
         status => Outcome::Fails(format!("it answers {status}")),
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use kops_agent_host::{Applied, DownloadTimeouts, Downloads, Host, Report, Scope};
-use kops_agent_net::{Buckets, http};
+use kops_agent_net::{Buckets, LocationClient};
 use kops_agent_plan::timeline::Work;
 
 use super::certificates;
@@ -26,9 +26,9 @@ pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     }
     let timeouts =
         DownloadTimeouts { give_up_after: options.download_timeout, ..DownloadTimeouts::default() };
-    let downloads = Downloads::new(http::client()?)
+    let downloads = Downloads::new(LocationClient::new()?)
         .cache(options.cache())
-        .buckets(Arc::clone(&decision.store) as Arc<dyn Buckets>, http::client_with_credentials()?)
+        .buckets(Arc::clone(&decision.store) as Arc<dyn Buckets>)
         .timeouts(timeouts);
     let observing = host.measure(Work::Other, "observing this machine");
     host.recognize_programs(&decision.desired, &downloads, &watch).await.context("recognizing programs")?;

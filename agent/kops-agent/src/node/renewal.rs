@@ -3,7 +3,7 @@
 
 use anyhow::Result;
 use kops_agent_host::{Downloads, Error, Host, Renewing, Report, Scope};
-use kops_agent_net::http;
+use kops_agent_net::LocationClient;
 use kops_agent_plan::diff::{Interrupted, renewal};
 
 use super::certificates::to_renew;
@@ -44,7 +44,7 @@ pub(crate) async fn renew(options: &RunOptions, host: &Host, decision: &Decision
         return Ok(None);
     }
     let Some(materials) = to_renew(host, decision, &plan).await? else { return Ok(None) };
-    let downloads = Downloads::new(http::client()?);
+    let downloads = Downloads::new(LocationClient::new()?);
     let scope = Scope::Renewal { config_hash: &config_hash };
     Ok(Some(host.apply(&plan, &decision.desired, &materials, &downloads, &Watch::new(), scope).await?))
 }

@@ -13,15 +13,16 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
-use futures_util::{StreamExt, stream};
+use anyhow::{Context, Result, bail};
+use futures_util::{StreamExt as _, stream};
 use kops_agent_net::dns::NameError;
-use kops_agent_net::{Location, http, tls};
+use kops_agent_net::{Location, LocationClient, NOT_FOLLOWED, http, tls};
 use kops_agent_plan::derive::{self, AssetHashes, AssetUrl, Inputs, KnownHashes};
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::facts::Architecture;
+use kops_agent_spec::urls::shown_url;
 use kops_agent_store::{Store, StoreError};
-use reqwest::Url;
+use reqwest::{Method, Url};
 
 /// Where the hashes of downloads may come from.
 #[derive(Clone, Debug, Default)]
@@ -80,7 +81,7 @@ pub fn read_file(path: &Path, known: &mut KnownHashes) -> Result<()> {
 pub struct Told {
     /// All of them, by URL.
     pub known: KnownHashes,
-    /// The URLs of those that the mirror told from which the download comes.
+    /// Those that the mirror told from which the download comes: its URLs, as they are shown.
     pub by_mirrors: Vec<String>,
 }
 
@@ -113,12 +114,12 @@ pub async fn missing(
     }
     tls::require_ca_bundle_for(missing.iter().map(|asset| asset.download_url.as_str()))
         .context("asking for the hashes of downloads")?;
-    let client = http::client()?;
+    let client = LocationClient::new()?;
     let told: Vec<(String, Result<Option<Answer>>)> = stream::iter(missing)
         .map(|asset| {
             let client = client.clone();
             async move {
-                let what = format!("the SHA-256 of {}", asset.download_url);
+                let what = format!("the SHA-256 of {}", shown_url(&asset.download_url));
                 let hash = store
                     .retries()
                     .run(&what, || ask(&client, store, &asset), Unanswered::retried_for)
@@ -133,16 +134,18 @@ pub async fn missing(
     let mut unproven: Vec<String> = Vec::new();
     for (url, answer) in told {
         match answer? {
-            Some(Answer { sha256, is_of_mirror }) => {
+            Some(Answer { sha256, is_proven, is_of_mirror }) => {
                 found.known.insert(&url, &sha256);
-                if !may_vouch(&url) {
-                    unproven.push(url.clone());
+                if !is_proven {
+                    unproven.push(shown_url(&url));
                 }
                 if is_of_mirror {
-                    found.by_mirrors.push(url);
+                    found.by_mirrors.push(shown_url(&url));
                 }
             }
-            None => log::warn!("no server tells the SHA-256 of {url}; give it with --asset-hashes"),
+            None => {
+                log::warn!("no server tells the SHA-256 of {}; give it with --asset-hashes", shown_url(&url))
+            }
         }
     }
     if !unproven.is_empty() {
@@ -158,17 +161,25 @@ pub async fn missing(
 /// A hash, and whose word it is.
 struct Answer {
     sha256: String,
+    /// Whether nothing between can have changed it.
+    is_proven: bool,
     is_of_mirror: bool,
 }
 
-/// Whether nothing between can change what a server says beside a download: its name is proven by TLS, or it is a bucket of
-/// the machine's own or on this machine.
-fn may_vouch(url: &str) -> bool {
-    Url::parse(url).is_ok_and(|url| url.scheme() != "http") || is_this_machines(url)
+/// A list of hashes.
+struct List {
+    text: String,
+    /// Whether nothing between can have changed it.
+    is_proven: bool,
 }
 
-fn is_this_machines(url: &str) -> bool {
-    let Ok(url) = Url::parse(url) else { return false };
+/// Whether nothing between can change what is answered there, which is where a request went in the end, and no URL of a
+/// bucket: its name is proven by TLS, or it is on this machine.
+fn may_vouch(url: &Url) -> bool {
+    url.scheme() != "http" || is_this_machines(url)
+}
+
+fn is_this_machines(url: &Url) -> bool {
     let host = url.host_str().unwrap_or_default().trim_matches(['[', ']']);
     host.parse().is_ok_and(|address: IpAddr| address.is_loopback())
 }
@@ -190,7 +201,7 @@ impl Unanswered {
     fn of(self, asset: &AssetUrl) -> anyhow::Error {
         self.0.context(format!(
             "asking for the SHA-256 of {}, which no configuration gives; check the network, or give it with --asset-hashes",
-            asset.download_url
+            shown_url(&asset.download_url)
         ))
     }
 }
@@ -208,30 +219,28 @@ impl fmt::Display for Unanswered {
 ///
 /// That no server could be reached at all is an error, which may pass; that none of those reached knows the
 /// hash is not.
-async fn ask(
-    client: &reqwest::Client,
-    store: &Store,
-    asset: &AssetUrl,
-) -> Result<Option<Answer>, Unanswered> {
+async fn ask(client: &LocationClient, store: &Store, asset: &AssetUrl) -> Result<Option<Answer>, Unanswered> {
     let has_mirror = asset.canonical_url != asset.download_url;
-    let vouches_for_itself = has_mirror && !is_this_machines(&asset.download_url);
-    let mut urls = vec![(&asset.download_url, vouches_for_itself || !may_vouch(&asset.download_url))];
+    let is_local = Url::parse(&asset.download_url).is_ok_and(|url| is_this_machines(&url));
+    let mut urls = vec![(&asset.download_url, has_mirror && !is_local)];
     if has_mirror {
         urls.push((&asset.canonical_url, false));
     }
     let mut unreachable = None;
     let mut answered = false;
-    for (url, is_of_mirror) in urls {
+    for (url, vouches_for_itself) in urls {
         let Some((folder, name)) = url.rsplit_once('/') else { continue };
         let lists = [".sha256", ".sha256sum"].map(|suffix| format!("{url}{suffix}"));
         let releases = ["SHA256SUMS", "runc.sha256sum"].map(|list| format!("{folder}/{list}"));
         for list in lists.into_iter().chain(releases) {
             match get(client, store, &list).await {
-                Ok(text) => {
+                Ok(found) => {
                     answered = true;
-                    if let Some(sha256) = text.and_then(|text| hash_of(&text, name)) {
-                        log::debug!("{list} tells the SHA-256 of {name}");
-                        return Ok(Some(Answer { sha256, is_of_mirror }));
+                    let hash = found.and_then(|found| Some((hash_of(&found.text, name)?, found.is_proven)));
+                    if let Some((sha256, is_proven)) = hash {
+                        log::debug!("{} tells the SHA-256 of {}", shown_url(&list), shown_url(name));
+                        let is_of_mirror = vouches_for_itself || !is_proven;
+                        return Ok(Some(Answer { sha256, is_proven, is_of_mirror }));
                     }
                 }
                 Err(error) => {
@@ -249,29 +258,29 @@ async fn ask(
     }
 }
 
-/// The text at a URL; `None` where the server has none, or sends something else than a list of hashes.
-async fn get(client: &reqwest::Client, store: &Store, url: &str) -> Result<Option<String>> {
-    let request = match store.locate_download(url).await {
-        Ok(Some(Location { url, .. })) if url.scheme() == "file" => return Ok(read_list(&url)),
-        Ok(Some(Location { url, headers, .. })) => client.get(url).headers(headers),
-        Ok(None) => client.get(url),
+/// The list at a URL; `None` where the server has none, or sends something else than a list of hashes.
+async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option<List>> {
+    let location = match store.locate_download(url).await {
+        Ok(Some(location)) if location.url.scheme() == "file" => {
+            return Ok(read_list(&location.url).map(|text| List { text, is_proven: true }));
+        }
+        Ok(Some(location)) => location,
+        Ok(None) => Location::of(Url::parse(url).context("it is not a URL")?),
         // A bucket that may not be listed answers alike for what is not there and what may not be read.
         Err(StoreError::NotFound { .. } | StoreError::Forbidden { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    let response = request.timeout(REQUEST_TIMEOUT).send().await.map_err(reqwest::Error::without_url)?;
-    if !response.status().is_success() {
+    let request = client.request(Method::GET, &location).timeout(REQUEST_TIMEOUT);
+    let answer = request.send().await.map_err(reqwest::Error::without_url)?;
+    if location.has_headers() && answer.status().is_redirection() {
+        bail!("the server answered {}, and {NOT_FOLLOWED}", answer.status());
+    }
+    if !answer.status().is_success() {
         return Ok(None);
     }
-    let mut body = Vec::new();
-    let mut chunks = response.bytes_stream();
-    while let Some(chunk) = chunks.next().await {
-        body.extend_from_slice(&chunk?);
-        if body.len() > LONGEST_ANSWER {
-            return Ok(None);
-        }
-    }
-    Ok(String::from_utf8(body).ok())
+    let is_proven = may_vouch(&location.url) && may_vouch(answer.url());
+    let body = http::body(answer, LONGEST_ANSWER).await.map_err(reqwest::Error::without_url)?;
+    Ok(body.and_then(|body| String::from_utf8(body).ok()).map(|text| List { text, is_proven }))
 }
 
 /// The text of a list in a folder that takes a bucket's place.
@@ -308,15 +317,14 @@ mod tests {
 
     #[test]
     fn over_plain_http_only_this_machine_vouches() {
-        for url in
-            ["https://dl.k8s.io/a", "s3://bucket/a", "file:///a", "http://127.0.0.1:8080/a", "http://[::1]/a"]
-        {
-            assert!(may_vouch(url), "{url}");
+        let vouches = |url: &str| may_vouch(&url.parse().unwrap());
+        for url in ["https://dl.k8s.io/a", "http://127.0.0.1:8080/a", "http://[::1]/a"] {
+            assert!(vouches(url), "{url}");
         }
         for url in
-            ["http://mirror/a", "http://10.0.0.1/a", "http://localhost.example.com/a", "HTTP://mirror/a", "a"]
+            ["http://mirror/a", "http://10.0.0.1/a", "http://localhost.example.com/a", "HTTP://mirror/a"]
         {
-            assert!(!may_vouch(url), "{url}");
+            assert!(!vouches(url), "{url}");
         }
     }
 

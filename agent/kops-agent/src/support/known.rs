@@ -5,8 +5,9 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use kops_agent_host::{Applied, Holds, Reader};
 use kops_agent_plan::health::is_manifest;
-use kops_agent_plan::redaction::Redactor;
+use kops_agent_plan::redaction::{Redactor, is_nothing_but_secret};
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource, Unit};
+use kops_agent_plan::shown::is_private;
 
 use crate::doctor::deadline::{LOOK, looked};
 use crate::node::environment;
@@ -119,8 +120,12 @@ pub fn of_texts(desired: &DesiredState) -> Vec<Known> {
         Resource::File(File { path, content: Content::Text(text), .. }) if is_manifest(path) => {
             Some(Known::Pod(text.clone()))
         }
-        Resource::File(File { content: Content::Text(text), .. })
-        | Resource::Unit(Unit { text: Some(text), .. }) => Some(Known::Mixed(text.clone())),
+        Resource::File(File { path, mode, content, .. }) => {
+            let text = content.in_clear()?;
+            let is_whole = is_private(*mode) && is_nothing_but_secret(path, &text);
+            Some(if is_whole { Known::File(text) } else { Known::Mixed(text) })
+        }
+        Resource::Unit(Unit { text: Some(text), .. }) => Some(Known::Mixed(text.clone())),
         _ => None,
     });
     texts.collect()
@@ -151,6 +156,9 @@ pub fn redactor(known: Vec<Known>) -> Result<Redactor> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    use kops_agent_plan::resource::Mode;
 
     #[test]
     fn texts_of_a_state_tell_what_is_secret_in_them() {
@@ -159,10 +167,13 @@ mod tests {
         desired.add(File::text("/etc/kubernetes/manifests/kops-channels.manifest", pod));
         desired.add(File::text("/etc/containerd/config.toml", "password = \"of-a-registry\"\n"));
         desired.add(Unit::new("a.service", "[Service]\nEnvironment=A_TOKEN=of-a-unit\n"));
+        desired.add(File::text("/etc/app/token", "of-a-file\n").mode(Mode::PRIVATE));
+        let encoded = STANDARD.encode("of-bytes\n");
+        desired.add(File::new("/etc/app/bytes", Content::Base64(encoded)).mode(Mode::PRIVATE));
         let shown = redactor(of_texts(&desired))
             .unwrap()
-            .text("of-the-cloud, of-a-registry and of-a-unit; of-nothing");
-        assert_eq!(shown, "[***], [***] and [***]; of-nothing");
+            .text("of-the-cloud, of-a-registry, of-a-unit, of-a-file and of-bytes; of-nothing");
+        assert_eq!(shown, "[***], [***], [***], [***] and [***]; of-nothing");
     }
 
     #[test]

@@ -4,15 +4,19 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::net::{TcpListener, TcpStream};
 
 use crate::example::{Ended, Machine};
 use kops_agent_tests::downloads::{Downloads, Fault};
 use kops_agent_tests::example_store::{NODES, releases};
 use kops_agent_tests::loopback::Identity;
+use kops_agent_tests::openstack::TOKEN;
+use kops_agent_tests::openstack::swift::Swift;
 use kops_agent_tests::proxy::Proxy;
 
 const KUBELET: &str = "/release/v1.34.2/bin/linux/arm64/kubelet";
 const BUCKET: &str = "s3://assets";
+const CONTAINER: &str = "swift://assets";
 
 /// What a mirror of this release has, with its checksum files.
 pub(crate) fn stand_ins() -> BTreeMap<String, Vec<u8>> {
@@ -75,17 +79,10 @@ fn a_folder_takes_the_place_of_a_bucket_of_downloads_too() {
 
 #[test]
 fn what_a_bucket_lacks_or_does_not_give_is_said() {
-    let hashes = |node: &Machine| {
-        let lines =
-            stand_ins().into_iter().map(|(path, bytes)| format!("{}  {BUCKET}{path}\n", sha256(&bytes)));
-        let file = node.folder().join("hashes");
-        fs::write(&file, lines.collect::<String>()).unwrap();
-        file.display().to_string()
-    };
     let node = node_with_bucket();
     fs::remove_file(node.cluster.store.buckets().join("assets").join(KUBELET.trim_start_matches('/')))
         .unwrap();
-    let missing = node.run("converge", &["--asset-hashes", &hashes(&node)]);
+    let missing = node.run("converge", &["--asset-hashes", &hashes_below(&node, BUCKET)]);
     let url =
         format!("cannot download {BUCKET}{KUBELET}: it does not exist; check spec.assets.fileRepository");
     missing.with(1, &[&url, "kops get assets --copy"]);
@@ -93,8 +90,122 @@ fn what_a_bucket_lacks_or_does_not_give_is_said() {
 
     let node = node_with_bucket();
     node.cluster.s3.forbid(KUBELET.trim_start_matches('/'));
-    let forbidden = node.run("converge", &["--asset-hashes", &hashes(&node)]);
+    let forbidden = node.run("converge", &["--asset-hashes", &hashes_below(&node, BUCKET)]);
     forbidden.with(1, &[&format!("cannot download {BUCKET}{KUBELET}: access denied (403)")]);
+}
+
+/// A file of the hashes of all downloads below this URL.
+fn hashes_below(node: &Machine, url: &str) -> String {
+    let lines = stand_ins().into_iter().map(|(path, bytes)| format!("{}  {url}{path}\n", sha256(&bytes)));
+    let file = node.folder().join("hashes");
+    fs::write(&file, lines.collect::<String>()).unwrap();
+    file.display().to_string()
+}
+
+/// A node whose file repository is a container of Swift, which has all downloads and their hashes.
+fn node_with_container() -> (Machine, Swift) {
+    let node = node_with_bucket();
+    node.cluster.edit("cluster-completed.spec", BUCKET, CONTAINER).unwrap();
+    let swift = Swift::start(&node.cluster.store.buckets()).unwrap();
+    (node, swift)
+}
+
+#[test]
+fn the_token_of_a_store_goes_to_no_place_that_it_leads_to() {
+    let (node, swift) = node_with_container();
+    let elsewhere = Downloads::start_with(stand_ins()).unwrap();
+    swift.lead_to(&format!("{}{KUBELET}.sha256", elsewhere.url()));
+    let run = |verb: &str, flags: &[&str]| {
+        let ended = Ended::of(node.agent(verb).envs(swift.environment()).args(["-v", "8"]).args(flags));
+        assert_eq!(elsewhere.requests(), [""; 0], "{ended:#?}");
+        assert!(!ended.stderr.contains(TOKEN) && !ended.stdout.contains(TOKEN), "{ended:#?}");
+        ended
+    };
+    let refused = "307 Temporary Redirect, and a request with this machine's credentials follows no redirect";
+    run("plan", &[]).with(1, &["asking for the SHA-256 of swift://assets/", refused]);
+    let hashes = hashes_below(&node, CONTAINER);
+    run("converge", &["--asset-hashes", &hashes]).with(1, &["cannot download swift://assets/", refused]);
+    let diagnosis = run("doctor", &["--asset-hashes", &hashes]);
+    assert!(diagnosis.stdout.contains(refused), "{diagnosis:#?}");
+}
+
+#[test]
+fn hashes_that_come_over_plain_http_are_told_whatever_the_urls_of_the_downloads() {
+    const UNPROVEN: &str = "was told over plain http";
+    let by_proxy = |node: &Machine, target: String| {
+        let target = target.trim_start_matches("http://").to_owned();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = Proxy::start_on(listener, |_| (), move |_| TcpStream::connect(&target)).unwrap();
+        let mut agent = node.agent("plan");
+        agent.env("http_proxy", proxy.url()).env("no_proxy", "127.0.0.1");
+        agent
+    };
+    // A bucket that is behind plain http.
+    let (node, swift) = node_with_container();
+    let plain = Ended::of(node.agent("plan").envs(swift.environment()));
+    plain.with(0, &[]);
+    assert!(!plain.stderr.contains(UNPROVEN), "on this machine nothing is between: {plain:#?}");
+    let mut agent = by_proxy(&node, swift.url());
+    let named = swift
+        .environment()
+        .into_iter()
+        .map(|(name, value)| (name, value.replace(&swift.url(), "http://swift.internal")));
+    let ended = Ended::of(agent.envs(named));
+    ended.with(0, &[UNPROVEN, &format!("{CONTAINER}{KUBELET}")]);
+
+    // A mirror of this machine that leads to a server that is not.
+    let node = Machine::of(NODES);
+    let elsewhere = Downloads::start_with(stand_ins()).unwrap();
+    let list = format!("{KUBELET}.sha256");
+    node.downloads().break_path(&list, Fault::RedirectsTo(format!("http://mirror.internal{list}")));
+    let ended = Ended::of(&mut by_proxy(&node, elsewhere.url()));
+    ended.with(0, &[UNPROVEN, &format!("{}{KUBELET}", node.downloads().url())]);
+    assert!(!ended.stderr.contains("containerd-"), "the others are proven: {ended:#?}");
+}
+
+#[test]
+fn the_login_of_a_mirror_is_told_to_nobody() {
+    const SECRETS: [&str; 2] = ["hunter2", "cm9ib3Q6aHVudGVyMg"];
+    let url = |node: &Machine| node.downloads().url().replace("http://", "http://robot:hunter2@");
+    let quiet = |ended: Ended| {
+        for secret in SECRETS {
+            assert!(!ended.stdout.contains(secret) && !ended.stderr.contains(secret), "{ended:#?}");
+        }
+        ended
+    };
+    let node = Machine::of(NODES);
+    let mirror = node.downloads().url();
+    node.cluster.edit("cluster-completed.spec", &mirror, &url(&node)).unwrap();
+    for (verb, code) in [("plan", 0), ("converge", 0), ("verify", 0), ("plan", 0)] {
+        let ended = quiet(node.run(verb, &["-v", "8"]));
+        ended.with(code, &[]);
+        if verb == "converge" {
+            assert!(ended.stderr.contains(&format!("{mirror}{KUBELET}.sha256 tells")), "{ended:#?}");
+        }
+    }
+    quiet(node.run("doctor", &["-v", "8"]));
+    for verb in ["render", "config dump", "config check", "explain --node-ip"] {
+        let mut agent = node.agent_without_root(verb.split(" --").next().unwrap());
+        agent.args(verb.split_once(" --").map(|(_, flag)| format!("--{flag}")));
+        quiet(Ended::of(agent.args(["-v", "8", "-o", "json"])));
+    }
+
+    // A mirror that knows no hash, and one that is not there.
+    let node = node_with_repository("http://robot:hunter2@127.0.0.1:9");
+    let node_without = Machine::of(NODES);
+    node_without
+        .cluster
+        .edit("cluster-completed.spec", &node_without.downloads().url(), &url(&node_without))
+        .unwrap();
+    for list in [format!("{KUBELET}.sha256"), format!("{KUBELET}.sha256sum")] {
+        node_without.downloads().break_path(&list, Fault::Status(404));
+    }
+    for node in [node, node_without] {
+        for verb in ["plan", "converge", "doctor"] {
+            let ended = quiet(node.run(verb, &["-v", "8", "--config-from", "cluster-spec"]));
+            assert!(ended.stdout.contains("kubelet") || ended.stderr.contains("kubelet"), "{ended:#?}");
+        }
+    }
 }
 
 #[test]

@@ -24,7 +24,7 @@ const DOCKER_CONFIG: &str =
     r#"{"auths":{"registry.example.com":{"auth":"cm9ib3Q6aHVzaC1odXNo","username":"robot"}}}"#;
 
 /// Secrets that the machine has, besides those of the store.
-const PLANTED: [&str; 15] = [
+const PLANTED: [&str; 18] = [
     "rotated-since",
     "of-the-controller",
     "without-a-scheme",
@@ -40,10 +40,16 @@ const PLANTED: [&str; 15] = [
     "known-to-no-store",
     "of-a-pod-on-disk",
     "of-a-registry",
+    "dG9rZW4tb2YtYS1taXJyb3I=",
+    "in-a-flow-table",
+    "bare-token",
 ];
 /// The same, which only what was last applied has, and only the store.
 const APPLIED: &str = "of-a-pod-that-was-applied";
 const WANTED: &str = "of-a-pod-that-is-wanted";
+/// What containerd is told of a mirror.
+const HOSTS: &str = "password = \"of-a-registry\"\nauth = { password = \"in-a-flow-table\" }\n\
+                     [host.\"https://mirror.example.com\".header]\nAuthorization = [\"Basic dG9rZW4tb2YtYS1taXJyb3I=\"]\n";
 /// What a reader of the bundle looks for.
 const HARMLESS: &str = "2026-11-23T06:08:44.123456+0000 ip-10-20-32-10 kubelet[1234]: E1123 06:08:44.123456    1234 \
                         kubelet.go:2902] \"Container runtime network not ready\"";
@@ -65,7 +71,14 @@ fn machine() -> Machine {
     // Rotated since, on the machine by hand and in the store.
     write(&machine, "etc/kubernetes/manifests/kops-channels.manifest", &with_token("of-a-pod-on-disk"));
     fs::write(&channels, with_token(WANTED)).unwrap();
-    write(&machine, "etc/containerd/certs.d/_default/hosts.toml", "password = \"of-a-registry\"\n");
+    write(&machine, "etc/containerd/certs.d/_default/hosts.toml", HOSTS);
+    // What a user wrote by the cluster spec, and only root may read.
+    write(&machine, "etc/app/secret", "bare-token\n");
+    fs::set_permissions(machine.root().join("etc/app/secret"), fs::Permissions::from_mode(0o400)).unwrap();
+    let record = machine.root().join("var/lib/kops-agent/record.json");
+    let mut claims: serde_json::Value = serde_json::from_slice(&fs::read(&record).unwrap()).unwrap();
+    claims["resources"]["file /etc/app/secret"] = serde_json::json!({});
+    fs::write(&record, claims.to_string()).unwrap();
     write(&machine, "etc/environment", &format!("https_proxy={PROXY}\nDEPLOY_TOKEN=of-the-environment\n"));
     write(
         &machine,
@@ -107,6 +120,7 @@ fn programs(machine: &Machine) -> PathBuf {
          found q0F7c2VjcmV0LWtleS1vZi1hLXVzZXI1MjM0NTY3ODkw, keystone-passw0rd and of-the-environment; of-the-kubelet\n\
          rotated-since, of-the-controller and without-a-scheme\n\
          of-a-pod-on-disk, {APPLIED}, {WANTED} and of-a-registry\n\
+         dG9rZW4tb2YtYS1taXJyb3I= and in-a-flow-table with bare-token\n\
          Authorization: Bearer said-once-in-the-journal\n{DOCKER_CONFIG} hush-hush\n{}\n{HARMLESS}\n",
         secrets(machine).join("\n"),
         machine.cluster.s3.secret_access_key(),

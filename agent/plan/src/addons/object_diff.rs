@@ -3,10 +3,10 @@
 
 use kops_agent_spec::go_yaml;
 use serde_json::{Map, Value, json};
-use similar::TextDiff;
 
 use crate::redaction::Redactor;
 use crate::redaction::manifest::Manifest;
+use crate::shown;
 
 /// Fields of `metadata` that the API server alone decides.
 const OF_THE_SERVER: [&str; 5] =
@@ -24,13 +24,11 @@ pub fn unified(name: &str, before: Option<&Value>, after: Option<&Value>) -> Opt
     let (before, after) = masked(before, after);
     let text = |object: &Option<Value>| object.as_ref().map(go_yaml::value_to_string).unwrap_or_default();
     let header = |object: &Option<Value>| object.as_ref().map_or("/dev/null", |_| name).to_owned();
-    let diff = TextDiff::from_lines(text(&before).as_str(), text(&after).as_str())
-        .unified_diff()
-        .header(&header(&before), &header(&after))
-        .to_string();
     // A pod's variables in clear: kOps gives its controllers the login to the cloud so.
-    let secrets = Manifest::of([before, after].into_iter().flatten().collect());
-    Some(Redactor::default().hiding_manifest(&secrets).without_known(diff))
+    let secrets = Manifest::of([&before, &after].into_iter().flatten().cloned().collect());
+    let secrets = Redactor::default().hiding_manifest(&secrets);
+    let names = [header(&before), header(&after)];
+    Some(shown::unified(names.each_ref().map(String::as_str), [&text(&before), &text(&after)], &secrets))
 }
 
 /// An object without what only the API server writes.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use thiserror::Error;
 
 use kops_agent_spec::NodeupConfig;
+use kops_agent_spec::urls::hash_and_urls;
 
 /// A source of hashes.
 pub trait AssetHashes {
@@ -33,7 +34,7 @@ impl KnownHashes {
     pub fn of_config(config: &NodeupConfig) -> KnownHashes {
         let mut hashes = KnownHashes::default();
         for entry in config.assets.values().flatten() {
-            let Some((hash, urls)) = entry.split_once('@') else { continue };
+            let (Some(hash), urls) = hash_and_urls(entry) else { continue };
             for url in urls.split(',') {
                 hashes.insert(url, hash);
             }

@@ -7,9 +7,10 @@ use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
+use crate::redaction::{Redactor, is_secret_name};
 use kops_agent_spec::NodeupConfig;
 
-/// A field that differs. Texts that may be secret, and long ones, are shown by size and hash.
+/// A field that differs. Of texts that may be secret only the size is shown, of long ones and of certificates the hash, too.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct FieldDifference {
     /// Dotted path of the field, by its name in nodeupconfig.yaml.
@@ -27,7 +28,10 @@ impl fmt::Display for FieldDifference {
 }
 
 /// Fields whose content belongs to users and may hold secrets.
-const MAY_BE_SECRET: [&str; 6] = ["content", "manifest", "environment", "command", "CAs", "configOverride"];
+const MAY_BE_SECRET: [&str; 7] =
+    ["content", "manifest", "environment", "command", "CAs", "configOverride", "configAdditions"];
+/// What certificates begin with, which are for all to read.
+const CERTIFICATE: &str = "-----BEGIN CERTIFICATE-----";
 /// Characters of a text that are shown.
 const SHOWN: usize = 120;
 
@@ -49,7 +53,7 @@ struct Place {
 impl Place {
     fn field(&self, name: &str) -> Place {
         let path = if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) };
-        Place { path, may_be_secret: self.may_be_secret || MAY_BE_SECRET.contains(&name) }
+        Place { path, may_be_secret: self.may_be_secret || may_be_secret(name) }
     }
 
     fn item(&self, index: usize) -> Place {
@@ -114,16 +118,22 @@ fn compare_either(
 }
 
 fn shown(place: &Place, value: &Value) -> String {
-    let hides = place.may_be_secret || holds_hidden(value);
+    // Whether something is switched on is no secret, whatever it is called.
+    let hides = !value.is_boolean() && (place.may_be_secret || holds_hidden(value));
     let text = match value {
         Value::String(text) => format!("{text:?}"),
         other => other.to_string(),
     };
+    let text = Redactor::default().configuration(&text);
     if !hides && text.chars().count() <= SHOWN {
         return text;
     }
+    let raw = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    // A hash tells a short secret.
+    if hides && !raw.starts_with(CERTIFICATE) {
+        return format!("{} bytes, which are not shown", raw.len());
+    }
     if hides || matches!(value, Value::String(_)) {
-        let raw = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         let hash = STANDARD.encode(Sha256::digest(raw.as_bytes()));
         return format!("{} bytes with SHA-256 {hash}", raw.len());
     }
@@ -131,20 +141,25 @@ fn shown(place: &Place, value: &Value) -> String {
     format!("{start}…")
 }
 
+fn may_be_secret(name: &str) -> bool {
+    MAY_BE_SECRET.contains(&name) || is_secret_name(name)
+}
+
 /// Whether a mapping or list has a field within that may be secret, or a PEM block.
 fn holds_hidden(value: &Value) -> bool {
     match value {
         Value::String(text) => text.contains("-----BEGIN"),
         Value::Array(items) => items.iter().any(holds_hidden),
-        Value::Object(entries) => {
-            entries.iter().any(|(name, value)| MAY_BE_SECRET.contains(&name.as_str()) || holds_hidden(value))
-        }
+        Value::Object(entries) => entries
+            .iter()
+            .any(|(name, value)| (may_be_secret(name) && !value.is_boolean()) || holds_hidden(value)),
         _ => false,
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
     use kops_agent_spec::FileAssetSpec;
 
@@ -187,6 +202,29 @@ mod tests {
             "packages: derived is 2 items, only there [\"a\"], kOps wrote 1 items, only there []"
         );
         assert!(!told.concat().contains("hunter2") && !told.concat().contains("password"));
+    }
+
+    #[test]
+    fn what_names_urls_and_forms_say_is_secret_is_not_told() {
+        let config = |secret: &str| {
+            let config = format!(
+                "Assets: {{arm64: ['https://robot:{secret}@mirror/a']}}\ncontainerdConfig:\n  configAdditions: {{plugins.a.auth: \
+                 {secret}}}\n  registryMirrors: {{'*': ['https://robot:{secret}@mirror']}}\n  \
+                 additionalConfig: x\nKubeletConfig: {{anonymousAuth: {}, rootDir: 'API_TOKEN={secret}'}}\n\
+                 KubernetesVersion: 'Bearer {secret}9'\n",
+                secret == "hunter2hunter2"
+            );
+            NodeupConfig::from_document(&serde_yaml::from_str(&config).unwrap(), "").unwrap()
+        };
+        let found = differences(&config("hunter2hunter2"), &config("correcthorse"));
+        let told: String = found.iter().map(|found| format!("{found}\n")).collect();
+        assert!(found.len() >= 4, "{told}");
+        assert!(!told.contains("hunter2") && !told.contains("correcthorse"), "{told}");
+        let hash = STANDARD.encode(Sha256::digest("hunter2hunter2"));
+        assert!(!told.contains(&hash), "{told}");
+        for part in ["https://[***]@mirror/a", "anonymousAuth: derived is true, kOps wrote false"] {
+            assert!(told.contains(part), "{part:?} is not in {told}");
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@
 use super::Inputs;
 use super::differences::FieldDifference;
 use kops_agent_spec::NodeupConfig;
+use kops_agent_spec::urls::{hash_and_urls, shown_url};
 
 /// Something that kOps knew and the store does not say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -123,11 +124,11 @@ pub fn reasons(inputs: &Inputs<'_>, pinned: Option<(&[FieldDifference], &[String
     ALL.into_iter().filter(is_likely).collect()
 }
 
-/// The downloads of a configuration whose hash is not known, by URL.
+/// The downloads of a configuration whose hash is not known: their URLs, as they are shown.
 pub fn unhashed(config: &NodeupConfig) -> Vec<String> {
-    let assets = config.assets.values().flatten().filter(|entry| !entry.contains('@')).cloned();
+    let assets = config.assets.values().flatten().filter(|entry| hash_and_urls(entry).0.is_none());
     let images = config.images.values().flatten().filter(|image| image.hash.is_empty());
-    assets.chain(images.flat_map(|image| image.sources.iter().cloned())).collect()
+    assets.chain(images.flat_map(|image| &image.sources)).map(|url| shown_url(url)).collect()
 }
 
 #[cfg(test)]
@@ -183,7 +184,8 @@ mod tests {
     #[test]
     fn downloads_without_a_hash_are_named() {
         let mut config = NodeupConfig::default();
-        config.assets.insert("amd64".into(), vec!["https://a/x".into(), "00@https://a/y".into()]);
-        assert_eq!(unhashed(&config), ["https://a/x"]);
+        let entries = ["https://a/x", "00@https://a/y", "https://robot:hunter2@a/z"];
+        config.assets.insert("amd64".into(), entries.map(str::to_owned).to_vec());
+        assert_eq!(unhashed(&config), ["https://a/x", "https://a/z"]);
     }
 }

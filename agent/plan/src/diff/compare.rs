@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::observed::{Access, Observed, ObservedContent, ObservedFile, sha256_hex};
 use super::step::Change;
-use crate::resource::{AssetContent, Content, File, Mode, Resource};
+use crate::resource::{AssetContent, Content, File, Resource};
 use crate::shown;
 use crate::static_pod::{is_manifest, is_manifest_of_kops};
 use kops_agent_spec::urls::shown_url;
@@ -212,16 +212,12 @@ fn discreet(file: &File, present: Option<&ObservedFile>, change: Change) -> Chan
         _ if is_manifest(&file.path) && matches!(change, Change::WriteBytes { .. }) => {
             Change::WriteHidden { what: "manifest of a pod".into() }
         }
-        _ if is_private(file.mode) => Change::WriteHidden { what: "private".into() },
-        Some(present) if is_private(present.access.mode) => {
+        _ if shown::is_private(file.mode) => Change::WriteHidden { what: "private".into() },
+        Some(present) if shown::is_private(present.access.mode) => {
             Change::WriteHidden { what: "the present file is private".into() }
         }
         _ => change,
     }
-}
-
-fn is_private(mode: Mode) -> bool {
-    mode.0 & 0o004 == 0
 }
 
 fn asset_change(asset: &AssetContent, present: Option<&ObservedFile>) -> Option<Change> {

@@ -1,10 +1,10 @@
-//! The values that are in files with secrets: JSON, YAML, INI (`name = value`) and CSV.
+//! The values that are in files with secrets: JSON, YAML, TOML, INI (`name = value`) and CSV.
 
 use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::is_secret_name;
+use super::named::{is_no_secret, is_secret_name};
 
 /// Names of what tells who logs in to what and not by what, as in the configuration of a registry's credentials.
 const NAMING: [&str; 5] = ["username", "email", "serveraddress", "kind", "apiversion"];
@@ -35,8 +35,6 @@ const NAMING_MORE: [&str; 22] = [
 ];
 /// What is shorter and has no name that says that it is secret is part of other words.
 const SHORTEST: usize = 6;
-/// How the path of a file ends that has the secret: `--kubelet-client-key=/srv/kubernetes/…`. No base64 has a dot.
-const KEY_FILES: [&str; 3] = [".key", ".pem", ".crt"];
 /// The fewest fields of a row.
 const FIELDS: usize = 3;
 
@@ -63,10 +61,7 @@ impl Named {
 
     /// Whether its name says that it is secret.
     pub(super) fn is_named_secret(&self) -> bool {
-        let is_key_file = self.text.starts_with('/') && KEY_FILES.iter().any(|end| self.text.ends_with(end));
-        is_secret_name(&self.name)
-            && !matches!(self.text.as_str(), "true" | "false" | "null" | "")
-            && !is_key_file
+        is_secret_name(&self.name) && !is_no_secret(&self.text)
     }
 }
 
@@ -87,6 +82,9 @@ pub(super) fn values(text: &str) -> Vec<Named> {
     }
     // Any text is YAML of one string, which is no value that is told from others.
     if let Ok(value @ (Value::Object(_) | Value::Array(_))) = serde_yaml::from_str::<Value>(text) {
+        collect(&value, "", false, &mut values);
+    }
+    if let Ok(value) = toml::from_str::<Value>(text) {
         collect(&value, "", false, &mut values);
     }
     text.lines().for_each(|line| of_line(line, &mut values));
@@ -134,7 +132,7 @@ fn of_line(line: &str, values: &mut Vec<Named>) {
     for word in line.split_whitespace().map(|word| word.trim_matches(['"', '\''])) {
         let word = word.strip_prefix("Environment=").map_or(word, |word| word.trim_matches(['"', '\'']));
         if let Some((name, value)) = word.split_once('=').filter(|(name, _)| is_secret_name(name)) {
-            add(name, value);
+            add(name, value.trim_matches(['"', '\'']));
         }
     }
     let mut fields = line.split(',');

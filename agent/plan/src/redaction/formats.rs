@@ -50,7 +50,7 @@ pub(super) fn without_tokens(text: &str) -> String {
         let token = &token[..token.find(|c| !is_of_token(c)).unwrap_or(token.len())];
         shown.push_str(&rest[..begin]);
         is_login &= !rest[..begin].contains('\n');
-        is_login |= LOGINS.contains(&token);
+        is_login |= is_login_program(token);
         rest = &rest[begin + token.len()..];
         let hidden = hidden_of(token, before, is_login);
         shown.push_str(&token[..token.len() - hidden]);
@@ -61,6 +61,11 @@ pub(super) fn without_tokens(text: &str) -> String {
     }
     shown.push_str(rest);
     shown
+}
+
+/// Whether a word is such a program, or its path.
+pub(super) fn is_login_program(word: &str) -> bool {
+    LOGINS.contains(&word.rsplit('/').next().unwrap_or(word))
 }
 
 fn is_of_token(c: char) -> bool {
@@ -102,10 +107,14 @@ fn hidden_of(token: &str, before: &str, is_login: bool) -> usize {
     password.map_or(0, |(_, password)| password.len())
 }
 
+/// Whether a word is what stands before a credential in a header.
+pub(super) fn is_scheme(word: &str) -> bool {
+    ["bearer", "basic"].iter().any(|scheme| word.eq_ignore_ascii_case(scheme))
+}
+
 /// Whether it follows `Bearer` or `Basic`, and is no word of a sentence.
 fn is_after_scheme(token: &str, before: &str) -> bool {
-    let is_scheme = |scheme: &str| before.eq_ignore_ascii_case(scheme);
-    if token.len() < SHORTEST || !(is_scheme("bearer") || is_scheme("basic")) {
+    if token.len() < SHORTEST || !is_scheme(before) {
         return false;
     }
     let has_capital = |text: &str| text.contains(|c: char| c.is_ascii_uppercase());

@@ -7,7 +7,8 @@
 use serde::Deserialize as _;
 use serde_json::Value;
 
-use super::named::{is_secret_name, without_values};
+use super::formats::is_login_program;
+use super::named::{is_of_name, is_secret_name, without_values};
 use super::urls;
 use crate::diff::sha256_hex;
 use kops_agent_spec::go_yaml;
@@ -104,7 +105,16 @@ impl Manifest {
     /// In a list the value of a flag may follow it.
     fn hide_in_list(&mut self, items: &mut [Value]) {
         let mut flag: Option<String> = None;
+        let mut is_login = false;
         for item in items {
+            if let Some(text) = item.as_str() {
+                is_login |= is_login_program(text);
+                if let Some((before, password)) = password(text, flag.as_deref(), is_login) {
+                    *item = Value::String(format!("{before}{}", self.placeholder("password", password)));
+                    flag = None;
+                    continue;
+                }
+            }
             let named = flag.take().filter(|flag| is_named_secret(flag, item));
             if let Some(flag) = named.filter(|_| item.as_str().is_some_and(|text| !text.starts_with('-'))) {
                 self.hide(item, &flag);
@@ -125,10 +135,8 @@ impl Manifest {
             *text = self.placeholder("", text);
             return;
         }
-        if let Some((flag, value)) = text.split_once('=').filter(|(flag, _)| flag.starts_with('-'))
-            && is_named_secret(flag, &Value::from(value))
-        {
-            *text = format!("{flag}={}", self.placeholder(flag, value));
+        if let Some((before, name, value)) = assignment(text) {
+            *text = format!("{before}={}", self.placeholder(name, value));
             return;
         }
         let shown = urls::without_credentials(text);
@@ -154,6 +162,32 @@ impl Manifest {
         self.hidden.push(Hidden { name: name.to_owned(), value: value.to_owned() });
         format!("{BEGIN}{}{END}", sha256_hex(value.as_bytes()))
     }
+}
+
+/// What of an item of a list is a password that no name says: what stands before it, and it. `flag` is the item before it,
+/// `is_login` whether a program that takes logins is.
+fn password<'a>(text: &'a str, flag: Option<&str>, is_login: bool) -> Option<(&'a str, &'a str)> {
+    let at = match flag {
+        // A user and a group by their numbers let nobody in.
+        Some("-u" | "--user") if text.contains(|c: char| !(c.is_ascii_digit() || c == ':')) => {
+            text.find(':')? + 1
+        }
+        Some("-p") if is_login => 0,
+        _ if is_login && text.starts_with("-p") => 2,
+        _ => return None,
+    };
+    Some(text.split_at(at)).filter(|(_, password)| !password.is_empty())
+}
+
+/// A text that gives something of a secret name a value: what stands before the `=`, the name and the value. Of a URL all that
+/// lets one in is hidden otherwise.
+fn assignment(text: &str) -> Option<(&str, &str, &str)> {
+    text.match_indices('=').find_map(|(at, _)| {
+        let (before, value) = (&text[..at], &text[at + 1..]);
+        let name = before.rsplit(|c| !is_of_name(c)).next().unwrap_or_default();
+        let is_word = !before.contains(char::is_whitespace) && !before.contains("://");
+        (is_word && is_named_secret(name, &Value::from(value))).then_some((before, name, value))
+    })
 }
 
 /// Whether the name of a scalar says that it is secret, and it is neither a switch nor the path of a file that has it.

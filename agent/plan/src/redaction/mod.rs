@@ -10,6 +10,7 @@ mod formats;
 pub mod manifest;
 mod named;
 mod pem;
+mod private;
 mod random;
 mod spellings;
 mod urls;
@@ -25,6 +26,8 @@ use serde_json::Value;
 
 use manifest::Manifest;
 pub use named::is_secret_name;
+pub use private::is_nothing_but_secret;
+pub(crate) use urls::without_credentials;
 
 /// Stands in the place of what is hidden.
 pub const MARK: &str = "[***]";
@@ -53,11 +56,15 @@ impl Redactor {
     /// The same, which hides this value too: as it is, and in each spelling that other programs give it. Less than four bytes
     /// are not hidden.
     #[must_use]
-    pub fn hiding(mut self, secret: &str) -> Redactor {
-        let whole = secret.trim();
-        let lines = whole.lines().map(str::trim).filter(|line| !line.starts_with("-----"));
+    pub fn hiding(self, secret: &str) -> Redactor {
         // Those of a key are found by their looks, and are too many to look for each.
-        let lines = lines.filter(|line| line.len() >= SHORTEST * 2 && !random::is_random(line));
+        self.hiding_lines(secret, |line| line.len() >= SHORTEST * 2 && !random::is_random(line))
+    }
+
+    /// The same, which hides this value, and each of its lines that is like this.
+    fn hiding_lines(mut self, secret: &str, is_hidden: fn(&str) -> bool) -> Redactor {
+        let whole = secret.trim();
+        let lines = whole.lines().map(str::trim).filter(|line| !line.starts_with("-----") && is_hidden(line));
         for value in [whole].into_iter().chain(lines).filter(|value| value.len() >= SHORTEST) {
             if !self.secrets.contains(value) {
                 self.secrets.extend(spellings::of(value).into_iter().filter(|text| text.len() >= SHORTEST));
@@ -127,51 +134,67 @@ impl Redactor {
 
     /// A text without what is secret in it.
     pub fn text(&self, text: &str) -> String {
+        let text = self.configuration(text);
+        let text = random::without_runs(&text, &self.public);
+        self.without_known(text)
+    }
+
+    /// A text of which none of the secrets stays that this program itself writes, reads or is given, and nothing that looks like
+    /// one by its name or its form; what only looks random does, as digests and certificates. It has as many lines as the text.
+    pub(crate) fn configuration(&self, text: &str) -> String {
         let text = self.without_known(text.to_owned());
         let text = pem::without_private_keys(&text);
         let text = urls::without_credentials(&text);
         let text = named::without_values(&text);
         let text = formats::without_tokens(&text);
-        let text = random::without_runs(&text, &self.public);
         self.without_known(text)
     }
 
     /// A value without what is secret in its texts, keys of objects included.
     pub fn json(&self, value: &Value) -> Value {
-        self.json_below(value, false)
+        self.json_below(value, false, Redactor::text)
+    }
+
+    /// The same of a configuration, as [`Self::configuration`].
+    pub(crate) fn json_of_configuration(&self, value: &Value) -> Value {
+        self.json_below(value, false, Redactor::configuration)
     }
 
     /// The same of what stands below the name of a secret, or elsewhere.
-    fn json_below(&self, value: &Value, is_below: bool) -> Value {
+    fn json_below(&self, value: &Value, is_below: bool, shown: Shown) -> Value {
         match value {
-            Value::String(text) => Value::String(self.text(text)),
-            Value::Array(values) => values.iter().map(|value| self.json_below(value, is_below)).collect(),
+            Value::String(text) => Value::String(shown(self, text)),
+            Value::Array(values) => {
+                values.iter().map(|value| self.json_below(value, is_below, shown)).collect()
+            }
             Value::Object(fields) => {
                 // What a container's variable has is said by another field, and many names say nothing.
                 let is_variable = is_below || fields.keys().any(|name| name.eq_ignore_ascii_case("name"));
-                let shown = |(name, value): (&String, &Value)| {
+                let of_field = |(name, value): (&String, &Value)| {
                     let lower = name.to_lowercase();
                     let is_value =
                         (is_variable && lower == "value") || (is_below && CONTENT.contains(&lower.as_str()));
-                    let shown = match is_value || is_secret_name(name) {
-                        true if lower == "secrets" && is_of_names(value) => self.json(value),
-                        true => self.hidden(value),
-                        false => self.json_below(value, is_below),
+                    let value = match is_value || is_secret_name(name) {
+                        true if lower == "secrets" && is_of_names(value) => {
+                            self.json_below(value, false, shown)
+                        }
+                        true => self.hidden(value, shown),
+                        false => self.json_below(value, is_below, shown),
                     };
-                    (self.text(name), shown)
+                    (shown(self, name), value)
                 };
-                fields.iter().map(shown).collect()
+                fields.iter().map(of_field).collect()
             }
             other => other.clone(),
         }
     }
 
     /// What stands below the name of a secret: fields of objects have names of their own.
-    fn hidden(&self, value: &Value) -> Value {
+    fn hidden(&self, value: &Value, shown: Shown) -> Value {
         match value {
             Value::String(_) | Value::Number(_) => Value::String(MARK.to_owned()),
-            Value::Array(values) => values.iter().map(|value| self.hidden(value)).collect(),
-            other => self.json_below(other, true),
+            Value::Array(values) => values.iter().map(|value| self.hidden(value, shown)).collect(),
+            other => self.json_below(other, true, shown),
         }
     }
 
@@ -183,8 +206,8 @@ impl Redactor {
         self.finder.get_or_init(make).as_ref()
     }
 
-    /// A text without the values that are known to be secret; what only looks like a secret stays.
-    pub(crate) fn without_known(&self, mut text: String) -> String {
+    /// A text without the values that are known to be secret; what only looks like a secret stays. It has as many lines.
+    fn without_known(&self, mut text: String) -> String {
         for _ in 0..ROUNDS {
             // Where nothing can find them nothing can be shown.
             let Some(finder) = self.finder() else { return MARK.to_owned() };
@@ -192,8 +215,8 @@ impl Redactor {
                 return text;
             }
             let mut shown = String::with_capacity(text.len());
-            finder.replace_all_with(&text, &mut shown, |_, _, shown| {
-                shown.push_str(MARK);
+            finder.replace_all_with(&text, &mut shown, |_, hidden, shown| {
+                push_marks(hidden, shown);
                 true
             });
             text = shown;
@@ -201,6 +224,15 @@ impl Redactor {
         // A secret that is made of the mark itself: nothing of the text is worth that.
         MARK.to_owned()
     }
+}
+
+/// How a redactor shows a text.
+type Shown = fn(&Redactor, &str) -> String;
+
+/// A mark for each line of what is hidden.
+fn push_marks(hidden: &str, shown: &mut String) {
+    shown.push_str(MARK);
+    hidden.matches('\n').for_each(|_| shown.extend(["\n", MARK]));
 }
 
 /// Fields of what has the name of a secret that have the secret itself.
@@ -217,8 +249,17 @@ fn is_of_names(value: &Value) -> bool {
 
 /// A redactor that hides a value of a file, too, and what it is in base64.
 fn hiding_value(redactor: Redactor, value: &files::Named) -> Redactor {
-    let redactor = redactor.hiding(&value.text).hiding_logins(&value.text);
-    let decoded = STANDARD.decode(&value.text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let redactor = match value.is_named_secret() {
+        // Its name tells more than its looks.
+        true => redactor.hiding_lines(&value.text, |_| true),
+        false => redactor.hiding(&value.text),
+    };
+    let redactor = redactor.hiding_logins(&value.text);
+    // A header has its scheme before it.
+    let header = value.text.split_once(' ').filter(|(scheme, _)| formats::is_scheme(scheme));
+    let text = header.map_or(value.text.as_str(), |(_, text)| text.trim());
+    let redactor = if header.is_some() { redactor.hiding(text) } else { redactor };
+    let decoded = STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     // `auth` of a registry is `user:password`.
     let Some(decoded) = decoded else { return redactor };
     let password = decoded.split_once(':').map(|(_, password)| password.to_owned());

@@ -52,6 +52,8 @@ const PLACES: [&str; 23] = [
     "file", "path", "dir", "folder", "name", "names", "type", "kind", "count", "ttl", "expiry", "size",
     "version", "url", "uri", "id", "ids", "mode", "audience", "duration", "timeout", "enabled", "method",
 ];
+/// How the path of a file ends that has the secret: `--kubelet-client-key=/srv/kubernetes/…`. No base64 has a dot.
+const KEY_FILES: [&str; 3] = [".key", ".pem", ".crt"];
 /// Names whose values go on to the end of the line.
 const WHOLE_LINE: [&str; 6] = ["authorization", "cookie", "password", "passwd", "passphrase", "pwd"];
 
@@ -177,14 +179,20 @@ impl Line<'_> {
                 shown.push_str(value);
                 return Some(Open { column: begin, is_text: true });
             }
+            // `"A_PASSWORD=x" "B=y"`, as systemd has variables.
+            let word = before.filter(|c| separator == "=" && matches!(c, '"' | '\''));
             let hidden = match name == "Value" && before == Some(',') && !separator.ends_with('"') {
                 true => {
                     self.variable_end(at).map_or_else(|| value_length(value, name, separator), |end| end - at)
                 }
-                false => value_length(value, name, separator),
+                false => match word.and_then(|quote| Quote::Plain(quote).end_in(value)) {
+                    Some(end) => end,
+                    None => value_length(value, name, separator),
+                },
             };
-            if hidden > 0 {
-                shown.push_str(MARK);
+            match &value[..hidden] {
+                stays if is_no_secret(stays) => shown.push_str(stays),
+                _ => shown.push_str(MARK),
             }
             at += hidden;
         }
@@ -202,6 +210,14 @@ impl Line<'_> {
         self.value_from = Some(at);
         (at < self.line.len()).then_some(at)
     }
+}
+
+/// Whether a value is none that lets one in, whatever its name: a switch, or the file that has the secret.
+pub(super) fn is_no_secret(value: &str) -> bool {
+    let is_key_file = value.starts_with('/')
+        && !value.contains(char::is_whitespace)
+        && KEY_FILES.iter().any(|end| value.ends_with(end));
+    is_key_file || matches!(value, "" | "true" | "false" | "null")
 }
 
 /// Whether a name at the end of a line has its value on the next ones, and is no last word of a sentence.
@@ -235,7 +251,7 @@ fn is_of_secrets(name: &str) -> bool {
     words(name).last().is_some_and(|last| last == "secrets")
 }
 
-fn is_of_name(c: char) -> bool {
+pub(super) fn is_of_name(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.')
 }
 

@@ -1,6 +1,6 @@
 //! Private keys in PEM, whatever stands before each of their lines, as in a journal, or between them, as `\n` in JSON.
 
-use super::MARK;
+use super::push_marks;
 
 const BEGIN: &str = "-----BEGIN ";
 const END: &str = "-----END ";
@@ -10,7 +10,7 @@ const LABEL: &str = "PRIVATE KEY";
 /// The longest key that there is, with what a journal writes before each line: what has no end ends here.
 const LONGEST: usize = 32 * 1024;
 
-/// A text without private keys.
+/// A text without private keys, of as many lines.
 pub(super) fn without_private_keys(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
@@ -22,8 +22,9 @@ pub(super) fn without_private_keys(text: &str) -> String {
             rest = &block[BEGIN.len()..];
             continue;
         }
-        shown.push_str(MARK);
-        rest = &block[end_of(block)..];
+        let (key, after) = block.split_at(end_of(block));
+        push_marks(key, &mut shown);
+        rest = after;
     }
     shown.push_str(rest);
     shown

@@ -287,6 +287,43 @@ fn of_a_registrys_credentials_the_password_is_known_and_its_host_is_not_secret()
 }
 
 #[test]
+fn of_toml_and_of_blocks_all_is_known_whatever_its_looks() {
+    let toml = "[a]\npassword = '''multi\nline'''\nauth = { username = \"robot\", password = \"in-a-table\" }\n\
+                [host.\"https://mirror\".header]\nAuthorization = [\"Basic cm9ib3Q6aHVudGVyMg==\"]\nx-custom-token = [\"in-a-list\"]\n";
+    let redactor = Redactor::default().hiding_named(toml);
+    assert_eq!(
+        redactor.text(
+            "multi, line, in-a-table, in-a-list, cm9ib3Q6aHVudGVyMg==, robot:hunter2 and hunter2 of robot"
+        ),
+        "[***], [***], [***], [***], [***], [***] and [***] of robot"
+    );
+    let yaml = "password: |\n  short\n  MIIEpAIBAAKCAQEA0vx7agoebGcQSuuP\n  k9\nother: shown\n";
+    let redactor = Redactor::default().hiding_named(yaml);
+    assert_eq!(
+        redactor.configuration("at short or MIIEpAIBAAKCAQEA0vx7agoebGcQSuuP, k9 shown"),
+        "at [***] or [***], k9 shown"
+    );
+}
+
+#[test]
+fn what_is_hidden_of_a_configuration_leaves_as_many_lines() {
+    let key = "-----BEGIN PRIVATE KEY-----\nabcd\nefgh\n-----END PRIVATE KEY-----";
+    assert_eq!(Redactor::default().configuration(key), format!("{MARK}\n{MARK}\n{MARK}\n{MARK}"));
+    assert_eq!(Redactor::default().hiding("one\ntwo").configuration("x one\ntwo y"), "x [***]\n[***] y");
+    let digest = "k3mXq0zT9vB1Rj5Yw8LcPd2Ns7Gh4Fa6Ue+Io/QtZxE=";
+    assert_eq!(Redactor::default().configuration(digest), digest);
+    for stays in
+        ["--anonymous-auth=false", "client-key: /var/lib/kubelet/a.key", "automountServiceAccountToken: true"]
+    {
+        assert_eq!(Redactor::default().text(stays), stays);
+    }
+    assert_eq!(
+        Redactor::default().text("Environment=\"A_PASSWORD=x y\" \"B=z\""),
+        "Environment=\"A_PASSWORD=[***]\" \"B=z\""
+    );
+}
+
+#[test]
 fn json_is_redacted_by_its_fields() {
     let value = json!({"url": "https://u:p@h/x", "token": "abc", "secrets": ["dockerconfig"], "n": 7,
         "clientKeyData": "YWJj", "nested": {"password": 12345}, "tokens": ["x"], "env": [{"name": "A", "value": "x"}]});

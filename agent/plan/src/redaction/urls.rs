@@ -10,7 +10,7 @@ const SCHEME: &str = "://";
 const DIGEST: &str = "sha256:";
 
 /// A text whose URLs have none of it.
-pub(super) fn without_credentials(text: &str) -> String {
+pub(crate) fn without_credentials(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     let mut rest = text;
     while let Some(at) = rest.find(SCHEME) {

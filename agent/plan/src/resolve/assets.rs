@@ -5,6 +5,7 @@ use serde::Serialize;
 use crate::resource::{AssetContent, Content};
 use kops_agent_spec::NodeupConfig;
 use kops_agent_spec::facts::Architecture;
+use kops_agent_spec::urls::hash_and_urls;
 
 /// One file that can be downloaded.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -82,10 +83,7 @@ impl Assets {
 }
 
 fn read_entry(entry: &str) -> Result<Asset, String> {
-    let (sha256, urls) = match entry.split_once('@') {
-        Some((hash, urls)) if !hash.contains("://") => (Some(hash), urls),
-        _ => (None, entry),
-    };
+    let (sha256, urls) = hash_and_urls(entry);
     if let Some(hash) = sha256
         && !(hash.len() == 64 && hash.bytes().all(|byte| byte.is_ascii_hexdigit()))
     {

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::redaction::without_credentials;
+
 /// One thing that a user has to change.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Problem {
@@ -16,9 +18,9 @@ pub struct Problem {
 pub struct Problems(Vec<Problem>);
 
 impl Problems {
-    /// Adds one.
+    /// Adds one. What lets one in is no part of URLs in it: problems are told to journals.
     pub fn add(&mut self, field: impl Into<String>, problem: impl Into<String>) {
-        let problem = Problem { field: field.into(), problem: problem.into() };
+        let problem = Problem { field: field.into(), problem: without_credentials(&problem.into()) };
         if !self.0.contains(&problem) {
             self.0.push(problem);
         }

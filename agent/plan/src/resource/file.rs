@@ -1,5 +1,7 @@
 //! Files, directories and links, and what is in a file.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::Mode;
@@ -24,6 +26,17 @@ pub enum Content {
     Kubeconfig(Kubeconfig),
     /// Text with secrets in it: the pieces one after another.
     SecretText(Vec<SecretPiece>),
+}
+
+impl Content {
+    /// The text that is in the file as it stands here, or in base64; `None` for all else, and for what is no text.
+    pub fn in_clear(&self) -> Option<String> {
+        match self {
+            Content::Text(text) => Some(text.clone()),
+            Content::Base64(encoded) => String::from_utf8(STANDARD.decode(encoded).ok()?).ok(),
+            _ => None,
+        }
+    }
 }
 
 /// Where a file's bytes come from when they are downloaded.

@@ -4,6 +4,7 @@
 
 use std::fs;
 
+use kops_agent_net::LocationClient;
 use kops_agent_tests::azure_blob::{AzureBlob as StandIn, Mood};
 
 use super::*;
@@ -101,13 +102,14 @@ async fn versions_are_etags_of_the_blobs_between_two() {
 async fn a_blob_is_asked_for_with_a_token_of_the_identity_which_is_asked_for_once() {
     let azure = Azure::new();
     let file = place("azureblob://kopsstate/state/release/v1/a+b c%2Fd");
+    let client = LocationClient::new().unwrap();
     for _ in 0..3 {
-        let Location { url, headers, size } = azure.blob.locate(&file).await.unwrap();
-        assert_eq!(size, Some(5));
-        assert!(url.path().ends_with("/state/release%2Fv1%2Fa%2Bb%20c%252Fd"), "{url}");
-        let answer = azure.blob.client.get(url).headers(headers.clone()).send().await.unwrap();
+        let location = azure.blob.locate(&file).await.unwrap();
+        assert_eq!((location.size, location.has_headers()), (Some(5), true));
+        assert!(location.url.path().ends_with("/state/release%2Fv1%2Fa%2Bb%20c%252Fd"), "{location:?}");
+        let answer = client.request(Method::GET, &location).send().await.unwrap();
         assert_eq!(kops_agent_net::http::said(answer, 1000).await, "hello");
-        assert!(!format!("{headers:?} {:?}", azure.blob).contains("the-token"));
+        assert!(!format!("{location:?} {:?}", azure.blob).contains("the-token"));
     }
     let calls = azure.server.calls();
     assert_eq!(calls.iter().filter(|call| call.contains("/metadata/identity")).count(), 1, "{calls:?}");

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::Mutex;
 
 use super::*;
+use kops_agent_net::LocationClient;
 use kops_agent_tests::test_server::{TestServer, text};
 
 const TOKEN: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
@@ -112,12 +113,13 @@ async fn an_object_is_asked_for_with_the_instances_token_which_is_asked_for_once
     let (server, asked) = google().await;
     let gs = gs(&server);
     let file = place("gs://assets/release/v1/a+b");
+    let client = LocationClient::new().unwrap();
     for _ in 0..3 {
-        let Location { url, headers, size } = gs.locate(&file).await.unwrap();
-        assert_eq!(size, Some(5));
-        let answer = gs.client.get(url).headers(headers.clone()).send().await.unwrap();
+        let location = gs.locate(&file).await.unwrap();
+        assert_eq!((location.size, location.has_headers()), (Some(5), true));
+        let answer = client.request(reqwest::Method::GET, &location).send().await.unwrap();
         assert_eq!(kops_agent_net::http::said(answer, 1000).await, "hello");
-        assert!(!format!("{headers:?}").contains("hidden"));
+        assert!(!format!("{location:?}").contains("hidden"));
     }
     assert_eq!(asked.lock().unwrap().iter().filter(|path| *path == TOKEN).count(), 1);
 }
@@ -125,8 +127,12 @@ async fn an_object_is_asked_for_with_the_instances_token_which_is_asked_for_once
 #[tokio::test]
 async fn a_size_is_read_of_an_answer_of_some_length() {
     let (server, _) = google().await;
-    let Location { url, size, .. } = gs(&server).locate(&place("gs://assets/long")).await.unwrap();
-    assert_eq!((url.query(), size), (Some("alt=media"), None), "it is downloaded all the same");
+    let located = gs(&server).locate(&place("gs://assets/long")).await.unwrap();
+    assert_eq!(
+        (located.url.query(), located.size),
+        (Some("alt=media"), None),
+        "it is downloaded all the same"
+    );
 }
 
 #[tokio::test]

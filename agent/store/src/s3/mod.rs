@@ -25,7 +25,6 @@ use aws_sdk_s3::operation::list_objects_v2::builders::ListObjectsV2FluentBuilder
 use aws_sdk_s3::presigning::PresigningConfig;
 use kops_agent_net::Location;
 use reqwest::Url;
-use reqwest::header::HeaderMap;
 use tokio::time::timeout;
 
 pub use settings::S3Settings;
@@ -168,7 +167,7 @@ impl Backend for S3 {
             let signed = get.presigned(lifetime).await?;
             let url = Url::parse(signed.uri()).map_err(|error| Failure::passing(in_one_line(&error)))?;
             let size = head.content_length().and_then(|size| size.try_into().ok());
-            Ok(Location { url, headers: HeaderMap::new(), size })
+            Ok(Location::of(url).of_size(size))
         }))
     }
 }

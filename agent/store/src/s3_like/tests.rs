@@ -105,12 +105,12 @@ async fn a_wrong_secret_is_refused_and_not_shown() {
 async fn a_download_is_located_and_fetched() {
     let (_buckets, server) = served().await;
     let store = store(&server);
-    let client = kops_agent_net::http::client().unwrap();
+    let client = kops_agent_net::LocationClient::new().unwrap();
     for scheme in SCHEMES {
         let location =
             store.locate_download(&format!("{scheme}://state/release/a%2Bb")).await.unwrap().unwrap();
         assert_eq!(location.size, Some(10));
-        let answer = client.get(location.url).headers(location.headers).send().await.unwrap();
+        let answer = client.request(reqwest::Method::GET, &location).send().await.unwrap();
         assert_eq!(kops_agent_net::http::said(answer, 1000).await, "0123456789");
         let missing = store.locate_download(&format!("{scheme}://state/release/none")).await.unwrap_err();
         assert!(matches!(missing, StoreError::NotFound { .. }), "{missing:?}");

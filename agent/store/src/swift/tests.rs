@@ -4,6 +4,7 @@
 
 use std::fs;
 
+use kops_agent_net::LocationClient;
 use kops_agent_tests::openstack::swift::{Mood, Swift as StandIn};
 use kops_agent_tests::openstack::{SECRET, TOKEN, password_login};
 
@@ -117,13 +118,14 @@ async fn versions_are_hashes_of_the_objects_between_two() {
 async fn an_object_is_asked_for_with_the_token() {
     let openstack = Openstack::new();
     let file = place("swift://state/release/v1/a+b c%2Fd");
+    let client = LocationClient::new().unwrap();
     for _ in 0..3 {
-        let Location { url, headers, size } = openstack.swift.locate(&file).await.unwrap();
-        assert_eq!(size, Some(5));
-        assert!(url.path().ends_with("/state/release/v1/a%2Bb%20c%252Fd"), "{url}");
-        let answer = openstack.swift.client.get(url).headers(headers.clone()).send().await.unwrap();
+        let location = openstack.swift.locate(&file).await.unwrap();
+        assert_eq!((location.size, location.has_headers()), (Some(5), true));
+        assert!(location.url.path().ends_with("/state/release/v1/a%2Bb%20c%252Fd"), "{location:?}");
+        let answer = client.request(Method::GET, &location).send().await.unwrap();
         assert_eq!(http::said(answer, 1000).await, "hello");
-        assert!(!format!("{headers:?} {:?}", openstack.swift).contains(TOKEN));
+        assert!(!format!("{location:?} {:?}", openstack.swift).contains(TOKEN));
     }
     assert_eq!(openstack.logins(), 1);
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, SystemTime};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use kops_agent_host::{DownloadTimeouts, Downloads, Error, Host, Report, Scope, Secrets, Silent};
-use kops_agent_net::redirects;
+use kops_agent_net::LocationClient;
 use kops_agent_pki::PemPair;
 use kops_agent_plan::diff::{Plan, diff_with_owned};
 use kops_agent_plan::resource::{AssetContent, Content, DesiredState, File, Mode};
@@ -184,11 +184,14 @@ pub(crate) const IMPATIENT: DownloadTimeouts =
     DownloadTimeouts { give_up_after: Duration::from_secs(2), ..STEADY };
 
 /// A client as the agent's, that trusts these certificates only.
-pub(crate) fn client(trusted: &[&str]) -> reqwest::Client {
+pub(crate) fn client(trusted: &[&str]) -> LocationClient {
     // The second installation is refused, and as good as the first.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let trusted = trusted.iter().map(|pem| reqwest::Certificate::from_pem(pem.as_bytes()).unwrap());
-    reqwest::Client::builder().no_proxy().redirect(redirects()).tls_certs_only(trusted).build().unwrap()
+    let build = |redirects| {
+        let trusted = trusted.iter().map(|pem| reqwest::Certificate::from_pem(pem.as_bytes()).unwrap());
+        reqwest::Client::builder().no_proxy().redirect(redirects).tls_certs_only(trusted).build()
+    };
+    LocationClient::built_by(build).unwrap()
 }
 
 /// A mirror that serves nothing yet.

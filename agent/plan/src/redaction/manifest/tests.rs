@@ -128,3 +128,36 @@ fn credentials_are_what_a_name_or_a_url_says() {
         assert!(!has(name, value), "{name}={value}");
     }
 }
+
+#[test]
+fn what_gives_a_secret_name_a_value_is_hidden_in_each_form_of_a_list() {
+    let words =
+        ["env", "API_TOKEN=hunter2-a", "-e", "DB_PASSWORD=hunter2=b", "A=b", "user=robot,password=hunter2-c"];
+    let login =
+        ["/usr/bin/mysql", "-phunter2-d", "-u", "robot:hunter2-e", "-p", "hunter2-f", "--user", "1000:1000"];
+    let json = serde_json::json!({"spec": {"containers": [{"command": words, "args": login}]}}).to_string();
+    let flow = format!(
+        "spec: {{containers: [{{command: [{}], args: [{}]}}]}}\n",
+        words.join(", "),
+        login.join(", ")
+    );
+    for text in [json, flow.replace("user=robot,password=hunter2-c", "'user=robot,password=hunter2-c'")] {
+        let manifest = Manifest::read(&text).unwrap();
+        assert!(manifest.has_credentials(), "{text}");
+        let shown = shown(&text);
+        assert!(!shown.contains("hunter2"), "{shown}");
+        for part in [
+            "API_TOKEN=[***]",
+            "DB_PASSWORD=[***]",
+            "A=b",
+            "robot,password=[***]",
+            "-p[***]",
+            "robot:[***]",
+            "1000:1000",
+        ] {
+            assert!(shown.contains(part), "{part:?} is not in {shown}");
+        }
+    }
+    let switches = "spec: {command: [--anonymous-auth=false, API_TOKEN=/etc/token, 'https://h/?token=']}\n";
+    assert!(!Manifest::read(switches).unwrap().has_credentials());
+}
