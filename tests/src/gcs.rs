@@ -1,4 +1,5 @@
-//! Google Cloud Storage as the agent asks it: the objects of a bucket are the files of a folder, on one page.
+//! Google Cloud Storage as the agent asks it: the objects of a bucket are the files of a folder, on one page. And a server of it, with
+//! what gives tokens to the key of a service account.
 //!
 //! Source: the Cloud Storage JSON API v1, `objects.get` and `objects.list`.
 
@@ -6,9 +7,84 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use serde_json::json;
+use http_body_util::BodyExt as _;
+use hyper::Request;
+use hyper::body::Incoming;
+use serde_json::{Value, json};
 
 use crate::front::{Answer, Head};
+use crate::google_account::ServiceAccount;
+use crate::stand_in_api::{StandInApi, said};
+
+/// The token that an account's key is given.
+pub const TOKEN: &str = "the-token-of-the-service-account";
+/// The scope that lets it read.
+const READ: &str = "https://www.googleapis.com/auth/devstorage.read_only";
+const TOKENS: &str = "/token";
+
+/// A running store of buckets; dropping it stops it.
+#[derive(Debug)]
+pub struct Gcs(StandInApi<State>);
+
+#[derive(Debug)]
+struct State {
+    root: PathBuf,
+    account: ServiceAccount,
+}
+
+impl Gcs {
+    /// Serves the folders of `root` as buckets, to an account with a new key.
+    ///
+    /// # Errors
+    /// If there is no free port or no thread to be had.
+    pub fn start(root: &Path) -> anyhow::Result<Gcs> {
+        let state = State { root: root.to_owned(), account: ServiceAccount::generate()? };
+        Ok(Gcs(StandInApi::start("gcs", state, |request: Request<Incoming>, state| async move {
+            let headers = request.headers().iter();
+            let headers =
+                headers.filter_map(|(name, value)| Some((name.to_string(), value.to_str().ok()?.to_owned())));
+            let head = Head {
+                method: request.method().to_string(),
+                target: request.uri().to_string(),
+                headers: headers.collect(),
+            };
+            if head.path() != TOKENS {
+                let State { root, .. } = &*state.lock();
+                return Some(match answer(&head, root, TOKEN) {
+                    Answer::Text(status, text) => said(status, text),
+                    Answer::File(path) => match fs::read_to_string(path) {
+                        Ok(text) => said(200, text),
+                        Err(_) => said(404, String::new()),
+                    },
+                    Answer::Of(_) => return None,
+                });
+            }
+            let form = request.into_body().collect().await.ok()?.to_bytes();
+            let uri = format!("http://{}{TOKENS}", head.header("host").unwrap_or_default());
+            Some(match state.lock().account.scope_of(&form, &uri) {
+                Ok(scope) if scope == READ => said(
+                    200,
+                    json!({"access_token": TOKEN, "expires_in": 3599, "token_type": "Bearer"}).to_string(),
+                ),
+                other => {
+                    let refusal =
+                        json!({"error": "invalid_grant", "error_description": format!("{other:?}")});
+                    said(400, refusal.to_string())
+                }
+            })
+        })?))
+    }
+
+    /// The file with the account's key.
+    pub fn key(&self) -> Value {
+        self.0.state().account.file(&format!("{}{TOKENS}", self.0.url()))
+    }
+
+    /// The variable by which it is found.
+    pub fn environment(&self) -> (&'static str, String) {
+        ("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE", format!("{}/storage/v1", self.0.url()))
+    }
+}
 
 /// Answers a request of a client that has this token, with the folders of `root` as buckets.
 pub fn answer(head: &Head, root: &Path, token: &str) -> Answer {

@@ -17,6 +17,7 @@ pub mod faults;
 pub mod front;
 pub mod gce;
 pub mod gcs;
+pub mod google_account;
 pub mod hetzner;
 pub mod imds;
 pub mod kops_controller;

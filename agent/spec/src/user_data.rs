@@ -49,6 +49,10 @@ pub(crate) fn find_kube_env(user_data: &[u8]) -> Result<Vec<u8>, NoKubeEnv> {
     if text.trim().is_empty() {
         return Err(NoKubeEnv::Empty);
     }
+    // JSON, which is YAML to nodeup (upstream: `YamlUnmarshal` in `upup/pkg/fi/utils/yaml.go`).
+    if text.trim_start().starts_with('{') {
+        return Ok(user_data.to_vec());
+    }
     if is_mime(&text) {
         return in_mime(&text);
     }
@@ -222,6 +226,25 @@ mod tests {
     fn is_found_bare_and_when_all_is_gzipped() {
         assert_found(YAML.as_bytes());
         assert_found(&gzip(heredoc_script().as_bytes()));
+    }
+
+    #[test]
+    fn is_found_as_json() {
+        let fields = [
+            r#""CloudProvider": "aws", "ClusterName": "c.example.com", "InstanceGroupName": "nodes""#,
+            r#""ConfigServer": {"CACertificates": "-----BEGIN CERTIFICATE-----\n", "servers": ["https:\/\/10.0.0.1:3988\/"]}"#,
+            r#""InstanceGroupRole": "Node", "NodeupConfigHash": "\u0061bc\u003d""#,
+        ];
+        let on_one_line = format!("{{{}}}", fields.join(",").replace(": ", ":"));
+        let indented = format!("\n{{\n\t{}\n}}\n", fields.join(",\n\t"));
+        for text in [on_one_line, format!("  {{\n  {}\n}}\n", fields.join(",\n  ")), indented] {
+            assert_found(text.as_bytes());
+            assert_found(&gzip(text.as_bytes()));
+            let servers = BootConfig::from_user_data(text.as_bytes()).unwrap().config_server.unwrap().servers;
+            assert_eq!(servers, ["https://10.0.0.1:3988/"]);
+        }
+        let error = BootConfig::from_user_data(b"{\"CloudProvider\": ").unwrap_err().to_string();
+        assert!(error.starts_with("cannot read kube_env.yaml in the user-data: it is not YAML: "), "{error}");
     }
 
     #[test]

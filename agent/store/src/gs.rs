@@ -1,4 +1,4 @@
-//! Buckets of Google Cloud Storage, by its JSON API and as the instance's service account.
+//! Buckets of Google Cloud Storage, by its JSON API and as the instance's service account, or as that of a key.
 //!
 //! No library of Google's: what is needed of it are three requests, and their libraries bring a TLS and an HTTP client
 //! of their own.
@@ -20,6 +20,7 @@ use serde::Deserialize;
 
 use super::backend::{Asked, Backend, Opening, Place, Setup};
 use super::{LARGEST_FILE, StoreError, distinct};
+use kops_agent_cloud::gce::service_account::READ_STORAGE;
 use kops_agent_cloud::gce::tokens::Tokens;
 use kops_agent_net::causes::in_one_line;
 use kops_agent_net::http;
@@ -69,7 +70,7 @@ pub(crate) fn open(setup: Setup) -> Opening {
 
 pub(crate) fn rights(bucket: &str, _: &str) -> String {
     format!(
-        "storage.objects.get and storage.objects.list on the bucket {bucket} (role roles/storage.objectViewer), and the \
+        "storage.objects.get and storage.objects.list on the bucket {bucket} (role roles/storage.objectViewer), and an \
          instance the scope devstorage.read_only"
     )
 }
@@ -137,10 +138,11 @@ impl Backend for Gs {
             let address = self.address(file);
             let mut headers = HeaderMap::new();
             let token = self.tokens.header().await;
-            headers.insert(AUTHORIZATION, token.map_err(|error| no_token(&file.url, &error.to_string()))?);
+            headers
+                .insert(AUTHORIZATION, token.map_err(|error| self.no_token(&file.url, &error.to_string()))?);
             let once = |error| GaveUp { error, attempts: 1, waited: Duration::ZERO };
             let asked = self.send(&format!("{address}?fields=size"), SIZE_TIMEOUT).await;
-            let answer = asked.map_err(|failure| store_error(file, once(failure)))?;
+            let answer = asked.map_err(|failure| self.store_error(file, once(failure)))?;
             // Without it the download goes as well.
             let told = read(answer, LARGEST_METADATA).await.ok();
             let metadata = told.and_then(|told| serde_json::from_slice::<Metadata>(&told).ok());
@@ -158,13 +160,14 @@ impl Gs {
     /// Google's, or where `CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE` says.
     ///
     /// # Errors
-    /// If there can be no HTTP client, or the server is to be reached by TLS, but this host has no CA bundle.
+    /// If there can be no HTTP client, or the server is to be reached by TLS, but this host has no CA bundle; or if
+    /// `GOOGLE_APPLICATION_CREDENTIALS` names no key of a service account.
     pub(super) fn new(retries: Retries) -> Result<Gs, StoreError> {
         let endpoint = std::env::var("CLOUDSDK_API_ENDPOINT_OVERRIDES_STORAGE").unwrap_or_default();
         let endpoint = if endpoint.is_empty() { ENDPOINT } else { endpoint.trim_end_matches('/') };
         tls::require_ca_bundle_for([endpoint])?;
         let unusable = |error: &dyn std::error::Error| StoreError::BadSettings(error.to_string());
-        let tokens = Tokens::of_environment(retries).map_err(|error| unusable(&error))?;
+        let tokens = Tokens::of_application(READ_STORAGE, retries).map_err(|error| unusable(&error))?;
         let client = http::client().map_err(|error| unusable(&error))?;
         Ok(Gs { client, endpoint: endpoint.to_owned(), retries, tokens })
     }
@@ -223,7 +226,36 @@ impl Gs {
         };
         let attempt = || async { read(self.send(address, self.retries.attempt).await?, largest).await };
         let asked = self.retries.run(&what.url, attempt, deadline).await;
-        asked.map_err(|gave_up| store_error(what, gave_up))
+        asked.map_err(|gave_up| self.store_error(what, gave_up))
+    }
+
+    /// What to tell the operator.
+    fn store_error(&self, object: &Place, gave_up: GaveUp<Failure>) -> StoreError {
+        let GaveUp { error, attempts, waited } = gave_up;
+        let url = object.url.clone();
+        match error {
+            Failure::Passing(cause) => StoreError::Unreachable { url, cause, attempts, waited },
+            Failure::NoToken(problem) => self.no_token(url, &problem),
+            Failure::Status(StatusCode::NOT_FOUND) => StoreError::NotFound { url, place: String::new() },
+            Failure::Status(StatusCode::FORBIDDEN) => {
+                StoreError::Forbidden { url, rights: object.rights.clone() }
+            }
+            Failure::Status(status @ StatusCode::UNAUTHORIZED) => {
+                let whose = self.tokens.whose();
+                let problem = format!("{status}; does {whose} exist, and is it enabled?");
+                StoreError::Credentials { url, problem }
+            }
+            Failure::Status(status) => {
+                let (code, message) = (String::new(), "is this the name of an object?".into());
+                StoreError::Refused { url, status: status.as_u16(), code, message }
+            }
+            Failure::TooLarge => StoreError::TooLarge { url },
+        }
+    }
+
+    fn no_token(&self, url: impl Into<String>, problem: &str) -> StoreError {
+        let problem = format!("there is no token of {}: {problem}", self.tokens.whose());
+        StoreError::Credentials { url: url.into(), problem }
     }
 
     async fn send(&self, address: &str, limit: Duration) -> Result<Response, Failure> {
@@ -250,7 +282,7 @@ impl Gs {
 enum Failure {
     /// It may work later.
     Passing(String),
-    /// There is no token of the instance's service account.
+    /// There is no token.
     NoToken(String),
     /// Google answers with this.
     Status(StatusCode),
@@ -274,34 +306,6 @@ fn of_transport(error: reqwest::Error) -> Failure {
 async fn read(answer: Response, largest: u64) -> Result<Vec<u8>, Failure> {
     let largest = usize::try_from(largest).unwrap_or(usize::MAX);
     http::body(answer, largest).await.map_err(of_transport)?.ok_or(Failure::TooLarge)
-}
-
-/// What to tell the operator.
-fn store_error(object: &Place, gave_up: GaveUp<Failure>) -> StoreError {
-    let GaveUp { error, attempts, waited } = gave_up;
-    let url = object.url.clone();
-    match error {
-        Failure::Passing(cause) => StoreError::Unreachable { url, cause, attempts, waited },
-        Failure::NoToken(problem) => no_token(url, &problem),
-        Failure::Status(StatusCode::NOT_FOUND) => StoreError::NotFound { url, place: String::new() },
-        Failure::Status(StatusCode::FORBIDDEN) => {
-            StoreError::Forbidden { url, rights: object.rights.clone() }
-        }
-        Failure::Status(status @ StatusCode::UNAUTHORIZED) => {
-            let problem = format!("{status}; does the instance's service account exist, and is it enabled?");
-            StoreError::Credentials { url, problem }
-        }
-        Failure::Status(status) => {
-            let (code, message) = (String::new(), "is this the name of an object?".into());
-            StoreError::Refused { url, status: status.as_u16(), code, message }
-        }
-        Failure::TooLarge => StoreError::TooLarge { url },
-    }
-}
-
-fn no_token(url: impl Into<String>, problem: &str) -> StoreError {
-    let problem = format!("there is no token of the instance's service account: {problem}");
-    StoreError::Credentials { url: url.into(), problem }
 }
 
 /// A name as one segment of a path (RFC 3986, section 2.3).

@@ -13,6 +13,10 @@ use crate::cluster::{CLUSTER, Cluster, Controller, GROUP_LABEL, eventually, id};
 /// How many kubectls create objects: each of them holds back.
 const HANDS: usize = 8;
 const NEW_NODES: usize = 9;
+/// What a cloud may be asked besides the fewest questions that tell all: EC2 where the Nodes come in time for no more than a part of the
+/// first batch, Azure for the names of its scale sets, Nova for the page behind the last full one, since no page says that it is
+/// the last, and the API server for its `Host` objects again where labelling takes longer than a list of them is believed.
+const ONE_MORE: usize = 1;
 /// For so long nothing changes.
 const CALM: Duration = Duration::from_secs(60);
 
@@ -77,7 +81,7 @@ fn measure<G: Ground>() -> (G, Cluster, Controller) {
         "| {} | {count} | {calls} | {fewest} | {labelled:.1} | {memory:.1} | {patched} | {asked} |",
         G::NAME
     );
-    assert!(calls <= 2 * fewest, "{calls} calls where {fewest} can tell all");
+    assert!(calls <= fewest + ONE_MORE, "{calls} calls where {fewest} can tell all");
     assert!(labelled <= 60.0 && memory <= 64.0 && patched == 0 && asked <= 1);
     (ground, cluster, controller)
 }

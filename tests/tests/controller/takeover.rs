@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::bootstrap::{WithSts, on_aws};
-use crate::cluster::{CLUSTER, Cluster, REGION, id};
+use crate::cluster::{CLUSTER, Cluster, Controller, REGION, id};
 
 /// A static pod as a kubelet mirrors it, or one of kops-controller's.
 fn put_pod(cluster: &Cluster, name: &str, app: &str, node: &str, names: &str) {
@@ -16,6 +16,24 @@ fn put_pod(cluster: &Cluster, name: &str, app: &str, node: &str, names: &str) {
         "spec": {"nodeName": node, "hostNetwork": true, "containers": [{"name": app, "image": "none"}]}
     });
     cluster.api.kubectl(&["apply", "-f", "-"], &pod.to_string()).unwrap();
+}
+
+/// Has a cluster taken over from kops-controller, on whatever cloud it is, whose machines this controller serves.
+pub fn becomes_ready(cluster: &Cluster, controller: &Controller) {
+    let (node, api) = ("the-control-plane", format!("api.internal.{CLUSTER}"));
+    cluster.create_node(node, None);
+    cluster.kubectl(&["label", "node", node, "node-role.kubernetes.io/control-plane="]);
+    let bootstrap = format!("kops-controller.internal.{CLUSTER}");
+    put_pod(cluster, "kops-controller-1", "kops-controller", node, &bootstrap);
+    put_pod(cluster, "kube-apiserver-1", "kube-apiserver", node, &api);
+    let health = ["--health", controller.address()];
+    let (code, said) = cluster.check_takeover(&health);
+    let is_ready = |line: &&str| line.contains(" ready ");
+    let not_ready: Vec<&str> = said.lines().filter(|line| line.contains("NOT READY")).collect();
+    assert!(code == Some(4) && not_ready.len() == 1 && not_ready[0].starts_with("names"), "{said}");
+    put_pod(cluster, "kube-apiserver-1", "kube-apiserver", node, &format!("{api},{bootstrap}"));
+    let (code, said) = cluster.check_takeover(&health);
+    assert_eq!((code, said.lines().filter(is_ready).count()), (Some(0), 6), "{said}");
 }
 
 #[test]

@@ -22,8 +22,8 @@ use crate::rate_limiter::RateLimiter;
 
 /// How long a question waits for others to go with.
 const WINDOW: Duration = Duration::from_millis(50);
-/// The most instances of one call. EC2 answers with up to 1000.
-const LARGEST_BATCH: usize = 800;
+/// The most instances of one call (EC2's developer guide, "Pagination in the Amazon EC2 API": no more than 1,000 IDs).
+const LARGEST_BATCH: usize = 1000;
 /// Calls at the same time.
 const CALLS_AT_ONCE: usize = 4;
 /// Questions that may wait to be asked. More are refused at once rather than held in memory.

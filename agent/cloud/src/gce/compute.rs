@@ -21,7 +21,6 @@ use super::answer::{self, Page};
 use super::tokens::Tokens;
 use crate::api::{self, Api, ApiError, ErrorBody, Meaning, Question};
 use crate::calls::CloudCalls;
-use crate::metadata::MetadataError;
 use crate::rate_limiter::RateLimiter;
 use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::retry::Retries;
@@ -85,7 +84,7 @@ fn permission(action: &str) -> &str {
     }
 }
 
-fn no_token(error: MetadataError) -> ApiError {
+fn no_token(error: impl std::fmt::Display) -> ApiError {
     ApiError::NoCredentials {
         api: API.name,
         cause: format!("this instance's service account has no token: {error}"),

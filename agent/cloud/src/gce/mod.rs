@@ -6,6 +6,7 @@ pub mod compute;
 pub(crate) mod facts;
 pub mod identify;
 pub mod managed_groups;
+pub mod service_account;
 pub mod tokens;
 pub mod verify;
 

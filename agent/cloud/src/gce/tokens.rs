@@ -1,13 +1,14 @@
-//! Tokens by which Google's services know this instance's service account, for all requests to them: asked for
-//! once, and remembered until shortly before they end.
+//! Tokens by which Google's services know this instance's service account, or that of a key in a file, for all requests to them:
+//! asked for once, and remembered until shortly before they end.
 
 use std::time::{Duration, Instant};
 
 use reqwest::header::{HeaderMap, HeaderValue};
-use serde::Deserialize;
+use thiserror::Error;
 use tokio::sync::Mutex;
 
 use super::facts::endpoint_of_environment;
+use super::service_account::{Granted, KeyError, KeyTokens, ServiceAccountKey};
 use crate::metadata::{MetadataError, MetadataService};
 use kops_agent_net::retry::Retries;
 
@@ -17,10 +18,29 @@ const SPARE: Duration = Duration::from_secs(120);
 const LONGEST: Duration = Duration::from_secs(15);
 const PATH: &str = "/computeMetadata/v1/instance/service-accounts/default/token";
 
+/// Tokens are good for an hour; what says more would overflow a clock.
+const LONGEST_LIFE: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Why there is no token.
+#[derive(Debug, Error)]
+pub enum TokenError {
+    /// Of the instance's service account.
+    #[error(transparent)]
+    Metadata(#[from] MetadataError),
+    /// Of the account of a key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+}
+
 /// The source of tokens.
 pub struct Tokens {
-    metadata: MetadataService,
+    source: Source,
     remembered: Mutex<Option<Token>>,
+}
+
+enum Source {
+    Instance(MetadataService),
+    Key(Box<KeyTokens>),
 }
 
 struct Token {
@@ -31,7 +51,11 @@ struct Token {
 
 impl std::fmt::Debug for Tokens {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Tokens").field("metadata", &self.metadata).finish_non_exhaustive()
+        let source: &dyn std::fmt::Debug = match &self.source {
+            Source::Instance(metadata) => metadata,
+            Source::Key(key) => key,
+        };
+        formatter.debug_struct("Tokens").field("source", source).finish_non_exhaustive()
     }
 }
 
@@ -50,14 +74,43 @@ impl Tokens {
     /// If there can be no HTTP client.
     pub fn at(endpoint: String, retries: Retries) -> Result<Tokens, MetadataError> {
         let retries = Retries { deadline: retries.deadline.min(LONGEST), ..retries };
-        Ok(Tokens { metadata: MetadataService::new(endpoint, retries)?, remembered: Mutex::default() })
+        Ok(Tokens::of(Source::Instance(MetadataService::new(endpoint, retries)?)))
+    }
+
+    /// Tokens for a scope, by the key of the file that `GOOGLE_APPLICATION_CREDENTIALS` names; and where it names none, those of
+    /// the instance, whatever scopes they have.
+    ///
+    /// # Errors
+    /// If the file has no such key, or there can be no HTTP client.
+    pub fn of_application(scope: &'static str, retries: Retries) -> Result<Tokens, TokenError> {
+        match ServiceAccountKey::of_environment()? {
+            Some(key) => Ok(Tokens::of_key(KeyTokens::of(key, scope, retries)?)),
+            None => Ok(Tokens::of_environment(retries)?),
+        }
+    }
+
+    /// Those of a key.
+    pub fn of_key(key: KeyTokens) -> Tokens {
+        Tokens::of(Source::Key(Box::new(key)))
+    }
+
+    fn of(source: Source) -> Tokens {
+        Tokens { source, remembered: Mutex::default() }
+    }
+
+    /// Whose they are, for messages.
+    pub fn whose(&self) -> String {
+        match &self.source {
+            Source::Instance(_) => "the instance's service account".to_owned(),
+            Source::Key(tokens) => format!("the service account {}", tokens.key().email()),
+        }
     }
 
     /// What to send as `Authorization`: a token that is good for a while.
     ///
     /// # Errors
-    /// If the metadata server cannot be asked, or gives none: an instance may have no service account.
-    pub async fn header(&self) -> Result<HeaderValue, MetadataError> {
+    /// If the metadata server, or what takes the key, cannot be asked, or gives none: an instance may have no service account.
+    pub async fn header(&self) -> Result<HeaderValue, TokenError> {
         let mut remembered = self.remembered.lock().await;
         if let Some(token) = remembered.as_ref().filter(|token| token.good_until > Instant::now()) {
             return Ok(token.header.clone());
@@ -72,23 +125,32 @@ impl Tokens {
     }
 
     /// Asks for a token (cloud.google.com/compute/docs/access/authenticate-workloads).
-    async fn ask(&self) -> Result<Token, MetadataError> {
-        #[derive(Deserialize)]
-        struct Answer {
-            access_token: String,
-            expires_in: u64,
-        }
+    async fn ask(&self) -> Result<Token, TokenError> {
         let asked = Instant::now();
-        let mut headers = HeaderMap::new();
-        headers.insert("metadata-flavor", HeaderValue::from_static("Google"));
-        let answer = self.metadata.get_needed(PATH, &headers).await?;
-        // The answer may hold the token, so it is not shown.
-        let unusable = || self.metadata.unusable(PATH, "its answer is no token");
-        let Answer { access_token, expires_in } = serde_json::from_str(&answer).map_err(|_| unusable())?;
-        let mut header = HeaderValue::try_from(format!("Bearer {access_token}")).map_err(|_| unusable())?;
+        match &self.source {
+            Source::Instance(metadata) => {
+                let mut headers = HeaderMap::new();
+                headers.insert("metadata-flavor", HeaderValue::from_static("Google"));
+                let answer = metadata.get_needed(PATH, &headers).await?;
+                let token = serde_json::from_str(&answer).ok().and_then(|granted| Token::of(granted, asked));
+                // The answer may hold the token, so it is not shown.
+                Ok(token.ok_or_else(|| metadata.unusable(PATH, "its answer is no token"))?)
+            }
+            Source::Key(tokens) => {
+                let granted = tokens.ask().await?;
+                Ok(Token::of(granted, asked).ok_or_else(|| tokens.refused("its answer is no token"))?)
+            }
+        }
+    }
+}
+
+impl Token {
+    /// What was granted to a request of that time; `None` if it is no text of a header.
+    fn of(Granted { access_token, expires_in }: Granted, asked: Instant) -> Option<Token> {
+        let mut header = HeaderValue::try_from(format!("Bearer {access_token}")).ok()?;
         header.set_sensitive(true);
-        let good_until = asked + Duration::from_secs(expires_in).saturating_sub(SPARE);
-        Ok(Token { header, good_until })
+        let life = Duration::from_secs(expires_in).min(LONGEST_LIFE);
+        Some(Token { header, good_until: asked + life.saturating_sub(SPARE) })
     }
 }
 

@@ -50,7 +50,7 @@ impl<M: Listed> ControlPlane for ListedControlPlane<M> {
             let (machine, namesake) = asked.map_err(|error| NotIdentified::Unavailable(error.to_string()))?;
             let identity = match machine {
                 // It may say where the machine is, too, and be wrong about that.
-                Some(machine) if machine.provider_id() == node.provider_id => {
+                Some(machine) if machine.is_named_by(&node.provider_id) => {
                     identify_node(&node.name, &*machine, namesake.as_deref(), self.machines.cluster())
                 }
                 _ => Err(Refusal::NoSuchInstance { instance: id.to_string() }),

@@ -32,6 +32,8 @@ use crate::verify::{
 };
 use freshness::*;
 
+mod provider_ids;
+
 const CLUSTER: &str = "c.example.com";
 
 /// A cloud's machine, as the stand-in knows it.
@@ -131,6 +133,10 @@ impl Known for KnownOpenstack {
     type Machine = OpenstackServer;
     /// It is the first that is missed.
     const NO_ADDRESS: &str = "OtherAddress";
+
+    fn provider_id(number: u64) -> String {
+        format!("openstack:///{}", Self::id(number))
+    }
 
     fn of_cluster(cluster: &str, name: &str, fixed: &[[u8; 4]]) -> KnownOpenstack {
         let fixed = fixed.iter().map(|ip| IpAddr::from(*ip)).collect();

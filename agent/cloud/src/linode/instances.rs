@@ -34,6 +34,8 @@ pub struct Page {
 pub struct Listing {
     id: u64,
     label: String,
+    #[serde(default, deserialize_with = "null_is_empty")]
+    region: String,
     status: String,
     #[serde(default, deserialize_with = "null_is_empty")]
     tags: Vec<String>,
@@ -145,6 +147,7 @@ impl From<Listing> for LinodeInstance {
         LinodeInstance {
             id: listing.id,
             label: listing.label,
+            region: listing.region,
             status: listing.status,
             tags: listing.tags,
             ipv4: listing.ipv4.iter().filter_map(|address| address.parse::<Ipv4Addr>().ok()).collect(),

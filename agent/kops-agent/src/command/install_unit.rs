@@ -53,6 +53,8 @@ const VARIABLES: &[&[&str]] = &[
     // Which identity to use, and where its account is, for machines that kOps' own are not.
     &["AZURE_CLIENT_ID"],
     &["AZURE_STORAGE_SERVICE_ENDPOINT"],
+    // The path of a key, for machines outside of Google's cloud whose store is there.
+    &["GOOGLE_APPLICATION_CREDENTIALS"],
     // Its own, of ours.
     &[controller_service::VARIABLE],
     // Upstream leaves it out, since its kops-controller is a pod that gets it otherwise.
@@ -212,6 +214,7 @@ mod tests {
                 "AZURE_STORAGE_ACCOUNT",
                 "AZURE_CLIENT_ID",
                 "AZURE_STORAGE_SERVICE_ENDPOINT",
+                "GOOGLE_APPLICATION_CREDENTIALS",
                 "HCLOUD_TOKEN",
                 "DIGITALOCEAN_ACCESS_TOKEN",
                 "LINODE_TOKEN",

@@ -9,6 +9,7 @@ use crate::example::{Ended, Machine, agent};
 use kops_agent_tests::azure_blob::{ACCOUNT, AzureBlob, TOKEN};
 use kops_agent_tests::downloads::{Downloads, Fault};
 use kops_agent_tests::example_store::{CONFIG_BASE, CONTROL_PLANE, NODES};
+use kops_agent_tests::gcs::{self, Gcs};
 use kops_agent_tests::loopback::Identity;
 use kops_agent_tests::openstack::swift::{Mood, Swift};
 use kops_agent_tests::openstack::{SECRET, TOKEN as OPENSTACK_TOKEN};
@@ -44,6 +45,38 @@ fn a_container_of_azure_makes_a_node() {
         assert!(node.files().contains(&"usr/local/bin/kubelet".to_owned()), "{:?}", node.files());
         assert!(!ended.stderr.contains(TOKEN), "{ended:#?}");
     }
+}
+
+/// A machine of metal, which has no metadata server to ask.
+#[test]
+fn a_bucket_of_google_makes_a_node_by_the_key_of_a_service_account() {
+    let node = Machine::of(NODES);
+    let gcs = Gcs::start(&node.cluster.store.buckets()).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("key.json");
+    let run = |key: &serde_json::Value| {
+        fs::write(&file, key.to_string()).unwrap();
+        let mut agent = node.agent_with_store("converge", &config_base("gs"));
+        agent.envs([gcs.environment(), ("GCE_METADATA_HOST", "127.0.0.1:1".to_owned())]);
+        let ended = Ended::of(agent.env("GOOGLE_APPLICATION_CREDENTIALS", &file));
+        let is_told = |secret| ended.stderr.contains(secret);
+        assert!(!is_told(gcs::TOKEN) && !is_told("PRIVATE KEY"), "{ended:#?}");
+        ended
+    };
+    let mut other = gcs.key();
+    other["type"] = "authorized_user".into();
+    run(&other).with(3, &["has credentials of the type \"authorized_user\", the login of a person"]);
+    let other = Gcs::start(&node.cluster.store.buckets()).unwrap();
+    let mut not_its_own = gcs.key();
+    not_its_own["private_key"] = other.key()["private_key"].clone();
+    run(&not_its_own).with(
+        1,
+        &["gives no token of kops-state@my-project.iam.gserviceaccount.com", "Invalid JWT Signature."],
+    );
+    assert_eq!(node.files(), [""; 0]);
+
+    run(&gcs.key()).with(0, &[]);
+    assert!(node.files().contains(&"usr/local/bin/kubelet".to_owned()), "{:?}", node.files());
 }
 
 #[test]

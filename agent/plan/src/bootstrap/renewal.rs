@@ -8,6 +8,7 @@ use thiserror::Error;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 use super::node_config::is_dns_name;
+use crate::identity::machine::name_one_machine;
 use crate::identity::{aws, host};
 
 /// Where a server is asked for it, beside `/bootstrap`.
@@ -132,7 +133,7 @@ pub fn is_of_instance(node: &str, provider_id: Option<&str>, instance: &str) -> 
     // On Azure the case of letters is all the same, and its services write it differently.
     let is_of_azure = provider_id.starts_with("azure://") && provider_id.eq_ignore_ascii_case(instance);
     let is_of_aws = aws::instance_id(provider_id).is_ok_and(|id| id == instance);
-    let is_same = provider_id == instance || is_host || is_of_aws || is_of_azure;
+    let is_same = name_one_machine(provider_id, instance) || is_host || is_of_aws || is_of_azure;
     match is_same && !instance.is_empty() {
         true => Ok(()),
         false => Err(RenewalRefusal::OtherInstance {
@@ -174,6 +175,9 @@ mod tests {
         }
         assert_eq!(is_of_instance("n", None, id).unwrap_err().reason(), "NodeNotFound");
         is_of_instance("vm1", Some(""), "kops-system/vm1").unwrap();
+        is_of_instance("n", Some("linode:///4711"), "linode://4711").unwrap();
+        is_of_instance("n", Some("linode:///4712"), "linode://4711").unwrap_err();
+        is_of_instance("n", Some(""), "linode://4711").unwrap_err();
         is_of_instance("n", Some("azure:///subscriptions/A/x"), "azure:///subscriptions/a/X").unwrap();
         let refusal = is_of_instance("n", Some("AZURE:///subscriptions/a/X"), "azure:///subscriptions/a/X");
         assert_eq!(refusal.unwrap_err().reason(), "NodeOfOtherInstance");

@@ -54,7 +54,10 @@ pub fn kops_controller_config(manifest: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use kops_agent_spec::{CloudProvider, KopsControllerOptions};
+
     use super::*;
+    use crate::takeover::left_to_upstream;
 
     const MANIFEST: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: kops-controller\n  namespace: kube-system\ndata:\n  \
                             config.yaml: |\n    {\"clusterName\":\"c\"}\n---\napiVersion: apps/v1\nkind: DaemonSet\nmetadata: {name: kops-controller}\n";
@@ -65,6 +68,23 @@ mod tests {
         let behind =
             format!("---\nkind: ServiceAccount\nmetadata: {{name: kops-controller}}\n---\n{MANIFEST}");
         assert!(kops_controller_config(&behind).is_ok());
+    }
+
+    /// kOps writes none on Linode.
+    #[test]
+    fn what_the_page_has_an_operator_write_on_linode_is_a_configuration() {
+        let page = include_str!("../../../../docs/clouds-and-stores.md");
+        let section = page.split("\n## Linode\n").nth(1).unwrap();
+        let manifest = section.split("```yaml\n").nth(1).unwrap().split("```").next().unwrap();
+        let config = kops_controller_config(manifest).unwrap().replace("CLUSTER", "c.example.com");
+        let options = KopsControllerOptions::parse(config.as_bytes(), "config.yaml").unwrap();
+        assert_eq!((options.cloud, left_to_upstream(&options)), (CloudProvider::Linode, None));
+        let of_document: serde_json::Value = serde_yaml::from_str(&config).unwrap();
+        assert_eq!(serde_json::to_value(&options).unwrap(), of_document, "it says nothing that is not read");
+        let server = options.server.unwrap();
+        assert_eq!(server.provider.others.keys().collect::<Vec<_>>(), [options.cloud.id()]);
+        assert_eq!((server.listen.as_str(), server.signing_cas.len()), (":3988", 1));
+        assert_eq!(server.cert_names, ["kubelet", "kubelet-server", "kube-proxy"]);
     }
 
     #[test]

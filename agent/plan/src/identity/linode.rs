@@ -19,12 +19,13 @@ const INSTANCE_GROUP_TAG: &str = "kops.k8s.io/instance-group:";
 const INSTANCE_ROLE: &str = "kops.k8s.io/instance-role";
 /// What the keys of tags begin with that are labels of the Node.
 const LABELS: [&str; 2] = ["kops.k8s.io/", "node-role.kubernetes.io/"];
-/// How its providerIDs are written (Linode's cloud controller: `ProviderIDPrefix` in `cloud/linode/utils/common.go`).
+/// How its providerIDs are written (Linode's cloud controller: `ProviderIDPrefix` in `cloud/linode/utils/common.go`). Upstream
+/// takes `linode:///ID` and `linode://REGION/ID`, too (`parseInstanceIDFromProviderID` in `pkg/nodeidentity/linode/identify.go`).
 pub const PROVIDER_IDS: ProviderIds = ProviderIds {
     cloud: "Linode",
     prefix: "linode://",
     form: "linode://12345678",
-    id: |id| IdForm::Number.parse(id),
+    id: |text| place(text).map(|(_region, id)| id),
 };
 /// The states in which an instance may ask; Linode calls it provisioning and booting for a while after it runs.
 const AT_WORK: [&str; 3] = ["running", "booting", "provisioning"];
@@ -36,6 +37,8 @@ pub struct LinodeInstance {
     pub id: u64,
     /// Its name: no two of an account have the same (Linode API, "Create a Linode": `label`).
     pub label: String,
+    /// Where it is: `de-fra-2`.
+    pub region: String,
     /// `running`, `offline`, …
     pub status: String,
     /// Its tags.
@@ -51,6 +54,15 @@ pub fn cluster_tag(cluster: &str) -> String {
     format!("{CLUSTER_TAG}{cluster}")
 }
 
+/// The region and the id in `ID`, `/ID` or `REGION/ID`; the region is empty where none is said.
+fn place(text: &str) -> Option<(&str, MachineId)> {
+    let (region, id) = text.split_once('/').unwrap_or(("", text));
+    let is_of_region = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    let is_region =
+        region.bytes().all(is_of_region) && !region.starts_with(|c: char| !c.is_ascii_lowercase());
+    IdForm::Number.parse(id).filter(|_| is_region).map(|id| (region, id))
+}
+
 impl CloudMachine for LinodeInstance {
     fn id(&self) -> MachineId {
         self.id.into()
@@ -58,6 +70,11 @@ impl CloudMachine for LinodeInstance {
 
     fn provider_id(&self) -> String {
         format!("{}{}", PROVIDER_IDS.prefix, self.id)
+    }
+
+    fn is_named_by(&self, provider_id: &str) -> bool {
+        let named = provider_id.strip_prefix(PROVIDER_IDS.prefix).and_then(place);
+        named.is_some_and(|(region, id)| id == self.id() && (region.is_empty() || region == self.region))
     }
 
     /// Its label, as its kubelet is told.
@@ -114,6 +131,7 @@ mod tests {
         LinodeInstance {
             id: 4711,
             label: "nodes-1a2b3c4d5e6f7a8b".into(),
+            region: "de-fra-2".into(),
             status: "running".into(),
             tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
             ipv4: vec![[203, 0, 113, 15].into(), [192, 168, 152, 10].into(), [10, 0, 0, 2].into()],
@@ -147,6 +165,27 @@ mod tests {
         assert_eq!(own.called_back_at(), Some([192, 168, 152, 10].into()));
         let public = LinodeInstance { ipv4: vec![[203, 0, 113, 15].into()], ..instance() };
         assert_eq!(public.called_back_at(), None);
+    }
+
+    #[test]
+    fn a_provider_id_may_say_the_region_and_then_the_right_one() {
+        let id = |text: &str| PROVIDER_IDS.id(text).map(|id| id.to_string());
+        for provider_id in ["linode://4711", "linode:///4711", "linode://de-fra-2/4711"] {
+            assert_eq!(id(provider_id).unwrap(), "4711", "{provider_id}");
+            assert!(instance().is_named_by(provider_id), "{provider_id}");
+        }
+        for provider_id in
+            ["linode://4712", "linode:///4712", "linode://us-ord/4711", "linode://de-fra-2/4712"]
+        {
+            assert!(id(provider_id).is_ok() && !instance().is_named_by(provider_id), "{provider_id}");
+        }
+        for malformed in
+            ["//4711", "de-fra-2/", "de-fra-2//4711", "a/b/4711", "De-fra-2/4711", "-a/4711", "../4711"]
+        {
+            let malformed = format!("{}{malformed}", PROVIDER_IDS.prefix);
+            assert_eq!(PROVIDER_IDS.id(&malformed).unwrap_err().reason(), "InvalidProviderID", "{malformed}");
+            assert!(!instance().is_named_by(&malformed), "{malformed}");
+        }
     }
 
     #[test]

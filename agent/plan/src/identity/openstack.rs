@@ -24,12 +24,13 @@ const NETWORK: &str = "KopsNetwork";
 /// What keys begin with that note down a label of the group's nodes. In what follows kOps has made every sign a `_` that a key
 /// of Nova's may not have, and all of it small.
 const NODE_LABEL: &str = "k8s.io_cluster-autoscaler_node-template_label_";
-/// How its providerIDs are written (OpenStack's cloud controller: `InstanceMetadata` in `pkg/openstack/instancesv2.go`).
+/// How its providerIDs are written (OpenStack's cloud controller: `InstanceMetadata` in `pkg/openstack/instancesv2.go`). Upstream
+/// takes `openstack://UUID`, too (`IdentifyNode` in `pkg/nodeidentity/openstack/identify.go`).
 pub const PROVIDER_IDS: ProviderIds = ProviderIds {
     cloud: "OpenStack",
-    prefix: "openstack:///",
+    prefix: "openstack://",
     form: "openstack:///5c89f7b6-01a0-4eaa-ac03-85cd43d82eeb",
-    id: |id| IdForm::Uuid.parse(id),
+    id: |id| IdForm::Uuid.parse(id.strip_prefix('/').unwrap_or(id)),
 };
 /// The states in which a server's own system runs, or will in a moment (Compute API guide, "Server concepts"). `RESCUE` is none:
 /// what runs then is not what is on its disk.
@@ -78,7 +79,11 @@ impl CloudMachine for OpenstackServer {
     }
 
     fn provider_id(&self) -> String {
-        format!("{}{}", PROVIDER_IDS.prefix, self.id)
+        format!("{}/{}", PROVIDER_IDS.prefix, self.id)
+    }
+
+    fn is_named_by(&self, provider_id: &str) -> bool {
+        PROVIDER_IDS.id(provider_id).is_ok_and(|id| id == self.id)
     }
 
     /// The server's own name, which its metadata service gives it as that of the host. Nova lets two have the same; kOps ends
@@ -184,6 +189,13 @@ mod tests {
             assert!(OpenstackServer { status: status.into(), ..server() }.identify(NAME).is_ok());
         }
         assert_eq!(own.provider_id(), PROVIDER_IDS.form);
+        assert!(own.is_named_by(PROVIDER_IDS.form) && own.is_named_by(&format!("openstack://{}", own.id)));
+        for malformed in ["//", "RegionOne/", "/RegionOne/"] {
+            let malformed = format!("{}{malformed}{}", PROVIDER_IDS.prefix, own.id);
+            assert_eq!(PROVIDER_IDS.id(&malformed).unwrap_err().reason(), "InvalidProviderID", "{malformed}");
+            assert!(!own.is_named_by(&malformed), "{malformed}");
+        }
+        assert!(!own.is_named_by("openstack://00000000-0000-4000-8000-000000000001"));
         assert_eq!(own.certificate_names(), ["10.9.0.2", "192.0.2.7", "2001:db8::2", "10.0.0.2"]);
     }
 

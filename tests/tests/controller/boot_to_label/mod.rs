@@ -2,7 +2,7 @@
 //! what it is, and our bootstrap server for what it needs; the server believes it by what that cloud's API says; a real kubelet joins the
 //! API server with the certificate that it got; and the Node gets the labels of its group. What says the same on another machine
 //! gets nothing. And mixed operation ([`upstream`]): our server lets in what kOps' own nodeup sends, and what our node sends is what kOps'
-//! own kops-controller reads.
+//! own kops-controller reads. And the take-over: `controller takeover --check` finds the cluster ready once its API server has the name.
 //!
 //! Each cloud is one row of the same table and goes all of the way: none can have fewer tests than another.
 
@@ -23,6 +23,7 @@ use serde_json::json;
 use crate::bootstrap::World;
 use crate::clouds::{Ground, Lot, for_each_cloud};
 use crate::cluster::{Cluster, Controller, GROUP_LABEL, NODE_ROLE, eventually};
+use crate::takeover;
 
 /// The machine.
 const MACHINE: Lot = Lot { number: 1, address: Ipv4Addr::new(10, 20, 32, 20) };
@@ -88,6 +89,7 @@ fn boots_to_label<G: Ground>() {
         });
         assert_eq!(world.cluster.label(&ground.node(MACHINE), NODE_ROLE).as_deref(), Some(""));
     });
+    takeover::becomes_ready(&world.cluster, &controller);
 }
 
 /// A cluster whose controller serves machines, with certificates of the API server's own authority.

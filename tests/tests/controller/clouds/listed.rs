@@ -5,6 +5,7 @@ use std::net::Ipv4Addr;
 use kops_agent_tests::digital_ocean::{self, DigitalOcean, Droplet};
 use kops_agent_tests::hetzner::{self, Hetzner};
 use kops_agent_tests::linode::{self, Linode};
+use kops_agent_tests::listed::ListedMachine;
 use kops_agent_tests::openstack::{self, Openstack};
 use kops_agent_tests::scaleway::{self, Scaleway};
 use serde_json::{Value, json};
@@ -12,16 +13,17 @@ use serde_json::{Value, json};
 use super::{Ground, Lot, METADATA, Running, of_cluster, serve};
 use crate::cluster::{CLUSTER, Cluster};
 
-/// What all of them have in common: a fixed number of machines on a page, an API that counts what it is asked, and a token that has no
-/// more than a prefix and an id.
+/// What all of them have in common: as many machines on a page as the stand-in gives at most, an API that counts what it is asked, and a
+/// token that has no more than a prefix and an id.
 macro_rules! listed {
-    ($page:literal, $prefix:literal, $id:expr) => {
+    ($machine:ty, $prefix:literal, $id:expr) => {
         fn calls(&self, _cluster: &Cluster) -> usize {
             self.0.calls()
         }
 
         fn fewest_calls(nodes: usize) -> usize {
-            nodes.div_ceil($page)
+            let [_usual, most] = <$machine as ListedMachine>::API.per_page;
+            nodes.div_ceil(most)
         }
 
         fn upstreams_token(&self, lot: Lot, _body: &[u8]) -> String {
@@ -40,7 +42,7 @@ pub struct HetznerCloud(Hetzner);
 
 impl Ground for HetznerCloud {
     const NAME: &'static str = "hetzner";
-    listed!(50, "x-hetzner-id", |number| number.to_string());
+    listed!(hetzner::Server, "x-hetzner-id", |number| number.to_string());
 
     fn start() -> HetznerCloud {
         HetznerCloud(Hetzner::start().unwrap())
@@ -72,7 +74,7 @@ pub struct DigitalOceanCloud(DigitalOcean);
 
 impl Ground for DigitalOceanCloud {
     const NAME: &'static str = "digitalocean";
-    listed!(200, "x-digitalocean-droplet-id", |number| number.to_string());
+    listed!(Droplet, "x-digitalocean-droplet-id", |number| number.to_string());
 
     fn start() -> DigitalOceanCloud {
         DigitalOceanCloud(DigitalOcean::start().unwrap())
@@ -120,7 +122,7 @@ pub struct LinodeCloud(Linode);
 
 impl Ground for LinodeCloud {
     const NAME: &'static str = "linode";
-    listed!(500, "x-linode-instance-id", |number| number.to_string());
+    listed!(linode::Instance, "x-linode-instance-id", |number| number.to_string());
 
     fn start() -> LinodeCloud {
         LinodeCloud(Linode::start().unwrap())
@@ -161,7 +163,7 @@ pub struct ScalewayCloud(Scaleway);
 
 impl Ground for ScalewayCloud {
     const NAME: &'static str = "scaleway";
-    listed!(100, "x-scaleway-instance-server-id", scaleway::uuid);
+    listed!(scaleway::Server, "x-scaleway-instance-server-id", scaleway::uuid);
 
     fn start() -> ScalewayCloud {
         ScalewayCloud(Scaleway::start().unwrap())
@@ -198,7 +200,7 @@ pub struct OpenstackCloud(Openstack);
 
 impl Ground for OpenstackCloud {
     const NAME: &'static str = "openstack";
-    listed!(200, "x-openstack-id", openstack::uuid);
+    listed!(openstack::Server, "x-openstack-id", openstack::uuid);
 
     fn start() -> OpenstackCloud {
         OpenstackCloud(Openstack::start().unwrap())

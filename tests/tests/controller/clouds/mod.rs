@@ -104,7 +104,8 @@ pub trait Ground: Sync + Sized {
     fn provider_id(&self, lot: Lot) -> String;
     /// How often its API was asked for machines.
     fn calls(&self, cluster: &Cluster) -> usize;
-    /// How few questions can tell of so many machines, by how many of them the API puts on a page at most.
+    /// How few questions can tell of so many machines, by how many of them the API puts on a page at most (its documentation says so),
+    /// and not by how many the controller asks for.
     fn fewest_calls(nodes: usize) -> usize;
 
     /// Why the bootstrap server refuses what is on another machine, and says that it is this one.

@@ -1,0 +1,371 @@
+//! The key of a service account in a file, for which Google gives tokens to machines outside of its cloud.
+//!
+//! Of the application default credentials that upstream's client finds (`getGCSClient` in `util/pkg/vfs/context.go`), these are the ones
+//! that are a machine's own.
+//!
+//! Source: Google, "Using OAuth 2.0 for Server to Server Applications" ("HTTP/REST"), "How Application Default Credentials works".
+
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, File};
+use std::io::Read as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use kops_agent_net::http::{self, innermost_cause};
+use kops_agent_net::retry::{GaveUp, Retries};
+use kops_agent_net::tls;
+use kops_agent_spec::terminal::one_line;
+use reqwest::header::CONTENT_TYPE;
+use reqwest::{Client, StatusCode, Url};
+use rustls::SignatureScheme;
+use rustls::crypto::aws_lc_rs::sign::any_supported_type;
+use rustls::pki_types::PrivateKeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::sign::SigningKey;
+use serde::Deserialize;
+use serde_json::json;
+use thiserror::Error;
+use time::OffsetDateTime;
+
+/// What names the file.
+pub const VARIABLE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
+/// The right to read objects and to list buckets (Google, "OAuth 2.0 Scopes for Google APIs").
+pub const READ_STORAGE: &str = "https://www.googleapis.com/auth/devstorage.read_only";
+/// The largest file that is read, in bytes: Google's have some 2,400.
+const LARGEST_FILE: u64 = 64 * 1024;
+/// The longest answer that is read, in bytes: one with a token has some 1,100.
+const LONGEST_ANSWER: usize = 64 * 1024;
+/// As much of what Google says is told.
+const LONGEST_REASON: usize = 300;
+/// For how long a token is asked for, in seconds: for no longer one does Google give any.
+const LIFE: i64 = 3600;
+const GRANT: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+const KIND: &str = "service_account";
+
+/// Why a machine has no token of a key in a file.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum KeyError {
+    /// The file cannot be read.
+    #[error(
+        "cannot read {path}, which {VARIABLE} names: {problem}; put the key of a service account there, or unset {VARIABLE}"
+    )]
+    Unreadable {
+        /// Its path.
+        path: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// The file has something else.
+    #[error(
+        "{path}, which {VARIABLE} names, is no key of a service account: {problem}; `gcloud iam service-accounts keys create` \
+         makes one"
+    )]
+    NoKey {
+        /// Its path.
+        path: String,
+        /// What is wrong. Nothing of the file is in it.
+        problem: String,
+    },
+    /// The file has credentials that are not taken.
+    #[error(
+        "{path}, which {VARIABLE} names, has credentials of the type {kind:?}, {why}: give this machine the key of a service \
+         account, which `gcloud iam service-accounts keys create` makes"
+    )]
+    OtherKind {
+        /// Its path.
+        path: String,
+        /// Google's name of their type.
+        kind: String,
+        /// Why they are not taken.
+        why: &'static str,
+    },
+    /// There can be no client.
+    #[error("cannot ask {server} for a token of {email}: {problem}")]
+    NoClient {
+        /// What is asked.
+        server: String,
+        /// The account.
+        email: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// No answer.
+    #[error(
+        "{server} cannot be asked for a token of {email}: {problem} ({attempts} attempts in {} s); check the network, DNS and proxy",
+        .waited.as_secs()
+    )]
+    Unreachable {
+        /// What was asked.
+        server: String,
+        /// The account.
+        email: String,
+        /// What was wrong in the last attempt.
+        problem: String,
+        /// How often it was tried.
+        attempts: u32,
+        /// For how long.
+        waited: Duration,
+    },
+    /// The answer is no token.
+    #[error(
+        "{server} gives no token of {email}, whose key {path} has: {problem}; do the account and this key of it exist, and is this \
+         machine's clock right?"
+    )]
+    Refused {
+        /// What was asked.
+        server: String,
+        /// The account.
+        email: String,
+        /// The file with the key.
+        path: String,
+        /// What it answers.
+        problem: String,
+    },
+}
+
+/// A key, and where it is shown for tokens.
+pub struct ServiceAccountKey {
+    path: String,
+    email: String,
+    key_id: String,
+    token_uri: Url,
+    key: Arc<dyn SigningKey>,
+}
+
+/// All that is read of the file.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Contents {
+    #[serde(rename = "type")]
+    kind: String,
+    client_email: String,
+    private_key_id: String,
+    private_key: String,
+    token_uri: String,
+}
+
+impl std::fmt::Debug for ServiceAccountKey {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.debug_struct("ServiceAccountKey").field("email", &self.email).finish_non_exhaustive()
+    }
+}
+
+impl ServiceAccountKey {
+    /// The one of the file that the environment names; `None` if it names none.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or has no key of a service account.
+    pub fn of_environment() -> Result<Option<ServiceAccountKey>, KeyError> {
+        match std::env::var(VARIABLE).unwrap_or_default() {
+            path if path.is_empty() => Ok(None),
+            path => ServiceAccountKey::of_file(&path).map(Some),
+        }
+    }
+
+    /// The one of a file.
+    ///
+    /// # Errors
+    /// As [`ServiceAccountKey::of_environment`].
+    pub fn of_file(path: &str) -> Result<ServiceAccountKey, KeyError> {
+        let unreadable = |problem: String| KeyError::Unreadable { path: path.to_owned(), problem };
+        let is_file = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?.is_file();
+        if !is_file {
+            return Err(unreadable("it is no file".to_owned()));
+        }
+        let mut text = Vec::new();
+        let read = File::open(path).and_then(|file| file.take(LARGEST_FILE + 1).read_to_end(&mut text));
+        read.map_err(|error| unreadable(error.to_string()))?;
+        if text.len() as u64 > LARGEST_FILE {
+            return Err(unreadable(format!("it is larger than {LARGEST_FILE} bytes")));
+        }
+        ServiceAccountKey::parse(&text, path)
+    }
+
+    fn parse(text: &[u8], path: &str) -> Result<ServiceAccountKey, KeyError> {
+        let no_key = |problem: String| KeyError::NoKey { path: path.to_owned(), problem };
+        // What serde says of a value may have it in it.
+        let contents: Contents = serde_json::from_slice(text).map_err(|error| {
+            no_key(format!("its line {}, column {} is not as in one", error.line(), error.column()))
+        })?;
+        let Contents { kind, client_email: email, private_key_id: key_id, private_key, token_uri } = contents;
+        if kind != KIND {
+            return Err(match why_not(&kind) {
+                Some(why) => KeyError::OtherKind { path: path.to_owned(), kind, why },
+                None => no_key(format!("its \"type\" is not {KIND:?}")),
+            });
+        }
+        for (name, value) in
+            [("client_email", &email), ("private_key", &private_key), ("token_uri", &token_uri)]
+        {
+            if value.is_empty() {
+                return Err(no_key(format!("it has no {name:?}")));
+            }
+        }
+        let token_uri = Url::parse(&token_uri).ok().filter(is_private_to_the_server);
+        let token_uri = token_uri.ok_or_else(|| no_key("its \"token_uri\" is no https:// URL".to_owned()))?;
+        let key = PrivateKeyDer::from_pem_slice(private_key.as_bytes()).ok();
+        let key = key.and_then(|der| any_supported_type(&der).ok()).filter(|key| signer(key).is_some());
+        let key = key.ok_or_else(|| no_key("its \"private_key\" is no RSA key in PEM".to_owned()))?;
+        Ok(ServiceAccountKey { path: path.to_owned(), email, key_id, token_uri, key })
+    }
+
+    /// The account that it is of.
+    pub fn email(&self) -> &str {
+        &self.email
+    }
+
+    /// What says who asks, signed with the key: a JWT that is good from `now` on, in seconds since 1970 (RFC 7523).
+    fn assertion(&self, scope: &str, now: i64) -> Option<String> {
+        let part = |document: serde_json::Value| URL_SAFE_NO_PAD.encode(document.to_string());
+        let claims = json!({
+            "iss": self.email, "scope": scope, "aud": self.token_uri.as_str(), "iat": now, "exp": now + LIFE
+        });
+        let header = json!({"alg": "RS256", "typ": "JWT", "kid": self.key_id});
+        let signed = format!("{}.{}", part(header), part(claims));
+        let signature = signer(&self.key)?.sign(signed.as_bytes()).ok()?;
+        Some(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
+    }
+}
+
+/// Whether no hop on the way reads what is sent there.
+fn is_private_to_the_server(url: &Url) -> bool {
+    let is_loopback =
+        || url.host_str().is_some_and(|host| matches!(host, "127.0.0.1" | "[::1]" | "localhost"));
+    let has_login = !url.username().is_empty() || url.password().is_some();
+    url.has_host() && !has_login && (url.scheme() == "https" || url.scheme() == "http" && is_loopback())
+}
+
+fn signer(key: &Arc<dyn SigningKey>) -> Option<Box<dyn rustls::sign::Signer>> {
+    key.choose_scheme(&[SignatureScheme::RSA_PKCS1_SHA256])
+}
+
+/// Why credentials of another of Google's types are not taken; `None` if it is none of Google's.
+fn why_not(kind: &str) -> Option<&'static str> {
+    match kind {
+        "authorized_user" | "external_account_authorized_user" => {
+            Some("the login of a person, which ends with that person's session")
+        }
+        "external_account" | "gdch_service_account" => {
+            Some("which takes a token of another identity provider first, and this program asks none")
+        }
+        "impersonated_service_account" => {
+            Some("which another account has to ask for, and this program asks by its own")
+        }
+        _ => None,
+    }
+}
+
+/// What asks for tokens with a key.
+#[derive(Debug)]
+pub struct KeyTokens {
+    key: ServiceAccountKey,
+    scope: &'static str,
+    client: Client,
+    retries: Retries,
+}
+
+/// A token, and how long it is good for.
+#[derive(Deserialize)]
+pub(super) struct Granted {
+    pub(super) access_token: String,
+    pub(super) expires_in: u64,
+}
+
+enum Failure {
+    /// It may work later.
+    Passing(String),
+    /// It stays so.
+    Refused(String),
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Failure::Passing(problem) | Failure::Refused(problem)) = self;
+        formatter.write_str(problem)
+    }
+}
+
+impl KeyTokens {
+    /// Tokens for a scope, asked for as often as `retries` says.
+    ///
+    /// # Errors
+    /// If there can be no HTTP client, or the server is to be reached by TLS, but this host has no CA bundle.
+    pub fn of(key: ServiceAccountKey, scope: &'static str, retries: Retries) -> Result<KeyTokens, KeyError> {
+        let (server, email) = (key.token_uri.to_string(), key.email.clone());
+        let no_client =
+            |problem: String| KeyError::NoClient { server: server.clone(), email: email.clone(), problem };
+        tls::require_ca_bundle_for([server.as_str()]).map_err(|error| no_client(error.to_string()))?;
+        let client = http::client_with_credentials().map_err(|error| no_client(error.to_string()))?;
+        Ok(KeyTokens { key, scope, client, retries })
+    }
+
+    /// The key.
+    pub fn key(&self) -> &ServiceAccountKey {
+        &self.key
+    }
+
+    /// Asks for a token.
+    pub(super) async fn ask(&self) -> Result<Granted, KeyError> {
+        let server = self.key.token_uri.to_string();
+        let deadline = |failure: &Failure| match failure {
+            Failure::Passing(_) => Duration::MAX,
+            Failure::Refused(_) => Duration::ZERO,
+        };
+        let asked = self.retries.run(&server, || self.ask_once(), deadline).await;
+        asked.map_err(|GaveUp { error, attempts, waited }| {
+            let email = self.key.email.clone();
+            match error {
+                Failure::Passing(problem) => {
+                    KeyError::Unreachable { server, email, problem, attempts, waited }
+                }
+                Failure::Refused(problem) => self.refused(&problem),
+            }
+        })
+    }
+
+    pub(super) fn refused(&self, problem: &str) -> KeyError {
+        let ServiceAccountKey { email, path, token_uri, .. } = &self.key;
+        let (email, path, problem) = (email.clone(), path.clone(), problem.to_owned());
+        KeyError::Refused { server: token_uri.to_string(), email, path, problem }
+    }
+
+    async fn ask_once(&self) -> Result<Granted, Failure> {
+        let now = OffsetDateTime::now_utc().unix_timestamp();
+        let assertion = self.key.assertion(self.scope, now);
+        let assertion = assertion.ok_or_else(|| Failure::Refused("the key does not sign".to_owned()))?;
+        let form = form_urlencoded::Serializer::new(String::new())
+            .append_pair("grant_type", GRANT)
+            .append_pair("assertion", &assertion)
+            .finish();
+        let passing = |error: reqwest::Error| Failure::Passing(innermost_cause(error));
+        let request = self.client.post(self.key.token_uri.clone()).timeout(self.retries.attempt);
+        let request = request.header(CONTENT_TYPE, "application/x-www-form-urlencoded").body(form);
+        let answer = request.send().await.map_err(passing)?;
+        let status = answer.status();
+        if status.is_server_error() || status == StatusCode::TOO_MANY_REQUESTS {
+            return Err(Failure::Passing(format!("it answers {status}")));
+        }
+        let body = http::body(answer, LONGEST_ANSWER).await.map_err(passing)?.unwrap_or_default();
+        if status != StatusCode::OK {
+            return Err(Failure::Refused(format!("it answers {status}{}", reason(&body))));
+        }
+        // What it answers may be a token, and is not shown.
+        serde_json::from_slice(&body).map_err(|_| Failure::Refused("its answer is no token".to_owned()))
+    }
+}
+
+/// What Google says about a refusal (RFC 6749, section 5.2).
+fn reason(body: &[u8]) -> String {
+    #[derive(Deserialize)]
+    struct Refusal {
+        error: String,
+        #[serde(default)]
+        error_description: String,
+    }
+    let Ok(Refusal { error, error_description }) = serde_json::from_slice(body) else { return String::new() };
+    one_line(&format!(": {error} ({error_description})"), LONGEST_REASON)
+}
