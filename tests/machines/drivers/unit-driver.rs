@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use kops_agent_host::{Downloads, Host, NoSecrets, Progress, Scope};
+use kops_agent_host::{Downloads, Host, LocationClient, NoSecrets, Progress, Scope};
 use kops_agent_plan::diff::{Step, diff_with_owned};
 use kops_agent_plan::resource::{DesiredState, Image, Mount, Unit};
 use tokio::signal::unix::{SignalKind, signal};
@@ -59,7 +59,9 @@ async fn converge() -> anyhow::Result<()> {
     let plan = diff_with_owned(&desired, &host.observe(&desired, &NoSecrets)?, &host.owned()?);
     // A second installation is refused, and as good as the first.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
-    let client = reqwest::Client::builder().tls_certs_only([]).build()?;
+    let client = LocationClient::built_by(|redirects| {
+        reqwest::Client::builder().redirect(redirects).tls_certs_only([]).build()
+    })?;
     let scope =
         Scope::Node { config_hash: "units", known_hashes: &BTreeMap::new(), without: &BTreeSet::new() };
     host.apply(&plan, &desired, &NoSecrets, &Downloads::new(client), &Lines, scope).await?;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use kops_agent_net::http::{self, innermost_cause};
+use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::retry::{GaveUp, Retries};
 use kops_agent_net::tls;
 use kops_agent_spec::terminal::one_line;
@@ -299,7 +299,9 @@ impl KeyTokens {
         let no_client =
             |problem: String| KeyError::NoClient { server: server.clone(), email: email.clone(), problem };
         tls::require_ca_bundle_for([server.as_str()]).map_err(|error| no_client(error.to_string()))?;
-        let client = http::client_with_credentials().map_err(|error| no_client(error.to_string()))?;
+        // It follows no redirect: what it sends is as good as the key for an hour.
+        let client = tls::client_config().map_err(HttpError::from).and_then(http::client_with);
+        let client = client.map_err(|error| no_client(error.to_string()))?;
         Ok(KeyTokens { key, scope, client, retries })
     }
 
