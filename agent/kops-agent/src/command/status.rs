@@ -271,7 +271,7 @@ mod tests {
     fn what_a_server_has_said_steers_no_terminal() {
         let problem = "the store answers 400 \u{1b}]0;pwned\u{7}\u{9b}2J\u{202e}\nnext".into();
         let status = Status { failure: Some(Failure { at: "now".into(), problem }), ..status() };
-        let text = text(&status);
+        let text = output::plain_lines(&text(&status));
         assert!(text.contains("the store answers 400  ]0;pwned  2J \n             next"), "{text:?}");
     }
 
