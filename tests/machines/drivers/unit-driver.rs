@@ -11,7 +11,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::{Context, bail};
-use kops_agent_host::{Downloads, Host, LocationClient, NoSecrets, Progress, Scope};
+use kops_agent_host::{Downloads, Host, NoSecrets, Progress, Scope};
+use kops_agent_net::LocationClient;
 use kops_agent_plan::diff::{Step, diff_with_owned};
 use kops_agent_plan::resource::{DesiredState, Image, Mount, Unit};
 use tokio::signal::unix::{SignalKind, signal};
