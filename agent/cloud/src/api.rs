@@ -266,6 +266,11 @@ impl ApiError {
         }
     }
 
+    /// For how long the same request is made again, as `Retries` ask: not at all where that cannot help.
+    pub(crate) fn retried_for(&self) -> Duration {
+        if self.may_pass() { Duration::MAX } else { Duration::ZERO }
+    }
+
     /// Whether the API says that what was asked about does not exist.
     pub fn is_absent(&self) -> bool {
         matches!(self, ApiError::NotFound(_))

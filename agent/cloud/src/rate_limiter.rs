@@ -1,8 +1,44 @@
 //! How many calls may be made of a cloud: a token bucket, with a pause where the cloud asks for one.
 
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
+
+use crate::api::ApiError;
+
+/// The rate limiter that all requests to one API share.
+#[derive(Debug)]
+pub(super) struct Pace(Mutex<RateLimiter>);
+
+impl Pace {
+    /// So many calls at once, and so many a second after that.
+    pub(super) fn of(burst: f64, per_second: f64) -> Pace {
+        Pace(Mutex::new(RateLimiter::of(burst, per_second)))
+    }
+
+    /// Waits until the next call may be made, which is counted as made.
+    pub(super) async fn turn(&self) {
+        let pause = self.limiter().take(Instant::now());
+        sleep(pause).await;
+    }
+
+    /// Makes no call for a while.
+    pub(super) fn put_off(&self, pause: Duration) {
+        self.limiter().put_off(Instant::now(), pause);
+    }
+
+    /// Makes no call for as long as an API asks for that throttled one, or for `usual` where it does not say.
+    pub(super) fn heed<T>(&self, asked: &Result<T, ApiError>, usual: Duration) {
+        if let Err(error @ ApiError::Throttled(_)) = asked {
+            self.put_off(error.retry_after().unwrap_or(usual));
+        }
+    }
+
+    fn limiter(&self) -> MutexGuard<'_, RateLimiter> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
 
 /// A token bucket.
 #[derive(Debug)]

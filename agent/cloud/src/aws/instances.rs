@@ -12,13 +12,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kops_agent_plan::identity::aws::Ec2Instance;
-use tokio::sync::{Mutex, mpsc, oneshot};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
 
 use super::ec2::{Ec2, SERVICE};
 use crate::api::{self, ApiError};
 use crate::calls::CloudCalls;
-use crate::rate_limiter::RateLimiter;
+use crate::rate_limiter::Pace;
 
 /// How long a question waits for others to go with.
 const WINDOW: Duration = Duration::from_millis(50);
@@ -67,8 +67,8 @@ impl Instances {
 
     fn with(timeout: Duration, window: Duration, ec2: Ec2, calls: CloudCalls) -> Instances {
         let (questions, waiting) = mpsc::channel(LONGEST_QUEUE);
-        let rate_limiter = Mutex::new(RateLimiter::of(BURST, PER_SECOND));
-        let asking = Arc::new(Asking { ec2, timeout, calls, rate_limiter });
+        let pace = Pace::of(BURST, PER_SECOND);
+        let asking = Arc::new(Asking { ec2, timeout, calls, pace });
         tokio::spawn(collect(asking, window, waiting));
         Instances { questions }
     }
@@ -113,7 +113,7 @@ struct Asking {
     ec2: Ec2,
     timeout: Duration,
     calls: CloudCalls,
-    rate_limiter: Mutex<RateLimiter>,
+    pace: Pace,
 }
 
 impl Asking {
@@ -151,7 +151,7 @@ impl Asking {
                 Err(error @ ApiError::Throttled(_)) if tries < TRIES => {
                     let backoff = FIRST_PAUSE * 2u32.pow(tries - 1);
                     let pause = error.retry_after().map_or(backoff, |asked| asked.max(backoff));
-                    self.rate_limiter.lock().await.put_off(Instant::now(), pause);
+                    self.pace.put_off(pause);
                 }
                 Err(error) => return Err(error),
                 Ok(instances) => return Ok(instances),
@@ -176,8 +176,7 @@ impl Asking {
         let names: Vec<String> = (1..=ids.len()).map(|number| format!("InstanceId.{number}")).collect();
         let parameters: Vec<(&str, &str)> =
             names.iter().map(String::as_str).zip(ids.iter().copied()).collect();
-        let pause = self.rate_limiter.lock().await.take(Instant::now());
-        sleep(pause).await;
+        self.pace.turn().await;
         let asked = self.ec2.query_within(self.timeout, ACTION, &parameters).await;
         self.calls.count(SERVICE.name, ACTION, api::outcome(&asked));
         let instances = answer::parse(&asked?).map_err(|problem| self.ec2.garbage(ACTION, &problem))?;

@@ -14,15 +14,13 @@ use kops_agent_plan::identity::azure::AzureMachine;
 use reqwest::header::AUTHORIZATION;
 use reqwest::{Client, Url};
 use serde::de::DeserializeOwned;
-use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep};
 
 use super::answer::{self, InterfaceAnswer, MachineAnswer, Page, ScaleSetAnswer};
 use super::tokens::{MANAGEMENT, Tokens};
 use crate::api::{self, Api, ApiError, ErrorBody, Meaning, Question};
 use crate::calls::CloudCalls;
 use crate::metadata::MetadataError;
-use crate::rate_limiter::RateLimiter;
+use crate::rate_limiter::Pace;
 use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
@@ -94,7 +92,7 @@ pub struct Arm {
     compute: String,
     tokens: Tokens,
     calls: CloudCalls,
-    rate_limiter: Mutex<RateLimiter>,
+    pace: Pace,
     retries: Retries,
 }
 
@@ -152,7 +150,7 @@ impl Arm {
             ),
             tokens,
             calls,
-            rate_limiter: Mutex::new(RateLimiter::of(BURST, PER_SECOND)),
+            pace: Pace::of(BURST, PER_SECOND),
             retries: RETRIES,
         })
     }
@@ -238,26 +236,18 @@ impl Arm {
 
     /// Asks, again where that helps.
     async fn ask<T: DeserializeOwned>(&self, action: &'static str, url: &Url) -> Result<T, ApiError> {
-        let worth_trying_for = |error: &ApiError| match error.may_pass() {
-            true => Duration::MAX,
-            false => Duration::ZERO,
-        };
         let attempt = || async {
             let asked = self.attempt(action, url).await;
             self.calls.count("arm", action, api::outcome(&asked));
-            if let Err(error @ ApiError::Throttled(_)) = &asked {
-                let pause = error.retry_after().unwrap_or(PAUSE);
-                self.rate_limiter.lock().await.put_off(Instant::now(), pause);
-            }
+            self.pace.heed(&asked, PAUSE);
             asked
         };
         let what = format!("Azure Resource Manager, {action}");
-        self.retries.run(&what, attempt, worth_trying_for).await.map_err(|gave_up| gave_up.error)
+        self.retries.run(&what, attempt, ApiError::retried_for).await.map_err(|gave_up| gave_up.error)
     }
 
     async fn attempt<T: DeserializeOwned>(&self, action: &'static str, url: &Url) -> Result<T, ApiError> {
-        let pause = self.rate_limiter.lock().await.take(Instant::now());
-        sleep(pause).await;
+        self.pace.turn().await;
         let mut asked = self.send(action, url).await;
         if asked.as_ref().is_err_and(|error| error.status() == Some(401)) {
             // A token may be revoked before its end.

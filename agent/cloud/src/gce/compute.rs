@@ -14,14 +14,12 @@ use kops_agent_plan::identity::gce::{
 use reqwest::header::{AUTHORIZATION, CONTENT_LENGTH};
 use reqwest::{Client, Method, Url};
 use serde::de::DeserializeOwned;
-use tokio::sync::Mutex;
-use tokio::time::{Instant, sleep};
 
 use super::answer::{self, Page};
 use super::tokens::Tokens;
 use crate::api::{self, Api, ApiError, ErrorBody, Meaning, Question};
 use crate::calls::CloudCalls;
-use crate::rate_limiter::RateLimiter;
+use crate::rate_limiter::Pace;
 use kops_agent_net::http::{self, HttpError, innermost_cause};
 use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
@@ -101,7 +99,7 @@ pub struct Compute {
     project: String,
     tokens: Tokens,
     calls: CloudCalls,
-    rate_limiter: Mutex<RateLimiter>,
+    pace: Pace,
     retries: Retries,
 }
 
@@ -147,7 +145,7 @@ impl Compute {
             project: project.to_owned(),
             tokens,
             calls,
-            rate_limiter: Mutex::new(RateLimiter::of(BURST, PER_SECOND)),
+            pace: Pace::of(BURST, PER_SECOND),
             retries: RETRIES,
         })
     }
@@ -284,26 +282,18 @@ impl Compute {
 
     /// Asks, again where that helps.
     async fn ask<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, ApiError> {
-        let worth_trying_for = |error: &ApiError| match error.may_pass() {
-            true => Duration::MAX,
-            false => Duration::ZERO,
-        };
         let attempt = || async {
             let asked = self.attempt(call).await;
             self.calls.count("compute", call.action, api::outcome(&asked));
-            if let Err(error @ ApiError::Throttled(_)) = &asked {
-                let pause = error.retry_after().unwrap_or(PAUSE);
-                self.rate_limiter.lock().await.put_off(Instant::now(), pause);
-            }
+            self.pace.heed(&asked, PAUSE);
             asked
         };
         let what = format!("Compute Engine, {}", call.action);
-        self.retries.run(&what, attempt, worth_trying_for).await.map_err(|gave_up| gave_up.error)
+        self.retries.run(&what, attempt, ApiError::retried_for).await.map_err(|gave_up| gave_up.error)
     }
 
     async fn attempt<T: DeserializeOwned>(&self, call: &Call<'_>) -> Result<T, ApiError> {
-        let pause = self.rate_limiter.lock().await.take(Instant::now());
-        sleep(pause).await;
+        self.pace.turn().await;
         let mut asked = self.send(call).await;
         if asked.as_ref().is_err_and(|error| error.status() == Some(401)) {
             // A token may be revoked before its end.

@@ -262,7 +262,8 @@ impl<M: Listed> Inventory<M> {
             self.last().newest_pages = pages;
             listing.extend(newest);
         }
-        while let Some(id) = self.next_missed(&listing) {
+        self.last().missed.retain(|id| !listing.contains_key(id));
+        while let Some(id) = self.next_missed() {
             listing.extend(self.unless_failed(self.questions.one(id)).await?.map(|one| (id, Arc::new(one))));
         }
         self.last().addresses.extend(listing.values().flat_map(|machine| machine.addresses()));
@@ -270,9 +271,8 @@ impl<M: Listed> Inventory<M> {
     }
 
     /// The next id that was missed, and is to be asked for now.
-    fn next_missed(&self, listing: &Listing<M>) -> Option<MachineId> {
+    fn next_missed(&self) -> Option<MachineId> {
         let mut last = self.last();
-        last.missed.retain(|id| !listing.contains_key(id));
         if last.missed.is_empty() || !last.besides.has_one(Instant::now()) {
             return None;
         }

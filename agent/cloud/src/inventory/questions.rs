@@ -4,7 +4,7 @@
 //! to its end and its first pages are not asked for in vain.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use kops_agent_net::http::{self, HttpError, innermost_cause};
@@ -12,17 +12,17 @@ use kops_agent_net::retry::Retries;
 use kops_agent_net::tls;
 use kops_agent_plan::identity::Refusal;
 use kops_agent_plan::machine_id::MachineId;
-use reqwest::Client;
 use reqwest::header::HeaderMap;
+use reqwest::{Client, Url};
 use serde::de::DeserializeOwned;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::timeout;
 
 use super::door::{Access, Door};
 use super::listing::Listing;
 use super::{Listed, PageAt, PagedBy, Scope, selection};
 use crate::api::{self, ApiError, Question};
 use crate::calls::CloudCalls;
-use crate::rate_limiter::RateLimiter;
+use crate::rate_limiter::Pace;
 
 /// More pages than a project could have.
 const MOST_PAGES: u32 = 200;
@@ -48,7 +48,7 @@ pub(super) struct Questions {
     door: Door,
     pub(super) scope: Scope,
     calls: CloudCalls,
-    rate_limiter: Mutex<RateLimiter>,
+    pub(super) pace: Pace,
     pub(super) retries: Retries,
 }
 
@@ -67,8 +67,7 @@ impl Questions {
         let config = tls::client_config().map_err(HttpError::from)?;
         // It follows no redirect: the token is for this cloud.
         let client = http::client_with(config)?;
-        let rate_limiter = Mutex::new(RateLimiter::of(BURST, PER_SECOND));
-        Ok(Questions { client, door, scope, calls, rate_limiter, retries: RETRIES })
+        Ok(Questions { client, door, scope, calls, pace: Pace::of(BURST, PER_SECOND), retries: RETRIES })
     }
 
     /// All machines of the cluster, or those of pages up to one that has a machine of `known`; and how many pages those were.
@@ -143,13 +142,8 @@ impl Questions {
     async fn ask<M: Listed, T: DeserializeOwned>(
         &self,
         action: &'static str,
-        address: impl Fn(&Access) -> reqwest::Url,
+        address: impl Fn(&Access) -> Url,
     ) -> Result<(HeaderMap, T), ApiError> {
-        let worth_trying_for = |error: &ApiError| match error {
-            ApiError::Garbage { .. } => Duration::ZERO,
-            error if error.may_pass() => Duration::MAX,
-            _ => Duration::ZERO,
-        };
         let what = format!("{}, {action}", M::API.api.name);
         let attempt = || async {
             let mut access = self.door.access::<M>(&self.scope).await?;
@@ -162,20 +156,19 @@ impl Questions {
             access = self.door.access::<M>(&self.scope).await?;
             self.send(&access, address(&access), access.question::<M>(action)).await
         };
-        self.retries.run(&what, attempt, worth_trying_for).await.map_err(|gave_up| gave_up.error)
+        self.retries.run(&what, attempt, ApiError::retried_for).await.map_err(|gave_up| gave_up.error)
     }
 
     /// Sends one request when the rate limit lets it, and reads the answer.
     async fn send<T: DeserializeOwned>(
         &self,
         access: &Access,
-        url: reqwest::Url,
+        url: Url,
         question: Question<'_>,
     ) -> Result<(HeaderMap, T), ApiError> {
         let request = self.client.get(url).headers(access.headers.clone()).build();
         let request = request.map_err(|error| question.unreachable(innermost_cause(error)))?;
-        let pause = self.rate_limiter().take(Instant::now());
-        sleep(pause).await;
+        self.pace.turn().await;
         let answer = timeout(self.retries.attempt, api::ask_whole(&self.client, request, question)).await;
         let answer = answer.unwrap_or_else(|_| {
             Err(question.unreachable(format!("no answer in {} seconds", self.retries.attempt.as_secs())))
@@ -185,19 +178,7 @@ impl Questions {
             Ok((headers, read?))
         });
         self.calls.count(access.service, question.action, api::outcome(&answer));
-        if let Err(error @ ApiError::Throttled(_)) = &answer {
-            self.rate_limiter().put_off(Instant::now(), error.retry_after().unwrap_or(PAUSE));
-        }
+        self.pace.heed(&answer, PAUSE);
         answer
-    }
-
-    /// As if all pauses were over.
-    #[cfg(test)]
-    pub(super) fn forget_pauses(&self) {
-        *self.rate_limiter() = RateLimiter::of(BURST, PER_SECOND);
-    }
-
-    fn rate_limiter(&self) -> std::sync::MutexGuard<'_, RateLimiter> {
-        self.rate_limiter.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

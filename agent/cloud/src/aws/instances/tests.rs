@@ -155,7 +155,7 @@ async fn calls_that_hang_keep_no_question_waiting_for_long() {
         hanging.push(tokio::spawn(async move { instances.get(&id(number)).await }));
         // Those that come together would be one call.
         while asked.load(Ordering::SeqCst) <= number {
-            sleep(Duration::from_millis(5)).await;
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
     for answer in hanging {

@@ -2,6 +2,7 @@
 
 use super::super::listing::{PAGE_TTL, STALE};
 use super::*;
+use crate::rate_limiter::Pace;
 
 pub(super) async fn a_machine_made_since_a_long_list_is_known_in_time<K: Known>() {
     let ListApi { page: (_, per_page), newest_first, .. } = K::Machine::API;
@@ -149,7 +150,7 @@ pub(super) async fn a_pause_that_the_api_asks_for_is_made_up_to_a_bound<K: Known
     let hour = Duration::from_secs(3600);
     let a_while = Duration::from_secs(20);
     for (asked, made) in [(Duration::ZERO, PAGE_TTL), (a_while, a_while), (hour, LONGEST_PAUSE)] {
-        let (api, machines) = with_one::<K>();
+        let (api, mut machines) = with_one::<K>();
         api.set_mood(Mood::ThrottlingFor(asked));
         let before = Instant::now();
         machines.list().await.unwrap_err();
@@ -161,7 +162,7 @@ pub(super) async fn a_pause_that_the_api_asks_for_is_made_up_to_a_bound<K: Known
         machines.list().await.unwrap_err();
         assert_eq!(api.calls(), 1, "{asked:?}");
         machines.last().failed.as_mut().unwrap().0 = Instant::now();
-        machines.questions.forget_pauses();
+        Arc::get_mut(&mut machines).unwrap().questions.pace = Pace::of(1.0, 1.0);
         assert_eq!(machines.list().await.unwrap().len(), 1, "{asked:?}");
     }
 }
