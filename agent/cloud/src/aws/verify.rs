@@ -89,7 +89,7 @@ impl AwsVerifier {
             node_name,
             // By its role, which `nodes_roles` has only of these.
             is_proven_worker: true,
-            asks_from_its_address: false,
+            addresses: Vec::new(),
         })
     }
 }

@@ -63,7 +63,7 @@ impl AzureVerifier {
             instance_group: identity.instance_group,
             challenge_endpoint: challenge_endpoint(&address.to_string()),
             is_proven_worker: false,
-            asks_from_its_address: false,
+            addresses,
         })
     }
 }

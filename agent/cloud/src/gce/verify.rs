@@ -87,7 +87,7 @@ impl GceVerifier {
                 .map(challenge_endpoint)
                 .unwrap_or_default(),
             is_proven_worker: false,
-            asks_from_its_address: false,
+            addresses: Vec::new(),
         })
     }
 

@@ -300,10 +300,10 @@ async fn a_machine_that_is_gone_since_the_list_was_made_is_not_believed<K: Known
     let mut machines = inventory(&api, CloudCalls::default());
     Arc::get_mut(&mut machines).unwrap().fresh_for = Duration::ZERO;
     let first = confirmed(&machines, &K::id(1), [10, 0, 0, 1]).await.unwrap();
-    assert!(first.asks_from_its_address);
+    assert!(first.addresses.contains(&[10, 0, 0, 1].into()));
     let elsewhere = confirmed(&machines, &K::id(1), [10, 0, 9, 9]).await;
     match K::Machine::PROVEN_BY {
-        ProvenBy::CallBack => assert!(!elsewhere.unwrap().asks_from_its_address),
+        ProvenBy::CallBack => assert!(!elsewhere.unwrap().addresses.contains(&[10, 0, 9, 9].into())),
         ProvenBy::Address => assert_eq!(elsewhere.unwrap_err().reason, "OtherAddress"),
     }
     // Its address is another one's now, which would answer the call-back there.
@@ -352,7 +352,7 @@ async fn a_machine_of_the_cluster_is_called_back_at_its_private_address<K: Known
         instance_group: "nodes".into(),
         challenge_endpoint: "10.0.0.1:3987".into(),
         is_proven_worker: false,
-        asks_from_its_address: true,
+        addresses: machine.addresses(),
     };
     assert_eq!(verified(machines.clone(), &K::id(1)).await.unwrap(), expected);
     assert!(expected.certificate_names.contains(&"10.0.0.1".to_owned()));

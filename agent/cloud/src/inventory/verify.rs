@@ -35,7 +35,7 @@ impl<M: Listed> ListedVerifier<M> {
     }
 
     fn node(&self, id: MachineId, machine: Option<&M>, origin: Origin) -> Result<VerifiedNode, Refusal> {
-        let Bootstrap { token, no_address, machine_prefix, .. } = M::BOOTSTRAP;
+        let Bootstrap { token, no_address, .. } = M::BOOTSTRAP;
         let no_such = || Refusal::of_instance(&NoNode::NoSuchInstance { instance: id.to_string() });
         let machine = machine.ok_or_else(no_such)?;
         let identity =
@@ -60,10 +60,7 @@ impl<M: Listed> ListedVerifier<M> {
             instance_group: identity.instance_group,
             challenge_endpoint: called_back_at.unwrap_or_default(),
             is_proven_worker: false,
-            asks_from_its_address: machine
-                .addresses()
-                .into_iter()
-                .any(|own| machine_prefix.origin(own) == origin),
+            addresses: machine.addresses(),
         })
     }
 }

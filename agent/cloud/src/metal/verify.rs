@@ -53,7 +53,7 @@ impl HostVerifier {
             instance_group: identity.instance_group,
             challenge_endpoint: String::new(),
             is_proven_worker: false,
-            asks_from_its_address: false,
+            addresses: Vec::new(),
         })
     }
 }

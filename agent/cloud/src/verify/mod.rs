@@ -9,6 +9,7 @@ pub mod claims;
 mod origin;
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -49,10 +50,10 @@ pub struct VerifiedNode {
     pub instance_group: String,
     /// Where it can be called back (`10.0.0.1:3987`); empty where it is not known.
     pub challenge_endpoint: String,
-    /// Whether the cloud itself proves that it is no control plane.
+    /// Whether the verifier has proven that it is no control plane, which otherwise the store has to tell.
     pub is_proven_worker: bool,
-    /// Whether the request comes from an address that the cloud knows to be this machine's.
-    pub asks_from_its_address: bool,
+    /// Its addresses, as the cloud lists them; they are not needed where the token alone proves which machine it is.
+    pub addresses: Vec<IpAddr>,
 }
 
 /// Where a machine with this address listens for the call-back; a challenge always has that port.

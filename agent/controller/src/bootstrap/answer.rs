@@ -106,7 +106,8 @@ impl Bootstrap {
             // That there is such a machine costs one list for all that ask. What is made up has no turn of its own.
             Proof::CallBack { claimed } => {
                 known.node = verification.await?;
-                let origin = match known.node.asks_from_its_address {
+                let is_its_own = known.node.addresses.iter().any(|own| self.machines.origin(*own) == origin);
+                let origin = match is_its_own {
                     true => origin.claiming_at_its_own(claimed),
                     false => origin.claiming(claimed),
                 };

@@ -83,6 +83,7 @@ async fn a_machine_that_azure_vouches_for_is_known() {
         certificate_names: vec!["10.0.0.4".into()],
         instance_group: "nodes".into(),
         challenge_endpoint: "10.0.0.4:3987".into(),
+        addresses: vec![[10, 0, 0, 4].into()],
         ..VerifiedNode::default()
     };
     for with_attributes in [false, true] {
