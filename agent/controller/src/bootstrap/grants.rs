@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use kops_agent_plan::bootstrap::certificates::{self, Asker, Offer};
 use kops_agent_plan::bootstrap::message::{BootstrapRequest, BootstrapResponse, Bytes, ServedNodeConfig};
-use kops_agent_plan::bootstrap::node_config::{control_plane_config_file, nodeup_config_file};
-use kops_agent_spec::Secret;
+use kops_agent_plan::bootstrap::node_config::nodeup_config_file;
+use kops_agent_spec::{InstanceGroupRole, Secret};
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
@@ -66,7 +66,8 @@ impl Grants {
     /// # Errors
     /// The group is one, or the store does not tell.
     pub async fn refuse_control_planes(&self, instance_group: &str) -> Result<(), Refusal> {
-        let Some(file) = control_plane_config_file(instance_group) else { return Ok(()) };
+        let file = nodeup_config_file(InstanceGroupRole::ControlPlane, instance_group);
+        let Some(file) = file else { return Ok(()) };
         match self.file(&format!("{}/{file}", self.config_base)).await? {
             None => Ok(()),
             Some(_) => Err(Refusal::not_verified(
@@ -139,7 +140,7 @@ impl Grants {
             reason: "NoNodeConfig",
             message: format!("failed to build node config: {problem}"),
         };
-        let file = nodeup_config_file(&node.instance_group).ok_or_else(|| {
+        let file = nodeup_config_file(InstanceGroupRole::Node, &node.instance_group).ok_or_else(|| {
             refused(format!("the instance group {:?} has no name that a group can have", node.instance_group))
         })?;
         let url = format!("{}/{file}", self.config_base);

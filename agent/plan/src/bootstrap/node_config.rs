@@ -2,17 +2,12 @@
 
 use kops_agent_spec::InstanceGroupRole;
 
-/// The file below the cluster's folder; `None` where the group's name is none that a group can have: it becomes a part
-/// of a path, and comes from the cloud.
+/// The file that kOps writes for a group of a role, below the cluster's folder (upstream: `pkg/model/bootstrapscript.go`); `None`
+/// where the group's name is none that a group can have: it becomes a part of a path, and comes from the cloud.
 ///
-/// Upstream's folder is `node` for every role that asks (`cmd/kops-controller/pkg/server/node_config.go`).
-pub fn nodeup_config_file(instance_group: &str) -> Option<String> {
-    is_dns_name(instance_group).then(|| format!("igconfig/node/{instance_group}/nodeupconfig.yaml"))
-}
-
-/// The file that kOps writes for a group of control planes (upstream: `pkg/model/bootstrapscript.go`).
-pub fn control_plane_config_file(instance_group: &str) -> Option<String> {
-    let folder = InstanceGroupRole::ControlPlane.folder();
+/// What kops-controller serves is that of `Node`, whatever role asks (upstream: `cmd/kops-controller/pkg/server/node_config.go`).
+pub fn nodeup_config_file(role: InstanceGroupRole, instance_group: &str) -> Option<String> {
+    let folder = role.folder();
     is_dns_name(instance_group).then(|| format!("igconfig/{folder}/{instance_group}/nodeupconfig.yaml"))
 }
 
@@ -32,19 +27,20 @@ mod tests {
     #[test]
     fn only_the_name_of_a_group_becomes_a_path() {
         assert_eq!(
-            nodeup_config_file("nodes-1.eu").as_deref(),
+            nodeup_config_file(InstanceGroupRole::Node, "nodes-1.eu").as_deref(),
             Some("igconfig/node/nodes-1.eu/nodeupconfig.yaml")
         );
         assert_eq!(
-            control_plane_config_file("control-plane-1a").as_deref(),
+            nodeup_config_file(InstanceGroupRole::ControlPlane, "control-plane-1a").as_deref(),
             Some("igconfig/control-plane/control-plane-1a/nodeupconfig.yaml")
         );
         let long = "a".repeat(254);
         for name in
             ["", ".", "..", "a..b", "../control-plane", "a/b", "Nodes", "-a", "a-", "a\n", "a%2fb", &long]
         {
-            assert_eq!(nodeup_config_file(name), None, "{name:?}");
-            assert_eq!(control_plane_config_file(name), None, "{name:?}");
+            for role in [InstanceGroupRole::Node, InstanceGroupRole::ControlPlane] {
+                assert_eq!(nodeup_config_file(role, name), None, "{name:?}");
+            }
         }
     }
 }
