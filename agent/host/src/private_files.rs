@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 
 use kops_agent_plan::health::is_manifest;
 use kops_agent_plan::redaction::is_nothing_but_secret;
-use kops_agent_plan::resource::Kind;
+use kops_agent_plan::resource::{Kind, Mode};
+use kops_agent_plan::shown::is_private;
 
 use crate::error::Result;
 use crate::reader::Reader;
@@ -148,7 +149,7 @@ impl Reader {
             let path = format!("{folder}/{name}");
             match dir.entry(&name)? {
                 Some(Entry::Directory(_)) if depth > 0 => self.collect(&path, depth - 1, left, paths)?,
-                Some(Entry::File(metadata)) if may_have_secrets(&path) || is_for_few(metadata.mode) => {
+                Some(Entry::File(metadata)) if may_have_secrets(&path) || is_private(Mode(metadata.mode)) => {
                     paths.insert(path);
                 }
                 Some(Entry::Symlink(_)) if may_have_secrets(&path) => {
@@ -162,12 +163,8 @@ impl Reader {
 
     fn is_private(&self, path: &str) -> bool {
         // One that cannot be looked at is tried, and told.
-        self.root.metadata(path).map_or(true, |found| found.is_some_and(|found| is_for_few(found.mode)))
+        self.root.metadata(path).map_or(true, |found| found.is_some_and(|found| is_private(Mode(found.mode))))
     }
-}
-
-fn is_for_few(mode: u32) -> bool {
-    mode & 0o004 == 0
 }
 
 fn is_secret(path: &str) -> bool {

@@ -6,6 +6,7 @@
 //! `clippy.toml` beside this crate bans them. Doing is `agent/host`'s.
 
 pub mod addons;
+mod base64_text;
 pub mod bootstrap;
 pub mod derive;
 pub mod desired;

@@ -7,12 +7,11 @@ mod node;
 
 use std::collections::BTreeMap;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde::Serializer;
 use serde_json::Value;
 use similar::{ChangeTag, DiffableStr as _, TextDiff};
 
+use crate::base64_text;
 use crate::redaction::manifest::{Manifest, without_placeholders};
 use crate::redaction::{MARK, Redactor};
 use crate::resource::{Content, DesiredState, File, Mode, Resource, Unit};
@@ -176,7 +175,7 @@ fn content(file: &File) -> Content {
 
 /// Whether bytes in base64 are a text that has more than may be shown.
 fn has_secrets(base64: &str) -> bool {
-    let decoded = STANDARD.decode(base64).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let decoded = base64_text::decoded(base64);
     decoded.is_some_and(|decoded| text("", &decoded) != decoded)
 }
 
@@ -195,6 +194,9 @@ fn strings(value: Value, shown: &impl Fn(&str) -> String) -> Value {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
     use super::*;
 
     const MANIFEST: &str = "/etc/kubernetes/manifests/kops-channels.manifest";

@@ -168,7 +168,7 @@ impl Manifest {
 /// `is_login` whether a program that takes logins is.
 fn password<'a>(text: &'a str, flag: Option<&str>, is_login: bool) -> Option<(&'a str, &'a str)> {
     let at = match flag {
-        // A user and a group by their numbers let nobody in.
+        // The numbers of a user and a group are no login.
         Some("-u" | "--user") if text.contains(|c: char| !(c.is_ascii_digit() || c == ':')) => {
             text.find(':')? + 1
         }

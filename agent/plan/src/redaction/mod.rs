@@ -19,11 +19,10 @@ use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use aho_corasick::{AhoCorasick, MatchKind};
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use percent_encoding::percent_decode_str;
 use serde_json::Value;
 
+use crate::base64_text;
 use manifest::Manifest;
 pub use named::is_secret_name;
 pub use private::is_nothing_but_secret;
@@ -259,7 +258,7 @@ fn hiding_value(redactor: Redactor, value: &files::Named) -> Redactor {
     let header = value.text.split_once(' ').filter(|(scheme, _)| formats::is_scheme(scheme));
     let text = header.map_or(value.text.as_str(), |(_, text)| text.trim());
     let redactor = if header.is_some() { redactor.hiding(text) } else { redactor };
-    let decoded = STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+    let decoded = base64_text::decoded(text);
     // `auth` of a registry is `user:password`.
     let Some(decoded) = decoded else { return redactor };
     let password = decoded.split_once(':').map(|(_, password)| password.to_owned());

@@ -1,10 +1,9 @@
 //! Files, directories and links, and what is in a file.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde::{Deserialize, Serialize};
 
 use super::Mode;
+use crate::base64_text;
 
 /// What is in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,7 +32,7 @@ impl Content {
     pub fn in_clear(&self) -> Option<String> {
         match self {
             Content::Text(text) => Some(text.clone()),
-            Content::Base64(encoded) => String::from_utf8(STANDARD.decode(encoded).ok()?).ok(),
+            Content::Base64(encoded) => base64_text::decoded(encoded),
             _ => None,
         }
     }

@@ -1,11 +1,10 @@
 //! A node's configuration as `config dump` may show it: without the contents of files that not all may read, and without what
 //! names, flags, environments, forms and URLs say is secret.
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
 use serde_json::{Map, Value};
 
 use super::{has_secrets, is_private};
+use crate::base64_text;
 use crate::redaction::manifest::Manifest;
 use crate::redaction::{MARK, Redactor};
 use crate::resolve::NodeConfig;
@@ -65,7 +64,7 @@ fn learning(redactor: Redactor, value: &Value) -> Redactor {
     match value {
         Value::String(text) => {
             let redactor = redactor.hiding_named(text);
-            let decoded = STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok());
+            let decoded = base64_text::decoded(text);
             decoded.into_iter().fold(redactor, |redactor, text| redactor.hiding_named(&text))
         }
         Value::Array(items) => items.iter().fold(redactor, learning),
@@ -76,7 +75,9 @@ fn learning(redactor: Redactor, value: &Value) -> Redactor {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
     use serde_json::json;
 
     #[test]
