@@ -144,7 +144,7 @@ impl Host {
         }
         let (volumes, removed): (Vec<_>, Vec<_>) = removed.into_iter().partition(|id| id.kind.is_mount());
         let paths: Vec<&str> = volumes.iter().map(|id| id.name.as_str()).collect();
-        let mut mounts = self.mounts.below(runtime)?;
+        let mut mounts = self.mounts.within(runtime)?;
         mounts.extend(pod_networks(&*self.mounts, containers)?);
         for volume in self.mounted_among(&paths)? {
             if !mounts.contains(&volume) {
@@ -197,7 +197,7 @@ impl Host {
                 log::warn!("{error}");
             }
         }
-        unmount_all(&*self.mounts, || self.mounts.below(runtime_folders(reset.containers)), progress)?;
+        unmount_all(&*self.mounts, || self.mounts.within(runtime_folders(reset.containers)), progress)?;
         for path in unmount_all(&*self.mounts, || pod_networks(&*self.mounts, reset.containers), progress)? {
             if let Some((dir, name)) = self.root.parent(&path)? {
                 dir.remove(&name)?;
@@ -224,10 +224,16 @@ impl Host {
             progress.doing(&format!("removing {id}"));
             remove_resource(&self.root, id)?;
         }
+        // While volumes are mounted: a folder may be on one, and would be there again with it.
+        let is_of_runtime = |folder: &&String| runtime_folders(reset.containers).contains(&folder.as_str());
+        for folder in reset.folders.iter().filter(is_of_runtime) {
+            progress.doing(&format!("removing {folder}"));
+            self.root.remove_tree(folder)?;
+        }
         for volume in reset.removed_volumes.iter().chain(&reset.kept).filter(|id| id.kind == Kind::Mount) {
             self.no_longer_mount_at_boot(&volume.name)?;
         }
-        // Volumes: what of the agent's is on them has gone, and nothing else goes.
+        // Volumes: what of the agent's, kubelet's and the runtime's is on them has gone, and nothing else goes.
         let mounts: Vec<&str> = reset.mounts.iter().map(String::as_str).collect();
         unmount_all(&*self.mounts, || self.mounted_among(&mounts), progress)?;
         for id in directories {

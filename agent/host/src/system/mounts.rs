@@ -50,6 +50,17 @@ pub trait Mounts: Send + Sync {
     /// The mounts cannot be read.
     fn below(&self, folders: &[&str]) -> Result<Vec<String>>;
 
+    /// What is mounted below these folders, the innermost first; not what is mounted on them.
+    ///
+    /// # Errors
+    /// The mounts cannot be read.
+    fn within(&self, folders: &[&str]) -> Result<Vec<String>> {
+        let themselves = by_both_names(folders);
+        let mut found = self.below(folders)?;
+        found.retain(|path| !themselves.contains(path));
+        Ok(found)
+    }
+
     /// Unmounts what was mounted last at a place.
     ///
     /// # Errors
@@ -117,11 +128,7 @@ impl Mounts for Machine {
     }
 
     fn below(&self, folders: &[&str]) -> Result<Vec<String>> {
-        let real = |folder: &&str| Some(std::fs::canonicalize(folder).ok()?.to_str()?.to_owned());
-        // The kernel knows a folder that a link leads to by its own path only.
-        let real: Vec<String> = folders.iter().filter_map(real).collect();
-        let all: Vec<&str> = folders.iter().copied().chain(real.iter().map(String::as_str)).collect();
-        Ok(innermost_first(&mountinfo()?, &all))
+        Ok(innermost_first(&mountinfo()?, &by_both_names(folders)))
     }
 
     fn unmount(&self, path: &str) -> Result<()> {
@@ -135,10 +142,16 @@ fn is_same_directory(one: &str, other: &str) -> bool {
     identity(one).is_some_and(|one| Some(one) == identity(other))
 }
 
-fn innermost_first(lines: &[Line], folders: &[&str]) -> Vec<String> {
+/// The folders, and where links lead to them: the kernel knows a folder that a link leads to by its own path only.
+fn by_both_names(folders: &[&str]) -> Vec<String> {
+    let real = |folder: &&str| Some(std::fs::canonicalize(folder).ok()?.to_str()?.to_owned());
+    folders.iter().map(|folder| (*folder).to_owned()).chain(folders.iter().filter_map(real)).collect()
+}
+
+fn innermost_first(lines: &[Line], folders: &[String]) -> Vec<String> {
     let is_below = |path: &String| {
-        let below = |folder: &&str| {
-            path.strip_prefix(*folder).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        let below = |folder: &String| {
+            path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
         };
         folders.iter().any(below)
     };
@@ -207,7 +220,7 @@ mod tests {
         .iter()
         .filter_map(|line| parse(line))
         .collect();
-        let found = innermost_first(&lines, &["/var/lib/kubelet", "/run/containerd"]);
+        let found = innermost_first(&lines, &["/var/lib/kubelet".into(), "/run/containerd".into()]);
         assert_eq!(found, ["/var/lib/kubelet/pods/x", "/var/lib/kubelet"]);
     }
 

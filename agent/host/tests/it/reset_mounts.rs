@@ -219,6 +219,42 @@ fn a_mount_that_is_busy_or_hidden_behind_a_link_ends_the_reset_before_it_is_remo
     });
 }
 
+#[test]
+fn what_is_on_a_file_system_of_kubelets_own_goes_and_the_operators_mount_stays() {
+    for is_elsewhere in [false, true] {
+        in_a_root_of_its_own(move || {
+            if is_elsewhere {
+                kubelet_is_elsewhere();
+            }
+            fs::create_dir_all(KUBELET).unwrap();
+            fs::create_dir_all("/disk").unwrap();
+            mount(Some("tmpfs"), "/disk", Some("tmpfs"), MsFlags::empty(), NONE).unwrap();
+            bind("/disk", KUBELET);
+            users_folder();
+            let host = node();
+            fs::create_dir_all("/var/lib/kubelet/pki").unwrap();
+            for file in ["kubeconfig", "pki/kubelet-client-current.pem"] {
+                fs::write(format!("{KUBELET}/{file}"), "a key").unwrap();
+            }
+            mount_into_a_pod();
+            let reset = host.plan_reset(&[], &[], &[]).unwrap();
+            assert_eq!(reset.mounts.len(), 5, "{:?}", reset.mounts);
+            for _ in 0..2 {
+                host.reset(&host.plan_reset(&[], &[], &[]).unwrap(), &Deaf).unwrap();
+                users_folder_is_as_it_was();
+                assert_eq!(
+                    fs::read_dir("/disk").unwrap().count(),
+                    0,
+                    "it is mounted there at the next boot, too"
+                );
+                let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
+                let at = if is_elsewhere { "/data/kubelet" } else { KUBELET };
+                assert_eq!(mounts.matches(&format!("{at} ")).count(), 1, "{mounts}");
+            }
+        });
+    }
+}
+
 /// Looked at without all mounts in sight, as a race would have it.
 struct Blind;
 
