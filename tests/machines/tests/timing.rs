@@ -15,7 +15,7 @@ use crate::machine::Machine;
 use crate::step;
 
 /// How many machines are made nodes, where `KOPS_AGENT_BOOT_ROUNDS` does not say; one before these warms what the host caches.
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 15;
 /// How often a run with nothing to do is measured on each machine, in either way.
 const IDLE_RUNS: usize = 9;
 /// What is promised of a boot to its floor: the median of the rounds' own ratios is not above it.
