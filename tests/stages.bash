@@ -6,6 +6,8 @@
 times=()
 # Of stages that run beside others, by process id: name, when it started, and what it has said.
 declare -A beside_name=() beside_since=() beside_log=()
+# Of a stage beside others, by name: the commands that begin beside others once it has ended, and their names.
+declare -A followers=()
 logs=$(mktemp -d)
 
 # Every stage is a job with a process group of its own (set -m), so that all of it ends with this script.
@@ -70,6 +72,11 @@ beside() {
     beside_name[$!]=$name beside_since[$!]=$SECONDS beside_log[$!]=$logs/$name
 }
 
+# beside_after OTHER NAME COMMAND: begins a stage beside others as soon as OTHER does not run beside, which may be now.
+beside_after() {
+    if is_beside "$1"; then followers[$1]+="$2"$'\t'"$3"$'\n'; else beside "$2" "$3"; fi
+}
+
 # has_ended PROCESS STATUS: of a stage beside others.
 has_ended() {
     local name=${beside_name[$1]} took=$((SECONDS - beside_since[$1]))
@@ -79,6 +86,11 @@ has_ended() {
     (($2 == 0)) || fail "$name failed; what it said is above"
     echo "== $name: $took s"
     times+=("$name, beside others" "$took" "$(core_seconds "$name")")
+    local follower command
+    while IFS=$'\t' read -r follower command; do
+        if [[ -n $follower ]]; then beside "$follower" "$command"; fi
+    done <<<"${followers[$name]:-}"
+    unset "followers[$name]"
 }
 
 # is_beside [NAME]: whether that stage, or any, still runs beside.
