@@ -243,6 +243,8 @@ holds() {
     # file PATH MODE
     file) [[ $(on stat --format=%a "$2") == "$3" ]] ;;
     no-file) on test ! -e "$2" ;;
+    # empty FOLDER
+    empty) local contents && contents=$(on ls -A "$2") && [[ -z $contents ]] ;;
     # text PATH TEXT...
     text) on cat "$2" | grep -qF -- "${*:3}" ;;
     # console TEXT..., journal UNIT TEXT...

@@ -230,7 +230,7 @@ const STAYS: [(&str, &str); 18] = [
     ("/etc/systemd/system/multi-user.target.wants/chrony.service", "chrony is enabled"),
     ("/etc/systemd/system/multi-user.target.wants/unattended-upgrades.service", "it is enabled"),
 ];
-/// Folders that the test mounts or makes, and that a reset unmounts and removes, with what is in them.
+/// Folders that the test mounts or makes, and that a reset empties, or removes where nothing is mounted on them.
 const TAKEN: [&str; 3] = ["/etc/cni", "/var/lib/containerd", "/var/lib/kubelet"];
 
 /// A reset leaves what was there before the agent came, and Debian's packages.
@@ -269,6 +269,9 @@ pub fn a_reset_leaves_no_trace(machine: &Machine, before: &Traces) {
         .collect();
     assert!(gone.is_empty(), "taken by a reset of {}: {gone:#?}", machine.name());
     assert_eq!(new(&after.mounts, &before.mounts), [""; 0], "mounts of {}", machine.name());
+    for folder in ["/var/lib/containerd", "/var/lib/kubelet"] {
+        assert!(after.mounts.contains(folder), "{folder} is mounted by the operator of {}", machine.name());
+    }
     let mut units = new(&after.units, &before.units);
     let places = ["/usr/lib/systemd/system", "/lib/systemd/system", "/etc/systemd/system"];
     units.retain(|unit| !places.iter().any(|place| is_explained(&format!("{place}/{unit}"))));
