@@ -60,9 +60,18 @@ pub fn labels_from(args: &ControllerArgs) -> Result<LabelsFrom, WrongConfigurati
 /// Waits until a file that was read at the start is another, and nothing is wrong with it. A process that ended for a
 /// file that cannot be used would not start again, though the file is mended.
 pub async fn changed_for_good(files: &mut Watched, args: &ControllerArgs, every: Duration) -> PathBuf {
+    changed_to_usable(files, every, || can_be_used(args)).await
+}
+
+/// The same of other files, of which this says whether they can be used.
+pub async fn changed_to_usable(
+    files: &mut Watched,
+    every: Duration,
+    can_be_used: impl Fn() -> Result<()>,
+) -> PathBuf {
     loop {
         let file = files.changed(every).await;
-        match can_be_used(args) {
+        match can_be_used() {
             Ok(()) => return file,
             Err(error) => log::error!(
                 "{} has changed, and cannot be used; what was read of it at the start holds: {}",

@@ -22,19 +22,36 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// Events that are created at the same time: each takes a connection, and a wrong cluster name refuses every Node.
 const AT_ONCE: usize = 8;
 
-/// Says things about Nodes, each once.
+/// How an Event is meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    /// Something is done.
+    Normal,
+    /// Something is wrong.
+    Warning,
+}
+
+/// Says things, each once.
 pub struct Events {
     /// kOps lets its controller create Events in its own namespace only.
     events: Api<Event>,
+    /// The component that says them.
+    component: &'static str,
     said: Mutex<BTreeMap<String, Instant>>,
     slots: Semaphore,
 }
 
 impl Events {
-    /// Says them by this client.
+    /// Says them by this client, as the controller of nodes.
     pub fn of(client: Client) -> Events {
+        Events::of_component(client, "kops-controller")
+    }
+
+    /// Says them by this client, as this component.
+    pub fn of_component(client: Client, component: &'static str) -> Events {
         Events {
             events: Api::namespaced(client, NAMESPACE),
+            component,
             said: Mutex::default(),
             slots: Semaphore::new(AT_ONCE),
         }
@@ -43,15 +60,25 @@ impl Events {
     /// Says why a Node is not dealt with, unless it was said. An Event that does not get through is not worth failing
     /// for: the log has it too.
     pub async fn warn(&self, node: &str, reason: &str, message: &str) {
-        self.say(about_node(node), reason, message).await;
+        self.say(Kind::Warning, about_node(node), reason, message).await;
     }
 
     /// Says of the controller itself why it cannot do its work, as [`Events::warn`] does of a Node: about its Lease.
     pub async fn warn_of_controller(&self, reason: &str, message: &str) {
-        self.say(about_lease(), reason, message).await;
+        self.say(Kind::Warning, about_lease(), reason, message).await;
     }
 
-    async fn say(&self, about: ObjectReference, reason: &str, message: &str) {
+    /// Says why add-ons are not dealt with, about the namespace that is theirs.
+    pub async fn warn_of_addons(&self, reason: &str, message: &str) {
+        self.say(Kind::Warning, about_namespace(), reason, message).await;
+    }
+
+    /// Says what was done about add-ons.
+    pub async fn tell_of_addons(&self, reason: &str, message: &str) {
+        self.say(Kind::Normal, about_namespace(), reason, message).await;
+    }
+
+    async fn say(&self, kind: Kind, about: ObjectReference, reason: &str, message: &str) {
         let object = about.name.clone().unwrap_or_default();
         // The same Event has the same name, so that several controllers and restarts do not pile them up.
         let digest = sha256_hex(format!("{object} {reason} {message}").as_bytes());
@@ -61,7 +88,7 @@ impl Events {
         }
         let create = async {
             let Ok(_slot) = self.slots.acquire().await else { return Ok(()) };
-            let event = event(&name, about, reason, message);
+            let event = self.event(kind, &name, about, reason, message);
             self.events.create(&PostParams::default(), &event).await.map(drop)
         };
         let problem = match timeout(TIMEOUT, create).await {
@@ -85,6 +112,32 @@ impl Events {
         self.said().insert(name, Instant::now());
     }
 
+    fn event(&self, kind: Kind, name: &str, about: ObjectReference, reason: &str, message: &str) -> Event {
+        let now = Time(Timestamp::now());
+        let component = Some(self.component.to_owned());
+        let kind = match kind {
+            Kind::Normal => "Normal",
+            Kind::Warning => "Warning",
+        };
+        Event {
+            metadata: ObjectMeta {
+                name: Some(name.into()),
+                namespace: Some(NAMESPACE.into()),
+                ..ObjectMeta::default()
+            },
+            involved_object: about,
+            type_: Some(kind.into()),
+            reason: Some(reason.into()),
+            message: Some(message.into()),
+            count: Some(1),
+            first_timestamp: Some(now.clone()),
+            last_timestamp: Some(now),
+            source: Some(EventSource { component: component.clone(), ..EventSource::default() }),
+            reporting_component: component,
+            ..Event::default()
+        }
+    }
+
     fn said(&self) -> std::sync::MutexGuard<'_, BTreeMap<String, Instant>> {
         self.said.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -103,6 +156,17 @@ fn about_node(node: &str) -> ObjectReference {
     }
 }
 
+fn about_namespace() -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".into()),
+        kind: Some("Namespace".into()),
+        name: Some(NAMESPACE.into()),
+        // As of a Node: an Event of this namespace must be about something in it.
+        namespace: Some(NAMESPACE.into()),
+        ..ObjectReference::default()
+    }
+}
+
 fn about_lease() -> ObjectReference {
     ObjectReference {
         api_version: Some("coordination.k8s.io/v1".into()),
@@ -110,27 +174,6 @@ fn about_lease() -> ObjectReference {
         name: Some(lease::NAME.into()),
         namespace: Some(NAMESPACE.into()),
         ..ObjectReference::default()
-    }
-}
-
-fn event(name: &str, about: ObjectReference, reason: &str, message: &str) -> Event {
-    let now = Time(Timestamp::now());
-    Event {
-        metadata: ObjectMeta {
-            name: Some(name.into()),
-            namespace: Some(NAMESPACE.into()),
-            ..ObjectMeta::default()
-        },
-        involved_object: about,
-        type_: Some("Warning".into()),
-        reason: Some(reason.into()),
-        message: Some(message.into()),
-        count: Some(1),
-        first_timestamp: Some(now.clone()),
-        last_timestamp: Some(now),
-        source: Some(EventSource { component: Some("kops-controller".into()), ..EventSource::default() }),
-        reporting_component: Some("kops-controller".into()),
-        ..Event::default()
     }
 }
 

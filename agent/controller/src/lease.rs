@@ -1,5 +1,5 @@
-//! Which of several controllers writes: the one that holds the Lease `kube-system/kops-controller-leader`, which upstream's
-//! kops-controller takes turns with too.
+//! Which of several processes writes: the one that holds their Lease. For controllers that is `kube-system/kops-controller-leader`,
+//! which upstream's kops-controller takes turns with too.
 //!
 //! Whether another's Lease has ended is judged by how long it has stood still on our own clock, as client-go does:
 //! machines' clocks may differ. A holder that cannot renew stops writing while its Lease still keeps others out.
@@ -19,13 +19,26 @@ use kube::{Client, Error};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
 
+use kops_agent_net::random;
 use kops_agent_process::output::error_text;
 use kops_agent_process::service_manager;
 
-/// Namespace of the Lease.
+/// Namespace of the Leases.
 pub const NAMESPACE: &str = "kube-system";
-/// Name of the Lease.
+/// Name of the controllers' Lease.
 pub const NAME: &str = "kops-controller-leader";
+
+/// What processes contend for.
+#[derive(Debug)]
+pub struct Contest {
+    /// Name of the Lease.
+    pub lease: &'static str,
+    /// What the holder does, in words that end a sentence.
+    pub doing: &'static str,
+}
+
+/// The controllers'.
+pub const OF_CONTROLLERS: Contest = Contest { lease: NAME, doing: "nodes are labelled by this process" };
 
 /// For how long a Lease keeps others out after it was renewed.
 const LEASE_DURATION: Duration = Duration::from_secs(15);
@@ -96,9 +109,20 @@ impl Leadership {
     }
 }
 
+/// A name that no other contender has: this machine's, and a random one.
+///
+/// # Errors
+/// If the machine's name cannot be read, or there are no random numbers.
+pub fn identity() -> Result<String> {
+    let host = nix::unistd::gethostname().context("reading this machine's name")?;
+    let unique = random::name().context("making a unique name")?;
+    Ok(format!("{}_{unique}", host.to_string_lossy()))
+}
+
 /// A contender for the Lease.
 pub struct Election {
     leases: Api<Lease>,
+    contest: Contest,
     identity: String,
     leadership: Leadership,
     leads: watch::Sender<bool>,
@@ -108,10 +132,11 @@ pub struct Election {
 
 impl Election {
     /// Contends under a name that is this process' alone.
-    pub fn new(client: Client, identity: String) -> Election {
+    pub fn new(client: Client, contest: Contest, identity: String) -> Election {
         let (leads, _) = watch::channel(false);
         Election {
             leases: Api::namespaced(client, NAMESPACE),
+            contest,
             identity,
             leadership: Leadership::none(),
             leads,
@@ -149,8 +174,9 @@ impl Election {
                 Err(_) => "the API server does not answer".to_owned(),
             };
             if problem != said && !problem.is_empty() {
+                let name = self.contest.lease;
                 log::warn!(
-                    "the Lease {NAMESPACE}/{NAME} cannot be renewed; this is tried again until it can: {problem}"
+                    "the Lease {NAMESPACE}/{name} cannot be renewed; this is tried again until it can: {problem}"
                 );
             }
             self.tell();
@@ -168,18 +194,19 @@ impl Election {
         }
         self.leadership.lost();
         self.tell();
+        let name = self.contest.lease;
         let release = async {
-            let mut lease = self.leases.get(NAME).await?;
+            let mut lease = self.leases.get(name).await?;
             if holder(&lease) == self.identity {
                 let spec = lease.spec.get_or_insert_default();
                 spec.holder_identity = Some(String::new());
                 spec.lease_duration_seconds = Some(1);
-                self.leases.replace(NAME, &PostParams::default(), &lease).await?;
+                self.leases.replace(name, &PostParams::default(), &lease).await?;
             }
             Ok::<(), Error>(())
         };
         if let Ok(Err(error)) = timeout(RETRY_PERIOD, release).await {
-            log::debug!("the Lease {NAMESPACE}/{NAME} was not let go: {error}");
+            log::debug!("the Lease {NAMESPACE}/{name} was not let go: {error}");
         }
     }
 
@@ -193,9 +220,9 @@ impl Election {
         let now = self.leadership.start.elapsed().as_millis();
         self.beat.store(u64::try_from(now).unwrap_or(u64::MAX), Ordering::Relaxed);
         let what = match self.leadership.remaining() {
-            Some(_) => "leading: nodes are labelled by this process",
-            None if !is_answered => "waiting for the API server, which does not say who leads",
-            None => "waiting for its turn: another process leads",
+            Some(_) => format!("leading: {}", self.contest.doing),
+            None if !is_answered => "waiting for the API server, which does not say who leads".to_owned(),
+            None => "waiting for its turn: another process leads".to_owned(),
         };
         service_manager::waiting(what, STUCK_AFTER);
     }
@@ -203,8 +230,9 @@ impl Election {
     fn tell(&self) {
         let leads = self.leadership.remaining().is_some();
         let changed = self.leads.send_if_modified(|told| std::mem::replace(told, leads) != leads);
+        let name = self.contest.lease;
         match (changed, leads) {
-            (true, true) => log::info!("{} leads: it holds the Lease {NAMESPACE}/{NAME}", self.identity),
+            (true, true) => log::info!("{} leads: it holds the Lease {NAMESPACE}/{name}", self.identity),
             (true, false) => log::warn!("{} does not lead any more", self.identity),
             (false, _) => {}
         }
@@ -212,9 +240,10 @@ impl Election {
 
     /// Takes or renews the Lease where that may be done; whether this process holds it now.
     async fn contend(&self, seen: &mut Option<Seen>, now: Instant) -> Result<bool> {
-        let Some(mut lease) = self.leases.get_opt(NAME).await.context("reading it")? else {
+        let name = self.contest.lease;
+        let Some(mut lease) = self.leases.get_opt(name).await.context("reading it")? else {
             let lease = Lease {
-                metadata: ObjectMeta { name: Some(NAME.into()), ..ObjectMeta::default() },
+                metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() },
                 spec: Some(self.spec(None)),
             };
             return written(self.leases.create(&PostParams::default(), &lease).await).context("creating it");
@@ -223,7 +252,7 @@ impl Election {
             Next::Wait => Ok(false),
             Next::Write => {
                 lease.spec = Some(self.spec(lease.spec.as_ref()));
-                written(self.leases.replace(NAME, &PostParams::default(), &lease).await).context("writing it")
+                written(self.leases.replace(name, &PostParams::default(), &lease).await).context("writing it")
             }
         }
     }

@@ -46,7 +46,6 @@ use tokio::sync::watch;
 
 use kops_agent_cloud::metal::hosts::Enrolled;
 use kops_agent_cloud::{ControlPlane, ControlPlaneError};
-use kops_agent_net::random;
 use kops_agent_process::exit::{self, WrongConfiguration};
 use kops_agent_process::{service_manager, stop};
 use kops_agent_store::Store;
@@ -60,7 +59,7 @@ use health::Health;
 use hosts::ApiHosts;
 use identify::Identifier;
 use known::{KnownNodes, Pauses};
-use lease::{Election, Leadership};
+use lease::{Election, Leadership, OF_CONTROLLERS};
 use metrics::{BootstrapMetrics, Metrics};
 use node_api::Nodes;
 use node_labels::{LIST_TIMEOUT, Mode, NodeLabels};
@@ -102,7 +101,7 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         return once::print(&node_labels(mode).run_once().await?);
     }
 
-    let election = Arc::new(Election::new(client.clone(), identity()?));
+    let election = Arc::new(Election::new(client.clone(), OF_CONTROLLERS, lease::identity()?));
     let mode = Mode::Apply(election.leadership());
     let node_labels = Arc::new(node_labels(mode));
     let state = Arc::new(State {
@@ -257,11 +256,4 @@ async fn cloud(
         ControlPlaneError::Configuration(problem) => WrongConfiguration(problem).into(),
         error => error.into(),
     })
-}
-
-/// A name that no other contender has.
-fn identity() -> Result<String> {
-    let host = nix::unistd::gethostname().context("reading this machine's name")?;
-    let unique = random::name().context("making a unique name")?;
-    Ok(format!("{}_{unique}", host.to_string_lossy()))
 }

@@ -327,9 +327,11 @@ mod tests {
         metrics.bootstrap.answered("Granted", true, Duration::from_secs(1));
         metrics.bootstrap.renewed("Granted", true);
         metrics.cloud_calls.count("ec2", "DescribeInstances", Outcome::Success);
-        let (text, of_nodes) =
-            (text(&metrics.registry(true)), include_str!("../../kops-agent/src/command/status.rs"));
-        let known: BTreeSet<&str> = names(&text).union(&names(of_nodes)).copied().collect();
+        let of_controller = text(&metrics.registry(true));
+        let of_addons = crate::addons::every_metric();
+        let of_nodes = include_str!("../../kops-agent/src/command/status.rs");
+        let known: BTreeSet<&str> =
+            [&of_controller, &of_addons, of_nodes].into_iter().flat_map(names).collect();
         for asked in [
             include_str!("../../../packaging/grafana/kops-agent.json"),
             include_str!("../../../packaging/prometheus/rules.yaml"),

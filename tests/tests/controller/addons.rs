@@ -6,10 +6,11 @@ use std::process::Command;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use crate::cluster::{Cluster, id};
+use crate::cluster::{Cluster, Controller, id};
 
 const NEEDS_UPDATE: &str = "kops.k8s.io/needs-update";
-const CHANNEL: &str = "s3://clusters/c.example.com/addons/bootstrap-channel.yaml";
+/// The channel's URL.
+pub const CHANNEL: &str = "s3://clusters/c.example.com/addons/bootstrap-channel.yaml";
 
 /// How a command ended.
 struct Ended {
@@ -19,19 +20,20 @@ struct Ended {
 }
 
 /// The add-ons of a channel as kOps writes it: each with its manifest.
-struct Addons<'a> {
+pub struct Addons<'a> {
     cluster: &'a Cluster,
     /// In their order: the entry, without name, manifest and hash, and the manifest.
     entries: Vec<(String, Value, String)>,
 }
 
 impl<'a> Addons<'a> {
-    fn of(cluster: &'a Cluster) -> Addons<'a> {
+    /// None yet.
+    pub fn of(cluster: &'a Cluster) -> Addons<'a> {
         Addons { cluster, entries: Vec::new() }
     }
 
     /// Has the channel name this add-on, in the place of the one of its name if there is one, as `kops update cluster` would.
-    fn put(&mut self, name: &str, entry: Value, manifest: &str) {
+    pub fn put(&mut self, name: &str, entry: Value, manifest: &str) {
         match self.entries.iter_mut().find(|(known, _, _)| known == name) {
             Some(there) => *there = (name.to_owned(), entry, manifest.to_owned()),
             None => self.entries.push((name.to_owned(), entry, manifest.to_owned())),
@@ -65,7 +67,7 @@ impl<'a> Addons<'a> {
     }
 
     /// The version that kube-system records of an add-on.
-    fn recorded(&self, name: &str) -> Option<Value> {
+    pub fn recorded(&self, name: &str) -> Option<Value> {
         let namespace = self.get("namespace", "kube-system", "default")?;
         let value = namespace["metadata"]["annotations"].get(format!("addons.k8s.io/{name}"))?;
         Some(serde_json::from_str(value.as_str()?).unwrap())
@@ -79,7 +81,8 @@ impl<'a> Addons<'a> {
         found.ok().map(|found| serde_json::from_str(&found).unwrap())
     }
 
-    fn is_there(&self, kind: &str, name: &str, namespace: &str) -> bool {
+    /// Whether there is an object.
+    pub fn is_there(&self, kind: &str, name: &str, namespace: &str) -> bool {
         self.get(kind, name, namespace).is_some()
     }
 
@@ -88,11 +91,13 @@ impl<'a> Addons<'a> {
     }
 }
 
-fn hash(manifest: &str) -> String {
+/// The hash of a manifest.
+pub fn hash(manifest: &str) -> String {
     Sha256::digest(manifest.trim().as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn config_map(name: &str, namespace: &str, value: &str) -> String {
+/// A manifest of one ConfigMap.
+pub fn config_map(name: &str, namespace: &str, value: &str) -> String {
     let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "data": {"value": value},
         "metadata": {"name": name, "namespace": namespace, "labels": {"addon.kops.k8s.io/name": "config"}}});
     object.to_string()
@@ -386,6 +391,13 @@ impl Cluster {
         command.arg("addons").args(arguments).arg("--kubeconfig").arg(admin);
         self.with_configuration(&mut command);
         command
+    }
+
+    /// `kops-agent addons run`, as the administrator, which looks every second.
+    pub fn addons_run(&self, arguments: &[&str]) -> Controller {
+        let mut command = self.addons(&["run", "--interval", "1", "--health-listen", "127.0.0.1:0"]);
+        command.args(arguments);
+        Controller::start(command)
     }
 
     /// Writes a file of the cluster's folder in the store.

@@ -180,6 +180,11 @@ impl Cluster {
         fs::rename(self.store(), self.folder.path().join("store.gone")).unwrap();
     }
 
+    /// Makes it readable again.
+    pub fn mend_store(&self) {
+        fs::rename(self.folder.path().join("store.gone"), self.store()).unwrap();
+    }
+
     /// Runs kubectl as the administrator.
     #[track_caller]
     pub fn kubectl(&self, arguments: &[&str]) -> String {
@@ -258,17 +263,15 @@ impl Cluster {
         ])
     }
 
-    /// The holder of the Lease.
+    /// The holder of the controllers' Lease.
     pub fn holder(&self) -> String {
-        self.kubectl(&[
-            "get",
-            "lease",
-            "-n",
-            "kube-system",
-            "kops-controller-leader",
-            "-o",
-            "jsonpath={.spec.holderIdentity}",
-        ])
+        self.holder_of("kops-controller-leader")
+    }
+
+    /// The holder of a Lease.
+    pub fn holder_of(&self, lease: &str) -> String {
+        let holder = "jsonpath={.spec.holderIdentity}";
+        self.kubectl(&["get", "lease", "-n", "kube-system", lease, "-o", holder])
     }
 
     /// What a controller prints that looks once.
@@ -398,8 +401,9 @@ pub struct Controller {
 }
 
 impl Controller {
+    /// Starts what answers probes as a controller does.
     #[allow(clippy::print_stderr)]
-    fn start(mut command: Command) -> Controller {
+    pub fn start(mut command: Command) -> Controller {
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let log = BufReader::new(child.stderr.take().unwrap());
         let (sender, address) = mpsc::channel();
@@ -456,6 +460,13 @@ impl Controller {
         let mut answer = String::new();
         socket.read_to_string(&mut answer).unwrap();
         answer.split_once("\r\n\r\n").unwrap().1.to_owned()
+    }
+
+    /// The value of a metric, by its name with its labels.
+    pub fn metric(&self, name: &str) -> Option<u64> {
+        let metrics = self.get("/metrics");
+        let value = |line: &str| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok();
+        metrics.lines().find_map(value)
     }
 
     /// Asks it to end, which it does.

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
 mod addons;
+mod addons_run;
 mod boot_to_label;
 mod bootstrap;
 mod client;

@@ -14,17 +14,22 @@ pub enum AddonsCommand {
     Diff(AddonsDiffArgs),
     /// Apply the add-ons that are due, as kOps' channels pod does.
     Apply(AddonsApplyArgs),
+    /// Do what kOps' channels pod does, in its place, until it is stopped: apply add-ons whenever they are due, and label this
+    /// machine's Node. Of several control planes one applies.
+    Run(AddonsRunArgs),
 }
 
-/// Which add-ons, of which cluster.
+/// Which channels, of which cluster.
 #[derive(Args, Clone, Debug)]
-pub struct AddonsArgs {
-    /// One add-on; without this, all.
-    pub name: Option<String>,
-    /// A channel; may be given more than once. Without one it is the channel that `kops update cluster` writes into the folder
-    /// of the cluster that --conf names.
+pub struct ChannelArgs {
+    /// A channel; may be given more than once. Without one they are those of --settings, or else it is the channel that
+    /// `kops update cluster` writes into the folder of the cluster that --conf names.
     #[arg(long, value_name = "URL")]
     pub channel: Vec<String>,
+    /// What kOps' channels pod would do on this machine, as `converge --addons` writes it. Without this it is
+    /// /etc/kubernetes/kops-channels/settings.json, where that is there.
+    #[arg(long, value_name = "FILE")]
+    pub settings: Option<PathBuf>,
     /// kops-controller's configuration, which names the cluster's folder in the state store.
     #[arg(long, value_name = "FILE", default_value = "/etc/kubernetes/kops-controller/config.yaml")]
     pub conf: PathBuf,
@@ -34,6 +39,16 @@ pub struct AddonsArgs {
     /// Read what is below URL from the folder DIR; may be given more than once.
     #[arg(long, value_name = "URL=DIR")]
     pub store_mirror: Vec<String>,
+}
+
+/// Which add-ons, of which cluster.
+#[derive(Args, Clone, Debug)]
+pub struct AddonsArgs {
+    /// One add-on; without this, all.
+    pub name: Option<String>,
+    /// Which channels.
+    #[command(flatten)]
+    pub channels: ChannelArgs,
     /// How the result is printed.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
@@ -62,4 +77,24 @@ pub struct AddonsApplyArgs {
     /// How often to try again those that fail. Pauses grow from some two seconds to a minute or two.
     #[arg(long, value_name = "N", default_value_t = 3)]
     pub retries: u32,
+}
+
+/// Arguments of `addons run`.
+#[derive(Args, Clone, Debug)]
+pub struct AddonsRunArgs {
+    /// Which channels.
+    #[command(flatten)]
+    pub channels: ChannelArgs,
+    /// After how many seconds channels and the cluster's versions are looked at again.
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..))]
+    pub interval: u64,
+    /// The Node that gets the labels of a control plane. Without this it is that of the settings, or none.
+    #[arg(long, value_name = "NAME")]
+    pub node_name: Option<String>,
+    /// Labels that this Node gets besides, as in `a,b=c`.
+    #[arg(long, value_name = "LABELS", requires = "node_name", default_value = "")]
+    pub node_labels: String,
+    /// Where /healthz, /readyz and /metrics are answered. kOps' channels pod has the same port, and ends where it is taken.
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:3986")]
+    pub health_listen: String,
 }

@@ -28,6 +28,19 @@ pub async fn read(client: &Client) -> Result<Installed, ApiError> {
     Ok(versions.collect())
 }
 
+/// Those that one namespace records, by add-on: none where there is no such namespace.
+///
+/// # Errors
+/// The API server refuses it, or does not answer.
+pub async fn of_namespace(
+    client: &Client,
+    namespace: &str,
+) -> Result<BTreeMap<String, ChannelVersion>, ApiError> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let found = answer(namespaces.get_metadata_opt(namespace)).await?;
+    Ok(recorded(&found.and_then(|namespace| namespace.metadata.annotations).unwrap_or_default()))
+}
+
 /// Records the version of an add-on in its namespace.
 ///
 /// # Errors

@@ -1,13 +1,15 @@
 //! Add-ons, as kOps' channels pod applies them: channels and manifests are read from the state store, what is due is decided in
 //! `kops_agent_plan::addons`, and done here, on the API server.
 //!
-//! [`run`] is `kops-agent addons`: `status`, `diff` and `apply` are its verbs, `standing` what all of them look at first.
+//! [`run`] is `kops-agent addons`: `status`, `diff` and `apply` are its verbs, `standing` what these look at first, and `running` is
+//! what does all of it again and again in the pod's place.
 
 mod api_error;
 mod apply;
 mod applying;
 mod args;
 mod authority;
+mod channels;
 mod diff;
 mod installed;
 mod marking;
@@ -15,14 +17,17 @@ mod objects;
 mod pruning;
 mod reading;
 mod resources;
+mod running;
 mod standing;
 mod status;
 mod updating;
 
 use anyhow::Result;
 
-pub use args::{AddonsApplyArgs, AddonsArgs, AddonsCommand, AddonsDiffArgs};
+pub use args::{AddonsApplyArgs, AddonsArgs, AddonsCommand, AddonsDiffArgs, AddonsRunArgs, ChannelArgs};
 
+#[cfg(test)]
+pub use running::metrics::tests::every_metric;
 use standing::Scene;
 
 /// Does what `kops-agent addons` is asked to.
@@ -36,5 +41,6 @@ pub async fn run(command: &AddonsCommand) -> Result<u8> {
             diff::run(&Scene::open(&args.addons).await?, args.addons.output, args.exit_code).await
         }
         AddonsCommand::Apply(args) => apply::run(&Scene::open(&args.addons).await?, args).await,
+        AddonsCommand::Run(args) => running::run(args).await,
     }
 }

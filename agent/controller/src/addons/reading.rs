@@ -1,5 +1,8 @@
 //! Channels and manifests, read from the state store, or from web servers that an operator names.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
 use anyhow::{Context, Result};
 use kops_agent_plan::addons::manifest::{self, Object};
 use kops_agent_plan::addons::{Addon, Channel, Menu, ServerVersion};
@@ -40,8 +43,12 @@ pub async fn manifest(store: &Store, addon: &Addon) -> Result<Vec<Object>> {
     Ok(manifest::objects(&text, &url)?)
 }
 
+/// What was warned of, which is read again and again.
+static TOLD: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
 async fn read(store: &Store, url: &str) -> Result<Vec<u8>, StoreError> {
-    if url.starts_with("http://") {
+    let is_new = || TOLD.lock().unwrap_or_else(PoisonError::into_inner).insert(url.to_owned());
+    if url.starts_with("http://") && is_new() {
         log::warn!("{url} is read without TLS: any hop on the way can change what is applied");
     }
     store.read(url).await

@@ -1,14 +1,14 @@
 //! How add-ons stand: what the channels have of them, what the cluster has, and what is due.
 
 use anyhow::{Context, Result};
-use kops_agent_plan::addons::{Addon, ChannelVersion, Due, LeftOut, Menu, bootstrap_channel, due};
+use kops_agent_plan::addons::{Addon, ChannelVersion, Due, LeftOut, Menu, due};
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_store::Store;
 
 use super::args::AddonsArgs;
 use super::installed::{self, Installed};
 use super::objects::Objects;
-use super::{authority, reading};
+use super::{authority, channels, reading};
 use crate::{configuration, kubernetes};
 
 /// What a command works with.
@@ -41,16 +41,9 @@ impl Scene {
     /// # Errors
     /// A channel cannot be read or is wrong, the API server does not answer, or no channel has the add-on that was asked for.
     pub async fn open(args: &AddonsArgs) -> Result<Scene> {
-        let client = kubernetes::client(Some(&args.kubeconfig))?;
-        let store = configuration::store(&args.store_mirror)?.reading_in_clear();
-        let channels = match args.channel.is_empty() {
-            true => {
-                let options = configuration::options(&args.conf)
-                    .context("finding the cluster's channel, as no --channel is given")?;
-                vec![bootstrap_channel(&options.config_base)]
-            }
-            false => args.channel.clone(),
-        };
+        let client = kubernetes::client(Some(&args.channels.kubeconfig))?;
+        let store = configuration::store(&args.channels.store_mirror)?.reading_in_clear();
+        let channels = channels::settings(&args.channels)?.channels;
         let version = reading::server_version(&client).await?;
         let mut menus = Vec::new();
         for channel in &channels {

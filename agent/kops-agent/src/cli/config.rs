@@ -85,6 +85,7 @@ impl CheckArgs {
             asset_hashes: None,
             on_hash_mismatch: OnHashMismatch::Warn,
             controller: false,
+            addons: false,
         })
     }
 }

@@ -89,6 +89,7 @@ impl LookArgs {
             },
             facts: self.facts.clone(),
             controller: false,
+            addons: false,
         }
     }
 

@@ -50,6 +50,12 @@ pub struct SpecArgs {
     /// false takes it away; have it in /etc/environment, where every run finds it. Where neither is said it stays as it is.
     #[arg(long)]
     pub controller: bool,
+
+    /// On a control plane, apply the cluster's add-ons by a service (`kops-agent addons run`), in place of kOps' channels pod, whose
+    /// manifest goes. KOPS_AGENT_ADDONS=true says the same, and false brings the pod back; have it in /etc/environment, where every run finds
+    /// it. Where neither is said it stays as it is.
+    #[arg(long)]
+    pub addons: bool,
 }
 
 /// How the state store is reached.
@@ -79,6 +85,7 @@ impl SpecArgs {
             store: self.store.options(),
             facts: self.facts.clone(),
             controller: self.controller,
+            addons: self.addons,
         }
     }
 }

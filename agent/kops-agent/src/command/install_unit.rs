@@ -17,7 +17,7 @@ use kops_agent_process::program;
 use super::run::RETRIES;
 use crate::node::environment::{OF_NODEUP as ENVIRONMENT, line, variables};
 use crate::node::materials::Materials;
-use crate::node::{controller_service, machine};
+use crate::node::{machine, own_services};
 use crate::output;
 use crate::progress::Watch;
 
@@ -56,7 +56,8 @@ const VARIABLES: &[&[&str]] = &[
     // The path of a key, for machines outside of Google's cloud whose store is there.
     &["GOOGLE_APPLICATION_CREDENTIALS"],
     // Its own, of ours.
-    &[controller_service::VARIABLE],
+    &[own_services::CONTROLLER.variable],
+    &[own_services::ADDONS.variable],
     // Upstream leaves it out, since its kops-controller is a pod that gets it otherwise.
     &["HCLOUD_TOKEN"],
     &["DIGITALOCEAN_ACCESS_TOKEN"],
@@ -219,7 +220,8 @@ mod tests {
                 "DIGITALOCEAN_ACCESS_TOKEN",
                 "LINODE_TOKEN",
                 "SCW_SECRET_KEY",
-                controller_service::VARIABLE,
+                own_services::CONTROLLER.variable,
+                own_services::ADDONS.variable,
             ]
             .contains(&name))
             .then(|| format!("{name}-value"))

@@ -25,6 +25,7 @@ pub(super) async fn run(args: NodeupArgs) -> Result<u8> {
         asset_hashes: None,
         on_hash_mismatch: OnHashMismatch::default(),
         controller: false,
+        addons: false,
     };
     let root = RootArgs { root: PathBuf::from("/"), cache: args.cache, download_timeout: DOWNLOAD_TIMEOUT };
     let (output, color) = (Output::default(), Color::default());

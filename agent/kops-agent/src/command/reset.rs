@@ -12,13 +12,14 @@ use crate::{exit, output};
 
 /// The units that packages install (see `units/`), a timer before what it starts. Their files are the package's and stay,
 /// but they must not make the machine a node again.
-const OF_PACKAGES: [&str; 6] = [
+const OF_PACKAGES: [&str; 7] = [
     "kops-agent-verify.timer",
     "kops-agent-verify.service",
     "kops-agent-metrics.timer",
     "kops-agent-metrics.service",
     "kops-agent.service",
     "kops-agent-controller.service",
+    "kops-agent-addons.service",
 ];
 
 /// The units that make a machine a node at boot and whose files are no package's: the boot script's, and the one that Ignition

@@ -7,6 +7,7 @@ use anyhow::{Result, bail};
 use kops_agent_bootstrap_client::KopsController;
 use kops_agent_cloud::RememberedFacts;
 use kops_agent_host::Sources;
+use kops_agent_plan::desired::Services;
 use kops_agent_plan::resolve::{self, NodeConfig, Problems};
 use kops_agent_plan::resource::{Conflict, DesiredState};
 use kops_agent_plan::{desired, lifecycle_action};
@@ -18,7 +19,8 @@ use kops_agent_store::Store;
 use super::environment::Environment;
 use super::materials::Materials;
 use super::options::NodeOptions;
-use super::{controller_service, remembered, spec};
+use super::own_services::{ADDONS, CONTROLLER};
+use super::{addons_service, controller_service, remembered, spec};
 use crate::source::hashes::HashSource;
 use crate::source::{Before, Denied, NodeSpec, Origin};
 
@@ -78,16 +80,19 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
         .facts
         .is_none()
         .then(|| remembered::read(node_root).with(&facts, lifecycle_action::of_node(&node)));
-    let desired = match node.is_control_plane()
-        && controller_service::is_wanted(options.controller, node_root, &environment)?
-    {
-        true => {
-            let service = controller_service::read(&store, &options.source.config_base(&node.boot)?).await?;
-            desired::desired_with_controller(&node, &service).map_err(contradictory)
-        }
-        false => desired(&node),
-    }
-    .map_err(wrong)?;
+    let [controller, addons] = [(CONTROLLER, options.controller), (ADDONS, options.addons)].map(
+        |(service, is_asked_for)| match node.is_control_plane() {
+            true => service.is_wanted(is_asked_for, node_root, &environment),
+            false => Ok(false),
+        },
+    );
+    let controller = match controller? {
+        true => Some(controller_service::read(&store, &options.source.config_base(&node.boot)?).await?),
+        false => None,
+    };
+    let addons = if addons? { Some(addons_service::read(&node)?) } else { None };
+    let services = Services { controller: controller.as_ref(), addons: addons.as_ref() };
+    let desired = desired::desired_with(&node, services).map_err(contradictory).map_err(wrong)?;
     let authorities = node.config.cas.get(resolve::KUBERNETES_CA).map(String::as_str);
     let timeout = store.retries().deadline;
     let kops_controller = KopsController::of(&node.boot, authorities, &facts, timeout).for_node_at(node_root);

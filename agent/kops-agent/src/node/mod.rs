@@ -10,9 +10,10 @@
 //! `render` stops after deciding, `plan` after comparing, `converge` goes on. Where a node cannot be decided or applied,
 //! [`last_applied`] takes the place of the decision. [`convergence`] is what belongs to a run besides.
 
+mod addons_service;
 pub mod apply;
 pub mod certificates;
-pub mod controller_service;
+mod controller_service;
 pub mod convergence;
 pub mod decide;
 pub mod environment;
@@ -21,6 +22,7 @@ pub mod last_applied;
 pub mod machine;
 pub mod materials;
 pub mod options;
+pub mod own_services;
 pub mod plan;
 pub mod remembered;
 mod remote;

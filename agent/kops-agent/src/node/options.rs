@@ -18,6 +18,8 @@ pub struct NodeOptions {
     pub facts: Option<PathBuf>,
     /// Whether control-plane mode is asked for as a service of the machine.
     pub controller: bool,
+    /// Whether what applies add-ons is.
+    pub addons: bool,
 }
 
 /// The machine that is changed, and how.

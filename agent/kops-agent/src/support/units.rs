@@ -11,13 +11,14 @@ use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;
 
 /// The agent's own.
-pub const OF_AGENT: [&str; 7] = [
+pub const OF_AGENT: [&str; 8] = [
     "kops-agent.service",
     "kops-agent-verify.service",
     "kops-agent-verify.timer",
     "kops-agent-metrics.service",
     "kops-agent-metrics.timer",
     "kops-agent-controller.service",
+    "kops-agent-addons.service",
     // Of Ignition's form of packaging/cloud-init/user-data.
     "kops-agent-boot.service",
 ];

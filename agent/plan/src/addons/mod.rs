@@ -4,7 +4,7 @@
 //! chosen for the cluster's Kubernetes version ([`Channel::menu`]), held against the version that an annotation of its
 //! namespace records ([`ChannelVersion`]), and found due or not ([`due`]). What a manifest holds and in which order it goes is
 //! [`manifest`]'s, what may be deleted [`prune`]'s, whether an object is well [`health`]'s, whose fields they are
-//! [`managed_fields`]'.
+//! [`managed_fields`]'. What a machine's pod would do besides, [`AddonSettings`] reads off its arguments.
 //!
 //! Annotations, selectors and rules are upstream's own, so that its channels pod can take over at any time, and back.
 //!
@@ -17,6 +17,7 @@ pub mod manifest;
 mod menu;
 pub mod object_diff;
 pub mod prune;
+mod settings;
 mod spec;
 mod update;
 mod version;
@@ -24,6 +25,7 @@ mod version_range;
 
 pub use channel::Channel;
 pub use menu::{Addon, LeftOut, Menu};
+pub use settings::AddonSettings;
 pub use spec::{AddonSpec, NeedsRollingUpdate, PruneKind};
 pub use update::{Due, NEEDS_UPDATE_ANNOTATION, due};
 pub use version::{ANNOTATION_PREFIX, ChannelVersion, annotation, recorded};

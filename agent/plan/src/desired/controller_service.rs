@@ -52,6 +52,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use serde_json::{Value, json};
 
+    use crate::desired::{Services, desired_with};
     use crate::resolve::testing::{api_server, control_plane};
     use crate::resource::{Kind, ResourceId};
 
@@ -89,11 +90,8 @@ mod tests {
     fn the_name_at_which_machines_find_it_does_not_go_with_kops_own_pods() {
         const NAMES: &str = "dns.alpha.kubernetes.io/internal";
         let published = |node: &NodeConfig, service: Option<&ControllerService>| {
-            let state = match service {
-                Some(service) => crate::desired::desired_with_controller(node, service),
-                None => crate::desired::desired(node),
-            }
-            .unwrap();
+            let services = Services { controller: service, ..Services::default() };
+            let state = desired_with(node, services).unwrap();
             let manifest = ResourceId::new(Kind::File, "/etc/kubernetes/manifests/kube-apiserver.manifest");
             let manifest = serde_json::to_value(state.get(&manifest).unwrap()).unwrap();
             let manifest: Value =

@@ -1,5 +1,5 @@
 //! kops-channels: the static pod that applies the cluster's addons, as kOps wrote it, and the kubeconfig
-//! that it applies them with.
+//! that it applies them with; which is also that of the service that may be in the pod's place.
 //!
 //! Source: nodeup/pkg/model/channels.go.
 
@@ -9,6 +9,7 @@ use crate::resolve::{NodeConfig, StoredPod};
 use crate::resource::{DesiredState, File, Mode, User};
 use kops_agent_spec::go_yaml;
 
+use super::paths::KOPS_CHANNELS_KUBECONFIG;
 use super::{certificates, pod};
 
 /// The user that it runs as (pkg/wellknownusers).
@@ -18,14 +19,25 @@ const HOME: &str = "/var/lib/kops";
 /// The user of the API server that it is; also the name of its certificate.
 const IDENTITY: &str = "kops";
 
-/// Adds the pod, its user and its kubeconfig, where this is a control-plane machine.
-pub(super) fn add(node: &NodeConfig, state: &mut DesiredState) {
+/// What applies the cluster's addons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AppliedBy {
+    /// The pod.
+    Pod,
+    /// kops-agent's own service ([`super::addons_service`]).
+    Service,
+}
+
+/// Adds the user, the kubeconfig and, if it is to be the pod, that, where this is a control-plane machine.
+pub(super) fn add(node: &NodeConfig, by: AppliedBy, state: &mut DesiredState) {
     let Some(stored) = &node.kops_channels else { return };
     state.add(User { name: USER.into(), uid: UID, home: HOME.into(), shell: "/sbin/nologin".into() });
     let subject = certificates::user_in_group(IDENTITY, "system:masters");
     let kubeconfig = certificates::issued_kubeconfig(state, node, IDENTITY, subject);
-    state.add(File::new(format!("{HOME}/kubeconfig"), kubeconfig).mode(Mode(0o400)).owned_by(USER));
-    state.add(pod::manifest_file("kops-channels", manifest(node, stored)));
+    state.add(File::new(KOPS_CHANNELS_KUBECONFIG, kubeconfig).mode(Mode(0o400)).owned_by(USER));
+    if by == AppliedBy::Pod {
+        state.add(pod::manifest_file("kops-channels", manifest(node, stored)));
+    }
 }
 
 /// Whether SELinux is on differs between groups, while kOps writes one pod for all of them.
@@ -70,7 +82,7 @@ mod tests {
                 inputs.manifests.insert(url, pod.to_string());
             });
             let mut state = DesiredState::default();
-            add(&node, &mut state);
+            add(&node, AppliedBy::Pod, &mut state);
             let path = "/etc/kubernetes/manifests/kops-channels.manifest";
             let file = state.get(&ResourceId::new(Kind::File, path)).unwrap();
             serde_json::to_value(file).unwrap()["mode"].clone()

@@ -4,6 +4,7 @@
 //! A file for each component, each with one `add` that writes its resources into the state and reads
 //! like the component's own documentation. A component knows another's paths only through `paths`.
 
+mod addons_service;
 mod azure;
 mod certificates;
 mod cloud_config;
@@ -60,42 +61,56 @@ mod warm_pool;
 use crate::resolve::NodeConfig;
 use crate::resource::{Conflict, DesiredState};
 
+pub use addons_service::{AddonsService, UNIT as ADDONS_UNIT};
 pub use controller_service::{ControllerService, UNIT as CONTROLLER_UNIT};
+use kops_channels::AppliedBy;
 use kube_apiserver::Published;
 pub use paths::CONTAINERD_REGISTRIES;
+
+/// Services of ours, each in the place of a pod of kOps'.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Services<'a> {
+    /// Control-plane mode.
+    pub controller: Option<&'a ControllerService>,
+    /// What applies add-ons.
+    pub addons: Option<&'a AddonsService>,
+}
 
 /// Everything this node must have.
 ///
 /// # Errors
 /// The resources that a user's own fileAssets, hooks or units describe differently from kOps.
 pub fn desired(node: &NodeConfig) -> Result<DesiredState, Vec<Conflict>> {
-    let mut state = without_services_of_ours(node, Published::ApiServer);
-    state.restart_by_drop_ins();
-    state.checked()
+    desired_with(node, Services::default())
 }
 
-/// The same, and on a control-plane machine control-plane mode as a service.
+/// The same, and on a control-plane machine these services.
 ///
 /// # Errors
 /// As [`desired`]'s.
-pub fn desired_with_controller(
-    node: &NodeConfig,
-    service: &ControllerService,
-) -> Result<DesiredState, Vec<Conflict>> {
-    let published = match service.serves_machines && node.is_control_plane() {
+pub fn desired_with(node: &NodeConfig, services: Services<'_>) -> Result<DesiredState, Vec<Conflict>> {
+    let is_served = services.controller.is_some_and(|service| service.serves_machines);
+    let published = match is_served && node.is_control_plane() {
         true => Published::ApiServerAndBootstrapServer,
         false => Published::ApiServer,
     };
-    let mut state = without_services_of_ours(node, published);
-    controller_service::add(node, service, &mut state);
+    let applied_by = if services.addons.is_some() { AppliedBy::Service } else { AppliedBy::Pod };
+    let mut state = DesiredState::default();
+    kube_apiserver::add(node, published, &mut state);
+    kops_channels::add(node, applied_by, &mut state);
+    add_what_kops_has(node, &mut state);
+    if let Some(service) = services.controller {
+        controller_service::add(node, service, &mut state);
+    }
+    if let Some(service) = services.addons {
+        addons_service::add(node, service, &mut state);
+    }
     state.restart_by_drop_ins();
     state.checked()
 }
 
-/// What kOps itself has a node have.
-fn without_services_of_ours(node: &NodeConfig, published: Published) -> DesiredState {
-    let mut state = DesiredState::default();
-    kube_apiserver::add(node, published, &mut state);
+/// What kOps itself has a node have, but for what services of ours change.
+fn add_what_kops_has(node: &NodeConfig, state: &mut DesiredState) {
     for add in [
         cloud_config::add,
         container_os_directories::add,
@@ -105,7 +120,6 @@ fn without_services_of_ours(node: &NodeConfig, published: Published) -> DesiredS
         etcd_manager::add,
         gvisor::add,
         ipv6_prefix::add,
-        kops_channels::add,
         kops_controller::add,
         kube_apiserver_healthcheck::add,
         kube_controller_manager::add,
@@ -134,7 +148,6 @@ fn without_services_of_ours(node: &NodeConfig, published: Published) -> DesiredS
         // Last: the directories of others are theirs.
         file_assets::add,
     ] {
-        add(node, &mut state);
+        add(node, state);
     }
-    state
 }

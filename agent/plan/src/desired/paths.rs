@@ -18,6 +18,8 @@ pub(super) const KUBELET_CREDENTIAL_PROVIDER_CONFIG: &str = "/var/lib/kubelet/cr
 pub(super) const KUBELET_SERVER: &str = "kubelet-server";
 /// The kubeconfig of the cluster's administrator.
 pub(super) const KUBECTL_KUBECONFIG: &str = "/var/lib/kubectl/kubeconfig";
+/// The kubeconfig of what applies add-ons.
+pub(super) const KOPS_CHANNELS_KUBECONFIG: &str = "/var/lib/kops/kubeconfig";
 /// kube-proxy's kubeconfig.
 pub(super) const KUBE_PROXY_KUBECONFIG: &str = "/var/lib/kube-proxy/kubeconfig";
 /// The configuration of Kubernetes' code for the cloud.

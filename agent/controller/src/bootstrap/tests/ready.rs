@@ -81,7 +81,8 @@ async fn it_is_not_ready_while_machines_cannot_bootstrap() {
     let metrics = setup.metrics.clone();
     let node_labels = Arc::new(node_labels(&setup));
     let unreachable = KubeClient::try_from(Config::new("http://127.0.0.1:1".parse().unwrap())).unwrap();
-    let election = Arc::new(crate::lease::Election::new(unreachable, "it".into()));
+    let election =
+        Arc::new(crate::lease::Election::new(unreachable, crate::lease::OF_CONTROLLERS, "it".into()));
     let state = State { election, node_labels, bootstrap: metrics.bootstrap.clone() };
     let asked = probes(Arc::new(state), metrics.registry(true)).await;
     assert_eq!(asked("/readyz").await, (200, "ok".into()), "there is nothing to serve yet");

@@ -6,6 +6,7 @@ mod cases;
 mod objects;
 mod properties;
 mod ranges;
+mod settings;
 
 use super::*;
 

@@ -1,0 +1,170 @@
+//! When an add-on that has failed is tried again: each by itself, later and later, and at once where the channel has another
+//! entry of it. Nothing here does I/O or reads a clock.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use kops_agent_plan::addons::{Addon, AddonSpec};
+use tokio::time::Instant;
+
+/// The pause after the first failure; each later one is twice as long.
+pub const FIRST_PAUSE: Duration = Duration::from_secs(5);
+/// The longest pause.
+pub const LONGEST_PAUSE: Duration = Duration::from_secs(5 * 60);
+
+/// The add-ons that have failed.
+#[derive(Debug, Default)]
+pub struct Attempts {
+    /// By channel and name.
+    failed: BTreeMap<(String, String), Failed>,
+}
+
+/// One that has failed.
+#[derive(Debug)]
+struct Failed {
+    /// The entry that it failed with.
+    entry: AddonSpec,
+    /// Consecutive failures.
+    failures: u32,
+    /// When it may be tried again.
+    not_before: Instant,
+    /// What was wrong.
+    problem: String,
+}
+
+impl Attempts {
+    /// What was wrong with an add-on that may not be tried yet.
+    pub fn waits(&self, addon: &Addon, now: Instant) -> Option<&str> {
+        let failed = self.failed.get(&key(addon)).filter(|failed| failed.entry == addon.spec)?;
+        (now < failed.not_before).then_some(failed.problem.as_str())
+    }
+
+    /// An add-on has failed. It may be tried again after the pause that this gives.
+    pub fn failed(&mut self, addon: &Addon, problem: String, now: Instant) -> Duration {
+        let before = self.failed.get(&key(addon)).filter(|failed| failed.entry == addon.spec);
+        let failures = before.map_or(0, |failed| failed.failures);
+        let pause = pause(failures, LONGEST_PAUSE);
+        let failed = Failed {
+            entry: addon.spec.clone(),
+            failures: failures.saturating_add(1),
+            not_before: now + pause,
+            problem,
+        };
+        self.failed.insert(key(addon), failed);
+        pause
+    }
+
+    /// An add-on is as it should be.
+    pub fn done(&mut self, addon: &Addon) {
+        self.failed.remove(&key(addon));
+    }
+
+    /// A channel has these add-ons and no others: what else was known of it is forgotten.
+    pub fn keep(&mut self, channel: &str, addons: &[Addon]) {
+        self.failed.retain(|(of, name), _| of != channel || addons.iter().any(|addon| addon.name == *name));
+    }
+
+    /// When the next pause ends.
+    pub fn next(&self) -> Option<Instant> {
+        self.failed.values().map(|failed| failed.not_before).min()
+    }
+}
+
+/// The pause after so many failures before this one.
+pub fn pause(failures: u32, longest: Duration) -> Duration {
+    FIRST_PAUSE.saturating_mul(2u32.saturating_pow(failures.min(16))).min(longest)
+}
+
+/// When all is looked at again: after the interval, or sooner where a pause ends before, or after rounds, so many one after the
+/// other, in which something could not be read.
+pub fn next_look(
+    now: Instant,
+    interval: Duration,
+    unread_rounds: u32,
+    pause_ends: Option<Instant>,
+) -> Instant {
+    let regular = now + unread_rounds.checked_sub(1).map_or(interval, |before| pause(before, interval));
+    pause_ends.map_or(regular, |ends| ends.max(now).min(regular))
+}
+
+fn key(addon: &Addon) -> (String, String) {
+    (addon.channel.clone(), addon.name.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use kops_agent_plan::addons::{Channel, ServerVersion};
+
+    use super::*;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn addon(name: &str, hash: &str) -> Addon {
+        let channel = format!(
+            "{{kind: Addons, spec: {{addons: [{{name: {name}, manifest: a, manifestHash: {hash}}}]}}}}"
+        );
+        let channel = Channel::parse(channel.as_bytes(), "s3://b/channel.yaml").unwrap();
+        channel.menu(ServerVersion::parse("v1.36.0").unwrap()).addons.remove(0)
+    }
+
+    #[test]
+    fn pauses_of_one_grow_up_to_the_longest_and_begin_anew_after_it_was_done() {
+        let (mut attempts, start) = (Attempts::default(), Instant::now());
+        let (a, other) = (addon("a", "1"), addon("b", "1"));
+        assert_eq!(attempts.waits(&a, start), None, "one that has not failed");
+        let (mut now, mut pauses) = (start, Vec::new());
+        for round in 0..9 {
+            let pause = attempts.failed(&a, format!("problem {round}"), now);
+            let problem = format!("problem {round}");
+            assert_eq!(attempts.waits(&a, now + pause - SECOND), Some(problem.as_str()));
+            assert_eq!(attempts.waits(&other, now), None, "it keeps no other back");
+            now += pause;
+            assert_eq!((attempts.waits(&a, now), attempts.next()), (None, Some(now)));
+            pauses.push(pause.as_secs());
+        }
+        assert_eq!(pauses, [5, 10, 20, 40, 80, 160, 300, 300, 300]);
+        attempts.done(&a);
+        assert_eq!(attempts.next(), None);
+        assert_eq!(attempts.failed(&a, String::new(), now), FIRST_PAUSE);
+    }
+
+    #[test]
+    fn another_entry_in_the_channel_ends_the_pause_and_the_failures() {
+        let (mut attempts, now) = (Attempts::default(), Instant::now());
+        let before = addon("a", "1");
+        for _ in 0..5 {
+            attempts.failed(&before, "no".into(), now);
+        }
+        let after = addon("a", "2");
+        assert!(attempts.waits(&before, now).is_some());
+        assert_eq!(attempts.waits(&after, now), None);
+        assert_eq!(attempts.failed(&after, "no".into(), now), FIRST_PAUSE);
+    }
+
+    #[test]
+    fn what_left_its_channel_is_forgotten_and_what_is_of_another_is_not() {
+        let (mut attempts, now) = (Attempts::default(), Instant::now());
+        let elsewhere = Addon { channel: "s3://b/other.yaml".into(), ..addon("a", "1") };
+        for one in [&addon("a", "1"), &addon("b", "1"), &elsewhere] {
+            attempts.failed(one, "no".into(), now);
+        }
+        attempts.keep("s3://b/channel.yaml", &[addon("b", "1")]);
+        assert_eq!(attempts.waits(&addon("a", "1"), now), None);
+        assert!(attempts.waits(&addon("b", "1"), now).is_some() && attempts.waits(&elsewhere, now).is_some());
+    }
+
+    #[test]
+    fn all_is_looked_at_at_the_interval_at_the_end_of_a_pause_and_soon_after_an_outage_began() {
+        let (now, minute) = (Instant::now(), 60 * SECOND);
+        let after = |unread, ends: Option<Duration>| {
+            next_look(now, minute, unread, ends.map(|ends| now + ends)) - now
+        };
+        assert_eq!(after(0, None), minute);
+        assert_eq!(after(0, Some(5 * SECOND)), 5 * SECOND);
+        assert_eq!(after(0, Some(2 * minute)), minute);
+        let outage: Vec<u64> = (1..=6).map(|unread| after(unread, None).as_secs()).collect();
+        assert_eq!(outage, [5, 10, 20, 40, 60, 60]);
+        assert_eq!(next_look(now + SECOND, minute, 0, Some(now)), now + SECOND, "it is over already");
+    }
+}

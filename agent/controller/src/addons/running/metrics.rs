@@ -1,0 +1,214 @@
+//! What `addons run` counts, for Prometheus.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use kops_agent_plan::addons::Addon;
+
+use super::round::{Round, State};
+
+/// An add-on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct OfAddon {
+    addon: String,
+    channel: String,
+}
+
+/// A channel.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OfChannel {
+    channel: String,
+}
+
+/// All that is counted. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub struct AddonMetrics {
+    due: Family<OfAddon, Gauge>,
+    failures: Family<OfAddon, Counter>,
+    last_success: Family<OfAddon, Gauge>,
+    readable: Family<OfChannel, Gauge>,
+    /// The add-ons that are told of.
+    known: Arc<Mutex<BTreeSet<OfAddon>>>,
+    /// Whether this process holds the Lease.
+    pub leads: Gauge,
+    /// Whether this machine's Node had the labels of a control plane when it was last looked at.
+    pub node_is_labelled: Gauge,
+}
+
+impl AddonMetrics {
+    /// Counts what a look has found, at this time in seconds since 1970. What could not be told stays as it was.
+    pub fn note(&self, round: &Round, now: i64) {
+        for (channel, read) in &round.channels {
+            let of_channel = OfChannel { channel: channel.clone() };
+            self.readable.get_or_create(&of_channel).set(i64::from(read.is_ok()));
+        }
+        let seen: BTreeSet<OfAddon> = round.addons.iter().map(|(addon, _)| of(addon)).collect();
+        for (addon, state) in &round.addons {
+            let of_addon = of(addon);
+            // Zero is a count, too.
+            let failures = self.failures.get_or_create_owned(&of_addon);
+            if let State::Failed(..) = state {
+                failures.inc();
+            }
+            match state {
+                State::Unknown(_) => {}
+                State::Failed(..) | State::Waiting(_) => {
+                    self.due.get_or_create(&of_addon).set(1);
+                }
+                State::Current | State::Applied(_) => {
+                    self.due.get_or_create(&of_addon).set(0);
+                    self.last_success.get_or_create(&of_addon).set(now);
+                }
+            }
+        }
+        let is_read = |channel: &str| round.channels.get(channel).is_some_and(Result::is_ok);
+        self.forget(|known| is_read(&known.channel) && !seen.contains(known));
+        self.known().extend(seen);
+    }
+
+    /// Tells of no add-on and no channel any more: another process looks at them.
+    pub fn clear(&self) {
+        self.forget(|_| true);
+        self.readable.clear();
+    }
+
+    fn forget(&self, is_gone: impl Fn(&OfAddon) -> bool) {
+        self.known().retain(|known| {
+            let is_gone = is_gone(known);
+            if is_gone {
+                self.due.remove(known);
+                self.failures.remove(known);
+                self.last_success.remove(known);
+            }
+            !is_gone
+        });
+    }
+
+    fn known(&self) -> std::sync::MutexGuard<'_, BTreeSet<OfAddon>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All of it with what it means, for a process that labels a Node or none.
+    pub fn registry(&self, labels_node: bool) -> Registry {
+        let mut registry = Registry::default();
+        registry.register(
+            "kops_agent_addon_due",
+            "Whether an add-on has failed to become what its channel has",
+            self.due.clone(),
+        );
+        registry.register(
+            "kops_agent_addon_failures",
+            "Failures of an add-on since this process leads",
+            self.failures.clone(),
+        );
+        registry.register(
+            "kops_agent_addon_last_success_seconds",
+            "When an add-on was last seen to be what its channel has, in seconds since 1970",
+            self.last_success.clone(),
+        );
+        registry.register(
+            "kops_agent_addon_channel_readable",
+            "Whether a channel of add-ons could be read when it was last looked at",
+            self.readable.clone(),
+        );
+        if labels_node {
+            registry.register(
+                "kops_agent_addons_node_labelled",
+                "Whether this machine's Node had the labels of a control plane when it was last looked at",
+                self.node_is_labelled.clone(),
+            );
+        }
+        registry.sub_registry_with_label(("name".into(), super::CONTEST.lease.into())).register(
+            "leader_election_master_status",
+            "Whether this process holds the Lease kops-agent-addons",
+            self.leads.clone(),
+        );
+        registry
+    }
+}
+
+fn of(addon: &Addon) -> OfAddon {
+    OfAddon { addon: addon.name.clone(), channel: addon.channel.clone() }
+}
+
+#[cfg(test)]
+pub mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use kops_agent_plan::addons::{Channel, ServerVersion};
+
+    use super::*;
+    use crate::addons::updating::Report;
+    use crate::metrics::text;
+
+    const URL: &str = "s3://b/channel.yaml";
+
+    fn round(addons: &[(&str, State)]) -> Round {
+        let named: String =
+            addons.iter().map(|(name, _)| format!("{{name: {name}, manifest: m}}, ")).collect();
+        let channel =
+            Channel::parse(format!("{{kind: Addons, spec: {{addons: [{named}]}}}}").as_bytes(), URL);
+        let menu = channel.unwrap().menu(ServerVersion::parse("v1.36.0").unwrap());
+        let states = addons.iter().map(|(_, state)| state.clone());
+        Round {
+            problem: None,
+            channels: [(URL.to_owned(), Ok(Vec::new()))].into(),
+            addons: menu.addons.into_iter().zip(states).collect(),
+        }
+    }
+
+    /// All metrics, with a value each.
+    pub fn every_metric() -> String {
+        let metrics = AddonMetrics::default();
+        metrics.note(&round(&[("a", State::Current)]), 1);
+        text(&metrics.registry(true))
+    }
+
+    #[test]
+    fn each_add_on_has_its_own_and_none_that_left_its_channel() {
+        let metrics = AddonMetrics::default();
+        let failed = || State::Failed("no".into(), Duration::ZERO);
+        metrics.note(&round(&[("a", State::Applied(Report::default())), ("b", failed())]), 100);
+        metrics.note(&round(&[("a", State::Unknown("?".into())), ("b", failed())]), 200);
+        let shown = text(&metrics.registry(false));
+        let labels = |name: &str| format!(r#"{{addon="{name}",channel="{URL}"}}"#);
+        for line in [
+            format!("kops_agent_addon_due{} 0", labels("a")),
+            format!("kops_agent_addon_due{} 1", labels("b")),
+            format!("kops_agent_addon_failures_total{} 2", labels("b")),
+            format!("kops_agent_addon_failures_total{} 0", labels("a")),
+            format!("kops_agent_addon_last_success_seconds{} 100", labels("a")),
+            format!(r#"kops_agent_addon_channel_readable{{channel="{URL}"}} 1"#),
+            r#"leader_election_master_status{name="kops-agent-addons"} 0"#.to_owned(),
+        ] {
+            assert!(shown.contains(&line), "{line} is not in:\n{shown}");
+        }
+        assert!(
+            !shown.contains(&format!("last_success_seconds{}", labels("b")))
+                && !shown.contains("node_labelled")
+        );
+
+        let unread = Round { channels: [(URL.to_owned(), Err("403".into()))].into(), ..Round::default() };
+        metrics.note(&unread, 300);
+        let shown = text(&metrics.registry(false));
+        assert!(
+            shown.contains(r#"addon="b""#) && shown.contains("readable{channel=\"s3://b/channel.yaml\"} 0"),
+            "{shown}"
+        );
+        metrics.note(&round(&[("a", State::Current)]), 400);
+        let shown = text(&metrics.registry(false));
+        assert!(
+            shown.contains(&format!("{} 400", labels("a"))) && !shown.contains(r#"addon="b""#),
+            "{shown}"
+        );
+        metrics.clear();
+        assert!(!text(&metrics.registry(false)).contains("channel="));
+    }
+}

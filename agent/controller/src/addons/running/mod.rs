@@ -1,0 +1,202 @@
+//! `kops-agent addons run`: what kOps' channels pod does, as a service in its place.
+//!
+//! [`run`] reads top to bottom as what there is: what to do, the API server, leader election, probes. Whatever process leads does a
+//! [`round`] again and again, in which [`backoff`] decides what waits; [`telling`] and [`metrics`] tell of it. Each process keeps the labels
+//! of its own machine's [`node`].
+
+mod backoff;
+pub mod metrics;
+mod node;
+mod round;
+mod telling;
+
+use std::convert::Infallible;
+use std::future::{pending, ready};
+use std::path::PathBuf;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use kops_agent_plan::addons::AddonSettings;
+use kops_agent_process::{exit, service_manager, stop};
+use time::OffsetDateTime;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+
+use super::args::AddonsRunArgs;
+use super::channels;
+use super::objects::Objects;
+use crate::changed_files::{LOOKED_AT_EVERY, Watched};
+use crate::configuration::{self, changed_to_usable};
+use crate::events::Events;
+use crate::health::{self, Health};
+use crate::kubernetes;
+use crate::lease::{self, Contest, Election};
+use backoff::next_look;
+use metrics::AddonMetrics;
+use node::ThisNode;
+use round::Rounds;
+use telling::{Readiness, Telling};
+
+/// What processes contend for. Upstream's pods do not, and may run beside.
+const CONTEST: Contest = Contest { lease: "kops-agent-addons", doing: "add-ons are applied by this process" };
+/// What Events say they are of.
+const COMPONENT: &str = "kops-agent-addons";
+
+/// Applies add-ons whenever they are due, until it is asked to stop.
+///
+/// # Errors
+/// If what it is to do cannot be read, or something that it cannot do without fails for good.
+pub async fn run(args: &AddonsRunArgs) -> Result<u8> {
+    let mut stopped = pin!(stop::asked()?);
+    let mut files = Watched::new(files(args));
+    let settings = settings(args)?;
+    let client = kubernetes::client(Some(&args.channels.kubeconfig))?;
+    let store = configuration::store(&args.channels.store_mirror)?.reading_in_clear();
+    let interval = Duration::from_secs(args.interval);
+    log::info!("add-ons are those of {}, looked at every {interval:?}", settings.channels.join(" and "));
+
+    let metrics = AddonMetrics::default();
+    let readiness = Arc::<Readiness>::default();
+    let election = Arc::new(Election::new(client.clone(), CONTEST, lease::identity()?));
+    let node = ThisNode::of(client.clone(), &settings);
+    let registry = Arc::new(metrics.registry(node.is_some()));
+    let leadership = election.leadership();
+    let mut applying = Applying {
+        rounds: Rounds::of(settings.channels, store, Objects::of(client.clone()), leadership),
+        telling: Telling::default(),
+        events: Events::of_component(client, COMPONENT),
+        metrics: metrics.clone(),
+        readiness: readiness.clone(),
+        interval,
+    };
+    let state = Arc::new(State { election: election.clone(), readiness: readiness.clone() });
+    let mut answering = pin!(async {
+        let listener = health::listen(&args.health_listen).await?;
+        health::serve(listener, state, registry).await
+    });
+    // Its probes answer from the first moment on, unless another program has the port: kOps' pod, say.
+    tokio::select! {
+        biased;
+        result = &mut answering => match result? {},
+        () = ready(()) => {}
+    }
+    service_manager::serving("contending for the Lease");
+
+    let labelling = async {
+        match &node {
+            Some(node) => node.keep(interval, &metrics, &readiness).await,
+            None => pending().await,
+        }
+    };
+    let over = async {
+        tokio::select! {
+            signal = &mut stopped => format!("{signal} came"),
+            file = changed_to_usable(&mut files, LOOKED_AT_EVERY, || can_be_used(args)) => {
+                format!("{} has changed: its supervisor, systemd say, starts it anew with it", file.display())
+            }
+        }
+    };
+    tokio::select! {
+        why = over => {
+            log::info!("stopping, because {why}");
+            election.release().await;
+            Ok(exit::CONVERGED)
+        }
+        result = &mut answering => match result? {},
+        never = labelling => match never {},
+        () = election.run() => Ok(exit::FAILED),
+        result = applying.while_leading(election.leads()) => result,
+    }
+}
+
+/// What is to be done, by the arguments and the files that they name.
+///
+/// # Errors
+/// A file that they name cannot be read, or is none.
+fn settings(args: &AddonsRunArgs) -> Result<AddonSettings> {
+    let settings = channels::settings(&args.channels)?;
+    Ok(match &args.node_name {
+        Some(node) => settings.labelling(node, &args.node_labels),
+        None => settings,
+    })
+}
+
+/// The files that are read at the start.
+fn files(args: &AddonsRunArgs) -> Vec<PathBuf> {
+    let mut files = channels::files(&args.channels);
+    files.push(args.channels.kubeconfig.clone());
+    files
+}
+
+/// Whether the files can be used as they are now.
+fn can_be_used(args: &AddonsRunArgs) -> Result<()> {
+    settings(args)?;
+    // What only making a client of it shows, too; no request is made.
+    kubernetes::client(Some(&args.channels.kubeconfig)).map(drop)
+}
+
+/// Applying add-ons, again and again.
+struct Applying {
+    rounds: Rounds,
+    telling: Telling,
+    events: Events,
+    metrics: AddonMetrics,
+    readiness: Arc<Readiness>,
+    interval: Duration,
+}
+
+impl Applying {
+    /// Applies add-ons whenever this process leads.
+    async fn while_leading(&mut self, mut leads: watch::Receiver<bool>) -> Result<u8> {
+        loop {
+            leads.wait_for(|leads| *leads).await.context("contending for the Lease")?;
+            self.metrics.leads.set(1);
+            self.readiness.applies(Some("it leads, and has not looked at the add-ons yet".to_owned()));
+            self.rounds.begin();
+            // What is being applied when this process ceases to lead is given up: the next one does it again.
+            tokio::select! {
+                never = self.again_and_again() => match never {},
+                result = leads.wait_for(|leads| !*leads) => drop(result.context("contending for the Lease")?),
+            }
+            self.readiness.applies(None);
+            self.metrics.clear();
+            self.metrics.leads.set(0);
+        }
+    }
+
+    async fn again_and_again(&mut self) -> Infallible {
+        // How many looks, one after the other, could not read all that they were to.
+        let mut unread_rounds = 0;
+        loop {
+            let round = self.rounds.round().await;
+            self.metrics.note(&round, OffsetDateTime::now_utc().unix_timestamp());
+            self.readiness.note(&round);
+            self.telling.tell(&round, &self.events).await;
+            unread_rounds = if round.is_complete() { 0 } else { unread_rounds + 1 };
+            let pause_ends = self.rounds.next_attempt();
+            sleep_until(next_look(Instant::now(), self.interval, unread_rounds, pause_ends)).await;
+        }
+    }
+}
+
+/// What probes are told.
+struct State {
+    election: Arc<Election>,
+    readiness: Arc<Readiness>,
+}
+
+impl Health for State {
+    fn live(&self) -> Result<(), String> {
+        match self.election.is_alive() {
+            true => Ok(()),
+            false => Err("it does not contend for the Lease any more".into()),
+        }
+    }
+
+    fn ready(&self) -> Result<(), String> {
+        self.live()?;
+        self.readiness.ready()
+    }
+}

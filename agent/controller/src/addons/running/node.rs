@@ -1,0 +1,88 @@
+//! The labels of this machine's Node, as kOps' channels pod gives them: whether this process leads or not.
+//!
+//! Source: `BootstrapControlPlaneNodeLabels` in upstream's `channels/pkg/nodelabeler/labeler.go`.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Node;
+use kops_agent_plan::addons::AddonSettings;
+use kube::Client;
+use kube::api::{Api, Patch, PatchParams};
+use serde_json::json;
+use tokio::time::sleep;
+
+use super::backoff::pause;
+use super::metrics::AddonMetrics;
+use super::telling::Readiness;
+use crate::addons::api_error::answer;
+
+/// By what name upstream's pod writes them.
+const FIELD_MANAGER: &str = "kops-channels";
+
+/// This machine's Node.
+pub struct ThisNode {
+    nodes: Api<Node>,
+    settings: AddonSettings,
+}
+
+impl ThisNode {
+    /// That which the settings name; `None` where they name none.
+    pub fn of(client: Client, settings: &AddonSettings) -> Option<ThisNode> {
+        (!settings.node_name.is_empty())
+            .then(|| ThisNode { nodes: Api::all(client), settings: settings.clone() })
+    }
+
+    /// Keeps it labelled, and looks after it at this interval, or sooner after a failure.
+    pub async fn keep(
+        &self,
+        interval: Duration,
+        metrics: &AddonMetrics,
+        readiness: &Arc<Readiness>,
+    ) -> Infallible {
+        let (mut failures, mut said) = (0, String::new());
+        loop {
+            let problem = self.label().await.err();
+            metrics.node_is_labelled.set(i64::from(problem.is_none()));
+            let told = problem.as_ref().map(|problem| {
+                format!(
+                    "the Node {} does not have the labels of a control plane: {problem}",
+                    self.settings.node_name
+                )
+            });
+            readiness.labels(told.clone());
+            let told = told.unwrap_or_default();
+            if !told.is_empty() && told != said {
+                log::warn!("{told}");
+            }
+            said = told;
+            let until_next = match problem {
+                None => interval,
+                Some(_) => pause(failures, interval),
+            };
+            failures = if problem.is_some() { failures + 1 } else { 0 };
+            sleep(until_next).await;
+        }
+    }
+
+    /// Looks at it once, and gives it the labels that it lacks.
+    async fn label(&self) -> Result<(), String> {
+        let name = &self.settings.node_name;
+        let node = answer(self.nodes.get_metadata_opt(name)).await.map_err(|error| error.to_string())?;
+        let node = node.ok_or("it is not there")?;
+        let missing = self.settings.missing_labels(&node.metadata.labels.unwrap_or_default());
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let parameters =
+            PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let patch = Patch::Merge(json!({ "metadata": { "labels": missing } }));
+        answer(self.nodes.patch_metadata(name, &parameters, &patch))
+            .await
+            .map_err(|error| error.to_string())?;
+        let labels: Vec<&str> = missing.keys().map(String::as_str).collect();
+        log::info!("the Node {name} got its labels {}", labels.join(", "));
+        Ok(())
+    }
+}

@@ -1,0 +1,190 @@
+//! One look at everything: the channels, the versions that the cluster records, and what is due, which is done.
+//!
+//! An add-on that is current costs no request of its own: its namespace is read once a look, and the authorities of add-ons that have one
+//! once an hour.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use kops_agent_plan::addons::{Addon, ChannelVersion, LeftOut, Menu, due};
+use kops_agent_process::output::error_text;
+use kops_agent_store::Store;
+use tokio::time::Instant;
+
+use super::backoff::Attempts;
+use crate::addons::api_error::ApiError;
+use crate::addons::objects::Objects;
+use crate::addons::updating::{self, Report};
+use crate::addons::{authority, installed, reading};
+use crate::lease::Leadership;
+
+/// How long an authority that was there is taken to be there.
+const AUTHORITY_STANDS: Duration = Duration::from_secs(60 * 60);
+
+/// What is looked at, and what is known from one look to the next.
+pub struct Rounds {
+    channels: Vec<String>,
+    store: Store,
+    objects: Objects,
+    leadership: Leadership,
+    attempts: Attempts,
+    /// When the authorities of add-ons were last seen.
+    authorities: BTreeMap<String, Instant>,
+}
+
+/// What a look has found and done.
+#[derive(Debug, Default)]
+pub struct Round {
+    /// Why nothing could be looked at, if so.
+    pub problem: Option<String>,
+    /// By the channels' URLs: entries that are passed over, or why the channel could not be read.
+    pub channels: BTreeMap<String, Result<Vec<LeftOut>, String>>,
+    /// How the add-ons of the channels that could be read stand, in order. Without those that were not come to.
+    pub addons: Vec<(Addon, State)>,
+}
+
+/// How an add-on stands after a look.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The cluster has the channel's version.
+    Current,
+    /// It was due, and is current now.
+    Applied(Report),
+    /// It is due, was tried, and failed; and the pause that begins.
+    Failed(String, Duration),
+    /// It is due and has failed before, and is not tried yet.
+    Waiting(String),
+    /// Whether it is due could not be told.
+    Unknown(String),
+}
+
+impl State {
+    /// What is wrong; `None` where nothing is.
+    pub fn problem(&self) -> Option<&str> {
+        match self {
+            State::Current | State::Applied(_) => None,
+            State::Failed(problem, _) | State::Waiting(problem) | State::Unknown(problem) => Some(problem),
+        }
+    }
+}
+
+impl Round {
+    /// Whether all that was to be read was.
+    pub fn is_complete(&self) -> bool {
+        let is_known = |(_, state): &(Addon, State)| !matches!(state, State::Unknown(_));
+        self.problem.is_none()
+            && self.channels.values().all(Result::is_ok)
+            && self.addons.iter().all(is_known)
+    }
+}
+
+impl Rounds {
+    /// Of these channels.
+    pub fn of(channels: Vec<String>, store: Store, objects: Objects, leadership: Leadership) -> Rounds {
+        let (attempts, authorities) = Default::default();
+        Rounds { channels, store, objects, leadership, attempts, authorities }
+    }
+
+    /// Forgets what was known: another process may have done this work since.
+    pub fn begin(&mut self) {
+        self.attempts = Attempts::default();
+        self.authorities.clear();
+    }
+
+    /// When the next pause of an add-on that failed ends.
+    pub fn next_attempt(&self) -> Option<Instant> {
+        self.attempts.next()
+    }
+
+    /// Looks once, and does what is due while this process leads.
+    pub async fn round(&mut self) -> Round {
+        let mut round = Round::default();
+        let version = match reading::server_version(self.objects.client()).await {
+            Ok(version) => version,
+            Err(error) => return Round { problem: Some(error_text(&error)), ..round },
+        };
+        let mut addons = Vec::new();
+        for channel in &self.channels {
+            let read = match reading::menu(&self.store, channel, version).await {
+                Ok(Menu { addons: these, left_out }) => {
+                    self.attempts.keep(channel, &these);
+                    addons.extend(these);
+                    Ok(left_out)
+                }
+                Err(error) => Err(error_text(&error)),
+            };
+            round.channels.insert(channel.clone(), read);
+        }
+        let recorded = self.recorded(&addons).await;
+        // Definitions of kinds may have come and gone since.
+        self.objects.resources.forget();
+        for addon in addons {
+            let Some(state) = self.look_at(&addon, &recorded).await else { break };
+            round.addons.push((addon, state));
+        }
+        round
+    }
+
+    /// What the namespaces of add-ons record, by namespace.
+    async fn recorded(&self, addons: &[Addon]) -> BTreeMap<String, Recorded> {
+        let namespaces: BTreeSet<&str> = addons.iter().map(Addon::namespace).collect();
+        let mut recorded = BTreeMap::new();
+        for namespace in namespaces {
+            let read = installed::of_namespace(self.objects.client(), namespace).await;
+            let read = read.map_err(|error| format!("reading the namespace {namespace}: {error}"));
+            recorded.insert(namespace.to_owned(), read);
+        }
+        recorded
+    }
+
+    /// Looks at an add-on, and does what it is due for; `None` where this process does not lead any more.
+    async fn look_at(&mut self, addon: &Addon, recorded: &BTreeMap<String, Recorded>) -> Option<State> {
+        let installed = match recorded.get(addon.namespace()) {
+            Some(Ok(versions)) => versions.get(&addon.name),
+            Some(Err(problem)) => return Some(State::Unknown(problem.clone())),
+            None => None,
+        };
+        let has_authority = match self.has_authority(addon).await {
+            Ok(has_authority) => has_authority,
+            Err(error) => return Some(State::Unknown(format!("looking for its authority: {error}"))),
+        };
+        let Some(due) = due(addon, installed, has_authority) else {
+            self.attempts.done(addon);
+            return Some(State::Current);
+        };
+        if let Some(problem) = self.attempts.waits(addon, Instant::now()) {
+            return Some(State::Waiting(problem.to_owned()));
+        }
+        self.leadership.remaining()?;
+        let report = updating::update(&self.objects, &self.store, addon, &due).await;
+        if report.problems.is_empty() {
+            self.attempts.done(addon);
+            return Some(State::Applied(report));
+        }
+        let problem = report.problems.join("; ");
+        let pause = self.attempts.failed(addon, problem.clone(), Instant::now());
+        Some(State::Failed(problem, pause))
+    }
+
+    async fn has_authority(&mut self, addon: &Addon) -> Result<bool, ApiError> {
+        if !addon.spec.needs_pki {
+            return Ok(true);
+        }
+        let now = Instant::now();
+        let stands = |seen: &Instant| now.saturating_duration_since(*seen) < AUTHORITY_STANDS;
+        if self.authorities.get(&addon.name).is_some_and(stands) {
+            return Ok(true);
+        }
+        let is_there = authority::is_there(&self.objects, &addon.name).await?;
+        if is_there {
+            self.authorities.insert(addon.name.clone(), now);
+        }
+        Ok(is_there)
+    }
+}
+
+/// The versions that a namespace records, by add-on, or why that is not known.
+type Recorded = Result<BTreeMap<String, ChannelVersion>, String>;
+
+#[cfg(test)]
+mod tests;

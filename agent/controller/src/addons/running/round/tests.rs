@@ -1,0 +1,290 @@
+#![allow(clippy::unwrap_used)]
+use std::sync::{Arc, Mutex};
+
+use http_body_util::BodyExt as _;
+use hyper::Request;
+use hyper::body::Incoming;
+use kops_agent_net::retry::Retries;
+use kops_agent_tests::test_server::{TestServer, text};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+
+use super::*;
+use crate::configuration;
+
+/// The API server, and the web server that a channel is on.
+#[derive(Default)]
+struct Scene {
+    /// What kube-system records.
+    annotations: BTreeMap<String, String>,
+    /// The status of answers to reading kube-system, if not 200.
+    namespace_status: Option<u16>,
+    /// ConfigMaps that are refused.
+    refused: BTreeSet<String>,
+    /// Files of the web server.
+    files: BTreeMap<String, String>,
+    /// The status of the web server's answers, if not 200.
+    web_status: Option<u16>,
+    /// The add-ons that have their authority.
+    authorities: BTreeSet<String>,
+    /// `METHOD PATH` of what the API server was asked, without the version and kube-system.
+    asked: Vec<String>,
+    /// Called with each ConfigMap that is applied.
+    applied: Vec<String>,
+}
+
+impl Scene {
+    /// Has the channel name these add-ons, each by its name and a hash, with more fields.
+    fn channel(&mut self, addons: &[(&str, &str, &str)]) {
+        let entries: String = addons
+            .iter()
+            .map(|(name, hash, more)| {
+                format!("{{name: {name}, manifest: {name}.yaml, manifestHash: {hash}, {more}}}, ")
+            })
+            .collect();
+        self.files.insert("/channel.yaml".into(), format!("{{kind: Addons, spec: {{addons: [{entries}]}}}}"));
+        for (name, _, _) in addons {
+            let object = json!({"apiVersion": "v1", "kind": "ConfigMap",
+                "metadata": {"name": name, "namespace": "default"}});
+            self.files.insert(format!("/{name}.yaml"), object.to_string());
+        }
+    }
+
+    /// What a client that asks this is answered.
+    fn answer(&mut self, method: &str, path: &str, body: &[u8]) -> (u16, Value) {
+        let failure = |code: u16| {
+            let reason = if code == 404 { "NotFound" } else { "Forbidden" };
+            (
+                code,
+                json!({"kind": "Status", "status": "Failure", "message": "refused", "reason": reason, "code": code}),
+            )
+        };
+        let is_noted = path != "/version" && path != "/api/v1/namespaces/kube-system";
+        if is_noted {
+            self.asked.push(format!("{method} {path}"));
+        }
+        let name = path.rsplit('/').next().unwrap().to_owned();
+        match (method, path) {
+            ("GET", "/version") => (
+                200,
+                json!({"major": "1", "minor": "36", "gitVersion": "v1.36.0",
+                "gitCommit": "", "gitTreeState": "", "buildDate": "", "goVersion": "", "compiler": "", "platform": ""}),
+            ),
+            (_, "/api/v1/namespaces/kube-system") => {
+                if let Some(status) = self.namespace_status {
+                    return failure(status);
+                }
+                if method == "PATCH" {
+                    let patch: Value = serde_json::from_slice(body).unwrap();
+                    for (key, value) in patch["metadata"]["annotations"].as_object().unwrap() {
+                        self.annotations.insert(key.clone(), value.as_str().unwrap().to_owned());
+                    }
+                }
+                (200, json!({"metadata": {"name": "kube-system", "annotations": self.annotations}}))
+            }
+            ("GET", "/api/v1") => (
+                200,
+                json!({"kind": "APIResourceList", "groupVersion": "v1", "resources": [
+                {"name": "configmaps", "kind": "ConfigMap", "namespaced": true, "singularName": "", "verbs": []}]}),
+            ),
+            ("PATCH", _) if self.refused.contains(&name) => failure(403),
+            ("PATCH", _) => {
+                self.applied.push(name.clone());
+                (
+                    200,
+                    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "namespace": "default"}}),
+                )
+            }
+            ("GET", path) if path.contains("/secrets/") || path.contains("/issuers/") => {
+                match self.authorities.contains(name.trim_end_matches("-ca")) {
+                    true => (200, json!({"apiVersion": "v1", "kind": "x", "metadata": {"name": name}})),
+                    false => failure(404),
+                }
+            }
+            ("GET", _) => failure(404),
+            (method, path) => panic!("{method} {path}"),
+        }
+    }
+}
+
+/// A scene, the servers that play it, and what looks at it.
+struct Played {
+    scene: Arc<Mutex<Scene>>,
+    rounds: Rounds,
+    channel: String,
+    _servers: [TestServer; 2],
+}
+
+impl Played {
+    async fn begin(leadership: Leadership) -> Played {
+        kops_agent_net::tls::install_provider();
+        let scene = Arc::<Mutex<Scene>>::default();
+        let of_api = scene.clone();
+        let api = TestServer::start(move |request: Request<Incoming>| {
+            let scene = of_api.clone();
+            async move {
+                let (method, path) = (request.method().to_string(), request.uri().path().to_owned());
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let (status, answer) = scene.lock().unwrap().answer(&method, &path, &body);
+                Ok(text(status, &answer.to_string()))
+            }
+        })
+        .await;
+        let of_web = scene.clone();
+        let web = TestServer::start(move |request: Request<Incoming>| {
+            let scene = of_web.lock().unwrap();
+            let found = scene.files.get(request.uri().path()).cloned();
+            let status = scene.web_status.unwrap_or(if found.is_some() { 200 } else { 404 });
+            async move { Ok(text(status, &found.unwrap_or_default())) }
+        })
+        .await;
+        let channel = format!("{}/channel.yaml", web.url);
+        let client = Client::try_from(Config::new(api.url.parse().unwrap())).unwrap();
+        let at_once = Retries { deadline: Duration::ZERO, ..Retries::default() };
+        let store = configuration::store(&[]).unwrap().with_retries(at_once).reading_in_clear();
+        let rounds = Rounds::of(vec![channel.clone()], store, Objects::of(client), leadership);
+        Played { scene, rounds, channel, _servers: [api, web] }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Scene)) {
+        change(&mut self.scene.lock().unwrap());
+    }
+
+    /// How add-ons stand after another look: by name, in a word.
+    async fn look(&mut self) -> Vec<(String, &'static str)> {
+        let round = self.rounds.round().await;
+        assert_eq!(round.problem, None);
+        let word = |state: &State| match state {
+            State::Current => "current",
+            State::Applied(_) => "applied",
+            State::Failed(..) => "failed",
+            State::Waiting(_) => "waiting",
+            State::Unknown(_) => "unknown",
+        };
+        round.addons.iter().map(|(addon, state)| (addon.name.clone(), word(state))).collect()
+    }
+
+    /// What was asked since the last call.
+    fn asked(&self) -> Vec<String> {
+        std::mem::take(&mut self.scene.lock().unwrap().asked)
+    }
+
+    fn applied(&self) -> Vec<String> {
+        std::mem::take(&mut self.scene.lock().unwrap().applied)
+    }
+}
+
+fn stands(addons: &[(&str, &'static str)]) -> Vec<(String, &'static str)> {
+    addons.iter().map(|(name, state)| ((*name).to_owned(), *state)).collect()
+}
+
+#[tokio::test]
+async fn what_is_due_is_applied_once_and_what_is_current_costs_no_request_of_its_own() {
+    let mut played = Played::begin(Leadership::uncontested()).await;
+    played.change(|scene| scene.channel(&[("a", "1", ""), ("b", "1", "")]));
+    assert_eq!(played.look().await, stands(&[("a", "applied"), ("b", "applied")]));
+    assert_eq!(played.applied(), ["a", "b"]);
+    let recorded = played.scene.lock().unwrap().annotations["addons.k8s.io/a"].clone();
+    let version = format!(r#"{{"channel":"{}","manifestHash":"1","systemGeneration":1}}"#, played.channel);
+    assert_eq!(recorded, version);
+    played.asked();
+    for _ in 0..3 {
+        assert_eq!(played.look().await, stands(&[("a", "current"), ("b", "current")]));
+    }
+    assert_eq!(played.asked(), [""; 0]);
+    // What upstream's pod has recorded meanwhile counts, for it is read each time.
+    played.change(|scene| {
+        scene.channel(&[("a", "2", ""), ("b", "1", "")]);
+        let theirs = r#"{"manifestHash":"2","systemGeneration":1}"#;
+        scene.annotations.insert("addons.k8s.io/a".into(), theirs.into());
+    });
+    assert_eq!(played.look().await, stands(&[("a", "current"), ("b", "current")]));
+}
+
+#[tokio::test]
+async fn one_that_fails_keeps_none_back_and_waits_until_its_entry_is_another() {
+    let mut played = Played::begin(Leadership::uncontested()).await;
+    played.change(|scene| {
+        scene.channel(&[("a", "1", ""), ("b", "1", "")]);
+        scene.refused.insert("a".into());
+    });
+    assert_eq!(played.look().await, stands(&[("a", "failed"), ("b", "applied")]));
+    played.asked();
+    assert_eq!(played.look().await, stands(&[("a", "waiting"), ("b", "current")]));
+    assert_eq!(played.asked(), [""; 0]);
+    assert!(played.rounds.next_attempt().is_some());
+    // Other than its own entry, nothing in the channel ends its pause.
+    played.change(|scene| {
+        scene.refused.clear();
+        scene.channel(&[("a", "1", ""), ("b", "2", "")]);
+    });
+    assert_eq!(played.look().await, stands(&[("a", "waiting"), ("b", "applied")]));
+    played.change(|scene| scene.channel(&[("a", "2", ""), ("b", "2", "")]));
+    assert_eq!(played.look().await, stands(&[("a", "applied"), ("b", "current")]));
+    assert_eq!(played.rounds.next_attempt(), None);
+}
+
+#[tokio::test]
+async fn a_channel_that_cannot_be_read_changes_nothing_and_keeps_what_was_known() {
+    let mut played = Played::begin(Leadership::uncontested()).await;
+    played.change(|scene| {
+        scene.channel(&[("a", "1", "")]);
+        scene.refused.insert("a".into());
+    });
+    assert_eq!(played.look().await, stands(&[("a", "failed")]));
+    played.asked();
+    for status in [401, 403, 404, 429, 500, 503] {
+        played.change(|scene| scene.web_status = Some(status));
+        let round = played.rounds.round().await;
+        assert!(round.channels[&played.channel].is_err() && round.addons.is_empty(), "{status}: {round:?}");
+        assert!(!round.is_complete());
+        assert_eq!(played.asked(), [""; 0], "{status}");
+    }
+    played.change(|scene| scene.web_status = None);
+    assert_eq!(played.look().await, stands(&[("a", "waiting")]), "its pause goes on");
+    // Nor does one that is no channel.
+    played.change(|scene| drop(scene.files.insert("/channel.yaml".into(), "kind: Addons\nspec: [".into())));
+    assert_eq!(played.look().await, []);
+}
+
+#[tokio::test]
+async fn a_namespace_that_is_not_told_of_leaves_its_add_ons_as_they_are() {
+    let mut played = Played::begin(Leadership::uncontested()).await;
+    for status in [403, 500] {
+        played.change(|scene| {
+            scene.channel(&[("a", "1", "")]);
+            scene.namespace_status = Some(status);
+        });
+        let round = played.rounds.round().await;
+        let (_, state) = &round.addons[0];
+        assert!(matches!(state, State::Unknown(_)) && !round.is_complete(), "{state:?}");
+        assert_eq!(played.asked(), [""; 0], "forbidden is not absent");
+    }
+    played.change(|scene| scene.namespace_status = None);
+    assert_eq!(played.look().await, stands(&[("a", "applied")]));
+}
+
+#[tokio::test]
+async fn who_does_not_lead_applies_nothing() {
+    let mut played = Played::begin(Leadership::of_another()).await;
+    played.change(|scene| scene.channel(&[("a", "1", ""), ("b", "1", "")]));
+    assert_eq!(played.look().await, []);
+    assert_eq!(played.applied(), [""; 0]);
+}
+
+#[tokio::test]
+async fn an_authority_that_is_there_is_not_looked_for_at_each_look() {
+    let mut played = Played::begin(Leadership::uncontested()).await;
+    played.change(|scene| {
+        scene.channel(&[("a", "1", "needsPKI: true")]);
+        scene.authorities.insert("a".into());
+    });
+    assert_eq!(played.look().await, stands(&[("a", "applied")]));
+    assert_eq!(played.asked().iter().filter(|asked| asked.contains("a-ca")).count(), 1);
+    assert_eq!(played.look().await, stands(&[("a", "current")]));
+    assert_eq!(played.asked(), [""; 0]);
+    let long_ago = Instant::now().checked_sub(AUTHORITY_STANDS).unwrap();
+    played.rounds.authorities.insert("a".into(), long_ago);
+    assert_eq!(played.look().await, stands(&[("a", "current")]));
+    assert_eq!(played.asked().len(), 2, "the Secret and the Issuer, once an hour");
+}

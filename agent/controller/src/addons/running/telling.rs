@@ -1,0 +1,256 @@
+//! Telling what a look has found: the log, Events about kube-system, and what probes are answered. What stays as it was is not said
+//! again.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+
+use futures_util::future::join_all;
+use kops_agent_process::output;
+
+use super::round::{Round, State};
+use crate::addons::updating::Report;
+use crate::events::Events;
+
+/// The most of a message that an Event has, in characters.
+const LONGEST_MESSAGE: usize = 1000;
+
+/// What is to be told, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Told {
+    /// An add-on was applied: the Event and the line of the log.
+    Done(String),
+    /// Something is wrong: of an Event, and the line.
+    Wrong {
+        /// The Event's reason; none where no Event can be made.
+        reason: Option<&'static str>,
+        message: String,
+    },
+    /// What was wrong is so no more.
+    Mended(String),
+}
+
+/// What was told.
+#[derive(Debug, Default)]
+pub struct Telling {
+    /// What is wrong, by what it is wrong with.
+    said: BTreeMap<String, String>,
+}
+
+impl Telling {
+    /// Tells what is new.
+    pub async fn tell(&mut self, round: &Round, events: &Events) {
+        let all = self.news(round);
+        for told in &all {
+            match told {
+                Told::Done(message) => log::info!("{message}"),
+                Told::Mended(message) => log::info!("{message}"),
+                Told::Wrong { message, .. } => log::warn!("{message}"),
+            }
+        }
+        join_all(all.iter().map(|told| async move {
+            match told {
+                Told::Done(message) => events.tell_of_addons("AddonApplied", &short(message)).await,
+                Told::Wrong { reason: Some(reason), message } => {
+                    events.warn_of_addons(reason, &short(message)).await;
+                }
+                Told::Wrong { reason: None, .. } | Told::Mended(_) => {}
+            }
+        }))
+        .await;
+    }
+
+    /// What is to be told of a look.
+    fn news(&mut self, round: &Round) -> Vec<Told> {
+        let mut news = Vec::new();
+        let api = "what the add-ons of the cluster are to be cannot be told";
+        news.extend(self.changed(api, None, round.problem.as_deref()));
+        for (channel, read) in &round.channels {
+            let unread = format!("the channel {channel} cannot be read, and nothing of it changes");
+            let problem = read.as_ref().err().map(String::as_str);
+            news.extend(self.changed(&unread, Some("ChannelUnreadable"), problem));
+            for left_out in read.iter().flatten() {
+                let passed_over = format!("the add-on {} is passed over", left_out.name);
+                let problem = left_out.problem.to_string();
+                news.extend(self.changed(&passed_over, Some("AddonPassedOver"), Some(&problem)));
+            }
+        }
+        for (addon, state) in &round.addons {
+            let name = &addon.name;
+            let unknown = format!("whether the add-on {name} is due cannot be told");
+            let problem = match state {
+                State::Unknown(problem) => Some(problem.as_str()),
+                _ => None,
+            };
+            news.extend(self.changed(&unknown, None, problem));
+            match state {
+                State::Applied(report) => news.push(Told::Done(done(report))),
+                // Each attempt is told, for each makes changes.
+                State::Failed(problem, pause) => news.push(Told::Wrong {
+                    reason: Some("AddonFailed"),
+                    message: format!(
+                        "the add-on {name} could not be applied, which is tried again in {} s: {problem}",
+                        pause.as_secs()
+                    ),
+                }),
+                State::Current | State::Waiting(_) | State::Unknown(_) => {}
+            }
+        }
+        news
+    }
+
+    fn changed(&mut self, what: &str, reason: Option<&'static str>, problem: Option<&str>) -> Option<Told> {
+        match problem {
+            Some(problem) if self.said.get(what).is_some_and(|said| said == problem) => None,
+            Some(problem) => {
+                self.said.insert(what.to_owned(), problem.to_owned());
+                Some(Told::Wrong { reason, message: format!("{what}: {problem}") })
+            }
+            None => self.said.remove(what).map(|_| Told::Mended(format!("no longer so: {what}"))),
+        }
+    }
+}
+
+fn short(message: &str) -> String {
+    output::one_line(message, LONGEST_MESSAGE)
+}
+
+fn done(report: &Report) -> String {
+    let mut parts = vec![format!("{} objects", report.objects)];
+    for (what, which) in [("took over", &report.taken_over), ("pruned", &report.pruned)] {
+        if !which.is_empty() {
+            parts.push(format!("{what} {}", which.join(", ")));
+        }
+    }
+    if report.made_authority {
+        parts.push("its authority made".to_owned());
+    }
+    if report.marked_nodes > 0 {
+        parts.push(format!("{} Nodes marked for replacement", report.marked_nodes));
+    }
+    format!("the add-on {} was applied: {}", report.name, parts.join("; "))
+}
+
+/// What probes are answered: what is wrong with applying add-ons, and with this machine's Node.
+#[derive(Debug, Default)]
+pub struct Readiness {
+    applying: Mutex<Option<String>>,
+    labelling: Mutex<Option<String>>,
+}
+
+impl Readiness {
+    /// Notes what a look has found.
+    pub fn note(&self, round: &Round) {
+        let unread = round.channels.iter().filter_map(|(channel, read)| {
+            Some(format!("the channel {channel} cannot be read: {}", read.as_ref().err()?))
+        });
+        let wrong = round
+            .addons
+            .iter()
+            .filter_map(|(addon, state)| Some(format!("the add-on {}: {}", addon.name, state.problem()?)));
+        let problems: Vec<String> = round.problem.iter().cloned().chain(unread).chain(wrong).collect();
+        self.applies((!problems.is_empty()).then(|| problems.join("\n")));
+    }
+
+    /// Notes what is wrong with applying add-ons.
+    pub fn applies(&self, problem: Option<String>) {
+        *lock(&self.applying) = problem;
+    }
+
+    /// Notes what is wrong with the labels of this machine's Node.
+    pub fn labels(&self, problem: Option<String>) {
+        *lock(&self.labelling) = problem;
+    }
+
+    /// What is wrong.
+    ///
+    /// # Errors
+    /// All of it.
+    pub fn ready(&self) -> Result<(), String> {
+        let problems: Vec<String> =
+            [&self.labelling, &self.applying].into_iter().filter_map(|one| lock(one).clone()).collect();
+        if problems.is_empty() { Ok(()) } else { Err(problems.join("\n")) }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::time::Duration;
+
+    use kops_agent_plan::addons::{Channel, ServerVersion};
+
+    use super::*;
+
+    const URL: &str = "s3://b/channel.yaml";
+
+    fn round(state: State) -> Round {
+        let channel =
+            "{kind: Addons, spec: {addons: [{name: a, manifest: m}, {name: w, kubernetesVersion: new}]}}";
+        let menu =
+            Channel::parse(channel.as_bytes(), URL).unwrap().menu(ServerVersion::parse("v1.36.0").unwrap());
+        Round {
+            problem: None,
+            channels: [(URL.to_owned(), Ok(menu.left_out))].into(),
+            addons: menu.addons.into_iter().map(|addon| (addon, state.clone())).collect(),
+        }
+    }
+
+    fn unread(why: &str) -> Round {
+        Round { channels: [(URL.to_owned(), Err(why.into()))].into(), ..Round::default() }
+    }
+
+    fn messages(told: Vec<Told>) -> Vec<(Option<&'static str>, String)> {
+        let message = |told| match told {
+            Told::Done(message) => (Some("done"), message),
+            Told::Wrong { reason, message } => (reason, message),
+            Told::Mended(message) => (Some("mended"), message),
+        };
+        told.into_iter().map(message).collect()
+    }
+
+    #[test]
+    fn what_stays_as_it_was_is_told_once_and_each_attempt_is() {
+        let mut telling = Telling::default();
+        let first = messages(telling.news(&round(State::Failed("no".into(), Duration::from_secs(5)))));
+        let passed_over = "the add-on w is passed over: field spec.addons[1].kubernetesVersion";
+        assert!(first[0].1.starts_with(passed_over) && first[0].0 == Some("AddonPassedOver"), "{first:?}");
+        let failed = "the add-on a could not be applied, which is tried again in 5 s: no".to_owned();
+        assert_eq!(first[1..], [(Some("AddonFailed"), failed)]);
+        assert_eq!(telling.news(&round(State::Waiting("no".into()))), []);
+        assert_eq!(telling.news(&round(State::Failed("no".into(), Duration::from_secs(10)))).len(), 1);
+
+        let unread_now = messages(telling.news(&unread("403")));
+        let message = format!("the channel {URL} cannot be read, and nothing of it changes: 403");
+        assert_eq!(unread_now, [(Some("ChannelUnreadable"), message)]);
+        assert_eq!(telling.news(&unread("403")), []);
+        assert_eq!(telling.news(&unread("503")).len(), 1);
+        let report =
+            Report { name: "a".into(), objects: 2, pruned: vec!["Secret a/b".into()], ..Report::default() };
+        let after = messages(telling.news(&round(State::Applied(report))));
+        assert_eq!(after[0].0, Some("mended"), "{after:?}");
+        assert_eq!(after[1].1, "the add-on a was applied: 2 objects; pruned Secret a/b");
+        assert_eq!(telling.news(&round(State::Current)), []);
+
+        let down = Round { problem: Some("down".into()), ..Round::default() };
+        assert_eq!(messages(telling.news(&down)).len(), 1);
+        assert_eq!(telling.news(&down), []);
+    }
+
+    #[test]
+    fn it_is_ready_once_nothing_is_wrong_with_add_ons_or_the_node() {
+        let readiness = Readiness::default();
+        assert_eq!(readiness.ready(), Ok(()));
+        readiness.note(&unread("403"));
+        readiness.labels(Some("no Node".into()));
+        assert_eq!(readiness.ready(), Err(format!("no Node\nthe channel {URL} cannot be read: 403")));
+        readiness.labels(None);
+        for (state, is_ready) in [(State::Waiting("no".into()), false), (State::Current, true)] {
+            readiness.note(&round(state));
+            assert_eq!(readiness.ready().is_ok(), is_ready);
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Whether a service of ours is to be on this machine, in the place of a pod of kOps': by a flag, by a variable, or because it is there.
+
+use std::path::Path;
+
+use anyhow::Result;
+use kops_agent_plan::desired::{ADDONS_UNIT, CONTROLLER_UNIT};
+use kops_agent_process::exit::WrongConfiguration;
+
+use super::environment::Environment;
+use super::machine;
+
+/// A service of ours.
+#[derive(Debug)]
+pub struct OwnService {
+    /// The flag that asks for it.
+    pub flag: &'static str,
+    /// `true` has a machine run the service as the flag does, and `false` takes it away. What converges at boot is called as kOps wrote it
+    /// down.
+    pub variable: &'static str,
+    /// Its unit.
+    pub unit: &'static str,
+    /// What it runs.
+    runs: &'static str,
+}
+
+/// Control-plane mode, in the place of kOps' kops-controller.
+pub const CONTROLLER: OwnService = OwnService {
+    flag: "--controller",
+    variable: "KOPS_AGENT_CONTROLLER",
+    unit: CONTROLLER_UNIT,
+    runs: "control-plane mode",
+};
+
+/// What applies add-ons, in the place of kOps' channels pod.
+pub const ADDONS: OwnService = OwnService {
+    flag: "--addons",
+    variable: "KOPS_AGENT_ADDONS",
+    unit: ADDONS_UNIT,
+    runs: "what applies add-ons",
+};
+
+impl OwnService {
+    /// Whether the machine below `root` is to have the service, by its flag or by its variable. Where neither says so the machine has it as
+    /// before: a run from a shell does not know what another was told.
+    ///
+    /// # Errors
+    /// If the variable is neither `true` nor `false`, or what earlier runs left cannot be read.
+    pub fn is_wanted(&self, is_asked_for: bool, root: &Path, environment: &Environment) -> Result<bool> {
+        if is_asked_for {
+            return Ok(true);
+        }
+        let OwnService { flag, variable, unit, .. } = self;
+        if let Some(is_wanted) = self.is_true(environment.get(variable).as_deref())? {
+            return Ok(is_wanted);
+        }
+        let is_there = machine::has_record(root) && machine::open(root)?.has_left_unit(unit)?;
+        if is_there {
+            log::info!("{unit} stays, since neither {flag} nor {variable}=false is said");
+        }
+        Ok(is_there)
+    }
+
+    fn is_true(&self, value: Option<&str>) -> Result<Option<bool>, WrongConfiguration> {
+        let OwnService { variable, runs, .. } = self;
+        match value {
+            Some("true") => Ok(Some(true)),
+            Some("false") => Ok(Some(false)),
+            Some("") | None => Ok(None),
+            Some(value) => Err(WrongConfiguration(format!(
+                "{variable} is {value:?}: set it to true to run {runs} as a service of this machine, or to false"
+            ))),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_variable_says_yes_or_no() {
+        for service in [CONTROLLER, ADDONS] {
+            assert_eq!(service.is_true(Some("true")).unwrap(), Some(true));
+            assert_eq!(service.is_true(Some("false")).unwrap(), Some(false));
+            assert_eq!([service.is_true(Some("")).unwrap(), service.is_true(None).unwrap()], [None, None]);
+            // What means yes is not to be taken for no.
+            let refused = service.is_true(Some("1")).unwrap_err().0;
+            assert!(refused.contains(&format!("{} is \"1\"", service.variable)), "{refused}");
+        }
+    }
+}

@@ -1,0 +1,90 @@
+//! What the channels pod's arguments say.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::super::AddonSettings;
+
+const BOOTSTRAP: &str = "s3://clusters/c.example.com/addons/bootstrap-channel.yaml";
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
+fn settings(args: &Value) -> Result<AddonSettings, String> {
+    let containers =
+        [json!({"name": "a-sidecar", "args": ["x"]}), json!({"name": "kops-channels", "args": args})];
+    AddonSettings::of_pod(&containers, "i-1")
+}
+
+fn labels(labels: &[(&str, &str)]) -> BTreeMap<String, String> {
+    labels.iter().map(|(label, value)| ((*label).to_owned(), (*value).to_owned())).collect()
+}
+
+#[test]
+fn a_pod_of_kops_says_which_channels_and_which_labels() {
+    let pod = settings(&json!([
+        "apply",
+        "channel",
+        "--v=4",
+        "--yes",
+        "--interval=1m0s",
+        format!("--node-labels={CONTROL_PLANE}"),
+        "--node-name=$(NODE_NAME)",
+        BOOTSTRAP,
+        "https://example.com/more.yaml",
+    ]))
+    .unwrap();
+    assert_eq!(pod.channels, [BOOTSTRAP, "https://example.com/more.yaml"]);
+    assert_eq!(pod.node_name, "i-1", "the name of the Node is not the pod's to say");
+    let wanted = labels(&[
+        ("kops.k8s.io/kops-controller-pki", ""),
+        (CONTROL_PLANE, ""),
+        ("node.kubernetes.io/exclude-from-external-load-balancers", ""),
+    ]);
+    assert_eq!(pod.node_labels, wanted);
+    assert_eq!(AddonSettings::parse(pod.to_text().as_bytes(), "settings.json").unwrap(), pod);
+}
+
+#[test]
+fn labels_of_a_split_control_plane_come_on_top_of_the_mandatory_ones_which_win() {
+    let pod = settings(&json!([
+        "apply",
+        "channel",
+        "--node-name",
+        "x",
+        "--node-labels",
+        format!("node-role.kops.k8s.io/kops-channel,foo=bar,{CONTROL_PLANE}=no,"),
+        "--yes",
+        BOOTSTRAP,
+    ]))
+    .unwrap();
+    assert_eq!(pod.channels, [BOOTSTRAP]);
+    let given =
+        ["node-role.kops.k8s.io/kops-channel", "foo", CONTROL_PLANE].map(|label| &pod.node_labels[label]);
+    assert_eq!(given, ["", "bar", ""]);
+    assert_eq!(pod.node_labels.len(), 5, "an empty label is none: {:?}", pod.node_labels);
+}
+
+#[test]
+fn a_pod_that_labels_no_node_has_none_labelled() {
+    let pod = settings(&json!(["apply", "channel", "--node-labels=a", BOOTSTRAP])).unwrap();
+    assert_eq!((pod.node_name.as_str(), pod.node_labels.len()), ("", 0));
+}
+
+#[test]
+fn what_is_no_channels_pod_is_refused() {
+    assert!(AddonSettings::of_pod(&[json!({"name": "a"})], "i-1").unwrap_err().contains("no container"));
+    for args in [json!(["apply", "channel", "--yes"]), json!(null), json!("x")] {
+        assert!(settings(&args).unwrap_err().contains("name no channel"), "{args}");
+    }
+}
+
+#[test]
+fn a_node_lacks_what_it_has_otherwise_too_and_keeps_the_rest() {
+    let settings = AddonSettings::default().labelling("i-1", "a=1");
+    let all = settings.node_labels.clone();
+    assert_eq!(settings.missing_labels(&labels(&[("other", "")])), all);
+    let mut there = all;
+    assert!(settings.missing_labels(&there).is_empty());
+    there.insert("a".into(), "2".into());
+    assert_eq!(settings.missing_labels(&there), labels(&[("a", "1")]));
+}

@@ -1,0 +1,97 @@
+//! `kops-agent addons run` as a service of a control-plane machine, for clusters that have it in place of kOps' channels pod: the unit,
+//! and what it is told, which is what the pod would be. The pod's user and kubeconfig are the service's.
+
+use crate::addons::AddonSettings;
+use crate::resolve::NodeConfig;
+use crate::resource::{DesiredState, File, Unit};
+
+use super::paths::KOPS_CHANNELS_KUBECONFIG;
+
+/// The unit.
+pub const UNIT: &str = "kops-agent-addons.service";
+const UNIT_TEXT: &str = include_str!("../../../../units/kops-agent-addons.service");
+/// The program that the unit's text names.
+const PROGRAM: &str = "/usr/bin/kops-agent";
+/// What the unit's text has it read.
+const SETTINGS: &str = "/etc/kubernetes/kops-channels/settings.json";
+
+/// What the service is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AddonsService {
+    /// What the pod would do.
+    pub settings: AddonSettings,
+    /// Path of this program.
+    pub program: String,
+}
+
+/// Adds the service to what a control-plane machine must have; other machines have none.
+pub(super) fn add(node: &NodeConfig, service: &AddonsService, state: &mut DesiredState) {
+    if !node.is_control_plane() {
+        return;
+    }
+    // It is root's: what it names is applied with all rights.
+    state.add(File::text(SETTINGS, service.settings.to_text()));
+    let text = UNIT_TEXT.replace(PROGRAM, &service.program);
+    let read = [SETTINGS, KOPS_CHANNELS_KUBECONFIG].map(str::to_owned);
+    state.add(Unit::new(UNIT, text).restarted_by_files(read));
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+    use crate::desired::{Services, desired, desired_with};
+    use crate::resolve::testing::{api_server, control_plane};
+    use crate::resource::{Kind, ResourceId};
+
+    const POD: &str = "/etc/kubernetes/manifests/kops-channels.manifest";
+
+    fn service() -> AddonsService {
+        let settings = AddonSettings { channels: vec!["s3://a/b".into()], ..AddonSettings::default() };
+        AddonsService { settings: settings.labelling("i-1", ""), program: "/opt/agent".into() }
+    }
+
+    #[test]
+    fn the_service_takes_the_pods_place_and_nothing_elses() {
+        let node = control_plane(|_| {});
+        let before = desired(&node).unwrap();
+        let service = service();
+        let services = Services { addons: Some(&service), ..Services::default() };
+        let after = desired_with(&node, services).unwrap();
+        let get = |state: &DesiredState, kind, name: &str| {
+            state.get(&ResourceId::new(kind, name)).map(|found| serde_json::to_value(found).unwrap())
+        };
+        assert!(get(&before, Kind::File, POD).is_some() && get(&before, Kind::Unit, UNIT).is_none());
+        assert!(get(&after, Kind::File, POD).is_none());
+        let kubeconfig = get(&after, Kind::File, "/var/lib/kops/kubeconfig").unwrap();
+        assert_eq!((&kubeconfig["mode"], &kubeconfig["owner"]), (&json!("0400"), &json!("kops-channels")));
+        let unit = get(&after, Kind::Unit, UNIT).unwrap();
+        let text = unit["text"].as_str().unwrap();
+        for named in
+            ["ExecStart=/opt/agent addons run", SETTINGS, "/var/lib/kops/kubeconfig", "User=kops-channels"]
+        {
+            assert!(text.contains(named), "{named}: {text}");
+        }
+        assert!(!text.contains(PROGRAM), "{text}");
+        let settings = get(&after, Kind::File, SETTINGS).unwrap();
+        let told = settings["content"]["text"].as_str().unwrap();
+        assert_eq!(AddonSettings::parse(told.as_bytes(), SETTINGS).unwrap(), service.settings);
+
+        let is_there = |state: &DesiredState, id: &ResourceId| state.get(id).is_some();
+        let gone: Vec<_> = before.iter().map(|(id, _)| id).filter(|id| !is_there(&after, id)).collect();
+        let new: Vec<_> = after.iter().map(|(id, _)| id).filter(|id| !is_there(&before, id)).collect();
+        let is_changed = |(id, one): &(&ResourceId, _)| after.get(id).is_some_and(|now| now != *one);
+        assert_eq!(gone, [&ResourceId::new(Kind::File, POD)]);
+        assert_eq!(new, [&ResourceId::new(Kind::File, SETTINGS), &ResourceId::new(Kind::Unit, UNIT)]);
+        assert_eq!(before.iter().filter(is_changed).count(), 0);
+    }
+
+    #[test]
+    fn a_dedicated_api_server_has_none() {
+        let mut state = DesiredState::default();
+        add(&api_server(|_| {}), &service(), &mut state);
+        assert!(state.is_empty());
+    }
+}
