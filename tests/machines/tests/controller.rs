@@ -17,13 +17,13 @@ use crate::cluster::{CONTROL_PLANE_ADDRESS, CONTROL_PLANE_NAME, Cluster, NODE_NA
 use crate::machine::Machine;
 use crate::service;
 
-const UNIT: &str = "kops-agent-controller.service";
+pub const UNIT: &str = "kops-agent-controller.service";
 /// What converges at boot on a machine that kOps' boot script has set up.
-const AT_BOOT: &str = "kops-configuration.service";
+pub const AT_BOOT: &str = "kops-configuration.service";
 const CONFIG: &str = "/etc/kubernetes/kops-controller/config.yaml";
 const DROP_IN: &str = "/run/systemd/system/kops-agent-controller.service.d/test.conf";
 /// The user's id, by kOps' pkg/wellknownusers.
-const UID: &str = "10011";
+pub const UID: &str = "10011";
 /// systemd's, in tenths.
 const MOST_EXPOSED: f32 = 2.0;
 /// A machine that is no node yet.
@@ -70,8 +70,8 @@ pub fn has_started_once_it_serves(machine: &Machine) {
 }
 
 /// What systemd says that it is exposed to, and what the kernel says of its process; nothing of the machine can be written.
-pub fn is_confined(machine: &Machine) {
-    let said = machine.run(&["systemd-analyze", "security", "--no-pager", "--threshold=20", UNIT]);
+pub fn is_confined(machine: &Machine, unit: &str, uid: &str) {
+    let said = machine.run(&["systemd-analyze", "security", "--no-pager", "--threshold=20", unit]);
     let exposure = said
         .lines()
         .find_map(|line| line.split_once("Overall exposure level for "))
@@ -79,10 +79,10 @@ pub fn is_confined(machine: &Machine) {
         .and_then(|level| level.parse::<f32>().ok());
     assert!(exposure.is_some_and(|exposure| exposure <= MOST_EXPOSED), "{said}");
 
-    let process = machine.show(UNIT, "MainPID");
+    let process = machine.show(unit, "MainPID");
     let status = machine.read(&format!("/proc/{process}/status"));
     for (field, value) in [
-        ("Uid", format!("{UID}\t{UID}\t{UID}\t{UID}")),
+        ("Uid", [uid; 4].join("\t")),
         ("CapBnd", "0".repeat(16)),
         ("NoNewPrivs", "1".into()),
         ("Seccomp", "2".into()),

@@ -5,6 +5,7 @@
 
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
+mod addons;
 mod assets;
 mod boot;
 mod cluster;
@@ -316,7 +317,7 @@ fn control_plane_mode_is_a_service(cluster: &Cluster) {
     step("control-plane mode as a service");
     controller::is_set_up_by_what_converges_at_boot(cluster);
     controller::has_started_once_it_serves(machine);
-    controller::is_confined(machine);
+    controller::is_confined(machine, controller::UNIT, controller::UID);
     controller::labels_nodes(cluster);
     controller::serves_machines(cluster);
     controller::writes_nothing(machine);
@@ -332,6 +333,8 @@ fn control_plane_mode_is_a_service(cluster: &Cluster) {
     controller::outlives_the_api_server(cluster);
     step("the control plane reboots");
     controller::outlives_a_reboot(cluster);
+    step("add-ons as a service");
+    addons::are_applied_by_a_service_in_the_pods_place(cluster);
 }
 
 #[test]

@@ -216,7 +216,8 @@ mod tests {
     fn what_stays_as_it_was_is_told_once_and_each_attempt_is() {
         let mut telling = Telling::default();
         let first = messages(telling.news(&round(State::Failed("no".into(), Duration::from_secs(5)))));
-        let passed_over = "the add-on w is passed over: field spec.addons[1].kubernetesVersion";
+        let passed_over =
+            "the add-on w is passed over: cannot read field spec.addons[1].kubernetesVersion of s3:";
         assert!(first[0].1.starts_with(passed_over) && first[0].0 == Some("AddonPassedOver"), "{first:?}");
         let failed = "the add-on a could not be applied, which is tried again in 5 s: no".to_owned();
         assert_eq!(first[1..], [(Some("AddonFailed"), failed)]);

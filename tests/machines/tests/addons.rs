@@ -1,0 +1,81 @@
+//! Add-ons applied by a service of a control-plane machine, in the place of kOps' channels pod: what systemd does with it, what it
+//! does in its sandbox, and the way back.
+
+use std::fs;
+
+use sha2::{Digest as _, Sha256};
+
+use crate::cluster::Cluster;
+use crate::controller::{AT_BOOT, is_confined};
+use crate::service;
+
+const UNIT: &str = "kops-agent-addons.service";
+/// The user's id, by kOps' pkg/wellknownusers.
+const UID: &str = "10013";
+const POD: &str = "/etc/kubernetes/manifests/kops-channels.manifest";
+const SETTINGS: &str = "/etc/kubernetes/kops-channels/settings.json";
+
+/// Has what converges at boot put the service in the pod's place, and bring the pod back.
+pub fn are_applied_by_a_service_in_the_pods_place(cluster: &Cluster) {
+    let machine = &cluster.control_plane;
+    let is_there = |path: &str| machine.try_run(&["test", "-e", path]).code == Some(0);
+    put(cluster, "1");
+    assert!(is_there(POD), "nothing is in the pod's place unless it is asked for");
+
+    converge(cluster, "true");
+    assert!(!is_there(POD) && is_there(SETTINGS));
+    let is = |property: &str| machine.show(UNIT, property);
+    assert_eq!((is("ActiveState").as_str(), is("UnitFileState").as_str()), ("active", "enabled"));
+    service::is_clean(machine, UNIT);
+    is_confined(machine, UNIT, UID);
+    is_applied(cluster, "1");
+    // The next look is a minute later.
+    put(cluster, "2");
+    is_applied(cluster, "2");
+    machine.until("it leads, and says so", || is("StatusText").starts_with("leading").then_some(()));
+    machine.until("kubelet has ended the pod", || {
+        let pods = cluster.kubectl(&["get", "pods", "-n", "kube-system", "-o", "name"])?;
+        (!pods.contains("kops-channels")).then_some(())
+    });
+
+    converge(cluster, "false");
+    // The package's own unit is there all the same, and not enabled.
+    assert!(is_there(POD) && !is_there(SETTINGS) && !is_there(&format!("/etc/systemd/system/{UNIT}")));
+    assert_eq!((is("ActiveState").as_str(), is("UnitFileState").as_str()), ("inactive", "disabled"));
+    // What a reset is to take away.
+    converge(cluster, "true");
+    assert_eq!(is("ActiveState"), "active");
+}
+
+/// Has the channel of the state store have another add-on: a ConfigMap with this value.
+fn put(cluster: &Cluster, value: &str) {
+    const NAMED: &str = "  - name: example.addons.k8s.io\n";
+    let folder = cluster.store.cluster_folder().join("addons");
+    let manifest = format!(
+        "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: add-on\n  namespace: kube-system\n  labels:\n    \
+         addon.kops.k8s.io/name: example.addons.k8s.io\ndata:\n  value: \"{value}\""
+    );
+    let hash: String = Sha256::digest(&manifest).iter().map(|byte| format!("{byte:02x}")).collect();
+    let channel = folder.join("bootstrap-channel.yaml");
+    let text = fs::read_to_string(&channel).unwrap();
+    let others = text.split(NAMED).next().unwrap();
+    let entry = format!("    manifest: example/v1.yaml\n    manifestHash: {hash}\n");
+    fs::create_dir_all(folder.join("example")).unwrap();
+    fs::write(folder.join("example/v1.yaml"), manifest).unwrap();
+    fs::write(channel, format!("{others}{NAMED}{entry}")).unwrap();
+}
+
+/// Has what converges at boot run with this said.
+fn converge(cluster: &Cluster, addons: &str) {
+    let machine = &cluster.control_plane;
+    machine.write("/etc/environment", &format!("KOPS_AGENT_CONTROLLER=true\nKOPS_AGENT_ADDONS={addons}\n"));
+    let ended = machine.try_run(&["systemctl", "restart", AT_BOOT]);
+    assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
+}
+
+fn is_applied(cluster: &Cluster, value: &str) {
+    let data = ["get", "configmap", "add-on", "-n", "kube-system", "-o", "jsonpath={.data.value}"];
+    cluster.control_plane.until(&format!("the add-on has the value {value}"), || {
+        cluster.kubectl(&data).filter(|found| found == value)
+    });
+}
