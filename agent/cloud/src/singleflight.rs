@@ -36,11 +36,12 @@ impl<T: Send + Sync + 'static, E: Send + Sync + 'static> Singleflight<T, E> {
     /// that was asked for after this was called. A failure is told to all callers that wait for it, and not cached.
     ///
     /// What was begun to be asked is asked to its end, whether or not a caller still waits for it: where each caller has
-    /// less time than the answer takes, none would ever have it otherwise.
-    pub(super) async fn get(
+    /// less time than the answer takes, none would ever have it otherwise. Only the caller that asks has a future of the question:
+    /// thousands that wait for one list would have kilobytes each.
+    pub(super) async fn get<A: Future<Output = Result<T, E>> + Send + 'static>(
         &self,
         longest: Duration,
-        ask: impl Future<Output = Result<T, E>> + Send + 'static,
+        ask: impl FnOnce() -> A + Send + 'static,
     ) -> Result<Arc<T>, Arc<E>> {
         let called = Instant::now();
         // The caller with this lock asks; all others wait here, and find the answer.
@@ -55,7 +56,7 @@ impl<T: Send + Sync + 'static, E: Send + Sync + 'static> Singleflight<T, E> {
         let asking = tokio::spawn(async move {
             sleep_until(earliest.max(called + WINDOW)).await;
             let at = Instant::now();
-            let answer = ask.await.map(Arc::new).map_err(Arc::new);
+            let answer = ask().await.map(Arc::new).map_err(Arc::new);
             *last = Some(Answered { at, answer: answer.clone() });
             answer
         });
@@ -75,15 +76,16 @@ impl<T: Send + Sync + 'static, E: Send + Sync + 'static> Singleflight<T, E> {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use std::future::{Ready, ready};
     use std::sync::atomic::{AtomicU32, Ordering};
 
     use futures_util::future::join_all;
 
     use super::*;
 
-    fn ask(count: &Arc<AtomicU32>) -> impl Future<Output = Result<u32, String>> + Send + 'static {
+    fn ask(count: &Arc<AtomicU32>) -> impl FnOnce() -> Ready<Result<u32, String>> + Send + 'static {
         let count = count.clone();
-        async move { Ok(count.fetch_add(1, Ordering::Relaxed)) }
+        move || ready(Ok(count.fetch_add(1, Ordering::Relaxed)))
     }
 
     #[tokio::test]
@@ -116,7 +118,7 @@ mod tests {
         );
         assert_eq!(singleflight.known(minute).await, Some(Arc::new(0)));
         assert_eq!(singleflight.known(Duration::ZERO).await, None, "it is older than that");
-        let failed = singleflight.get(Duration::ZERO, async { Err("busy".to_owned()) }).await;
+        let failed = singleflight.get(Duration::ZERO, || ready(Err("busy".to_owned()))).await;
         assert_eq!((failed.is_err(), singleflight.known(minute).await), (true, None));
     }
 
@@ -125,7 +127,7 @@ mod tests {
         let (singleflight, count) = (Singleflight::default(), Arc::new(AtomicU32::new(0)));
         let fail = || {
             let asked = ask(&count);
-            async { asked.await.and(Err("busy".to_owned())) }
+            || async { asked().await.and(Err("busy".to_owned())) }
         };
         let minute = Duration::from_secs(60);
         let answers = join_all((0..10).map(|_| singleflight.get(minute, fail()))).await;
@@ -139,7 +141,7 @@ mod tests {
         let (singleflight, count) = (Singleflight::default(), Arc::new(AtomicU32::new(0)));
         let (answer, answered) = tokio::sync::oneshot::channel();
         let (begun, has_begun) = tokio::sync::oneshot::channel();
-        let slow = async move {
+        let slow = || async move {
             begun.send(()).unwrap();
             answered.await.map_err(|_| "busy".to_owned())
         };

@@ -127,7 +127,9 @@ impl Attestation {
             Some(known) => known,
             None => {
                 self.claims.enter(origin, &mut claim).await?;
-                let fetching = fetch(self.client.clone(), self.folder.clone(), signer.certificate.clone());
+                let (client, folder) = (self.client.clone(), self.folder.clone());
+                let certificate = signer.certificate.clone();
+                let fetching = move || fetch(client, folder, certificate);
                 asked.get(REMEMBERED_FOR, fetching).await.map_err(|error| match &*error {
                     NoIssuer::None => refused(&error),
                     NoIssuer::Unavailable { .. } => Refusal::unavailable("IssuerUnavailable", &error),

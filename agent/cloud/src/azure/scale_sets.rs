@@ -129,7 +129,7 @@ impl ScaleSets {
     async fn set(&self, name: &str) -> Result<Option<Arc<ScaleSet>>, Arc<ApiError>> {
         for longest in SETS_FOR {
             let arm = self.0.arm.clone();
-            let ask = async move {
+            let ask = move || async move {
                 let names = arm.scale_sets().await?;
                 Ok(names.into_iter().map(|name| name.to_ascii_lowercase()).collect())
             };
@@ -151,7 +151,7 @@ impl ScaleSets {
         longest: Duration,
     ) -> Result<Arc<Machines>, Arc<ApiError>> {
         let (arm, name) = (self.0.arm.clone(), machine.scale_set.clone());
-        let ask = async move { or_none(arm.machines(&name).await) };
+        let ask = move || async move { or_none(arm.machines(&name).await) };
         set.machines.get(longest, ask).await
     }
 
@@ -162,7 +162,7 @@ impl ScaleSets {
         longest: Duration,
     ) -> Result<Arc<Addresses>, Arc<ApiError>> {
         let (arm, name, known) = (self.0.arm.clone(), machine.scale_set.clone(), self.0.addresses.clone());
-        let ask = async move {
+        let ask = move || async move {
             let addresses = or_none(arm.addresses(&name).await)?;
             locked(&known).insert(name, addresses.values().flatten().copied().collect());
             Ok(addresses)

@@ -158,7 +158,7 @@ impl ManagedGroups {
     async fn look(&self, instance: &InstancePath, asker: Asker) -> Result<Option<Managed>, Unanswered> {
         // Nothing is asked of, or remembered for, a zone that is made up.
         let (compute, region) = (self.0.compute.clone(), self.cluster().region.clone());
-        let zones = async move { compute.zones(&region).await };
+        let zones = move || async move { compute.zones(&region).await };
         let zones = asker.get(&self.0.region, ZONES_FOR, zones).await?;
         if !zones.contains(&instance.zone) {
             return Ok(None);
@@ -203,7 +203,7 @@ impl ManagedGroups {
         }
         let asked = remembered(&self.0.signing_keys, instance.id);
         let (compute, path) = (self.0.compute.clone(), instance.path.clone());
-        asked.get(NO_KEY_FOR, async move { compute.signing_key(&path).await }).await
+        asked.get(NO_KEY_FOR, move || async move { compute.signing_key(&path).await }).await
     }
 
     /// The same without asking Google; `None` if that would have to be asked.
@@ -226,7 +226,7 @@ impl ManagedGroups {
     ) -> Result<Arc<Option<GceInstance>>, Arc<ApiError>> {
         let asked = remembered(&self.0.instances, instance.id);
         let (compute, path) = (self.0.compute.clone(), instance.path.clone());
-        asked.get(LISTED_FOR, async move { compute.instance(&path).await }).await
+        asked.get(LISTED_FOR, move || async move { compute.instance(&path).await }).await
     }
 
     /// The external IPv6 ranges of an instance that a group lists; `None` if its zone does not list it. An instance has its
@@ -237,7 +237,7 @@ impl ManagedGroups {
     pub async fn ranges(&self, instance: &ManagedInstance) -> Result<Option<GceRanges>, Arc<ApiError>> {
         let zone = locked(&self.0.zones).entry(instance.path.zone.clone()).or_default().clone();
         let (compute, name) = (self.0.compute.clone(), instance.path.zone.clone());
-        let ask = async move {
+        let ask = move || async move {
             let ranges = compute.ranges(&name).await;
             ranges.map(|ranges| ranges.into_iter().map(|of_one| (of_one.id, of_one)).collect())
         };
@@ -253,7 +253,7 @@ impl ManagedGroups {
         asker: Asker,
     ) -> Result<Arc<Vec<ManagedGroup>>, Unanswered> {
         let (compute, name) = (self.0.compute.clone(), name.to_owned());
-        let ask = async move {
+        let ask = move || async move {
             match compute.managed_groups(&name).await {
                 // Google has no such zone.
                 Err(error) if error.is_absent() => Ok(Vec::new()),
@@ -287,7 +287,7 @@ impl ManagedGroups {
         let listing = locked(&zone.listings).entry(group.name.clone()).or_default().clone();
         let ask = || {
             let (compute, zone, group) = (self.0.compute.clone(), instance.zone.clone(), group.name.clone());
-            async move {
+            move || async move {
                 match compute.managed_instances(&zone, &group).await {
                     Ok(instances) => {
                         // Only what was asked for: no Node is to be identified by an answer to another question.
@@ -326,7 +326,10 @@ impl ManagedGroups {
         let Some(path) = gce::template_path(url) else { return Ok(None) };
         let asked = remembered(&self.0.templates, path.to_owned());
         let (compute, path) = (self.0.compute.clone(), path.to_owned());
-        match asker.get(&asked, TEMPLATE_FOR, async move { compute.instance_template(&path).await }).await {
+        match asker
+            .get(&asked, TEMPLATE_FOR, move || async move { compute.instance_template(&path).await })
+            .await
+        {
             Ok(template) => Ok(Some(template)),
             Err(Unanswered::Failed(error)) if error.is_absent() => Ok(None),
             Err(unanswered) => Err(unanswered),
@@ -336,11 +339,11 @@ impl ManagedGroups {
 
 impl Asker {
     /// The answer to a question, from `ask` where Google may be asked and what is remembered is too old.
-    async fn get<T: Send + Sync + 'static>(
+    async fn get<T: Send + Sync + 'static, A: Future<Output = Result<T, ApiError>> + Send + 'static>(
         self,
         asked: &Singleflight<T, ApiError>,
         longest: Duration,
-        ask: impl Future<Output = Result<T, ApiError>> + Send + 'static,
+        ask: impl FnOnce() -> A + Send + 'static,
     ) -> Result<Arc<T>, Unanswered> {
         match self {
             Asker::Node { .. } | Asker::Stranger => asked.get(longest, ask).await.map_err(Unanswered::Failed),

@@ -208,7 +208,7 @@ impl<M: Listed> Inventory<M> {
     ) -> Result<Arc<Listing<M>>, Arc<ApiError>> {
         let (ttl, newest_ttl) = self.ttls();
         let machines = self.clone();
-        let asking = self.listed.get(ttl, async move { machines.list().await });
+        let asking = self.listed.get(ttl, move || async move { machines.list().await });
         let listing = match self.stale(id, ttl + STALE) {
             // A machine that was there a moment ago can still be called back, or be labelled.
             Some(stale) => match timeout(SOON, asking).await {
@@ -222,7 +222,8 @@ impl<M: Listed> Inventory<M> {
         }
         self.last().miss(id);
         let (machines, known) = (self.clone(), listing.clone());
-        let refreshed = self.refreshed.get(newest_ttl, async move { machines.refresh(&known).await }).await?;
+        let refreshed =
+            self.refreshed.get(newest_ttl, move || async move { machines.refresh(&known).await }).await?;
         Ok(if refreshed.contains_key(&id) { refreshed } else { listing })
     }
 

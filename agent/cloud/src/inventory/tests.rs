@@ -404,6 +404,15 @@ async fn a_node_is_its_own_machine_and_no_other<K: Known>() {
     }
 }
 
+/// Thousands wait for one list at the same time.
+#[tokio::test]
+async fn a_node_that_waits_for_the_list_holds_no_question_of_its_own() {
+    let (_api, machines) = with_one::<KnownDroplet>();
+    let (control_plane, node) = (ListedControlPlane { machines }, ObservedNode::default());
+    let waiting = size_of_val(&*control_plane.identify(&node, Instant::now()));
+    assert!(waiting <= 2048, "{waiting} bytes");
+}
+
 /// Their networks may have the same addresses, after which Nodes are called.
 #[tokio::test]
 async fn a_droplet_of_a_cluster_with_the_same_tag_makes_no_node_an_impostor() {

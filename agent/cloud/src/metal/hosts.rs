@@ -70,7 +70,7 @@ impl Enrolled {
     async fn list(&self, longest: Duration) -> Result<Arc<BTreeMap<String, Host>>, Arc<HostsUnavailable>> {
         let hosts = self.hosts.clone();
         let by_name = |hosts: Vec<Host>| hosts.into_iter().map(|host| (host.name.clone(), host)).collect();
-        self.listed.get(longest, async move { hosts.list().await.map(by_name) }).await
+        self.listed.get(longest, move || async move { hosts.list().await.map(by_name) }).await
     }
 }
 
