@@ -8,8 +8,8 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use kops_agent_cloud::metal::hosts::{Hosts, HostsUnavailable};
 use kops_agent_plan::identity::host::{Host, NAMESPACE};
-use kube::api::{Api, ListParams};
-use kube::core::{ApiResource, NotUsed, Object};
+use kube::api::ListParams;
+use kube::core::{ObjectList, Request};
 use kube::{Client, Error};
 use serde::Deserialize;
 use tokio::time::timeout;
@@ -23,7 +23,23 @@ pub const RESOURCE: &str = "hosts";
 /// How long all of the list may take: a machine waits for it.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-type HostObject = Object<HostSpec, NotUsed>;
+/// Objects of one page: what is read of each is small, and few clusters have more.
+const PAGE: u32 = 5000;
+
+/// What is read of a `Host`. Who has managed its fields would be more than all of that.
+#[derive(Clone, Debug, Deserialize)]
+struct HostObject {
+    metadata: HostMetadata,
+    #[serde(default)]
+    spec: HostSpec,
+}
+
+/// `metadata` of a `Host`.
+#[derive(Clone, Debug, Default, Deserialize)]
+struct HostMetadata {
+    #[serde(default)]
+    name: String,
+}
 
 /// `spec` of a `Host`.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -37,24 +53,21 @@ struct HostSpec {
 
 /// Lists them on the API server.
 #[derive(Clone)]
-pub struct ApiHosts(Api<HostObject>);
+pub struct ApiHosts(Client);
 
 impl ApiHosts {
     /// Those that this client can reach.
     pub fn of(client: Client) -> ApiHosts {
-        let resource = ApiResource {
-            group: GROUP.into(),
-            version: "v1alpha2".into(),
-            api_version: format!("{GROUP}/v1alpha2"),
-            kind: "Host".into(),
-            plural: RESOURCE.into(),
-        };
-        ApiHosts(Api::namespaced_with(client, NAMESPACE, &resource))
+        ApiHosts(client)
     }
 
     async fn all(&self) -> Result<Vec<Host>, Error> {
-        let ask = |page| async move { self.0.list(&page).await };
-        list_pages::all(ListParams::default(), ask, host).await
+        let path = format!("/apis/{GROUP}/v1alpha2/namespaces/{NAMESPACE}/{RESOURCE}");
+        let ask = |page: ListParams| {
+            let request = Request::new(&path).list(&page).map_err(Error::BuildRequest);
+            async move { self.0.request::<ObjectList<HostObject>>(request?).await }
+        };
+        list_pages::all(ListParams::default().limit(PAGE), ask, host).await
     }
 }
 
@@ -85,7 +98,7 @@ fn in_words(error: &Error) -> String {
 
 fn host(object: HostObject) -> Host {
     let HostSpec { public_key, instance_group, pod_cidrs } = object.spec;
-    Host { name: object.metadata.name.unwrap_or_default(), public_key, instance_group, pod_cidrs }
+    Host { name: object.metadata.name, public_key, instance_group, pod_cidrs }
 }
 
 #[cfg(test)]

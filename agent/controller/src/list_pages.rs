@@ -5,7 +5,7 @@ use kube::api::{ListParams, ObjectList};
 /// Objects of one page.
 const PAGE: u32 = 500;
 
-/// All that a list has. `ask` gets one page; what `keep` makes of an object is all that is held of it while the next page is read.
+/// All that a list has, in pages of as many objects as are selected, or else of some hundred. `ask` gets one page; what `keep` makes of an object is all that is held of it while the next page is read.
 ///
 /// # Errors
 /// The first page that is not answered.
@@ -18,7 +18,7 @@ where
     K: Clone,
     F: Future<Output = Result<ObjectList<K>, E>>,
 {
-    let mut page = selected.limit(PAGE);
+    let mut page = ListParams { limit: selected.limit.or(Some(PAGE)), ..selected };
     let mut kept = Vec::new();
     loop {
         let answered = ask(page.clone()).await?;

@@ -14,8 +14,8 @@ use crate::cluster::{CLUSTER, Cluster, Controller, GROUP_LABEL, eventually, id};
 const HANDS: usize = 8;
 const NEW_NODES: usize = 9;
 /// What a cloud may be asked besides the fewest questions that tell all: EC2 where the Nodes come in time for no more than a part of the
-/// first batch, Azure for the names of its scale sets, Nova for the page behind the last full one, since no page says that it is
-/// the last, and the API server for its `Host` objects again where labelling takes longer than a list of them is believed.
+/// first batch, Nova for the page behind the last full one, since no page says that it is the last, and Azure for the names of its
+/// scale sets and the API server for its `Host` objects again where labelling takes longer than a list of them is believed.
 const ONE_MORE: usize = 1;
 /// For so long nothing changes.
 const CALM: Duration = Duration::from_secs(60);

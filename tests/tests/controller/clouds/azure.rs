@@ -84,10 +84,10 @@ impl Ground for AzureCloud {
         self.azure.calls().len()
     }
 
-    /// Pages of each scale set.
+    /// The names of scale sets, and pages of each.
     fn fewest_calls(nodes: usize) -> usize {
         let (full, rest) = (nodes / LARGEST_SCALE_SET as usize, nodes % LARGEST_SCALE_SET as usize);
-        full * (LARGEST_SCALE_SET as usize).div_ceil(PAGE) + rest.div_ceil(PAGE)
+        1 + full * (LARGEST_SCALE_SET as usize).div_ceil(PAGE) + rest.div_ceil(PAGE)
     }
 
     /// What has signed for it is trusted by no host.
