@@ -2,6 +2,7 @@
 //! agent left removed, keys and certificates overwritten first. Nothing else is touched.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::mpsc::channel;
 use std::thread;
 use std::time::Duration;
@@ -66,6 +67,8 @@ pub struct Reset {
     pub removed_volumes: Vec<ResourceId>,
     /// Folders that are removed with all that is in them.
     pub folders: Vec<String>,
+    /// What others have mounted on these folders: it is emptied, and stays mounted. What it hides is not removed.
+    pub emptied: BTreeSet<String>,
     /// What was written for other programs to read, and goes ([`Host::is_published`]). The caller adds it to the plan.
     pub published: Vec<String>,
     /// What is left of the network of pods, and goes.
@@ -151,6 +154,8 @@ impl Host {
                 mounts.push(volume);
             }
         }
+        let mut emptied = self.mounts.on(runtime)?;
+        emptied.retain(|path| !mounts.contains(path));
         let pod_network = if containers { self.pod_network.left()? } else { PodNetworkLeft::default() };
         Ok(Reset {
             units,
@@ -159,6 +164,7 @@ impl Host {
             removed,
             removed_volumes: volumes,
             folders,
+            emptied,
             published: Vec::new(),
             pod_network,
             kept,

@@ -1,5 +1,6 @@
 //! File systems and bind mounts.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
@@ -50,7 +51,7 @@ pub trait Mounts: Send + Sync {
     /// The mounts cannot be read.
     fn below(&self, folders: &[&str]) -> Result<Vec<String>>;
 
-    /// What is mounted below these folders, the innermost first; not what is mounted on them.
+    /// What is mounted below these folders, the innermost first; not what is mounted on them, nor what that hides.
     ///
     /// # Errors
     /// The mounts cannot be read.
@@ -59,6 +60,15 @@ pub trait Mounts: Send + Sync {
         let mut found = self.below(folders)?;
         found.retain(|path| !themselves.contains(path));
         Ok(found)
+    }
+
+    /// What is mounted on these folders themselves.
+    ///
+    /// # Errors
+    /// The mounts cannot be read.
+    fn on(&self, folders: &[&str]) -> Result<BTreeSet<String>> {
+        let themselves = by_both_names(folders);
+        Ok(self.below(folders)?.into_iter().filter(|path| themselves.contains(path)).collect())
     }
 
     /// Unmounts what was mounted last at a place.
@@ -131,6 +141,10 @@ impl Mounts for Machine {
         Ok(innermost_first(&mountinfo()?, &by_both_names(folders)))
     }
 
+    fn within(&self, folders: &[&str]) -> Result<Vec<String>> {
+        Ok(within(&mountinfo()?, &by_both_names(folders)))
+    }
+
     fn unmount(&self, path: &str) -> Result<()> {
         run(&["umount", "--", path]).map(drop)
     }
@@ -159,9 +173,29 @@ fn innermost_first(lines: &[Line], folders: &[String]) -> Vec<String> {
     lines.iter().rev().map(|line| line.path.clone()).filter(is_below).collect()
 }
 
+/// What is mounted below these folders and can be reached there: not what was before another file system came over a folder.
+fn within(lines: &[Line], folders: &[String]) -> Vec<String> {
+    let is_within = |line: &&Line, folder: &String| {
+        let is_below = line.path.strip_prefix(folder.as_str()).is_some_and(|rest| rest.starts_with('/'));
+        is_below && topmost(lines, folder).is_none_or(|top| is_on(lines, line, top.id))
+    };
+    let reached = lines.iter().rev().filter(|line| folders.iter().any(|folder| is_within(line, folder)));
+    reached.map(|line| line.path.clone()).collect()
+}
+
+/// Whether a mount is on another one, or on what is mounted there.
+fn is_on(lines: &[Line], line: &Line, other: u64) -> bool {
+    let parent = |line: &&Line| lines.iter().find(|parent| parent.id == line.parent && parent.id != line.id);
+    // No chain of mounts is longer than all of them.
+    std::iter::successors(Some(line), parent).take(lines.len() + 1).any(|line| line.parent == other)
+}
+
 /// A line of `/proc/thread-self/mountinfo` (proc_pid_mountinfo(5)).
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Line {
+    id: u64,
+    /// The id of the mount that it is on.
+    parent: u64,
     /// The directory of the file system that is shown.
     within: String,
     path: String,
@@ -185,9 +219,11 @@ fn topmost(lines: &[Line], path: &str) -> Option<Line> {
 fn parse(line: &str) -> Option<Line> {
     let (mount, filesystem) = line.split_once(" - ")?;
     let mount: Vec<&str> = mount.split(' ').collect();
-    let [_, _, _, within, path, options, tags @ ..] = mount.as_slice() else { return None };
+    let [id, parent, _, within, path, options, tags @ ..] = mount.as_slice() else { return None };
     let mut filesystem = filesystem.split(' ');
     Some(Line {
+        id: id.parse().ok()?,
+        parent: parent.parse().ok()?,
         within: unescape(within),
         path: unescape(path),
         options: options.split(',').map(str::to_owned).collect(),
@@ -222,6 +258,24 @@ mod tests {
         .collect();
         let found = innermost_first(&lines, &["/var/lib/kubelet".into(), "/run/containerd".into()]);
         assert_eq!(found, ["/var/lib/kubelet/pods/x", "/var/lib/kubelet"]);
+    }
+
+    #[test]
+    fn what_a_later_mount_hides_is_not_within() {
+        let lines: Vec<Line> = [
+            "1 0 8:1 / / rw - ext4 /dev/sda1 rw",
+            "2 1 0:9 / /var/lib/kubelet/pods/hidden rw - tmpfs none rw",
+            "3 1 0:9 / /var/lib/kubelet rw - tmpfs none rw",
+            "4 3 0:9 / /var/lib/kubelet/pods/a rw - tmpfs none rw",
+            "5 4 0:9 / /var/lib/kubelet/pods/a/b rw - tmpfs none rw",
+            "6 1 0:9 / /run/containerd/c rw - tmpfs none rw",
+            "7 1 0:9 / /run/containerd-other rw - tmpfs none rw",
+        ]
+        .iter()
+        .filter_map(|line| parse(line))
+        .collect();
+        let found = within(&lines, &["/var/lib/kubelet".into(), "/run/containerd".into()]);
+        assert_eq!(found, ["/run/containerd/c", "/var/lib/kubelet/pods/a/b", "/var/lib/kubelet/pods/a"]);
     }
 
     #[test]

@@ -239,6 +239,8 @@ fn what_is_on_a_file_system_of_kubelets_own_goes_and_the_operators_mount_stays()
             mount_into_a_pod();
             let reset = host.plan_reset(&[], &[], &[]).unwrap();
             assert_eq!(reset.mounts.len(), 5, "{:?}", reset.mounts);
+            let at = if is_elsewhere { "/data/kubelet" } else { KUBELET };
+            assert_eq!(reset.emptied, [at.to_owned()].into());
             for _ in 0..2 {
                 host.reset(&host.plan_reset(&[], &[], &[]).unwrap(), &Deaf).unwrap();
                 users_folder_is_as_it_was();
@@ -248,7 +250,6 @@ fn what_is_on_a_file_system_of_kubelets_own_goes_and_the_operators_mount_stays()
                     "it is mounted there at the next boot, too"
                 );
                 let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap();
-                let at = if is_elsewhere { "/data/kubelet" } else { KUBELET };
                 assert_eq!(mounts.matches(&format!("{at} ")).count(), 1, "{mounts}");
             }
         });

@@ -1,6 +1,7 @@
 //! `kops-agent reset`: shows what goes, asks, and takes the node back to the machine that it was.
 
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use kops_agent_host::{Reset, Resetting};
@@ -50,7 +51,7 @@ pub(super) fn run(args: &ResetArgs) -> Result<u8> {
     if host.is_published(METRICS)? {
         reset.published.push(METRICS.to_owned());
     }
-    output::print_text(&text(&reset, left))?;
+    output::print_text(&text(&reset, left, &args.root))?;
     if !args.yes && !is_confirmed()? {
         bail!("nothing was reset");
     }
@@ -59,7 +60,7 @@ pub(super) fn run(args: &ResetArgs) -> Result<u8> {
     Ok(exit::CONVERGED)
 }
 
-fn text(reset: &Reset, left: Vec<String>) -> String {
+fn text(reset: &Reset, left: Vec<String>, root: &Path) -> String {
     let mut lines = Vec::new();
     let mut list = |what: &str, names: Vec<String>| {
         if !names.is_empty() {
@@ -80,7 +81,14 @@ fn text(reset: &Reset, left: Vec<String>) -> String {
         reset.removed.iter().map(ToString::to_string).collect(),
     );
     list("This is removed, which tells node_exporter how the node is", reset.published.clone());
-    list("These folders are removed with all that is in them", reset.folders.clone());
+    list(
+        "These folders are removed with all that is in them",
+        reset.folders.iter().map(|folder| with_what_it_leads_to(folder, root)).collect(),
+    );
+    list(
+        "These are mounted there by others: they are emptied and stay mounted; what they hide is not removed, unless you unmount them first",
+        reset.emptied.iter().cloned().collect(),
+    );
     list(
         "These stay, because they were there before kops-agent",
         reset.kept.iter().map(ToString::to_string).collect(),
@@ -95,6 +103,14 @@ fn text(reset: &Reset, left: Vec<String>) -> String {
     }
     lines.push(String::new());
     lines.join("\n")
+}
+
+/// A folder that is a link is emptied where the link leads.
+fn with_what_it_leads_to(folder: &str, root: &Path) -> String {
+    match std::fs::read_link(root.join(folder.trim_start_matches('/'))) {
+        Ok(target) => format!("{folder}, which is a link to {}", target.display()),
+        Err(_) => folder.to_owned(),
+    }
 }
 
 fn is_confirmed() -> Result<bool> {

@@ -5,6 +5,7 @@
 use crate::example;
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::process::{Command, Stdio};
 
 use crate::example::{Ended, Machine};
@@ -240,6 +241,15 @@ fn a_reset_asks_and_leaves_nothing() {
     asked.with(1, &["there is no terminal to confirm it on; give --yes"]);
     assert!(asked.stdout.contains("unit kubelet.service"), "{}", asked.stdout);
     assert_eq!(control_plane.files(), files, "something was removed unasked");
+    // A folder that is a link is emptied where it leads.
+    let (data, link) = (control_plane.root().join("data"), control_plane.root().join("var/lib/containerd"));
+    fs::create_dir(&data).unwrap();
+    symlink("../../data", &link).unwrap();
+    let asked = on_root(&control_plane, &["reset"]);
+    let told = "\n  /var/lib/containerd, which is a link to ../../data\n";
+    assert!(asked.stdout.contains(told), "{}", asked.stdout);
+    fs::remove_file(link).unwrap();
+    fs::remove_dir(data).unwrap();
 
     // What node_exporter is told, in a folder of its own: with a second name, as a key of another user may be given one there.
     let folder = control_plane.root().join("var/lib/prometheus/node-exporter");
