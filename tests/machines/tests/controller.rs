@@ -309,19 +309,19 @@ fn leads_as_another(cluster: &Cluster, before: &str) {
 
 /// Waits until the process that runs, or ran last, has said this.
 fn said(machine: &Machine, what: &str) {
-    is_in_the_journal(
-        machine,
-        &format!("_SYSTEMD_INVOCATION_ID={}", machine.show(UNIT, "InvocationID")),
-        what,
-    );
+    let of_invocation = format!("_SYSTEMD_INVOCATION_ID={}", machine.show(UNIT, "InvocationID"));
+    // Of a process that ended at once the journal may not know the invocation any more.
+    let of_process = format!("_PID={}", machine.show(UNIT, "ExecMainPID"));
+    is_in_the_journal(machine, &[&of_invocation, "+", &of_process], what);
 }
 
 fn said_by_systemd(machine: &Machine, what: &str) {
-    is_in_the_journal(machine, &format!("UNIT={UNIT}"), what);
+    is_in_the_journal(machine, &[&format!("UNIT={UNIT}")], what);
 }
 
-fn is_in_the_journal(machine: &Machine, lines: &str, what: &str) {
+fn is_in_the_journal(machine: &Machine, lines: &[&str], what: &str) {
     machine.until(&format!("the journal has {what:?}"), || {
-        machine.run(&["journalctl", "--no-pager", "--output=cat", lines]).contains(what).then_some(())
+        let command = [&["journalctl", "--no-pager", "--output=cat"][..], lines].concat();
+        machine.run(&command).contains(what).then_some(())
     });
 }
