@@ -43,6 +43,10 @@ const RUNTIME_FOLDERS: [&str; 7] = [
     "/etc/cni",
 ];
 
+/// Those of them that are in a folder which pods that collect logs have from the host, as root: a link there leads where such a pod wants,
+/// and is removed itself.
+const IN_REACH_OF_PODS: [&str; 2] = ["/var/log/containers", "/var/log/pods"];
+
 /// What kubelet writes for logind where it is to end pods before the machine (pkg/kubelet/nodeshutdown/systemd).
 const LOGIND_SETTINGS: &str = "/etc/systemd/logind.conf.d/99-kubelet.conf";
 
@@ -127,7 +131,7 @@ impl Host {
         units.extend(of_node.iter().map(|unit| (*unit).to_owned()));
 
         let containers = of_node.contains(&CONTAINER_RUNTIME) || of_node.contains(&KUBELET);
-        let runtime = runtime_folders(containers);
+        let runtime = self.runtime_folders(containers)?;
         let mut folders = Vec::new();
         for folder in runtime.iter().chain(&OWN_FOLDERS) {
             if self.root.dir(folder)?.is_some() {
@@ -139,6 +143,11 @@ impl Host {
         removed.retain(|id| !of_packages.contains(id));
         kept.extend(of_packages);
         removed.extend(own);
+        for folder in IN_REACH_OF_PODS {
+            if containers && self.is_link(folder)? {
+                removed.push(ResourceId::new(Kind::File, folder));
+            }
+        }
         let of_kubelet = containers.then_some(&LOGIND_SETTINGS);
         for path in own_files.iter().chain(of_kubelet) {
             if self.root.read(path)?.is_some() {
@@ -147,14 +156,14 @@ impl Host {
         }
         let (volumes, removed): (Vec<_>, Vec<_>) = removed.into_iter().partition(|id| id.kind.is_mount());
         let paths: Vec<&str> = volumes.iter().map(|id| id.name.as_str()).collect();
-        let mut mounts = self.mounts.within(runtime)?;
+        let mut mounts = self.mounts.within(&runtime)?;
         mounts.extend(pod_networks(&*self.mounts, containers)?);
         for volume in self.mounted_among(&paths)? {
             if !mounts.contains(&volume) {
                 mounts.push(volume);
             }
         }
-        let mut emptied = self.mounts.on(runtime)?;
+        let mut emptied = self.mounts.on(&runtime)?;
         emptied.retain(|path| !mounts.contains(path));
         let pod_network = if containers { self.pod_network.left()? } else { PodNetworkLeft::default() };
         Ok(Reset {
@@ -203,7 +212,9 @@ impl Host {
                 log::warn!("{error}");
             }
         }
-        unmount_all(&*self.mounts, || self.mounts.within(runtime_folders(reset.containers)), progress)?;
+        // Pods have ended: what is a link by now stays one.
+        let runtime = self.runtime_folders(reset.containers)?;
+        unmount_all(&*self.mounts, || self.mounts.within(&runtime), progress)?;
         for path in unmount_all(&*self.mounts, || pod_networks(&*self.mounts, reset.containers), progress)? {
             if let Some((dir, name)) = self.root.parent(&path)? {
                 dir.remove(&name)?;
@@ -231,7 +242,7 @@ impl Host {
             remove_resource(&self.root, id)?;
         }
         // While volumes are mounted: a folder may be on one, and would be there again with it.
-        let is_of_runtime = |folder: &&String| runtime_folders(reset.containers).contains(&folder.as_str());
+        let is_of_runtime = |folder: &&String| runtime.contains(&folder.as_str());
         for folder in reset.folders.iter().filter(is_of_runtime) {
             progress.doing(&format!("removing {folder}"));
             self.root.remove_tree(folder)?;
@@ -252,9 +263,28 @@ impl Host {
         shred_applied(&self.root)?;
         for folder in &reset.folders {
             progress.doing(&format!("removing {folder}"));
-            self.root.remove_tree(folder)?;
+            match IN_REACH_OF_PODS.contains(&folder.as_str()) && self.is_link(folder)? {
+                true => remove_resource(&self.root, &ResourceId::new(Kind::File, folder))?,
+                false => self.root.remove_tree(folder)?,
+            }
         }
         Ok(())
+    }
+
+    /// What containers and kubelet leave behind, where there are any, but for links that a pod may have made.
+    fn runtime_folders(&self, containers: bool) -> Result<Vec<&'static str>> {
+        let mut folders = Vec::new();
+        for folder in RUNTIME_FOLDERS.into_iter().filter(|_| containers) {
+            if !(IN_REACH_OF_PODS.contains(&folder) && self.is_link(folder)?) {
+                folders.push(folder);
+            }
+        }
+        Ok(folders)
+    }
+
+    fn is_link(&self, path: &str) -> Result<bool> {
+        let Some((dir, name)) = self.root.parent(path)? else { return Ok(false) };
+        Ok(matches!(dir.entry(&name)?, Some(Entry::Symlink(_))))
     }
 
     fn stop(&self, unit: &str, state: UnitState) -> Result<()> {
@@ -364,10 +394,6 @@ fn kept_and_removed(record: &Record) -> (Vec<ResourceId>, Vec<ResourceId>) {
     }
     removed.sort_by_key(|id| (id.kind == Kind::Directory, Reverse(id.clone())));
     (kept, removed)
-}
-
-fn runtime_folders(containers: bool) -> &'static [&'static str] {
-    if containers { &RUNTIME_FOLDERS } else { &[] }
 }
 
 /// Kubelet goes before what it needs, and the runtime of containers after everything else.

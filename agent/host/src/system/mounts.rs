@@ -208,8 +208,13 @@ struct Line {
 fn mountinfo() -> Result<Vec<Line>> {
     // A thread may have mounts of its own.
     const PATH: &str = "/proc/thread-self/mountinfo";
-    let text = std::fs::read_to_string(PATH).map_err(|error| Error::path("read", PATH, error))?;
-    Ok(text.lines().filter_map(parse).collect())
+    let text = std::fs::read(PATH).map_err(|error| Error::path("read", PATH, error))?;
+    Ok(parse_all(&text))
+}
+
+/// Names of files may be any bytes, and a pod can have one of its own mounted: that hides no other line.
+fn parse_all(text: &[u8]) -> Vec<Line> {
+    String::from_utf8_lossy(text).lines().filter_map(parse).collect()
 }
 
 fn topmost(lines: &[Line], path: &str) -> Option<Line> {
@@ -258,6 +263,14 @@ mod tests {
         .collect();
         let found = innermost_first(&lines, &["/var/lib/kubelet".into(), "/run/containerd".into()]);
         assert_eq!(found, ["/var/lib/kubelet/pods/x", "/var/lib/kubelet"]);
+    }
+
+    #[test]
+    fn a_name_that_is_no_utf_8_hides_no_other_mount() {
+        let text = b"1 0 8:1 / / rw - ext4 /dev/sda1 rw\n2 1 8:1 /a\xffb /var/lib/kubelet/pods/x rw - ext4 /dev/sda1 rw\n\
+            3 1 0:9 / /var/lib/kubelet/pods/\xff rw - tmpfs none rw\n";
+        let found = within(&parse_all(text), &["/var/lib/kubelet".into()]);
+        assert_eq!(found, ["/var/lib/kubelet/pods/\u{fffd}", "/var/lib/kubelet/pods/x"]);
     }
 
     #[test]

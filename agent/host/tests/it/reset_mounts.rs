@@ -256,6 +256,27 @@ fn what_is_on_a_file_system_of_kubelets_own_goes_and_the_operators_mount_stays()
     }
 }
 
+#[test]
+fn what_a_pod_links_its_logs_to_stays_with_what_is_mounted_there() {
+    in_a_root_of_its_own(|| {
+        users_folder();
+        fs::create_dir_all("/srv/users/inner").unwrap();
+        fs::create_dir_all("/data/more").unwrap();
+        fs::create_dir_all("/var/log").unwrap();
+        bind("/srv/users", "/data/more");
+        symlink("/data", "/var/log/pods").unwrap();
+        symlink("../../srv/users", "/var/log/containers").unwrap();
+        let host = node();
+        let reset = host.plan_reset(&[], &[], &[]).unwrap();
+        assert!(!reset.mounts.iter().any(|path| path.starts_with("/data")), "{:?}", reset.mounts);
+        assert!(!reset.folders.iter().any(|folder| folder.starts_with("/var/log")), "{:?}", reset.folders);
+        host.reset(&reset, &Deaf).unwrap();
+        users_folder_is_as_it_was();
+        assert_eq!(fs::read_dir("/data/more").unwrap().count(), fs::read_dir("/srv/users").unwrap().count());
+        assert_eq!(fs::read_dir("/var/log").unwrap().count(), 0);
+    });
+}
+
 /// Looked at without all mounts in sight, as a race would have it.
 struct Blind;
 
