@@ -1,7 +1,7 @@
 //! Telling what a look has found: the log, Events about kube-system, and what probes are answered. What stays as it was is not said
 //! again.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, PoisonError};
 
 use futures_util::future::join_all;
@@ -69,10 +69,16 @@ impl Telling {
             let problem = read.as_ref().err().map(String::as_str);
             news.extend(self.changed(&unread, Some("ChannelUnreadable"), problem));
             for left_out in read.iter().flatten() {
-                let passed_over = format!("the add-on {} is passed over", left_out.name);
                 let problem = left_out.problem.to_string();
-                news.extend(self.changed(&passed_over, Some("AddonPassedOver"), Some(&problem)));
+                news.extend(self.changed(
+                    &passed_over(&left_out.name),
+                    Some("AddonPassedOver"),
+                    Some(&problem),
+                ));
             }
+        }
+        for mended in self.no_longer_passed_over(round) {
+            news.extend(self.changed(&mended, None, None));
         }
         for (addon, state) in &round.addons {
             let name = &addon.name;
@@ -83,7 +89,7 @@ impl Telling {
             };
             news.extend(self.changed(&unknown, None, problem));
             match state {
-                State::Applied(report) => news.push(Told::Done(done(report))),
+                State::Applied(report) => news.push(Told::Done(done(&addon.spec.manifest_hash, report))),
                 // Each attempt is told, for each makes changes.
                 State::Failed(problem, pause) => news.push(Told::Wrong {
                     reason: Some("AddonFailed"),
@@ -96,6 +102,17 @@ impl Telling {
             }
         }
         news
+    }
+
+    /// What was said of entries that no channel has any more as they were; nothing while a channel cannot be read.
+    fn no_longer_passed_over(&self, round: &Round) -> Vec<String> {
+        if round.problem.is_some() || round.channels.values().any(Result::is_err) {
+            return Vec::new();
+        }
+        let left_out = round.channels.values().flatten().flatten();
+        let still: BTreeSet<String> = left_out.map(|left_out| passed_over(&left_out.name)).collect();
+        let is_of_an_entry = |said: &&String| said.ends_with(PASSED_OVER) && !still.contains(*said);
+        self.said.keys().filter(is_of_an_entry).cloned().collect()
     }
 
     fn changed(&mut self, what: &str, reason: Option<&'static str>, problem: Option<&str>) -> Option<Told> {
@@ -114,7 +131,15 @@ fn short(message: &str) -> String {
     output::one_line(message, LONGEST_MESSAGE)
 }
 
-fn done(report: &Report) -> String {
+/// What an entry that is left out is.
+const PASSED_OVER: &str = "is passed over";
+
+fn passed_over(addon: &str) -> String {
+    format!("the add-on {addon} {PASSED_OVER}")
+}
+
+/// What was done. The hash makes another one of an update that is told in the same words otherwise: an Event is not made twice.
+fn done(manifest_hash: &str, report: &Report) -> String {
     let mut parts = vec![format!("{} objects", report.objects)];
     for (what, which) in [("took over", &report.taken_over), ("pruned", &report.pruned)] {
         if !which.is_empty() {
@@ -127,7 +152,9 @@ fn done(report: &Report) -> String {
     if report.marked_nodes > 0 {
         parts.push(format!("{} Nodes marked for replacement", report.marked_nodes));
     }
-    format!("the add-on {} was applied: {}", report.name, parts.join("; "))
+    let version: String = manifest_hash.chars().take(12).collect();
+    let of_version = if version.is_empty() { String::new() } else { format!(" ({version})") };
+    format!("the add-on {} was applied{of_version}: {}", report.name, parts.join("; "))
 }
 
 /// What probes are answered: what is wrong with applying add-ons, and with this machine's Node.
@@ -235,6 +262,12 @@ mod tests {
         assert_eq!(after[0].0, Some("mended"), "{after:?}");
         assert_eq!(after[1].1, "the add-on a was applied: 2 objects; pruned Secret a/b");
         assert_eq!(telling.news(&round(State::Current)), []);
+
+        // Its entry is mended.
+        let mended = Round { channels: [(URL.to_owned(), Ok(Vec::new()))].into(), ..Round::default() };
+        let after = messages(telling.news(&mended));
+        assert_eq!(after, [(Some("mended"), "no longer so: the add-on w is passed over".to_owned())]);
+        assert_eq!(telling.news(&round(State::Current)).len(), 1, "and wrong again");
 
         let down = Round { problem: Some("down".into()), ..Round::default() };
         assert_eq!(messages(telling.news(&down)).len(), 1);
