@@ -1,6 +1,7 @@
 //! `/healthz`, `/readyz` and `/metrics`, over plain HTTP on this machine.
 
 use std::convert::Infallible;
+use std::future::ready;
 use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -69,6 +70,30 @@ pub async fn listen(address: &str) -> Result<TcpListener> {
                     .with_context(|| format!("listening on {address} (--health-listen) for {PATHS}"));
             }
         }
+    }
+}
+
+/// Answers for ever at this address, once it can be listened on.
+///
+/// # Errors
+/// As [`listen`]'s and [`serve`]'s.
+pub async fn listen_and_serve(
+    address: &str,
+    health: Arc<dyn Health>,
+    registry: Arc<Registry>,
+) -> Result<Infallible> {
+    serve(listen(address).await?, health, registry).await
+}
+
+/// Takes the first step of answering, for which no other program has to end: it listens, where the address is free.
+///
+/// # Errors
+/// Those of that step.
+pub async fn begin(answering: &mut (impl Future<Output = Result<Infallible>> + Unpin)) -> Result<()> {
+    tokio::select! {
+        biased;
+        result = answering => match result? {},
+        () = ready(()) => Ok(()),
     }
 }
 

@@ -22,11 +22,12 @@ use kops_agent_plan::labels::ObservedNode;
 use kube::runtime::watcher::Event;
 use tokio::time::Instant;
 
-pub use outage::{Outage, Pauses};
+pub use outage::Outage;
 use standing::Standing;
 use turn::Turn;
 
 use super::node_api::{NodeObject, observed};
+use super::pauses::Pauses;
 
 /// How long the watch has to bring a Node's new version, after a patch met with one.
 pub const CONFLICT_PAUSE: Duration = Duration::from_millis(100);

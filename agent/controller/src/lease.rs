@@ -210,10 +210,16 @@ impl Election {
         }
     }
 
-    /// Whether this still contends: each time takes a few seconds, whatever the API server does.
-    pub fn is_alive(&self) -> bool {
+    /// Whether this still contends, as probes ask for it: each time takes a few seconds, whatever the API server does.
+    ///
+    /// # Errors
+    /// It does not any more.
+    pub fn live(&self) -> Result<(), String> {
         let beat = Duration::from_millis(self.beat.load(Ordering::Relaxed));
-        self.leadership.start.elapsed().saturating_sub(beat) < STUCK_AFTER
+        match self.leadership.start.elapsed().saturating_sub(beat) < STUCK_AFTER {
+            true => Ok(()),
+            false => Err("it does not contend for the Lease any more".into()),
+        }
     }
 
     fn show_life(&self, is_answered: bool) {

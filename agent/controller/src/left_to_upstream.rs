@@ -17,6 +17,7 @@ use super::changed_files::{LOOKED_AT_EVERY, Watched};
 use super::configuration::changed_for_good;
 use super::health::{self, Health};
 use super::metrics::Metrics;
+use super::stopping;
 
 /// Does nothing until the configuration is another, or this is asked to stop, for the reason `why`.
 ///
@@ -36,11 +37,7 @@ pub async fn stand_by(
     let probes = async { probes(health::listen(&args.health_listen).await?, why.to_owned()).await };
     service_manager::serving(&status);
     tokio::select! {
-        signal = stopped => log::info!("stopping, because {signal} came"),
-        file = changed_for_good(files, args, LOOKED_AT_EVERY) => log::info!(
-            "stopping, because {} has changed: its supervisor, systemd say, starts it anew with it",
-            file.display()
-        ),
+        why = stopping::reason(stopped, changed_for_good(files, args, LOOKED_AT_EVERY)) => log::info!("stopping, because {why}"),
         never = service_manager::go_on_serving(&status) => match never {},
         result = probes => match result? {},
     }

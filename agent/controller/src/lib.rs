@@ -25,14 +25,16 @@ mod metrics;
 mod node_api;
 mod node_labels;
 mod once;
+mod pauses;
 mod pod_ranges;
+mod stopping;
 pub mod takeover;
 #[cfg(test)]
 mod test_log;
 
 pub use args::{ControllerArgs, ControllerCommand, LabelsFrom, TakeoverArgs};
 
-use std::future::{pending, ready};
+use std::future::pending;
 use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -58,11 +60,12 @@ use groups::Groups;
 use health::Health;
 use hosts::ApiHosts;
 use identify::Identifier;
-use known::{KnownNodes, Pauses};
+use known::KnownNodes;
 use lease::{Election, Leadership, OF_CONTROLLERS};
 use metrics::{BootstrapMetrics, Metrics};
 use node_api::Nodes;
 use node_labels::{LIST_TIMEOUT, Mode, NodeLabels};
+use pauses::Pauses;
 use pod_ranges::PodRanges;
 
 /// Does what `kops-agent controller` is asked to, until it is asked to stop.
@@ -120,29 +123,14 @@ pub async fn run(args: &ControllerArgs) -> Result<u8> {
         metrics: metrics.clone(),
     };
     let mut serving = setup.start().await;
-    let mut answering = pin!(async {
-        let listener = health::listen(&args.health_listen).await?;
-        health::serve(listener, state, registry).await
-    });
-    // Whatever waits for this service finds it: its probes answer, for which one step of that is enough, and machines are served
-    // where that is possible at all.
-    tokio::select! {
-        biased;
-        result = &mut answering => match result? {},
-        () = ready(()) => {}
-    }
+    let mut answering = pin!(health::listen_and_serve(&args.health_listen, state, registry));
+    // Whatever waits for this service finds it: its probes answer, and machines are served where that is possible at all.
+    health::begin(&mut answering).await?;
     service_manager::serving("contending for the Lease");
 
-    let over = async {
-        tokio::select! {
-            signal = &mut stopped => format!("{signal} came"),
-            file = changed_for_good(&mut files, args, changed_files::LOOKED_AT_EVERY) => {
-                format!("{} has changed: its supervisor, systemd say, starts it anew with it", file.display())
-            }
-        }
-    };
+    let changed = changed_for_good(&mut files, args, changed_files::LOOKED_AT_EVERY);
     tokio::select! {
-        why = over => {
+        why = stopping::reason(&mut stopped, changed) => {
             log::info!("stopping, because {why}");
             let drain = async {
                 if let Some(serving) = serving {
@@ -196,10 +184,7 @@ struct State {
 
 impl Health for State {
     fn live(&self) -> Result<(), String> {
-        match self.election.is_alive() {
-            true => Ok(()),
-            false => Err("it does not contend for the Lease any more".into()),
-        }
+        self.election.live()
     }
 
     fn ready(&self) -> Result<(), String> {

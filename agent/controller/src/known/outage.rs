@@ -9,15 +9,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// The pauses between two questions to a cloud that does not answer.
-#[derive(Clone, Copy, Debug)]
-pub struct Pauses {
-    /// After it did not answer for the first time. Each later pause is twice as long.
-    pub first: Duration,
-    /// The longest one.
-    pub longest: Duration,
-}
+use crate::pauses::Pauses;
 
+/// Those between two questions to a cloud that does not answer.
 impl Default for Pauses {
     fn default() -> Pauses {
         Pauses { first: Duration::from_secs(1), longest: Duration::from_secs(60) }
@@ -54,8 +48,7 @@ impl Outage {
         if !was_tried && !begins {
             return None;
         }
-        let pause = self.pauses.first.saturating_mul(2u32.saturating_pow(self.failures.min(16)));
-        let pause = pause.min(self.pauses.longest);
+        let pause = self.pauses.after(self.failures);
         self.failures = self.failures.saturating_add(1);
         self.next = Some(now + pause);
         Some(pause)

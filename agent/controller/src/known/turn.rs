@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
+use crate::pauses::Pauses;
+
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(10 * 60);
 /// Writes to a Node without a pause, as when it is new and its group is being edited.
@@ -106,9 +108,8 @@ impl Turn {
 
 /// Twice as long after each failure, and for each Node a little different.
 pub(super) fn pause(name: &str, failures: u32) -> Duration {
-    let doubled = FIRST_PAUSE.saturating_mul(2u32.saturating_pow(failures.min(16)));
     let spread = name.bytes().fold(0u32, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte.into())) % 256;
-    let pause = doubled.min(LONGEST_PAUSE);
+    let pause = Pauses { first: FIRST_PAUSE, longest: LONGEST_PAUSE }.after(failures);
     pause - pause.mul_f64(f64::from(spread) / 1024.0)
 }
 

@@ -7,6 +7,8 @@ use std::time::Duration;
 use kops_agent_plan::addons::{Addon, AddonSpec};
 use tokio::time::Instant;
 
+use crate::pauses::Pauses;
+
 /// The pause after the first failure; each later one is twice as long.
 pub const FIRST_PAUSE: Duration = Duration::from_secs(5);
 /// The longest pause.
@@ -72,7 +74,7 @@ impl Attempts {
 
 /// The pause after so many failures before this one.
 pub fn pause(failures: u32, longest: Duration) -> Duration {
-    FIRST_PAUSE.saturating_mul(2u32.saturating_pow(failures.min(16))).min(longest)
+    Pauses { first: FIRST_PAUSE, longest }.after(failures)
 }
 
 /// When all is looked at again: after the interval, or sooner where a pause ends before, or after rounds, so many one after the

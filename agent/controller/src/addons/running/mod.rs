@@ -11,7 +11,7 @@ mod round;
 mod telling;
 
 use std::convert::Infallible;
-use std::future::{pending, ready};
+use std::future::pending;
 use std::path::PathBuf;
 use std::pin::pin;
 use std::sync::Arc;
@@ -33,6 +33,7 @@ use crate::events::Events;
 use crate::health::{self, Health};
 use crate::kubernetes;
 use crate::lease::{self, Contest, Election};
+use crate::stopping;
 use backoff::next_look;
 use metrics::AddonMetrics;
 use node::ThisNode;
@@ -72,16 +73,9 @@ pub async fn run(args: &AddonsRunArgs) -> Result<u8> {
         interval,
     };
     let state = Arc::new(State { election: election.clone(), readiness: readiness.clone() });
-    let mut answering = pin!(async {
-        let listener = health::listen(&args.health_listen).await?;
-        health::serve(listener, state, registry).await
-    });
+    let mut answering = pin!(health::listen_and_serve(&args.health_listen, state, registry));
     // Its probes answer from the first moment on, unless another program has the port: kOps' pod, say.
-    tokio::select! {
-        biased;
-        result = &mut answering => match result? {},
-        () = ready(()) => {}
-    }
+    health::begin(&mut answering).await?;
     service_manager::serving("contending for the Lease");
 
     let labelling = async {
@@ -90,16 +84,9 @@ pub async fn run(args: &AddonsRunArgs) -> Result<u8> {
             None => pending().await,
         }
     };
-    let over = async {
-        tokio::select! {
-            signal = &mut stopped => format!("{signal} came"),
-            file = changed_to_usable(&mut files, LOOKED_AT_EVERY, || can_be_used(args)) => {
-                format!("{} has changed: its supervisor, systemd say, starts it anew with it", file.display())
-            }
-        }
-    };
+    let changed = changed_to_usable(&mut files, LOOKED_AT_EVERY, || can_be_used(args));
     tokio::select! {
-        why = over => {
+        why = stopping::reason(&mut stopped, changed) => {
             log::info!("stopping, because {why}");
             election.release().await;
             Ok(exit::CONVERGED)
@@ -189,10 +176,7 @@ struct State {
 
 impl Health for State {
     fn live(&self) -> Result<(), String> {
-        match self.election.is_alive() {
-            true => Ok(()),
-            false => Err("it does not contend for the Lease any more".into()),
-        }
+        self.election.live()
     }
 
     fn ready(&self) -> Result<(), String> {

@@ -42,8 +42,7 @@ impl Telling {
         let all = self.news(round);
         for told in &all {
             match told {
-                Told::Done(message) => log::info!("{message}"),
-                Told::Mended(message) => log::info!("{message}"),
+                Told::Done(message) | Told::Mended(message) => log::info!("{message}"),
                 Told::Wrong { message, .. } => log::warn!("{message}"),
             }
         }
