@@ -21,6 +21,12 @@ const ROLE_LABELS: [&str; 3] = [
 /// The label of the machines that have the keys with which kops-controller signs; its pods are scheduled by it
 /// (upstream: `BuildMandatoryControlPlaneLabels` in `pkg/nodelabels/builder.go`).
 const PKI_LABEL: &str = "kops.k8s.io/kops-controller-pki";
+/// The labels that any Node of a control plane has (upstream: `BuildMandatoryControlPlaneLabels`).
+pub(crate) const OF_ANY_CONTROL_PLANE: [&str; 3] = [
+    "node-role.kubernetes.io/control-plane",
+    PKI_LABEL,
+    "node.kubernetes.io/exclude-from-external-load-balancers",
+];
 
 /// The prefixes of labels that say what a node is for, by which workloads that are trusted are kept apart from others, and
 /// that the API server lets no kubelet give itself (its admission plugin NodeRestriction). It lets a kubelet own them beside

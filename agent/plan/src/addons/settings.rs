@@ -10,18 +10,14 @@ use kops_agent_spec::{SpecError, parse_yaml};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::labels::OF_ANY_CONTROL_PLANE;
+
 /// The pod's container.
 const CONTAINER: &str = "kops-channels";
 /// The container's verbs.
 const VERBS: [&str; 2] = ["apply", "channel"];
 /// Flags of the pod whose value may be the next argument.
 const WITH_VALUE: [&str; 6] = ["interval", "kubeconfig", "node-labels", "node-name", "v", "vmodule"];
-/// The labels that upstream gives any Node of the control plane.
-const MANDATORY: [&str; 3] = [
-    "kops.k8s.io/kops-controller-pki",
-    "node-role.kubernetes.io/control-plane",
-    "node.kubernetes.io/exclude-from-external-load-balancers",
-];
 
 /// What is done on a machine in the pod's place.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -61,7 +57,7 @@ impl AddonSettings {
     /// The same with the labels of a control plane for this Node, and with more, as `--node-labels` has them: `a,b=c`.
     #[must_use]
     pub fn labelling(self, node_name: &str, more: &str) -> AddonSettings {
-        let mandatory = MANDATORY.into_iter().map(|label| (label.to_owned(), String::new()));
+        let mandatory = OF_ANY_CONTROL_PLANE.into_iter().map(|label| (label.to_owned(), String::new()));
         let given = more.split(',').filter(|pair| !pair.is_empty()).map(|pair| {
             let (label, value) = pair.split_once('=').unwrap_or((pair, ""));
             (label.to_owned(), value.to_owned())

@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::Inputs;
 use super::instance_group::{self, KARPENTER};
 use super::merge::merge;
+use crate::labels::OF_ANY_CONTROL_PLANE;
 use kops_agent_spec::{InstanceGroupRole, KubeletConfigSpec};
 
 const GPU_LABEL: &str = "kops.k8s.io/gpu";
@@ -74,11 +75,7 @@ fn role_labels(inputs: &Inputs<'_>) -> Vec<&'static str> {
         InstanceGroupRole::Node => vec![NODE_LABEL],
         InstanceGroupRole::APIServer => vec![API_SERVER_LABEL],
         InstanceGroupRole::ControlPlane => {
-            let mut labels = vec![
-                CONTROL_PLANE_LABEL,
-                "kops.k8s.io/kops-controller-pki",
-                "node.kubernetes.io/exclude-from-external-load-balancers",
-            ];
+            let mut labels = OF_ANY_CONTROL_PLANE.to_vec();
             if inputs.roles.contains(&InstanceGroupRole::APIServer) {
                 labels.push(API_SERVER_LABEL);
             }
