@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use sha2::{Digest as _, Sha256};
+use kops_agent_plan::diff::sha256_hex;
 
 use crate::cluster::Cluster;
 use crate::controller::{AT_BOOT, is_confined};
@@ -55,7 +55,7 @@ fn put(cluster: &Cluster, value: &str) {
         "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: add-on\n  namespace: kube-system\n  labels:\n    \
          addon.kops.k8s.io/name: example.addons.k8s.io\ndata:\n  value: \"{value}\""
     );
-    let hash: String = Sha256::digest(&manifest).iter().map(|byte| format!("{byte:02x}")).collect();
+    let hash = sha256_hex(manifest.as_bytes());
     let channel = folder.join("bootstrap-channel.yaml");
     let text = fs::read_to_string(&channel).unwrap();
     let others = text.split(NAMED).next().unwrap();

@@ -95,16 +95,7 @@ fn what_is_current_costs_no_list_and_no_object_is_asked_for() {
     eventually("the other is applied", || addons.recorded("ours").is_some());
 
     // How often the API server was asked for namespaces and ConfigMaps, by verb; `get` of kubectl's own is not in between.
-    let asked = |resource: &str, verb: &str| -> u64 {
-        let metrics = cluster.kubectl(&["get", "--raw", "/metrics"]);
-        let lines = metrics.lines().filter(|line| {
-            line.starts_with("apiserver_request_total{")
-                && line.contains(&format!(r#"resource="{resource}""#))
-                && line.contains(&format!(r#"verb="{verb}""#))
-        });
-        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as u64).sum()
-    };
-    let all = || -> Vec<u64> {
+    let all = || -> Vec<usize> {
         let ways = [
             ("namespaces", "LIST"),
             ("configmaps", "LIST"),
@@ -112,13 +103,13 @@ fn what_is_current_costs_no_list_and_no_object_is_asked_for() {
             ("configmaps", "PATCH"),
             ("namespaces", "PATCH"),
         ];
-        ways.iter().map(|(resource, verb)| asked(resource, verb)).collect()
+        ways.iter().map(|(resource, verb)| cluster.requests(resource, verb)).collect()
     };
     let last_look = || of(&service, "kops_agent_addon_last_success_seconds", "ours").unwrap();
-    let (begun, before, got) = (last_look(), all(), asked("namespaces", "GET"));
+    let (begun, before, got) = (last_look(), all(), cluster.requests("namespaces", "GET"));
     eventually("it has looked some times", || last_look() >= begun + 5);
     assert_eq!(all(), before);
-    assert!(asked("namespaces", "GET") >= got + 4, "one request a look");
+    assert!(cluster.requests("namespaces", "GET") >= got + 4, "one request a look");
     assert!(!addons.is_there("configmap", "theirs", "kube-system"));
     assert_eq!(of(&service, "kops_agent_addon_due", "theirs"), Some(0));
 }

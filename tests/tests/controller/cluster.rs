@@ -185,6 +185,16 @@ impl Cluster {
         fs::rename(self.folder.path().join("store.gone"), self.store()).unwrap();
     }
 
+    /// How often the API server was asked for a resource by a verb, as it counts.
+    pub fn requests(&self, resource: &str, verb: &str) -> usize {
+        let metrics = self.kubectl(&["get", "--raw", "/metrics"]);
+        let parts = [format!(r#"resource="{resource}""#), format!(r#"verb="{verb}""#)];
+        let lines = metrics.lines().filter(|line| {
+            line.starts_with("apiserver_request_total{") && parts.iter().all(|part| line.contains(part))
+        });
+        lines.map(|line| line.rsplit(' ').next().unwrap().parse::<f64>().unwrap() as usize).sum()
+    }
+
     /// Runs kubectl as the administrator.
     #[track_caller]
     pub fn kubectl(&self, arguments: &[&str]) -> String {

@@ -47,12 +47,7 @@ impl Ground for Metal {
 
     /// Lists of `Host` objects, as the API server counts them.
     fn calls(&self, cluster: &Cluster) -> usize {
-        let metrics = cluster.kubectl(&["get", "--raw", "/metrics"]);
-        let lists = |line: &&str| {
-            line.starts_with("apiserver_request_total{")
-                && [r#"resource="hosts""#, r#"verb="LIST""#].iter().all(|part| line.contains(part))
-        };
-        metrics.lines().filter(lists).filter_map(|line| line.rsplit(' ').next()?.parse::<usize>().ok()).sum()
+        cluster.requests("hosts", "LIST")
     }
 
     /// The API server lists them in one answer.
