@@ -250,17 +250,18 @@ fn unescape(text: &str) -> String {
 mod tests {
     use super::*;
 
+    fn lines(mountinfo: &[&str]) -> Vec<Line> {
+        parse_all(mountinfo.join("\n").as_bytes())
+    }
+
     #[test]
     fn what_is_below_a_folder_is_unmounted_from_within() {
-        let lines: Vec<Line> = [
+        let lines = lines(&[
             "1 0 8:1 / / rw - ext4 /dev/sda1 rw",
             "2 1 0:9 / /var/lib/kubelet rw - tmpfs none rw",
             "3 2 0:9 / /var/lib/kubelet/pods/x rw - tmpfs none rw",
             "4 1 0:9 / /var/lib/kubelet-other rw - tmpfs none rw",
-        ]
-        .iter()
-        .filter_map(|line| parse(line))
-        .collect();
+        ]);
         let found = innermost_first(&lines, &["/var/lib/kubelet".into(), "/run/containerd".into()]);
         assert_eq!(found, ["/var/lib/kubelet/pods/x", "/var/lib/kubelet"]);
     }
@@ -275,7 +276,7 @@ mod tests {
 
     #[test]
     fn what_a_later_mount_hides_is_not_within() {
-        let lines: Vec<Line> = [
+        let lines = lines(&[
             "1 0 8:1 / / rw - ext4 /dev/sda1 rw",
             "2 1 0:9 / /var/lib/kubelet/pods/hidden rw - tmpfs none rw",
             "3 1 0:9 / /var/lib/kubelet rw - tmpfs none rw",
@@ -283,10 +284,7 @@ mod tests {
             "5 4 0:9 / /var/lib/kubelet/pods/a/b rw - tmpfs none rw",
             "6 1 0:9 / /run/containerd/c rw - tmpfs none rw",
             "7 1 0:9 / /run/containerd-other rw - tmpfs none rw",
-        ]
-        .iter()
-        .filter_map(|line| parse(line))
-        .collect();
+        ]);
         let found = within(&lines, &["/var/lib/kubelet".into(), "/run/containerd".into()]);
         assert_eq!(found, ["/run/containerd/c", "/var/lib/kubelet/pods/a/b", "/var/lib/kubelet/pods/a"]);
     }
@@ -306,14 +304,11 @@ mod tests {
 
     #[test]
     fn mounts_are_read_as_the_kernel_prints_them() {
-        let lines: Vec<Line> = [
+        let lines = lines(&[
             "25 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw",
             "534 458 8:1 /var/lib/kubelet /home/kubernetes/mount\\040er rw,nosuid,nodev - ext4 /dev/sda1 rw,commit=30",
             "garbage",
-        ]
-        .iter()
-        .filter_map(|line| parse(line))
-        .collect();
+        ]);
         assert_eq!(lines.len(), 2);
         let found = topmost(&lines, "/home/kubernetes/mount er/").unwrap();
         assert_eq!((found.within.as_str(), found.is_shared), ("/var/lib/kubelet", false));

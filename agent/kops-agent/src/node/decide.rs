@@ -19,7 +19,7 @@ use kops_agent_store::Store;
 use super::environment::Environment;
 use super::materials::Materials;
 use super::options::NodeOptions;
-use super::own_services::{ADDONS, CONTROLLER};
+use super::own_services::{ADDONS, CONTROLLER, OwnService};
 use super::{addons_service, controller_service, remembered, spec};
 use crate::source::hashes::HashSource;
 use crate::source::{Before, Denied, NodeSpec, Origin};
@@ -80,17 +80,17 @@ pub async fn decide(options: &NodeOptions, hashes: HashSource, before: &Before) 
         .facts
         .is_none()
         .then(|| remembered::read(node_root).with(&facts, lifecycle_action::of_node(&node)));
-    let [controller, addons] = [(CONTROLLER, options.controller), (ADDONS, options.addons)].map(
-        |(service, is_asked_for)| match node.is_control_plane() {
-            true => service.is_wanted(is_asked_for, node_root, &environment),
-            false => Ok(false),
-        },
-    );
-    let controller = match controller? {
+    let is_wanted = |service: OwnService, is_asked_for| -> Result<bool> {
+        Ok(node.is_control_plane() && service.is_wanted(is_asked_for, node_root, &environment)?)
+    };
+    let controller = match is_wanted(CONTROLLER, options.controller)? {
         true => Some(controller_service::read(&store, &options.source.config_base(&node.boot)?).await?),
         false => None,
     };
-    let addons = if addons? { Some(addons_service::read(&node)?) } else { None };
+    let addons = match is_wanted(ADDONS, options.addons)? {
+        true => Some(addons_service::read(&node)?),
+        false => None,
+    };
     let services = Services { controller: controller.as_ref(), addons: addons.as_ref() };
     let desired = desired::desired_with(&node, services).map_err(contradictory).map_err(wrong)?;
     let authorities = node.config.cas.get(resolve::KUBERNETES_CA).map(String::as_str);
