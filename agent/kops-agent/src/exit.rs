@@ -8,7 +8,7 @@ use kops_agent_store::StoreError;
 
 pub use kops_agent_process::exit::{CONFIGURATION, CONVERGED, DIFFERENT, FAILED};
 
-use crate::source::derivation::SpecDiffers;
+use crate::source::SpecDiffers;
 
 /// The code for an error, from what lies at its bottom.
 pub fn code_of(error: &anyhow::Error) -> u8 {

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use anyhow::{Context, Result, bail};
-use kops_agent_plan::derive;
+use kops_agent_derivation::asset_hashes::HashSource;
+use kops_agent_derivation::{Derivation, Incomplete, StoreFile, cluster_files};
 use kops_agent_plan::resolve::Problems;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output::error_text;
@@ -16,10 +17,7 @@ use crate::cli::{CheckArgs, ConfigCommand, DeriveArgs, DumpArgs};
 use crate::exit;
 use crate::node::{decide, spec};
 use crate::output::{self, Finding, Findings};
-use crate::source::cluster_spec;
-use crate::source::derivation::Derivation;
-use crate::source::hashes::HashSource;
-use crate::source::{StoreFile, boot_config};
+use crate::source::{asset_hashes_file, boot_config};
 
 /// Carries out one of them.
 pub(super) async fn run(command: ConfigCommand) -> Result<u8> {
@@ -33,30 +31,15 @@ pub(super) async fn run(command: ConfigCommand) -> Result<u8> {
 async fn derive(args: &DeriveArgs) -> Result<u8> {
     let store = args.store.options().open()?;
     let base = args.config_base.trim_end_matches('/');
-    let files = cluster_spec::read(&store, base, &args.instance_group).await?;
+    let files = cluster_files::read(&store, base, &args.instance_group).await?;
     let mut derivation = Derivation::of_group(files);
-    derivation
-        .learn_hashes(
-            None,
-            args.asset_hashes.as_deref(),
-            &HashSource::publishers(BTreeMap::new()),
-            None,
-            &store,
-        )
-        .await?;
-    let derived = derivation.derive();
-    if !derived.problems.is_empty() {
-        return Err(anyhow::Error::new(derived.problems).context("the cluster spec is wrong"));
+    let given = asset_hashes_file::read(args.asset_hashes.as_deref())?;
+    derivation.learn_hashes(given, &HashSource::publishers(BTreeMap::new()), None, &store).await?;
+    match derivation.derive().whole() {
+        Ok(text) => output::print_document(&text),
+        Err(unhashed @ Incomplete::Unhashed(_)) => bail!("{unhashed}\ngive them with --asset-hashes"),
+        Err(wrong @ Incomplete::Wrong(_)) => Err(wrong.into()),
     }
-    let unhashed = derive::unhashed(&derived.config);
-    if !unhashed.is_empty() {
-        bail!(
-            "the SHA-256 of these downloads is not known, without which the file is not the one that kOps writes; \
-             give them with --asset-hashes:\n  {}",
-            unhashed.join("\n  ")
-        );
-    }
-    output::print_document(&derived.text())
 }
 
 async fn dump(args: &DumpArgs) -> Result<u8> {
@@ -98,7 +81,7 @@ async fn of_group(args: &CheckArgs) -> Result<Findings> {
     let store = args.store.options().open()?;
     let mut findings = files(&store, base, group).await?;
     if findings.errors.is_empty() {
-        let files = cluster_spec::read(&store, base, group).await;
+        let files = cluster_files::read(&store, base, group).await;
         let problems = files.map(|files| Derivation::of_group(files).derive().problems);
         let error = match problems {
             Ok(problems) if problems.is_empty() => None,
@@ -113,12 +96,12 @@ async fn of_group(args: &CheckArgs) -> Result<Findings> {
 /// What is wrong with the files of the cluster and of the group by themselves.
 async fn files(store: &Store, base: &str, group: &str) -> Result<Findings> {
     let mut findings = Findings::default();
-    let cluster = cluster_spec::cluster_file(store, base).await;
-    let group = cluster_spec::group_file(store, base, group).await;
+    let cluster = cluster_files::cluster_file(store, base).await;
+    let group = cluster_files::group_file(store, base, group).await;
     if let Some(file) = readable(cluster, &mut findings)? {
         findings.errors.extend(errors_of(Cluster::parse(&file.text, &file.url).err().map(Into::into))?);
         // What kOps completed is not the user's; what the user wrote is, where it can be read.
-        let edited = cluster_spec::user_file(store, base).await?.unwrap_or(file);
+        let edited = cluster_files::user_file(store, base).await?.unwrap_or(file);
         add_warnings(&edited, Cluster::warnings(&edited.text, &edited.url), &mut findings)?;
     }
     if let Some(file) = readable(group, &mut findings)? {

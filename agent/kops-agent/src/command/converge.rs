@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use kops_agent_bootstrap_client as bootstrap_client;
+use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::Report;
 use kops_agent_net::retry::Retries;
 use kops_agent_net::tls::CaBundle;
@@ -16,7 +17,6 @@ use crate::node::convergence;
 use crate::node::last_applied::{self, Instead, StandIn};
 use crate::node::machine::{self, noted};
 use crate::node::options::{NodeOptions, RunOptions};
-use crate::source::hashes::HashSource;
 use crate::{exit, output};
 
 /// Between two looks at whether the cluster wants something else than what was rolled back; with its jitter, up to twice

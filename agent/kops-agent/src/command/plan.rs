@@ -1,10 +1,10 @@
 //! `kops-agent plan`: what `converge` would change.
 
 use anyhow::{Context, Result};
+use kops_agent_derivation::asset_hashes::HashSource;
 
 use crate::cli::PlanArgs;
 use crate::node::{decide, machine, plan};
-use crate::source::hashes::HashSource;
 use crate::{exit, output};
 
 /// Prints it, and touches nothing.

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result};
+use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::secret_text;
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource};
 use kops_agent_plan::shown;
@@ -12,7 +13,6 @@ use crate::node::decide;
 use crate::node::materials::Materials;
 use crate::output;
 use crate::source::Before;
-use crate::source::hashes::HashSource;
 
 /// Prints it without what is secret in it; with its references to secrets resolved for support cases and the conformance check, if that is asked for.
 pub(super) async fn run(args: &RenderArgs) -> Result<u8> {

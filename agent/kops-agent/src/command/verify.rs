@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result};
 use kops_agent_bootstrap_client as bootstrap_client;
+use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::{Depth, Drift, Error as HostError, Host};
 use kops_agent_plan::diff::{Keeping, Plan};
 use kops_agent_process::output::error_text;
@@ -16,7 +17,6 @@ use crate::node::options::{NodeOptions, RunOptions};
 use crate::node::plan::plan;
 use crate::node::{convergence, renewal};
 use crate::source::Before;
-use crate::source::hashes::HashSource;
 use crate::{exit, output};
 
 /// Tells the differences, and mends them if asked. A repair that fails is told of by `status`, as any run that is to

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
+use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_plan::doctor::{Outcome, Service, ServiceKind};
 use kops_agent_plan::resolve::KubernetesVersion;
 use kops_agent_plan::resource::{Content, DesiredState, File, Resource, ResourceId};
@@ -20,7 +21,6 @@ use crate::cli::LookArgs;
 use crate::exit;
 use crate::node::options::NodeOptions;
 use crate::node::{decide, machine, spec};
-use crate::source::hashes::HashSource;
 
 /// Folders that every node writes to, whatever its distribution; where programs go is not the same everywhere.
 const FOLDERS: [&str; 6] =

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 use futures_util::future::join_all;
 use kops_agent_cloud::{self as cloud, MetadataError};
+use kops_agent_derivation::cluster_files;
 use kops_agent_host::facts::observe_host;
 use kops_agent_net::dns::SystemResolver;
 use kops_agent_net::retry::Retries;
@@ -21,7 +22,6 @@ use tokio::net::TcpStream;
 use super::deadline::{QUESTION, asked};
 use crate::cli::LookArgs;
 use crate::node::facts;
-use crate::source::cluster_spec;
 
 /// A metadata service is link-local: it answers at once, or a person has to see to it.
 const METADATA: Retries = Retries {
@@ -52,8 +52,8 @@ pub(super) async fn store(
     // Once the store has been tried for as long as the caller wants, a little more is for the last try.
     let within = Duration::from_secs(args.store_timeout) + QUESTION;
     let reading = async {
-        let cluster = async { cluster_spec::cluster_file(store, base).await.map(drop) };
-        let group = async { cluster_spec::group_file(store, base, group).await.map(drop) };
+        let cluster = async { cluster_files::cluster_file(store, base).await.map(drop) };
+        let group = async { cluster_files::group_file(store, base, group).await.map(drop) };
         tokio::join!(cluster, group)
     };
     let (cluster, group_file) = match asked(within, reading).await {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use anyhow::{Result, anyhow};
 use kops_agent_bootstrap_client::is_already_registered;
 use kops_agent_cloud as cloud;
+use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::{Host, Report};
 use kops_agent_plan::lifecycle_action::Completion;
 use kops_agent_plan::timeline::{self, Work};
@@ -23,7 +24,6 @@ use super::options::{NodeOptions, RunOptions};
 use super::{apply, remembered};
 use crate::exit::leaves_a_working_node;
 use crate::source::Before;
-use crate::source::hashes::HashSource;
 
 /// Between two tries to complete the action of a hook that may hold this machine yet.
 const UNTIL_HELD: Duration = Duration::from_secs(15);

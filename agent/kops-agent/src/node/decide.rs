@@ -6,6 +6,7 @@ use std::sync::Arc;
 use anyhow::{Result, bail};
 use kops_agent_bootstrap_client::KopsController;
 use kops_agent_cloud::RememberedFacts;
+use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_host::Sources;
 use kops_agent_plan::desired::Services;
 use kops_agent_plan::resolve::{self, NodeConfig, Problems};
@@ -21,7 +22,6 @@ use super::materials::Materials;
 use super::options::NodeOptions;
 use super::own_services::{ADDONS, CONTROLLER, OwnService};
 use super::{addons_service, controller_service, remembered, spec};
-use crate::source::hashes::HashSource;
 use crate::source::{Before, Denied, NodeSpec, Origin};
 
 /// A node, decided.

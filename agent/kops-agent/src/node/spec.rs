@@ -2,13 +2,13 @@
 
 use anyhow::Result;
 use kops_agent_cloud as cloud;
+use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_spec::BootConfig;
 use kops_agent_spec::facts::Facts;
 use kops_agent_store::Store;
 
 use super::options::NodeOptions;
 use super::{facts, remembered};
-use crate::source::hashes::HashSource;
 use crate::source::{self, Before, NodeSpec, boot_config};
 
 /// Reads what decides a node; and the facts that are worth asking for only once that is read.

@@ -5,9 +5,8 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use kops_agent_bootstrap_client::KopsController;
+use kops_agent_derivation::nodeup_config::{self, Pinned};
 use kops_agent_spec::{BootConfig, Secret};
-
-use super::nodeup_config::{self, Pinned};
 
 /// What was served.
 pub(super) struct Served {

@@ -1,6 +1,11 @@
 //! The node's configuration: the one that kOps wrote, or the one that the cluster spec gives.
 
 use anyhow::Result;
+use kops_agent_derivation::asset_hashes::HashSource;
+use kops_agent_derivation::cluster_files::{self, ClusterFiles};
+use kops_agent_derivation::nodeup_config::Pinned;
+use kops_agent_derivation::{Derivation, Derived, Proof};
+use kops_agent_plan::derive::KnownHashes;
 use kops_agent_plan::resolve::Problems;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output::error_text;
@@ -8,12 +13,21 @@ use kops_agent_spec::facts::Facts;
 use kops_agent_spec::{BootConfig, NodeupConfig};
 use kops_agent_store::{Store, StoreError};
 
-use super::cluster_spec;
-use super::derivation::{self, Derivation, Derived, Proof, SpecDiffers};
-use super::hashes::HashSource;
-use super::nodeup_config::Pinned;
+use super::asset_hashes_file;
 use super::options::{OnHashMismatch, SourceOptions};
 use super::origin::Origin;
+
+/// A cluster spec that gives another configuration than the one that the user-data pins.
+#[derive(Debug, thiserror::Error)]
+#[error("{problem}")]
+pub(crate) struct SpecDiffers {
+    /// What differs, and perhaps why.
+    pub(crate) problem: String,
+    /// The hash in the boot config.
+    pub(crate) expected: String,
+    /// The hash of the derived configuration.
+    pub(crate) actual: String,
+}
 
 /// A node's configuration, and what is known of where it comes from.
 pub(super) struct Configuration {
@@ -58,8 +72,8 @@ pub(super) async fn pinned_and_proven(
     pinned: Pinned,
 ) -> Configuration {
     let derived = async {
-        let files = cluster_spec::read(store, base, &boot.instance_group_name).await?;
-        derivation::derive(files, options, boot, facts, Some(&pinned), &HashSource::known(), store).await
+        let files = cluster_files::read(store, base, &boot.instance_group_name).await?;
+        derive_for_machine(files, options, boot, facts, Some(&pinned), &HashSource::known(), store).await
     };
     match derived.await {
         Ok((derivation, derived)) => match derived.prove(&boot.nodeup_config_hash) {
@@ -92,10 +106,10 @@ pub(super) async fn derived(
     pinned: Option<Pinned>,
     hashes: HashSource,
 ) -> Result<Configuration> {
-    let mut files = cluster_spec::read(store, base, &boot.instance_group_name).await?;
+    let mut files = cluster_files::read(store, base, &boot.instance_group_name).await?;
     let denied = std::mem::take(&mut files.denied);
     let (derivation, derived) =
-        derivation::derive(files, options, boot, facts, pinned.as_ref(), &hashes, store).await?;
+        derive_for_machine(files, options, boot, facts, pinned.as_ref(), &hashes, store).await?;
     if !boot.nodeup_config_hash.is_empty() {
         let problem = match derived.prove(&boot.nodeup_config_hash) {
             Proof::Proven => {
@@ -134,6 +148,29 @@ pub(super) async fn derived(
         }
     }
     Ok(Configuration { denied, ..Configuration::of_derived(derivation, derived) })
+}
+
+/// Derives for a machine, learning hashes as far as its arguments allow.
+///
+/// # Errors
+/// The store's, and those of learning hashes.
+async fn derive_for_machine(
+    files: ClusterFiles,
+    options: &SourceOptions,
+    boot: &BootConfig,
+    facts: &Facts,
+    pinned: Option<&Pinned>,
+    source: &HashSource,
+    store: &Store,
+) -> Result<(Derivation, Derived)> {
+    let mut derivation = Derivation::of_machine(files, boot, facts);
+    // The file lists both architectures, so its bytes are known only with the hashes of both.
+    let architecture = if boot.nodeup_config_hash.is_empty() { Some(facts.arch) } else { None };
+    let mut given = pinned.map(|pinned| KnownHashes::of_config(&pinned.config)).unwrap_or_default();
+    given.extend(asset_hashes_file::read(options.asset_hashes.as_deref())?);
+    derivation.learn_hashes(given, source, architecture, store).await?;
+    let derived = derivation.derive();
+    Ok((derivation, derived))
 }
 
 /// The error for a derived configuration that may not be used in the place of the pinned one.

@@ -1,45 +1,42 @@
 //! Step 3 of the way: from the boot config to everything that decides the node.
 //!
-//! Three sources give the same result. `cluster_spec` reads the completed Cluster and the InstanceGroup, from
-//! which `derivation` derives the node's configuration; `nodeup_config` reads what kOps derived. Where the boot
+//! Three sources give the same result. `kops_agent_derivation` reads the completed Cluster and the InstanceGroup, from
+//! which it derives the node's configuration, or what kOps derived. Where the boot
 //! config pins that one, they are held against each other: equal bytes prove the whole derivation, and where
 //! they differ the pinned one wins if it can be read, for kOps vouched for it. `config_server` asks kops-controller for
 //! what kOps derived, on a machine that does not read the store.
 
+pub(crate) mod asset_hashes_file;
 mod before;
-pub(crate) mod cluster_spec;
 mod config_server;
 mod configuration;
-pub(crate) mod derivation;
-pub(crate) mod hashes;
 mod node_spec;
-mod nodeup_config;
 mod options;
 mod origin;
-mod store_files;
 
 use std::collections::BTreeSet;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use kops_agent_bootstrap_client::KopsController;
+use kops_agent_derivation::asset_hashes::HashSource;
+use kops_agent_derivation::{StoreFiles, each, nodeup_config};
+use kops_agent_host::Sources;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::BootConfig;
 use kops_agent_spec::facts::Facts;
 use kops_agent_store::{Found, Store, StoreError};
 
 use node_spec::manifest;
-use store_files::each;
 use tokio::join;
 
 use configuration::{Configuration, derived, pinned_and_proven};
-use hashes::HashSource;
 
 pub use before::Before;
+pub(crate) use configuration::SpecDiffers;
 pub use node_spec::{Denied, NodeSpec, trust_the_boot_configs_authority};
 pub use options::{ConfigFrom, OnHashMismatch, SourceOptions, StoreOptions};
 pub use origin::Origin;
-pub(crate) use store_files::{StoreFile, StoreFiles};
 
 /// The boot config in this file.
 ///
@@ -134,7 +131,7 @@ async fn complete(
         None => Default::default(),
     };
     let files = StoreFiles::new(store, base, &keypairs, &secrets);
-    spec.sources = files.sources();
+    spec.sources = Sources { keysets: files.keypairs().to_owned(), secrets: files.secrets().to_owned() };
     if let Origin::ClusterSpec(derivation) = &spec.origin {
         spec.denied.keysets.extend(derivation.files.denied_keysets.clone());
     }

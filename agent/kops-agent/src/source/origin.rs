@@ -2,10 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use kops_agent_derivation::{Derivation, StoreFile};
 use kops_agent_spec::{Keyset, Secret};
-
-use super::derivation::Derivation;
-use super::store_files::StoreFile;
 
 /// The files of the store that a node's configuration comes from.
 pub enum Origin {

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
+use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_process::output::error_text;
 use serde_json::Value;
 use tokio::runtime::Builder;
@@ -16,7 +17,6 @@ use crate::doctor::deadline::looked;
 use crate::node::decide::{self, Decision};
 use crate::node::plan::plan;
 use crate::node::{facts, last_applied, machine};
-use crate::source::hashes::HashSource;
 use crate::source::{Before, boot_config};
 
 /// Longer than the metadata service is tried for, and a store after it.

@@ -5,7 +5,7 @@ use kops_agent_bootstrap_client as bootstrap_client;
 use kops_agent_host::{Applied, Error as HostError, Host};
 use kops_agent_spec::HashMismatch;
 
-use crate::source::derivation::SpecDiffers;
+use crate::source::SpecDiffers;
 
 /// Why what was last applied is applied again, and not what is wanted now.
 #[derive(Clone, Debug, PartialEq, Eq)]

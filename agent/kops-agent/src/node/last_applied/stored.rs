@@ -6,6 +6,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use anyhow::Result;
+use kops_agent_derivation::StoreFiles;
 use kops_agent_host::{Applied, Host};
 use kops_agent_net::retry::Retries;
 use kops_agent_pki::PemPair;
@@ -15,7 +16,6 @@ use kops_agent_store::{Found, Store, StoreError};
 
 use crate::node::materials::{self, Materials, Read};
 use crate::node::options::NodeOptions;
-use crate::source::StoreFiles;
 
 /// The keys and secrets of what was applied: those that `at_hand` has, those that the store gives, and keys that are on this
 /// machine.
@@ -36,7 +36,7 @@ pub(super) async fn read(
         false => Some("this machine does not read the state store".to_owned()),
     };
     let store = Store::new(&options.store.mirrors)?.with_retries(ONCE);
-    let files = StoreFiles::of(&store, &applied.sources);
+    let files = StoreFiles::at(&store, &applied.sources.keysets, &applied.sources.secrets);
     for name in applied.items().into_iter().map(|(keyset, _)| keyset).collect::<BTreeSet<_>>() {
         if let Some(keyset) = at_hand.and_then(|materials| materials.stored_keyset(name)) {
             read.keysets.insert(name.to_owned(), keyset.clone());

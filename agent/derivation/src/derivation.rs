@@ -10,49 +10,37 @@ use kops_agent_spec::facts::{Architecture, Facts};
 use kops_agent_spec::go_yaml;
 use kops_agent_spec::{BootConfig, Cluster, InstanceGroup, NodeupConfig};
 use kops_agent_store::Store;
+use thiserror::Error;
 
-use super::cluster_spec::ClusterFiles;
-use super::hashes::{self, HashSource};
-use super::nodeup_config::Pinned;
-use super::options::SourceOptions;
+use crate::asset_hashes::{self, HashSource};
+use crate::cluster_files::ClusterFiles;
+use crate::nodeup_config::Pinned;
 
 /// Everything that a configuration is derived from.
-pub(crate) struct Derivation {
+pub struct Derivation {
     /// What the store says.
-    pub(crate) files: ClusterFiles,
+    pub files: ClusterFiles,
     known: KnownHashes,
     machine_type: Option<String>,
     api_server_addresses: Vec<String>,
     etcd_addresses: Vec<String>,
     /// The downloads of which the mirror that they come from has told the hash.
-    pub(super) told_by_mirrors: Vec<String>,
+    pub told_by_mirrors: Vec<String>,
     /// Whether it gives the configuration that the user-data pins, byte for byte.
-    pub(crate) is_proven: bool,
-}
-
-/// A cluster spec that gives another configuration than the one that the user-data pins.
-#[derive(Debug, thiserror::Error)]
-#[error("{problem}")]
-pub(crate) struct SpecDiffers {
-    /// What differs, and perhaps why.
-    pub(crate) problem: String,
-    /// The hash in the boot config.
-    pub(crate) expected: String,
-    /// The hash of the derived configuration.
-    pub(crate) actual: String,
+    pub is_proven: bool,
 }
 
 /// A derived configuration.
-pub(crate) struct Derived {
+pub struct Derived {
     /// The configuration, as far as it can be derived in spite of the problems.
-    pub(crate) config: NodeupConfig,
+    pub config: NodeupConfig,
     /// What is wrong with the cluster spec.
-    pub(crate) problems: Problems,
+    pub problems: Problems,
 }
 
 /// How a derived configuration stands to the hash in the user-data.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Proof {
+pub enum Proof {
     /// It is the one that kOps wrote.
     Proven,
     /// The hashes of these downloads are not known, so nothing can be proven.
@@ -63,7 +51,7 @@ pub(super) enum Proof {
 
 impl Derivation {
     /// For a group of the store, without a machine.
-    pub(crate) fn of_group(files: ClusterFiles) -> Derivation {
+    pub fn of_group(files: ClusterFiles) -> Derivation {
         Derivation {
             files,
             known: KnownHashes::default(),
@@ -76,7 +64,7 @@ impl Derivation {
     }
 
     /// For a machine of the group: its user-data and its type tell what the store does not.
-    pub(super) fn of_machine(files: ClusterFiles, boot: &BootConfig, facts: &Facts) -> Derivation {
+    pub fn of_machine(files: ClusterFiles, boot: &BootConfig, facts: &Facts) -> Derivation {
         Derivation {
             machine_type: facts.cloud.instance_type().map(str::to_owned),
             api_server_addresses: boot.api_server_ips.clone(),
@@ -86,43 +74,39 @@ impl Derivation {
     }
 
     /// The same, known to give the configuration that the user-data pins.
-    pub(super) fn proven(self) -> Derivation {
+    pub fn proven(self) -> Derivation {
         Derivation { is_proven: true, ..self }
     }
 
-    /// Learns the hashes of downloads: those of the pinned file, those of `--asset-hashes`, and from publishers
-    /// what is still missing of one architecture, or of both.
+    /// Learns the hashes of downloads: those that are given, and from their source what is still missing of one
+    /// architecture, or of both.
     ///
     /// # Errors
-    /// If the file of hashes cannot be read, or no publisher be reached.
-    pub(crate) async fn learn_hashes(
+    /// If no publisher can be reached.
+    pub async fn learn_hashes(
         &mut self,
-        pinned: Option<&Pinned>,
-        file: Option<&std::path::Path>,
+        given: KnownHashes,
         source: &HashSource,
         architecture: Option<Architecture>,
         store: &Store,
     ) -> Result<()> {
         self.known.extend(source.remembered());
-        if let Some(pinned) = pinned {
-            self.known.extend(KnownHashes::of_config(&pinned.config));
-        }
-        if let Some(file) = file {
-            hashes::read_file(file, &mut self.known)?;
-        }
-        let told = hashes::missing(store, source, &self.inputs(), architecture, &self.known).await?;
+        self.known.extend(given);
+        // What is wrong with the downloads' names, derivation itself says.
+        let assets = derive::asset_urls(&self.inputs()).unwrap_or_default();
+        let told = asset_hashes::missing(store, source, assets, architecture, &self.known).await?;
         self.known.extend(told.known);
         self.told_by_mirrors = told.by_mirrors;
         Ok(())
     }
 
     /// The hashes that were told, by URL.
-    pub(super) fn known_hashes(&self) -> BTreeMap<String, String> {
+    pub fn known_hashes(&self) -> BTreeMap<String, String> {
         self.known.iter().map(|(url, sha256)| (url.to_owned(), sha256.to_owned())).collect()
     }
 
     /// Derives.
-    pub(crate) fn derive(&self) -> Derived {
+    pub fn derive(&self) -> Derived {
         let (config, problems) = derive::nodeup_config_and_problems(&self.inputs());
         Derived { config, problems }
     }
@@ -131,7 +115,7 @@ impl Derivation {
     ///
     /// # Errors
     /// What is wrong with them.
-    pub(crate) fn of_changed(
+    pub fn of_changed(
         &self,
         cluster: &Cluster,
         instance_group: &InstanceGroup,
@@ -140,7 +124,7 @@ impl Derivation {
     }
 
     /// What derivation sees.
-    pub(crate) fn inputs(&self) -> Inputs<'_> {
+    pub fn inputs(&self) -> Inputs<'_> {
         let files = &self.files;
         Inputs {
             cluster: &files.cluster,
@@ -162,7 +146,7 @@ impl Derivation {
     }
 
     /// Why the derived configuration may not be the pinned one, in lines for people.
-    pub(super) fn differences(&self, derived: &Derived, pinned: Option<&Pinned>) -> Vec<String> {
+    pub fn differences(&self, derived: &Derived, pinned: Option<&Pinned>) -> Vec<String> {
         let differences = pinned.map(|pinned| derive::differences(&derived.config, &pinned.config));
         let unknown_fields = pinned.map(Pinned::unknown_fields).unwrap_or_default();
         let of_pinned = differences.as_deref().map(|differences| (differences, unknown_fields.as_slice()));
@@ -175,35 +159,42 @@ impl Derivation {
     }
 }
 
-/// Derives for a machine, learning hashes as far as its arguments allow.
-///
-/// # Errors
-/// The store's, and those of learning hashes.
-pub(super) async fn derive(
-    files: ClusterFiles,
-    options: &SourceOptions,
-    boot: &BootConfig,
-    facts: &Facts,
-    pinned: Option<&Pinned>,
-    source: &HashSource,
-    store: &Store,
-) -> Result<(Derivation, Derived)> {
-    let mut derivation = Derivation::of_machine(files, boot, facts);
-    // The file lists both architectures, so its bytes are known only with the hashes of both.
-    let architecture = if boot.nodeup_config_hash.is_empty() { Some(facts.arch) } else { None };
-    derivation.learn_hashes(pinned, options.asset_hashes.as_deref(), source, architecture, store).await?;
-    let derived = derivation.derive();
-    Ok((derivation, derived))
+/// Why a derived configuration is not the one that kOps writes.
+#[derive(Debug, Error)]
+pub enum Incomplete {
+    /// The cluster spec is wrong.
+    #[error("the cluster spec is wrong")]
+    Wrong(#[source] Problems),
+    /// The hashes of these downloads are not known.
+    #[error(
+        "the SHA-256 of these downloads is not known, without which the file is not the one that kOps writes:\n  {}",
+        .0.join("\n  ")
+    )]
+    Unhashed(Vec<String>),
 }
 
 impl Derived {
+    /// The bytes that kOps would have written, where nothing is wrong and every download has its hash.
+    ///
+    /// # Errors
+    /// Why they are not known.
+    pub fn whole(self) -> Result<String, Incomplete> {
+        if !self.problems.is_empty() {
+            return Err(Incomplete::Wrong(self.problems));
+        }
+        match derive::unhashed(&self.config) {
+            unhashed if unhashed.is_empty() => Ok(self.text()),
+            unhashed => Err(Incomplete::Unhashed(unhashed)),
+        }
+    }
+
     /// The bytes that kOps would have written.
-    pub(crate) fn text(&self) -> String {
+    pub fn text(&self) -> String {
         go_yaml::to_string(&self.config)
     }
 
     /// Holds the bytes against the hash that the user-data pins.
-    pub(super) fn prove(&self, nodeup_config_hash: &str) -> Proof {
+    pub fn prove(&self, nodeup_config_hash: &str) -> Proof {
         let actual = NodeupConfig::hash(self.text().as_bytes());
         if actual == nodeup_config_hash {
             return Proof::Proven;

@@ -10,15 +10,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::io::Read;
 use std::net::IpAddr;
-use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use futures_util::{StreamExt as _, stream};
 use kops_agent_net::dns::NameError;
 use kops_agent_net::{Location, LocationClient, NOT_FOLLOWED, http, tls};
-use kops_agent_plan::derive::{self, AssetHashes, AssetUrl, Inputs, KnownHashes};
-use kops_agent_process::exit::WrongConfiguration;
+use kops_agent_plan::derive::{AssetHashes, AssetUrl, KnownHashes};
 use kops_agent_spec::facts::Architecture;
 use kops_agent_spec::urls::shown_url;
 use kops_agent_store::{Store, StoreError};
@@ -63,19 +61,6 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// A list of hashes is small; a server that sends more sends something else.
 const LONGEST_ANSWER: usize = 1 << 20;
 
-/// Adds the hashes of a file of `sha256  URL` lines.
-///
-/// # Errors
-/// If the file cannot be read or a line is no such line.
-pub fn read_file(path: &Path, known: &mut KnownHashes) -> Result<()> {
-    let text = std::fs::read_to_string(path)
-        .with_context(|| format!("reading --asset-hashes {}", path.display()))?;
-    let hashes = KnownHashes::parse(&text)
-        .map_err(|error| WrongConfiguration(format!("{}: {error}", path.display())))?;
-    known.extend(hashes);
-    Ok(())
-}
-
 /// Hashes that were told.
 #[derive(Debug, Default)]
 pub struct Told {
@@ -85,14 +70,14 @@ pub struct Told {
     pub by_mirrors: Vec<String>,
 }
 
-/// What publishers tell of the hashes that `known` does not have, of one architecture or of both.
+/// What publishers tell of the hashes of these downloads that `known` does not have, of one architecture or of both.
 ///
 /// # Errors
 /// If no server that may know can be reached. A hash that no server tells is no error here: what needs it says so.
 pub async fn missing(
     store: &Store,
     source: &HashSource,
-    inputs: &Inputs<'_>,
+    assets: Vec<AssetUrl>,
     architecture: Option<Architecture>,
     known: &KnownHashes,
 ) -> Result<Told> {
@@ -100,9 +85,7 @@ pub async fn missing(
     if !source.asks_publishers {
         return Ok(found);
     }
-    // What is wrong with the downloads' names, derivation itself says.
-    let missing: Vec<AssetUrl> = derive::asset_urls(inputs)
-        .unwrap_or_default()
+    let missing: Vec<AssetUrl> = assets
         .into_iter()
         .filter(|asset| architecture.is_none_or(|architecture| asset.architecture == architecture))
         .filter(|asset| {
@@ -313,6 +296,7 @@ fn hash_of(text: &str, name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
 
     #[test]

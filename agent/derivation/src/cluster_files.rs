@@ -11,38 +11,44 @@ use kops_agent_spec::{Cluster, InstanceGroup, InstanceGroupRole, Keyset, Secret}
 use kops_agent_store::{Found, Store, StoreError};
 use tokio::join;
 
-use super::store_files::{StoreFile, StoreFiles, each};
+use crate::store_files::{StoreFile, StoreFiles, each};
 
 /// What a derivation reads of the store.
-pub(crate) struct ClusterFiles {
+pub struct ClusterFiles {
     /// The completed cluster.
-    pub(crate) cluster: Cluster,
+    pub cluster: Cluster,
     /// The file that it is in.
-    pub(crate) cluster_file: StoreFile,
+    pub cluster_file: StoreFile,
     /// The cluster as its user wrote it, where it is needed.
-    pub(super) user_cluster: Option<Cluster>,
+    pub user_cluster: Option<Cluster>,
     /// The group.
-    pub(crate) group: InstanceGroup,
+    pub group: InstanceGroup,
     /// The file that it is in.
-    pub(crate) group_file: StoreFile,
+    pub group_file: StoreFile,
     /// The roles of all groups.
-    pub(super) roles: BTreeSet<InstanceGroupRole>,
+    pub roles: BTreeSet<InstanceGroupRole>,
     /// The keysets that derivation needs, by id.
-    pub(super) keysets: BTreeMap<String, Keyset>,
+    pub keysets: BTreeMap<String, Keyset>,
     /// The secrets that derivation needs, by id.
-    pub(super) secrets: BTreeMap<String, Secret>,
-    pub(super) cluster_addons: Option<String>,
-    pub(super) bootstrap_channel: Option<String>,
-    pub(super) addon_manifests: BTreeMap<String, String>,
+    pub secrets: BTreeMap<String, Secret>,
+    /// `clusteraddons/default`, where it is needed.
+    pub cluster_addons: Option<String>,
+    /// The bootstrap channel, where it is needed.
+    pub bootstrap_channel: Option<String>,
+    /// The manifests of add-ons that derivation needs, by path.
+    pub addon_manifests: BTreeMap<String, String>,
     /// Files that this machine may not read, and that may be there. Keysets are none of them: a worker may not read any,
     /// and has what it needs of them in its boot config.
-    pub(super) denied: Vec<StoreError>,
+    pub denied: Vec<StoreError>,
     /// Keysets that this machine may not read, by id, and why.
-    pub(super) denied_keysets: BTreeMap<String, String>,
+    pub denied_keysets: BTreeMap<String, String>,
 }
 
 /// Reads the cluster, the group, and what their derivation needs besides.
-pub(crate) async fn read(store: &Store, base: &str, group_name: &str) -> Result<ClusterFiles> {
+///
+/// # Errors
+/// The store's, and what is wrong with a file.
+pub async fn read(store: &Store, base: &str, group_name: &str) -> Result<ClusterFiles> {
     let (cluster_file, group_file) = join!(cluster_file(store, base), group_file(store, base, group_name));
     let cluster_file = cluster_file?;
     let cluster = Cluster::parse(&cluster_file.text, &cluster_file.url)?;
@@ -104,8 +110,24 @@ pub(crate) async fn read(store: &Store, base: &str, group_name: &str) -> Result<
     })
 }
 
+/// The labels of the nodes of a group, as the cluster and the group have them now.
+///
+/// # Errors
+/// The store's, and what is wrong with a file.
+pub async fn node_labels(store: &Store, base: &str, group_name: &str) -> Result<BTreeMap<String, String>> {
+    let (cluster, group) = join!(cluster_file(store, base), group_file(store, base, group_name));
+    let (cluster, group) = (cluster?, group?);
+    let cluster = Cluster::parse(&cluster.text, &cluster.url)?;
+    let group = InstanceGroup::parse(&group.text, &group.url)?;
+    let roles = roles(store, base, group_name, group.spec.role).await?;
+    Ok(derive::node_labels(&cluster, &group, &roles))
+}
+
 /// The file of the completed cluster; older kOps releases called it `cluster.spec`.
-pub(crate) async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile> {
+///
+/// # Errors
+/// The store's; it is there under neither name.
+pub async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile> {
     let url = format!("{base}/cluster-completed.spec");
     match store.read(&url).await {
         Ok(text) => Ok(StoreFile { url, text }),
@@ -121,7 +143,10 @@ pub(crate) async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile>
 }
 
 /// The file of the cluster as its user wrote it, where this machine may read it.
-pub(crate) async fn user_file(store: &Store, base: &str) -> Result<Option<StoreFile>> {
+///
+/// # Errors
+/// The store's.
+pub async fn user_file(store: &Store, base: &str) -> Result<Option<StoreFile>> {
     let url = format!("{base}/config");
     Ok(match store.look(&url).await? {
         Found::There(text) => Some(StoreFile { url, text }),
@@ -130,7 +155,10 @@ pub(crate) async fn user_file(store: &Store, base: &str) -> Result<Option<StoreF
 }
 
 /// The file of a group.
-pub(crate) async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFile> {
+///
+/// # Errors
+/// The store's; the cluster has no such group, which names those that it has.
+pub async fn group_file(store: &Store, base: &str, name: &str) -> Result<StoreFile> {
     let url = format!("{base}/instancegroup/{name}");
     match store.read(&url).await {
         Ok(text) => Ok(StoreFile { url, text }),

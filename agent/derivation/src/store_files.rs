@@ -2,7 +2,6 @@
 
 use anyhow::Result;
 use futures_util::stream::{self, StreamExt as _, TryStreamExt as _};
-use kops_agent_host::Sources;
 use kops_agent_plan::derive;
 use kops_agent_spec::{Keyset, Secret};
 use kops_agent_store::{Found, Store};
@@ -15,7 +14,7 @@ const AT_ONCE: usize = 8;
 ///
 /// # Errors
 /// That of the first name, in their order, that gives one.
-pub(super) async fn each<N, T, F>(names: impl IntoIterator<Item = N>, ask: impl Fn(N) -> F) -> Result<Vec<T>>
+pub async fn each<N, T, F>(names: impl IntoIterator<Item = N>, ask: impl Fn(N) -> F) -> Result<Vec<T>>
 where
     F: Future<Output = Result<T>>,
 {
@@ -24,15 +23,15 @@ where
 
 /// A file of the store.
 #[derive(Clone, Debug)]
-pub(crate) struct StoreFile {
+pub struct StoreFile {
     /// Its URL.
-    pub(crate) url: String,
+    pub url: String,
     /// Its bytes.
-    pub(crate) text: Vec<u8>,
+    pub text: Vec<u8>,
 }
 
 /// The folders of keysets and secrets in a store.
-pub(crate) struct StoreFiles<'a> {
+pub struct StoreFiles<'a> {
     store: &'a Store,
     keypairs: String,
     secrets: String,
@@ -40,7 +39,7 @@ pub(crate) struct StoreFiles<'a> {
 
 impl<'a> StoreFiles<'a> {
     /// The folders as the configuration names them, or where they usually are.
-    pub(crate) fn new(store: &'a Store, base: &str, keypairs: &str, secrets: &str) -> StoreFiles<'a> {
+    pub fn new(store: &'a Store, base: &str, keypairs: &str, secrets: &str) -> StoreFiles<'a> {
         let folder = |named: &str, usual: &str| match named {
             "" => format!("{base}/{usual}"),
             named => named.trim_end_matches('/').to_owned(),
@@ -48,13 +47,16 @@ impl<'a> StoreFiles<'a> {
         StoreFiles { store, keypairs: folder(keypairs, "pki"), secrets: folder(secrets, "secrets") }
     }
 
-    /// The folders that were read at an earlier time.
-    pub(crate) fn of(store: &'a Store, sources: &Sources) -> StoreFiles<'a> {
-        StoreFiles { store, keypairs: sources.keysets.clone(), secrets: sources.secrets.clone() }
+    /// The folders at these URLs.
+    pub fn at(store: &'a Store, keypairs: &str, secrets: &str) -> StoreFiles<'a> {
+        StoreFiles { store, keypairs: keypairs.to_owned(), secrets: secrets.to_owned() }
     }
 
     /// A keyset. Workers usually may not read any.
-    pub(crate) async fn keyset(&self, id: &str) -> Result<Found<Keyset>> {
+    ///
+    /// # Errors
+    /// The store's, and what is wrong with the file.
+    pub async fn keyset(&self, id: &str) -> Result<Found<Keyset>> {
         let mut denied = None;
         for folder in [Some(id), derive::former_keyset_name(id)].into_iter().flatten() {
             let url = format!("{}/private/{folder}/keyset.yaml", self.keypairs);
@@ -69,14 +71,22 @@ impl<'a> StoreFiles<'a> {
     }
 
     /// A secret.
-    pub(crate) async fn secret(&self, id: &str) -> Result<Found<Secret>> {
+    ///
+    /// # Errors
+    /// The store's, and what is wrong with the file.
+    pub async fn secret(&self, id: &str) -> Result<Found<Secret>> {
         let url = format!("{}/{id}", self.secrets);
         Ok(self.store.look(&url).await?.try_map(|text| Secret::parse(&text, &url))?)
     }
 
-    /// The folders, for a later run.
-    pub(crate) fn sources(&self) -> Sources {
-        Sources { keysets: self.keypairs.clone(), secrets: self.secrets.clone() }
+    /// The URL of the folder of keysets.
+    pub fn keypairs(&self) -> &str {
+        &self.keypairs
+    }
+
+    /// The URL of the folder of secrets.
+    pub fn secrets(&self) -> &str {
+        &self.secrets
     }
 }
 

@@ -4,19 +4,19 @@ use anyhow::Result;
 use kops_agent_spec::{BootConfig, NodeupConfig, SpecError};
 use kops_agent_store::{Found, Store};
 
-use super::store_files::StoreFile;
+use crate::store_files::StoreFile;
 
 /// The configuration that kOps wrote.
-pub(crate) struct Pinned {
+pub struct Pinned {
     /// The file that it is in.
-    pub(crate) file: StoreFile,
+    pub file: StoreFile,
     /// Its content.
-    pub(crate) config: NodeupConfig,
+    pub config: NodeupConfig,
 }
 
 impl Pinned {
     /// Fields of the file that we do not know. Reads it once more: only a difference asks for them.
-    pub(super) fn unknown_fields(&self) -> Vec<String> {
+    pub fn unknown_fields(&self) -> Vec<String> {
         // It was read as a configuration, so it is one.
         NodeupConfig::ignored_fields(&self.file.text, &self.file.url).unwrap_or_default()
     }
@@ -32,7 +32,7 @@ fn url(base: &str, boot: &BootConfig) -> String {
 ///
 /// # Errors
 /// If it cannot be read, is not the pinned one, or is no configuration.
-pub(crate) async fn read(store: &Store, base: &str, boot: &BootConfig) -> Result<Pinned> {
+pub async fn read(store: &Store, base: &str, boot: &BootConfig) -> Result<Pinned> {
     let url = url(base, boot);
     let text = store.read(&url).await?;
     parse(text, boot, url)
@@ -42,7 +42,7 @@ pub(crate) async fn read(store: &Store, base: &str, boot: &BootConfig) -> Result
 ///
 /// # Errors
 /// If the store does not answer, or the file is not the pinned one, or is no configuration.
-pub(super) async fn pinned(store: &Store, base: &str, boot: &BootConfig) -> Result<Option<Pinned>> {
+pub async fn pinned(store: &Store, base: &str, boot: &BootConfig) -> Result<Option<Pinned>> {
     if boot.nodeup_config_hash.is_empty() {
         return Ok(None);
     }
@@ -58,7 +58,7 @@ pub(super) async fn pinned(store: &Store, base: &str, boot: &BootConfig) -> Resu
 ///
 /// # Errors
 /// If it is not the pinned one, or is no configuration.
-pub(super) fn parse(text: Vec<u8>, boot: &BootConfig, url: String) -> Result<Pinned> {
+pub fn parse(text: Vec<u8>, boot: &BootConfig, url: String) -> Result<Pinned> {
     if !boot.nodeup_config_hash.is_empty()
         && let Err(other) = NodeupConfig::verify_hash(&text, &boot.nodeup_config_hash, &url)
     {
