@@ -18,6 +18,8 @@ use tempfile::TempDir;
 
 /// The cluster's name.
 pub const CLUSTER: &str = "c.example.com";
+/// Its folder in the state store.
+pub const CONFIG_BASE: &str = "s3://clusters/c.example.com";
 /// The region of AWS that it is in.
 pub const REGION: &str = "us-test-1";
 /// The label with a node's group.
@@ -122,8 +124,8 @@ impl Cluster {
     /// The same with more options, or others.
     pub fn configure_with(&self, server: Option<&Value>, more: &Value) {
         let mut options = json!({
-            "clusterName": CLUSTER, "cloud": self.cloud, "configBase": "s3://clusters/c.example.com",
-            "secretStore": "s3://clusters/c.example.com/secrets"
+            "clusterName": CLUSTER, "cloud": self.cloud, "configBase": CONFIG_BASE,
+            "secretStore": format!("{CONFIG_BASE}/secrets")
         });
         if let Some(server) = server {
             options["server"] = server.clone();
@@ -173,6 +175,11 @@ impl Cluster {
         let folder = self.store().join("igconfig/node").join(group);
         fs::create_dir_all(&folder).unwrap();
         fs::write(folder.join("nodeupconfig.yaml"), text).unwrap();
+    }
+
+    /// Leaves the store as kOps does where it writes no configurations of nodes.
+    pub fn remove_nodeup_configs(&self) {
+        fs::remove_dir_all(self.store().join("igconfig")).unwrap();
     }
 
     /// Makes the store unreadable.
@@ -320,7 +327,7 @@ impl Cluster {
     }
 
     fn store_mirror(&self) -> String {
-        format!("s3://clusters/c.example.com={}", self.store().display())
+        format!("{CONFIG_BASE}={}", self.store().display())
     }
 
     /// Starts a controller.

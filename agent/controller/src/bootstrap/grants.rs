@@ -7,11 +7,12 @@ use std::time::Duration;
 use kops_agent_plan::bootstrap::certificates::{self, Asker, Offer};
 use kops_agent_plan::bootstrap::message::{BootstrapRequest, BootstrapResponse, Bytes, ServedNodeConfig};
 use kops_agent_plan::bootstrap::node_config::nodeup_config_file;
-use kops_agent_spec::{InstanceGroupRole, Secret};
+use kops_agent_spec::{InstanceGroup, InstanceGroupRole, Secret};
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
 
+use super::derived_configs::{self, DerivedConfigs};
 use super::keystore::{Keys, Keystore};
 use kops_agent_cloud::verify::{Answer, Refusal, VerifiedNode};
 use kops_agent_net::random;
@@ -25,6 +26,10 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 /// The TTL of a file: a hundred machines of a group that start together cost one look.
 const FILE_TTL: Duration = Duration::from_secs(5);
 
+/// Of a configuration that kOps writes none of. Publishers may take as long as they have for a request.
+const DERIVED: derived_configs::Limits =
+    derived_configs::Limits { waited_for: TIMEOUT, done_within: Duration::from_secs(60), good_for: FILE_TTL };
+
 /// A file of the store, if there is one.
 type StoredFile = Option<Arc<Vec<u8>>>;
 /// What the store had at a URL, and when; `None` before it is known. It is locked while it is being asked for.
@@ -37,6 +42,8 @@ pub struct Grants {
     secret_store: String,
     cert_names: BTreeSet<String>,
     keystore: Arc<Keystore>,
+    /// Where kOps writes no configurations.
+    derived: Option<DerivedConfigs>,
     /// By URL, so that a file that does not come holds up no request for another one.
     looks: StdMutex<BTreeMap<String, Arc<Look>>>,
 }
@@ -56,27 +63,47 @@ impl Grants {
             secret_store: secret_store.trim_end_matches('/').to_owned(),
             cert_names: cert_names.iter().cloned().collect(),
             keystore,
+            derived: None,
             looks: StdMutex::default(),
         }
     }
 
-    /// Refuses machines of groups that kOps keeps as control planes: they make their certificates themselves, so what asks for one is
+    /// The same, which gives configurations that are derived from the cluster spec where it has none that are written: kOps may
+    /// write none.
+    pub fn deriving_configs(mut self, kops_writes_none: bool) -> Grants {
+        self.derived =
+            kops_writes_none.then(|| DerivedConfigs::of(self.store.clone(), &self.config_base, DERIVED));
+        self
+    }
+
+    /// Refuses machines of groups of control planes: they make their certificates themselves, so what asks for one is
     /// no such machine. What is in no group is none of them.
     ///
     /// # Errors
     /// The group is one, or the store does not tell.
     pub async fn refuse_control_planes(&self, instance_group: &str) -> Result<(), Refusal> {
-        let file = nodeup_config_file(InstanceGroupRole::ControlPlane, instance_group);
-        let Some(file) = file else { return Ok(()) };
-        match self.file(&format!("{}/{file}", self.config_base)).await? {
-            None => Ok(()),
-            Some(_) => Err(Refusal::not_verified(
+        let written = nodeup_config_file(InstanceGroupRole::ControlPlane, instance_group);
+        let Some(written) = written else { return Ok(()) };
+        let is_written = self.file(&format!("{}/{written}", self.config_base)).await?.is_some();
+        // Where kOps writes no configurations, it has not written this one.
+        if is_written || self.derived.is_some() && self.is_saved_as_control_plane(instance_group).await? {
+            return Err(Refusal::not_verified(
                 "ControlPlane",
                 format!(
                     "{instance_group} is a group of control planes, which do not bootstrap from a server"
                 ),
-            )),
+            ));
         }
+        Ok(())
+    }
+
+    /// Whether `kops edit ig` has saved a group as one of control planes.
+    async fn is_saved_as_control_plane(&self, instance_group: &str) -> Result<bool, Refusal> {
+        let url = format!("{}/instancegroup/{instance_group}", self.config_base);
+        let Some(text) = self.file(&url).await? else { return Ok(false) };
+        let group = InstanceGroup::parse(&text, &url)
+            .map_err(|error| Refusal::unavailable("StoreUnavailable", error))?;
+        Ok(group.spec.role == InstanceGroupRole::ControlPlane)
     }
 
     /// What a machine asks for.
@@ -135,22 +162,22 @@ impl Grants {
     }
 
     async fn node_config(&self, node: &VerifiedNode) -> Result<ServedNodeConfig, Refusal> {
-        let refused = |problem: String| Refusal {
-            answer: Answer::BadRequest,
-            reason: "NoNodeConfig",
-            message: format!("failed to build node config: {problem}"),
-        };
-        let file = nodeup_config_file(InstanceGroupRole::Node, &node.instance_group).ok_or_else(|| {
-            refused(format!("the instance group {:?} has no name that a group can have", node.instance_group))
+        let group = &node.instance_group;
+        let file = nodeup_config_file(InstanceGroupRole::Node, group).ok_or_else(|| {
+            no_node_config(format!("the instance group {group:?} has no name that a group can have"))
         })?;
         let url = format!("{}/{file}", self.config_base);
-        let text = self.file(&url).await?.ok_or_else(|| refused(format!("{url} does not exist")))?;
-        let nodeup_config =
-            String::from_utf8(text.to_vec()).map_err(|_| refused(format!("{url} is not UTF-8")))?;
+        let nodeup_config = match (self.file(&url).await?, &self.derived) {
+            (Some(text), _) => {
+                String::from_utf8(text.to_vec()).map_err(|_| no_node_config(format!("{url} is not UTF-8")))?
+            }
+            (None, Some(derived)) => derived.of_group(group).await?,
+            (None, None) => return Err(no_node_config(format!("{url} does not exist"))),
+        };
         let mut node_secrets = BTreeMap::new();
         let url = format!("{}/{DOCKER_CONFIG}", self.secret_store);
         if let Some(text) = self.file(&url).await? {
-            let secret = Secret::parse(&text, &url).map_err(|error| refused(error.to_string()))?;
+            let secret = Secret::parse(&text, &url).map_err(|error| no_node_config(error.to_string()))?;
             node_secrets.insert(DOCKER_CONFIG.to_owned(), Bytes(secret.expose().to_vec()));
         }
         Ok(ServedNodeConfig { nodeup_config, node_secrets })
@@ -188,5 +215,14 @@ impl Grants {
         };
         looks.retain(|_, look| Arc::strong_count(look) > 1 || is_fresh(look));
         looks.entry(url.to_owned()).or_default().clone()
+    }
+}
+
+/// A machine cannot have its configuration, as long as the store has what it has.
+pub(super) fn no_node_config(problem: String) -> Refusal {
+    Refusal {
+        answer: Answer::BadRequest,
+        reason: "NoNodeConfig",
+        message: format!("failed to build node config: {problem}"),
     }
 }

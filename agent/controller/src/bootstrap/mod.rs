@@ -8,6 +8,7 @@ mod audit;
 mod call_back;
 mod clients;
 pub mod connections;
+mod derived_configs;
 mod descriptors;
 mod grants;
 mod keystore;
@@ -40,6 +41,7 @@ use kops_agent_cloud::metal::hosts::Enrolled;
 use kops_agent_cloud::metal::verify::HostVerifier;
 use kops_agent_cloud::verify::Verifier;
 use kops_agent_cloud::verify::admission::{self, Admission};
+use kops_agent_plan::takeover::kops_writes_no_configurations;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output::error_text;
 use kops_agent_store::Store;
@@ -133,7 +135,8 @@ impl Setup {
                 &options.secret_store,
                 &server.cert_names,
                 keystore.clone(),
-            ),
+            )
+            .deriving_configs(kops_writes_no_configurations(options)),
             machines: self.cloud.machine_prefix(),
             load_balancing: self.cloud.load_balancing(),
             metrics,

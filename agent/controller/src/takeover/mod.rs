@@ -52,6 +52,8 @@ const RIGHTS: [(&str, &str, &str, &str, &[&str]); 4] = [
 /// Where configurations of nodes are, below the cluster's folder in the store, and what comes after every file there.
 const CONFIGURATIONS: &str = "igconfig/node/";
 const BEHIND_CONFIGURATIONS: &str = "igconfig/node/\u{7f}";
+/// What configurations are derived from where kOps writes none.
+const COMPLETED: &str = "cluster-completed.spec";
 /// The same where machines prove themselves by a key that was enrolled (`server.pki`), which kOps gives no controller by itself.
 const RIGHT_OF_HOSTS: (&str, &str, &str, &str, &[&str]) =
     (hosts::GROUP, hosts::RESOURCE, "", NAMESPACE, &["list"]);
@@ -140,13 +142,16 @@ async fn scope(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<A
     }
     if decide::kops_writes_no_configurations(options) {
         let base = options.config_base.trim_end_matches('/');
-        let written = store(&args.store_mirror)?.versions(base, CONFIGURATIONS, BEHIND_CONFIGURATIONS).await;
+        let store = store(&args.store_mirror)?;
+        let written = store.versions(base, CONFIGURATIONS, BEHIND_CONFIGURATIONS).await;
         let written = written.context("looking for configurations of nodes in the state store")?;
-        if written.is_empty() {
+        let cluster = store.versions(base, COMPLETED, COMPLETED).await;
+        let cluster = cluster.context("looking for the completed cluster in the state store")?;
+        if written.is_empty() && cluster.is_empty() {
             return Ok(not_ready(format!(
-                "{base}/{CONFIGURATIONS} is empty: kOps writes no configuration of nodes for this cloud, and its own \
-                 kops-controller makes each when it is asked for; put nodeupconfig.yaml of each group there, as \
-                 `kops-agent config derive` prints it"
+                "kOps writes no configuration of nodes for this cloud, {base}/{COMPLETED} is not there to derive them from, and \
+                 {base}/{CONFIGURATIONS} is empty: run `kops update cluster --yes`, or put nodeupconfig.yaml of each group \
+                 there, as `kops-agent config derive` prints it"
             )));
         }
     }
@@ -253,7 +258,7 @@ fn administrator(kubeconfig: &Path) -> Result<Client> {
 }
 
 async fn is_found_by_dns(args: &TakeoverArgs, options: &KopsControllerOptions) -> Result<bool> {
-    let url = format!("{}/cluster-completed.spec", options.config_base.trim_end_matches('/'));
+    let url = format!("{}/{COMPLETED}", options.config_base.trim_end_matches('/'));
     let text = store(&args.store_mirror)?.read(&url).await.context("reading how machines find each other")?;
     Ok(decide::is_found_by_dns(&Cluster::parse(&text, &url)?))
 }

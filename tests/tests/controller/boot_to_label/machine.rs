@@ -10,7 +10,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use kops_agent_tests::downloads::Downloads;
 use kops_agent_tests::example_keys::Keyset;
-use kops_agent_tests::example_store::{self, CONFIG_BASE, ExampleStore, NODES, releases};
+use kops_agent_tests::example_store::{self, ExampleStore, NODES, releases};
 use kops_agent_tests::machine_store::merge;
 use nix::mount::{MsFlags, mount};
 use serde_yaml::Value;
@@ -21,7 +21,7 @@ use super::network::{CONTROL_PLANE, on_machine, write_files};
 use super::{LIAR, MACHINE, OTHER_PORT, PORT, authority};
 use crate::bootstrap::World;
 use crate::clouds::{Ground, Lot};
-use crate::cluster::{CLUSTER, GROUP_LABEL, path_of, plain_agent};
+use crate::cluster::{CLUSTER, CONFIG_BASE, GROUP_LABEL, path_of, plain_agent};
 
 /// A worker that is to boot.
 pub struct Machine<'a, G> {
@@ -42,7 +42,7 @@ pub struct Booted {
 }
 
 impl<'a, G: Ground> Machine<'a, G> {
-    /// One of the cluster's group `nodes`, whose configuration is in the store, and which has a boot config.
+    /// One of the cluster's group `nodes`, whose configuration is in the store if kOps writes it there, and which has a boot config.
     pub fn new(ground: &'a G, world: &World) -> Machine<'a, G> {
         let folder = world.cluster.make_folder("machine");
         let mut files = releases().stand_ins().unwrap();
@@ -51,7 +51,10 @@ impl<'a, G: Ground> Machine<'a, G> {
         let authority = authority(&world.cluster);
         let indented: String = authority.certificate.lines().map(|line| format!("    {line}\n")).collect();
         let config = derive(world, &folder.join("example"), G::NAME, &downloads.url(), authority);
-        world.cluster.write_nodeup_config(NODES, &config);
+        match G::KOPS_WRITES_CONFIGS {
+            true => world.cluster.write_nodeup_config(NODES, &config),
+            false => world.cluster.remove_nodeup_configs(),
+        }
         let api_server = world.cluster.api.url().trim_start_matches("https://").parse().unwrap();
         forward((CONTROL_PLANE, 443).into(), api_server);
         let name = format!("kops-controller.internal.{CLUSTER}");
@@ -158,18 +161,26 @@ fn derive(world: &World, folder: &Path, cloud: &str, mirror: &str, keyset: Keyse
         fs::create_dir_all(target.parent().unwrap()).unwrap();
         fs::write(target, text.replace(example_store::CLUSTER, CLUSTER)).unwrap();
     }
-    let base = CONFIG_BASE.replace(example_store::CLUSTER, CLUSTER);
     let mut derive = plain_agent();
-    derive.args(["config", "derive", "--instance-group", NODES, "--config-base", &base, "--store-mirror"]);
-    let output = derive.arg(format!("{base}={}", store.display())).output().unwrap();
+    derive.args([
+        "config",
+        "derive",
+        "--instance-group",
+        NODES,
+        "--config-base",
+        CONFIG_BASE,
+        "--store-mirror",
+    ]);
+    let output = derive.arg(format!("{CONFIG_BASE}={}", store.display())).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }
 
 /// What is the same on every cloud: machines find the control plane by DNS, kube-proxy is on all of them, and the store is a folder.
-const EVERYWHERE: &str = "spec: {topology: {dns: {type: Public}}, kubeProxy: {enabled: null, proxyMode: null},
-    configBase: 's3://clusters.example.com/demo.example.com', keyStore: 's3://clusters.example.com/demo.example.com/pki',
-    secretStore: 's3://clusters.example.com/demo.example.com/secrets'}";
+const EVERYWHERE: &str =
+    "spec: {topology: {dns: {type: Public}}, kubeProxy: {enabled: null, proxyMode: null},
+    configBase: 's3://clusters/demo.example.com', keyStore: 's3://clusters/demo.example.com/pki',
+    secretStore: 's3://clusters/demo.example.com/secrets'}";
 
 /// Makes a file a device of the machine, whose other devices are those that programs expect everywhere.
 pub fn bind_as_device(file: &Path, name: &str) {

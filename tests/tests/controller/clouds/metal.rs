@@ -21,6 +21,7 @@ pub struct Metal([KeyPair; 2]);
 
 impl Ground for Metal {
     const NAME: &'static str = "metal";
+    const KOPS_WRITES_CONFIGS: bool = false;
 
     fn start() -> Metal {
         Metal([(); 2].map(|()| KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).unwrap()))

@@ -76,6 +76,8 @@ impl Lot {
 pub trait Ground: Sync + Sized {
     /// kOps' name of it.
     const NAME: &'static str;
+    /// Whether kOps writes configurations of nodes there.
+    const KOPS_WRITES_CONFIGS: bool = true;
 
     /// One without a machine.
     fn start() -> Self;

@@ -4,6 +4,7 @@
 
 mod audit;
 mod azure;
+mod derived_configs;
 mod digital_ocean;
 mod gce;
 mod go_client;
