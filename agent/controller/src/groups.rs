@@ -1,9 +1,11 @@
 //! The instance groups of the cluster, as `kops update cluster --yes` has applied them, and the labels of their nodes: those of
 //! each group's `igconfig/<role>/<group>/nodeupconfig.yaml` in the state store. What `kops edit ig` has saved and no
-//! `kops update` has applied yet is not there.
+//! `kops update` has applied yet is not there. Where kOps writes none, they are those of the groups as they are saved.
 //!
 //! The store is looked at every so often, by one request that tells which files are others than before. Where it cannot
 //! be read, or one group cannot, what was last known of it holds.
+
+mod saved;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -45,6 +47,8 @@ pub struct Groups {
     store: Arc<Store>,
     base: String,
     interval: Duration,
+    /// Whether groups count that are saved, and of which no configuration is written.
+    saved_count: bool,
     known: Mutex<Known>,
 }
 
@@ -79,7 +83,13 @@ pub struct Changed(pub BTreeSet<String>);
 impl Groups {
     /// The groups of the cluster whose folder in the store is `base`, to be looked at so often.
     pub fn of(store: Arc<Store>, base: &str, interval: Duration) -> Groups {
-        Groups { store, base: base.trim_end_matches('/').to_owned(), interval, known: Mutex::default() }
+        let base = base.trim_end_matches('/').to_owned();
+        Groups { store, base, interval, saved_count: false, known: Mutex::default() }
+    }
+
+    /// The same, of which groups count that are saved and of which no configuration is written: kOps may write none.
+    pub fn saved_too(self, kops_writes_none: bool) -> Groups {
+        Groups { saved_count: kops_writes_none, ..self }
     }
 
     /// What is known of the group of this name, for a node of which its cloud has noted these labels.
@@ -131,6 +141,9 @@ impl Groups {
     async fn read(&self, before: Read) -> Result<Option<(Read, ByName)>> {
         let mut versions = self.store.versions(&self.base, GROUPS, BEHIND_GROUPS).await?;
         versions.retain(|file, _| group_of(file).is_some());
+        if self.saved_count {
+            versions.extend(saved::versions(&self.store, &self.base, &versions).await?);
+        }
         // A cluster has groups. Where there are none this is another folder, or one that is still being written.
         ensure!(
             !versions.is_empty(),
@@ -204,6 +217,9 @@ impl Groups {
 
     /// The labels of a file, unless that is gone since it was listed; or what is wrong with this one file.
     async fn read_group(&self, file: &str) -> Result<Result<Option<Labels>, String>> {
+        if let Some(name) = file.strip_prefix(INSTANCE_GROUPS) {
+            return Ok(saved::labels(&self.store, &self.base, name).await?.map(Some));
+        }
         let url = format!("{}/{file}", self.base);
         match self.store.read(&url).await {
             Ok(text) => Ok(labels::applied(&text, &url).map(Some).map_err(|error| error.to_string())),
@@ -264,8 +280,11 @@ impl Known {
     }
 }
 
-/// The group whose nodes a file of the store is for, if it is one of kOps' configurations of nodes.
+/// The group whose nodes a file of the store is for, if it is one of kOps' configurations of nodes, or a group.
 fn group_of(file: &str) -> Option<&str> {
+    if let Some(name) = file.strip_prefix(INSTANCE_GROUPS) {
+        return (!name.is_empty() && !name.contains('/')).then_some(name);
+    }
     let mut parts = file.strip_prefix(GROUPS)?.split('/');
     let (role, name, rest) = (parts.next()?, parts.next()?, parts.next()?);
     let is_one = ROLES.contains(&role) && !name.is_empty() && rest == CONFIGURATION && parts.next().is_none();

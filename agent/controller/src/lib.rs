@@ -41,7 +41,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use kops_agent_plan::takeover::left_to_upstream;
+use kops_agent_plan::takeover::{kops_writes_no_configurations, left_to_upstream};
 use kops_agent_spec::KopsControllerOptions;
 use kube::Client;
 use tokio::sync::watch;
@@ -217,7 +217,8 @@ fn node_labels(
         known: known.clone(),
         identifier: Identifier::of(cloud.clone(), known, metrics.cache_hits.clone()),
         pod_ranges: PodRanges::of(options.enable_cloud_ipam.then(|| cloud.clone())),
-        groups: Groups::of(store.clone(), &options.config_base, interval),
+        groups: Groups::of(store.clone(), &options.config_base, interval)
+            .saved_too(kops_writes_no_configurations(options)),
         events: Events::of(client.clone()),
         metrics: metrics.clone(),
         mode,

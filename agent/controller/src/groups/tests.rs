@@ -199,7 +199,8 @@ async fn a_store_without_any_group_is_not_believed() {
 }
 
 #[test]
-fn only_configurations_of_nodes_are_groups() {
+fn only_configurations_of_nodes_and_saved_groups_are_groups() {
+    assert_eq!(group_of("instancegroup/nodes"), Some("nodes"));
     assert_eq!(group_of("igconfig/node/nodes/nodeupconfig.yaml"), Some("nodes"));
     assert_eq!(group_of("igconfig/control-plane/cp/nodeupconfig.yaml"), Some("cp"));
     for file in [
@@ -209,8 +210,84 @@ fn only_configurations_of_nodes_are_groups() {
         "igconfig/node/old/nodes/nodeupconfig.yaml",
         "igconfig/node/nodes/nodeupconfig.yaml.bak",
         "igconfig/bastion/b/nodeupconfig.yaml",
-        "instancegroup/nodes",
+        "instancegroup/",
+        "instancegroup/old/nodes",
+        "instancegroups/nodes",
     ] {
         assert_eq!(group_of(file), None, "{file}");
     }
+}
+
+/// A store as kOps leaves it on metal: nothing of a group is written, and `kops edit ig` has saved these.
+fn saved_store() -> (tempfile::TempDir, Groups) {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir_all(folder.path().join("instancegroup")).unwrap();
+    save_cluster(folder.path(), "Node");
+    save_group(folder.path(), "nodes", "Node", "a: '1'");
+    save_group(folder.path(), "control-plane", "ControlPlane", "");
+    let store = Arc::new(Store::new(&[]).unwrap());
+    let groups = Groups::of(store, folder.path().to_str().unwrap(), Duration::MAX).saved_too(true);
+    (folder, groups)
+}
+
+fn save_cluster(folder: &Path, label: &str) {
+    let text = format!(
+        "{{apiVersion: kops.k8s.io/v1alpha2, kind: Cluster, metadata: {{name: c.example.com, labels: \
+         {{alpha.kops.k8s.io/cloud: metal}}}}, spec: {{kubernetesVersion: 1.36.0, networking: {{cni: {{}}}}, \
+         kubelet: {{nodeLabels: {{of-cluster: {label}}}}}}}}}"
+    );
+    fs::write(folder.join("cluster-completed.spec"), text).unwrap();
+}
+
+fn save_group(folder: &Path, name: &str, role: &str, labels: &str) {
+    let text = format!(
+        "{{apiVersion: kops.k8s.io/v1alpha2, kind: InstanceGroup, metadata: {{name: {name}}}, spec: \
+         {{role: {role}, nodeLabels: {{{labels}}}}}}}"
+    );
+    fs::write(folder.join("instancegroup").join(name), text).unwrap();
+}
+
+#[tokio::test]
+async fn where_kops_writes_none_labels_follow_what_is_saved_of_groups_and_of_the_cluster() {
+    let (folder, groups) = saved_store();
+    assert_eq!(groups.refresh().await, changed(&["control-plane", "nodes"]));
+    let role = "node-role.kubernetes.io/node=";
+    assert_eq!(labels(&groups, "nodes"), ["a=1", role, "of-cluster=Node"]);
+    let of_control_plane = labels(&groups, "control-plane");
+    assert!(of_control_plane.contains(&"node-role.kubernetes.io/control-plane=".to_owned()));
+    let api_server = "node-role.kubernetes.io/api-server=".to_owned();
+    assert!(!of_control_plane.contains(&api_server));
+    assert_eq!(get(&groups, "others"), Group::Unknown);
+    assert_eq!(groups.refresh().await, changed(&[]));
+
+    save_group(folder.path(), "nodes", "Node", "a: '2'");
+    assert_eq!(groups.refresh().await, changed(&["nodes"]));
+    // Which changes the labels of others.
+    save_group(folder.path(), "api", "APIServer", "");
+    assert_eq!(groups.refresh().await, changed(&["api", "control-plane"]));
+    assert!(labels(&groups, "control-plane").contains(&api_server));
+    save_cluster(folder.path(), "other");
+    assert_eq!(groups.refresh().await, changed(&["api", "nodes"]));
+    assert_eq!(labels(&groups, "nodes"), ["a=2", role, "of-cluster=other"]);
+
+    // An operator has put one there.
+    write_group(folder.path(), "nodes", "a: written");
+    assert_eq!(groups.refresh().await, changed(&["nodes"]));
+    assert_eq!(labels(&groups, "nodes"), ["a=written", role]);
+    fs::remove_dir_all(folder.path().join("igconfig")).unwrap();
+    assert_eq!(groups.refresh().await, changed(&["nodes"]));
+
+    fs::write(folder.path().join("instancegroup/nodes"), "{spec: [").unwrap();
+    save_group(folder.path(), "more", "Node", "");
+    assert_eq!(groups.refresh().await, changed(&["more"]));
+    assert_eq!(labels(&groups, "nodes"), ["a=2", role, "of-cluster=other"], "what was last read holds");
+    assert!(!groups.is_current());
+}
+
+#[tokio::test]
+async fn a_store_of_which_only_some_files_were_copied_has_no_groups() {
+    let (folder, groups) = saved_store();
+    fs::remove_file(folder.path().join("cluster-completed.spec")).unwrap();
+    assert_eq!(groups.refresh().await, changed(&[]));
+    assert_eq!(get(&groups, "nodes"), Group::Unreadable);
 }

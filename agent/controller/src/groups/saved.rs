@@ -1,0 +1,46 @@
+//! The groups as `kops edit ig` has saved them, where kOps writes no configurations of nodes, as on metal. Upstream's
+//! kops-controller reads the same there (`cmd/kops-controller/pkg/controllerclientset/instancegroups.go`).
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use kops_agent_derivation::cluster_files;
+use kops_agent_plan::diff::sha256_hex;
+use kops_agent_store::{Store, StoreError};
+
+use super::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, Labels, group_of, is_of_file};
+
+/// The completed cluster, which the labels of every group come from, too.
+const CLUSTER: &str = "cluster-completed.spec";
+
+/// The files of groups of which none of these configurations is, each with what tells one state of the cluster and all its groups
+/// from another: the role of one changes the labels of others. None where the cluster is not there, as in a store of which
+/// only some files were copied.
+pub(super) async fn versions(
+    store: &Store,
+    base: &str,
+    written: &BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>> {
+    let cluster = store.versions(base, CLUSTER, CLUSTER).await?;
+    if cluster.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let groups = store.versions(base, INSTANCE_GROUPS, BEHIND_INSTANCE_GROUPS).await?;
+    let all: Vec<String> =
+        cluster.iter().chain(&groups).map(|(file, version)| format!("{file} {version}\n")).collect();
+    let state = sha256_hex(all.concat().as_bytes());
+    let is_written = |name: &str| written.keys().any(|file| group_of(file) == Some(name));
+    let others = groups.into_keys().filter(|file| group_of(file).is_some_and(|name| !is_written(name)));
+    Ok(others.map(|file| (file, state.clone())).collect())
+}
+
+/// The labels of the nodes of a group; or what is wrong with this one group, while others can be read.
+pub(super) async fn labels(store: &Store, base: &str, group: &str) -> Result<Result<Labels, String>> {
+    match cluster_files::node_labels(store, base, group).await {
+        Ok(labels) => Ok(Ok(labels)),
+        Err(error) => match error.downcast_ref::<StoreError>() {
+            Some(of_store) if !is_of_file(of_store) => Err(error),
+            _ => Ok(Err(format!("{error:#}"))),
+        },
+    }
+}
