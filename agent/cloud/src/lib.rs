@@ -23,7 +23,7 @@ pub mod openstack;
 mod rate_limiter;
 mod remembered;
 pub mod scaleway;
-pub mod singleflight;
+mod singleflight;
 pub mod tpm;
 pub mod verify;
 

@@ -13,7 +13,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 
 /// The last answer to a question, with its age.
 #[derive(Debug)]
-pub struct Singleflight<T, E> {
+pub(super) struct Singleflight<T, E> {
     last: Arc<Mutex<Option<Answered<T, E>>>>,
 }
 
@@ -38,7 +38,7 @@ impl<T: Send + Sync + 'static, E: Send + Sync + 'static> Singleflight<T, E> {
     /// What was begun to be asked is asked to its end, whether or not a caller still waits for it: where each caller has
     /// less time than the answer takes, none would ever have it otherwise. Only the caller that asks has a future of the question:
     /// thousands that wait for one list would have kilobytes each.
-    pub async fn get<A: Future<Output = Result<T, E>> + Send + 'static>(
+    pub(super) async fn get<A: Future<Output = Result<T, E>> + Send + 'static>(
         &self,
         longest: Duration,
         ask: impl FnOnce() -> A + Send + 'static,
@@ -65,7 +65,7 @@ impl<T: Send + Sync + 'static, E: Send + Sync + 'static> Singleflight<T, E> {
 
     /// The last answer, if it was asked for no longer ago than `longest`; the one that is being asked for,
     /// if one is. No question is asked for this.
-    pub async fn known(&self, longest: Duration) -> Option<Arc<T>> {
+    pub(super) async fn known(&self, longest: Duration) -> Option<Arc<T>> {
         let called = Instant::now();
         let last = self.last.lock().await;
         let answered = last.as_ref().filter(|answered| answered.at + longest >= called)?;

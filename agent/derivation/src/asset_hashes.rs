@@ -20,7 +20,7 @@ use kops_agent_plan::derive::{AssetHashes, AssetUrl, KnownHashes};
 use kops_agent_spec::facts::Architecture;
 use kops_agent_spec::urls::shown_url;
 use kops_agent_store::{Store, StoreError};
-use reqwest::{Method, Url};
+use reqwest::{Method, StatusCode, Url};
 
 /// Where the hashes of downloads may come from.
 #[derive(Clone, Debug, Default)]
@@ -61,44 +61,44 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(20);
 /// A list of hashes is small; a server that sends more sends something else.
 const LONGEST_ANSWER: usize = 1 << 20;
 
-/// Hashes that were told.
-#[derive(Debug, Default)]
-pub struct Told {
-    /// All of them, by URL.
-    pub known: KnownHashes,
-    /// Those that the mirror told from which the download comes: its URLs, as they are shown.
-    pub by_mirrors: Vec<String>,
+/// What is told goes here as it comes.
+#[derive(Debug)]
+pub struct Told<'a> {
+    /// All hashes that are known, by URL.
+    pub known: &'a mut KnownHashes,
+    /// The downloads of which the mirror that they come from has told the hash: its URLs, as they are shown.
+    pub by_mirrors: &'a mut Vec<String>,
 }
 
-/// What publishers tell of the hashes of these downloads that `known` does not have, of one architecture or of both.
+/// Learns from publishers the hashes of these downloads that are not known yet, of one architecture or of both.
 ///
 /// # Errors
-/// If no server that may know can be reached. A hash that no server tells is no error here: what needs it says so.
-pub async fn missing(
+/// If no server that may know one can be reached: after all have been asked. A hash that no server tells is no error here: what
+/// needs it says so.
+pub async fn learn_missing(
     store: &Store,
     source: &HashSource,
     assets: Vec<AssetUrl>,
     architecture: Option<Architecture>,
-    known: &KnownHashes,
-) -> Result<Told> {
-    let mut found = Told::default();
+    told: Told<'_>,
+) -> Result<()> {
     if !source.asks_publishers {
-        return Ok(found);
+        return Ok(());
     }
     let missing: Vec<AssetUrl> = assets
         .into_iter()
         .filter(|asset| architecture.is_none_or(|architecture| asset.architecture == architecture))
         .filter(|asset| {
-            asset.sha256.is_none() && known.sha256(&asset.canonical_url, &asset.download_url).is_none()
+            asset.sha256.is_none() && told.known.sha256(&asset.canonical_url, &asset.download_url).is_none()
         })
         .collect();
     if missing.is_empty() {
-        return Ok(found);
+        return Ok(());
     }
     tls::require_ca_bundle_for(missing.iter().map(|asset| asset.download_url.as_str()))
         .context("asking for the hashes of downloads")?;
     let client = LocationClient::new()?;
-    let told: Vec<(String, Result<Option<Answer>>)> = stream::iter(missing)
+    let mut answers = stream::iter(missing)
         .map(|asset| {
             let client = client.clone();
             async move {
@@ -111,24 +111,24 @@ pub async fn missing(
                 (asset.download_url, hash)
             }
         })
-        .buffer_unordered(AT_ONCE)
-        .collect()
-        .await;
+        .buffer_unordered(AT_ONCE);
     let mut unproven: Vec<String> = Vec::new();
-    for (url, answer) in told {
-        match answer? {
-            Some(Answer { sha256, is_proven, is_of_mirror }) => {
-                found.known.insert(&url, &sha256);
+    let mut unanswered = None;
+    while let Some((url, answer)) = answers.next().await {
+        match answer {
+            Ok(Some(Answer { sha256, is_proven, is_of_mirror })) => {
+                told.known.insert(&url, &sha256);
                 if !is_proven {
                     unproven.push(shown_url(&url));
                 }
                 if is_of_mirror {
-                    found.by_mirrors.push(shown_url(&url));
+                    told.by_mirrors.push(shown_url(&url));
                 }
             }
-            None => {
+            Ok(None) => {
                 log::warn!("no server tells the SHA-256 of {}; give it with --asset-hashes", shown_url(&url))
             }
+            Err(error) => unanswered = unanswered.or(Some(error)),
         }
     }
     if !unproven.is_empty() {
@@ -138,7 +138,7 @@ pub async fn missing(
             unproven.join(", ")
         );
     }
-    Ok(found)
+    unanswered.map_or(Ok(()), Err)
 }
 
 /// A hash, and whose word it is.
@@ -258,7 +258,14 @@ async fn get(client: &LocationClient, store: &Store, url: &str) -> Result<Option
     if location.has_headers() && answer.status().is_redirection() {
         bail!("the server answered {}, and {NOT_FOLLOWED}", answer.status());
     }
-    if !answer.status().is_success() {
+    let status = answer.status();
+    // It may have the list, and does not give it now: another proxy, more pace or more time would.
+    if status.is_server_error()
+        || matches!(status, StatusCode::PROXY_AUTHENTICATION_REQUIRED | StatusCode::TOO_MANY_REQUESTS)
+    {
+        bail!("the server answered {status} for {}", shown_url(url));
+    }
+    if !status.is_success() {
         return Ok(None);
     }
     let is_proven = may_vouch(&location.url) && may_vouch(answer.url());

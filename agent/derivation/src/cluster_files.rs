@@ -135,11 +135,26 @@ pub async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile> {
             let url = format!("{base}/cluster.spec");
             match store.look(&url).await? {
                 Found::There(text) => Ok(StoreFile { url, text }),
-                Found::Absent | Found::Denied(_) => Err(error.into()),
+                Found::Absent => Err(error.into()),
+                Found::Denied(why) => Err(why.into()),
             }
         }
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether the store has no completed cluster.
+///
+/// # Errors
+/// The store's.
+pub async fn is_absent(store: &Store, base: &str) -> Result<bool> {
+    for name in ["cluster-completed.spec", "cluster.spec"] {
+        match store.look(&format!("{base}/{name}")).await? {
+            Found::Absent => {}
+            Found::There(_) | Found::Denied(_) => return Ok(false),
+        }
+    }
+    Ok(true)
 }
 
 /// The file of the cluster as its user wrote it, where this machine may read it.

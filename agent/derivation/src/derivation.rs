@@ -82,7 +82,7 @@ impl Derivation {
     /// architecture, or of both.
     ///
     /// # Errors
-    /// If no publisher can be reached.
+    /// If no publisher can be reached. What was told until then is known all the same, and also where this is cut off.
     pub async fn learn_hashes(
         &mut self,
         given: KnownHashes,
@@ -94,10 +94,8 @@ impl Derivation {
         self.known.extend(given);
         // What is wrong with the downloads' names, derivation itself says.
         let assets = derive::asset_urls(&self.inputs()).unwrap_or_default();
-        let told = asset_hashes::missing(store, source, assets, architecture, &self.known).await?;
-        self.known.extend(told.known);
-        self.told_by_mirrors = told.by_mirrors;
-        Ok(())
+        let told = asset_hashes::Told { known: &mut self.known, by_mirrors: &mut self.told_by_mirrors };
+        asset_hashes::learn_missing(store, source, assets, architecture, told).await
     }
 
     /// The hashes that were told, by URL.
@@ -182,10 +180,15 @@ impl Derived {
         if !self.problems.is_empty() {
             return Err(Incomplete::Wrong(self.problems));
         }
-        match derive::unhashed(&self.config) {
+        match self.unhashed() {
             unhashed if unhashed.is_empty() => Ok(self.text()),
             unhashed => Err(Incomplete::Unhashed(unhashed)),
         }
+    }
+
+    /// The downloads whose hashes are not known.
+    pub fn unhashed(&self) -> Vec<String> {
+        derive::unhashed(&self.config)
     }
 
     /// The bytes that kOps would have written.
@@ -199,7 +202,7 @@ impl Derived {
         if actual == nodeup_config_hash {
             return Proof::Proven;
         }
-        match derive::unhashed(&self.config) {
+        match self.unhashed() {
             unhashed if unhashed.is_empty() => Proof::Differs(actual),
             unhashed => Proof::Unhashed(unhashed),
         }

@@ -38,6 +38,14 @@ pub async fn read(store: &Store, base: &str, boot: &BootConfig) -> Result<Pinned
     parse(text, boot, url)
 }
 
+/// Whether the store has it, and this machine may read it.
+///
+/// # Errors
+/// The store's.
+pub async fn is_written(store: &Store, base: &str, boot: &BootConfig) -> Result<bool> {
+    Ok(matches!(store.look(&url(base, boot)).await?, Found::There(_)))
+}
+
 /// Reads it where the boot config pins one and this machine may read it.
 ///
 /// # Errors

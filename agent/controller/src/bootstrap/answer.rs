@@ -97,7 +97,7 @@ impl Bootstrap {
         let under_way = self.taken.take(token, at)?;
 
         let verification = in_time(verification);
-        let _admitted = match proof {
+        let admitted = match proof {
             Proof::Token | Proof::Address => {
                 let admitted = self.admission.enter(origin).await?;
                 known.node = verification.await?;
@@ -142,6 +142,8 @@ impl Bootstrap {
         if !known.node.is_proven_worker {
             self.grants.refuse_control_planes(&known.node.instance_group).await?;
         }
+        // The rest asks no cloud, and may wait for the store.
+        drop(admitted);
         let response = self.grants.give(&known.node, &request).await?;
         // Not before: a machine that is given nothing, because the cloud or the store does not answer now, comes again and again.
         under_way.used_by(&name)?;

@@ -2,16 +2,15 @@
 //! now, when a machine asks for it.
 //!
 //! Upstream's kops-controller builds it anew for each request, with all of kOps in its process (`getNodeConfig` in
-//! `cmd/kops-controller/pkg/server/node_config.go`). Here machines of a group that start together share one derivation, and
-//! one that takes longer than a machine waits is there when it comes again. What publishers have told of downloads is
-//! remembered for as long as this process lives.
+//! `cmd/kops-controller/pkg/server/node_config.go`). Here machines of a group that start together share one derivation
+//! (singleflight), and one that takes longer than a machine waits is there when it comes again. What publishers have told of
+//! downloads is remembered for as long as this process lives, whatever else went wrong.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex as StdMutex, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Result, anyhow};
-use kops_agent_cloud::singleflight::Singleflight;
+use anyhow::{Context, Result, anyhow};
 use kops_agent_cloud::verify::Refusal;
 use kops_agent_derivation::asset_hashes::HashSource;
 use kops_agent_derivation::{Derivation, Incomplete, cluster_files};
@@ -20,12 +19,12 @@ use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_process::output::error_text;
 use kops_agent_spec::{InstanceGroupRole, SpecError};
 use kops_agent_store::{Store, StoreError};
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
+use tokio::sync::{Mutex, Semaphore};
+use tokio::time::{Instant, timeout};
 
 use super::grants::no_node_config;
 
-/// Derivations at a time, each of which reads some files of the store and may ask publishers.
+/// Groups at a time whose publishers are asked.
 const AT_ONCE: usize = 2;
 
 /// The timeouts of a derivation, and how long it is good for.
@@ -33,9 +32,9 @@ const AT_ONCE: usize = 2;
 pub(super) struct Limits {
     /// How long a machine waits for one.
     pub(super) waited_for: Duration,
-    /// How long one takes at most, whether or not a machine waits.
+    /// How long the store may take for one, and then the publishers, whether or not a machine waits.
     pub(super) done_within: Duration,
-    /// The TTL of one, and of what is wrong with the cluster spec.
+    /// The TTL of one that has ended, well or not.
     pub(super) good_for: Duration,
 }
 
@@ -46,16 +45,21 @@ pub(super) struct DerivedConfigs {
     limits: Limits,
     turns: Arc<Semaphore>,
     /// By name: those that machines were in that have proven what they are.
-    groups: Mutex<BTreeMap<String, Arc<OfGroup>>>,
+    groups: StdMutex<BTreeMap<String, Arc<Group>>>,
 }
 
 #[derive(Default)]
-struct OfGroup {
-    /// The configuration, or what is wrong with what it is derived from; an error passes by itself.
-    derived: Singleflight<Result<String, String>, String>,
+struct Group {
+    /// The last derivation that has ended, and when. It is locked while one is under way.
+    last: Arc<Mutex<Option<(Instant, Outcome)>>>,
+    /// Why the last one failed; empty if it did not.
+    problem: Arc<StdMutex<String>>,
     /// What publishers have told of its downloads, by URL.
-    hashes: Arc<Mutex<BTreeMap<String, String>>>,
+    hashes: Arc<StdMutex<BTreeMap<String, String>>>,
 }
+
+/// The configuration, or why there is none.
+type Outcome = Result<String, Refusal>;
 
 impl DerivedConfigs {
     /// Derives from what is in the cluster's folder.
@@ -65,7 +69,7 @@ impl DerivedConfigs {
             config_base: config_base.to_owned(),
             limits,
             turns: Arc::new(Semaphore::new(AT_ONCE)),
-            groups: Mutex::default(),
+            groups: StdMutex::default(),
         }
     }
 
@@ -73,84 +77,139 @@ impl DerivedConfigs {
     ///
     /// # Errors
     /// The cluster spec gives none, or the store or a publisher does not tell yet.
-    pub(super) async fn of_group(&self, name: &str) -> Result<String, Refusal> {
-        let unavailable = |problem: &str| {
-            let problem = format!("the configuration of the group {name} cannot be derived yet: {problem}");
-            Refusal::unavailable("NodeConfigUnavailable", problem)
-        };
+    pub(super) async fn of_group(&self, name: &str) -> Outcome {
         let group = self.group(name);
-        let (store, turns, within) = (self.store.clone(), self.turns.clone(), self.limits.done_within);
-        let (base, hashes, asked) = (self.config_base.clone(), group.hashes.clone(), name.to_owned());
-        let derivation = move || async move {
-            let deriving = async {
-                let _turn = turns.acquire().await?;
-                derive(&store, &base, &asked, &hashes).await
+        timeout(self.limits.waited_for, self.derived(name, group.clone())).await.unwrap_or_else(|_| {
+            let before = match &*lock(&group.problem) {
+                problem if problem.is_empty() => String::new(),
+                problem => format!("; it failed before: {problem}"),
             };
-            match timeout(within, deriving).await {
-                Ok(derived) => outcome(derived),
-                Err(_) => Err(format!("it takes longer than {within:.0?}")),
-            }
-        };
-        let waiting = group.derived.get(self.limits.good_for, derivation);
-        match timeout(self.limits.waited_for, waiting).await {
-            Ok(Ok(derived)) => derived.as_ref().clone().map_err(no_node_config),
-            Ok(Err(problem)) => Err(unavailable(&problem)),
-            Err(_) => Err(unavailable("it is still being derived; the machine finds it when it comes again")),
+            let problem = "it is still being derived, and the machine finds it when it comes again";
+            Err(unavailable(name, &format!("{problem}{before}")))
+        })
+    }
+
+    /// The last one, while it is good; else a new one, which goes on to its end though the machine may go.
+    async fn derived(&self, name: &str, group: Arc<Group>) -> Outcome {
+        let mut last = group.last.clone().lock_owned().await;
+        if let Some((at, outcome)) = &*last
+            && at.elapsed() < self.limits.good_for
+        {
+            return outcome.clone();
         }
+        let work = Work {
+            store: self.store.clone(),
+            base: self.config_base.clone(),
+            name: name.to_owned(),
+            within: self.limits.done_within,
+            turns: self.turns.clone(),
+            hashes: group.hashes.clone(),
+        };
+        let deriving = tokio::spawn(async move {
+            let outcome = work.outcome().await;
+            let problem = outcome.as_ref().err().map_or_else(String::new, |refusal| refusal.message.clone());
+            let before = std::mem::replace(&mut *lock(&group.problem), problem.clone());
+            if !problem.is_empty() && problem != before {
+                // No machine may have waited for it.
+                log::warn!("no machine of the group {} gets its configuration: {problem}", work.name);
+            }
+            *last = Some((Instant::now(), outcome.clone()));
+            outcome
+        });
+        deriving.await.unwrap_or_else(|error| Err(unavailable(name, &error.to_string())))
     }
 
-    fn group(&self, name: &str) -> Arc<OfGroup> {
-        let mut groups = self.groups.lock().unwrap_or_else(PoisonError::into_inner);
-        groups.entry(name.to_owned()).or_default().clone()
+    fn group(&self, name: &str) -> Arc<Group> {
+        lock(&self.groups).entry(name.to_owned()).or_default().clone()
     }
 }
 
-/// Whether what was wrong is so for as long as the store has what it has, in which case it is a machine's answer.
-fn outcome(derived: Result<String>) -> Result<Result<String, String>, String> {
-    match derived {
-        Ok(text) => Ok(Ok(text)),
-        Err(error) if is_of_spec(&error) => Ok(Err(error_text(&error))),
-        Err(error) => Err(error_text(&error)),
+/// One derivation.
+struct Work {
+    store: Arc<Store>,
+    base: String,
+    name: String,
+    within: Duration,
+    turns: Arc<Semaphore>,
+    hashes: Arc<StdMutex<BTreeMap<String, String>>>,
+}
+
+impl Work {
+    /// What is wrong for as long as the store has what it has is the machine's answer; all else may pass.
+    async fn outcome(&self) -> Outcome {
+        self.derive().await.map_err(|error| match is_of_spec(&error) {
+            true => no_node_config(error_text(&error)),
+            false => unavailable(&self.name, &error_text(&error)),
+        })
+    }
+
+    async fn derive(&self) -> Result<String> {
+        let reading = cluster_files::read(&self.store, &self.base, &self.name);
+        let files = timeout(self.within, reading)
+            .await
+            .unwrap_or_else(|_| Err(anyhow!("the store takes longer than {:.0?}", self.within)))?;
+        let role = files.group.spec.role;
+        if role != InstanceGroupRole::Node {
+            return Err(WrongConfiguration(format!(
+                "the instance group {} has the role {role}, and only workers get their configuration from this server",
+                self.name
+            ))
+            .into());
+        }
+        // What may not be read may be there.
+        if let Some(denied) = files.denied.first() {
+            return Err(anyhow!("{denied}"));
+        }
+        if let Some((id, denied)) = files.denied_keysets.first_key_value() {
+            return Err(anyhow!("the keyset {id} cannot be read: {denied}"));
+        }
+        let mut derivation = Derivation::of_group(files);
+        self.learn_hashes(&mut derivation).await.with_context(|| {
+            format!(
+                "where no server can tell: put what `kops-agent config derive --instance-group {} --asset-hashes FILE` prints at \
+                 igconfig/node/{}/nodeupconfig.yaml of the store",
+                self.name, self.name
+            )
+        })?;
+        Ok(derivation.derive().whole()?)
+    }
+
+    /// Learns what is not remembered, and remembers what was told, though not all was.
+    async fn learn_hashes(&self, derivation: &mut Derivation) -> Result<()> {
+        let remembered = HashSource::known_and(lock(&self.hashes).clone());
+        derivation.learn_hashes(KnownHashes::default(), &remembered, None, &self.store).await?;
+        if derivation.derive().unhashed().is_empty() {
+            return Ok(());
+        }
+        let _turn = self.turns.acquire().await?;
+        let publishers = HashSource::publishers(BTreeMap::new());
+        let asking = derivation.learn_hashes(KnownHashes::default(), &publishers, None, &self.store);
+        let asked = timeout(self.within, asking).await;
+        *lock(&self.hashes) = derivation.known_hashes();
+        asked.unwrap_or_else(|_| {
+            Err(anyhow!(
+                "the servers that tell the SHA-256 of downloads take longer than {:.0?}",
+                self.within
+            ))
+        })
     }
 }
 
+fn unavailable(group: &str, problem: &str) -> Refusal {
+    let problem = format!("the configuration of the group {group} cannot be derived yet: {problem}");
+    Refusal::unavailable("NodeConfigUnavailable", problem)
+}
+
+/// A hash that no server tells is none of it: servers are known to hold back what they have.
 fn is_of_spec(error: &anyhow::Error) -> bool {
     error.chain().any(|cause| {
-        cause.is::<Incomplete>()
+        matches!(cause.downcast_ref(), Some(Incomplete::Wrong(_)))
             || cause.is::<SpecError>()
             || cause.is::<WrongConfiguration>()
             || cause.downcast_ref::<StoreError>().is_some_and(StoreError::is_configuration)
     })
 }
 
-async fn derive(
-    store: &Store,
-    base: &str,
-    group: &str,
-    hashes: &Mutex<BTreeMap<String, String>>,
-) -> Result<String> {
-    let files = cluster_files::read(store, base, group).await?;
-    let role = files.group.spec.role;
-    if role != InstanceGroupRole::Node {
-        return Err(WrongConfiguration(format!(
-            "the instance group {group} has the role {role}, and only workers get their configuration from this server"
-        ))
-        .into());
-    }
-    // What may not be read may be there.
-    if let Some(denied) = files.denied.first() {
-        return Err(anyhow!("{denied}"));
-    }
-    if let Some((id, denied)) = files.denied_keysets.first_key_value() {
-        return Err(anyhow!("the keyset {id} cannot be read: {denied}"));
-    }
-    let remembered = hashes.lock().unwrap_or_else(PoisonError::into_inner).clone();
-    let mut derivation = Derivation::of_group(files);
-    derivation.learn_hashes(KnownHashes::default(), &HashSource::publishers(remembered), None, store).await?;
-    let derived = derivation.derive();
-    // Those of downloads that it no longer has are forgotten.
-    let told = KnownHashes::of_config(&derived.config);
-    *hashes.lock().unwrap_or_else(PoisonError::into_inner) =
-        told.iter().map(|(url, sha256)| (url.to_owned(), sha256.to_owned())).collect();
-    Ok(derived.whole()?)
+fn lock<T>(mutex: &StdMutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

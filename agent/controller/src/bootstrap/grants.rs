@@ -11,6 +11,7 @@ use kops_agent_spec::{InstanceGroup, InstanceGroupRole, Secret};
 use time::OffsetDateTime;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout};
+use tokio::try_join;
 
 use super::derived_configs::{self, DerivedConfigs};
 use super::keystore::{Keys, Keystore};
@@ -19,6 +20,8 @@ use kops_agent_net::random;
 use kops_agent_process::output::error_text;
 use kops_agent_store::{Store, StoreError};
 
+/// Why a machine cannot have its configuration, in a word.
+pub(super) const NO_NODE_CONFIG: &str = "NoNodeConfig";
 /// The one secret that nodes get this way.
 const DOCKER_CONFIG: &str = "dockerconfig";
 /// The timeout of a file of the store: a machine waits 15 seconds for all of it.
@@ -84,9 +87,10 @@ impl Grants {
     pub async fn refuse_control_planes(&self, instance_group: &str) -> Result<(), Refusal> {
         let written = nodeup_config_file(InstanceGroupRole::ControlPlane, instance_group);
         let Some(written) = written else { return Ok(()) };
-        let is_written = self.file(&format!("{}/{written}", self.config_base)).await?.is_some();
-        // Where kOps writes no configurations, it has not written this one.
-        if is_written || self.derived.is_some() && self.is_saved_as_control_plane(instance_group).await? {
+        let written = format!("{}/{written}", self.config_base);
+        let (is_written, is_saved) =
+            try_join!(self.file(&written), self.is_saved_as_control_plane(instance_group))?;
+        if is_written.is_some() || is_saved {
             return Err(Refusal::not_verified(
                 "ControlPlane",
                 format!(
@@ -97,8 +101,11 @@ impl Grants {
         Ok(())
     }
 
-    /// Whether `kops edit ig` has saved a group as one of control planes.
+    /// Whether `kops edit ig` has saved a group as one of control planes, where nothing is written of any.
     async fn is_saved_as_control_plane(&self, instance_group: &str) -> Result<bool, Refusal> {
+        if self.derived.is_none() {
+            return Ok(false);
+        }
         let url = format!("{}/instancegroup/{instance_group}", self.config_base);
         let Some(text) = self.file(&url).await? else { return Ok(false) };
         let group = InstanceGroup::parse(&text, &url)
@@ -222,7 +229,7 @@ impl Grants {
 pub(super) fn no_node_config(problem: String) -> Refusal {
     Refusal {
         answer: Answer::BadRequest,
-        reason: "NoNodeConfig",
+        reason: NO_NODE_CONFIG,
         message: format!("failed to build node config: {problem}"),
     }
 }

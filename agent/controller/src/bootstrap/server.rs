@@ -28,6 +28,7 @@ use super::audit::{Kind, Record};
 use super::clients::Clients;
 use super::connections::{Connections, Outcome, Slot};
 use super::descriptors;
+use super::grants::NO_NODE_CONFIG;
 use super::keystore::Keystore;
 use super::replay::TOKEN_OLDER_THAN_SERVER;
 use kops_agent_cloud::verify::{Answer, Refusal};
@@ -318,6 +319,9 @@ fn refused(refusal: Refusal, door: Door<'_>) -> Response<String> {
         Answer::NotVerified => text(StatusCode::FORBIDDEN, "failed to verify token"),
         Answer::NotProven => text(StatusCode::BAD_REQUEST, "callback failed"),
         Answer::AlreadyRegistered => text(StatusCode::CONFLICT, ""),
+        Answer::BadRequest if refusal.reason == NO_NODE_CONFIG => {
+            text(StatusCode::BAD_REQUEST, "failed to build node config")
+        }
         Answer::BadRequest => text(StatusCode::BAD_REQUEST, refusal.message),
         Answer::TooLarge => text(StatusCode::PAYLOAD_TOO_LARGE, refusal.message),
         Answer::TooSlow => text(StatusCode::REQUEST_TIMEOUT, refusal.message),

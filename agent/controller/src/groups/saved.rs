@@ -3,29 +3,35 @@
 
 use std::collections::BTreeMap;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use kops_agent_derivation::cluster_files;
 use kops_agent_plan::diff::sha256_hex;
 use kops_agent_store::{Store, StoreError};
 
 use super::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, Labels, group_of, is_of_file};
 
-/// The completed cluster, which the labels of every group come from, too.
-const CLUSTER: &str = "cluster-completed.spec";
+/// The completed cluster, which the labels of every group come from, too; and as older kOps releases called it.
+const CLUSTER: [&str; 2] = ["cluster-completed.spec", "cluster.spec"];
 
 /// The files of groups of which none of these configurations is, each with what tells one state of the cluster and all its groups
-/// from another: the role of one changes the labels of others. None where the cluster is not there, as in a store of which
-/// only some files were copied.
+/// from another: the role of one changes the labels of others.
+///
+/// # Errors
+/// The store's; there are groups, and no cluster now.
 pub(super) async fn versions(
     store: &Store,
     base: &str,
     written: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>> {
-    let cluster = store.versions(base, CLUSTER, CLUSTER).await?;
-    if cluster.is_empty() {
-        return Ok(BTreeMap::new());
-    }
+    let [first, last] = CLUSTER;
+    let mut cluster = store.versions(base, first, last).await?;
+    cluster.retain(|file, _| CLUSTER.contains(&file.as_str()));
     let groups = store.versions(base, INSTANCE_GROUPS, BEHIND_INSTANCE_GROUPS).await?;
+    // Of a store that `kops toolbox enroll` has copied, neither is there.
+    ensure!(
+        !cluster.is_empty() || groups.is_empty(),
+        "{base} has groups and no {first}: has `kops update cluster --yes` been run?"
+    );
     let all: Vec<String> =
         cluster.iter().chain(&groups).map(|(file, version)| format!("{file} {version}\n")).collect();
     let state = sha256_hex(all.concat().as_bytes());

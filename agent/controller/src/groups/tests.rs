@@ -285,9 +285,27 @@ async fn where_kops_writes_none_labels_follow_what_is_saved_of_groups_and_of_the
 }
 
 #[tokio::test]
-async fn a_store_of_which_only_some_files_were_copied_has_no_groups() {
+async fn while_the_cluster_is_not_there_what_was_last_read_of_saved_groups_holds() {
+    let (folder, groups) = saved_store();
+    write_group(folder.path(), "more", "");
+    groups.refresh().await;
+    let before = labels(&groups, "nodes");
+    let (completed, away) = (folder.path().join("cluster-completed.spec"), folder.path().join("away"));
+    fs::rename(&completed, &away).unwrap();
+    assert_eq!(groups.refresh().await, changed(&[]));
+    assert_eq!(labels(&groups, "nodes"), before);
+    assert!(!groups.is_current());
+    // As older releases of kOps called it.
+    fs::rename(away, folder.path().join("cluster.spec")).unwrap();
+    assert_eq!(groups.refresh().await, changed(&[]));
+    assert!(groups.is_current());
+}
+
+#[tokio::test]
+async fn a_store_that_was_copied_for_one_control_plane_has_its_own_group() {
     let (folder, groups) = saved_store();
     fs::remove_file(folder.path().join("cluster-completed.spec")).unwrap();
-    assert_eq!(groups.refresh().await, changed(&[]));
-    assert_eq!(get(&groups, "nodes"), Group::Unreadable);
+    fs::remove_dir_all(folder.path().join("instancegroup")).unwrap();
+    write(folder.path(), "igconfig/control-plane/control-plane", "node-role.kubernetes.io/control-plane: ''");
+    assert_eq!(groups.refresh().await, changed(&["control-plane"]));
 }

@@ -20,7 +20,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use kops_agent_bootstrap_client::KopsController;
 use kops_agent_derivation::asset_hashes::HashSource;
-use kops_agent_derivation::{StoreFiles, each, nodeup_config};
+use kops_agent_derivation::{StoreFiles, cluster_files, each, nodeup_config};
 use kops_agent_host::Sources;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::BootConfig;
@@ -73,6 +73,10 @@ pub async fn read(
         (ConfigFrom::Auto, Some(pinned)) => {
             pinned_and_proven(store, &base, options, &boot, &facts, pinned).await
         }
+        (ConfigFrom::Auto, None) if has_only_written(store, &base, &boot).await? => {
+            let written = nodeup_config::read(store, &base, &boot).await?;
+            Configuration::of_pinned(written)
+        }
         (_, pinned) => derived(store, &base, options, &boot, &facts, pinned, hashes).await?,
     };
     let mut without = BTreeSet::new();
@@ -91,6 +95,15 @@ pub async fn read(
     Ok(spec)
 }
 
+/// Whether the store has a configuration of the group and nothing to derive one from, as in what `kops toolbox enroll` copies to
+/// a control plane; and no other is pinned.
+async fn has_only_written(store: &Store, base: &str, boot: &BootConfig) -> Result<bool> {
+    if !boot.nodeup_config_hash.is_empty() || !base.starts_with("file://") && !base.starts_with('/') {
+        return Ok(false);
+    }
+    Ok(cluster_files::is_absent(store, base).await? && nodeup_config::is_written(store, base, boot).await?)
+}
+
 /// The node of a machine that asks kops-controller: it has no keysets, and the secrets that it is given.
 async fn served(store: &Store, options: &SourceOptions, boot: BootConfig, facts: Facts) -> Result<NodeSpec> {
     let kops_controller =
@@ -103,7 +116,7 @@ async fn served(store: &Store, options: &SourceOptions, boot: BootConfig, facts:
         }
     }
     for path in spec.inputs.wanted_manifests() {
-        if !path.contains("://") {
+        if !is_whole(&path) {
             return Err(WrongConfiguration(format!(
                 "this node is to run the manifest {path} of the state store, which it does not read: kops-controller \
                  serves no manifests; give it the cluster's folder in the store with --config-base"
@@ -114,6 +127,12 @@ async fn served(store: &Store, options: &SourceOptions, boot: BootConfig, facts:
     let manifests = each(spec.inputs.wanted_manifests(), |path| manifest(store, path.clone(), path)).await?;
     spec.inputs.manifests.extend(manifests);
     Ok(spec)
+}
+
+/// Whether it tells by itself where a manifest is: a URL, or a path of this machine, to which `kops toolbox enroll` copies what a control
+/// plane runs (upstream: `remapFile` in `pkg/commands/toolbox_enroll.go`).
+fn is_whole(manifest: &str) -> bool {
+    manifest.contains("://") || manifest.starts_with('/')
 }
 
 /// Reads what the configuration refers to: keysets, secrets and manifests.
@@ -151,7 +170,7 @@ async fn complete(
         Ok((name, found))
     };
     let of_store = async |path: String| {
-        let url = if path.contains("://") { path.clone() } else { format!("{base}/{path}") };
+        let url = if is_whole(&path) { path.clone() } else { format!("{base}/{path}") };
         manifest(store, path, url).await
     };
     let (keysets, secrets, manifests) = join!(

@@ -154,6 +154,16 @@ fn a_mirror_that_serves_a_page_for_people_in_the_place_of_a_hash() {
     refused(&node, &[], CONFIGURATION, &[KUBELET, "--asset-hashes"]);
 }
 
+/// It may have the hash: another run may be told.
+#[test]
+fn a_mirror_that_is_too_busy_to_tell_a_hash() {
+    let node = Machine::of(NODES);
+    for status in [407, 429, 503] {
+        node.downloads().break_path(&format!("{KUBELET}.sha256"), Fault::Status(status));
+        refused(&node, &[], FAILED, &[KUBELET, &status.to_string()]);
+    }
+}
+
 #[test]
 fn a_mirror_that_stops_half_way() {
     let node = Machine::of(NODES);

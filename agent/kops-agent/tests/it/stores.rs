@@ -202,6 +202,56 @@ fn what_a_web_server_does_not_give_is_said() {
     assert_eq!(node.files(), [""; 0]);
 }
 
+/// As `kops toolbox enroll` lays it out on a control plane of metal (upstream: `GetBootstrapData` in `pkg/commands/toolbox_enroll.go`).
+#[test]
+fn what_kops_toolbox_enroll_copies_to_a_control_plane_makes_it_one() {
+    let node = Machine::of(CONTROL_PLANE);
+    let derived = Ended::of(Command::new(agent()).env_clear().envs(node.cluster.environment()).args([
+        "config",
+        "derive",
+        "--instance-group",
+        CONTROL_PLANE,
+        "--config-base",
+        CONFIG_BASE,
+    ]));
+    derived.with(0, &[]);
+    let (store, copied) = (node.cluster.store.cluster_folder(), node.folder().join("copied"));
+    let at = |path: &str| copied.join(path).display().to_string();
+    let manifests = CONFIG_BASE.replace("s3://", "") + "/manifests";
+    let configuration = derived
+        .stdout
+        .replace(&format!("{CONFIG_BASE}/manifests"), &at(&manifests))
+        .replace(&format!("keypairs: {CONFIG_BASE}/pki"), &format!("keypairs: {}", at("pki/etcd")))
+        .replace(&format!("secrets: {CONFIG_BASE}/secrets"), &format!("secrets: {}", at("pki")));
+    assert!(configuration.contains(&format!("- {}", at(&manifests))), "{configuration}");
+    let file = copied.join(format!("igconfig/control-plane/{CONTROL_PLANE}/nodeupconfig.yaml"));
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    fs::write(&file, configuration).unwrap();
+    for (folder, target) in [
+        ("manifests", manifests.as_str()),
+        ("manifests/static", "manifests/static"),
+        ("pki", "pki/etcd"),
+        ("secrets", "pki"),
+    ] {
+        let target = copied.join(target);
+        fs::create_dir_all(&target).unwrap();
+        let from = format!("{}/.", store.join(folder).display());
+        assert!(Command::new("cp").arg("-r").arg(from).arg(target).status().unwrap().success());
+    }
+    let base = format!("file://{}", copied.display());
+    Ended::of(&mut node.agent_with_store("converge", &base)).with(0, &[]);
+    for file in [
+        "etc/kubernetes/manifests/etcd-main-control-plane-eu-west-1a.manifest",
+        "etc/kubernetes/manifests/kube-apiserver.manifest",
+    ] {
+        assert!(node.files().contains(&file.to_owned()), "{:?}", node.files());
+    }
+
+    // What is no such folder is told as before.
+    fs::remove_file(file).unwrap();
+    Ended::of(&mut node.agent_with_store("plan", &base)).with(3, &["cluster-completed.spec does not exist"]);
+}
+
 /// Which groups there are decides labels of a control plane; kOps' configuration has them.
 #[test]
 fn a_control_plane_whose_web_server_has_no_lists_needs_what_kops_configured() {

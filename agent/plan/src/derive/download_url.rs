@@ -1,6 +1,7 @@
 //! URLs as Go's `net/url` reads, changes and writes them, and the place of a file in a user's file
 //! repository (upstream: `pkg/assets/builder.go`, `RemapFile`).
 
+use kops_agent_spec::urls::shown_url;
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, percent_encode};
 
 /// What Go escapes in a path that it writes.
@@ -32,21 +33,27 @@ pub(super) struct Url {
     rest: String,
 }
 
+/// What is wrong with a text that is no URL. It may have a login all the same.
+fn no_url(text: &str) -> String {
+    let shown = shown_url(text);
+    let shown = shown.rsplit('@').next().unwrap_or_default();
+    format!("{shown:?} is no URL; write it as https://host/path")
+}
+
 impl Url {
     /// Reads an absolute URL; the problem says what is wrong with it.
     pub(super) fn parse(text: &str) -> Result<Url, String> {
-        let (scheme, rest) = text
-            .split_once("://")
-            .ok_or_else(|| format!("{text:?} is no URL; write it as https://host/path"))?;
+        let (scheme, rest) = text.split_once("://").ok_or_else(|| no_url(text))?;
         let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
             && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(&byte));
         if !is_scheme || text.contains(|c: char| c.is_ascii_control()) {
-            return Err(format!("{text:?} is no URL; write it as https://host/path"));
+            return Err(no_url(text));
         }
         let (rest, suffix) = rest.split_at(rest.find(['?', '#']).unwrap_or(rest.len()));
         let (user_and_host, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-        let decoded = unescape(path)
-            .ok_or_else(|| format!("{text:?} has a % that is followed by no two hexadecimal digits"))?;
+        let decoded = unescape(path).ok_or_else(|| {
+            format!("{:?} has a % that is followed by no two hexadecimal digits", shown_url(text))
+        })?;
         Ok(Url {
             scheme: scheme.to_ascii_lowercase(),
             user_and_host: user_and_host.to_owned(),

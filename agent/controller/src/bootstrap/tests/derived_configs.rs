@@ -120,7 +120,39 @@ async fn a_publisher_that_never_answers_ends_a_derivation_in_time() {
     let silent = TestServer::start(|_| std::future::pending()).await;
     let limits = Limits { done_within: Duration::from_millis(50), ..LIMITS };
     let asked = Example::of(&silent.url).derived(limits).of_group(NODES).await;
-    assert_refused(asked, Answer::Unavailable, "NodeConfigUnavailable", "it takes longer than 50ms");
+    assert_refused(asked, Answer::Unavailable, "NodeConfigUnavailable", "take longer than 50ms");
+}
+
+#[tokio::test]
+async fn what_was_told_before_a_failure_is_not_asked_for_again() {
+    kops_agent_net::tls::install_provider();
+    let (is_slow, asked) = (Arc::new(AtomicBool::new(true)), Arc::<AtomicUsize>::default());
+    let (slow, count) = (is_slow.clone(), asked.clone());
+    let publisher = TestServer::start(move |request| {
+        count.fetch_add(1, Ordering::SeqCst);
+        let is_stuck = slow.load(Ordering::SeqCst) && request.uri().path().contains("kubelet");
+        async move {
+            if is_stuck {
+                std::future::pending::<()>().await;
+            }
+            Ok(text(200, &"a".repeat(64)))
+        }
+    })
+    .await;
+    let example = Example::of(&publisher.url);
+    let limits = Limits { done_within: Duration::from_millis(500), ..LIMITS };
+    let derived = example.derived(limits);
+    assert_refused(
+        derived.of_group(NODES).await,
+        Answer::Unavailable,
+        "NodeConfigUnavailable",
+        "take longer",
+    );
+    let before = asked.swap(0, Ordering::SeqCst);
+    is_slow.store(false, Ordering::SeqCst);
+    derived.of_group(NODES).await.unwrap();
+    // Of both architectures.
+    assert_eq!(asked.load(Ordering::SeqCst), 2, "of {before}");
 }
 
 #[tokio::test]
