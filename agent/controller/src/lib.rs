@@ -7,6 +7,7 @@
 #![allow(unreachable_pub)]
 
 pub mod addons;
+mod api_error;
 mod args;
 pub mod bootstrap;
 mod changed_files;
