@@ -13,6 +13,7 @@ pub mod bootstrap;
 mod changed_files;
 mod configuration;
 mod events;
+pub mod fleet;
 mod groups;
 mod health;
 mod hosts;
