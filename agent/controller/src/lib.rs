@@ -7,11 +7,13 @@
 #![allow(unreachable_pub)]
 
 pub mod addons;
+mod api_error;
 mod args;
 pub mod bootstrap;
 mod changed_files;
 mod configuration;
 mod events;
+pub mod fleet;
 mod groups;
 mod health;
 mod hosts;

@@ -267,6 +267,14 @@ impl Host {
         self.systemd.enqueue_start(unit)
     }
 
+    /// Has a program run apart from this process, as a unit that is gone once it has ended.
+    ///
+    /// # Errors
+    /// systemd refuses, as where that unit runs already.
+    pub fn run_apart(&self, unit: &str, command: &[&str]) -> Result<()> {
+        self.systemd.run_apart(unit, command)
+    }
+
     pub(crate) fn now(&self) -> time::OffsetDateTime {
         (self.clock)().into()
     }

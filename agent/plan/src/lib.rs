@@ -13,6 +13,7 @@ pub mod desired;
 pub mod diff;
 pub mod doctor;
 pub mod explain;
+pub mod fleet;
 pub mod health;
 pub mod identity;
 pub mod labels;

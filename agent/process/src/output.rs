@@ -62,6 +62,22 @@ pub fn plain_lines(text: &str) -> String {
     text.split('\n').map(|line| one_line(line, usize::MAX)).collect::<Vec<_>>().join("\n")
 }
 
+/// Lines in columns that are as wide as the longest of their cells, two spaces apart. No cell steers a terminal.
+pub fn columns<const N: usize>(lines: &[[String; N]]) -> String {
+    let plain = |line: &[String; N]| line.each_ref().map(|cell| one_line(cell, usize::MAX));
+    let lines: Vec<[String; N]> = lines.iter().map(plain).collect();
+    let width =
+        |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
+    let widths: [usize; N] = std::array::from_fn(width);
+    let mut text = String::new();
+    for line in &lines {
+        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
+        text += cells.collect::<Vec<_>>().join("  ").trim_end();
+        text.push('\n');
+    }
+    text
+}
+
 /// Prints a value as JSON, of which nothing steers a terminal.
 pub fn print_json<T: Serialize>(value: &T) -> Result<u8> {
     print_bytes(json_text(value)?.as_bytes())

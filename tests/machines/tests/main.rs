@@ -128,6 +128,7 @@ fn programs_run_from_our_units(machine: &Machine) {
 }
 
 const READY: &str = "{.status.conditions[?(@.type==\"Ready\")].status}";
+const CONFIGURED: &str = "{.status.conditions[?(@.type==\"KopsConfigured\")].status}";
 
 fn node_has(cluster: &Cluster, name: &str, path: &str, value: &str) {
     let output = format!("jsonpath={path}");
@@ -271,6 +272,9 @@ fn becomes_a_cluster(suite: &str) {
     step("nodes are Ready");
     node_has(&cluster, CONTROL_PLANE_NAME, READY, "True");
     node_has(&cluster, NODE_NAME, READY, "True");
+    step("nodes tell that they are configured, though they had no Node when their runs ended");
+    node_has(&cluster, CONTROL_PLANE_NAME, CONFIGURED, "True");
+    node_has(&cluster, NODE_NAME, CONFIGURED, "True");
     step("static pods run");
     for component in STATIC_PODS {
         static_pod_runs(control_plane, &format!("{component}-{CONTROL_PLANE_NAME}"));

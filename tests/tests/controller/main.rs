@@ -13,6 +13,7 @@ mod client;
 mod clouds;
 mod cluster;
 mod faults;
+mod fleet;
 mod flood;
 mod gce;
 mod hetzner;

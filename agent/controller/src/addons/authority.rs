@@ -8,9 +8,9 @@ use kube::core::ApiResource;
 use serde_json::json;
 use time::OffsetDateTime;
 
-use super::api_error::ApiError;
 use super::objects::Objects;
 use super::resources::Resource;
+use crate::api_error::ApiError;
 
 /// Where both are, whatever the add-on's namespace.
 const NAMESPACE: &str = "kube-system";

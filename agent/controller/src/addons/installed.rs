@@ -8,7 +8,7 @@ use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
 
-use super::api_error::{ApiError, answer};
+use crate::api_error::{ApiError, answer};
 
 /// Versions by namespace and add-on.
 pub type Installed = BTreeMap<(String, String), ChannelVersion>;

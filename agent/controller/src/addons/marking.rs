@@ -7,7 +7,7 @@ use kube::api::{Api, ListParams, Patch, PatchParams};
 use kube::core::PartialObjectMeta;
 use serde_json::json;
 
-use super::api_error::answer;
+use crate::api_error::answer;
 use crate::list_pages;
 
 /// Marks the Nodes, and tells how many they are.

@@ -4,7 +4,6 @@
 //! [`run`] is `kops-agent addons`: `status`, `diff` and `apply` are its verbs, `standing` what these look at first, and `running` is
 //! what does all of it again and again in the pod's place.
 
-mod api_error;
 mod apply;
 mod applying;
 mod args;

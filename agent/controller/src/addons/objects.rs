@@ -7,8 +7,8 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams
 use kube::core::PartialObjectMeta;
 use serde_json::Value;
 
-use super::api_error::{ApiError, answer};
 use super::resources::{Resource, Resources};
+use crate::api_error::{ApiError, answer};
 use crate::list_pages;
 
 /// The objects of a cluster.

@@ -9,7 +9,7 @@ use kops_agent_plan::addons::{Addon, Channel, Menu, ServerVersion};
 use kops_agent_store::{Store, StoreError};
 use kube::Client;
 
-use super::api_error::answer;
+use crate::api_error::answer;
 
 /// The version of Kubernetes that channels are read for.
 ///

@@ -9,7 +9,7 @@ use kops_agent_plan::addons::manifest::ObjectKind;
 use kube::Client;
 use kube::core::ApiResource;
 
-use super::api_error::{ApiError, answer};
+use crate::api_error::{ApiError, answer};
 
 /// How a kind is served.
 #[derive(Clone, Debug)]

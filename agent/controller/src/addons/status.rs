@@ -129,22 +129,14 @@ fn table(rows: &[Row]) -> String {
         true => "-".to_owned(),
         false => hash.chars().take(SHOWN_OF_HASH).collect(),
     };
-    let lines: Vec<[String; 5]> =
-        std::iter::once(["NAME", "NAMESPACE", "STATE", "INSTALLED", "CHANNEL"].map(str::to_owned))
-            .chain(rows.iter().map(|row| {
-                let texts = [&row.name, &row.namespace].map(|text| output::one_line(text, usize::MAX));
-                let [name, namespace] = texts;
-                [name, namespace, row.state.in_words().to_owned(), short(&row.installed), short(&row.wanted)]
-            }))
-            .collect();
-    let width =
-        |column: usize| lines.iter().map(|line| line[column].chars().count()).max().unwrap_or_default();
-    let widths: Vec<usize> = (0..5).map(width).collect();
-    let mut text = String::new();
-    for line in &lines {
-        let cells = line.iter().zip(&widths).map(|(cell, width)| format!("{cell:<width$}"));
-        let _ = writeln!(text, "{}", cells.collect::<Vec<_>>().join("  ").trim_end());
-    }
+    let header = ["NAME", "NAMESPACE", "STATE", "INSTALLED", "CHANNEL"].map(str::to_owned);
+    let line = |row: &Row| {
+        let (name, namespace, state) =
+            (row.name.clone(), row.namespace.clone(), row.state.in_words().to_owned());
+        [name, namespace, state, short(&row.installed), short(&row.wanted)]
+    };
+    let lines: Vec<[String; 5]> = std::iter::once(header).chain(rows.iter().map(line)).collect();
+    let mut text = output::columns(&lines);
     for row in rows {
         if let Some(problem) = &row.problem {
             let [name, problem] = [&row.name, problem].map(|text| output::one_line(text, usize::MAX));

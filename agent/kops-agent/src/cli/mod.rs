@@ -2,6 +2,7 @@
 
 mod change;
 mod config;
+mod fleet;
 mod look;
 mod machine;
 mod nodeup;
@@ -19,6 +20,7 @@ use clap_complete::Shell;
 
 pub use change::ChangeArgs;
 pub use config::{CheckArgs, ConfigCommand, DeriveArgs, DumpArgs};
+pub use fleet::{FleetCommand, FleetTellArgs};
 pub use look::{DoctorArgs, LookArgs, SupportBundleArgs};
 pub use machine::{DOWNLOAD_TIMEOUT, RootArgs};
 pub use nodeup::NodeupArgs;
@@ -38,7 +40,8 @@ Called with nodeup's own flags and no command, it does what nodeup does:
   kops-agent --conf=/opt/kops/conf/kube_env.yaml --install-systemd-unit --v=8
 
 Exit codes: 0 converged, 1 failed, 2 wrong usage, 3 the configuration is wrong (retrying cannot help),
-4 plan --exit-code or verify found a difference, or doctor something that stops this machine.";
+4 plan --exit-code or verify found a difference, doctor something that stops this machine, or fleet status a node
+that is not as it should be.";
 
 /// The node side of kOps: makes this machine the node that its cluster's state store describes.
 #[derive(Debug, Parser)]
@@ -88,6 +91,12 @@ pub enum Command {
         /// What to do with them.
         #[command(subcommand)]
         command: AddonsCommand,
+    },
+    /// Look at the nodes of a cluster, which tell in their Nodes which configurations they run.
+    Fleet {
+        /// What to do with them.
+        #[command(subcommand)]
+        command: FleetCommand,
     },
     /// Say where a value on the machine comes from: a field of a file, a fact, or a default.
     Explain(ExplainArgs),

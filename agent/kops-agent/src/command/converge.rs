@@ -11,8 +11,9 @@ use kops_agent_net::tls::CaBundle;
 use kops_agent_process::output::error_text;
 use kops_agent_process::service_manager;
 
-use super::run::{RETRIES, until_stopped};
+use super::run::{RETRIES, until_stopped_or_told};
 use crate::cli::ConvergeArgs;
+use crate::node::condition::{self, Compared};
 use crate::node::convergence;
 use crate::node::last_applied::{self, Instead, StandIn};
 use crate::node::machine::{self, noted};
@@ -32,7 +33,9 @@ pub(super) async fn run(args: &ConvergeArgs) -> Result<u8> {
         options: args.spec.for_machine(&args.root.root),
         on: args.root.options(args.retries != 0),
     };
-    until_stopped(&run.on.root, run.converge_until_done()).await
+    let root = &run.on.root;
+    let tell = async |_: &Result<u8>| condition::have_told(root).await;
+    until_stopped_or_told(root, run.converge_until_done(), tell).await
 }
 
 /// One call of the command.
@@ -81,7 +84,7 @@ impl Run<'_> {
                 ),
                 pause + service_manager::TIMEOUT,
             );
-            tokio::time::sleep(pause).await;
+            tokio::join!(tokio::time::sleep(pause), condition::tell(&self.on.root, Compared::AsLeft));
             // Another part of the user-data may have brought the authority that was missed.
             CaBundle::forget();
             retries -= i64::from(retries > 0);

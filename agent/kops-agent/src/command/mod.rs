@@ -8,6 +8,7 @@ mod converge;
 mod doctor;
 mod explain;
 mod facts;
+mod fleet;
 mod install_unit;
 mod man;
 mod nodeup;
@@ -42,6 +43,7 @@ pub async fn run(command: Command) -> Result<u8> {
         Command::Config { command } => Box::pin(config::run(command)).await,
         Command::Controller(args) => controller::run(&args).await,
         Command::Addons { command } => addons::run(&command).await,
+        Command::Fleet { command } => fleet::run(&command).await,
         Command::Explain(args) => Box::pin(explain::run(&args)).await,
         Command::Nodeup(args) => Box::pin(nodeup::run(args)).await,
         Command::Completions { shell } => completions::run(shell),

@@ -1,5 +1,6 @@
 //! What the commands that change a machine share: how they pause between attempts, and how they are stopped.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::path::Path;
 use std::time::Duration;
@@ -33,4 +34,24 @@ pub(super) async fn until_stopped(root: &Path, run: impl Future<Output = Result<
         }
         result = run => result,
     }
+}
+
+/// The same, and tells the cluster of a run that has come to its own end. That takes seconds, in which a signal ends nothing
+/// any more and fails nothing: all is done.
+pub(super) async fn until_stopped_or_told(
+    root: &Path,
+    run: impl Future<Output = Result<u8>>,
+    tell: impl AsyncFnOnce(&Result<u8>),
+) -> Result<u8> {
+    let has_ended = Cell::new(false);
+    let to_its_end = async {
+        let outcome = run.await;
+        has_ended.set(true);
+        outcome
+    };
+    let outcome = until_stopped(root, to_its_end).await;
+    if has_ended.get() {
+        tell(&outcome).await;
+    }
+    outcome
 }

@@ -8,8 +8,9 @@ use kops_agent_host::{Depth, Drift, Error as HostError, Host};
 use kops_agent_plan::diff::{Keeping, Plan};
 use kops_agent_process::output::error_text;
 
-use super::run::until_stopped;
+use super::run::until_stopped_or_told;
 use crate::cli::VerifyArgs;
+use crate::node::condition::{self, Compared};
 use crate::node::decide::{self, Decision};
 use crate::node::last_applied::{self, Instead, StandIn};
 use crate::node::machine::{self, noted};
@@ -24,16 +25,19 @@ use crate::{exit, output};
 pub(super) async fn run(args: &VerifyArgs) -> Result<u8> {
     let root = &args.root.root;
     let run = Run { args, options: args.spec.for_machine(root), on: args.root.options(false) };
-    if !args.repair {
-        return match args.renew {
-            true => until_stopped(root, Box::pin(verify(&run))).await,
-            false => Box::pin(verify(&run)).await,
-        };
+    if !args.repair && !args.renew {
+        // It only looks, and may have been given another store to look at.
+        return Box::pin(verify(&run)).await;
     }
-    until_stopped(root, async {
-        noted(root, convergence::tell(root, false, Box::pin(verify(&run)).await).await)
-    })
-    .await
+    let tell = async |outcome: &Result<u8>| {
+        let differs = matches!(outcome, Ok(exit::DIFFERENT));
+        condition::tell(root, if differs { Compared::Differs } else { Compared::AsLeft }).await;
+    };
+    let run = async {
+        let outcome = Box::pin(verify(&run)).await;
+        if args.repair { noted(root, convergence::tell(root, false, outcome).await) } else { outcome }
+    };
+    until_stopped_or_told(root, run, tell).await
 }
 
 /// One call of the command.

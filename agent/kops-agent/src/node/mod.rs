@@ -8,11 +8,13 @@
 //! | 8 | [`apply`] | that → this machine is the node |
 //!
 //! `render` stops after deciding, `plan` after comparing, `converge` goes on. Where a node cannot be decided or applied,
-//! [`last_applied`] takes the place of the decision. [`convergence`] is what belongs to a run besides.
+//! [`last_applied`] takes the place of the decision. [`convergence`] is what belongs to a run besides, and [`condition`] what the cluster is told at
+//! its end.
 
 mod addons_service;
 pub mod apply;
 pub mod certificates;
+pub mod condition;
 mod controller_service;
 pub mod convergence;
 pub mod decide;

@@ -14,7 +14,7 @@ use base64::engine::general_purpose::STANDARD;
 use kops_agent_tests::example_keys::TOKENS;
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 
-const COMMANDS: [&str; 13] = [
+const COMMANDS: [&str; 14] = [
     "converge",
     "plan",
     "verify",
@@ -25,6 +25,7 @@ const COMMANDS: [&str; 13] = [
     "render",
     "facts",
     "config",
+    "fleet",
     "explain",
     "completions",
     "man",

@@ -65,7 +65,7 @@ pub use addons_service::{AddonsService, UNIT as ADDONS_UNIT};
 pub use controller_service::{ControllerService, UNIT as CONTROLLER_UNIT};
 use kops_channels::AppliedBy;
 use kube_apiserver::Published;
-pub use paths::CONTAINERD_REGISTRIES;
+pub use paths::{CONTAINERD_REGISTRIES, KUBELET_KUBECONFIG};
 
 /// Services of ours, each in the place of a pod of kOps'.
 #[derive(Clone, Copy, Debug, Default)]

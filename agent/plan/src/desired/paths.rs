@@ -7,7 +7,7 @@ pub(crate) const MANIFESTS: &str = "/etc/kubernetes/manifests";
 /// Directory of kubelet's own files, and of the volumes of pods.
 pub(super) const KUBELET: &str = "/var/lib/kubelet";
 /// Kubelet's own kubeconfig.
-pub(super) const KUBELET_KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
+pub const KUBELET_KUBECONFIG: &str = "/var/lib/kubelet/kubeconfig";
 /// Kubelet's configuration file.
 pub(crate) const KUBELET_CONFIG: &str = "/var/lib/kubelet/kubelet.conf";
 /// Flags of kubelet's unit, as an environment file.

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 use super::backoff::pause;
 use super::metrics::AddonMetrics;
 use super::telling::Readiness;
-use crate::addons::api_error::answer;
+use crate::api_error::answer;
 
 /// By what name upstream's pod writes them.
 const FIELD_MANAGER: &str = "kops-channels";

@@ -12,10 +12,10 @@ use kops_agent_store::Store;
 use tokio::time::Instant;
 
 use super::backoff::Attempts;
-use crate::addons::api_error::ApiError;
 use crate::addons::objects::Objects;
 use crate::addons::updating::{self, Report};
 use crate::addons::{authority, installed, reading};
+use crate::api_error::ApiError;
 use crate::lease::Leadership;
 
 /// How long an authority that was there is taken to be there.

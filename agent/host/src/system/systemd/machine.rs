@@ -98,6 +98,10 @@ impl Systemd for Machine {
         self.ask(|bus| bus.restart(unit), by_systemctl)
     }
 
+    fn run_apart(&self, unit: &str, command: &[&str]) -> Result<()> {
+        Systemctl.run_apart(unit, command)
+    }
+
     fn begin(&self, act: Act, unit: &str) -> Job {
         let Some(bus) = self.bus() else { return Systemctl.begin(act, unit) };
         let (job, unit, is_lost) = (bus.begin(act, unit), unit.to_owned(), Arc::clone(&self.is_lost));

@@ -63,6 +63,16 @@ pub trait Systemd: Send + Sync {
     /// It does not start again.
     fn restart(&self, unit: &str) -> Result<()>;
 
+    /// Has a program run apart from this one, as a unit that is gone once it has ended, and does not wait for it. What manages
+    /// no processes has nothing to run it.
+    ///
+    /// # Errors
+    /// systemd refuses, as where that unit runs already.
+    fn run_apart(&self, unit: &str, command: &[&str]) -> Result<()> {
+        let _ = (unit, command);
+        Ok(())
+    }
+
     /// Asks for a job and returns at once. A job may wait for others, of this very run even, or take as long as its unit
     /// likes: a oneshot has no timeout (systemd.service(5), `TimeoutStartSec=`).
     fn begin(&self, act: Act, unit: &str) -> Job {

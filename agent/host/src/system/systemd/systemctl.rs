@@ -67,6 +67,14 @@ impl Systemd for Systemctl {
         act("restart", unit)
     }
 
+    fn run_apart(&self, unit: &str, command: &[&str]) -> Result<()> {
+        let unit = format!("--unit={unit}");
+        // What it has in memory may be a key.
+        let how =
+            ["systemd-run", "--quiet", "--collect", "--no-block", "--property=LimitCORE=0", &unit, "--"];
+        run(&[&how, command].concat()).map(drop)
+    }
+
     fn begin(&self, act: Act, unit: &str) -> Job {
         let (tell, told) = oneshot::channel();
         let (unit, waited_for) = (unit.to_owned(), unit.to_owned());

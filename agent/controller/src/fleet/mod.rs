@@ -1,0 +1,13 @@
+//! How a cluster's machines are, as their Nodes tell it: `tell` is a node that says it of itself, `status` shows it of all.
+//!
+//! What a node says, and what follows from what all say, is decided in `kops_agent_plan::fleet`.
+
+mod args;
+mod nodes;
+mod own_kubeconfig;
+mod status;
+mod telling;
+
+pub use args::FleetStatusArgs;
+pub use status::status;
+pub use telling::{Untold, tell};

@@ -1,0 +1,138 @@
+//! Nodes of the API server, with what is looked at of them here.
+
+use k8s_openapi::api::core::v1::Node;
+use kops_agent_plan::fleet::{CONDITION, Known, SeenCondition, SeenNode};
+use kube::Client;
+use kube::api::{Api, ListParams};
+use kube::core::{ApiResource, NotUsed, Object};
+use serde::Deserialize;
+
+use crate::api_error::{ApiError, answer};
+use crate::list_pages;
+
+/// The label with a node's group.
+const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
+
+/// A Node with its status alone.
+pub(super) type NodeWithStatus = Object<NotUsed, NodeStatus>;
+
+/// `status` of a Node.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub(super) struct NodeStatus {
+    conditions: Vec<Condition>,
+    node_info: NodeInfo,
+}
+
+/// Its `nodeInfo`.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct NodeInfo {
+    kubelet_version: String,
+}
+
+/// One of its conditions. Kubernetes writes a time that is not known as null.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Condition {
+    #[serde(rename = "type")]
+    type_: String,
+    status: String,
+    reason: String,
+    message: String,
+    last_heartbeat_time: Option<String>,
+    last_transition_time: Option<String>,
+}
+
+/// The Nodes that this client can reach.
+pub(super) fn api(client: Client) -> Api<NodeWithStatus> {
+    Api::all_with(client, &ApiResource::erase::<Node>(&()))
+}
+
+/// All Nodes of a cluster.
+///
+/// # Errors
+/// The API server refuses it, or does not answer.
+pub(super) async fn all(client: Client) -> Result<Vec<SeenNode>, ApiError> {
+    let api = api(client);
+    let ask = |page: ListParams| {
+        let api = api.clone();
+        async move { answer(api.list(&page)).await }
+    };
+    list_pages::all(ListParams::default(), ask, seen).await
+}
+
+/// What a Node has of the condition `KopsConfigured`, if it has it.
+pub(super) fn known(node: &NodeWithStatus) -> Option<Known> {
+    let condition = node.status.as_ref()?.of_type(CONDITION)?;
+    Some(Known {
+        status: condition.status.clone(),
+        last_transition_time: condition.last_transition_time.clone().unwrap_or_default(),
+    })
+}
+
+fn seen(node: NodeWithStatus) -> SeenNode {
+    let status = node.status.unwrap_or_default();
+    let condition = |condition: &Condition| SeenCondition {
+        status: condition.status.clone(),
+        reason: condition.reason.clone(),
+        message: condition.message.clone(),
+        last_heartbeat_time: condition.last_heartbeat_time.clone().unwrap_or_default(),
+    };
+    let mut labels = node.metadata.labels.unwrap_or_default();
+    SeenNode {
+        name: node.metadata.name.unwrap_or_default(),
+        group: labels.remove(GROUP_LABEL).unwrap_or_default(),
+        ready: status.of_type("Ready").map(|ready| ready.status.clone()).unwrap_or_default(),
+        configured: status.of_type(CONDITION).map(condition),
+        kubelet_version: status.node_info.kubelet_version,
+    }
+}
+
+impl NodeStatus {
+    fn of_type(&self, wanted: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.type_ == wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_matters_of_a_node_is_read() {
+        let conditions = json!([
+            {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastHeartbeatTime": null},
+            {"type": CONDITION, "status": "False", "reason": "RunFailed", "message": "m",
+             "lastHeartbeatTime": "2026-11-26T00:00:02Z", "lastTransitionTime": "2026-11-26T00:00:01Z"},
+        ]);
+        let node: NodeWithStatus = serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1", "labels": {GROUP_LABEL: "nodes"}},
+            "spec": {"providerID": "aws:///a/i-1"},
+            "status": {"conditions": conditions, "nodeInfo": {"kubeletVersion": "v1.36.0"}}
+        }))
+        .unwrap();
+        let expected = Known { status: "False".into(), last_transition_time: "2026-11-26T00:00:01Z".into() };
+        assert_eq!(known(&node), Some(expected));
+        let expected = SeenNode {
+            name: "i-1".into(),
+            group: "nodes".into(),
+            kubelet_version: "v1.36.0".into(),
+            ready: "True".into(),
+            configured: Some(SeenCondition {
+                status: "False".into(),
+                reason: "RunFailed".into(),
+                message: "m".into(),
+                last_heartbeat_time: "2026-11-26T00:00:02Z".into(),
+            }),
+        };
+        assert_eq!(seen(node), expected);
+        let bare: NodeWithStatus =
+            serde_json::from_value(json!({"metadata": {"name": "new"}, "spec": {}, "status": {}})).unwrap();
+        assert_eq!(known(&bare), None);
+        assert_eq!(seen(bare), SeenNode { name: "new".into(), ..SeenNode::default() });
+    }
+}

@@ -1,0 +1,28 @@
+//! `kops-agent fleet`.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use kops_agent_controller::fleet::FleetStatusArgs;
+
+/// What can be done with the nodes of a cluster.
+#[derive(Clone, Debug, Subcommand)]
+pub enum FleetCommand {
+    /// Say of each node of a cluster which configuration it runs, whether its group has a newer one, and what failed. Ends
+    /// with 4 if any is not ready, not configured or superseded, or has told nothing.
+    Status(FleetStatusArgs),
+    /// Tell the cluster how this node is, as each run does at its end: as the condition KopsConfigured of its Node, with
+    /// kubelet's credentials.
+    Tell(FleetTellArgs),
+}
+
+/// Arguments of `fleet tell`.
+#[derive(Args, Clone, Debug)]
+pub struct FleetTellArgs {
+    /// The machine's root.
+    #[arg(long, value_name = "DIR", default_value = "/")]
+    pub root: PathBuf,
+    /// For how many seconds to try again while kubelet has not registered this machine, or the API server does not answer.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub patience: u64,
+}

@@ -1,0 +1,193 @@
+//! The end of a run: the cluster is told how this node is, as the condition `KopsConfigured` of its Node, which kubelet's own
+//! credentials may set.
+//!
+//! It is no part of converging. Whatever keeps the cluster from being told changes nothing of how a run ends, and is told by the
+//! next one: the next boot's, the timer's or an operator's. A machine that has just become a node has no Node yet, since kubelet
+//! registers it while the run ends; so systemd has this program tell it apart from the run.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use kops_agent_controller::fleet::{self, Untold};
+use kops_agent_host::Record;
+use kops_agent_plan::desired::KUBELET_KUBECONFIG;
+use kops_agent_plan::fleet::{Configuration, NodeReport, Trouble};
+use kops_agent_process::output::error_text;
+use kops_agent_process::program;
+
+use super::machine;
+
+/// What is being done, for messages.
+pub const TELLING: &str = "telling the cluster how this node is (the condition KopsConfigured of its Node)";
+/// How long a run may take longer for it.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// The unit that goes on with it.
+const UNIT: &str = "kops-agent-fleet-tell.service";
+/// For how long that waits until kubelet has registered the machine, in seconds: a first control plane takes minutes to have an API
+/// server.
+const PATIENCE: &str = "600";
+
+/// What a run has seen of this machine at its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Compared {
+    /// It is as the run has left it, whatever came of that.
+    AsLeft,
+    /// It is not as it was left, or not as the cluster wants it.
+    Differs,
+}
+
+/// Tells the cluster at the end of a run. What keeps it from that is logged, and nothing else comes of it.
+pub async fn tell(root: &Path, compared: Compared) {
+    if let Err(untold) = tell_in_time(root, compared).await {
+        note(&untold);
+    }
+}
+
+/// Has systemd tell it apart from this run, which other units wait for: kubelet, or the API server, may have been started just
+/// now, or the network be slow. Without systemd the run tells it itself.
+pub async fn have_told(root: &Path) {
+    if !is_machine(root) {
+        return;
+    }
+    match tell_apart(root) {
+        Ok(()) => log::debug!("{UNIT} goes on with {TELLING}"),
+        Err(error) => {
+            log::debug!("systemd does not go on with {TELLING}: {}", error_text(&error));
+            tell(root, Compared::AsLeft).await;
+        }
+    }
+}
+
+/// A scratch root is no machine of any cluster, and one whose kubelet has no kubeconfig is none yet.
+fn is_machine(root: &Path) -> bool {
+    root == Path::new("/") && machine::has_record(root) && Path::new(KUBELET_KUBECONFIG).exists()
+}
+
+/// Tells the cluster, unless there is nothing to tell.
+async fn tell_in_time(root: &Path, compared: Compared) -> Result<(), Untold> {
+    if !is_machine(root) {
+        return Ok(());
+    }
+    let in_time = tokio::time::timeout(TIMEOUT, tell_once(root, compared)).await;
+    match in_time {
+        Ok(Ok(told)) => told.map(|node| log::debug!("the Node {node} says how this machine is")),
+        Ok(Err(error)) => {
+            log::debug!("{}", error_text(&error));
+            Ok(())
+        }
+        Err(_) => {
+            let problem = format!("the API server does not answer within {} s", TIMEOUT.as_secs());
+            Err(Untold::Unanswered(problem))
+        }
+    }
+}
+
+/// Says it once, however often a run tries.
+fn note(untold: &Untold) {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    match untold.is_expected() || WARNED.swap(true, Ordering::Relaxed) {
+        true => log::debug!("{TELLING}: {untold}"),
+        false => log::warn!("{TELLING} has failed, and the next run tries again: {untold}"),
+    }
+}
+
+/// Tells the cluster how this machine is, by what its runs have recorded; gives the name of its Node.
+///
+/// # Errors
+/// Nothing is known of this machine as a node. Inside: why the cluster could not be told.
+pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String, Untold>> {
+    if !machine::has_record(root) {
+        bail!("no run of kops-agent has left anything on this machine, so there is nothing to tell of it");
+    }
+    let record = machine::open(root)?.record().context("reading what earlier runs have recorded")?;
+    let kubeconfig = root.join(KUBELET_KUBECONFIG.trim_start_matches('/'));
+    Ok(fleet::tell(&kubeconfig, &report(record, compared).statement()).await)
+}
+
+/// Has systemd run this program once more, as a unit that no other waits for. Where that runs already, it reads what is told at its
+/// next try.
+fn tell_apart(root: &Path) -> Result<()> {
+    let program = program::path().context("finding the path of this program")?;
+    let program = program.to_str().context("the path of this program is no text")?;
+    let command = [program, "fleet", "tell", "--patience", PATIENCE];
+    Ok(machine::open(root)?.run_apart(UNIT, &command)?)
+}
+
+/// What a record says of a node.
+fn report(record: Record, compared: Compared) -> NodeReport {
+    let Record { config_hash, converged_since, failure, rolled_back, superseded, .. } = record;
+    // A rollback is told as such, and not as the failure that the same run ended with.
+    let is_rollback = rolled_back.as_ref().is_some_and(|rolled_back| {
+        failure.as_ref().is_none_or(|failure| failure.problem.contains(&rolled_back.problem))
+    });
+    let trouble = match (failure, rolled_back) {
+        (_, Some(rolled_back)) if is_rollback => Some(Trouble::RolledBack {
+            at: rolled_back.at,
+            tried: rolled_back.config_hash,
+            problem: rolled_back.problem,
+        }),
+        (Some(failure), _) => Some(Trouble::RunFailed { at: failure.at, problem: failure.problem }),
+        _ if compared == Compared::Differs => Some(Trouble::Differs),
+        _ => None,
+    };
+    let since = converged_since.unwrap_or_default();
+    NodeReport {
+        runs: (!config_hash.is_empty()).then_some(Configuration { hash: config_hash, since }),
+        superseded_by: superseded.map(|by| Configuration { hash: by.by, since: by.since }),
+        trouble,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn reported(mut record: Value, compared: Compared) -> NodeReport {
+        record["configHash"] = "a=".into();
+        record["convergedSince"] = "2026-01-01T00:00:00Z".into();
+        record["resources"] = json!({});
+        report(serde_json::from_value(record).unwrap(), compared)
+    }
+
+    #[test]
+    fn a_record_of_a_node_that_is_well_says_what_it_runs() {
+        let runs = Configuration { hash: "a=".into(), since: "2026-01-01T00:00:00Z".into() };
+        let expected = NodeReport { runs: Some(runs), ..NodeReport::default() };
+        assert_eq!(reported(json!({}), Compared::AsLeft), expected);
+        let record = json!({"superseded": {"since": "2026-02-01T00:00:00Z", "by": "b="}});
+        let by = Configuration { hash: "b=".into(), since: "2026-02-01T00:00:00Z".into() };
+        assert_eq!(reported(record, Compared::AsLeft), NodeReport { superseded_by: Some(by), ..expected });
+    }
+
+    #[test]
+    fn what_went_wrong_last_is_what_is_told() {
+        let failure = |problem: &str| json!({"at": "t1", "problem": problem});
+        let rolled_back = json!({"at": "t2", "configHash": "b=", "backTo": "a=", "desired": "", "problem": "kubelet is dead"});
+        let is_rollback = |report: NodeReport| matches!(report.trouble, Some(Trouble::RolledBack { .. }));
+        let is_failure = |report: NodeReport| matches!(report.trouble, Some(Trouble::RunFailed { .. }));
+        assert!(is_failure(reported(json!({"failure": failure("no network")}), Compared::Differs)));
+        assert!(is_rollback(reported(json!({"rolledBack": rolled_back}), Compared::AsLeft)));
+        let both = |problem: &str| json!({"failure": failure(problem), "rolledBack": rolled_back});
+        assert!(is_rollback(reported(both("x: kubelet is dead; rolled back"), Compared::AsLeft)));
+        assert!(is_failure(reported(both("no network"), Compared::AsLeft)), "it has failed otherwise since");
+        assert_eq!(reported(json!({}), Compared::Differs).trouble, Some(Trouble::Differs));
+    }
+
+    #[test]
+    fn a_machine_that_has_not_converged_runs_nothing() {
+        assert_eq!(report(Record::default(), Compared::AsLeft), NodeReport::default());
+    }
+
+    #[tokio::test]
+    async fn a_scratch_root_tells_no_cluster_of_itself() {
+        let root = tempfile::tempdir().unwrap();
+        assert_eq!(tell_in_time(root.path(), Compared::AsLeft).await, Ok(()));
+        let error = tell_once(root.path(), Compared::AsLeft).await.unwrap_err();
+        assert!(error.to_string().contains("nothing to tell"), "{error}");
+    }
+}

@@ -1,0 +1,141 @@
+//! The message of the condition `KopsConfigured`: one line that people and programs read.
+//!
+//! `configuration HASH since TIME; superseded by HASH since TIME; PROBLEM`, of which the second and the third part may be missing.
+
+use kops_agent_spec::terminal::one_line;
+use serde::Serialize;
+
+const BETWEEN: &str = "; ";
+const RUNS: &str = "configuration ";
+const SINCE: &str = " since ";
+const SUPERSEDED: &str = "superseded by ";
+const NONE_YET: &str = "no configuration yet";
+/// What is told of a problem, in characters: every client that lists Nodes gets it.
+const LONGEST_PROBLEM: usize = 500;
+/// A hash is 44 characters long. Any kubelet may write what it likes into its own Node.
+const LONGEST_HASH: usize = 100;
+
+/// A configuration, and since when it is what is told of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Configuration {
+    /// Its `NodeupConfigHash`.
+    pub hash: String,
+    /// In RFC 3339; empty where that is not known.
+    pub since: String,
+}
+
+/// What a message tells.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Told {
+    /// The configuration to which the node has converged; `None` before it has.
+    pub runs: Option<Configuration>,
+    /// The configuration that machines get which take the place of this one.
+    pub superseded_by: Option<Configuration>,
+    /// What is wrong; empty where nothing is.
+    pub problem: String,
+}
+
+impl Told {
+    /// The message.
+    pub fn message(&self) -> String {
+        let runs =
+            self.runs.as_ref().map_or_else(|| NONE_YET.to_owned(), |runs| format!("{RUNS}{}", runs.text()));
+        let superseded = self.superseded_by.as_ref().map(|by| format!("{SUPERSEDED}{}", by.text()));
+        let problem = Some(one_line(&self.problem, LONGEST_PROBLEM)).filter(|problem| !problem.is_empty());
+        [Some(runs), superseded, problem].into_iter().flatten().collect::<Vec<_>>().join(BETWEEN)
+    }
+
+    /// What a message tells. Of one that no kops-agent has written all is its problem.
+    pub fn read(message: &str) -> Told {
+        let (first, rest) = split(message);
+        let runs = first.strip_prefix(RUNS).and_then(Configuration::read);
+        if runs.is_none() && first != NONE_YET {
+            return Told { problem: message.to_owned(), ..Told::default() };
+        }
+        let (second, problem) = split(rest);
+        match second.strip_prefix(SUPERSEDED).and_then(Configuration::read) {
+            Some(by) => Told { runs, superseded_by: Some(by), problem: problem.to_owned() },
+            None => Told { runs, superseded_by: None, problem: rest.to_owned() },
+        }
+    }
+}
+
+fn split(text: &str) -> (&str, &str) {
+    text.split_once(BETWEEN).unwrap_or((text, ""))
+}
+
+impl Configuration {
+    fn text(&self) -> String {
+        match self.since.as_str() {
+            "" => self.hash.clone(),
+            since => format!("{}{SINCE}{since}", self.hash),
+        }
+    }
+
+    /// What was written by [`Configuration::text`]; `None` for what is no hash.
+    fn read(text: &str) -> Option<Configuration> {
+        let (hash, since) = text.split_once(SINCE).unwrap_or((text, ""));
+        let is_hash = (1..=LONGEST_HASH).contains(&hash.len())
+            && hash.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+/=-_".contains(&byte));
+        is_hash.then(|| Configuration { hash: hash.to_owned(), since: since.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn configuration() -> impl Strategy<Value = Configuration> {
+        ("[A-Za-z0-9+/]{1,43}=", "(|2026-11-[0-3][0-9]T00:00:00Z)")
+            .prop_map(|(hash, since)| Configuration { hash, since })
+    }
+
+    proptest! {
+        #[test]
+        fn a_message_is_read_as_it_was_written(
+            runs in proptest::option::of(configuration()),
+            superseded_by in proptest::option::of(configuration()),
+            problem in "(|the [a-z;: ]{0,80})",
+        ) {
+            let told = Told { runs, superseded_by, problem };
+            prop_assert_eq!(Told::read(&told.message()), told);
+        }
+
+        #[test]
+        fn anything_is_read(message in any::<String>()) {
+            let told = Told::read(&message);
+            prop_assert!(told.runs.is_some() || told.superseded_by.is_none() || message.starts_with(NONE_YET));
+        }
+    }
+
+    #[test]
+    fn a_message_reads_as_a_sentence() {
+        let at = |hash: &str, since: &str| Some(Configuration { hash: hash.into(), since: since.into() });
+        let told = Told {
+            runs: at("a=", "2026-01-02T03:04:05Z"),
+            superseded_by: at("b=", "2026-02-03T04:05:06Z"),
+            problem: "the run failed:\nno network".into(),
+        };
+        assert_eq!(
+            told.message(),
+            "configuration a= since 2026-01-02T03:04:05Z; superseded by b= since 2026-02-03T04:05:06Z; \
+             the run failed: no network"
+        );
+        assert_eq!(Told::default().message(), "no configuration yet");
+    }
+
+    #[test]
+    fn what_another_has_written_is_no_hash() {
+        for message in
+            ["", "all is well", "configuration of mine", "configuration ", "configuration a\u{1b}="]
+        {
+            let told = Told::read(message);
+            assert_eq!((told.runs, told.problem.as_str()), (None, message));
+        }
+        let long = "x".repeat(9000);
+        assert!(Told { problem: long, ..Told::default() }.message().len() < 600);
+    }
+}

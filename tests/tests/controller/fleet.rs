@@ -1,0 +1,209 @@
+//! Nodes tell how they are with kubelet's credentials, as far as NodeRestriction lets them, and `fleet status` shows it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, GROUP_LABEL, eventually, plain_agent};
+
+const CONDITION: &str = "KopsConfigured";
+const OLD: &str = "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=";
+const NEW: &str = "bmV3IG5ldyBuZXcgbmV3IG5ldyBuZXcgbmV3IG5ldyBuZXc=";
+const LONG_AGO: &str = "2026-01-01T00:00:00Z";
+const LATER: &str = "2026-02-01T00:00:00Z";
+
+/// A record of a machine that runs a configuration.
+fn running(hash: &str, since: &str) -> Value {
+    json!({"version": 1, "configHash": hash, "convergedSince": since, "resources": {}})
+}
+
+/// The root of a machine whose kubelet is that of this Node, with what its runs have recorded.
+fn machine(cluster: &Cluster, node: &str, record: &Value) -> PathBuf {
+    machine_of(cluster, node, &["system:nodes"], record)
+}
+
+fn machine_of(cluster: &Cluster, node: &str, groups: &[&str], record: &Value) -> PathBuf {
+    let root = cluster.make_folder(&format!("machine-{node}"));
+    for folder in ["var/lib/kubelet", "var/lib/kops-agent"] {
+        fs::create_dir_all(root.join(folder)).unwrap();
+    }
+    let kubeconfig = cluster.api.kubeconfig(&format!("system:node:{node}"), groups).unwrap();
+    fs::copy(kubeconfig, root.join("var/lib/kubelet/kubeconfig")).unwrap();
+    fs::write(root.join("var/lib/kops-agent/record.json"), record.to_string()).unwrap();
+    root
+}
+
+/// How a command ended, and what it printed and said.
+fn ended(command: &mut Command) -> (Option<i32>, String) {
+    let output = command.output().unwrap();
+    let said = [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat();
+    (output.status.code(), said)
+}
+
+fn tell(root: &PathBuf) -> (Option<i32>, String) {
+    ended(plain_agent().args(["fleet", "tell", "--root"]).arg(root))
+}
+
+#[track_caller]
+fn tells(root: &PathBuf) {
+    let (code, said) = tell(root);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+fn create(cluster: &Cluster, node: &str, group: &str) {
+    cluster.create_node(node, None);
+    cluster.kubectl(&["label", "node", node, &format!("{GROUP_LABEL}={group}")]);
+    cluster.report(node);
+}
+
+fn node(cluster: &Cluster, name: &str) -> Value {
+    let shown = cluster.kubectl(&["get", "node", name, "-o", "json", "--show-managed-fields"]);
+    serde_json::from_str(&shown).unwrap()
+}
+
+fn condition(node: &Value, wanted: &str) -> Option<Value> {
+    let conditions = node["status"]["conditions"].as_array().unwrap();
+    conditions.iter().find(|condition| condition["type"] == wanted).cloned()
+}
+
+/// The arguments of kubectl that merge conditions into those of a Node.
+fn setting<'a>(node: &'a str, patch: &'a str) -> [&'a str; 7] {
+    ["patch", "node", node, "--subresource=status", "--type=strategic", "-p", patch]
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn a_node_tells_of_itself_and_touches_nothing_else() {
+    let cluster = Cluster::start();
+    create(&cluster, "a", "nodes");
+    let before = node(&cluster, "a");
+    let root = machine(&cluster, "a", &running(NEW, LATER));
+    tells(&root);
+
+    let after = node(&cluster, "a");
+    let told = condition(&after, CONDITION).unwrap();
+    assert_eq!((&told["status"], &told["reason"]), (&json!("True"), &json!("Converged")));
+    assert_eq!(told["message"], format!("configuration {NEW} since {LATER}"));
+    assert_eq!(told["lastHeartbeatTime"], told["lastTransitionTime"]);
+    assert_eq!(condition(&after, "Ready"), condition(&before, "Ready"));
+    for part in ["spec", "metadata/labels", "metadata/annotations", "status/nodeInfo"] {
+        let of = |node: &Value| node.pointer(&format!("/{part}")).cloned();
+        assert_eq!(of(&after), of(&before), "{part}");
+    }
+    let managers = after["metadata"]["managedFields"].as_array().unwrap();
+    let ours = managers.iter().find(|entry| entry["manager"] == "kops-agent").unwrap();
+    assert_eq!(ours["subresource"], "status");
+    let fields: Vec<&String> =
+        ours["fieldsV1"]["f:status"]["f:conditions"].as_object().unwrap().keys().collect();
+    assert_eq!(fields, [&format!("k:{{\"type\":\"{CONDITION}\"}}")], "{ours}");
+
+    // A report of other conditions, which kubelet sends as such a patch, leaves it.
+    let report = json!({"status": {"conditions": [{"type": "Ready", "status": "False", "reason": "KubeletNotReady"}]}});
+    cluster.kubectl(&setting("a", &report.to_string()));
+    assert_eq!(condition(&node(&cluster, "a"), CONDITION), Some(told));
+
+    // The time of the last change of status stays until the next one; that of the last word does not.
+    let aged = json!({"status": {"conditions": [{"type": CONDITION, "lastHeartbeatTime": LONG_AGO, "lastTransitionTime": LONG_AGO}]}});
+    cluster.kubectl(&setting("a", &aged.to_string()));
+    tells(&root);
+    let again = condition(&node(&cluster, "a"), CONDITION).unwrap();
+    assert_eq!(again["lastTransitionTime"], LONG_AGO);
+    assert_ne!(again["lastHeartbeatTime"], LONG_AGO);
+    let mut failed = running(NEW, LATER);
+    failed["failure"] = json!({"at": LATER, "problem": "the store denies s3://b/c"});
+    let root = machine(&cluster, "a", &failed);
+    tells(&root);
+    let failed = condition(&node(&cluster, "a"), CONDITION).unwrap();
+    assert_eq!((&failed["status"], &failed["reason"]), (&json!("False"), &json!("RunFailed")));
+    assert_ne!(failed["lastTransitionTime"], LONG_AGO);
+    let message = failed["message"].as_str().unwrap();
+    assert!(message.contains(NEW) && message.contains("the store denies s3://b/c"), "{message}");
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn a_node_cannot_tell_of_another_and_what_keeps_it_from_telling_is_told_apart() {
+    let cluster = Cluster::start();
+    create(&cluster, "a", "nodes");
+    create(&cluster, "b", "nodes");
+    tells(&machine(&cluster, "a", &running(NEW, LATER)));
+    let told = condition(&node(&cluster, "a"), CONDITION);
+    // kubectl's own patch would read nodes/status first, which kubelets may not.
+    let mut lie = node(&cluster, "a");
+    lie["status"]["conditions"][0]["reason"] = "Lie".into();
+    let put = ["replace", "--raw", "/api/v1/nodes/a/status", "-f", "-"];
+    let refused = cluster.api.kubectl_as_kubelet("b", &put, &lie.to_string()).unwrap_err().to_string();
+    assert!(refused.contains("is not allowed to modify node"), "{refused}");
+    assert_eq!(condition(&node(&cluster, "a"), CONDITION), told);
+    cluster.api.kubectl_as_kubelet("a", &put, &lie.to_string()).unwrap();
+
+    // Who is no node is refused, which is not taken for a Node that is not there.
+    let (code, said) = tell(&machine_of(&cluster, "stranger", &[], &running(NEW, LATER)));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("forbidden") && !said.contains("has no Node"), "{said}");
+    let (code, said) = tell(&machine(&cluster, "c", &running(NEW, LATER)));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("the cluster has no Node \"c\" yet"), "{said}");
+
+    // At the first boot kubelet registers its Node while this waits.
+    let root = machine(&cluster, "c", &running(NEW, LATER));
+    let mut waiting = plain_agent();
+    waiting.args(["-v", "8", "fleet", "tell", "--patience", "300", "--root"]).arg(&root);
+    let mut waiting = waiting.stderr(Stdio::null()).spawn().unwrap();
+    let asked = cluster.requests("nodes", "GET");
+    eventually("it has asked", || cluster.requests("nodes", "GET") > asked);
+    create(&cluster, "c", "nodes");
+    assert!(waiting.wait().unwrap().success());
+    assert!(condition(&node(&cluster, "c"), CONDITION).is_some());
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn fleet_status_shows_which_configuration_each_node_runs() {
+    let cluster = Cluster::start();
+    let admin = cluster.api.kubeconfig("admin", &["system:masters"]).unwrap();
+    let status = |arguments: &[&str]| {
+        ended(plain_agent().args(["fleet", "status", "--kubeconfig"]).arg(&admin).args(arguments))
+    };
+    assert_eq!(status(&[]), (Some(0), "There are no Nodes.\n".to_owned()));
+
+    for (name, group) in [("new", "nodes"), ("old", "nodes"), ("failed", "gpu"), ("silent", "gpu")] {
+        create(&cluster, name, group);
+    }
+    tells(&machine(&cluster, "new", &running(NEW, LATER)));
+    tells(&machine(&cluster, "old", &running(OLD, LONG_AGO)));
+    let mut failed = running(OLD, LONG_AGO);
+    failed["failure"] = json!({"at": LATER, "problem": "no network"});
+    tells(&machine(&cluster, "failed", &failed));
+
+    let (code, shown) = status(&[]);
+    assert_eq!(code, Some(4), "{shown}");
+    let [old, new] = [OLD, NEW].map(|hash| &hash[..12]);
+    assert_eq!(
+        shown,
+        format!(
+            "GROUP  NAME    READY  CONFIGURED  REASON     HASH          SUPERSEDED BY  KUBELET\n\
+             gpu    failed  True   False       RunFailed  {old}  -              -\n\
+             gpu    silent  True   -           -          -             -              -\n\
+             nodes  new     True   True        Converged  {new}  -              -\n\
+             nodes  old     True   True        Converged  {old}  {new}   -\n\
+             failed: the run of {LATER} failed: no network\n"
+        )
+    );
+    let (_, rows) = status(&["-o", "json"]);
+    let rows: Value = serde_json::from_str(&rows).unwrap();
+    assert_eq!((&rows[3]["name"], &rows[3]["supersededBy"]), (&json!("old"), &json!(NEW)));
+    assert_eq!(rows[3]["runs"], json!({"hash": OLD, "since": LONG_AGO}));
+
+    // The rolling update has come to its end.
+    cluster.kubectl(&["delete", "node", "old", "failed", "silent"]);
+    let by_variable = ended(plain_agent().env("KUBECONFIG", &admin).args(["fleet", "status"]));
+    assert_eq!(by_variable.0, Some(0), "{}", by_variable.1);
+
+    let stranger = cluster.api.kubeconfig("stranger", &[]).unwrap();
+    let (code, said) = ended(plain_agent().args(["fleet", "status", "--kubeconfig"]).arg(stranger));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("listing Nodes by the kubeconfig") && said.contains("forbidden"), "{said}");
+}
