@@ -145,7 +145,7 @@ fn what_is_wrong_is_said_whatever_backtraces_are_asked_for() {
 fn a_panic_tells_its_place() {
     let folder = tempfile::tempdir().unwrap();
     let program = folder.path().join("kops-agent");
-    fs::copy(example::agent(), &program).unwrap();
+    example::copy_agent(&program);
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let mut agent = Command::new("prlimit");
     agent.env_clear().envs(std::env::var("PATH").map(|path| ("PATH", path))).env("RUST_BACKTRACE", "1");

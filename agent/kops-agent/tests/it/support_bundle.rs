@@ -17,7 +17,7 @@ use ruzstd::decoding::StreamingDecoder;
 
 use crate::command_line::secrets;
 use crate::example::apart::with_mounts;
-use crate::example::{Ended, Machine, agent, keysets};
+use crate::example::{Ended, Machine, agent, copy_agent, keysets};
 
 const PROXY: &str = "http://operator:pr0xy-passw0rd@127.0.0.1:1";
 const DOCKER_CONFIG: &str =
@@ -368,7 +368,7 @@ fn without_root_it_is_refused() {
     let folder = tempfile::tempdir().unwrap();
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let program = folder.path().join("kops-agent");
-    fs::copy(agent(), &program).unwrap();
+    copy_agent(&program);
     let out = folder.path().join("bundle.tar.zst");
     // `/..` is `/`.
     for root in ["/", "/.."] {

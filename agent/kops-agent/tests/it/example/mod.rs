@@ -23,6 +23,12 @@ pub fn agent() -> PathBuf {
     kops_agent(env!("CARGO_BIN_EXE_kops-agent"))
 }
 
+/// Copies the program, by a process of its own: were this one to write it, a child that another test starts meanwhile could hold it
+/// open, and it would not run ("Text file busy").
+pub fn copy_agent(to: &Path) {
+    assert!(Command::new("cp").arg(agent()).arg(to).status().unwrap().success());
+}
+
 /// The cluster, served for one test, and the scratch root of one of its machines.
 pub struct Machine {
     pub cluster: ExampleCluster,
