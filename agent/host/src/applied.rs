@@ -307,7 +307,7 @@ impl Host {
         let record = self.record()?;
         let Some(left) = record.left_sha256(path) else { return Ok(None) };
         let bytes = self.root.read(path)?;
-        Ok(bytes.filter(|bytes| kops_agent_plan::diff::sha256_hex(bytes) == left))
+        Ok(bytes.filter(|bytes| kops_agent_plan::digest::sha256_hex(bytes) == left))
     }
 }
 

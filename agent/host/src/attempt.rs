@@ -1,6 +1,6 @@
 //! A state that a node is to get to, and what tells it from all others.
 
-use kops_agent_plan::diff::sha256_hex;
+use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{DesiredState, Resource};
 use serde::{Deserialize, Serialize};
 

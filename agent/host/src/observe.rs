@@ -6,8 +6,8 @@ use std::thread::{self, ScopedJoinHandle};
 
 use kops_agent_plan::diff::{
     Access, Observed, ObservedContent, ObservedFile, ObservedState, ObservedUnit, OwnedNow, OwnedState,
-    sha256_hex,
 };
+use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{
     AssetContent, Content, DesiredState, Directory, File, HostsEntry, Image, KernelModule, Kind, Mode, Mount,

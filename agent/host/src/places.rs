@@ -7,7 +7,8 @@
 
 use std::collections::BTreeSet;
 
-use kops_agent_plan::diff::{Step, sha256_hex};
+use kops_agent_plan::diff::Step;
+use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{Kind, ResourceId};
 
 use crate::error::Result;

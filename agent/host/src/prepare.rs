@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use kops_agent_pki::CertificateError;
-use kops_agent_plan::diff::{Action, Change, Plan, Step, sha256_hex};
+use kops_agent_plan::diff::{Action, Change, Plan, Step};
+use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{
     AssetContent, Content, DesiredState, File, Image, Kind, Resource, ResourceId,
 };

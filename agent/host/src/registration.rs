@@ -6,7 +6,7 @@
 //! Source: upup/pkg/fi/nodeup/nodetasks/discovery_service_register.go; there, a service that is down keeps a control
 //! plane from being set up.
 
-use kops_agent_plan::diff::sha256_hex;
+use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{DesiredState, DiscoveryRegistration, Kind, Resource, ResourceId};
 
 use crate::assets::Progress;

@@ -169,7 +169,8 @@ fn expiry(file: &[u8]) -> Option<OffsetDateTime> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use kops_agent_plan::diff::{Action, Enablement, Plan, Stage, Step, sha256_hex};
+    use kops_agent_plan::diff::{Action, Enablement, Plan, Stage, Step};
+    use kops_agent_plan::digest::sha256_hex;
     use kops_agent_plan::resource::{DesiredState, File, Unit};
 
     use super::*;

@@ -11,6 +11,7 @@ pub mod bootstrap;
 pub mod derive;
 pub mod desired;
 pub mod diff;
+pub mod digest;
 pub mod doctor;
 pub mod explain;
 pub mod fleet;

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use kops_agent_plan::bootstrap::challenge::PORT;
-use kops_agent_plan::diff::sha256_hex;
+use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::identity;
 use kops_agent_plan::machine_id::MachineId;
 

@@ -22,7 +22,7 @@ use kops_agent_store::{Store, StoreError};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::{Instant, timeout};
 
-use super::grants::no_node_config;
+use super::no_node_config::no_node_config;
 
 /// Groups at a time whose publishers are asked.
 const AT_ONCE: usize = 2;

@@ -15,13 +15,12 @@ use tokio::try_join;
 
 use super::derived_configs::{self, DerivedConfigs};
 use super::keystore::{Keys, Keystore};
+use super::no_node_config::no_node_config;
 use kops_agent_cloud::verify::{Answer, Refusal, VerifiedNode};
 use kops_agent_net::random;
 use kops_agent_process::output::error_text;
 use kops_agent_store::{Store, StoreError};
 
-/// Why a machine cannot have its configuration, in a word.
-pub(super) const NO_NODE_CONFIG: &str = "NoNodeConfig";
 /// The one secret that nodes get this way.
 const DOCKER_CONFIG: &str = "dockerconfig";
 /// The timeout of a file of the store: a machine waits 15 seconds for all of it.
@@ -222,14 +221,5 @@ impl Grants {
         };
         looks.retain(|_, look| Arc::strong_count(look) > 1 || is_fresh(look));
         looks.entry(url.to_owned()).or_default().clone()
-    }
-}
-
-/// A machine cannot have its configuration, as long as the store has what it has.
-pub(super) fn no_node_config(problem: String) -> Refusal {
-    Refusal {
-        answer: Answer::BadRequest,
-        reason: NO_NODE_CONFIG,
-        message: format!("failed to build node config: {problem}"),
     }
 }

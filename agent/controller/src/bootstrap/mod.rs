@@ -12,6 +12,7 @@ mod derived_configs;
 mod descriptors;
 mod grants;
 mod keystore;
+mod no_node_config;
 mod penalties;
 mod rate;
 mod renewal;

@@ -28,8 +28,8 @@ use super::audit::{Kind, Record};
 use super::clients::Clients;
 use super::connections::{Connections, Outcome, Slot};
 use super::descriptors;
-use super::grants::NO_NODE_CONFIG;
 use super::keystore::Keystore;
+use super::no_node_config::NO_NODE_CONFIG;
 use super::replay::TOKEN_OLDER_THAN_SERVER;
 use kops_agent_cloud::verify::{Answer, Refusal};
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
 use kops_agent_derivation::cluster_files;
-use kops_agent_plan::diff::sha256_hex;
+use kops_agent_plan::digest::sha256_hex;
 use kops_agent_store::{Store, StoreError};
 
 use super::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, Labels, group_of, is_of_file};

@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 use tar::{Entry, EntryType, PaxExtensions};
 
 use super::error::in_units;
-use super::unpack::UnpackError;
+use super::unpack_error::UnpackError;
 
 /// The largest entry that describes the next one, in bytes: a path has 4 KiB at most, and what else is told takes less.
 const LARGEST_EXTENSION: u64 = 64 * 1024;

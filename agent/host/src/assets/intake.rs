@@ -16,7 +16,8 @@ use super::download::Request;
 use super::error::{DownloadError, in_units};
 use super::staging::{Making, Ready, Staging, Want};
 use super::syncer::{Syncer, Syncing};
-use super::unpack::{UnpackError, unpack};
+use super::unpack::unpack;
+use super::unpack_error::UnpackError;
 use crate::digests::for_each_piece;
 use crate::error::{Error, Result};
 

@@ -21,6 +21,7 @@ mod staging;
 mod syncer;
 mod trim;
 mod unpack;
+mod unpack_error;
 
 pub(crate) use cache::Cache;
 pub(crate) use download::Request;

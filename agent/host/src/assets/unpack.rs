@@ -8,6 +8,7 @@ use std::ops::ControlFlow;
 use flate2::bufread::MultiGzDecoder;
 
 use super::entries::for_each_file;
+use super::unpack_error::UnpackError;
 use crate::digests::for_each_piece;
 use crate::error::{Error, Result};
 
@@ -15,22 +16,6 @@ use crate::error::{Error, Result};
 const NAMES_SHOWN: usize = 12;
 /// How a gzip stream begins (RFC 1952).
 const GZIP: [u8; 2] = [0x1f, 0x8b];
-
-/// Why members could not be taken out.
-pub(super) enum UnpackError {
-    /// It is no archive, or a broken one.
-    Unreadable(String),
-    /// It lacks a member; and some of what it has.
-    Missing(String, String),
-    /// This machine is at fault.
-    Own(Error),
-}
-
-impl From<io::Error> for UnpackError {
-    fn from(error: io::Error) -> UnpackError {
-        UnpackError::Unreadable(error.to_string())
-    }
-}
 
 /// Hands each of `members` to `take`, with its size, in the order in which they are in the archive, and reads no further than
 /// the last of them. Nothing of it is verified.

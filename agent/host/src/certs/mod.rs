@@ -12,7 +12,8 @@ use std::collections::BTreeMap;
 use kops_agent_pki::{
     Authority, CertificateError, PemPair, first_pem, kubeconfig, lifetime, with_newline, with_others,
 };
-use kops_agent_plan::diff::{Observed, ObservedCertificate, sha256_hex};
+use kops_agent_plan::diff::{Observed, ObservedCertificate};
+use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{Certificate, Content, DesiredState, Issuer, Kubeconfig, Resource};
 use time::OffsetDateTime;
 

@@ -1,7 +1,8 @@
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt as _;
 
-use kops_agent_plan::diff::{Action, OwnedNow, Plan, Stage, Step, sha256_hex};
+use kops_agent_plan::diff::{Action, OwnedNow, Plan, Stage, Step};
+use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{DesiredState, Directory, File, Resource, Symlink, Unit};
 
 use super::*;

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::io::Read as _;
 use std::sync::Arc;
 
-use kops_agent_plan::diff::{Action, Change, Enablement, Plan, Stage, Step, sha256_hex};
+use kops_agent_plan::diff::{Action, Change, Enablement, Plan, Stage, Step};
+use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::health;
 use kops_agent_plan::resource::{DesiredState, File, Kind, Resource, ResourceId};
 

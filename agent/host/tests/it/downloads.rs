@@ -7,7 +7,7 @@ use crate::support::{
     CALM, Fault, IMPATIENT, Machine, Mirror, STEADY, asset, body, client, downloads, mirror, state, tar_gz,
 };
 use kops_agent_host::Downloads;
-use kops_agent_plan::diff::sha256_hex;
+use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{AssetContent, Content, DesiredState, File, Mode, Resource};
 use kops_agent_tests::loopback::Identity;
 

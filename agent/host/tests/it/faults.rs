@@ -12,7 +12,7 @@ use kops_agent_host::system::commands::Commands;
 use kops_agent_host::system::images::{Images, Tether};
 use kops_agent_host::system::mounts::Mounts;
 use kops_agent_host::{Error, FailedResource, Host, Report, Waits};
-use kops_agent_plan::diff::sha256_hex;
+use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::*;
 
 /// Less than what hangs takes, which is 600 s, and more than anything else does.

@@ -9,7 +9,7 @@ use crate::support::{
     tar_gz,
 };
 use kops_agent_host::{DownloadTimeouts, Downloads};
-use kops_agent_plan::diff::sha256_hex;
+use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::resource::{Content, File};
 use kops_agent_tests::loopback::Identity;
 

@@ -72,7 +72,7 @@ fn node(packages: &[&str], mirror: &Mirror, is_right: bool) -> DesiredState {
     let bytes = b"a program";
     let url = mirror.put("/program", bytes);
     let sha256 = match is_right {
-        true => kops_agent_plan::diff::sha256_hex(bytes),
+        true => kops_agent_plan::digest::sha256_hex(bytes),
         false => "0".repeat(64),
     };
     let mut desired = state(packages.iter().map(|name| package(name)));

@@ -11,7 +11,7 @@ use crate::cli::LookArgs;
 use crate::doctor::deadline::looked;
 
 /// The agent's own.
-pub const OF_AGENT: [&str; 8] = [
+pub const OF_AGENT: [&str; 9] = [
     "kops-agent.service",
     "kops-agent-verify.service",
     "kops-agent-verify.timer",
@@ -19,6 +19,7 @@ pub const OF_AGENT: [&str; 8] = [
     "kops-agent-metrics.timer",
     "kops-agent-controller.service",
     "kops-agent-addons.service",
+    "kops-agent-fleet-tell.service",
     // Of Ignition's form of packaging/cloud-init/user-data.
     "kops-agent-boot.service",
 ];

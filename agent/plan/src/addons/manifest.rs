@@ -5,7 +5,7 @@ use std::fmt;
 use kops_agent_spec::{SpecError, parse_document};
 use serde_json::Value;
 
-use crate::diff::sha256_hex;
+use crate::digest::sha256_hex;
 
 /// The group and kind of definitions of kinds.
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "CustomResourceDefinition");

@@ -4,8 +4,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::observed::{Access, Observed, ObservedContent, ObservedFile, sha256_hex};
+use super::observed::{Access, Observed, ObservedContent, ObservedFile};
 use super::step::Change;
+use crate::digest::sha256_hex;
 use crate::resource::{AssetContent, Content, File, Resource};
 use crate::shown;
 use crate::static_pod::{is_manifest, is_manifest_of_kops};

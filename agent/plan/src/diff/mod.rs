@@ -32,7 +32,7 @@ pub use baseline::{FirstSight, Started, Times, take_as_started};
 pub use labels::{WrongLabel, WrongLabels, with_labels};
 pub use observed::{
     Access, Enablement, Observed, ObservedCertificate, ObservedContent, ObservedFile, ObservedState,
-    ObservedUnit, Override, sha256_hex,
+    ObservedUnit, Override,
 };
 pub use order::awaited_units;
 pub use plan::{Plan, Summary};

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use sha2::{Digest, Sha256};
-
 use crate::resource::{Mode, Resource, ResourceId};
 
 /// What was found of the desired resources. What is not in it is not there.
@@ -151,9 +149,4 @@ pub struct ObservedCertificate {
     pub is_due: bool,
     /// What is wrong with it and cannot be put right now, because nothing issues another.
     pub stuck: Option<String>,
-}
-
-/// Lower-case hexadecimal SHA-256 of `bytes`.
-pub fn sha256_hex(bytes: &[u8]) -> String {
-    hex::encode(Sha256::digest(bytes))
 }

@@ -4,10 +4,11 @@
 //! kubelet starts a pod anew when its manifest changes, and for nothing else. Whether a pod has seen the present content
 //! of what it mounts is told as it is for units: by the digest that is noted when it is started.
 
-use super::observed::{Observed, ObservedState, sha256_hex};
+use super::observed::{Observed, ObservedState};
 use super::plan::Plan;
 use super::step::{Change, Step};
 use super::units::fingerprint;
+use crate::digest::sha256_hex;
 use crate::resource::{Content, DesiredState, File, Resource, ResourceId};
 use crate::static_pod::{is_manifest, mounted_paths};
 

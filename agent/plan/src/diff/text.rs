@@ -183,7 +183,8 @@ impl Style {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::diff::{Access, Observed, ObservedContent, ObservedFile, ObservedState, diff, sha256_hex};
+    use crate::diff::{Access, Observed, ObservedContent, ObservedFile, ObservedState, diff};
+    use crate::digest::sha256_hex;
     use crate::resource::{DesiredState, File, Package, Resource, Unit};
 
     const PLAIN: Style = Style { colour: false, diffs: true };

@@ -8,9 +8,10 @@ use std::collections::BTreeSet;
 
 use super::compare::{changes_of_access, set, written};
 use super::meaning::is_same_unit;
-use super::observed::{Access, Enablement, Observed, ObservedState, ObservedUnit, sha256_hex};
+use super::observed::{Access, Enablement, Observed, ObservedState, ObservedUnit};
 use super::plan::Plan;
 use super::step::{Action, Change, Step};
+use crate::digest::sha256_hex;
 use crate::resource::{Resource, ResourceId, Unit};
 use crate::unit_files::drop_in_of;
 

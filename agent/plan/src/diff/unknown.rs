@@ -25,10 +25,9 @@ fn keep(id: &ResourceId, observed: &Observed) -> Option<Kept> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{
-        Access, Change, Enablement, ObservedFile, ObservedUnit, diff, restart_digest, sha256_hex,
-    };
+    use super::super::{Access, Change, Enablement, ObservedFile, ObservedUnit, diff, restart_digest};
     use super::*;
+    use crate::digest::sha256_hex;
     use crate::resource::{Content, File, Kind, Mode, SecretPiece, Unit};
 
     const PATH: &str = "/root/.docker/config.json";

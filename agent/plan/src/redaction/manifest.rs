@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::formats::is_login_program;
 use super::named::{is_of_name, is_secret_name, without_values};
 use super::urls;
-use crate::diff::sha256_hex;
+use crate::digest::sha256_hex;
 use kops_agent_spec::go_yaml;
 
 /// A manifest of which nothing secret is shown.

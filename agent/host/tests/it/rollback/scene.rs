@@ -11,7 +11,8 @@ use kops_agent_host::health::{Asking, Health, Pace};
 use kops_agent_host::system::pods::Pods;
 use kops_agent_host::system::systemd::{Systemd, UnitState};
 use kops_agent_host::{Error, Host};
-use kops_agent_plan::diff::{Enablement, sha256_hex};
+use kops_agent_plan::diff::Enablement;
+use kops_agent_plan::digest::sha256_hex;
 use kops_agent_plan::health::{Check, StaticPod};
 use kops_agent_plan::resource::*;
 

@@ -29,7 +29,7 @@ struct Scene {
     authorities: BTreeSet<String>,
     /// `METHOD PATH` of what the API server was asked, without the version and kube-system.
     asked: Vec<String>,
-    /// Called with each ConfigMap that is applied.
+    /// The ConfigMaps that were applied, by name.
     applied: Vec<String>,
 }
 
