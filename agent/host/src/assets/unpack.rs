@@ -10,7 +10,7 @@ use flate2::bufread::MultiGzDecoder;
 use super::entries::for_each_file;
 use super::unpack_error::UnpackError;
 use crate::digests::for_each_piece;
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 /// How many names an error lists.
 const NAMES_SHOWN: usize = 12;

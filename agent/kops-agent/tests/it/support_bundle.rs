@@ -17,7 +17,7 @@ use ruzstd::decoding::StreamingDecoder;
 
 use crate::command_line::secrets;
 use crate::example::apart::with_mounts;
-use crate::example::{Ended, Machine, agent, copy_agent, keysets};
+use crate::example::{Ended, Machine, copy_agent, keysets};
 
 const PROXY: &str = "http://operator:pr0xy-passw0rd@127.0.0.1:1";
 const DOCKER_CONFIG: &str =

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use proptest::prelude::*;
 
 use super::*;
+use crate::digest::sha256_hex;
 use crate::resource::*;
 
 /// What would be observed of a resource right after it was made, given everything observed so far.
