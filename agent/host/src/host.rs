@@ -267,10 +267,11 @@ impl Host {
         self.systemd.enqueue_start(unit)
     }
 
-    /// Has a program run apart from this process, as a unit that is gone once it has ended.
+    /// Has a program run apart from this process, as a unit that is gone once it has ended. Where that unit runs already, it
+    /// goes on.
     ///
     /// # Errors
-    /// systemd refuses, as where that unit runs already.
+    /// systemd refuses.
     pub fn run_apart(&self, unit: &str, command: &[&str]) -> Result<()> {
         self.systemd.run_apart(unit, command)
     }

@@ -63,6 +63,7 @@ fn run() -> anyhow::Result<()> {
             "enable" => systemd.enable(unit).and_then(|()| systemd.reload()),
             "disable" => systemd.disable(unit).and_then(|()| systemd.reload()),
             "kill" => systemd.kill(unit),
+            "run-apart" => systemd.run_apart(unit, &["/bin/sh", "-c", "echo >>/root/apart; sleep 600"]),
             "reload" => systemd.reload(),
             other => bail!("there is no verb {other}"),
         };

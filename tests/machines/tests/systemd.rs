@@ -156,6 +156,24 @@ fn a_killed_unit_has_ended(machine: &Machine) {
     }
 }
 
+/// A second request while it runs is none, and what has ended leaves no unit.
+fn a_program_runs_apart_once(machine: &Machine) {
+    for way in ["bus", "systemctl"] {
+        let unit = format!("apart-{way}.service");
+        let ended = machine.try_run(&[DRIVERS, way, "run-apart", &unit, "run-apart", &unit]);
+        assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
+        assert_eq!(ended.stdout.matches(": ok").count(), 2, "{ended:?}");
+        machine.until("the program has begun", || {
+            (machine.try_run(&["test", "-e", "/root/apart"]).code == Some(0)).then_some(())
+        });
+        assert_eq!(machine.show(&unit, "LimitCORE"), "0");
+        machine.run(&["systemctl", "stop", &unit]);
+        assert_eq!(machine.show(&unit, "LoadState"), "not-found");
+        assert_eq!(machine.read("/root/apart"), "\n", "it was started more than once");
+        machine.run(&["rm", "/root/apart"]);
+    }
+}
+
 /// What a unit was asked for counts, whatever becomes of the bus: it is not asked for twice.
 fn a_bus_that_goes_is_done_without(machine: &Machine) {
     let driving = thread::scope(|scope| {
@@ -202,6 +220,7 @@ fn systemd_is_asked(suite: &str) {
     let (machine, _network) = boot(suite);
     both_ways_do_and_see_the_same(&machine);
     a_killed_unit_has_ended(&machine);
+    a_program_runs_apart_once(&machine);
     a_bus_that_goes_is_done_without(&machine);
     without_a_bus_it_is_done_as_well(&machine);
 }

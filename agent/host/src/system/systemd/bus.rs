@@ -15,7 +15,9 @@ use futures_util::future::try_join_all;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::oneshot;
 use zbus::message::Type;
-use zbus::{Connection, DynamicType, MatchRule, Message, MessageStream, OwnedObjectPath, OwnedVariant, fdo};
+use zbus::{
+    Connection, DynamicType, MatchRule, Message, MessageStream, OwnedObjectPath, OwnedVariant, Variant, fdo,
+};
 
 use super::manager::Systemd;
 use super::state::{self, PROPERTIES};
@@ -29,6 +31,8 @@ const SOCKET: &str = "/run/dbus/system_bus_socket";
 const SYSTEMD: &str = "org.freedesktop.systemd1";
 const MANAGER_PATH: &str = "/org/freedesktop/systemd1";
 const MANAGER: &str = "org.freedesktop.systemd1.Manager";
+/// The error of a unit that is there already.
+const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
 const PROPERTIES_OF: &str = "org.freedesktop.DBus.Properties";
 
 /// For a bus that listens and does not answer; one that is only starting takes less.
@@ -158,6 +162,12 @@ impl Bus {
         })
     }
 
+    pub(super) fn run_apart(&self, unit: &str, command: &[&str]) -> Result<(), Failure> {
+        let unit = unit.to_owned();
+        let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
+        self.wait(|connection| async move { run_apart(&connection, &unit, &command).await })
+    }
+
     pub(super) fn stop(&self, unit: &str) -> Result<(), Failure> {
         self.job(Act::Stop, unit)
     }
@@ -251,6 +261,10 @@ impl Systemd for Bus {
 
     fn enqueue_start(&self, unit: &str) -> Result<()> {
         Ok(Bus::enqueue_start(self, unit)?)
+    }
+
+    fn run_apart(&self, unit: &str, command: &[&str]) -> Result<()> {
+        Ok(Bus::run_apart(self, unit, command)?)
     }
 
     fn stop(&self, unit: &str) -> Result<()> {
@@ -383,6 +397,24 @@ fn as_text(value: OwnedVariant) -> String {
     }
     // The fourth type that there is among those that are read.
     Vec::<String>::try_from(value).unwrap_or_default().join(" ")
+}
+
+/// Has a program run as a unit of its own, unless that runs already.
+async fn run_apart(connection: &Connection, unit: &str, command: &[String]) -> Result<(), Failure> {
+    let Some(program) = command.first() else { return Ok(()) };
+    let properties = [
+        ("ExecStart", Variant::from(vec![(program, command, false)])),
+        ("CollectMode", Variant::from("inactive-or-failed")),
+        // What it has in memory may be a key.
+        ("LimitCORE", Variant::from(0_u64)),
+    ];
+    let others: [(&str, Vec<(&str, Variant<'_>)>); 0] = [];
+    let arguments = (unit, "fail", &properties[..], &others[..]);
+    match call(connection, MANAGER_PATH, MANAGER, "StartTransientUnit", &arguments).await {
+        Ok(_) => Ok(()),
+        Err(zbus::Error::MethodError(name, ..)) if name == UNIT_EXISTS => Ok(()),
+        Err(error) => Err(Unanswered::from(error).while_doing("start", unit)),
+    }
 }
 
 /// Asks for a job, and waits for its end.

@@ -99,7 +99,7 @@ impl Systemd for Machine {
     }
 
     fn run_apart(&self, unit: &str, command: &[&str]) -> Result<()> {
-        Systemctl.run_apart(unit, command)
+        self.ask(|bus| bus.run_apart(unit, command), |_| Systemctl.run_apart(unit, command))
     }
 
     fn begin(&self, act: Act, unit: &str) -> Job {

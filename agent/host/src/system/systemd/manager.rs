@@ -63,11 +63,11 @@ pub trait Systemd: Send + Sync {
     /// It does not start again.
     fn restart(&self, unit: &str) -> Result<()>;
 
-    /// Has a program run apart from this one, as a unit that is gone once it has ended, and does not wait for it. What manages
-    /// no processes has nothing to run it.
+    /// Has a program run apart from this one, as a unit that is gone once it has ended, and does not wait for it. Where that unit
+    /// runs already, it goes on. What manages no processes has nothing to run it.
     ///
     /// # Errors
-    /// systemd refuses, as where that unit runs already.
+    /// systemd refuses.
     fn run_apart(&self, unit: &str, command: &[&str]) -> Result<()> {
         let _ = (unit, command);
         Ok(())

@@ -68,11 +68,13 @@ impl Systemd for Systemctl {
     }
 
     fn run_apart(&self, unit: &str, command: &[&str]) -> Result<()> {
-        let unit = format!("--unit={unit}");
+        let name = format!("--unit={unit}");
         // What it has in memory may be a key.
         let how =
-            ["systemd-run", "--quiet", "--collect", "--no-block", "--property=LimitCORE=0", &unit, "--"];
-        run(&[&how, command].concat()).map(drop)
+            ["systemd-run", "--quiet", "--collect", "--no-block", "--property=LimitCORE=0", &name, "--"];
+        run(&[&how, command].concat()).map(drop).or_else(|refused| {
+            run(&["systemctl", "is-active", "--quiet", "--", unit]).map(drop).map_err(|_| refused)
+        })
     }
 
     fn begin(&self, act: Act, unit: &str) -> Job {
