@@ -13,6 +13,9 @@ use tokio::join;
 
 use crate::store_files::{StoreFile, StoreFiles, each};
 
+/// The file of the completed cluster, and as older kOps releases called it.
+pub const COMPLETED: [&str; 2] = ["cluster-completed.spec", "cluster.spec"];
+
 /// What a derivation reads of the store.
 pub struct ClusterFiles {
     /// The completed cluster.
@@ -49,11 +52,7 @@ pub struct ClusterFiles {
 /// # Errors
 /// The store's, and what is wrong with a file.
 pub async fn read(store: &Store, base: &str, group_name: &str) -> Result<ClusterFiles> {
-    let (cluster_file, group_file) = join!(cluster_file(store, base), group_file(store, base, group_name));
-    let cluster_file = cluster_file?;
-    let cluster = Cluster::parse(&cluster_file.text, &cluster_file.url)?;
-    let group_file = group_file?;
-    let group = InstanceGroup::parse(&group_file.text, &group_file.url)?;
+    let ((cluster, cluster_file), (group, group_file)) = cluster_and_group(store, base, group_name).await?;
     let needed = derive::needed_files(&cluster, &group);
     let config_store = &cluster.spec.config_store;
     let files = StoreFiles::new(store, base, &config_store.keypairs, &config_store.secrets);
@@ -115,30 +114,38 @@ pub async fn read(store: &Store, base: &str, group_name: &str) -> Result<Cluster
 /// # Errors
 /// The store's, and what is wrong with a file.
 pub async fn node_labels(store: &Store, base: &str, group_name: &str) -> Result<BTreeMap<String, String>> {
-    let (cluster, group) = join!(cluster_file(store, base), group_file(store, base, group_name));
-    let (cluster, group) = (cluster?, group?);
-    let cluster = Cluster::parse(&cluster.text, &cluster.url)?;
-    let group = InstanceGroup::parse(&group.text, &group.url)?;
+    let ((cluster, _), (group, _)) = cluster_and_group(store, base, group_name).await?;
     let roles = roles(store, base, group_name, group.spec.role).await?;
     Ok(derive::node_labels(&cluster, &group, &roles))
 }
 
-/// The file of the completed cluster; older kOps releases called it `cluster.spec`.
+/// The cluster and the group, each with its file.
+async fn cluster_and_group(
+    store: &Store,
+    base: &str,
+    group_name: &str,
+) -> Result<((Cluster, StoreFile), (InstanceGroup, StoreFile))> {
+    let (cluster_file, group_file) = join!(cluster_file(store, base), group_file(store, base, group_name));
+    let cluster_file = cluster_file?;
+    let cluster = Cluster::parse(&cluster_file.text, &cluster_file.url)?;
+    let group_file = group_file?;
+    let group = InstanceGroup::parse(&group_file.text, &group_file.url)?;
+    Ok(((cluster, cluster_file), (group, group_file)))
+}
+
+/// The file of the completed cluster, by one of [`COMPLETED`].
 ///
 /// # Errors
 /// The store's; it is there under neither name.
 pub async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile> {
-    let url = format!("{base}/cluster-completed.spec");
+    let [url, former_url] = COMPLETED.map(|name| format!("{base}/{name}"));
     match store.read(&url).await {
         Ok(text) => Ok(StoreFile { url, text }),
-        Err(error @ StoreError::NotFound { .. }) => {
-            let url = format!("{base}/cluster.spec");
-            match store.look(&url).await? {
-                Found::There(text) => Ok(StoreFile { url, text }),
-                Found::Absent => Err(error.into()),
-                Found::Denied(why) => Err(why.into()),
-            }
-        }
+        Err(error @ StoreError::NotFound { .. }) => match store.look(&former_url).await? {
+            Found::There(text) => Ok(StoreFile { url: former_url, text }),
+            Found::Absent => Err(error.into()),
+            Found::Denied(why) => Err(why.into()),
+        },
         Err(error) => Err(error.into()),
     }
 }
@@ -148,7 +155,7 @@ pub async fn cluster_file(store: &Store, base: &str) -> Result<StoreFile> {
 /// # Errors
 /// The store's.
 pub async fn is_absent(store: &Store, base: &str) -> Result<bool> {
-    for name in ["cluster-completed.spec", "cluster.spec"] {
+    for name in COMPLETED {
         match store.look(&format!("{base}/{name}")).await? {
             Found::Absent => {}
             Found::There(_) | Found::Denied(_) => return Ok(false),

@@ -38,26 +38,26 @@ pub async fn read(store: &Store, base: &str, boot: &BootConfig) -> Result<Pinned
     parse(text, boot, url)
 }
 
-/// Whether the store has it, and this machine may read it.
-///
-/// # Errors
-/// The store's.
-pub async fn is_written(store: &Store, base: &str, boot: &BootConfig) -> Result<bool> {
-    Ok(matches!(store.look(&url(base, boot)).await?, Found::There(_)))
-}
-
-/// Reads it where the boot config pins one and this machine may read it.
+/// Reads it where the boot config pins one and this machine may read it. Where it may not, the cluster spec gives the same, which
+/// the hash proves.
 ///
 /// # Errors
 /// If the store does not answer, or the file is not the pinned one, or is no configuration.
 pub async fn pinned(store: &Store, base: &str, boot: &BootConfig) -> Result<Option<Pinned>> {
-    if boot.nodeup_config_hash.is_empty() {
-        return Ok(None);
+    match boot.nodeup_config_hash.as_str() {
+        "" => Ok(None),
+        _ => written(store, base, boot).await,
     }
+}
+
+/// Reads it where it is written and this machine may read it.
+///
+/// # Errors
+/// As of [`pinned`].
+pub async fn written(store: &Store, base: &str, boot: &BootConfig) -> Result<Option<Pinned>> {
     let url = url(base, boot);
     match store.look(&url).await? {
         Found::There(text) => parse(text, boot, url).map(Some),
-        // The cluster spec gives the same, which the hash proves.
         Found::Absent | Found::Denied(_) => Ok(None),
     }
 }

@@ -18,6 +18,8 @@ const ROLE_LABELS: [&str; 3] = [
     "node-role.kubernetes.io/control-plane",
     "node-role.kubernetes.io/node",
 ];
+/// The label with a node's group.
+pub const INSTANCE_GROUP: &str = "kops.k8s.io/instancegroup";
 /// The label of the machines that have the keys with which kops-controller signs; its pods are scheduled by it
 /// (upstream: `BuildMandatoryControlPlaneLabels` in `pkg/nodelabels/builder.go`).
 const PKI_LABEL: &str = "kops.k8s.io/kops-controller-pki";

@@ -45,7 +45,7 @@ pub fn left_to_upstream(options: &KopsControllerOptions) -> Option<String> {
 
 /// Whether kOps writes no configurations of nodes in a cluster with this configuration: its own kops-controller makes them, with
 /// all of kOps in its process (upstream: `getNodeConfig` in `cmd/kops-controller/pkg/server/node_config.go`), and kops-agent
-/// derives those that nobody has put there.
+/// derives those that the store does not have.
 pub fn kops_writes_no_configurations(options: &KopsControllerOptions) -> bool {
     options.server.is_some() && options.cloud == CloudProvider::Metal
 }

@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::Node;
 use kops_agent_plan::fleet::{CONDITION, Known, SeenCondition, SeenNode};
+use kops_agent_plan::labels::INSTANCE_GROUP;
 use kube::Client;
 use kube::api::{Api, ListParams};
 use kube::core::{ApiResource, NotUsed, Object};
@@ -9,9 +10,6 @@ use serde::Deserialize;
 
 use crate::api_error::{ApiError, answer};
 use crate::list_pages;
-
-/// The label with a node's group.
-const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 
 /// A Node with its status alone.
 pub(super) type NodeWithStatus = Object<NotUsed, NodeStatus>;
@@ -82,7 +80,7 @@ fn seen(node: NodeWithStatus) -> SeenNode {
     let mut labels = node.metadata.labels.unwrap_or_default();
     SeenNode {
         name: node.metadata.name.unwrap_or_default(),
-        group: labels.remove(GROUP_LABEL).unwrap_or_default(),
+        group: labels.remove(INSTANCE_GROUP).unwrap_or_default(),
         ready: status.of_type("Ready").map(|ready| ready.status.clone()).unwrap_or_default(),
         configured: status.of_type(CONDITION).map(condition),
         kubelet_version: status.node_info.kubelet_version,
@@ -110,7 +108,7 @@ mod tests {
              "lastHeartbeatTime": "2026-11-26T00:00:02Z", "lastTransitionTime": "2026-11-26T00:00:01Z"},
         ]);
         let node: NodeWithStatus = serde_json::from_value(json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1", "labels": {GROUP_LABEL: "nodes"}},
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1", "labels": {INSTANCE_GROUP: "nodes"}},
             "spec": {"providerID": "aws:///a/i-1"},
             "status": {"conditions": conditions, "nodeInfo": {"kubeletVersion": "v1.36.0"}}
         }))

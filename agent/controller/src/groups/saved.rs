@@ -4,14 +4,11 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Result, ensure};
-use kops_agent_derivation::cluster_files;
+use kops_agent_derivation::cluster_files::{self, COMPLETED};
 use kops_agent_plan::digest::sha256_hex;
 use kops_agent_store::{Store, StoreError};
 
 use super::{BEHIND_INSTANCE_GROUPS, INSTANCE_GROUPS, Labels, group_of, is_of_file};
-
-/// The completed cluster, which the labels of every group come from, too; and as older kOps releases called it.
-const CLUSTER: [&str; 2] = ["cluster-completed.spec", "cluster.spec"];
 
 /// The files of groups of which none of these configurations is, each with what tells one state of the cluster and all its groups
 /// from another: the role of one changes the labels of others.
@@ -23,9 +20,10 @@ pub(super) async fn versions(
     base: &str,
     written: &BTreeMap<String, String>,
 ) -> Result<BTreeMap<String, String>> {
-    let [first, last] = CLUSTER;
+    // The labels of every group come from it, too.
+    let [first, last] = COMPLETED;
     let mut cluster = store.versions(base, first, last).await?;
-    cluster.retain(|file, _| CLUSTER.contains(&file.as_str()));
+    cluster.retain(|file, _| COMPLETED.contains(&file.as_str()));
     let groups = store.versions(base, INSTANCE_GROUPS, BEHIND_INSTANCE_GROUPS).await?;
     // Of a store that `kops toolbox enroll` has copied, neither is there.
     ensure!(

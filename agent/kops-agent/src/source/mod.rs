@@ -20,7 +20,8 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use kops_agent_bootstrap_client::KopsController;
 use kops_agent_derivation::asset_hashes::HashSource;
-use kops_agent_derivation::{StoreFiles, cluster_files, each, nodeup_config};
+use kops_agent_derivation::nodeup_config::{self, Pinned};
+use kops_agent_derivation::{StoreFiles, cluster_files, each};
 use kops_agent_host::Sources;
 use kops_agent_process::exit::WrongConfiguration;
 use kops_agent_spec::BootConfig;
@@ -73,11 +74,10 @@ pub async fn read(
         (ConfigFrom::Auto, Some(pinned)) => {
             pinned_and_proven(store, &base, options, &boot, &facts, pinned).await
         }
-        (ConfigFrom::Auto, None) if has_only_written(store, &base, &boot).await? => {
-            let written = nodeup_config::read(store, &base, &boot).await?;
-            Configuration::of_pinned(written)
-        }
-        (_, pinned) => derived(store, &base, options, &boot, &facts, pinned, hashes).await?,
+        (from, pinned) => match only_written(store, &base, &boot, from).await? {
+            Some(written) => Configuration::of_pinned(written),
+            None => derived(store, &base, options, &boot, &facts, pinned, hashes).await?,
+        },
     };
     let mut without = BTreeSet::new();
     for why in configuration.denied.drain(..) {
@@ -95,13 +95,23 @@ pub async fn read(
     Ok(spec)
 }
 
-/// Whether the store has a configuration of the group and nothing to derive one from, as in what `kops toolbox enroll` copies to
-/// a control plane; and no other is pinned.
-async fn has_only_written(store: &Store, base: &str, boot: &BootConfig) -> Result<bool> {
-    if !boot.nodeup_config_hash.is_empty() || !base.starts_with("file://") && !base.starts_with('/') {
-        return Ok(false);
+/// The configuration of the group where none is pinned and the store has nothing to derive one from, as what `kops toolbox enroll`
+/// copies to a control plane.
+async fn only_written(
+    store: &Store,
+    base: &str,
+    boot: &BootConfig,
+    from: ConfigFrom,
+) -> Result<Option<Pinned>> {
+    let is_on_this_machine = base.starts_with("file://") || base.starts_with('/');
+    let is_pinned = !boot.nodeup_config_hash.is_empty();
+    if from != ConfigFrom::Auto || is_pinned || !is_on_this_machine {
+        return Ok(None);
     }
-    Ok(cluster_files::is_absent(store, base).await? && nodeup_config::is_written(store, base, boot).await?)
+    match cluster_files::is_absent(store, base).await? {
+        true => nodeup_config::written(store, base, boot).await,
+        false => Ok(None),
+    }
 }
 
 /// The node of a machine that asks kops-controller: it has no keysets, and the secrets that it is given.

@@ -202,24 +202,24 @@ fn what_a_web_server_does_not_give_is_said() {
     assert_eq!(node.files(), [""; 0]);
 }
 
+/// What kOps would have written for the control plane.
+fn configuration(node: &Machine) -> String {
+    let mut derive = Command::new(agent());
+    derive.env_clear().envs(node.cluster.environment());
+    derive.args(["config", "derive", "--instance-group", CONTROL_PLANE, "--config-base", CONFIG_BASE]);
+    let derived = Ended::of(&mut derive);
+    derived.with(0, &[]);
+    derived.stdout
+}
+
 /// As `kops toolbox enroll` lays it out on a control plane of metal (upstream: `GetBootstrapData` in `pkg/commands/toolbox_enroll.go`).
 #[test]
 fn what_kops_toolbox_enroll_copies_to_a_control_plane_makes_it_one() {
     let node = Machine::of(CONTROL_PLANE);
-    let derived = Ended::of(Command::new(agent()).env_clear().envs(node.cluster.environment()).args([
-        "config",
-        "derive",
-        "--instance-group",
-        CONTROL_PLANE,
-        "--config-base",
-        CONFIG_BASE,
-    ]));
-    derived.with(0, &[]);
     let (store, copied) = (node.cluster.store.cluster_folder(), node.folder().join("copied"));
     let at = |path: &str| copied.join(path).display().to_string();
     let manifests = CONFIG_BASE.replace("s3://", "") + "/manifests";
-    let configuration = derived
-        .stdout
+    let configuration = configuration(&node)
         .replace(&format!("{CONFIG_BASE}/manifests"), &at(&manifests))
         .replace(&format!("keypairs: {CONFIG_BASE}/pki"), &format!("keypairs: {}", at("pki/etcd")))
         .replace(&format!("secrets: {CONFIG_BASE}/secrets"), &format!("secrets: {}", at("pki")));
@@ -260,16 +260,7 @@ fn a_control_plane_whose_web_server_has_no_lists_needs_what_kops_configured() {
     Ended::of(&mut web.agent(&node))
         .with(3, &["https:// stores have no lists", "--config-from nodeup-config"]);
     assert_eq!(node.files(), [""; 0]);
-    let derived = Ended::of(Command::new(agent()).env_clear().envs(node.cluster.environment()).args([
-        "config",
-        "derive",
-        "--instance-group",
-        CONTROL_PLANE,
-        "--config-base",
-        CONFIG_BASE,
-    ]));
-    derived.with(0, &[]);
-    let configuration = derived.stdout.replace(CONFIG_BASE, &web.base());
+    let configuration = configuration(&node).replace(CONFIG_BASE, &web.base());
     let path = format!("/state/igconfig/control-plane/{CONTROL_PLANE}/nodeupconfig.yaml");
     web.server.put(&path, configuration.as_bytes());
     Ended::of(web.agent(&node).args(["--config-from", "nodeup-config"])).with(0, &[]);

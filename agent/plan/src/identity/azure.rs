@@ -9,6 +9,7 @@
 #[cfg(test)]
 mod tests;
 
+use crate::labels::INSTANCE_GROUP;
 use std::collections::BTreeMap;
 
 use super::{Identity, Refusal, quoted};
@@ -21,9 +22,8 @@ pub const INSTANCE_GROUP_TAG: &str = "kops.k8s.io_instancegroup";
 const ROLE_TAG_PREFIX: &str = "k8s.io_role_";
 /// What tags begin with that note down a label of the group's nodes, `KEY=VALUE`.
 const LABEL_TAG_PREFIX: &str = "k8s.io_cluster_node-template_label_";
-/// The labels that every node has on Azure.
+/// A label that every node has on Azure, beside that of its group.
 const CLUSTER_LABEL: &str = "kops.k8s.io/cluster";
-const INSTANCE_GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 /// The states in which a machine may ask: of its power, or of its provisioning where Azure does not tell that yet.
 const AT_WORK: [&str; 5] = ["running", "starting", "creating", "updating", "succeeded"];
 const FORM: &str = "azure:///subscriptions/ID/resourceGroups/GROUP/providers/Microsoft.Compute/virtualMachineScaleSets/\
@@ -240,7 +240,7 @@ impl AzureMachine {
             })
             .collect();
         labels.insert(CLUSTER_LABEL.to_owned(), cluster.to_owned());
-        labels.insert(INSTANCE_GROUP_LABEL.to_owned(), instance_group.to_owned());
+        labels.insert(INSTANCE_GROUP.to_owned(), instance_group.to_owned());
         labels
     }
 }

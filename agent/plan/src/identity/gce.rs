@@ -14,14 +14,13 @@ mod tests;
 use std::collections::BTreeMap;
 
 use super::{Identity, Refusal, quoted};
+use crate::labels::INSTANCE_GROUP;
 use crate::pod_ranges::{PodRangeProblem, Source};
 
 /// The key of a template's metadata with the name of the instance group.
 pub const INSTANCE_GROUP_METADATA: &str = "kops-k8s-io-instance-group-name";
 /// The key of a template's metadata with the name of the cluster.
 pub const CLUSTER_METADATA: &str = "cluster-name";
-/// The label with the name of a node's group, which every node has on GCE.
-const INSTANCE_GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 /// The state of an instance in which its Node may be there.
 const AT_WORK: &str = "RUNNING";
 const FORM: &str = "gce://my-project/europe-west1-b/nodes-x1y2";
@@ -263,7 +262,7 @@ pub fn identify(
         return Err(Refusal::NoInstanceGroup { instance: name(), missing });
     };
     let noted_labels = network_tags::role_labels(&template.tags, &cluster.name);
-    let proven_labels = BTreeMap::from([(INSTANCE_GROUP_LABEL.to_owned(), instance_group.clone())]);
+    let proven_labels = BTreeMap::from([(INSTANCE_GROUP.to_owned(), instance_group.clone())]);
     Ok(Identity { instance_group, noted_labels, instance_labels: BTreeMap::new(), proven_labels })
 }
 

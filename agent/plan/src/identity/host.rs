@@ -10,12 +10,11 @@ use std::collections::BTreeMap;
 
 use super::{Identity, Refusal};
 use crate::bootstrap::node_config::is_dns_name;
+use crate::labels::INSTANCE_GROUP;
 use crate::pod_ranges::{PodRangeProblem, is_range};
 
 /// The namespace of `Host` objects (upstream: `buildHostData` in `pkg/commands/toolbox_enroll.go`).
 pub const NAMESPACE: &str = "kops-system";
-/// The label with the name of a node's group.
-const INSTANCE_GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 
 /// A machine that was enrolled, as its `Host` object tells of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -47,7 +46,7 @@ pub fn identify(node: &str, host: Option<&Host>) -> Result<Identity, Refusal> {
         return Err(Refusal::NoInstanceGroup { instance: instance(&host.name), missing });
     }
     let instance_group = host.instance_group.clone();
-    let proven_labels = BTreeMap::from([(INSTANCE_GROUP_LABEL.to_owned(), instance_group.clone())]);
+    let proven_labels = BTreeMap::from([(INSTANCE_GROUP.to_owned(), instance_group.clone())]);
     Ok(Identity { instance_group, proven_labels, ..Identity::default() })
 }
 

@@ -74,7 +74,7 @@ fn a_node_that_has_its_instances_name_is_believed() {
     let identity = identify(NODE, &instance(), &template(), &cluster()).unwrap();
     assert_eq!(identity.instance_group, "nodes");
     assert_eq!(identity.noted_labels, labels(&[("node-role.kubernetes.io/node", "")]));
-    assert_eq!(identity.proven_labels, labels(&[(INSTANCE_GROUP_LABEL, "nodes")]));
+    assert_eq!(identity.proven_labels, labels(&[(INSTANCE_GROUP, "nodes")]));
 }
 
 #[test]
