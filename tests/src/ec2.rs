@@ -2,7 +2,7 @@
 //!
 //! Source: the EC2 API Reference, `DescribeInstances`, `DescribeInstanceTypes`, and "Error codes".
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::net::TcpListener;
 use std::time::Duration;
@@ -14,6 +14,7 @@ use crate::stand_in_api::{Shared, StandInApi, form, header, said};
 
 /// The account whose EC2 this is.
 pub const ACCOUNT: &str = "123456789012";
+const ACCESS_KEY: &str = "AKIDEXAMPLE";
 /// The tag with the name of an instance's cluster.
 pub const CLUSTER_TAG: &str = "KubernetesCluster";
 /// The tag with the name of an instance's group.
@@ -93,6 +94,8 @@ struct State {
     instance_types: BTreeMap<String, InstanceType>,
     mood: Mood,
     calls: Vec<usize>,
+    /// Keys that may ask, besides that of [`Ec2::environment`].
+    access_keys: BTreeSet<String>,
 }
 
 /// A running EC2; dropping it stops it.
@@ -114,6 +117,11 @@ impl Ec2 {
     /// If there is no thread to be had.
     pub fn start_on(socket: TcpListener) -> anyhow::Result<Ec2> {
         Ok(Ec2(StandInApi::start_on(socket, "ec2", State::default(), answered)?))
+    }
+
+    /// Has the holder of this key be answered as well.
+    pub fn permit(&self, access_key: &str) {
+        self.0.state().access_keys.insert(access_key.to_owned());
     }
 
     /// Adds an instance, or changes it.
@@ -145,7 +153,7 @@ impl Ec2 {
     pub fn environment(&self) -> [(&'static str, String); 4] {
         [
             ("AWS_ENDPOINT_URL_EC2", self.0.url()),
-            ("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE".into()),
+            ("AWS_ACCESS_KEY_ID", ACCESS_KEY.into()),
             ("AWS_SECRET_ACCESS_KEY", "secret".into()),
             ("AWS_EC2_METADATA_DISABLED", "true".into()),
         ]
@@ -157,14 +165,16 @@ async fn answered(request: Request<Incoming>, state: Shared<State>) -> Option<Re
 }
 
 async fn answer(request: Request<Incoming>, state: &Shared<State>) -> Response<String> {
-    let is_signed = header(&request, "authorization").starts_with("AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/");
+    let authorization = header(&request, "authorization");
+    let access_key = authorization.strip_prefix("AWS4-HMAC-SHA256 Credential=").unwrap_or_default();
+    let access_key = access_key.split('/').next().unwrap_or_default().to_owned();
     let form = form(request).await;
     let ids: Vec<&String> =
         form.iter().filter(|(name, _)| name.starts_with("InstanceId.")).map(|(_, id)| id).collect();
-    let mood = {
+    let (mood, is_permitted) = {
         let mut state = state.lock();
         state.calls.push(ids.len());
-        state.mood
+        (state.mood, access_key == ACCESS_KEY || state.access_keys.contains(&access_key))
     };
     let mood = not_hanging(mood, state).await;
     match mood {
@@ -177,7 +187,7 @@ async fn answer(request: Request<Incoming>, state: &Shared<State>) -> Response<S
                 "You are not authorized to perform this operation.",
             );
         }
-        Mood::Good if !is_signed => {
+        Mood::Good if !is_permitted => {
             return refusal(401, "AuthFailure", "AWS was not able to validate the credentials");
         }
         Mood::Good | Mood::Hanging => {}

@@ -16,8 +16,11 @@ use crate::sts::Principal;
 
 const TOKEN: &str = "the-token";
 
-/// What an instance is told, by the path below `/latest/meta-data/`.
+/// What an instance is told, by the path below `/latest/meta-data/`; [`USER_DATA`] is its user-data.
 pub type Instance = BTreeMap<String, String>;
+
+/// Names the user-data among what an instance is told.
+pub const USER_DATA: &str = "../user-data";
 
 /// The credentials of an instance's role, as that instance is told them.
 ///
@@ -84,7 +87,11 @@ impl Metadata {
         if request.headers().get("x-aws-ec2-metadata-token").is_none_or(|token| token != TOKEN) {
             return (StatusCode::UNAUTHORIZED, String::new());
         }
-        match path.strip_prefix("/latest/meta-data/").and_then(|item| self.instance.get(item)) {
+        let item = match path {
+            "/latest/user-data" => Some(USER_DATA),
+            _ => path.strip_prefix("/latest/meta-data/"),
+        };
+        match item.and_then(|item| self.instance.get(item)) {
             Some(text) => (StatusCode::OK, text.clone()),
             None => (StatusCode::NOT_FOUND, String::new()),
         }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use anyhow::{Context, ensure};
+use anyhow::Context;
 use flate2::Compression;
 use serde_yaml::Value;
 use sha2::{Digest as _, Sha256};
@@ -49,7 +49,9 @@ pub fn write_downloads(kube: &Path, folder: &Path) -> anyhow::Result<()> {
         // No node of these tests runs the others.
         Ok(if built.exists() { fs::read(built)? } else { script(name, version, OWN_ARCHITECTURE) })
     };
-    let mut downloads = built_releases(kube)?.downloads(OWN_ARCHITECTURE, Compression::none(), program)?;
+    let releases = built_releases(kube)?;
+    let mut downloads = releases.stand_ins()?;
+    downloads.extend(releases.downloads(OWN_ARCHITECTURE, Compression::none(), program)?);
     // What kubelet gets its credentials for registries from on GCE; no image is pulled here.
     let name = "auth-provider-gcp";
     downloads.insert(
@@ -81,7 +83,8 @@ pub fn images(kube: &Path, releases: &Releases) -> anyhow::Result<Images> {
 }
 
 /// Writes the example's store and boot configs to `folder`, for machines of this cloud with these releases, which are at
-/// `mirror`. Each file of `overlays` is merged into the file of the cluster's folder that has its path (RFC 7396).
+/// `mirror`. Each file of `overlays` is merged into the file of the cluster's folder that has its path (RFC 7396), or added
+/// where there is none.
 ///
 /// # Errors
 /// If the folder cannot be written, or an overlay is no YAML.
@@ -132,10 +135,14 @@ fn merge_below(target: &Path, overlay: &Path) -> anyhow::Result<()> {
         let path = entry?.path();
         let target = target.join(path.file_name().unwrap_or_default());
         if path.is_dir() {
+            fs::create_dir_all(&target)?;
             merge_below(&target, &path)?;
             continue;
         }
-        ensure!(target.is_file(), "{} changes a file that the example store does not have", path.display());
+        if !target.is_file() {
+            fs::copy(&path, &target).with_context(|| format!("adding {}", target.display()))?;
+            continue;
+        }
         let read = |file: &Path| -> anyhow::Result<Value> {
             serde_yaml::from_str(&fs::read_to_string(file)?)
                 .with_context(|| format!("reading {}", file.display()))

@@ -10,8 +10,10 @@ use kops_agent_tests::example_store::NODES;
 use sha2::{Digest, Sha256};
 
 use crate::cluster::{AGENT, BOOT_CONFIG, Cluster};
-use crate::machine::Machine;
-use crate::{containers, running_since};
+use kops_agent_machines::containers::containers;
+use kops_agent_machines::machine::Machine;
+
+use crate::running_since;
 
 const UNIT: &str = "kops-configuration.service";
 const CONTAINERD: &str = "/etc/containerd/config.toml";

@@ -19,9 +19,9 @@ use kops_agent_tests::s3::S3Server;
 use kops_agent_tests::sts::{Principal, Sts};
 use tempfile::TempDir;
 
-use crate::assets::assets;
-use crate::machine::{Ended, Machine};
-use crate::network::{HOST, METADATA, Network};
+use kops_agent_machines::assets::{self, assets};
+use kops_agent_machines::machine::{Ended, Machine};
+use kops_agent_machines::network::{HOST, METADATA, Network};
 
 /// Where the machines have the agent: kOps' boot script puts nodeup there.
 pub const AGENT: &str = "/opt/kops/bin/nodeup";
@@ -57,7 +57,7 @@ pub struct Cluster {
 impl Cluster {
     /// Boots the machines of a cluster from the root of this suite of Debian; nothing of Kubernetes is on them yet.
     pub fn boot(suite: &str) -> Cluster {
-        let root = PathBuf::from(crate::script("machines/root", &[suite]).trim());
+        let root = PathBuf::from(kops_agent_machines::script("machines/root", &[suite]).trim());
         let network = Network::up(&[("control-plane", CONTROL_PLANE_ADDRESS), ("node", NODE_ADDRESS)]);
         let folder = tempfile::tempdir().unwrap();
         let downloads = Downloads::start_on(network.listen(HOST, 0), assets().downloads()).unwrap();
@@ -245,56 +245,8 @@ fn adapt(store: &ExampleStore, registry: &str) {
     edit(&folder.join("instancegroup/nodes"), "m7g.large", "m6i.large").unwrap();
     for (name, client, peer) in [("main", 4001, 2380), ("events", 4002, 2381)] {
         let path = folder.join(format!("manifests/etcd/{name}-{CONTROL_PLANE}.yaml"));
-        fs::write(path, etcd_pod(name, client, peer)).unwrap();
+        fs::write(path, assets::etcd_pod("registry.k8s.io", name, client, peer)).unwrap();
     }
-}
-
-/// The pod of an etcd cluster, without the volumes of the cloud that etcd-manager would look for.
-fn etcd_pod(name: &str, client: u16, peer: u16) -> String {
-    format!(
-        "apiVersion: v1
-kind: Pod
-metadata:
-  labels:
-    k8s-app: etcd-manager-{name}
-  name: etcd-manager-{name}
-  namespace: kube-system
-spec:
-  containers:
-  - args:
-    - --log-file=/var/log/etcd.log
-    - --also-stdout
-    - /ko-app/etcd-manager
-    - --client-urls=https://127.0.0.1:{client}
-    - --peer-urls=https://127.0.0.1:{peer}
-    command:
-    - /go-runner
-    image: registry.k8s.io/etcd-manager/etcd-manager-slim:v3.0.20260707
-    name: etcd-manager
-    volumeMounts:
-    - mountPath: /data
-      name: data
-    - mountPath: /etc/kubernetes/pki/etcd-manager
-      name: pki
-    - mountPath: /var/log/etcd.log
-      name: log
-  hostNetwork: true
-  priorityClassName: system-cluster-critical
-  volumes:
-  - hostPath:
-      path: /var/lib/etcd-{name}
-      type: DirectoryOrCreate
-    name: data
-  - hostPath:
-      path: /etc/kubernetes/pki/etcd-manager-{name}
-      type: DirectoryOrCreate
-    name: pki
-  - hostPath:
-      path: /var/log/etcd-{name}.log
-      type: FileOrCreate
-    name: log
-"
-    )
 }
 
 /// Lays out what a machine has when it boots, besides its distribution.

@@ -14,8 +14,8 @@ use rcgen::{KeyPair, PKCS_RSA_SHA256, PublicKeyData as _, RsaKeySize};
 use serde_json::json;
 
 use crate::cluster::{CONTROL_PLANE_ADDRESS, CONTROL_PLANE_NAME, Cluster, NODE_NAME};
-use crate::machine::Machine;
 use crate::service;
+use kops_agent_machines::machine::Machine;
 
 pub const UNIT: &str = "kops-agent-controller.service";
 /// What converges at boot on a machine that kOps' boot script has set up.
@@ -43,7 +43,7 @@ print(answer.status, hashlib.sha256(tls.getpeercert(True)).hexdigest(), answer.r
 /// Has the machine run the service from now on, by what converges at boot.
 pub fn is_set_up_by_what_converges_at_boot(cluster: &Cluster) {
     let machine = &cluster.control_plane;
-    let rbac = fs::read_to_string(crate::path_of("../packaging/kubernetes/rbac.yaml")).unwrap();
+    let rbac = fs::read_to_string(kops_agent_machines::path_of("../packaging/kubernetes/rbac.yaml")).unwrap();
     machine.write("/root/rbac.yaml", &rbac);
     machine.until("the rights are taken", || cluster.kubectl(&["apply", "--filename", "/root/rbac.yaml"]));
     let mut cloud = cluster.ec2.environment().to_vec();

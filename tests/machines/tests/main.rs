@@ -6,29 +6,24 @@
 #![allow(clippy::unwrap_used, unreachable_pub)]
 
 mod addons;
-mod assets;
 mod boot;
 mod cluster;
 mod controller;
-mod machine;
-mod network;
 mod service;
 mod systemd;
 mod timing;
 mod units;
 mod upkeep;
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 use std::thread;
-use std::time::Instant;
 
+use kops_agent_machines::containers::{containers, static_pod_runs};
+use kops_agent_machines::step;
 use kops_agent_tests::program::kops_agent;
 
 use cluster::{CONTROL_PLANE_NAME, Cluster, NODE_NAME};
-use machine::Machine;
+use kops_agent_machines::machine::Machine;
 use upkeep::Traces;
 
 /// The static pods that kOps has on a control plane without kube-proxy.
@@ -41,30 +36,9 @@ const STATIC_PODS: [&str; 6] = [
     "kube-scheduler",
 ];
 
-/// A script of `tests/`.
-fn path_of(script: &str) -> PathBuf {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(script)
-}
-
-/// Runs a script of `tests/`, which must succeed, and returns what it printed.
-#[track_caller]
-fn script(path: &str, arguments: &[&str]) -> String {
-    let output = Command::new(path_of(path)).args(arguments).stderr(Stdio::inherit()).output().unwrap();
-    assert!(output.status.success(), "tests/{path} {arguments:?}: {}", output.status);
-    String::from_utf8(output.stdout).unwrap()
-}
-
 /// The agent that is tested.
 fn agent() -> PathBuf {
     kops_agent(Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("debug/kops-agent"))
-}
-
-/// Says what comes next, in which test, and when: what a slow run was slow at shows with `--nocapture`.
-#[allow(clippy::print_stderr)]
-fn step(what: &str) {
-    static START: OnceLock<Instant> = OnceLock::new();
-    let since = START.get_or_init(Instant::now).elapsed().as_secs_f32();
-    eprintln!("{since:7.1} s  {}: {what}", thread::current().name().unwrap_or_default());
 }
 
 /// Takes apt's locks, as the daily jobs of a fresh machine do, until a run has found them taken.
@@ -137,20 +111,6 @@ fn node_has(cluster: &Cluster, name: &str, path: &str, value: &str) {
     });
 }
 
-/// Asked of containerd: that kubelet tells the API server of a static pod may take it a minute.
-fn static_pod_runs(machine: &Machine, name: &str) {
-    let is_its =
-        format!("labels.\"io.kubernetes.pod.name\"=={name},labels.\"io.cri-containerd.kind\"==container");
-    machine.until(&format!("the pod {name} runs"), || {
-        let its = machine
-            .try_run(&["ctr", "--namespace", "k8s.io", "containers", "list", "--quiet", &is_its])
-            .stdout;
-        let running: BTreeSet<String> =
-            containers(machine).into_iter().filter(|task| task.ends_with(" RUNNING")).collect();
-        its.lines().any(|id| running.iter().any(|task| task.starts_with(id))).then_some(())
-    });
-}
-
 fn pod_is_ready(cluster: &Cluster, namespace: &str, name: &str) {
     let ready = "jsonpath={.status.containerStatuses[*].ready}";
     cluster.control_plane.until(&format!("the pod {name} is ready"), || {
@@ -190,19 +150,17 @@ fn restarted_by_converging(cluster: &Cluster, machine: &Machine) -> Vec<&'static
     converge(cluster, machine);
     let plan = cluster.agent(machine, "plan", &["--exit-code"]);
     assert_eq!(plan.code, Some(0), "left to do on {}: {}", machine.name(), machine.explain(&plan));
-    assert_eq!(self::containers(machine), containers, "pods do not outlive the restart of what runs them");
+    assert_eq!(
+        kops_agent_machines::containers::containers(machine),
+        containers,
+        "pods do not outlive the restart of what runs them"
+    );
     restarted(&before, &running_since(machine))
 }
 
 /// The units that run since another time than before.
 fn restarted(before: &[(&'static str, String)], after: &[(&'static str, String)]) -> Vec<&'static str> {
     before.iter().zip(after).filter(|(before, after)| before != after).map(|(_, (unit, _))| *unit).collect()
-}
-
-/// The running containers, each with its process.
-fn containers(machine: &Machine) -> BTreeSet<String> {
-    let tasks = machine.run(&["ctr", "--namespace", "k8s.io", "tasks", "list"]);
-    tasks.lines().skip(1).map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
 }
 
 fn only_what_reads_a_changed_setting_is_restarted(cluster: &Cluster) {

@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::cluster::{AGENT, BOOT_CONFIG, Cluster};
-use crate::machine::Machine;
+use kops_agent_machines::machine::Machine;
 
 const UNIT: &str = "kops-agent.service";
 /// Where packages have it.
@@ -21,7 +21,7 @@ pub fn install(files: &Path) {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         path
     };
-    for unit in fs::read_dir(crate::path_of("../units")).unwrap() {
+    for unit in fs::read_dir(kops_agent_machines::path_of("../units")).unwrap() {
         let unit = unit.unwrap();
         let name = unit.file_name().into_string().unwrap();
         fs::copy(unit.path(), place(&format!("/usr/lib/systemd/system/{name}"))).unwrap();

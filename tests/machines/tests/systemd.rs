@@ -7,9 +7,9 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use crate::machine::Machine;
-use crate::network::Network;
-use crate::script;
+use kops_agent_machines::machine::Machine;
+use kops_agent_machines::network::Network;
+use kops_agent_machines::script;
 
 const DRIVERS: &str = "/root/systemd-drivers";
 

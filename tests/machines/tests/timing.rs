@@ -11,8 +11,8 @@ use std::fmt::Write as _;
 use serde_json::Value;
 
 use crate::cluster::{AGENT, BOOT_CONFIG, Cluster};
-use crate::machine::Machine;
-use crate::step;
+use kops_agent_machines::machine::Machine;
+use kops_agent_machines::step;
 
 /// How many machines are made nodes, where `KOPS_AGENT_BOOT_ROUNDS` does not say; one before these warms what the host caches.
 const ROUNDS: usize = 15;

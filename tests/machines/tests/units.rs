@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::machine::Machine;
-use crate::network::Network;
-use crate::script;
+use kops_agent_machines::machine::Machine;
+use kops_agent_machines::network::Network;
+use kops_agent_machines::script;
 
 /// Less than systemd gives a unit that is asked to stop before it kills it (`DefaultTimeoutStopSec`, 90 s).
 const STOP_TIMEOUT: Duration = Duration::from_secs(60);

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -124,12 +124,12 @@ fn serve(arguments: &Serve) -> anyhow::Result<()> {
     for name in ["mirror", "mirror-2"] {
         let folders = arguments.mirror.clone();
         let socket = network.listen(name, 80)?;
-        Front::start(name, socket, None, &controls, move |head| first_file(head, &folders))?;
+        Front::start(name, socket, None, &controls, move |head| Answer::first_file(head, &folders))?;
     }
     let packages = arguments.packages.clone();
     let socket = network.listen("packages", 80)?;
     Front::start("packages", socket, None, &controls, move |head| {
-        first_file(head, std::slice::from_ref(&packages))
+        Answer::first_file(head, std::slice::from_ref(&packages))
     })?;
 
     let authority = Keyset::make("vm-tests", 1)?;
@@ -206,14 +206,6 @@ impl Network {
 
 fn listen(address: Ipv4Addr, port: u16) -> anyhow::Result<TcpListener> {
     TcpListener::bind((address, port)).with_context(|| format!("listening at {address}:{port}"))
-}
-
-/// The file that a path names in the first of these folders that has it.
-fn first_file(head: &Head, folders: &[PathBuf]) -> Answer {
-    let path = gcs::unescaped(head.path());
-    let relative: PathBuf = Path::new(path.trim_start_matches('/')).components().collect();
-    let file = folders.iter().map(|folder| folder.join(&relative)).find(|file| file.is_file());
-    file.map_or(Answer::Text(404, String::new()), Answer::File)
 }
 
 fn start_proxy(network: Network, controls: &Controls) -> anyhow::Result<()> {

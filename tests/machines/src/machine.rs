@@ -13,6 +13,10 @@ use crate::script;
 /// A machine; dropping it ends it.
 pub struct Machine {
     name: &'static str,
+    /// What `tests/machines/machine` boots it with, after its folder.
+    namespace: String,
+    root: String,
+    options: Vec<String>,
     folder: TempDir,
     leader: Mutex<String>,
 }
@@ -20,8 +24,11 @@ pub struct Machine {
 /// How a program on a machine ended; with 124 if it was ended because it took minutes.
 #[derive(Debug)]
 pub struct Ended {
+    /// Its exit code; none where a signal ended it.
     pub code: Option<i32>,
+    /// What it printed.
     pub stdout: String,
+    /// What it said.
     pub stderr: String,
 }
 
@@ -36,6 +43,19 @@ impl Machine {
         options: &[&str],
         prepare: impl FnOnce(&Path),
     ) -> Machine {
+        let machine = Machine::power_on(name, namespace, root, options, prepare);
+        machine.has_booted();
+        machine
+    }
+
+    /// [`Machine::boot`], without waiting for more than its PID 1.
+    pub fn power_on(
+        name: &'static str,
+        namespace: &str,
+        root: &Path,
+        options: &[&str],
+        prepare: impl FnOnce(&Path),
+    ) -> Machine {
         // Not on a file system of memory, as /tmp may be: overlayfs may not be put on another's upper folder either.
         // Its name tells tests/machines/sweep whose it is.
         let prefix = format!("kops-agent-machine.{}-", process::id());
@@ -43,12 +63,40 @@ impl Machine {
         let files = folder.path().join("machine/files");
         fs::create_dir_all(&files).unwrap();
         prepare(&files);
-        let work = folder.path().join("machine");
-        let (root, at) = (root.display().to_string(), work.display().to_string());
-        script("machines/machine", &[&["up", namespace, &root, &at][..], options].concat());
-        let machine = Machine { name, folder, leader: Mutex::default() };
-        machine.wait_for_boot("");
+        let machine = Machine {
+            name,
+            namespace: namespace.to_owned(),
+            root: root.display().to_string(),
+            options: options.iter().map(|option| (*option).to_owned()).collect(),
+            folder,
+            leader: Mutex::default(),
+        };
+        machine.power_on_again();
         machine
+    }
+
+    /// Powers on one that is off, with the disk that it has, without waiting for more than its PID 1.
+    pub fn power_on_again(&self) {
+        let at = self.work().display().to_string();
+        let mut arguments = vec!["up", &self.namespace, &self.root, &at];
+        arguments.extend(self.options.iter().map(String::as_str));
+        script("machines/machine", &arguments);
+        self.has_another_leader("");
+    }
+
+    /// Powers it off, and waits until it is.
+    pub fn power_off(&self) {
+        // The connection to systemd may end before its answer comes.
+        self.try_run(&["systemctl", "poweroff"]);
+        let process = fs::read_to_string(self.work().join("pid")).unwrap();
+        let is_on = format!("/proc/{}", process.trim());
+        self.until("it is off", || (!Path::new(&is_on).exists()).then_some(()));
+        self.leader.lock().unwrap().clear();
+    }
+
+    /// The folder that is laid over its root: what it has written is there, also while it is off.
+    pub fn files(&self) -> PathBuf {
+        self.work().join("files")
     }
 
     /// Reboots it.
@@ -56,11 +104,12 @@ impl Machine {
         let before = self.leader();
         // The connection to systemd may end before its answer comes.
         self.try_run(&["systemctl", "reboot"]);
-        self.wait_for_boot(&before);
+        self.has_another_leader(&before);
+        self.has_booted();
     }
 
-    /// Waits until it has booted, with another PID 1 than before.
-    fn wait_for_boot(&self, before: &str) {
+    /// Waits until it has another PID 1 than before.
+    fn has_another_leader(&self, before: &str) {
         let leader = self.until("it has a PID 1", || {
             let leader =
                 Command::new(crate::path_of("machines/machine")).arg("leader").arg(self.work()).output();
@@ -68,6 +117,10 @@ impl Machine {
             Some(leader.trim().to_owned()).filter(|leader| !leader.is_empty() && leader != before)
         });
         *self.leader.lock().unwrap() = leader;
+    }
+
+    /// Waits until systemd has nothing more to start.
+    fn has_booted(&self) {
         self.until("it has booted", || {
             let state = self.try_run(&["systemctl", "is-system-running"]).stdout;
             matches!(state.trim(), "running" | "degraded").then_some(())
@@ -82,6 +135,11 @@ impl Machine {
     /// What the test calls it.
     pub fn name(&self) -> &str {
         self.name
+    }
+
+    /// The command that has a shell on it.
+    pub fn shell(&self) -> String {
+        format!("nsenter --target {} --mount --uts --ipc --net --pid --root --wd -- bash -l", self.leader())
     }
 
     /// Runs a program to its end.

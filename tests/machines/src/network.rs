@@ -1,6 +1,6 @@
 //! A closed network for the machines of one test, and sockets in it for what the test serves them.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, UdpSocket};
 use std::process::{self, Command};
 use std::sync::Once;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -51,13 +51,38 @@ impl Network {
 
     /// A socket that the machines can reach; port 0 is a free one.
     pub fn listen(&self, address: Ipv4Addr, port: u16) -> TcpListener {
+        self.inside(move || TcpListener::bind((address, port)).unwrap())
+    }
+
+    /// A socket for datagrams that the machines can reach.
+    pub fn listen_for_datagrams(&self, address: Ipv4Addr, port: u16) -> UdpSocket {
+        self.inside(move || UdpSocket::bind((address, port)).unwrap())
+    }
+
+    /// Gives the test another address in the network.
+    pub fn add_address(&self, address: Ipv4Addr) {
+        self.ip(&["address", "add", &format!("{address}/16"), "dev", "machines"]);
+    }
+
+    /// Has packets for a range of addresses go to this machine, as a route table of a cloud does.
+    pub fn add_route(&self, range: &str, machine: Ipv4Addr) {
+        self.ip(&["route", "replace", range, "via", &machine.to_string()]);
+    }
+
+    #[track_caller]
+    fn ip(&self, arguments: &[&str]) {
+        let ended = Command::new("ip").args(["-n", &self.name]).args(arguments).status().unwrap();
+        assert!(ended.success(), "ip {arguments:?}: {ended}");
+    }
+
+    fn inside<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> T {
         let namespace = std::fs::File::open(format!("/run/netns/{}", self.name)).unwrap();
         // A thread of its own, because a socket is for ever in the namespace of the thread that made it.
-        let listen = move || {
+        let work = move || {
             setns(namespace, CloneFlags::CLONE_NEWNET).unwrap();
-            TcpListener::bind((address, port)).unwrap()
+            work()
         };
-        thread::spawn(listen).join().unwrap()
+        thread::spawn(work).join().unwrap()
     }
 }
 

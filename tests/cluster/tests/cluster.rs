@@ -1,0 +1,301 @@
+//! The cluster: machines with nothing but Debian and kOps' boot script, all powered on at once.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use kops_agent_machines::machine::{Ended, Machine};
+use kops_agent_machines::network::Network;
+use kops_agent_machines::{path_of, script};
+use kops_agent_tests::ec2::Instance as Ec2Instance;
+use kops_agent_tests::example_store::{CLUSTER, CONTROL_PLANE, NODES, REGION};
+use kops_agent_tests::imds::{self, Instance, USER_DATA};
+use kops_agent_tests::sts::Principal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::store::Store;
+use crate::world::{World, apt_source};
+use crate::{CONTROL_PLANE_ADDRESS, agent};
+
+/// Where kOps' boot script puts the program.
+pub const AGENT: &str = "/opt/kops/bin/nodeup";
+/// Where it puts the boot config.
+pub const BOOT_CONFIG: &str = "/opt/kops/conf/kube_env.yaml";
+/// The group whose Nodes are tainted.
+pub const BATCH: &str = "batch";
+
+/// A machine and what the cloud knows of it.
+pub struct Member {
+    pub machine: Machine,
+    /// The instance's id, which is the Node's name.
+    pub id: &'static str,
+    pub group: &'static str,
+    pub address: Ipv4Addr,
+}
+
+/// What there is of a machine before it is powered on.
+pub struct Plan {
+    pub name: &'static str,
+    pub id: &'static str,
+    pub group: &'static str,
+    pub address: Ipv4Addr,
+}
+
+/// The machines of the scene.
+pub const MACHINES: [Plan; 3] = [
+    Plan {
+        name: "control-plane",
+        id: "i-0d3a0c0ffee000001",
+        group: CONTROL_PLANE,
+        address: CONTROL_PLANE_ADDRESS,
+    },
+    Plan { name: "node", id: "i-0d3a0c0ffee000002", group: NODES, address: Ipv4Addr::new(10, 99, 0, 21) },
+    Plan { name: "batch", id: "i-0d3a0c0ffee000003", group: BATCH, address: Ipv4Addr::new(10, 99, 0, 22) },
+];
+
+/// A cluster; dropping it ends its machines first, and then what serves them.
+pub struct Cluster {
+    pub members: Vec<Member>,
+    /// When the machines were powered on.
+    pub since: Instant,
+    /// The same in seconds of the host's clock, by which machines' journals go.
+    pub powered_on: f64,
+    /// When each Node was first seen Ready by one look at all of them.
+    seen: Mutex<BTreeMap<String, Instant>>,
+    pub store: Store,
+    pub world: World,
+    pub network: Network,
+    _folder: TempDir,
+}
+
+impl Cluster {
+    /// Powers its machines on, and waits for nothing.
+    pub fn power_on(suite: &str) -> Cluster {
+        let root = PathBuf::from(script("machines/root", &[suite]).trim());
+        let kube = PathBuf::from(script("kube/build", &[]).trim());
+        let built = built(&kube);
+        let network = Network::up(&MACHINES.each_ref().map(|plan| (plan.name, plan.address)));
+        let folder = tempfile::tempdir().unwrap();
+        let downloads = built.join("downloads");
+        let store = Store::write(folder.path(), &kube, &downloads);
+        let mirror = [downloads, built.join("release")];
+        let mut world =
+            World::start(&network, folder.path(), &store.buckets(), &mirror, &root.join("packages"));
+
+        let mut told = BTreeMap::new();
+        for plan in &MACHINES {
+            let role = if plan.group == CONTROL_PLANE { "masters" } else { "nodes" };
+            let principal = Principal::instance(&format!("{role}.{CLUSTER}"), plan.id);
+            world.sts.put(&principal);
+            if plan.group == CONTROL_PLANE {
+                world.ec2.permit(&principal.access_key);
+            }
+            let instance = Ec2Instance {
+                private_ip: plan.address.to_string(),
+                ..Ec2Instance::of_group(CLUSTER, plan.group)
+            };
+            world.ec2.put(plan.id, instance);
+            // Workers get no access to the store.
+            let environment =
+                if plan.group == CONTROL_PLANE { world.store_environment() } else { Vec::new() };
+            let user_data = user_data(&store.update(plan.group), &built.join("release"), &environment);
+            told.insert(IpAddr::from(plan.address), instance_metadata(plan, &principal, user_data));
+        }
+        world.tell(&network, told);
+
+        let (since, powered_on) = (Instant::now(), uptime());
+        let power_on = |plan: &'static Plan| {
+            let options = [format!("--hostname={}", hostname(plan.address))];
+            let options: Vec<&str> = options.iter().map(String::as_str).collect();
+            let namespace = network.namespace(plan.name);
+            let machine = Machine::power_on(plan.name, &namespace, &root.join("rootfs"), &options, |files| {
+                install(files, plan, &root.join("rootfs"), world.authority());
+            });
+            Member { machine, id: plan.id, group: plan.group, address: plan.address }
+        };
+        let members = std::thread::scope(|scope| {
+            let starting: Vec<_> = MACHINES.iter().map(|plan| scope.spawn(move || power_on(plan))).collect();
+            starting.into_iter().map(|member| member.join().unwrap()).collect()
+        });
+        Cluster { members, since, powered_on, seen: Mutex::default(), store, world, network, _folder: folder }
+    }
+
+    /// The machine of the control plane.
+    pub fn control_plane(&self) -> &Machine {
+        &self.members[0].machine
+    }
+
+    /// The machines of workers.
+    pub fn workers(&self) -> &[Member] {
+        &self.members[1..]
+    }
+
+    /// The worker of a group.
+    pub fn of_group(&self, group: &str) -> &Member {
+        self.members.iter().find(|member| member.group == group).unwrap()
+    }
+
+    /// Runs kubectl with the administrator's kubeconfig.
+    pub fn try_kubectl(&self, arguments: &[&str]) -> Ended {
+        let kubectl = ["kubectl", "--kubeconfig", "/root/.kube/config", "--request-timeout=10s"];
+        self.control_plane().try_run(&[&kubectl[..], arguments].concat())
+    }
+
+    /// What kubectl says; `None` where it fails.
+    pub fn kubectl(&self, arguments: &[&str]) -> Option<String> {
+        let ended = self.try_kubectl(arguments);
+        (ended.code == Some(0)).then_some(ended.stdout)
+    }
+
+    /// What kubectl, which must succeed, says.
+    #[track_caller]
+    pub fn run_kubectl(&self, arguments: &[&str]) -> String {
+        let ended = self.try_kubectl(arguments);
+        assert_eq!(ended.code, Some(0), "kubectl {arguments:?}: {ended:#?}");
+        ended.stdout
+    }
+
+    /// Applies a manifest.
+    #[track_caller]
+    pub fn apply(&self, manifest: &str) {
+        self.control_plane().write("/root/manifest.yaml", manifest);
+        self.run_kubectl(&["apply", "--filename", "/root/manifest.yaml"]);
+    }
+
+    /// When a Node was first seen Ready, since then; each look is at all Nodes.
+    pub fn ready_since(&self, node: &str, since: Instant) -> Option<Duration> {
+        let mut seen = self.seen.lock().unwrap();
+        seen.retain(|_, at| *at > since);
+        if !seen.contains_key(node) {
+            let nodes: Value =
+                serde_json::from_str(&self.kubectl(&["get", "nodes", "--output=json"])?).unwrap();
+            for node in nodes["items"].as_array().unwrap().iter().filter(|node| has_condition(node, "Ready"))
+            {
+                let name = node["metadata"]["name"].as_str().unwrap().to_owned();
+                seen.entry(name).or_insert_with(Instant::now);
+            }
+        }
+        seen.get(node).map(|at| *at - since)
+    }
+
+    /// An object as the API server has it; `None` while it cannot be had.
+    pub fn get(&self, kind: &str, name: &str) -> Option<Value> {
+        let said = self.kubectl(&["get", kind, name, "--output", "json"])?;
+        Some(serde_json::from_str(&said).unwrap())
+    }
+
+    /// Waits until something is so of an object.
+    #[track_caller]
+    pub fn until(&self, what: &str, kind: &str, name: &str, is_so: impl Fn(&Value) -> bool) {
+        self.control_plane().until(what, || self.get(kind, name).filter(&is_so).map(drop));
+    }
+}
+
+/// Whether a condition of an object is True.
+pub fn has_condition(object: &Value, kind: &str) -> bool {
+    let conditions = object["status"]["conditions"].as_array();
+    conditions.is_some_and(|all| all.iter().any(|one| one["type"] == kind && one["status"] == "True"))
+}
+
+/// What the mirror has: `downloads/`, and `release/` with the program under test in nodeup's place.
+fn built(kube: &Path) -> PathBuf {
+    let programs = agent_folder();
+    let printed = Command::new(path_of("../vm-tests/lib/built"))
+        .arg(agent())
+        .env("VM_TESTS_KUBE", kube)
+        .env("VM_TESTS_TARGET", programs)
+        .output()
+        .unwrap();
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    PathBuf::from(String::from_utf8(printed.stdout).unwrap().trim())
+}
+
+/// Where cargo has put the test programs.
+fn agent_folder() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("debug")
+}
+
+/// kOps' boot script for a machine with this boot config.
+fn user_data(boot_config: &str, release: &Path, environment: &[String]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let conf = folder.path().join("kube_env.yaml");
+    fs::write(&conf, boot_config).unwrap();
+    let mut command = Command::new(path_of("../vm-tests/lib/kops-user-data"));
+    command.arg("--conf").arg(&conf).arg("--release").arg(release);
+    command.args(["--mirror", &format!("http://{}", crate::world::MIRROR)]);
+    for variable in environment {
+        command.args(["--env", variable]);
+    }
+    let printed = command.output().unwrap();
+    assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
+    String::from_utf8(printed.stdout).unwrap()
+}
+
+pub fn hostname(address: Ipv4Addr) -> String {
+    format!("ip-{}", address.to_string().replace('.', "-"))
+}
+
+fn instance_metadata(plan: &Plan, principal: &Principal, user_data: String) -> Instance {
+    let [a, b, c, d] = plan.address.octets();
+    let items = [
+        (USER_DATA, user_data),
+        ("instance-id", plan.id.to_owned()),
+        ("instance-type", "m6i.large".to_owned()),
+        ("placement/region", REGION.to_owned()),
+        ("placement/availability-zone", format!("{REGION}a")),
+        ("local-ipv4", plan.address.to_string()),
+        ("local-hostname", format!("{}.{REGION}.compute.internal", hostname(plan.address))),
+        // As tests/machines/net gives it.
+        ("mac", format!("02:00:{a:02x}:{b:02x}:{c:02x}:{d:02x}")),
+    ];
+    let mut instance: Instance = items.map(|(item, answer)| (item.to_owned(), answer)).into();
+    instance.extend(imds::credentials_of(principal));
+    instance
+}
+
+/// Lays out what an image of a cloud has besides Debian's packages: its network, what runs user-data, and what it trusts.
+fn install(files: &Path, plan: &Plan, root: &Path, authority: &str) {
+    let write = |path: &str, text: &str| {
+        let path = files.join(path.trim_start_matches('/'));
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    };
+    let hostname = hostname(plan.address);
+    write("/etc/hosts", &format!("127.0.0.1 localhost\n{} {hostname}\n", plan.address));
+    write("/etc/resolv.conf", "nameserver 10.99.0.1\n");
+    write("/etc/apt/sources.list", &apt_source());
+    let trusted = fs::read_to_string(root.join("etc/ssl/certs/ca-certificates.crt")).unwrap();
+    write("/etc/ssl/certs/ca-certificates.crt", &format!("{trusted}{authority}"));
+    // The clock is the host's: chrony runs, and leaves it alone.
+    write("/etc/default/chrony", "DAEMON_OPTS=\"-F 1 -x\"\n");
+    // kubelet does not start on the cgroups of version 1, which the host may have, unless it is told to.
+    write(
+        "/etc/systemd/system/kubelet.service.d/10-cgroups.conf",
+        "[Service]\nExecStart=\nExecStart=/usr/local/bin/kubelet \"$DAEMON_ARGS\" --fail-cgroupv1=false\n",
+    );
+    if plan.group == CONTROL_PLANE {
+        // Control-plane mode is asked for, as an operator's image or user-data does.
+        write("/etc/environment", "KOPS_AGENT_CONTROLLER=true\nKOPS_AGENT_ADDONS=true\n");
+    }
+    let script = fs::read_to_string(path_of("../vm-tests/lib/user-data")).unwrap();
+    write("/usr/local/sbin/user-data", &script);
+    let mode = fs::Permissions::from_mode(0o755);
+    fs::set_permissions(files.join("usr/local/sbin/user-data"), mode).unwrap();
+    let unit = fs::read_to_string(path_of("../vm-tests/lib/user-data.service")).unwrap();
+    write("/etc/systemd/system/user-data.service", &unit);
+    let wants = files.join("etc/systemd/system/multi-user.target.wants");
+    fs::create_dir_all(&wants).unwrap();
+    symlink("../user-data.service", wants.join("user-data.service")).unwrap();
+}
+
+/// Seconds since this host's kernel has started, which is that of its machines.
+fn uptime() -> f64 {
+    let uptime = fs::read_to_string("/proc/uptime").unwrap();
+    uptime.split(' ').next().unwrap().parse().unwrap()
+}

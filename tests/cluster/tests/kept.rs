@@ -1,0 +1,22 @@
+//! Leaves the machines on after a test, whether it has passed or not, for an engineer to look at them.
+
+use std::io::{self, Read as _};
+
+use crate::cluster::Cluster;
+
+/// Waits for the end of standard input when it is dropped, if `tests/cluster/run --keep` asks for it.
+pub struct Kept<'a>(pub &'a Cluster);
+
+impl Drop for Kept<'_> {
+    #[allow(clippy::print_stderr)]
+    fn drop(&mut self) {
+        if std::env::var_os("KOPS_AGENT_CLUSTER_KEEP").is_none() {
+            return;
+        }
+        for member in &self.0.members {
+            eprintln!("{}: {}", member.machine.name(), member.machine.shell());
+        }
+        eprintln!("the machines stay on until standard input ends");
+        let _ = io::stdin().read_to_end(&mut Vec::new());
+    }
+}

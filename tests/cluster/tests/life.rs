@@ -1,0 +1,118 @@
+//! What a cluster lives through after it has come to be. Each scenario leaves it well.
+
+use std::fs;
+
+use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
+
+use crate::cluster::{AGENT, BATCH, BOOT_CONFIG, Cluster, Member, has_condition};
+use crate::workload;
+
+const WIDGET: &str = "addons/widgets.example.com/v1.yaml";
+
+/// An add-on is changed, and what it says is applied; one that leaves the channel stays, and is said to be in none.
+pub fn add_ons_change(cluster: &Cluster) {
+    let file = cluster.store.path(WIDGET);
+    let manifest = fs::read_to_string(&file).unwrap();
+    assert!(manifest.contains("size: 1"), "{manifest}");
+    fs::write(&file, manifest.replace("size: 1", "size: 2")).unwrap();
+    cluster.store.put_addons(&[("widgets.example.com", "v1", "widgets.example.com/v1.yaml")]);
+    cluster.until("the widget has its new size", "widget", "first", |widget| widget["spec"]["size"] == 2);
+
+    cluster.store.remove_addon("limit-range.addons.k8s.io");
+    let status = cluster.control_plane().try_run(&[AGENT, "addons", "status"]);
+    assert!(status.stdout.contains("limit-range.addons.k8s.io"), "{status:?}");
+    assert!(status.stdout.contains("in no channel"), "{status:?}");
+    assert!(cluster.get("limitrange", "limits").is_some(), "what no rule names was pruned");
+}
+
+/// Labels of a group are changed, and its Nodes have them without being touched; one that an operator has changed is put back.
+pub fn labels_change(cluster: &Cluster) {
+    let node = cluster.of_group(NODES);
+    let boot = boot_id(node);
+    cluster.store.merge("instancegroup/nodes", "{spec: {nodeLabels: {example.com/pool: web}}}");
+    let has_label = |value: &'static str| {
+        cluster.until(&format!("{} has the label {value}", node.id), "node", node.id, |node| {
+            node["metadata"]["labels"]["example.com/pool"] == value
+        });
+    };
+    has_label("web");
+    cluster.run_kubectl(&["label", "node", node.id, "example.com/pool=stolen", "--overwrite"]);
+    has_label("web");
+    assert_eq!(boot_id(node), boot);
+}
+
+/// A setting of kubelets is changed, and a worker takes it up by converging; its pods go on.
+pub fn kubelet_settings_change(cluster: &Cluster) {
+    cluster.store.merge("cluster-completed.spec", "{spec: {kubelet: {maxPods: 42}}}");
+    let node = cluster.of_group(NODES);
+    let pods = workload::pods_of(cluster, node.id);
+    // The bootstrap server has the new configuration, whose hash `kops update cluster` puts into the boot config of new machines.
+    node.machine.write(BOOT_CONFIG, &cluster.store.update(NODES));
+    converge(node);
+    cluster.until("kubelet has it", "node", node.id, |node| node["status"]["capacity"]["pods"] == "42");
+    assert_eq!(
+        workload::pods_of(cluster, node.id),
+        pods,
+        "pods do not outlive a change of kubelet's settings"
+    );
+}
+
+/// A flag of the API server is changed, and the control plane takes it up by converging.
+pub fn api_server_settings_change(cluster: &Cluster) {
+    cluster.store.merge("cluster-completed.spec", "{spec: {kubeAPIServer: {logLevel: 3}}}");
+    let control_plane = cluster.of_group(CONTROL_PLANE);
+    control_plane.machine.write(BOOT_CONFIG, &cluster.store.update(CONTROL_PLANE));
+    converge(control_plane);
+    control_plane.machine.until("the API server runs with it", || {
+        let runs = control_plane.machine.try_run(&["pgrep", "--full", "kube-apiserver .*--v=3"]);
+        (runs.code == Some(0) && cluster.kubectl(&["get", "--raw=/readyz"]).as_deref() == Some("ok"))
+            .then_some(())
+    });
+    workload::pods_reach_each_other(cluster);
+}
+
+/// The control plane reboots while the store does not answer: it comes back as it was, and no pod of a worker ends.
+pub fn control_plane_reboots_without_the_store(cluster: &Cluster) {
+    let pods: Vec<Vec<String>> =
+        cluster.workers().iter().map(|worker| workload::pods_of(cluster, worker.id)).collect();
+    cluster.world.fail("store", "503");
+    cluster.control_plane().reboot();
+    cluster.control_plane().until("the API server is back", || {
+        (cluster.kubectl(&["get", "--raw=/readyz"]).as_deref() == Some("ok")).then_some(())
+    });
+    cluster.world.mend("store");
+    for (worker, pods) in cluster.workers().iter().zip(pods) {
+        cluster.until(&format!("{} is Ready", worker.id), "node", worker.id, |node| {
+            has_condition(node, "Ready")
+        });
+        assert_eq!(workload::pods_of(cluster, worker.id), pods, "pods of {} were restarted", worker.id);
+    }
+    workload::pods_reach_each_other(cluster);
+}
+
+/// A worker reboots: it is Ready again, with its workload, and asked nobody for certificates that it has.
+pub fn a_worker_reboots(cluster: &Cluster) {
+    let worker = cluster.of_group(BATCH);
+    let certificate = worker.machine.run(&["sha256sum", "/srv/kubernetes/kubelet-server.crt"]);
+    let boot = boot_id(worker);
+    worker.machine.reboot();
+    cluster.until("kubelet tells of the new boot", "node", worker.id, |node| {
+        node["status"]["nodeInfo"]["bootID"] != "" && has_condition(node, "Ready")
+    });
+    assert_ne!(boot_id(worker), boot);
+    assert_eq!(worker.machine.run(&["sha256sum", "/srv/kubernetes/kubelet-server.crt"]), certificate);
+    workload::runs_on_both_workers(cluster);
+    workload::pods_reach_each_other(cluster);
+}
+
+/// Has what converges at boot run.
+#[track_caller]
+fn converge(member: &Member) {
+    let ended = member.machine.try_run(&["systemctl", "restart", "kops-configuration.service"]);
+    assert_eq!(ended.code, Some(0), "{}", member.machine.explain(&ended));
+}
+
+/// Since when the machine's systemd runs; machines of tests share the kernel and its boot id.
+fn boot_id(member: &Member) -> String {
+    member.machine.run(&["systemctl", "show", "--value", "--property=UserspaceTimestampMonotonic"])
+}

@@ -1,0 +1,105 @@
+//! Blank machines become a cluster of a kOps store, by kOps' boot script with the agent in nodeup's place, and no program of kOps on
+//! them; then that cluster lives on, a scenario after another.
+//!
+//! Run by `tests/cluster/run`, as root: it boots machines.
+
+#![allow(clippy::unwrap_used, unreachable_pub)]
+
+mod cloud_controller;
+mod cluster;
+mod kept;
+mod liars;
+mod life;
+mod scene;
+mod store;
+mod timeline;
+mod workload;
+mod world;
+
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use kops_agent_machines::step;
+use kops_agent_tests::program::kops_agent;
+
+use cluster::Cluster;
+
+/// The address of the control plane.
+pub const CONTROL_PLANE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 20);
+
+/// The agent that is tested.
+fn agent() -> PathBuf {
+    kops_agent(Path::new(env!("CARGO_TARGET_TMPDIR")).parent().unwrap().join("debug/kops-agent"))
+}
+
+/// What a scenario does to a cluster.
+type Scenario = fn(&Cluster);
+
+/// The scenarios, in the order in which they come.
+const SCENARIOS: [(&str, Scenario); 6] = [
+    ("add-ons", life::add_ons_change),
+    ("labels", life::labels_change),
+    ("kubelet-settings", life::kubelet_settings_change),
+    ("api-server-settings", life::api_server_settings_change),
+    ("control-plane-reboot", life::control_plane_reboots_without_the_store),
+    ("worker-reboot", life::a_worker_reboots),
+];
+/// Those of a run that names none.
+const OF_EVERY_RUN: [&str; 2] = ["add-ons", "labels"];
+
+/// The scenarios that are wanted: `KOPS_AGENT_CLUSTER_SCENARIOS`, names with spaces between them, or `all`.
+fn wanted() -> Vec<(&'static str, Scenario)> {
+    let named = std::env::var("KOPS_AGENT_CLUSTER_SCENARIOS").unwrap_or_default();
+    let mut names: Vec<&str> = named.split_whitespace().collect();
+    if names.is_empty() {
+        names = OF_EVERY_RUN.into();
+    }
+    let unknown =
+        names.iter().find(|name| **name != "all" && SCENARIOS.iter().all(|(known, _)| known != *name));
+    let known: Vec<&str> = SCENARIOS.iter().map(|(name, _)| *name).collect();
+    assert_eq!(unknown, None, "there is no such scenario; there are {known:?}");
+    SCENARIOS.into_iter().filter(|(name, _)| names.contains(name) || names.contains(&"all")).collect()
+}
+
+#[test]
+#[ignore = "boots machines: tests/cluster/run"]
+#[allow(clippy::print_stdout)]
+fn blank_machines_become_a_cluster() {
+    let scenarios = wanted();
+    step("power on");
+    let cluster = Cluster::power_on("trixie");
+    let _kept = kept::Kept(&cluster);
+    let ready = scene::nodes_become_ready(&cluster, cluster.since);
+    let timeline = timeline::of(&cluster, &ready);
+    step("the control plane");
+    scene::the_control_plane_is_up(&cluster);
+    step("add-ons");
+    scene::add_ons_are_applied(&cluster);
+    step("labels and taints");
+    scene::nodes_are_labelled(&cluster);
+    step("identities");
+    scene::workers_joined_by_their_identity(&cluster);
+    step("what a cloud's controller does");
+    cloud_controller::initializes_nodes(&cluster);
+    step("a workload");
+    workload::runs_on_both_workers(&cluster);
+    workload::pods_reach_each_other(&cluster);
+    workload::logs_are_read(&cluster);
+    let mut times = String::new();
+    for (name, scenario) in scenarios {
+        step(name);
+        let since = Instant::now();
+        scenario(&cluster);
+        times.push_str(&format!("| {name} | {:.0} |\n", since.elapsed().as_secs_f32()));
+    }
+    step("machines that have all on their disks");
+    let floor = timeline::floor(&cluster);
+    let (table, ratio) = timeline::table(&timeline, &floor);
+    println!("{table}\n| scenario | seconds |\n| --- | ---: |\n{times}");
+    if let Some(file) = std::env::var_os("KOPS_AGENT_CLUSTER_PICTURE") {
+        timeline::draw(&timeline, &floor, Path::new(&file));
+    }
+    println!("the ratio is {ratio:.2}");
+    step("the end");
+}

@@ -1,0 +1,101 @@
+//! From blank machines to a cluster that runs workloads: each part of it, in the order in which it comes to be.
+
+use std::time::{Duration, Instant};
+
+use kops_agent_machines::containers::static_pod_runs;
+use kops_agent_machines::step;
+use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
+use serde_json::Value;
+
+use crate::cluster::{BATCH, Cluster};
+use crate::liars;
+
+/// The machines' Nodes are Ready; returns when each was first seen so, since then, in the order of the machines.
+pub fn nodes_become_ready(cluster: &Cluster, since: Instant) -> Vec<(&'static str, Duration)> {
+    let mut ready: Vec<(&str, Duration)> = Vec::new();
+    cluster.control_plane().until("kubectl is there", || {
+        (cluster.control_plane().try_run(&["test", "-e", "/root/.kube/config"]).code == Some(0)).then_some(())
+    });
+    for member in &cluster.members {
+        // Asked of the machine, whose journal says why it is not.
+        let seen = member
+            .machine
+            .until(&format!("{} is Ready", member.id), || cluster.ready_since(member.id, since));
+        step(&format!("{} is Ready {:.1} s after power-on", member.machine.name(), seen.as_secs_f32()));
+        ready.push((member.id, seen));
+    }
+    ready
+}
+
+/// The static pods of the control plane run, from the manifests that the agent has written.
+pub fn the_control_plane_is_up(cluster: &Cluster) {
+    let node = cluster.members[0].id;
+    for component in [
+        "kube-apiserver",
+        "kube-controller-manager",
+        "kube-scheduler",
+        "etcd-manager-main",
+        "etcd-manager-events",
+        "kube-proxy",
+    ] {
+        static_pod_runs(cluster.control_plane(), &format!("{component}-{node}"));
+    }
+}
+
+/// The add-ons of the channel are applied by our service, those with a kind and an object of it in one pass.
+pub fn add_ons_are_applied(cluster: &Cluster) {
+    cluster.until("the widget is there", "widget", "first", |widget| widget["spec"]["size"] == 1);
+    for addon in [
+        "kubelet-api.rbac.addons.k8s.io",
+        "kops-agent.rbac.addons.k8s.io",
+        "limit-range.addons.k8s.io",
+        "widgets.example.com",
+    ] {
+        let annotation = format!("addons.k8s.io/{addon}");
+        cluster.until(&format!("{addon} is recorded"), "namespace", "kube-system", |namespace| {
+            namespace["metadata"]["annotations"][&annotation]
+                .as_str()
+                .is_some_and(|version| version.contains("manifestHash"))
+        });
+    }
+}
+
+/// Nodes have the labels and taints of their groups.
+pub fn nodes_are_labelled(cluster: &Cluster) {
+    for (group, role, pool) in [
+        (CONTROL_PLANE, "control-plane", None),
+        (NODES, "node", Some("general")),
+        (BATCH, "node", Some("batch")),
+    ] {
+        let id = cluster.of_group(group).id;
+        cluster.until(&format!("{id} has the labels of {group}"), "node", id, |node| {
+            let labels = &node["metadata"]["labels"];
+            labels["kops.k8s.io/instancegroup"] == group
+                && labels[format!("node-role.kubernetes.io/{role}")] == ""
+                && labels["example.com/pool"].as_str() == pool
+        });
+    }
+    let node = cluster.get("node", cluster.of_group(BATCH).id).unwrap();
+    assert!(taints(&node).contains(&"dedicated=batch:NoSchedule".to_owned()), "{:#}", node["spec"]);
+}
+
+fn taints(node: &Value) -> Vec<String> {
+    let taints = node["spec"]["taints"].as_array().cloned().unwrap_or_default();
+    let text = |taint: &Value, field: &str| taint[field].as_str().unwrap_or_default().to_owned();
+    taints
+        .iter()
+        .map(|taint| format!("{}={}:{}", text(taint, "key"), text(taint, "value"), text(taint, "effect")))
+        .collect()
+}
+
+/// Workers have read nothing of the store, and got what they have by their own identity alone.
+pub fn workers_joined_by_their_identity(cluster: &Cluster) {
+    for worker in cluster.workers() {
+        for path in ["/etc/sysconfig/kops-configuration", "/opt/kops/conf/kube_env.yaml"] {
+            let text = worker.machine.try_run(&["cat", path]).stdout;
+            assert!(!text.contains("S3_") && !text.contains("ConfigBase"), "{path} of {}: {text}", worker.id);
+        }
+    }
+    assert!(cluster.world.sts.calls() >= cluster.workers().len(), "no identity was looked at");
+    liars::get_nothing(cluster);
+}

@@ -1,0 +1,181 @@
+//! The state store that kOps would leave for this cluster, and what each machine is told at boot.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kops_agent_machines::assets::etcd_pod;
+use kops_agent_machines::path_of;
+use kops_agent_tests::example_store::{BUCKET, CLUSTER, CONFIG_BASE, CONTROL_PLANE, ExampleStore};
+use kops_agent_tests::machine_metadata::Cloud;
+use kops_agent_tests::machine_store;
+use serde_yaml::{Mapping, Value};
+use sha2::{Digest as _, Sha256};
+
+use crate::world::{MIRROR, REGISTRY};
+use crate::{CONTROL_PLANE_ADDRESS, agent};
+
+/// The add-ons of the channel: a name, an id and a manifest of each.
+const ADDONS: [(&str, &str, &str); 4] = [
+    ("kubelet-api.rbac.addons.k8s.io", "k8s-1.9", "kubelet-api.rbac.addons.k8s.io/k8s-1.9.yaml"),
+    ("kops-agent.rbac.addons.k8s.io", "v1", "kops-agent.rbac.addons.k8s.io/v1.yaml"),
+    ("limit-range.addons.k8s.io", "", "limit-range.addons.k8s.io/v1.5.0.yaml"),
+    ("widgets.example.com", "v1", "widgets.example.com/v1.yaml"),
+];
+
+/// A cluster's store.
+pub struct Store {
+    example: ExampleStore,
+    /// Where the mirror has its files.
+    downloads: PathBuf,
+}
+
+impl Store {
+    /// Writes it to `folder`, for downloads that are in another.
+    pub fn write(folder: &Path, kube: &Path, downloads: &Path) -> Store {
+        let releases = machine_store::built_releases(kube).unwrap();
+        let overlay = path_of("cluster/store");
+        let mirror = format!("http://{MIRROR}");
+        let example = machine_store::write(folder, Cloud::Aws, &releases, &mirror, &[overlay]).unwrap();
+        let store = Store { example, downloads: downloads.to_owned() };
+        store.name_registry();
+        for (name, client, peer) in [("main", 4001, 2380), ("events", 4002, 2381)] {
+            let file = store.path(&format!("manifests/etcd/{name}-{CONTROL_PLANE}.yaml"));
+            fs::write(file, etcd_pod(REGISTRY, name, client, peer)).unwrap();
+        }
+        let rbac = fs::read(path_of("../packaging/kubernetes/rbac.yaml")).unwrap();
+        fs::write(store.path("addons/kops-agent.rbac.addons.k8s.io/v1.yaml"), rbac).unwrap();
+        store.put_addons(&ADDONS);
+        store
+    }
+
+    /// The folder whose folders are buckets.
+    pub fn buckets(&self) -> PathBuf {
+        self.example.buckets()
+    }
+
+    /// A file of the cluster's folder.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.example.cluster_folder().join(path)
+    }
+
+    /// Has the bootstrap channel have these add-ons, besides those of the example.
+    pub fn put_addons(&self, addons: &[(&str, &str, &str)]) {
+        let file = self.path("addons/bootstrap-channel.yaml");
+        let mut channel: Value = serde_yaml::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        let entries = channel["spec"]["addons"].as_sequence_mut().unwrap();
+        for (name, id, manifest) in addons {
+            let text = fs::read_to_string(self.path(&format!("addons/{manifest}"))).unwrap();
+            // kOps hashes what it trims, and writes that.
+            let hash = hex(&Sha256::digest(text.trim().as_bytes()));
+            entries.retain(|entry| entry["name"].as_str() != Some(name));
+            let fields = [("name", *name), ("id", id), ("manifest", manifest), ("manifestHash", &hash)];
+            let fields = fields.into_iter().filter(|(_, value)| !value.is_empty());
+            let entry: Mapping = fields.map(|(field, value)| (field.into(), value.into())).collect();
+            entries.push(entry.into());
+        }
+        fs::write(file, serde_yaml::to_string(&channel).unwrap()).unwrap();
+    }
+
+    /// Takes an add-on out of the bootstrap channel.
+    pub fn remove_addon(&self, name: &str) {
+        let file = self.path("addons/bootstrap-channel.yaml");
+        let mut channel: Value = serde_yaml::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        let entries = channel["spec"]["addons"].as_sequence_mut().unwrap();
+        entries.retain(|entry| entry["name"].as_str() != Some(name));
+        fs::write(file, serde_yaml::to_string(&channel).unwrap()).unwrap();
+    }
+
+    /// Merges a change into a file of the cluster's folder (RFC 7396), as `kops edit` and `kops update` leave it.
+    pub fn merge(&self, path: &str, patch: &str) {
+        let file = self.path(path);
+        let mut document: Value = serde_yaml::from_str(&fs::read_to_string(&file).unwrap()).unwrap();
+        machine_store::merge(&mut document, serde_yaml::from_str(patch).unwrap());
+        fs::write(file, serde_yaml::to_string(&document).unwrap()).unwrap();
+    }
+
+    /// Writes the group's configuration where kOps keeps it, and returns the boot config of its machines.
+    pub fn update(&self, group: &str) -> String {
+        let hashes = self.buckets().join("hashes");
+        fs::write(&hashes, self.hashes()).unwrap();
+        let derived = Command::new(agent())
+            .args(["config", "derive", "--config-base", CONFIG_BASE, "--instance-group", group])
+            .args(["--store-mirror", &format!("s3://{BUCKET}={}", self.buckets().join(BUCKET).display())])
+            .arg("--asset-hashes")
+            .arg(&hashes)
+            .output()
+            .unwrap();
+        assert!(derived.status.success(), "{}", String::from_utf8_lossy(&derived.stderr));
+        fs::remove_file(hashes).unwrap();
+        let role = if group == CONTROL_PLANE { "control-plane" } else { "node" };
+        let file = self.path(&format!("igconfig/{role}/{group}/nodeupconfig.yaml"));
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(file, &derived.stdout).unwrap();
+        let hash = STANDARD.encode(Sha256::digest(&derived.stdout));
+        format!("{}NodeupConfigHash: {hash}\n", self.boot_config(group))
+    }
+
+    fn boot_config(&self, group: &str) -> String {
+        if group == CONTROL_PLANE {
+            return fs::read_to_string(self.example.kube_env(group)).unwrap();
+        }
+        // As those of the example's workers, of whichever group.
+        let example = fs::read_to_string(self.example.kube_env("nodes")).unwrap();
+        let mut config: Value = serde_yaml::from_str(&example).unwrap();
+        let patch = format!(
+            "{{APIServerIPs: [{CONTROL_PLANE_ADDRESS}], InstanceGroupName: {group}, ConfigServer: {{tlsServerName: {}, \
+             servers: ['https://{CONTROL_PLANE_ADDRESS}:3988/']}}}}",
+            bootstrap_name()
+        );
+        machine_store::merge(&mut config, serde_yaml::from_str(&patch).unwrap());
+        serde_yaml::to_string(&config).unwrap()
+    }
+
+    /// The hash of each download, as kOps finds it beside the file.
+    fn hashes(&self) -> String {
+        let mut lines = String::new();
+        let mut folders = vec![self.downloads.clone()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if let Some(of) = path.to_str().unwrap().strip_suffix(".sha256") {
+                    let below = of.strip_prefix(self.downloads.to_str().unwrap()).unwrap();
+                    lines.push_str(&format!(
+                        "{}  http://{MIRROR}{below}\n",
+                        fs::read_to_string(&path).unwrap().trim()
+                    ));
+                }
+            }
+        }
+        lines
+    }
+
+    /// kOps writes the names of images as `assets.containerRegistry` has them.
+    fn name_registry(&self) {
+        let mut folders = vec![self.example.cluster_folder()];
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else {
+                    let text = fs::read_to_string(&path).unwrap();
+                    fs::write(&path, text.replace("registry.k8s.io/", &format!("{REGISTRY}/"))).unwrap();
+                }
+            }
+        }
+    }
+}
+
+/// The name that the bootstrap server's certificate has.
+pub fn bootstrap_name() -> String {
+    format!("kops-controller.internal.{CLUSTER}")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}

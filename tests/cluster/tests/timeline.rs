@@ -1,0 +1,146 @@
+//! How long it takes from power-on until Nodes are Ready, against machines that have everything on their disks already.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::cluster::{Cluster, Member};
+use crate::scene;
+
+/// What is promised of the machines that become a cluster, to those that have been one: the last Node that is Ready.
+pub const RATIO: f64 = 1.5;
+/// The units of ours and of the boot script, which the others do without.
+const OURS: [&str; 4] = [
+    "kops-configuration.service",
+    "kops-agent-controller.service",
+    "kops-agent-addons.service",
+    "user-data.service",
+];
+
+/// When a machine was how far, in seconds since power-on.
+pub struct Row {
+    machine: String,
+    /// The boot script has put the agent in its place, which runs.
+    runs: f64,
+    /// The agent has ended: all is in place.
+    converged: f64,
+    /// The Node is Ready.
+    ready: f64,
+}
+
+/// What the journals say of a cluster that has just come to be.
+pub fn of(cluster: &Cluster, ready: &[(&'static str, Duration)]) -> Vec<Row> {
+    let row = |(member, (_, ready)): (&Member, &(&str, Duration))| {
+        let entries = journal(member, "kops-configuration.service");
+        let at = |entry: Option<&Value>| -> f64 {
+            let entry = entry.unwrap_or_else(|| panic!("{} has no such entry", member.machine.name()));
+            let microseconds: f64 = entry["__MONOTONIC_TIMESTAMP"].as_str().unwrap().parse().unwrap();
+            microseconds / 1e6 - cluster.powered_on
+        };
+        let is_end =
+            |entry: &&Value| entry["MESSAGE"].as_str().is_some_and(|text| text.starts_with("Converged: "));
+        Row {
+            machine: member.machine.name().to_owned(),
+            runs: at(entries.first()),
+            converged: at(entries.iter().find(is_end)),
+            ready: ready.as_secs_f64(),
+        }
+    };
+    cluster.members.iter().zip(ready).map(row).collect()
+}
+
+fn journal(member: &Member, unit: &str) -> Vec<Value> {
+    let said = member.machine.run(&["journalctl", "--no-pager", "--output=json", "--unit", unit]);
+    said.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Powers the machines off and on again, without anything of ours and with an etcd that has nothing: how long kernel, systemd,
+/// containerd, kubelet and the control plane take by themselves, with every file, package and image on the disk.
+pub fn floor(cluster: &Cluster) -> Vec<(&'static str, Duration)> {
+    for member in &cluster.members {
+        member.machine.power_off();
+        let files = member.machine.files();
+        for unit in OURS {
+            let unit = files.join("etc/systemd/system").join(unit);
+            let _ = fs::remove_file(&unit);
+            symlink("/dev/null", unit).unwrap();
+        }
+        for etcd in ["main", "events"] {
+            let _ = fs::remove_dir_all(files.join(format!("var/lib/etcd-{etcd}")));
+        }
+    }
+    let since = Instant::now();
+    for member in &cluster.members {
+        member.machine.power_on_again();
+    }
+    scene::nodes_become_ready(cluster, since)
+}
+
+/// The table of both, and the ratio of their ends.
+pub fn table(rows: &[Row], floor: &[(&'static str, Duration)]) -> (String, f64) {
+    let mut table = "| machine | the agent runs, s | converged, s | Ready, s | Ready with all on its disk, s |\n| --- | ---: | ---: | ---: | ---: |\n".to_owned();
+    for (row, (_, alone)) in rows.iter().zip(floor) {
+        let alone = alone.as_secs_f64();
+        let _ = writeln!(
+            table,
+            "| {} | {:.1} | {:.1} | {:.1} | {alone:.1} |",
+            row.machine, row.runs, row.converged, row.ready
+        );
+    }
+    let last = |ends: &mut dyn Iterator<Item = f64>| ends.fold(0.0, f64::max);
+    let ours = last(&mut rows.iter().map(|row| row.ready));
+    let alone = last(&mut floor.iter().map(|(_, ready)| ready.as_secs_f64()));
+    let ratio = ours / alone;
+    let _ = writeln!(
+        table,
+        "\nThe last Node is Ready {ours:.1} s after power-on, {ratio:.2} times as late as with all on the disks ({alone:.1} s); at most {RATIO} is promised."
+    );
+    (table, ratio)
+}
+
+/// Draws the rows as an SVG file.
+pub fn draw(rows: &[Row], floor: &[(&'static str, Duration)], file: &Path) {
+    const SECOND: f64 = 24.0;
+    const LEFT: f64 = 110.0;
+    let end = rows.iter().map(|row| row.ready).fold(0.0, f64::max).ceil() + 1.0;
+    let height = 70 * rows.len() + 40;
+    let width = LEFT + end * SECOND;
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {width:.0} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n"
+    );
+    for (number, (row, (_, alone))) in rows.iter().zip(floor).enumerate() {
+        let top = 70 * number + 10;
+        let _ = writeln!(svg, "<text x=\"4\" y=\"{}\">{}</text>", top + 16, row.machine);
+        let parts = [
+            (0.0, row.runs, "#b9c2cc", "boot"),
+            (row.runs, row.converged, "#3b7dd8", "converge"),
+            (row.converged, row.ready, "#79b66a", "kubelet"),
+        ];
+        for (from, to, colour, what) in parts {
+            let (x, wide) = (LEFT + from * SECOND, (to - from).max(0.0) * SECOND);
+            let _ = writeln!(
+                svg,
+                "<rect x=\"{x:.1}\" y=\"{top}\" width=\"{wide:.1}\" height=\"22\" fill=\"{colour}\"/><text x=\"{:.1}\" y=\"{}\" fill=\"#fff\">{what}</text>",
+                x + 4.0,
+                top + 15
+            );
+        }
+        let (alone, below) = (alone.as_secs_f64() * SECOND, top + 26);
+        let _ = writeln!(
+            svg,
+            "<rect x=\"{LEFT}\" y=\"{below}\" width=\"{alone:.1}\" height=\"14\" fill=\"#e0e4e8\"/><text x=\"{}\" y=\"{}\">all on its disk</text>",
+            LEFT + 4.0,
+            below + 11
+        );
+    }
+    for second in (0..=end as u32).step_by(5) {
+        let x = LEFT + f64::from(second) * SECOND;
+        let _ = writeln!(svg, "<text x=\"{x:.1}\" y=\"{}\">{second} s</text>", height - 12);
+    }
+    svg.push_str("</svg>\n");
+    fs::write(file, svg).unwrap();
+}

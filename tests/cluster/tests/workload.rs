@@ -1,0 +1,126 @@
+//! A workload on both workers: its pods reach each other and their service, and the API server reaches their kubelets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::cluster::{Cluster, has_condition};
+use crate::world::REGISTRY;
+
+const PORT: u16 = 8080;
+/// How often the service is asked: that it never chooses one of two machines is less likely than one in a million.
+const ASKED: usize = 20;
+
+/// A pod of it.
+struct Pod {
+    name: String,
+    node: String,
+    address: String,
+    restarts: u64,
+}
+
+/// It is Available, with pods on each worker.
+pub fn runs_on_both_workers(cluster: &Cluster) {
+    cluster.apply(&manifest(cluster.workers().len() * 2).to_string());
+    cluster.until("the Deployment is Available", "deployment", "hello", |deployment| {
+        has_condition(deployment, "Available")
+            && deployment["status"]["readyReplicas"] == deployment["spec"]["replicas"]
+    });
+    let nodes: BTreeSet<String> = pods(cluster).into_iter().map(|pod| pod.node).collect();
+    let workers: BTreeSet<String> = cluster.workers().iter().map(|worker| worker.id.to_owned()).collect();
+    assert_eq!(nodes, workers);
+}
+
+/// From a pod, by its address each other pod, those of the other machine among them; and by the service's address, all.
+pub fn pods_reach_each_other(cluster: &Cluster) {
+    let pods = pods(cluster);
+    for from in first_on_each_node(&pods) {
+        for to in &pods {
+            let url = format!("http://{}:{PORT}", to.address);
+            assert_eq!(get(cluster, from, &url), to.name, "from {} to {url}", from.name);
+        }
+        let service = cluster.get("service", "hello").unwrap();
+        let url = format!("http://{}", service["spec"]["clusterIP"].as_str().unwrap());
+        let answered: BTreeSet<String> = (0..ASKED).map(|_| get(cluster, from, &url)).collect();
+        let nodes: BTreeSet<&str> =
+            pods.iter().filter(|pod| answered.contains(&pod.name)).map(|pod| pod.node.as_str()).collect();
+        assert_eq!(nodes.len(), cluster.workers().len(), "{url} was answered by {answered:?}");
+    }
+}
+
+/// What a pod of each worker has said can be read, which goes from the API server to the kubelet.
+pub fn logs_are_read(cluster: &Cluster) {
+    for pod in first_on_each_node(&pods(cluster)) {
+        let said = cluster.run_kubectl(&["logs", &pod.name]);
+        assert!(said.contains("serving at") && said.contains("asked by "), "{}: {said}", pod.name);
+    }
+}
+
+/// The pods of a Node with how often each was restarted.
+pub fn pods_of(cluster: &Cluster, node: &str) -> Vec<String> {
+    let mut pods: Vec<String> = pods(cluster)
+        .into_iter()
+        .filter(|pod| pod.node == node)
+        .map(|pod| format!("{} {}", pod.name, pod.restarts))
+        .collect();
+    pods.sort();
+    pods
+}
+
+fn get(cluster: &Cluster, from: &Pod, url: &str) -> String {
+    cluster.run_kubectl(&["exec", &from.name, "--", "/hello", "get", url]).trim().to_owned()
+}
+
+fn pods(cluster: &Cluster) -> Vec<Pod> {
+    let list: Value =
+        serde_json::from_str(&cluster.run_kubectl(&["get", "pods", "--selector=app=hello", "--output=json"]))
+            .unwrap();
+    let text = |pod: &Value, pointer: &str| {
+        pod.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    let pods = list["items"].as_array().unwrap().iter();
+    pods.map(|pod| Pod {
+        name: text(pod, "/metadata/name"),
+        node: text(pod, "/spec/nodeName"),
+        address: text(pod, "/status/podIP"),
+        restarts: pod
+            .pointer("/status/containerStatuses/0/restartCount")
+            .and_then(Value::as_u64)
+            .unwrap_or_default(),
+    })
+    .collect()
+}
+
+fn first_on_each_node(pods: &[Pod]) -> Vec<&Pod> {
+    let of_node: BTreeMap<&str, &Pod> = pods.iter().rev().map(|pod| (pod.node.as_str(), pod)).collect();
+    of_node.into_values().collect()
+}
+
+fn manifest(replicas: usize) -> Value {
+    let labels = json!({"app": "hello"});
+    let container = json!({
+        "name": "hello", "image": format!("{REGISTRY}/hello:1"), "args": ["serve", format!(":{PORT}")],
+        "ports": [{"containerPort": PORT}],
+        "readinessProbe": {"httpGet": {"path": "/", "port": PORT}, "periodSeconds": 1},
+    });
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "hello", "namespace": "default"},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": {
+            "metadata": {"labels": labels},
+            "spec": {
+                "containers": [container], "terminationGracePeriodSeconds": 0,
+                "nodeSelector": {"node-role.kubernetes.io/node": ""},
+                "tolerations": [{"key": "dedicated", "operator": "Exists"}],
+                "topologySpreadConstraints": [{
+                    "maxSkew": 1, "topologyKey": "kubernetes.io/hostname", "whenUnsatisfiable": "DoNotSchedule",
+                    "labelSelector": {"matchLabels": labels},
+                }],
+            },
+        }},
+    });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": {"name": "hello", "namespace": "default"},
+        "spec": {"selector": labels, "ports": [{"port": 80, "targetPort": PORT}]},
+    });
+    json!({"apiVersion": "v1", "kind": "List", "items": [deployment, service]})
+}

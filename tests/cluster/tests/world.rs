@@ -1,0 +1,153 @@
+//! All that the cluster's machines meet in their closed network, under the names that they would ask for: metadata, the store, a
+//! mirror, Debian's packages, a registry, EC2 and STS. The last three speak TLS, by an authority that the machines' image trusts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use kops_agent_machines::assets::assets;
+use kops_agent_machines::network::{HOST, METADATA, Network};
+use kops_agent_tests::ec2::Ec2;
+use kops_agent_tests::example_keys::Keyset;
+use kops_agent_tests::example_store::REGION;
+use kops_agent_tests::front::{Answer, Controls, Front};
+use kops_agent_tests::imds::{self, Instance};
+use kops_agent_tests::loopback::{Identity, LoopbackServer};
+use kops_agent_tests::name_server::{NameFault, NameServer};
+use kops_agent_tests::registry;
+use kops_agent_tests::s3::S3Server;
+use kops_agent_tests::sts::Sts;
+
+/// The mirror's name.
+pub const MIRROR: &str = "mirror.example.com";
+/// The registry's name.
+pub const REGISTRY: &str = "registry.example.com";
+const STORE: &str = "store.example.com";
+const PACKAGES: &str = "packages.example.com";
+
+/// Who serves a name, under which it is found in `faults/` and `requests` of the folder as well.
+const SERVERS: [(&str, &str); 6] = [
+    ("store", STORE),
+    ("mirror", MIRROR),
+    ("packages", PACKAGES),
+    ("registry", REGISTRY),
+    ("ec2", "ec2.eu-west-1.amazonaws.com"),
+    ("sts", "sts.eu-west-1.amazonaws.com"),
+];
+
+/// What serves the machines; dropping it stops it, after them.
+pub struct World {
+    /// EC2's state.
+    pub ec2: Ec2,
+    /// STS' state.
+    pub sts: Sts,
+    s3: S3Server,
+    authority: Keyset,
+    folder: PathBuf,
+    _others: Vec<LoopbackServer>,
+    _names: NameServer,
+}
+
+impl World {
+    /// Serves what is in these folders: the store's buckets, what the mirror has, and Debian's packages.
+    pub fn start(
+        network: &Network,
+        folder: &Path,
+        buckets: &Path,
+        mirror: &[PathBuf],
+        packages: &Path,
+    ) -> World {
+        let controls = Controls::new(folder).unwrap();
+        let authority = Keyset::make("clouds-ca", 1).unwrap();
+        let ec2 = Ec2::start().unwrap();
+        let sts = Sts::start().unwrap();
+        let s3 = S3Server::start(buckets).unwrap();
+        let loopback = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let registry = registry::start(loopback, assets().images.clone()).unwrap();
+        for (number, (server, name)) in SERVERS.into_iter().enumerate() {
+            let address = address_of(number);
+            network.add_address(address);
+            let identity = Identity::signed_by(&authority, name).unwrap().server_config().unwrap();
+            let origin = match server {
+                "store" => Some(s3.endpoint()),
+                "registry" => Some(registry.url()),
+                "ec2" => Some(ec2.environment()[0].1.clone()),
+                "sts" => Some(sts.url()),
+                _ => None,
+            };
+            let is_tls = matches!(server, "registry" | "ec2" | "sts");
+            let (port, tls) = if is_tls { (443, Some(identity)) } else { (80, None) };
+            let socket = network.listen(address, port);
+            let started = match origin {
+                Some(url) => {
+                    let origin: SocketAddr = url.trim_start_matches("http://").parse().unwrap();
+                    Front::start(server, socket, tls, &controls, move |_| Answer::Of(origin))
+                }
+                None => {
+                    let folders =
+                        if server == "mirror" { mirror.to_vec() } else { vec![packages.to_owned()] };
+                    Front::start(server, socket, tls, &controls, move |head| {
+                        Answer::first_file(head, &folders)
+                    })
+                }
+            };
+            started.unwrap();
+        }
+        let names: BTreeMap<&str, Ipv4Addr> =
+            SERVERS.iter().enumerate().map(|(number, (_, name))| (*name, address_of(number))).collect();
+        let names = NameServer::start_on(network.listen_for_datagrams(HOST, 53), move |name, _| {
+            let known = names.get(name).copied();
+            (known.is_none().then_some(NameFault::NoSuchName), known.unwrap_or(Ipv4Addr::UNSPECIFIED))
+        });
+        World {
+            ec2,
+            sts,
+            s3,
+            authority,
+            folder: folder.to_owned(),
+            _others: vec![registry],
+            _names: names.unwrap(),
+        }
+    }
+
+    /// Has EC2's metadata service tell these instances about themselves, from now on.
+    pub fn tell(&mut self, network: &Network, instances: BTreeMap<IpAddr, Instance>) {
+        self._others.push(imds::start(network.listen(METADATA, 80), instances).unwrap());
+    }
+
+    /// The variables by which a machine with access to the store reaches it, as kOps exports them in user-data.
+    pub fn store_environment(&self) -> Vec<String> {
+        let of_s3 = self.s3.environment(REGION).into_iter();
+        of_s3
+            .map(|(name, value)| match name {
+                "S3_ENDPOINT" => format!("{name}=http://{STORE}"),
+                _ => format!("{name}={value}"),
+            })
+            .collect()
+    }
+
+    /// The authority of the TLS servers, for the machines' image.
+    pub fn authority(&self) -> &str {
+        &self.authority.certificate
+    }
+
+    /// Has a server fail so from now on; see [`Controls`].
+    pub fn fail(&self, server: &str, fault: &str) {
+        fs::write(self.folder.join("faults").join(server), fault).unwrap();
+    }
+
+    /// Ends a server's failing.
+    pub fn mend(&self, server: &str) {
+        fs::remove_file(self.folder.join("faults").join(server)).unwrap();
+    }
+}
+
+fn address_of(number: usize) -> Ipv4Addr {
+    Ipv4Addr::new(10, 99, 0, u8::try_from(2 + number).unwrap())
+}
+
+/// The packages' place in a machine's `sources.list`.
+pub fn apt_source() -> String {
+    format!("deb [trusted=yes] http://{PACKAGES} ./\n")
+}

@@ -1,0 +1,140 @@
+//! What machines download: the real programs that `tests/kube` builds, under the paths of their publishers, and images
+//! made of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+
+use flate2::Compression;
+use kops_agent_tests::machine_store;
+use kops_agent_tests::registry::Images;
+use kops_agent_tests::stand_ins::{OWN_ARCHITECTURE, Releases, script};
+
+/// What is built once and served to every cluster.
+pub struct Assets {
+    /// Their versions.
+    pub releases: Releases,
+    /// The images of a registry.
+    pub images: Arc<Images>,
+    kube: PathBuf,
+}
+
+/// The assets of all tests.
+pub fn assets() -> &'static Assets {
+    static ASSETS: OnceLock<Assets> = OnceLock::new();
+    ASSETS.get_or_init(|| {
+        let kube = PathBuf::from(crate::script("kube/build", &[]).trim());
+        let releases = machine_store::built_releases(&kube).unwrap();
+        Assets { images: Arc::new(images(&kube, &releases)), releases, kube }
+    })
+}
+
+impl Assets {
+    /// The downloads, by the paths of their URLs.
+    pub fn downloads(&self) -> BTreeMap<String, Vec<u8>> {
+        let program = |name: &str, version: &str| {
+            let built = self.kube.join(name);
+            // No node of these tests runs the others.
+            Ok(if built.exists() { fs::read(built)? } else { script(name, version, OWN_ARCHITECTURE) })
+        };
+        self.releases.downloads(OWN_ARCHITECTURE, Compression::none(), program).unwrap()
+    }
+}
+
+fn images(kube: &Path, releases: &Releases) -> Images {
+    let program = |name: &str| fs::read(kube.join(name)).unwrap();
+    let runner = program("go-runner");
+    let mut images = Images::default();
+    let tag = format!("v{}", releases.kubernetes);
+    for component in ["kube-apiserver", "kube-controller-manager", "kube-scheduler"] {
+        let path = format!("/usr/local/bin/{component}");
+        images.add(component, &tag, &[("/go-runner", &runner), (&path, &program(component))]).unwrap();
+    }
+    let etcd_manager = program("etcd-manager");
+    let programs: [(&str, &[u8]); 2] = [("/go-runner", &runner), ("/ko-app/etcd-manager", &etcd_manager)];
+    images.add("etcd-manager/etcd-manager-slim", "v3.0.20260707", &programs).unwrap();
+    let name = "kube-apiserver-healthcheck";
+    images
+        .add(&format!("kops/{name}"), &releases.kubernetes, &[("/ko-app/healthcheck", &program(name))])
+        .unwrap();
+    let kube_proxy = program("kube-proxy");
+    let firewall = iptables();
+    let mut programs: Vec<(&str, &[u8])> =
+        vec![("/go-runner", &runner), ("/usr/local/bin/kube-proxy", &kube_proxy)];
+    programs.extend(firewall.iter().map(|(path, content)| (path.as_str(), content.as_slice())));
+    images.add("kube-proxy", &tag, &programs).unwrap();
+    images.add("hello", "1", &[("/hello", &program("hello"))]).unwrap();
+    let pause = program("pause");
+    images.add("pause", "3.10.1", &[("/pause", &pause)]).unwrap();
+    // These clusters have no addons, so there is nothing for channels to do.
+    images.add("kops/channels", &releases.kubernetes, &[("/ko-app/channels", &pause)]).unwrap();
+    images
+}
+
+/// This host's iptables under the names that kube-proxy calls it by, and what it loads.
+fn iptables() -> Vec<(String, Vec<u8>)> {
+    let program = fs::canonicalize("/usr/sbin/iptables-nft").unwrap();
+    let modules = Path::new("/usr/lib").join(format!("{}-linux-gnu/xtables", std::env::consts::ARCH));
+    let modules: Vec<PathBuf> = fs::read_dir(modules).unwrap().map(|module| module.unwrap().path()).collect();
+    let ldd = Command::new("ldd").arg(&program).args(&modules).output().unwrap();
+    let ldd = String::from_utf8(ldd.stdout).unwrap();
+    // Each file is named at the head of its own libraries.
+    let libraries = ldd.split_whitespace().filter(|word| word.starts_with('/') && !word.ends_with(':'));
+    let loaded: BTreeSet<PathBuf> = libraries.map(PathBuf::from).chain(modules).collect();
+    let names = ["iptables", "ip6tables"].into_iter();
+    let names =
+        names.flat_map(|name| ["", "-save", "-restore"].map(|what| format!("/usr/local/bin/{name}{what}")));
+    let programs = names.map(|name| (name, fs::read(&program).unwrap()));
+    let loaded = loaded.into_iter().map(|file| (file.display().to_string(), fs::read(&file).unwrap()));
+    programs.chain(loaded).collect()
+}
+
+/// The pod of an etcd cluster with the stand-in for etcd-manager of this registry, without the volumes that etcd-manager would look for.
+pub fn etcd_pod(registry: &str, name: &str, client: u16, peer: u16) -> String {
+    format!(
+        "apiVersion: v1
+kind: Pod
+metadata:
+  labels:
+    k8s-app: etcd-manager-{name}
+  name: etcd-manager-{name}
+  namespace: kube-system
+spec:
+  containers:
+  - args:
+    - --log-file=/var/log/etcd.log
+    - --also-stdout
+    - /ko-app/etcd-manager
+    - --client-urls=https://127.0.0.1:{client}
+    - --peer-urls=https://127.0.0.1:{peer}
+    command:
+    - /go-runner
+    image: {registry}/etcd-manager/etcd-manager-slim:v3.0.20260707
+    name: etcd-manager
+    volumeMounts:
+    - mountPath: /data
+      name: data
+    - mountPath: /etc/kubernetes/pki/etcd-manager
+      name: pki
+    - mountPath: /var/log/etcd.log
+      name: log
+  hostNetwork: true
+  priorityClassName: system-cluster-critical
+  volumes:
+  - hostPath:
+      path: /var/lib/etcd-{name}
+      type: DirectoryOrCreate
+    name: data
+  - hostPath:
+      path: /etc/kubernetes/pki/etcd-manager-{name}
+      type: DirectoryOrCreate
+    name: pki
+  - hostPath:
+      path: /var/log/etcd-{name}.log
+      type: FileOrCreate
+    name: log
+"
+    )
+}

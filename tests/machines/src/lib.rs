@@ -1,0 +1,35 @@
+//! Debian machines of tests: booting them in a closed network, and the programs and images that they download.
+
+#![allow(clippy::unwrap_used)]
+
+pub mod assets;
+pub mod containers;
+pub mod machine;
+pub mod network;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+use std::thread;
+use std::time::Instant;
+
+/// A script of `tests/`.
+pub fn path_of(script: &str) -> PathBuf {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(script)
+}
+
+/// Runs a script of `tests/`, which must succeed, and returns what it printed.
+#[track_caller]
+pub fn script(path: &str, arguments: &[&str]) -> String {
+    let output = Command::new(path_of(path)).args(arguments).stderr(Stdio::inherit()).output().unwrap();
+    assert!(output.status.success(), "tests/{path} {arguments:?}: {}", output.status);
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Says what comes next, in which test, and when: what a slow run was slow at shows with `--nocapture`.
+#[allow(clippy::print_stderr)]
+pub fn step(what: &str) {
+    static START: OnceLock<Instant> = OnceLock::new();
+    let since = START.get_or_init(Instant::now).elapsed().as_secs_f32();
+    eprintln!("{since:7.1} s  {}: {what}", thread::current().name().unwrap_or_default());
+}
