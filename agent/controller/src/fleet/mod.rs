@@ -6,6 +6,7 @@ mod args;
 mod nodes;
 mod own_kubeconfig;
 mod status;
+mod table;
 mod telling;
 
 pub use args::FleetStatusArgs;

@@ -1,7 +1,7 @@
 //! Nodes of the API server, with what is looked at of them here.
 
 use k8s_openapi::api::core::v1::Node;
-use kops_agent_plan::fleet::{CONDITION, Known, SeenCondition, SeenNode};
+use kops_agent_plan::fleet::{CONDITION, FIRST_CERTIFICATE, Known, SeenCondition, SeenNode};
 use kops_agent_plan::labels::INSTANCE_GROUP;
 use kube::Client;
 use kube::api::{Api, ListParams};
@@ -78,11 +78,13 @@ fn seen(node: NodeWithStatus) -> SeenNode {
         last_heartbeat_time: condition.last_heartbeat_time.clone().unwrap_or_default(),
     };
     let mut labels = node.metadata.labels.unwrap_or_default();
+    let mut annotations = node.metadata.annotations.unwrap_or_default();
     SeenNode {
         name: node.metadata.name.unwrap_or_default(),
         group: labels.remove(INSTANCE_GROUP).unwrap_or_default(),
         ready: status.of_type("Ready").map(|ready| ready.status.clone()).unwrap_or_default(),
         configured: status.of_type(CONDITION).map(condition),
+        first_certificate: annotations.remove(FIRST_CERTIFICATE).unwrap_or_default(),
         kubelet_version: status.node_info.kubelet_version,
     }
 }
@@ -108,7 +110,7 @@ mod tests {
              "lastHeartbeatTime": "2026-11-26T00:00:02Z", "lastTransitionTime": "2026-11-26T00:00:01Z"},
         ]);
         let node: NodeWithStatus = serde_json::from_value(json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1", "labels": {INSTANCE_GROUP: "nodes"}},
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1", "labels": {INSTANCE_GROUP: "nodes"}, "annotations": {FIRST_CERTIFICATE: "t kubelet"}},
             "spec": {"providerID": "aws:///a/i-1"},
             "status": {"conditions": conditions, "nodeInfo": {"kubeletVersion": "v1.36.0"}}
         }))
@@ -126,6 +128,7 @@ mod tests {
                 message: "m".into(),
                 last_heartbeat_time: "2026-11-26T00:00:02Z".into(),
             }),
+            first_certificate: "t kubelet".into(),
         };
         assert_eq!(seen(node), expected);
         let bare: NodeWithStatus =
