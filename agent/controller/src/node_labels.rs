@@ -40,6 +40,11 @@ use patching::in_words;
 
 /// Patches that are under way at the same time.
 const PATCHES_AT_ONCE: usize = 32;
+/// Nodes that are looked at at the same time, each of which takes some kB until it has its labels.
+const LOOKS_AT_ONCE: usize = 5000;
+/// Others are looked at once no more than these are: thousands together, for the cloud to be asked for as many in each call as it
+/// tells of.
+const LOOKS_FEW: usize = 2000;
 /// All Nodes are looked at again after so long: together, for the cloud to be asked in few calls.
 const RESYNC: Duration = Duration::from_secs(60 * 60);
 /// What is the matter where it does not.
@@ -154,14 +159,19 @@ impl NodeLabels {
             let now = Instant::now();
             let wake = {
                 let mut known = self.known();
-                let may_look = known.is_complete() && groups_were_read;
-                for name in if may_look { known.take(now) } else { vec![] } {
+                let is_idle = looking.len() <= LOOKS_FEW;
+                let may_look = known.is_complete() && groups_were_read && is_idle;
+                let most = LOOKS_AT_ONCE.saturating_sub(looking.len());
+                for name in if may_look { known.take(now, most) } else { vec![] } {
                     match known.get(&name) {
                         Some(node) => looking.push(self.look(node.clone(), &slots)),
                         None => known.gone(&name, now),
                     }
                 }
-                self.metrics.queued(known.depth(now), known.outage().len());
+                // While thousands are looked at, thousands more may wait: they are not to be counted at each event.
+                if is_idle {
+                    self.metrics.queued(known.depth(now), known.outage().len());
+                }
                 known.next_due().filter(|_| may_look)
             };
             tokio::select! {
