@@ -8,6 +8,7 @@ mod own_kubeconfig;
 mod status;
 mod table;
 mod telling;
+mod watching;
 
 pub use args::FleetStatusArgs;
 pub use status::status;

@@ -8,7 +8,7 @@ use time::OffsetDateTime;
 
 use super::args::FleetStatusArgs;
 use super::table::table;
-use super::{nodes, own_kubeconfig};
+use super::{nodes, own_kubeconfig, watching};
 use crate::kubernetes;
 
 /// Prints how the nodes are, and ends with 4 where one is not ready, not configured, superseded, has told nothing, or
@@ -19,9 +19,11 @@ use crate::kubernetes;
 pub async fn status(args: &FleetStatusArgs) -> Result<u8> {
     let kubeconfig = own_kubeconfig::find(args.kubeconfig.as_deref(), |name| std::env::var_os(name))?;
     let client = kubernetes::client(Some(&kubeconfig))?;
-    let nodes = nodes::all(client).await;
-    let nodes = nodes.with_context(|| format!("listing Nodes by the kubeconfig {}", kubeconfig.display()))?;
-    let rows = rows(nodes, OffsetDateTime::now_utc());
+    let listing = || format!("listing Nodes by the kubeconfig {}", kubeconfig.display());
+    if args.watch {
+        return watching::watch(client, args.output).await.with_context(listing);
+    }
+    let rows = rows(nodes::all(client).await.with_context(listing)?, OffsetDateTime::now_utc());
     match args.output {
         Output::Json => output::print_json(&rows)?,
         Output::Text => output::print_text(&table(&rows))?,
