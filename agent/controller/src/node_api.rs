@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kops_agent_plan::fleet::CONDITION;
 use kops_agent_plan::labels::{FIELD_MANAGER, ObservedNode, managed_labels};
 use kops_agent_plan::pod_ranges::NodePatch;
-use kube::api::{Api, Patch, PatchParams};
+use kube::api::{Api, Patch, PatchParams, ValidationDirective};
 use kube::core::{ApiResource, Object, Request};
 use kube::{Client, Error};
 use serde::de::{SeqAccess, Visitor};
@@ -135,16 +135,20 @@ impl Nodes {
         Ok(self.api.get_opt(name).await?.map(|node| node.spec.provider_id))
     }
 
-    /// Changes a Node, if it is still the one that was observed. Of the answer nothing is read but whether it is one, and no more of
-    /// the Node is asked for than has to be: a Node names all images of its machine.
+    /// Changes a Node, if it is still the one that was observed. Of the answer nothing is read but whether it is one.
     ///
     /// # Errors
     /// It is another one by now (409), is gone (404), or the API server cannot be asked.
     pub async fn patch(&self, node: &ObservedNode, patch: &NodePatch) -> Result<(), Error> {
-        let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+        let parameters = PatchParams {
+            field_manager: Some(FIELD_MANAGER.into()),
+            // It has fields that each API server knows, which by default would look for others, and warn of them.
+            field_validation: Some(ValidationDirective::Ignore),
+            ..PatchParams::default()
+        };
         let patch = Patch::Merge(patch.to_json(&node.resource_version));
         let nodes = Request::new(self.api.resource_url());
-        let request = nodes.patch_metadata(&node.name, &parameters, &patch).map_err(Error::BuildRequest)?;
+        let request = nodes.patch(&node.name, &parameters, &patch).map_err(Error::BuildRequest)?;
         self.client.request_text(request).await.map(drop)
     }
 }
