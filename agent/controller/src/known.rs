@@ -179,10 +179,11 @@ impl KnownNodes {
         names.iter().for_each(|name| self.wake(name, at));
     }
 
-    /// The Nodes that are due and are not looked at, by name; they are from now on.
-    pub fn take(&mut self, now: Instant) -> Vec<String> {
+    /// The Nodes that are due and are not looked at, so many at most, those that are due for longest, by name; they are looked at
+    /// from now on. One more may be that which is to show whether the cloud answers.
+    pub fn take(&mut self, now: Instant, most: usize) -> Vec<String> {
         let due = self.schedule.iter().take_while(|(at, _)| *at <= now).map(|(_, name)| name);
-        let idle = due.filter(|name| !self.is_looked_at(name));
+        let idle = due.filter(|name| !self.is_looked_at(name)).take(most);
         let mut ready: Vec<String> = idle.map(|name| (**name).to_owned()).collect();
         ready.sort_unstable();
         ready.extend(self.take_for_all(now));

@@ -26,6 +26,7 @@ mod list_pages;
 mod metrics;
 mod node_api;
 mod node_labels;
+mod node_watch;
 mod once;
 mod pauses;
 mod pod_ranges;
@@ -66,7 +67,8 @@ use known::KnownNodes;
 use lease::{Election, Leadership, OF_CONTROLLERS};
 use metrics::{BootstrapMetrics, Metrics};
 use node_api::Nodes;
-use node_labels::{LIST_TIMEOUT, Mode, NodeLabels};
+use node_labels::{Mode, NodeLabels};
+use node_watch::LIST_TIMEOUT;
 use pauses::Pauses;
 use pod_ranges::PodRanges;
 

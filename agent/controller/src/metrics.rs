@@ -334,6 +334,7 @@ mod tests {
             [&of_controller, &of_addons, of_nodes].into_iter().flat_map(names).collect();
         for asked in [
             include_str!("../../../packaging/grafana/kops-agent.json"),
+            include_str!("../../../packaging/grafana/kops-agent-fleet.json"),
             include_str!("../../../packaging/prometheus/rules.yaml"),
         ] {
             let unknown: Vec<_> = names(asked).difference(&known).copied().collect();

@@ -5,15 +5,20 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
+use kops_agent_plan::fleet::CONDITION;
 use kops_agent_plan::labels::{FIELD_MANAGER, ObservedNode, managed_labels};
 use kops_agent_plan::pod_ranges::NodePatch;
-use kube::api::{Api, Patch, PatchParams};
-use kube::core::{ApiResource, NotUsed, Object};
+use kube::api::{Api, Patch, PatchParams, ValidationDirective};
+use kube::core::{ApiResource, Object, Request};
 use kube::{Client, Error};
-use serde::Deserialize;
+use serde::de::{SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
+
+/// The type of the condition that kubelet sets.
+pub const READY: &str = "Ready";
 
 /// A Node with the little that is looked at here: a cluster has thousands of them.
-pub type NodeObject = Object<NodeSpec, NotUsed>;
+pub type NodeObject = Object<NodeSpec, NodeStatus>;
 
 /// `spec` of a Node.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -27,18 +32,72 @@ pub struct NodeSpec {
 
 /// `status` of a Node.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct NodeStatus {
+#[serde(default, rename_all = "camelCase")]
+pub struct NodeStatus {
+    #[serde(deserialize_with = "conditions_that_matter")]
     conditions: Vec<Condition>,
+    /// What its kubelet tells of itself.
+    pub node_info: NodeInfo,
 }
 
-/// One of its conditions.
+/// Its `nodeInfo`.
 #[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct Condition {
+#[serde(default, rename_all = "camelCase")]
+pub struct NodeInfo {
+    /// The version of its kubelet.
+    pub kubelet_version: String,
+}
+
+/// One of its conditions. Kubernetes writes a time that is not known as null.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+pub struct Condition {
     #[serde(rename = "type")]
     type_: String,
-    status: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+    /// Its reason.
+    pub reason: String,
+    /// Its message.
+    pub message: String,
+    /// When it was told last, in RFC 3339.
+    pub last_heartbeat_time: Option<String>,
+    /// Since when it has its status, in RFC 3339.
+    pub last_transition_time: Option<String>,
+}
+
+impl NodeStatus {
+    /// Its condition of this type, which is [`READY`] or [`CONDITION`]: others are not kept.
+    pub fn condition(&self, wanted: &str) -> Option<&Condition> {
+        self.conditions.iter().find(|condition| condition.type_ == wanted)
+    }
+}
+
+/// A page of a list has thousands of others, of which each is gone before the next one is read.
+fn conditions_that_matter<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<Condition>, D::Error> {
+    struct Conditions;
+    impl<'de> Visitor<'de> for Conditions {
+        type Value = Vec<Condition>;
+
+        fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+            f.write_str("conditions")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Vec<Condition>, A::Error> {
+            let mut kept = Vec::new();
+            while let Some(condition) = seq.next_element::<Condition>()? {
+                if [READY, CONDITION].contains(&condition.type_.as_str()) {
+                    kept.push(condition);
+                }
+            }
+            Ok(kept)
+        }
+
+        fn visit_unit<E>(self) -> Result<Vec<Condition>, E> {
+            Ok(Vec::new())
+        }
+    }
+    deserializer.deserialize_any(Conditions)
 }
 
 /// The Nodes of a cluster.
@@ -54,7 +113,7 @@ impl Nodes {
         Nodes { api: Api::all_with(client.clone(), &resource()), client }
     }
 
-    /// For watching them.
+    /// For listing and watching them.
     pub fn api(&self) -> Api<NodeObject> {
         self.api.clone()
     }
@@ -64,10 +123,8 @@ impl Nodes {
     /// # Errors
     /// The API server cannot be asked.
     pub async fn is_ready(&self, name: &str) -> Result<bool, Error> {
-        let nodes: Api<Object<NotUsed, NodeStatus>> = Api::all_with(self.client.clone(), &resource());
-        let node = nodes.get_opt(name).await?;
-        let conditions = node.and_then(|node| node.status).unwrap_or_default().conditions;
-        Ok(conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True"))
+        let status = self.api.get_opt(name).await?.and_then(|node| node.status).unwrap_or_default();
+        Ok(status.condition(READY).is_some_and(|ready| ready.status == "True"))
     }
 
     /// The `spec.providerID` of the Node of this name; `None` where there is none.
@@ -78,14 +135,21 @@ impl Nodes {
         Ok(self.api.get_opt(name).await?.map(|node| node.spec.provider_id))
     }
 
-    /// Changes a Node, if it is still the one that was observed.
+    /// Changes a Node, if it is still the one that was observed. Of the answer nothing is read but whether it is one.
     ///
     /// # Errors
     /// It is another one by now (409), is gone (404), or the API server cannot be asked.
     pub async fn patch(&self, node: &ObservedNode, patch: &NodePatch) -> Result<(), Error> {
-        let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
+        let parameters = PatchParams {
+            field_manager: Some(FIELD_MANAGER.into()),
+            // It has fields that each API server knows, which by default would look for others, and warn of them.
+            field_validation: Some(ValidationDirective::Ignore),
+            ..PatchParams::default()
+        };
         let patch = Patch::Merge(patch.to_json(&node.resource_version));
-        self.api.patch(&node.name, &parameters, &patch).await.map(drop)
+        let nodes = Request::new(self.api.resource_url());
+        let request = nodes.patch(&node.name, &parameters, &patch).map_err(Error::BuildRequest)?;
+        self.client.request_text(request).await.map(drop)
     }
 }
 

@@ -18,8 +18,6 @@ use kops_agent_plan::identity::{Identity, Refusal};
 use kops_agent_plan::labels::{self, ObservedNode, Wanted};
 use kops_agent_plan::pod_ranges::{NOT_AVAILABLE, NodePatch};
 use kube::api::ListParams;
-use kube::runtime::WatchStreamExt;
-use kube::runtime::watcher::{self, Event, watcher};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep_until, timeout};
 
@@ -33,6 +31,7 @@ use super::lease::Leadership;
 use super::list_pages;
 use super::metrics::{Metrics, Reconciled};
 use super::node_api::{Nodes, observed};
+use super::node_watch::{NodeWatch, no_answer};
 use super::pauses::Pauses;
 use super::pod_ranges::{Lacking, PodRanges};
 use kops_agent_cloud::NotIdentified;
@@ -40,6 +39,11 @@ use patching::in_words;
 
 /// Patches that are under way at the same time.
 const PATCHES_AT_ONCE: usize = 32;
+/// Nodes that are looked at at the same time, each of which takes some kB until it has its labels.
+const LOOKS_AT_ONCE: usize = 5000;
+/// Others are looked at once no more than these are: thousands together, for the cloud to be asked for as many in each call as it
+/// tells of.
+const LOOKS_FEW: usize = 2000;
 /// All Nodes are looked at again after so long: together, for the cloud to be asked in few calls.
 const RESYNC: Duration = Duration::from_secs(60 * 60);
 /// What is the matter where it does not.
@@ -50,8 +54,6 @@ const CLOUD_UNAVAILABLE: &str = "CloudUnavailable";
 const ROLES_REMOVED: &str = "RoleLabelsRemoved";
 /// Consecutive failures of the cloud before an Event: an outage of some seconds is in the log only.
 const TOLD_AFTER: u32 = 4;
-/// The timeout of a page of the list of Nodes. Without it, one on a connection whose peer is gone is waited for for ever.
-pub const LIST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What the controller works with.
 pub struct NodeLabels {
@@ -73,7 +75,7 @@ pub struct NodeLabels {
     pub mode: Mode,
     /// Whether all Nodes are known.
     pub is_synced: AtomicBool,
-    /// The timeout of a part of the list of Nodes: [`LIST_TIMEOUT`].
+    /// The timeout of a part of the list of Nodes: [`super::node_watch::LIST_TIMEOUT`].
     pub list_timeout: Duration,
     /// The pauses between two questions to a cloud that does not answer.
     pub cloud_pauses: Pauses,
@@ -139,10 +141,7 @@ impl NodeLabels {
     /// # Errors
     /// It ended all the same.
     pub async fn run(&self) -> Result<()> {
-        let new_watch = || Box::pin(watcher(self.nodes.api(), watcher::Config::default()).default_backoff());
-        let mut watch = new_watch();
-        // Since when the next part of the list of Nodes is waited for.
-        let mut listing: Option<Instant> = None;
+        let mut watch = NodeWatch::of(self.nodes.api(), self.list_timeout);
         self.known().begin(self.cloud_pauses);
         let slots = Semaphore::new(PATCHES_AT_ONCE);
         let mut looking = Looking::new();
@@ -154,36 +153,31 @@ impl NodeLabels {
             let now = Instant::now();
             let wake = {
                 let mut known = self.known();
-                let may_look = known.is_complete() && groups_were_read;
-                for name in if may_look { known.take(now) } else { vec![] } {
+                let is_idle = looking.len() <= LOOKS_FEW;
+                let may_look = known.is_complete() && groups_were_read && is_idle;
+                let most = LOOKS_AT_ONCE.saturating_sub(looking.len());
+                for name in if may_look { known.take(now, most) } else { vec![] } {
                     match known.get(&name) {
                         Some(node) => looking.push(self.look(node.clone(), &slots)),
                         None => known.gone(&name, now),
                     }
                 }
-                self.metrics.queued(known.depth(now), known.outage().len());
+                // While thousands are looked at, thousands more may wait: they are not to be counted at each event.
+                if is_idle {
+                    self.metrics.queued(known.depth(now), known.outage().len());
+                }
                 known.next_due().filter(|_| may_look)
             };
             tokio::select! {
                 event = watch.next() => match event {
                     Some(Ok(event)) => {
-                        let is_listing = matches!(event, Event::Init | Event::InitApply(_));
-                        listing = is_listing.then(Instant::now);
                         let mut known = self.known();
                         known.apply(event, Instant::now());
                         self.is_synced.store(known.is_complete(), Ordering::Relaxed);
                     }
-                    Some(Err(error)) => {
-                        listing = None;
-                        log::warn!("watching Nodes: {error}; trying again");
-                    }
+                    Some(Err(problem)) => log::warn!("{problem}; trying again"),
                     None => return Err(anyhow!("the watch of Nodes ended")),
                 },
-                () = sleep_until(listing.unwrap_or(now) + self.list_timeout), if listing.is_some() => {
-                    log::warn!("listing Nodes: {}; trying again", no_answer(self.list_timeout));
-                    listing = None;
-                    watch = new_watch();
-                }
                 Some((node, outcome, took)) = looking.next() => {
                     if let (Outcome::Refused(refusal), Mode::Apply(leadership)) = (&outcome, &self.mode)
                         && let Some(patch) = self.roles_to_take_away(&node, refusal)
@@ -472,10 +466,6 @@ fn unanswered(known: &mut KnownNodes, name: &str, problem: &str, now: Instant) -
     log::warn!("{problem}; {} Nodes wait for it, which is asked again in {pause:.0?}", outage.len());
     let told = format!("{problem}; Nodes that are not known yet get no labels until it answers");
     (outage.failures() >= TOLD_AFTER).then_some(told)
-}
-
-fn no_answer(timeout: Duration) -> String {
-    format!("the API server does not answer within {timeout:.0?}")
 }
 
 #[cfg(test)]

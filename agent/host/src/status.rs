@@ -118,6 +118,14 @@ impl Host {
         Ok(drift(&self.owned()?))
     }
 
+    /// The node's own certificates, those that expire first before the others.
+    ///
+    /// # Errors
+    /// Something cannot be looked at.
+    pub fn certificates(&self) -> Result<Vec<CertificateStatus>> {
+        self.certificate_statuses(&self.record()?)
+    }
+
     fn unit_statuses(&self, record: &Record) -> Result<Vec<UnitStatus>> {
         let names = record.running_units();
         let states = self.unit_states(&names)?;

@@ -34,10 +34,16 @@ pub fn print_document(text: &str) -> Result<u8> {
 /// Writes to standard output what is no text for people, or has nothing that steers a terminal but colours; a reader that has
 /// gone away is no error.
 pub fn print_bytes(bytes: &[u8]) -> Result<u8> {
+    print_if_read(bytes).map(|_| exit::CONVERGED)
+}
+
+/// The same, for what goes on printing: whether a reader is still there.
+pub fn print_if_read(bytes: &[u8]) -> Result<bool> {
     let mut stdout = std::io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(exit::CONVERGED),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -81,6 +87,11 @@ pub fn columns<const N: usize>(lines: &[[String; N]]) -> String {
 /// Prints a value as JSON, of which nothing steers a terminal.
 pub fn print_json<T: Serialize>(value: &T) -> Result<u8> {
     print_bytes(json_text(value)?.as_bytes())
+}
+
+/// A value as JSON in one line, of which nothing steers a terminal.
+pub fn json_line<T: Serialize>(value: &T) -> Result<String> {
+    Ok(plain_json(&serde_json::to_string(value)?) + "\n")
 }
 
 fn json_text<T: Serialize>(value: &T) -> Result<String> {

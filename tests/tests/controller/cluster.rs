@@ -28,7 +28,8 @@ pub const GROUP_LABEL: &str = "kops.k8s.io/instancegroup";
 pub const NODE_ROLE: &str = "node-role.kubernetes.io/node";
 /// The user that kOps' RBAC is for.
 const USER: &str = "system:serviceaccount:kube-system:kops-controller";
-const TIMEOUT: Duration = Duration::from_secs(300);
+/// How long anything is waited for.
+pub const TIMEOUT: Duration = Duration::from_secs(300);
 
 /// The id of an instance.
 pub fn id(number: usize) -> String {

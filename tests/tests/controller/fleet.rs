@@ -1,14 +1,18 @@
 //! Nodes tell how they are with kubelet's credentials, as far as NodeRestriction lets them, and `fleet status` shows it.
 
 use std::fs;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use kops_agent_tests::authority::Authority;
+use rcgen::{KeyPair, date_time_ymd};
 use serde_json::{Value, json};
 
 use crate::cluster::{Cluster, GROUP_LABEL, eventually, plain_agent};
 
 const CONDITION: &str = "KopsConfigured";
+const FIRST_CERTIFICATE: &str = "kops-agent/first-certificate-to-expire";
 const OLD: &str = "b2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQgb2xkIG9sZCBvbGQ=";
 const NEW: &str = "bmV3IG5ldyBuZXcgbmV3IG5ldyBuZXcgbmV3IG5ldyBuZXc=";
 const LONG_AGO: &str = "2026-01-01T00:00:00Z";
@@ -33,6 +37,23 @@ fn machine_of(cluster: &Cluster, node: &str, groups: &[&str], record: &Value) ->
     fs::copy(kubeconfig, root.join("var/lib/kubelet/kubeconfig")).unwrap();
     fs::write(root.join("var/lib/kops-agent/record.json"), record.to_string()).unwrap();
     root
+}
+
+/// Has a machine have a certificate that its last run has left there, and that is valid until New Year's Day of a year.
+fn give_certificate(root: &Path, record: &mut Value, file: &str, until: i32) {
+    let key = KeyPair::generate().unwrap();
+    let certificate =
+        Authority::of_key("kubelet", key, date_time_ymd(1975, 1, 1), date_time_ymd(until, 1, 1)).unwrap();
+    let path = root.join(file);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(&path, certificate.pem).unwrap();
+    let of_file = fs::metadata(&path).unwrap();
+    let left = json!({"file": {"certificate": true, "metadata": {
+        "mode": of_file.mode() & 0o7777, "uid": of_file.uid(), "gid": of_file.gid(), "size": of_file.size(),
+        "inode": of_file.ino(), "changed": [of_file.ctime(), of_file.ctime_nsec()],
+    }}});
+    record["resources"][format!("file /{file}")] = json!({"left": left});
+    fs::write(root.join("var/lib/kops-agent/record.json"), record.to_string()).unwrap();
 }
 
 /// How a command ended, and what it printed and said.
@@ -88,10 +109,11 @@ fn a_node_tells_of_itself_and_touches_nothing_else() {
     assert_eq!(told["message"], format!("configuration {NEW} since {LATER}"));
     assert_eq!(told["lastHeartbeatTime"], told["lastTransitionTime"]);
     assert_eq!(condition(&after, "Ready"), condition(&before, "Ready"));
-    for part in ["spec", "metadata/labels", "metadata/annotations", "status/nodeInfo"] {
+    for part in ["spec", "metadata/labels", "status/nodeInfo"] {
         let of = |node: &Value| node.pointer(&format!("/{part}")).cloned();
         assert_eq!(of(&after), of(&before), "{part}");
     }
+    assert_eq!(after["metadata"]["annotations"], before["metadata"]["annotations"], "it has no certificates");
     let managers = after["metadata"]["managedFields"].as_array().unwrap();
     let ours = managers.iter().find(|entry| entry["manager"] == "kops-agent").unwrap();
     assert_eq!(ours["subresource"], "status");
@@ -120,6 +142,51 @@ fn a_node_tells_of_itself_and_touches_nothing_else() {
     assert_ne!(failed["lastTransitionTime"], LONG_AGO);
     let message = failed["message"].as_str().unwrap();
     assert!(message.contains(NEW) && message.contains("the store denies s3://b/c"), "{message}");
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn a_node_tells_which_of_its_certificates_expires_first_and_fleet_status_warns_of_it() {
+    let cluster = Cluster::start();
+    let admin = cluster.api.kubeconfig("admin", &["system:masters"]).unwrap();
+    let status = |arguments: &[&str]| {
+        ended(plain_agent().args(["fleet", "status", "--kubeconfig"]).arg(&admin).args(arguments))
+    };
+    create(&cluster, "a", "nodes");
+    cluster.kubectl(&["annotate", "node", "a", "team=x"]);
+    let mut record = running(NEW, LATER);
+    let root = machine(&cluster, "a", &record);
+    give_certificate(&root, &mut record, "srv/kubernetes/kube-scheduler/server.crt", 4001);
+    give_certificate(&root, &mut record, "srv/kubernetes/kubelet-server.crt", 4000);
+    tells(&root);
+    let annotations = |node: &Value| node["metadata"]["annotations"].clone();
+    let told = node(&cluster, "a");
+    assert_eq!(condition(&told, CONDITION).unwrap()["reason"], "Converged", "{told}");
+    assert_eq!(annotations(&told)[FIRST_CERTIFICATE], "4000-01-01T00:00:00Z kubelet-server");
+    assert_eq!(annotations(&told)["team"], "x");
+    let (code, shown) = status(&[]);
+    assert_eq!(code, Some(0), "{shown}");
+    assert!(shown.contains("  kubelet-server 4000-01-01 ("), "{shown}");
+
+    // It has expired: kubelet's own would keep the node from telling it now, and it has been told before.
+    give_certificate(&root, &mut record, "srv/kubernetes/kubelet-server.crt", 2001);
+    tells(&root);
+    let (code, shown) = status(&[]);
+    assert_eq!(code, Some(4), "{shown}");
+    assert!(
+        shown.contains("  True        Converged  ")
+            && shown.contains("  expired kubelet-server 2001-01-01  ")
+    );
+    let (_, rows) = status(&["-o", "json"]);
+    let certificate = serde_json::from_str::<Value>(&rows).unwrap()[0]["firstCertificate"].clone();
+    assert_eq!(certificate["expires"], "2001-01-01T00:00:00Z");
+    assert!(certificate["daysLeft"].as_i64().unwrap() < -9000);
+
+    // A machine without certificates takes back what was told, and nothing else.
+    tells(&machine(&cluster, "a", &running(NEW, LATER)));
+    let told = annotations(&node(&cluster, "a"));
+    assert_eq!((&told[FIRST_CERTIFICATE], &told["team"]), (&Value::Null, &json!("x")));
+    assert_eq!(status(&[]).0, Some(0));
 }
 
 #[test]
@@ -184,11 +251,11 @@ fn fleet_status_shows_which_configuration_each_node_runs() {
     assert_eq!(
         shown,
         format!(
-            "GROUP  NAME    READY  CONFIGURED  REASON     HASH          SUPERSEDED BY  KUBELET\n\
-             gpu    failed  True   False       RunFailed  {old}  -              -\n\
-             gpu    silent  True   -           -          -             -              -\n\
-             nodes  new     True   True        Converged  {new}  -              -\n\
-             nodes  old     True   True        Converged  {old}  {new}   -\n\
+            "GROUP  NAME    READY  CONFIGURED  REASON     HASH          SUPERSEDED BY  CERTIFICATES  KUBELET\n\
+             gpu    failed  True   False       RunFailed  {old}  -              -             -\n\
+             gpu    silent  True   -           -          -             -              -             -\n\
+             nodes  new     True   True        Converged  {new}  -              -             -\n\
+             nodes  old     True   True        Converged  {old}  {new}   -             -\n\
              failed: the run of {LATER} failed: no network\n"
         )
     );

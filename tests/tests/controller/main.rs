@@ -14,6 +14,7 @@ mod clouds;
 mod cluster;
 mod faults;
 mod fleet;
+mod fleet_watch;
 mod flood;
 mod gce;
 mod hetzner;

@@ -15,4 +15,8 @@ pub struct FleetStatusArgs {
     /// How the result is printed.
     #[arg(short, long, value_enum, default_value_t)]
     pub output: Output,
+    /// Print it again whenever a node has changed, once a second at most, until it is stopped, which ends it with 0. As JSON a line
+    /// for each node, and then one for each that has changed.
+    #[arg(short, long)]
+    pub watch: bool,
 }

@@ -6,7 +6,9 @@ mod args;
 mod nodes;
 mod own_kubeconfig;
 mod status;
+mod table;
 mod telling;
+mod watching;
 
 pub use args::FleetStatusArgs;
 pub use status::status;

@@ -1,58 +1,20 @@
 //! Nodes of the API server, with what is looked at of them here.
 
-use k8s_openapi::api::core::v1::Node;
-use kops_agent_plan::fleet::{CONDITION, Known, SeenCondition, SeenNode};
+use kops_agent_plan::fleet::{CONDITION, FIRST_CERTIFICATE, Known, SeenCondition, SeenNode};
 use kops_agent_plan::labels::INSTANCE_GROUP;
 use kube::Client;
-use kube::api::{Api, ListParams};
-use kube::core::{ApiResource, NotUsed, Object};
-use serde::Deserialize;
+use kube::api::ListParams;
 
 use crate::api_error::{ApiError, answer};
 use crate::list_pages;
-
-/// A Node with its status alone.
-pub(super) type NodeWithStatus = Object<NotUsed, NodeStatus>;
-
-/// `status` of a Node.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-pub(super) struct NodeStatus {
-    conditions: Vec<Condition>,
-    node_info: NodeInfo,
-}
-
-/// Its `nodeInfo`.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct NodeInfo {
-    kubelet_version: String,
-}
-
-/// One of its conditions. Kubernetes writes a time that is not known as null.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, rename_all = "camelCase")]
-struct Condition {
-    #[serde(rename = "type")]
-    type_: String,
-    status: String,
-    reason: String,
-    message: String,
-    last_heartbeat_time: Option<String>,
-    last_transition_time: Option<String>,
-}
-
-/// The Nodes that this client can reach.
-pub(super) fn api(client: Client) -> Api<NodeWithStatus> {
-    Api::all_with(client, &ApiResource::erase::<Node>(&()))
-}
+use crate::node_api::{Condition, NodeObject, Nodes, READY};
 
 /// All Nodes of a cluster.
 ///
 /// # Errors
 /// The API server refuses it, or does not answer.
 pub(super) async fn all(client: Client) -> Result<Vec<SeenNode>, ApiError> {
-    let api = api(client);
+    let api = Nodes::of(client).api();
     let ask = |page: ListParams| {
         let api = api.clone();
         async move { answer(api.list(&page)).await }
@@ -61,15 +23,16 @@ pub(super) async fn all(client: Client) -> Result<Vec<SeenNode>, ApiError> {
 }
 
 /// What a Node has of the condition `KopsConfigured`, if it has it.
-pub(super) fn known(node: &NodeWithStatus) -> Option<Known> {
-    let condition = node.status.as_ref()?.of_type(CONDITION)?;
+pub(super) fn known(node: &NodeObject) -> Option<Known> {
+    let condition = node.status.as_ref()?.condition(CONDITION)?;
     Some(Known {
         status: condition.status.clone(),
         last_transition_time: condition.last_transition_time.clone().unwrap_or_default(),
     })
 }
 
-fn seen(node: NodeWithStatus) -> SeenNode {
+/// What is looked at of a Node.
+pub(super) fn seen(node: NodeObject) -> SeenNode {
     let status = node.status.unwrap_or_default();
     let condition = |condition: &Condition| SeenCondition {
         status: condition.status.clone(),
@@ -78,18 +41,14 @@ fn seen(node: NodeWithStatus) -> SeenNode {
         last_heartbeat_time: condition.last_heartbeat_time.clone().unwrap_or_default(),
     };
     let mut labels = node.metadata.labels.unwrap_or_default();
+    let mut annotations = node.metadata.annotations.unwrap_or_default();
     SeenNode {
         name: node.metadata.name.unwrap_or_default(),
         group: labels.remove(INSTANCE_GROUP).unwrap_or_default(),
-        ready: status.of_type("Ready").map(|ready| ready.status.clone()).unwrap_or_default(),
-        configured: status.of_type(CONDITION).map(condition),
+        ready: status.condition(READY).map(|ready| ready.status.clone()).unwrap_or_default(),
+        configured: status.condition(CONDITION).map(condition),
+        first_certificate: annotations.remove(FIRST_CERTIFICATE).unwrap_or_default(),
         kubelet_version: status.node_info.kubelet_version,
-    }
-}
-
-impl NodeStatus {
-    fn of_type(&self, wanted: &str) -> Option<&Condition> {
-        self.conditions.iter().find(|condition| condition.type_ == wanted)
     }
 }
 
@@ -107,8 +66,8 @@ mod tests {
             {"type": CONDITION, "status": "False", "reason": "RunFailed", "message": "m",
              "lastHeartbeatTime": "2026-11-26T00:00:02Z", "lastTransitionTime": "2026-11-26T00:00:01Z"},
         ]);
-        let node: NodeWithStatus = serde_json::from_value(json!({
-            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1", "labels": {INSTANCE_GROUP: "nodes"}},
+        let node: NodeObject = serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": {"name": "i-1", "labels": {INSTANCE_GROUP: "nodes"}, "annotations": {FIRST_CERTIFICATE: "t kubelet"}},
             "spec": {"providerID": "aws:///a/i-1"},
             "status": {"conditions": conditions, "nodeInfo": {"kubeletVersion": "v1.36.0"}}
         }))
@@ -126,9 +85,10 @@ mod tests {
                 message: "m".into(),
                 last_heartbeat_time: "2026-11-26T00:00:02Z".into(),
             }),
+            first_certificate: "t kubelet".into(),
         };
         assert_eq!(seen(node), expected);
-        let bare: NodeWithStatus =
+        let bare: NodeObject =
             serde_json::from_value(json!({"metadata": {"name": "new"}, "spec": {}, "status": {}})).unwrap();
         assert_eq!(known(&bare), None);
         assert_eq!(seen(bare), SeenNode { name: "new".into(), ..SeenNode::default() });

@@ -17,6 +17,7 @@ use time::format_description::well_known::Rfc3339;
 use super::nodes;
 use crate::api_error::{ApiError, answer};
 use crate::kubernetes::{self, Kubeconfig};
+use crate::node_api::Nodes;
 
 /// The owner of the condition, by its name among the managers of the Node's fields.
 const FIELD_MANAGER: &str = "kops-agent";
@@ -82,7 +83,7 @@ impl From<ApiError> for Untold {
 pub async fn tell(kubeconfig: &Path, statement: &Statement) -> Result<String, Untold> {
     let node = own_name(kubeconfig)?;
     let client = kubernetes::client(Some(kubeconfig)).map_err(|error| Untold::Refused(error_text(&error)))?;
-    let nodes = nodes::api(client);
+    let nodes = Nodes::of(client).api();
     let Some(found) = answer(nodes.get_opt(&node)).await? else { return Err(Untold::NotRegistered(node)) };
     let patch = Patch::Strategic(statement.patch(nodes::known(&found).as_ref(), &now()));
     let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };

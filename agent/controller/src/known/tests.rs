@@ -18,18 +18,36 @@ fn seen(names: &[&str], now: Instant) -> KnownNodes {
     known
 }
 
+fn take(known: &mut KnownNodes, now: Instant) -> Vec<String> {
+    known.take(now, usize::MAX)
+}
+
+#[test]
+fn those_that_are_due_for_longest_are_looked_at_first() {
+    let now = Instant::now();
+    let mut known = seen(&["c", "d"], now);
+    for name in ["a", "b"] {
+        let node = ObservedNode { name: name.to_owned(), ..ObservedNode::default() };
+        known.see(Arc::new(node), now + CONFLICT_PAUSE);
+    }
+    let now = now + CONFLICT_PAUSE;
+    assert_eq!(known.take(now, 3), ["a", "c", "d"]);
+    assert_eq!(known.take(now, 0), [""; 0]);
+    assert_eq!(known.take(now, 3), ["b"]);
+}
+
 #[test]
 fn a_node_is_looked_at_by_one_and_no_change_is_missed() {
     let now = Instant::now();
     let mut known = seen(&["a"], now);
     known.changed("a", now);
-    assert_eq!(known.take(now), ["a"]);
+    assert_eq!(take(&mut known, now), ["a"]);
     known.changed("a", now);
-    assert_eq!(known.take(now), [""; 0]);
+    assert_eq!(take(&mut known, now), [""; 0]);
     assert_eq!(known.next_due(), None, "nothing to wake up for");
     assert_eq!(known.depth(now), 1);
     known.done("a");
-    assert_eq!(known.take(now), ["a"]);
+    assert_eq!(take(&mut known, now), ["a"]);
     known.done("a");
     assert!(known.is_idle());
 }
@@ -40,10 +58,10 @@ fn failures_come_back_later_and_later() {
     let mut known = seen(&["a"], now);
     let mut pauses = Vec::new();
     for _ in 0..14 {
-        assert_eq!(known.take(now), ["a"]);
+        assert_eq!(take(&mut known, now), ["a"]);
         let pause = known.failed("a", now);
         assert_eq!(known.next_due(), Some(now + pause));
-        assert_eq!(known.take(now), [""; 0]);
+        assert_eq!(take(&mut known, now), [""; 0]);
         now += pause;
         pauses.push(pause);
     }
@@ -52,7 +70,7 @@ fn failures_come_back_later_and_later() {
     assert_eq!(pauses[12], pauses[13]);
     assert!(pauses[13] <= LONGEST_PAUSE);
     assert!(known.is_idle());
-    assert_eq!(known.take(now), ["a"]);
+    assert_eq!(take(&mut known, now), ["a"]);
     known.done("a");
     assert!(known.next_due().is_none() && known.nodes["a"].turn == Turn::default());
 }
@@ -65,7 +83,7 @@ fn an_hour_without_the_cloud_costs_few_looks_and_is_over_a_minute_after() {
     let mut known = seen(&names.iter().map(String::as_str).collect::<Vec<_>>(), begun);
     let (mut now, mut looks, back) = (begun, 0, begun + Duration::from_secs(60 * 60));
     while now < back {
-        for name in known.take(now) {
+        for name in take(&mut known, now) {
             known.unanswered(&name, now);
             known.changed(&name, now);
             looks += 1;
@@ -78,7 +96,7 @@ fn an_hour_without_the_cloud_costs_few_looks_and_is_over_a_minute_after() {
     while let Some(due) = known.next_due() {
         now = due;
         rounds += 1;
-        for name in known.take(now) {
+        for name in take(&mut known, now) {
             known.done(&name);
             known.answered(&name, now);
             dealt_with += 1;
@@ -92,32 +110,32 @@ fn an_hour_without_the_cloud_costs_few_looks_and_is_over_a_minute_after() {
 fn what_failed_is_left_alone_however_often_it_changes() {
     let now = Instant::now();
     let mut known = seen(&["a"], now);
-    known.take(now);
+    take(&mut known, now);
     known.changed("a", now);
     let pause = known.failed("a", now);
     known.changed("a", now);
-    assert_eq!(known.take(now), [""; 0]);
+    assert_eq!(take(&mut known, now), [""; 0]);
     assert_eq!((known.next_due(), known.depth(now)), (Some(now + pause), 0));
-    assert_eq!(known.take(now + pause), ["a"]);
+    assert_eq!(take(&mut known, now + pause), ["a"]);
     known.changed("a", now + pause);
     known.done("a");
-    assert_eq!(known.take(now + pause), ["a"], "it changed while it was looked at");
+    assert_eq!(take(&mut known, now + pause), ["a"], "it changed while it was looked at");
 }
 
 #[test]
 fn a_node_that_is_woken_does_not_wait_for_the_end_of_a_pause() {
     let now = Instant::now();
     let mut known = seen(&["a"], now);
-    known.take(now);
+    take(&mut known, now);
     let first = known.failed("a", now);
     known.wake("a", now);
-    assert_eq!(known.take(now), ["a"]);
+    assert_eq!(take(&mut known, now), ["a"]);
     assert!(known.failed("a", now) > first, "its failures are not forgotten");
     known.wake("a", now);
-    known.take(now);
+    take(&mut known, now);
     known.wake("a", now);
     assert_eq!(known.failed("a", now), Duration::ZERO);
-    assert_eq!(known.take(now), ["a"], "what it failed for may have been over already");
+    assert_eq!(take(&mut known, now), ["a"], "what it failed for may have been over already");
     known.forget("a");
     known.done("a");
     assert_eq!(known.next_due(), None);
@@ -129,7 +147,7 @@ fn what_is_undone_is_written_again_later_and_later() {
     let mut known = seen(&["a"], begun);
     let (mut now, mut writes) = (begun, 0);
     while now < begun + Duration::from_secs(60 * 60) {
-        assert_eq!(known.take(now), ["a"]);
+        assert_eq!(take(&mut known, now), ["a"]);
         let pause = known.written("a", now);
         writes += 1;
         assert_eq!(pause.is_some(), writes > WRITES_AT_ONCE);
@@ -143,7 +161,7 @@ fn what_is_undone_is_written_again_later_and_later() {
 
     // What is not undone may be written again some other day.
     now += WRITES_FORGOTTEN + Duration::from_secs(1);
-    known.take(now);
+    take(&mut known, now);
     assert_eq!(known.written("a", now), None);
 }
 
@@ -151,11 +169,11 @@ fn what_is_undone_is_written_again_later_and_later() {
 fn nothing_is_kept_of_a_node_that_is_gone() {
     let now = Instant::now();
     let mut known = seen(&["a", "b"], now);
-    known.take(now);
+    take(&mut known, now);
     known.forget("a");
     assert!(known.get("a").is_none());
     known.see(Arc::new(ObservedNode { name: "a".into(), ..ObservedNode::default() }), now);
-    assert_eq!(known.take(now), [""; 0], "it is still looked at");
+    assert_eq!(take(&mut known, now), [""; 0], "it is still looked at");
     known.forget("a");
     known.written("a", now);
     known.failed("a", now);
@@ -171,21 +189,21 @@ fn a_new_list_forgets_the_nodes_that_are_not_in_it() {
     let now = Instant::now();
     let mut known = seen(&["a", "b"], now);
     known.begin(Pauses::default());
-    assert_eq!((known.take(now), known.next_due()), (vec![], None), "each is seen anew");
+    assert_eq!((take(&mut known, now), known.next_due()), (vec![], None), "each is seen anew");
     known.apply(Event::Init, now);
     let listed = json!({"metadata": {"name": "b"}, "spec": {}});
     known.apply(Event::InitApply(serde_json::from_value(listed).unwrap()), now);
     assert!(known.get("b").is_none() && !known.is_complete());
     known.apply(Event::InitDone, now);
     assert!(known.is_complete() && known.nodes.len() == 1);
-    assert_eq!(known.take(now), ["b"]);
+    assert_eq!(take(&mut known, now), ["b"]);
 }
 
 #[test]
 fn the_schedule_has_each_node_that_is_due_once() {
     let now = Instant::now();
     let mut known = seen(&["a", "b", "c"], now);
-    known.take(now);
+    take(&mut known, now);
     known.failed("a", now);
     known.wake("a", now);
     known.wake("a", now + CONFLICT_PAUSE);
@@ -205,7 +223,7 @@ fn a_state_is_small() {
 /// Nodes that wait for the cloud.
 fn down(names: &[&str], now: Instant) -> KnownNodes {
     let mut known = seen(names, now);
-    for name in known.take(now) {
+    for name in take(&mut known, now) {
         known.unanswered(&name, now);
     }
     known
@@ -216,15 +234,15 @@ fn one_after_the_other_asks_for_all() {
     let now = Instant::now();
     let mut known = down(&["a", "b", "c"], now);
     assert_eq!((known.outage().len(), known.outage().failures()), (3, 1), "they failed together");
-    assert_eq!(known.take(now), [""; 0]);
+    assert_eq!(take(&mut known, now), [""; 0]);
     let mut asked = Vec::new();
     let mut pauses = Vec::new();
     for _ in 0..9 {
         let due = known.next_due().unwrap();
-        let names = known.take(due);
+        let names = take(&mut known, due);
         assert_eq!(names.len(), 1);
         let waiting = known.outage().len();
-        assert_eq!((known.take(due).len(), known.next_due(), waiting), (0, None, 3), "one at a time");
+        assert_eq!((take(&mut known, due).len(), known.next_due(), waiting), (0, None, 3), "one at a time");
         pauses.push(known.unanswered(&names[0], due).unwrap().as_secs());
         asked.extend(names);
     }
@@ -237,12 +255,12 @@ fn an_answer_is_the_end_for_all() {
     let now = Instant::now();
     let mut known = down(&["a", "b", "c"], now);
     let due = known.next_due().unwrap();
-    let name = known.take(due).remove(0);
+    let name = take(&mut known, due).remove(0);
     assert_eq!(known.answered("of a Node that did not wait", due), 0);
     assert_eq!(known.answered(&name, due), 2);
     assert_eq!((known.outage().len(), known.outage().failures()), (0, 0));
     known.done(&name);
-    assert_eq!(known.take(due), ["b", "c"]);
+    assert_eq!(take(&mut known, due), ["b", "c"]);
     assert_eq!(known.unanswered("b", due), Some(Pauses::default().first), "it begins anew");
 }
 
@@ -251,12 +269,12 @@ fn a_node_that_is_gone_or_woken_holds_up_no_other() {
     let now = Instant::now();
     let mut known = down(&["a", "b"], now);
     known.wake("b", now);
-    assert_eq!((known.take(now), known.outage().len()), (vec!["b".to_owned()], 1));
+    assert_eq!((take(&mut known, now), known.outage().len()), (vec!["b".to_owned()], 1));
     let due = known.next_due().unwrap();
-    assert_eq!(known.take(due), ["a"]);
+    assert_eq!(take(&mut known, due), ["a"]);
     assert_eq!(known.unanswered("b", due), None, "a is asked for");
     known.gone("a", due);
-    assert_eq!(known.take(due), ["b"]);
+    assert_eq!(take(&mut known, due), ["b"]);
     known.gone("b", due);
     assert_eq!((known.outage().len(), known.next_due()), (0, None));
 }
@@ -272,15 +290,15 @@ fn node(provider_id: &str, labels: &[(&str, &str)], version: &str) -> Event<Node
 fn a_refused_node_cannot_have_itself_looked_at_by_changing_its_labels() {
     let mut known = KnownNodes::default();
     known.apply(node("aws:///a/i-1", &[], "1"), Instant::now());
-    assert_eq!(known.take(Instant::now()), [NAME]);
+    assert_eq!(take(&mut known, Instant::now()), [NAME]);
     known.failed(NAME, Instant::now());
     known.apply(node("aws:///a/i-1", &[("a", "1")], "2"), Instant::now());
-    assert_eq!(known.take(Instant::now()), [""; 0]);
+    assert_eq!(take(&mut known, Instant::now()), [""; 0]);
     known.apply(node("aws:///a/i-2", &[("a", "1")], "3"), Instant::now());
-    assert_eq!(known.take(Instant::now()), [NAME], "it says that it is another");
+    assert_eq!(take(&mut known, Instant::now()), [NAME], "it says that it is another");
     known.failed(NAME, Instant::now());
     known.wake_all(Instant::now());
-    assert_eq!(known.take(Instant::now()), [NAME], "its group may be there now");
+    assert_eq!(take(&mut known, Instant::now()), [NAME], "its group may be there now");
 }
 
 #[test]
@@ -288,10 +306,10 @@ fn a_node_that_is_outdated_is_looked_at_as_soon_as_it_is_known_again() {
     let mut known = KnownNodes::default();
     known.apply(node("aws:///a/i-1", &[], "1"), Instant::now());
     let old = known.get(NAME).unwrap().clone();
-    known.take(Instant::now());
+    take(&mut known, Instant::now());
     known.conflicted(&old, Instant::now());
     assert!(known.is_outdated(&old));
     known.failed(NAME, Instant::now());
     known.apply(node("aws:///a/i-1", &[], "2"), Instant::now());
-    assert_eq!(known.take(Instant::now() + CONFLICT_PAUSE), [NAME]);
+    assert_eq!(take(&mut known, Instant::now() + CONFLICT_PAUSE), [NAME]);
 }

@@ -375,7 +375,7 @@ async fn nothing_is_kept_of_a_node_that_goes_while_it_is_looked_at() {
     let labels = &cluster.node_labels;
     for outcome in [Outcome::Patched, Outcome::Conflict] {
         labels.known().see(node.clone(), Instant::now());
-        assert_eq!(labels.known().take(Instant::now()), [NAME]);
+        assert_eq!(labels.known().take(Instant::now(), 9), [NAME]);
         assert!(labels.identifier.identify(&node).await.is_ok());
         assert!(labels.known().believes_most());
         labels.known().forget(NAME);

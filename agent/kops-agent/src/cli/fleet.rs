@@ -8,11 +8,12 @@ use kops_agent_controller::fleet::FleetStatusArgs;
 /// What can be done with the nodes of a cluster.
 #[derive(Clone, Debug, Subcommand)]
 pub enum FleetCommand {
-    /// Say of each node of a cluster which configuration it runs, whether its group has a newer one, and what failed. Ends
-    /// with 4 if any is not ready, not configured or superseded, or has told nothing.
+    /// Say of each node of a cluster which configuration it runs, whether its group has a newer one, what failed, and which of
+    /// its certificates expires first. Ends with 4 if any is not ready, not configured or superseded, has told nothing, or has a
+    /// certificate that has expired or does so within 7 days.
     Status(FleetStatusArgs),
-    /// Tell the cluster how this node is, as each run does at its end: as the condition KopsConfigured of its Node, with
-    /// kubelet's credentials.
+    /// Tell the cluster how this node is, as each run does at its end: as the condition KopsConfigured of its Node and the
+    /// annotation of the certificate that expires first, with kubelet's credentials.
     Tell(FleetTellArgs),
 }
 

@@ -2,6 +2,7 @@
 //! node_exporter's textfile collector.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use kops_agent_host::{CertificateStatus, Failure, Host, RolledBack, Status, UnitStatus};
@@ -30,7 +31,10 @@ pub(super) fn run(args: &StatusArgs) -> Result<u8> {
         StatusOutput::Json => output::print_json(&status)?,
         StatusOutput::Text => output::print_text(&text(&status))?,
         StatusOutput::Prometheus => {
-            let metrics = prometheus(&status);
+            // What cannot be read is left out: the metrics are to tell of a machine that is not well, too.
+            let applied = host.applied().unwrap_or_default();
+            let group = applied.map(|applied| [applied.cluster, applied.instance_group]);
+            let metrics = prometheus(&status, group.as_ref(), &host.timelines().unwrap_or_default());
             match &args.write {
                 Some(path) => host.publish(path, metrics.as_bytes()).map(|()| exit::CONVERGED)?,
                 None => output::print_document(&metrics)?,
@@ -164,7 +168,7 @@ fn write_certificates(text: &mut String, certificates: &[CertificateStatus]) -> 
 }
 
 /// The exposition format of Prometheus, for a file of node_exporter's textfile collector.
-fn prometheus(status: &Status) -> String {
+fn prometheus(status: &Status, group: Option<&[String; 2]>, timelines: &Timelines) -> String {
     let mut text = String::new();
     let mut metric = |name: &str, help: &str, values: Vec<(String, i64)>| {
         let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} gauge");
@@ -172,10 +176,11 @@ fn prometheus(status: &Status) -> String {
             let _ = writeln!(text, "{name}{labels} {value}");
         }
     };
-    let label = |name: &str, value: &str| {
+    let pair = |name: &str, value: &str| {
         let value = value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n");
-        format!("{{{name}=\"{value}\"}}")
+        format!("{name}=\"{value}\"")
     };
+    let label = |name: &str, value: &str| format!("{{{}}}", pair(name, value));
     metric(
         "kops_agent_converged",
         "Whether the node is as the agent left it and its units run.",
@@ -211,6 +216,25 @@ fn prometheus(status: &Status) -> String {
         "When a certificate of the node expires, in seconds since 1970.",
         expiries.collect(),
     );
+    let of_group = group.map(|[cluster, group]| {
+        (format!("{{{},{}}}", pair("cluster", cluster), pair("instance_group", group)), 1)
+    });
+    metric(
+        "kops_agent_node_info",
+        "Of which cluster and instance group the node is, by the configuration that was last applied.",
+        of_group.into_iter().collect(),
+    );
+    let _ = writeln!(
+        text,
+        "# HELP kops_agent_run_duration_seconds How long the last run of the agent took, and the last that changed something.\n\
+         # TYPE kops_agent_run_duration_seconds gauge"
+    );
+    let changing = timelines.runs.iter().find(|run| run.changes > 0);
+    for (which, run) in [("last", timelines.runs.first()), ("last_with_changes", changing)] {
+        let Some(run) = run else { continue };
+        let took = Duration::from_micros(run.took_us).as_secs_f64();
+        let _ = writeln!(text, "kops_agent_run_duration_seconds{} {took:.3}", label("run", which));
+    }
     text
 }
 
@@ -220,6 +244,7 @@ mod tests {
     use super::*;
     use kops_agent_host::{Drift, Superseded};
     use kops_agent_plan::resource::{Kind, ResourceId};
+    use kops_agent_plan::timeline::Timeline;
 
     fn status() -> Status {
         Status {
@@ -302,7 +327,7 @@ mod tests {
             assert!(text.contains(part), "{part:?} is not in\n{text}");
         }
         assert!(!text.contains("last run") && !text.contains("`kops-agent verify`"), "{text}");
-        assert!(prometheus(&status).contains("\nkops_agent_rolled_back 1\n"));
+        assert!(metrics(&status).contains("\nkops_agent_rolled_back 1\n"));
     }
 
     #[test]
@@ -321,18 +346,35 @@ mod tests {
             "superseded   since 2026-03-04T05:06:07Z: the cluster has another configuration by now (next=)";
         assert!(text.contains(line) && text.starts_with("converged "), "{text}");
         assert!(!text.contains("to do"), "{text}");
-        assert!(prometheus(&converged).contains("\nkops_agent_superseded 1\n"));
-        assert!(prometheus(&status()).contains("\nkops_agent_superseded 0\n"));
+        assert!(metrics(&converged).contains("\nkops_agent_superseded 1\n"));
+        assert!(metrics(&status()).contains("\nkops_agent_superseded 0\n"));
+    }
+
+    fn metrics(status: &Status) -> String {
+        prometheus(status, None, &Timelines::default())
     }
 
     #[test]
     fn prometheus_reads_it() {
-        let text = prometheus(&status());
+        let group = ["c.example.com", "nodes"].map(str::to_owned);
+        let run = |took_us: u64, changes: usize| Timeline {
+            ended_at: "now".into(),
+            took_us,
+            floor_us: 0,
+            changes,
+            succeeded: true,
+            steps: vec![],
+        };
+        let timelines = Timelines { runs: vec![run(74_900, 0), run(4_634_000, 80)] };
+        let text = prometheus(&status(), Some(&group), &timelines);
         for line in [
             "kops_agent_converged{config_hash=\"abc=\"} 0",
             "kops_agent_last_run_failed 1",
             "kops_agent_unit_running{unit=\"containerd.service\"} 1",
             "kops_agent_certificate_expires_seconds{path=\"/srv/a \\\"b\\\".crt\"} 100",
+            "kops_agent_node_info{cluster=\"c.example.com\",instance_group=\"nodes\"} 1",
+            "kops_agent_run_duration_seconds{run=\"last\"} 0.075",
+            "kops_agent_run_duration_seconds{run=\"last_with_changes\"} 4.634",
         ] {
             assert!(text.lines().any(|found| found == line), "{line:?} is not in\n{text}");
         }

@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use kops_agent_controller::fleet::{self, Untold};
 use kops_agent_host::Record;
 use kops_agent_plan::desired::KUBELET_KUBECONFIG;
-use kops_agent_plan::fleet::{Configuration, NodeReport, Trouble};
+use kops_agent_plan::fleet::{Configuration, FirstCertificate, NodeReport, Trouble};
 use kops_agent_process::output::error_text;
 use kops_agent_process::program;
 
@@ -101,9 +101,14 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     if !machine::has_record(root) {
         bail!("no run of kops-agent has left anything on this machine, so there is nothing to tell of it");
     }
-    let record = machine::open(root)?.record().context("reading what earlier runs have recorded")?;
+    let host = machine::open(root)?;
+    let record = host.record().context("reading what earlier runs have recorded")?;
+    let certificates = host.certificates().context("reading when this node's certificates expire")?;
+    // Those that expire first come first; one that cannot be read differs from what a run has left.
+    let mut dated = certificates.iter().filter_map(|of| FirstCertificate::of(&of.path, of.expires?));
+    let report = NodeReport { first_certificate: dated.next(), ..report(record, compared) };
     let kubeconfig = root.join(KUBELET_KUBECONFIG.trim_start_matches('/'));
-    Ok(fleet::tell(&kubeconfig, &report(record, compared).statement()).await)
+    Ok(fleet::tell(&kubeconfig, &report.statement()).await)
 }
 
 /// Has systemd run this program once more, as a unit that no other waits for. Where that runs already, it reads what is told at its
@@ -137,6 +142,7 @@ fn report(record: Record, compared: Compared) -> NodeReport {
         runs: (!config_hash.is_empty()).then_some(Configuration { hash: config_hash, since }),
         superseded_by: superseded.map(|by| Configuration { hash: by.by, since: by.since }),
         trouble,
+        ..NodeReport::default()
     }
 }
 

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::certificate::{FIRST_CERTIFICATE, FirstCertificate};
 use super::message::{Configuration, Told};
 use crate::redaction::Redactor;
 
@@ -17,6 +18,8 @@ pub struct NodeReport {
     pub superseded_by: Option<Configuration>,
     /// What is wrong, if anything is.
     pub trouble: Option<Trouble>,
+    /// Which of its certificates expires first; `None` where it has none.
+    pub first_certificate: Option<FirstCertificate>,
 }
 
 /// What is wrong with a node.
@@ -51,6 +54,8 @@ pub struct Statement {
     pub reason: &'static str,
     /// The same for people, with the hash of the configuration.
     pub message: String,
+    /// Which of its certificates expires first; `None` where it has none.
+    pub first_certificate: Option<FirstCertificate>,
 }
 
 /// What the Node has of the condition already.
@@ -86,7 +91,12 @@ impl NodeReport {
             problem: self.redactor().text(&problem),
         };
         let is_configured = self.runs.is_some() && self.trouble.is_none();
-        Statement { is_configured, reason, message: told.message() }
+        Statement {
+            is_configured,
+            reason,
+            message: told.message(),
+            first_certificate: self.first_certificate.clone(),
+        }
     }
 
     /// Hides what looks like a secret, and hashes of configurations do.
@@ -102,13 +112,16 @@ impl NodeReport {
 }
 
 impl Statement {
-    /// A strategic merge patch of a Node's status, which touches this condition alone: the API server keeps the conditions of
-    /// other types. `now` is in RFC 3339.
+    /// A strategic merge patch of a Node's status, which touches this condition and the annotation of the first certificate alone:
+    /// the API server keeps the conditions of other types, and takes annotations with a status, as kubelet sends them (upstream:
+    /// `pkg/util/node/node.go`, `preparePatchBytesforNodeStatus`). `now` is in RFC 3339.
     pub fn patch(&self, known: Option<&Known>, now: &str) -> Value {
         let status = if self.is_configured { "True" } else { "False" };
         let since = known.filter(|known| known.status == status && !known.last_transition_time.is_empty());
         let since = since.map_or(now, |known| known.last_transition_time.as_str());
-        json!({"status": {"conditions": [{
+        // A null takes away what an earlier run has told.
+        let certificate = self.first_certificate.as_ref().map(FirstCertificate::value);
+        json!({"metadata": {"annotations": {FIRST_CERTIFICATE: certificate}}, "status": {"conditions": [{
             "type": CONDITION, "status": status, "reason": self.reason, "message": self.message,
             "lastHeartbeatTime": now, "lastTransitionTime": since,
         }]}})
@@ -128,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_node_that_has_converged_says_to_what() {
-        let Statement { is_configured, reason, message } = runs().statement();
+        let Statement { is_configured, reason, message, .. } = runs().statement();
         assert_eq!((is_configured, reason), (true, "Converged"));
         assert_eq!(message, format!("configuration {HASH} since 2026-01-02T03:04:05Z"));
     }
@@ -193,9 +206,18 @@ mod tests {
     }
 
     #[test]
-    fn the_patch_has_this_condition_and_nothing_else() {
-        let patch = runs().statement().patch(None, "now");
-        assert_eq!(patch.as_object().unwrap().len(), 1);
+    fn the_patch_has_this_condition_and_the_first_certificate_and_nothing_else() {
+        let certificate = FirstCertificate::of("/var/lib/kubelet/kubeconfig", 0);
+        let patch = NodeReport { first_certificate: certificate, ..runs() }.statement().patch(None, "now");
+        let annotations = json!({"annotations": {FIRST_CERTIFICATE: "1970-01-01T00:00:00Z kubelet"}});
+        assert_eq!(patch["metadata"], annotations);
+        let without = runs().statement().patch(None, "now");
+        assert_eq!(
+            without["metadata"],
+            json!({"annotations": {FIRST_CERTIFICATE: null}}),
+            "it is taken away"
+        );
+        assert_eq!(patch.as_object().unwrap().len(), 2);
         assert_eq!(patch["status"].as_object().unwrap().len(), 1);
         assert_eq!(patch["status"]["conditions"].as_array().unwrap().len(), 1);
         assert_eq!(patch["status"]["conditions"][0]["type"], CONDITION);

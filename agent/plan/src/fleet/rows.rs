@@ -7,7 +7,9 @@
 use std::collections::BTreeMap;
 
 use serde::Serialize;
+use time::OffsetDateTime;
 
+use super::certificate::{FirstCertificate, SeenCertificate};
 use super::message::{Configuration, Told};
 
 /// The status of a condition that holds.
@@ -26,6 +28,8 @@ pub struct SeenNode {
     pub ready: String,
     /// Its condition `KopsConfigured`; `None` where it has none.
     pub configured: Option<SeenCondition>,
+    /// Its annotation of the certificate that expires first; empty where it has none.
+    pub first_certificate: String,
 }
 
 /// A condition of a Node.
@@ -63,19 +67,23 @@ pub struct Row {
     pub problem: String,
     /// When it told of itself last, in RFC 3339; empty where it never has.
     pub told_at: String,
+    /// Which of its certificates expires first; `None` where it has not told of one.
+    pub first_certificate: Option<SeenCertificate>,
     /// The version of its kubelet.
     pub kubelet_version: String,
 }
 
 impl Row {
-    /// Whether the node is ready and runs the newest configuration of its group, as far as is told.
+    /// Whether the node is ready, runs the newest configuration of its group, and has no certificate that has expired or is about
+    /// to, as far as is told.
     pub fn is_well(&self) -> bool {
-        self.ready == TRUE && self.configured == TRUE && self.superseded_by.is_none()
+        let ends_soon = self.first_certificate.as_ref().is_some_and(SeenCertificate::ends_soon);
+        self.ready == TRUE && self.configured == TRUE && self.superseded_by.is_none() && !ends_soon
     }
 }
 
-/// The nodes among each other, by group and name.
-pub fn rows(nodes: Vec<SeenNode>) -> Vec<Row> {
+/// The nodes among each other, by group and name, as they are at this time.
+pub fn rows(nodes: Vec<SeenNode>, now: OffsetDateTime) -> Vec<Row> {
     let mut told: Vec<(SeenNode, Told)> = nodes
         .into_iter()
         .map(|node| {
@@ -85,7 +93,7 @@ pub fn rows(nodes: Vec<SeenNode>) -> Vec<Row> {
         .collect();
     told.sort_by(|(a, _), (b, _)| (&a.group, &a.name).cmp(&(&b.group, &b.name)));
     let newest = newest(&told);
-    told.iter().map(|(node, told)| row(node, told, newest.get(node.group.as_str()).copied())).collect()
+    told.iter().map(|(node, told)| row(node, told, newest.get(node.group.as_str()).copied(), now)).collect()
 }
 
 /// The newest configuration of each group. Nodes without a group have nothing in common.
@@ -103,8 +111,8 @@ fn newest(told: &[(SeenNode, Told)]) -> BTreeMap<&str, &Configuration> {
     newest
 }
 
-fn row(node: &SeenNode, told: &Told, newest: Option<&Configuration>) -> Row {
-    let SeenNode { name, group, kubelet_version, ready, configured } = node.clone();
+fn row(node: &SeenNode, told: &Told, newest: Option<&Configuration>, now: OffsetDateTime) -> Row {
+    let SeenNode { name, group, kubelet_version, ready, configured, first_certificate } = node.clone();
     let SeenCondition { status, reason, last_heartbeat_time, .. } = configured.unwrap_or_default();
     let superseded_by = told.runs.as_ref().and_then(|runs| {
         let newer = told.superseded_by.as_ref().or(newest)?;
@@ -120,6 +128,8 @@ fn row(node: &SeenNode, told: &Told, newest: Option<&Configuration>) -> Row {
         superseded_by,
         problem: told.problem.clone(),
         told_at: last_heartbeat_time,
+        first_certificate: FirstCertificate::read(&first_certificate)
+            .map(|certificate| certificate.seen(now)),
         kubelet_version,
     }
 }
@@ -128,6 +138,10 @@ fn row(node: &SeenNode, told: &Told, newest: Option<&Configuration>) -> Row {
 mod tests {
     use super::super::{NodeReport, Trouble};
     use super::*;
+
+    fn rows(nodes: Vec<SeenNode>) -> Vec<Row> {
+        super::rows(nodes, OffsetDateTime::UNIX_EPOCH)
+    }
 
     fn configuration(hash: &str, since: &str) -> Configuration {
         Configuration { hash: hash.into(), since: since.into() }
@@ -209,11 +223,14 @@ mod tests {
     fn a_node_is_well_only_where_it_says_so() {
         let well = node("nodes", "a", &runs("a=", "2026-01-01T00:00:00Z"));
         assert!(rows(vec![well.clone()])[0].is_well());
+        let renewed = SeenNode { first_certificate: "1970-02-07T00:00:00Z kubelet".into(), ..well.clone() };
+        assert!(rows(vec![renewed])[0].is_well());
         let untold = SeenNode { configured: None, ..well.clone() };
         let unready = SeenNode { ready: "Unknown".into(), ..well.clone() };
         let trouble = Some(Trouble::RunFailed { at: "t".into(), problem: "no network".into() });
         let failed = node("nodes", "a", &NodeReport { trouble, ..runs("a=", "2026-01-01T00:00:00Z") });
-        for other in [untold, unready, failed] {
+        let expiring = SeenNode { first_certificate: "1970-01-07T00:00:00Z kubelet".into(), ..well.clone() };
+        for other in [untold, unready, failed, expiring] {
             assert!(!rows(vec![other.clone()])[0].is_well(), "{other:?}");
         }
     }
@@ -222,7 +239,9 @@ mod tests {
     fn a_row_has_all_that_is_told() {
         let trouble = Some(Trouble::RunFailed { at: "t".into(), problem: "no network".into() });
         let seen = node("nodes", "a", &NodeReport { trouble, ..runs("a=", "2026-01-01T00:00:00Z") });
-        let row = rows(vec![SeenNode { kubelet_version: "v1.36.0".into(), ..seen }]).remove(0);
+        let first_certificate = "1970-01-29T01:00:00Z kubelet".into();
+        let seen = SeenNode { kubelet_version: "v1.36.0".into(), first_certificate, ..seen };
+        let row = rows(vec![seen]).remove(0);
         let expected = Row {
             name: "a".into(),
             group: "nodes".into(),
@@ -233,6 +252,11 @@ mod tests {
             superseded_by: None,
             problem: "the run of t failed: no network".into(),
             told_at: "2026-11-26T00:00:00Z".into(),
+            first_certificate: Some(SeenCertificate {
+                name: "kubelet".into(),
+                expires: "1970-01-29T01:00:00Z".into(),
+                days_left: 28,
+            }),
             kubelet_version: "v1.36.0".into(),
         };
         assert_eq!(row, expected);

@@ -229,6 +229,8 @@ pub fn flags(agent: &Path) -> BTreeSet<String> {
         "addons status",
         "addons diff",
         "addons apply",
+        "fleet status",
+        "fleet tell",
         "explain",
         "completions",
         "man",

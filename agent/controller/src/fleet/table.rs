@@ -1,0 +1,113 @@
+//! The table of `kops-agent fleet status`.
+
+use std::fmt::Write as _;
+
+use kops_agent_plan::fleet::{Row, SeenCertificate};
+use kops_agent_process::output::{self, one_line};
+
+/// What people need of a hash to tell it from another.
+const SHOWN_OF_HASH: usize = 12;
+/// The same of a problem, in characters: any kubelet may write any amount into its own Node.
+const SHOWN_OF_PROBLEM: usize = 600;
+
+/// The nodes, a line each, and what is wrong with some below them.
+pub(super) fn table(rows: &[Row]) -> String {
+    if rows.is_empty() {
+        return "There are no Nodes.\n".to_owned();
+    }
+    let header = [
+        "GROUP",
+        "NAME",
+        "READY",
+        "CONFIGURED",
+        "REASON",
+        "HASH",
+        "SUPERSEDED BY",
+        "CERTIFICATES",
+        "KUBELET",
+    ];
+    let lines: Vec<[String; 9]> =
+        std::iter::once(header.map(str::to_owned)).chain(rows.iter().map(line)).collect();
+    let mut text = output::columns(&lines);
+    for row in rows.iter().filter(|row| !row.problem.is_empty()) {
+        let (name, problem) = (one_line(&row.name, usize::MAX), one_line(&row.problem, SHOWN_OF_PROBLEM));
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{name}: {problem}");
+    }
+    text
+}
+
+fn line(row: &Row) -> [String; 9] {
+    let told = |text: &str| if text.is_empty() { "-".to_owned() } else { text.to_owned() };
+    let short =
+        |hash: Option<&str>| told(&hash.unwrap_or_default().chars().take(SHOWN_OF_HASH).collect::<String>());
+    [
+        told(&row.group),
+        told(&row.name),
+        told(&row.ready),
+        told(&row.configured),
+        told(&row.reason),
+        short(row.runs.as_ref().map(|runs| runs.hash.as_str())),
+        short(row.superseded_by.as_deref()),
+        told(&row.first_certificate.as_ref().map(certificate).unwrap_or_default()),
+        told(&row.kubelet_version),
+    ]
+}
+
+/// `kubelet 2026-12-24 (28d)`, `expired kubelet 2026-11-20`.
+fn certificate(first: &SeenCertificate) -> String {
+    let SeenCertificate { name, expires, days_left } = first;
+    let day = expires.split('T').next().unwrap_or_default();
+    match days_left {
+        ..0 => format!("expired {name} {day}"),
+        days => format!("{name} {day} ({days}d)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kops_agent_plan::fleet::Configuration;
+
+    use super::*;
+
+    #[test]
+    fn the_table_has_a_line_a_node_and_what_is_wrong_below() {
+        let runs = Some(Configuration { hash: "0123456789abcdef=".into(), since: "t".into() });
+        let row = |name: &str| Row {
+            name: name.into(),
+            group: "nodes".into(),
+            ready: "True".into(),
+            ..Row::default()
+        };
+        let mut rows = vec![
+            Row {
+                configured: "False".into(),
+                reason: "RunFailed".into(),
+                runs,
+                superseded_by: Some("fedcba9876543210=".into()),
+                problem: "the run of t failed: no\u{1b}[2J network".into(),
+                first_certificate: Some(SeenCertificate {
+                    name: "kubelet".into(),
+                    expires: "2026-12-24T03:04:05Z".into(),
+                    days_left: 28,
+                }),
+                kubelet_version: "v1.36.0".into(),
+                ..row("i-1")
+            },
+            row("i-2"),
+        ];
+        assert_eq!(
+            table(&rows),
+            "GROUP  NAME  READY  CONFIGURED  REASON     HASH          SUPERSEDED BY  CERTIFICATES              KUBELET\n\
+             nodes  i-1   True   False       RunFailed  0123456789ab  fedcba987654   kubelet 2026-12-24 (28d)  v1.36.0\n\
+             nodes  i-2   True   -           -          -             -              -                         -\n\
+             i-1: the run of t failed: no [2J network\n"
+        );
+        let mut expired = rows[0].first_certificate.clone().unwrap_or_default();
+        expired.days_left = -1;
+        assert_eq!(certificate(&expired), "expired kubelet 2026-12-24");
+        rows[1].reason = "\u{9b}2J".into();
+        assert!(!table(&rows).contains('\u{9b}'));
+        assert_eq!(table(&[]), "There are no Nodes.\n");
+    }
+}

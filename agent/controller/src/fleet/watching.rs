@@ -1,0 +1,198 @@
+//! `kops-agent fleet status --watch`: the table again whenever it changes, or each node that has changed as a line of JSON.
+
+use std::collections::BTreeMap;
+use std::pin::pin;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use kops_agent_plan::fleet::{Row, SeenNode, rows};
+use kops_agent_process::output::{self, Output};
+use kops_agent_process::{exit, stop};
+use kube::Client;
+use kube::runtime::watcher::Event;
+use serde::Serialize;
+use time::OffsetDateTime;
+use tokio::time::{Instant, sleep_until};
+
+use super::nodes;
+use super::table::table;
+use crate::node_api::{NodeObject, Nodes};
+use crate::node_watch::{LIST_TIMEOUT, NodeWatch};
+
+/// Between two tables at least: a rolling update changes many Nodes at once.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Prints how the nodes are, and again what has changed, until it is asked to stop or nothing reads it any more.
+///
+/// # Errors
+/// The API server refuses to list Nodes, or does not answer. Once it has, a watch that is lost is taken up again.
+pub(super) async fn watch(client: Client, output: Output) -> Result<u8> {
+    let mut stopped = pin!(stop::asked()?);
+    let mut watch = NodeWatch::of(Nodes::of(client).api(), LIST_TIMEOUT);
+    let mut seen = Seen::default();
+    let mut printed = Printed::default();
+    let (mut is_due, mut not_before) = (false, Instant::now());
+    loop {
+        tokio::select! {
+            _ = &mut stopped => return Ok(exit::CONVERGED),
+            event = watch.next() => match event {
+                Some(Ok(event)) => is_due |= seen.apply(event),
+                Some(Err(problem)) if seen.is_complete => log::warn!("{problem}; trying again"),
+                Some(Err(problem)) => return Err(anyhow!(problem)),
+                None => return Err(anyhow!("the watch of Nodes ended")),
+            },
+            () = sleep_until(not_before), if is_due => {
+                let nodes = seen.nodes.values().cloned().collect();
+                let text = printed.anew(rows(nodes, OffsetDateTime::now_utc()), output)?;
+                if !text.is_empty() && !output::print_if_read(text.as_bytes())? {
+                    return Ok(exit::CONVERGED);
+                }
+                (is_due, not_before) = (false, Instant::now() + PAUSE);
+            }
+        }
+    }
+}
+
+/// The Nodes, by name.
+#[derive(Default)]
+struct Seen {
+    nodes: BTreeMap<String, SeenNode>,
+    /// The same of a list that is not complete yet.
+    listed: BTreeMap<String, SeenNode>,
+    is_complete: bool,
+}
+
+impl Seen {
+    /// Takes in what happened, and tells whether all Nodes are known and some may be otherwise than before.
+    fn apply(&mut self, event: Event<NodeObject>) -> bool {
+        match event {
+            Event::Init => self.listed.clear(),
+            Event::InitApply(node) => drop(put(&mut self.listed, node)),
+            Event::InitDone => {
+                self.nodes = std::mem::take(&mut self.listed);
+                self.is_complete = true;
+                return true;
+            }
+            Event::Apply(node) => return put(&mut self.nodes, node),
+            Event::Delete(node) => {
+                return self.nodes.remove(&node.metadata.name.unwrap_or_default()).is_some();
+            }
+        }
+        false
+    }
+}
+
+/// Whether it is otherwise than before.
+fn put(nodes: &mut BTreeMap<String, SeenNode>, node: NodeObject) -> bool {
+    let node = nodes::seen(node);
+    nodes.insert(node.name.clone(), node.clone()).is_none_or(|before| before != node)
+}
+
+/// What was printed last.
+#[derive(Default)]
+struct Printed {
+    table: Option<String>,
+    rows: BTreeMap<String, Row>,
+}
+
+/// A node that is there no more.
+#[derive(Serialize)]
+struct Gone<'a> {
+    name: &'a str,
+    gone: bool,
+}
+
+impl Printed {
+    /// What is to be printed of these nodes: nothing where that has been.
+    fn anew(&mut self, rows: Vec<Row>, output: Output) -> Result<String> {
+        match output {
+            Output::Text => Ok(self.table_anew(output::plain_lines(&table(&rows)))),
+            Output::Json => self.lines_anew(rows),
+        }
+    }
+
+    fn table_anew(&mut self, table: String) -> String {
+        let text = match &self.table {
+            None => table.clone(),
+            Some(before) if *before == table => return String::new(),
+            Some(_) => format!("\n{table}"),
+        };
+        self.table = Some(table);
+        text
+    }
+
+    fn lines_anew(&mut self, rows: Vec<Row>) -> Result<String> {
+        let rows: BTreeMap<String, Row> = rows.into_iter().map(|row| (row.name.clone(), row)).collect();
+        let mut text = String::new();
+        for name in self.rows.keys().filter(|name| !rows.contains_key(*name)) {
+            text += &output::json_line(&Gone { name, gone: true })?;
+        }
+        for (name, row) in &rows {
+            if self.rows.get(name) != Some(row) {
+                text += &output::json_line(row)?;
+            }
+        }
+        self.rows = rows;
+        Ok(text)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn row(name: &str, reason: &str) -> Row {
+        Row { name: name.into(), reason: reason.into(), ..Row::default() }
+    }
+
+    #[test]
+    fn a_table_is_printed_again_where_it_is_another() {
+        let mut printed = Printed::default();
+        let mut anew = |reason: &str| printed.anew(vec![row("a", reason)], Output::Text).unwrap();
+        let first = anew("Converged");
+        assert!(first.starts_with("GROUP") && first.contains("Converged"), "{first}");
+        assert_eq!(anew("Converged"), "");
+        let second = anew("RunFailed");
+        assert!(second.starts_with("\nGROUP") && second.contains("RunFailed"), "{second}");
+    }
+
+    #[test]
+    fn only_what_has_changed_gets_a_line() {
+        let mut printed = Printed::default();
+        let mut anew = |rows: Vec<Row>| -> Vec<Value> {
+            let text = printed.anew(rows, Output::Json).unwrap();
+            text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        };
+        let named = |lines: &[Value]| lines.iter().map(|line| line["name"].clone()).collect::<Vec<_>>();
+        assert_eq!(named(&anew(vec![row("b", "Converged"), row("a", "Converged")])), ["a", "b"]);
+        assert_eq!(anew(vec![row("b", "Converged"), row("a", "Converged")]), [Value::Null; 0]);
+        let changed = anew(vec![row("b", "Superseded"), row("c", "Converged")]);
+        assert_eq!(changed[0], json!({"name": "a", "gone": true}));
+        assert_eq!(named(&changed[1..]), ["b", "c"]);
+    }
+
+    #[test]
+    fn a_list_counts_once_it_is_complete_and_a_report_that_changes_nothing_does_not() {
+        let node = |name: &str, version: &str| -> NodeObject {
+            serde_json::from_value(
+                json!({"metadata": {"name": name, "resourceVersion": version}, "spec": {}, "status": {}}),
+            )
+            .unwrap()
+        };
+        let mut seen = Seen::default();
+        assert!(!seen.apply(Event::Init) && !seen.apply(Event::InitApply(node("a", "1"))));
+        assert!(!seen.is_complete && seen.nodes.is_empty());
+        assert!(seen.apply(Event::InitDone) && seen.is_complete);
+        assert!(!seen.apply(Event::Apply(node("a", "2"))), "nothing that is shown has changed");
+        assert!(seen.apply(Event::Apply(node("b", "3"))));
+        // A watch that was lost lists anew; what is gone by then is gone.
+        for event in [Event::Init, Event::InitApply(node("b", "3")), Event::InitDone] {
+            seen.apply(event);
+        }
+        assert_eq!(seen.nodes.keys().collect::<Vec<_>>(), ["b"]);
+        assert!(seen.apply(Event::Delete(node("b", "4"))) && !seen.apply(Event::Delete(node("b", "4"))));
+    }
+}

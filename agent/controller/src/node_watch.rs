@@ -1,0 +1,58 @@
+//! The watch of Nodes: a list in pages, and what happens after it, for ever.
+
+use std::time::Duration;
+
+use futures_util::stream::{BoxStream, StreamExt as _};
+use kube::Api;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use tokio::time::{Instant, sleep_until};
+
+use crate::node_api::NodeObject;
+
+/// The timeout of a page of the list of Nodes. Without it, one on a connection whose peer is gone is waited for for ever.
+pub const LIST_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A watch that begins anew where it is lost.
+pub struct NodeWatch {
+    api: Api<NodeObject>,
+    events: BoxStream<'static, watcher::Result<Event<NodeObject>>>,
+    /// Since when the next part of the list is waited for.
+    listing: Option<Instant>,
+    list_timeout: Duration,
+}
+
+impl NodeWatch {
+    /// Of these Nodes, with the timeout of a page of their list: [`LIST_TIMEOUT`].
+    pub fn of(api: Api<NodeObject>, list_timeout: Duration) -> NodeWatch {
+        NodeWatch { events: events(&api), api, listing: None, list_timeout }
+    }
+
+    /// What happens next, or what keeps this from knowing, which is tried again; `None` where it is over, which it never is. To drop
+    /// the future loses nothing.
+    pub async fn next(&mut self) -> Option<Result<Event<NodeObject>, String>> {
+        let timeout = self.listing.map(|since| since + self.list_timeout);
+        tokio::select! {
+            event = self.events.next() => {
+                let event = event?;
+                let is_listing = matches!(event, Ok(Event::Init | Event::InitApply(_)));
+                self.listing = is_listing.then(Instant::now);
+                Some(event.map_err(|error| format!("watching Nodes: {error}")))
+            }
+            () = sleep_until(timeout.unwrap_or_else(Instant::now)), if timeout.is_some() => {
+                self.listing = None;
+                self.events = events(&self.api);
+                Some(Err(format!("listing Nodes: {}", no_answer(self.list_timeout))))
+            }
+        }
+    }
+}
+
+fn events(api: &Api<NodeObject>) -> BoxStream<'static, watcher::Result<Event<NodeObject>>> {
+    watcher(api.clone(), watcher::Config::default()).default_backoff().boxed()
+}
+
+/// What is wrong where a page of the list does not come in time.
+pub fn no_answer(timeout: Duration) -> String {
+    format!("the API server does not answer within {timeout:.0?}")
+}

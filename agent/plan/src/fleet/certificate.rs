@@ -1,0 +1,154 @@
+//! Which of a node's certificates expires first, and when: told in an annotation of the node's own Node, for programs to read.
+//!
+//! The value is `TIME NAME`. Nothing else of a certificate is told: Nodes are read by many.
+
+use serde::Serialize;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
+
+/// The annotation.
+pub const FIRST_CERTIFICATE: &str = "kops-agent/first-certificate-to-expire";
+
+/// A node whose certificates end sooner is not in order, in days: they are renewed when a third of their life is left, which is
+/// months, so something has kept them from it.
+pub const FEW_DAYS: i64 = 7;
+const SECONDS_A_DAY: i64 = 24 * 60 * 60;
+/// Any kubelet may write what it likes into its own Node.
+const LONGEST_NAME: usize = 100;
+
+/// The certificate of a node that expires first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FirstCertificate {
+    /// What it is of, in short: `kubelet`, `kube-scheduler/server`.
+    pub name: String,
+    /// When it expires.
+    pub expires: OffsetDateTime,
+}
+
+/// The same, seen at some time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct SeenCertificate {
+    /// What it is of.
+    pub name: String,
+    /// When it expires, in RFC 3339.
+    pub expires: String,
+    /// How many whole days that is from now; negative where it has expired.
+    pub days_left: i64,
+}
+
+impl FirstCertificate {
+    /// Of the certificate in this file, by when it expires in seconds since 1970; `None` for a time that no date has.
+    pub fn of(path: &str, expires: i64) -> Option<FirstCertificate> {
+        let expires = OffsetDateTime::from_unix_timestamp(expires).ok()?;
+        Some(FirstCertificate { name: short_name(path), expires })
+    }
+
+    /// The annotation's value.
+    pub(super) fn value(&self) -> String {
+        format!("{} {}", rfc3339(self.expires), self.name)
+    }
+
+    /// What a value says; `None` for one that is of another form.
+    pub(super) fn read(value: &str) -> Option<FirstCertificate> {
+        let (expires, name) = value.split_once(' ')?;
+        let is_name = (1..=LONGEST_NAME).contains(&name.len())
+            && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._/".contains(&byte));
+        let expires = OffsetDateTime::parse(expires, &Rfc3339).ok().filter(|_| is_name)?;
+        Some(FirstCertificate { name: name.to_owned(), expires })
+    }
+
+    pub(super) fn seen(self, now: OffsetDateTime) -> SeenCertificate {
+        let seconds = self.expires.unix_timestamp().saturating_sub(now.unix_timestamp());
+        SeenCertificate {
+            expires: rfc3339(self.expires),
+            days_left: seconds.div_euclid(SECONDS_A_DAY),
+            name: self.name,
+        }
+    }
+}
+
+impl SeenCertificate {
+    /// Whether it has expired, or does so within [`FEW_DAYS`].
+    pub fn ends_soon(&self) -> bool {
+        self.days_left < FEW_DAYS
+    }
+}
+
+fn rfc3339(time: OffsetDateTime) -> String {
+    // A year beyond 9999 has no such form.
+    time.format(&Rfc3339).unwrap_or_default()
+}
+
+/// What a file of a certificate is called here: kubeconfigs by their folder, `server.crt` and `client.crt` with it.
+fn short_name(path: &str) -> String {
+    let mut parts = path.rsplit('/').filter(|part| !part.is_empty() && *part != "secrets");
+    let (file, folder) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    match (file.strip_suffix(".crt").unwrap_or(file), folder) {
+        (file, "") => file.to_owned(),
+        ("kubeconfig", folder) => folder.to_owned(),
+        (file @ ("server" | "client"), folder) => format!("{folder}/{file}"),
+        (file, _) => file.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const PATHS: [(&str, &str); 6] = [
+        ("/var/lib/kubelet/kubeconfig", "kubelet"),
+        ("/srv/kubernetes/kubelet-server.crt", "kubelet-server"),
+        ("/srv/kubernetes/kube-scheduler/server.crt", "kube-scheduler/server"),
+        (
+            "/etc/kubernetes/kube-apiserver-healthcheck/secrets/client.crt",
+            "kube-apiserver-healthcheck/client",
+        ),
+        ("/srv/kubernetes/kube-apiserver/etcd-client.crt", "etcd-client"),
+        ("/kubeconfig", "kubeconfig"),
+    ];
+
+    #[test]
+    fn a_certificate_is_told_by_what_it_is_of() {
+        for (path, name) in PATHS {
+            let certificate = FirstCertificate::of(path, 1_798_081_445).unwrap();
+            assert_eq!(certificate.value(), format!("2026-12-24T03:04:05Z {name}"));
+            assert_eq!(FirstCertificate::read(&certificate.value()), Some(certificate));
+        }
+        assert_eq!(FirstCertificate::of("/x.crt", i64::MAX), None);
+    }
+
+    #[test]
+    fn the_last_week_is_soon() {
+        const NOW: i64 = 1_700_000_000;
+        let seen = |left: i64| {
+            let now = OffsetDateTime::from_unix_timestamp(NOW).unwrap();
+            FirstCertificate::of("/a.crt", NOW + left).unwrap().seen(now)
+        };
+        for (left, days, soon) in [(-1, -1, true), (0, 0, true), (604_799, 6, true), (604_800, 7, false)] {
+            assert_eq!((seen(left).days_left, seen(left).ends_soon()), (days, soon), "{left}");
+        }
+    }
+
+    #[test]
+    fn what_another_has_written_is_none() {
+        for value in
+            ["", "kubelet", "2026-12-24 kubelet", "2026-12-24T03:04:05Z ", "2026-12-24T03:04:05Z a\u{1b}[2J"]
+        {
+            assert_eq!(FirstCertificate::read(value), None, "{value:?}");
+        }
+        assert_eq!(FirstCertificate::read(&format!("2026-12-24T03:04:05Z {}", "x".repeat(101))), None);
+    }
+
+    proptest! {
+        #[test]
+        fn anything_is_read(value in any::<String>(), expires in any::<i64>(), now in any::<i64>()) {
+            let _ = FirstCertificate::read(&value);
+            let certificate = FirstCertificate::of("/a.crt", expires);
+            let now = OffsetDateTime::from_unix_timestamp(now).unwrap_or(OffsetDateTime::UNIX_EPOCH);
+            let _ = certificate.map(|certificate| certificate.seen(now));
+        }
+    }
+}
