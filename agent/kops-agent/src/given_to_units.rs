@@ -40,6 +40,8 @@ fn is_of_this_node(command: &Command) -> bool {
         Command::SupportBundle(args) => &args.look.root,
         // What these tell is of the node that this machine's boot config describes.
         Command::Render(_) | Command::Explain(_) | Command::Facts(_) | Command::Config { .. } => return true,
+        // The channel is in the state store of this machine's cluster, unless a flag says otherwise.
+        Command::Addons { .. } => return true,
         _ => return false,
     };
     root == Path::new("/")
