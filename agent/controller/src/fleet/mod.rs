@@ -3,11 +3,13 @@
 //! What a node says, and what follows from what all say, is decided in `kops_agent_plan::fleet`.
 
 mod args;
+mod drain;
 mod nodes;
 mod own_kubeconfig;
 mod status;
 mod telling;
 
 pub use args::FleetStatusArgs;
+pub use drain::{OwnNode, Remaining};
 pub use status::status;
-pub use telling::{Untold, tell};
+pub use telling::{Told, Untold, tell};

@@ -6,6 +6,7 @@
 //! kops-controller has nothing of the kind.
 
 mod disruption;
+pub mod drain;
 pub mod message;
 pub mod slots;
 
@@ -13,8 +14,13 @@ use std::collections::BTreeMap;
 
 use crate::bootstrap::node_config::is_dns_name;
 use crate::labels::INSTANCE_GROUP;
+use crate::resource::DesiredState;
+use crate::static_pod::{Rank, is_manifest, rank};
 
 pub use disruption::restarted;
+
+/// The file of the API server's static pod (kops: `nodeup/pkg/model/kube_apiserver.go`).
+pub const API_SERVER_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.manifest";
 
 /// The namespace of the Leases. It is their own: a right to write Leases that have no fixed name is one to all Leases of a
 /// namespace, and in `kube-system` those of kube-scheduler and kube-controller-manager are among them.
@@ -38,6 +44,13 @@ pub fn group_of(labels: &BTreeMap<String, String>) -> Option<String> {
     labels.get(INSTANCE_GROUP).filter(|group| is_dns_name(group)).cloned()
 }
 
+/// The same by what a node must have and its instance group, for what is shown before a server has said it: only control planes
+/// run etcd.
+pub fn shown_group<'a>(desired: &DesiredState, instance_group: &'a str) -> &'a str {
+    let is_etcd = |name: &str| is_manifest(name) && rank(name) == Rank::Etcd;
+    if desired.iter().any(|(id, _)| is_etcd(&id.name)) { CONTROL_PLANE } else { instance_group }
+}
+
 /// How many nodes of a group may be disrupted at a time, where this many are asked for: never two control planes.
 pub fn budget(group: &str, max_unavailable: u32) -> u32 {
     if group == CONTROL_PLANE { max_unavailable.min(1) } else { max_unavailable }
@@ -57,6 +70,7 @@ pub fn number_of(lease: &str, group: &str) -> Option<u32> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::resource::File;
 
     fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
         pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
@@ -71,6 +85,15 @@ mod tests {
         assert_eq!(of(&[]), None);
         assert_eq!(of(&[(INSTANCE_GROUP, "Not_A_Name")]), None);
         assert_eq!((budget("nodes", 3), budget(CONTROL_PLANE, 3), budget(CONTROL_PLANE, 0)), (3, 1, 0));
+    }
+
+    #[test]
+    fn before_a_server_is_asked_a_control_plane_is_known_by_its_etcd() {
+        let mut desired = DesiredState::default();
+        desired.add(File::text("/etc/kubernetes/manifests/kube-proxy.manifest", ""));
+        assert_eq!(shown_group(&desired, "nodes"), "nodes");
+        desired.add(File::text("/etc/kubernetes/manifests/etcd-main.manifest", ""));
+        assert_eq!(shown_group(&desired, "control-plane-a"), CONTROL_PLANE);
     }
 
     #[test]
