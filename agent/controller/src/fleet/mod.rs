@@ -6,6 +6,7 @@ mod args;
 mod drain;
 mod nodes;
 mod own_kubeconfig;
+mod slots;
 mod status;
 mod telling;
 

@@ -8,7 +8,8 @@ use kops_agent_process::output::{Output, one_line};
 use kops_agent_process::{exit, output};
 
 use super::args::FleetStatusArgs;
-use super::{nodes, own_kubeconfig};
+use super::{nodes, own_kubeconfig, slots};
+use crate::api_error::ApiError;
 use crate::kubernetes;
 
 /// What people need of a hash to tell it from another.
@@ -23,14 +24,20 @@ const SHOWN_OF_PROBLEM: usize = 600;
 pub async fn status(args: &FleetStatusArgs) -> Result<u8> {
     let kubeconfig = own_kubeconfig::find(args.kubeconfig.as_deref(), |name| std::env::var_os(name))?;
     let client = kubernetes::client(Some(&kubeconfig))?;
-    let nodes = nodes::all(client).await;
+    let (nodes, slots) = tokio::join!(nodes::all(client.clone()), slots::held(client));
     let rows =
         rows(nodes.with_context(|| format!("listing Nodes by the kubeconfig {}", kubeconfig.display()))?);
     match args.output {
         Output::Json => output::print_json(&rows)?,
-        Output::Text => output::print_text(&table(&rows))?,
+        Output::Text => output::print_text(&(table(&rows) + &of_slots(slots)))?,
     };
     Ok(if rows.iter().all(Row::is_well) { exit::CONVERGED } else { exit::DIFFERENT })
+}
+
+/// Which nodes have slots, a line each; that it is not known is a line, too.
+fn of_slots(slots: Result<Vec<String>, ApiError>) -> String {
+    let lines = slots.unwrap_or_else(|error| vec![format!("which nodes have slots is not known: {error}")]);
+    lines.iter().map(|line| one_line(line, SHOWN_OF_PROBLEM) + "\n").collect()
 }
 
 fn table(rows: &[Row]) -> String {
