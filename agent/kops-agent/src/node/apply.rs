@@ -35,7 +35,13 @@ pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     host.recognize_programs(&decision.desired, &downloads, &watch).await.context("recognizing programs")?;
     let seen = plan(host, decision)?;
     drop(observing);
-    let Some(paced) = Box::pin(pacing::begin(options, host, decision, &seen)).await? else {
+    // What was rolled back before is refused again, for which no pod has to leave.
+    let is_refused = host.refusal(&seen, &decision.desired, &decision.config_hash)?.is_some();
+    let paced = match is_refused {
+        true => None,
+        false => Box::pin(pacing::begin(options, host, decision, &seen)).await?,
+    };
+    let Some(paced) = paced else {
         return Box::pin(carry_out(host, decision, seen, &downloads, &watch)).await;
     };
     // It may have been waited for, or pods have left.
