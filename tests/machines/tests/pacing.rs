@@ -6,6 +6,8 @@ use crate::{READY, node_has, restarted, running_since};
 use kops_agent_tests::example_store::{CLUSTER, NODES};
 
 const HOSTS: &str = "/etc/hosts";
+/// The instance group of this cluster does not have its own name among its labels.
+const GROUP: &str = "without-group";
 
 #[track_caller]
 fn has(text: &str, parts: &[&str]) {
@@ -16,15 +18,15 @@ fn has(text: &str, parts: &[&str]) {
 
 fn lease(holder: &str) -> String {
     format!(
-        "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata:\n  name: kops-agent-disruption.{NODES}.0\n  namespace: \
-         kops-agent\n  labels: {{kops-agent.io/disruption-group: {NODES}}}\nspec:\n  holderIdentity: {holder}\n  \
+        "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata:\n  name: kops-agent-disruption.{GROUP}.0\n  namespace: \
+         kops-agent\n  labels: {{kops-agent.io/disruption-group: {GROUP}}}\nspec:\n  holderIdentity: {holder}\n  \
          leaseDurationSeconds: 300\n  acquireTime: \"2026-01-01T00:00:00.000000Z\"\n  renewTime: \
          \"2026-01-01T00:00:00.000000Z\"\n"
     )
 }
 
 fn holder(cluster: &Cluster) -> Option<String> {
-    let lease = format!("kops-agent-disruption.{NODES}.0");
+    let lease = format!("kops-agent-disruption.{GROUP}.0");
     cluster.kubectl(&["-n", "kops-agent", "get", "lease", &lease, "-o", "jsonpath={.spec.holderIdentity}"])
 }
 

@@ -33,15 +33,24 @@ pub const CONTROL_PLANE: &str = "control-plane";
 
 /// Kubernetes' label of a control plane, which a kubelet may not set itself (the admission plugin NodeRestriction).
 const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
+/// The labels of Nodes that kops-controller has labelled and that are no control planes, which a kubelet may not set either.
+const ROLE_LABELS: [&str; 2] = ["node-role.kubernetes.io/node", "node-role.kubernetes.io/api-server"];
+/// What all Nodes are one group of that have a role and no label of an instance group: kOps gives that label where the instance
+/// group's own `nodeLabels` have it, as `kops create` writes them.
+pub const WITHOUT_GROUP: &str = "without-group";
 /// What the names of the Leases begin with.
 const PREFIX: &str = "kops-agent-disruption.";
 
-/// The group whose slots a Node takes, by its labels; `None` where it has no label that names one yet.
+/// The group whose slots a Node takes, by its labels; `None` where it has not been labelled yet.
 pub fn group_of(labels: &BTreeMap<String, String>) -> Option<String> {
     if labels.contains_key(CONTROL_PLANE_LABEL) {
         return Some(CONTROL_PLANE.to_owned());
     }
-    labels.get(INSTANCE_GROUP).filter(|group| is_dns_name(group)).cloned()
+    let has_role = ROLE_LABELS.iter().any(|role| labels.contains_key(*role));
+    match labels.get(INSTANCE_GROUP) {
+        Some(group) => is_dns_name(group).then(|| group.clone()),
+        None => has_role.then(|| WITHOUT_GROUP.to_owned()),
+    }
 }
 
 /// The same by what a node must have and its instance group, for what is shown before a server has said it: only control planes
@@ -83,6 +92,10 @@ mod tests {
         let control_plane = [(INSTANCE_GROUP, "control-plane-a"), (CONTROL_PLANE_LABEL, "")];
         assert_eq!(of(&control_plane).as_deref(), Some(CONTROL_PLANE));
         assert_eq!(of(&[]), None);
+        assert_eq!(
+            of(&[("node-role.kubernetes.io/node", ""), ("team", "a")]).as_deref(),
+            Some(WITHOUT_GROUP)
+        );
         assert_eq!(of(&[(INSTANCE_GROUP, "Not_A_Name")]), None);
         assert_eq!((budget("nodes", 3), budget(CONTROL_PLANE, 3), budget(CONTROL_PLANE, 0)), (3, 1, 0));
     }
