@@ -72,6 +72,8 @@ boot_config() {
 environment() {
     grep '^S3_' "$WORLD/environment"
     echo AWS_REGION=eu-west-1
+    # There is no kops-controller that could say that it gives no slots.
+    echo KOPS_AGENT_MAX_UNAVAILABLE=0
 }
 
 since() { on systemctl show --property=Id,ActiveState,MainPID,InvocationID,ExecMainStartTimestampMonotonic,ActiveEnterTimestampMonotonic "$@"; }

@@ -6,6 +6,7 @@
 
 mod renewal;
 mod server;
+mod slot;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -30,6 +31,7 @@ use kops_agent_net::retry::{GaveUp, Retries};
 use kops_agent_net::tls;
 
 use server::{Failure, NoServer, Server};
+pub use slot::NoAnswer;
 
 /// Between two rounds of asking, a control plane that starts is given this time at first, and later this.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -318,7 +320,7 @@ impl Asking {
     ) -> Result<T, Failure> {
         let body = self.body()?;
         let token = self.authenticator.token(body.as_bytes()).await?;
-        let answer = server.post(trust, addresses, token, body).await?;
+        let answer = server.post(trust, addresses, Some(token), body).await?;
         let answer = BootstrapResponse::parse(&answer)
             .map_err(|error| Failure::Unusable(format!("cannot be read: {error}")))?;
         accept(answer).map_err(Failure::Unusable)

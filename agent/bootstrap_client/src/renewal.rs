@@ -16,10 +16,10 @@ use kops_agent_net::tls;
 
 /// How many addresses of one name are asked: more control planes than a cluster has, and few enough that a name that leads
 /// nowhere costs two minutes.
-const MOST_ADDRESSES: usize = 8;
+pub(super) const MOST_ADDRESSES: usize = 8;
 
 /// Where nodeup, and ours, write the certificate of the kubelet (upstream: `nodeup/pkg/model/kubelet.go`).
-const KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
+pub(super) const KUBECONFIG: &str = "var/lib/kubelet/kubeconfig";
 
 impl KopsController {
     /// What each server in turn gives this node for its present certificate, and its URL. Nothing is waited for:
@@ -84,7 +84,7 @@ impl KopsController {
 }
 
 /// The certificate with which the kubelet is a node now, and its key; `None` where it has none.
-fn present(root: &Path, now: OffsetDateTime) -> Result<Option<PemPair>, String> {
+pub(super) fn present(root: &Path, now: OffsetDateTime) -> Result<Option<PemPair>, String> {
     let text = match std::fs::read_to_string(root.join(KUBECONFIG)) {
         Ok(text) => text,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::time::Duration;
 
 use kops_agent_plan::bootstrap::{PORT, renewal};
+use kops_agent_plan::pacing::message;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
 use reqwest::{Response, Url};
 use rustls::ClientConfig;
@@ -104,6 +105,11 @@ impl Failure {
     pub(super) fn is_unknown_path(&self) -> bool {
         matches!(self, Failure::Refused { status: 404 | 405, .. })
     }
+
+    /// Whether a server has answered.
+    pub(super) fn is_answer(&self) -> bool {
+        matches!(self, Failure::Refused { .. } | Failure::AlreadyRegistered | Failure::Unusable(_))
+    }
 }
 
 impl Server {
@@ -128,9 +134,18 @@ impl Server {
 
     /// The same, asked to renew.
     pub(super) fn renewing(&self) -> Server {
+        self.asked_at(renewal::PATH)
+    }
+
+    /// The same, asked for slots.
+    pub(super) fn pacing(&self) -> Server {
+        self.asked_at(message::PATH)
+    }
+
+    fn asked_at(&self, path: &str) -> Server {
         let mut url = self.url.clone();
         let base = url.path().trim_end_matches("/bootstrap").to_owned();
-        url.set_path(&format!("{base}{}", renewal::PATH));
+        url.set_path(&format!("{base}{path}"));
         Server { url, ..self.clone() }
     }
 
@@ -161,7 +176,7 @@ impl Server {
         &self,
         trust: &ClientConfig,
         addresses: &[SocketAddr],
-        token: HeaderValue,
+        token: Option<HeaderValue>,
         body: String,
     ) -> Result<Vec<u8>, Failure> {
         let mut url = self.url.clone();
@@ -170,14 +185,14 @@ impl Server {
             return Err(Failure::Unreachable(format!("{:?} is no name of a server", self.tls_server_name)));
         }
         let name = url.host_str().unwrap_or_default().to_owned();
-        let answer = cluster_client(trust.clone(), &name, addresses, REQUEST_TIMEOUT)?
+        let mut request = cluster_client(trust.clone(), &name, addresses, REQUEST_TIMEOUT)?
             .post(url)
             .header(CONTENT_TYPE, "application/json")
-            .header(AUTHORIZATION, token)
-            .body(body)
-            .send()
-            .await
-            .map_err(unreachable)?;
+            .body(body);
+        if let Some(token) = token {
+            request = request.header(AUTHORIZATION, token);
+        }
+        let answer = request.send().await.map_err(unreachable)?;
         match answer.status().as_u16() {
             200 => read(answer, LONGEST_ANSWER)
                 .await?

@@ -46,10 +46,7 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(295);
 pub fn client(kubeconfig: Option<&Path>) -> Result<Client> {
     tls::install_provider();
     match kubeconfig {
-        Some(path) => {
-            let access = Kubeconfig::read(path)?.access(path)?;
-            of_access(access).with_context(|| format!("using the kubeconfig {}", path.display()))
-        }
+        Some(path) => of_kubeconfig(path, RetryPolicy::server_retry()),
         None => of_service_account().context(
             "finding the API server; this is no pod (which would have KUBERNETES_SERVICE_HOST and a service \
              account's token), so give --kubeconfig",
@@ -57,7 +54,22 @@ pub fn client(kubeconfig: Option<&Path>) -> Result<Client> {
     }
 }
 
-fn of_access(access: Access) -> Result<Client> {
+/// The same by this kubeconfig, whose requests are made once: 429 is an answer, not a reason to ask again for minutes.
+///
+/// # Errors
+/// As [`client`].
+pub fn client_asking_once(kubeconfig: &Path) -> Result<Client> {
+    tls::install_provider();
+    let pause = Duration::from_millis(5);
+    of_kubeconfig(kubeconfig, RetryPolicy::new(pause, pause, 0, false)?)
+}
+
+fn of_kubeconfig(path: &Path, retries: RetryPolicy) -> Result<Client> {
+    let access = Kubeconfig::read(path)?.access(path)?;
+    of_access(access, retries).with_context(|| format!("using the kubeconfig {}", path.display()))
+}
+
+fn of_access(access: Access, retries: RetryPolicy) -> Result<Client> {
     let identity = access.identity.as_ref().map(|(chain, key)| (chain.as_str(), key.as_str()));
     let tls = match (&access.authorities, identity) {
         (Some(authorities), Some((chain, key))) => tls::client_config_trusting_as(authorities, chain, key),
@@ -70,7 +82,7 @@ fn of_access(access: Access) -> Result<Client> {
         Credentials::Token(token) => Authorization::Token(service_account::bearer(token.trim())?),
         Credentials::TokenFile(path) => Authorization::File(Arc::new(TokenFile::open(path)?)),
     };
-    connect(&access.server, access.tls_server_name, tls, authorization)
+    connect(&access.server, access.tls_server_name, tls, authorization, retries)
 }
 
 fn of_service_account() -> Result<Client> {
@@ -78,7 +90,7 @@ fn of_service_account() -> Result<Client> {
     let folder = Path::new(service_account::FOLDER);
     let tls = service_account::trusting_file(folder.join("ca.crt"))?;
     let token = TokenFile::open(folder.join("token"))?;
-    connect(&server, None, tls, Authorization::File(Arc::new(token)))
+    connect(&server, None, tls, Authorization::File(Arc::new(token)), RetryPolicy::server_retry())
 }
 
 /// What each request shows.
@@ -107,6 +119,7 @@ fn connect(
     tls_server_name: Option<String>,
     tls: ClientConfig,
     authorization: Authorization,
+    retries: RetryPolicy,
 ) -> Result<Client> {
     let url: Uri = server.parse().with_context(|| format!("the API server's URL {server:?} is none"))?;
     if !matches!(url.scheme_str(), Some("https" | "http")) {
@@ -128,7 +141,7 @@ fn connect(
     let connections = legacy::Client::builder(TokioExecutor::new()).build(connector);
     let service = ServiceBuilder::new()
         .layer(Config::new(url).base_uri_layer())
-        .layer(RetryLayer::new(RetryPolicy::server_retry()))
+        .layer(RetryLayer::new(retries))
         .map_request(move |mut request: Request<Body>| {
             authorization.apply(&mut request);
             request

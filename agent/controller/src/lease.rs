@@ -279,10 +279,26 @@ impl Election {
     }
 }
 
-/// The Lease as it was when it last changed, and when that was seen.
-struct Seen {
+/// A Lease as it was when it last changed, and when that was seen.
+pub(super) struct Seen {
     version: Option<String>,
     at: Instant,
+}
+
+impl Seen {
+    /// What is seen of a Lease now, after what was seen of it before.
+    pub(super) fn of(lease: &Lease, before: Option<&Seen>, now: Instant) -> Seen {
+        let version = lease.metadata.resource_version.clone();
+        let at = before.filter(|seen| seen.version == version).map_or(now, |seen| seen.at);
+        Seen { version, at }
+    }
+
+    /// Whether the Lease has stood still for longer than it says that it keeps others out.
+    pub(super) fn has_expired(&self, lease: &Lease, now: Instant) -> bool {
+        let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
+        let duration = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+        now.saturating_duration_since(self.at) > duration
+    }
 }
 
 enum Next {
@@ -292,23 +308,15 @@ enum Next {
 
 /// Whether the Lease is ours to write: held by us, or free, or not renewed for as long as it says.
 fn next(lease: &Lease, seen: &mut Option<Seen>, identity: &str, now: Instant) -> Next {
-    let version = lease.metadata.resource_version.clone();
-    let at = match seen {
-        Some(seen) if seen.version == version => seen.at,
-        _ => now,
-    };
-    *seen = Some(Seen { version, at });
+    let is_now = Seen::of(lease, seen.as_ref(), now);
+    let has_expired = is_now.has_expired(lease, now);
+    *seen = Some(is_now);
     let holder = holder(lease);
-    let seconds = lease.spec.as_ref().and_then(|spec| spec.lease_duration_seconds).unwrap_or_default();
-    let duration = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
-    if holder.is_empty() || holder == identity || now.saturating_duration_since(at) > duration {
-        Next::Write
-    } else {
-        Next::Wait
-    }
+    if holder.is_empty() || holder == identity || has_expired { Next::Write } else { Next::Wait }
 }
 
-fn holder(lease: &Lease) -> &str {
+/// The holder of a Lease; empty where it has none.
+pub(super) fn holder(lease: &Lease) -> &str {
     lease.spec.as_ref().and_then(|spec| spec.holder_identity.as_deref()).unwrap_or_default()
 }
 

@@ -68,6 +68,7 @@ struct ByOutcome {
 pub struct BootstrapMetrics {
     requests: Family<ByOutcome, Counter>,
     renewals: Family<ByOutcome, Counter>,
+    slots: Family<ByOutcome, Counter>,
     seconds: Histogram,
     /// Requests that wait to be verified.
     pub waiting: Gauge,
@@ -85,6 +86,7 @@ impl BootstrapMetrics {
         BootstrapMetrics {
             requests: Family::default(),
             renewals: Family::default(),
+            slots: Family::default(),
             seconds: Histogram::new(SECONDS),
             waiting: Gauge::default(),
             connections: Gauge::default(),
@@ -106,7 +108,18 @@ impl BootstrapMetrics {
         self.renewals.get_or_create(&ByOutcome { outcome, reason }).inc();
     }
 
+    /// Counts that a node was answered that has asked for a slot, or about the one that it has.
+    pub fn paced(&self, reason: &'static str, is_granted: bool) {
+        let outcome = if is_granted { "granted" } else { "refused" };
+        self.slots.get_or_create(&ByOutcome { outcome, reason }).inc();
+    }
+
     pub(super) fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "kops_agent_slot_requests",
+            "Nodes that asked for a slot before a change that restarts them, or renewed or released it, by what came of it",
+            self.slots.clone(),
+        );
         registry.register(
             "kops_agent_renewal_requests",
             "Nodes that showed their certificate to get others, by what came of it",

@@ -1,6 +1,6 @@
 //! Nodes on the API server: how they are watched, read and patched.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Node;
@@ -133,6 +133,19 @@ impl Nodes {
     /// The API server cannot be asked.
     pub async fn provider_id(&self, name: &str) -> Result<Option<String>, Error> {
         Ok(self.api.get_opt(name).await?.map(|node| node.spec.provider_id))
+    }
+
+    /// The labels of the Node of this name; `None` where there is none.
+    ///
+    /// # Errors
+    /// The API server cannot be asked.
+    pub async fn labels(&self, name: &str) -> Result<Option<BTreeMap<String, String>>, Error> {
+        Ok(self.api.get_opt(name).await?.map(|node| node.metadata.labels.unwrap_or_default()))
+    }
+
+    /// For what else there is on the same API server.
+    pub fn client(&self) -> Client {
+        self.client.clone()
     }
 
     /// Changes a Node, if it is still the one that was observed. Of the answer nothing is read but whether it is one.

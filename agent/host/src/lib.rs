@@ -3,6 +3,7 @@
 //! [`Host`] is the only handle with effects. What it does to files it does below a root directory;
 //! whatever else there is to ask of a machine is behind the traits of [`system`].
 
+mod api_server;
 mod applied;
 mod apply;
 mod assets;

@@ -21,6 +21,7 @@ pub mod labels;
 pub mod lifecycle_action;
 pub mod machine_id;
 pub mod overlap;
+pub mod pacing;
 pub mod pod_ranges;
 pub mod redaction;
 pub mod resolve;

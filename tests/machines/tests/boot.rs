@@ -120,6 +120,7 @@ pub fn a_superseded_node_is_put_right(cluster: &Cluster, node: &Machine) {
         "--config-base",
         cluster.config_base(),
         "--store-patience=0",
+        "--max-unavailable=0",
     ];
     node.write(CONTAINERD, &format!("{right}# changed\n"));
     let ended = node.try_run(&without_store);

@@ -138,6 +138,10 @@ impl Cluster {
         // A worker's boot config has no place of the store.
         command.extend([AGENT, verb, "--conf", BOOT_CONFIG, "--config-base", CONFIG_BASE]);
         command.extend(flags);
+        // Most of what is done here is done before there is a server that could give a slot.
+        if matches!(verb, "converge" | "verify") && !flags.contains(&"--max-unavailable") {
+            command.extend(["--max-unavailable", "0"]);
+        }
         machine.try_run(&command)
     }
 

@@ -51,7 +51,8 @@ pub fn is_set_up_by_what_converges_at_boot(cluster: &Cluster) {
     let cloud: String = cloud.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
     machine.write("/etc/sysconfig/kops-agent-controller", &cloud);
     machine.run(&["chmod", "600", "/etc/sysconfig/kops-agent-controller"]);
-    machine.write("/etc/environment", "KOPS_AGENT_CONTROLLER=true\n");
+    // There is no server yet that could give the API server's restart a slot.
+    machine.write("/etc/environment", "KOPS_AGENT_CONTROLLER=true\nKOPS_AGENT_MAX_UNAVAILABLE=0\n");
     let ended = machine.try_run(&["systemctl", "restart", AT_BOOT]);
     assert_eq!(ended.code, Some(0), "{}", machine.explain(&ended));
     assert_eq!(machine.show(UNIT, "ActiveState"), "active");

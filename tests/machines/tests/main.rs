@@ -9,6 +9,7 @@ mod addons;
 mod boot;
 mod cluster;
 mod controller;
+mod pacing;
 mod service;
 mod systemd;
 mod timing;
@@ -283,6 +284,8 @@ fn control_plane_mode_is_a_service(cluster: &Cluster) {
     controller::labels_nodes(cluster);
     controller::serves_machines(cluster);
     controller::writes_nothing(machine);
+    step("a node is changed in its turn, and drained");
+    pacing::a_node_is_changed_in_its_turn_and_drained(cluster);
     step("the service stops");
     controller::stops(cluster);
     step("the service is killed, and is stuck");

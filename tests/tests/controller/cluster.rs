@@ -163,7 +163,8 @@ impl Cluster {
         self.apply("node", name, &format!("{NODE_ROLE}: '', {labels}"));
     }
 
-    fn apply(&self, role: &str, group: &str, labels: &str) {
+    /// Does what `kops update cluster --yes` does with a group of this role.
+    pub fn apply(&self, role: &str, group: &str, labels: &str) {
         let labels = format!("{GROUP_LABEL}: {group}, {labels}");
         let text = format!("{{ClusterName: {CLUSTER}, KubeletConfig: {{nodeLabels: {{{labels}}}}}}}");
         let folder = self.store().join("igconfig").join(role).join(group);

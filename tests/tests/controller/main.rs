@@ -20,6 +20,7 @@ mod gce;
 mod hetzner;
 mod labels;
 mod moto;
+mod pacing;
 mod pod;
 mod pod_ranges;
 mod proxy;

@@ -22,7 +22,7 @@ fn rsa_key() -> KeyPair {
 }
 
 /// A client that shows this certificate and has its key.
-fn showing(world: &World, certificate: &str, key: &KeyPair) -> Arc<ClientConfig> {
+pub fn showing(world: &World, certificate: &str, key: &KeyPair) -> Arc<ClientConfig> {
     let authority = fs::read(world.cluster.make_folder("pki").join("kubernetes-ca.crt")).unwrap();
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(&authority).unwrap()).unwrap();

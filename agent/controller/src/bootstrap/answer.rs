@@ -15,6 +15,7 @@ use super::call_back::{self, CallBack};
 use super::grants::Grants;
 use super::renewal::{self, NODE_WITHIN, Renewal};
 use super::replay::{Taken, Token};
+use super::slots::Slots;
 use kops_agent_cloud::verify::admission::Admission;
 use kops_agent_cloud::verify::{
     Answer, Examined, LoadBalancing, MachinePrefix, Presented, Proof, Refusal, Verification, VerifiedNode,
@@ -31,6 +32,7 @@ pub struct Bootstrap {
     pub(super) admission: Arc<Admission>,
     pub(super) call_back: CallBack,
     pub(super) renewal: Renewal,
+    pub(super) slots: Slots,
     pub(super) nodes: Nodes,
     pub(super) grants: Grants,
     /// What tells machines apart that ask.

@@ -21,6 +21,8 @@ pub enum Kind {
     Bootstrap,
     /// Of a node that is at work.
     Renewal,
+    /// Of a node that is about to restart what it is made of.
+    Slot,
 }
 
 impl Kind {
@@ -28,6 +30,7 @@ impl Kind {
         match self {
             Kind::Bootstrap => "bootstrap",
             Kind::Renewal => "renewal",
+            Kind::Slot => "slot",
         }
     }
 }
@@ -61,6 +64,12 @@ impl<'a> Record<'a> {
         answered
     }
 
+    /// Ends with an answer that is counted, and is no line: a node that waits for a slot asks again and again.
+    pub fn counted(mut self, reason: &'static str, is_granted: bool) {
+        self.is_over = true;
+        self.metrics.paced(reason, is_granted);
+    }
+
     fn write_down(&mut self, refusal: Option<&Refusal>) {
         self.is_over = true;
         let reason = refusal.map_or("Granted", |refusal| refusal.reason);
@@ -68,6 +77,7 @@ impl<'a> Record<'a> {
         match self.kind {
             Kind::Bootstrap => self.metrics.answered(reason, is_granted, took),
             Kind::Renewal => self.metrics.renewed(reason, is_granted),
+            Kind::Slot => self.metrics.paced(reason, is_granted),
         }
         self.log(refusal);
     }

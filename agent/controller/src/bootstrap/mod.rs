@@ -18,6 +18,7 @@ mod rate;
 mod renewal;
 mod replay;
 mod server;
+mod slots;
 #[cfg(test)]
 mod tests;
 
@@ -49,6 +50,7 @@ use kops_agent_store::Store;
 use renewal::Renewal;
 use replay::Taken;
 use server::Server;
+use slots::Slots;
 
 /// How often it is tried to serve, where that is not possible yet.
 const TRIED_EVERY: Duration = Duration::from_secs(1);
@@ -129,6 +131,7 @@ impl Setup {
             admission: Admission::new(admission::Limits::default(), metrics.waiting.clone()),
             call_back: CallBack::of(&options.cluster_name, keystore.clone()),
             renewal: Renewal::default(),
+            slots: Slots::of(&self.nodes),
             nodes: self.nodes.clone(),
             grants: Grants::of(
                 self.store.clone(),

@@ -29,15 +29,22 @@ const ALLOWANCES: Allowances = Allowances { at_one_address: OF_ONE, elsewhere: E
 /// Knows which nodes have asked, and how often.
 pub struct Renewal {
     rate: RateLimit,
+    /// The reason of a refusal, in a word.
+    too_often: &'static str,
 }
 
 impl Default for Renewal {
     fn default() -> Renewal {
-        Renewal { rate: RateLimit::new(ALLOWANCES) }
+        Renewal::limited(ALLOWANCES, "RenewalTooOften")
     }
 }
 
 impl Renewal {
+    /// One that allows so much, and refuses what is more for this reason.
+    pub fn limited(allowances: Allowances, too_often: &'static str) -> Renewal {
+        Renewal { rate: RateLimit::new(allowances), too_often }
+    }
+
     /// The node of the certificate that was shown, which TLS has found good; noted in the record, too.
     ///
     /// # Errors
@@ -56,7 +63,7 @@ impl Renewal {
             let seconds = too_early.as_secs() + 1;
             Refusal {
                 answer: Answer::TooOften(seconds),
-                reason: "RenewalTooOften",
+                reason: self.too_often,
                 message: format!("it asks too often: not before {seconds} seconds from now"),
             }
         })?;

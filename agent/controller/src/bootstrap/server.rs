@@ -14,6 +14,8 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kops_agent_plan::bootstrap::renewal;
+use kops_agent_plan::pacing::message;
+use kops_agent_process::output::one_line;
 use rustls::crypto::aws_lc_rs;
 use rustls::server::NoServerSessionStorage;
 use rustls::{Error as TlsError, ServerConfig};
@@ -71,6 +73,8 @@ const BACKLOG: u32 = 4096;
 const LONGEST_HEADER: usize = 16 * 1024;
 /// The longest body, in bytes: five public keys have some 4 KiB. Every connection may have sent almost as much.
 const LONGEST_BODY: usize = 32 * 1024;
+/// The most characters that a node is told of what keeps it from a slot.
+const LONGEST_TROUBLE: usize = 400;
 
 /// A server that listens.
 pub struct Server {
@@ -240,14 +244,15 @@ async fn answer(
     limits: &Limits,
     slot: &Slot,
 ) -> Response<String> {
-    let (allowed, kind, door) = match request.uri().path() {
-        "/bootstrap" => (Method::POST, Kind::Bootstrap, Door::Bootstrap),
-        renewal::PATH => (Method::POST, Kind::Renewal, Door::Renewal(shown)),
-        "/healthz" => (Method::GET, Kind::Bootstrap, Door::Bootstrap),
-        _ => return text(StatusCode::NOT_FOUND, "there are /bootstrap, /renew and /healthz"),
+    let (allowed, kind, asks) = match request.uri().path() {
+        "/bootstrap" => (Method::POST, Kind::Bootstrap, Asks::Certificates(Door::Bootstrap)),
+        renewal::PATH => (Method::POST, Kind::Renewal, Asks::Certificates(Door::Renewal(shown))),
+        message::PATH => (Method::POST, Kind::Slot, Asks::Slot(shown)),
+        "/healthz" => (Method::GET, Kind::Bootstrap, Asks::Certificates(Door::Bootstrap)),
+        _ => return text(StatusCode::NOT_FOUND, "there are /bootstrap, /renew, /slot and /healthz"),
     };
     if request.method() != allowed {
-        let problem = "it is POST /bootstrap, POST /renew and GET /healthz";
+        let problem = "it is POST /bootstrap, POST /renew, POST /slot and GET /healthz";
         let mut response = text(StatusCode::METHOD_NOT_ALLOWED, problem);
         let allow = if allowed == Method::POST { "POST" } else { "GET" };
         response.headers_mut().insert(ALLOW, HeaderValue::from_static(allow));
@@ -259,7 +264,7 @@ async fn answer(
         return text(StatusCode::OK, "ok");
     }
     let record = Record::of(kind, remote, &bootstrap.metrics);
-    match bootstrapped(request, door, record, bootstrap, limits, slot).await {
+    match answered(request, asks, record, bootstrap, limits, slot).await {
         Ok(json) => {
             slot.comes_to(Outcome::Served);
             let mut response = text(StatusCode::OK, json);
@@ -268,14 +273,23 @@ async fn answer(
         }
         Err(refusal) => {
             slot.comes_to(outcome(&refusal));
-            refused(refusal, door)
+            refused(refusal, asks)
         }
     }
 }
 
-async fn bootstrapped(
+/// What is asked for.
+#[derive(Clone, Copy)]
+enum Asks<'a> {
+    /// Certificates and a configuration.
+    Certificates(Door<'a>),
+    /// A slot, for the node of this certificate (DER) if one was shown.
+    Slot(Option<&'a [u8]>),
+}
+
+async fn answered(
     request: Request<Incoming>,
-    door: Door<'_>,
+    asks: Asks<'_>,
     record: Record<'_>,
     bootstrap: &Bootstrap,
     limits: &Limits,
@@ -291,8 +305,13 @@ async fn bootstrapped(
         Err(refusal) => return record.answered(Err(refusal)),
     };
     slot.has_asked();
-    let asked = Asked { token: &token, body: &body, door };
-    bootstrap.answer(record, &asked, limits.answer_within).await
+    match asks {
+        Asks::Certificates(door) => {
+            let asked = Asked { token: &token, body: &body, door };
+            bootstrap.answer(record, &asked, limits.answer_within).await
+        }
+        Asks::Slot(certificate) => bootstrap.slot(record, certificate, &body, limits.answer_within).await,
+    }
 }
 
 async fn body(body: Incoming, limits: &Limits) -> Result<Vec<u8>, Refusal> {
@@ -309,12 +328,15 @@ async fn body(body: Incoming, limits: &Limits) -> Result<Vec<u8>, Refusal> {
     }
 }
 
-/// What upstream answers; more than that is in our log only. A node that is to be given other certificates is told why not,
-/// in a word.
-fn refused(refusal: Refusal, door: Door<'_>) -> Response<String> {
+/// What upstream answers; more than that is in our log only. A node that shows its certificate is told why not, in a word; and
+/// one that waits for a slot what the trouble is, for its operator to end it.
+fn refused(refusal: Refusal, asks: Asks<'_>) -> Response<String> {
     match refusal.answer {
-        Answer::NotVerified if matches!(door, Door::Renewal(_)) => {
+        Answer::NotVerified if !matches!(asks, Asks::Certificates(Door::Bootstrap)) => {
             text(StatusCode::FORBIDDEN, refusal.reason)
+        }
+        Answer::Unavailable if matches!(asks, Asks::Slot(_)) => {
+            text(StatusCode::INTERNAL_SERVER_ERROR, one_line(&refusal.message, LONGEST_TROUBLE))
         }
         Answer::NotVerified => text(StatusCode::FORBIDDEN, "failed to verify token"),
         Answer::NotProven => text(StatusCode::BAD_REQUEST, "callback failed"),

@@ -3,13 +3,16 @@
 //! What a node says, and what follows from what all say, is decided in `kops_agent_plan::fleet`.
 
 mod args;
+mod drain;
 mod nodes;
 mod own_kubeconfig;
+mod slots;
 mod status;
 mod table;
 mod telling;
 mod watching;
 
 pub use args::FleetStatusArgs;
+pub use drain::{OwnNode, Remaining};
 pub use status::status;
-pub use telling::{Untold, tell};
+pub use telling::{Told, Untold, tell};

@@ -2,13 +2,14 @@
 
 use anyhow::{Context, Result};
 use kops_agent_plan::fleet::{Row, rows};
-use kops_agent_process::output::Output;
+use kops_agent_process::output::{Output, one_line};
 use kops_agent_process::{exit, output};
 use time::OffsetDateTime;
 
 use super::args::FleetStatusArgs;
-use super::table::table;
-use super::{nodes, own_kubeconfig, watching};
+use super::table::{SHOWN_OF_PROBLEM, table};
+use super::{nodes, own_kubeconfig, slots, watching};
+use crate::api_error::ApiError;
 use crate::kubernetes;
 
 /// Prints how the nodes are, and ends with 4 where one is not ready, not configured, superseded, has told nothing, or
@@ -23,10 +24,17 @@ pub async fn status(args: &FleetStatusArgs) -> Result<u8> {
     if args.watch {
         return watching::watch(client, args.output).await.with_context(listing);
     }
-    let rows = rows(nodes::all(client).await.with_context(listing)?, OffsetDateTime::now_utc());
+    let (nodes, slots) = tokio::join!(nodes::all(client.clone()), slots::held(client));
+    let rows = rows(nodes.with_context(listing)?, OffsetDateTime::now_utc());
     match args.output {
         Output::Json => output::print_json(&rows)?,
-        Output::Text => output::print_text(&table(&rows))?,
+        Output::Text => output::print_text(&(table(&rows) + &of_slots(slots)))?,
     };
     Ok(if rows.iter().all(Row::is_well) { exit::CONVERGED } else { exit::DIFFERENT })
+}
+
+/// Which nodes have slots, a line each; that it is not known is a line, too.
+fn of_slots(slots: Result<Vec<String>, ApiError>) -> String {
+    let lines = slots.unwrap_or_else(|error| vec![format!("which nodes have slots is not known: {error}")]);
+    lines.iter().map(|line| one_line(line, SHOWN_OF_PROBLEM) + "\n").collect()
 }

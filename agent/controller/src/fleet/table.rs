@@ -8,7 +8,7 @@ use kops_agent_process::output::{self, one_line};
 /// What people need of a hash to tell it from another.
 const SHOWN_OF_HASH: usize = 12;
 /// The same of a problem, in characters: any kubelet may write any amount into its own Node.
-const SHOWN_OF_PROBLEM: usize = 600;
+pub(super) const SHOWN_OF_PROBLEM: usize = 600;
 
 /// The nodes, a line each, and what is wrong with some below them.
 pub(super) fn table(rows: &[Row]) -> String {

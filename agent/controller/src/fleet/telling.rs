@@ -9,6 +9,7 @@ use std::path::Path;
 
 use kops_agent_pki::{common_name_and_validity, first_der};
 use kops_agent_plan::fleet::Statement;
+use kops_agent_plan::pacing::drain::CORDONED;
 use kops_agent_process::output::error_text;
 use kube::api::{Patch, PatchParams};
 use time::OffsetDateTime;
@@ -20,7 +21,7 @@ use crate::kubernetes::{self, Kubeconfig};
 use crate::node_api::Nodes;
 
 /// The owner of the condition, by its name among the managers of the Node's fields.
-const FIELD_MANAGER: &str = "kops-agent";
+pub(super) const FIELD_MANAGER: &str = "kops-agent";
 /// What the name in the certificate of a kubelet begins with.
 const USER_OF_NODE: &str = "system:node:";
 
@@ -76,19 +77,29 @@ impl From<ApiError> for Untold {
     }
 }
 
-/// Sets the condition of the Node that this kubeconfig of a kubelet is for, and gives its name.
+/// The Node of a machine that has told how it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Its name.
+    pub node: String,
+    /// Whether a run has cordoned it, and did not come to uncordon it.
+    pub is_left_cordoned: bool,
+}
+
+/// Sets the condition of the Node that this kubeconfig of a kubelet is for.
 ///
 /// # Errors
 /// Why it could not be set.
-pub async fn tell(kubeconfig: &Path, statement: &Statement) -> Result<String, Untold> {
+pub async fn tell(kubeconfig: &Path, statement: &Statement) -> Result<Told, Untold> {
     let node = own_name(kubeconfig)?;
     let client = kubernetes::client(Some(kubeconfig)).map_err(|error| Untold::Refused(error_text(&error)))?;
     let nodes = Nodes::of(client).api();
     let Some(found) = answer(nodes.get_opt(&node)).await? else { return Err(Untold::NotRegistered(node)) };
+    let is_left_cordoned = found.metadata.annotations.as_ref().is_some_and(|all| all.contains_key(CORDONED));
     let patch = Patch::Strategic(statement.patch(nodes::known(&found).as_ref(), &now()));
     let parameters = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..PatchParams::default() };
     match answer(nodes.patch_status(&node, &parameters, &patch)).await {
-        Ok(_) => Ok(node),
+        Ok(_) => Ok(Told { node, is_left_cordoned }),
         // It was deleted in between.
         Err(error) if error.is_not_found() => Err(Untold::NotRegistered(node)),
         Err(error) => Err(error.into()),
@@ -96,7 +107,7 @@ pub async fn tell(kubeconfig: &Path, statement: &Statement) -> Result<String, Un
 }
 
 /// The Node of a kubelet: that which its certificate names.
-fn own_name(path: &Path) -> Result<String, Untold> {
+pub(super) fn own_name(path: &Path) -> Result<String, Untold> {
     if let Err(error) = std::fs::File::open(path) {
         let problem = format!("kubelet's kubeconfig {} cannot be read: {error}", path.display());
         return Err(match error.kind() {
@@ -118,7 +129,7 @@ fn own_name(path: &Path) -> Result<String, Untold> {
 }
 
 /// Now, in RFC 3339 and whole seconds, as Kubernetes writes times.
-fn now() -> String {
+pub(super) fn now() -> String {
     let now = OffsetDateTime::now_utc();
     // A year beyond 9999 has no such form.
     now.replace_nanosecond(0).unwrap_or(now).format(&Rfc3339).unwrap_or_default()
@@ -170,7 +181,7 @@ mod tests {
     }
 
     /// What comes of it where the API server answers so.
-    async fn told(answer: Option<(u16, String)>) -> Result<String, Untold> {
+    async fn told(answer: Option<(u16, String)>) -> Result<Told, Untold> {
         let server = TestServer::start(move |_| {
             let answer = answer.clone();
             async move { answer.map(|(code, body)| text(code, &body)).ok_or(HangUp) }
@@ -224,7 +235,8 @@ mod tests {
         .await;
         kops_agent_net::tls::install_provider();
         let (_folder, kubeconfig) = kubeconfig(&server.url, "system:node:a");
-        assert_eq!(tell(&kubeconfig, &statement()).await.unwrap(), "a");
+        let told = Told { node: "a".into(), is_left_cordoned: false };
+        assert_eq!(tell(&kubeconfig, &statement()).await.unwrap(), told);
         let asked = asked.lock().unwrap();
         assert_eq!((asked[0].0.as_str(), asked[0].1.as_str()), ("GET", "/api/v1/nodes/a"));
         let (method, path, content_type, body) = &asked[1];

@@ -119,7 +119,10 @@ impl Host {
     }
 
     /// Whether kubelet runs now, be it since a run that did not come to its end.
-    pub(super) fn runs_kubelet(&self) -> Result<bool> {
+    ///
+    /// # Errors
+    /// systemd does not say.
+    pub fn runs_kubelet(&self) -> Result<bool> {
         let runs = |state: &UnitState| state.running && !state.restarting;
         Ok(self.systemd.states(&[KUBELET])?.first().is_some_and(runs))
     }

@@ -5,11 +5,22 @@ use std::time::Duration;
 use clap::Args;
 use kops_agent_host::Host;
 use kops_agent_host::health::Pace;
+use kops_agent_plan::pacing::message::MOST_SLOTS;
+use kops_agent_process::exit::WrongConfiguration;
+
+use crate::node::pacing::Pacing;
 
 /// The default of `--health-patience`, in seconds: as long as kubelet gives the API server to start.
 const HEALTH_TIMEOUT: u64 = 300;
+/// What says the default of `--max-unavailable`.
+const MAX_UNAVAILABLE: &str = "KOPS_AGENT_MAX_UNAVAILABLE";
+/// The default of `--slot-timeout`, in seconds: what a killed run has kept from others is free after half of that.
+const SLOT_TIMEOUT: u64 = 600;
+/// The default of `--drain-timeout`, in seconds.
+const DRAIN_TIMEOUT: u64 = 300;
 
-/// What is done about components that do not come back.
+/// How a node that works is changed: beside how many others, whether it is drained, and what is done about components that do
+/// not come back.
 #[derive(Args, Clone, Copy, Debug)]
 pub struct ChangeArgs {
     /// For how many seconds each component may take to be well again after it was changed; then everything is put back
@@ -20,11 +31,36 @@ pub struct ChangeArgs {
     /// Try a configuration again that was rolled back.
     #[arg(long)]
     pub retry_failed: bool,
+
+    /// How many nodes of this one's instance group may have kubelet, containerd, the API server or etcd restarted at a time; of all
+    /// control planes together it is never more than one. 0 asks for no slot, to put right a cluster that cannot give any. Without
+    /// this it is what KOPS_AGENT_MAX_UNAVAILABLE says, or else 1.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=i64::from(MOST_SLOTS)))]
+    pub max_unavailable: Option<u32>,
+
+    /// After how many seconds without a slot the run ends, having changed nothing.
+    #[arg(long, value_name = "SECONDS", default_value_t = SLOT_TIMEOUT)]
+    pub slot_timeout: u64,
+
+    /// Before such a restart, cordon this node and evict its pods, as PodDisruptionBudgets allow; uncordon it after that.
+    #[arg(long)]
+    pub drain: bool,
+
+    /// For how many seconds pods may take to leave; then the node is uncordoned, and nothing is changed.
+    #[arg(long, value_name = "SECONDS", default_value_t = DRAIN_TIMEOUT)]
+    pub drain_timeout: u64,
 }
 
 impl Default for ChangeArgs {
     fn default() -> ChangeArgs {
-        ChangeArgs { health_timeout: HEALTH_TIMEOUT, retry_failed: false }
+        ChangeArgs {
+            health_timeout: HEALTH_TIMEOUT,
+            retry_failed: false,
+            max_unavailable: None,
+            slot_timeout: SLOT_TIMEOUT,
+            drain: false,
+            drain_timeout: DRAIN_TIMEOUT,
+        }
     }
 }
 
@@ -33,5 +69,49 @@ impl ChangeArgs {
     pub fn applied_to(self, host: Host) -> Host {
         let timeout = Duration::from_secs(self.health_timeout);
         host.with_pace(Pace { timeout, ..Pace::default() }).retrying_failed(self.retry_failed)
+    }
+
+    /// How its changes are paced.
+    ///
+    /// # Errors
+    /// The variable is no such number.
+    pub fn pacing(self) -> Result<Pacing, WrongConfiguration> {
+        let max_unavailable = match self.max_unavailable {
+            Some(given) => given,
+            None => by_variable(std::env::var(MAX_UNAVAILABLE).unwrap_or_default().trim())?,
+        };
+        Ok(Pacing {
+            max_unavailable,
+            slot_timeout: Duration::from_secs(self.slot_timeout),
+            drain: self.drain.then(|| Duration::from_secs(self.drain_timeout)),
+        })
+    }
+}
+
+fn by_variable(value: &str) -> Result<u32, WrongConfiguration> {
+    if value.is_empty() {
+        return Ok(1);
+    }
+    value.parse().ok().filter(|number| *number <= MOST_SLOTS).ok_or_else(|| {
+        WrongConfiguration(format!(
+            "{MAX_UNAVAILABLE} is {value:?}, and has to be a number from 0 to {MOST_SLOTS}"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_says_how_many_nodes_may_be_unavailable() {
+        for (value, expected) in
+            [("", Some(1)), ("0", Some(0)), ("7", Some(7)), ("1001", None), ("one", None)]
+        {
+            assert_eq!(by_variable(value).ok(), expected, "{value}");
+        }
+        assert!(
+            by_variable("one").unwrap_err().to_string().contains("KOPS_AGENT_MAX_UNAVAILABLE is \"one\"")
+        );
     }
 }

@@ -7,6 +7,7 @@ use clap::Args;
 use kops_agent_host::Stopwatch;
 
 use crate::node::options::RunOptions;
+use crate::node::pacing::Pacing;
 use crate::started;
 
 /// The default of `--download-patience`, in seconds.
@@ -29,13 +30,14 @@ pub struct RootArgs {
 }
 
 impl RootArgs {
-    /// A run on this machine, and whether it waits for another that is at work there.
-    pub fn options(&self, waits_for_lock: bool) -> RunOptions {
+    /// A run on this machine, how its changes are paced, and whether it waits for another that is at work there.
+    pub fn options(&self, waits_for_lock: bool, pacing: Pacing) -> RunOptions {
         RunOptions {
             root: self.root.clone(),
             cache: self.cache.clone(),
             download_timeout: Duration::from_secs(self.download_timeout),
             waits_for_lock,
+            pacing,
             stopwatch: Stopwatch::since(started::at()),
         }
     }

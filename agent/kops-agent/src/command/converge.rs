@@ -31,7 +31,7 @@ pub(super) async fn run(args: &ConvergeArgs) -> Result<u8> {
     let run = Run {
         args,
         options: args.spec.for_machine(&args.root.root),
-        on: args.root.options(args.retries != 0),
+        on: args.root.options(args.retries != 0, args.change.pacing()?),
     };
     let root = &run.on.root;
     let tell = async |_: &Result<u8>| condition::have_told(root).await;

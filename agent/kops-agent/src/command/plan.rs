@@ -3,8 +3,8 @@
 use anyhow::{Context, Result};
 use kops_agent_derivation::asset_hashes::HashSource;
 
-use crate::cli::PlanArgs;
-use crate::node::{decide, machine, plan};
+use crate::cli::{Output, PlanArgs};
+use crate::node::{decide, machine, pacing, plan};
 use crate::{exit, output};
 
 /// Prints it, and touches nothing.
@@ -15,7 +15,13 @@ pub(super) async fn run(args: &PlanArgs) -> Result<u8> {
     // A root that is not there yet is an empty one, and stays away: a plan touches nothing.
     let empty = tempfile::tempdir().context("making an empty root to compare with")?;
     let root = if root.exists() { root.as_path() } else { empty.path() };
-    let plan = plan::plan(&machine::open(root)?.adopting(args.adopt), &decision)?;
+    let host = machine::open(root)?.adopting(args.adopt);
+    let plan = plan::plan(&host, &decision)?;
     output::print_plan(&plan, args.output, args.color)?;
+    if args.output == Output::Text
+        && let Some(foretold) = pacing::foretold(root, &host, &decision, &plan)?
+    {
+        output::print_text(&(foretold + "\n"))?;
+    }
     Ok(if args.exit_code && !plan.is_as_wanted() { exit::DIFFERENT } else { exit::CONVERGED })
 }

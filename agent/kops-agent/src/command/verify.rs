@@ -16,7 +16,7 @@ use crate::node::last_applied::{self, Instead, StandIn};
 use crate::node::machine::{self, noted};
 use crate::node::options::{NodeOptions, RunOptions};
 use crate::node::plan::plan;
-use crate::node::{convergence, renewal};
+use crate::node::{convergence, pacing, renewal};
 use crate::source::Before;
 use crate::{exit, output};
 
@@ -24,7 +24,11 @@ use crate::{exit, output};
 /// change the machine: nothing reads what a timer's run says.
 pub(super) async fn run(args: &VerifyArgs) -> Result<u8> {
     let root = &args.root.root;
-    let run = Run { args, options: args.spec.for_machine(root), on: args.root.options(false) };
+    let run = Run {
+        args,
+        options: args.spec.for_machine(root),
+        on: args.root.options(false, args.change.pacing()?),
+    };
     if !args.repair && !args.renew {
         // It only looks, and may have been given another store to look at.
         return Box::pin(verify(&run)).await;
@@ -189,6 +193,10 @@ async fn repair(
         }
         Err(error) if bootstrap_client::is_already_registered(&error) => {
             log::warn!("the differences stay: {}", error_text(&error));
+            Ok(exit::DIFFERENT)
+        }
+        Err(error) if pacing::is_not_paced(&error) => {
+            log::warn!("the differences stay until the next run: {}", error_text(&error));
             Ok(exit::DIFFERENT)
         }
         Err(error) => Err(error),

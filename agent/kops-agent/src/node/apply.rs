@@ -5,13 +5,14 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use kops_agent_host::{Applied, DownloadTimeouts, Downloads, Host, Report, Scope};
 use kops_agent_net::{Buckets, LocationClient};
+use kops_agent_plan::diff::Plan;
 use kops_agent_plan::timeline::Work;
 
-use super::certificates;
 use super::decide::Decision;
 use super::machine::lock;
 use super::options::RunOptions;
 use super::plan::plan;
+use super::{certificates, pacing};
 use crate::progress::Watch;
 
 /// Steps 6 to 8, until nothing is left to do.
@@ -32,8 +33,34 @@ pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Re
         .timeouts(timeouts);
     let observing = host.measure(Work::Other, "observing this machine");
     host.recognize_programs(&decision.desired, &downloads, &watch).await.context("recognizing programs")?;
-    let plan = plan(host, decision)?;
+    let seen = plan(host, decision)?;
     drop(observing);
+    // What was rolled back before is refused again, for which no pod has to leave.
+    let is_refused = host.refusal(&seen, &decision.desired, &decision.config_hash)?.is_some();
+    let paced = match is_refused {
+        true => None,
+        false => Box::pin(pacing::begin(options, host, decision, &seen)).await?,
+    };
+    let Some(paced) = paced else {
+        return Box::pin(carry_out(host, decision, seen, &downloads, &watch)).await;
+    };
+    // It may have been waited for, or pods have left.
+    let outcome = match plan(host, decision) {
+        Ok(plan) => Box::pin(carry_out(host, decision, plan, &downloads, &watch)).await,
+        Err(error) => Err(error),
+    };
+    Box::pin(paced.end()).await;
+    outcome
+}
+
+/// Step 8: what is to be downloaded and issued, and then all of the plan.
+async fn carry_out(
+    host: &Host,
+    decision: &Decision,
+    plan: Plan,
+    downloads: &Downloads,
+    watch: &Watch,
+) -> Result<Report> {
     let (plan, materials) = certificates::with_certificates(host, decision, plan).await?;
     let config_hash = decision.config_hash.as_str();
     let scope = match decision.is_last_applied {
@@ -56,7 +83,7 @@ pub async fn apply(options: &RunOptions, host: &Host, decision: &Decision) -> Re
     if !decision.is_last_applied && !plan.is_empty() {
         host.keep_begun(&applied).context("keeping what is about to be applied")?;
     }
-    let outcome = host.apply(&plan, &decision.desired, &materials, &downloads, &watch, scope).await;
+    let outcome = host.apply(&plan, &decision.desired, &materials, downloads, watch, scope).await;
     // Where only units failed on which no pod depends everything else is as it was wanted.
     let is_applied = outcome.as_ref().map_or_else(kops_agent_host::Error::leaves_a_working_node, |_| true);
     if is_applied && !decision.is_last_applied {

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use kops_agent_controller::fleet::{self, Untold};
+use kops_agent_controller::fleet::{self, Told, Untold};
 use kops_agent_host::Record;
 use kops_agent_plan::desired::KUBELET_KUBECONFIG;
 use kops_agent_plan::fleet::{Configuration, FirstCertificate, NodeReport, Trouble};
 use kops_agent_process::output::error_text;
 use kops_agent_process::program;
 
-use super::machine;
+use super::{machine, pacing};
 
 /// What is being done, for messages.
 pub const TELLING: &str = "telling the cluster how this node is (the condition KopsConfigured of its Node)";
@@ -107,8 +107,11 @@ pub async fn tell_once(root: &Path, compared: Compared) -> Result<Result<String,
     // Those that expire first come first; one that cannot be read differs from what a run has left.
     let mut dated = certificates.iter().filter_map(|of| FirstCertificate::of(&of.path, of.expires?));
     let report = NodeReport { first_certificate: dated.next(), ..report(record, compared) };
-    let kubeconfig = root.join(KUBELET_KUBECONFIG.trim_start_matches('/'));
-    Ok(fleet::tell(&kubeconfig, &report.statement()).await)
+    let told = fleet::tell(&machine::kubeconfig(root), &report.statement()).await;
+    if let Ok(Told { is_left_cordoned: true, .. }) = &told {
+        pacing::uncordon_left(root).await;
+    }
+    Ok(told.map(|told| told.node))
 }
 
 /// Has systemd run this program once more, as a unit that no other waits for. Where that runs already, it reads what is told at its

@@ -1,13 +1,14 @@
 //! The machine that a run is about, and what earlier runs have left on it.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, bail};
 use kops_agent_bootstrap_client as bootstrap_client;
 use kops_agent_host::{Host, Lock, Record};
+use kops_agent_plan::desired::KUBELET_KUBECONFIG;
 use kops_agent_process::output::error_text;
 use kops_agent_process::service_manager;
 
@@ -48,6 +49,11 @@ pub fn note_failure(root: &Path, error: &anyhow::Error) {
 /// Whether an earlier run has left anything on this machine.
 pub fn has_record(root: &Path) -> bool {
     root.join(Record::PATH.trim_start_matches('/')).exists()
+}
+
+/// Kubelet's kubeconfig.
+pub fn kubeconfig(root: &Path) -> PathBuf {
+    root.join(KUBELET_KUBECONFIG.trim_start_matches('/'))
 }
 
 /// The hashes of downloads that an earlier run was told, so that no publisher has to be asked again.

@@ -9,7 +9,7 @@
 //!
 //! `render` stops after deciding, `plan` after comparing, `converge` goes on. Where a node cannot be decided or applied,
 //! [`last_applied`] takes the place of the decision. [`convergence`] is what belongs to a run besides, and [`condition`] what the cluster is told at
-//! its end.
+//! its end. [`pacing`] has a run wait where a change would disrupt a node that works while others of its group are disrupted.
 
 mod addons_service;
 pub mod apply;
@@ -25,6 +25,7 @@ pub mod machine;
 pub mod materials;
 pub mod options;
 pub mod own_services;
+pub mod pacing;
 pub mod plan;
 pub mod remembered;
 mod remote;

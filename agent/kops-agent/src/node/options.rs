@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use kops_agent_host::Stopwatch;
 
+use super::pacing::Pacing;
 use crate::source::{SourceOptions, StoreOptions};
 
 /// What decides a node.
@@ -33,6 +34,8 @@ pub struct RunOptions {
     pub download_timeout: Duration,
     /// Whether a run waits for another that is at work on the root, instead of failing: what runs at boot does.
     pub waits_for_lock: bool,
+    /// How changes are paced that restart what a working node is made of.
+    pub pacing: Pacing,
     /// What measures the run.
     pub stopwatch: Stopwatch,
 }

@@ -4,12 +4,14 @@
 use anyhow::Result;
 use kops_agent_host::{Downloads, Error, Host, Renewing, Report, Scope};
 use kops_agent_net::LocationClient;
-use kops_agent_plan::diff::{Interrupted, renewal};
+use kops_agent_plan::diff::{Interrupted, Plan, renewal};
+use kops_agent_process::output::error_text;
 
 use super::certificates::to_renew;
 use super::decide::Decision;
 use super::machine::lock;
 use super::options::RunOptions;
+use super::pacing::{self, NotPaced};
 use super::plan::plan;
 use crate::progress::Watch;
 
@@ -43,8 +45,39 @@ pub(crate) async fn renew(options: &RunOptions, host: &Host, decision: &Decision
     if plan.is_empty() {
         return Ok(None);
     }
-    let Some(materials) = to_renew(host, decision, &plan).await? else { return Ok(None) };
+    let paced = match Box::pin(pacing::begin(options, host, decision, &plan)).await {
+        Ok(paced) => paced,
+        Err(error) => match error.downcast_ref() {
+            // A certificate that ends is worse than nodes that restart kubelet at the same time.
+            Some(NotPaced::Unknown { .. }) => {
+                log::warn!("certificates are renewed without a slot: {}", error_text(&error));
+                None
+            }
+            Some(NotPaced::NoSlot { .. } | NotPaced::NotDrained(_)) => {
+                log::warn!(
+                    "the certificates that are due to be renewed are kept for now: {}",
+                    error_text(&error)
+                );
+                return Ok(None);
+            }
+            None => return Err(error),
+        },
+    };
+    let renewed = Box::pin(carry_out(host, decision, &plan, &config_hash)).await;
+    if let Some(paced) = paced {
+        Box::pin(paced.end()).await;
+    }
+    renewed
+}
+
+async fn carry_out(
+    host: &Host,
+    decision: &Decision,
+    plan: &Plan,
+    config_hash: &str,
+) -> Result<Option<Report>> {
+    let Some(materials) = to_renew(host, decision, plan).await? else { return Ok(None) };
     let downloads = Downloads::new(LocationClient::new()?);
-    let scope = Scope::Renewal { config_hash: &config_hash };
-    Ok(Some(host.apply(&plan, &decision.desired, &materials, &downloads, &Watch::new(), scope).await?))
+    let scope = Scope::Renewal { config_hash };
+    Ok(Some(host.apply(plan, &decision.desired, &materials, &downloads, &Watch::new(), scope).await?))
 }

@@ -18,6 +18,7 @@ mod openstack;
 mod ready;
 mod renewal;
 mod scaleway;
+mod slots;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -260,6 +261,7 @@ impl World {
             admission: Admission::new(admission, metrics.waiting.clone()),
             call_back: CallBack::of(CLUSTER, keystore.clone()),
             renewal: Renewal::default(),
+            slots: Slots::of(&Nodes::of(kube.clone())),
             nodes: Nodes::of(kube),
             grants: Grants::of(
                 Arc::new(Store::new(&[]).unwrap()),

@@ -5,6 +5,7 @@ use kops_agent_bootstrap_client as bootstrap_client;
 use kops_agent_host::{Applied, Error as HostError, Host};
 use kops_agent_spec::HashMismatch;
 
+use crate::node::pacing::is_not_paced;
 use crate::source::SpecDiffers;
 
 /// Why what was last applied is applied again, and not what is wanted now.
@@ -54,6 +55,10 @@ fn is_refusal(error: &anyhow::Error) -> bool {
 /// # Errors
 /// What is recorded of a change cannot be read.
 pub fn stands_in_for(error: &anyhow::Error, host: &Host) -> Result<bool> {
+    // That would take a slot, too.
+    if is_not_paced(error) {
+        return Ok(false);
+    }
     let Some(cause) = error.chain().find_map(|cause| cause.downcast_ref::<HostError>()) else {
         return Ok(true);
     };

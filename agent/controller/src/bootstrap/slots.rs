@@ -1,0 +1,404 @@
+//! The slots of nodes that are about to restart what they are made of (`docs/pacing.md`): which node asks, by its kubelet's
+//! certificate alone; of which group it is, by the labels of its Node, which no kubelet may change; and what its group's Leases
+//! say. Who gets one is decided in `kops_agent_plan::pacing::slots`.
+//!
+//! The cloud is not asked: what has a kubelet's certificate and key can drain and cordon that node anyway, and gets that node's
+//! one slot here, for [`LONGEST_HELD`](kops_agent_plan::pacing::slots::LONGEST_HELD) seconds in a row at most.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kops_agent_plan::pacing::message::{SlotAction, SlotAnswer, SlotHolder, SlotRequest};
+use kops_agent_plan::pacing::slots::{Decision, LEASE_SECONDS, Slot, decide};
+use kops_agent_plan::pacing::{GROUP_LABEL, NAMESPACE, budget, group_of, lease_name, number_of};
+use kube::Error;
+use kube::api::{Api, ListParams, ObjectMeta, PostParams};
+use tokio::time::{Instant, timeout};
+
+use super::super::lease::{Seen, holder};
+use super::super::node_api::Nodes;
+use super::answer::Bootstrap;
+use super::audit::Record;
+use super::rate::{Allowance, Allowances};
+use super::renewal::Renewal;
+use crate::list_pages;
+use kops_agent_cloud::verify::{Answer, Refusal};
+use kops_agent_process::output::error_text;
+
+/// How long the API server may take to answer.
+const API_WITHIN: Duration = Duration::from_secs(4);
+/// A Lease that was not looked at for so long may have been renewed, or its holder may have had no API server to renew it at, in
+/// between: it is looked at anew from then on.
+const LOOKED_AT_WITHIN: Duration = Duration::from_secs(120);
+/// How often it is decided anew where another server was faster.
+const TRIES: u32 = 3;
+/// A run asks at once, every half a minute while it has a slot, and more often while it waits for one.
+const ALLOWANCES: Allowances = Allowances {
+    at_one_address: Allowance { burst: 30, every: Duration::from_secs(5) },
+    elsewhere: Allowance { burst: 60, every: Duration::from_secs(3) },
+    of_all: Allowance { burst: 512, every: Duration::from_millis(20) },
+};
+
+/// The annotation with the Node that had the slot last.
+const LAST_HOLDER: &str = "kops-agent.io/last-holder";
+/// The annotation with for how many seconds that Node had a slot just before.
+const HELD_BEFORE: &str = "kops-agent.io/held-seconds-before";
+
+/// Gives slots.
+pub struct Slots {
+    nodes: Nodes,
+    leases: Api<Lease>,
+    /// Which nodes ask, and how often.
+    askers: Renewal,
+    /// What is known of the Leases that are looked at, by name.
+    looked_at: Mutex<BTreeMap<String, LookedAt>>,
+}
+
+/// A Lease that is looked at.
+struct LookedAt {
+    seen: Seen,
+    last: Instant,
+}
+
+impl Slots {
+    /// Those of the cluster of these Nodes.
+    pub fn of(nodes: &Nodes) -> Slots {
+        Slots {
+            nodes: nodes.clone(),
+            leases: Api::namespaced(nodes.client(), NAMESPACE),
+            askers: Renewal::limited(ALLOWANCES, "SlotTooOften"),
+            looked_at: Mutex::default(),
+        }
+    }
+
+    async fn answer(&self, node: &str, request: SlotRequest) -> Result<SlotAnswer, Refusal> {
+        let group = self.group(node).await?;
+        let budget = budget(&group, request.max_unavailable);
+        for _ in 0..TRIES {
+            let leases = self.list(&group).await?;
+            let slots = self.slots(&leases, &group, Instant::now());
+            let now = Timestamp::now();
+            let lease =
+                |number| leases.iter().find(|lease| lease.metadata.name == Some(lease_name(&group, number)));
+            let mut answer = SlotAnswer { group: group.clone(), ..SlotAnswer::default() };
+            match decide(&slots, node, request.action, budget, now.as_second()) {
+                Decision::HasNone => return Ok(answer),
+                Decision::Busy(held) => {
+                    answer.holders = held.iter().map(|slot| told(slot, &group)).collect();
+                    return Ok(answer);
+                }
+                Decision::Resting { until } => {
+                    answer.not_before = rfc3339(until);
+                    return Ok(answer);
+                }
+                Decision::Free(number) => {
+                    let Some(held) = lease(number) else { continue };
+                    if self.write(let_go(held.clone(), now)).await? {
+                        return Ok(answer);
+                    }
+                }
+                Decision::Hold { number, acquired, held_before } => {
+                    let before = lease(number);
+                    let held = held(before.cloned(), &group, number, node, acquired, held_before, now);
+                    let renews = before.is_some_and(|before| holder(before) == node);
+                    if !self.write(held).await? {
+                        continue;
+                    }
+                    if renews || !self.gives_way(node, &group, number).await? {
+                        answer.granted = true;
+                        answer.lease = lease_name(&group, number);
+                        return Ok(answer);
+                    }
+                }
+            }
+        }
+        let problem = format!("the Leases of the group {group} in {NAMESPACE} change all the time");
+        Err(Refusal::unavailable("SlotContended", problem))
+    }
+
+    /// The group of a node.
+    async fn group(&self, node: &str) -> Result<String, Refusal> {
+        let labels = in_time(&format!("reading the Node {node}"), self.nodes.labels(node)).await??;
+        let labels = labels
+            .ok_or_else(|| Refusal::not_verified("NodeNotFound", format!("there is no Node {node}")))?;
+        group_of(&labels).ok_or_else(|| {
+            let problem = format!(
+                "the Node {node} has no label that says of which group it is, as kops-controller gives it"
+            );
+            Refusal::unavailable("NodeNotLabelled", problem)
+        })
+    }
+
+    async fn list(&self, group: &str) -> Result<Vec<Lease>, Refusal> {
+        let selected = ListParams::default().labels(&format!("{GROUP_LABEL}={group}"));
+        let ask = |page: ListParams| async move { self.leases.list(&page).await };
+        let leases = list_pages::all(selected, ask, |lease| lease);
+        in_time(&format!("listing the Leases of {NAMESPACE}"), leases).await?
+    }
+
+    /// The slots of a group, by what its Leases say and how long they have stood still.
+    fn slots(&self, leases: &[Lease], group: &str, now: Instant) -> Vec<Slot> {
+        let mut looked_at = self.looked_at.lock().unwrap_or_else(PoisonError::into_inner);
+        looked_at.retain(|_, lease| now.saturating_duration_since(lease.last) <= LOOKED_AT_WITHIN);
+        let of_lease = |lease: &Lease| {
+            let name = lease.metadata.name.clone().unwrap_or_default();
+            let number = number_of(&name, group)?;
+            let seen = Seen::of(lease, looked_at.get(&name).map(|before| &before.seen), now);
+            let has_expired = seen.has_expired(lease, now);
+            looked_at.insert(name, LookedAt { seen, last: now });
+            Some(slot(lease, number, has_expired))
+        };
+        leases.iter().filter_map(of_lease).collect()
+    }
+
+    /// Lets a slot go that was just taken, where the node has another one: by a request that was made at the same time.
+    async fn gives_way(&self, node: &str, group: &str, taken: u32) -> Result<bool, Refusal> {
+        let leases = self.list(group).await?;
+        let slots = self.slots(&leases, group, Instant::now());
+        let has_another =
+            slots.iter().any(|slot| slot.holder == node && !slot.has_expired && slot.number != taken);
+        let own = leases.into_iter().find(|lease| lease.metadata.name == Some(lease_name(group, taken)));
+        match own.filter(|lease| has_another && holder(lease) == node) {
+            Some(own) => self.write(let_go(own, Timestamp::now())).await.map(|_| true),
+            None => Ok(has_another),
+        }
+    }
+
+    /// Writes a Lease, if it is still the one that was read; whether it was.
+    async fn write(&self, lease: Lease) -> Result<bool, Refusal> {
+        let name = lease.metadata.name.clone().unwrap_or_default();
+        let parameters = PostParams::default();
+        let written = async {
+            let written = match lease.metadata.resource_version {
+                Some(_) => self.leases.replace(&name, &parameters, &lease).await,
+                None => self.leases.create(&parameters, &lease).await,
+            };
+            match written {
+                Ok(_) => Ok(true),
+                Err(Error::Api(status)) if status.code == 409 => Ok(false),
+                Err(error) => Err(error),
+            }
+        };
+        in_time(&format!("writing the Lease {NAMESPACE}/{name}"), written).await?
+    }
+}
+
+impl Bootstrap {
+    /// What a node is answered that asks for a slot: JSON, or why not.
+    ///
+    /// # Errors
+    /// Why it is refused.
+    pub async fn slot(
+        &self,
+        mut record: Record<'_>,
+        certificate: Option<&[u8]>,
+        body: &[u8],
+        within: Duration,
+    ) -> Result<String, Refusal> {
+        let origin = self.machines.origin(record.remote.ip());
+        let asked =
+            self.slots.askers.holder(certificate, origin, Instant::now(), &mut record).and_then(|holder| {
+                let request = SlotRequest::parse(body).map_err(|problem| Refusal {
+                    answer: Answer::BadRequest,
+                    reason: "RequestMalformed",
+                    message: format!("failed to decode: {problem}"),
+                })?;
+                Ok((holder.node_name, request))
+            });
+        let (node, request) = match asked {
+            Ok(asked) => asked,
+            Err(refusal) => return record.answered(Err(refusal)),
+        };
+        let answered = timeout(within, self.slots.answer(&node, request))
+            .await
+            .unwrap_or_else(|_| Err(Refusal::unavailable("Deadline", "it takes too long")));
+        let answer = match answered {
+            Ok(answer) => answer,
+            Err(refusal) => return record.answered(Err(refusal)),
+        };
+        let json = serde_json::to_string(&answer)
+            .map_err(|error| Refusal::unavailable("AnswerNotWritten", error))?;
+        write_down(record, request.action, &answer);
+        Ok(json + "\n")
+    }
+}
+
+/// A line for each slot that is taken or let go, and for each node that has had one for too long.
+fn write_down(mut record: Record<'_>, action: SlotAction, answer: &SlotAnswer) {
+    record.node.instance_group.clone_from(&answer.group);
+    let is_told = match action {
+        SlotAction::Acquire => answer.granted,
+        SlotAction::Renew => false,
+        SlotAction::Release => true,
+    };
+    let (reason, is_granted) = match (action, answer.granted) {
+        (SlotAction::Release, _) => ("Released", true),
+        (_, true) => ("Granted", true),
+        _ if !answer.not_before.is_empty() => ("HeldTooLong", false),
+        (SlotAction::Renew, false) => ("HasNone", false),
+        (SlotAction::Acquire, false) => ("NoSlotFree", false),
+    };
+    let (node, group) = (&record.node.node_name, &answer.group);
+    match is_told {
+        true => log::info!("slot: {reason} to the node {node}, of {group}: {}", answer.lease),
+        false => log::debug!("slot: {reason}: the node {node}, of {group}"),
+    }
+    record.counted(reason, is_granted);
+}
+
+/// What the API server answers, if it does so in time.
+async fn in_time<T>(
+    doing: &str,
+    asked: impl Future<Output = Result<T, Error>>,
+) -> Result<Result<T, Refusal>, Refusal> {
+    let unavailable =
+        |problem: &str| Refusal::unavailable("ApiServerUnavailable", format!("{doing}: {problem}"));
+    let late = |_| unavailable("the API server does not answer in time");
+    Ok(timeout(API_WITHIN, asked).await.map_err(late)?.map_err(|error| match &error {
+        Error::Api(status) if matches!(status.code, 403 | 404) => Refusal::unavailable(
+            "SlotsForbidden",
+            format!("{doing}: {}; apply packaging/kubernetes/rbac.yaml", status.message),
+        ),
+        _ => unavailable(&error_text(&error.into())),
+    }))
+}
+
+fn slot(lease: &Lease, number: u32, has_expired: bool) -> Slot {
+    let seconds = |time: Option<&MicroTime>| time.map_or(0, |time| time.0.as_second());
+    let noted = |name: &str| lease.metadata.annotations.as_ref().and_then(|all| all.get(name));
+    let spec = lease.spec.as_ref();
+    Slot {
+        number,
+        holder: holder(lease).to_owned(),
+        last_holder: noted(LAST_HOLDER).cloned().unwrap_or_default(),
+        acquired: seconds(spec.and_then(|spec| spec.acquire_time.as_ref())),
+        renewed: seconds(spec.and_then(|spec| spec.renew_time.as_ref())),
+        held_before: noted(HELD_BEFORE).and_then(|seconds| seconds.parse().ok()).unwrap_or_default(),
+        has_expired,
+    }
+}
+
+/// The Lease of a slot that a node has from now on, or still.
+fn held(
+    before: Option<Lease>,
+    group: &str,
+    number: u32,
+    node: &str,
+    acquired: i64,
+    held_before: i64,
+    now: Timestamp,
+) -> Lease {
+    let mut lease = before.unwrap_or_else(|| Lease {
+        metadata: ObjectMeta { name: Some(lease_name(group, number)), ..ObjectMeta::default() },
+        ..Lease::default()
+    });
+    lease.metadata.labels.get_or_insert_default().insert(GROUP_LABEL.to_owned(), group.to_owned());
+    let annotations = lease.metadata.annotations.get_or_insert_default();
+    annotations.insert(LAST_HOLDER.to_owned(), node.to_owned());
+    annotations.insert(HELD_BEFORE.to_owned(), held_before.to_string());
+    let transitions = match (&lease.spec, holder(&lease) == node) {
+        (None, _) => 0,
+        (Some(spec), is_same) => spec.lease_transitions.unwrap_or_default() + i32::from(!is_same),
+    };
+    lease.spec = Some(LeaseSpec {
+        holder_identity: Some(node.to_owned()),
+        lease_duration_seconds: i32::try_from(LEASE_SECONDS).ok(),
+        acquire_time: Timestamp::from_second(acquired).ok().map(MicroTime),
+        renew_time: Some(MicroTime(now)),
+        lease_transitions: Some(transitions),
+        ..LeaseSpec::default()
+    });
+    lease
+}
+
+/// The same Lease, of no node any more. Who had it, and for how long, stays.
+fn let_go(mut lease: Lease, now: Timestamp) -> Lease {
+    let spec = lease.spec.get_or_insert_default();
+    spec.holder_identity = Some(String::new());
+    spec.renew_time = Some(MicroTime(now));
+    lease
+}
+
+fn told(slot: &Slot, group: &str) -> SlotHolder {
+    SlotHolder {
+        node: slot.holder.clone(),
+        lease: lease_name(group, slot.number),
+        since: rfc3339(slot.acquired),
+    }
+}
+
+fn rfc3339(seconds: i64) -> String {
+    Timestamp::from_second(seconds).map(|time| time.to_string()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use kube::{Client, Config};
+
+    use super::*;
+
+    const START: i64 = 1_800_000_000;
+
+    fn at(seconds: i64) -> Timestamp {
+        Timestamp::from_second(seconds).unwrap()
+    }
+
+    fn slots() -> Slots {
+        kops_agent_net::tls::install_provider();
+        let config = Config::new("http://127.0.0.1:1".parse().unwrap());
+        Slots::of(&Nodes::of(Client::try_from(config).unwrap()))
+    }
+
+    fn lease(version: &str) -> Lease {
+        let mut lease = held(None, "nodes", 0, "a", START, 7, at(START + 5));
+        lease.metadata.resource_version = Some(version.into());
+        lease
+    }
+
+    #[test]
+    fn a_lease_tells_what_was_written_of_a_slot() {
+        let taken = lease("1");
+        let expected = Slot {
+            number: 0,
+            holder: "a".into(),
+            last_holder: "a".into(),
+            acquired: START,
+            renewed: START + 5,
+            held_before: 7,
+            has_expired: false,
+        };
+        assert_eq!(slot(&taken, 0, false), expected);
+        assert_eq!(taken.metadata.name.as_deref(), Some("kops-agent-disruption.nodes.0"));
+        let free = let_go(taken, at(START + 9));
+        assert_eq!(slot(&free, 0, false), Slot { holder: String::new(), renewed: START + 9, ..expected });
+        let next = held(Some(free), "nodes", 0, "b", START + 20, 0, at(START + 20));
+        assert_eq!(next.spec.as_ref().unwrap().lease_transitions, Some(1));
+        assert_eq!(next.metadata.resource_version.as_deref(), Some("1"), "it is written if it is still that");
+        assert_eq!(rfc3339(0), "1970-01-01T00:00:00Z");
+    }
+
+    #[tokio::test]
+    async fn a_slot_has_expired_once_it_was_seen_to_stand_still_for_as_long_as_it_says() {
+        let (slots, start) = (slots(), Instant::now());
+        let expired = |version: &str, seconds: u64| {
+            let now = start + Duration::from_secs(seconds);
+            slots.slots(&[lease(version)], "nodes", now)[0].has_expired
+        };
+        for seconds in [0, 100, 200, 300] {
+            assert!(!expired("1", seconds), "{seconds}");
+        }
+        assert!(!expired("2", 301), "it was renewed");
+        for seconds in [400, 500, 600] {
+            assert!(!expired("2", seconds), "{seconds}");
+        }
+        assert!(expired("2", 602));
+        // Nothing looked at it while the API server was away: its holder could not renew it either.
+        assert!(!expired("2", 1000));
+        assert!(!expired("2", 1100));
+    }
+}

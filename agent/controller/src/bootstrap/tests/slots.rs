@@ -1,0 +1,77 @@
+//! What a node takes an answer about slots for. Which node gets one is tried against a real API server, in `tests/controller`.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use kops_agent_bootstrap_client::{KopsController, NoAnswer};
+use kops_agent_plan::pacing::message::{SlotAction, SlotRequest};
+use kops_agent_spec::BootConfig;
+use kops_agent_spec::facts::Facts;
+
+use super::renewal::kubelet;
+use super::*;
+
+const REQUEST: SlotRequest = SlotRequest { action: SlotAction::Acquire, max_unavailable: 1 };
+
+/// The node `ID`, with its kubelet's kubeconfig below a root.
+fn root(world: &World) -> tempfile::TempDir {
+    world.ready.lock().unwrap().insert(ID.into());
+    let pair = kubelet(world, ID);
+    let [certificate, key] = [pair.certificate, pair.key].map(|pem| STANDARD.encode(pem));
+    let kubeconfig = format!("client-certificate-data: {certificate}\nclient-key-data: {key}\n");
+    let root = tempfile::tempdir().unwrap();
+    fs::create_dir_all(root.path().join("var/lib/kubelet")).unwrap();
+    fs::write(root.path().join("var/lib/kubelet/kubeconfig"), kubeconfig).unwrap();
+    root
+}
+
+/// What comes of a request of that node where these are the servers.
+async fn asked(world: &World, root: &Path, servers: &[String]) -> NoAnswer {
+    let boot: BootConfig = serde_json::from_value(json!({
+        "CloudProvider": "aws", "ClusterName": CLUSTER, "InstanceGroupName": "nodes", "InstanceGroupRole": "Node",
+        "ConfigServer": {"servers": servers, "tlsServerName": NAME, "CACertificates": world.authority.pem}
+    }))
+    .unwrap();
+    let controller = KopsController::of(&boot, None, &Facts::default(), Duration::ZERO).for_node_at(root);
+    controller.slot(REQUEST).await.unwrap_err()
+}
+
+#[tokio::test]
+async fn only_a_server_that_knows_of_no_slots_is_taken_for_one_without() {
+    let world = World::new().await;
+    let root = root(&world);
+    let ours = format!("https://{}/", world.address);
+    // There it answers 404, as upstream's does at /slot.
+    let upstream = format!("https://{}/upstream/", world.address);
+    let nowhere = "https://127.0.0.1:1/".to_owned();
+    let asked = async |servers: &[&String]| {
+        let servers: Vec<String> = servers.iter().map(|server| (*server).clone()).collect();
+        asked(&world, root.path(), &servers).await
+    };
+    assert_eq!(asked(&[&upstream]).await, NoAnswer::NotServed);
+    assert_eq!(asked(&[&nowhere, &upstream]).await, NoAnswer::NotServed, "a control plane that is down");
+    let NoAnswer::Unknown(why) = asked(&[&nowhere]).await else { panic!("nothing answers") };
+    assert!(why.contains("127.0.0.1:1"), "{why}");
+    for servers in [vec![&ours], vec![&upstream, &ours], vec![&ours, &nowhere, &upstream]] {
+        let NoAnswer::Unknown(why) = asked(&servers).await else { panic!("there is one that has slots") };
+        assert!(why.contains("answers with 500") && why.contains("has no label"), "{why}");
+    }
+    world.ready.lock().unwrap().clear();
+    let NoAnswer::Unknown(why) = asked(&[&ours]).await else { panic!("its Node is gone") };
+    assert!(why.contains("403 (NodeNotFound)"), "{why}");
+    fs::remove_file(root.path().join("var/lib/kubelet/kubeconfig")).unwrap();
+    let NoAnswer::Unknown(why) = asked(&[&ours]).await else { panic!("it has nothing to show") };
+    assert!(why.contains("kubelet has no certificate"), "{why}");
+}
+
+#[tokio::test]
+async fn a_node_that_asks_for_slots_without_end_is_told_when_to_come_again() {
+    let world = World::new().await;
+    let root = root(&world);
+    let ours = [format!("https://{}/", world.address)];
+    for _ in 0..30 {
+        asked(&world, root.path(), &ours).await;
+    }
+    let NoAnswer::Unknown(why) = asked(&world, root.path(), &ours).await else { panic!("it is too often") };
+    assert!(why.contains("429") && why.contains("asks too often"), "{why}");
+    assert!(world.counted("SlotTooOften"));
+}

@@ -1,0 +1,121 @@
+//! A node cordons itself, evicts its pods and uncordons itself, with kubelet's credentials: NodeRestriction lets a kubelet change
+//! its own Node and evict the pods that are bound to it, and nothing of another's.
+
+use std::path::Path;
+
+use hyper::Request;
+use kops_agent_plan::pacing::drain::{Cordon, Leaving, leaving};
+use kops_agent_process::output::error_text;
+use kube::Client;
+use kube::api::ListParams;
+use serde_json::Value;
+
+use super::telling::{FIELD_MANAGER, Untold, now, own_name};
+use crate::api_error::{ApiError, answer};
+use crate::kubernetes;
+
+/// How often a Node is read and patched anew that others change at the same time.
+const TRIES: u32 = 5;
+/// The status of an eviction that a PodDisruptionBudget does not allow now.
+const TOO_MANY_REQUESTS: u16 = 429;
+
+/// The Node of this machine, and its pods.
+pub struct OwnNode {
+    client: Client,
+    /// Its name.
+    pub name: String,
+}
+
+/// A pod that is still there.
+pub struct Remaining {
+    /// Which.
+    pub pod: Leaving,
+    /// Why, where the API server does not let it be evicted now; empty where it is ending.
+    pub why: String,
+}
+
+impl OwnNode {
+    /// That of this kubeconfig of a kubelet.
+    ///
+    /// # Errors
+    /// The kubeconfig is none of a kubelet.
+    pub fn of(kubeconfig: &Path) -> Result<OwnNode, Untold> {
+        let name = own_name(kubeconfig)?;
+        let client = kubernetes::client_asking_once(kubeconfig);
+        Ok(OwnNode { client: client.map_err(|error| Untold::Refused(error_text(&error)))?, name })
+    }
+
+    /// Cordons it, unless it is cordoned already; whether the cordon is a run's.
+    ///
+    /// # Errors
+    /// The API server refuses it, or does not answer.
+    pub async fn cordon(&self) -> Result<bool, ApiError> {
+        let (before, is_patched) = self.change(|cordon| cordon.cordoned(&now())).await?;
+        Ok(is_patched || before.is_of_a_run)
+    }
+
+    /// Uncordons it, if a run has cordoned it; whether one had.
+    ///
+    /// # Errors
+    /// The API server refuses it, or does not answer.
+    pub async fn uncordon(&self) -> Result<bool, ApiError> {
+        Ok(self.change(Cordon::uncordoned).await?.1)
+    }
+
+    /// Patches the Node as it is, if there is something to patch: how it was, and whether it was patched.
+    async fn change(&self, patch: impl Fn(&Cordon) -> Option<Value>) -> Result<(Cordon, bool), ApiError> {
+        let path = format!("/api/v1/nodes/{}", self.name);
+        let mut tries = 0;
+        loop {
+            let cordon = Cordon::of(&self.ask("GET", &path, None).await?);
+            let Some(patch) = patch(&cordon) else { return Ok((cordon, false)) };
+            tries += 1;
+            let path = format!("{path}?fieldManager={FIELD_MANAGER}");
+            match self.ask("PATCH", &path, Some(&patch)).await {
+                Err(ApiError::Refused(status)) if status.code == 409 && tries < TRIES => {}
+                patched => return patched.map(|_| (cordon, true)),
+            }
+        }
+    }
+
+    /// Asks once for the eviction of each pod that is to leave, and gives those that are still there.
+    ///
+    /// # Errors
+    /// The API server refuses it for another reason than a PodDisruptionBudget, or does not answer.
+    pub async fn evict(&self) -> Result<Vec<Remaining>, ApiError> {
+        let on_this_node = ListParams::default().fields(&format!("spec.nodeName={}", self.name));
+        let list = kube::core::Request::new("/api/v1/pods").list(&on_this_node);
+        let list = list.map_err(|error| ApiError::Unanswered(error.to_string()))?;
+        let pods = leaving(answer(self.client.request(list)).await?).map_err(ApiError::Unanswered)?;
+        let mut remaining = Vec::new();
+        for pod in pods {
+            let mut why = String::new();
+            if !pod.is_ending {
+                let path = format!("/api/v1/namespaces/{}/pods/{}/eviction", pod.namespace, pod.name);
+                match self.ask("POST", &path, Some(&pod.eviction())).await {
+                    Ok(_) => {}
+                    Err(ApiError::Refused(status)) if status.code == TOO_MANY_REQUESTS => {
+                        why = status.message
+                    }
+                    // It has gone, or another one has its name.
+                    Err(ApiError::Refused(status)) if matches!(status.code, 404 | 409) => continue,
+                    Err(error) => return Err(error),
+                }
+            }
+            remaining.push(Remaining { pod, why });
+        }
+        Ok(remaining)
+    }
+
+    async fn ask(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value, ApiError> {
+        let content_type =
+            if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("Content-Type", content_type)
+            .body(body.map(|body| body.to_string().into_bytes()).unwrap_or_default());
+        let request = request.map_err(|error| ApiError::Unanswered(error.to_string()))?;
+        answer(self.client.request(request)).await
+    }
+}

@@ -1,0 +1,55 @@
+//! The slots that nodes have at the moment, as their Leases tell it.
+
+use k8s_openapi::api::coordination::v1::Lease;
+use kops_agent_plan::pacing::{GROUP_LABEL, NAMESPACE};
+use kube::Client;
+use kube::api::{Api, ListParams};
+
+use crate::api_error::{ApiError, answer};
+use crate::lease::holder;
+use crate::list_pages;
+
+/// The slots that are held, a line each.
+///
+/// # Errors
+/// The API server refuses it, or does not answer.
+pub(super) async fn held(client: Client) -> Result<Vec<String>, ApiError> {
+    let leases: Api<Lease> = Api::namespaced(client, NAMESPACE);
+    let ask = |page: ListParams| {
+        let leases = leases.clone();
+        async move { answer(leases.list(&page)).await }
+    };
+    let listed =
+        list_pages::all(ListParams::default().labels(GROUP_LABEL), ask, |lease| line(&lease)).await?;
+    Ok(listed.into_iter().flatten().collect())
+}
+
+/// What there is to say of a Lease; `None` where no node has it.
+fn line(lease: &Lease) -> Option<String> {
+    let node = Some(holder(lease)).filter(|holder| !holder.is_empty())?;
+    let spec = lease.spec.as_ref()?;
+    let [since, renewed] = [&spec.acquire_time, &spec.renew_time]
+        .map(|time| time.as_ref().map_or_else(|| "-".to_owned(), |time| time.0.to_string()));
+    let name = lease.metadata.name.as_deref().unwrap_or_default();
+    Some(format!("{node} has the slot {name} since {since}, renewed {renewed}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn only_a_slot_that_a_node_has_is_told() {
+        let told = |holder: &str| {
+            let lease = json!({"metadata": {"name": "kops-agent-disruption.nodes.0"}, "spec": {"holderIdentity": holder,
+                "acquireTime": "2026-01-01T00:00:00.000000Z", "renewTime": "2026-01-01T00:01:00.000000Z"}});
+            line(&serde_json::from_value(lease).unwrap())
+        };
+        let expected = "i-1 has the slot kops-agent-disruption.nodes.0 since 2026-01-01T00:00:00Z, renewed 2026-01-01T00:01:00Z";
+        assert_eq!(told("i-1").as_deref(), Some(expected));
+        assert_eq!(told(""), None);
+    }
+}

@@ -1,0 +1,20 @@
+//! Whether the API server that runs on this machine works.
+
+use kops_agent_plan::health::{self, Check};
+use kops_agent_plan::pacing::API_SERVER_MANIFEST;
+
+use crate::host::Host;
+use crate::places::present_texts;
+
+impl Host {
+    /// Whether the API server of this machine answers where kubelet asks it how it is; `None` where the machine has none, or its
+    /// manifest does not say where it is asked.
+    pub async fn api_server_answers(&self) -> Option<bool> {
+        let component = health::of_manifest(API_SERVER_MANIFEST, &present_texts(&self.root))?;
+        let mut answers = None;
+        for check in component.checks.iter().filter(|check| matches!(check, Check::Answers { .. })) {
+            answers = Some(self.health.ask(check).await.is_ok() && answers.unwrap_or(true));
+        }
+        answers
+    }
+}

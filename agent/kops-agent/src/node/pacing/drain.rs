@@ -1,0 +1,145 @@
+//! A drain: the Node is cordoned, its pods are evicted, and it is uncordoned after the change.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use kops_agent_controller::fleet::{OwnNode, Remaining};
+use kops_agent_process::service_manager;
+use tokio::time::sleep;
+
+use super::NotPaced;
+
+/// Between two looks at the pods that are still there, as kubectl's drain pauses after a 429.
+const PAUSE: Duration = Duration::from_secs(5);
+/// For how long it is tried to uncordon the Node: the API server may be about to start again.
+const UNCORDONED_WITHIN: Duration = Duration::from_secs(120);
+/// As many pods are named.
+const NAMED: usize = 5;
+
+/// A node whose pods have left.
+pub(super) struct Drained {
+    node: OwnNode,
+    /// Whether a run has cordoned it, and not an operator.
+    is_ours: bool,
+}
+
+/// Cordons the Node of this kubeconfig and evicts its pods. What does not leave in time has it uncordoned again.
+pub(super) async fn drain(kubeconfig: &Path, timeout: Duration) -> Result<Drained, NotPaced> {
+    let node = OwnNode::of(kubeconfig).map_err(|untold| NotPaced::NotDrained(untold.to_string()))?;
+    let cordoned = node.cordon().await;
+    let is_ours = cordoned
+        .map_err(|error| NotPaced::NotDrained(format!("cordoning the Node {}: {error}", node.name)))?;
+    match is_ours {
+        true => log::info!("the Node {} is cordoned", node.name),
+        false => log::info!("the Node {} is cordoned by another than this program, and stays so", node.name),
+    }
+    let drained = Drained { node, is_ours };
+    match drained.evict(timeout).await {
+        Ok(()) => Ok(drained),
+        Err(why) => {
+            drained.end().await;
+            Err(NotPaced::NotDrained(why))
+        }
+    }
+}
+
+impl Drained {
+    async fn evict(&self, timeout: Duration) -> Result<(), String> {
+        let (begun, mut named) = (Instant::now(), BTreeSet::new());
+        loop {
+            let why = match self.node.evict().await {
+                Ok(remaining) if remaining.is_empty() => {
+                    log::info!("the pods of the Node {} have left", self.node.name);
+                    return Ok(());
+                }
+                Ok(remaining) => {
+                    remaining.iter().for_each(|left| tell_once(left, &mut named));
+                    in_words(&remaining)
+                }
+                Err(error) => error.to_string(),
+            };
+            if begun.elapsed() + PAUSE >= timeout {
+                return Err(format!("after {} seconds (--drain-timeout): {why}", timeout.as_secs()));
+            }
+            service_manager::doing(format_args!("draining this node: {why}"));
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Uncordons the Node, if a run has cordoned it.
+    pub(super) async fn end(self) {
+        if !self.is_ours {
+            return;
+        }
+        let begun = Instant::now();
+        loop {
+            match self.node.uncordon().await {
+                Ok(_) => return log::info!("the Node {} is uncordoned", self.node.name),
+                Err(error) if begun.elapsed() + PAUSE >= UNCORDONED_WITHIN => {
+                    return log::warn!(
+                        "the Node {} stays cordoned until the next run, or `kops-agent fleet tell`: {error}",
+                        self.node.name
+                    );
+                }
+                Err(error) => log::debug!("the Node {} is not uncordoned yet: {error}", self.node.name),
+            }
+            sleep(PAUSE).await;
+        }
+    }
+}
+
+fn tell_once(left: &Remaining, named: &mut BTreeSet<String>) {
+    let pod = &left.pod;
+    if !named.insert(pod.uid.clone()) {
+        return;
+    }
+    match pod.is_bare {
+        true => log::warn!(
+            "evicting the pod {}/{}, in whose place nothing makes another",
+            pod.namespace,
+            pod.name
+        ),
+        false => log::info!("evicting the pod {}/{}", pod.namespace, pod.name),
+    }
+}
+
+fn in_words(remaining: &[Remaining]) -> String {
+    let one = |left: &Remaining| {
+        let name = format!("{}/{}", left.pod.namespace, left.pod.name);
+        if left.why.is_empty() { format!("{name} is ending") } else { format!("{name}: {}", left.why) }
+    };
+    let mut named: Vec<String> = remaining.iter().take(NAMED).map(one).collect();
+    if remaining.len() > NAMED {
+        named.push(format!("and {} more", remaining.len() - NAMED));
+    }
+    format!("{} pods are still there: {}", remaining.len(), named.join("; "))
+}
+
+#[cfg(test)]
+mod tests {
+    use kops_agent_plan::pacing::drain::Leaving;
+
+    use super::*;
+
+    #[test]
+    fn pods_that_are_still_there_are_told_with_why() {
+        let left = |name: &str, why: &str| Remaining {
+            pod: Leaving {
+                namespace: "n".into(),
+                name: name.into(),
+                uid: name.into(),
+                is_bare: false,
+                is_ending: why.is_empty(),
+            },
+            why: why.into(),
+        };
+        let two = [left("a", "its budget allows no disruption"), left("b", "")];
+        assert_eq!(
+            in_words(&two),
+            "2 pods are still there: n/a: its budget allows no disruption; n/b is ending"
+        );
+        let many: Vec<_> = (0..7).map(|number| left(&number.to_string(), "")).collect();
+        assert!(in_words(&many).ends_with("n/4 is ending; and 2 more"));
+    }
+}

@@ -1,0 +1,175 @@
+//! Pacing: before a run restarts kubelet, the container runtime, the API server or etcd on a node that works, it takes a slot of
+//! its group and, if asked, drains the node; after that it takes both back. A machine that boots or joins does neither, nor does
+//! a run that restarts nothing of that (`docs/pacing.md`).
+//!
+//! Which changes these are is decided in `kops_agent_plan::pacing`. A run that is killed leaves a slot that ends by itself, and a
+//! cordon that the next run or `fleet tell` takes back.
+
+mod drain;
+mod slot;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+use kops_agent_controller::fleet::OwnNode;
+use kops_agent_host::Host;
+use kops_agent_plan::diff::Plan;
+use kops_agent_plan::pacing::{restarted, shown_group};
+use kops_agent_process::output::error_text;
+use thiserror::Error;
+
+use super::decide::Decision;
+use super::machine;
+use super::options::RunOptions;
+use drain::Drained;
+use slot::Slot;
+
+/// What is asked for on the command line.
+#[derive(Clone, Copy, Debug)]
+pub struct Pacing {
+    /// How many nodes of a group may be disrupted at a time; with 0 no slot is taken.
+    pub max_unavailable: u32,
+    /// For how long a run waits for a slot.
+    pub slot_timeout: Duration,
+    /// For how long pods may take to leave, where the node is to be drained.
+    pub drain: Option<Duration>,
+}
+
+/// Why a change was not begun. Nothing has been changed then, and the node works as it did.
+#[derive(Debug, Error)]
+pub enum NotPaced {
+    /// Others have all slots.
+    #[error(
+        "no slot became free within {seconds} seconds to restart {restarted} on this node, so nothing was changed: {why}; \
+         try again later, or see `kubectl -n kops-agent get leases`"
+    )]
+    NoSlot {
+        /// What was to be restarted.
+        restarted: String,
+        /// For how long it was waited.
+        seconds: u64,
+        /// Which nodes have them.
+        why: String,
+    },
+    /// Whether there is one could not be known.
+    #[error(
+        "it could not be known within {seconds} seconds whether other nodes are being restarted, so {restarted} is not restarted on \
+         this node and nothing was changed: {why}; to go on without a slot, as where the control plane itself is to be put right, \
+         give --max-unavailable 0"
+    )]
+    Unknown {
+        /// What was to be restarted.
+        restarted: String,
+        /// For how long it was tried.
+        seconds: u64,
+        /// What each server said.
+        why: String,
+    },
+    /// Pods did not leave.
+    #[error(
+        "this node could not be drained, so nothing was changed, and it is as schedulable as before: {0}"
+    )]
+    NotDrained(String),
+}
+
+/// Whether a run ended because a change was not begun that would have disrupted a working node.
+pub fn is_not_paced(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| cause.is::<NotPaced>())
+}
+
+/// What a run has to give back.
+pub struct Paced {
+    slot: Option<Slot>,
+    drained: Option<Drained>,
+}
+
+/// What of a working node a plan restarts, in words; `None` where it is nothing, or this is no node that works.
+fn disrupts(root: &Path, host: &Host, plan: &Plan) -> Result<Option<String>> {
+    // Of a scratch root nothing runs.
+    if root != Path::new("/") {
+        return Ok(None);
+    }
+    let restarted = restarted(plan);
+    let words = || restarted.iter().map(String::as_str).collect::<Vec<_>>().join(", ");
+    Ok((!restarted.is_empty() && host.runs_kubelet()?).then(words))
+}
+
+/// What `plan` tells of it.
+///
+/// # Errors
+/// systemd does not say whether kubelet runs.
+pub fn foretold(root: &Path, host: &Host, decision: &Decision, plan: &Plan) -> Result<Option<String>> {
+    let group = shown_group(&decision.desired, &decision.names[1]);
+    let restarted = disrupts(root, host, plan)?;
+    Ok(restarted.map(|restarted| {
+        format!("This run takes a slot of the group {group} first, to restart {restarted}.")
+    }))
+}
+
+/// Takes a slot and drains the node, where that is asked for and the plan is such a change; `None` where neither was done.
+///
+/// # Errors
+/// There is no slot, or pods do not leave.
+pub async fn begin(
+    options: &RunOptions,
+    host: &Host,
+    decision: &Decision,
+    plan: &Plan,
+) -> Result<Option<Paced>> {
+    let pacing = options.pacing;
+    let Some(restarted) = disrupts(&options.root, host, plan)? else { return Ok(None) };
+    let slot = match pacing.max_unavailable {
+        0 => {
+            log::warn!("{restarted} is restarted without a slot, as --max-unavailable 0 asks for");
+            None
+        }
+        _ => slot::take(&pacing, host, &decision.kops_controller, &restarted).await?,
+    };
+    let drained = match pacing.drain {
+        None => None,
+        Some(timeout) => match drain::drain(&machine::kubeconfig(&options.root), timeout).await {
+            Ok(drained) => Some(drained),
+            Err(error) => {
+                if let Some(slot) = slot {
+                    slot.release().await;
+                }
+                return Err(error.into());
+            }
+        },
+    };
+    Ok((slot.is_some() || drained.is_some()).then_some(Paced { slot, drained }))
+}
+
+impl Paced {
+    /// Takes everything back, whatever came of the change. What cannot be taken back now ends by itself or by the next run.
+    pub async fn end(self) {
+        if let Some(drained) = self.drained {
+            drained.end().await;
+        }
+        if let Some(slot) = self.slot {
+            slot.release().await;
+        }
+    }
+}
+
+/// Uncordons the Node of this machine that a run has cordoned and did not come to uncordon. A run that is at work does so itself.
+pub async fn uncordon_left(root: &Path) {
+    let uncordoned = async {
+        let _lock = machine::open(root)?.lock()?;
+        let node = OwnNode::of(&machine::kubeconfig(root))?;
+        if node.uncordon().await? {
+            log::warn!(
+                "the Node {} was left cordoned by a run that was interrupted, and is uncordoned now",
+                node.name
+            );
+        }
+        anyhow::Ok(())
+    };
+    if let Err(error) = uncordoned.await {
+        log::info!(
+            "this node is cordoned by a run that is at work, or the next run uncordons it: {}",
+            error_text(&error)
+        );
+    }
+}

@@ -1,0 +1,193 @@
+//! A slot: waited for, renewed for as long as the change takes, and let go.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use kops_agent_bootstrap_client::{KopsController, NoAnswer};
+use kops_agent_host::Host;
+use kops_agent_net::retry::Retries;
+use kops_agent_plan::pacing::message::{SlotAction, SlotAnswer, SlotRequest};
+use kops_agent_plan::pacing::slots::RENEW_EVERY;
+use kops_agent_process::service_manager;
+use tokio::runtime;
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+
+use super::{NotPaced, Pacing};
+
+/// Between two questions for a slot, with jitter up to twice as long.
+const RETRIES: Retries = Retries {
+    deadline: Duration::MAX,
+    attempt: Duration::MAX,
+    first_pause: Duration::from_secs(2),
+    longest_pause: Duration::from_secs(15),
+};
+/// For how long a slot is tried to be let go: the API server may be about to start again. After that it ends by itself.
+const RELEASED_WITHIN: Duration = Duration::from_secs(30);
+const BETWEEN_RELEASES: Duration = Duration::from_secs(3);
+
+/// A slot that this node has. Dropped, it is not renewed any more and ends by itself.
+pub(super) struct Slot {
+    let_go: Sender<()>,
+    gone: oneshot::Receiver<()>,
+}
+
+/// Takes a slot, for which it waits as long as asked; `None` where this node is to be changed without.
+pub(super) async fn take(
+    pacing: &Pacing,
+    host: &Host,
+    controller: &KopsController,
+    restarted: &str,
+) -> Result<Option<Slot>, NotPaced> {
+    let request = SlotRequest { action: SlotAction::Acquire, max_unavailable: pacing.max_unavailable };
+    let (begun, mut pauses, mut told) = (Instant::now(), RETRIES.pauses(), String::new());
+    service_manager::doing("asking for a slot of this node's group");
+    loop {
+        let (why, is_known) = match controller.slot(request).await {
+            Ok(answer) if answer.granted => {
+                log::info!(
+                    "this node has the slot {} of {} to restart {restarted}",
+                    answer.lease,
+                    answer.group
+                );
+                return Ok(Some(Slot::kept(controller.clone(), request)));
+            }
+            Ok(answer) => (in_words(&answer), true),
+            Err(NoAnswer::NotServed) => {
+                log::info!(
+                    "{restarted} is restarted without a slot: kOps' own kops-controller, which gives none, answers here"
+                );
+                return Ok(None);
+            }
+            Err(NoAnswer::Unknown(why)) => (why, false),
+        };
+        // The API server that would give the slot may be the one that this run puts right.
+        if !is_known && host.api_server_answers().await == Some(false) {
+            log::warn!(
+                "{restarted} is restarted without a slot: this machine's own API server does not answer, and none could be \
+                 asked for elsewhere: {why}"
+            );
+            return Ok(None);
+        }
+        let pause = pauses.next().unwrap_or(RETRIES.longest_pause);
+        if begun.elapsed() + pause >= pacing.slot_timeout {
+            let (restarted, seconds) = (restarted.to_owned(), pacing.slot_timeout.as_secs());
+            return Err(match is_known {
+                true => NotPaced::NoSlot { restarted, seconds, why },
+                false => NotPaced::Unknown { restarted, seconds, why },
+            });
+        }
+        if told != why {
+            log::info!("waiting for a slot to restart {restarted}: {why}");
+        }
+        // Nothing has been changed, so what waits for this run finds a node that works.
+        service_manager::serving(format_args!("waiting for a slot to restart {restarted}: {why}"));
+        told = why;
+        sleep(pause).await;
+    }
+}
+
+/// Why there is no slot.
+fn in_words(answer: &SlotAnswer) -> String {
+    if !answer.not_before.is_empty() {
+        return format!("this node has had one for too long, and gets none before {}", answer.not_before);
+    }
+    let one = |holder: &_| {
+        let kops_agent_plan::pacing::message::SlotHolder { node, lease, since } = holder;
+        format!("{node} has {lease} since {since}")
+    };
+    let holders: Vec<String> = answer.holders.iter().map(one).collect();
+    format!("of the group {}, {}", answer.group, holders.join(", "))
+}
+
+impl Slot {
+    /// Renews it from now on, on a thread of its own: the run's waits for package managers and the like.
+    fn kept(controller: KopsController, request: SlotRequest) -> Slot {
+        let (let_go, is_let_go) = channel();
+        let (is_gone, gone) = oneshot::channel();
+        let keeping = thread::Builder::new().name("slot".into());
+        let kept = keeping.spawn(move || keep(&controller, request, &is_let_go, is_gone));
+        if let Err(error) = kept {
+            log::warn!("this node's slot is not renewed: no thread could be started: {error}");
+        }
+        Slot { let_go, gone }
+    }
+
+    /// Lets it go.
+    pub(super) async fn release(self) {
+        let is_asked = self.let_go.send(()).is_ok();
+        let gone = timeout(RELEASED_WITHIN + Duration::from_secs(1), self.gone).await;
+        if !is_asked || !matches!(gone, Ok(Ok(()))) {
+            log::warn!(
+                "this node's slot could not be let go, and ends by itself some minutes after it was last renewed"
+            );
+        }
+    }
+}
+
+/// Renews the slot until it is let go, or the run ends without that.
+fn keep(controller: &KopsController, request: SlotRequest, let_go: &Receiver<()>, gone: oneshot::Sender<()>) {
+    let runtime = match runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return log::warn!("this node's slot is not renewed: {error}"),
+    };
+    let ask = |action| runtime.block_on(controller.slot(SlotRequest { action, ..request }));
+    let mut is_lost = false;
+    loop {
+        match let_go.recv_timeout(Duration::from_secs(RENEW_EVERY)) {
+            Err(RecvTimeoutError::Disconnected) => return,
+            Err(RecvTimeoutError::Timeout) => match ask(SlotAction::Renew) {
+                Ok(answer) if answer.granted => is_lost = false,
+                // What was begun has to come to its end.
+                Ok(answer) if !std::mem::replace(&mut is_lost, true) => log::warn!(
+                    "this node's slot is not renewed, and the change goes on: {}",
+                    match answer.not_before.as_str() {
+                        "" => "another node may have it by now".to_owned(),
+                        _ => in_words(&answer),
+                    }
+                ),
+                Ok(_) => {}
+                Err(why) => log::debug!("this node's slot is renewed later: {why:?}"),
+            },
+            Ok(()) => break,
+        }
+    }
+    let begun = Instant::now();
+    while let Err(why) = ask(SlotAction::Release) {
+        log::debug!("this node's slot is not let go yet: {why:?}");
+        if begun.elapsed() + BETWEEN_RELEASES >= RELEASED_WITHIN {
+            return;
+        }
+        thread::sleep(BETWEEN_RELEASES);
+    }
+    let _ = gone.send(());
+}
+
+#[cfg(test)]
+mod tests {
+    use kops_agent_plan::pacing::message::SlotHolder;
+
+    use super::*;
+
+    #[test]
+    fn what_is_waited_for_is_told_with_who_has_it() {
+        let holder = |node: &str, number: u32| SlotHolder {
+            node: node.into(),
+            lease: format!("kops-agent-disruption.nodes.{number}"),
+            since: "2026-01-01T00:00:00Z".into(),
+        };
+        let busy = SlotAnswer {
+            group: "nodes".into(),
+            holders: vec![holder("i-1", 0), holder("i-2", 1)],
+            ..SlotAnswer::default()
+        };
+        assert_eq!(
+            in_words(&busy),
+            "of the group nodes, i-1 has kops-agent-disruption.nodes.0 since 2026-01-01T00:00:00Z, i-2 has \
+             kops-agent-disruption.nodes.1 since 2026-01-01T00:00:00Z"
+        );
+        let resting = SlotAnswer { not_before: "2026-01-01T01:00:00Z".into(), ..SlotAnswer::default() };
+        assert!(in_words(&resting).contains("gets none before 2026-01-01T01:00:00Z"));
+    }
+}

@@ -1,0 +1,126 @@
+//! Which parts of a working node a plan restarts: kubelet, the container runtime, the API server, etcd.
+
+use std::collections::BTreeSet;
+
+use crate::diff::{Action, CONTAINER_RUNTIME, Change, KUBELET, Plan, Stage, Step};
+use crate::resource::Kind;
+use crate::static_pod::{Rank, rank};
+
+/// The units and static pods that a plan restarts or takes away and without which a node does not work, by name. What is
+/// only started, because it does not run, disrupts nothing that works.
+pub fn restarted(plan: &Plan) -> BTreeSet<String> {
+    plan.steps.iter().flat_map(|step| of_step(step)).map(str::to_owned).collect()
+}
+
+fn of_step(step: &Step) -> Option<&str> {
+    let name = step.resource.name.as_str();
+    match step.resource.kind {
+        Kind::Unit => is_part(name).then_some(name).filter(|_| stops(step)),
+        Kind::File if is_pod(step) => is_part_of_control_plane(name).then(|| pod(name)),
+        // A file with whose change a unit is restarted by command.
+        Kind::File => step.changes.iter().filter_map(restarted_by_command).find(|unit| is_part(unit)),
+        _ => None,
+    }
+}
+
+fn is_part(unit: &str) -> bool {
+    matches!(unit, KUBELET | CONTAINER_RUNTIME)
+}
+
+fn stops(step: &Step) -> bool {
+    step.action == Action::Remove
+        || step.changes.iter().any(|change| matches!(change, Change::Restart { .. } | Change::Stop))
+}
+
+/// Whether it is a static pod that runs and is started anew or ended. One whose file is missing does not run.
+fn is_pod(step: &Step) -> bool {
+    let is_manifest = Stage::of(&step.resource) == Stage::Pods;
+    is_manifest && (step.action == Action::Remove || step.action != Action::Create && step.starts_pod())
+}
+
+fn is_part_of_control_plane(manifest: &str) -> bool {
+    matches!(rank(manifest), Rank::Etcd | Rank::ApiServer)
+}
+
+/// The pod of a manifest, by the name of its file.
+fn pod(manifest: &str) -> &str {
+    let file = manifest.rsplit('/').next().unwrap_or_default();
+    file.split_once('.').map_or(file, |(name, _)| name)
+}
+
+fn restarted_by_command(change: &Change) -> Option<&str> {
+    match change {
+        Change::Run { command } => match command.as_slice() {
+            [program, verb, unit] if program == "systemctl" && verb == "restart" => Some(unit),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::ResourceId;
+
+    const API_SERVER: &str = "/etc/kubernetes/manifests/kube-apiserver.manifest";
+    const ETCD: &str = "/etc/kubernetes/manifests/etcd-main.manifest";
+    const PROXY: &str = "/etc/kubernetes/manifests/kube-proxy.manifest";
+
+    fn step(kind: Kind, name: &str, action: Action, changes: Vec<Change>) -> Step {
+        let resource = ResourceId::new(kind, name);
+        Step { stage: Stage::of(&resource), resource, action, changes }
+    }
+
+    fn of(steps: Vec<Step>) -> Vec<String> {
+        restarted(&Plan { steps, ..Plan::default() }).into_iter().collect()
+    }
+
+    fn restart() -> Vec<Change> {
+        vec![Change::Restart { because: vec![] }]
+    }
+
+    fn write() -> Vec<Change> {
+        vec![Change::Write { diff: String::new() }]
+    }
+
+    #[test]
+    fn a_restart_of_kubelet_or_the_runtime_disrupts_and_a_start_does_not() {
+        for unit in [KUBELET, CONTAINER_RUNTIME] {
+            assert_eq!(of(vec![step(Kind::Unit, unit, Action::Restart, restart())]), [unit]);
+            assert_eq!(of(vec![step(Kind::Unit, unit, Action::Change, vec![Change::Stop])]), [unit]);
+            assert_eq!(of(vec![step(Kind::Unit, unit, Action::Remove, vec![])]), [unit]);
+            assert!(of(vec![step(Kind::Unit, unit, Action::Change, vec![Change::Start])]).is_empty());
+            assert!(
+                of(vec![step(Kind::Unit, unit, Action::Create, vec![Change::Enable, Change::Start])])
+                    .is_empty()
+            );
+        }
+        assert!(of(vec![step(Kind::Unit, "logrotate.timer", Action::Restart, restart())]).is_empty());
+    }
+
+    #[test]
+    fn a_changed_pod_of_the_api_server_or_etcd_disrupts() {
+        for (path, name) in [(API_SERVER, "kube-apiserver"), (ETCD, "etcd-main")] {
+            assert_eq!(of(vec![step(Kind::File, path, Action::Change, write())]), [name]);
+            assert_eq!(of(vec![step(Kind::File, path, Action::Restart, restart())]), [name], "a key of it");
+            assert_eq!(of(vec![step(Kind::File, path, Action::Remove, vec![Change::Remove])]), [name]);
+            assert!(of(vec![step(Kind::File, path, Action::Create, write())]).is_empty(), "it does not run");
+            let mode = vec![Change::Set { field: "mode".into(), from: None, to: "0400".into() }];
+            assert!(of(vec![step(Kind::File, path, Action::Change, mode)]).is_empty());
+        }
+        assert!(of(vec![step(Kind::File, PROXY, Action::Change, write())]).is_empty());
+    }
+
+    #[test]
+    fn a_file_with_which_a_unit_is_restarted_by_command_disrupts() {
+        let run = |unit: &str| {
+            let command = ["systemctl", "restart", unit].map(str::to_owned).into();
+            vec![Change::Write { diff: String::new() }, Change::Run { command }]
+        };
+        assert_eq!(of(vec![step(Kind::File, "/etc/x", Action::Change, run(KUBELET))]), [KUBELET]);
+        assert!(of(vec![step(Kind::File, "/etc/x", Action::Change, run("x.service"))]).is_empty());
+        assert!(of(vec![step(Kind::File, "/etc/x", Action::Change, write())]).is_empty());
+        assert!(of(vec![]).is_empty());
+    }
+}

@@ -1,0 +1,179 @@
+//! A drain: a node is cordoned, its pods are evicted, and it is uncordoned again. What is written of its Node, and which of its
+//! pods are evicted, follows from what the API server has of them.
+//!
+//! Which pods: those that `kops rolling-update cluster` evicts, by kubectl's drain with `--force`, `--ignore-daemonsets` and
+//! `--delete-emptydir-data` (kops: `pkg/instancegroups/instancegroups.go`; kubectl: `pkg/drain/filters.go`).
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+/// The annotation of a Node that a run has cordoned, with the time. A cordon without it is an operator's, and stays.
+pub const CORDONED: &str = "kops-agent.io/cordoned-since";
+
+/// The annotation of the pod that stands for a static pod (`k8s.io/api/core/v1`, `MirrorPodAnnotationKey`).
+const MIRROR: &str = "kubernetes.io/config.mirror";
+
+/// What matters here of a Node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cordon {
+    /// Whether no pods are scheduled to it.
+    pub is_cordoned: bool,
+    /// Whether a run has cordoned it.
+    pub is_of_a_run: bool,
+    resource_version: Value,
+}
+
+impl Cordon {
+    /// Reads it of a Node as the API server has it.
+    pub fn of(node: &Value) -> Cordon {
+        let annotations = &node["metadata"]["annotations"];
+        Cordon {
+            is_cordoned: node["spec"]["unschedulable"] == true,
+            is_of_a_run: annotations.get(CORDONED).is_some(),
+            resource_version: node["metadata"]["resourceVersion"].clone(),
+        }
+    }
+
+    /// The merge patch with which a run cordons the Node; `None` where it is cordoned already, by whomever.
+    pub fn cordoned(&self, now: &str) -> Option<Value> {
+        (!self.is_cordoned).then(|| self.patch(&json!(now), &json!(true)))
+    }
+
+    /// The merge patch that takes back what a run did; `None` where none has done anything.
+    pub fn uncordoned(&self) -> Option<Value> {
+        self.is_of_a_run.then(|| self.patch(&Value::Null, &Value::Null))
+    }
+
+    /// Taken only if the Node is still the one that was read.
+    fn patch(&self, annotation: &Value, unschedulable: &Value) -> Value {
+        json!({
+            "metadata": {"resourceVersion": self.resource_version, "annotations": {CORDONED: annotation}},
+            "spec": {"unschedulable": unschedulable},
+        })
+    }
+}
+
+/// A pod that is to leave a node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaving {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Its UID: another pod of its name is not meant.
+    pub uid: String,
+    /// Whether nothing makes another one in its place.
+    pub is_bare: bool,
+    /// Whether it is ending already.
+    pub is_ending: bool,
+}
+
+impl Leaving {
+    /// The eviction of this pod, and of no other by its name.
+    pub fn eviction(&self) -> Value {
+        json!({
+            "apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": {"namespace": self.namespace, "name": self.name},
+            "deleteOptions": {"preconditions": {"uid": self.uid}},
+        })
+    }
+}
+
+/// The pods of a node that are to leave it, of those that the API server lists.
+///
+/// # Errors
+/// The list is none.
+pub fn leaving(pods: Value) -> Result<Vec<Leaving>, String> {
+    let pods: Pods = serde_json::from_value(pods).map_err(|error| error.to_string())?;
+    Ok(pods.items.into_iter().map(|pod| pod.metadata).filter_map(one_leaving).collect())
+}
+
+fn one_leaving(pod: Metadata) -> Option<Leaving> {
+    let controller = pod.owner_references.iter().find(|owner| owner.controller);
+    let is_mirror = pod.annotations.get(MIRROR).is_some();
+    if is_mirror || controller.is_some_and(|owner| owner.kind == "DaemonSet") {
+        return None;
+    }
+    let (is_bare, is_ending) = (controller.is_none(), pod.deletion_timestamp.is_some());
+    Some(Leaving { namespace: pod.namespace, name: pod.name, uid: pod.uid, is_bare, is_ending })
+}
+
+#[derive(Deserialize)]
+struct Pods {
+    items: Vec<Pod>,
+}
+
+#[derive(Deserialize)]
+struct Pod {
+    metadata: Metadata,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default, rename_all = "camelCase")]
+struct Metadata {
+    namespace: String,
+    name: String,
+    uid: String,
+    annotations: Value,
+    owner_references: Vec<Owner>,
+    deletion_timestamp: Option<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct Owner {
+    kind: String,
+    controller: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(unschedulable: &Value, annotations: &Value) -> Cordon {
+        Cordon::of(&json!({
+            "metadata": {"resourceVersion": "7", "annotations": annotations}, "spec": {"unschedulable": unschedulable},
+        }))
+    }
+
+    #[test]
+    fn only_a_cordon_of_a_run_is_taken_back() {
+        let open = node(&Value::Null, &Value::Null);
+        let cordoned = open.cordoned("now").unwrap();
+        assert_eq!(cordoned["spec"]["unschedulable"], true);
+        assert_eq!(cordoned["metadata"], json!({"resourceVersion": "7", "annotations": {CORDONED: "now"}}));
+        assert_eq!(open.uncordoned(), None);
+
+        let ours = node(&json!(true), &json!({CORDONED: "then"}));
+        assert_eq!(ours.cordoned("now"), None);
+        let uncordoned = ours.uncordoned().unwrap();
+        assert_eq!(uncordoned["spec"], json!({"unschedulable": null}));
+        assert_eq!(uncordoned["metadata"]["annotations"], json!({CORDONED: null}));
+
+        let operators = node(&json!(true), &json!({"a": "b"}));
+        assert_eq!((operators.cordoned("now"), operators.uncordoned()), (None, None));
+        // An operator has uncordoned it in between, which leaves the annotation.
+        assert!(node(&json!(false), &json!({CORDONED: "then"})).cordoned("now").is_some());
+    }
+
+    #[test]
+    fn pods_of_daemon_sets_and_static_pods_stay() {
+        let pod = |name: &str, more: Value| {
+            let mut metadata = json!({"namespace": "n", "name": name, "uid": format!("uid-{name}")});
+            metadata.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            json!({"metadata": metadata, "spec": {}, "status": {}})
+        };
+        let owned = |kind: &str| json!({"ownerReferences": [{"kind": kind, "controller": true}]});
+        let pods = json!({"items": [
+            pod("web", owned("ReplicaSet")), pod("proxy", owned("DaemonSet")), pod("bare", json!({})),
+            pod("etcd", json!({"annotations": {MIRROR: "x"}, "ownerReferences": [{"kind": "Node", "controller": true}]})),
+            pod("ending", json!({"deletionTimestamp": "2026-01-01T00:00:00Z", "ownerReferences": [{"kind": "DaemonSet"}]})),
+        ]});
+        let leaving = leaving(pods).unwrap();
+        let told: Vec<_> =
+            leaving.iter().map(|pod| (pod.name.as_str(), pod.is_bare, pod.is_ending)).collect();
+        assert_eq!(told, [("web", false, false), ("bare", true, false), ("ending", true, true)]);
+        assert_eq!(leaving[0].eviction()["deleteOptions"], json!({"preconditions": {"uid": "uid-web"}}));
+        assert!(super::leaving(json!({"kind": "Status"})).is_err());
+    }
+}

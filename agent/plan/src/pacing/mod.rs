@@ -1,0 +1,128 @@
+//! Pacing: a change that restarts what a working node is made of takes a slot first, of which a group has few, so that a
+//! mistake in the cluster spec meets one node and not all of them.
+//!
+//! [`restarted`] says whether a plan is such a change, [`message`] is what a node and the bootstrap server say to each other, and
+//! [`slots`] decides on the server who has a slot. The protocol is ours, and written down in `docs/pacing.md`; kOps'
+//! kops-controller has nothing of the kind.
+
+mod disruption;
+pub mod drain;
+pub mod message;
+pub mod slots;
+
+use std::collections::BTreeMap;
+
+use crate::bootstrap::node_config::is_dns_name;
+use crate::labels::INSTANCE_GROUP;
+use crate::resource::DesiredState;
+use crate::static_pod::{Rank, is_manifest, rank};
+
+pub use disruption::restarted;
+
+/// The file of the API server's static pod (kops: `nodeup/pkg/model/kube_apiserver.go`).
+pub const API_SERVER_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.manifest";
+
+/// The namespace of the Leases. It is their own: a right to write Leases that have no fixed name is one to all Leases of a
+/// namespace, and in `kube-system` those of kube-scheduler and kube-controller-manager are among them.
+pub const NAMESPACE: &str = "kops-agent";
+/// The label of a Lease with the group whose slot it is.
+pub const GROUP_LABEL: &str = "kops-agent.io/disruption-group";
+/// What all control planes are one group of: their etcd members and API servers belong together, whatever kOps' instance groups
+/// are called.
+pub const CONTROL_PLANE: &str = "control-plane";
+
+/// Kubernetes' label of a control plane, which a kubelet may not set itself (the admission plugin NodeRestriction).
+const CONTROL_PLANE_LABEL: &str = "node-role.kubernetes.io/control-plane";
+/// The labels of Nodes that kops-controller has labelled and that are no control planes, which a kubelet may not set either.
+const ROLE_LABELS: [&str; 2] = ["node-role.kubernetes.io/node", "node-role.kubernetes.io/api-server"];
+/// What all Nodes are one group of that have a role and no label of an instance group: kOps gives that label where the instance
+/// group's own `nodeLabels` have it, as `kops create` writes them.
+pub const WITHOUT_GROUP: &str = "without-group";
+/// What the names of the Leases begin with.
+const PREFIX: &str = "kops-agent-disruption.";
+
+/// The group whose slots a Node takes, by its labels; `None` where it has not been labelled yet.
+pub fn group_of(labels: &BTreeMap<String, String>) -> Option<String> {
+    if labels.contains_key(CONTROL_PLANE_LABEL) {
+        return Some(CONTROL_PLANE.to_owned());
+    }
+    let has_role = ROLE_LABELS.iter().any(|role| labels.contains_key(*role));
+    match labels.get(INSTANCE_GROUP) {
+        Some(group) => is_dns_name(group).then(|| group.clone()),
+        None => has_role.then(|| WITHOUT_GROUP.to_owned()),
+    }
+}
+
+/// The same by what a node must have and its instance group, for what is shown before a server has said it: only control planes
+/// run etcd.
+pub fn shown_group<'a>(desired: &DesiredState, instance_group: &'a str) -> &'a str {
+    let is_etcd = |name: &str| is_manifest(name) && rank(name) == Rank::Etcd;
+    if desired.iter().any(|(id, _)| is_etcd(&id.name)) { CONTROL_PLANE } else { instance_group }
+}
+
+/// How many nodes of a group may be disrupted at a time, where this many are asked for: never two control planes.
+pub fn budget(group: &str, max_unavailable: u32) -> u32 {
+    if group == CONTROL_PLANE { max_unavailable.min(1) } else { max_unavailable }
+}
+
+/// The name of the Lease of a slot.
+pub fn lease_name(group: &str, number: u32) -> String {
+    format!("{PREFIX}{group}.{number}")
+}
+
+/// The number of the slot of a group that a Lease of this name is; `None` where it is none.
+pub fn number_of(lease: &str, group: &str) -> Option<u32> {
+    let number = lease.strip_prefix(PREFIX)?.strip_prefix(group)?.strip_prefix('.')?.parse().ok()?;
+    (lease_name(group, number) == lease).then_some(number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::resource::File;
+
+    fn labels(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn control_planes_are_one_group_and_workers_that_of_their_label() {
+        let of = |pairs: &[(&str, &str)]| group_of(&labels(pairs));
+        assert_eq!(of(&[(INSTANCE_GROUP, "nodes-a")]).as_deref(), Some("nodes-a"));
+        let control_plane = [(INSTANCE_GROUP, "control-plane-a"), (CONTROL_PLANE_LABEL, "")];
+        assert_eq!(of(&control_plane).as_deref(), Some(CONTROL_PLANE));
+        assert_eq!(of(&[]), None);
+        assert_eq!(
+            of(&[("node-role.kubernetes.io/node", ""), ("team", "a")]).as_deref(),
+            Some(WITHOUT_GROUP)
+        );
+        assert_eq!(of(&[(INSTANCE_GROUP, "Not_A_Name")]), None);
+        assert_eq!((budget("nodes", 3), budget(CONTROL_PLANE, 3), budget(CONTROL_PLANE, 0)), (3, 1, 0));
+    }
+
+    #[test]
+    fn before_a_server_is_asked_a_control_plane_is_known_by_its_etcd() {
+        let mut desired = DesiredState::default();
+        desired.add(File::text("/etc/kubernetes/manifests/kube-proxy.manifest", ""));
+        assert_eq!(shown_group(&desired, "nodes"), "nodes");
+        desired.add(File::text("/etc/kubernetes/manifests/etcd-main.manifest", ""));
+        assert_eq!(shown_group(&desired, "control-plane-a"), CONTROL_PLANE);
+    }
+
+    #[test]
+    fn a_lease_is_a_slot_of_one_group_only() {
+        assert_eq!(lease_name("nodes", 0), "kops-agent-disruption.nodes.0");
+        assert_eq!(number_of("kops-agent-disruption.nodes.12", "nodes"), Some(12));
+        for (lease, group) in [
+            ("kops-agent-disruption.nodes.1.2", "nodes"),
+            ("kops-agent-disruption.nodes.01", "nodes"),
+            ("kops-agent-disruption.nodes.+1", "nodes"),
+            ("kops-agent-disruption.nodes.x", "nodes"),
+            ("kops-agent-disruption.nodes2.1", "nodes"),
+            ("kops-controller-leader", "nodes"),
+        ] {
+            assert_eq!(number_of(lease, group), None, "{lease}");
+        }
+        assert_eq!(number_of("kops-agent-disruption.nodes.1.2", "nodes.1"), Some(2));
+    }
+}

@@ -1,0 +1,211 @@
+//! Which node has a slot: decided from the Leases of its group as they are.
+//!
+//! A slot is a Lease with a number. It is free where it names no holder or was not renewed for as long as it says, so a holder
+//! that is killed at any instant keeps it for [`LEASE_SECONDS`] and no longer. A node has one slot at most, and cannot have it for
+//! ever: after [`LONGEST_HELD`] it has to let others have their turn.
+
+use super::message::SlotAction;
+
+/// For how many seconds a slot is kept after it was renewed: longer than an API server takes to start again.
+pub const LEASE_SECONDS: i64 = 300;
+/// How often a node renews its slot, in seconds: nine tries may fail.
+pub const RENEW_EVERY: u64 = 30;
+/// For how many seconds in a row a node may have a slot. A run with `--health-patience` and a rollback takes minutes, and systemd
+/// ends one of the timer after an hour.
+pub const LONGEST_HELD: i64 = 60 * 60;
+/// For how many seconds a node gets none after that; and what it had longer ago than this is no longer counted.
+pub const REST_SECONDS: i64 = 60 * 60;
+
+/// A slot as its Lease tells of it; times are seconds since 1970.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Slot {
+    /// Its number.
+    pub number: u32,
+    /// The Node that has it; empty where none has.
+    pub holder: String,
+    /// The Node that had it last.
+    pub last_holder: String,
+    /// Since when that has or had it.
+    pub acquired: i64,
+    /// When it was last renewed, or let go.
+    pub renewed: i64,
+    /// For how many seconds the same node had a slot just before.
+    pub held_before: i64,
+    /// Whether it has not been renewed for as long as it says.
+    pub has_expired: bool,
+}
+
+impl Slot {
+    fn is_held(&self) -> bool {
+        !self.holder.is_empty() && !self.has_expired
+    }
+
+    /// For how long in a row its last holder has had a slot, as of `now`.
+    fn held_until(&self, now: i64) -> i64 {
+        self.held_before + (now - self.acquired).max(0)
+    }
+}
+
+/// What comes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// The node gets this slot, or has it and it is renewed.
+    Hold {
+        /// Its number.
+        number: u32,
+        /// Since when.
+        acquired: i64,
+        /// For how many seconds the node had one just before.
+        held_before: i64,
+    },
+    /// Others have all that there are.
+    Busy(Vec<Slot>),
+    /// The node has had one for too long.
+    Resting {
+        /// When it may have one again.
+        until: i64,
+    },
+    /// The node has none that could be renewed or let go.
+    HasNone,
+    /// The node lets this one go.
+    Free(u32),
+}
+
+/// Decides what comes of a request of `node`, whose group has this budget, given all slots of the group there are.
+pub fn decide(slots: &[Slot], node: &str, action: SlotAction, budget: u32, now: i64) -> Decision {
+    let mut slots: Vec<&Slot> = slots.iter().collect();
+    slots.sort_by_key(|slot| slot.number);
+    let own = slots.iter().find(|slot| slot.holder == node);
+    match (action, own) {
+        (SlotAction::Release, Some(own)) => return Decision::Free(own.number),
+        (SlotAction::Release, None) => return Decision::HasNone,
+        (_, Some(own)) if !own.has_expired => {
+            return match own.held_until(now) < LONGEST_HELD {
+                true => Decision::Hold {
+                    number: own.number,
+                    acquired: own.acquired,
+                    held_before: own.held_before,
+                },
+                false => Decision::Resting { until: own.renewed + REST_SECONDS },
+            };
+        }
+        (SlotAction::Renew, _) => return Decision::HasNone,
+        (SlotAction::Acquire, _) => {}
+    }
+    let had = slots.iter().filter(|slot| slot.last_holder == node && slot.renewed + REST_SECONDS > now);
+    let last = had.max_by_key(|slot| slot.renewed);
+    let held_before = last.map_or(0, |slot| slot.held_until(slot.renewed));
+    if let Some(last) = last.filter(|_| held_before >= LONGEST_HELD) {
+        return Decision::Resting { until: last.renewed + REST_SECONDS };
+    }
+    let held: Vec<&Slot> = slots.into_iter().filter(|slot| slot.is_held()).collect();
+    if held.len() >= usize::try_from(budget).unwrap_or(usize::MAX) {
+        return Decision::Busy(held.into_iter().cloned().collect());
+    }
+    // All that ask at this time find the same one, so that one of them writes it and the others do not.
+    let is_free = |number: &u32| held.iter().all(|slot| slot.number != *number);
+    let number = (0..=u32::MAX).find(is_free).unwrap_or_default();
+    Decision::Hold { number, acquired: now, held_before }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::slice::from_ref;
+
+    use super::SlotAction::{Acquire, Release, Renew};
+    use super::*;
+
+    const NOW: i64 = 1_800_000_000;
+
+    fn held(number: u32, holder: &str, acquired: i64) -> Slot {
+        Slot {
+            number,
+            holder: holder.into(),
+            last_holder: holder.into(),
+            acquired,
+            renewed: NOW,
+            ..Slot::default()
+        }
+    }
+
+    fn expired(slot: Slot) -> Slot {
+        Slot { has_expired: true, ..slot }
+    }
+
+    fn let_go(slot: Slot) -> Slot {
+        Slot { holder: String::new(), ..slot }
+    }
+
+    fn new(number: u32) -> Decision {
+        Decision::Hold { number, acquired: NOW, held_before: 0 }
+    }
+
+    #[test]
+    fn a_free_slot_is_taken_and_one_that_is_held_is_waited_for() {
+        assert_eq!(decide(&[], "a", Acquire, 1, NOW), new(0));
+        let b = held(0, "b", NOW - 60);
+        assert_eq!(decide(from_ref(&b), "a", Acquire, 1, NOW), Decision::Busy(vec![b.clone()]));
+        assert_eq!(decide(from_ref(&b), "a", Acquire, 2, NOW), new(1));
+        assert_eq!(decide(&[let_go(b.clone())], "a", Acquire, 1, NOW), new(0));
+        assert_eq!(decide(&[expired(b)], "a", Acquire, 1, NOW), new(0), "its holder was killed");
+        assert_eq!(decide(&[], "a", Acquire, 0, NOW), Decision::Busy(vec![]));
+    }
+
+    #[test]
+    fn what_counts_is_how_many_are_held_and_not_their_numbers() {
+        let c = held(4, "c", NOW);
+        assert_eq!(decide(from_ref(&c), "a", Acquire, 1, NOW), Decision::Busy(vec![c.clone()]));
+        assert_eq!(decide(&[c, let_go(held(0, "b", NOW))], "a", Acquire, 2, NOW), new(0));
+    }
+
+    #[test]
+    fn a_node_has_its_own_slot_back_at_once_and_never_a_second_one() {
+        let own = held(1, "a", NOW - 60);
+        let slots = [held(0, "b", NOW), own];
+        let same = Decision::Hold { number: 1, acquired: NOW - 60, held_before: 0 };
+        for (action, budget) in [(Acquire, 1), (Acquire, 9), (Renew, 1)] {
+            assert_eq!(decide(&slots, "a", action, budget, NOW), same);
+        }
+        assert_eq!(decide(&slots, "a", Release, 1, NOW), Decision::Free(1));
+        assert_eq!(decide(&slots, "c", Release, 1, NOW), Decision::HasNone);
+        assert_eq!(decide(&slots, "c", Renew, 9, NOW), Decision::HasNone, "renewing takes none");
+    }
+
+    #[test]
+    fn a_slot_that_has_expired_is_not_renewed_and_may_be_taken_again() {
+        let slots = [expired(held(0, "a", NOW - 600))];
+        assert_eq!(decide(&slots, "a", Renew, 1, NOW), Decision::HasNone);
+        let again = Decision::Hold { number: 0, acquired: NOW, held_before: 600 };
+        assert_eq!(decide(&slots, "a", Acquire, 1, NOW), again);
+    }
+
+    #[test]
+    fn a_node_that_has_had_one_for_too_long_gives_others_their_turn() {
+        let own = held(0, "a", NOW - LONGEST_HELD);
+        let resting = Decision::Resting { until: NOW + REST_SECONDS };
+        for action in [Acquire, Renew] {
+            assert_eq!(decide(from_ref(&own), "a", action, 1, NOW), resting);
+        }
+        assert_eq!(decide(from_ref(&own), "a", Release, 1, NOW), Decision::Free(0));
+        // Neither letting it go nor letting it expire helps.
+        for own in [let_go(own.clone()), expired(own.clone())] {
+            assert_eq!(decide(from_ref(&own), "a", Acquire, 9, NOW), resting);
+            assert_eq!(decide(from_ref(&own), "b", Acquire, 1, NOW), new(0));
+            assert_eq!(
+                decide(&[own], "a", Acquire, 1, NOW + REST_SECONDS),
+                Decision::Hold { number: 0, acquired: NOW + REST_SECONDS, held_before: 0 }
+            );
+        }
+    }
+
+    #[test]
+    fn what_was_held_in_several_runs_adds_up() {
+        let own = Slot { held_before: LONGEST_HELD - 100, ..held(0, "a", NOW - 60) };
+        let kept = Decision::Hold { number: 0, acquired: NOW - 60, held_before: LONGEST_HELD - 100 };
+        assert_eq!(decide(from_ref(&own), "a", Renew, 1, NOW), kept);
+        let again = Decision::Hold { number: 0, acquired: NOW, held_before: LONGEST_HELD - 40 };
+        assert_eq!(decide(&[let_go(own.clone())], "a", Acquire, 1, NOW), again);
+        let resting = Decision::Resting { until: NOW + REST_SECONDS };
+        assert_eq!(decide(&[own], "a", Renew, 1, NOW + 40), resting);
+    }
+}

@@ -1,0 +1,81 @@
+//! A node that works is changed in its turn: it waits while another has its group's slot, and is drained and uncordoned.
+
+use crate::cluster::{CONTROL_PLANE_ADDRESS, Cluster, NODE_NAME};
+use crate::{READY, node_has, restarted, running_since};
+use kops_agent_machines::machine::Machine;
+use kops_agent_tests::example_store::{CLUSTER, NODES};
+
+const HOSTS: &str = "/etc/hosts";
+/// The instance group of this cluster does not have its own name among its labels.
+const GROUP: &str = "without-group";
+
+#[track_caller]
+fn has(text: &str, parts: &[&str]) {
+    for part in parts {
+        assert!(text.contains(part), "no {part:?} in {text}");
+    }
+}
+
+fn lease(holder: &str) -> String {
+    format!(
+        "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata:\n  name: kops-agent-disruption.{GROUP}.0\n  namespace: \
+         kops-agent\n  labels: {{kops-agent.io/disruption-group: {GROUP}}}\nspec:\n  holderIdentity: {holder}\n  \
+         leaseDurationSeconds: 300\n  acquireTime: \"2026-01-01T00:00:00.000000Z\"\n  renewTime: \
+         \"2026-01-01T00:00:00.000000Z\"\n"
+    )
+}
+
+fn holder(cluster: &Cluster) -> Option<String> {
+    let lease = format!("kops-agent-disruption.{GROUP}.0");
+    cluster.kubectl(&["-n", "kops-agent", "get", "lease", &lease, "-o", "jsonpath={.spec.holderIdentity}"])
+}
+
+/// A changed setting of kubelet's waits for another node, changes nothing meanwhile, and comes with a drain after that.
+pub fn a_node_is_changed_in_its_turn_and_drained(cluster: &Cluster) {
+    let (control_plane, node): (&Machine, &Machine) = (&cluster.control_plane, &cluster.node);
+    let hosts = node.read(HOSTS);
+    node.write(HOSTS, &format!("{hosts}{CONTROL_PLANE_ADDRESS} kops-controller.internal.{CLUSTER}\n"));
+    cluster.edit_spec("    maxPods: 42\n", "    maxPods: 43\n");
+    let plan = cluster.agent(node, "plan", &["--color", "never"]);
+    let line = format!("This run takes a slot of the group {NODES} first, to restart kubelet.service.\n");
+    has(&plan.stdout, &[&line]);
+
+    control_plane.write("/root/lease.yaml", &lease("i-another"));
+    control_plane
+        .until("another has the slot", || cluster.kubectl(&["apply", "--filename", "/root/lease.yaml"]));
+    let before = running_since(node);
+    let impatient = ["--max-unavailable", "1", "--slot-timeout", "8"];
+    let ended = cluster.agent(node, "converge", &impatient);
+    assert_eq!(ended.code, Some(1), "{}", node.explain(&ended));
+    has(
+        &ended.stderr,
+        &["waiting for a slot to restart kubelet.service", "i-another has", "so nothing was changed"],
+    );
+    let ended = cluster.agent(node, "verify", &[&impatient[..], &["--repair"]].concat());
+    assert_eq!(ended.code, Some(4), "{}", node.explain(&ended));
+    has(&ended.stderr, &["the differences stay until the next run"]);
+    assert_eq!(running_since(node), before, "something was restarted without a slot");
+    assert_eq!(holder(cluster).as_deref(), Some("i-another"));
+
+    control_plane.write("/root/lease.yaml", &lease("\"\""));
+    control_plane.until("the slot is free", || cluster.kubectl(&["apply", "--filename", "/root/lease.yaml"]));
+    let ended = cluster.agent(node, "converge", &["--max-unavailable", "1", "--drain"]);
+    assert_eq!(ended.code, Some(0), "{}", node.explain(&ended));
+    let cordoned = format!("the Node {NODE_NAME} is cordoned");
+    let uncordoned = format!("the Node {NODE_NAME} is uncordoned");
+    has(
+        &ended.stderr,
+        &["this node has the slot", &cordoned, "evicting the pod default/example", &uncordoned],
+    );
+    assert_eq!(restarted(&before, &running_since(node)), ["kubelet.service"]);
+    node_has(cluster, NODE_NAME, "{.status.capacity.pods}", "43");
+    node_has(cluster, NODE_NAME, READY, "True");
+    node_has(
+        cluster,
+        NODE_NAME,
+        "{.spec.unschedulable}{.metadata.annotations.kops-agent\\.io/cordoned-since}",
+        "",
+    );
+    assert_eq!(holder(cluster).as_deref(), Some(""), "the slot was not let go");
+    node.write(HOSTS, &hosts);
+}

@@ -1,0 +1,300 @@
+//! Nodes that are about to restart what they are made of take turns by Leases of a real API server (`docs/pacing.md`).
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+
+use kops_agent_tests::ec2::Instance;
+use kops_agent_tests::example_keys::Keyset;
+use kops_agent_tests::ports::free_port;
+use kops_agent_tests::sts::{Principal, Sts};
+use rcgen::{CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, KeyPair};
+use rustls::ClientConfig;
+use serde_json::{Value, json};
+
+use crate::bootstrap::{World, on_aws};
+use crate::client::{connect, exchange, post};
+use crate::cluster::{CLUSTER, Cluster, GROUP_LABEL, REGION, eventually, id, plain_agent};
+use crate::renewal::showing;
+
+const FROM: Ipv4Addr = Ipv4Addr::new(127, 0, 1, 1);
+const CONTROL_PLANE: &str = "node-role.kubernetes.io/control-plane";
+
+/// A cluster with two workers, 1 and 2, and two control planes of two groups, 3 and 4.
+struct Scene {
+    world: World,
+    authority: Keyset,
+    _sts: Sts,
+}
+
+impl Scene {
+    fn start() -> Scene {
+        let sts = Sts::start().unwrap();
+        let of_controller = Principal::instance("control-plane.c.example.com", "i-0ccccccccccccccc0");
+        sts.put(&of_controller);
+        let cluster = Cluster::start().with_environment("AWS_ENDPOINT_URL_STS", &sts.url());
+        let labels = format!("{CONTROL_PLANE}: '', kops.k8s.io/kops-controller-pki: ''");
+        cluster.apply("control-plane", "control-plane-b", &labels);
+        for (number, group) in [(1, "nodes"), (2, "nodes"), (3, "control-plane"), (4, "control-plane-b")] {
+            cluster.ec2.put(&id(number), Instance::of_group(CLUSTER, group));
+            cluster.create_node(&id(number), Some(&id(number)));
+        }
+        let authority = Keyset::make("kubernetes-ca", 7).unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, free_port().unwrap()));
+        let world = World::signed_by(&authority, address, cluster, &json!({ "provider": on_aws(REGION) }));
+        Scene { world, authority, _sts: sts }
+    }
+
+    fn is_labelled(&self) {
+        let cluster = &self.world.cluster;
+        eventually("all are labelled", || {
+            (1..=4).all(|number| cluster.label(&id(number), GROUP_LABEL).is_some())
+        });
+    }
+
+    /// A client with a certificate of this name and organization.
+    fn client(&self, name: &str, organization: &str) -> Arc<ClientConfig> {
+        let mut params = CertificateParams::default();
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        params.distinguished_name.push(DnType::OrganizationName, organization);
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.signed_by(&key, &self.authority.issuer().unwrap()).unwrap();
+        showing(&self.world, &certificate.pem(), &key)
+    }
+
+    fn ask_by(&self, client: &Arc<ClientConfig>, body: &Value) -> (u16, String) {
+        let asked = post("", &body.to_string()).replacen("POST /bootstrap ", "POST /slot ", 1);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let asking = async {
+            let stream = connect(FROM, self.world.address).await.unwrap();
+            exchange(stream, client, &self.world.name, &asked).await
+        };
+        runtime.block_on(asking).unwrap_or_default()
+    }
+
+    fn kubelet(&self, number: usize) -> Arc<ClientConfig> {
+        self.client(&format!("system:node:{}", id(number)), "system:nodes")
+    }
+
+    /// What a node is answered that asks for this.
+    #[track_caller]
+    fn ask(&self, number: usize, action: &str, max_unavailable: u32) -> Value {
+        let body = json!({"action": action, "maxUnavailable": max_unavailable});
+        let (status, answer) = self.ask_by(&self.kubelet(number), &body);
+        assert_eq!(status, 200, "{answer}");
+        serde_json::from_str(&answer).unwrap()
+    }
+
+    /// The name of the Lease that a node gets; `None` where it gets none.
+    #[track_caller]
+    fn acquire(&self, number: usize, max_unavailable: u32) -> Option<String> {
+        let answer = self.ask(number, "acquire", max_unavailable);
+        (answer["granted"] == true).then(|| answer["lease"].as_str().unwrap().to_owned())
+    }
+
+    fn lease(&self, name: &str) -> Value {
+        let shown = self.world.cluster.kubectl(&["-n", "kops-agent", "get", "lease", name, "-o", "json"]);
+        serde_json::from_str(&shown).unwrap()
+    }
+
+    fn patch_lease(&self, name: &str, patch: &Value) {
+        let patch = patch.to_string();
+        self.world.cluster.kubectl(&[
+            "-n",
+            "kops-agent",
+            "patch",
+            "lease",
+            name,
+            "--type=merge",
+            "-p",
+            &patch,
+        ]);
+    }
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn nodes_of_a_group_take_turns_and_all_control_planes_are_one_group() {
+    let scene = Scene::start();
+    let controller = scene.world.controller();
+    scene.is_labelled();
+    let [first, second] = [0, 1].map(|number| format!("kops-agent-disruption.nodes.{number}"));
+
+    assert_eq!(scene.acquire(1, 1).as_deref(), Some(first.as_str()));
+    let lease = scene.lease(&first);
+    assert_eq!(
+        (&lease["spec"]["holderIdentity"], &lease["spec"]["leaseDurationSeconds"]),
+        (&json!(id(1)), &json!(300))
+    );
+    assert_eq!(lease["metadata"]["labels"]["kops-agent.io/disruption-group"], "nodes");
+    let admin = scene.world.cluster.api.kubeconfig("admin", &["system:masters"]).unwrap();
+    let fleet = plain_agent().args(["fleet", "status", "--kubeconfig"]).arg(admin).output().unwrap();
+    let shown = String::from_utf8(fleet.stdout).unwrap();
+    assert!(shown.contains(&format!("\n{} has the slot {first} since ", id(1))), "{shown}");
+    let busy = scene.ask(2, "acquire", 1);
+    assert_eq!((&busy["granted"], &busy["group"]), (&json!(false), &json!("nodes")));
+    assert_eq!((&busy["holders"][0]["node"], &busy["holders"][0]["lease"]), (&json!(id(1)), &json!(first)));
+    assert_eq!(scene.ask(2, "renew", 9)["granted"], false, "it has none");
+    assert_eq!(scene.acquire(1, 9).as_deref(), Some(first.as_str()), "it has no second one");
+    assert_eq!(scene.ask(1, "renew", 1)["granted"], true);
+    assert_eq!(scene.acquire(2, 2).as_deref(), Some(second.as_str()));
+
+    // What a node says of another's name or group is not read.
+    let other = json!({"action": "release", "maxUnavailable": 1, "node": id(1), "group": "control-plane", "lease": first});
+    assert_eq!(scene.ask_by(&scene.kubelet(2), &other).0, 200);
+    assert_eq!(scene.lease(&first)["spec"]["holderIdentity"], id(1));
+    assert_ne!(scene.lease(&second)["spec"]["holderIdentity"], id(2));
+    scene.ask(1, "release", 1);
+    assert_eq!(scene.acquire(2, 1).as_deref(), Some(first.as_str()));
+
+    assert_eq!(scene.acquire(3, 5).as_deref(), Some("kops-agent-disruption.control-plane.0"));
+    assert_eq!(scene.ask(4, "acquire", 5)["holders"][0]["node"], id(3), "never two control planes");
+    scene.ask(3, "release", 5);
+    assert_eq!(scene.acquire(4, 5).as_deref(), Some("kops-agent-disruption.control-plane.0"));
+
+    let metrics = controller.get("/metrics");
+    for line in [
+        r#"kops_agent_slot_requests_total{outcome="refused",reason="NoSlotFree"} 2"#,
+        r#"kops_agent_slot_requests_total{outcome="refused",reason="HasNone"} 1"#,
+    ] {
+        assert!(metrics.contains(line), "{line} is not in:\n{metrics}");
+    }
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn a_slot_that_is_not_renewed_frees_itself_and_none_is_held_for_ever() {
+    let scene = Scene::start();
+    let _controller = scene.world.controller();
+    scene.is_labelled();
+    let lease = scene.acquire(1, 1).unwrap();
+    assert_eq!(scene.acquire(2, 1), None);
+    // As one whose holder was killed some minutes ago.
+    scene.patch_lease(&lease, &json!({"spec": {"leaseDurationSeconds": 1}}));
+    eventually("it is free", || scene.acquire(2, 1).is_some());
+    assert_eq!(scene.ask(1, "renew", 1)["granted"], false, "it is another's by now");
+    assert_eq!(scene.lease(&lease)["spec"]["holderIdentity"], id(2));
+
+    scene.patch_lease(&lease, &json!({"spec": {"acquireTime": "2026-01-01T00:00:00.000000Z"}}));
+    for action in ["renew", "acquire"] {
+        let answer = scene.ask(2, action, 1);
+        assert!(answer["granted"] == false && answer["notBefore"].is_string(), "{answer}");
+    }
+    scene.ask(2, "release", 1);
+    assert_eq!(scene.acquire(2, 9), None, "it has to rest, though there are slots");
+    assert_eq!(scene.acquire(1, 1).as_deref(), Some(lease.as_str()), "others have their turn");
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn only_the_kubelet_of_a_node_that_is_there_gets_a_slot_and_trouble_is_no_free_slot() {
+    let scene = Scene::start();
+    let _controller = scene.world.controller();
+    scene.is_labelled();
+    let body = json!({"action": "acquire", "maxUnavailable": 1});
+    let ask = |client: &Arc<ClientConfig>| scene.ask_by(client, &body);
+    assert_eq!(ask(&scene.world.trust), (403, "NoClientCertificate".to_owned()));
+    assert_eq!(
+        ask(&scene.client("system:kube-proxy", "system:nodes")),
+        (403, "CertificateOfNoNode".to_owned())
+    );
+    assert_eq!(
+        ask(&scene.client("system:node:a", "system:masters")),
+        (403, "CertificateOfNoNode".to_owned())
+    );
+    assert_eq!(ask(&scene.kubelet(9)), (403, "NodeNotFound".to_owned()));
+    let (status, told) = scene.ask_by(&scene.kubelet(1), &json!({"action": "acquire", "maxUnavailable": 0}));
+    assert!(status == 400 && told.contains("maxUnavailable"), "{told}");
+
+    let unlabelled = "unlabelled";
+    scene.world.cluster.create_node(unlabelled, None);
+    let (status, told) = ask(&scene.client(&format!("system:node:{unlabelled}"), "system:nodes"));
+    assert!(status == 500 && told.contains("has no label"), "{status} {told}");
+
+    scene.world.cluster.kubectl(&["-n", "kops-agent", "delete", "rolebinding", "kops-agent-pacing"]);
+    eventually("the right is gone", || ask(&scene.kubelet(1)).0 == 500);
+    let (_, told) = ask(&scene.kubelet(1));
+    assert!(told.contains("forbidden") && told.contains("packaging/kubernetes/rbac.yaml"), "{told}");
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn a_kubelet_may_cordon_and_drain_its_own_node_and_budgets_are_respected() {
+    let cluster = Cluster::start();
+    for node in ["a", "b"] {
+        cluster.create_node(node, None);
+        let labels = json!({"app": "web"});
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("on-{node}"), "labels": labels},
+            "spec": {"nodeName": node, "terminationGracePeriodSeconds": 0, "containers": [{"name": "c", "image": "i"}]}});
+        cluster.api.kubectl(&["create", "-f", "-"], &pod.to_string()).unwrap();
+        // What does not run yet may always be evicted.
+        let runs =
+            json!({"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}})
+                .to_string();
+        let name = format!("on-{node}");
+        cluster.kubectl(&["patch", "pod", &name, "--subresource=status", "--type=merge", "-p", &runs]);
+    }
+    let budget = json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "web"},
+        "spec": {"maxUnavailable": 0, "selector": {"matchLabels": {"app": "web"}}}});
+    cluster.api.kubectl(&["create", "-f", "-"], &budget.to_string()).unwrap();
+    let as_kubelet = |arguments: &[&str], input: &str| cluster.api.kubectl_as_kubelet("a", arguments, input);
+
+    let cordon = r#"{"metadata":{"annotations":{"kops-agent.io/cordoned-since":"now"}},"spec":{"unschedulable":true}}"#;
+    as_kubelet(&["patch", "node", "a", "--type=merge", "-p", cordon], "").unwrap();
+    let refused =
+        as_kubelet(&["patch", "node", "b", "--type=merge", "-p", cordon], "").unwrap_err().to_string();
+    assert!(refused.contains("forbidden"), "{refused}");
+    let own = "/api/v1/pods?fieldSelector=spec.nodeName%3Da";
+    assert!(as_kubelet(&["get", "--raw", own], "").unwrap().contains("on-a"));
+
+    let evict = |node: &str| {
+        let name = format!("on-{node}");
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": "default"}});
+        let path = format!("/api/v1/namespaces/default/pods/{name}/eviction");
+        as_kubelet(&["create", "--raw", &path, "-f", "-"], &eviction.to_string())
+    };
+    let of_another = evict("b").unwrap_err().to_string();
+    assert!(of_another.contains("forbidden") || of_another.contains("can only evict"), "{of_another}");
+    // Without a controller manager no budget allows anything before this.
+    let held_back = evict("a").unwrap_err().to_string();
+    assert!(held_back.contains("disruption budget"), "{held_back}");
+    let allowed = json!({"status": {"observedGeneration": 1, "disruptionsAllowed": 1, "currentHealthy": 2, "desiredHealthy": 1,
+        "expectedPods": 2}});
+    let patch = allowed.to_string();
+    cluster.kubectl(&["patch", "pdb", "web", "--subresource=status", "--type=merge", "-p", &patch]);
+    evict("a").unwrap();
+}
+
+#[test]
+#[ignore = "starts an API server: tests/controller/run"]
+fn a_cordon_that_a_killed_run_has_left_is_taken_back_and_an_operators_is_not() {
+    let cluster = Cluster::start();
+    let root = |node: &str| {
+        cluster.create_node(node, None);
+        let root = cluster.make_folder(&format!("machine-{node}"));
+        for folder in ["var/lib/kubelet", "var/lib/kops-agent"] {
+            fs::create_dir_all(root.join(folder)).unwrap();
+        }
+        let kubeconfig = cluster.api.kubeconfig(&format!("system:node:{node}"), &["system:nodes"]).unwrap();
+        fs::copy(kubeconfig, root.join("var/lib/kubelet/kubeconfig")).unwrap();
+        let record = json!({"version": 1, "configHash": "a=", "convergedSince": "2026-01-01T00:00:00Z", "resources": {}});
+        fs::write(root.join("var/lib/kops-agent/record.json"), record.to_string()).unwrap();
+        cluster.kubectl(&["cordon", node]);
+        root
+    };
+    let (left, operators) = (root("left"), root("operators"));
+    cluster.kubectl(&["annotate", "node", "left", "kops-agent.io/cordoned-since=2026-01-01T00:00:00Z"]);
+    let node = |name: &str| -> Value {
+        serde_json::from_str(&cluster.kubectl(&["get", "node", name, "-o", "json"])).unwrap()
+    };
+    for root in [left, operators] {
+        let ended = plain_agent().args(["fleet", "tell", "--root"]).arg(&root).output().unwrap();
+        assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    }
+    let (left, operators) = (node("left"), node("operators"));
+    assert_eq!(left["spec"].get("unschedulable"), None, "{left}");
+    assert_eq!(left["metadata"]["annotations"].get("kops-agent.io/cordoned-since"), None);
+    assert_eq!(operators["spec"]["unschedulable"], true);
+}
