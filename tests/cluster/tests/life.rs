@@ -30,6 +30,8 @@ pub fn labels_change(cluster: &Cluster) {
     let node = cluster.of_group(NODES);
     let boot = boot_id(node);
     cluster.store.merge("instancegroup/nodes", "{spec: {nodeLabels: {example.com/pool: web}}}");
+    // By what kOps has written of the group they go, and not by what was edited.
+    cluster.store.update(NODES);
     let has_label = |value: &'static str| {
         cluster.until(&format!("{} has the label {value}", node.id), "node", node.id, |node| {
             node["metadata"]["labels"]["example.com/pool"] == value

@@ -46,7 +46,7 @@ const SCENARIOS: [(&str, Scenario); 6] = [
     ("worker-reboot", life::a_worker_reboots),
 ];
 /// Those of a run that names none.
-const OF_EVERY_RUN: [&str; 2] = ["add-ons", "labels"];
+const OF_EVERY_RUN: [&str; 1] = ["kubelet-settings"];
 
 /// The scenarios that are wanted: `KOPS_AGENT_CLUSTER_SCENARIOS`, names with spaces between them, or `all`.
 fn wanted() -> Vec<(&'static str, Scenario)> {

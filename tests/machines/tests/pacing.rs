@@ -19,7 +19,7 @@ fn has(text: &str, parts: &[&str]) {
 fn lease(holder: &str) -> String {
     format!(
         "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata:\n  name: kops-agent-disruption.{GROUP}.0\n  namespace: \
-         kops-agent\n  labels: {{kops-agent.io/disruption-group: {GROUP}}}\nspec:\n  holderIdentity: {holder}\n  \
+         kops-agent\n  labels: {{kops-agent/disruption-group: {GROUP}}}\nspec:\n  holderIdentity: {holder}\n  \
          leaseDurationSeconds: 300\n  acquireTime: \"2026-01-01T00:00:00.000000Z\"\n  renewTime: \
          \"2026-01-01T00:00:00.000000Z\"\n"
     )

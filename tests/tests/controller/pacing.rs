@@ -128,7 +128,7 @@ fn nodes_of_a_group_take_turns_and_all_control_planes_are_one_group() {
         (&lease["spec"]["holderIdentity"], &lease["spec"]["leaseDurationSeconds"]),
         (&json!(id(1)), &json!(300))
     );
-    assert_eq!(lease["metadata"]["labels"]["kops-agent.io/disruption-group"], "nodes");
+    assert_eq!(lease["metadata"]["labels"]["kops-agent/disruption-group"], "nodes");
     let admin = scene.world.cluster.api.kubeconfig("admin", &["system:masters"]).unwrap();
     let fleet = plain_agent().args(["fleet", "status", "--kubeconfig"]).arg(admin).output().unwrap();
     let shown = String::from_utf8(fleet.stdout).unwrap();
@@ -214,9 +214,11 @@ fn only_the_kubelet_of_a_node_that_is_there_gets_a_slot_and_trouble_is_no_free_s
     assert!(status == 500 && told.contains("has no label"), "{status} {told}");
 
     scene.world.cluster.kubectl(&["-n", "kops-agent", "delete", "rolebinding", "kops-agent-pacing"]);
-    eventually("the right is gone", || ask(&scene.kubelet(1)).0 == 500);
-    let (_, told) = ask(&scene.kubelet(1));
-    assert!(told.contains("forbidden") && told.contains("packaging/kubernetes/rbac.yaml"), "{told}");
+    eventually("the right is gone", || {
+        let (status, told) = ask(&scene.kubelet(1));
+        let is_told = told.contains("forbidden") && told.contains("packaging/kubernetes/rbac.yaml");
+        status == 200 && told.contains("notSetUp") && is_told
+    });
 }
 
 #[test]
@@ -241,7 +243,8 @@ fn a_kubelet_may_cordon_and_drain_its_own_node_and_budgets_are_respected() {
     cluster.api.kubectl(&["create", "-f", "-"], &budget.to_string()).unwrap();
     let as_kubelet = |arguments: &[&str], input: &str| cluster.api.kubectl_as_kubelet("a", arguments, input);
 
-    let cordon = r#"{"metadata":{"annotations":{"kops-agent.io/cordoned-since":"now"}},"spec":{"unschedulable":true}}"#;
+    let cordon =
+        r#"{"metadata":{"annotations":{"kops-agent/cordoned-since":"now"}},"spec":{"unschedulable":true}}"#;
     as_kubelet(&["patch", "node", "a", "--type=merge", "-p", cordon], "").unwrap();
     let refused =
         as_kubelet(&["patch", "node", "b", "--type=merge", "-p", cordon], "").unwrap_err().to_string();
@@ -285,7 +288,7 @@ fn a_cordon_that_a_killed_run_has_left_is_taken_back_and_an_operators_is_not() {
         root
     };
     let (left, operators) = (root("left"), root("operators"));
-    cluster.kubectl(&["annotate", "node", "left", "kops-agent.io/cordoned-since=2026-01-01T00:00:00Z"]);
+    cluster.kubectl(&["annotate", "node", "left", "kops-agent/cordoned-since=2026-01-01T00:00:00Z"]);
     let node = |name: &str| -> Value {
         serde_json::from_str(&cluster.kubectl(&["get", "node", name, "-o", "json"])).unwrap()
     };
@@ -295,6 +298,6 @@ fn a_cordon_that_a_killed_run_has_left_is_taken_back_and_an_operators_is_not() {
     }
     let (left, operators) = (node("left"), node("operators"));
     assert_eq!(left["spec"].get("unschedulable"), None, "{left}");
-    assert_eq!(left["metadata"]["annotations"].get("kops-agent.io/cordoned-since"), None);
+    assert_eq!(left["metadata"]["annotations"].get("kops-agent/cordoned-since"), None);
     assert_eq!(operators["spec"]["unschedulable"], true);
 }

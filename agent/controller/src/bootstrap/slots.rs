@@ -43,10 +43,12 @@ const ALLOWANCES: Allowances = Allowances {
     of_all: Allowance { burst: 512, every: Duration::from_millis(20) },
 };
 
+/// The reason where the API server lets this process read or write no Leases of slots.
+const FORBIDDEN: &str = "SlotsForbidden";
 /// The annotation with the Node that had the slot last.
-const LAST_HOLDER: &str = "kops-agent.io/last-holder";
+const LAST_HOLDER: &str = "kops-agent/last-holder";
 /// The annotation with for how many seconds that Node had a slot just before.
-const HELD_BEFORE: &str = "kops-agent.io/held-seconds-before";
+const HELD_BEFORE: &str = "kops-agent/held-seconds-before";
 
 /// Gives slots.
 pub struct Slots {
@@ -218,6 +220,10 @@ impl Bootstrap {
             .unwrap_or_else(|_| Err(Refusal::unavailable("Deadline", "it takes too long")));
         let answer = match answered {
             Ok(answer) => answer,
+            // A cluster that was set up before there were slots goes on as it did.
+            Err(refusal) if refusal.reason == FORBIDDEN => {
+                SlotAnswer { not_set_up: refusal.message, ..SlotAnswer::default() }
+            }
             Err(refusal) => return record.answered(Err(refusal)),
         };
         let json = serde_json::to_string(&answer)
@@ -238,12 +244,16 @@ fn write_down(mut record: Record<'_>, action: SlotAction, answer: &SlotAnswer) {
     let (reason, is_granted) = match (action, answer.granted) {
         (SlotAction::Release, _) => ("Released", true),
         (_, true) => ("Granted", true),
+        _ if !answer.not_set_up.is_empty() => (FORBIDDEN, false),
         _ if !answer.not_before.is_empty() => ("HeldTooLong", false),
         (SlotAction::Renew, false) => ("HasNone", false),
         (SlotAction::Acquire, false) => ("NoSlotFree", false),
     };
     let (node, group) = (&record.node.node_name, &answer.group);
     match is_told {
+        _ if reason == FORBIDDEN => {
+            log::warn!("slot: the node {node} gets none, and goes on without: {}", answer.not_set_up);
+        }
         true => log::info!("slot: {reason} to the node {node}, of {group}: {}", answer.lease),
         false => log::debug!("slot: {reason}: the node {node}, of {group}"),
     }
@@ -260,7 +270,7 @@ async fn in_time<T>(
     let late = |_| unavailable("the API server does not answer in time");
     Ok(timeout(API_WITHIN, asked).await.map_err(late)?.map_err(|error| match &error {
         Error::Api(status) if matches!(status.code, 403 | 404) => Refusal::unavailable(
-            "SlotsForbidden",
+            FORBIDDEN,
             format!("{doing}: {}; apply packaging/kubernetes/rbac.yaml", status.message),
         ),
         _ => unavailable(&error_text(&error.into())),

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 /// The annotation of a Node that a run has cordoned, with the time. A cordon without it is an operator's, and stays.
-pub const CORDONED: &str = "kops-agent.io/cordoned-since";
+pub const CORDONED: &str = "kops-agent/cordoned-since";
 
 /// The annotation of the pod that stands for a static pod (`k8s.io/api/core/v1`, `MirrorPodAnnotationKey`).
 const MIRROR: &str = "kubernetes.io/config.mirror";

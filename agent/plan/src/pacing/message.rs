@@ -60,6 +60,9 @@ pub struct SlotAnswer {
     /// Before this time (RFC 3339) the node gets none, because it has had one for too long; empty where that is not so.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub not_before: String,
+    /// Why the server gives no slots to any node: the cluster has not given it the rights for that. Empty where it gives them.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub not_set_up: String,
 }
 
 /// A slot that a node has.

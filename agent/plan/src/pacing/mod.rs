@@ -26,7 +26,7 @@ pub const API_SERVER_MANIFEST: &str = "/etc/kubernetes/manifests/kube-apiserver.
 /// namespace, and in `kube-system` those of kube-scheduler and kube-controller-manager are among them.
 pub const NAMESPACE: &str = "kops-agent";
 /// The label of a Lease with the group whose slot it is.
-pub const GROUP_LABEL: &str = "kops-agent.io/disruption-group";
+pub const GROUP_LABEL: &str = "kops-agent/disruption-group";
 /// What all control planes are one group of: their etcd members and API servers belong together, whatever kOps' instance groups
 /// are called.
 pub const CONTROL_PLANE: &str = "control-plane";

@@ -53,6 +53,13 @@ pub(super) async fn take(
                 );
                 return Ok(Some(Slot::kept(controller.clone(), request)));
             }
+            Ok(answer) if !answer.not_set_up.is_empty() => {
+                log::warn!(
+                    "{restarted} is restarted without a slot, because this cluster gives none: {}",
+                    answer.not_set_up
+                );
+                return Ok(None);
+            }
             Ok(answer) => (in_words(&answer), true),
             Err(NoAnswer::NotServed) => {
                 log::info!(
