@@ -59,6 +59,10 @@ pub const MACHINES: [Plan; 3] = [
     Plan { name: "batch", id: "i-0d3a0c0ffee000003", group: BATCH, address: Ipv4Addr::new(10, 99, 0, 22) },
 ];
 
+/// A machine that is not on at first, of a group that is not in the store at first.
+pub const SPARE: Plan =
+    Plan { name: "spare", id: "i-0d3a0c0ffee000004", group: "late", address: Ipv4Addr::new(10, 99, 0, 23) };
+
 /// A cluster; dropping it ends its machines first, and then what serves them.
 pub struct Cluster {
     pub members: Vec<Member>,
@@ -71,6 +75,9 @@ pub struct Cluster {
     pub store: Store,
     pub world: World,
     pub network: Network,
+    /// The files of the group that is not in the store at first.
+    late: Vec<(PathBuf, Vec<u8>)>,
+    root: PathBuf,
     _folder: TempDir,
 }
 
@@ -80,7 +87,8 @@ impl Cluster {
         let root = PathBuf::from(script("machines/root", &[suite]).trim());
         let kube = PathBuf::from(script("kube/build", &[]).trim());
         let built = built(&kube);
-        let network = Network::up(&MACHINES.each_ref().map(|plan| (plan.name, plan.address)));
+        let plans = || MACHINES.iter().chain([&SPARE]);
+        let network = Network::up(&plans().map(|plan| (plan.name, plan.address)).collect::<Vec<_>>());
         let folder = tempfile::tempdir().unwrap();
         let downloads = built.join("downloads");
         let store = Store::write(folder.path(), &kube, &downloads);
@@ -89,7 +97,7 @@ impl Cluster {
             World::start(&network, folder.path(), &store.buckets(), &mirror, &root.join("packages"));
 
         let mut told = BTreeMap::new();
-        for plan in &MACHINES {
+        for plan in plans() {
             let role = if plan.group == CONTROL_PLANE { "masters" } else { "nodes" };
             let principal = Principal::instance(&format!("{role}.{CLUSTER}"), plan.id);
             world.sts.put(&principal);
@@ -108,22 +116,42 @@ impl Cluster {
             told.insert(IpAddr::from(plan.address), instance_metadata(plan, &principal, user_data));
         }
         world.tell(&network, told);
+        let late = store.take_group(SPARE.group);
 
+        let root = root.join("rootfs");
         let (since, powered_on) = (Instant::now(), uptime());
-        let power_on = |plan: &'static Plan| {
-            let options = [format!("--hostname={}", hostname(plan.address))];
-            let options: Vec<&str> = options.iter().map(String::as_str).collect();
-            let namespace = network.namespace(plan.name);
-            let machine = Machine::power_on(plan.name, &namespace, &root.join("rootfs"), &options, |files| {
-                install(files, plan, &root.join("rootfs"), world.authority());
-            });
-            Member { machine, id: plan.id, group: plan.group, address: plan.address }
-        };
         let members = std::thread::scope(|scope| {
-            let starting: Vec<_> = MACHINES.iter().map(|plan| scope.spawn(move || power_on(plan))).collect();
+            let starting: Vec<_> = MACHINES
+                .iter()
+                .map(|plan| scope.spawn(|| power_on(plan, &network, &root, world.authority())))
+                .collect();
             starting.into_iter().map(|member| member.join().unwrap()).collect()
         });
-        Cluster { members, since, powered_on, seen: Mutex::default(), store, world, network, _folder: folder }
+        Cluster {
+            members,
+            since,
+            powered_on,
+            seen: Mutex::default(),
+            store,
+            world,
+            network,
+            late,
+            root,
+            _folder: folder,
+        }
+    }
+
+    /// Puts the group of the spare machine into the store, as `kops create instancegroup` and `kops update cluster` do.
+    pub fn add_group_of_spare(&self) {
+        for (file, content) in &self.late {
+            fs::create_dir_all(file.parent().unwrap()).unwrap();
+            fs::write(file, content).unwrap();
+        }
+    }
+
+    /// Powers the spare machine on.
+    pub fn power_spare_on(&self) -> Member {
+        power_on(&SPARE, &self.network, &self.root, self.world.authority())
     }
 
     /// The machine of the control plane.
@@ -195,6 +223,15 @@ impl Cluster {
     pub fn until(&self, what: &str, kind: &str, name: &str, is_so: impl Fn(&Value) -> bool) {
         self.control_plane().until(what, || self.get(kind, name).filter(&is_so).map(drop));
     }
+}
+
+fn power_on(plan: &'static Plan, network: &Network, root: &Path, authority: &str) -> Member {
+    let hostname = format!("--hostname={}", hostname(plan.address));
+    let namespace = network.namespace(plan.name);
+    let machine = Machine::power_on(plan.name, &namespace, root, &[&hostname], |files| {
+        install(files, plan, root, authority);
+    });
+    Member { machine, id: plan.id, group: plan.group, address: plan.address }
 }
 
 /// Whether a condition of an object is True.

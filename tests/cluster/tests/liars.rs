@@ -27,6 +27,28 @@ answer = connection.getresponse()
 print(answer.status, answer.read().decode(), sep="\n")
 "#;
 
+/// A machine that has not joined yet, and a key of its own.
+pub struct Newcomer {
+    principal: Principal,
+    request: String,
+}
+
+impl Newcomer {
+    /// A machine of the group `nodes`, which the cloud knows.
+    pub fn of_nodes(cluster: &Cluster, id: &str) -> Newcomer {
+        let principal = Principal::instance(&format!("nodes.{CLUSTER}"), id);
+        cluster.world.sts.put(&principal);
+        cluster.world.ec2.put(id, Instance::of_group(CLUSTER, NODES));
+        Newcomer { principal, request: request() }
+    }
+
+    /// Asks for its certificate once; the status of the answer, if there is one.
+    pub fn try_join(&self, cluster: &Cluster) -> Option<u16> {
+        let token = self.principal.token_v1(STS, REGION, self.request.as_bytes(), now());
+        try_ask(cluster, &token, &self.request).map(|(status, _)| status)
+    }
+}
+
 /// Each is refused, and learns nothing; an honest newcomer beside them is served.
 pub fn get_nothing(cluster: &Cluster) {
     let node = |id: &str| Principal::instance(&format!("nodes.{CLUSTER}"), id);
@@ -83,9 +105,14 @@ fn now() -> i64 {
 }
 
 fn ask(cluster: &Cluster, token: &str, body: &str) -> (u16, String) {
+    try_ask(cluster, token, body).unwrap()
+}
+
+/// `None` where there is no answer.
+fn try_ask(cluster: &Cluster, token: &str, body: &str) -> Option<(u16, String)> {
     let worker = &cluster.workers()[0].machine;
     let address = CONTROL_PLANE_ADDRESS.to_string();
-    let said = worker.run(&["python3", "-c", ASK, &address, &store::bootstrap_name(), token, body]);
-    let (status, answer) = said.split_once('\n').unwrap();
-    (status.parse().unwrap(), answer.to_owned())
+    let asked = worker.try_run(&["python3", "-c", ASK, &address, &store::bootstrap_name(), token, body]);
+    let (status, answer) = asked.stdout.split_once('\n')?;
+    Some((status.parse().ok()?, answer.to_owned()))
 }

@@ -1,12 +1,19 @@
 //! What a cluster lives through after it has come to be. Each scenario leaves it well.
 
 use std::fs;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
 
 use kops_agent_tests::example_store::{CONTROL_PLANE, NODES};
 
 use crate::cluster::{AGENT, BATCH, BOOT_CONFIG, Cluster, Member, has_condition};
+use crate::liars::Newcomer;
 use crate::workload;
 
+const AT_BOOT: &str = "kops-configuration.service";
+const CONTROLLER: &str = "kops-agent-controller.service";
+/// How many machines join at once.
+const JOINING: usize = 20;
 const WIDGET: &str = "addons/widgets.example.com/v1.yaml";
 
 /// An add-on is changed, and what it says is applied; one that leaves the channel stays, and is said to be in none.
@@ -107,10 +114,63 @@ pub fn a_worker_reboots(cluster: &Cluster) {
     workload::pods_reach_each_other(cluster);
 }
 
+/// A group is added, and a machine of it, while the store does not answer: it waits, and joins once the store does. Then it is
+/// removed: its Node is deleted, the machine is reset, and it does not come back.
+pub fn a_machine_comes_and_goes(cluster: &Cluster) {
+    cluster.add_group_of_spare();
+    cluster.world.fail("store", "503");
+    let spare = cluster.power_spare_on();
+    spare.machine.until("it waits for its configuration", || {
+        let said = spare.machine.try_run(&["journalctl", "--no-pager", "--unit", AT_BOOT]).stdout;
+        said.contains("it answers with 500").then_some(())
+    });
+    assert!(cluster.get("node", spare.id).is_none());
+    cluster.world.mend("store");
+    spare.machine.until("it is Ready, with the labels of its group", || {
+        let node = cluster.get("node", spare.id)?;
+        let pool = &node["metadata"]["labels"]["example.com/pool"];
+        (has_condition(&node, "Ready") && pool == "late").then_some(())
+    });
+
+    cluster.world.ec2.remove(spare.id);
+    let reset = spare.machine.try_run(&[AGENT, "reset", "--yes"]);
+    assert_eq!(reset.code, Some(0), "{}", spare.machine.explain(&reset));
+    cluster.run_kubectl(&["delete", "node", spare.id]);
+    assert_eq!(spare.machine.show("kubelet.service", "ActiveState"), "inactive");
+    spare.machine.reboot();
+    assert_eq!(spare.machine.show("kubelet.service", "ActiveState"), "inactive");
+    assert!(cluster.get("node", spare.id).is_none(), "it has come back");
+    workload::pods_reach_each_other(cluster);
+}
+
+/// The controller is killed while twenty machines join: each gets its certificate in the end.
+pub fn the_controller_is_killed_while_machines_join(cluster: &Cluster) {
+    let machines: Vec<Newcomer> = (0..JOINING)
+        .map(|number| Newcomer::of_nodes(cluster, &format!("i-0d3a0c0ffee1000{number:02}")))
+        .collect();
+    let control_plane = cluster.control_plane();
+    let before = control_plane.show(CONTROLLER, "NRestarts");
+    let served = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        for machine in &machines {
+            scope.spawn(|| {
+                cluster.workers()[0].machine.until("the server answers", || {
+                    (machine.try_join(cluster).is_some_and(|status| status == 200)).then_some(())
+                });
+                served.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        control_plane.until("some have joined", || (served.load(Ordering::Relaxed) > 2).then_some(()));
+        control_plane.run(&["systemctl", "kill", "--signal=KILL", CONTROLLER]);
+    });
+    assert_eq!(served.into_inner(), JOINING);
+    assert_ne!(control_plane.show(CONTROLLER, "NRestarts"), before, "it was not killed");
+}
+
 /// Has what converges at boot run.
 #[track_caller]
 fn converge(member: &Member) {
-    let ended = member.machine.try_run(&["systemctl", "restart", "kops-configuration.service"]);
+    let ended = member.machine.try_run(&["systemctl", "restart", AT_BOOT]);
     assert_eq!(ended.code, Some(0), "{}", member.machine.explain(&ended));
 }
 

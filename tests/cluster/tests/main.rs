@@ -37,13 +37,15 @@ fn agent() -> PathBuf {
 type Scenario = fn(&Cluster);
 
 /// The scenarios, in the order in which they come.
-const SCENARIOS: [(&str, Scenario); 6] = [
+const SCENARIOS: [(&str, Scenario); 8] = [
     ("add-ons", life::add_ons_change),
     ("labels", life::labels_change),
     ("kubelet-settings", life::kubelet_settings_change),
     ("api-server-settings", life::api_server_settings_change),
     ("control-plane-reboot", life::control_plane_reboots_without_the_store),
     ("worker-reboot", life::a_worker_reboots),
+    ("machine-added", life::a_machine_comes_and_goes),
+    ("controller-killed", life::the_controller_is_killed_while_machines_join),
 ];
 /// Those of a run that names none.
 const OF_EVERY_RUN: [&str; 1] = ["kubelet-settings"];

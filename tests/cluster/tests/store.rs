@@ -79,6 +79,18 @@ impl Store {
         fs::write(file, serde_yaml::to_string(&channel).unwrap()).unwrap();
     }
 
+    /// Takes a group out of the store; returns its files with their contents.
+    pub fn take_group(&self, group: &str) -> Vec<(PathBuf, Vec<u8>)> {
+        let files = [format!("instancegroup/{group}"), format!("igconfig/node/{group}/nodeupconfig.yaml")];
+        let take = |file: String| {
+            let file = self.path(&file);
+            let content = fs::read(&file).unwrap();
+            fs::remove_file(&file).unwrap();
+            (file, content)
+        };
+        files.map(take).into()
+    }
+
     /// Takes an add-on out of the bootstrap channel.
     pub fn remove_addon(&self, name: &str) {
         let file = self.path("addons/bootstrap-channel.yaml");

@@ -73,9 +73,10 @@ pub fn a_node_is_changed_in_its_turn_and_drained(cluster: &Cluster) {
     node_has(
         cluster,
         NODE_NAME,
-        "{.spec.unschedulable}{.metadata.annotations.kops-agent\\.io/cordoned-since}",
+        "{.spec.unschedulable}{.metadata.annotations.kops-agent/cordoned-since}",
         "",
     );
     assert_eq!(holder(cluster).as_deref(), Some(""), "the slot was not let go");
+    cluster.control_plane.run(&["rm", "/root/lease.yaml"]);
     node.write(HOSTS, &hosts);
 }

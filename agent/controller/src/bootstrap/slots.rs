@@ -13,7 +13,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kops_agent_plan::pacing::message::{SlotAction, SlotAnswer, SlotHolder, SlotRequest};
-use kops_agent_plan::pacing::slots::{Decision, LEASE_SECONDS, Slot, decide};
+use kops_agent_plan::pacing::slots::{Decision, LEASE_SECONDS, LONGEST_HELD, Slot, decide};
 use kops_agent_plan::pacing::{GROUP_LABEL, NAMESPACE, budget, group_of, lease_name, number_of};
 use kube::Error;
 use kube::api::{Api, ListParams, ObjectMeta, PostParams};
@@ -27,7 +27,7 @@ use super::rate::{Allowance, Allowances};
 use super::renewal::Renewal;
 use crate::list_pages;
 use kops_agent_cloud::verify::{Answer, Refusal};
-use kops_agent_process::output::error_text;
+use kops_agent_process::output::{error_text, one_line};
 
 /// How long the API server may take to answer.
 const API_WITHIN: Duration = Duration::from_secs(4);
@@ -43,8 +43,12 @@ const ALLOWANCES: Allowances = Allowances {
     of_all: Allowance { burst: 512, every: Duration::from_millis(20) },
 };
 
-/// The reason where the API server lets this process read or write no Leases of slots.
+/// The reason where the API server refuses what is asked of it.
 const FORBIDDEN: &str = "SlotsForbidden";
+/// The reason where this process has no right to the Leases at all.
+const NOT_SET_UP: &str = "SlotsNotSetUp";
+/// What is told of the API server's words, in characters.
+const LONGEST_TOLD: usize = 400;
 /// The annotation with the Node that had the slot last.
 const LAST_HOLDER: &str = "kops-agent/last-holder";
 /// The annotation with for how many seconds that Node had a slot just before.
@@ -139,7 +143,12 @@ impl Slots {
         let selected = ListParams::default().labels(&format!("{GROUP_LABEL}={group}"));
         let ask = |page: ListParams| async move { self.leases.list(&page).await };
         let leases = list_pages::all(selected, ask, |lease| lease);
-        in_time(&format!("listing the Leases of {NAMESPACE}"), leases).await?
+        let listed = in_time(&format!("listing the Leases of {NAMESPACE}"), leases).await?;
+        // Without the right to list them there is none to write them either; of a write there are other reasons.
+        listed.map_err(|refusal| match refusal.reason == FORBIDDEN {
+            true => Refusal { reason: NOT_SET_UP, ..refusal },
+            false => refusal,
+        })
     }
 
     /// The slots of a group, by what its Leases say and how long they have stood still.
@@ -174,6 +183,7 @@ impl Slots {
     async fn write(&self, lease: Lease) -> Result<bool, Refusal> {
         let name = lease.metadata.name.clone().unwrap_or_default();
         let parameters = PostParams::default();
+        let has_been_read = lease.metadata.resource_version.is_some();
         let written = async {
             let written = match lease.metadata.resource_version {
                 Some(_) => self.leases.replace(&name, &parameters, &lease).await,
@@ -181,7 +191,9 @@ impl Slots {
             };
             match written {
                 Ok(_) => Ok(true),
+                // Another was faster, or it was deleted to free it.
                 Err(Error::Api(status)) if status.code == 409 => Ok(false),
+                Err(Error::Api(status)) if status.code == 404 && has_been_read => Ok(false),
                 Err(error) => Err(error),
             }
         };
@@ -221,8 +233,8 @@ impl Bootstrap {
         let answer = match answered {
             Ok(answer) => answer,
             // A cluster that was set up before there were slots goes on as it did.
-            Err(refusal) if refusal.reason == FORBIDDEN => {
-                SlotAnswer { not_set_up: refusal.message, ..SlotAnswer::default() }
+            Err(refusal) if refusal.reason == NOT_SET_UP => {
+                SlotAnswer { not_set_up: one_line(&refusal.message, LONGEST_TOLD), ..SlotAnswer::default() }
             }
             Err(refusal) => return record.answered(Err(refusal)),
         };
@@ -244,14 +256,14 @@ fn write_down(mut record: Record<'_>, action: SlotAction, answer: &SlotAnswer) {
     let (reason, is_granted) = match (action, answer.granted) {
         (SlotAction::Release, _) => ("Released", true),
         (_, true) => ("Granted", true),
-        _ if !answer.not_set_up.is_empty() => (FORBIDDEN, false),
+        _ if !answer.not_set_up.is_empty() => (NOT_SET_UP, false),
         _ if !answer.not_before.is_empty() => ("HeldTooLong", false),
         (SlotAction::Renew, false) => ("HasNone", false),
         (SlotAction::Acquire, false) => ("NoSlotFree", false),
     };
     let (node, group) = (&record.node.node_name, &answer.group);
     match is_told {
-        _ if reason == FORBIDDEN => {
+        _ if reason == NOT_SET_UP => {
             log::warn!("slot: the node {node} gets none, and goes on without: {}", answer.not_set_up);
         }
         true => log::info!("slot: {reason} to the node {node}, of {group}: {}", answer.lease),
@@ -269,7 +281,7 @@ async fn in_time<T>(
         |problem: &str| Refusal::unavailable("ApiServerUnavailable", format!("{doing}: {problem}"));
     let late = |_| unavailable("the API server does not answer in time");
     Ok(timeout(API_WITHIN, asked).await.map_err(late)?.map_err(|error| match &error {
-        Error::Api(status) if matches!(status.code, 403 | 404) => Refusal::unavailable(
+        Error::Api(status) if status.code == 403 || status.code == 404 => Refusal::unavailable(
             FORBIDDEN,
             format!("{doing}: {}; apply packaging/kubernetes/rbac.yaml", status.message),
         ),
@@ -287,7 +299,10 @@ fn slot(lease: &Lease, number: u32, has_expired: bool) -> Slot {
         last_holder: noted(LAST_HOLDER).cloned().unwrap_or_default(),
         acquired: seconds(spec.and_then(|spec| spec.acquire_time.as_ref())),
         renewed: seconds(spec.and_then(|spec| spec.renew_time.as_ref())),
-        held_before: noted(HELD_BEFORE).and_then(|seconds| seconds.parse().ok()).unwrap_or_default(),
+        held_before: noted(HELD_BEFORE)
+            .and_then(|seconds| seconds.parse::<i64>().ok())
+            .unwrap_or_default()
+            .clamp(0, LONGEST_HELD),
         has_expired,
     }
 }
@@ -312,7 +327,9 @@ fn held(
     annotations.insert(HELD_BEFORE.to_owned(), held_before.to_string());
     let transitions = match (&lease.spec, holder(&lease) == node) {
         (None, _) => 0,
-        (Some(spec), is_same) => spec.lease_transitions.unwrap_or_default() + i32::from(!is_same),
+        (Some(spec), is_same) => {
+            spec.lease_transitions.unwrap_or_default().saturating_add(i32::from(!is_same))
+        }
     };
     lease.spec = Some(LeaseSpec {
         holder_identity: Some(node.to_owned()),

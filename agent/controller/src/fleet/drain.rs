@@ -81,7 +81,7 @@ impl OwnNode {
     /// Asks once for the eviction of each pod that is to leave, and gives those that are still there.
     ///
     /// # Errors
-    /// The API server refuses it for another reason than a PodDisruptionBudget, or does not answer.
+    /// The API server does not list the pods, or does not answer.
     pub async fn evict(&self) -> Result<Vec<Remaining>, ApiError> {
         let on_this_node = ListParams::default().fields(&format!("spec.nodeName={}", self.name));
         let list = kube::core::Request::new("/api/v1/pods").list(&on_this_node);
@@ -99,6 +99,8 @@ impl OwnNode {
                     }
                     // It has gone, or another one has its name.
                     Err(ApiError::Refused(status)) if matches!(status.code, 404 | 409) => continue,
+                    // It keeps no other pod from leaving.
+                    Err(error @ ApiError::Refused(_)) => why = error.to_string(),
                     Err(error) => return Err(error),
                 }
             }

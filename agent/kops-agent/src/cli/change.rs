@@ -76,23 +76,23 @@ impl ChangeArgs {
     /// # Errors
     /// The variable is no such number.
     pub fn pacing(self) -> Result<Pacing, WrongConfiguration> {
-        let max_unavailable = match self.max_unavailable {
-            Some(given) => given,
-            None => by_variable(std::env::var(MAX_UNAVAILABLE).unwrap_or_default().trim())?,
-        };
+        let by_variable = by_variable(std::env::var(MAX_UNAVAILABLE).unwrap_or_default().trim())?;
+        let said = self.max_unavailable.or(by_variable);
         Ok(Pacing {
-            max_unavailable,
+            max_unavailable: said.unwrap_or(1),
+            is_asked_for: said.is_some() || self.drain,
             slot_timeout: Duration::from_secs(self.slot_timeout),
             drain: self.drain.then(|| Duration::from_secs(self.drain_timeout)),
         })
     }
 }
 
-fn by_variable(value: &str) -> Result<u32, WrongConfiguration> {
+fn by_variable(value: &str) -> Result<Option<u32>, WrongConfiguration> {
     if value.is_empty() {
-        return Ok(1);
+        return Ok(None);
     }
-    value.parse().ok().filter(|number| *number <= MOST_SLOTS).ok_or_else(|| {
+    let number = value.parse().ok().filter(|number| *number <= MOST_SLOTS);
+    number.map(Some).ok_or_else(|| {
         WrongConfiguration(format!(
             "{MAX_UNAVAILABLE} is {value:?}, and has to be a number from 0 to {MOST_SLOTS}"
         ))
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_variable_says_how_many_nodes_may_be_unavailable() {
         for (value, expected) in
-            [("", Some(1)), ("0", Some(0)), ("7", Some(7)), ("1001", None), ("one", None)]
+            [("", Some(None)), ("0", Some(Some(0))), ("7", Some(Some(7))), ("1001", None), ("one", None)]
         {
             assert_eq!(by_variable(value).ok(), expected, "{value}");
         }

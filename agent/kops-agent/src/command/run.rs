@@ -10,6 +10,7 @@ use kops_agent_net::retry::Retries;
 use kops_agent_process::stop;
 
 use crate::node::machine::note_failure;
+use crate::node::pacing;
 
 /// Between two tries. nodeup waits for half a minute, always (cmd/nodeup/main.go): longer than a role takes to be known
 /// everywhere, and far too often for a store that has what it has for hours.
@@ -36,8 +37,8 @@ pub(super) async fn until_stopped(root: &Path, run: impl Future<Output = Result<
     }
 }
 
-/// The same, and tells the cluster of a run that has come to its own end. That takes seconds, in which a signal ends nothing
-/// any more and fails nothing: all is done.
+/// The same, and tells the cluster of a run that has come to its own end, or leaves the Node cordoned. That takes seconds, in which
+/// a signal ends nothing any more and fails nothing: all is done.
 pub(super) async fn until_stopped_or_told(
     root: &Path,
     run: impl Future<Output = Result<u8>>,
@@ -50,7 +51,7 @@ pub(super) async fn until_stopped_or_told(
         outcome
     };
     let outcome = until_stopped(root, to_its_end).await;
-    if has_ended.get() {
+    if has_ended.get() || pacing::is_left_cordoned() {
         tell(&outcome).await;
     }
     outcome

@@ -197,6 +197,10 @@ async fn repair(
         }
         Err(error) if pacing::is_not_paced(&error) => {
             log::warn!("the differences stay until the next run: {}", error_text(&error));
+            // A certificate that ends waits for no turn.
+            if run.args.renew && Box::pin(renewal::renew(&run.on, host, decision)).await?.is_some() {
+                log::info!("certificates that were due are renewed all the same");
+            }
             Ok(exit::DIFFERENT)
         }
         Err(error) => Err(error),

@@ -41,6 +41,13 @@ pub struct RunOptions {
 }
 
 impl RunOptions {
+    /// The same for a change that pods do not notice.
+    pub fn without_drain(self) -> RunOptions {
+        RunOptions { pacing: Pacing { drain: None, ..self.pacing }, ..self }
+    }
+}
+
+impl RunOptions {
     /// The folder of downloads, as this process sees it.
     pub fn cache(&self) -> PathBuf {
         self.root.join(self.cache.strip_prefix("/").unwrap_or(&self.cache))

@@ -1,10 +1,13 @@
 //! `kops-agent verify --renew`: certificates are renewed before they end, on a node that is otherwise only looked at.
 //! What a timer does on each machine by default changes nothing that an operator has not decided to change.
 
+use std::time::SystemTime;
+
 use anyhow::Result;
 use kops_agent_host::{Downloads, Error, Host, Renewing, Report, Scope};
 use kops_agent_net::LocationClient;
 use kops_agent_plan::diff::{Interrupted, Plan, renewal};
+use kops_agent_plan::fleet::FEW_DAYS;
 use kops_agent_process::output::error_text;
 
 use super::certificates::to_renew;
@@ -45,12 +48,18 @@ pub(crate) async fn renew(options: &RunOptions, host: &Host, decision: &Decision
     if plan.is_empty() {
         return Ok(None);
     }
-    let paced = match Box::pin(pacing::begin(options, host, decision, &plan)).await {
+    // kubelet is started anew, which no pod notices.
+    let undrained = options.clone().without_drain();
+    let paced = match Box::pin(pacing::begin(&undrained, host, decision, &plan)).await {
         Ok(paced) => paced,
         Err(error) => match error.downcast_ref() {
             // A certificate that ends is worse than nodes that restart kubelet at the same time.
             Some(NotPaced::Unknown { .. }) => {
                 log::warn!("certificates are renewed without a slot: {}", error_text(&error));
+                None
+            }
+            Some(NotPaced::NoSlot { .. }) if ends_soon(host)? => {
+                log::warn!("certificates end soon, and are renewed without a slot: {}", error_text(&error));
                 None
             }
             Some(NotPaced::NoSlot { .. } | NotPaced::NotDrained(_)) => {
@@ -68,6 +77,13 @@ pub(crate) async fn renew(options: &RunOptions, host: &Host, decision: &Decision
         Box::pin(paced.end()).await;
     }
     renewed
+}
+
+/// Whether a certificate of this node ends within days.
+fn ends_soon(host: &Host) -> Result<bool> {
+    let now = SystemTime::UNIX_EPOCH.elapsed().unwrap_or_default().as_secs();
+    let last = i64::try_from(now).unwrap_or(i64::MAX).saturating_add(FEW_DAYS * 24 * 60 * 60);
+    Ok(host.certificates()?.iter().any(|certificate| certificate.expires.is_some_and(|end| end < last)))
 }
 
 async fn carry_out(

@@ -42,7 +42,7 @@ impl Slot {
 
     /// For how long in a row its last holder has had a slot, as of `now`.
     fn held_until(&self, now: i64) -> i64 {
-        self.held_before + (now - self.acquired).max(0)
+        self.held_before.saturating_add(now.saturating_sub(self.acquired).max(0))
     }
 }
 
@@ -79,6 +79,15 @@ pub fn decide(slots: &[Slot], node: &str, action: SlotAction, budget: u32, now: 
     match (action, own) {
         (SlotAction::Release, Some(own)) => return Decision::Free(own.number),
         (SlotAction::Release, None) => return Decision::HasNone,
+        // A run of this node that was killed: the time in which none was at work does not count.
+        (SlotAction::Acquire, Some(own)) if !own.has_expired && now - own.renewed > LEASE_SECONDS => {
+            let has_rested = own.renewed + REST_SECONDS <= now;
+            let held_before = if has_rested { 0 } else { own.held_until(own.renewed) };
+            return match held_before < LONGEST_HELD {
+                true => Decision::Hold { number: own.number, acquired: now, held_before },
+                false => Decision::Resting { until: own.renewed + REST_SECONDS },
+            };
+        }
         (_, Some(own)) if !own.has_expired => {
             return match own.held_until(now) < LONGEST_HELD {
                 true => Decision::Hold {
@@ -116,6 +125,19 @@ mod tests {
     use super::*;
 
     const NOW: i64 = 1_800_000_000;
+
+    #[test]
+    fn what_a_killed_run_has_left_is_not_held_while_none_is_at_work() {
+        let left = Slot { renewed: NOW - 58 * 60, ..held(0, "a", NOW - 59 * 60) };
+        let again = Decision::Hold { number: 0, acquired: NOW, held_before: 60 };
+        assert_eq!(decide(from_ref(&left), "a", Acquire, 1, NOW), again);
+        // Its own renewals go on, however long the API server was away.
+        let same = Decision::Hold { number: 0, acquired: NOW - 59 * 60, held_before: 0 };
+        assert_eq!(decide(from_ref(&left), "a", Renew, 1, NOW), same);
+        let yesterday = Slot { renewed: NOW - 2 * REST_SECONDS, ..held(0, "a", NOW - 4 * LONGEST_HELD) };
+        let anew = Decision::Hold { number: 0, acquired: NOW, held_before: 0 };
+        assert_eq!(decide(from_ref(&yesterday), "a", Acquire, 1, NOW), anew);
+    }
 
     fn held(number: u32, holder: &str, acquired: i64) -> Slot {
         Slot {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use kops_agent_controller::fleet::{OwnNode, Remaining};
@@ -17,6 +18,14 @@ const UNCORDONED_WITHIN: Duration = Duration::from_secs(120);
 /// As many pods are named.
 const NAMED: usize = 5;
 
+/// Whether this process has cordoned the Node and not uncordoned it.
+static IS_CORDONED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this run, which is stopped, leaves the Node cordoned.
+pub(super) fn is_left_cordoned() -> bool {
+    IS_CORDONED.load(Ordering::Relaxed)
+}
+
 /// A node whose pods have left.
 pub(super) struct Drained {
     node: OwnNode,
@@ -30,6 +39,7 @@ pub(super) async fn drain(kubeconfig: &Path, timeout: Duration) -> Result<Draine
     let cordoned = node.cordon().await;
     let is_ours = cordoned
         .map_err(|error| NotPaced::NotDrained(format!("cordoning the Node {}: {error}", node.name)))?;
+    IS_CORDONED.store(is_ours, Ordering::Relaxed);
     match is_ours {
         true => log::info!("the Node {} is cordoned", node.name),
         false => log::info!("the Node {} is cordoned by another than this program, and stays so", node.name),
@@ -74,8 +84,16 @@ impl Drained {
         }
         let begun = Instant::now();
         loop {
-            match self.node.uncordon().await {
-                Ok(_) => return log::info!("the Node {} is uncordoned", self.node.name),
+            let uncordoned = self.node.uncordon().await;
+            IS_CORDONED.store(uncordoned.is_err(), Ordering::Relaxed);
+            match uncordoned {
+                Ok(true) => return log::info!("the Node {} is uncordoned", self.node.name),
+                Ok(false) => {
+                    return log::warn!(
+                        "the Node {} is as another than this run has left it, and is not uncordoned",
+                        self.node.name
+                    );
+                }
                 Err(error) if begun.elapsed() + PAUSE >= UNCORDONED_WITHIN => {
                     return log::warn!(
                         "the Node {} stays cordoned until the next run, or `kops-agent fleet tell`: {error}",

@@ -34,6 +34,9 @@ pub struct Pacing {
     pub slot_timeout: Duration,
     /// For how long pods may take to leave, where the node is to be drained.
     pub drain: Option<Duration>,
+    /// Whether it was asked for by a flag or a variable. Then a run that cannot know whether other nodes are restarted is refused;
+    /// else it goes on as it did before there were slots.
+    pub is_asked_for: bool,
 }
 
 /// Why a change was not begun. Nothing has been changed then, and the node works as it did.
@@ -151,6 +154,11 @@ impl Paced {
             slot.release().await;
         }
     }
+}
+
+/// Whether this process, which is stopped, leaves its Node cordoned. Telling the cluster uncordons it.
+pub fn is_left_cordoned() -> bool {
+    drain::is_left_cordoned()
 }
 
 /// Uncordons the Node of this machine that a run has cordoned and did not come to uncordon. A run that is at work does so itself.

@@ -8,7 +8,8 @@ use kops_agent_bootstrap_client::{KopsController, NoAnswer};
 use kops_agent_host::Host;
 use kops_agent_net::retry::Retries;
 use kops_agent_plan::pacing::message::{SlotAction, SlotAnswer, SlotRequest};
-use kops_agent_plan::pacing::slots::RENEW_EVERY;
+use kops_agent_plan::pacing::slots::{LEASE_SECONDS, RENEW_EVERY};
+use kops_agent_process::output::one_line;
 use kops_agent_process::service_manager;
 use tokio::runtime;
 use tokio::sync::oneshot;
@@ -23,6 +24,11 @@ const RETRIES: Retries = Retries {
     first_pause: Duration::from_secs(2),
     longest_pause: Duration::from_secs(15),
 };
+/// For how long nothing may be known of slots before a run goes on without, unless pacing was asked for: longer than an API server
+/// takes to start, of which some answer "forbidden" while they do.
+const UNKNOWN_FOR: Duration = Duration::from_secs(90);
+/// What is told of others' words, in characters.
+const LONGEST_TOLD: usize = 400;
 /// For how long a slot is tried to be let go: the API server may be about to start again. After that it ends by itself.
 const RELEASED_WITHIN: Duration = Duration::from_secs(30);
 const BETWEEN_RELEASES: Duration = Duration::from_secs(3);
@@ -42,9 +48,10 @@ pub(super) async fn take(
 ) -> Result<Option<Slot>, NotPaced> {
     let request = SlotRequest { action: SlotAction::Acquire, max_unavailable: pacing.max_unavailable };
     let (begun, mut pauses, mut told) = (Instant::now(), RETRIES.pauses(), String::new());
+    let mut known = Known::default();
     service_manager::doing("asking for a slot of this node's group");
     loop {
-        let (why, is_known) = match controller.slot(request).await {
+        let why = match controller.slot(request).await {
             Ok(answer) if answer.granted => {
                 log::info!(
                     "this node has the slot {} of {} to restart {restarted}",
@@ -53,34 +60,38 @@ pub(super) async fn take(
                 );
                 return Ok(Some(Slot::kept(controller.clone(), request)));
             }
-            Ok(answer) if !answer.not_set_up.is_empty() => {
-                log::warn!(
-                    "{restarted} is restarted without a slot, because this cluster gives none: {}",
-                    answer.not_set_up
-                );
-                return Ok(None);
+            Ok(answer) if answer.not_set_up.is_empty() => {
+                known.others_have_all();
+                in_words(&answer)
             }
-            Ok(answer) => (in_words(&answer), true),
+            Ok(answer) => {
+                known.nothing();
+                format!("this cluster gives none: {}", one_line(&answer.not_set_up, LONGEST_TOLD))
+            }
             Err(NoAnswer::NotServed) => {
                 log::info!(
-                    "{restarted} is restarted without a slot: kOps' own kops-controller, which gives none, answers here"
+                    "{restarted} is restarted without a slot: kOps' own kops-controller or an older one of kops-agent, which \
+                     give none, answers here"
                 );
                 return Ok(None);
             }
-            Err(NoAnswer::Unknown(why)) => (why, false),
+            Err(NoAnswer::Unknown(why)) => {
+                known.nothing();
+                why
+            }
         };
-        // The API server that would give the slot may be the one that this run puts right.
-        if !is_known && host.api_server_answers().await == Some(false) {
-            log::warn!(
-                "{restarted} is restarted without a slot: this machine's own API server does not answer, and none could be \
-                 asked for elsewhere: {why}"
-            );
-            return Ok(None);
-        }
         let pause = pauses.next().unwrap_or(RETRIES.longest_pause);
-        if begun.elapsed() + pause >= pacing.slot_timeout {
+        let is_last = begun.elapsed() + pause >= pacing.slot_timeout;
+        if known.is_unknown_for_long(is_last) {
+            // The API server that would give the slot may be the one that this run puts right.
+            if !pacing.is_asked_for || host.api_server_answers().await == Some(false) {
+                log::warn!("{restarted} is restarted without a slot, because none can be had: {why}");
+                return Ok(None);
+            }
+        }
+        if is_last {
             let (restarted, seconds) = (restarted.to_owned(), pacing.slot_timeout.as_secs());
-            return Err(match is_known {
+            return Err(match known.is_busy() {
                 true => NotPaced::NoSlot { restarted, seconds, why },
                 false => NotPaced::Unknown { restarted, seconds, why },
             });
@@ -95,6 +106,35 @@ pub(super) async fn take(
     }
 }
 
+/// What a run that waits has been answered.
+#[derive(Debug, Default)]
+struct Known {
+    /// When others were last known to have all slots.
+    busy: Option<Instant>,
+    /// Since when nothing is known.
+    unknown: Option<Instant>,
+}
+
+impl Known {
+    fn others_have_all(&mut self) {
+        *self = Known { busy: Some(Instant::now()), unknown: None };
+    }
+
+    fn nothing(&mut self) {
+        self.unknown.get_or_insert_with(Instant::now);
+    }
+
+    /// Whether others were at work when it was known last, and may be still: their slots end that long after they were renewed.
+    fn is_busy(&self) -> bool {
+        self.busy.is_some_and(|at| at.elapsed() < Duration::from_secs(LEASE_SECONDS.unsigned_abs()))
+    }
+
+    /// Whether nothing has been known for so long that it is not an API server that starts again, or for as long as there is.
+    fn is_unknown_for_long(&self, is_last: bool) -> bool {
+        !self.is_busy() && self.unknown.is_some_and(|since| is_last || since.elapsed() >= UNKNOWN_FOR)
+    }
+}
+
 /// Why there is no slot.
 fn in_words(answer: &SlotAnswer) -> String {
     if !answer.not_before.is_empty() {
@@ -105,7 +145,7 @@ fn in_words(answer: &SlotAnswer) -> String {
         format!("{node} has {lease} since {since}")
     };
     let holders: Vec<String> = answer.holders.iter().map(one).collect();
-    format!("of the group {}, {}", answer.group, holders.join(", "))
+    one_line(&format!("of the group {}, {}", answer.group, holders.join(", ")), LONGEST_TOLD)
 }
 
 impl Slot {
