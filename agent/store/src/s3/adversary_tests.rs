@@ -99,6 +99,25 @@ async fn a_list_without_end_is_refused() {
 }
 
 #[tokio::test]
+async fn a_change_is_seen_where_a_list_has_no_etags() {
+    let of = async |modified: &str, size: u32| {
+        let listed = format!(
+            "<Contents><Key>c/m</Key><LastModified>{modified}</LastModified><Size>{size}</Size></Contents>"
+        );
+        let (server, _) = listing(move |page| match page {
+            0 => (listed.clone(), String::new()),
+            _ => (entry("z2"), String::new()),
+        })
+        .await;
+        store(&server).versions("s3://state/c", "a", "z").await.unwrap()["m"].clone()
+    };
+    let before = of("2026-11-26T10:00:00Z", 10).await;
+    assert_eq!(of("2026-11-26T10:00:00Z", 10).await, before);
+    assert_ne!(of("2026-11-26T10:00:01Z", 10).await, before);
+    assert_ne!(of("2026-11-26T10:00:00Z", 11).await, before);
+}
+
+#[tokio::test]
 async fn versions_without_end_are_refused() {
     let (server, asked) = listing(|_| (entry("m"), String::new())).await;
     assert_is_endless(&store(&server).versions("s3://state/c", "a", "z").await.unwrap_err());

@@ -2,6 +2,14 @@
 //!
 //! The SDK signs and sends; retries, deadlines, regions and the meaning of errors are decided here.
 
+/// What changes with an object's content: its ETag, or its time and size, where a store that is not Amazon's lists none.
+fn version(object: &Object) -> String {
+    match object.e_tag() {
+        Some(etag) if !etag.is_empty() => etag.to_owned(),
+        _ => format!("{:?} {:?}", object.last_modified(), object.size()),
+    }
+}
+
 #[cfg(test)]
 mod adversary_tests;
 mod client;
@@ -23,6 +31,7 @@ use aws_sdk_s3::config::{
 use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
 use aws_sdk_s3::operation::list_objects_v2::builders::ListObjectsV2FluentBuilder;
 use aws_sdk_s3::presigning::PresigningConfig;
+use aws_sdk_s3::types::Object;
 use kops_agent_net::Location;
 use reqwest::Url;
 use tokio::time::timeout;
@@ -118,7 +127,7 @@ impl Backend for S3 {
         })
     }
 
-    /// By the ETags of objects.
+    /// By the ETags of objects; see [`version`].
     fn versions<'a>(
         &'a self,
         folder: &'a Place,
@@ -140,7 +149,7 @@ impl Backend for S3 {
                     };
                     is_beyond |= name > last;
                     if (first..=last).contains(&name) {
-                        versions.insert(name.to_owned(), object.e_tag().unwrap_or_default().to_owned());
+                        versions.insert(name.to_owned(), version(object));
                     }
                     start_after = format!("{key_prefix}{name}");
                 }

@@ -237,4 +237,16 @@ mod tests {
         let resting = SlotAnswer { not_before: "2026-01-01T01:00:00Z".into(), ..SlotAnswer::default() };
         assert!(in_words(&resting).contains("gets none before 2026-01-01T01:00:00Z"));
     }
+
+    #[test]
+    fn what_others_do_is_not_forgotten_because_nothing_answers() {
+        let ago = |seconds| Instant::now().checked_sub(Duration::from_secs(seconds));
+        let known = |busy, unknown| Known { busy, unknown };
+        assert!(!known(None, ago(10)).is_unknown_for_long(false), "an API server may be starting");
+        assert!(known(None, ago(10)).is_unknown_for_long(true), "there is no more time");
+        assert!(known(None, ago(91)).is_unknown_for_long(false));
+        assert!(!known(ago(200), ago(91)).is_unknown_for_long(true), "their slots have not ended");
+        assert!(known(ago(301), ago(91)).is_unknown_for_long(false));
+        assert!(!known(ago(1), None).is_unknown_for_long(true));
+    }
 }
