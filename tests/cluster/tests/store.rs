@@ -46,7 +46,9 @@ impl Store {
             fs::write(file, etcd_pod(REGISTRY, name, client, peer)).unwrap();
         }
         let rbac = fs::read(path_of("../packaging/kubernetes/rbac.yaml")).unwrap();
-        fs::write(store.path("addons/kops-agent.rbac.addons.k8s.io/v1.yaml"), rbac).unwrap();
+        let of_rbac = store.path("addons/kops-agent.rbac.addons.k8s.io/v1.yaml");
+        fs::create_dir_all(of_rbac.parent().unwrap()).unwrap();
+        fs::write(of_rbac, rbac).unwrap();
         store.put_addons(&ADDONS);
         store
     }
